@@ -94,6 +94,11 @@ class Compare(unittest.TestCase):
         self.assertIn("adam17", rows[1]["problem"])
         self.assertIn("adam17", plan(SMALL, "--compare", "optimizer=adamw,adam17"))
 
+    def test_what_only_planning_finds_impossible_says_so_in_its_row(self):
+        rows = plan_json(SMALL, "--compare", "memory.keep_frozen=off,on")["rows"]
+        self.assertTrue(rows[0]["feasible"])
+        self.assertRegex(rows[1]["problem"], "memory.keep_frozen: on, but")
+
     def test_a_problem_of_several_rows_is_said_once(self):
         text = plan(SMALL, "--compare", "method=full,lora", "method.r=8,16")
         line, = [line for line in text.splitlines() if "means nothing" in line]
@@ -204,6 +209,18 @@ class Sweep(unittest.TestCase):
         smallest = plan_json(SMALL, "--memory", "5MiB", code=3)["smallest"]["memory_bytes"]
         plan(SMALL, "--memory", smallest * 99 // 100, code=3)
 
+    def test_it_begins_at_the_least_that_a_refusal_names(self):
+        """A deep model whose activations move too: copies of them say nothing of what recomputing leaves."""
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 24}))
+            for words in (("--disk", "100GiB"), ("--device", "card", "--host-memory", "16GiB")):
+                words = (folder, "--method", "lora", "--length", 512, "--batch", 8, *words)
+                least = plan_json(*words, "--memory", "30MiB", code=3)["smallest"]["memory_bytes"]
+                self.assertLessEqual(plan_json(*words, "--memory", f"{least}B")["smallest"]["memory_bytes"], least)
+                sweep = plan_json(*words, "--sweep", f"memory={least}B..1GiB")
+                self.assertEqual((sweep["points"][0]["budget_bytes"], sweep["smallest_bytes"]), (least, least))
+                plan_json(*words, "--memory", f"{least * 99 // 100}B", code=3)
+
     def test_a_range_where_nothing_fits_names_the_smallest(self):
         self.assertEqual(plan_json(SMALL, "--sweep", "memory=1MiB..5MiB", code=3)["points"], [])
 
@@ -265,6 +282,13 @@ class Report(unittest.TestCase):
                 self.assertNotIn("nf4", [saving["means"] for saving in answer["would_save"]])
                 self.assertFalse([way for way in answer.get("ways", []) if "qlora" in way["command"]])
             plan(folder, "--length", 256, "--memory", "2GiB", "--method", "qlora", code=2)
+
+    def test_a_start_that_4_bits_cannot_have_is_planned_without_suggesting_them(self):
+        for init in ("pissa", "pissa_niter_4", "olora"):
+            words = (SMALL, "--set", f"method.init={init}")
+            means = [saving["means"] for saving in plan_json(*words)["would_save"]]
+            self.assertTrue(means and "nf4" not in means, means)
+            self.assertFalse([way for way in plan_json(*words, "--memory", "40MiB", code=3)["ways"] if "qlora" in way["command"]])
 
     def test_the_disk_has_its_components(self):
         held = ("--method", "full", "--set", "memory={offload: [states], disk: 1GiB}")

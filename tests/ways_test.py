@@ -100,6 +100,16 @@ class WaysTest(unittest.TestCase):
         self.assertRegex(larger[1], r"^[\d,]+ min( \d+ s)?$")  # as the report says it, not 6:51
         self.assertEqual(self.call(larger[2]).returncode, 0, larger[2])
 
+    def test_a_tier_that_holds_the_planner_back_is_let_go_by_its_own_key(self):
+        words = (MISTRAL_MODEL, "--method", "full", "--device", "card", "--memory", "12GiB", "--host-memory", "128GiB", "--set", "memory.tier=stage3",
+                 "--max-isa", "avx2")
+        refused = run("plan", *words)
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        self.assertNotIn("memory.offload=auto", refused.stderr)
+        self.assertRegex(refused.stderr, r"lossless ways that fit:\n.*--set memory.tier=null")
+        self.assertEqual(run("plan", *words, "--set", "memory.tier=null").returncode, 0)
+        self.assertTrue([way for way in json.loads(run("plan", *words, "--json").stdout)["ways"] if "memory.tier=null" in way["command"]])
+
     def test_what_keeps_the_result_says_so_and_what_does_not_says_what_it_changes(self):
         ways = json.loads(run("plan", MISTRAL, "--memory", "8GiB", "--json").stdout)["ways"]
         effects = {re.search(r"--(disk|method|length)|$", way["command"])[1]: way for way in ways}

@@ -7,8 +7,8 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/plan_command.h"
+#include "plan/fitting_plans.h"
 #include "plan/run_time.h"
-#include "plan/search.h"
 
 namespace plimsoll {
 namespace {
@@ -24,20 +24,15 @@ struct Point {
 
 // Every point is laid out, so that its bytes are exact.
 std::vector<Point> curve(const PlanRequest& request, const std::vector<int64_t>& budgets) {
-  Search search(request);
+  FittingPlans plans(request);
   std::vector<Point> points;
   for (const int64_t budget : budgets) {
-    Point point{budget, {}};
     PlanRequest limited = request;
-    limit_memory(limited, point.budget);
-    const auto found = search.fastest(limited.budget, [&](const Candidate& candidate) {
-      point.plan = plan_variant(limited, candidate.variant);
-      return candidate_of(point.plan);
-    });
-    if (!found) continue;
-    if (point.plan.variant != found->variant) point.plan = plan_variant(limited, found->variant);
-    if (points.empty() || points.back().plan.variant != point.plan.variant)
-      points.push_back(std::move(point));
+    limit_memory(limited, budget);
+    auto plan = plans.within(limited.budget);
+    if (!plan) continue;
+    if (points.empty() || points.back().plan.variant != plan->variant)
+      points.push_back({budget, *std::move(plan)});
   }
   return points;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "base/shell_word.h"
 #include "base/units.h"
 #include "cli/what_if.h"
@@ -54,16 +53,18 @@ class WayFinder {
   }
 
   // Budgets that the refused plan's least memory fits: where estimates find nothing else for them, that.
-  void add_larger_budget(const Changes& changes, const std::string& effect, const Plan& refused) try {
+  void add_larger_budget(const Changes& changes, const std::string& effect, const Plan& refused) {
     if (add_anyway(changes, effect, true)) return;
-    const Plan least = plan_variant(plan_input(changed(changes), {}).request, refused.smallest.variant);
-    if (least.fits()) add(changes, least, effect, true);
-  } catch (const UsageError&) {  // more than there can be
+    const auto least = if_possible(
+        [&] { return plan_variant(plan_input(changed(changes), {}).request, refused.smallest.variant); });
+    if (least && least->fits()) add(changes, *least, effect, true);
   }
 
   // With as much disk as the plan then takes, in a size that people would type.
   bool add_with_disk(Changes changes, const std::string& effect, bool same_result) {
-    return !out_of_patience() && add_with_enough_disk(std::move(changes), effect, same_result);
+    return !out_of_patience() && if_possible([&] {
+                                   return add_with_enough_disk(std::move(changes), effect, same_result);
+                                 }).value_or(false);
   }
 
   // The longest of half, a quarter, ... of the length that fits. Where half does not, nothing is tried
@@ -86,7 +87,7 @@ class WayFinder {
 
  private:
   // One search for both budgets, open and as large as is taken.
-  bool add_with_enough_disk(Changes changes, const std::string& effect, bool same_result) try {
+  bool add_with_enough_disk(Changes changes, const std::string& effect, bool same_result) {
     changes.emplace_back("memory.disk", std::to_string(kAnyDisk) + "B");
     const PlanInput input = plan_input(changed(changes), {});
     FittingPlans plans(input.request);
@@ -105,8 +106,6 @@ class WayFinder {
     }
     if (found) add(changes, *found, effect, same_result);
     return found.has_value();
-  } catch (const UsageError&) {  // means nothing beside the rest of the recipe
-    return false;
   }
 
   [[nodiscard]] RecipeArguments with(const Changes& changes) const {
@@ -136,15 +135,17 @@ class WayFinder {
 // The recipe's keys that hold the planner back, let go one after the other.
 void add_releases(WayFinder& finder, const PlanRequest& request) {
   Changes changes;
-  const auto release = [&](bool held, const char* key) {
+  const auto release = [&](bool held, const char* key, const char* value = "auto") {
     if (!held) return false;
-    changes.emplace_back(key, "auto");
+    changes.emplace_back(key, value);
     return finder.add(changes, "same result", true);
   };
-  [[maybe_unused]] const bool found = release(request.micro_batch.has_value(), "batch.micro") ||
-                                      release(request.recompute.has_value(), "memory.recompute") ||
-                                      release(request.loss_chunk.has_value(), "memory.loss_chunk") ||
-                                      release(request.offload.has_value(), "memory.offload");
+  [[maybe_unused]] const bool found =
+      release(request.micro_batch.has_value(), "batch.micro") ||
+      release(request.recompute.has_value(), "memory.recompute") ||
+      release(request.loss_chunk.has_value(), "memory.loss_chunk") ||
+      (request.offload_of_tier ? release(true, "memory.tier", "null")
+                               : release(request.offload.has_value(), "memory.offload"));
 }
 
 // The methods that take less than the recipe's, the nearest first, and what they change, in words. Adapters

@@ -269,10 +269,23 @@ DepthModel::Floor DepthModel::floor_beside(int64_t transient, const More& blocks
       persistent_[index(Space::host)].at(blocks) + program_heap_bytes(ops_.at(blocks), tensors_.at(blocks))};
 }
 
-DepthModel::Floor DepthModel::floor(const std::vector<int64_t>& depths, size_t chunk) const {
-  constexpr int64_t kSampled = kSampledFirst + kSampledRest;
+namespace {
+
+constexpr int64_t kSampled = kSampledFirst + kSampledRest;
+
+More beyond_sampled(const std::vector<int64_t>& depths) {
   More more{};
   for (size_t i = 0; i < depths.size(); ++i) more[i * kSlotsOfStack] = depths[i] - kSampled;
+  return more;
+}
+
+}  // namespace
+
+DepthModel::Floor DepthModel::floor_of_ops(const std::vector<int64_t>& depths) const {
+  return floor_beside(floor_, beyond_sampled(depths));
+}
+
+DepthModel::Floor DepthModel::floor(const std::vector<int64_t>& depths, size_t chunk) const {
   const auto least = [](const std::vector<AffineBytes>& list) {
     int64_t bytes = 0;
     for (const AffineBytes& at : list) {
@@ -283,7 +296,8 @@ DepthModel::Floor DepthModel::floor(const std::vector<int64_t>& depths, size_t c
     }
     return bytes;
   };
-  return floor_beside(std::max(least(transient_[index(Space::device)]), least(loss_transient_[chunk])), more);
+  return floor_beside(std::max(least(transient_[index(Space::device)]), least(loss_transient_[chunk])),
+                      beyond_sampled(depths));
 }
 
 DepthModel::Floor DepthModel::floor() const { return floor_beside(floor_, {}); }

@@ -126,12 +126,15 @@ class DepthModel {
   [[nodiscard]] Usage at(const std::vector<StackDepth>& stacks, size_t chunk) const;
   // Of segments of so many layers, of the kind that was measured.
   [[nodiscard]] Usage in_segments(const std::vector<int64_t>& depths, int64_t segment, size_t chunk) const;
-  // What no choice of recomputation goes below, by a model that makes nothing again: a mixture, an exact one.
+  // What no choice of recomputation goes below, by a model that makes nothing again and moves no activations:
+  // a mixture, an exact one.
   struct Floor {
     int64_t device = 0, host = 0;  // bytes; of the host with those for the programs
   };
   [[nodiscard]] Floor floor(const std::vector<int64_t>& depths, size_t chunk) const;
   [[nodiscard]] Floor floor() const;
+  // And what none goes below that moves activations, whatever is fetched for an op: by a mixture.
+  [[nodiscard]] Floor floor_of_ops(const std::vector<int64_t>& depths) const;
 
  private:
   struct Timed {

@@ -25,6 +25,7 @@ class FittingPlans {
 
   struct State;
   PlanRequest request_;
+  bool is_possible_ = true;  // not where frozen blocks' outputs are to be kept and cannot be
   std::unique_ptr<State> state_;
 };
 

@@ -29,10 +29,27 @@ int64_t kept_row_bytes(const std::vector<Graph>& programs) {
   return kept.shape.last() * size_of(kept.dtype);
 }
 
+// Of an epoch: targets that have an axis of their own are not below the blocks that train, nor is the token
+// that each begins with, which the loss does not see.
+int64_t kept_tokens(const PlanRequest& request) {
+  const DataSummary& data = *request.data;
+  if (!request.experiment.has_targets()) return data.tokens;
+  const double with_targets = 1 - data.skipped_share - data.damaged_share;
+  return data.tokens - data.targets - std::llround(static_cast<double>(data.rows) * with_targets);
+}
+
 int64_t kept_bytes_of(const PlanRequest& request, int64_t token_bytes) {
   if (!request.data) return 0;
-  return kKeptLineBytes + request.data->tokens * token_bytes +
+  return kKeptLineBytes + kept_tokens(request) * token_bytes +
          (request.data->rows * kept_records(request.experiment) + 1) * kKeptHeadBytes;
+}
+
+// The request of a search through variants that keep what the frozen blocks say of rows.
+PlanRequest keeping_frozen(PlanRequest request) {
+  request.keeps_frozen = true;
+  request.kept_bytes =
+      kept_bytes_of(request, kept_row_bytes({begin_at_kept(build_forward(request.experiment, {}))}));
+  return request;
 }
 
 Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
@@ -221,7 +238,9 @@ void time_kept(Plan& plan) {
   const DeviceRates& rates = plan.request.device.rates;
   TimeModel model(rates, filling_of(plan.request.experiment, run, plan.variant));
   const double epoch_steps = static_cast<double>(plan.request.data->tokens) / run->tokens;
-  const double read = static_cast<double>(run->steps) * run->tokens *
+  const double kept_share =
+      static_cast<double>(kept_tokens(plan.request)) / static_cast<double>(plan.request.data->tokens);
+  const double read = static_cast<double>(run->steps) * run->tokens * kept_share *
                       static_cast<double>(kept_row_bytes(plan.programs)) / rates.disk_read;
   plan.kept_seconds = read + static_cast<double>(plan.kept_bytes) / rates.disk_write;
   for (const Graph& graph : plan.programs)
@@ -364,9 +383,7 @@ Plan plan_as_asked(const PlanRequest& given, int64_t most_ops) {
   const std::string why_not = asked ? why_nothing_is_kept(given) : "";
   if (always && !why_not.empty()) throw UsageError("memory.keep_frozen: on, but " + why_not);
   if (!asked || !why_not.empty()) return search_plan(given, most_ops);
-  PlanRequest keeping = given;
-  keeping.keeps_frozen = true;
-  Plan kept = search_plan(keeping, most_ops);
+  Plan kept = search_plan(keeping_frozen(given), most_ops);
   if (always) return kept;
   Plan usual = search_plan(given, most_ops);
   const bool sooner = !usual.fits() || kept.run_seconds() < usual.run_seconds();
@@ -384,7 +401,9 @@ Plan search_plan(const PlanRequest& given, int64_t most_ops) {
   const Candidate smallest = search.smallest(request.budget, lay_out);
   if (!plan) plan = layouts.take(smallest);
   plan->request = given;
-  plan->smallest = smallest;
+  // What is chosen may be the least that was laid out.
+  const bool is_least = chosen && memory_bytes(given, *chosen) < memory_bytes(given, smallest);
+  plan->smallest = is_least ? *chosen : smallest;
   plan->search_ended = search.ended_early();
   take_graphs(*plan);
   time_evaluations(*plan);
@@ -421,13 +440,16 @@ struct FittingPlans::State {
 };
 
 FittingPlans::FittingPlans(const PlanRequest& request) : request_(request) {
-  request_.keeps_frozen = request.keep_frozen == KeepFrozen::on && why_nothing_is_kept(request).empty();
+  if (request.keep_frozen != KeepFrozen::on) return;
+  is_possible_ = why_nothing_is_kept(request).empty();
+  if (is_possible_) request_ = keeping_frozen(request);
 }
 FittingPlans::FittingPlans(FittingPlans&&) noexcept = default;
 FittingPlans& FittingPlans::operator=(FittingPlans&&) noexcept = default;
 FittingPlans::~FittingPlans() = default;
 
 std::optional<Plan> FittingPlans::within(const Budget& budget) {
+  if (!is_possible_) return std::nullopt;
   request_.budget = budget;
   auto plan = with_graphs(request_, [this](const Budget& left) { return fastest(left); });
   return plan && plan->fits() ? std::move(plan) : std::nullopt;

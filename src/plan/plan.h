@@ -100,7 +100,8 @@ struct PlanRequest {
   std::optional<int64_t> loss_chunk;
   std::optional<RecomputePoint> recompute;  // of all layers
   std::optional<OffloadParts> offload;
-  std::vector<Space> homes;  // where offloaded tensors may go; empty: nothing is offloaded
+  bool offload_of_tier = false;  // a tier says what leaves the device
+  std::vector<Space> homes;      // where offloaded tensors may go; empty: nothing is offloaded
   Preset preset = Preset::none;
   KeepFrozen keep_frozen = KeepFrozen::automatic;
   UseGraphs graphs = UseGraphs::automatic;
@@ -110,6 +111,7 @@ struct PlanRequest {
   bool same_rows = false;          // every epoch visits the same rows, each by itself
   int64_t dataset_rows = 0;        // of all files that are named
   bool keeps_frozen = false;       // the variants that are searched through
+  int64_t kept_bytes = 0;          // of disk beside what they move there, where they do
   std::vector<std::string> notes;  // for the report: what the recipe may not mean
   std::vector<std::string> lossy;  // means of memory.allow that were taken, for the report
   DeviceDescription device;

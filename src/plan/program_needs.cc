@@ -280,7 +280,7 @@ ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::
           round_up(scratch_bytes_of(graph, with_rows(op, chunk), device), kArenaAlignment));
   }
   add_lives(graph, samples, losses, needs);
-  if (kind == Samples::none) needs.floor_bytes = floor_of(graph);
+  needs.floor_bytes = floor_of(graph);
   for (const int64_t chunk : chunks) {
     for (const LossOp& loss : losses)
       timed[loss.at].seconds = time.seconds_of(graph, with_rows(graph.ops()[loss.at], chunk));

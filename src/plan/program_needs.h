@@ -83,7 +83,7 @@ struct ProgramNeeds {
   std::vector<Persistent> persistent;
   std::array<std::vector<AffineBytes>, 3> transient;  // by space
   std::vector<Loss> losses;
-  int64_t floor_bytes = 0;  // of the device, alive together however much is made again; of a program as it is
+  int64_t floor_bytes = 0;              // of the device, alive together however much is made again or fetched
   AffineBytes ops, tensors;             // numbers of them
   AffineSeconds disk_traffic;           // bytes
   std::vector<AffineSeconds> compute;   // by rows: what the compute queue does

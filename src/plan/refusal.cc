@@ -34,7 +34,8 @@ std::vector<Hold> holds(const PlanRequest& request) {
   return {
       {request.micro_batch.has_value(), "batch.micro=auto", [](PlanRequest& r) { r.micro_batch.reset(); }},
       {request.recompute.has_value(), "memory.recompute=auto", [](PlanRequest& r) { r.recompute.reset(); }},
-      {request.offload.has_value(), "memory.offload=auto", [](PlanRequest& r) { r.offload.reset(); }},
+      {request.offload.has_value(), request.offload_of_tier ? "memory.tier=null" : "memory.offload=auto",
+       [](PlanRequest& r) { r.offload.reset(); }},
       {request.loss_chunk.has_value(), "memory.loss_chunk=auto",
        [](PlanRequest& r) { r.loss_chunk.reset(); }},
       {request.graphs == UseGraphs::on, "memory.graphs=auto",

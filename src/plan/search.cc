@@ -19,8 +19,10 @@ constexpr int kLastLayouts = 4;
 constexpr int kMostLate = 4;
 // Layouts that the least memory of all is the least of.
 constexpr int kMostLayouts = 12;
-constexpr int64_t kLayoutWork = 4;       // of laying an op out, in terms of measuring one
-constexpr int64_t kEstimateError = 100;  // a hundredth: deep models are known by a few of their layers
+// Of those of a deep model so many come in the order of their bounds, before twins of what missed wait.
+constexpr int kLayoutsInOrder = 6;
+constexpr int64_t kLayoutWork = 4;      // of laying an op out, in terms of measuring one
+constexpr int64_t kEstimateError = 20;  // a twentieth: deep models are known by a few of their layers
 constexpr double kOpen = 1e300;
 constexpr double kSameSeconds = 1e-9;  // a share
 
@@ -97,6 +99,16 @@ Search::Key Search::line_of(Spot spot) const {
 // choice.
 Search::Key Search::model_key(const Spot& spot) const { return is_deep_ ? line_of(spot) : key_of(spot); }
 
+std::optional<DepthModel::Floor> Search::floor_of(const Variant& variant) {
+  for (size_t frame = 0; frame < frames_.size(); ++frame) {
+    const Variant& v = frames_[frame].variant;
+    if (v.offload == variant.offload && v.micro_batch == variant.micro_batch &&
+        v.micro_tokens == variant.micro_tokens)
+      return floor_of(frame);
+  }
+  return std::nullopt;
+}
+
 std::vector<Search::StackRange> Search::stack_ranges() const {
   std::vector<StackRange> ranges;
   for (const int64_t depth : depths_)
@@ -147,7 +159,14 @@ Usage Search::usage_at(const Spot& spot) {
   return usage;
 }
 
+// With what is kept on disk beside the variant's own bytes.
 Usage Search::estimate(const Spot& spot) {
+  Usage usage = bytes_and_seconds(spot);
+  usage.bytes[index(Space::disk)] += request_.kept_bytes;
+  return usage;
+}
+
+Usage Search::bytes_and_seconds(const Spot& spot) {
   const DepthModel& model = model_of(spot);
   if (!is_deep_) return model.at(spot.chunk);
   if (spot.segment > 1) return model.in_segments(depths_, spot.segment, spot.chunk);
@@ -262,26 +281,51 @@ void Search::each_of_deep_line(Spot spot, const StackRange& stack, Limits& limit
 }
 
 // What is made again adds to what computing takes; where activations move away, it also leaves less to be
-// moved, and the frame that moves nothing tells what computing takes.
+// moved, and the frame that leaves them tells what all else takes.
 bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limits) {
   if (frames_[frame].at_least >= limits.seconds) return true;
-  const bool repeats_less_io = frames_[frame].variant.offload.activations != Space::device;
-  const std::optional<size_t> of = repeats_less_io ? frames_[frame].plain : frame;
+  const std::optional<size_t> of = moves_activations(frame) ? frames_[frame].at_home : frame;
   return of && seconds_at_point(*of, point) >= limits.seconds;
 }
 
-// By what a frame takes when it keeps everything: bytes that no choice goes below.
-bool Search::is_too_large(size_t frame, const Limits& limits) {
-  Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
-  spot.chunk = frames_[frame].chunks.size() - 1;
+// By what a frame takes when it keeps everything and leaves activations on the device. What moves comes back
+// in copies: how many of them are there at a time, and how many ops move them, falls with what is made again,
+// so that a frame whose activations move says nothing of its other choices.
+std::optional<DepthModel::Floor> Search::floor_of(size_t frame) {
+  const bool moves = moves_activations(frame);
+  const std::optional<size_t> of = moves ? frames_[frame].at_home : frame;
+  Spot spot{.frame = of.value_or(frame), .first = points_.front(), .rest = points_.front()};
+  spot.chunk = frames_[spot.frame].chunks.size() - 1;
   // What was not measured says nothing of larger rooms.
-  if (!may_measure(spot)) return false;
+  if (!of || !may_measure(spot)) return std::nullopt;
   const DepthModel& plain = model_of(spot);
-  const auto least = is_deep_ ? plain.floor(depths_, spot.chunk) : plain.floor();
+  if (!is_deep_) return plain.floor();
+  return moves ? plain.floor_of_ops(depths_) : plain.floor(depths_, spot.chunk);
+}
+
+bool Search::exceeds(const DepthModel::Floor& least, const Limits& limits) const {
   const int64_t host = least.host + request_.host.total();
   return !keeps(least.device, limits.budget.device_bytes) || !keeps(host, limits.budget.host_bytes) ||
          !keeps(least.device + host, limits.budget.process_bytes) ||
          least.device + (limits.of_process ? least.host : 0) >= limits.bytes;
+}
+
+bool Search::is_too_large(size_t frame, const Limits& limits) {
+  const auto floor = floor_of(frame);
+  return floor && exceeds(*floor, limits);
+}
+
+// Where activations move: of the layers of a line at two points one has half of them or more, and those hold
+// at least what is alive where all are at that point, but for what each of them keeps.
+bool Search::is_line_too_large(const Spot& line, const Limits& limits) {
+  if (!is_deep_ || !moves_activations(line.frame)) return false;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const RecomputePoint point : {line.first, line.rest}) {
+    const Spot all{.frame = line.frame, .first = point, .rest = point};
+    if (!may_measure(all)) return false;
+    least = std::min(least, model_of(all).floor(depths_, line.chunk).device);
+  }
+  return exceeds({least, 0}, limits);
 }
 
 // Whether both are cut alike but for the room of a micro-step, which is no larger in `variant`.
@@ -302,7 +346,8 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
     if (is_too_slow(frame, points_[i], limits)) return;
     if (i + 1 == points_.size()) break;
     spot.first = points_[i + 1];
-    for (spot.chunk = 0; spot.chunk < chunks && layers_ > 1; ++spot.chunk) each_of_line(spot, limits, visit);
+    for (spot.chunk = 0; spot.chunk < chunks && layers_ > 1; ++spot.chunk)
+      if (!is_line_too_large(spot, limits)) each_of_line(spot, limits, visit);
   }
   for (const int64_t segment : segment_sizes()) {
     Spot spot{.frame = frame, .first = RecomputePoint::block, .rest = RecomputePoint::block};
@@ -440,7 +485,7 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
   };
   const auto choose = [&] {
     const auto first = std::ranges::min_element(spots, {}, bound);
-    if (!is_deep_ || searched <= kSearchedInOrder) return first;
+    if (!is_deep_ || (searched <= kSearchedInOrder && layouts <= kLayoutsInOrder)) return first;
     const auto other = std::ranges::min_element(spots, {}, expected);
     if (other != spots.end() && expected(*other).first < best_bytes) return other;
     return searched < kMostSearched ? first : spots.end();
@@ -475,7 +520,10 @@ Candidate Search::smallest(const Budget& budget, const LayOut& lay_out) {
   };
   open(others.budget.device_bytes);
   open(others.budget.process_bytes);
-  if (const auto found = least(others, lay_out)) return *found;
+  const Others key{budget.host_bytes, budget.disk_bytes, budget.device_bytes.has_value(),
+                   budget.process_bytes.has_value()};
+  if (const auto known = smallest_.find(key); known != smallest_.end()) return known->second;
+  if (const auto found = least(others, lay_out)) return smallest_.emplace(key, *found).first->second;
   std::optional<Spot> best;
   double least_excess = kOpen;
   const Limits unlimited{.budget = {}, .smallest_first = true};

@@ -42,6 +42,8 @@ class Search {
   Candidate smallest(const Budget& budget, const LayOut& lay_out);
   // The least memory within all limits and so many seconds.
   std::optional<Candidate> least_within(const Budget& budget, double seconds, const LayOut& lay_out);
+  // Bytes that no variant of the same micro-batch and parts goes below, as far as is known: for tests.
+  std::optional<DepthModel::Floor> floor_of(const Variant& variant);
   // Every variant of the space: what any budget may lead to.
   [[nodiscard]] std::vector<Variant> all() const;
   // Whether it stopped at its limit of work, with the best found until then.
@@ -52,7 +54,8 @@ class Search {
     Variant variant;              // with the largest chunk
     std::vector<int64_t> chunks;  // of the loss, the largest first
     double at_least = 0;          // seconds: without recomputation and transfers
-    std::optional<size_t> plain;  // the frame of the same micro-batch that moves nothing, if there is one
+    // The one that leaves activations on the device and is like this otherwise, if there is one.
+    std::optional<size_t> at_home;
   };
   // A place in the space, with what it takes there.
   struct Spot {
@@ -75,6 +78,7 @@ class Search {
   using Visit = std::function<void(const Spot&, Limits&)>;
 
   void add_frames(const MicroRoom& room);
+  void find_frames_at_home();
   [[nodiscard]] std::vector<OffloadChoice> offloads() const;
   [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
   [[nodiscard]] std::vector<int64_t> segment_sizes() const;
@@ -96,13 +100,20 @@ class Search {
   bool may_measure(const Spot& spot);
   Usage usage_at(const Spot& spot);
   Usage estimate(const Spot& spot);
+  Usage bytes_and_seconds(const Spot& spot);
   void is_late(const Spot& spot, const Candidate& laid_out);
   const DepthModel& model_of(const Spot& spot);
   double seconds_at_point(size_t frame, RecomputePoint point);
   [[nodiscard]] int64_t taken(const Usage& usage, const Budget& budget) const;
   // Whether no choice at this point or a deeper one is fast enough.
   bool is_too_slow(size_t frame, RecomputePoint point, const Limits& limits);
+  std::optional<DepthModel::Floor> floor_of(size_t frame);
+  [[nodiscard]] bool moves_activations(size_t frame) const {
+    return frames_[frame].variant.offload.activations != Space::device;
+  }
+  [[nodiscard]] bool exceeds(const DepthModel::Floor& least, const Limits& limits) const;
   bool is_too_large(size_t frame, const Limits& limits);
+  bool is_line_too_large(const Spot& line, const Limits& limits);
   [[nodiscard]] bool takes_no_less(const Variant& larger, const Variant& variant) const;
   [[nodiscard]] int64_t slack(const Spot& spot) const;
 
@@ -136,6 +147,10 @@ class Search {
   int64_t margin_ = 0;                         // device bytes that all must leave free
   std::map<Key, int64_t> slack_;               // by line: what layouts took above their bound
   std::map<Key, double> late_;                 // by line: how many times as long they take as was estimated
+  // The least memory of all, by the limits that stay beside it: host, disk, and which of the memories has
+  // one.
+  using Others = std::tuple<std::optional<int64_t>, std::optional<int64_t>, bool, bool>;
+  std::map<Others, Candidate> smallest_;
   int64_t ops_laid_out_ = 0;
   bool ended_early_ = false;
 };

@@ -140,6 +140,19 @@ void expect_smallest(Search& search, const Budget& budget, const PlanRequest& re
       << variant_words(request.experiment, least->variant);
 }
 
+// Frames are left out by what none of their variants goes below.
+void expect_floors_below_all(Search& search, const PlanRequest& request, const Oracle& oracle) {
+  int moved = 0;
+  for (const Candidate& candidate : oracle.all()) {
+    const auto floor = search.floor_of(candidate.variant);
+    ASSERT_TRUE(floor) << variant_words(request.experiment, candidate.variant);
+    ASSERT_LE(floor->device, candidate.arena_bytes) << variant_words(request.experiment, candidate.variant);
+    ASSERT_LE(floor->host, candidate.host_bytes) << variant_words(request.experiment, candidate.variant);
+    moved += candidate.variant.offload.activations != Space::device ? 1 : 0;
+  }
+  EXPECT_EQ(moved > 0, !request.homes.empty());
+}
+
 TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
 #ifdef __SANITIZE_ADDRESS__
   if (GetParam().layers >= 8)
@@ -153,6 +166,7 @@ TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
   const Oracle oracle(request);
   ASSERT_GT(oracle.all().size(), 100U);
   Search search(request);
+  ASSERT_NO_FATAL_FAILURE(expect_floors_below_all(search, request, oracle));
   const auto lay_out = [&](const Candidate& c) { return oracle.find(c.variant); };
   Budgets budgets(request, oracle);
   const auto rank = [](const Candidate& c) {

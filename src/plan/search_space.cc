@@ -52,14 +52,20 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
   // Frames of one room stay together: their graphs have much in common.
   std::stable_sort(frames_.begin(), frames_.end(),
                    [](const Frame& a, const Frame& b) { return a.at_least < b.at_least; });
-  std::map<std::pair<int64_t, int64_t>, size_t> plain;
-  for (size_t i = 0; i < frames_.size(); ++i)
-    if (!frames_[i].variant.offload.any())
-      plain[{frames_[i].variant.micro_batch, frames_[i].variant.micro_tokens}] = i;
-  for (Frame& frame : frames_)
-    if (const auto at = plain.find({frame.variant.micro_batch, frame.variant.micro_tokens});
-        at != plain.end())
-      frame.plain = at->second;
+  find_frames_at_home();
+}
+
+// Of each frame the one that says what it takes at least.
+void Search::find_frames_at_home() {
+  for (Frame& frame : frames_) {
+    Variant like = frame.variant;
+    like.offload.activations = Space::device;
+    const auto found = std::ranges::find_if(frames_, [&](const Frame& other) {
+      return other.variant.micro_batch == like.micro_batch &&
+             other.variant.micro_tokens == like.micro_tokens && other.variant.offload == like.offload;
+    });
+    if (found != frames_.end()) frame.at_home = static_cast<size_t>(found - frames_.begin());
+  }
 }
 
 // Every set of parts that may leave the device, those of few parts first.

@@ -462,6 +462,7 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   request.tie = recipe.memory.tie_percent / 100.0;
   request.homes = offload_homes(recipe);
   request.offload = offload_parts(recipe.memory, request.homes);
+  request.offload_of_tier = recipe.memory.tier.has_value();
   request.preset = preset_of(recipe.memory.plan);
   request.device = device_of(recipe, request.experiment.precision.compute, machine);
   request.host = host_needs(recipe, request.experiment, machine, data);

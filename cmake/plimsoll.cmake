@@ -7,7 +7,7 @@ set(PLIMSOLL_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Werror -Wno-restric
 
 add_library(plimsoll_options INTERFACE)
 target_include_directories(plimsoll_options INTERFACE "${CMAKE_SOURCE_DIR}/src")
-target_compile_options(plimsoll_options INTERFACE ${PLIMSOLL_WARNINGS})
+target_compile_options(plimsoll_options INTERFACE ${PLIMSOLL_WARNINGS} -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(PLIMSOLL_SANITIZE)
   # Most of a sanitizer build's time goes into optimising checks: hence -O1 (root CMakeLists.txt), -O0 for the tests and
   # for folders that compute little (PLIMSOLL_UNHURRIED), and no checks of every pointer (null, alignment, object-size,
@@ -55,7 +55,7 @@ function(plimsoll_precompile target flags)
     target_precompile_headers(${target} REUSE_FROM ${_first})
   else()
     set_property(GLOBAL PROPERTY PLIMSOLL_PRECOMPILED_${flags} ${target})
-    target_precompile_headers(${target} PRIVATE ${ARGN} "${CMAKE_SOURCE_DIR}/src/base/precompiled.h")
+    target_precompile_headers(${target} PRIVATE ${ARGN} <base/precompiled.h>)
   endif()
 endfunction()
 

@@ -2,6 +2,8 @@
 JOBS ?= $(shell nproc)
 # Tests: some of them wait most of their time.
 TEST_JOBS ?= $(shell echo $$(( $(JOBS) + 1 )))
+# test: ctest's options besides, such as TEST_FLAGS="-R recipe".
+TEST_FLAGS ?=
 PLIMSOLL := build/plimsoll
 PREFIX ?= /usr/local
 PARITY_PYTHON := .deps/parity/bin/python3
@@ -57,7 +59,7 @@ wheel: build setup-wheel
 
 test: build
 	cmake --build build -j $(JOBS)
-	OMP_WAIT_POLICY=passive ctest --test-dir build --output-on-failure -j $(TEST_JOBS)
+	OMP_WAIT_POLICY=passive ctest --test-dir build --output-on-failure -j $(TEST_JOBS) $(TEST_FLAGS)
 
 # The tests that touch kernels again, as lesser machines than this one would run them.
 test-isas: build

@@ -6,13 +6,13 @@
     ci.py --next     raise the number of the landing in .ci/landing (commit that before you land)
     ci.py --record cold|warm     run them and write their seconds to bench/results/ci.json
 
-Every landing builds the program and runs all of `make test`. The parts below are cut into three shards: instruction sets
-below the machine's own, suites under sanitizers, comparisons with PyTorch, CUDA's compiler, the demo. A landing runs the
+Every landing builds the program and runs `make test`. The parts below are cut into three shards: the longest tests of the
+emulated card, instruction sets below the machine's own, suites under sanitizers, comparisons with PyTorch, CUDA's compiler, the demo. A landing runs the
 shard that its number picks, and every part whose files it touched. So any three landings in a row run everything, and no
 landing leaves out what it changed.
 
-What a landing does not prove by itself, where it touched nothing of it: two thirds of PARTS (`samples` are the load lines and
-faults of `make test`: tests/shard.py). What no landing proves and `make everything` does: the commands around the engine on
+What a landing does not prove by itself, where it touched nothing of it: two thirds of PARTS (`cards` are tests of `make test`,
+`samples` its load lines and faults: tests/shard.py). What no landing proves and `make everything` does: the commands around the engine on
 the least instruction set.
 
 .ci/landing holds the number. What was touched is what changed since the number was changed before, so a landing that did not
@@ -85,6 +85,10 @@ PARITY = (  # name of the script, its shard, and beside tests/parity/NAME* what 
     ("bleu", 2, ("src/text/bleu*",)),
 )
 PARTS = (
+    # Of `make test`: the tests of the emulated card that take as long as all others together.
+    Part("cards", "emulated", 0, (*ENGINE, *under("gpu", "ops_gpu", "plan", "train", "data"), "tests/emulated_test.py", "tests/small_models.py")),
+    *(Part("cards", name, shard, (*under("gpu", "ops", "ops_gpu"), "tests/harness/*", "cmake/gpu.cmake"))
+      for name, shard in (("ops_gpu_emulated_test", 1), ("ops_gpu_checked_test", 2))),
     *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS) for shard in range(SHARDS)),
     *(Part("samples", str(shard), shard, (*ENGINE, *under("plan", "train", "data", "io"), "tests/loadline/*", "tests/faults/*"))
       for shard in range(SHARDS)),
@@ -162,7 +166,8 @@ def stages(choice):
     yield "setup", [["scripts/setup.sh", "--dev", "--parity"]]
     yield "check", [["make", "check"]]
     yield "build", [["make", "build", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
-    yield "test", [["make", "test", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
+    left_out = "|".join(part.name for part in PARTS if part.stage == "cards" and not choice.has(part))
+    yield "test", [["make", "test", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF", *([f"TEST_FLAGS=-E '^({left_out})$$'"] if left_out else [])]]
     parts = {stage: chosen(choice, stage) for stage in ("isas", "sanitize", "parity", "kernels", "demo")}
     if parts["isas"]:
         yield "isas", [["scripts/test_instruction_sets.py", "build", *parts["isas"]]]
@@ -237,7 +242,7 @@ def main():
         return 0
     choice = choose(os.environ.get("CI_SHARD", ""), number, history())
     print(choice.why)
-    for stage in ("samples", "isas", "sanitize", "parity", "kernels", "demo"):
+    for stage in ("cards", "samples", "isas", "sanitize", "parity", "kernels", "demo"):
         print(f"  {stage:<9} {' '.join(chosen(choice, stage)) or '-'}")
     if options.list:
         return 0

@@ -161,6 +161,13 @@ class Ci(unittest.TestCase):
             self.assertIn(("kernels", "120"), runs("src/ops/adamw_gpu.cu"))
             self.assertIn(("kernels", "75"), runs("src/ops/adamw_kernels.h"))
             self.assertIn(("samples", "2"), runs("src/layout/period.cc"))
+            self.assertIn(("cards", "emulated"), runs("src/passes/lora.cc"))
+
+    def test_tests_of_cards_that_are_not_chosen_are_left_out_of_make_test(self):
+        def flags(number, *files):
+            return dict(self.ci.stages(self.ci.choose("", number, (0, files))))["test"][0][3:]
+        self.assertEqual(flags(0, "docs/plan.md"), ["TEST_FLAGS=-E '^(ops_gpu_emulated_test|ops_gpu_checked_test)$$'"])
+        self.assertEqual(flags(0, "src/gpu/stream.h"), [])
 
     def test_every_folder_is_touched_by_its_files(self):
         folders = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()} - {"ops_gpu"}  # fibers: not sanitized
@@ -186,6 +193,10 @@ class Ci(unittest.TestCase):
         makefile = (ROOT / "Makefile").read_text()
         known = makefile.split("PARITY ?= ")[1].split("\n")[0].split()
         self.assertEqual(sorted(part.name for part in self.ci.PARTS if part.stage == "parity"), sorted(known))
+        lists = "".join(path.read_text() for path in (ROOT / "tests/CMakeLists.txt", ROOT / "src/ops_gpu/CMakeLists.txt"))
+        for part in self.ci.PARTS:
+            if part.stage == "cards":
+                self.assertRegex(lists, rf"(NAME |_test\(){part.name} ")
         for name in known:
             self.assertRegex(makefile, rf"(?m)^(parity-\w+ )*parity-{name}\b.*:")
 

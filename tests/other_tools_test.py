@@ -296,7 +296,7 @@ class FirstContactTest(unittest.TestCase):
         done = run("plan", recipe, "--no-probe", "--json", "--lr", "3e-4", "--epochs", 3, "--output", self.folder / "o")
         self.assertEqual(done.returncode, 0, done.stderr)
         done = run("train", recipe, "--no-probe", "--lr", "3e-4", "--epochs", 1, "--output", self.folder / "o",
-                   "--set", "schedule.max_steps=1", "--method", "full")
+                   "--set", "schedule.max_steps=1", "--set", "init=random", "--method", "full")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("note    method.r, method.alpha of the recipe mean nothing beside method.type: full", done.stderr)
         said = (self.folder / "o/recipe.yaml").read_text()

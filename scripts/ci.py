@@ -38,7 +38,7 @@ FRESH = 3  # commits behind the one that raised the number: what a last look men
 SLOWEST = 20
 
 # What a machine of two idle cores may take for a stage, in seconds: from nothing, and with a warm ccache. Printed, not judged.
-BUDGETS = {"setup": (180, 5), "check": (20, 20), "build": (420, 60), "test": (840, 480), "isas": (90, 90),
+BUDGETS = {"setup": (180, 5), "check": (20, 20), "build": (450, 60), "test": (900, 540), "isas": (90, 90),
            "sanitize": (300, 150), "parity": (120, 120), "kernels": (360, 60), "demo": (90, 90)}
 
 

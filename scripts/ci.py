@@ -59,10 +59,10 @@ def under(*folders):
 
 KERNELS = ("src/cpu/*", "src/ops/*", "src/ops_cpu/*", "src/runtime/*", "src/calibrate/*", "cmake/*")
 ENGINE = under("ops", "models", "autodiff", "passes", "tasks", "layout", "runtime", "cpu")
-# One list for each shard: the folders whose unit tests run under sanitizers. A folder's tests and its fuzz target are
+# One list for each shard: the folders whose unit tests run under sanitizers (`tests`: those of tests/harness). A folder's tests and its fuzz target are
 # touched by its files.
 SANITIZED = (("base", "tensor", "device", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan", "cpu",
-              "ops_cpu", "gpu", "runtime"),
+              "ops_cpu", "gpu", "runtime", "tests"),
              ("recipe", "text", "io", "template", "data", "fleet"),
              ("calibrate", "train", "report", "cli"))
 PARITY = (  # name of the script, its shard, and beside tests/parity/NAME* what touches it

@@ -147,6 +147,9 @@ class FirstRecipes(CommandTest):
         word = "'" + str(recipe).replace("'", r"'\''") + "'"
         text = output("init", "demo/model", FACTS, "--out", recipe, "--method", "full")
         self.assertIn(f"wrote   {recipe}\nnext    plimsoll plan {word}\n        plimsoll train {word}\n", text)
+        # Adapters need weights to begin with, and demo/model has none.
+        text = output("init", "demo/model", FACTS, "--out", self.folder / "lora.yaml")
+        self.assertTrue(text.endswith("lora.yaml   # once model.safetensors is in the model's folder\n"), text)
         folder = self.folder / "my run"
         done = run("train", recipe, "--set", "schedule.max_steps=1", "--set", "init=random", "--set",
                    f"output={folder}")

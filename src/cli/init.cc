@@ -20,7 +20,7 @@ ExitCode run(const InitArguments& arguments) {
   const std::filesystem::path& out = arguments.wish.out;
   if (std::filesystem::exists(out) && !arguments.force)
     throw UsageError(out.string() + ": exists; --force replaces it, --out FILE writes another one");
-  const auto [text, rows] = first_recipe(arguments.wish);
+  const auto [text, rows, needs_weights] = first_recipe(arguments.wish);
   std::error_code failed;
   if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path(), failed);
   if (failed) throw UsageError(out.parent_path().string() + ": cannot be made: " + failed.message());
@@ -32,7 +32,8 @@ ExitCode run(const InitArguments& arguments) {
   std::string told;
   for (const std::string& line : rows) told += "\nrows    " + printable(line);
   print("wrote   " + printable(out.string()) + told + "\nnext    plimsoll plan " + word +
-        "\n        plimsoll train " + word + "\n");
+        "\n        plimsoll train " + word +
+        (needs_weights ? "   # once model.safetensors is in the model's folder" : "") + "\n");
   return ExitCode::ok;
 }
 

@@ -408,10 +408,11 @@ WrittenRecipe first_recipe(const FirstRecipe& wish) {
       "Written by `plimsoll init`. `plimsoll plan` says what a run of it takes, `plimsoll train` runs it;");
   draft.heading("`plimsoll recipe --explain` lists all keys.");
   draft.say("model", hub ? to_yaml(Json(hub->name)) : path_text(recipe.model, folder));
-  const bool full = recipe.method.type == MethodType::full;
-  if (!has_weights(recipe.model) && full)
+  const bool without_weights = !has_weights(recipe.model);
+  const bool needs_weights = without_weights && recipe.method.type != MethodType::full;
+  if (without_weights && !needs_weights)
     draft.say("init", "random", "the folder has no weights to start from");
-  if (!has_weights(recipe.model) && !full)
+  if (needs_weights)
     draft.heading(
         "The folder has no weights: `plan` works without them, `train` needs model.safetensors there.");
   say_task(draft, recipe, looked);
@@ -423,7 +424,7 @@ WrittenRecipe first_recipe(const FirstRecipe& wish) {
   say_training(draft, wished_recipe, looked);
   for (const std::string& key : wished_recipe.keys) draft.say_asked(key);
   draft.say("output", to_yaml(Json(output_of(wish, name))));
-  return {draft.finish(), looked.rendering};
+  return {draft.finish(), looked.rendering, needs_weights};
 }
 
 }  // namespace plimsoll

@@ -18,6 +18,7 @@ struct FirstRecipe {
 struct WrittenRecipe {
   std::string text;
   std::vector<std::string> rendering;  // how rows become text (train/rendering_words.h)
+  bool needs_weights = false;          // plan works already, train once the model's folder has its weights
 };
 
 // Looks at config.json, the tokenizer and at most 2,000 rows. The text is YAML with comments, and a recipe

@@ -59,6 +59,15 @@ std::optional<Count> one_of(Layer& layer, const Said* recipe, const Said* file) 
   return count;
 }
 
+// What a key says, 1 where it is not there. Products of three such numbers stay within 64 bits.
+int64_t number_of(const Said* said) {
+  const int64_t value = said == nullptr ? 1 : read_foreign_whole(said->value).value_or(1);
+  return std::clamp<int64_t>(value, 0, kMostSequences + 1);
+}
+
+// Processes of several groups; beyond what a batch can have it does not matter how many.
+int64_t processes_in_all(int64_t groups, int64_t each) { return std::min(groups * each, kMostSequences + 1); }
+
 // Parts of one model on several devices: together they are one process of the batch.
 constexpr std::array<std::string_view, 3> kSplits = {"@tensor_parallel", "@pipeline_parallel",
                                                      "@context_parallel"};
@@ -90,31 +99,29 @@ std::optional<Count> read_processes(Layer& layer) {
   const Said* nodes = layer.part("@nodes");
   const Said* cards = layer.part("@cards");
   if (!check_counts(layer, present({all, each, nodes, cards}))) return std::nullopt;
-  const auto value = [](const Said* said) {
-    return said == nullptr ? int64_t{1} : read_foreign_whole(said->value).value_or(1);
-  };
   Count count;
   if (each != nullptr) {
-    count = {value(each) * value(nodes), present({each, nodes})};
+    count = {processes_in_all(number_of(nodes), number_of(each)), present({each, nodes})};
   } else if (all != nullptr) {
-    count = {value(all), {all}};
+    count = {number_of(all), {all}};
   } else if (cards != nullptr) {
-    if (value(nodes) > 1) {
+    if (number_of(nodes) > 1) {
       refuse_batch(layer, *cards,
-                   "of each node, or of all " + std::to_string(value(nodes)) +
+                   "of each node, or of all " + std::to_string(number_of(nodes)) +
                        "? Say world_size, the number of processes in all");
       return std::nullopt;
     }
-    return without_splits(layer, {value(cards), {cards}});
+    return without_splits(layer, {number_of(cards), {cards}});
   }
-  if (all != nullptr && value(all) != count.value) {
+  if (all != nullptr && number_of(all) != count.value) {
     refuse_batch(layer, *all,
-                 std::to_string(value(each)) + " x " + std::to_string(value(nodes)) + " = " +
+                 std::to_string(number_of(each)) + " x " + std::to_string(number_of(nodes)) + " = " +
                      std::to_string(count.value) + " processes, '" + all->as_written + "' says " +
-                     std::to_string(value(all)));
+                     std::to_string(number_of(all)));
     return std::nullopt;
   }
-  if (cards != nullptr && value(cards) != count.value && value(cards) * value(nodes) != count.value) {
+  if (cards != nullptr && number_of(cards) != count.value &&
+      number_of(cards) * number_of(nodes) != count.value) {
     refuse_batch(layer, *cards, "contradicts '" + count.from.front()->as_written + "'; keep one of them");
     return std::nullopt;
   }
@@ -124,16 +131,13 @@ std::optional<Count> read_processes(Layer& layer) {
 // Workers of Ray (LLaMA-Factory asks its environment whether to use it), or axolotl's ranks that see other
 // rows.
 Count counted_otherwise(Layer& layer) {
-  const auto value = [](const Said* said) {
-    return said == nullptr ? int64_t{1} : read_foreign_whole(said->value).value_or(1);
-  };
   const Said* workers = layer.part("@ray_workers");
   const bool by_ray = layer.tool() == Tool::llama_factory || is_true(layer.part("@ray"));
-  if (by_ray && value(workers) > 1) return {value(workers), present({workers, layer.part("@ray")})};
+  if (by_ray && number_of(workers) > 1) return {number_of(workers), present({workers, layer.part("@ray")})};
   const Said* shards = layer.part("@shards");
   const Said* replicas = layer.part("@replicas");
-  const int64_t ranks = value(shards) * value(replicas);
-  if (ranks > 1 && ranks <= kMostSequences) return {ranks, present({shards, replicas})};
+  const int64_t ranks = processes_in_all(number_of(replicas), number_of(shards));
+  if (ranks > 1) return {ranks, present({shards, replicas})};
   for (const char* part : {"@ray_workers", "@ray", "@shards", "@replicas"})
     if (layer.says({part}))
       layer.ignore(*layer.part(part), "one device: nothing is launched, sharded or exchanged");

@@ -162,6 +162,11 @@ TEST_F(RealFiles, nodes_and_parts_of_a_model_count) {
   EXPECT_EQ(batch("num_gpus: 2\nnnodes: 3\nworld_size: 6\n"), 24);
   EXPECT_THAT(error_of(kAxolotlRun + "micro_batch_size: 2\nworld_size: 3\ntensor_parallel_size: 2\n"),
               HasSubstr("3 processes cannot be divided by 2"));
+  const std::string most = "model: m\nbatch_size: 1000000\ngradient_accumulation_steps: 1000000\n";
+  EXPECT_THAT(error_of(most + "nproc_per_node: 1000000\nnnodes: 1000000\n"), HasSubstr("1,000,000"));
+  EXPECT_THAT(error_of(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 4000000000\n"
+                                     "dp_replicate_size: 4000000000\n"),
+              HasSubstr("1,000,000"));
 }
 
 TEST_F(RealFiles, a_batch_of_one_process_is_noted_until_their_number_is_said) {

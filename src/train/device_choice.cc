@@ -10,6 +10,7 @@
 #include "train/memory_budget.h"
 #include "train/own_cards.h"
 #include "train/planned_card.h"
+#include "train/resume.h"
 #include "train/setup.h"
 
 namespace plimsoll {
@@ -103,15 +104,12 @@ std::string take_any_card(const LoadedRecipe& loaded, ChosenDevice& chosen) {
   return reason.empty() ? printable(own.problem) : reason;
 }
 
-// That the newest checkpoint was saved by; none: there is no checkpoint, or one of an earlier version.
-std::optional<Recipe> saved_recipe(const Recipe& recipe) {
+// That the run's newest checkpoint was saved by; nothing where there is no checkpoint.
+std::optional<Recipe> recipe_of_run(const Recipe& recipe) {
   const auto checkpoint = recipe.output ? latest_checkpoint(*recipe.output) : std::nullopt;
   if (!checkpoint) return std::nullopt;
-  try {
-    return load_recipe((*checkpoint / "recipe.yaml").string()).recipe;
-  } catch (const Error&) {
-    return Recipe{};  // whose device is the CPU
-  }
+  return saved_recipe(*checkpoint)
+      .value_or(Recipe{});  // not taken any more: of a version that knew the CPU alone
 }
 
 // A run goes on where it began: `auto` of a saved recipe was the CPU.
@@ -176,7 +174,7 @@ ChosenDevice choose_device(const LoadedRecipe& loaded, const DeviceWish& wish) {
   } else if (recipe.is_of_card()) {
     if (wish.trains) take_named_card(loaded, wish, chosen);
   } else if (recipe.device == DeviceChoice::automatic && !wish.elsewhere) {
-    const std::optional<Recipe> saved = wish.resumes ? saved_recipe(recipe) : std::nullopt;
+    const std::optional<Recipe> saved = wish.resumes ? recipe_of_run(recipe) : std::nullopt;
     if (saved) {
       take_device_of(*saved, loaded, chosen);
       return chosen;

@@ -28,16 +28,6 @@ std::string batch_words(const TrainerState& state) {
          ", loss chunk " + format_count(state.loss_chunk);
 }
 
-// That a checkpoint was saved by; nothing where this version does not take it any more.
-std::optional<Recipe> recipe_of(const fs::path& checkpoint) {
-  try {
-    return load_recipe((checkpoint / "recipe.yaml").string(), {.sets = {}, .environment = {}, .of_run = true})
-        .recipe;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
 // What the experiment says of a key, or the recipe, where it means nothing to the experiment.
 std::string value_words(const std::string& key, const std::string& value, const Recipe* recipe) {
   if (!value.empty()) return value;
@@ -47,6 +37,15 @@ std::string value_words(const std::string& key, const std::string& value, const 
 }
 
 }  // namespace
+
+std::optional<Recipe> saved_recipe(const fs::path& checkpoint) {
+  try {
+    return load_recipe((checkpoint / "recipe.yaml").string(), {.sets = {}, .environment = {}, .of_run = true})
+        .recipe;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
 
 Recipe as_begun(Recipe recipe, bool resumes) {
   const auto checkpoint = resumes ? latest_checkpoint(*recipe.output) : std::nullopt;
@@ -58,7 +57,7 @@ Recipe as_begun(Recipe recipe, bool resumes) {
     recipe.method.unquantised = nf4_of(recipe).kept;
     return recipe;
   }
-  const std::optional<Recipe> before = recipe_of(*checkpoint);
+  const std::optional<Recipe> before = saved_recipe(*checkpoint);
   recipe.method.unquantised.emplace();
   if (before && before->method.unquantised) recipe.method.unquantised = before->method.unquantised;
   return recipe;
@@ -78,7 +77,7 @@ void require_same_experiment(const fs::path& checkpoint, const TrainerState& sav
     });
   if (differences.empty()) return;
   std::string text = checkpoint.string() + ": belongs to another experiment:";
-  const std::optional<Recipe> before = recipe_of(checkpoint);
+  const std::optional<Recipe> before = saved_recipe(checkpoint);
   for (const auto& [key, was, now] : differences)
     text += "\n  " + key + " was " + value_words(key, was, before ? &*before : nullptr) +
             ", the recipe says " + value_words(key, now, &recipe);
@@ -89,7 +88,7 @@ Recipe as_read_before(const LoadedRecipe& loaded, std::vector<std::string>& note
   Recipe recipe = loaded.recipe;
   if (loaded.other_tools.once.empty() || !recipe.output) return recipe;
   const auto checkpoint = latest_checkpoint(*recipe.output);
-  const std::optional<Recipe> begun = checkpoint ? recipe_of(*checkpoint) : std::nullopt;
+  const std::optional<Recipe> begun = checkpoint ? saved_recipe(*checkpoint) : std::nullopt;
   if (!begun) return recipe;
   for (const auto& [key, value] : loaded.other_tools.once) {
     const Option& option = *find_option(key);

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "train/checkpoint.h"
 
 namespace plimsoll {
+
+// That a checkpoint was saved by; nothing where this version does not take it any more.
+std::optional<Recipe> saved_recipe(const std::filesystem::path& checkpoint);
 
 // The recipe with what a run settles when it begins and keeps: the rules by which rows are read
 // (data.reading), and which modules stay unquantised (method.unquantised: auto). A run that resumes has those

@@ -22,6 +22,11 @@ find_library(PLIMSOLL_LIBEVENT libevent.a REQUIRED)
 add_library(Event::http STATIC IMPORTED GLOBAL)
 set_target_properties(Event::http PROPERTIES IMPORTED_LOCATION "${PLIMSOLL_LIBEVENT}")
 
+# Checksums of what `fetch` receives. Linked whole, too.
+find_library(PLIMSOLL_NETTLE libnettle.a REQUIRED)
+add_library(Nettle::nettle STATIC IMPORTED GLOBAL)
+set_target_properties(Nettle::nettle PROPERTIES IMPORTED_LOCATION "${PLIMSOLL_NETTLE}")
+
 # Arrow and Parquet from the pyarrow wheel, in a private folder.
 set(PLIMSOLL_PYARROW_DIR "${CMAKE_SOURCE_DIR}/.deps/py/pyarrow" CACHE PATH "pyarrow package folder")
 if(NOT EXISTS "${PLIMSOLL_PYARROW_DIR}/include/arrow/util/config.h")

@@ -53,9 +53,10 @@ def add_libraries(folder):
 
 def add_linked_licences(folder):
     """Of what is linked whole."""
-    found = pathlib.Path("/usr/share/doc/libevent-dev/copyright")
-    if found.exists():
-        shutil.copy(found, folder / "share" / "doc" / "plimsoll" / "licences" / "libevent.txt")
+    for package, name in (("libevent-dev", "libevent"), ("nettle-dev", "nettle")):
+        found = pathlib.Path("/usr/share/doc") / package / "copyright"
+        if found.exists():
+            shutil.copy(found, folder / "share" / "doc" / "plimsoll" / "licences" / f"{name}.txt")
 
 
 def add_arrow_licences(folder, arrow):

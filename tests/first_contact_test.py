@@ -118,7 +118,7 @@ class HubNames(CommandTest):
         for words in (("inspect", "Acme/Other"), ("generate", "Acme/Other", "--prompt", "a"),
                       ("convert", "Acme/Other", "--dtype", "bf16", "--out", self.folder / "x"),
                       ("init", "Acme/Other", FACTS, "--out", self.folder / "x.yaml")):
-            self.assertIn("hf download Acme/Other", output(*words, code=2))
+            self.assertIn("plimsoll fetch Acme/Other", output(*words, code=2))
 
 
 class FirstRecipes(CommandTest):

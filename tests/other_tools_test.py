@@ -243,7 +243,7 @@ class OtherToolsTest(unittest.TestCase):
         environment = {"HF_HUB_CACHE": str(self.folder / "hub")}
         done = run("plan", "Org/Tiny", "--length", 64, env=environment)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("hf download Org/Tiny\n", done.stderr)
+        self.assertIn("plimsoll fetch Org/Tiny (to plan, --config-only is enough)\n", done.stderr)
         snapshot = self.folder / "hub/models--Org--Tiny/snapshots/0123abc"
         blobs = self.folder / "hub/models--Org--Tiny/blobs"
         blobs.mkdir(parents=True)
@@ -264,7 +264,7 @@ class OtherToolsTest(unittest.TestCase):
         done = run("train", SAMPLES / "script.yaml", "--set", "train_file=org/rows", "--set", f"output={output}",
                    env={"HF_HUB_CACHE": str(self.folder)})
         self.assertEqual(done.returncode, 2)
-        self.assertIn("hf download org/rows --repo-type dataset", done.stderr)
+        self.assertIn("plimsoll fetch org/rows --dataset", done.stderr)
         self.assertFalse(output.exists())
 
 

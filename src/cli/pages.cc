@@ -33,6 +33,21 @@ const std::vector<CommandPage>& pages() {
          "for little memory"}},
        {},
        "docs/recipe.md"},
+      {"fetch",
+       "Receives a model of the Hugging Face hub (configuration, tokenizer, weights in safetensors), or a "
+       "data "
+       "set with --dataset, and puts it into the Hugging Face cache, where transformers finds it too. It is "
+       "the "
+       "only command that connects to the hub. A broken fetch goes on where it was, and every file is "
+       "checked "
+       "by its checksum.\n\n"
+       "HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE mean what they mean to "
+       "huggingface_hub; https_proxy and no_proxy are respected. libcurl is opened when the command starts.",
+       {{"plimsoll fetch Qwen/Qwen2.5-7B --config-only", "a few MiB: enough to plan"},
+        {"plimsoll fetch Qwen/Qwen2.5-7B", "the weights too"},
+        {"plimsoll fetch tatsu-lab/alpaca --dataset", "rows to train on"}},
+       {4, 5},
+       "docs/fetch.md"},
       {"plan",
        "Plans a run without loading weights: the bytes of every component, the variant (micro-batch, "
        "recomputation, "

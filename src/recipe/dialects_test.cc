@@ -182,7 +182,7 @@ TEST_F(Dialects, freeze_of_llama_factory_says_what_it_misses) {
               AllOf(HasSubstr("counts the layers of the model"), HasSubstr("absent/config.json")));
   EXPECT_THAT(
       error_of("model_name_or_path: Nobody/no-such-model\n" + keys),
-      AllOf(HasSubstr("counts the layers of the model"), HasSubstr("hf download Nobody/no-such-model")));
+      AllOf(HasSubstr("counts the layers of the model"), HasSubstr("plimsoll fetch Nobody/no-such-model")));
   write("m/config.json",
         R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 8,
             "num_attention_heads": 2, "vocab_size": 16})");
@@ -528,7 +528,7 @@ TEST_F(Dialects, what_a_missing_data_set_would_be_stays_known_when_another_is_na
   const std::string text =
       kTorchtune + kLlama3 + "dataset: {_component_: torchtune.datasets.alpaca_cleaned_dataset}\n";
   setenv("HF_HUB_CACHE", (folder_ / "none").c_str(), 1);
-  EXPECT_THAT(error_of(text), HasSubstr("hf download yahma/alpaca-cleaned"));
+  EXPECT_THAT(error_of(text), HasSubstr("plimsoll fetch yahma/alpaca-cleaned --dataset"));
   EXPECT_EQ(recipe(text, {"data.train=a.jsonl"}).data.format, RowFormat::alpaca);
   unsetenv("HF_HUB_CACHE");
 }

@@ -7,6 +7,7 @@
 #include <regex>
 #include <set>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
@@ -21,11 +22,6 @@ constexpr int64_t kLongestRevision = 256;
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
-}
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
 }
 
 bool is_part(std::string_view text) {
@@ -105,12 +101,6 @@ std::vector<std::string> data_files(const fs::path& folder) {
   return files;
 }
 
-fs::path repository_of(HubKind kind, std::string_view name) {
-  std::string folder = kind == HubKind::model ? "models--" : "datasets--";
-  for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
-  return hub_cache() / folder;
-}
-
 }  // namespace
 
 bool is_hub_name(std::string_view text, bool bare) {
@@ -121,15 +111,25 @@ bool is_hub_name(std::string_view text, bool bare) {
   return is_part(text.substr(0, slash)) && is_part(text.substr(slash + 1));
 }
 
-fs::path hub_cache() {
-  if (const std::string cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = environment("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
+fs::path hub_home() {
+  if (const std::string home = environment("HF_HOME"); !home.empty()) return home;
   const std::string cache = environment("XDG_CACHE_HOME");
-  return (cache.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(cache)) / "huggingface" / "hub";
+  return (cache.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(cache)) / "huggingface";
+}
+
+fs::path hub_cache() {
+  const std::string cache = environment("HF_HUB_CACHE");
+  return cache.empty() ? hub_home() / "hub" : fs::path(cache);
+}
+
+fs::path hub_repository(HubKind kind, std::string_view name) {
+  std::string folder = kind == HubKind::model ? "models--" : "datasets--";
+  for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
+  return hub_cache() / folder;
 }
 
 std::optional<fs::path> find_in_hub_cache(HubKind kind, std::string_view name) {
-  const fs::path repository = repository_of(kind, name);
+  const fs::path repository = hub_repository(kind, name);
   std::string revision;
   if (is_there(repository / "refs" / "main"))
     revision = trim(read_start(repository / "refs" / "main", kLongestRevision));
@@ -146,7 +146,7 @@ std::optional<fs::path> find_in_hub_cache(HubKind kind, std::string_view name) {
 
 std::optional<fs::path> find_in_hub_cache(HubKind kind, std::string_view name, std::string_view revision) {
   if (!is_hub_name(name, true) || !is_part(revision)) return std::nullopt;
-  fs::path version = repository_of(kind, name) / "snapshots" / revision;
+  fs::path version = hub_repository(kind, name) / "snapshots" / revision;
   if (!is_there(version)) return std::nullopt;
   return version;
 }
@@ -184,7 +184,7 @@ std::string model_name(const fs::path& folder) {
 }
 
 std::string download_command(HubKind kind, std::string_view name) {
-  return "hf download " + std::string(name) + (kind == HubKind::dataset ? " --repo-type dataset" : "");
+  return "plimsoll fetch " + std::string(name) + (kind == HubKind::dataset ? " --dataset" : "");
 }
 
 std::vector<std::string> split_files(const fs::path& folder, const std::string& split,
@@ -223,7 +223,8 @@ Located locate_on_hub(std::string_view key, const Node& node, const fs::path& fo
     if (is_name && !found && is_hub_name(item.text))
       located.missing.push_back(std::string(key) + ": there is no '" + item.text + "' in " + folder.string() +
                                 ", nor in the Hugging Face cache " + hub_cache().string() +
-                                "; where the name is one of the hub's: " + download_command(kind, item.text));
+                                "; where the name is one of the hub's: " + download_command(kind, item.text) +
+                                (kind == HubKind::model ? " (to plan, --config-only is enough)" : ""));
     std::vector<std::string> files;
     if (found && key == "data.train")
       files = split_files(*found, "train", "");

@@ -1,5 +1,5 @@
-// Names of models and data sets on the Hugging Face hub, looked up in the local cache. Nothing is downloaded:
-// what is absent is answered with the command that fetches it.
+// Names of models and data sets on the Hugging Face hub, looked up in the local cache. Nothing is downloaded
+// here: what is absent is answered with the command that fetches it (src/hub).
 #pragma once
 
 #include <filesystem>
@@ -16,8 +16,12 @@ enum class HubKind : unsigned char { model, dataset };
 
 // "Qwen/Qwen2.5-0.5B": what may be a name on the hub. Names without an owner count where `bare` is set.
 bool is_hub_name(std::string_view text, bool bare = false);
-// HF_HUB_CACHE, HF_HOME/hub, or ~/.cache/huggingface/hub.
+// HF_HOME, or ~/.cache/huggingface.
+std::filesystem::path hub_home();
+// HF_HUB_CACHE, or hub_home()/hub.
 std::filesystem::path hub_cache();
+// Where the cache keeps a repository: hub_cache()/models--Qwen--Qwen2.5-0.5B.
+std::filesystem::path hub_repository(HubKind kind, std::string_view name);
 // The folder of the version that refs/main names, or of the only one there is.
 std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string_view name);
 // The same of one version, by its commit; nothing where the cache does not hold it.
@@ -35,7 +39,7 @@ struct HubModel {
 std::optional<HubModel> hub_model_of(const std::filesystem::path& folder);
 // What to call the model in a folder: its name on the hub, or the folder's own.
 std::string model_name(const std::filesystem::path& folder);
-// "hf download Qwen/Qwen2.5-0.5B"
+// "plimsoll fetch Qwen/Qwen2.5-0.5B"
 std::string download_command(HubKind kind, std::string_view name);
 
 // The files of a split in a data set's folder, sorted: by the hub's naming

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "fleet/devices/nvml.h"
@@ -12,11 +13,6 @@
 
 namespace plimsoll {
 namespace {
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // Looks for the file alone where there is none, which is all that a machine without a driver pays.
 bool is_installed(const std::string& library) {
@@ -27,8 +23,8 @@ bool is_installed(const std::string& library) {
 
 std::vector<devices::Gpu> visible(const std::vector<devices::Gpu>& all) {
   if (std::getenv("CUDA_VISIBLE_DEVICES") == nullptr) return all;
-  const devices::VisibleGpus named = devices::visible_gpus(all, variable("CUDA_VISIBLE_DEVICES"),
-                                                           variable("CUDA_DEVICE_ORDER") == "PCI_BUS_ID");
+  const devices::VisibleGpus named = devices::visible_gpus(all, environment("CUDA_VISIBLE_DEVICES"),
+                                                           environment("CUDA_DEVICE_ORDER") == "PCI_BUS_ID");
   std::vector<devices::Gpu> seen;
   for (const std::string& uuid : named.uuids)
     for (const devices::Gpu& gpu : all)
@@ -38,7 +34,7 @@ std::vector<devices::Gpu> visible(const std::vector<devices::Gpu>& all) {
 
 OwnCards ask() {
   const bool hidden =
-      std::getenv("CUDA_VISIBLE_DEVICES") != nullptr && trim(variable("CUDA_VISIBLE_DEVICES")).empty();
+      std::getenv("CUDA_VISIBLE_DEVICES") != nullptr && trim(environment("CUDA_VISIBLE_DEVICES")).empty();
   if (hidden) return {};
   const std::string library = devices::nvml_library();
   if (!is_installed(library)) {
@@ -71,6 +67,6 @@ const OwnCards& own_cards() {
 
 int64_t free_bytes(const devices::Gpu& gpu) { return std::max<int64_t>(0, gpu.total - gpu.used); }
 
-bool emulates_cards() { return variable("PLIMSOLL_EMULATED_CARDS") == "1"; }
+bool emulates_cards() { return environment("PLIMSOLL_EMULATED_CARDS") == "1"; }
 
 }  // namespace plimsoll

@@ -1,0 +1,119 @@
+#include "hub/fetch.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/print.h"
+#include "base/units.h"
+#include "cli/commands.h"
+
+namespace plimsoll {
+namespace {
+
+struct FetchArguments {
+  hub::FetchOptions options;
+  bool config_only = false, dataset = false, json = false;
+};
+
+// One line that is drawn over on a terminal, ten times a second at most; nothing elsewhere.
+class FetchLine {
+ public:
+  ~FetchLine() { clear(); }
+  void draw(const hub::FetchProgress& progress) {
+    const auto now = std::chrono::steady_clock::now();
+    if (first_bytes_ < 0) {
+      first_bytes_ = progress.bytes;
+      start_ = now;
+    }
+    if (isatty(STDERR_FILENO) == 0 || now - last_ < std::chrono::milliseconds(100)) return;
+    last_ = now;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    const double rate = seconds < 1 ? 0 : static_cast<double>(progress.bytes - first_bytes_) / seconds;
+    std::string line = "fetch  " + format_bytes(progress.bytes) + " of " + format_bytes(progress.total);
+    if (rate > 0)
+      line += " · " + format_bytes(static_cast<int64_t>(rate)) + "/s · " +
+              format_seconds(static_cast<double>(progress.total - progress.bytes) / rate) + " left";
+    std::fprintf(stderr, "\r\033[K%s", line.c_str());
+    drawn_ = true;
+  }
+  void clear() {
+    if (drawn_) std::fputs("\r\033[K", stderr);
+    drawn_ = false;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_, last_;
+  int64_t first_bytes_ = -1;
+  bool drawn_ = false;
+};
+
+// Pasted from a browser: "https://huggingface.co/datasets/org/rows".
+void read_address(FetchArguments& arguments) {
+  std::string& name = arguments.options.name;
+  for (const std::string_view start : {"https://huggingface.co/", "http://huggingface.co/", "hf://"})
+    if (name.starts_with(start)) name.erase(0, start.size());
+  if (name.starts_with("datasets/")) {
+    name.erase(0, std::string_view("datasets/").size());
+    arguments.dataset = true;
+  }
+  while (name.ends_with('/')) name.pop_back();
+}
+
+nlohmann::ordered_json fetch_json(const hub::FetchOptions& options, const hub::FetchResult& result) {
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  for (const hub::HubFile& file : result.files) files.push_back({{"name", file.name}, {"bytes", file.bytes}});
+  return {{"name", options.name},  {"revision", result.commit},   {"folder", result.folder.string()},
+          {"bytes", result.bytes}, {"received", result.received}, {"files", files}};
+}
+
+ExitCode run(FetchArguments& arguments) {
+  read_address(arguments);
+  if (arguments.dataset && arguments.config_only)
+    throw UsageError("fetch: --config-only is for models: a data set has files of rows alone");
+  hub::FetchOptions& options = arguments.options;
+  options.kind = arguments.dataset ? HubKind::dataset : HubKind::model;
+  options.wanted = arguments.config_only ? hub::Wanted::config_only : hub::Wanted::all;
+  FetchLine line;
+  const hub::FetchResult result =
+      hub::fetch(options, {.progress = [&](const hub::FetchProgress& progress) { line.draw(progress); },
+                           .say =
+                               [&](const std::string& note) {
+                                 line.clear();
+                                 say("note    " + note);
+                               }});
+  line.clear();
+  if (arguments.json) {
+    print(json_text(fetch_json(options, result)));
+    return ExitCode::ok;
+  }
+  const auto files = static_cast<int64_t>(result.files.size());
+  print("fetched  " + printable(options.name) + " · " +
+        (files == 1 ? "1 file" : format_count(files) + " files") + " · " + format_bytes(result.bytes) +
+        (result.received == 0 ? ", all here already" : "") + "\nfolder   " +
+        printable(result.folder.string()) + "\n");
+  if (options.kind == HubKind::model) print("plan     plimsoll plan " + printable(options.name) + "\n");
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_fetch(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<FetchArguments>();
+  CLI::App* command =
+      app.add_subcommand("fetch", "a model or data set of the hub, into the Hugging Face cache");
+  command->add_option("name", arguments->options.name, "such as Qwen/Qwen2.5-0.5B")
+      ->required()
+      ->type_name("NAME");
+  command->add_flag("--config-only", arguments->config_only, "what `plan` needs: no weights");
+  command->add_flag("--dataset", arguments->dataset, "a data set: its files of rows");
+  command->add_option("--revision", arguments->options.revision, "a branch, a tag or a commit")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "for machines");
+  command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace plimsoll

@@ -250,7 +250,8 @@ TEST_F(OtherTools, names_of_the_hub_are_found_in_the_cache_or_answered_with_the_
   const LoadedRecipe missing = load("model: Qwen/Qwen2.5-0.5B\ndata: {train: tatsu-lab/alpaca}\n");
   ASSERT_EQ(missing.missing.size(), 2U);
   EXPECT_THAT(missing.missing[0], testing::EndsWith(": plimsoll fetch tatsu-lab/alpaca --dataset"));
-  EXPECT_THAT(missing.missing[1], testing::EndsWith(": plimsoll fetch Qwen/Qwen2.5-0.5B (to plan, --config-only is enough)"));
+  EXPECT_THAT(missing.missing[1],
+              testing::EndsWith(": plimsoll fetch Qwen/Qwen2.5-0.5B (to plan, --config-only is enough)"));
   EXPECT_THROW(require_present(missing), UsageError);
 
   const std::string model = "hub/models--Qwen--Qwen2.5-0.5B/";

@@ -14,6 +14,7 @@ ROUNDS ?= 5
 CASES ?=
 BENCH_OUT ?= bench/results
 FAULTS ?= 2000
+POWER_CUTS ?= 500
 empty :=
 space := $(empty) $(empty)
 # What the build is configured with besides: CMAKE_FLAGS="-DPLIMSOLL_CUDA=OFF".
@@ -38,7 +39,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline faults powercut bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -113,6 +114,11 @@ loadline: build
 faults: build
 	cmake --build build --target fault_shim -j $(JOBS)
 	python3 tests/faults/faults_test.py $(PLIMSOLL) build/tests/libfault_shim.so --count $(FAULTS)
+
+# 500 power cuts in train, resume, overwrite, dpo, merge, convert and the queue, and every flush that counts taken out.
+powercut: build
+	cmake --build build --target record_shim -j $(JOBS)
+	python3 tests/powercut/powercut_test.py $(PLIMSOLL) build/tests/librecord_shim.so --count $(POWER_CUTS) --mutants 99
 
 # Faults in kernels for GPUs, each of which the emulated card's tests must notice, one at a time.
 gpu-mutants: build

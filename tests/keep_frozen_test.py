@@ -104,7 +104,9 @@ class KeepFrozen(CommandTest):
         kept = (folder / FILE).read_bytes()
         first = kept.index(b"\n") + 1
         shutil.copytree(folder, self.folder / "copy")
-        for broken, code in ((kept[:-500], 0), (kept[:first + 4] + b"?" + kept[first + 5:], 0), (kept[:-300] + b"?" + kept[-299:], DAMAGED)):
+        for broken, code in ((kept[:-500], 0), (kept[:first + 4] + b"?" + kept[first + 5:], 0),
+                             (kept[:first + 40] + bytes(64) + kept[first + 104:-32], 0),  # a power cut before all was there
+                             (kept[:-300] + b"?" + kept[-299:], DAMAGED)):
             shutil.rmtree(folder)
             shutil.copytree(self.folder / "copy", folder)
             (folder / FILE).write_bytes(broken)

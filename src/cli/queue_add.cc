@@ -14,6 +14,7 @@
 #include "cli/usage_text.h"
 #include "fleet/queue/config_copy.h"
 #include "fleet/queue/planned.h"
+#include "io/atomic.h"
 #include "io/file.h"
 
 namespace plimsoll {
@@ -181,9 +182,8 @@ void ConfigCopies::make(const AddArguments& arguments, const queue::Store& store
     for (std::string& word : entry.words) named |= rename_in(word, file, copy);
     for (std::string& one : entry.environment) named |= rename_in(one, file, copy);
     if (!named) throw UsageError("--yaml-set: neither the command nor --env names " + file);
-    std::ofstream out(copy, std::ios::binary);
-    out << text << std::flush;
-    if (!out) throw StoppedError(copy + ": cannot be written");
+    write_new_file(copy, text);
+    flush_name(folder);  // on the disk before the entry that needs it
     for (const std::string& line : told) say("note    " + printable(file + ": " + line));
   }
 }

@@ -29,7 +29,9 @@ AppendFile::AppendFile(std::filesystem::path path, int64_t kept_bytes) : path_(s
 }
 
 AppendFile::AppendFile(AppendFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      bytes_(other.bytes_) {}
 
 AppendFile::~AppendFile() {
   if (descriptor_ >= 0) ::close(descriptor_);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <system_error>
+#include <vector>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -23,23 +24,13 @@ namespace fs = std::filesystem;
   throw StoppedError(path.string() + ": cannot " + action + ": " + system_message(error) + ".");
 }
 
-// Files and folders alike: a name is durable only when the folder that holds it has been flushed.
-void sync_path(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor < 0) stop_at(path, "open to flush it", errno);
-  const int result = fsync(descriptor);
-  const int error = errno;
-  ::close(descriptor);
-  if (result != 0) stop_at(path, "flush to disk", error);
-}
-
 // The folder that holds `path`; "." for a bare name.
 fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
 // The folder itself may be a link.
-void sync_parent(const fs::path& path) { sync_path(parent_of(path) / "."); }
+void sync_parent(const fs::path& path) { flush_to_disk(parent_of(path) / "."); }
 
 void rename_path(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
@@ -140,6 +131,34 @@ fs::path make_beside(const fs::path& path, std::string_view content, mode_t mode
 
 }  // namespace
 
+// A name is durable only when the folder that holds it has been flushed.
+void flush_to_disk(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) stop_at(path, "open to flush it", errno);
+  const int result = fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  if (result != 0) stop_at(path, "flush to disk", error);
+}
+
+void flush_name(const fs::path& path) noexcept {
+  try {
+    sync_parent(path);
+  } catch (const std::exception&) {  // a folder that may not be read, or a disk that flushes no folders
+  }
+}
+
+void make_folders(const fs::path& folder) {
+  std::vector<fs::path> absent;
+  std::error_code failed;
+  for (fs::path path = folder; !path.empty() && !fs::exists(path, failed); path = path.parent_path()) {
+    if (path.has_filename()) absent.push_back(path);
+    if (path == path.parent_path()) break;
+  }
+  fs::create_directories(folder);
+  for (auto made = absent.rbegin(); made != absent.rend(); ++made) flush_name(*made);
+}
+
 void write_file_atomically(const fs::path& path, std::string_view content) {
   if (is_stream(path)) return write_into(path, content);
   std::error_code failed;
@@ -204,8 +223,8 @@ AtomicFolder::~AtomicFolder() {
 
 void AtomicFolder::publish(Existing existing) {
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(temporary_))
-    sync_path(entry.path());
-  sync_path(temporary_);
+    flush_to_disk(entry.path());
+  flush_to_disk(temporary_);
   const bool replaces = existing == Existing::replace && fs::is_directory(fs::symlink_status(final_));
   if (replaces)
     swap_folders(temporary_, final_);
@@ -225,6 +244,7 @@ fs::path set_aside(const fs::path& temporary) {
 void remove_folder_atomically(const fs::path& folder, const fs::path& temporary) {
   fs::remove_all(temporary);
   rename_path(folder, temporary);
+  sync_parent(folder);
   fs::remove_all(temporary);
 }
 
@@ -238,9 +258,10 @@ void link_atomically(const fs::path& from, const fs::path& to, const fs::path& t
   if (failed) {
     fs::copy_file(from, temporary, failed);
     if (failed) stop_at(to, "write", failed.value());
-    sync_path(temporary);
+    flush_to_disk(temporary);
   }
   rename_path(temporary, to);
+  sync_parent(to);
 }
 
 void unshare_file(const fs::path& path, const fs::path& temporary) {
@@ -248,7 +269,7 @@ void unshare_file(const fs::path& path, const fs::path& temporary) {
   std::error_code failed;
   fs::copy_file(path, temporary, failed);
   if (failed) stop_at(path, "copy", failed.value());
-  sync_path(temporary);
+  flush_to_disk(temporary);
   rename_path(temporary, path);
   sync_parent(path);
 }

@@ -44,11 +44,23 @@ class AtomicFolder {
   bool published_ = false;
 };
 
+// Returns when the file or folder is on the disk: of a folder its names, not what is in its files. Throws
+// StoppedError.
+void flush_to_disk(const std::filesystem::path& path);
+
+// The name of a file or folder that was made, as far as that can be asked for: who may write to a folder may
+// not be allowed to read it.
+void flush_name(const std::filesystem::path& path) noexcept;
+
+// The folder and its parents, where they are absent, each on the disk as far as that can be asked for.
+void make_folders(const std::filesystem::path& folder);
+
 // Where folders cannot be exchanged, the old one waits under this temporary name while the new one takes its
 // place: after a crash between the two it gets its name back.
 std::filesystem::path set_aside(const std::filesystem::path& temporary);
 
-// Removes a folder: its name goes first, so that what is left of it is never taken for the whole.
+// Removes a folder: its name goes first, on the disk too, so that what is left of it is never taken for the
+// whole.
 void remove_folder_atomically(const std::filesystem::path& folder, const std::filesystem::path& temporary);
 
 // Puts the content of `from` at `to`, by a hard link where the file system allows it; what was at `to` is

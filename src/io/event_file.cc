@@ -2,7 +2,6 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 
 #include "base/crc32c.h"
@@ -11,6 +10,8 @@
 
 namespace plimsoll {
 namespace {
+
+constexpr size_t kMostEventBytes = 1024;
 
 // A stored checksum of data that holds checksums itself would be weak, so the format rotates and shifts it.
 uint32_t masked(uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8U; }
@@ -50,7 +51,7 @@ class Message {
     size_ += count;
   }
 
-  std::array<char, 1024> bytes_;
+  std::array<char, kMostEventBytes> bytes_;
   size_t size_ = 0;
 };
 static_assert(std::endian::native == std::endian::little, "records and numbers are little-endian");
@@ -66,8 +67,7 @@ Message begin_event(double wall_time, int64_t step) {
 }  // namespace
 
 EventFile::EventFile(const std::filesystem::path& path, double wall_time, int64_t first_step)
-    : path_(path), file_(std::fopen(path.c_str(), "wbxe")) {
-  if (!file_) throw StoppedError(path.string() + ": cannot be written: " + system_message(errno) + ".");
+    : file_(path, 0) {
   Message version = begin_event(wall_time, 0);
   version.text(3, "brain.Event:2");
   write_record(version.bytes());
@@ -93,17 +93,15 @@ void EventFile::write(double wall_time, int64_t step, std::span<const Scalar> sc
 
 // Length, its checksum, the bytes, their checksum.
 void EventFile::write_record(std::string_view event) {
-  std::array<char, 12> head;
+  std::array<char, kMostEventBytes + 16> record;
   const uint64_t length = event.size();
-  std::memcpy(head.data(), &length, sizeof length);
-  const uint32_t length_crc = masked(crc32c(as_bytes({head.data(), sizeof length})));
-  std::memcpy(head.data() + sizeof length, &length_crc, sizeof length_crc);
+  std::memcpy(record.data(), &length, sizeof length);
+  const uint32_t length_crc = masked(crc32c(as_bytes({record.data(), sizeof length})));
+  std::memcpy(record.data() + 8, &length_crc, sizeof length_crc);
+  std::memcpy(record.data() + 12, event.data(), event.size());
   const uint32_t event_crc = masked(crc32c(as_bytes(event)));
-  std::fwrite(head.data(), 1, head.size(), file_.get());
-  std::fwrite(event.data(), 1, event.size(), file_.get());
-  std::fwrite(&event_crc, 1, sizeof event_crc, file_.get());
-  if (std::fflush(file_.get()) != 0)
-    throw StoppedError(path_.string() + ": cannot be written: " + system_message(errno) + ".");
+  std::memcpy(record.data() + 12 + event.size(), &event_crc, sizeof event_crc);
+  file_.write({record.data(), 16 + event.size()});
 }
 
 }  // namespace plimsoll

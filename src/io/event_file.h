@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "io/append_file.h"
 
 namespace plimsoll {
 
@@ -23,17 +23,13 @@ class EventFile {
   // folder end before `first_step` for a reader: what an earlier part of the run wrote after its last
   // checkpoint is hidden. Throws StoppedError.
   EventFile(const std::filesystem::path& path, double wall_time, int64_t first_step);
-  // All of one step. Allocates nothing; flushed at once.
+  // All of one step, or nothing of it. Allocates nothing; not buffered.
   void write(double wall_time, int64_t step, std::span<const Scalar> scalars);
 
  private:
   void write_record(std::string_view event);
 
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::filesystem::path path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  AppendFile file_;
 };
 
 }  // namespace plimsoll

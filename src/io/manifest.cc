@@ -33,6 +33,17 @@ FileMark mark_of_first_line(const fs::path& path) {
   return mark_of_start(path, end == std::string::npos ? kMarkPiece : static_cast<int64_t>(end));
 }
 
+// The log that began with the marked line, or what a power cut left of it: earlier versions wrote the mark to
+// the disk before the line. A beginning of a JSON line, or zeros in the place of what was written.
+bool is_log_of(const fs::path& path, const FileMark& mark) {
+  const std::string start = read_start(path, mark.bytes);
+  if (FileMark{static_cast<int64_t>(start.size()), crc32c(as_bytes(start))} == mark) return true;
+  const bool has_zeros = start.find('\0') != std::string::npos;
+  const bool is_short = static_cast<int64_t>(start.size()) < mark.bytes;
+  if (start.find('\n') != std::string::npos) return false;
+  return start.empty() || has_zeros || (is_short && start.front() == '{');
+}
+
 Json to_json(const std::map<std::string, FileMark>& marks) {
   Json json = Json::object();
   for (const auto& [name, mark] : marks) json[name] = {mark.bytes, mark.crc};
@@ -65,12 +76,14 @@ Manifest::Manifest(fs::path folder, fs::path file) : folder_(std::move(folder)),
   if (exists_) read();
 }
 
-// A crash may have cut off the last line: what it said is as if it had not been said.
+// A crash may have cut off the last line, or left zeros in it: what it said is as if it had not been said.
 void Manifest::read() {
   const std::string text = read_text(file_, kMostManifestBytes);
   size_t start = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', start)) {
-    read_line(std::string_view(text).substr(start, end - start));
+    const auto line = std::string_view(text).substr(start, end - start);
+    if (line.find('\0') != line.npos && text.find('\n', end + 1) == std::string::npos) break;
+    read_line(line);
     start = end + 1;
   }
   whole_bytes_ = static_cast<int64_t>(start);
@@ -120,7 +133,7 @@ std::optional<fs::path> Manifest::foreign(const std::string& name) const {
   try {
     if (entry.kind != Kind::folder) {
       const FileMark mark = entry.marks.at("");
-      const bool same = (entry.kind == Kind::log ? mark_of_start(path, mark.bytes) : mark_of(path)) == mark;
+      const bool same = entry.kind == Kind::log ? is_log_of(path, mark) : mark_of(path) == mark;
       return same ? std::nullopt : std::optional(path);
     }
     for (const auto& inside : fs::directory_iterator(path)) {

@@ -27,7 +27,7 @@ class Manifest {
  public:
   enum class Kind : uint8_t {
     file,   // proven by its fingerprint
-    log,    // grows: proven by its first line
+    log,    // grows: proven by its first line, or a power cut has taken that
     folder  // proven by the fingerprints of all that is in it
   };
 

@@ -95,6 +95,7 @@ std::optional<fs::path> RunFolder::clear() {
   std::vector<std::string> names = manifest_->present();
   std::stable_partition(names.begin(), names.end(), is_weights);
   for (const std::string& name : names) remove(name);
+  flush_to_disk(folder_ / ".");  // before the list forgets them: what comes back would be a stranger's
   manifest_->forget_all();
   manifest_->write(temporary("manifest.jsonl"));
   return card;
@@ -115,7 +116,7 @@ void RunFolder::make_again() {
   auto work = std::make_unique<WorkFolder>(folder_, WorkFolder::inside(folder_));
   work_ = std::move(work);
   manifest_.emplace(folder_, manifest_file(folder_));
-  open_logs_.clear();
+  logs_.clear();
   begin();
 }
 
@@ -134,7 +135,9 @@ void RunFolder::write(const std::string& name, std::string_view content) {
 
 void RunFolder::put(const fs::path& temporary, const std::string& name) {
   enter(name, Manifest::Kind::file);
+  flush_to_disk(temporary);
   fs::rename(temporary, folder_ / name);
+  flush_to_disk(folder_ / ".");
   manifest_->close(name);
 }
 
@@ -150,7 +153,7 @@ bool RunFolder::has_hard_links() const {
 
 fs::path RunFolder::begin_log(const std::string& name) {
   enter(name, Manifest::Kind::log);
-  if (std::find(open_logs_.begin(), open_logs_.end(), name) == open_logs_.end()) open_logs_.push_back(name);
+  logs_[name] = false;
   fs::path path = folder_ / name;
   // A file that has another name too, in a backup by hard links, would grow there.
   if (!is_absent(path) && fs::hard_link_count(path) > 1) unshare_file(path, temporary(name));
@@ -158,22 +161,27 @@ fs::path RunFolder::begin_log(const std::string& name) {
 }
 
 void RunFolder::remove_log(const std::string& name) {
-  std::erase(open_logs_, name);
+  logs_.erase(name);
   remove(name);
+  flush_to_disk(folder_ / ".");
   manifest_->forget(name);
 }
 
-void RunFolder::prove_logs() {
-  std::vector<std::string> empty;
-  for (const std::string& name : open_logs_) {
-    const fs::path path = folder_ / name;
-    if (is_absent(path)) continue;
-    if (fs::file_size(path) > 0)
-      manifest_->close(name);
-    else
-      empty.push_back(name);
+// A mark on the disk that vouches for a line which a power cut has taken would make the log another's.
+void RunFolder::keep_logs() {
+  bool any_to_prove = false;
+  for (const auto& [name, proven] : logs_) {
+    if (is_absent(folder_ / name)) continue;
+    flush_to_disk(folder_ / name);
+    any_to_prove = any_to_prove || !proven;
   }
-  open_logs_ = std::move(empty);
+  if (!any_to_prove) return;
+  flush_to_disk(folder_ / ".");  // their names
+  for (auto& [name, proven] : logs_) {
+    if (proven || is_absent(folder_ / name) || fs::file_size(folder_ / name) == 0) continue;
+    manifest_->close(name);
+    proven = true;
+  }
 }
 
 std::unique_ptr<AtomicFolder> RunFolder::begin_folder(const std::string& name) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,8 +53,8 @@ class RunFolder {
   std::filesystem::path begin_log(const std::string& name);
   // A log that is of no more use goes.
   void remove_log(const std::string& name);
-  // The first lines of the logs are recorded as what proves them.
-  void prove_logs();
+  // What the logs hold is on the disk, and then the first line of each is recorded as what proves it.
+  void keep_logs();
   // A folder that appears whole with publish(); then its content is proven.
   std::unique_ptr<AtomicFolder> begin_folder(const std::string& name);
   void publish(AtomicFolder& folder, const std::string& name);
@@ -74,7 +75,7 @@ class RunFolder {
   std::filesystem::path folder_;
   std::unique_ptr<WorkFolder> work_;
   std::optional<Manifest> manifest_;
-  std::vector<std::string> open_logs_;
+  std::map<std::string, bool> logs_;  // that were begun, and whether they are proven
 };
 
 // The model card: of what a run writes, what people go on writing.

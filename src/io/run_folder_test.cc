@@ -25,7 +25,7 @@ void write_run(const fs::path& path) {
   std::ofstream(checkpoint->path() / "model.safetensors") << "weights";
   run.publish(*checkpoint, "checkpoint-2");
   run.link(path / "checkpoint-2/model.safetensors", "model.safetensors");
-  run.prove_logs();
+  run.keep_logs();
 }
 
 std::string clear_message(const fs::path& path) {
@@ -70,6 +70,40 @@ TEST(RunFolder, what_was_changed_or_added_afterwards_is_named_and_stays) {
   fs::remove(run / "run.json");
   fs::create_symlink(folder.write("mine", "{}"), run / "run.json");
   EXPECT_THAT(clear_message(run), HasSubstr("run.json: was changed"));
+}
+
+TEST(RunFolder, logs_that_a_power_cut_has_taken_are_the_runs) {
+  const TestFolder folder;
+  const fs::path run = folder.path() / "run";
+  {
+    RunFolder first(run);
+    first.begin();
+    std::ofstream(first.begin_log("metrics.jsonl")) << R"({"step": 1, "loss": 2})"
+                                                    << "\n";
+    first.keep_logs();
+  }
+  // Of versions that flushed the mark alone: the line that it speaks of never reached the disk.
+  for (const std::string& left : {std::string(), std::string(R"({"step": 1)"), std::string(400, '\0'),
+                                  R"({"step": 1)" + std::string(200, '\0')}) {
+    folder.write("run/metrics.jsonl", left);
+    EXPECT_EQ(clear_message(run), "") << left.size();
+  }
+  for (const char* mine : {"mine", "{}\n", R"({"step": 9, "loss": 9})"}) {
+    folder.write("run/metrics.jsonl", mine);
+    EXPECT_THAT(clear_message(run), HasSubstr("metrics.jsonl: was changed")) << mine;
+  }
+}
+
+TEST(RunFolder, zeros_that_a_power_cut_leaves_in_lock_and_manifest_are_no_strangers) {
+  const TestFolder folder;
+  const fs::path run = folder.path() / "run";
+  write_run(run);
+  folder.write("run/.plimsoll/lock", std::string(7, '\0'));
+  std::ofstream(run / ".plimsoll/manifest.jsonl", std::ios::app) << std::string(40, '\0') << "\"}\n";
+  EXPECT_EQ(clear_message(run), "");
+  RunFolder again(run);
+  again.begin_log("eval.jsonl");
+  EXPECT_EQ(content(run / ".plimsoll/manifest.jsonl").find('\0'), std::string::npos);
 }
 
 TEST(RunFolder, names_that_others_took_are_refused_before_and_during_the_run) {

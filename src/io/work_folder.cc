@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/system_error.h"
+#include "io/atomic.h"
 #include "io/file.h"
 
 namespace plimsoll {
@@ -53,7 +54,7 @@ std::vector<fs::path> absent_folders(const fs::path& folder) {
       "choose another folder.");
 }
 
-// The number of a process and a newline, or nothing yet.
+// The number of a process and a newline, or nothing yet. After a power cut zeros may stand in its place.
 bool is_lock(const fs::path& path) {
   // Holders that end take it away, and others make it anew, between any two looks.
   const auto type = [&] { return fs::symlink_status(path).type(); };
@@ -63,7 +64,7 @@ bool is_lock(const fs::path& path) {
   try {
     const std::string text = read_start(path, kMostLockBytes);
     return text.size() < static_cast<size_t>(kMostLockBytes) &&
-           text.find_first_not_of("0123456789\n") == std::string::npos;
+           text.find_first_not_of(std::string_view("0123456789\n\0", 12)) == std::string::npos;
   } catch (const UsageError&) {
     const auto left = type();
     return left == fs::file_type::not_found || left == fs::file_type::regular;
@@ -119,6 +120,7 @@ WorkFolder::WorkFolder(const fs::path& subject, fs::path place)
     } while (!lock());
     unshare();
     write_holder();
+    for (const fs::path& made : made_) flush_name(made);
   } catch (...) {
     if (descriptor_ >= 0)
       ::close(descriptor_);

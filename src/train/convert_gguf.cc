@@ -295,6 +295,7 @@ class TemporaryFile {
     if (failed && fs::exists(fs::symlink_status(out)))
       throw UsageError(out.string() + ": exists already; name a new file with --out");
     if (failed) fs::rename(path_, out);
+    flush_name(out);
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/units.h"
 #include "io/atomic.h"
 #include "io/file.h"
 #include "passes/keep_frozen.h"
@@ -12,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kComparedPiece = 64 * kKiB;
 constexpr int64_t kEndOfRows = -1;  // in the place of a row: the file has all of them
 
 bool is_f32(const Executor& program) {
@@ -76,7 +78,9 @@ void KeptRows::open(RunFolder& folder, const std::string& fingerprint) {
   const bool same = first_line(file_) == head;
   if (same) {
     from_.emplace(File::open(file_));
-    find_records(bytes_);
+    find_records(kKeptLineBytes, false);
+    // The end was written once all before it was on the disk: until then what a record holds may be missing.
+    if (!complete_) find_records(kKeptLineBytes, true);
   }
   to_.emplace(file_, same ? bytes_ : 0);
   if (!same) {
@@ -87,22 +91,36 @@ void KeptRows::open(RunFolder& folder, const std::string& fingerprint) {
   from_.emplace(File::open(file_));
 }
 
-// Records up to the first that is not whole: a run that was killed left it.
-void KeptRows::find_records(int64_t begin) {
+// Records up to the first that is not whole: a run that was killed left it, or a power cut.
+void KeptRows::find_records(int64_t begin, bool compare) {
   const Graph& train = plan_.programs.front();
   const Tensor& kept = train.tensor(train.find(kKeptTensor));
   const int64_t token_bytes = kept.shape.last() * size_of(kept.dtype);
   const int64_t size = from_->size();
+  std::fill(places_.begin(), places_.end(), -1);
+  bytes_ = begin;
   for (Head head; !complete_ && begin + kKeptHeadBytes <= size;) {
     from_->read(begin, std::as_writable_bytes(std::span(&head, 1)));
-    const int64_t end = begin + kKeptHeadBytes + head.tokens * token_bytes;
+    const int64_t content = begin + kKeptHeadBytes, end = content + head.tokens * token_bytes;
     if (head.head != head.sum() || end > size) break;
+    if (compare && !is_whole(content, end - content, head.content)) break;
     complete_ = head.row == kEndOfRows;
     const bool known = head.row >= 0 && head.row < std::ssize(places_) / each_ && head.sequence >= 0 &&
                        head.sequence < each_;
     if (known) place_of(head.row, head.sequence) = begin;
     begin = bytes_ = end;
   }
+}
+
+bool KeptRows::is_whole(int64_t content, int64_t bytes, uint32_t sum) const {
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(kComparedPiece, bytes)));
+  uint32_t found = 0;
+  for (int64_t at = 0; at < bytes; at += kComparedPiece) {
+    const auto part = std::span(piece).first(static_cast<size_t>(std::min(kComparedPiece, bytes - at)));
+    from_->read(content + at, part);
+    found = crc32c(part, found);
+  }
+  return found == sum;
 }
 
 std::vector<KeptRows::Sample> KeptRows::samples_of(const Executor& program, const EffectiveBatch& batch,

@@ -44,7 +44,8 @@ class KeptRows {
   [[nodiscard]] int64_t& place_of(int64_t row, int64_t sequence) {
     return places_[static_cast<size_t>(row * each_ + sequence)];
   }
-  void find_records(int64_t begin);
+  void find_records(int64_t begin, bool compare);
+  [[nodiscard]] bool is_whole(int64_t content, int64_t bytes, uint32_t sum) const;
   void add(const Sample& sample, std::span<const std::byte> content);
 
   const Plan& plan_;

@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/units.h"
 #include "io/file.h"
 #include "ops/linear_log_prob.h"
 #include "plan/reference_program.h"
@@ -22,9 +23,15 @@ namespace fs = std::filesystem;
 
 constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 
+constexpr std::string_view kSum = R"(, "crc32c": )";
+
+std::string with_sum(std::string line) {
+  const uint32_t sum = crc32c(as_bytes(line));
+  return line.append(kSum).append(std::to_string(sum)).append("}");
+}
+
 std::string head_line(const std::string& fingerprint) {
-  return R"({"step": 0, "experiment": )" + std::to_string(crc32c(std::as_bytes(std::span(fingerprint)))) +
-         "}";
+  return R"({"step": 0, "experiment": )" + std::to_string(crc32c(std::as_bytes(std::span(fingerprint))));
 }
 
 }  // namespace
@@ -51,51 +58,96 @@ bool References::knows(Of of, int64_t row) const {
   return !std::isnan(known_[static_cast<size_t>(of)][static_cast<size_t>(row)][0]);
 }
 
-void References::take(const nlohmann::json& line) {
-  const auto number = [&](const char* key) { return line.contains(key) && line[key].is_number(); };
-  if (!number("row") || !number("chosen") || !number("rejected")) return;
-  auto& known = known_[line.value("data", "") == kNames[1] ? 1 : 0];
-  const auto row = line["row"].get<int64_t>();
+bool References::take(std::string_view line) {
+  const auto json = read_json_text(line);
+  if (!json.is_object()) return false;
+  const size_t end = line.rfind(kSum);
+  const bool is_head = json.contains("experiment");
+  if (is_head) has_sums_ = end != line.npos;
+  if (has_sums_ && (end == line.npos || with_sum(std::string(line.substr(0, end))) != line)) return false;
+  complete_ = complete_ || json.contains("rows");
+  const auto number = [&](const char* key) { return json.contains(key) && json[key].is_number(); };
+  if (!number("row") || !number("chosen") || !number("rejected")) return is_head || complete_;
+  auto& known = known_[json.value("data", "") == kNames[1] ? 1 : 0];
+  const auto row = json["row"].get<int64_t>();
   if (row >= 0 && row < std::ssize(known))
-    known[static_cast<size_t>(row)] = {line["chosen"].get<float>(), line["rejected"].get<float>()};
+    known[static_cast<size_t>(row)] = {json["chosen"].get<float>(), json["rejected"].get<float>()};
+  return true;
 }
 
+int64_t References::take_lines(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  int64_t bytes = 0;
+  for (std::string line; std::getline(in, line) && !in.eof() && take(line);)  // at the end: one cut off
+    bytes += static_cast<int64_t>(line.size()) + 1;
+  if (!in.is_open() || in.bad()) throw StoppedError(file.string() + ": cannot be read.");
+  return bytes;
+}
+
+// The experiment of a run that goes on has been compared already, also where an earlier version named it in
+// other words.
 void References::open(RunFolder& folder, const std::string& fingerprint, bool resumed) {
   const fs::path file = folder.begin_log(kFile);
-  const std::string head = head_line(fingerprint);
-  const bool same = resumed || first_line(file) == head;
-  log_.emplace(file, same ? 0 : -1, [this](const nlohmann::json& line) { take(line); });
-  if (!same) log_->write(head);
+  const std::string head = head_line(fingerprint), first = first_line(file);
+  const bool same = first == with_sum(head) || first == head + "}" || (resumed && !first.empty());
+  const int64_t kept = same ? take_lines(file) : 0;
+  file_.emplace(file, kept);
+  if (kept > 0) return;
+  has_sums_ = true;
+  write(head);
 }
 
 void References::read(const fs::path& folder) {
   const fs::path file = folder / kFile;
-  std::ifstream in(file, std::ios::binary);
-  if (!in)
+  if (is_absent(file))
     throw UsageError(folder.string() + ": has no " + kFile +
                      ", which says what the model was that task: dpo compares with");
-  for (std::string line; std::getline(in, line);) {
-    const auto json = read_json_text(line);
-    if (json.is_object()) take(json);
-  }
+  const int64_t bytes = take_lines(file);
+  if (bytes != static_cast<int64_t>(fs::file_size(file)))
+    throw DamagedError(file.string() + ": what follows byte " + format_count(bytes) +
+                       " is not what was written; train the run with --resume: it computes these rows again");
+}
+
+void References::write(std::string line) {
+  line = has_sums_ ? with_sum(std::move(line)) : line.append("}");
+  file_->write(line.append("\n"));
 }
 
 void References::add(Of of, int64_t row, const Values& values) {
   std::array<char, 128> line{};
   const int length = std::snprintf(
-      line.data(), line.size(), R"({"step": 0, "data": "%s", "row": %lld, "chosen": %.9g, "rejected": %.9g})",
+      line.data(), line.size(), R"({"step": 0, "data": "%s", "row": %lld, "chosen": %.9g, "rejected": %.9g)",
       kNames[static_cast<size_t>(of)], static_cast<long long>(row), static_cast<double>(values[0]),
       static_cast<double>(values[1]));
-  log_->write({line.data(), static_cast<size_t>(length)});
+  write({line.data(), static_cast<size_t>(length)});
   known_[static_cast<size_t>(of)][static_cast<size_t>(row)] = values;
 }
 
+// A run that goes on may evaluate where it did not before.
+bool References::are_complete() const {
+  const auto any = [&](const std::vector<Values>& rows) {
+    return rows.empty() ||
+           std::any_of(rows.begin(), rows.end(), [](const Values& row) { return !std::isnan(row[0]); });
+  };
+  return complete_ && std::all_of(known_.begin(), known_.end(), any);
+}
+
+void References::complete() {
+  int64_t rows = 0;
+  for (const Of of : {Of::train, Of::eval})
+    for (int64_t row = 0; row < std::ssize(known_[static_cast<size_t>(of)]); ++row) rows += knows(of, row);
+  write(R"({"step": 0, "rows": )" + std::to_string(rows));
+  file_->sync();
+  complete_ = true;
+}
+
 bool References::compute(Of of, const RunPlace& place, Loader& loader,
-                         const std::function<bool()>& interrupted) {
+                         const std::function<bool()>& interrupted, const std::function<void()>& begin) {
   const Experiment& experiment = place.plan.request.experiment;
   const Executor program = bind_program(place, kReferenceProgram);
   BatchWriter writer(program, experiment.model);
   const Variant& variant = place.plan.variant;
+  bool begun = false;
   MicroSteps steps(experiment.train_room(variant), train_shape(experiment),
                    std::max(experiment.effective_batch, variant.eval_micro_batch));
   loader.start({});
@@ -111,6 +163,8 @@ bool References::compute(Of of, const RunPlace& place, Loader& loader,
       for (int64_t s = 0; s < micro.live_sequences; s += 2)
         all_known = all_known && knows(of, row_of(*batch, s));
       if (all_known) continue;
+      if (!begun) begin();
+      begun = true;
       writer.write(micro);
       program.run();
       const auto logps = program.result<float>(kReferenceTensor);

@@ -1,5 +1,6 @@
 // What the model that a run began with says of its rows' answers, where nothing else keeps it (task: dpo in
 // full): computed once before the first step, kept in the run folder as a line for each row, in any order.
+// Each line has a checksum; what follows the first that is not as it was written is computed again.
 #pragma once
 
 #include <array>
@@ -12,8 +13,8 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "io/append_file.h"
 #include "io/run_folder.h"
-#include "train/metrics.h"
 #include "train/run_programs.h"
 #include "train/setup.h"
 
@@ -31,10 +32,17 @@ class References {
 
   // Takes over what the file holds of this experiment, and adds to it.
   void open(RunFolder& folder, const std::string& fingerprint, bool resumed);
-  // What a finished run's file holds. Throws UsageError where there is none.
+  // Whether the file says that all rows are there.
+  [[nodiscard]] bool are_complete() const;
+  // What a finished run's file holds. Throws UsageError where there is none, DamagedError where a line is not
+  // as it was written.
   void read(const std::filesystem::path& folder);
-  // Runs the reference program over the rows of an epoch that are not known yet. False where `interrupted`.
-  bool compute(Of of, const RunPlace& place, Loader& loader, const std::function<bool()>& interrupted);
+  // Runs the reference program over the rows of an epoch that are not known yet; before the first of them
+  // `begin`, which gives the weights their first values. False where `interrupted`.
+  bool compute(Of of, const RunPlace& place, Loader& loader, const std::function<bool()>& interrupted,
+               const std::function<void()>& begin);
+  // All rows are there, and on the disk.
+  void complete();
   // From here on an example without a reference is an error.
   void serve() { serves_ = true; }
 
@@ -43,12 +51,18 @@ class References {
   static constexpr std::array<const char*, 2> kNames = {"train", "eval"};
 
   void give_to(Of of, DataSource& source);
-  void take(const nlohmann::json& line);
+  // Bytes of the leading lines that are as they were written.
+  int64_t take_lines(const std::filesystem::path& file);
+  // False where it is no line of ours, or not as it was written.
+  bool take(std::string_view line);
+  void write(std::string line);
   void add(Of of, int64_t row, const Values& values);
   [[nodiscard]] bool knows(Of of, int64_t row) const;
 
   std::array<std::vector<Values>, 2> known_;  // by row of the data set; NaN: not yet
-  std::optional<LineLog> log_;
+  std::optional<AppendFile> file_;
+  bool has_sums_ = false;  // lines of earlier versions have no checksums
+  bool complete_ = false;
   std::atomic<bool> serves_ = false;  // loaders ask from their threads
 };
 

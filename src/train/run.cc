@@ -152,16 +152,36 @@ class TrainingRun {
   bool know_references() {
     if (references_ == nullptr) return true;
     references_->open(folder_, current_.fingerprint, current_.step > 0);
-    const auto interrupted = [] { return stop_request() != nullptr; };
-    if (current_.step == 0) {
-      observer_.event(std::string("rows    what the model says of them before the first step: ") +
-                      References::kFile);
-      if (!references_->compute(References::Of::train, place_, loader_, interrupted)) return false;
-      if (eval_ && !references_->compute(References::Of::eval, place_, eval_->loader(), interrupted))
-        return false;
-    }
+    if (!references_->are_complete() && !compute_references()) return false;
     references_->serve();
     return true;
+  }
+
+  // What a run that goes on lacks of them is of the weights that it began with, which are in the model's
+  // folder still: the checkpoint's come back afterwards.
+  bool compute_references() {
+    const auto interrupted = [] { return stop_request() != nullptr; };
+    bool as_begun = current_.step == 0;
+    if (as_begun)
+      observer_.event(std::string("rows    what the model says of them before the first step: ") +
+                      References::kFile);
+    const auto begin = [&] {
+      if (as_begun) return;
+      as_begun = true;
+      observer_.event(std::string("note    ") + References::kFile +
+                          " lacks rows, or was changed: they are computed again with the weights of " +
+                          recipe_.model,
+                      LogLevel::warn);
+      state_whole_ = false;
+      load_start();
+    };
+    if (!references_->compute(References::Of::train, place_, loader_, interrupted, begin)) return false;
+    if (eval_ && !references_->compute(References::Of::eval, place_, eval_->loader(), interrupted, begin))
+      return false;
+    references_->complete();
+    if (state_whole_) return true;
+    load_checkpoint(*latest_checkpoint(output_), experiment_, state_);
+    return state_whole_ = true;
   }
 
   // False where a stop was asked for.
@@ -205,16 +225,7 @@ class TrainingRun {
   // one.
   void load() {
     const auto checkpoint = options_.resume ? latest_checkpoint(output_) : std::nullopt;
-    const auto seed = static_cast<uint64_t>(recipe_.seed);
-    const auto show = [this](int64_t done, int64_t total) { observer_.loading(done, total); };
-    if (experiment_.lora || !checkpoint) {
-      init_fresh_weights(state_, experiment_.model, seed);
-      if (recipe_.init == Init::random) {
-        init_base_weights(state_, experiment_.model, seed);
-      } else {
-        load_base_weights(state_, recipe_.model, show, FreshHead::stays);
-      }
-    }
+    if (experiment_.lora || !checkpoint) load_start();
     if (checkpoint) {
       resume(*checkpoint);
       return;
@@ -225,8 +236,21 @@ class TrainingRun {
     if (recipe_.adapter) {
       load_adapters(state_, *recipe_.adapter, FreshHead::stays);
     } else if (experiment_.lora) {
-      init_adapters(state_, seed);
-      start_adapters(state_, experiment_.lora_options, cpu_, seed);
+      init_adapters(state_, seed());
+      start_adapters(state_, experiment_.lora_options, cpu_, seed());
+    }
+  }
+
+  [[nodiscard]] uint64_t seed() const { return static_cast<uint64_t>(recipe_.seed); }
+
+  // The weights that the run begins with, but for adapters.
+  void load_start() {
+    init_fresh_weights(state_, experiment_.model, seed());
+    if (recipe_.init == Init::random) {
+      init_base_weights(state_, experiment_.model, seed());
+    } else {
+      const auto show = [this](int64_t done, int64_t total) { observer_.loading(done, total); };
+      load_base_weights(state_, recipe_.model, show, FreshHead::stays);
     }
   }
 
@@ -286,7 +310,7 @@ class TrainingRun {
     if (batch->target_tokens() > 0) {
       const auto done = optimizer_step_.run(*batch, {.number = metrics.step,
                                                      .learning_rate = metrics.learning_rate,
-                                                     .seed = static_cast<uint64_t>(recipe_.seed),
+                                                     .seed = seed(),
                                                      .update = updates + 1,
                                                      .loss_scale = metrics.loss_scale.value_or(1.0)});
       metrics.loss = done.loss;

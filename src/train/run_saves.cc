@@ -88,6 +88,7 @@ bool RunSaves::holds(const TrainerState& current) const {
 
 void RunSaves::save(const TrainerState& current, const std::string& why, bool keep_all) {
   require_folder();
+  keep_logs();  // a run that goes on from this checkpoint reads the lines of its steps
   saving_ = true;
   save_checkpoint(options_, experiment_, state_, current);
   saving_ = false;
@@ -95,7 +96,6 @@ void RunSaves::save(const TrainerState& current, const std::string& why, bool ke
   if (!keep_all) remove_old();
   observer_.event("save    step " + format_count(current.step) + why);
   log_->event("save", current.step);
-  prove_logs();
 }
 
 void RunSaves::remove_old() {
@@ -145,14 +145,14 @@ std::string RunSaves::keep_work(const TrainerState& current, bool whole, const s
     told = state + " could not be saved: " + error.what();
   }
   if (log_) log_stop(*log_, current.step, reason);
-  prove_logs();
+  keep_logs();
   return told;
 }
 
 std::string RunSaves::without_card(const TrainerState& current, const std::string& reason) {
   observer_.steps_end();
   if (log_) log_stop(*log_, current.step, reason);
-  prove_logs();
+  keep_logs();
   const auto last = latest_checkpoint(options_.folder->path());
   if (!last)
     return "\n  there is no checkpoint yet: the run begins again with --overwrite, and save.every has one "
@@ -160,10 +160,10 @@ std::string RunSaves::without_card(const TrainerState& current, const std::strin
   return "\n  the last checkpoint is whole: " + last->string() + ": --resume goes on from there";
 }
 
-void RunSaves::prove_logs() noexcept {
+void RunSaves::keep_logs() noexcept {
   try {
-    options_.folder->prove_logs();
-  } catch (const std::exception&) {  // a disk that takes no proof is no further error
+    options_.folder->keep_logs();
+  } catch (const std::exception&) {  // a disk that flushes no log is no further error: a save says so
   }
 }
 

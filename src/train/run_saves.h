@@ -36,8 +36,8 @@ class RunSaves {
   // In a catch block: the run cannot go on. The state is saved where it is `whole` and that can be, the stop
   // is in the log, and the exception goes on with words about it.
   [[noreturn]] void stop(const TrainerState& current, bool whole);
-  // What is told apart from another file later (RunFolder); never fails.
-  void prove_logs() noexcept;
+  // The logs as far as they are written (RunFolder), once a save; never fails.
+  void keep_logs() noexcept;
 
  private:
   void require_savable(const TrainerState& current);

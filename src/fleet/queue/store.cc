@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "io/atomic.h"
 
 namespace plimsoll::queue {
 namespace {
@@ -204,8 +205,10 @@ void bind_entry(Statement& statement, const Entry& entry) {
 
 // Created for its owner alone; one that is there must be so already.
 void make_private(const fs::path& folder) {
-  if (!folder.parent_path().empty()) fs::create_directories(folder.parent_path());
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+  if (!folder.parent_path().empty()) make_folders(folder.parent_path());
+  const bool made = mkdir(folder.c_str(), 0700) == 0;
+  if (made) flush_name(folder);
+  if (!made && errno != EEXIST)
     throw UsageError(printable(folder.string()) + ": " + std::generic_category().message(errno));
   struct stat found {};
   if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode))

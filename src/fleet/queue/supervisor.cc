@@ -25,6 +25,7 @@
 #include "fleet/queue/memory_group.h"
 #include "fleet/queue/memory_history.h"
 #include "fleet/queue/process_tree.h"
+#include "io/atomic.h"
 
 namespace plimsoll::queue {
 namespace {
@@ -80,6 +81,10 @@ class Supervisor {
     const bool written = write(lock_, own_id.data(), own_id.size()) > 0 && fsync(lock_) == 0;
     const bool first = written && link(mine.c_str(), (launch_.folder / "lock").c_str()) == 0;
     unlink(mine.c_str());
+    // On the disk before the command starts: after a power cut a training that had begun must not begin
+    // again.
+    fs::path made = launch_.folder / "lock";
+    for (int above = 0; first && above < 4; ++above, made = made.parent_path()) flush_name(made);
     return first;
   }
 

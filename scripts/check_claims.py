@@ -21,6 +21,7 @@ FALSE = [re.compile(text, re.I) for text in (
     r"(cannot|does not|can not) (train|compute) on (a |an |any )?(cards?|gpus?)\b",
     r"a recipe trains on the cpu",
     r"the queue trains on the cpu",
+    r"recipes (in the queue |of it )?(train|run) on the cpu",
 )]
 GAP = re.compile(r'\s*"?\s*\n\s*(?://|")?\s*|\s+')
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Cards that are not there, by a management library of our own (tests/fake_nvml.cc): plimsoll devices, the queue that packs
 runs on them, and top. python3 tests/devices_test.py PLIMSOLL FAKE_NVML"""
+import contextlib
 import json
 import os
 import shlex
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -238,8 +241,11 @@ class Packed(DevicesTest):
             self.environment = own
 
 
-@not_sanitized("the emulated card's fibers")
-class Trained(DevicesTest):
+def weights(folder):
+    return {file.name: file.read_bytes() for file in folder.glob("*.safetensors")}
+
+
+class EmulatedCards(DevicesTest):
     """The stand-in library names cards, the emulated card computes in their place."""
     RTX, T4 = "NVIDIA GeForce RTX 3060", "Tesla T4"
     SIZE = {RTX: 12288 * MIB, T4: 15360 * MIB}
@@ -283,6 +289,9 @@ class Trained(DevicesTest):
     def kernels(self, name):
         return json.loads((self.folder / name / "run.json").read_text())["kernels"]
 
+
+@not_sanitized("the emulated card's fibers")
+class Trained(EmulatedCards):
     def test_auto_takes_the_card_with_the_most_free_memory_and_says_which(self):
         self.cards_are(self.RTX + ",used 9000", self.RTX + ",used 2000")
         recipe = self.without_precision("run")
@@ -379,21 +388,205 @@ class Trained(DevicesTest):
         self.assertIn("what is here: the CPU", refused)
         self.told(*shlex.split(refused.splitlines()[-1])[1:], "--overwrite", CUDA_VISIBLE_DEVICES="")
 
-    def test_the_queue_trains_a_recipe_on_the_cpu_and_prints_the_command_that_gets_a_card(self):
-        self.cards_are(self.RTX)
-        recipe = self.without_precision("run")
-        refused = self.queue("add", "--devices", 1, recipe, code=2)
-        self.assertIn("recipes in the queue train on the CPU so far", refused)
-        command = shlex.split(refused.splitlines()[-1])
-        self.assertEqual(command[:3], ["plimsoll", "queue", "add"])
-        words = [str(PLIMSOLL) if word == "plimsoll" else word for word in command]
-        self.assertIn("--device cuda", self.queue("add", recipe, "--set", "device=cuda", code=2).splitlines()[-1])
-        subprocess.run(words, env=self.environment, cwd=self.folder, check=True, capture_output=True)
-        self.run_all("--memory", "2GiB")
+
+@not_sanitized("the emulated card's fibers")
+class RecipesOnCards(EmulatedCards):
+    """The queue plans recipes for cards, packs them by bytes and runs each on one card."""
+    BESIDE = 150 * MIB  # that the stand-in driver has beside each arena
+
+    def setUp(self):
+        super().setUp()
+        self.held_folder = self.folder / "held"
+        self.held_folder.mkdir()
+        self.environment["PLIMSOLL_EMULATED_MEMORY"] = str(self.held_folder)
+
+    def cards_of(self, cards, lines=""):
+        """UUIDs by the name of their models and MiB of memory, and what else the driver says of each card."""
+        text, uuids = f"emulated {self.BESIDE}\n", []
+        for number, (name, mib, *used) in enumerate(cards):
+            uuids.append(f"GPU-{number:08d}-1111-2222-3333-444444444444")
+            text += f"card {uuids[-1]} {mib * MIB} {sum(used) * MIB}\nname {name}\n{lines}\n"
+        new = self.folder / "cards.new"
+        new.write_text(text)
+        os.replace(new, self.cards)
+        return uuids
+
+    def tiny(self, name, steps=2, **settings):
+        return tiny_recipe(self.folder, LLAMA, name, **{"batch": {"effective": 2, "micro": 1}, "data": {"max_length": 16},
+                                               "schedule": {"max_steps": steps, "warmup": 1}, **settings})
+
+    def add_recipe(self, recipe, *words):
+        return json.loads(self.queue("add", recipe, "--json", *words))
+
+    def test_a_recipe_is_planned_for_each_unlike_card_and_runs_on_the_one_that_it_got(self):
+        rtx, t4 = self.cards_of([(self.RTX, 12288), (self.T4, 15360)])
+        recipe = self.tiny("run")
+        said = self.queue("add", recipe, "--priority", 5)
+        self.assertRegex(said, r"added 1 run: \d+ MiB on RTX 3060 12GB \(emulated\) or \d+ MiB on T4 16GB \(emulated\), \d+ MiB on the host, 1 thread")
+        first = self.show(1)
+        plan = json.loads(output("plan", recipe, "--gpu", "RTX 3060 12GB", "--memory", "11GiB", "--threads", 1, "--json", env=self.environment))
+        self.assertEqual((first["devices"], first["card"], first["threads"]), (1, "RTX 3060 12GB", 1))
+        self.assertEqual(first["device_bytes"], plan["device"]["arena_bytes"] + plan["device"]["outside_bytes"])
+        self.assertEqual(first["host_bytes"], plan["host"]["planned_peak_bytes"])
+        self.assertEqual([one["card"] for one in first["smaller_plans"]], ["T4 16GB"])
+        self.assertIn("for RTX 3060 12GB", self.queue("show", 1))
+        # One whose fastest card is taken off has its plan for the other one.
+        self.add_recipe(recipe, "--set", f"output={self.folder / 'other'}", "--after", 1)
+        self.run_all("--memory", "8GiB", "--threads", 2)
+        first, second = self.show(1), self.show(2)
+        self.assertEqual((first["state"], second["state"]), ("done", "done"), first["note"] + second["note"])
+        self.assertEqual(first["attempts"][0]["devices"], [rtx])
         self.assertIn("emulated card", self.kernels("run"))
-        self.queue("add", recipe, "--set", f"output={self.folder / 'cpu'}")
-        self.run_all("--memory", "2GiB")
-        self.assertNotIn("emulated", self.kernels("cpu"))
+        self.assertRegex((self.folder / "run/recipe.yaml").read_text(), r'(?m)^device: cuda$')
+        self.assertIn(f"memory.device={first['device_bytes']}", first["attempts"][0]["words"])
+        self.add_recipe(recipe, "--set", f"output={self.folder / 'third'}")
+        text = self.run_all("--memory", "8GiB", "--threads", 2, "--device", f"{t4}=2GiB")
+        self.assertIn("its plan for the T4 16GB", text)
+        third = self.show(3)
+        self.assertEqual((third["state"], third["card"], third["attempts"][0]["devices"]), ("done", "T4 16GB", [t4]))
+        self.assertEqual(weights(self.folder / "run"), weights(self.folder / "other"))
+
+    def promised_and_held(self):
+        """Of each card, what its runs have reserved and what they have; who runs for a moment is seen before or after."""
+        promised = {}
+        def look():
+            with contextlib.closing(sqlite3.connect(f"file:{self.queue_folder}/queue.db?mode=ro", uri=True, timeout=60)) as database:
+                rows = database.execute("SELECT a.entry, a.cards, a.device_bytes FROM attempts a JOIN entries e ON e.id = a.entry "
+                                        "WHERE e.state = 3 AND a.number = e.attempts").fetchall()
+            for entry, cards, device_bytes in rows:
+                promised[entry, json.loads(cards)[0]] = device_bytes
+        look()
+        held = {}
+        for file in self.held_folder.iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                environment = Path(f"/proc/{file.name}/environ").read_bytes().split(b"\0")
+                card = next(one[21:].decode() for one in environment if one.startswith(b"CUDA_VISIBLE_DEVICES="))
+                held[card] = held.get(card, 0) + int(file.read_text()) + self.BESIDE
+        look()
+        sums = {}
+        for (_, card), device_bytes in promised.items():
+            sums[card] = sums.get(card, 0) + device_bytes
+        return sums, held
+
+    def test_14_runs_on_7_cards_of_two_sizes_stay_within_what_is_promised_and_keep_their_bits(self):
+        sizes = [(self.RTX, 470)] * 4 + [(self.T4, 560)] * 2 + [(self.T4, 300)]
+        uuids = self.cards_of(sizes)
+        room = dict(zip(uuids, (int(mib * MIB * 0.95) for _, mib in sizes), strict=True))
+        recipe = self.tiny("run", 4, save={"every": 1})
+        names = [f"r{i}" for i in range(14)]
+        added = json.loads(self.queue("add", recipe, "--json", "--retries", 5, "--sweep", "output=" + ",".join(str(self.folder / name) for name in names)))["entries"]
+        self.assertEqual(len({one["device_bytes"] for one in added}), 1)
+        need = added[0]["device_bytes"]
+        self.assertLess(2 * need, room[uuids[0]])
+        self.assertGreater(3 * need, room[uuids[0]])
+        words = ("--memory", "16GiB", "--threads", 14)
+        worker = self.worker(*words)
+        looks, killed = 0, 0
+        def look():
+            nonlocal looks
+            promised, held = self.promised_and_held()
+            looks += bool(held)
+            for card, device_bytes in held.items():
+                self.assertLessEqual(device_bytes, promised.get(card, 0), f"{card} at look {looks}")
+            for card, device_bytes in promised.items():
+                self.assertLessEqual(device_bytes, room[card])
+            return promised, held
+        def begun():
+            look()
+            return [one for one in range(1, 15) if (self.folder / names[one - 1] / "checkpoint-1").exists() and self.show(one)["state"] == "running"]
+        running = self.eventually(begun, "no run made a step")
+        worker.kill()
+        worker.wait()
+        for entry in running[:3]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.supervisor(entry), signal.SIGKILL)
+                killed += 1
+        for pid in [int(file.name) for file in self.held_folder.iterdir()][-2:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        worker = self.worker("--until-done", *words)
+        while worker.poll() is None:
+            look()
+            time.sleep(0.05)
+        text = worker.stdout.read()
+        self.assertEqual(worker.returncode, 0, text)
+        self.assertGreater(looks, 3)
+        shown = [self.show(one["id"]) for one in added]
+        self.assertEqual({one["state"] for one in shown}, {"done"}, text)
+        self.assertGreater(sum(len(one["attempts"]) for one in shown), 14, f"{killed} were killed")
+        self.assertGreater(len({one["attempts"][-1]["devices"][0] for one in shown}), 4)
+        alone = {}
+        for one in shown:
+            self.assertEqual(len({attempt["device_bytes"] for attempt in one["attempts"]}), 1, "a run that goes on keeps its plan")
+            if one["card"] not in alone:
+                folder = self.folder / f"alone{len(alone)}"
+                self.told("train", recipe, "--set", f"output={folder}", "--gpu", one["card"], "--memory", f"{one['device_bytes']}", "--threads", 1)
+                alone[one["card"]] = weights(folder)
+            self.assertEqual(weights(Path(one["output"])), alone[one["card"]])
+        report = json.loads(output("report", "--queue", "--json", env=self.environment))
+        for device in report["devices"][1:]:
+            self.assertLessEqual(device["most_reserved_bytes"], room[device["name"]])
+        self.assertTrue(any(one["peak_device_bytes"] for one in report["attempts"]))
+
+    def test_a_driver_that_lists_no_processes_bounds_runs_by_what_is_reserved_and_a_paused_one_goes_on(self):
+        (card,) = self.cards_of([(self.RTX, 470)], "no-processes")
+        recipe = self.tiny("run", 40, save={"every": 1})
+        folders = [self.folder / f"r{i}" for i in range(3)]
+        self.queue("add", recipe, "--sweep", "output=" + ",".join(map(str, folders)))
+        worker = self.worker("--until-done", "--memory", "8GiB", "--threads", 8)
+        running = self.eventually(lambda: [one for one in (1, 2, 3) if self.show(one)["state"] == "running"
+                                           and (folders[one - 1] / "metrics.jsonl").exists()], "no run began")
+        self.assertIn("saves and stops", self.queue("pause", running[0]))
+        self.eventually(lambda: self.show(running[0])["state"] == "held", "it never stopped")
+        self.queue("resume", running[0])
+        text, _ = worker.communicate(timeout=SECONDS)
+        shown = [self.show(one) for one in (1, 2, 3)]
+        self.assertEqual({one["state"] for one in shown}, {"done"}, text)
+        self.assertEqual(len(shown[running[0] - 1]["attempts"]), 2)
+        self.assertEqual(len({str(weights(folder)) for folder in folders}), 1)
+        device = json.loads(output("report", "--queue", "--json", env=self.environment))["devices"][1]
+        self.assertEqual((device["name"], device["most_used_bytes"]), (card, None))
+        self.assertEqual(device["most_reserved_bytes"], 2 * shown[0]["device_bytes"])
+        # A cap of runs counts for recipes too.
+        self.queue("add", recipe, "--set", "schedule.max_steps=1", "--sweep", "output=" + ",".join(str(self.folder / f"c{i}") for i in range(2)))
+        self.run_all("--memory", "8GiB", "--threads", 8, "--gpu-plan", 1)
+        (first,), (second,) = (self.show(one)["attempts"] for one in (4, 5))
+        self.assertGreaterEqual(max(first["started"], second["started"]), min(first["ended"], second["ended"]))
+
+    def test_what_others_took_meanwhile_makes_a_run_wait_and_never_fail(self):
+        (card,) = self.cards_of([(self.RTX, 1000)])
+        full = self.folder / "full"
+        full.write_text(f"card {card} {1000 * MIB} {990 * MIB}\nname {self.RTX}\n")
+        self.add_recipe(self.tiny("run"), "--retries", 0, "--env", f"FAKE_NVML={full}")
+        worker = self.worker("--until-done", "--memory", "4GiB", "--threads", 2)
+        self.noted(1, "others had taken its room: ")
+        self.assertIn("are free on the card", self.show(1)["note"])
+        os.replace(self.cards, full)
+        self.cards_of([(self.RTX, 1000)])
+        text, _ = worker.communicate(timeout=SECONDS)
+        shown = self.show(1)
+        self.assertEqual((shown["state"], shown["retries"]), ("done", 0), text)
+        self.assertGreater(len(shown["attempts"]), 1)
+
+    def test_the_cpu_takes_what_no_card_can_and_a_card_that_is_asked_for_is_refused_with_the_reason(self):
+        self.cards_of([(self.RTX, 12288)], "mig")
+        recipe = self.tiny("run")
+        self.assertEqual(self.add_recipe(recipe)["devices"], 0)
+        self.assertIn("cannot be used", self.told("queue", "add", recipe, "--set", "output=other"))
+        self.assertIn("cut into instances", self.told("queue", "add", recipe, "--set", "device=cuda", code=2))
+        self.assertIn("trains nowhere", self.queue("add", recipe, "--set", "device=card", code=2))
+        self.assertIn("computes on one card", self.told("queue", "add", recipe, "--devices", "2", code=2))
+        self.cards_of([(self.RTX, 12288)])
+        self.assertEqual(self.add_recipe(recipe, "--set", "device=cpu", "--devices", "1")["card"], "RTX 3060 12GB")
+        self.assertEqual(self.add_recipe(recipe, "--set", "device=cpu")["devices"], 0)
+        self.assertIn("does not fit", self.queue("add", recipe, "--devices", "1", "--memory", "20MiB", code=3))
+        # A card that is elsewhere is waited for.
+        far = self.add_recipe(recipe, "--gpu", "RTX 4090")
+        self.assertEqual(far["card"], "RTX 4090 24GB")
+        self.queue("cancel", *range(1, far["id"]))
+        self.run_all("--memory", "4GiB")
+        self.assertIn("1 device (RTX 4090 24GB), the queue has 0", self.show(far["id"])["note"])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@
 //   driver 535.1          version of the driver
 //   init CODE             what starting answers, an error of nvml.h; 0 is none
 //   sleep SECONDS         how long starting takes
+//   emulated BYTES        emulated cards compute in the place of these (PLIMSOLL_EMULATED_MEMORY): what their
+//                         processes say that they hold, and BYTES beside it, is in use on the card that each
+//                         sees first in CUDA_VISIBLE_DEVICES
 //   card UUID TOTAL USED  a card; lines below are of it, up to the next card
 //   name TEXT             of its model, with \xNN for any byte
 //   process PID BYTES     that computes on it; BYTES - where that is not known
@@ -17,6 +20,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -78,8 +82,35 @@ void read_card_line(const std::string& word, std::istringstream& line, FakeCard&
   }
 }
 
+// Of another process; empty where it is gone, or has none of the name.
+std::string variable_of(const std::string& pid, const std::string& name) {
+  std::ifstream file("/proc/" + pid + "/environ", std::ios::binary);
+  for (std::string one; std::getline(file, one, '\0');)
+    if (one.compare(0, name.size() + 1, name + "=") == 0) return one.substr(name.size() + 1);
+  return "";
+}
+
+void add_emulated(unsigned long long beside, FakeMachine& found) {
+  const char* folder = std::getenv("PLIMSOLL_EMULATED_MEMORY");
+  if (folder == nullptr) return;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string pid = entry.path().filename().string();
+    const std::string visible = variable_of(pid, "CUDA_VISIBLE_DEVICES");
+    const std::string uuid = visible.substr(0, visible.find(','));
+    unsigned long long bytes = 0;
+    if (uuid.empty() || !(std::ifstream(entry.path()) >> bytes)) continue;
+    for (FakeCard& card : found.cards) {
+      if (card.uuid != uuid) continue;
+      card.used += bytes + beside;
+      card.processes.push_back({static_cast<unsigned>(std::stoul(pid)), bytes + beside});
+    }
+  }
+}
+
 FakeMachine machine() {
   FakeMachine found;
+  unsigned long long beside = 0;
+  bool emulated = false;
   const char* path = std::getenv("FAKE_NVML");
   std::ifstream file(path == nullptr ? "" : path);
   for (std::string text; std::getline(file, text);) {
@@ -89,6 +120,7 @@ FakeMachine machine() {
     if (word == "driver") line >> found.driver;
     if (word == "init") line >> found.init;
     if (word == "sleep") line >> found.sleep;
+    if (word == "emulated") emulated = static_cast<bool>(line >> beside);
     if (word == "card") {
       FakeCard& card = found.cards.emplace_back();
       line >> card.uuid >> card.total >> card.used;
@@ -96,6 +128,7 @@ FakeMachine machine() {
       read_card_line(word, line, found.cards.back());
     }
   }
+  if (emulated) add_emulated(beside, found);
   return found;
 }
 

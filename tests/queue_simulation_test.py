@@ -36,6 +36,17 @@ class Workloads(CommandTest):
         self.assertLessEqual(queue["most_reserved_bytes"], 0.95 * 40_000 * 2**20)
         self.assertGreater(by["free-memory polling"]["crashes"], 0)
 
+    def test_jobs_have_a_plan_for_each_unlike_card(self):
+        devices = [{"bytes": "24GiB", "model": "large"}, {"bytes": "12GiB", "model": "small"}]
+        jobs = [{"seconds": 100, "bytes": "20GiB", "card": "large", "plans": [{"bytes": "10GiB", "seconds": 150, "card": "small"}]}] * 3
+        path = self.folder / "unlike.json"
+        path.write_text(json.dumps({"machine": {"devices": devices}, "jobs": jobs}))
+        packed = json.loads(output("queue", "simulate", path, "--json"))["policies"][0]
+        # One on each card; the third waits for the large one, where it ends before it would on the small one.
+        self.assertEqual((packed["makespan_seconds"], packed["most_at_once"], packed["crashes"]), (200, 2, 0))
+        path.write_text(json.dumps({"machine": {"devices": devices[1:]}, "jobs": [{**jobs[0], "plans": []}]}))
+        self.assertIn("fits never: it needs 1 device (large), the queue has 0", output("queue", "simulate", path, code=2))
+
     def test_jobs_take_smaller_plans_where_that_ends_all_sooner(self):
         def makespan(plans):
             job = {"devices": 0, "bytes": "6GiB", "seconds": 1000, "threads": 2, "plans": plans}

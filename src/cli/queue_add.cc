@@ -16,6 +16,7 @@
 #include "fleet/queue/planned.h"
 #include "io/atomic.h"
 #include "io/file.h"
+#include "train/own_cards.h"
 
 namespace plimsoll {
 namespace {
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 struct AddArguments {
   std::vector<std::string> words, sets, environment, sweeps, yaml_sets, on_oom;
   std::vector<int64_t> after;
-  std::string memory, host_memory, name, plan;
+  std::string memory, host_memory, gpu, name, plan;
   int threads = 0, devices = 0, priority = 0, retries = 2;
   double seconds = 0;
   bool json = false;
@@ -37,6 +38,8 @@ bool is_recipe(const std::vector<std::string>& words) {
 }
 
 void fill_command(const AddArguments& arguments, queue::Entry& entry) {
+  if (!arguments.gpu.empty())
+    throw UsageError("--gpu is for recipes, which are planned for the card; commands take --devices");
   if (!arguments.plan.empty())
     throw UsageError(
         "--plan is for recipes: a command has no plans to choose from; --on-oom names smaller ones");
@@ -111,25 +114,23 @@ queue::Entry read_entry(const AddArguments& arguments) {
   return entry;
 }
 
-std::string queued_on_card(const AddArguments& arguments) {
-  std::vector<std::string> words = {arguments.words.front()};
-  for (const std::string& set : arguments.sets) words.insert(words.end(), {"--set", set});
-  if (arguments.threads > 0) words.insert(words.end(), {"--threads", std::to_string(arguments.threads)});
-  return queue::queued_on_card(own_program(), words);
-}
-
 std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
   if (!arguments.on_oom.empty())
     throw UsageError("--on-oom is for commands: a recipe is planned, and resumes with the same batch");
   if (!arguments.yaml_sets.empty())
     throw UsageError("--yaml-set is for the files of commands; recipes take --set");
-  if (arguments.devices > 0 || !arguments.host_memory.empty())
-    throw UsageError(
-        "--devices and --host-memory are for commands: recipes in the queue train on the CPU so far. As a "
-        "command a training gets a card:\n  " +
-        queued_on_card(arguments));
-  const RecipeToAdd recipe{arguments.words.front(), arguments.sets, arguments.sweeps,
-                           arguments.memory,        arguments.plan, arguments.threads};
+  if (arguments.devices > 1)
+    throw UsageError("--devices " + std::to_string(arguments.devices) +
+                     ": a training computes on one card; --devices 1 asks for one");
+  const RecipeToAdd recipe{.file = arguments.words.front(),
+                           .sets = arguments.sets,
+                           .sweeps = arguments.sweeps,
+                           .memory = arguments.memory,
+                           .host_memory = arguments.host_memory,
+                           .gpu = arguments.gpu,
+                           .on_card = arguments.devices == 1,
+                           .plan = arguments.plan,
+                           .threads = arguments.threads};
   return read_recipes(recipe, read_entry(arguments));
 }
 
@@ -188,10 +189,25 @@ void ConfigCopies::make(const AddArguments& arguments, const queue::Store& store
   }
 }
 
+// "RTX 3060 12GB or 9.10 GiB on RTX 4090 24GB": what is reserved of the first stands before it.
+std::string kinds_of_cards(const queue::Entry& entry) {
+  const std::string emulated = emulates_cards() ? " (emulated)" : "";
+  std::vector<std::string> kinds = {entry.need.card};
+  std::string text = printable(entry.need.card) + emulated;
+  for (const queue::SmallerPlan& plan : entry.smaller) {
+    if (std::find(kinds.begin(), kinds.end(), plan.card) != kinds.end()) continue;
+    kinds.push_back(plan.card);
+    text += " or " + format_bytes(plan.device_bytes) + " on " + printable(plan.card) + emulated;
+  }
+  return text;
+}
+
 std::string added_text(const queue::Entry& entry) {
   const queue::Need& need = entry.need;
   std::string text = "added " + std::to_string(entry.id) + " " + printable(entry.name) + ": ";
-  if (need.devices > 0)
+  if (!need.card.empty())
+    text += format_bytes(need.device_bytes) + " on " + kinds_of_cards(entry) + ", ";
+  else if (need.devices > 0)
     text += format_bytes(need.device_bytes) + " on each of " + std::to_string(need.devices) + " devices, ";
   text += format_bytes(need.host_bytes) + (need.devices > 0 ? " on the host, " : ", ") +
           std::to_string(need.threads) + (need.threads == 1 ? " thread" : " threads");
@@ -283,12 +299,18 @@ void add_queue_add(CLI::App& group, Action& action) {
       ->type_name("SIZE");
   command
       ->add_option("--host-memory", arguments->host_memory,
-                   "of a command with devices: what it takes of the host")
+                   "of what has a card: what it takes of the host; of a recipe its budget there")
       ->type_name("SIZE");
   command->add_option("--threads", arguments->threads, "that compute; of a command 1 unless given")
       ->check(at_least(1));
-  command->add_option("--devices", arguments->devices, "devices that a command takes, each with --memory")
+  command
+      ->add_option("--devices", arguments->devices,
+                   "devices that a command takes, each with --memory; of a recipe 1: a card that is here")
       ->check(at_least(0));
+  command
+      ->add_option("--gpu", arguments->gpu,
+                   "of a recipe: the card that it is planned for and runs on, such as \"RTX 3060 12GB\"")
+      ->type_name("NAME");
   command->add_option("--seconds", arguments->seconds, "how long it takes, where that is known")
       ->check(at_least(0));
   command->add_option("--priority", arguments->priority, "higher goes first");

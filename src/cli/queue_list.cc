@@ -48,6 +48,10 @@ std::string reserved(const queue::Need& need) {
   return std::to_string(need.devices) + " x " + format_bytes(need.device_bytes) + " + " + host;
 }
 
+std::string with_card(const std::string& text, const std::string& card) {
+  return card.empty() ? text : text + " for " + printable(card);
+}
+
 // What an attempt took over its time, in a line, and whether it grows.
 std::string memory_text(const Store& store, const Attempt& attempt) {
   const auto history = queue::kept_memory(store.folder_of(attempt.entry, attempt.number));
@@ -160,11 +164,12 @@ std::string show_text(Store& store, const Entry& entry) {
   facts.add_row({entry.recipe ? "recipe" : "command", printable(join(entry.words, " "))});
   facts.add_row({"folder", printable(entry.folder)});
   if (!entry.output.empty()) facts.add_row({"output", printable(entry.output)});
-  const bool smaller = std::any_of(entry.smaller.begin(), entry.smaller.end(), [&](const auto& plan) {
-    return with_plan(entry.need, plan) == entry.need && plan.seconds == entry.seconds;
-  });
-  facts.add_row({"needs", reserved(entry.need) + ", threads " + std::to_string(entry.need.threads) +
-                              (smaller ? ", by a smaller plan" : "")});
+  const bool smaller = entry.need.card.empty() &&
+                       std::any_of(entry.smaller.begin(), entry.smaller.end(), [&](const auto& plan) {
+                         return with_plan(entry.need, plan) == entry.need && plan.seconds == entry.seconds;
+                       });
+  facts.add_row({"needs", with_card(reserved(entry.need), entry.need.card) + ", threads " +
+                              std::to_string(entry.need.threads) + (smaller ? ", by a smaller plan" : "")});
   const std::vector<Attempt> attempts = store.attempts(entry.id);
   for (const queue::Card& card : cards_of_worker(store)) {
     const bool runs_there =
@@ -179,7 +184,7 @@ std::string show_text(Store& store, const Entry& entry) {
   for (const queue::Variant& one : entry.variants) facts.add_row({"on oom", printable(one.text)});
   for (const queue::SmallerPlan& one : entry.smaller)
     if (entry.attempts == 0)
-      facts.add_row({"or with", format_bytes(one.host_bytes) +
+      facts.add_row({"or with", with_card(reserved(with_plan(entry.need, one)), one.card) +
                                     (one.threads > 0 ? ", threads " + std::to_string(one.threads) : "") +
                                     ", " + format_seconds(one.seconds)});
   for (const int64_t other : entry.after) facts.add_row({"after", std::to_string(other)});
@@ -272,6 +277,7 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
                                  {"output", entry.output},
                                  {"devices", entry.need.devices},
                                  {"device_bytes", entry.need.device_bytes},
+                                 {"card", entry.need.card},
                                  {"host_bytes", entry.need.host_bytes},
                                  {"threads", entry.need.threads},
                                  {"predicted_seconds", entry.seconds},
@@ -283,10 +289,14 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
                                  {"submitted", entry.submitted},
                                  {"attempts", nlohmann::ordered_json::array()}};
   for (const queue::Variant& one : entry.variants) root["on_oom"].push_back(one.text);
-  for (const queue::SmallerPlan& one : entry.smaller)
-    root["smaller_plans"].push_back({{"host_bytes", one.host_bytes},
-                                     {"threads", with_plan(entry.need, one).threads},
-                                     {"predicted_seconds", one.seconds}});
+  for (const queue::SmallerPlan& one : entry.smaller) {
+    nlohmann::ordered_json plan = {{"host_bytes", one.host_bytes},
+                                   {"threads", with_plan(entry.need, one).threads},
+                                   {"predicted_seconds", one.seconds}};
+    if (!one.card.empty()) plan["card"] = one.card;
+    if (one.device_bytes > 0) plan["device_bytes"] = one.device_bytes;
+    root["smaller_plans"].push_back(std::move(plan));
+  }
   for (const Attempt& one : attempts) root["attempts"].push_back(attempt_json(store, one));
   return root;
 }

@@ -12,9 +12,11 @@ namespace plimsoll {
 struct RecipeToAdd {
   std::string file;
   std::vector<std::string> sets, sweeps;
-  std::string memory;  // as it was written; empty: the recipe's
-  std::string plan;    // a, b or c; empty: the fastest, or what the queue chooses where the budget is open
-  int threads = 0;     // 0: the recipe's
+  std::string memory, host_memory;  // as they were written; empty: the recipe's
+  std::string gpu;                  // a card by its name; empty: the recipe's
+  bool on_card = false;             // on any card that is here, whatever the recipe says
+  std::string plan;  // a, b or c; empty: the fastest, or what the queue chooses where the budget is open
+  int threads = 0;   // 0: the recipe's
 };
 
 // One of the choices of --plan.

@@ -120,7 +120,8 @@ slurm::SlurmOptions read_slurm_options(const RunArguments& arguments) {
   options.program = own_program();
   options.partition = arguments.partition;
   options.options = arguments.sbatch;
-  for (const queue::Card& card : read_cards(arguments)) options.gpus.push_back({card.name, card.bytes});
+  for (const queue::Card& card : read_cards(arguments))
+    options.gpus.push_back(slurm::read_type(card.name, card.bytes));
   std::sort(options.gpus.begin(), options.gpus.end(),
             [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   if (!arguments.time_limit.empty()) options.time_limit = read_duration(arguments.time_limit, "--time-limit");

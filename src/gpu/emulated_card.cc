@@ -1,10 +1,15 @@
 #include "gpu/emulated_card.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "base/units.h"
 #include "gpu/card_fault.h"
@@ -54,6 +59,8 @@ EmulatedCard::EmulatedCard(EmulatedOrder order)
 
 EmulatedCard::~EmulatedCard() {
   abandon();
+  if (const char* folder = std::getenv("PLIMSOLL_EMULATED_MEMORY"); folder != nullptr)
+    std::remove((folder + ("/" + std::to_string(getpid()))).c_str());
   for (const auto* mappings : {&mappings_, &host_mappings_})
     for (const auto mapping : *mappings) munmap(mapping.data(), mapping.size());
 }
@@ -64,8 +71,16 @@ MemoryLeft EmulatedCard::memory_left() const {
   return {kTotal - taken - graph_bytes_, kTotal};
 }
 
+void EmulatedCard::tell_taken() const noexcept {
+  const char* const folder = std::getenv("PLIMSOLL_EMULATED_MEMORY");
+  if (folder == nullptr) return;
+  const MemoryLeft left = memory_left();
+  std::ofstream(folder + ("/" + std::to_string(getpid()))) << left.total - left.free << "\n";
+}
+
 std::byte* EmulatedCard::allocate(int64_t bytes) {
   mappings_.push_back(map(bytes));
+  tell_taken();
   close();
   return mappings_.back().data();
 }
@@ -89,6 +104,7 @@ void EmulatedCard::release(std::byte* memory) noexcept {
     munmap(found->data(), found->size());
     mappings->erase(found);
   }
+  tell_taken();
 }
 void EmulatedCard::release_host(std::byte* memory) noexcept { release(memory); }
 

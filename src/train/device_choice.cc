@@ -41,18 +41,6 @@ Recipe on_card(Recipe recipe, const std::string& uuid) {
   return recipe;
 }
 
-// bf16 is the default; a card without it computes in fp16. Returns the line that says so.
-std::string take_precision(bool is_stated, Recipe& recipe) {
-  if (is_stated || !recipe.is_of_card() || !recipe.memory.gpu) return "";
-  const PlannedCard planned = planned_card(recipe);
-  if (has_bf16(planned.card)) return "";
-  const auto& presets = precision_presets();
-  recipe.precision = std::find_if(presets.begin(), presets.end(), [](const PrecisionPreset& preset) {
-                       return preset.name == "fp16";
-                     })->parts;
-  return "note    precision: fp16, as the " + planned.words() + " does not compute in bf16";
-}
-
 // Why the recipe cannot be trained on the card; empty: it can.
 std::string why_not(const devices::Gpu& gpu, const LoadedRecipe& loaded) {
   if (!gpu.problem.empty()) return "it " + printable(gpu.problem);
@@ -164,6 +152,17 @@ void take_named_card(const LoadedRecipe& loaded, const DeviceWish& wish, ChosenD
 }
 
 }  // namespace
+
+std::string take_precision(bool is_stated, Recipe& recipe) {
+  if (is_stated || !recipe.is_of_card() || !recipe.memory.gpu) return "";
+  const PlannedCard planned = planned_card(recipe);
+  if (has_bf16(planned.card)) return "";
+  const auto& presets = precision_presets();
+  recipe.precision = std::find_if(presets.begin(), presets.end(), [](const PrecisionPreset& preset) {
+                       return preset.name == "fp16";
+                     })->parts;
+  return "note    precision: fp16, as the " + planned.words() + " does not compute in bf16";
+}
 
 ChosenDevice choose_device(const LoadedRecipe& loaded, const DeviceWish& wish) {
   ChosenDevice chosen{loaded.recipe, {}, false};

@@ -29,6 +29,9 @@ struct ChosenDevice {
 // here, and trained on.
 ChosenDevice choose_device(const LoadedRecipe& loaded, const DeviceWish& wish);
 
+// bf16 is the default; a card without it computes in fp16. Returns the line that says so.
+std::string take_precision(bool is_stated, Recipe& recipe);
+
 // What is said where `auto` took a card, the recipe does not fit it, and the CPU takes its place.
 std::string too_small_line(const std::string& refusal);
 

@@ -27,39 +27,45 @@ Remembered& remembered() {
   return one;
 }
 
-std::string ask_card(const std::string& which) {
-  const gpu::CudaFacts facts = gpu::cuda_facts(which);
-  const auto card = gpu::open_cuda_card(which);
-  const gpu::OpenedLibrary opened = gpu::open_cublas_lt(std::getenv);
-  const OutsidePart code = code_part();
-  const int64_t free = card->memory_left().free - code.bytes - code.uncertain;
-  return json({{"number", facts.number},
-               {"name", facts.name},
-               {"uuid", facts.uuid},
-               {"compute_capability", facts.card.compute_capability},
-               {"multiprocessors", facts.card.multiprocessors},
-               {"shared_bytes_per_block", facts.card.shared_bytes_per_block},
-               {"memory_bytes", facts.memory_bytes},
-               {"driver", facts.driver},
-               {"library", opened.library == nullptr ? "" : opened.library->name()},
-               {"free_bytes", std::max<int64_t>(0, free)}})
-      .dump();
+json facts_json(const gpu::CudaFacts& facts) {
+  return {{"number", facts.number},
+          {"name", facts.name},
+          {"uuid", facts.uuid},
+          {"compute_capability", facts.card.compute_capability},
+          {"multiprocessors", facts.card.multiprocessors},
+          {"shared_bytes_per_block", facts.card.shared_bytes_per_block},
+          {"memory_bytes", facts.memory_bytes},
+          {"driver", facts.driver},
+          {"library", facts.library}};
 }
 
-CardHere read_answer(const json& told) {
-  CardHere card;
-  told.at("number").get_to(card.facts.number);
-  told.at("name").get_to(card.facts.name);
-  told.at("uuid").get_to(card.facts.uuid);
-  told.at("compute_capability").get_to(card.facts.card.compute_capability);
-  told.at("multiprocessors").get_to(card.facts.card.multiprocessors);
-  told.at("shared_bytes_per_block").get_to(card.facts.card.shared_bytes_per_block);
-  told.at("memory_bytes").get_to(card.facts.memory_bytes);
-  told.at("driver").get_to(card.facts.driver);
-  told.at("library").get_to(card.facts.library);
-  told.at("free_bytes").get_to(card.free_bytes);
-  return card;
+std::string ask_card(const std::string& which) {
+  gpu::CudaFacts facts = gpu::cuda_facts(which);
+  const auto card = gpu::open_cuda_card(which);
+  const gpu::OpenedLibrary opened = gpu::open_cublas_lt(std::getenv);
+  if (opened.library != nullptr) facts.library = opened.library->name();
+  const OutsidePart code = code_part();
+  const int64_t free = card->memory_left().free - code.bytes - code.uncertain;
+  json told = facts_json(facts);
+  told["free_bytes"] = std::max<int64_t>(0, free);
+  return told.dump();
 }
+
+gpu::CudaFacts read_facts(const json& told) {
+  gpu::CudaFacts facts;
+  told.at("number").get_to(facts.number);
+  told.at("name").get_to(facts.name);
+  told.at("uuid").get_to(facts.uuid);
+  told.at("compute_capability").get_to(facts.card.compute_capability);
+  told.at("multiprocessors").get_to(facts.card.multiprocessors);
+  told.at("shared_bytes_per_block").get_to(facts.card.shared_bytes_per_block);
+  told.at("memory_bytes").get_to(facts.memory_bytes);
+  told.at("driver").get_to(facts.driver);
+  told.at("library").get_to(facts.library);
+  return facts;
+}
+
+CardHere read_answer(const json& told) { return {read_facts(told), told.at("free_bytes").get<int64_t>()}; }
 
 // Tests: what CUDA would tell of a card that the driver's library names.
 CardHere emulated_card(const std::string& which) {
@@ -92,6 +98,12 @@ const CardHere& card_here(const std::string& which) {
                       ? emulated_card(which)
                       : read_answer(json::parse(in_own_process([&] { return ask_card(which); })))};
   return *one.card;
+}
+
+gpu::CudaFacts card_facts(const std::string& which) {
+  if (emulates_cards()) return emulated_card(which).facts;
+  const auto ask = [&] { return facts_json(gpu::cuda_facts(which)).dump(); };
+  return read_facts(json::parse(in_own_process(ask)));
 }
 
 std::string card_words(const gpu::CudaFacts& facts) {

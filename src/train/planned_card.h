@@ -19,6 +19,8 @@ struct CardHere {
 // Asked once, by a process of its own: a copy of one that has started the driver cannot use it, and plans are
 // made by a copy. `which`: as gpu::cuda_facts() reads it. Throws UsageError where there is no such card.
 const CardHere& card_here(const std::string& which);
+// What the driver tells of it alone, which takes no memory of the card. Throws as card_here().
+gpu::CudaFacts card_facts(const std::string& which);
 // The one that was asked for; nullptr: none was.
 const CardHere* known_card_here();
 // As messages name it: "NVIDIA H200".

@@ -25,15 +25,37 @@ Bar bar_of(const queue::Store& store, const std::string& host, const queue::Entr
   bar.ended = std::max(attempt.started, attempt.ended.value_or(now));
   bar.need = attempt.need;
   bar.peak_bytes = attempt.peak_bytes;
+  bar.card_peak_bytes = attempt.card_peak_bytes;
   bar.memory = queue::kept_memory(store.folder_of(entry.id, attempt.number));
   return bar;
+}
+
+bool was_on(const Bar& bar, const std::string& card) {
+  return std::find(bar.devices.begin(), bar.devices.end(), card) != bar.devices.end();
 }
 
 // Of the host every run takes its share, of a card those that are on it.
 int64_t taken_of(const Batch& batch, const Bar& bar, const std::string& device) {
   if (device == batch.machine.host) return bar.need.host_bytes;
-  const bool there = std::find(bar.devices.begin(), bar.devices.end(), device) != bar.devices.end();
-  return there ? bar.need.device_bytes : 0;
+  return was_on(bar, device) ? bar.need.device_bytes : 0;
+}
+
+// The highest sum at one time; what `bytes_of` a bar is counts from its start to its end.
+template <class BytesOf>
+int64_t most_at_once(const Batch& batch, BytesOf&& bytes_of) {
+  std::vector<std::pair<double, int64_t>> changes;  // at one time what ends comes first
+  for (const Bar& bar : batch.bars) {
+    changes.emplace_back(bar.started, bytes_of(bar));
+    changes.emplace_back(bar.ended, -bytes_of(bar));
+  }
+  std::sort(changes.begin(), changes.end());
+  int64_t now = 0, most = 0;
+  for (const auto& [time, change] : changes) most = std::max(most, now += change);
+  return most;
+}
+
+nlohmann::ordered_json known_or_null(int64_t bytes) {
+  return bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
 }
 
 int64_t capacity_of(const Batch& batch, const std::string& device) {
@@ -113,15 +135,11 @@ double share_reserved(const Batch& batch, const std::string& device) {
 }
 
 int64_t most_reserved(const Batch& batch, const std::string& device) {
-  std::vector<std::pair<double, int64_t>> changes;  // at one time what ends comes first
-  for (const Bar& bar : batch.bars) {
-    changes.emplace_back(bar.started, taken_of(batch, bar, device));
-    changes.emplace_back(bar.ended, -taken_of(batch, bar, device));
-  }
-  std::sort(changes.begin(), changes.end());
-  int64_t now = 0, most = 0;
-  for (const auto& [time, change] : changes) most = std::max(most, now += change);
-  return most;
+  return most_at_once(batch, [&](const Bar& bar) { return taken_of(batch, bar, device); });
+}
+
+int64_t most_used(const Batch& batch, const std::string& card) {
+  return most_at_once(batch, [&](const Bar& bar) { return was_on(bar, card) ? bar.card_peak_bytes : 0; });
 }
 
 nlohmann::ordered_json batch_json(const Batch& batch) {
@@ -137,10 +155,12 @@ nlohmann::ordered_json batch_json(const Batch& batch) {
   std::vector<std::string> names = {batch.machine.host};
   for (const queue::Card& card : batch.machine.cards) names.push_back(card.name);
   for (const std::string& name : names)
-    root["devices"].push_back({{"name", name},
-                               {"capacity_bytes", capacity_of(batch, name)},
-                               {"most_reserved_bytes", most_reserved(batch, name)},
-                               {"share_reserved", share_reserved(batch, name)}});
+    root["devices"].push_back(
+        {{"name", name},
+         {"capacity_bytes", capacity_of(batch, name)},
+         {"most_reserved_bytes", most_reserved(batch, name)},
+         {"share_reserved", share_reserved(batch, name)},
+         {"most_used_bytes", known_or_null(name == batch.machine.host ? 0 : most_used(batch, name))}});
   const Course course = course_of(batch, batch.bars.empty() ? 0 : kTimes);
   root["host"] = {{"reserved_bytes", course.reserved}, {"used_bytes", course.used}};
   root["attempts"] = nlohmann::ordered_json::array();
@@ -155,8 +175,8 @@ nlohmann::ordered_json batch_json(const Batch& batch) {
          {"host_bytes", bar.need.host_bytes},
          {"device_bytes", bar.need.device_bytes},
          {"threads", bar.need.threads},
-         {"peak_host_bytes",
-          bar.peak_bytes > 0 ? nlohmann::ordered_json(bar.peak_bytes) : nlohmann::ordered_json(nullptr)},
+         {"peak_host_bytes", known_or_null(bar.peak_bytes)},
+         {"peak_device_bytes", known_or_null(bar.card_peak_bytes)},
          {"done", bar.done},
          {"outcome", bar.outcome}});
   return root;

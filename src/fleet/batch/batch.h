@@ -21,7 +21,8 @@ struct Bar {
   std::vector<std::string> devices;  // {"cpu:0"} where it has none of its own
   double started = 0, ended = 0;     // seconds since 1970; of one that runs, now
   queue::Need need;
-  int64_t peak_bytes = 0;  // of the host; 0: unknown
+  int64_t peak_bytes = 0;       // of the host; 0: unknown
+  int64_t card_peak_bytes = 0;  // the most on one of its cards that a worker saw; 0: unknown
   std::optional<queue::MemoryHistory> memory;
 };
 
@@ -45,6 +46,12 @@ Course course_of(const Batch& batch, size_t count);
 double share_reserved(const Batch& batch, const std::string& device);
 // The highest sum of what was reserved at one time.
 int64_t most_reserved(const Batch& batch, const std::string& device);
+// The highest sum of the peaks of runs that were on a card at one time: no more was used, as far as peaks are
+// known. 0: of none is it known.
+int64_t most_used(const Batch& batch, const std::string& card);
+
+// Of bytes of which 0 means that they are not known: "-".
+std::string known_bytes(int64_t bytes);
 
 std::string batch_text(const Batch& batch, size_t width);
 nlohmann::ordered_json batch_json(const Batch& batch);

@@ -38,6 +38,7 @@ std::string facts_of(const Bar& bar) {
                      format_bytes(bar.need.host_bytes);
   if (bar.need.devices > 0) text += " and " + format_bytes(bar.need.device_bytes) + " on each device";
   if (bar.peak_bytes > 0) text += ", peak " + format_bytes(bar.peak_bytes);
+  if (bar.card_peak_bytes > 0) text += ", on a device " + format_bytes(bar.card_peak_bytes);
   return text + (bar.running ? ", running" : "; " + bar.outcome);
 }
 
@@ -112,13 +113,14 @@ std::string host_chart(const Batch& batch) {
 std::string table(const Batch& batch) {
   std::string html =
       "<h2>Attempts</h2>\n<table><tr><th>id</th><th>name</th><th>device</th><th>took</th><th>reserved</th>"
-      "<th>peak</th><th>outcome</th></tr>\n";
+      "<th>peak</th><th>on a device</th><th>peak there</th><th>outcome</th></tr>\n";
   for (const Bar& bar : batch.bars)
     html += "<tr><td>" + std::to_string(bar.id) + "</td><td>" + escaped(bar.name) + "</td><td>" +
             escaped(join(bar.devices, ", ")) + "</td><td>" + format_seconds(bar.ended - bar.started) +
-            "</td><td>" + format_bytes(bar.need.host_bytes) + "</td><td>" +
-            (bar.peak_bytes > 0 ? format_bytes(bar.peak_bytes) : "-") + "</td><td>" +
-            escaped(bar.running ? "running" : bar.outcome) + "</td></tr>\n";
+            "</td><td>" + format_bytes(bar.need.host_bytes) + "</td><td>" + known_bytes(bar.peak_bytes) +
+            "</td><td>" + known_bytes(bar.need.device_bytes) + "</td><td>" +
+            known_bytes(bar.card_peak_bytes) + "</td><td>" + escaped(bar.running ? "running" : bar.outcome) +
+            "</td></tr>\n";
   return html + "</table>\n";
 }
 

@@ -36,6 +36,7 @@ Batch example() {
   batch.bars[2].devices = {"GPU-a"};
   batch.bars[2].need.devices = 1;
   batch.bars[2].need.device_bytes = 300;
+  batch.bars[2].card_peak_bytes = 250;
   batch.bars[0].memory = queue::MemoryHistory(25, {100, 500});
   batch.begin = 100;
   batch.end = 200;
@@ -49,6 +50,7 @@ TEST(Batch, sums_of_what_is_reserved_and_used_go_by_time) {
   const Batch batch = example();
   EXPECT_EQ(most_reserved(batch, "cpu:0"), 1000) << "1 ended when 2 began";
   EXPECT_EQ(most_reserved(batch, "GPU-a"), 300);
+  EXPECT_EQ(most_used(batch, "GPU-a"), 250);
   EXPECT_DOUBLE_EQ(share_reserved(batch, "cpu:0"), (600 * 50 + 800 * 50 + 200 * 20) / 1e5);
   EXPECT_DOUBLE_EQ(share_reserved(batch, "GPU-a"), 300 * 20 / 4e4);
   const Course course = course_of(batch, 4);
@@ -70,6 +72,11 @@ TEST(Batch, is_told_in_text_data_and_a_page) {
   const nlohmann::json data = nlohmann::json::parse(batch_json(batch).dump());
   EXPECT_EQ(data["devices"][0]["most_reserved_bytes"], 1000);
   EXPECT_EQ(data["attempts"].size(), 3);
+  EXPECT_EQ(data["attempts"][2]["peak_device_bytes"], 250);
+  EXPECT_EQ(data["devices"][1]["most_used_bytes"], 250);
+  EXPECT_THAT(text, HasSubstr("peaks of 250 B at most"));
+  EXPECT_THAT(text, HasSubstr("300 B + 200 B  250 B + 100 B"));
+  EXPECT_THAT(html, HasSubstr("<td>300 B</td><td>250 B</td>"));
   EXPECT_THAT(batch_text({}, 120), HasSubstr("nothing has run"));
   EXPECT_THAT(batch_page({}), HasSubstr("Nothing has run"));
 }

@@ -25,6 +25,11 @@ std::string bar_text(const Batch& batch, const Bar& bar, size_t width) {
   return text;
 }
 
+// "9.10 GiB + 512 MiB": of a card, and of the host.
+std::string of_card_and_host(const Bar& bar, const std::string& card, const std::string& host) {
+  return bar.need.devices > 0 ? card + " + " + host : host;
+}
+
 std::string device_line(const Batch& batch, const std::string& name, int64_t capacity) {
   return name + ": " + format_bytes(capacity) + ", reserved at most " +
          format_bytes(most_reserved(batch, name)) + ", " + whole_percent(share_reserved(batch, name)) +
@@ -32,6 +37,8 @@ std::string device_line(const Batch& batch, const std::string& name, int64_t cap
 }
 
 }  // namespace
+
+std::string known_bytes(int64_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; }
 
 std::string batch_text(const Batch& batch, size_t width) {
   if (batch.bars.empty()) return "nothing has run yet\n";
@@ -46,16 +53,23 @@ std::string batch_text(const Batch& batch, size_t width) {
   text += "  " + device_line(batch, batch.machine.host, batch.machine.host_bytes) + "; used at most " +
           format_bytes(*std::max_element(course.used.begin(), course.used.end())) + "\n";
   for (const queue::Card& card : batch.machine.cards)
-    text += "  " + printable(device_line(batch, card.name, card.bytes)) + "\n";
+    text += "  " + printable(device_line(batch, card.name, card.bytes)) +
+            (most_used(batch, card.name) > 0
+                 ? "; peaks of " + format_bytes(most_used(batch, card.name)) + " at most"
+                 : "") +
+            "\n";
   text += "\n";
   // Names of devices and runs, and figures, beside the bars.
   TextTable table({true, false, false, true, true, true, false});
   table.add_row({"id", "name", "device", "took", "reserved", "peak", "when"});
   const size_t bars = std::max<size_t>(20, std::min<size_t>(60, width > 70 ? width - 70 : 0));
   for (const Bar& bar : batch.bars)
-    table.add_row({std::to_string(bar.id), printable(bar.name), printable(join(bar.devices, ",")),
-                   format_seconds(bar.ended - bar.started), format_bytes(bar.need.host_bytes),
-                   bar.peak_bytes > 0 ? format_bytes(bar.peak_bytes) : "-", bar_text(batch, bar, bars)});
+    table.add_row(
+        {std::to_string(bar.id), printable(bar.name), printable(join(bar.devices, ",")),
+         format_seconds(bar.ended - bar.started),
+         of_card_and_host(bar, format_bytes(bar.need.device_bytes), format_bytes(bar.need.host_bytes)),
+         of_card_and_host(bar, known_bytes(bar.card_peak_bytes), known_bytes(bar.peak_bytes)),
+         bar_text(batch, bar, bars)});
   return text + table.render("  ");
 }
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/strings.h"
+#include "device/catalogue.h"
 
 namespace plimsoll::devices {
 namespace {
@@ -121,6 +122,12 @@ GpuReport with_known(GpuReport now, const GpuReport& before) {
   std::stable_sort(now.gpus.begin(), now.gpus.end(),
                    [](const Gpu& a, const Gpu& b) { return a.index < b.index; });
   return now;
+}
+
+std::string model_of(const Gpu& gpu) try {
+  return full_name(find_card_of(gpu.name, gpu.total, "a card"));
+} catch (const UsageError&) {
+  return gpu.name;
 }
 
 std::string short_name(const std::string& name) {

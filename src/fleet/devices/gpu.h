@@ -47,6 +47,9 @@ GpuReport read_report(const std::string& text);
 // with that as its problem.
 GpuReport with_known(GpuReport now, const GpuReport& before);
 
+// As plans name it, "RTX 3060 12GB"; of a card that the catalogue lacks what its driver calls it.
+std::string model_of(const Gpu& gpu);
+
 // "GPU-1a2b3c4d" of "GPU-1a2b3c4d-....": CUDA takes such a beginning as well. Other names as they are.
 std::string short_name(const std::string& name);
 

@@ -44,6 +44,25 @@ bool any_could_start(const Machine& machine, const std::vector<Waiting>& waiting
   });
 }
 
+// Of a run on cards, for each kind of them: its first plan that fits the machine at all. Runs side by side
+// share what a card computes, so a smaller plan that lets one more run beside it gains nothing.
+Waiting with_plans_of_cards(const Machine& machine, Waiting entry) {
+  std::vector<SmallerPlan> plans = {
+      {entry.need.host_bytes, entry.seconds, entry.need.threads, entry.need.device_bytes, entry.need.card}};
+  plans.insert(plans.end(), entry.smaller.begin(), entry.smaller.end());
+  std::vector<SmallerPlan> chosen;
+  for (const SmallerPlan& plan : plans) {
+    const auto same = [&](const SmallerPlan& one) { return one.card == plan.card; };
+    if (std::any_of(chosen.begin(), chosen.end(), same)) continue;
+    if (never_fits(machine, with_plan(entry.need, plan)).empty()) chosen.push_back(plan);
+  }
+  entry.smaller.clear();
+  if (chosen.empty()) return entry;
+  entry = planned(std::move(entry), chosen.front());
+  entry.elsewhere.assign(chosen.begin() + 1, chosen.end());
+  return entry;
+}
+
 // A choice for each run: the place of its plan in plans_of().
 class Chooser {
  public:
@@ -135,8 +154,8 @@ double predicted_end(const Machine& machine, std::vector<Waiting> waiting, std::
     for (const Placement& placement : packing.starts) {
       const auto found = std::find_if(waiting.begin(), waiting.end(),
                                       [&](const Waiting& entry) { return entry.id == placement.id; });
-      const double seconds = found->seconds > 0 ? found->seconds : kUnknownSeconds;
-      running.push_back({found->id, clock, seconds, found->need, placement.cards});
+      const double seconds = placement.seconds > 0 ? placement.seconds : kUnknownSeconds;
+      running.push_back({found->id, clock, seconds, placement.need, placement.cards});
       waiting.erase(found);
     }
     for (Waiting& entry : waiting)
@@ -156,6 +175,9 @@ double predicted_end(const Machine& machine, std::vector<Waiting> waiting, std::
 
 ChosenPlans choose_plans(const Machine& machine, std::vector<Waiting> waiting,
                          const std::vector<Running>& running, double now) {
+  for (Waiting& entry : waiting)
+    if (entry.need.devices > 0 && !entry.smaller.empty())
+      entry = with_plans_of_cards(machine, std::move(entry));
   const bool none_open =
       std::all_of(waiting.begin(), waiting.end(), [](const Waiting& one) { return one.smaller.empty(); });
   // A full machine is looked at every other second, and nothing that cannot start needs a plan yet.

@@ -42,6 +42,24 @@ TEST(ChoosePlans, two_run_side_by_side_where_that_ends_the_whole_sooner) {
   EXPECT_THAT(bytes_of(chosen), ElementsAre(5, 5));
 }
 
+TEST(ChoosePlans, on_cards_the_largest_plan_is_taken_that_others_leave_room_for) {
+  Machine machine = host(1000);
+  machine.cards = {{"a", 90, 0, "", "small"}, {"b", 300, 0, "", "large"}};
+  Waiting run{1, 0, 50, 0, std::nullopt, {1, 200, 10, 1, "large"}, {}};
+  run.smaller = {{10, 60, 1, 150, "large"}, {11, 100, 1, 80, "small"}, {12, 120, 1, 40, "small"}};
+  const auto chosen = [&] { return choose_plans(machine, {run, run}, {}, 0).waiting.front(); };
+  EXPECT_EQ(chosen().need, run.need) << "two do not fit beside each other, and would share what it computes";
+  EXPECT_THAT(chosen().elsewhere, ElementsAre(run.smaller[1]));
+  machine.cards = {{"a", 50, 0, "", "small"}, {"b", 160, 0, "", "large"}};
+  EXPECT_EQ(chosen().need, (Need{1, 150, 10, 1, "large"}));
+  EXPECT_EQ(chosen().seconds, 60);
+  EXPECT_THAT(chosen().elsewhere, ElementsAre(run.smaller[2]));
+  machine.cards[1].bytes = 100;
+  EXPECT_EQ(chosen().need, (Need{1, 40, 12, 1, "small"})) << "nothing fits the large card now";
+  machine.cards[0].bytes = 10;
+  EXPECT_EQ(chosen().need, run.need) << "it waits";
+}
+
 TEST(ChoosePlans, nobody_is_slower_where_it_ends_nothing_sooner) {
   // The smaller plans are too slow.
   EXPECT_THAT(

@@ -18,8 +18,11 @@ void record_machine(const fs::path& folder, const Machine& machine) {
                {"host", machine.host},
                {"devices", json::array()}};
   for (const Card& card : machine.cards)
-    root["devices"].push_back(
-        {{"name", card.name}, {"bytes", card.bytes}, {"max_runs", card.max_runs}, {"problem", card.problem}});
+    root["devices"].push_back({{"name", card.name},
+                               {"bytes", card.bytes},
+                               {"max_runs", card.max_runs},
+                               {"problem", card.problem},
+                               {"model", card.model}});
   const fs::path partial = folder / "worker.json.tmp";
   std::ofstream file(partial, std::ios::binary);
   file << root.dump(-1, ' ', false, json::error_handler_t::replace) << std::flush;
@@ -36,7 +39,8 @@ std::optional<Machine> recorded_machine(const fs::path& folder) {
         root.at("host_bytes").get<int64_t>(), root.at("threads").get<int>(), {}, root.value("host", "cpu:0")};
     for (const json& card : root.at("devices"))
       machine.cards.push_back({card.at("name").get<std::string>(), card.at("bytes").get<int64_t>(),
-                               card.at("max_runs").get<int>(), card.value("problem", "")});
+                               card.at("max_runs").get<int>(), card.value("problem", ""),
+                               card.value("model", "")});
     return machine;
   } catch (const json::exception&) {
     return std::nullopt;

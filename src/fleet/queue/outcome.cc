@@ -45,6 +45,19 @@ void again(Entry& entry, const Attempt& attempt, bool takes_a_retry) {
   entry.note = "again after: " + attempt.outcome;
 }
 
+// Others took the room between the worker's look and the run's: nobody's failure, however often it happens.
+void wait_for_room(Entry& entry, Attempt& attempt, const LogVerdict& verdict) {
+  attempt.outcome = "others had taken its room: " + verdict.no_room_now;
+  if (entry.stop_asked && !entry.hold_asked) {
+    entry.state = State::canceled;
+  } else {
+    entry.state = entry.hold_asked ? State::held : State::waiting;
+    entry.promised.reset();
+    entry.note = "again after: " + attempt.outcome;
+  }
+  entry.stop_asked = entry.hold_asked = false;
+}
+
 // What the user said of such a case; the room is what it has come to.
 void become_smaller(Entry& entry, Attempt& attempt) {
   const Variant next = entry.variants.front();
@@ -114,6 +127,8 @@ void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const Log
     entry.stop_asked = entry.hold_asked = false;
     return;
   }
+  if (entry.recipe && exit.code == static_cast<int>(ExitCode::does_not_fit) && !verdict.no_room_now.empty())
+    return wait_for_room(entry, attempt, verdict);
   if (const std::string why = memory_failure(entry, exit, verdict); !why.empty()) {
     attempt.outcome = why;
     return again_with_more(entry, attempt, exit, verdict, machine);
@@ -128,17 +143,39 @@ void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const Log
   fail(entry, attempt);
 }
 
+namespace {
+
+// Of a training that was refused at its start: the line that says so where its plan fits and what is free
+// does not do (train/fitting_plan.cc), or the driver gives no more.
+std::string no_room_now(std::string_view end_of_log) {
+  for (const char* mark : {" are free on the card", " are free on this machine", "the driver gives no "}) {
+    const size_t at = end_of_log.rfind(mark);
+    if (at == std::string_view::npos) continue;
+    const size_t begin = end_of_log.rfind('\n', at) + 1;  // of npos: 0
+    std::string_view line = end_of_log.substr(begin, end_of_log.find('\n', at) - begin);
+    constexpr std::string_view kRefusal = "does not fit   ";
+    if (const size_t behind = line.find(kRefusal); behind != std::string_view::npos)
+      line.remove_prefix(behind + kRefusal.size());
+    return std::string(line);
+  }
+  return "";
+}
+
+}  // namespace
+
 LogVerdict diagnose_log(const std::filesystem::path& log) {
   constexpr std::streamoff kPart = 32 << 20;
   std::ifstream file(log, std::ios::binary | std::ios::ate);
   if (!file) return {};
   const std::streamoff size = file.tellg();
   doctor::LogScanner scanner;
-  std::string part(1 << 16, '\0');
+  std::string part(1 << 16, '\0'), end;
   file.seekg(0);
   while (file) {
     file.read(part.data(), static_cast<std::streamsize>(part.size()));
-    scanner.feed(std::string_view(part).substr(0, static_cast<size_t>(file.gcount())));
+    const std::string_view read = std::string_view(part).substr(0, static_cast<size_t>(file.gcount()));
+    scanner.feed(read);
+    end = end.substr(end.size() - std::min<size_t>(end.size(), 4096)) + std::string(read);
     if (file && size > 2 * kPart && file.tellg() >= kPart && file.tellg() < size - kPart)
       file.seekg(size - kPart);
   }
@@ -147,7 +184,8 @@ LogVerdict diagnose_log(const std::filesystem::path& log) {
   doctor::add_evidence(scanner, "", evidence);
   const doctor::Diagnosis diagnosis = doctor::diagnose(evidence);
   return {diagnosis.out_of_memory == doctor::Verdict::yes, diagnosis.cause == doctor::Cause::other_processes,
-          diagnosis.headline, diagnosis.cause == doctor::Cause::other_failure ? diagnosis.reason : ""};
+          diagnosis.headline, diagnosis.cause == doctor::Cause::other_failure ? diagnosis.reason : "",
+          no_room_now(end)};
 }
 
 }  // namespace plimsoll::queue

@@ -6,6 +6,7 @@
 //                                     then as the user's next smaller variant, where there is one
 //   ended by somebody's signal, disk full and the like (exit 5, 130 of a recipe)   again, while retries are
 //   left its supervisor was lost           again: that was not the run's doing; at most kMostAttempts in all
+//   a recipe was refused as others had taken the room (exit 3)   again, when there is room for it
 //   its time was up (another scheduler's limit)   again with twice the time, while retries are left
 //   anything else                     failed: it would fail in the same way again
 #pragma once
@@ -25,6 +26,9 @@ struct LogVerdict {
   bool of_others = false;  // others held what was missing
   std::string headline;
   std::string failure = {};  // another one that the log tells of, in the doctor's words
+  // What a training says that is refused not for its plan but for what is free at its start; empty: it was
+  // not.
+  std::string no_room_now = {};
 };
 
 // `state`: ended or supervisor_lost. Fills the attempt's outcome and peak.

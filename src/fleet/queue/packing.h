@@ -6,7 +6,9 @@
 //
 // Order: rank (priority, and one more for each `patience` of waiting), then the longest, then the oldest. The
 // first run that does not fit is promised the time at which it will; others may overtake it where they do not
-// put that off. Once a promise is broken (a prediction was wrong) nothing below that run starts before it: as
+// put that off. Recipes on cards share what these compute: one goes where it is predicted to end first, which
+// is its seconds times the runs that are then on the card, and waits for a faster card that is free soon
+// enough. Once a promise is broken (a prediction was wrong) nothing below that run starts before it: as
 // rank grows without end, every run that can fit at all starts.
 #pragma once
 
@@ -23,6 +25,8 @@ struct Need {
   int64_t device_bytes = 0;  // on each card
   int64_t host_bytes = 0;
   int threads = 1;
+  // What cards a plan is for: those of a model (Card::model), or one by its name. Empty: any.
+  std::string card = {};
   bool operator==(const Need&) const = default;
 };
 
@@ -31,6 +35,7 @@ struct Card {
   int64_t bytes = 0;         // that runs may reserve: headroom and foreign use are off it already
   int max_runs = 0;          // 0: as many as fit
   std::string problem = {};  // why it takes nothing new, in words behind its name; empty: it does
+  std::string model = {};    // "RTX 3060 12GB"; empty: not known, and taken to be what a plan is for
 };
 
 struct Machine {
@@ -40,11 +45,13 @@ struct Machine {
   std::string host = "cpu:0";  // what the host's memory and threads are called
 };
 
-// Another plan of the same run: less memory or fewer threads, more time.
+// Another plan of the same run: in less memory or with fewer threads, or for other cards.
 struct SmallerPlan {
   int64_t host_bytes = 0;
   double seconds = 0;
-  int threads = 0;  // 0: as many as the run's own plan
+  int threads = 0;           // 0: as many as the run's own plan
+  int64_t device_bytes = 0;  // of a run on cards, as the next
+  std::string card = {};
   bool operator==(const SmallerPlan&) const = default;
 };
 
@@ -59,6 +66,8 @@ struct Waiting {
   std::optional<double> promised;
   Need need;
   std::vector<SmallerPlan> smaller = {};  // that it may have instead, the fastest first
+  std::vector<SmallerPlan> elsewhere =
+      {};  // where `need` is of some cards: a plan for each other kind of them
 };
 
 struct Running {
@@ -72,6 +81,8 @@ struct Running {
 struct Placement {
   int64_t id = 0;
   std::vector<int> cards;
+  Need need;  // of Waiting, or with the plan for the cards that it got
+  double seconds = 0;
 };
 
 struct Promise {
@@ -90,6 +101,9 @@ inline constexpr double kPatienceSeconds = 2 * 3600;
 Packing pack(const Machine& machine, std::vector<Waiting> waiting, std::vector<Running> running, double now,
              double patience = kPatienceSeconds);
 
+// Whether a plan with such a need is for the card.
+bool is_for(const Need& need, const Card& card);
+
 // When a run will have ended, as far as predictions tell.
 double expected_end(const Running& run, double now);
 
@@ -106,7 +120,8 @@ struct Free {
   int64_t host_bytes = 0;
   int threads = 0;
   std::vector<int64_t> card_bytes;
-  std::vector<int> card_runs;
+  std::vector<int> card_runs;  // that may still come
+  std::vector<int> on_card;    // that are there
 };
 Free free_of(const Machine& machine, const std::vector<Running>& running);
 

@@ -55,6 +55,69 @@ TEST(Packing, SeveralDevicesAreTakenTogetherOrNotAtAll) {
   EXPECT_EQ(packing.starts[0].cards.size(), 2u);
 }
 
+// Two small cards, and a large one that is twice as fast.
+Machine unlike_cards() {
+  return {1000, 100, {{"a", 100, 0, "", "small"}, {"b", 100, 0, "", "small"}, {"c", 300, 0, "", "large"}}};
+}
+Waiting planned_twice(int64_t id) {
+  Waiting run = entry(id, {1, 40, 10, 1, "large"}, 50);
+  run.elsewhere = {{10, 100, 1, 60, "small"}};
+  return run;
+}
+
+TEST(Packing, APlanIsForTheCardsThatItWasMadeFor) {
+  const Machine machine = unlike_cards();
+  EXPECT_THAT(started(pack(machine,
+                           {entry(1, {1, 90, 0, 1, "small"}), entry(2, {1, 90, 0, 1, "small"}),
+                            entry(3, {1, 90, 0, 1, "small"})},
+                           {}, 0)),
+              ElementsAre(1, 2))
+      << "the large card has room and is another one";
+  EXPECT_THAT(never_fits(machine, {1, 200, 0, 1, "small"}), HasSubstr("(small), the largest has 100 B"));
+  EXPECT_THAT(never_fits(machine, {1, 1, 0, 1, "huge"}), HasSubstr("1 device (huge), the queue has 0"));
+  const Packing one = pack(machine, {entry(1, {1, 90, 0, 1, "b"})}, {}, 0);
+  EXPECT_THAT(one.starts.at(0).cards, ElementsAre(1)) << "of that name";
+  Machine unknown = machine;
+  unknown.cards[0].model.clear();
+  EXPECT_EQ(never_fits(unknown, {1, 1, 0, 1, "huge"}), "") << "a card whose model nobody knows may be it";
+}
+
+TEST(Packing, RunsOfOnePlanShareTheCardsEvenly) {
+  std::map<int, int> runs;
+  std::vector<Waiting> waiting;
+  for (int64_t id = 1; id <= 4; ++id) waiting.push_back(entry(id, {1, 20, 10, 1, "small"}));
+  for (const Placement& one : pack(unlike_cards(), waiting, {}, 0).starts) ++runs[one.cards.at(0)];
+  EXPECT_EQ(runs, (std::map<int, int>{{0, 2}, {1, 2}}));
+}
+
+TEST(Packing, ARunGoesToTheCardWhereItEndsFirst) {
+  std::vector<Waiting> waiting;
+  for (int64_t id = 1; id <= 4; ++id) waiting.push_back(planned_twice(id));
+  const Packing packing = pack(unlike_cards(), waiting, {}, 0);
+  ASSERT_EQ(packing.starts.size(), 4u);
+  // Alone or two of them the fast card is no slower; the third would take 150 there, and 100 on another.
+  std::vector<int> cards;
+  for (const Placement& one : packing.starts) cards.push_back(one.cards.at(0));
+  EXPECT_THAT(cards, ElementsAre(2, 2, 0, 1));
+  EXPECT_EQ(packing.starts[0].need.device_bytes, 40);
+  EXPECT_EQ(packing.starts[2].need, (Need{1, 60, 10, 1, "small"}));
+  EXPECT_EQ(packing.starts[2].seconds, 100);
+}
+
+TEST(Packing, AFasterCardIsWaitedForWhereItIsFreeSoon) {
+  const Machine machine = unlike_cards();
+  const auto with_end = [&](double end) {
+    return pack(machine, {planned_twice(1)}, {{9, 0, end, {1, 280, 0, 1}, {2}}}, 0);
+  };
+  EXPECT_THAT(with_end(40).starts, IsEmpty()) << "40 and 50 seconds are less than 100";
+  EXPECT_EQ(with_end(40).promise->time, 40);
+  ASSERT_EQ(with_end(60).starts.size(), 1u);
+  EXPECT_EQ(with_end(60).starts[0].need.card, "small");
+  Waiting late = planned_twice(1);
+  late.promised = -1;
+  EXPECT_EQ(pack(machine, {late}, {{9, 0, 40, {1, 280, 0, 1}, {2}}}, 0).starts.size(), 1u);
+}
+
 TEST(Packing, HostMemoryAndThreadsBoundRunsOnCardsToo) {
   Machine machine = two_cards();
   machine.threads = 3;

@@ -18,48 +18,19 @@ ChildAnswer run_plan(const std::string& program, const std::vector<std::string>&
   return run_child(all, errors);
 }
 
-// A size that a command takes, rounded up.
-std::string mib(int64_t bytes) { return std::to_string((bytes + kMiB - 1) / kMiB) + "MiB"; }
-
-std::string train_words(const std::vector<std::string>& plan_words) {
-  std::string text = "plimsoll train";
-  for (const std::string& word : plan_words)
-    if (word != "--json") text += " " + quoted(word);
-  return text;
-}
-
-// A plan for a card, as `plan --json` writes it. Only a card with a name has bytes beside its arena.
-std::string queued_by_plan(const nlohmann::json& plan, const std::vector<std::string>& words) {
-  const nlohmann::json& device = plan.at("device");
-  if (device.at("kind") == "emulated")
-    return "plimsoll queue add --memory " +
-           mib(plan.at("process").at("planned_peak_rss_bytes").get<int64_t>()) + " -- " + train_words(words);
-  if (device.at("gpu").is_null()) return queued_on_card(words);
-  int64_t bytes = device.at("arena_bytes").get<int64_t>() + device.at("outside_bytes").get<int64_t>();
+// Of a card that is named, what a process has on it beside its arena; what the driver keeps no process has.
+int64_t outside_of(const nlohmann::json& device) {
+  int64_t bytes = device.at("outside_bytes").get<int64_t>();
   for (const nlohmann::json& part : device.at("outside"))
-    if (part.at("name") == "driver")  // which no process has, and no reservation counts
+    if (part.at("name").get_ref<const std::string&>().starts_with("driver"))
       bytes -= part.at("bytes").get<int64_t>() + part.at("uncertain_bytes").get<int64_t>();
-  const std::string memory = mib(bytes);
-  const std::string host = mib(plan.at("host").at("planned_peak_bytes").get<int64_t>());
-  // Stated to both: of what it takes to be free a training leaves a part.
-  return "plimsoll queue add --devices 1 --memory " + memory + " --host-memory " + host + " -- " +
-         train_words(words) + " --device cuda --memory " + memory + " --host-memory " + host;
+  return bytes;
 }
+
+// What the budget of a plan bounds.
+int64_t bytes_of(const Need& need) { return need.devices > 0 ? need.device_bytes : need.host_bytes; }
 
 }  // namespace
-
-std::string queued_on_card(const std::vector<std::string>& words) {
-  return "plimsoll queue add --devices 1 --memory M --host-memory H -- " + train_words(words) +
-         " --device cuda --memory M --host-memory H\n  (M and H are what `plimsoll plan " +
-         quoted(words.front()) + " --gpu NAME` says of the device and the host)";
-}
-
-std::string queued_on_card(const std::string& program, const std::vector<std::string>& words) {
-  std::vector<std::string> asked = words;
-  asked.insert(asked.end(), {"--device", "cuda", "--json"});
-  const ChildAnswer answer = run_plan(program, asked, ChildErrors::dropped);
-  return answer.code == 0 ? queued_by_plan(read_json_text(answer.output), words) : queued_on_card(words);
-}
 
 Planned read_plan(const std::string& text, const std::vector<std::string>& words) {
   const std::string& recipe = words.front();
@@ -69,14 +40,13 @@ Planned read_plan(const std::string& text, const std::vector<std::string>& words
     throw DoesNotFitError("does not fit   " + recipe + " needs " +
                           format_bytes_up(plan.at("smallest").at("memory_bytes").get<int64_t>()) +
                           " at least; plimsoll plan " + quoted(recipe) + " shows the ways");
-  if (plan.at("device").at("kind") != "cpu")
-    throw UsageError(
-        recipe +
-        ": is planned for a card, and recipes in the queue train on the CPU so far; as a command "
-        "it gets a card:\n  " +
-        queued_by_plan(plan, words));
   Planned planned;
   planned.need.host_bytes = plan.at("process").at("planned_peak_rss_bytes").get<int64_t>();
+  const nlohmann::json& device = plan.at("device");
+  if (const auto gpu = device.find("gpu"); gpu != device.end() && !gpu->is_null()) {
+    planned.need.devices = 1;
+    planned.need.device_bytes = device.at("arena_bytes").get<int64_t>() + outside_of(device);
+  }
   planned.need.threads = plan.at("variant").at("threads").get<int>();
   if (plan.at("run").is_object()) planned.seconds = plan.at("run").at("seconds").get<double>();
   planned.seconds_per_step = plan.at("predicted").at("seconds_per_step").get<double>();
@@ -90,19 +60,26 @@ std::vector<SmallerPlan> read_sweep(const std::string& text, const Planned& plan
   const nlohmann::json sweep = read_json_text(text);
   check_internal(sweep.is_object() && sweep.contains("points"), "plan --sweep --json gave no points");
   std::vector<SmallerPlan> plans;
-  SmallerPlan last{planned.need.host_bytes, planned.seconds};
+  const Need& need = planned.need;
+  int64_t last = bytes_of(need);
   for (auto point = sweep.at("points").rbegin(); point != sweep.at("points").rend(); ++point) {
     const double slower = point->at("seconds_per_step").get<double>() / planned.seconds_per_step;
-    const SmallerPlan plan{point->at("memory_bytes").get<int64_t>(), planned.seconds * slower};
-    if (static_cast<double>(plan.host_bytes) > kLess * static_cast<double>(last.host_bytes)) continue;
-    plans.push_back(last = plan);
+    const auto bytes = point->at("memory_bytes").get<int64_t>();
+    if (static_cast<double>(bytes) > kLess * static_cast<double>(last)) continue;
+    last = bytes;
+    if (need.devices == 0) {
+      plans.push_back({bytes, planned.seconds * slower});
+    } else {
+      plans.push_back(
+          {point->at("host_bytes").get<int64_t>(), planned.seconds * slower, need.threads, bytes, need.card});
+    }
   }
   return plans;
 }
 
 std::vector<SmallerPlan> smaller_plans(const std::string& program, const std::vector<std::string>& words,
                                        const Planned& planned) {
-  const int64_t least = planned.smallest_bytes, most = planned.need.host_bytes;
+  const int64_t least = planned.smallest_bytes, most = bytes_of(planned.need);
   if (planned.seconds <= 0 || planned.seconds_per_step <= 0 || least <= 0 || least >= most) return {};
   std::vector<std::string> asked = words;
   asked.insert(asked.end(),
@@ -156,15 +133,32 @@ std::vector<SmallerPlan> worth_keeping(std::vector<SmallerPlan> plans, const Nee
 }
 
 void bind_to_plan(std::vector<std::string>& words, const Need& need) {
-  for (const auto& [name, value] : {std::pair("--memory", std::to_string(need.host_bytes)),
-                                    std::pair("--threads", std::to_string(need.threads))}) {
+  const auto bind = [&](const char* name, int64_t value) {
     const auto last = std::find(words.rbegin(), words.rend(), name);
     if (last == words.rend()) {
-      words.insert(words.end(), {name, value});
+      words.insert(words.end(), {name, std::to_string(value)});
     } else {
-      *(last - 1) = value;  // behind it
+      *(last - 1) = std::to_string(value);  // behind it
     }
+  };
+  // What --set says counts behind such words.
+  const auto set = [&](const std::string& key, int64_t value) {
+    const auto last = std::find_if(words.rbegin(), words.rend(),
+                                   [&](const std::string& word) { return word.starts_with(key + "="); });
+    const std::string word = key + "=" + std::to_string(value);
+    if (last == words.rend()) {
+      words.insert(words.end(), {"--set", word});
+    } else {
+      *last = word;
+    }
+  };
+  if (need.devices > 0) {
+    set("memory.device", need.device_bytes);
+    set("memory.host", need.host_bytes);
+  } else {
+    bind("--memory", need.host_bytes);
   }
+  bind("--threads", need.threads);
 }
 
 Planned plan_recipe(const std::string& program, const std::vector<std::string>& words) {

@@ -10,7 +10,7 @@
 namespace plimsoll::queue {
 
 struct Planned {
-  Need need;           // of the host: recipes in the queue train on the CPU
+  Need need;           // of the host, or of one card and the host
   double seconds = 0;  // of the whole run; 0: unknown
   double seconds_per_step = 0;
   int64_t smallest_bytes = 0;  // of any plan
@@ -20,14 +20,9 @@ struct Planned {
 // with its exit code, DoesNotFitError with the smallest need.
 Planned plan_recipe(const std::string& program, const std::vector<std::string>& words);
 
-// The same of an answer of `plan --json`; `words` for messages. Throws UsageError for a plan of a card, with
-// the command by which it runs there.
+// The same of an answer of `plan --json`; `words` for messages. Of a card that is named what is reserved of
+// it is its arena with all that the process has beside it.
 Planned read_plan(const std::string& json, const std::vector<std::string>& words);
-
-// The command that puts a training on one of the queue's cards: with the bytes that `plan --device cuda`
-// says here; where it says none (and without a program to ask), with letters for them.
-std::string queued_on_card(const std::string& program, const std::vector<std::string>& words);
-std::string queued_on_card(const std::vector<std::string>& words);
 
 // Plans of the same run in less memory, each at least a twentieth smaller than the one before it; none where
 // no time is predicted. `words` as of plan_recipe.
@@ -43,7 +38,8 @@ std::vector<SmallerPlan> worth_keeping(std::vector<SmallerPlan> plans, const Nee
 // The same of an answer of `plan --sweep memory=.. --json`.
 std::vector<SmallerPlan> read_sweep(const std::string& json, const Planned& planned);
 
-// What `train` is to keep, at the end of its words, and another memory in the same place.
+// What `train` is to keep, at the end of its words, and what it is to keep instead in the same place: on a
+// card its budget is what is reserved of the card.
 void bind_to_plan(std::vector<std::string>& words, const Need& need);
 
 }  // namespace plimsoll::queue

@@ -53,7 +53,8 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
         "DROP INDEX alike; ALTER TABLE attempts DROP COLUMN fingerprint; ALTER TABLE attempts DROP COLUMN "
         "words; "
         "ALTER TABLE attempts DROP COLUMN environment; ALTER TABLE attempts DROP COLUMN done; "
-        "ALTER TABLE attempts DROP COLUMN card_peak_bytes; "
+        "ALTER TABLE attempts DROP COLUMN card_peak_bytes; ALTER TABLE attempts DROP COLUMN card; "
+        "ALTER TABLE entries DROP COLUMN card; "
         "ALTER TABLE entries DROP COLUMN fingerprint; ALTER TABLE entries DROP COLUMN variants; "
         "ALTER TABLE entries DROP COLUMN smaller; ALTER TABLE attempts DROP COLUMN job; "
         "UPDATE entries SET state = state - 1 WHERE state > 2; "
@@ -72,6 +73,21 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
   EXPECT_TRUE(store.begin(2, {}, 2));
   EXPECT_EQ(store.attempts(2)[0].words, entry.words);
   EXPECT_EQ(store.attempts(1)[0].card_peak_bytes, 0);
+}
+
+TEST_F(StoreTest, PlansForCardsAreKept) {
+  Store store(folder_);
+  Entry entry = command("trains");
+  entry.need = {1, 300, 20, 1, "T4 16GB"};
+  entry.smaller = {{20, 9.5, 1, 200, "T4 16GB"}, {30, 5, 1, 400, "A100 80GB"}};
+  store.add(entry);
+  EXPECT_EQ(store.entry(1).need, entry.need);
+  EXPECT_EQ(store.entry(1).smaller, entry.smaller);
+  store.begin(1, {"GPU-a"}, 1, [](Entry& found) { found.need.card = "A100 80GB"; });
+  EXPECT_EQ(store.attempts(1)[0].need.card, "A100 80GB");
+  // As the version before wrote them.
+  Database((folder_ / "queue.db").string()).run("UPDATE entries SET smaller = '[[20, 9.5, 1]]'");
+  EXPECT_EQ(store.entry(1).smaller, (std::vector<SmallerPlan>{{20, 9.5, 1}}));
 }
 
 TEST_F(StoreTest, WhatAnAttemptHadOnACardIsKeptAtItsHighest) {
@@ -412,6 +428,36 @@ TEST(Outcome, ALostSupervisorTakesNoRetryButDoesNotGoOnForEver) {
   EXPECT_EQ(one.entry.state, State::failed);
 }
 
+TEST(Settle, ATrainingWhoseRoomOthersHadTakenWaitsAndNeverFails) {
+  Case one;
+  one.entry.recipe = true;
+  one.entry.retries = 0;
+  one.entry.attempts = kMostAttempts;
+  Exit exit;
+  exit.code = 3;
+  const AttemptState ended{Life::ended, 0, exit};
+  LogVerdict verdict;
+  verdict.no_room_now = "the arena needs 3 GiB, 1 GiB are free on the card";
+  settle(one.entry, one.attempt, ended, verdict, one.machine);
+  EXPECT_EQ(one.entry.state, State::waiting);
+  EXPECT_THAT(one.entry.note, HasSubstr("others had taken its room: the arena needs 3 GiB"));
+  settle(one.entry, one.attempt, ended, {}, one.machine);
+  EXPECT_EQ(one.entry.state, State::failed) << "it fits nowhere";
+}
+
+TEST(Settle, TheLogSaysWhetherOthersHadTakenItsRoom) {
+  const fs::path log = fs::temp_directory_path() / "plimsoll-refused.log";
+  const auto said = [&](const std::string& text) {
+    std::ofstream(log) << text;
+    return diagnose_log(log).no_room_now;
+  };
+  EXPECT_EQ(said("plan\nerror: does not fit   the arena needs 3 GiB, 1 GiB are free on the card; short by 2 "
+                 "GiB\n  memory: auto\n"),
+            "the arena needs 3 GiB, 1 GiB are free on the card; short by 2 GiB");
+  EXPECT_EQ(said("error: does not fit   device needs 3 GiB, 1 GiB may be used (memory.device: 1 GiB)\n"), "");
+  fs::remove(log);
+}
+
 TEST(Planned, APlanIsReadAndOneThatDoesNotFitSaysWhatWould) {
   const std::string plan =
       R"({"feasible": true, "process": {"planned_peak_rss_bytes": 77}, "variant": {"threads": 2},
@@ -428,29 +474,18 @@ TEST(Planned, APlanIsReadAndOneThatDoesNotFitSaysWhatWould) {
   EXPECT_THROW(read_plan("no plan", {"r.yaml"}), InternalError);
 }
 
-TEST(Planned, APlanForACardIsRefusedWithTheCommandThatRunsItThere) {
-  const auto refusal = [](const std::string& device) {
-    try {
-      read_plan(
-          R"({"feasible": true, "process": {"planned_peak_rss_bytes": 77}, "host": {"planned_peak_bytes": 99},
-                    "device": )" +
-              device + "}",
-          {"my r.yaml", "--set", "method.r=8", "--json"});
-    } catch (const UsageError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  EXPECT_THAT(refusal(R"({"kind": "card", "gpu": "T4 16GB", "arena_bytes": 2097152, "outside_bytes": 8,
-                       "outside": [{"name": "driver", "bytes": 4, "uncertain_bytes": 3},
-                                   {"name": "context", "bytes": 1, "uncertain_bytes": 0}]})"),
-              HasSubstr("plimsoll queue add --devices 1 --memory 3MiB --host-memory 1MiB -- plimsoll train "
-                        "'my r.yaml' --set method.r=8 --device cuda --memory 3MiB --host-memory 1MiB"));
-  const std::string unnamed = refusal(R"({"kind": "card", "gpu": null})");
-  EXPECT_THAT(unnamed,
-              HasSubstr("--memory M --host-memory H -- plimsoll train 'my r.yaml' --set method.r=8"));
-  EXPECT_THAT(unnamed, HasSubstr("plimsoll plan 'my r.yaml' --gpu NAME"));
-  EXPECT_THAT(refusal(R"({"kind": "emulated"})"), HasSubstr("queue add --memory 1MiB -- plimsoll train"));
+TEST(Planned, OfACardItsArenaAndAllThatTheProcessHasBesideItIsReserved) {
+  const Planned planned = read_plan(
+      R"({"feasible": true, "process": {"planned_peak_rss_bytes": 99}, "variant": {"threads": 1},
+          "device": {"kind": "card", "gpu": "T4 16GB", "arena_bytes": 1000, "outside_bytes": 38,
+                     "outside": [{"name": "driver", "bytes": 4, "uncertain_bytes": 3},
+                                 {"name": "context", "bytes": 20, "uncertain_bytes": 1},
+                                 {"name": "graphs of 9 nodes", "bytes": 10, "uncertain_bytes": 0}]},
+          "run": null, "predicted": {"seconds_per_step": 0.5}, "smallest": {"memory_bytes": 700}})",
+      {"r.yaml"});
+  EXPECT_EQ(planned.need, (Need{1, 1031, 99, 1})) << "what the driver keeps no process has";
+  EXPECT_EQ(planned.seconds, 0);
+  EXPECT_EQ(planned.smallest_bytes, 700);
 }
 
 TEST(Planned, PlansAreKeptThatNoOtherBeats) {
@@ -477,6 +512,12 @@ TEST(Planned, SmallerPlansAreThoseThatAreWorthIt) {
   EXPECT_EQ(plans[1].host_bytes, 40);
   EXPECT_NEAR(plans[1].seconds, 150, 1e-9);
   EXPECT_THROW(read_sweep("{}", planned), InternalError);
+  planned.need = {1, 100, 7, 1, "T4 16GB"};
+  const std::vector<SmallerPlan> there = read_sweep(
+      R"({"points": [{"memory_bytes": 40, "host_bytes": 30, "seconds_per_step": 1.5},
+                     {"memory_bytes": 100, "host_bytes": 7, "seconds_per_step": 0.5}]})",
+      planned);
+  EXPECT_EQ(there, (std::vector<SmallerPlan>{{30, 150, 1, 40, "T4 16GB"}}));
 }
 
 TEST(Planned, ATrainingIsBoundToItsPlanInThePlaceOfAnother) {
@@ -485,6 +526,14 @@ TEST(Planned, ATrainingIsBoundToItsPlanInThePlaceOfAnother) {
   EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--memory", "77", "--threads", "2"));
   bind_to_plan(words, {0, 0, 50, 2});
   EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--memory", "50", "--threads", "2"));
+  // What --set says counts behind --memory.
+  words = {"train", "r.yaml", "--set", "memory.device=8GiB"};
+  bind_to_plan(words, {1, 70, 50, 1, "T4 16GB"});
+  EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--set", "memory.device=70", "--set", "memory.host=50",
+                                 "--threads", "1"));
+  bind_to_plan(words, {1, 60, 55, 1, "T4 16GB"});
+  EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--set", "memory.device=60", "--set", "memory.host=55",
+                                 "--threads", "1"));
 }
 
 }  // namespace

@@ -249,7 +249,7 @@ class Simulation {
       const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const SimulatedAttempt& one) {
         return static_cast<int64_t>(one.job) == placement.id;
       });
-      take_plan(*found, chosen);
+      take_plan(*found, placement);
       launch(static_cast<size_t>(found - waiting_.begin()), placement.cards);
     }
     note_reserved();
@@ -257,20 +257,20 @@ class Simulation {
 
   std::vector<SmallerPlan> with_margin(const Job& which) const {
     std::vector<SmallerPlan> plans = which.smaller;
-    for (SmallerPlan& one : plans) one.host_bytes = scaled(one.host_bytes, 1 + workload_.margin);
+    for (SmallerPlan& one : plans) {
+      int64_t& bytes = which.need.devices == 0 ? one.host_bytes : one.device_bytes;
+      bytes = scaled(bytes, 1 + workload_.margin);
+    }
     return plans;
   }
 
-  void take_plan(SimulatedAttempt& attempt, const ChosenPlans& chosen) const {
-    const auto found = std::find_if(chosen.waiting.begin(), chosen.waiting.end(), [&](const Waiting& one) {
-      return one.id == static_cast<int64_t>(attempt.job);
-    });
+  void take_plan(SimulatedAttempt& attempt, const Placement& placement) const {
     const Job& which = job(attempt.job);
-    if (attempt.tried || found->need == attempt.need || which.predicted_seconds <= 0) return;
-    attempt.slower = found->seconds / which.predicted_seconds;
-    attempt.smaller = static_cast<double>(found->need.host_bytes) /
-                      static_cast<double>(std::max<int64_t>(1, attempt.need.host_bytes));
-    attempt.need = found->need;
+    if (attempt.tried || placement.need == attempt.need || which.predicted_seconds <= 0) return;
+    attempt.slower = placement.seconds / which.predicted_seconds;
+    attempt.smaller = static_cast<double>(job_bytes(placement.need)) /
+                      static_cast<double>(std::max<int64_t>(1, job_bytes(attempt.need)));
+    attempt.need = placement.need;
   }
 
   void note_reserved() {

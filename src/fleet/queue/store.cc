@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kSchema = 5;
+constexpr int kSchema = 6;
 constexpr const char* kTables = R"sql(
 CREATE TABLE IF NOT EXISTS entries(
   id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, recipe INTEGER NOT NULL, words TEXT NOT NULL,
@@ -28,21 +28,22 @@ CREATE TABLE IF NOT EXISTS entries(
   retries INTEGER NOT NULL, after TEXT NOT NULL, state INTEGER NOT NULL, stop_asked INTEGER NOT NULL,
   hold_asked INTEGER NOT NULL, submitted REAL NOT NULL, promised REAL, attempts INTEGER NOT NULL,
   note TEXT NOT NULL, output TEXT NOT NULL DEFAULT '', fingerprint TEXT NOT NULL DEFAULT '',
-  variants TEXT NOT NULL DEFAULT '[]', smaller TEXT NOT NULL DEFAULT '[]');
+  variants TEXT NOT NULL DEFAULT '[]', smaller TEXT NOT NULL DEFAULT '[]', card TEXT NOT NULL DEFAULT '');
 CREATE INDEX IF NOT EXISTS open_entries ON entries(state);
 CREATE TABLE IF NOT EXISTS attempts(
   entry INTEGER NOT NULL REFERENCES entries(id), number INTEGER NOT NULL, started REAL NOT NULL, ended REAL,
   devices INTEGER NOT NULL, device_bytes INTEGER NOT NULL, host_bytes INTEGER NOT NULL, threads INTEGER NOT NULL,
   cards TEXT NOT NULL, peak_bytes INTEGER NOT NULL, outcome TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0,
   words TEXT NOT NULL DEFAULT '[]', environment TEXT NOT NULL DEFAULT '[]', fingerprint TEXT NOT NULL DEFAULT '',
-  job TEXT NOT NULL DEFAULT '', card_peak_bytes INTEGER NOT NULL DEFAULT 0, PRIMARY KEY(entry, number));
+  job TEXT NOT NULL DEFAULT '', card_peak_bytes INTEGER NOT NULL DEFAULT 0, card TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY(entry, number));
 CREATE INDEX IF NOT EXISTS alike ON attempts(fingerprint);
 CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 )sql";
 constexpr const char* kColumns =
     "id, name, recipe, words, environment, folder, devices, device_bytes, host_bytes, threads, seconds, "
     "priority, retries, after, state, stop_asked, hold_asked, submitted, promised, attempts, note, output, "
-    "fingerprint, variants, smaller";
+    "fingerprint, variants, smaller, card";
 // What tables of older versions lack.
 constexpr const char* kSinceVersion1 = "ALTER TABLE entries ADD COLUMN output TEXT NOT NULL DEFAULT '';";
 constexpr const char* kSinceVersion2 = R"sql(
@@ -59,6 +60,9 @@ constexpr const char* kSinceVersion4 =
     "ALTER TABLE attempts ADD COLUMN job TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE attempts ADD COLUMN card_peak_bytes INTEGER NOT NULL DEFAULT 0;"
     "UPDATE entries SET state = state + 1 WHERE state >= 2;";
+constexpr const char* kSinceVersion5 =
+    "ALTER TABLE entries ADD COLUMN card TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE attempts ADD COLUMN card TEXT NOT NULL DEFAULT '';";
 
 // Bytes that are no UTF-8 have no place in JSON: words keep theirs, each byte as a character of its own.
 json as_json(const std::vector<std::string>& words) {
@@ -128,21 +132,28 @@ std::vector<Variant> loaded_variants(const std::string& text) {
 
 std::string stored(const std::vector<SmallerPlan>& plans) {
   json list = json::array();
-  for (const SmallerPlan& one : plans) list.push_back({one.host_bytes, one.seconds, one.threads});
+  for (const SmallerPlan& one : plans)
+    list.push_back({one.host_bytes, one.seconds, one.threads, one.device_bytes, one.card});
   return list.dump();
 }
 std::vector<SmallerPlan> loaded_plans(const std::string& text) {
   std::vector<SmallerPlan> plans;
   if (text == "[]") return plans;
-  for (const json& one : json::parse(text))
-    plans.push_back(
-        {one.at(0).get<int64_t>(), one.at(1).get<double>(), one.size() > 2 ? one.at(2).get<int>() : 0});
+  for (const json& one : json::parse(text)) {
+    SmallerPlan& plan = plans.emplace_back();
+    plan.host_bytes = one.at(0).get<int64_t>();
+    plan.seconds = one.at(1).get<double>();
+    if (one.size() > 2) plan.threads = one.at(2).get<int>();
+    if (one.size() <= 4) continue;  // of an earlier version
+    plan.device_bytes = one.at(3).get<int64_t>();
+    plan.card = one.at(4).get<std::string>();
+  }
   return plans;
 }
 
-Need read_need(const Statement& row, int column) {
+Need read_need(const Statement& row, int column, int card) {
   return {static_cast<int>(row.integer(column)), row.integer(column + 1), row.integer(column + 2),
-          static_cast<int>(row.integer(column + 3))};
+          static_cast<int>(row.integer(column + 3)), row.text(card)};
 }
 
 Entry read_entry(const Statement& row) {
@@ -153,7 +164,7 @@ Entry read_entry(const Statement& row) {
   entry.words = loaded(row.text(3));
   entry.environment = loaded(row.text(4));
   entry.folder = row.text(5);
-  entry.need = read_need(row, 6);
+  entry.need = read_need(row, 6, 25);
   entry.seconds = row.real(10);
   entry.priority = static_cast<int>(row.integer(11));
   entry.retries = static_cast<int>(row.integer(12));
@@ -201,6 +212,7 @@ void bind_entry(Statement& statement, const Entry& entry) {
   }
   statement.bind(int64_t{entry.attempts}).bind(entry.note).bind(entry.output);
   statement.bind(entry.fingerprint).bind(stored(entry.variants)).bind(stored(entry.smaller));
+  statement.bind(entry.need.card);
 }
 
 // Created for its owner alone; one that is there must be so already.
@@ -250,6 +262,7 @@ Store::Store(const fs::path& folder)
   if (version == 1 || version == 2) database_.run(kSinceVersion2);
   if (version >= 1 && version <= 3) database_.run(kSinceVersion3);
   if (version >= 1 && version <= 4) database_.run(kSinceVersion4);
+  if (version >= 1 && version <= 5) database_.run(kSinceVersion5);
   database_.run(kTables);
   database_.run("PRAGMA user_version = " + std::to_string(kSchema));
   transaction.commit();
@@ -258,7 +271,7 @@ Store::Store(const fs::path& folder)
 int64_t Store::insert(const Entry& entry) {
   for (const int64_t other : entry.after) (void)this->entry(other);
   Statement statement(database_,
-                      "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+                      "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   bind_entry(statement, entry);
   statement.step();
   return database_.last_id();
@@ -300,17 +313,18 @@ Entry Store::entry(int64_t id) {
 }
 
 std::vector<Attempt> Store::read_attempts(const std::string& condition) {
-  Statement row(database_,
-                "SELECT number, started, ended, devices, device_bytes, host_bytes, threads, cards, "
-                "peak_bytes, outcome, entry, done, words, environment, job, card_peak_bytes FROM attempts " +
-                    condition + " ORDER BY entry, number");
+  Statement row(
+      database_,
+      "SELECT number, started, ended, devices, device_bytes, host_bytes, threads, cards, "
+      "peak_bytes, outcome, entry, done, words, environment, job, card_peak_bytes, card FROM attempts " +
+          condition + " ORDER BY entry, number");
   std::vector<Attempt> found;
   while (row.step()) {
     Attempt attempt;
     attempt.entry = row.integer(10);
     attempt.number = static_cast<int>(row.integer(0));
     attempt.started = row.real(1);
-    attempt.need = read_need(row, 3);
+    attempt.need = read_need(row, 3, 16);
     attempt.cards = loaded(row.text(7));
     attempt.peak_bytes = row.integer(8);
     attempt.outcome = row.text(9);
@@ -335,7 +349,7 @@ void Store::update(const Entry& entry) {
                       "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
                       "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
                       "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=?, "
-                      "output=?, fingerprint=?, variants=?, smaller=? WHERE id=?");
+                      "output=?, fingerprint=?, variants=?, smaller=?, card=? WHERE id=?");
   bind_entry(statement, entry);
   statement.bind(entry.id).step();
 }
@@ -367,11 +381,11 @@ bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now,
   if (change) change(found);
   ++found.attempts;
   update(found);
-  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?,?,0)");
+  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?,?,0,?)");
   statement.bind(id).bind(int64_t{found.attempts}).bind(now);
   bind_need(statement, found.need);
   statement.bind(stored(cards)).bind(stored(found.words)).bind(stored(found.environment));
-  statement.bind(found.fingerprint).bind(job).step();
+  statement.bind(found.fingerprint).bind(job).bind(found.need.card).step();
   transaction.commit();
   return true;
 }

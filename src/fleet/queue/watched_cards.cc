@@ -43,6 +43,7 @@ WatchedCards::WatchedCards(devices::GpuWatch& watch, CardOptions options, Machin
       throw UsageError("--device: '" + card.name + "' is " + gpu->uuid + ", which is named too");
     card.name = gpu->uuid;
   }
+  for (Card& card : machine.cards) name_model(card);
 }
 
 std::optional<std::vector<std::string>> WatchedCards::take(Machine& machine) {
@@ -55,6 +56,7 @@ std::optional<std::vector<std::string>> WatchedCards::take(Machine& machine) {
   for (Card& card : machine.cards) {
     const Gpu* gpu = known(card.name);
     if (gpu == nullptr) continue;
+    name_model(card);
     const std::string problem = gpu->mig ? "is cut into MIG instances" : printable(gpu->problem);
     if (problem == card.problem) continue;
     lines.push_back(devices::short_name(card.name) + " " +
@@ -90,10 +92,15 @@ void WatchedCards::add_found(Machine& machine, std::vector<std::string>& lines) 
 }
 
 void WatchedCards::add_card(Machine& machine, const Gpu& gpu, std::vector<std::string>& lines) {
-  machine.cards.push_back({gpu.uuid, card_capacity(gpu), 0});
+  machine.cards.push_back({gpu.uuid, card_capacity(gpu), 0, "", devices::model_of(gpu)});
   lines.push_back(devices::short_name(gpu.uuid) + " " + printable(gpu.name) + ": " +
                   format_bytes(machine.cards.back().bytes) + " of " + format_bytes(gpu.total) +
                   (gpu.used > 0 ? ", " + format_bytes(gpu.used) + " in use" : ""));
+}
+
+void WatchedCards::name_model(Card& card) const {
+  const Gpu* gpu = known(card.name);
+  if (card.model.empty() && gpu != nullptr && gpu->total > 0) card.model = devices::model_of(*gpu);
 }
 
 const Gpu* WatchedCards::known(const std::string& name) const {

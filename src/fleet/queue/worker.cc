@@ -21,22 +21,45 @@ namespace {
 
 constexpr int kTickMilliseconds = 200;
 
+// In words, what a run on cards begins with in the place of its own plan.
+std::string plan_for_cards(const Entry& entry, const Need& need) {
+  const std::string bytes = format_bytes(need.device_bytes) + " on the card";
+  const bool own = std::none_of(entry.smaller.begin(), entry.smaller.end(), [&](const SmallerPlan& plan) {
+    return plan.card == need.card && plan.device_bytes > need.device_bytes;
+  });
+  if (need.card != entry.need.card && own) return "its plan for the " + need.card + ", " + bytes;
+  return "a smaller plan, " + bytes + ": the largest that there is room for";
+}
+
 // The plan that was chosen for a run, where it is not its own.
-std::optional<TakenPlan> taken_plan(const Entry& entry, const ChosenPlans& chosen) {
-  const auto found = std::find_if(chosen.waiting.begin(), chosen.waiting.end(),
-                                  [&](const Waiting& one) { return one.id == entry.id; });
-  TakenPlan taken{{found->need.host_bytes, found->seconds, found->need.threads}, "a smaller plan, "};
-  if (found->need == entry.need) return std::nullopt;
-  taken.why += format_bytes(taken.plan.host_bytes) + " of " + format_bytes(entry.need.host_bytes);
+std::optional<TakenPlan> taken_plan(const Entry& entry, const Placement& placement,
+                                    const ChosenPlans& chosen) {
+  const Need& need = placement.need;
+  if (need == entry.need) return std::nullopt;
+  TakenPlan taken{{need.host_bytes, placement.seconds, need.threads, need.device_bytes, need.card}, ""};
+  if (need.devices > 0) {
+    taken.why = plan_for_cards(entry, need);
+    return taken;
+  }
+  taken.why =
+      "a smaller plan, " + format_bytes(taken.plan.host_bytes) + " of " + format_bytes(entry.need.host_bytes);
   if (taken.plan.threads < entry.need.threads)
     taken.why +=
         ", threads " + std::to_string(taken.plan.threads) + " of " + std::to_string(entry.need.threads);
-  if (const double slower = entry.seconds > 0 ? found->seconds / entry.seconds - 1 : 0; slower > 0.005)
+  if (const double slower = entry.seconds > 0 ? placement.seconds / entry.seconds - 1 : 0; slower > 0.005)
     taken.why += ", " + std::to_string(std::lround(100 * slower)) + " % slower";
   taken.why += chosen.seconds < chosen.seconds_before ? ": all is done in " + format_seconds(chosen.seconds) +
                                                             ", not " + format_seconds(chosen.seconds_before)
                                                       : ": the largest that there is room for";
   return taken;
+}
+
+// A run that begins with a plan for other cards may need its own again where those are gone.
+void keep_for_other_cards(Entry& entry, const SmallerPlan& taken) {
+  const Need& own = entry.need;
+  if (taken.card == own.card || own.card.empty()) return;
+  entry.smaller.insert(entry.smaller.begin(),
+                       {own.host_bytes, entry.seconds, own.threads, own.device_bytes, own.card});
 }
 
 }  // namespace
@@ -155,6 +178,16 @@ void Worker::settle_one(Entry& entry, const AttemptState& state) {
   options_.report(settle_attempt(store_, options_.machine, entry, known.number, state, verdict));
   attempts_.erase(entry.id);
   launched_.erase(entry.id);
+  if (verdict.no_room_now.empty() || entry.state != State::waiting) return void(later_.erase(entry.id));
+  // What the driver says and what the run finds may differ for longer: twice as long each time.
+  constexpr double kLongest = 600;
+  Later& later = later_[entry.id];
+  later.time = clock_now() + std::min(kLongest, std::ldexp(1.0, later.times++));
+}
+
+bool Worker::is_put_off(int64_t id) const {
+  const auto later = later_.find(id);
+  return later != later_.end() && clock_now() < later->second.time;
 }
 
 std::optional<RunOnCards> Worker::run_on_cards(const Attempt& attempt,
@@ -234,7 +267,8 @@ void Worker::start_what_fits() {
   const bool cards_may_come = options_.cards && options_.cards->more_may_come();
   std::vector<Waiting> waiting;
   for (Entry& entry : entries_)
-    if (entry.state == State::waiting && is_ready(store_, options_.machine, entry, cards_may_come))
+    if (entry.state == State::waiting && !is_put_off(entry.id) &&
+        is_ready(store_, options_.machine, entry, cards_may_come))
       waiting.push_back({entry.id, entry.priority, entry.seconds, entry.submitted, entry.promised, entry.need,
                          open_plans(options_.machine, entry)});
   if (waiting.empty()) return;
@@ -246,7 +280,7 @@ void Worker::start_what_fits() {
   const Packing packing = pack(machine, chosen.waiting, reserved(), now);
   for (const Placement& placement : packing.starts)
     for (Entry& entry : entries_)
-      if (entry.id == placement.id) start(entry, placement.cards, taken_plan(entry, chosen));
+      if (entry.id == placement.id) start(entry, placement.cards, taken_plan(entry, placement, chosen));
   if (!packing.starts.empty()) promise_what_runs();
   if (packing.promise) keep_promise(*packing.promise, machine);
   say_what_waits_for_others(machine, chosen.waiting);
@@ -264,7 +298,10 @@ void Worker::say_what_waits_for_others(const Machine& machine, const std::vector
     const std::vector<SmallerPlan> plans = open_plans(options_.machine, entry);
     if (never_fits_at_all(machine, entry, plans).empty()) continue;
     Need need = entry.need;
-    for (const SmallerPlan& plan : plans) need.host_bytes = std::min(need.host_bytes, plan.host_bytes);
+    for (const SmallerPlan& plan : plans) {
+      need.host_bytes = std::min(need.host_bytes, plan.host_bytes);
+      if (plan.device_bytes > 0) need.device_bytes = std::min(need.device_bytes, plan.device_bytes);
+    }
     const std::string of_devices =
         need.devices == 1 ? "no device" : "no " + std::to_string(need.devices) + " devices";
     const std::string note =
@@ -310,6 +347,7 @@ void Worker::start(Entry& entry, const std::vector<int>& cards, const std::optio
   for (const int card : cards) names.push_back(options_.machine.cards[static_cast<size_t>(card)].name);
   const bool begun = store_.begin(entry.id, names, clock_now(), [&](Entry& found) {
     if (!taken) return;
+    keep_for_other_cards(found, taken->plan);
     found.need = with_plan(found.need, taken->plan);
     found.seconds = taken->plan.seconds;
     bind_to_plan(found.words, found.need);

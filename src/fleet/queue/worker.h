@@ -54,6 +54,7 @@ class Worker {
   void look_at_cards();
   bool settle_ended();
   void settle_one(Entry& entry, const AttemptState& state);
+  [[nodiscard]] bool is_put_off(int64_t id) const;
   void pass_on_requests(const Entry& entry) const;
   void start_what_fits();
   void keep_promise(const Promise& promise, const Machine& machine);
@@ -81,7 +82,13 @@ class Worker {
   std::vector<Entry> entries_;           // not over, as the database has them
   std::map<int64_t, Attempt> attempts_;  // of those that run
   std::map<pid_t, Child> children_;      // supervisors that this process started
-  std::map<int64_t, int> launched_;      // attempts that this process has tried to begin, by entry
+  // Of runs that were refused as others had taken their room: not before this time, and how often that was.
+  struct Later {
+    double time = 0;
+    int times = 0;
+  };
+  std::map<int64_t, Later> later_;
+  std::map<int64_t, int> launched_;  // attempts that this process has tried to begin, by entry
   double foreign_asked_ = 0;
   int64_t host_limit_ = 0;
   bool changed_ = true;

@@ -90,7 +90,7 @@ void read_machine(const json& object, const std::string& name, Workload& workloa
   for (size_t i = 0; i < devices.size(); ++i) {
     Reader device(devices[i], name + ": device " + std::to_string(i + 1));
     Card card{device.text("name", "gpu" + std::to_string(i)), device.bytes("bytes", 0),
-              device.count("max_runs", 0)};
+              device.count("max_runs", 0), "", device.text("model", "")};
     if (card.bytes == 0) device.fail("'bytes' is missing");
     device.finish();
     workload.machine.cards.push_back(std::move(card));
@@ -100,10 +100,18 @@ void read_machine(const json& object, const std::string& name, Workload& workloa
 
 SmallerPlan read_plan(const json& object, const Job& job, const std::string& where) {
   Reader reader(object, where);
-  const SmallerPlan plan{reader.bytes("bytes", job.need.host_bytes), reader.number("seconds", 0),
-                         reader.count("threads", job.need.threads)};
+  SmallerPlan plan;
+  if (job.need.devices > 0) {
+    plan.device_bytes = reader.bytes("bytes", job.need.device_bytes);
+    plan.host_bytes = reader.bytes("host_bytes", job.need.host_bytes);
+    plan.card = reader.text("card", job.need.card);
+    if (plan.device_bytes == 0) reader.fail("'bytes': expected what it takes on each device");
+  } else {
+    plan.host_bytes = reader.bytes("bytes", job.need.host_bytes);
+  }
+  plan.seconds = reader.number("seconds", 0);
+  plan.threads = reader.count("threads", job.need.threads);
   reader.finish();
-  if (job.need.devices > 0) reader.fail("jobs on devices have one plan");
   if (plan.seconds <= 0) reader.fail("'seconds': expected how long it takes so");
   return plan;
 }
@@ -119,6 +127,7 @@ Job read_job(const json& object, size_t number, const std::string& name) {
   job.need.devices = reader.count("devices", 1);
   job.need.host_bytes = reader.bytes("host_bytes", 0);
   job.need.threads = reader.count("threads", 0);
+  job.need.card = reader.text("card", "");
   const int64_t bytes = reader.bytes("bytes", 0);
   (job.need.devices == 0 ? job.need.host_bytes : job.need.device_bytes) += bytes;
   job.peak_bytes = reader.bytes("peak_bytes", bytes);

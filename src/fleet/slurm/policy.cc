@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <csignal>
 
+#include "base/error.h"
+#include "device/catalogue.h"
+
 namespace plimsoll::slurm {
 
 using queue::Exit;
@@ -69,11 +72,29 @@ double time_limit(double predicted_seconds, double stated_limit) {
 
 int64_t job_memory(int64_t host_bytes) { return host_bytes > 0 ? host_bytes + kSupervisorBytes : 0; }
 
-std::optional<std::string> gpu_type(const std::vector<GpuType>& types, int64_t device_bytes) {
+GpuType read_type(const std::string& name, int64_t bytes) {
+  GpuType type{name, bytes};
+  try {
+    type.model = full_name(find_card_of(name, bytes, "--device"));
+  } catch (const UsageError&) {  // a name of the cluster's own
+  }
+  return type;
+}
+
+std::optional<std::string> gpu_type(const std::vector<GpuType>& types, const queue::Need& need) {
   if (types.empty()) return "";
   for (const GpuType& one : types)
-    if (one.bytes >= device_bytes) return one.name;
+    if (one.bytes >= need.device_bytes && is_for(need, {one.name, one.bytes, 0, "", one.model}))
+      return one.name;
   return std::nullopt;
+}
+
+queue::Need need_of_types(const std::vector<GpuType>& types, const queue::Need& own,
+                          const std::vector<queue::SmallerPlan>& plans) {
+  if (own.card.empty() || gpu_type(types, own)) return own;
+  for (const queue::SmallerPlan& plan : plans)
+    if (const queue::Need need = with_plan(own, plan); gpu_type(types, need)) return need;
+  return own;
 }
 
 std::optional<Ended> ended(const std::optional<Job>& job, const std::optional<Exit>& exit, bool begun,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fleet/queue/attempt.h"
+#include "fleet/queue/packing.h"
 #include "fleet/slurm/slurm.h"
 
 namespace plimsoll::slurm {
@@ -15,16 +16,23 @@ namespace plimsoll::slurm {
 inline constexpr int64_t kSupervisorBytes = int64_t{32} << 20;
 
 struct GpuType {
-  std::string name;   // as Slurm's GRES calls it
-  int64_t bytes = 0;  // of memory, on each
+  std::string name;        // as Slurm's GRES calls it
+  int64_t bytes = 0;       // of memory, on each
+  std::string model = {};  // as plans name it; empty: not known by its name
 };
 
 // What a job may take: predicted seconds and half as much again, a quarter of an hour at least.
 double time_limit(double predicted_seconds, double stated_limit);
 // Memory of a job: the run's, and what its supervisor takes beside it.
 int64_t job_memory(int64_t host_bytes);
-// The smallest type that has so much; none where no type has, "" where there is no choice to make.
-std::optional<std::string> gpu_type(const std::vector<GpuType>& types, int64_t device_bytes);
+// "l4", "a100" and the like with what plans call it.
+GpuType read_type(const std::string& name, int64_t bytes);
+// The smallest type that has so much, and that the plan is for; none where no type is, "" where there is no
+// choice to make.
+std::optional<std::string> gpu_type(const std::vector<GpuType>& types, const queue::Need& need);
+// The first plan that a type is for: the run's own, or one of the others. Its own where there is none.
+queue::Need need_of_types(const std::vector<GpuType>& types, const queue::Need& own,
+                          const std::vector<queue::SmallerPlan>& plans);
 
 // What an attempt has come to by Slurm's word and its own record. `begun`: its supervisor was there. Nothing:
 // it is not over, or its record may still be on its way (`seconds_over`: for so long it has been over, or

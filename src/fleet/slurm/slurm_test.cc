@@ -115,12 +115,27 @@ TEST(Slurm, LimitsLeaveRoom) {
   EXPECT_GT(job_memory(kMiB), kMiB);
 }
 
+queue::Need on_card(int64_t bytes, const std::string& card = "") { return {1, bytes, 0, 1, card}; }
+
+TEST(Slurm, APlanForACardIsRunOnTheTypeThatIsThatCard) {
+  const std::vector<GpuType> types = {
+      read_type("l4", 22 * kGiB), read_type("a100", 80 * kGiB), {"big", 96 * kGiB}};
+  EXPECT_EQ(types[1].model, "A100 80GB");
+  EXPECT_EQ(gpu_type(types, on_card(kGiB, "A100 80GB")), "a100");
+  EXPECT_EQ(gpu_type(types, on_card(90 * kGiB, "A100 80GB")), "big") << "a type of an unknown name may be it";
+  EXPECT_EQ(gpu_type({types[0]}, on_card(kGiB, "A100 80GB")), std::nullopt);
+  const std::vector<queue::SmallerPlan> plans = {{0, 9, 1, 2 * kGiB, "L4 24GB"}};
+  EXPECT_EQ(need_of_types(types, on_card(kGiB, "A100 80GB"), plans).card, "A100 80GB");
+  EXPECT_EQ(need_of_types({types[0]}, on_card(kGiB, "A100 80GB"), plans).card, "L4 24GB");
+  EXPECT_EQ(need_of_types({types[0]}, on_card(kGiB), plans).card, "") << "a command";
+}
+
 TEST(Slurm, TakesTheSmallestGpuThatHasTheRoom) {
   const std::vector<GpuType> types = {{"l4", 24 * kGiB}, {"a100", 80 * kGiB}};
-  EXPECT_EQ(gpu_type(types, 20 * kGiB), "l4");
-  EXPECT_EQ(gpu_type(types, 30 * kGiB), "a100");
-  EXPECT_EQ(gpu_type(types, 90 * kGiB), std::nullopt);
-  EXPECT_EQ(gpu_type({}, 90 * kGiB), "");
+  EXPECT_EQ(gpu_type(types, on_card(20 * kGiB)), "l4");
+  EXPECT_EQ(gpu_type(types, on_card(30 * kGiB)), "a100");
+  EXPECT_EQ(gpu_type(types, on_card(90 * kGiB)), std::nullopt);
+  EXPECT_EQ(gpu_type({}, on_card(90 * kGiB)), "");
 }
 
 std::optional<Job> job(const char* state) { return Job{"1", state, "", "node1", ""}; }

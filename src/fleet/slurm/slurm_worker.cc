@@ -299,8 +299,8 @@ std::vector<std::vector<int64_t>> SlurmWorker::groups_of(const std::vector<queue
     const auto open = group_of.find(one.id);
     const bool joins = open != group_of.end() && before != nullptr && entry.attempts == 0 &&
                        before->attempts == 0 && entry.need == before->need &&
-                       limit_of(entry) == limit_of(*before) && entry.priority == before->priority &&
-                       groups[open->second].size() < kMostInArray;
+                       entry.smaller == before->smaller && limit_of(entry) == limit_of(*before) &&
+                       entry.priority == before->priority && groups[open->second].size() < kMostInArray;
     if (joins) {
       groups[open->second].push_back(one.id);
       group_of[one.id + 1] = open->second;
@@ -324,6 +324,11 @@ void SlurmWorker::submit_group(const std::vector<int64_t>& ids) {
     const bool begun = store_.begin(
         id, {}, queue::clock_now(),
         [&](Entry& found) {
+          if (const queue::Need there = need_of_types(options_.gpus, found.need, open_plans(node_, found));
+              there != found.need) {
+            found.need = there;
+            queue::bind_to_plan(found.words, found.need);
+          }
           if (never_fits(node_, found.need).empty()) return;
           for (const queue::SmallerPlan& plan : open_plans(node_, found)) {
             if (!never_fits(node_, with_plan(found.need, plan)).empty()) continue;
@@ -358,7 +363,11 @@ Submission SlurmWorker::submission_of(const std::vector<Entry*>& group) const {
   submission.memory_bytes = job_memory(first.need.host_bytes);
   submission.threads = first.need.threads;
   submission.gpus = first.need.devices;
-  submission.gpu_type = gpu_type(options_.gpus, first.need.device_bytes).value_or("");
+  // A cluster without the card that a run is planned for has others with as much memory.
+  queue::Need of_any = first.need;
+  of_any.card.clear();
+  const auto type = gpu_type(options_.gpus, first.need);
+  submission.gpu_type = type ? *type : gpu_type(options_.gpus, of_any).value_or("");
   submission.seconds = limit_of(first);
   submission.nice = first.priority < 0 ? kNice * -first.priority : 0;
   submission.count = group.size();

@@ -12,7 +12,7 @@ namespace {
 constexpr double kDay = 86400;
 constexpr double kFasterThan = 0.97;  // of the time as it is
 // A plan of a huge model may take many seconds; people wait for the report.
-constexpr double kFasterPatience = 5;  // processor seconds
+constexpr int64_t kFasterPatience = 10'000'000;  // of planning_work(): some seconds
 
 // A change to weigh, and what it does to the result.
 struct FasterChange {

@@ -1,6 +1,7 @@
 #include "cli/plan_ways.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/shell_word.h"
@@ -16,7 +17,8 @@ namespace {
 using WayChange = std::pair<std::string, std::string>;  // key, value
 using Changes = std::vector<WayChange>;
 
-constexpr double kWaysPatience = 3;  // processor seconds that a refusal may take; no plan is begun after them
+// Work that a refusal may be, of planning_work(), some seconds; no plan is begun after it.
+constexpr int64_t kWaysPatience = 6'000'000;
 constexpr int64_t kShortestRow = 64;  // tokens: rows below that teach little
 constexpr int64_t kAnyDisk = int64_t{1} << 50;
 
@@ -67,20 +69,35 @@ class WayFinder {
                                  }).value_or(false);
   }
 
-  // The longest of half, a quarter, ... of the length that fits. Where half does not, nothing is tried
-  // between it and the shortest before that one was seen to fit.
+  // The longest of half, a quarter, ... of the length that fits. Where half does not, the shortest says
+  // whether any does, and the rest is halved.
   bool add_shorter(Changes changes, int64_t length, const std::string& effect) {
+    std::vector<int64_t> lengths;
+    for (int64_t shorter = length / 2; shorter >= kShortestRow; shorter /= 2) lengths.push_back(shorter);
     changes.emplace_back("data.max_length", "");
-    int64_t shortest = length / 2;
-    while (shortest / 2 >= kShortestRow) shortest /= 2;
-    for (int64_t shorter = length / 2; shorter >= kShortestRow; shorter /= 2) {
-      changes.back().second = std::to_string(shorter);
-      if (add(changes, effect + "rows of at most " + format_count(shorter) + " tokens", false)) return true;
-      if (shorter != length / 2 || shorter == shortest) continue;
-      changes.back().second = std::to_string(shortest);
-      if (out_of_patience() || !plan(changes)) return false;
+    std::map<size_t, Plan> found;
+    const auto fits = [&](size_t i) {
+      changes.back().second = std::to_string(lengths[i]);
+      if (out_of_patience()) return false;
+      auto one = plan(changes);
+      if (one) found.emplace(i, *std::move(one));
+      return found.contains(i);
+    };
+    size_t longest = 0;
+    if (lengths.empty()) return false;
+    if (!fits(0)) {
+      size_t too_long = 0;
+      longest = lengths.size() - 1;
+      if (longest == 0 || !fits(longest)) return false;
+      while (longest - too_long > 1) {
+        const size_t middle = too_long + (longest - too_long) / 2;
+        (fits(middle) ? longest : too_long) = middle;
+      }
     }
-    return false;
+    changes.back().second = std::to_string(lengths[longest]);
+    add(changes, found.at(longest), effect + "rows of at most " + format_count(lengths[longest]) + " tokens",
+        false);
+    return true;
   }
 
   std::vector<Way> ways;

@@ -7,19 +7,19 @@
 
 #include "base/error.h"
 #include "cli/plan_command.h"
+#include "plan/depth_model.h"
 
 namespace plimsoll {
 
-// How long somebody waits for suggestions, in seconds of the processor: what a busy machine offers is what an
-// idle one offers.
+// How much work suggestions may be, of planning_work(): what a busy machine offers is what an idle one
+// offers.
 class Patience {
  public:
-  explicit Patience(double seconds) : end_(processor_seconds() + seconds) {}
-  [[nodiscard]] bool ended() const { return processor_seconds() > end_; }
+  explicit Patience(int64_t work) : end_(planning_work() + work) {}
+  [[nodiscard]] bool ended() const { return planning_work() > end_; }
 
  private:
-  static double processor_seconds();  // of this process
-  double end_;
+  int64_t end_;
 };
 
 // What `suggest` returns, or nothing where the changed recipe is not possible (4 bits beside a PiSSA start,

@@ -1,6 +1,7 @@
 #include "plan/depth_model.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -17,6 +18,8 @@ constexpr int64_t kHeapBase = kMiB;
 constexpr int64_t kHeapPerOp = 1024;
 constexpr int64_t kHeapPerTensor = 640;
 
+std::atomic<int64_t> work_done = 0;
+
 // A stack of fewer layers is measured as it is, and with it the model.
 constexpr int64_t kFewest = 7;
 
@@ -25,6 +28,9 @@ std::vector<int64_t> depths_of_each(const Experiment& experiment, int64_t layers
 }
 
 }  // namespace
+
+int64_t planning_work() { return work_done; }
+void add_planning_work(int64_t ops) { work_done += ops; }
 
 bool is_deep(const Experiment& experiment) {
   const std::vector<int64_t> depths = experiment.model.stacks();
@@ -58,7 +64,8 @@ void KnownPrograms::enter_room_of(const Variant& variant) {
 
 ProgramNeeds KnownPrograms::measured(const Graph& graph, const Variant& variant, Samples samples,
                                      const std::vector<int64_t>& chunks) {
-  ops_built_ += static_cast<int64_t>(graph.ops().size());
+  ops_built_ += std::ssize(graph.ops());
+  add_planning_work(std::ssize(graph.ops()));
   return needs_of(graph, runs_per_step(graph, variant, time_->filling()), samples, chunks, device_, *time_);
 }
 

@@ -24,6 +24,12 @@
 
 namespace plimsoll {
 
+// The work of all plans that this process has made or looked for, in ops that were measured: the same for the
+// same questions, however busy the machine is. Some two million take a second.
+int64_t planning_work();
+void add_planning_work(int64_t ops);
+inline constexpr int64_t kLayoutWork = 4;  // of laying an op out
+
 // What a variant takes of a machine.
 struct Usage {
   std::array<int64_t, 3> bytes{};  // by Space: lower bound of each space's arena

@@ -21,6 +21,8 @@ namespace plimsoll {
 namespace {
 
 constexpr const char* kProgramsComponent = "programs";
+// Of a search for a layout (ArenaLayout::work), in terms of planning_work().
+constexpr double kSearchedOfWork = 50;
 
 // Of a token, in the micro-step that reads it.
 int64_t kept_row_bytes(const std::vector<Graph>& programs) {
@@ -58,6 +60,8 @@ Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   plan.variant = variant;
   plan.programs = build_programs(request.experiment, variant, request.device);
   plan.layout = lay_out(plan.programs, request.layout);
+  for (const Graph& graph : plan.programs) add_planning_work(kLayoutWork * std::ssize(graph.ops()));
+  add_planning_work(static_cast<int64_t>(plan.layout.work / kSearchedOfWork));
   validate(plan.programs, plan.layout);
   const Filling filling = filling_of(request.experiment, request.run, variant);
   plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates, filling);
@@ -249,16 +253,16 @@ void time_kept(Plan& plan) {
 }
 
 std::optional<Candidate> choose_within(const Budget& budget, Search& search, const PlanRequest& request,
-                                       const Search::LayOut& lay_out) {
+                                       const Search::LayOut& lay_out, bool on_device = false) {
   constexpr double kSlower = 1.05;
   switch (request.preset) {
     case Preset::none:
-      return search.fastest(budget, lay_out);
+      return search.fastest(budget, lay_out, on_device);
     case Preset::a:
     case Preset::b: {
-      const auto fastest = search.fastest(budget, lay_out);
+      const auto fastest = search.fastest(budget, lay_out, on_device);
       if (!fastest) return fastest;
-      const auto least = search.least_within(budget, kSlower * fastest->seconds_per_step, lay_out);
+      const auto least = search.least_within(budget, kSlower * fastest->seconds_per_step, lay_out, on_device);
       return least ? least : fastest;
     }
     case Preset::c:
@@ -272,10 +276,7 @@ std::optional<Candidate> choose(Search& search, const PlanRequest& request, cons
   const bool is_open = request.likely_host_bytes && !request.budget.host_bytes && !request.offload &&
                        request.preset != Preset::c;
   if (is_open) {
-    PlanRequest whole = request;
-    whole.offload = OffloadParts{};
-    Search on_card(whole);
-    if (const auto found = choose_within(request.budget, on_card, whole, lay_out)) return found;
+    if (const auto found = choose_within(request.budget, search, request, lay_out, true)) return found;
     Budget likely = request.budget;
     for (const int64_t times : {1, 2, 4}) {
       likely.host_bytes = times * *request.likely_host_bytes;

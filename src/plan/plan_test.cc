@@ -7,6 +7,8 @@
 
 #include "base/units.h"
 #include "models/test_specs.h"
+#include "plan/depth_model.h"
+#include "plan/fitting_plans.h"
 
 namespace plimsoll {
 namespace {
@@ -138,6 +140,22 @@ TEST(Plan, seven_billion_parameters_are_planned_at_once_and_laid_out_at_the_boun
             1.01 * static_cast<double>(plan.layout.lower_bound_bytes()));
   EXPECT_GT(plan.arena_bytes(), int64_t{2} * 7'241'732'096);
   RecordProperty("seconds", std::to_string(seconds.count()));
+}
+
+// The frames that move most say that nothing fits: no other one is measured.
+TEST(Plan, a_refusal_measures_few_programs) {
+  PlanRequest request = request_for(mistral_7b(), true);
+  request.experiment.max_length = 2048;
+  request.experiment.effective_batch = 16;
+  request.homes = {Space::host, Space::disk};
+  request.own_memory = true;
+  request.device.reaches_host = false;
+  request.budget.device_bytes = kGiB;
+  const int64_t before = planning_work();
+  EXPECT_FALSE(FittingPlans(request).within(request.budget));
+  const int64_t work = planning_work() - before;
+  EXPECT_LT(work, 40'000);
+  EXPECT_GT(work, 1'000);
 }
 
 TEST(Plan, json_carries_the_documented_names) {

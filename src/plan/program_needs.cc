@@ -1,6 +1,7 @@
 #include "plan/program_needs.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -164,19 +165,49 @@ void add_lives(const Graph& graph, const SampleBlocks& samples, const std::vecto
   }
 }
 
-// The most that is alive on the device at an op, whatever is made again for the backward pass and whatever is
-// fetched: of what waits between the passes or comes by a transfer no more than the op touches for sure, of
-// the loss no workspace.
+// By tensor: the first op after its writer that reads it and moves nothing.
+std::vector<size_t> first_readers(const Graph& graph) {
+  std::vector<size_t> first(graph.tensors().size(), graph.ops().size());
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    if (is_transfer(graph.ops()[i].kind)) continue;
+    for (const TensorId id : graph.ops()[i].inputs)
+      if (id != kNoTensor) first[static_cast<size_t>(id)] = std::min(first[static_cast<size_t>(id)], i);
+  }
+  return first;
+}
+
+// The ops from the first to the last of which a storage is alive for sure, whatever is made again for the
+// backward pass and whichever activations are fetched; none: no more is known than that it is touched.
+// Forward passes are alike but for what they keep, and so is all that has no backward pass. In the backward
+// pass a weight's copy is read at the same ops and earlier ones, one stretch at a time.
+std::optional<std::pair<size_t, size_t>> sure_life(const Graph& graph, const StorageLife& life,
+                                                   const std::vector<size_t>& readers) {
+  const auto at = [](int32_t op) { return static_cast<size_t>(op); };
+  const Op& first = graph.ops()[at(life.first)];
+  const Op& last = graph.ops()[at(life.last)];
+  const std::pair whole{at(life.first), at(life.last)};
+  if (first.stage == Stage::forward && last.stage != Stage::forward) return std::nullopt;
+  if (!is_transfer(first.kind)) return is_transfer(last.kind) ? std::nullopt : std::optional(whole);
+  if (first.kind != OpKind::fetch || !is_persistent(graph.tensor(first.inputs[0]).role)) return std::nullopt;
+  if (first.stage == Stage::forward) return whole;
+  const size_t reader = readers[static_cast<size_t>(first.outputs[0])];
+  if (is_transfer(last.kind) || reader > at(life.last)) return std::nullopt;
+  return std::pair{reader, at(life.last)};
+}
+
+// The most that is alive on the device at an op for sure; of the loss no workspace.
 int64_t floor_of(const Graph& graph) {
   const auto& ops = graph.ops();
+  const bool repeats = std::ranges::any_of(ops, [](const Op& op) { return op.stage == Stage::backward; });
+  const std::vector<size_t> readers = first_readers(graph);
   std::vector<int64_t> change(ops.size() + 1), touched(ops.size());
   for (const StorageLife& life : storage_lives(graph)) {
     if (life.space != Space::device) continue;
     const auto first = static_cast<size_t>(life.first), last = static_cast<size_t>(life.last);
-    const bool waits = ops[first].stage == Stage::forward && ops[last].stage != Stage::forward;
-    if (!waits && !is_transfer(ops[first].kind) && !is_transfer(ops[last].kind)) {
-      change[first] += life.bytes;
-      change[last + 1] -= life.bytes;
+    const auto sure = repeats ? sure_life(graph, life, readers) : std::pair(first, last);
+    if (sure) {
+      change[sure->first] += life.bytes;
+      change[sure->second + 1] -= life.bytes;
       continue;
     }
     touched[first] += life.bytes;

@@ -21,10 +21,16 @@ constexpr int kMostLate = 4;
 constexpr int kMostLayouts = 12;
 // Of those of a deep model so many come in the order of their bounds, before twins of what missed wait.
 constexpr int kLayoutsInOrder = 6;
-constexpr int64_t kLayoutWork = 4;      // of laying an op out, in terms of measuring one
 constexpr int64_t kEstimateError = 20;  // a twentieth: deep models are known by a few of their layers
 constexpr double kOpen = 1e300;
 constexpr double kSameSeconds = 1e-9;  // a share
+
+// Whether `most` moves every part that `some` moves.
+bool moves_all_of(const OffloadChoice& most, const OffloadChoice& some) {
+  const auto moved = [](Space home) { return home != Space::device; };
+  return moved(most.states) >= moved(some.states) && moved(most.gradients) >= moved(some.gradients) &&
+         moved(most.weights) >= moved(some.weights) && moved(most.activations) >= moved(some.activations);
+}
 
 int64_t process_bytes(const Usage& usage) {
   return usage.of(Space::device) + usage.of(Space::host) + usage.program_bytes;
@@ -100,13 +106,18 @@ Search::Key Search::line_of(Spot spot) const {
 Search::Key Search::model_key(const Spot& spot) const { return is_deep_ ? line_of(spot) : key_of(spot); }
 
 std::optional<DepthModel::Floor> Search::floor_of(const Variant& variant) {
+  std::optional<DepthModel::Floor> most;
   for (size_t frame = 0; frame < frames_.size(); ++frame) {
-    const Variant& v = frames_[frame].variant;
-    if (v.offload == variant.offload && v.micro_batch == variant.micro_batch &&
-        v.micro_tokens == variant.micro_tokens)
-      return floor_of(frame);
+    const Variant& other = frames_[frame].variant;
+    const bool everywhere = takes_no_less(variant, other);
+    if (!everywhere && !takes_no_less_on_device(variant, other)) continue;
+    const auto floor = floor_of(frame);
+    if (!floor) return std::nullopt;
+    if (!most) most.emplace();
+    most->device = std::max(most->device, floor->device);
+    if (everywhere) most->host = std::max(most->host, floor->host);
   }
-  return std::nullopt;
+  return most;
 }
 
 std::vector<Search::StackRange> Search::stack_ranges() const {
@@ -310,11 +321,6 @@ bool Search::exceeds(const DepthModel::Floor& least, const Limits& limits) const
          least.device + (limits.of_process ? least.host : 0) >= limits.bytes;
 }
 
-bool Search::is_too_large(size_t frame, const Limits& limits) {
-  const auto floor = floor_of(frame);
-  return floor && exceeds(*floor, limits);
-}
-
 // Where activations move: of the layers of a line at two points one has half of them or more, and those hold
 // at least what is alive where all are at that point, but for what each of them keeps.
 bool Search::is_line_too_large(const Spot& line, const Limits& limits) {
@@ -330,12 +336,52 @@ bool Search::is_line_too_large(const Spot& line, const Limits& limits) {
 
 // Whether both are cut alike but for the room of a micro-step, which is no larger in `variant`.
 bool Search::takes_no_less(const Variant& larger, const Variant& variant) const {
+  return larger.offload == variant.offload && has_no_less_room(larger, variant);
+}
+
+bool Search::has_no_less_room(const Variant& larger, const Variant& variant) const {
   const auto tokens = [&](const Variant& v) {
     return request_.experiment.batch_shape(request_.experiment.train_room(v), 1).tokens;
   };
-  return larger.offload == variant.offload && larger.update_in_backward == variant.update_in_backward &&
+  return larger.update_in_backward == variant.update_in_backward &&
          (larger.accumulation == 1) == (variant.accumulation == 1) &&
          larger.micro_batch >= variant.micro_batch && tokens(larger) >= tokens(variant);
+}
+
+// What leaves the device is there in copies of a part at a time, whichever its home; what stays is there
+// whole. Copies for the next layer are less than the whole of two layers and more.
+bool Search::takes_no_less_on_device(const Variant& larger, const Variant& variant) const {
+  return layers_ > 1 && moves_all_of(variant.offload, larger.offload) && has_no_less_room(larger, variant);
+}
+
+bool Search::Excluded::holds(const Search& search, const Variant& variant) const {
+  return std::ranges::any_of(everywhere,
+                             [&](const Variant* v) { return search.takes_no_less(variant, *v); }) ||
+         std::ranges::any_of(on_device,
+                             [&](const Variant* v) { return search.takes_no_less_on_device(variant, *v); });
+}
+
+// By frames that are known to be too large, else by this one's own bound.
+bool Search::is_excluded(size_t frame, const Limits& limits, Excluded& excluded) {
+  const Variant& variant = frames_[frame].variant;
+  if (excluded.holds(*this, variant)) return true;
+  const auto floor = floor_of(frame);
+  if (!floor || !exceeds(*floor, limits)) return false;
+  excluded.everywhere.push_back(&variant);
+  if (exceeds({floor->device, 0}, limits)) excluded.on_device.push_back(&variant);
+  return true;
+}
+
+// Begins with the frames that move most, of small rooms first: where those are too large, nearly all are.
+Search::Excluded Search::excluded_from_the_start(const Limits& limits) {
+  Excluded excluded;
+  for (size_t frame = frames_.size(); frame-- > 0;) {
+    const OffloadChoice& offload = frames_[frame].variant.offload;
+    const bool most = std::ranges::all_of(
+        frames_, [&](const Frame& other) { return moves_all_of(offload, other.variant.offload); });
+    if (most && may_be_among(frame, limits)) is_excluded(frame, limits, excluded);
+  }
+  return excluded;
 }
 
 void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
@@ -356,20 +402,20 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
   }
 }
 
+// By what is known of a frame without measuring it.
+bool Search::may_be_among(size_t frame, const Limits& limits) const {
+  return frames_[frame].at_least < limits.seconds &&
+         !(limits.on_device && frames_[frame].variant.offload.any());
+}
+
 void Search::each(Limits limits, const Visit& visit) {
-  std::vector<const Variant*> too_large;  // limits never widen: what takes no less is too large too
-  const auto is_known_too_large = [&](const Variant& variant) {
-    return std::ranges::any_of(too_large, [&](const Variant* v) { return takes_no_less(variant, *v); });
-  };
+  // Limits never widen: what is too large stays so.
+  Excluded excluded = excluded_from_the_start(limits);
   for (size_t i = 0; i < frames_.size(); ++i) {
     const size_t frame = limits.smallest_first ? frames_.size() - 1 - i : i;
-    const Variant& variant = frames_[frame].variant;
-    if (!is_known_too_large(variant) && !is_too_slow(frame, points_.front(), limits)) {
-      if (is_too_large(frame, limits))
-        too_large.push_back(&variant);
-      else
-        each_of_frame(frame, limits, visit);
-    }
+    if (may_be_among(frame, limits) && !is_excluded(frame, limits, excluded) &&
+        !is_too_slow(frame, points_.front(), limits))
+      each_of_frame(frame, limits, visit);
     if (request_.progress) request_.progress(i + 1, frames_.size());
   }
 }
@@ -381,17 +427,19 @@ std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
     left.seconds = best->usage.seconds;
   };
   // What fits as it is comes first: it is known soon, and leaves little of the rest to be looked at.
+  Excluded excluded = excluded_from_the_start(limits);
   for (size_t frame = 0; frame < frames_.size(); ++frame) {
     Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
-    if (is_too_slow(frame, points_.front(), limits)) continue;
+    if (!may_be_among(frame, limits) || is_excluded(frame, limits, excluded) ||
+        is_too_slow(frame, points_.front(), limits))
+      continue;
     for (spot.chunk = 0; spot.chunk < frames_[frame].chunks.size(); ++spot.chunk) offer(spot, limits, visit);
   }
   each(limits, visit);
   return best;
 }
 
-Search::Spot Search::preferred(const Spot& fastest, const Budget& budget) {
-  Limits limits{.budget = budget};
+Search::Spot Search::preferred(const Spot& fastest, Limits limits) {
   Spot best = fastest;
   // Sums of the same seconds in another order differ in their last digits.
   limits.seconds = best.usage.seconds * (1 + std::max(request_.tie, kSameSeconds));
@@ -411,7 +459,7 @@ void Search::is_late(const Spot& spot, const Candidate& laid_out) {
   late = std::max(late, late * laid_out.seconds_per_step / spot.usage.seconds);
 }
 
-std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay_out) {
+std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay_out, bool on_device) {
   const double tie = 1 + std::max(request_.tie, kSameSeconds);
   forget_layouts();
   int64_t laid_out_ops = 0;
@@ -425,9 +473,9 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
     // So often missed: from now on all must have room for the most that was ever missed.
     if (laid_out_ops > kMostLaidOut && last++ == 0)
       for (const auto& [line, bytes] : slack_) margin_ = std::max(margin_, bytes);
-    const std::optional<Spot> fastest = fastest_spot({.budget = budget});
+    const std::optional<Spot> fastest = fastest_spot({.budget = budget, .on_device = on_device});
     if (!fastest) break;
-    const Spot best = preferred(*fastest, budget);
+    const Spot best = preferred(*fastest, {.budget = budget, .on_device = on_device});
     const Candidate now = laid_out(best);
     if (!within(now, budget, request_.host)) {
       reject(best, now);
@@ -439,21 +487,13 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
     is_late(best, now);
   }
   if (chosen) return chosen;
-  // Nothing by estimates and what layouts were seen to add to them: where they nearly fit, or missed, the
-  // least memory of all may still do.
-  bool near = !rejected_.empty();
-  if (!near) {
-    Limits limits{.budget = budget, .smallest_first = true};
-    for (auto* limit : {&limits.budget.device_bytes, &limits.budget.process_bytes})
-      if (*limit) **limit += **limit / (kEstimateError - 1) + 1;
-    each(limits, [&](const Spot&, Limits& left) {
-      near = true;
-      left.seconds = 0;  // no more of them
-    });
-  }
-  if (!near) return std::nullopt;
-  const Candidate least = smallest(budget, lay_out);
-  return within(least, budget, request_.host) ? std::optional(least) : std::nullopt;
+  // Nothing by estimates and what layouts were seen to add to them: of those that nearly fit, or missed, the
+  // one of the least memory may still do.
+  Limits near{.budget = budget, .smallest_first = true, .on_device = on_device};
+  for (auto* limit : {&near.budget.device_bytes, &near.budget.process_bytes})
+    if (*limit) **limit += **limit / (kEstimateError - 1) + 1;
+  const std::optional<Candidate> found = least(near, lay_out);
+  return found && within(*found, budget, request_.host) ? found : std::nullopt;
 }
 
 // Bounds are met nearly always. Where one is not, the next ones are laid out as long as their bound is below
@@ -490,11 +530,21 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
     if (other != spots.end() && expected(*other).first < best_bytes) return other;
     return searched < kMostSearched ? first : spots.end();
   };
+  // Deep models are known no better than that, and layouts are not looked for more closely.
+  constexpr double kAsGood = 1.005;
+  const auto is_as_good = [&](int64_t at_least) {
+    return static_cast<double>(best_bytes) <= (is_deep_ ? kAsGood : 1.0) * static_cast<double>(at_least);
+  };
   while (layouts++ < kMostLayouts && !(best && laid_out_ops > kMostLaidOut)) {
     const auto next = choose();
-    if (next == spots.end() || next->first >= best_bytes) break;
+    if (next == spots.end() || is_as_good(next->first)) break;
     const auto [bytes, spot] = *next;
     spots.erase(next);
+    // Other rows of logits with the same bound would be laid out alike: the loss is not where it is reached.
+    if (is_deep_)
+      std::erase_if(spots, [&](const auto& other) {
+        return other.first == bytes && key_of(other.second) == key_of(spot);
+      });
     const Candidate laid_out = lay_out(candidate(spot));
     laid_out_ops += spot.usage.ops;
     ops_laid_out_ += kLayoutWork * spot.usage.ops;
@@ -508,8 +558,10 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
   return best;
 }
 
-std::optional<Candidate> Search::least_within(const Budget& budget, double seconds, const LayOut& lay_out) {
-  return least({.budget = budget, .seconds = std::nextafter(seconds, kOpen)}, lay_out);
+std::optional<Candidate> Search::least_within(const Budget& budget, double seconds, const LayOut& lay_out,
+                                              bool on_device) {
+  return least({.budget = budget, .seconds = std::nextafter(seconds, kOpen), .on_device = on_device},
+               lay_out);
 }
 
 Candidate Search::smallest(const Budget& budget, const LayOut& lay_out) {

@@ -36,13 +36,15 @@ class Search {
   using LayOut = std::function<Candidate(const Candidate&)>;
   // Of the candidates within `budget` whose time exceeds that of the fastest by at most the request's tie:
   // the one with the least disk traffic, of these the one with the least memory. None: nothing fits.
-  std::optional<Candidate> fastest(const Budget& budget, const LayOut& lay_out);
+  // `on_device`: of those that move nothing off the device.
+  std::optional<Candidate> fastest(const Budget& budget, const LayOut& lay_out, bool on_device = false);
   // The least memory within all other limits: of the device, or of the process where that is what is limited.
   // Where no candidate keeps those, the one that exceeds them least.
   Candidate smallest(const Budget& budget, const LayOut& lay_out);
   // The least memory within all limits and so many seconds.
-  std::optional<Candidate> least_within(const Budget& budget, double seconds, const LayOut& lay_out);
-  // Bytes that no variant of the same micro-batch and parts goes below, as far as is known: for tests.
+  std::optional<Candidate> least_within(const Budget& budget, double seconds, const LayOut& lay_out,
+                                        bool on_device = false);
+  // Bytes that the variant does not go below, by its frame and by all frames that take no more: for tests.
   std::optional<DepthModel::Floor> floor_of(const Variant& variant);
   // Every variant of the space: what any budget may lead to.
   [[nodiscard]] std::vector<Variant> all() const;
@@ -69,6 +71,7 @@ class Search {
     Budget budget;
     double seconds = 1e300;  // exclusive
     bool smallest_first = false;
+    bool on_device = false;  // frames that move nothing
     // Frames that take at least so many are left out: bytes of the process, or else of what `taken` says.
     int64_t bytes = int64_t{1} << 62;
     bool of_process = false;
@@ -112,9 +115,18 @@ class Search {
     return frames_[frame].variant.offload.activations != Space::device;
   }
   [[nodiscard]] bool exceeds(const DepthModel::Floor& least, const Limits& limits) const;
-  bool is_too_large(size_t frame, const Limits& limits);
   bool is_line_too_large(const Spot& line, const Limits& limits);
+  [[nodiscard]] bool has_no_less_room(const Variant& larger, const Variant& variant) const;
   [[nodiscard]] bool takes_no_less(const Variant& larger, const Variant& variant) const;
+  [[nodiscard]] bool takes_no_less_on_device(const Variant& larger, const Variant& variant) const;
+  // Frames that are too large for limits, in all or for the device alone: what takes no less is so too.
+  struct Excluded {
+    std::vector<const Variant*> everywhere, on_device;
+    [[nodiscard]] bool holds(const Search& search, const Variant& variant) const;
+  };
+  [[nodiscard]] bool may_be_among(size_t frame, const Limits& limits) const;
+  bool is_excluded(size_t frame, const Limits& limits, Excluded& excluded);
+  Excluded excluded_from_the_start(const Limits& limits);
   [[nodiscard]] int64_t slack(const Spot& spot) const;
 
   // Visits what may be the best of all within the limits: of a line the ends and the least of what keeps
@@ -127,7 +139,7 @@ class Search {
   [[nodiscard]] double overrun(const Spot& spot, const Limits& limits) const;
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
   std::optional<Spot> fastest_spot(Limits limits);
-  Spot preferred(const Spot& fastest, const Budget& budget);
+  Spot preferred(const Spot& fastest, Limits limits);
   [[nodiscard]] bool is_rejected(const Spot& spot) const;
   void forget_layouts();
   void reject(const Spot& spot, const Candidate& laid_out);

@@ -7,6 +7,7 @@
 #include "models/spec.h"
 #include "recipe/aliases.h"
 #include "recipe/dialects/families.h"
+#include "recipe/dialects/sections.h"
 #include "recipe/hub.h"
 #include "recipe/unsupported.h"
 #include "tasks/glue.h"
@@ -167,7 +168,7 @@ std::vector<const Node*> RecipeBuilder::distinct(const Node& map, const std::str
 
 void RecipeBuilder::report_unknown(const Node& child, const std::string& key, const Source& source) {
   // What is unknown inside of a known map is named itself.
-  if (is_alias_group(key) && child.kind == Node::Kind::map && !child.items.empty()) {
+  if ((is_alias_group(key) || is_section(key)) && child.kind == Node::Kind::map && !child.items.empty()) {
     for (const Node& inner : child.items) report_unknown(inner, key + "." + inner.key, source);
     return;
   }

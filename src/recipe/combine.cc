@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/shell_word.h"
 #include "base/strings.h"
 #include "recipe/combine_parts.h"
 #include "recipe/foreign_value.h"
@@ -13,9 +14,30 @@ namespace plimsoll {
 namespace {
 
 // axolotl's `adapter` and TRL's `use_peft` alone say that there are adapters; a script's rank does, too.
-bool rank_says_lora(const Layer& layer) { return layer.tool() != Tool::axolotl && layer.tool() != Tool::trl; }
+bool rank_says_lora(const Layer& layer) {
+  return layer.tool() != Tool::axolotl && (layer.tool() != Tool::trl || !own_script(layer).empty());
+}
+
+// bitsandbytes' 8 bits do not exist here; its 4 bits do, beside adapters.
+bool refuse_eight_bits(Layer& layer) {
+  const Said* by_flag = layer.part("@eight_bit");
+  const Said* by_number = is_word(layer.part("@four_bit"), "eight") ? layer.part("@four_bit") : nullptr;
+  const Said* said = is_true(by_flag) ? by_flag : by_number;
+  if (by_flag != nullptr && layer.says({"@eight_bit"}) && !is_true(by_flag))
+    layer.ignore(*by_flag, "off, as here", true);
+  if (said == nullptr || !layer.says({"@eight_bit", "@four_bit"})) return said != nullptr;
+  const std::string sets =
+      said == by_flag ? "--set " + said->key + "=false --set load_in_4bit=true" : "--set " + said->key + "=4";
+  const std::string file = layer.source().has_lines ? quoted(layer.source().name) : "FILE";
+  layer.refuse(*said,
+               "8-bit base weights do not exist here; the same recipe in 4 bits (NF4, which is QLoRA): "
+               "`plimsoll plan " +
+                   file + " " + sets + "`");
+  return true;
+}
 
 void combine_method(Layer& layer) {
+  if (refuse_eight_bits(layer)) return;
   const bool has_adapter_keys = layer.emits("method.r") || layer.emits("method.alpha") ||
                                 layer.says({"@targets", "@all_targets", "@attention_targets"});
   const bool is_lora_by_rank = has_adapter_keys && rank_says_lora(layer);
@@ -236,7 +258,8 @@ std::string precision_of(const Layer& layer) {
     if (!is_full) return "bf16";
     return stored_bf16 ? "bf16-pure" : "bf16-master";
   }
-  if (is_word(stored, "auto")) return "";
+  // What is quantised has no other type than that of the adapters beside it.
+  if (is_word(stored, "auto")) return layer.method() == MethodType::qlora ? "bf16" : "";
   if (is_word(stored, "bf16")) return is_full ? "bf16-pure" : "bf16";
   return layer.method() == MethodType::qlora ? "bf16" : "fp32";
 }
@@ -265,6 +288,15 @@ void combine_precision(Layer& layer) {
 }
 
 // A share of the rows: 0.05. A number of rows has no key here.
+void combine_eval_percent(Layer& layer) {
+  if (!layer.says({"@eval_percent"})) return;
+  const Said* share = layer.part("@eval_percent");
+  const auto value = read_foreign_number(share->value);
+  if (is_off(share->value)) return layer.ignore(*share, "off: no rows are held out", true);
+  if (!value || *value <= 0.0 || *value >= 100.0) return layer.refuse(*share, "expected percent, such as 5");
+  layer.emit("data.eval", percent(*value / 100.0), {share});
+}
+
 void combine_eval_share(Layer& layer) {
   if (!layer.says({"@eval_share"})) return;
   const Said* share = layer.part("@eval_share");
@@ -404,6 +436,7 @@ void combine(Layer& layer) {
   combine_packing(layer);
   combine_answers_only(layer);
   combine_eval_share(layer);
+  combine_eval_percent(layer);
   combine_run(layer);
   combine_deepspeed(layer);
 }

@@ -61,8 +61,11 @@ void read_launch(Layer& layer, const Said& said) {
     Node node = item;
     set_line(node, said.value.line);
     if (item.key == "num_processes" && is_one_process(config)) node.text = "1";
-    layer.read(*find_alias(item.key, Tool::script), item.key, node);
+    const Alias& row = *find_alias(item.key, Tool::script);
     says_something = true;
+    // A command's own option wins over the file that it names.
+    if (layer.says({kProgramPart}) && layer.says({row.to})) continue;
+    layer.read(row, item.key, node);
   }
   if (!says_something) layer.ignore(said, "one device: nothing is launched, sharded or exchanged");
 }

@@ -26,6 +26,14 @@ inline std::vector<const Said*> present(std::initializer_list<const Said*> parts
   return all;
 }
 
+// What starts the training: a script's name, or a tool's command.
+inline constexpr const char* kProgramPart = "@program";
+// A training script of somebody's own, by its name; "" where the recipe is not of one.
+inline std::string own_script(const Layer& layer) {
+  const Said* program = layer.part(kProgramPart);
+  return layer.is_of_scripts() && program != nullptr ? program->value.text : "";
+}
+
 // Whether the optimizer stores its states in types of its own.
 inline bool has_own_states(const Layer& layer) {
   const Node* optimizer = layer.given("optimizer.name");

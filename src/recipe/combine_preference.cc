@@ -3,6 +3,7 @@
 // (trl/trainer/dpo_config.py).
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <span>
 
 #include "base/strings.h"
@@ -112,9 +113,62 @@ void combine_scripts(Layer& layer) {
   layer.emit("data.max_length", both, from);
 }
 
+// Where a name of the file says another trainer of TRL's than DPO's.
+std::string other_trainer(const Layer& layer) {
+  std::string names = layer.source().name;
+  if (const Said* program = layer.part(kProgramPart)) names += " " + program->value.text;
+  for (const char* key : {"output", "save.hub"})
+    if (const Node* node = layer.given(key)) names += " " + node->text;
+  if (const Said* hub = layer.part("@hub_model")) names += " " + hub->value.text;
+  std::transform(names.begin(), names.end(), names.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* trainer : {"orpo", "kto", "cpo", "simpo", "grpo", "rloo", "bco"})
+    if (names.find(trainer) != std::string::npos) return trainer;
+  return "";
+}
+
+// TRL has a configuration for each of its trainers, and a file of keys does not say which one reads it.
+void combine_trainer(Layer& layer) {
+  const bool is_said = layer.given("task") != nullptr || layer.before().task != Task::sft;
+  if (layer.tool() != Tool::trl || is_said) return;
+  const Said* loss = layer.says({"@pref_loss"}) ? layer.part("@pref_loss") : nullptr;
+  const std::string name = loss == nullptr ? "" : loss_of(layer);
+  const bool is_of_pairs = std::find(kLosses.begin(), kLosses.end(), name) != kLosses.end();
+  if (loss != nullptr && !is_of_pairs) return;
+  if (loss == nullptr && !layer.says({"@pref_beta", "@max_prompt"})) return;
+  const auto from = present({loss, layer.says({"@pref_beta"}) ? layer.part("@pref_beta") : nullptr,
+                             layer.says({"@max_prompt"}) ? layer.part("@max_prompt") : nullptr});
+  if (const std::string other = other_trainer(layer); !other.empty())
+    return layer.refuse(*from.front(),
+                        "is read by several trainers of TRL's, and a name here says " + other +
+                            ", which does not exist; say task: dpo where DPO is meant",
+                        "task");
+  layer.emit("task", "dpo", from);
+  layer.note("task",
+             "'" + from.front()->as_written +
+                 "' is a key of TRL's trainers of pairs, and DPO is taken: --set task=sft or reward says "
+                 "otherwise");
+}
+
+// trl 0.29 (#3906) counts max_length over prompt and answer, and cuts no prompt before.
+void combine_prompt_length(Layer& layer) {
+  if (!layer.says({"@max_prompt"})) return;
+  const Said* length = layer.part("@max_prompt");
+  const bool is_older = layer.version() != Version{} && layer.version() < Version{{0, 29, 0}};
+  const bool cuts = is_older && !is_off(length->value);
+  if (cuts)
+    layer.refuse(*length,
+                 "prompts that are cut at their beginning, as TRL did before 0.29, do not exist here");
+  else
+    layer.ignore(*length,
+                 "TRL cuts prompts by themselves no more since 0.29: max_length counts prompt and answer");
+}
+
 }  // namespace
 
 void combine_preference(Layer& layer) {
+  combine_trainer(layer);
+  combine_prompt_length(layer);
   combine_reward_model(layer);
   combine_scripts(layer);
   if (layer.says({"@rl"})) layer.emit("task", "dpo", {layer.part("@rl")});

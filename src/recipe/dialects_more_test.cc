@@ -300,9 +300,19 @@ TEST_F(RealFiles, an_end_of_turn_is_asked_for_by_name) {
       HasSubstr("several tokens that end a turn"));
 }
 
-TEST_F(RealFiles, sharegpt_is_answered_with_its_successor) {
-  EXPECT_THAT(error_of(kAxolotlRun + "datasets: [{path: a.jsonl, type: sharegpt, conversation: chatml}]\n"),
-              HasSubstr("chat_template with field_messages: conversations"));
+TEST_F(RealFiles, sharegpt_is_read_as_its_successor_where_its_template_is_known) {
+  const LoadedRecipe loaded =
+      load(kAxolotlRun + "datasets: [{path: a.jsonl, type: sharegpt, conversation: chatml}]\n");
+  EXPECT_EQ(loaded.recipe.data.format, RowFormat::messages);
+  EXPECT_EQ(loaded.recipe.data.chat_template, "axolotl/chatml");
+  EXPECT_EQ(loaded.recipe.data.columns.at("messages"), "conversations");
+  EXPECT_THAT(loaded.other_tools.notes.at("sharegpt"), HasSubstr("read as chat_template"));
+  EXPECT_EQ(recipe(kAxolotlRun + "chat_template: llama3\ndatasets: [{path: a.jsonl, type: sharegpt}]\n")
+                .data.chat_template,
+            "axolotl/llama3");
+  for (const char* entry : {"type: sharegpt", "type: sharegpt, conversation: vicuna_v1.1"})
+    EXPECT_THAT(error_of(kAxolotlRun + "datasets: [{path: a.jsonl, " + entry + "}]\n"),
+                HasSubstr("chat_template with field_messages: conversations"));
 }
 
 TEST_F(RealFiles, all_is_no_module_of_peft) {

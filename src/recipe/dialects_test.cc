@@ -449,7 +449,82 @@ TEST_F(Dialects, losses_of_supervised_training_are_refused_for_what_they_are) {
   const std::string base = "model_name_or_path: m\ndataset_name: a.jsonl\n";
   EXPECT_THAT(error_of(base + "loss_type: dft\n"),
               AllOf(HasSubstr("'dft' does not exist here; nll"), Not(HasSubstr("dpo"))));
-  EXPECT_THAT(error_of(base + "loss_type: sigmoid\n"), HasSubstr("say task: dpo beside it"));
+}
+
+TEST_F(Dialects, keys_of_pairs_in_a_recipe_of_trl_are_those_of_dpo) {
+  const std::string base = "model_name_or_path: m\ndataset_name: a.jsonl\n";
+  for (const char* keys : {"loss_type: sigmoid\n", "beta: 0.1\n", "max_prompt_length: 512\n"}) {
+    const LoadedRecipe loaded = load(base + keys);
+    EXPECT_EQ(loaded.recipe.task, Task::dpo) << keys;
+    EXPECT_DOUBLE_EQ(loaded.recipe.optimizer.lr, 1e-6) << keys;  // trl/trainer/dpo_config.py
+    EXPECT_THAT(loaded.other_tools.notes.at("task"), HasSubstr("DPO is taken")) << keys;
+  }
+  EXPECT_EQ(recipe(base + "task: reward\n").optimizer.lr, 1e-4);
+  EXPECT_EQ(recipe(base).optimizer.lr, 2e-5);
+  EXPECT_THAT(error_of(base + "beta: 0.1\noutput_dir: runs/zephyr-ORPO\n"),
+              HasSubstr("a name here says orpo"));
+  EXPECT_EQ(recipe(base + "beta: 0.1\noutput_dir: runs/zephyr-orpo\n", {"task=dpo"}).task, Task::dpo);
+  EXPECT_THAT(load(base + "max_prompt_length: 512\n").other_tools.no_effect.back().reason,
+              HasSubstr("since 0.29"));
+  write("q.yaml", base + "max_prompt_length: 512\n");
+  EXPECT_THROW((void)load_recipe((folder_ / "q.yaml").string(), as("trl-0.16")), UsageError);
+}
+
+TEST_F(Dialects, thoughts_are_a_matter_of_templates_with_thoughts) {
+  const std::string base = "model_name_or_path: m\nstage: sft\nenable_thinking: false\ntemplate: ";
+  EXPECT_EQ(error_of(base + "qwen\n"), "no error");
+  EXPECT_EQ(error_of(base + "llama3\n"), "no error");
+  EXPECT_THAT(error_of(base + "qwen3\n"), HasSubstr("answers without thoughts"));
+}
+
+TEST_F(Dialects, resuming_where_there_is_nothing_to_resume_begins_anew) {
+  const std::string base = "model_name_or_path: m\nstage: sft\nresume_from_checkpoint: ";
+  EXPECT_EQ(error_of(base + "true\n"), "no error");
+  EXPECT_EQ(error_of(base + "null\n"), "no error");
+  EXPECT_THAT(error_of(base + "out/checkpoint-500\n"), HasSubstr("resume_from_checkpoint"));
+}
+
+TEST_F(Dialects, sections_of_a_training_script_are_read_through) {
+  const std::string text =
+      "experiment: {name: first, stage: qlora, seed: 7}\n"
+      "model: {name: m, dtype: bfloat16}\n"
+      "data: {train_path: a.jsonl, train_split: train, max_length: 96}\n"
+      "lora: {r: 4, alpha: 8, bias: none, task_type: CAUSAL_LM, target_modules: [q_proj]}\n"
+      "quantization: {enabled: true, load_in_4bit: true, compute_dtype: bfloat16}\n"
+      "training:\n  lr: 3e-4\n  num_train_epochs: 2\n  per_device_train_batch_size: 2\n"
+      "  gradient_accumulation_steps: 3\n  wandb_run_name: x\n  scheduler: cosine\n"
+      "wandb: {project: p, log: 3}\n";
+  const LoadedRecipe loaded = load(text);
+  const Recipe& read = loaded.recipe;
+  EXPECT_EQ(read.method.type, MethodType::qlora);
+  EXPECT_EQ(read.method.r, 4);
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 3e-4);
+  EXPECT_EQ(read.batch.effective, 6);
+  EXPECT_EQ(read.schedule.epochs, 2);
+  EXPECT_EQ(read.schedule.name, ScheduleName::cosine);
+  EXPECT_EQ(read.data.max_length, 96);
+  EXPECT_EQ(read.seed, 7);
+  EXPECT_THAT(notes(loaded), testing::IsSupersetOf({"experiment.name: first", "wandb.project: p",
+                                                    "wandb_run_name: x", "data.train_split: train"}));
+  EXPECT_THAT(error_of(text + "generator: {temperature: 1}\n"), HasSubstr("unknown key 'generator'"));
+  EXPECT_THAT(error_of("model: {name: m}\ntraining: {lr: 1e-3, overfit: 3}\n"),
+              HasSubstr("q.yaml:2: unknown key 'training.overfit'"));
+  EXPECT_THAT(error_of("model: {name: m, hidden_dim: 8}\ntraining: {lr: 1e-3}\n"),
+              HasSubstr("unknown key 'model.hidden_dim'"));
+  EXPECT_THAT(error_of("model: m\ndata: {train: a.jsonl, max_lenght: 3}\n"), HasSubstr("did you mean"));
+}
+
+TEST_F(Dialects, adapters_of_a_section_that_is_off_are_none) {
+  const std::string text = "model: {name: m}\ntraining: {num_train_epochs: 1}\n";
+  EXPECT_EQ(recipe(text + "lora: {enabled: false, r: 8}\n").method.type, MethodType::full);
+  EXPECT_EQ(recipe(text + "lora: {enabled: true, r: 8}\n").method.type, MethodType::lora);
+  EXPECT_EQ(recipe(text + "lora: {r: 8}\nquantization: {enabled: false, load_in_4bit: true}\n").method.type,
+            MethodType::lora);
+}
+
+TEST_F(Dialects, keys_about_logs_of_a_recipe_are_noted) {
+  EXPECT_THAT(notes(load(kAxolotl + "experiment_name: x\nwandb_whatever: 3\n")),
+              testing::IsSupersetOf({"experiment_name: x", "wandb_whatever: 3"}));
 }
 
 TEST_F(Dialects, what_is_no_yaml_is_called_by_its_name) {
@@ -463,7 +538,8 @@ TEST_F(Dialects, what_is_no_yaml_is_called_by_its_name) {
     return "no error";
   };
   EXPECT_THAT(error("run.sh", "#!/bin/sh\nset -e: x: y\npython train.py\n"),
-              HasSubstr("is a script, not a recipe"));
+              HasSubstr("is a script that starts no training"));
+  EXPECT_THAT(error("run.py", "import x: y: z\n"), HasSubstr("is a program, not a recipe"));
   EXPECT_THAT(error("README.md", "# Title: a: b\n```yaml\nmodel: m\n```\n"),
               HasSubstr("is a document, not a recipe"));
   EXPECT_THAT(error("q.yml", "model: m: n\n"), HasSubstr("q.yml:1: "));
@@ -563,7 +639,14 @@ TEST_F(Dialects, eight_bit_states_go_with_full_bf16) {
 }
 
 TEST_F(Dialects, a_base_in_8_bits_is_refused_with_what_there_is) {
-  EXPECT_THAT(error_of(kAxolotl + "load_in_8bit: true\n"), HasSubstr("load_in_4bit: true, which is QLoRA"));
+  EXPECT_THAT(error_of(kAxolotl + "load_in_8bit: true\n"),
+              HasSubstr("q.yaml --set load_in_8bit=false --set load_in_4bit=true`"));
+  EXPECT_THAT(error_of("model_name_or_path: m\nstage: sft\nquantization_bit: 8\n"),
+              HasSubstr("q.yaml --set quantization_bit=4`"));
+  EXPECT_EQ(
+      recipe("model_name_or_path: m\nstage: sft\nquantization_bit: 8\n", {"quantization_bit=4"}).method.type,
+      MethodType::qlora);
+  EXPECT_EQ(error_of(kAxolotl + "load_in_8bit: false\n"), "no error");
   EXPECT_EQ(
       recipe(kAxolotl + "load_in_8bit: true\n", {"load_in_8bit=false", "load_in_4bit=true"}).method.type,
       MethodType::qlora);

@@ -58,7 +58,8 @@ ForeignValue read_word(const Alias& row, const std::string& key, const Node& nod
 }
 
 ForeignValue read_flag(const Node& node, bool inverse) {
-  const auto flag = read_foreign_flag(node);
+  auto flag = read_foreign_flag(node);
+  if (!flag && (node.is_word("1") || node.is_word("0"))) flag = node.is_word("1");  // of a command line
   if (!flag) return expected("true or false", node);
   return mapped(scalar_at(node, *flag != inverse ? "true" : "false"));
 }

@@ -11,6 +11,9 @@
 #include "recipe/read_file.h"
 
 namespace plimsoll {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 constexpr std::string_view kEnvironment = "PLIMSOLL_SET";
@@ -152,17 +155,70 @@ std::vector<std::string> change_theirs(Node& root, const std::vector<std::string
 
 }  // namespace
 
+namespace {
+
+// A script names files from the folder that it is started in: its own, one above it, or the working folder.
+fs::path folder_of_script(const fs::path& script, const ShellTraining& training) {
+  std::vector<std::string> named = {training.config};
+  for (const char* key : {"deepspeed", "deepspeed_config", "accelerate_config"})
+    if (const Node* node = find_node(training.keys, key); node != nullptr && node->kind == Node::Kind::scalar)
+      named.push_back(node->text);
+  std::erase(named, "");
+  const fs::path own = fs::absolute(script).parent_path();
+  std::vector<fs::path> folders = {own};
+  for (int i = 0; i < 6 && folders.back().has_parent_path(); ++i)
+    folders.push_back(folders.back().parent_path());
+  folders.push_back(fs::current_path());
+  std::error_code ignored;
+  for (const fs::path& folder : folders)
+    for (const std::string& file : named)
+      if (fs::is_regular_file(folder / file, ignored)) return folder;
+  return own;
+}
+
+// The recipe that a script's command names, and the keys that the command says.
+std::vector<std::pair<Node, Source>> layers_of(const std::string& file) {
+  RecipeText read = read_recipe_text(file);
+  if (!read.training) return {{std::move(read.root), {file, true, fs::absolute(file).parent_path()}}};
+  const ShellTraining& training = *read.training;
+  const fs::path folder = folder_of_script(file, training);
+  std::vector<std::pair<Node, Source>> layers;
+  if (!training.config.empty()) {
+    const fs::path config = folder / training.config;
+    std::error_code ignored;
+    if (!fs::exists(config, ignored))
+      throw UsageError(file + ":" + std::to_string(training.line) + ": starts a training by '" +
+                       excerpt(training.config) +
+                       "', which is neither beside the script nor above it, nor in " +
+                       "the working folder: start the command in the folder that its paths are relative to");
+    layers.push_back(
+        {read_tree(config.string()), {config.string(), true, fs::absolute(config).parent_path()}});
+  }
+  layers.push_back({training.keys, {file, true, folder}});
+  Node program;
+  program.kind = Node::Kind::scalar;
+  program.text = training.program;
+  program.line = program.key_line = training.line;
+  program.key = kProgramKey;
+  layers.back().first.items.push_back(std::move(program));
+  return layers;
+}
+
+}  // namespace
+
 LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
-  Node root = read_tree(file);
-  const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+  std::vector<std::pair<Node, Source>> layers = layers_of(file);
   RecipeBuilder builder;
   if (!overrides.as_tool.empty()) builder.set_tool(parse_tool_version(overrides.as_tool));
   Overrides others = overrides;
-  if (root.kind == Node::Kind::map)
-    others.sets = change_theirs(root, overrides.sets, builder.is_named() || tool_of(root).has_value());
+  for (auto& [root, source] : layers)
+    if (root.kind == Node::Kind::map)
+      others.sets = change_theirs(
+          root, others.sets,
+          builder.is_named() || tool_of(root).has_value() || find_node(root, kProgramKey) != nullptr);
   if (overrides.of_run)
-    builder.apply(nested("data.reading", read_yaml(std::to_string(kFirstReading))), {file, true, folder});
-  builder.apply(root, {file, true, folder});
+    builder.apply(nested("data.reading", read_yaml(std::to_string(kFirstReading))), layers.front().second);
+  for (const auto& [root, source] : layers) builder.apply(root, source);
   return apply_overrides(builder, others, file);
 }
 

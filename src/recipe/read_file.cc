@@ -31,10 +31,8 @@ std::string read_text_of(const std::string& file) {
 // What a file is that is no YAML; "" where it may be meant as such.
 std::string other_kind(std::string_view text, const Source& source) {
   const std::string end = std::filesystem::path(source.name).extension().string();
-  if (text.starts_with("#!") || end == ".sh")
-    return "a script, not a recipe: a recipe is a map of keys, in YAML or JSON; `plimsoll init MODEL DATA` "
-           "writes one";
-  if (end == ".py") return "a program, not a recipe: a recipe is a map of keys, in YAML or JSON";
+  if (text.starts_with("#!") || end == ".py")
+    return "a program, not a recipe: a recipe is a map of keys, in YAML or JSON";
   if (end == ".md" || text.find("\n```") != std::string_view::npos || text.starts_with("```"))
     return "a document, not a recipe: save the lines of the recipe in it (between ``` and ```) in a file of "
            "their own";
@@ -59,6 +57,23 @@ Node read_tree(const std::string& file) {
   const Source source = {file, true, {}};
   const bool is_json = std::filesystem::path(file).extension() == ".json";
   return read_document(read_text_of(file), source, is_json ? read_json : read_yaml);
+}
+
+RecipeText read_recipe_text(const std::string& file) {
+  const Source source = {file, true, {}};
+  const std::string text = read_text_of(file);
+  RecipeText read;
+  if (is_shell_script(text, file)) {
+    try {
+      read.training = read_shell_training(text);
+    } catch (const DocumentError& error) {
+      throw UsageError(source.place(error.line) + ": " + error.what());
+    }
+  } else {
+    const bool is_json = std::filesystem::path(file).extension() == ".json";
+    read.root = read_document(text, source, is_json ? read_json : read_yaml);
+  }
+  return read;
 }
 
 Node read_yaml_of(std::string_view text, const Source& source) {

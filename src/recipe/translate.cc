@@ -5,8 +5,11 @@
 #include <set>
 
 #include "recipe/combine.h"
+#include "recipe/combine_parts.h"
+#include "recipe/dialects/sections.h"
 #include "recipe/foreign_value.h"
 #include "recipe/option.h"
+#include "recipe/shell/training.h"
 
 namespace plimsoll {
 namespace {
@@ -90,6 +93,19 @@ bool is_of_scripts(const Node& root) {
                              "do_predict", "train_file", "max_train_samples", "pad_to_max_length"});
 }
 
+// Scripts of TRL and of the handbook, whose defaults are TRL's.
+bool is_of_trl(std::string_view program) {
+  return program.starts_with("trl ") || program == "sft.py" || program == "dpo.py" ||
+         program == "run_sft.py" || program == "run_dpo.py" || program == "run_orpo.py" ||
+         program == "orpo.py" || program == "reward_modeling.py" || program == "reward.py";
+}
+
+// Arguments of transformers' TrainingArguments, which most training scripts begin from.
+bool has_training_arguments(const Node& root) {
+  return holds_one_of(root, {"per_device_train_batch_size", "num_train_epochs", "lr_scheduler_type",
+                             "save_total_limit", "logging_steps"});
+}
+
 }  // namespace
 
 std::optional<Tool> tool_of(const Node& root) {
@@ -134,6 +150,7 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
   own.items.clear();
   for (const Node& child : map.items) {
     const std::string key = prefix + child.key;
+    if (key == kProgramKey) continue;
     if (read_theirs(child, key, layer)) continue;
     const bool is_theirs = is_alias_group(key);
     if (is_theirs && child.kind == Node::Kind::map && find_option(key) == nullptr) {
@@ -152,6 +169,10 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
     } else if (used_.contains(key) && !is_theirs && !is_group(key) && find_option(key) == nullptr) {
       layer.ignore({child, key, key + ": " + excerpt(as_text(child)), 0},
                    "used as ${" + key + "} in this file", true);
+    } else if (!is_theirs && child.kind != Node::Kind::map && !is_group(key) && find_option(key) == nullptr &&
+               is_of_logs(key)) {
+      layer.ignore({child, key, key + ": " + excerpt(as_text(child)), 0},
+                   "about logs and names: it changes nothing that is learnt");
     } else {
       own.items.push_back(child);
     }
@@ -159,12 +180,28 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
   return own;
 }
 
-Node Translator::translate(const Node& root, const Source& source, const Recipe& before, Problems& problems) {
-  if (root.kind != Node::Kind::map) return root;
-  const std::optional<Tool> tool = named_ && layers_ == 0 ? std::optional(named_->tool) : tool_of(root);
+Node Translator::translate(const Node& text, const Source& source, const Recipe& before, Problems& problems) {
+  if (text.kind != Node::Kind::map) return text;
+  std::optional<Tool> tool = named_ && layers_ == 0 ? std::optional(named_->tool) : tool_of(text);
+  const bool is_first = !report_.tool;
+  const Node* launched = find_node(text, kProgramKey);
+  const bool may_have_sections = !tool && is_first && source.has_lines && launched == nullptr;
+  const auto opened = may_have_sections ? open_sections(text, source, report_) : std::nullopt;
+  const Node& root = opened ? *opened : text;
+  const std::string program = launched != nullptr ? launched->text
+                              : opened            ? "the script of this file"
+                                                  : std::string();
+  if (!program.empty()) {
+    Said said = {text, std::string(kProgramKey), program, layers_ + 1};
+    said.value.kind = Node::Kind::scalar;
+    said.value.text = program;
+    parts_.insert_or_assign(kProgramPart, std::move(said));
+  }
+  if (!tool && is_first && !program.empty() && has_training_arguments(root)) tool = Tool::trl;
   if (tool) {
     report_.tool = tool;
-    report_.of_scripts = tool == Tool::trl && !named_ && is_of_scripts(root);
+    const bool by_program = !program.empty() && is_first && !is_of_trl(program);
+    report_.of_scripts = tool == Tool::trl && !named_ && (by_program || is_of_scripts(root));
     report_.model_name = model_name_of(root);
     const KnownVersions* known = known_versions(*tool);
     if (known != nullptr) report_.version = named_ ? *named_ : ToolVersion{*tool, known->newest, true};

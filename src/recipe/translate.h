@@ -14,7 +14,7 @@ class Translator {
   void set_tool(const ToolVersion& tool) { named_ = tool; }
   // The layer's tree in our keys. `before` is the recipe of the earlier layers. Keys that nobody knows stay,
   // for the builder to report.
-  Node translate(const Node& root, const Source& source, const Recipe& before, Problems& problems);
+  Node translate(const Node& text, const Source& source, const Recipe& before, Problems& problems);
   [[nodiscard]] const KeyReport& report() const { return report_; }
   void note(const std::string& topic, const std::string& text) { report_.notes[topic] = text; }
 

@@ -97,6 +97,8 @@ void read_preferences(const Layer& layer, const Node& entry, bool has_prompt, Da
   check_roles(entry);
 }
 
+DataSet read_entry(const Layer& layer, const Node& entry);
+
 // Kinds of rows; what is learnt of each follows.
 void read_kind(const Layer& layer, const Node& entry, const std::string& kind, DataSet& set) {
   if (kind == "completion") {
@@ -127,11 +129,38 @@ void read_kind(const Layer& layer, const Node& entry, const std::string& kind, D
   }
 }
 
-DataSet read_entry(const Layer& layer, const Node& entry) {
-  if (text_of(entry, "type").starts_with("sharegpt"))
+// axolotl 0.6 names what took the place of `type: sharegpt` (utils/schemas/validation.py: check_sharegpt):
+// chat_template with these names. Its templates were FastChat's, of which `conversation` named one.
+DataSet read_sharegpt(const Layer& layer, const Node& entry) {
+  const std::string conversation = text_of(entry, "conversation");
+  const Said* chat = layer.part("@chat_template");
+  const bool is_llama3 = conversation == "llama3" || conversation == "llama-3";
+  std::string name = conversation == "chatml" ? "chatml" : is_llama3 ? "llama3" : "";
+  if (conversation.empty() && chat != nullptr) name = chat->value.text;
+  if (name.empty() || text_of(entry, "type") != "sharegpt")
     refuse(
-        "'datasets.type': 'sharegpt' is no type of axolotl since 0.6; chat_template with field_messages: "
-        "conversations is");
+        "'datasets.type': 'sharegpt' is no type of axolotl since 0.6, and the template that it chose before "
+        "does not "
+        "exist here; chat_template with field_messages: conversations is, and conversation: chatml is read "
+        "as that");
+  Node now = entry;
+  std::erase_if(now.items, [](const Node& item) { return item.key == "type" || item.key == "conversation"; });
+  for (const auto& [key, value] :
+       {std::pair{"type", "chat_template"}, std::pair{"field_messages", "conversations"},
+        std::pair{"message_field_role", "from"}, std::pair{"message_field_content", "value"}})
+    if (find_node(now, key) == nullptr) {
+      now.items.push_back(scalar_at(entry, value));
+      now.items.back().key = key;
+    }
+  if (!conversation.empty()) {
+    now.items.push_back(scalar_at(entry, name));
+    now.items.back().key = "chat_template";
+  }
+  return read_entry(layer, now);
+}
+
+DataSet read_entry(const Layer& layer, const Node& entry) {
+  if (text_of(entry, "type").starts_with("sharegpt")) return read_sharegpt(layer, entry);
   refuse_unknown(entry,
                  {"path",
                   "type",
@@ -175,6 +204,11 @@ DataSet read_entry(const Layer& layer, const Node& entry) {
   return set;
 }
 
+bool names_sharegpt(const Node& list) {
+  return std::any_of(list.items.begin(), list.items.end(),
+                     [](const Node& entry) { return text_of(entry, "type").starts_with("sharegpt"); });
+}
+
 }  // namespace
 
 std::vector<DataSet> read_axolotl(const Layer& layer, const Node& list) {
@@ -192,6 +226,10 @@ void combine_axolotl(Layer& layer) {
   const Said* chat = layer.part("@chat_template");
   if (layer.says({"@chat_template"}) && layer.given("data.template") == nullptr)
     layer.ignore(*chat, "read for rows of the type chat_template");
+  if (const Said* sets = layer.part("@datasets"); layer.says({"@datasets"}) && names_sharegpt(sets->value))
+    layer.note("sharegpt",
+               "type: sharegpt is read as chat_template, as axolotl has it since 0.6; before, the end of a "
+               "turn was tokenised by itself");
   const Said* excess = layer.part("@excess");
   if (layer.says({"@excess"})) {
     static const std::map<std::string, std::string> kOurs = {

@@ -72,7 +72,6 @@ constexpr std::array kDefaults = {
     Default{Tool::torchtune, kAlways, kAlways, "method.alpha", "16"},  // models/llama3/_model_builders.py:113
     // TRL 1.16.0: trl/trainer/
     Default{Tool::trl, kAlways, kAlways, "batch.effective", "8"},     // TA:777
-    Default{Tool::trl, kAlways, kAlways, "optimizer.lr", "2e-5"},     // sft_config.py:140
     Default{Tool::trl, kAlways, kAlways, "schedule.name", "linear"},  // TA:788
     Default{Tool::trl, kAlways, kAlways, "schedule.warmup", "0"},     // TA:798
     Default{Tool::trl, kAlways, kAlways, "schedule.epochs", "3"},     // TA:778
@@ -138,6 +137,17 @@ void fill_precision(Layer& layer) {
   layer.read_once_as("precision", "fp32");
 }
 
+// trl/trainer/: dpo_config.py:151, reward_config.py:98, sft_config.py:144. Earlier versions of this program
+// took that of SFT for all.
+void fill_trl_rate(Layer& layer) {
+  const Node* task = layer.given("task");
+  const std::string name = task != nullptr ? task->text : "sft";
+  if (name == "dpo" || name == "reward")
+    fill_newly(layer, "optimizer.lr", name == "dpo" ? "1e-6" : "1e-4", "2e-5");
+  else
+    layer.emit_default("optimizer.lr", "2e-5");
+}
+
 // What follows from other keys.
 void fill_dependent_defaults(Layer& layer) {
   const Node* rank = layer.given("method.r");
@@ -145,6 +155,12 @@ void fill_dependent_defaults(Layer& layer) {
   if (layer.tool() == Tool::llama_factory && rank != nullptr && layer.method() != MethodType::full)
     layer.emit_default("method.alpha", std::to_string(2 * std::atoll(rank->text.c_str())));
   fill_precision(layer);
+  if (layer.tool() == Tool::trl) fill_trl_rate(layer);
+}
+
+// What a script of somebody's own makes of a row stands in the script.
+bool is_of_rows(std::string_view key) {
+  return key == "data.template" || key == "data.train_on_prompt" || key == "data.bos";
 }
 
 bool holds(const Default& entry, const Layer& layer) {
@@ -207,9 +223,14 @@ void fill_tool_defaults(Layer& layer) {
     if (!holds(entry, layer)) continue;
     const bool is_adapter_key = find_option(entry.key)->method != MethodType::full;
     if (is_adapter_key && layer.method() < find_option(entry.key)->method) continue;
+    if (!own_script(layer).empty() && is_of_rows(entry.key)) continue;
     layer.emit_default(entry.key, entry.value);
   }
   fill_dependent_defaults(layer);
+  if (!own_script(layer).empty())
+    layer.note("rows", "what " + own_script(layer) +
+                           " makes of a row is not in its command: here data.format, data.template and "
+                           "data.train_on_prompt say it");
 }
 
 }  // namespace plimsoll

@@ -197,8 +197,29 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kReplaced
      {"phi4", "<|im_end|>"},
      {"yi", ""}}};
 
+namespace {
+
+// data/template.py, ReasoningTemplate: of templates that are known here, those put an empty thought into the
+// prompt where it is off; others never ask.
+void combine_thinking(Layer& layer) {
+  if (!layer.says({"@thinking"})) return;
+  const Said* thinking = layer.part("@thinking");
+  const Said* name = layer.part("@template");
+  const bool thinks = is_word(name, "qwen3") || is_word(name, "deepseek3");
+  if (!is_true(thinking) && thinks)
+    layer.refuse(*thinking,
+                 "'false': answers without thoughts do not exist here as an option; template: "
+                 "qwen3_nothink does");
+  else
+    layer.ignore(*thinking, thinks ? "empty thoughts are learnt" : "read by templates with thoughts only",
+                 true);
+}
+
+}  // namespace
+
 void combine_llama_factory(Layer& layer) {
   if (layer.tool() != Tool::llama_factory) return;
+  combine_thinking(layer);
   if (!layer.is_recipe() && !layer.says({"@template"})) return;
   const Said* name = layer.part("@template");
   const Node* task = layer.given("task");

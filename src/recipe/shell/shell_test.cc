@@ -1,0 +1,187 @@
+// Shell scripts as recipes: what their variables, launchers and arguments say.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "recipe/load.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class ShellScripts : public testing::Test {
+ protected:
+  ShellScripts()
+      : folder_(testing::TempDir() + "shell_scripts/" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ / "scripts");
+    write("a.jsonl", "{}");
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+  }
+  [[nodiscard]] LoadedRecipe load(const std::string& text, const std::vector<std::string>& sets = {}) const {
+    write("scripts/run.sh", text);
+    Overrides overrides;
+    overrides.sets = sets;
+    return load_recipe((folder_ / "scripts/run.sh").string(), overrides);
+  }
+  [[nodiscard]] Recipe recipe(const std::string& text, const std::vector<std::string>& sets = {}) const {
+    return load(text, sets).recipe;
+  }
+  [[nodiscard]] std::string error_of(const std::string& text,
+                                     const std::vector<std::string>& sets = {}) const {
+    try {
+      (void)load(text, sets);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  // Sequences of a step where each process has two.
+  [[nodiscard]] int64_t batch(const std::string& launch) const {
+    return recipe(launch + " train.py --model_name_or_path m --per_device_train_batch_size 2\n")
+        .batch.effective;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(ShellScripts, a_command_s_arguments_are_keys) {
+  const Recipe read = recipe(
+      "#!/bin/bash\n"
+      "# python other.py --learning_rate 1\n"
+      "export LR=3e-5 OUT=\"runs/x\"\n"
+      "python train.py \\\n"
+      "  --model_name_or_path 'm' --learning-rate=$LR \\\n"
+      "  --per_device_train_batch_size 2 --bf16 --max_steps -1 \\\n"
+      "  --output_dir ${OUT}/first --lr_scheduler_type \"cosine\" 2>&1 | tee log.txt\n");
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 3e-5);
+  EXPECT_EQ(read.batch.micro, 2);
+  EXPECT_EQ(read.schedule.name, ScheduleName::cosine);
+  EXPECT_EQ(read.schedule.max_steps, std::nullopt);
+  EXPECT_THAT(*read.output, HasSubstr("runs/x/first"));
+  EXPECT_TRUE(read.precision.master);
+}
+
+TEST_F(ShellScripts, launchers_say_how_many_processes_there_are) {
+  EXPECT_EQ(batch("torchrun --nproc_per_node=4 --nnodes 2 --master_port=1"), 16);
+  EXPECT_EQ(batch("torchrun --standalone --nproc-per-node 3"), 6);
+  EXPECT_EQ(batch("torchrun"), 2);
+  EXPECT_EQ(batch("python -m torch.distributed.launch --nproc_per_node 4 --use_env"), 8);
+  EXPECT_EQ(batch("accelerate launch --multi_gpu --num_processes 8 --mixed_precision bf16"), 16);
+  EXPECT_EQ(batch("accelerate launch --num_processes=6 --num_machines 2 -m"), 12);
+  EXPECT_EQ(batch("deepspeed --num_gpus 4 --num_nodes 2"), 16);
+  EXPECT_EQ(batch("deepspeed --include localhost:0,2,5 --master_port 1"), 6);
+  EXPECT_EQ(batch("deepspeed --include=\"w-0:0,1@w-1:0,1\""), 8);
+  EXPECT_EQ(batch("CUDA_VISIBLE_DEVICES=0,1,2 deepspeed"), 6);
+  EXPECT_EQ(batch("export CUDA_VISIBLE_DEVICES=0\npython"), 2);
+  EXPECT_EQ(batch("#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n"
+                  "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE"),
+            16);
+}
+
+TEST_F(ShellScripts, processes_that_only_a_machine_knows_are_told_of) {
+  const LoadedRecipe loaded = load(
+      "N=$(nvidia-smi -L | wc -l)\n"
+      "torchrun --nproc_per_node $N train.py --model_name_or_path m --per_device_train_batch_size 2\n");
+  EXPECT_EQ(loaded.recipe.batch.effective, 2);
+  EXPECT_THAT(loaded.other_tools.notes.at("batch"), HasSubstr("that of one process"));
+}
+
+TEST_F(ShellScripts, variables_have_arithmetic_defaults_and_arrays) {
+  const std::string end =
+      " --model_name_or_path m --per_device_train_batch_size $B \\\n"
+      "  --gradient_accumulation_steps $((TOTAL / B / 4)) ${MORE[@]}\n";
+  const Recipe read = recipe(
+      "B=${1:-2}\nTOTAL=64\nARGS=\"--nproc_per_node 4 \\\n  --nnodes 1\"\n"
+      "MORE=(--learning_rate 1e-4 --num_train_epochs 2)\n"
+      "if [ -z \"$LOG\" ]; then\n  LOG=x\nfi\ntorchrun $ARGS train.py" +
+      end);
+  EXPECT_EQ(read.batch.effective, 64);
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 1e-4);
+  EXPECT_EQ(read.schedule.epochs, 2);
+}
+
+TEST_F(ShellScripts, what_a_script_does_not_know_is_refused_by_its_name_and_can_be_said) {
+  const std::string loop =
+      "for LR in 1e-5 2e-5; do\n  python train.py --model_name_or_path m --num_train_epochs 1 "
+      "--learning_rate $LR\n"
+      "done\n";
+  EXPECT_THAT(error_of(loop),
+              HasSubstr("run.sh:2: optimizer.lr: expected a number from 0 to 10, found '$LR'"));
+  EXPECT_DOUBLE_EQ(recipe(loop, {"learning_rate=2e-5"}).optimizer.lr, 2e-5);
+  const std::string branch =
+      "E=3\nif [ \"$MODE\" = long ]; then\n  E=9\nfi\npython t.py --model_name_or_path m --lr 1e-5 "
+      "--num_epochs $E\n";
+  EXPECT_THAT(error_of(branch), HasSubstr("run.sh:5: num_epochs"));
+  EXPECT_THAT(error_of("python t.py --lr 1 --model m --frobnicate 3\n"),
+              HasSubstr("unknown key 'frobnicate'"));
+}
+
+TEST_F(ShellScripts, a_script_of_several_trainings_or_none_is_refused) {
+  EXPECT_THAT(error_of("python a.py --lr 1e-3 --model m\npython b.py --lr 1e-4 --model m\n"),
+              HasSubstr("run.sh:2: is a script that starts 2 trainings (lines 1, 2)"));
+  EXPECT_THAT(error_of("echo python a.py --lr 1e-3\npip install x\npython eval.py --model m\n"),
+              HasSubstr("is a script that starts no training"));
+}
+
+TEST_F(ShellScripts, a_command_s_arguments_win_over_the_recipe_that_it_names) {
+  write("q.yaml",
+        "model_name_or_path: m\nstage: sft\ntemplate: qwen\nper_device_train_batch_size: 1\nlearning_rate: "
+        "1e-4\n");
+  const Recipe read = recipe(
+      "CUDA_VISIBLE_DEVICES=0,1 llamafactory-cli train q.yaml --learning_rate 5e-6 \\\n  --output_dir "
+      "$OUT\n");
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 5e-6);
+  EXPECT_EQ(read.batch.effective, 2);
+  EXPECT_EQ(read.output, std::nullopt);
+  EXPECT_EQ(read.data.chat_template, "llama-factory/qwen");
+  EXPECT_THAT(error_of("llamafactory-cli train nobody.yaml\n"),
+              HasSubstr("run.sh:1: starts a training by 'nobody.yaml'"));
+}
+
+TEST_F(ShellScripts, files_of_launchers_lie_where_the_script_is_started) {
+  write("acc.yaml", "{num_processes: 8, mixed_precision: bf16}");
+  const std::string rest = " train.py --model_name_or_path m --per_device_train_batch_size 2\n";
+  EXPECT_EQ(recipe("accelerate launch --config_file acc.yaml" + rest).batch.effective, 16);
+  EXPECT_EQ(recipe("accelerate launch --config_file=acc.yaml --num_processes 4" + rest).batch.effective, 8);
+  write("ds.json", R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2})");
+  EXPECT_EQ(recipe("deepspeed --num_gpus 4 train.py --deepspeed ds.json --model_name_or_path m "
+                   "--per_device_train_batch_size 2 --gradient_accumulation_steps 8\n")
+                .batch.effective,
+            64);
+  EXPECT_THAT(error_of("deepspeed --num_gpus 3 train.py --deepspeed ds.json --model_name_or_path m "
+                       "--per_device_train_batch_size 2 --gradient_accumulation_steps 8\n"),
+              HasSubstr("2 x 8 x 3 = 48, train_batch_size says 64"));
+}
+
+TEST_F(ShellScripts, defaults_are_those_of_what_is_started) {
+  const std::string rest = " --model_name_or_path m --per_device_train_batch_size 2\n";
+  const LoadedRecipe own = load("python finetune.py" + rest);
+  EXPECT_DOUBLE_EQ(own.recipe.optimizer.lr, 5e-5);
+  EXPECT_EQ(own.recipe.precision.weights, DType::f32);
+  EXPECT_THAT(own.other_tools.notes.at("rows"), HasSubstr("finetune.py"));
+  EXPECT_DOUBLE_EQ(recipe("trl sft" + rest).optimizer.lr, 2e-5);
+  EXPECT_EQ(recipe("python finetune.py --lora_r 8" + rest).method.type, MethodType::lora);
+}
+
+TEST_F(ShellScripts, quotes_comments_and_texts_behind_signs_are_read_as_a_shell_reads_them) {
+  const Recipe read = recipe(
+      "cat <<EOF > x\npython b.py --lr 1 --model m\nEOF\n"
+      "python t.py --lr 1e-3 --model \"m\" \\\n  # --lr 1e-4 \\\n  --num_epochs 7\n");
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 1e-3);
+  EXPECT_EQ(read.schedule.epochs, Recipe{}.schedule.epochs);
+  for (const char* text :
+       {"'", "\"$(", "${", "A=(", "$((", "`", "x <<", "python t.py --lr $((1/0)) --model m"})
+    EXPECT_NE(error_of(text), "no error") << text;
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,156 @@
+#include "recipe/shell/training.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+
+#include "base/strings.h"
+#include "recipe/shell/launcher.h"
+#include "recipe/shell/variables.h"
+#include "recipe/shell/words.h"
+
+namespace plimsoll {
+namespace {
+
+// Slurm's own lines: what its variables hold in the script.
+void read_slurm(std::string_view text, ShellVariables& variables) {
+  for (const std::string& line : split(text, '\n')) {
+    if (!line.starts_with("#SBATCH")) continue;
+    const auto value_of = [&](std::initializer_list<std::string_view> options) -> std::string {
+      for (const std::string_view option : options) {
+        const size_t at = line.find(option);
+        if (at == std::string::npos) continue;
+        std::string_view rest = std::string_view(line).substr(at + option.size());
+        while (!rest.empty() && (rest.front() == '=' || rest.front() == ' ')) rest.remove_prefix(1);
+        if (option == "--gres") rest = rest.substr(std::min(rest.rfind(':') + 1, rest.size()));
+        const size_t end = rest.find_first_not_of("0123456789");
+        return std::string(rest.substr(0, end));
+      }
+      return "";
+    };
+    if (const std::string nodes = value_of({"--nodes", "-N "}); !nodes.empty())
+      for (const char* name : {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}) variables.set(name, {nodes});
+    if (const std::string cards = value_of({"--gpus-per-node", "--gres"}); !cards.empty())
+      for (const char* name : {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}) variables.set(name, {cards});
+    if (const std::string tasks = value_of({"--ntasks-per-node"}); !tasks.empty())
+      variables.set("SLURM_NTASKS_PER_NODE", {tasks});
+    if (const std::string tasks = value_of({"--ntasks=", "-n "}); !tasks.empty())
+      for (const char* name : {"SLURM_NTASKS", "SLURM_NPROCS"}) variables.set(name, {tasks});
+  }
+}
+
+// Where the script stands between if and fi, do and done.
+class Branches {
+ public:
+  // Takes the words that begin and end branches off the command; `condition` is what the last if asked.
+  void take(ShellCommand& command) {
+    while (!command.words.empty()) {
+      const std::string word = plain_text(command.words.front());
+      if (word == "if" || word == "while" || word == "until" || word == "for" || word == "case" ||
+          word == "function" || word == "select" || word.ends_with("()")) {
+        ++depth_;
+        condition_.clear();
+        for (const ShellWord& one : command.words) condition_ += plain_text(one) + " ";
+        if (word == "for" || word == "case" || word == "function" || word == "select") return;
+      } else if (word == "fi" || word == "done" || word == "esac" || word == "}") {
+        depth_ = std::max(0, depth_ - 1);
+      } else if (word != "then" && word != "do" && word != "else" && word != "elif" && word != "{" &&
+                 word != "!") {
+        return;
+      }
+      command.words.erase(command.words.begin());
+    }
+  }
+  [[nodiscard]] bool is_certain() const { return depth_ == 0; }
+  // `if [ -z "$X" ]; then X=value` is X's default.
+  [[nodiscard]] bool fills(std::string_view name) const {
+    const bool asks_for_nothing =
+        condition_.find("-z ") != std::string::npos || condition_.find("== ") != std::string::npos;
+    return condition_.starts_with("if") && asks_for_nothing &&
+           condition_.find("$" + std::string(name)) != std::string::npos;
+  }
+
+ private:
+  int depth_ = 0;
+  std::string condition_;
+};
+
+// for NAME in A B C: the value where there is one alone.
+void read_loop(const ShellCommand& command, ShellVariables& variables) {
+  if (command.words.size() < 3 || plain_text(command.words[0]) != "for") return;
+  ShellVariables::Values values;
+  for (size_t i = 3; i < command.words.size(); ++i)
+    for (std::string& field : variables.expand(command.words[i])) values.push_back(std::move(field));
+  const std::string name = plain_text(command.words[1]);
+  if (values.size() == 1)
+    variables.set(name, values);
+  else
+    variables.forget(name);
+}
+
+std::string name_of(const ShellWord& assignment) {
+  const std::string text = plain_text(assignment);
+  return text.substr(0, std::min(text.find('='), text.find('+')));
+}
+
+// Takes the assignments that a command begins with; what is left is a program with its words.
+void take_assignments(ShellCommand& command, const Branches& branches, ShellVariables& variables) {
+  static constexpr std::array<std::string_view, 6> kDeclare = {"export",   "declare", "local",
+                                                               "readonly", "typeset", "set"};
+  while (!command.words.empty()) {
+    const ShellWord& word = command.words.front();
+    const std::string text = plain_text(word);
+    const bool declares = std::find(kDeclare.begin(), kDeclare.end(), text) != kDeclare.end();
+    const std::string name = name_of(word);
+    const auto known = variables.value(name);
+    const bool is_default = branches.fills(name) && (!known || known->empty() || known->starts_with('$'));
+    if (!declares && !variables.assign(word, branches.is_certain() || is_default)) return;
+    command.words.erase(command.words.begin());
+  }
+}
+
+}  // namespace
+
+bool is_shell_script(std::string_view text, std::string_view name) {
+  const std::string end = std::filesystem::path(name).extension().string();
+  const std::string_view first = text.substr(0, text.find('\n'));
+  return end == ".sh" || end == ".bash" || end == ".slurm" || end == ".sbatch" ||
+         (first.starts_with("#!") && first.find("sh") != std::string_view::npos &&
+          first.find("python") == std::string_view::npos);
+}
+
+ShellTraining read_shell_training(std::string_view text) {
+  check_text(text);
+  ShellVariables variables;
+  read_slurm(text, variables);
+  Branches branches;
+  std::vector<ShellTraining> found;
+  for (ShellCommand& command : read_shell_commands(text)) {
+    branches.take(command);
+    read_loop(command, variables);
+    take_assignments(command, branches, variables);
+    if (command.words.empty()) continue;
+    std::vector<LaunchWord> words;
+    for (const ShellWord& word : command.words)
+      for (std::string& field : variables.expand(word)) words.push_back({std::move(field), word.line});
+    if (auto training = read_launch_command(words, variables)) found.push_back(std::move(*training));
+  }
+  if (found.empty())
+    throw DocumentError(
+        0,
+        "is a script that starts no training which is known here: python, torchrun, accelerate, "
+        "deepspeed, llamafactory-cli, axolotl, tune and trl with the training's own arguments are; "
+        "a recipe is a map of keys, in YAML or JSON");
+  if (found.size() > 1) {
+    std::vector<std::string> lines;
+    for (const ShellTraining& one : found) lines.push_back(std::to_string(one.line));
+    throw DocumentError(found[1].line,
+                        "is a script that starts " + std::to_string(found.size()) + " trainings (lines " +
+                            join(lines, ", ") +
+                            "): copy the one that is meant, with its variables, into a file of its own");
+  }
+  return std::move(found.front());
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,28 @@
+// The training that a shell script starts: by torchrun, accelerate, deepspeed, a tool's own command or
+// Python.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "recipe/document.h"
+
+namespace plimsoll {
+
+// The key under which the keys of a command hold what it starts: "train.py", "llamafactory-cli train".
+inline constexpr std::string_view kProgramKey = "(program)";
+
+struct ShellTraining {
+  Node keys;            // what the command says, and how many processes it starts
+  std::string program;  // as under kProgramKey
+  std::string config;   // the recipe that the command names; "" where it names none
+  int line = 0;         // where the command begins
+};
+
+// Whether a file is a shell script, by its name or its first line.
+bool is_shell_script(std::string_view text, std::string_view name);
+
+// Throws DocumentError where a script starts no training, or more than one.
+ShellTraining read_shell_training(std::string_view text);
+
+}  // namespace plimsoll

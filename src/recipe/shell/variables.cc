@@ -1,0 +1,281 @@
+#include "recipe/shell/variables.h"
+
+#include <cctype>
+#include <charconv>
+
+namespace plimsoll {
+namespace {
+
+bool is_name_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+size_t name_length(std::string_view text) {
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) != 0) return 0;
+  size_t length = 0;
+  while (length < text.size() && is_name_char(text[length])) ++length;
+  return length;
+}
+
+constexpr int64_t kLargest = int64_t{1} << 40;  // beyond it nothing here is a number of anything
+
+class Arithmetic {
+ public:
+  explicit Arithmetic(std::string_view text) : text_(text) {}
+  std::optional<int64_t> read() {
+    const auto value = sum(0);
+    skip();
+    return at_ == text_.size() ? value : std::nullopt;
+  }
+
+ private:
+  void skip() {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
+  }
+  bool takes(char c) {
+    skip();
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  static std::optional<int64_t> bounded(int64_t value) {
+    return value > kLargest || value < -kLargest ? std::nullopt : std::optional(value);
+  }
+  std::optional<int64_t> atom(int depth) {
+    if (depth > 32) return std::nullopt;
+    if (takes('(')) {
+      const auto inner = sum(depth + 1);
+      return takes(')') ? inner : std::nullopt;
+    }
+    skip();
+    int64_t value = 0;
+    const auto read = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    if (read.ec != std::errc()) return std::nullopt;
+    at_ = static_cast<size_t>(read.ptr - text_.data());
+    return bounded(value);
+  }
+  std::optional<int64_t> product(int depth) {
+    auto left = atom(depth);
+    while (left) {
+      const char sign = takes('*') ? '*' : takes('/') ? '/' : takes('%') ? '%' : '\0';
+      if (sign == '\0') return left;
+      const auto right = atom(depth);
+      if (!right || (sign != '*' && *right == 0)) return std::nullopt;
+      const bool is_large = sign == '*' && *right != 0 && std::abs(*left) > kLargest / std::abs(*right);
+      if (is_large) return std::nullopt;
+      left = bounded(sign == '*' ? *left * *right : sign == '/' ? *left / *right : *left % *right);
+    }
+    return left;
+  }
+  std::optional<int64_t> sum(int depth) {
+    auto left = product(depth);
+    while (left) {
+      const char sign = takes('+') ? '+' : takes('-') ? '-' : '\0';
+      if (sign == '\0') return left;
+      const auto right = product(depth);
+      if (!right) return std::nullopt;
+      left = bounded(sign == '+' ? *left + *right : *left - *right);
+    }
+    return left;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+std::optional<int64_t> whole_arithmetic(std::string_view text) { return Arithmetic(text).read(); }
+
+bool is_unresolved(std::string_view text) {
+  return text.find('$') != std::string_view::npos || text.find('`') != std::string_view::npos;
+}
+
+bool ShellVariables::knows(const std::string& name) const {
+  const auto at = values_.find(name);
+  return at != values_.end() && at->second.is_known;
+}
+
+std::optional<std::string> ShellVariables::value(std::string_view name) const {
+  const auto at = values_.find(name);
+  if (at == values_.end() || !at->second.is_known || at->second.values.size() != 1) return std::nullopt;
+  return at->second.values.front();
+}
+
+namespace {
+
+// Nothing, or an argument of the script, which is nothing where it is run by itself.
+bool is_argument(const std::vector<std::string>& values) {
+  if (values.size() != 1) return false;
+  std::string_view text = values.front();
+  if (text.starts_with("${") && text.ends_with('}')) text = text.substr(1, text.size() - 2);
+  const bool is_position = text.size() == 2 && std::isdigit(static_cast<unsigned char>(text[1])) != 0;
+  return text.empty() || is_position;
+}
+
+}  // namespace
+
+// What stands between ${ and }: NAME, NAME[i], NAME[@], NAME:-otherwise.
+std::optional<ShellVariables::Values> ShellVariables::lookup(std::string_view inside) const {
+  const bool is_position = !inside.empty() && std::isdigit(static_cast<unsigned char>(inside.front())) != 0;
+  size_t length = name_length(inside);
+  while (is_position && length < inside.size() &&
+         std::isdigit(static_cast<unsigned char>(inside[length])) != 0)
+    ++length;
+  if (length == 0) return std::nullopt;
+  const auto at = values_.find(inside.substr(0, length));
+  const bool is_known = at != values_.end() && at->second.is_known;
+  std::string_view rest = inside.substr(length);
+  if (rest.empty() && is_known) return at->second.values;
+  if (rest == "[@]" || rest == "[*]") return is_known ? std::optional(at->second.values) : std::nullopt;
+  for (const std::string_view sign : {":-", "-", ":="}) {
+    if (!rest.starts_with(sign)) continue;
+    if (is_known && !is_argument(at->second.values)) return at->second.values;
+    // In a branch it may have become something else.
+    if (at != values_.end() && !is_known) return std::nullopt;
+    std::string otherwise = joined(rest.substr(sign.size()));
+    std::erase(otherwise, '"');
+    return Values{otherwise};
+  }
+  if (!rest.starts_with('[') || !rest.ends_with(']') || !is_known) return std::nullopt;
+  const auto index = whole_arithmetic(rest.substr(1, rest.size() - 2));
+  const auto count = static_cast<int64_t>(at->second.values.size());
+  if (!index || *index < 0 || *index >= count) return std::nullopt;
+  return Values{at->second.values[static_cast<size_t>(*index)]};
+}
+
+std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text) const {
+  std::vector<Part> parts;
+  size_t at = 0;
+  const auto written = [&](size_t length) {
+    parts.push_back({std::string(text.substr(at, length)), false});
+    at += length;
+  };
+  const auto found = [&](const Values& values, size_t length) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) parts.push_back({" ", true});
+      parts.push_back({values[i], true});
+    }
+    at += length;
+  };
+  while (at < text.size()) {
+    if (text[at] != '$') {
+      written(std::min(text.find('$', at), text.size()) - at);
+      continue;
+    }
+    const std::string_view rest = text.substr(at + 1);
+    if (rest.starts_with("((")) {
+      const size_t end = text.find("))", at);
+      if (end == std::string_view::npos) {
+        written(text.size() - at);
+        continue;
+      }
+      const auto value = whole_arithmetic(joined(text.substr(at + 3, end - at - 3)));
+      if (value)
+        found({std::to_string(*value)}, end + 2 - at);
+      else
+        written(end + 2 - at);
+    } else if (rest.starts_with('{')) {
+      const size_t end = text.find('}', at);
+      const size_t length = (end == std::string_view::npos ? text.size() : end + 1) - at;
+      const auto values = lookup(text.substr(at + 2, length < 3 ? 0 : length - 3));
+      values ? found(*values, length) : written(length);
+    } else if (rest.starts_with('(')) {
+      written(text.size() - at);  // what a command prints; and what stands behind it
+    } else {
+      const size_t length = name_length(rest);
+      const auto values = lookup(rest.substr(0, length));
+      values ? found(*values, length + 1)
+             : written(std::max<size_t>(length, 1) + 1 > text.size() - at ? text.size() - at
+                                                                          : std::max<size_t>(length, 1) + 1);
+    }
+  }
+  return parts;
+}
+
+// Inside of $((...)) names need no sign.
+std::string ShellVariables::joined(std::string_view text) const {
+  std::string all;
+  for (const Part& part : parts_of(text)) all += part.text;
+  std::string filled;
+  for (size_t at = 0; at < all.size();) {
+    const bool is_inside = at > 0 && (is_name_char(all[at - 1]) || all[at - 1] == '$' || all[at - 1] == '/');
+    const size_t length = is_inside ? 0 : name_length(std::string_view(all).substr(at));
+    const auto known = length == 0 ? std::nullopt : value(std::string_view(all).substr(at, length));
+    if (known && whole_arithmetic(*known)) {
+      filled += *known;
+      at += length;
+    } else {
+      filled += all[at++];
+    }
+  }
+  return filled;
+}
+
+std::vector<std::string> ShellVariables::expand(const ShellWord& word) const {
+  std::vector<std::string> fields;
+  bool is_open = false;
+  const auto extend = [&](std::string_view text) {
+    if (!is_open) fields.emplace_back();
+    is_open = true;
+    fields.back() += text;
+  };
+  for (const ShellPiece& piece : word.pieces) {
+    if (piece.quote == Quote::single) {
+      extend(piece.text);
+      continue;
+    }
+    if (piece.quote == Quote::doubled) extend("");
+    const bool is_array = piece.text.ends_with("[@]}");
+    for (const Part& part : parts_of(piece.text)) {
+      const bool splits = part.may_split && (piece.quote == Quote::none || (is_array && part.text == " "));
+      if (!splits) {
+        extend(part.text);
+        continue;
+      }
+      int depth = 0;  // inside of a $(...) that nobody has run
+      for (size_t i = 0; i < part.text.size(); ++i) {
+        const char c = part.text[i];
+        if (c == '(' && (depth > 0 || (i > 0 && part.text[i - 1] == '$'))) ++depth;
+        if (c == ')' && depth > 0) --depth;
+        if (depth == 0 && std::isspace(static_cast<unsigned char>(c)) != 0)
+          is_open = false;
+        else
+          extend(std::string_view(&c, 1));
+      }
+    }
+  }
+  return fields;
+}
+
+bool ShellVariables::assign(const ShellWord& word, bool is_certain) {
+  if (word.pieces.empty() || word.pieces.front().quote != Quote::none) return false;
+  const std::string& head = word.pieces.front().text;
+  const size_t length = name_length(head);
+  const bool appends = length > 0 && head.substr(length).starts_with("+=");
+  if (length == 0 || (!appends && !head.substr(length).starts_with("="))) return false;
+  const std::string name = head.substr(0, length);
+  ShellWord rest = word;
+  rest.pieces.front().text.erase(0, length + (appends ? 2U : 1U));
+  Values values;
+  if (!word.items.empty()) {
+    for (const ShellWord& item : word.items)
+      for (std::string& field : expand(item)) values.push_back(std::move(field));
+  } else {
+    std::string text;  // an assignment is not split
+    for (const ShellPiece& piece : rest.pieces)
+      if (piece.quote == Quote::single)
+        text += piece.text;
+      else
+        for (const Part& part : parts_of(piece.text)) text += part.text;
+    values = {text};
+  }
+  Value& known = values_[name];
+  if (appends && !known.is_known) return true;
+  if (appends && word.items.empty())
+    values = {known.values.empty() ? values.front() : known.values.front() + values.front()};
+  else if (appends)
+    values.insert(values.begin(), known.values.begin(), known.values.end());
+  known = is_certain ? Value{values, true} : Value{{}, false};
+  return true;
+}
+
+}  // namespace plimsoll

@@ -121,6 +121,8 @@ class Packed(DevicesTest):
         self.tell(a=lines[A], b=lines[B], used_a=700 * MIB, used_b=700 * MIB)
         self.eventually(lambda: self.show(second)["attempts"][0]["peak_device_bytes"] == 650 * MIB, "no peak was seen")
         self.assertEqual(self.show(first)["attempts"][0]["peak_device_bytes"], 500 * MIB)
+        self.assertIn("took 650 MiB on a card, more than it reserved", self.queue("list"))
+        self.assertIn("took 650 MiB on a card, more than it reserved", self.top())
         device = self.device_in_top(places["second"])
         self.assertEqual((device["used_bytes"], device["others_bytes"], device["memory_used_bytes"]), (650 * MIB, 50 * MIB, 700 * MIB))
         self.assertEqual([(one["pid"], one["bytes"]) for one in device["processes"]], [(1, None)])
@@ -135,6 +137,20 @@ class Packed(DevicesTest):
         self.assertIn("on a card 650 MiB", text)
         self.assertEqual(self.show(third)["state"], "done")
         self.assertEqual(self.show(second)["attempts"][0]["peak_device_bytes"], 650 * MIB)
+        # What it took there is reserved the next time.
+        again = self.show(self.add("sh", "-c", WAITS.format("second"), devices=1, host_memory="20MiB"))
+        self.assertEqual(again["device_bytes"], 650 * MIB + 65 * MIB)
+        more = self.show(self.add("sh", "-c", WAITS.format("second"), devices=1, memory="100MiB", host_memory="20MiB"))
+        self.assertEqual(more["device_bytes"], again["device_bytes"], "100 MiB have been too little")
+
+    def test_after_memory_ran_out_a_run_has_what_others_leave_of_the_card_and_then_its_next_step(self):
+        self.tell(a=f"process 1 {200 * MIB}", b="mig", used_a=200 * MIB)
+        fails = 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 32.00 MiB."; exit 1'
+        entry = self.add("sh", "-c", f'test "$BS" = 2 || {{ {fails}; }}', devices=1, memory="600MiB", host_memory="20MiB",
+                         env="BS=4", on_oom="BS=2")
+        self.run_all("--memory", "1GiB")
+        shown = self.show(entry)
+        self.assertEqual((shown["state"], [one["device_bytes"] // MIB for one in shown["attempts"]]), ("done", [600, 750, 750]))
 
     def test_what_others_use_is_taken_off_and_given_when_they_are_gone(self):
         self.tell(a=f"process 1 {800 * MIB}", b="no-processes", used_a=800 * MIB, used_b=900 * MIB)
@@ -553,6 +569,30 @@ class RecipesOnCards(EmulatedCards):
         self.run_all("--memory", "8GiB", "--threads", 8, "--gpu-plan", 1)
         (first,), (second,) = (self.show(one)["attempts"] for one in (4, 5))
         self.assertGreaterEqual(max(first["started"], second["started"]), min(first["ended"], second["ended"]))
+
+    def test_a_run_takes_a_smaller_plan_beside_others_and_the_one_that_was_asked_for(self):
+        large = {**LLAMA, "hidden_size": 64, "intermediate_size": 1024, "vocab_size": 8192}
+        recipe = tiny_recipe(self.folder, large, "run", batch={"effective": 64}, schedule={"max_steps": 1, "warmup": 1})
+        (card,) = self.cards_of([(self.RTX, 700)])
+        own = self.add_recipe(recipe)
+        others = int(700 * MIB * 0.95) - own["device_bytes"] + 10 * MIB
+        self.cards_of([(self.RTX, 700, others // MIB)], f"process 1 {others}")
+        plans = [one for one in own["smaller_plans"] if one["card"] == "RTX 3060 12GB"]
+        self.assertGreater(len(plans), 1)
+        text = self.run_all("--memory", "8GiB", "--threads", 2)
+        shown = self.show(1)
+        self.assertEqual((shown["state"], shown["attempts"][0]["device_bytes"]), ("done", plans[0]["device_bytes"]), text)
+        self.assertRegex(text, r"a smaller plan, \d+ MiB on the card: the largest that there is room for")
+        # Of each kind of card the plan that was asked for, and no other.
+        self.cards_of([(self.RTX, 12288), (self.T4, 15360)])
+        answer = self.add_recipe(recipe, "--plan", "a", "--set", "output=other")
+        self.assertEqual([one["card"] for one in answer["smaller_plans"]], ["T4 16GB"])
+        a, c = (answer["presets"][name] for name in "ac")
+        self.assertEqual(a, {key: answer[key] for key in ("device_bytes", "host_bytes", "threads", "predicted_seconds")})
+        self.assertLessEqual(a["device_bytes"], c["device_bytes"])
+        stated = self.add_recipe(recipe, "--memory", f"{own['device_bytes'] // MIB}MiB", "--host-memory", "2GiB", "--set", "output=third")
+        self.assertLessEqual(stated["device_bytes"], own["device_bytes"])
+        self.assertEqual([one["card"] for one in stated["smaller_plans"]], ["T4 16GB"])
 
     def test_what_others_took_meanwhile_makes_a_run_wait_and_never_fail(self):
         (card,) = self.cards_of([(self.RTX, 1000)])

@@ -109,6 +109,7 @@ const std::vector<CommandPage>& pages() {
        "~/.local/state.",
        {{"plimsoll queue add recipe.yaml --memory 8GiB", "plans it, and reserves what it needs"},
         {"plimsoll queue add --memory 6GiB --threads 2 -- python3 train.py --rank 8", "any command"},
+        {"plimsoll queue add recipe.yaml --gpu \"RTX 3060\"", "planned for that card, and run on one"},
         {"plimsoll queue run --memory 24GiB", "the worker: starts what fits"},
         {"plimsoll queue list", "what waits, runs, and ended"}},
        {3, 4, 5},

@@ -46,15 +46,14 @@ void fill_command(const AddArguments& arguments, queue::Entry& entry) {
   if (!arguments.sets.empty() || !arguments.sweeps.empty())
     throw UsageError(
         "--set and --sweep are for recipes; commands take --env, --yaml-set and their own options");
-  if (arguments.devices > 0 && arguments.memory.empty())
-    throw UsageError("--memory is missing: what the command takes on each device");
   if (arguments.devices == 0 && !arguments.host_memory.empty())
     throw UsageError("--host-memory is for commands with --devices; --memory is all that this one takes");
   const bool on_devices = arguments.devices > 0;
   const std::string& host = on_devices ? arguments.host_memory : arguments.memory;
   entry.words = arguments.words;
   entry.need.devices = arguments.devices;
-  if (on_devices) entry.need.device_bytes = parse_bytes(arguments.memory, "--memory");
+  if (on_devices && !arguments.memory.empty())
+    entry.need.device_bytes = parse_bytes(arguments.memory, "--memory");
   if (!host.empty()) entry.need.host_bytes = parse_bytes(host, on_devices ? "--host-memory" : "--memory");
   entry.need.threads = std::max(1, arguments.threads);
 }
@@ -62,25 +61,43 @@ void fill_command(const AddArguments& arguments, queue::Entry& entry) {
 // What earlier runs of the command took, and a tenth: peaks are looked at four times a second.
 int64_t with_margin(int64_t peak) { return peak + std::max(peak / 10, 16 * kMiB); }
 
-// Of the host, where it is not said; and more than was said where that has been too little before.
+// One of what a command is said to take, beside what runs of it took before.
+struct LearnedPart {
+  const char* option;
+  std::string where;    // "of the host"
+  std::string what;     // behind "is missing: what the command takes"
+  int64_t peak, least;  // of runs that were done, and of any attempt
+  std::string unknown;  // why nothing is known of it
+};
+
+// Where it is not said what earlier runs took; and more than was said where that has been too little before.
+void use_part(const LearnedPart& part, int runs, int64_t& bytes) {
+  if (bytes == 0) {
+    if (part.peak == 0)
+      throw UsageError(std::string(part.option) + " is missing: what the command takes" + part.what + "; " +
+                       part.unknown);
+    bytes = with_margin(part.peak);
+    say("note    it took up to " + format_bytes(part.peak) + part.where + " in " + std::to_string(runs) +
+        (runs == 1 ? " run" : " runs") + " before: reserves " + format_bytes(bytes));
+  } else if (part.least > bytes) {
+    say("note    it took " + format_bytes(part.least) + part.where + " before, more than " +
+        format_bytes(bytes) + ": reserves " + format_bytes(with_margin(part.least)));
+    bytes = with_margin(part.least);
+  }
+}
+
 void use_what_was_learned(queue::Store& store, queue::Entry& entry) {
   const queue::Learned learned = store.learned(entry.fingerprint);
-  int64_t& bytes = entry.need.host_bytes;
-  if (bytes == 0) {
-    const bool on_devices = entry.need.devices > 0;
-    if (learned.peak_bytes == 0)
-      throw UsageError(std::string(on_devices ? "--host-memory" : "--memory") +
-                       " is missing: what the command takes" +
-                       (on_devices ? " of the host beside its devices" : ", all its processes together") +
-                       "; no run of it has been done here whose peak would tell");
-    bytes = with_margin(learned.peak_bytes);
-    say("note    it took up to " + format_bytes(learned.peak_bytes) + " in " + std::to_string(learned.runs) +
-        (learned.runs == 1 ? " run" : " runs") + " before: reserves " + format_bytes(bytes));
-  } else if (learned.least_bytes > bytes) {
-    say("note    it took " + format_bytes(learned.least_bytes) + " of the host before, more than " +
-        format_bytes(bytes) + ": reserves " + format_bytes(with_margin(learned.least_bytes)));
-    bytes = with_margin(learned.least_bytes);
-  }
+  const bool on_devices = entry.need.devices > 0;
+  const std::string none = "no run of it has been done here whose peak would tell";
+  if (on_devices)
+    use_part({"--memory", " on a device", " on each device", learned.card_peak_bytes,
+              learned.least_card_bytes, none},
+             learned.runs, entry.need.device_bytes);
+  use_part({on_devices ? "--host-memory" : "--memory", on_devices ? " of the host" : "",
+            on_devices ? " of the host beside its devices" : ", all its processes together",
+            learned.peak_bytes, learned.least_bytes, none},
+           learned.runs, entry.need.host_bytes);
   if (entry.seconds <= 0) entry.seconds = learned.seconds;
 }
 
@@ -294,8 +311,8 @@ void add_queue_add(CLI::App& group, Action& action) {
   command
       ->add_option(
           "--memory", arguments->memory,
-          "of a recipe its budget; of a command what it takes: of each device, or of the host, where it "
-          "may be left to what earlier runs took")
+          "of a recipe its budget; of a command what it takes of each device, or of the host; it may be left "
+          "to what earlier runs took")
       ->type_name("SIZE");
   command
       ->add_option("--host-memory", arguments->host_memory,

@@ -117,13 +117,23 @@ std::vector<queue::Card> cards_of_worker(const Store& store) {
   return queue::recorded_machine(store.folder()).value_or(queue::Machine{}).cards;
 }
 
+// What a run that is there has on a card beyond its reservation; else what the queue says of it.
+std::string note_of(Store& store, const Entry& entry) {
+  if (entry.state != State::running || entry.need.devices == 0) return entry.note;
+  const std::vector<Attempt> attempts = store.attempts(entry.id);
+  const int64_t most = attempts.empty() ? 0 : attempts.back().card_peak_bytes;
+  if (most <= entry.need.device_bytes) return entry.note;
+  return "took " + format_bytes(most) + " on a card, more than it reserved" +
+         (entry.note.empty() ? "" : "; " + entry.note);
+}
+
 std::string list_text(const std::vector<Entry>& entries, Store& store) {
   TextTable table({true, false, false, true, true, true, true, false});
   table.add_row({"id", "name", "state", "reserved", "threads", "priority", "tries", "note"});
   for (const Entry& one : entries)
     table.add_row({std::to_string(one.id), one.name, std::string(name_of(one.state)), reserved(one.need),
                    std::to_string(one.need.threads), std::to_string(one.priority),
-                   std::to_string(one.attempts), one.note});
+                   std::to_string(one.attempts), note_of(store, one)});
   std::string text = table.render("  ");
   for (const queue::Card& card : cards_of_worker(store))
     if (!card.problem.empty())

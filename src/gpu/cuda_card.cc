@@ -28,6 +28,14 @@ void check(cudaError_t error, const char* what) {
                      "\n  the last checkpoint is intact; go on with --resume");
 }
 
+// Of what opening a card takes, where others have left too little of it.
+void check_opening(cudaError_t error, const char* what) {
+  if (error == cudaErrorMemoryAllocation)
+    throw DoesNotFitError(std::string("does not fit   the driver gives no memory of the card ") + what +
+                          ": " + cudaGetErrorString(error));
+  check(error, what);
+}
+
 // Why there is no card to compute on.
 [[noreturn]] void refuse(cudaError_t error) {
   int driver = 0;
@@ -132,9 +140,9 @@ class CudaGraph : public CardGraph {
 class CudaCard : public Card {
  public:
   explicit CudaCard(int number) {
-    check(cudaSetDevice(number), "to choose it");
+    check_opening(cudaSetDevice(number), "to choose it");
     for (cudaStream_t& stream : streams_)
-      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a queue");
+      check_opening(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "for a queue");
     stream_ = Stream(of(Queue::compute));
     int shared = 0;
     check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, number),

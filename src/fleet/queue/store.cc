@@ -355,18 +355,21 @@ void Store::update(const Entry& entry) {
 }
 
 Learned Store::learned(const std::string& fingerprint) {
-  Statement row(
-      database_,
-      "SELECT done, peak_bytes, ended - started FROM attempts WHERE fingerprint = ? AND ended IS NOT "
-      "NULL ORDER BY started DESC LIMIT 20");
+  Statement row(database_,
+                "SELECT done, peak_bytes, ended - started, card_peak_bytes FROM attempts WHERE fingerprint = "
+                "? AND ended IS NOT "
+                "NULL ORDER BY started DESC LIMIT 20");
   row.bind(fingerprint);
   Learned found;
   while (row.step()) {
     const int64_t peak = row.integer(1);
+    const int64_t on_card = row.integer(3);
     found.least_bytes = std::max(found.least_bytes, peak);
+    found.least_card_bytes = std::max(found.least_card_bytes, on_card);
     if (row.integer(0) == 0) continue;
     if (found.runs++ == 0) found.seconds = std::max(0.0, row.real(2));
     found.peak_bytes = std::max(found.peak_bytes, peak);
+    found.card_peak_bytes = std::max(found.card_peak_bytes, on_card);
   }
   return found;
 }

@@ -75,6 +75,8 @@ struct Learned {
   int64_t peak_bytes = 0;   // the highest of them, of the host; 0: none is known
   double seconds = 0;       // of the last of them
   int64_t least_bytes = 0;  // the highest peak of any attempt: less than that is not enough
+  // The same of a card; shorter peaks than a worker's looks are not in it.
+  int64_t card_peak_bytes = 0, least_card_bytes = 0;
 };
 
 class Store {

@@ -175,7 +175,7 @@ void Worker::settle_one(Entry& entry, const AttemptState& state) {
   const bool failed = state.exit && (state.exit->code != 0 || state.exit->over_limit);
   const LogVerdict verdict =
       failed ? diagnose_log(store_.folder_of(entry.id, known.number) / "log") : LogVerdict{};
-  options_.report(settle_attempt(store_, options_.machine, entry, known.number, state, verdict));
+  options_.report(settle_attempt(store_, machine_of_ladder(), entry, known.number, state, verdict));
   attempts_.erase(entry.id);
   launched_.erase(entry.id);
   if (verdict.no_room_now.empty() || entry.state != State::waiting) return void(later_.erase(entry.id));
@@ -183,6 +183,17 @@ void Worker::settle_one(Entry& entry, const AttemptState& state) {
   constexpr double kLongest = 600;
   Later& later = later_[entry.id];
   later.time = clock_now() + std::min(kLongest, std::ldexp(1.0, later.times++));
+}
+
+// After memory ran out a run is given no more of a card than others leave of it: what never comes would be
+// waited for.
+Machine Worker::machine_of_ladder() {
+  if (!options_.cards) return options_.machine;
+  Machine machine =
+      options_.cards->with_room(options_.machine, runs_on_cards(), ledger_.promised_by_others());
+  for (Card& card : machine.cards)
+    if (!card.problem.empty()) card = {};  // it takes nothing new
+  return machine;
 }
 
 bool Worker::is_put_off(int64_t id) const {

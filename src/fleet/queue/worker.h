@@ -66,6 +66,7 @@ class Worker {
                                                        const std::map<pid_t, Process>& processes) const;
   void say_what_waits_for_others(const Machine& machine, const std::vector<Waiting>& waiting);
   [[nodiscard]] Machine machine_now();
+  [[nodiscard]] Machine machine_of_ladder();
   void promise_what_runs() const;
   [[nodiscard]] bool all_done() const;
   void sleep();

@@ -62,6 +62,15 @@ std::string card_text(const Device& device) {
   return text;
 }
 
+// What asks for somebody's eye first.
+std::string note_text(const Run& run) {
+  if (run.growth) return growth_text(run);
+  const int64_t on_card = std::max(run.used_on_card.value_or(0), run.peak_on_card.value_or(0));
+  if (run.state == "running" && run.device_count > 0 && on_card > run.device_bytes)
+    return "took " + format_bytes(on_card) + " on a card, more than it reserved";
+  return run.note;
+}
+
 std::vector<std::string> run_cells(const Run& run) {
   const std::optional<double> left = seconds_left(run);
   std::string planned = format_bytes(run.reserved);
@@ -81,7 +90,7 @@ std::vector<std::string> run_cells(const Run& run) {
           step_cell(run),
           run.progress && run.progress->step_seconds ? format_seconds(*run.progress->step_seconds) : "-",
           left ? format_seconds(*left) : "-",
-          printable(run.growth ? growth_text(run) : run.note)};
+          printable(note_text(run))};
 }
 
 }  // namespace

@@ -185,6 +185,16 @@ Frame with_cards() {
   return frame;
 }
 
+TEST(Frame, SaysOfARunThatItHasMoreOfACardThanItReserved) {
+  Frame frame = with_cards();
+  frame.runs[0].device_count = 1;
+  frame.runs[0].growth.reset();
+  frame.runs[0].device_bytes = 150;
+  EXPECT_THAT(frame_text(frame), HasSubstr("took 200 B on a card, more than it reserved"));
+  frame.runs[0].device_bytes = 200;
+  EXPECT_THAT(frame_text(frame), Not(HasSubstr("more than it reserved")));
+}
+
 TEST(Frame, SaysOfCardsWhatIsKnownAndWhatIsUnknown) {
   const std::string text = frame_text(with_cards());
   EXPECT_THAT(text, HasSubstr("GPU-aaaaaaaa     900 B     300 B     200 B    250 B     350 B"));

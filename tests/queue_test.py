@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The queue, its worker and what it survives: python3 tests/queue_test.py PLIMSOLL [--kills N]"""
+import fcntl
 import json
 import os
 import random
@@ -84,6 +85,39 @@ class Entries(QueueTest):
         other.execute("COMMIT")
         self.assertEqual(waiting.wait(SECONDS), 0)
         waiting.communicate()
+
+    def test_a_home_behind_a_link_has_a_queue(self):
+        (self.folder / "real").mkdir()
+        (self.folder / "home").symlink_to("real")
+        home = {name: value for name, value in self.environment.items() if name not in ("PLIMSOLL_QUEUE_DIR", "XDG_STATE_HOME")}
+        output("queue", "add", "--memory", "1MiB", "--", "true", env={**home, "HOME": str(self.folder / "home")})
+        self.assertTrue((self.folder / "real/.local/state/plimsoll/queue/queue.db").exists())
+
+    def test_first_commands_wait_for_each_other(self):
+        for number in range(4):
+            environment = {**self.environment, "PLIMSOLL_QUEUE_DIR": str(self.folder / f"new-{number}")}
+            first = [subprocess.Popen([str(PLIMSOLL), "queue", "add", "--memory", "1MiB", "--", "true"], env=environment, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True) for _ in range(6)]
+            told = [(one.communicate(), one.returncode) for one in first]
+            self.assertEqual([code for _, code in told], [0] * 6, told)
+            entries = json.loads(output("queue", "list", "--json", env=environment))["entries"]
+            self.assertEqual([one["id"] for one in entries], list(range(1, 7)))
+
+    def test_no_umask_leaves_a_folder_that_its_owner_cannot_enter(self):
+        for mask in (0o777, 0o177, 0o077):
+            place = self.folder / f"{mask:o}" / "state" / "queue"
+            output("queue", "list", env={**self.environment, "PLIMSOLL_QUEUE_DIR": str(place)}, preexec_fn=lambda mask=mask: os.umask(mask) and None)
+            self.assertEqual(place.stat().st_mode & 0o777, 0o700)
+            self.assertEqual(place.parent.stat().st_mode & 0o700, 0o700)
+
+    def test_a_worker_starts_while_somebody_looks_for_one(self):
+        self.queue("list")
+        with open(self.queue_folder / "worker.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            worker = self.worker("--until-done")
+            time.sleep(0.3)
+            self.assertIsNone(worker.poll(), "it takes who looks for a worker")
+        self.assertEqual(worker.wait(SECONDS), 0)
 
     def test_steering_what_waits(self):
         first, second = self.add("true", memory="1MiB"), self.add("true", memory="1MiB")

@@ -15,7 +15,7 @@ void add_queue_supervise(CLI::App& group, Action& action);
 void add_queue_list(CLI::App& group, Action& action);
 void add_queue_show(CLI::App& group, Action& action);
 void add_queue_logs(CLI::App& group, Action& action);
-// cancel, pause, resume, drain, retry, priority, wait.
+// cancel, pause, resume, drain, retry, priority, wait, rescue.
 void add_queue_steering(CLI::App& group, Action& action);
 
 // Ends an entry with all that it started, or takes it out; what became of that.

@@ -1,4 +1,4 @@
-// plimsoll queue cancel, pause, resume, drain, retry, priority, wait.
+// plimsoll queue cancel, pause, resume, drain, retry, priority, wait, rescue.
 #include <nlohmann/json.hpp>
 
 #include <chrono>
@@ -208,11 +208,29 @@ std::string cancel_entry(Store& store, int64_t id) {
     return true;
   });
   ask_supervisor(store, entry);
+  // Of a damaged row it is not known whether it ran.
+  if (!entry.damage.empty() && entry.attempts > 0)
+    queue::ask_to_end(store.folder_of(entry.id, entry.attempts));
   return printed_title(entry) + ": " +
          (entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
 }
 
+namespace {
+
+ExitCode rescue_queue() {
+  const queue::Rescued rescued = queue::rescue(queue::queue_folder());
+  print("kept " + std::to_string(rescued.entries) + " entries and " + std::to_string(rescued.attempts) +
+        " attempts; the damaged database is " + printable(rescued.damaged.string()) + "\n");
+  return ExitCode::ok;
+}
+
+}  // namespace
+
 void add_queue_steering(CLI::App& group, Action& action) {
+  group
+      .add_subcommand("rescue",
+                      "keeps what can be read of a damaged database, and puts a new one in its place")
+      ->callback([&action] { action = rescue_queue; });
   add_one(group, action, "cancel", "ends entries with all that they started, or takes them out", true,
           [](const SteerArguments& arguments) { return for_each_entry(arguments, cancel_entry); });
   add_one(group, action, "pause",

@@ -91,7 +91,8 @@ Batch take(queue::Store& store, double now, double pause) {
   batch.machine =
       queue::recorded_machine(store.folder()).value_or(queue::Machine{total_memory(), 0, {}, "cpu:0"});
   for (const queue::Attempt& attempt : store.attempts())
-    batch.bars.push_back(bar_of(store, batch.machine.host, entries.at(attempt.entry), attempt, now));
+    if (const auto entry = entries.find(attempt.entry); entry != entries.end())
+      batch.bars.push_back(bar_of(store, batch.machine.host, entry->second, attempt, now));
   std::sort(batch.bars.begin(), batch.bars.end(), [](const Bar& a, const Bar& b) {
     return std::pair(a.started, a.id) < std::pair(b.started, b.id);
   });

@@ -100,8 +100,8 @@ std::string host_chart(const Batch& batch) {
       "<h2>Memory of the host</h2>\n<div class=\"legend\"><b style=\"background:#0072b2\"></b>reserved"
       "<b style=\"background:#d55e00\"></b>used</div>\n<div class=\"chart\">";
   const int64_t step = page::tick_bytes(top);
-  for (int64_t value = 0; value <= top; value += step)
-    html += page::tick(static_cast<double>(value) / height, value == 0 ? "0" : format_bytes(value));
+  for (int64_t i = 0; i <= top / step; ++i)
+    html += page::tick(static_cast<double>(i * step) / height, i == 0 ? "0" : format_bytes(i * step));
   html += "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">" +
           area(course.reserved, height, "#0072b2") + area(course.used, height, "#d55e00") + "</svg>";
   html += "<div class=\"limit\" style=\"bottom:" +

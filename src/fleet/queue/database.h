@@ -2,6 +2,10 @@
 //
 // Throws StoppedError where the disk is full or another program holds the file, DamagedError for what is no
 // database of ours, each naming the file.
+//
+// Who writes, opens or closes it takes turns by a lock beside it (queue.db.lock): SQLite before 3.51.3 may
+// damage a database whose write-ahead log one process copies back while another writes, and the first two
+// that open a new one do not wait for each other.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +26,36 @@ class Database {
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
+  // Opens what is there, for reading alone: its own log counts, and nothing is changed.
+  struct ReadOnly {};
+  Database(const std::string& path, ReadOnly);
+
   void run(const std::string& sql);
   [[nodiscard]] int64_t last_id() const;
   [[nodiscard]] int changed_rows() const;
   [[noreturn]] void fail(int code) const;
+  // DamagedError: it is not what every queue is.
+  [[noreturn]] void refuse_form(const std::string& why) const;
 
  private:
   friend class Statement;
+  friend class Turn;
   std::string path_;
   sqlite3* handle_ = nullptr;
+  int lock_ = -1;
+  int turns_ = 0;  // of this process that are under way, one within another
+};
+
+// While it is there, no other process writes. Throws StoppedError where another one does for 20 s.
+class Turn {
+ public:
+  explicit Turn(Database& database);
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  Database& database_;
 };
 
 class Statement {
@@ -47,11 +72,18 @@ class Statement {
   Statement& bind_null();
   // Whether there is a row.
   bool step();
+  // To be bound and stepped again.
+  void reset();
 
   [[nodiscard]] int64_t integer(int column) const;
   [[nodiscard]] double real(int column) const;
   [[nodiscard]] std::string text(int column) const;
   [[nodiscard]] bool is_null(int column) const;
+  [[nodiscard]] bool is_number(int column) const;
+  // A number without a fraction.
+  [[nodiscard]] bool is_whole(int column) const;
+  // The value as it is, to the next parameter of another statement.
+  void copy(int column, Statement& to) const;
 
  private:
   Database& database_;
@@ -62,13 +94,16 @@ class Statement {
 // What is written within is there as a whole, or not at all.
 class Transaction {
  public:
-  explicit Transaction(Database& database) : database_(database) { database_.run("BEGIN IMMEDIATE"); }
+  explicit Transaction(Database& database) : turn_(database), database_(database) {
+    database_.run("BEGIN IMMEDIATE");
+  }
   ~Transaction();
   Transaction(const Transaction&) = delete;
   Transaction& operator=(const Transaction&) = delete;
   void commit();
 
  private:
+  Turn turn_;  // until all is written, and copied back where that is due
   Database& database_;
   bool done_ = false;
 };

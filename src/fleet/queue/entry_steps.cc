@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -29,15 +31,21 @@ std::vector<std::string> words_of(const Entry& entry, const std::string& program
 constexpr std::string_view kComesAfter = ", which it comes after, is ";
 
 // Whether what comes after it waits in vain until somebody does something.
-bool is_stuck(State state) {
-  return state == State::failed || state == State::canceled || state == State::held;
+bool is_stuck(std::optional<State> state) {
+  return !state || state == State::failed || state == State::canceled || state == State::held;
 }
 
-std::string note_of_stuck(int64_t id, State state) {
+std::optional<State> state_of(Store& store, int64_t id) {
+  const auto found = store.find(id);
+  return found ? std::optional(found->state) : std::nullopt;
+}
+
+std::string note_of_stuck(int64_t id, std::optional<State> state) {
   const std::string number = std::to_string(id);
   std::string note = "held: " + number;
   note += kComesAfter;
-  note += std::string(name_of(state)) + "; ";
+  if (!state) return note + "not in the queue; plimsoll queue cancel takes out what waits for it";
+  note += std::string(name_of(*state)) + "; ";
   return note + (state == State::held ? "plimsoll queue show " + number + " says why"
                                       : "it goes on with plimsoll queue retry " + number);
 }
@@ -58,7 +66,11 @@ WorkerLock::WorkerLock(const std::filesystem::path& queue_folder) {
   const std::string path = (queue_folder / "worker.lock").string();
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file_ < 0) throw StoppedError(printable(path) + ": cannot be made");
-  if (flock(file_, LOCK_EX | LOCK_NB) == 0) return;
+  // Whoever looks for a worker shares the lock for a moment: a worker lets nobody share it.
+  do {
+    if (flock(file_, LOCK_EX | LOCK_NB) == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (flock(file_, LOCK_SH | LOCK_NB) == 0);
   close(file_);
   throw UsageError("this queue has a worker already");
 }
@@ -96,7 +108,7 @@ bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may
   std::string note;
   bool ready = true, hopeless = false;
   for (const int64_t other : entry.after) {
-    const State state = store.entry(other).state;
+    const std::optional<State> state = state_of(store, other);
     ready &= state == State::done;
     if (is_stuck(state)) {
       hopeless = true;
@@ -130,13 +142,68 @@ void let_go_what_may_follow(Store& store, std::vector<Entry>& entries) {
       if (!is_held_by_another(entry)) continue;
       entry = store.change(entry.id, [&](Entry& found) {
         const bool stuck = std::any_of(found.after.begin(), found.after.end(),
-                                       [&](int64_t id) { return is_stuck(store.entry(id).state); });
+                                       [&](int64_t id) { return is_stuck(state_of(store, id)); });
         if (stuck || !is_held_by_another(found)) return false;
         found.state = State::waiting;
         found.note.clear();
         return any = true;
       });
     }
+  }
+}
+
+namespace {
+
+using Links = std::vector<std::pair<int64_t, int64_t>>;  // from what comes before
+
+// Of all that are linked, those that something comes before still when what has nothing before it was taken
+// out again and again: they lie on a cycle, or behind one.
+std::set<int64_t> left_over(const Links& links) {
+  std::map<int64_t, std::vector<int64_t>> behind;
+  std::map<int64_t, int> before;
+  for (const auto& [from, to] : links) {
+    behind[from].push_back(to);
+    (void)before[from];
+    ++before[to];
+  }
+  std::vector<int64_t> free;
+  for (const auto& [id, count] : before)
+    if (count == 0) free.push_back(id);
+  while (!free.empty()) {
+    const int64_t id = free.back();
+    free.pop_back();
+    before.erase(id);
+    for (const int64_t next : behind[id])
+      if (--before.at(next) == 0) free.push_back(next);
+  }
+  std::set<int64_t> left;
+  for (const auto& [id, count] : before) left.insert(id);
+  return left;
+}
+
+}  // namespace
+
+void hold_cycles(Store& store, std::vector<Entry>& entries) {
+  Links links;
+  std::set<int64_t> waiting;
+  for (const Entry& entry : entries)
+    if (entry.state == State::waiting) waiting.insert(entry.id);
+  for (const Entry& entry : entries)
+    for (const int64_t before : entry.after)
+      if (waiting.contains(entry.id) && waiting.contains(before)) links.emplace_back(before, entry.id);
+  const std::set<int64_t> behind = left_over(links);
+  Links back;
+  for (const auto& [from, to] : links)
+    if (behind.contains(from) && behind.contains(to)) back.emplace_back(to, from);
+  const std::set<int64_t> cycles = left_over(back);
+  for (Entry& entry : entries) {
+    if (!cycles.contains(entry.id)) continue;
+    entry = store.change(entry.id, [](Entry& found) {
+      found.state = State::held;
+      found.note = "held: it comes after itself, by way of what it comes after; plimsoll queue cancel " +
+                   std::to_string(found.id) + " takes it out";
+      return true;
+    });
   }
 }
 

@@ -58,6 +58,9 @@ bool is_held_by_another(const Entry& entry);
 // or resumed.
 void let_go_what_may_follow(Store& store, std::vector<Entry>& entries);
 
+// Holds those that come after themselves, by way of others: they would wait for ever.
+void hold_cycles(Store& store, std::vector<Entry>& entries);
+
 // `program`: Plimsoll itself, for recipes. The attempt's folder is made.
 Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
                  double grace_seconds);

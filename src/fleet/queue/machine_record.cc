@@ -7,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "fleet/queue/tables.h"
+
 namespace plimsoll::queue {
 
 namespace fs = std::filesystem;
@@ -41,7 +43,9 @@ std::optional<Machine> recorded_machine(const fs::path& folder) {
       machine.cards.push_back({card.at("name").get<std::string>(), card.at("bytes").get<int64_t>(),
                                card.at("max_runs").get<int>(), card.value("problem", ""),
                                card.value("model", "")});
-    return machine;
+    bool good = machine.host_bytes >= 0 && machine.host_bytes <= kMostRowBytes && machine.threads >= 0;
+    for (const Card& card : machine.cards) good = good && card.bytes >= 0 && card.bytes <= kMostRowBytes;
+    return good ? std::optional(machine) : std::nullopt;
   } catch (const json::exception&) {
     return std::nullopt;
   }

@@ -262,6 +262,46 @@ TEST_F(StoreTest, ANewerOrForeignDatabaseIsRefused) {
   EXPECT_THROW(Store{folder_}, DamagedError);
 }
 
+TEST_F(StoreTest, ADamagedRowIsHeldAndCanOnlyBeCanceled) {
+  Store store(folder_);
+  const int64_t id = store.add(command("a"));
+  Database((folder_ / "queue.db").string()).run("UPDATE entries SET devices = -1, note = 'before'");
+  Entry entry = store.open_entries().at(0);
+  EXPECT_EQ(entry.state, State::held);
+  EXPECT_THAT(entry.note, HasSubstr("damaged (devices); plimsoll queue cancel 1"));
+  EXPECT_EQ(entry.words, command("a").words) << "what can be read is";
+  EXPECT_FALSE(store.begin(id, {}, 1));
+  entry.state = State::waiting;
+  EXPECT_THROW(store.update(entry), UsageError);
+  entry.state = State::canceled;
+  store.update(entry);
+  EXPECT_EQ(store.entry(id).state, State::canceled);
+  EXPECT_FALSE(store.find(7).has_value());
+  EXPECT_FALSE(store.attempt(id, 1).has_value());
+  Entry much = command("b");
+  much.need.host_bytes = INT64_MAX;
+  EXPECT_THROW(store.add(much), UsageError);
+}
+
+TEST_F(StoreTest, WhatCanBeReadOfADatabaseOfAnotherFormIsKept) {
+  {
+    Store store(folder_);
+    store.add({command("a"), command("b")});
+    store.begin(2, {"gpu0"}, 5);
+    Database((folder_ / "queue.db").string())
+        .run("ALTER TABLE entries DROP COLUMN note; CREATE TABLE other(x); DROP TABLE settings");
+  }
+  EXPECT_THROW(Store{folder_}, DamagedError);
+  const Rescued rescued = rescue(folder_);
+  EXPECT_EQ(rescued.entries, 2);
+  EXPECT_EQ(rescued.attempts, 1);
+  EXPECT_TRUE(fs::exists(rescued.damaged));
+  Store store(folder_);
+  EXPECT_EQ(store.entry(1).words, command("a").words);
+  EXPECT_EQ(store.entry(2).state, State::running);
+  EXPECT_EQ(store.attempt(2, 1)->cards, std::vector<std::string>{"gpu0"});
+}
+
 TEST_F(StoreTest, AnAttemptWithoutRoomForItsRecordHasNotBegun) {
   Launch launch;
   launch.folder = folder_;

@@ -11,6 +11,9 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "fleet/queue/tables.h"
 #include "io/atomic.h"
 
 namespace plimsoll::queue {
@@ -19,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kSchema = 6;
+constexpr int64_t kSchema = 6;
 constexpr const char* kTables = R"sql(
 CREATE TABLE IF NOT EXISTS entries(
   id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, recipe INTEGER NOT NULL, words TEXT NOT NULL,
@@ -40,6 +43,10 @@ CREATE TABLE IF NOT EXISTS attempts(
 CREATE INDEX IF NOT EXISTS alike ON attempts(fingerprint);
 CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 )sql";
+constexpr const char* kAttemptColumns =
+    "entry, number, started, ended, devices, device_bytes, host_bytes, threads, cards, peak_bytes, outcome, "
+    "done, "
+    "words, environment, fingerprint, job, card_peak_bytes, card";
 constexpr const char* kColumns =
     "id, name, recipe, words, environment, folder, devices, device_bytes, host_bytes, threads, seconds, "
     "priority, retries, after, state, stop_asked, hold_asked, submitted, promised, attempts, note, output, "
@@ -63,6 +70,10 @@ constexpr const char* kSinceVersion4 =
 constexpr const char* kSinceVersion5 =
     "ALTER TABLE entries ADD COLUMN card TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE attempts ADD COLUMN card TEXT NOT NULL DEFAULT '';";
+
+constexpr int kMostDevices = 1 << 16;
+constexpr int kMostThreads = 1 << 20;
+constexpr double kMostSeconds = 1e15;
 
 // Bytes that are no UTF-8 have no place in JSON: words keep theirs, each byte as a character of its own.
 json as_json(const std::vector<std::string>& words) {
@@ -100,14 +111,22 @@ std::optional<std::vector<std::string>> loaded_plain(std::string_view text) {
 std::vector<std::string> loaded(const std::string& text) {
   if (auto plain = loaded_plain(text)) return std::move(*plain);
   std::vector<std::string> words;
-  for (const json& word : json::parse(text)) {
+  const json list = json::parse(text);
+  for (const json& word : list.get_ref<const json::array_t&>()) {
     if (word.is_string()) {
       words.push_back(word.get<std::string>());
       continue;
     }
     words.emplace_back();
-    for (const json& byte : word) words.back() += static_cast<char>(byte.get<int>());
+    for (const json& byte : word.get_ref<const json::array_t&>())
+      words.back() += static_cast<char>(byte.get<int>());
   }
+  return words;
+}
+
+std::vector<std::string> loaded_words(const std::string& text) {
+  std::vector<std::string> words = loaded(text);
+  if (words.empty()) (void)json().at(0);  // throws: there is nothing to run
   return words;
 }
 
@@ -122,10 +141,12 @@ std::string stored(const std::vector<Variant>& variants) {
 std::vector<Variant> loaded_variants(const std::string& text) {
   std::vector<Variant> variants;
   if (text == "[]") return variants;
-  for (const json& one : json::parse(text)) {
+  const json all = json::parse(text);
+  for (const json& one : all.get_ref<const json::array_t&>()) {
     const auto list = [&](size_t i) { return loaded(one.at(i).get<std::string>()); };
-    const std::vector<std::string> facts = list(0);
-    variants.push_back({facts.at(0), {list(1), list(2)}, facts.at(1)});
+    std::vector<std::string> facts = list(0);
+    facts.resize(2);
+    variants.push_back({facts[0], {loaded_words(one.at(1).get<std::string>()), list(2)}, facts[1]});
   }
   return variants;
 }
@@ -139,48 +160,115 @@ std::string stored(const std::vector<SmallerPlan>& plans) {
 std::vector<SmallerPlan> loaded_plans(const std::string& text) {
   std::vector<SmallerPlan> plans;
   if (text == "[]") return plans;
-  for (const json& one : json::parse(text)) {
+  const json list = json::parse(text);
+  for (const json& one : list.get_ref<const json::array_t&>()) {
+    const auto threads = one.size() > 2 ? one.at(2).get<int64_t>() : 0;
     SmallerPlan& plan = plans.emplace_back();
     plan.host_bytes = one.at(0).get<int64_t>();
     plan.seconds = one.at(1).get<double>();
-    if (one.size() > 2) plan.threads = one.at(2).get<int>();
-    if (one.size() <= 4) continue;  // of an earlier version
-    plan.device_bytes = one.at(3).get<int64_t>();
-    plan.card = one.at(4).get<std::string>();
+    plan.threads = static_cast<int>(threads);
+    if (one.size() > 4) {  // since plans for cards
+      plan.device_bytes = one.at(3).get<int64_t>();
+      plan.card = one.at(4).get<std::string>();
+    }
+    const bool good = plan.host_bytes >= 0 && plan.host_bytes <= kMostRowBytes && plan.device_bytes >= 0 &&
+                      plan.device_bytes <= kMostRowBytes && threads >= 0 && threads <= kMostThreads &&
+                      plan.seconds >= 0 && plan.seconds <= kMostSeconds;
+    if (!good) (void)json().at(0);  // throws
   }
   return plans;
 }
 
-Need read_need(const Statement& row, int column, int card) {
-  return {static_cast<int>(row.integer(column)), row.integer(column + 1), row.integer(column + 2),
-          static_cast<int>(row.integer(column + 3)), row.text(card)};
+// Reads the values of a row, which anybody may have written: the first that is none is named, and something
+// harmless stands in its place.
+class Checked {
+ public:
+  explicit Checked(const Statement& row) : row_(row) {}
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+  int64_t whole(int column, const char* name, int64_t least, int64_t most) {
+    const int64_t value = row_.integer(column);
+    if (row_.is_whole(column) && value >= least && value <= most) return value;
+    blame(name);
+    return std::clamp<int64_t>(0, least, most);
+  }
+  int number(int column, const char* name, int least = 0, int most = INT32_MAX) {
+    return static_cast<int>(whole(column, name, least, most));
+  }
+  double real(int column, const char* name, double least) {
+    const double value = row_.real(column);
+    if (row_.is_number(column) && value >= least && value <= kMostSeconds) return value;
+    blame(name);
+    return 0;
+  }
+  Need need(int column, int card) {
+    return {number(column, "devices", 0, kMostDevices), whole(column + 1, "device_bytes", 0, kMostRowBytes),
+            whole(column + 2, "host_bytes", 0, kMostRowBytes), number(column + 3, "threads", 0, kMostThreads),
+            row_.text(card)};
+  }
+  // What `load` makes of a text; it throws where that is another.
+  template <class Load>
+  auto list(int column, const char* name, Load&& load) {
+    try {
+      return load(row_.text(column));
+    } catch (const json::exception&) {
+      blame(name);
+      return decltype(load(std::string())){};
+    }
+  }
+  void blame(const char* name) {
+    if (problem_.empty()) problem_ = name;
+  }
+
+ private:
+  const Statement& row_;
+  std::string problem_;
+};
+
+// One that cannot be run as it stands is held, and can be canceled; what is over stays over.
+void hold_damaged(Entry& entry, const std::string& column) {
+  entry.damage = "its row in the queue's database is damaged (" + column + ")";
+  entry.note = entry.damage;
+  if (is_over(entry.state)) return;
+  entry.state = State::held;
+  entry.stop_asked = entry.hold_asked = false;
+  entry.note =
+      "held: " + entry.damage + "; plimsoll queue cancel " + std::to_string(entry.id) + " takes it out";
 }
 
 Entry read_entry(const Statement& row) {
+  Checked checked(row);
   Entry entry;
   entry.id = row.integer(0);
   entry.name = row.text(1);
   entry.recipe = row.integer(2) != 0;
-  entry.words = loaded(row.text(3));
-  entry.environment = loaded(row.text(4));
+  entry.words = checked.list(3, "words", loaded_words);
+  entry.environment = checked.list(4, "environment", loaded);
   entry.folder = row.text(5);
-  entry.need = read_need(row, 6, 25);
-  entry.seconds = row.real(10);
-  entry.priority = static_cast<int>(row.integer(11));
-  entry.retries = static_cast<int>(row.integer(12));
-  if (const std::string after = row.text(13); after != "[]")
-    entry.after = json::parse(after).get<std::vector<int64_t>>();
-  entry.state = static_cast<State>(row.integer(14));
+  entry.need = checked.need(6, 25);
+  entry.seconds = checked.real(10, "seconds", 0);
+  entry.priority = checked.number(11, "priority", INT32_MIN);
+  entry.retries = checked.number(12, "retries");
+  entry.after = checked.list(13, "after", [](const std::string& text) {
+    return text == "[]" ? std::vector<int64_t>{} : json::parse(text).get<std::vector<int64_t>>();
+  });
+  entry.state = static_cast<State>(checked.number(14, "state", 0, static_cast<int>(State::canceled)));
   entry.stop_asked = row.integer(15) != 0;
   entry.hold_asked = row.integer(16) != 0;
-  entry.submitted = row.real(17);
-  if (!row.is_null(18)) entry.promised = row.real(18);
-  entry.attempts = static_cast<int>(row.integer(19));
+  entry.submitted = checked.real(17, "submitted", -kMostSeconds);
+  if (!row.is_null(18)) entry.promised = checked.real(18, "promised", -kMostSeconds);
+  entry.attempts = checked.number(19, "attempts");
   entry.note = row.text(20);
   entry.output = row.text(21);
   entry.fingerprint = row.text(22);
-  entry.variants = loaded_variants(row.text(23));
-  entry.smaller = loaded_plans(row.text(24));
+  entry.variants = checked.list(23, "variants", loaded_variants);
+  entry.smaller = checked.list(24, "smaller", loaded_plans);
+  const bool has_last = row.integer(26) != 0;
+  if (has_last != (entry.attempts > 0) || (is_begun(entry.state) && !has_last)) {
+    checked.blame("attempts");
+    entry.attempts = has_last ? entry.attempts : 0;
+  }
+  if (!checked.problem().empty()) hold_damaged(entry, checked.problem());
   return entry;
 }
 
@@ -215,8 +303,21 @@ void bind_entry(Statement& statement, const Entry& entry) {
   statement.bind(entry.need.card);
 }
 
+// The mask of the process, with what its owner may do left out: a folder that nobody could enter would stay.
+class OwnersMask {
+ public:
+  OwnersMask() { umask(before_ & 077); }
+  OwnersMask(const OwnersMask&) = delete;
+  OwnersMask& operator=(const OwnersMask&) = delete;
+  ~OwnersMask() { umask(before_); }
+
+ private:
+  mode_t before_ = umask(077);
+};
+
 // Created for its owner alone; one that is there must be so already.
 void make_private(const fs::path& folder) {
+  const OwnersMask mask;
   if (!folder.parent_path().empty()) make_folders(folder.parent_path());
   const bool made = mkdir(folder.c_str(), 0700) == 0;
   if (made) flush_name(folder);
@@ -230,6 +331,8 @@ void make_private(const fs::path& folder) {
   if ((found.st_mode & 077) != 0)
     throw UsageError(printable(folder.string()) +
                      ": others may enter it; a queue is its owner's alone: chmod 700");
+  if ((found.st_mode & 0700) != 0700)
+    throw UsageError(printable(folder.string()) + ": its owner may not enter it or write there: chmod 700");
 }
 
 fs::path prepared(const fs::path& folder) {
@@ -249,27 +352,85 @@ bool is_over(State state) { return state >= State::done; }
 
 bool is_begun(State state) { return state == State::submitted || state == State::running; }
 
-Store::Store(const fs::path& folder)
-    : folder_(prepared(fs::absolute(folder))), database_((folder_ / "queue.db").string()) {
-  Statement schema(database_, "PRAGMA user_version");
-  const int64_t version = schema.step() ? schema.integer(0) : 0;
-  if (version > kSchema)
-    throw UsageError(printable((folder_ / "queue.db").string()) + ": made by a newer plimsoll");
+namespace {
+
+std::string text_of(Database& database, const std::string& query) {
+  Statement statement(database, query);
+  return statement.step() ? statement.text(0) : "";
+}
+
+std::vector<std::string> split_columns(std::string_view text) {
+  std::vector<std::string> columns;
+  for (const std::string& one : split(text, ',')) columns.emplace_back(trim(one));
+  return columns;
+}
+
+int64_t version_of(Database& database) {
+  Statement statement(database, "PRAGMA user_version");
+  return statement.step() ? statement.integer(0) : 0;
+}
+
+}  // namespace
+
+const std::vector<Table>& tables() {
+  static const std::vector<Table> all = {{"entries", split_columns(kColumns)},
+                                         {"attempts", split_columns(kAttemptColumns)},
+                                         {"settings", {"name", "value"}}};
+  return all;
+}
+
+void bring_up_to_date(Database& database) {
+  Transaction transaction(database);
+  const int64_t version = version_of(database);  // another may have done it meanwhile
   if (version == kSchema) return;
-  Transaction transaction(database_);
+  if (version < 0 || (version == 0 && !text_of(database, "SELECT name FROM sqlite_master").empty()))
+    database.refuse_form("it has the tables of another program");
   // Those that are not there yet have all columns.
-  if (version == 1) database_.run(kSinceVersion1);
-  if (version == 1 || version == 2) database_.run(kSinceVersion2);
-  if (version >= 1 && version <= 3) database_.run(kSinceVersion3);
-  if (version >= 1 && version <= 4) database_.run(kSinceVersion4);
-  if (version >= 1 && version <= 5) database_.run(kSinceVersion5);
-  database_.run(kTables);
-  database_.run("PRAGMA user_version = " + std::to_string(kSchema));
+  if (version == 1) database.run(kSinceVersion1);
+  if (version == 1 || version == 2) database.run(kSinceVersion2);
+  if (version >= 1 && version <= 3) database.run(kSinceVersion3);
+  if (version >= 1 && version <= 4) database.run(kSinceVersion4);
+  if (version >= 1 && version <= 5) database.run(kSinceVersion5);
+  database.run(kTables);
+  database.run("PRAGMA user_version = " + std::to_string(kSchema));
   transaction.commit();
+}
+
+namespace {
+
+void require_form(Database& database) {
+  for (const Table& table : tables()) {
+    Statement row(database, "SELECT name FROM pragma_table_info('" + table.name + "')");
+    std::vector<std::string> found;
+    while (row.step()) found.push_back(row.text(0));
+    if (found != table.columns)
+      database.refuse_form("its table " + table.name +
+                           (found.empty() ? " is missing" : " has other columns than those of a queue"));
+  }
+  const std::string other =
+      text_of(database, "SELECT type || ' ' || name FROM sqlite_master WHERE type IN ('trigger', 'view')");
+  if (!other.empty()) database.refuse_form("it has a " + printable(other) + ", which no queue has");
+}
+
+}  // namespace
+
+// SQLite follows no link: those of the way to the folder are resolved before.
+Store::Store(const fs::path& folder)
+    : folder_(prepared(fs::absolute(folder))), database_((fs::canonical(folder_) / kDatabaseFile).string()) {
+  const int64_t version = version_of(database_);
+  if (version > kSchema)
+    throw UsageError(printable((folder_ / kDatabaseFile).string()) + ": made by a newer plimsoll");
+  if (version != kSchema) bring_up_to_date(database_);
+  require_form(database_);
 }
 
 int64_t Store::insert(const Entry& entry) {
   for (const int64_t other : entry.after) (void)this->entry(other);
+  if (std::max(entry.need.host_bytes, entry.need.device_bytes) > kMostRowBytes ||
+      entry.need.threads > kMostThreads || entry.need.devices > kMostDevices)
+    throw UsageError(printable(entry.name) + ": asks for more than any machine has: at most " +
+                     format_bytes(kMostRowBytes) + ", " + std::to_string(kMostThreads) + " threads and " +
+                     std::to_string(kMostDevices) + " devices");
   Statement statement(database_,
                       "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   bind_entry(statement, entry);
@@ -288,55 +449,78 @@ std::vector<int64_t> Store::add(const std::vector<Entry>& entries) {
 }
 
 std::vector<Entry> Store::read(const std::string& condition) {
-  Statement statement(database_, std::string("SELECT ") + kColumns + " FROM entries " + condition);
+  Statement statement(database_, std::string("SELECT ") + kColumns +
+                                     ", EXISTS(SELECT 1 FROM attempts WHERE attempts.entry = entries.id AND "
+                                     "attempts.number = entries.attempts) FROM entries " +
+                                     condition);
   std::vector<Entry> found;
   while (statement.step()) found.push_back(read_entry(statement));
   return found;
 }
 
 std::vector<Entry> Store::entries() { return read("ORDER BY id"); }
-std::vector<Entry> Store::open_entries() {
-  return read("WHERE state < " + std::to_string(static_cast<int>(State::done)) + " ORDER BY id");
+namespace {
+
+// A state that is none is of a damaged row, which somebody has to look at.
+std::string where_open() {
+  return "(state < " + std::to_string(static_cast<int>(State::done)) + " OR state > " +
+         std::to_string(static_cast<int>(State::canceled)) + ")";
 }
 
+}  // namespace
+
+std::vector<Entry> Store::open_entries() { return read("WHERE " + where_open() + " ORDER BY id"); }
+
 std::vector<Entry> Store::open_entries_and_last(size_t last) {
-  const std::string over = std::to_string(static_cast<int>(State::done));
-  return read("WHERE state < " + over + " OR id IN (SELECT id FROM entries WHERE state >= " + over +
+  return read("WHERE " + where_open() + " OR id IN (SELECT id FROM entries WHERE NOT " + where_open() +
               " ORDER BY id DESC LIMIT " + std::to_string(last) + ") ORDER BY id");
 }
 
-Entry Store::entry(int64_t id) {
+std::optional<Entry> Store::find(int64_t id) {
   std::vector<Entry> found = read("WHERE id = " + std::to_string(id));
-  if (found.empty())
+  return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
+}
+
+Entry Store::entry(int64_t id) {
+  std::optional<Entry> found = find(id);
+  if (!found)
     throw UsageError("the queue has no entry " + std::to_string(id) + "; plimsoll queue list shows them");
-  return std::move(found.front());
+  return std::move(*found);
 }
 
 std::vector<Attempt> Store::read_attempts(const std::string& condition) {
-  Statement row(
-      database_,
-      "SELECT number, started, ended, devices, device_bytes, host_bytes, threads, cards, "
-      "peak_bytes, outcome, entry, done, words, environment, job, card_peak_bytes, card FROM attempts " +
-          condition + " ORDER BY entry, number");
+  Statement row(database_, std::string("SELECT ") + kAttemptColumns + " FROM attempts " + condition +
+                               " ORDER BY entry, number");
   std::vector<Attempt> found;
   while (row.step()) {
+    Checked checked(row);
     Attempt attempt;
-    attempt.entry = row.integer(10);
-    attempt.number = static_cast<int>(row.integer(0));
-    attempt.started = row.real(1);
-    attempt.need = read_need(row, 3, 16);
-    attempt.cards = loaded(row.text(7));
-    attempt.peak_bytes = row.integer(8);
-    attempt.outcome = row.text(9);
-    if (!row.is_null(2)) attempt.ended = row.real(2);
+    attempt.entry = row.integer(0);
+    attempt.number = checked.number(1, "number");
+    attempt.started = checked.real(2, "started", -kMostSeconds);
+    if (!row.is_null(3)) attempt.ended = checked.real(3, "ended", -kMostSeconds);
+    attempt.need = checked.need(4, 17);
+    attempt.cards = checked.list(8, "cards", loaded);
+    attempt.peak_bytes = checked.whole(9, "peak_bytes", 0, kMostRowBytes);
+    attempt.outcome = row.text(10);
     attempt.done = row.integer(11) != 0;
-    attempt.words = loaded(row.text(12));
-    attempt.environment = loaded(row.text(13));
-    attempt.job = row.text(14);
-    attempt.card_peak_bytes = row.integer(15);
+    attempt.words = checked.list(12, "words", loaded);
+    attempt.environment = checked.list(13, "environment", loaded);
+    attempt.job = row.text(15);
+    attempt.card_peak_bytes = checked.whole(16, "card_peak_bytes", 0, kMostRowBytes);
+    if (!checked.problem().empty())
+      attempt.outcome += (attempt.outcome.empty() ? "" : "; ") +
+                         std::string("its row in the queue's database is damaged (") + checked.problem() +
+                         ")";
     found.push_back(std::move(attempt));
   }
   return found;
+}
+
+std::optional<Attempt> Store::attempt(int64_t id, int number) {
+  std::vector<Attempt> found =
+      read_attempts("WHERE entry = " + std::to_string(id) + " AND number = " + std::to_string(number));
+  return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
 }
 
 std::vector<Attempt> Store::attempts(int64_t id) {
@@ -344,7 +528,17 @@ std::vector<Attempt> Store::attempts(int64_t id) {
 }
 std::vector<Attempt> Store::attempts() { return read_attempts(""); }
 
+// What could not be read of a damaged row stays as it is.
 void Store::update(const Entry& entry) {
+  if (!entry.damage.empty()) {
+    if (!is_over(entry.state))
+      throw UsageError(std::to_string(entry.id) + " " + printable(entry.name) + ": " + entry.damage +
+                       "; plimsoll queue cancel " + std::to_string(entry.id) + " takes it out");
+    Statement statement(database_,
+                        "UPDATE entries SET state=?, stop_asked=0, hold_asked=0, note=? WHERE id=?");
+    statement.bind(static_cast<int64_t>(entry.state)).bind(entry.note).bind(entry.id).step();
+    return;
+  }
   Statement statement(database_,
                       "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
                       "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
@@ -362,12 +556,12 @@ Learned Store::learned(const std::string& fingerprint) {
   row.bind(fingerprint);
   Learned found;
   while (row.step()) {
-    const int64_t peak = row.integer(1);
-    const int64_t on_card = row.integer(3);
+    const int64_t peak = std::clamp<int64_t>(row.integer(1), 0, kMostRowBytes);
+    const int64_t on_card = std::clamp<int64_t>(row.integer(3), 0, kMostRowBytes);
     found.least_bytes = std::max(found.least_bytes, peak);
     found.least_card_bytes = std::max(found.least_card_bytes, on_card);
     if (row.integer(0) == 0) continue;
-    if (found.runs++ == 0) found.seconds = std::max(0.0, row.real(2));
+    if (found.runs++ == 0) found.seconds = std::clamp(row.real(2), 0.0, kMostSeconds);
     found.peak_bytes = std::max(found.peak_bytes, peak);
     found.card_peak_bytes = std::max(found.card_peak_bytes, on_card);
   }

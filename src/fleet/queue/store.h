@@ -1,6 +1,7 @@
 // The queue on disk: a folder of its owner's alone, with a database and a folder for each attempt of a run.
 //
 //   queue.db                    entries and attempts
+//   queue.db.lock               held by who writes there (database.h)
 //   worker.lock                 held by the worker
 //   runs/ID/NUMBER/             of one attempt: log, lock, exit.json (attempt.h)
 #pragma once
@@ -48,6 +49,9 @@ struct Entry {
   std::optional<double> promised;
   int attempts = 0;
   std::string note;  // why it is in its state, for people
+  // What of its row could not be read; empty for all that is well. It can be canceled, and nothing else: it
+  // is held unless it is over.
+  std::string damage;
 };
 
 struct Attempt {
@@ -68,6 +72,7 @@ struct Attempt {
   std::string job;
 };
 inline constexpr const char* kJobToCome = "?";
+inline constexpr const char* kDatabaseFile = "queue.db";
 
 // What earlier runs of a command have shown.
 struct Learned {
@@ -95,14 +100,16 @@ class Store {
   [[nodiscard]] std::vector<Entry> open_entries_and_last(size_t last);
   // Throws UsageError where there is none.
   [[nodiscard]] Entry entry(int64_t id);
+  [[nodiscard]] std::optional<Entry> find(int64_t id);
   [[nodiscard]] std::vector<Attempt> attempts(int64_t id);
+  [[nodiscard]] std::optional<Attempt> attempt(int64_t id, int number);
   // Of all entries, by entry and number.
   [[nodiscard]] std::vector<Attempt> attempts();
 
   // Of the last 20 attempts with that fingerprint.
   [[nodiscard]] Learned learned(const std::string& fingerprint);
 
-  // Everything that may change of an entry.
+  // Everything that may change of an entry. Throws UsageError for a damaged one that is not over then.
   void update(const Entry& entry);
   // The same, as one step with reading it first: `change` returns whether there is something to write.
   template <class Change>
@@ -161,6 +168,14 @@ class Store {
   std::filesystem::path folder_;
   Database database_;
 };
+
+// Puts a new database in the place of a damaged or foreign one, with every row of it that can be read. Throws
+// UsageError where there is none, or while a worker has the queue.
+struct Rescued {
+  int64_t entries = 0, attempts = 0;
+  std::filesystem::path damaged;  // where the old one is now
+};
+Rescued rescue(const std::filesystem::path& folder);
 
 // PLIMSOLL_QUEUE_DIR, else plimsoll/queue in XDG_STATE_HOME or ~/.local/state.
 std::filesystem::path queue_folder();

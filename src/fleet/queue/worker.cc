@@ -123,16 +123,19 @@ void Worker::sleep() {
 void Worker::reload() {
   entries_ = store_.open_entries();
   let_go_what_may_follow(store_, entries_);
+  hold_cycles(store_, entries_);
   draining_ = store_.draining();
   changed_ = true;
   attempts_.clear();
   // What another scheduler has is followed by the worker that handed it over.
   std::erase_if(entries_, [&](const Entry& entry) {
-    return is_begun(entry.state) && !store_.attempts(entry.id).back().job.empty();
+    if (!is_begun(entry.state)) return false;
+    const auto last = store_.attempt(entry.id, entry.attempts);
+    return !last || !last->job.empty();
   });
   for (const Entry& entry : entries_) {
     if (entry.state != State::running) continue;
-    attempts_[entry.id] = store_.attempts(entry.id).back();
+    attempts_[entry.id] = store_.attempt(entry.id, entry.attempts).value_or(Attempt{});
     if (options_.cards) options_.cards->name_whole(attempts_[entry.id].cards);
     pass_on_requests(entry);
   }
@@ -366,7 +369,7 @@ void Worker::start(Entry& entry, const std::vector<int>& cards, const std::optio
   });
   entry = store_.entry(entry.id);
   if (!begun) return;
-  attempts_[entry.id] = store_.attempts(entry.id).back();
+  attempts_[entry.id] = store_.attempt(entry.id, entry.attempts).value_or(Attempt{});
   launch_attempt(entry, attempts_.at(entry.id));
   options_.report(title(entry) + ": running" + (names.empty() ? "" : " on " + join(names, ", ")) +
                   (entry.attempts > 1 ? ", attempt " + std::to_string(entry.attempts) : "") +

@@ -90,6 +90,7 @@ bool SlurmWorker::look() {
 void SlurmWorker::reload() {
   entries_ = store_.open_entries();
   let_go_what_may_follow(store_, entries_);
+  hold_cycles(store_, entries_);
   draining_ = store_.draining();
   changed_ = true;
   std::map<int64_t, Handed> before;
@@ -100,7 +101,7 @@ void SlurmWorker::reload() {
     if (const auto known = before.find(entry.id);
         known != before.end() && known->second.attempt.number == entry.attempts)
       handed = std::move(known->second);
-    handed.attempt = store_.attempts(entry.id).back();
+    handed.attempt = store_.attempt(entry.id, entry.attempts).value_or(Attempt{});
     pass_on_request(entry, handed);
   }
 }
@@ -341,7 +342,7 @@ void SlurmWorker::submit_group(const std::vector<int64_t>& ids) {
         queue::kJobToCome);
     entry = store_.entry(id);
     if (!begun) continue;
-    handed_[id] = {store_.attempts(id).back(), std::nullopt, 0, 0, 0};
+    handed_[id] = {store_.attempt(id, entry.attempts).value_or(Attempt{}), std::nullopt, 0, 0, 0};
     write_launch(launch_of(store_, entry, handed_.at(id).attempt, options_.program, options_.grace_seconds));
     group.push_back(&entry);
   }

@@ -87,8 +87,8 @@ Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue
   run.threads = entry.need.threads;
   run.attempts = entry.attempts;
   bool elsewhere = false;
-  if (entry.attempts > 0) {
-    const queue::Attempt last = store_.attempts(entry.id).back();
+  if (const auto attempt = store_.attempt(entry.id, entry.attempts)) {
+    const queue::Attempt& last = *attempt;
     run.started = last.started;
     run.ended = last.ended;
     run.devices = last.cards;

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "fleet/queue/entry_steps.h"
+#include "fleet/queue/store.h"
+#include "fleet/queue/tables.h"
+#include "io/atomic.h"
+#include "io/file.h"
+
+namespace plimsoll::queue {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What stands for a column that the old table lacks, or a value that it may not have.
+std::string default_of(const std::string& column) {
+  for (const char* list : {"words", "environment", "after", "variants", "smaller", "cards"})
+    if (column == list) return "'[]'";
+  for (const char* text : {"name", "folder", "note", "output", "fingerprint", "outcome", "job"})
+    if (column == text) return "''";
+  return "0";
+}
+
+bool may_be_null(const std::string& column) { return column == "promised" || column == "ended"; }
+
+// Until the first error: what lies behind it is read from the other end.
+template <class Take>
+void for_each_row(Database& from, const std::string& query, Take&& take) {
+  try {
+    Statement row(from, query);
+    while (row.step()) take(row);
+  } catch (const DamagedError&) {  // there is no more that can be read this way
+  }
+}
+
+std::set<std::string> columns_of(Database& from, const std::string& table) {
+  std::set<std::string> found;
+  for_each_row(from, "SELECT name FROM pragma_table_info('" + table + "')",
+               [&](const Statement& row) { found.insert(row.text(0)); });
+  return found;
+}
+
+std::string values_of(const std::vector<std::string>& columns, const std::set<std::string>& there,
+                      bool old_states) {
+  std::string values;
+  for (const std::string& column : columns) {
+    std::string value = there.contains(column) ? column : may_be_null(column) ? "NULL" : default_of(column);
+    if (column == "state" && old_states && there.contains(column)) value = "state + (state >= 2)";
+    if (!may_be_null(column)) value = "coalesce(" + value + ", " + default_of(column) + ")";
+    values += (values.empty() ? "" : ", ") + value;
+  }
+  return values;
+}
+
+// Rows that were copied.
+int64_t copy_table(Database& from, Database& to, const Table& table, bool old_states) {
+  const std::set<std::string> there = columns_of(from, table.name);
+  std::string marks = "?";
+  for (size_t i = 1; i < table.columns.size(); ++i) marks += ", ?";
+  Statement insert(to, "INSERT OR IGNORE INTO " + table.name + " VALUES(" + marks + ")");
+  int64_t copied = 0;
+  for (const char* order : {"", " DESC"})
+    for_each_row(from,
+                 "SELECT " + values_of(table.columns, there, old_states) + " FROM " + table.name +
+                     " ORDER BY rowid" + order,
+                 [&](const Statement& row) {
+                   for (size_t i = 0; i < table.columns.size(); ++i) row.copy(static_cast<int>(i), insert);
+                   try {
+                     insert.step();
+                     copied += to.changed_rows();
+                   } catch (const DamagedError&) {  // no number where there has to be one
+                   }
+                   insert.reset();
+                 });
+  return copied;
+}
+
+fs::path free_name(const fs::path& file) {
+  fs::path name = file.string() + ".damaged";
+  for (int number = 2; !is_absent(name); ++number)
+    name = file.string() + ".damaged-" + std::to_string(number);
+  return name;
+}
+
+void fill(const fs::path& from, Database& to, Rescued& rescued) {
+  try {
+    Database old(from.string(), Database::ReadOnly{});
+    // By its form, as its number may be what is wrong: `submitted` came with the jobs of Slurm.
+    const bool old_states = !columns_of(old, tables().at(1).name).empty() &&
+                            !columns_of(old, tables().at(1).name).contains("job");
+    Transaction transaction(to);
+    rescued.entries = copy_table(old, to, tables().at(0), old_states);
+    rescued.attempts = copy_table(old, to, tables().at(1), false);
+    transaction.commit();
+  } catch (const DamagedError&) {  // no database at all
+  }
+}
+
+}  // namespace
+
+Rescued rescue(const fs::path& folder) {
+  const fs::path place = fs::absolute(folder);
+  if (is_absent(place / kDatabaseFile))
+    throw UsageError(printable(place.string()) + ": has no " + kDatabaseFile + " that could be rescued");
+  const WorkerLock alone(place);
+  const fs::path file = fs::canonical(place) / kDatabaseFile, fresh = file.string() + ".rescued";
+  for (const char* end : {"", "-wal", "-shm"}) fs::remove(fresh.string() + end);
+  Rescued rescued;
+  {
+    Database to(fresh.string());
+    bring_up_to_date(to);
+    fill(file, to, rescued);
+  }
+  fs::remove(fresh.string() + ".lock");
+  rescued.damaged = free_name(file);
+  // The log first: beside another database it would be taken for that one's.
+  if (!is_absent(file.string() + "-wal"))
+    fs::rename(file.string() + "-wal", rescued.damaged.string() + "-wal");
+  fs::remove(file.string() + "-shm");
+  fs::create_hard_link(file, rescued.damaged);
+  fs::rename(fresh, file);
+  flush_to_disk(file.parent_path());
+  return rescued;
+}
+
+}  // namespace plimsoll::queue

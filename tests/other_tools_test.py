@@ -5,6 +5,7 @@ for two steps from random weights.
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -355,6 +356,31 @@ class FirstContactTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(words, recipe.read_text())
             self.assertEqual(run("plan", recipe).returncode, 0, recipe.read_text())
+
+    def test_batches_of_public_distributed_runs_are_those_worked_out_by_hand(self):
+        rows = [line for line in (ROOT / "docs" / "other-tools-batches.md").read_text().splitlines()
+                if line.startswith("| ") and not line.startswith("| File")]
+        self.assertGreaterEqual(len(rows), 60)
+        script = self.folder / "run.sh"
+        for line in rows:
+            file, decides, by_hand, here = (cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+            *files, command = re.findall("`([^`]*)`", decides)
+            for name, text in (one.split(": ", 1) for one in files):
+                (self.folder / name).write_text(text)
+            script.write_text(command.replace("; ", "\n") + " --model_name_or_path m --learning_rate 1e-5\n")
+            done = run("recipe", script, "--json")
+            with self.subTest(file, command=command):
+                if here.startswith("refused: "):
+                    self.assertEqual(done.returncode, 2, done.stdout)
+                    self.assertIn(here.removeprefix("refused: "), done.stderr)
+                    continue
+                self.assertEqual(done.returncode, 0, done.stderr)
+                told = json.loads(done.stdout)
+                self.assertEqual(told["recipe"]["batch"]["effective"], int(here.removesuffix(" a process")), by_hand)
+                notes = json.dumps(told)
+                self.assertEqual("that of one process" in notes, here.endswith(" a process"), notes[-600:])
+                if not here.endswith(" a process"):  # the sum itself
+                    self.assertEqual(eval(by_hand.replace("x", "*").replace("/", "//")), int(here), by_hand)
 
     def test_init_never_overwrites_and_names_what_it_cannot_use(self):
         recipe = self.folder / "recipe.yaml"

@@ -95,8 +95,8 @@ void read_ranking(const Node& entry, bool is_alpaca, DataSet& set, const std::st
 DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder, const std::string& where,
                    const std::string& name) {
   refuse_unknown(entry,
-                 {"file_name", "hf_hub_url", "formatting", "columns", "ranking", "subset", "split", "tags",
-                  "num_samples"},
+                 {"file_name", "hf_hub_url", "file_sha1", "formatting", "columns", "ranking", "subset",
+                  "split", "tags", "num_samples"},
                  name);
   DataSet set;
   const std::string file = text_of(entry, "file_name");

@@ -29,32 +29,23 @@ struct Section {
 };
 // `apart` are about logs, and about what comes before or after the training.
 constexpr std::array kSections = {Section{"model", SectionKind::model},
-                                  Section{"base_model_config", SectionKind::model},
                                   Section{"data", SectionKind::data},
                                   Section{"dataset", SectionKind::data},
                                   Section{"datasets", SectionKind::data},
                                   Section{"training", SectionKind::training},
                                   Section{"train", SectionKind::training},
                                   Section{"trainer", SectionKind::training},
-                                  Section{"training_args", SectionKind::training},
-                                  Section{"training_arguments", SectionKind::training},
-                                  Section{"training_config", SectionKind::training},
                                   Section{"sft", SectionKind::training},
-                                  Section{"sft_config", SectionKind::training},
                                   Section{"hyperparameters", SectionKind::training},
                                   Section{"finetuning", SectionKind::training},
                                   Section{"fine_tuning", SectionKind::training},
                                   Section{"finetune", SectionKind::training},
                                   Section{"lora", SectionKind::lora},
                                   Section{"peft", SectionKind::lora},
-                                  Section{"peft_config", SectionKind::lora},
-                                  Section{"lora_config", SectionKind::lora},
                                   Section{"adapter", SectionKind::lora},
                                   Section{"quantization", SectionKind::quantization},
-                                  Section{"quantization_config", SectionKind::quantization},
                                   Section{"quant", SectionKind::quantization},
                                   Section{"bnb", SectionKind::quantization},
-                                  Section{"bnb_config", SectionKind::quantization},
                                   Section{"bitsandbytes", SectionKind::quantization},
                                   Section{"qlora", SectionKind::quantization},
                                   Section{"optimizer", SectionKind::optimizer},
@@ -142,6 +133,8 @@ constexpr std::array kNames = {
     SectionName{SectionKind::data, "eval_ratio", "val_size"},
     SectionName{SectionKind::data, "eval_split_ratio", "val_size"},
     SectionName{SectionKind::data, "validation_split", "val_size"},
+    SectionName{SectionKind::data, "eval_split", "val_size"},
+    SectionName{SectionKind::data, "test_size", "val_size"},
     SectionName{SectionKind::data, "max_len", "max_seq_length"},
     SectionName{SectionKind::data, "max_seq_len", "max_seq_length"},
     SectionName{SectionKind::data, "text_field", "text_column"},
@@ -197,10 +190,19 @@ constexpr std::array kNames = {
     SectionName{SectionKind::apart, "dir", ""},
     SectionName{SectionKind::apart, "name", ""}};
 
+// "training_configuration" and "lora_args" are sections as well.
+std::string_view section_name(std::string_view key) {
+  for (const std::string_view end :
+       {"_configuration", "_config", "_arguments", "_args", "_parameters", "_params", "_settings"})
+    if (key.ends_with(end)) return key.substr(0, key.size() - end.size());
+  return key;
+}
+
 SectionKind kind_of(const Node& node) {
   if (node.kind != Node::Kind::map) return SectionKind::none;
+  const std::string_view name = section_name(node.key);
   const auto at = std::find_if(kSections.begin(), kSections.end(),
-                               [&](const Section& section) { return section.name == node.key; });
+                               [&](const Section& section) { return section.name == name; });
   if (at == kSections.end()) return SectionKind::none;
   return at->kind == SectionKind::apart && is_group(node.key) ? SectionKind::none
                                                               : at->kind;  // a group of ours is ours
@@ -304,7 +306,14 @@ class Opener {
         left.items.push_back(child);
       }
     }
-    if (!left.items.empty()) opened.items.push_back(std::move(left));
+    if (!left.items.empty() && is_group(section.key)) {
+      opened.items.push_back(std::move(left));
+      return;
+    }
+    for (Node& child : left.items) {  // told by their names, unless a tool has them so
+      child.key = section.key + "." + child.key;
+      opened.items.push_back(std::move(child));
+    }
   }
 
   // What a section about other things may say of the training all the same.
@@ -335,7 +344,8 @@ class Opener {
 }  // namespace
 
 bool is_section(std::string_view key) {
-  return std::any_of(kSections.begin(), kSections.end(), [&](const Section& one) { return one.name == key; });
+  return std::any_of(kSections.begin(), kSections.end(),
+                     [&](const Section& one) { return one.name == section_name(key); });
 }
 
 bool is_of_logs(std::string_view key) {

@@ -166,7 +166,7 @@ class Command {
   bool launch() {
     const std::string name = base_name(text());
     if (is_python(name)) return python();
-    if (name == "torchrun") return ++at_, options(&Command::torchrun_option), script();
+    if (name == "torchrun") return ++at_, is_torchrun_ = true, options(&Command::torchrun_option), script();
     if (name == "accelerate-launch") return ++at_, options(&Command::accelerate_option), script();
     if (name == "deepspeed") return ++at_, options(&Command::deepspeed_option), count_deepspeed(), script();
     if (name == "accelerate") {
@@ -189,7 +189,7 @@ class Command {
   bool module() {
     const std::string name = text();
     if (name == "torch.distributed.run" || name == "torch.distributed.launch")
-      return ++at_, options(&Command::torchrun_option), script();
+      return ++at_, is_torchrun_ = true, options(&Command::torchrun_option), script();
     if (name == "accelerate.commands.launch") return ++at_, options(&Command::accelerate_option), script();
     ++at_;
     training_.program = name;
@@ -224,6 +224,7 @@ class Command {
     training_.program = name + " " + verb;
     if (name == "trl" && verb != "sft") say("task", verb, words_[at_ - 1].line);
     if (name == "tune") {
+      is_torchrun_ = true;
       options(&Command::torchrun_option);
       if (!is_done()) ++at_;  // the recipe's name
     }
@@ -235,6 +236,11 @@ class Command {
   // Options of a launcher end where a word is none, or with the launched module.
   void options(ReadOption read) {
     while (!is_done()) {
+      if (text().starts_with('$')) {  // options that only the shell knows
+        counts_ = true;
+        ++at_;
+        continue;
+      }
       const auto option = option_of(text());
       if (!option || option->name == "m" || option->name == "module") return;
       const int line = words_[at_].line;
@@ -251,7 +257,6 @@ class Command {
   }
 
   void torchrun_option(const std::string& name, const std::string& value, int line) {
-    is_torchrun_ = true;
     if (name == "nproc_per_node") say_count(name, value, line);
     if (name == "nnodes") say_count(name, value, line);
   }
@@ -342,9 +347,12 @@ class Command {
     say(option.name, std::move(list), line);
   }
 
-  // A folder that only the shell can name is none to write into, and $RANDOM is any seed.
+  // A folder that only the shell can name is none to write into, $RANDOM is any seed, and a stage of ZeRO
+  // decides nothing that is learnt.
   void say_argument(const std::string& name, const std::string& value, int line) {
-    if ((name == "output_dir" || name == "run_name" || name == "seed") && is_unresolved(value)) return;
+    if ((name == "output_dir" || name == "run_name" || name == "seed" || name == "zero_stage") &&
+        is_unresolved(value))
+      return;
     if (name == "deepspeed" && (value == "true" || value.empty())) return;
     say(name, value, line);
   }

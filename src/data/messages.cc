@@ -41,11 +41,35 @@ ordered_json renamed(const ordered_json& message, const MessageNames& names) {
   return out;
 }
 
+// LLaMA-Factory's turns of `function_call` (0.9.5, data/formatter.py: FunctionFormatter): the text is a call
+// in JSON, or a list of calls, which the assistant makes.
+ordered_json calls_of(const ordered_json& message, const std::string& here) {
+  const auto value = message.find("value");
+  const ordered_json read =
+      value != message.end() && value->is_string()
+          ? parse_ordered_json(value->get_ref<const std::string&>(), here + ": the call")
+      : value == message.end() ? ordered_json()
+                               : *value;
+  const ordered_json listed = read.is_array() ? read : ordered_json::array({read});
+  ordered_json calls = ordered_json::array();
+  for (const ordered_json& call : listed) {
+    if (!call.is_object() || !call.contains("name") || !call.contains("arguments"))
+      throw DamagedError(here + ": a call is an object with 'name' and 'arguments', or a list of them.");
+    calls.push_back(
+        {{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", call["arguments"]}}}});
+  }
+  ordered_json out = {{"role", "assistant"}, {"tool_calls", calls}};
+  for (const auto& [key, other] : message.items())
+    if (key != "from" && key != "value") out[key] = other;
+  return out;
+}
+
 ordered_json from_sharegpt(const ordered_json& message, const std::string& here) {
   const auto from = message.find("from");
   if (!from->is_string())
     throw DamagedError(here + ": 'from' is " + describe_kind(*from) + ", not a string.");
   const auto speaker = from->get<std::string>();
+  if (speaker == "function_call") return calls_of(message, here);
   for (const auto& [name, role] : kSpeakers) {
     if (name != speaker) continue;
     ordered_json out = {{"role", role}};
@@ -54,7 +78,7 @@ ordered_json from_sharegpt(const ordered_json& message, const std::string& here)
     return out;
   }
   throw DamagedError(here + ": 'from' is '" + speaker.substr(0, 40) +
-                     "'; human, gpt, system, tool and observation are known.");
+                     "'; human, gpt, system, function_call, tool and observation are known.");
 }
 
 // Content in parts, as programs that also read images have it: its texts, one behind the other.

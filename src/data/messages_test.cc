@@ -46,6 +46,29 @@ TEST(Messages, tools_may_be_a_list_or_its_text) {
               HasSubstr("d.jsonl:7: the tools are a number"));
 }
 
+TEST(Messages, a_speaker_of_function_calls_is_the_assistant_who_calls) {
+  const char* const kCall = R"({"role": "assistant", "tool_calls": [{"type": "function",
+                               "function": {"name": "f", "arguments": {"b": 1, "a": 2}}}]})";
+  const auto said = [](const std::string& value) {
+    return read(R"([{"from": "human", "value": "q"}, {"from": "function_call", "value": )" + value +
+                R"(}, {"from": "observation", "value": "r"}, {"from": "gpt", "value": "a"}])")
+        .messages;
+  };
+  EXPECT_EQ(said(R"("{\"name\": \"f\", \"arguments\": {\"b\": 1, \"a\": 2}}")")[1],
+            ordered_json::parse(kCall));
+  EXPECT_EQ(said(R"({"name": "f", "arguments": {"b": 1, "a": 2}})")[1], ordered_json::parse(kCall));
+  EXPECT_EQ(
+      said(R"("[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]")")[1]
+                                                                                               ["tool_calls"]
+                                                                                                   .size(),
+      2U);
+  EXPECT_EQ(said(R"({"name": "f", "arguments": {}})")[2]["role"], "tool");
+  EXPECT_THAT(error_of(R"([{"from": "function_call", "value": "f 1"
+}])"),
+              HasSubstr("message 1: the call"));
+  EXPECT_THAT(error_of(R"([{"from": "function_call", "value": "{}"}])"), HasSubstr("'name' and 'arguments'"));
+}
+
 TEST(Messages, parts_of_text_are_one_text_and_others_are_refused) {
   EXPECT_EQ(read(R"([{"role": "user", "content": [{"type": "text", "text": "a"}, "b", {"text": "c"}]}])")
                 .messages[0]["content"],

@@ -58,10 +58,12 @@ void read_tags(const Node& entry, DataSet& set, const std::string& where) {
                  {"role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag", "function_tag",
                   "system_tag"},
                  where + ".tags");
-  const std::array<std::array<std::string_view, 3>, 4> known = {{{"user_tag", "human", "user"},
-                                                                 {"assistant_tag", "gpt", "assistant"},
-                                                                 {"observation_tag", "observation", "tool"},
-                                                                 {"system_tag", "system", "system"}}};
+  const std::array<std::array<std::string_view, 3>, 5> known = {
+      {{"user_tag", "human", "user"},
+       {"assistant_tag", "gpt", "assistant"},
+       {"observation_tag", "observation", "tool"},
+       {"function_tag", "function_call", "function_call"},
+       {"system_tag", "system", "system"}}};
   for (const auto& [tag, usual, other] : known) {
     const std::string value = text_of(given, tag, std::string(usual));
     if (value != usual && value != other)

@@ -81,6 +81,19 @@ class AnswersTest(unittest.TestCase):
         said = subprocess.run([str(PLIMSOLL), "chat", run, "--template", "plain", "--max-new-tokens", "3"], input="Hello\n", capture_output=True, text=True, timeout=300)
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertIn(CARD, said.stderr)
+        self.compiling_is_said(run)
+
+    def compiling_is_said(self, run):
+        """By every command that loads kernels, where the build has no code for the card; the emulated one's is 8.6."""
+        chat = ("chat", run, "--template", "plain", "--max-new-tokens", 1)
+        commands = (("generate", run, "--ids", "5", "--max-new-tokens", 1), chat, ("eval", run, "--data", self.folder / "rows.jsonl", "--limit", 1),
+                    ("train", run.parent / "run.json", "--overwrite", "--set", "schedule.max_steps=1", "--device", "emulated"))
+        for words in commands:
+            for code, said in (("75,120", True), ("75,80,120", False)):
+                done = subprocess.run([str(PLIMSOLL), *map(str, words)], input="Hello\n", capture_output=True, text=True, timeout=300,
+                                      env={**os.environ, "PLIMSOLL_NO_PROBE": "1", "PLIMSOLL_EMULATED_CODE": code})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual("no code for compute capability 8.6: at the first start the driver compiles it" in done.stderr, said, (words, done.stderr))
 
     def test_a_t5_and_gated_linear_attention_answer_as_on_the_cpu(self):
         run = self.tiny("t5", T5, task="seq2seq", **TEXTS)

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "gpu/launch_limits.h"
 #include "ops/gpu_kernel.h"
 
 namespace plimsoll {
@@ -32,6 +33,11 @@ EmulatedDevice::EmulatedDevice(gpu::EmulatedOrder order, const CardFacts& facts)
 EmulatedDevice::EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card,
                                std::unique_ptr<gpu::ProductLibrary> library)
     : GpuDevice(std::move(card)), library_(std::move(library)) {}
+
+std::string EmulatedDevice::loading_note() const {
+  const char* const code = std::getenv("PLIMSOLL_EMULATED_CODE");
+  return code == nullptr ? "" : gpu::compile_note(code, facts_.compute_capability);
+}
 
 BoundCall EmulatedDevice::bind_kernels(const Graph& graph, const Op& op, const AddressOf& address,
                                        const Sent& sent, gpu::Stream& stream) {

@@ -21,6 +21,9 @@ class EmulatedDevice : public GpuDevice {
   explicit EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card,
                           std::unique_ptr<gpu::ProductLibrary> library = nullptr);
 
+  // By PLIMSOLL_EMULATED_CODE, for tests: compute capabilities that a build has code for ("75,120").
+  [[nodiscard]] std::string loading_note() const override;
+
  protected:
   // Throws UsageError for what no kernel for GPUs does yet.
   BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const Sent& sent,

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/units.h"
@@ -44,6 +45,12 @@ class CardMemory : public DeviceMemory {
 // "linear_dx of model.layers.3.mlp.up_proj".
 std::string name_of(OpKind kind, const Name& scope) {
   return std::string(to_string(kind)) + (scope.text().empty() ? "" : " of " + scope.text());
+}
+
+// Whether a variable of the environment asks for something: it is there, and neither empty nor 0.
+bool is_set(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && *value != '\0' && std::string_view(value) != "0";
 }
 
 // Code that came at its first launch would take memory of a run that is under way.
@@ -162,7 +169,7 @@ class GpuDevice::OwnTransfer {
 
 GpuDevice::GpuDevice(std::unique_ptr<gpu::Card> card)
     : card_(std::move(card)),
-      waits_(std::getenv("PLIMSOLL_CARD_WAITS") != nullptr),
+      waits_(is_set("PLIMSOLL_CARD_WAITS")),
       staging_(card_->allocate_host(staging_bytes(false))) {
   for (size_t i = 0; i < slots_.size(); ++i)
     slots_[i] = {staging_ + static_cast<int64_t>(i) * kSlot,

@@ -560,20 +560,21 @@ TEST(EmulatedOrder, is_read_from_the_environment_and_anything_else_is_refused) {
 
 // As a kernel's trap does: whoever asks next is told, and everybody after that.
 TEST(GpuDevice, a_trap_stops_whatever_is_asked_next_and_names_the_op_where_each_is_waited_for) {
-  for (const char* waits : {"", "1"}) {
-    if (*waits != 0) setenv("PLIMSOLL_CARD_WAITS", waits, 1);
+  for (const char* set : {"", "0", "1"}) {
+    setenv("PLIMSOLL_CARD_WAITS", set, 1);
+    const bool waits = std::string_view(set) == "1";
     auto card = std::make_unique<gpu::EmulatedCard>(EmulatedOrder{When::late});
     card->trap_at(5);
     EmulatedDevice device(std::move(card));
     unsetenv("PLIMSOLL_CARD_WAITS");
-    EXPECT_EQ(device.makes_graphs(), *waits == 0);
+    EXPECT_EQ(device.makes_graphs(), !waits);
     try {
       total_on(device, "host");
       ADD_FAILURE() << "a trap went unnoticed";
     } catch (const gpu::CardFault& fault) {
       EXPECT_EQ(fault.code(), ExitCode::stopped);
-      EXPECT_THAT(fault.what(), HasSubstr(*waits != 0 ? "the card failed in add: unspecified launch failure"
-                                                      : "PLIMSOLL_CARD_WAITS=1"));
+      EXPECT_THAT(fault.what(), HasSubstr(waits ? "the card failed in add: unspecified launch failure"
+                                                : "PLIMSOLL_CARD_WAITS=1"));
     }
     EXPECT_THROW(device.finish(), gpu::CardFault);
     std::array<std::byte, 4> bytes{};

@@ -132,7 +132,7 @@ Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const 
   GenerationPlan plan = plan_generation(request_of(options, paths, longest_prompt), device);
   require_fit(plan);
   options.observer->event(plan_text(plan));
-  generator_ = std::make_unique<Generator>(std::move(plan));
+  generator_ = std::make_unique<Generator>(std::move(plan), *options.observer);
   if (const std::string products = generator_->device().products(); !products.empty())
     options.observer->event("products by " + products);
   load_base_weights(generator_->state(), paths.base,

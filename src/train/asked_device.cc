@@ -23,9 +23,13 @@ std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda
   if (device != DeviceChoice::emulated && device != DeviceChoice::cuda)
     return std::make_unique<CpuDevice>(cpu);
   for (const Graph& program : programs) require_gpu_kernels(program);
-  if (device == DeviceChoice::emulated) return std::make_unique<EmulatedDevice>(emulated_order());
-  if (card_here(cuda_card).facts.emulated) return std::make_unique<EmulatedDevice>(emulated_order(), planned);
-  auto opened = open_cuda_device(planned, cuda_card);
+  std::unique_ptr<Device> opened;
+  if (device == DeviceChoice::emulated)
+    opened = std::make_unique<EmulatedDevice>(emulated_order());
+  else if (card_here(cuda_card).facts.emulated)
+    opened = std::make_unique<EmulatedDevice>(emulated_order(), planned);
+  else
+    opened = open_cuda_device(planned, cuda_card);
   if (const std::string note = opened->loading_note(); !note.empty()) observer.event(note);
   return opened;
 }

@@ -20,7 +20,7 @@ namespace plimsoll {
 // kernel for what they compute. What binding ops may wait for is said.
 std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda_card, const CpuSettings& cpu,
                                     const CardFacts& planned, const std::vector<Graph>& programs,
-                                    RunObserver& observer = nobody());
+                                    RunObserver& observer);
 
 struct AskedDevice : CpuSettings {
   AskedDevice() = default;

@@ -88,10 +88,10 @@ void require_fit(const GenerationPlan& plan) {
                         " --context and --precision bf16 make it smaller");
 }
 
-Generator::Generator(GenerationPlan plan)
+Generator::Generator(GenerationPlan plan, RunObserver& observer)
     : plan_(std::move(plan)),
-      device_(
-          open_device(plan_.device.device, plan_.device.cuda_card, plan_.device, plan_.card, plan_.programs)),
+      device_(open_device(plan_.device.device, plan_.device.cuda_card, plan_.device, plan_.card,
+                          plan_.programs, observer)),
       memory_(*device_, plan_.layout, {}),
       spare_(plan_.spare_bytes > 0 ? device_->map(plan_.spare_bytes) : nullptr),
       first_(plan_.programs[0], plan_.layout.programs[0], *device_, memory_.arenas(),

@@ -58,8 +58,9 @@ using OnToken = std::function<bool(int32_t token)>;
 
 class Generator {
  public:
-  // Opens the device and maps what is planned; weights are for the caller to fill.
-  explicit Generator(GenerationPlan plan);
+  // Opens the device and maps what is planned; weights are for the caller to fill. What that may wait for is
+  // told to the observer.
+  explicit Generator(GenerationPlan plan, RunObserver& observer = nobody());
   Generator(const Generator&) = delete;  // bound calls point into it
   Generator& operator=(const Generator&) = delete;
 

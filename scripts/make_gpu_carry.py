@@ -63,6 +63,16 @@ def try_there(folder):
         written.unlink()
 
 
+def pack(folder, most=MOST):
+    """The archive beside the folder; ends where it is larger than what is carried."""
+    archive = folder.with_name(folder.name + ".tar.gz")
+    with tarfile.open(archive, "w:gz", compresslevel=9) as tar:
+        tar.add(folder, folder.name)
+    if archive.stat().st_size > most:
+        sys.exit(f"{archive}: {archive.stat().st_size} bytes, more than the {most} that are carried")
+    return archive
+
+
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
@@ -88,12 +98,8 @@ def main():
     print(f"folder  {folder} ({size / 2**20:.0f} MiB)")
     if "--folder-only" in sys.argv:
         return
-    archive = folder.with_name(folder.name + ".tar.gz")
-    with tarfile.open(archive, "w:gz", compresslevel=9) as tar:
-        tar.add(folder, folder.name)
+    archive = pack(folder)
     print(f"archive {archive} ({archive.stat().st_size / 2**20:.1f} MiB)")
-    if archive.stat().st_size > MOST:
-        sys.exit(f"{archive}: {archive.stat().st_size} bytes, more than the {MOST} that are carried")
 
 
 if __name__ == "__main__":

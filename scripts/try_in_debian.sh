@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# The wheel and the archive in a bare Debian 12: no compiler, no library of Plimsoll's. Needs root and debootstrap.
+# What is given to others in a bare Debian 12: no compiler, no library of Plimsoll's. Needs root and debootstrap.
 #
 #   scripts/try_in_debian.sh [--keep FOLDER] WHEEL ARCHIVE.tar.gz
+#   scripts/try_in_debian.sh [--keep FOLDER] GPU-CARRY.tar.gz
 #
-# Makes the system with debootstrap (or uses the one in FOLDER), then for each: --version, a plan, a short training, an answer.
+# Makes the system with debootstrap (or uses the one in FOLDER). Of the wheel and of the archive: --version, a plan, a short training, an
+# answer. Of what make gpu-carry packed: the emulated card's calls, a case of an op, a training beside the CPU's, a section of gpu-first, and
+# what is said where there is no driver.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=''
 if [[ ${1:-} == --keep ]]; then root=$2 && shift 2; fi
-if (($# != 2)); then sed -n '2,6s/^# \{0,1\}//p' "$0" >&2 && exit 2; fi
+if (($# != 1 && $# != 2)); then sed -n '2,10s/^# \{0,1\}//p' "$0" >&2 && exit 2; fi
 for tool in debootstrap chroot; do
   command -v "$tool" >/dev/null || { echo "error: $tool is missing (apt-get install debootstrap)" >&2 && exit 2; }
 done
@@ -20,14 +23,35 @@ if [[ -z $root ]]; then
 else
   trap clean EXIT
 fi
-[[ -x $root/bin/sh ]] || debootstrap --variant=minbase --include=python3,python3-venv,python3-pip bookworm "$root" >/dev/null
+[[ -x $root/bin/sh ]] || debootstrap --variant=minbase --include=python3,python3-venv,python3-pip,make bookworm "$root" >/dev/null
 mkdir -p "$root/proc" "$root/trial"
 mount -t proc proc "$root/proc"
 rm -rf "$root"/trial/*
-cp "$1" "$2" "$root/trial"
+cp "$@" "$root/trial"
+
+if (($# == 1)); then
+  cat >"$root/trial/try.sh" <<'TRY'
+set -eu
+cd /trial
+export PLIMSOLL_NO_PROBE=1 LC_ALL=C.UTF-8
+if command -v gcc g++ cc c++; then echo "error: a compiler is here" >&2; exit 1; fi
+tar xf ./*.tar.gz
+cd */
+echo "== $(bin/plimsoll --version) on Debian $(cat /etc/debian_version)"
+bin/plimsoll_card_check calls --device emulated >calls.jsonl
+python3 tests/gpu/check.py --plimsoll bin/plimsoll --tool bin/plimsoll_card_check --device emulated --cases swiglu --parts ops,runs --runs LoRA --out check.json
+make gpu-first GPU_TOOLS=bin GPU_DEVICE=emulated GPU_SECTIONS=f
+code=0
+make gpu-first GPU_TOOLS=bin 2>said.txt || code=$?
+grep -q "no driver of NVIDIA's was found" said.txt || { echo "error: exit $code without a driver:" >&2 && cat said.txt >&2 && exit 1; }
+TRY
+  chroot "$root" sh /trial/try.sh
+  echo "the carried folder starts in a bare Debian 12"
+  exit
+fi
+
 cp -r demo examples "$root/trial"
 rm -rf "$root/trial/demo/work"
-
 cat >"$root/trial/try.sh" <<'TRY'
 set -eu
 cd /trial

@@ -304,6 +304,22 @@ class Setup(unittest.TestCase):
         self.assertEqual(self.run_setup([], ["--everything"]).returncode, 2)
 
 
+class Carry(unittest.TestCase):
+    """scripts/make_gpu_carry.py packs what it made, and no more than is carried."""
+
+    def test_an_archive_that_is_larger_than_what_is_carried_is_refused(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        from make_gpu_carry import MOST, pack
+        self.assertEqual(MOST, 60 * 2**20)
+        with tempfile.TemporaryDirectory() as folder:
+            carried = pathlib.Path(folder) / "gpu-carry"
+            carried.mkdir()
+            (carried / "program").write_bytes(os.urandom(5000))
+            self.assertEqual(pack(carried).name, "gpu-carry.tar.gz")
+            with self.assertRaisesRegex(SystemExit, "gpu-carry.tar.gz: 5[0-9]{3} bytes, more than the 5000 that are carried"):
+                pack(carried, 5000)
+
+
 class Sass(unittest.TestCase):
     """scripts/check_sass.py, with a cuobjdump that prints what each test gives it."""
 

@@ -328,7 +328,9 @@ void combine_answers_only(Layer& layer) {
   const Said* completion = layer.part("@completion_only");
   const Said* assistant = layer.part("@assistant_only");
   const bool prompts = completion != nullptr && !is_true(completion);
-  const bool messages = !is_true(assistant);
+  // In TRL's own scripts a conversation without assistant_only_loss is learnt whole.
+  const bool is_trl = layer.tool() == Tool::trl && own_script(layer).empty();
+  const bool messages = is_trl && !is_true(assistant);
   if (prompts && !messages)
     return layer.refuse(*completion, "contradicts '" + assistant->as_written + "' here: one key says both");
   layer.emit("data.train_on_prompt",

@@ -93,11 +93,10 @@ bool is_of_scripts(const Node& root) {
                              "do_predict", "train_file", "max_train_samples", "pad_to_max_length"});
 }
 
-// Scripts of TRL and of the handbook, whose defaults are TRL's.
+// TRL's command and the handbook's scripts, whose defaults are TRL's. Anybody's own may be called sft.py.
 bool is_of_trl(std::string_view program) {
-  return program.starts_with("trl ") || program == "sft.py" || program == "dpo.py" ||
-         program == "run_sft.py" || program == "run_dpo.py" || program == "run_orpo.py" ||
-         program == "orpo.py" || program == "reward_modeling.py" || program == "reward.py";
+  return program.starts_with("trl ") || program == "run_sft.py" || program == "run_dpo.py" ||
+         program == "run_orpo.py";
 }
 
 // Arguments of transformers' TrainingArguments, which most training scripts begin from.

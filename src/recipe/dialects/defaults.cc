@@ -213,8 +213,27 @@ void fill_tool_method(Layer& layer) {
     if (holds(entry, layer) && entry.key == "method.type") layer.emit_default(entry.key, entry.value);
 }
 
+namespace {
+
+// What a script of somebody's own decides by itself where its command is silent.
+std::vector<std::string> left_to_script(const Layer& layer) {
+  std::vector<std::string> keys;
+  for (const char* key :
+       {"optimizer.lr", "schedule.epochs", "data.max_length", "method.r", "method.alpha", "method.targets"}) {
+    const bool is_of_adapters = find_option(key)->method != MethodType::full;
+    const bool is_counted =
+        key == std::string_view("schedule.epochs") && layer.given("schedule.max_steps") != nullptr;
+    if (layer.given(key) == nullptr && !is_counted && !(is_of_adapters && layer.method() == MethodType::full))
+      keys.emplace_back(key);
+  }
+  return keys;
+}
+
+}  // namespace
+
 void fill_tool_defaults(Layer& layer) {
   if (!layer.tool()) return;
+  const std::vector<std::string> left = left_to_script(layer);
   if (layer.is_of_scripts()) fill_script_defaults(layer);
   for (const Once& entry : kOnce)
     if (entry.tool == layer.tool() && layer.given(entry.key) == nullptr)
@@ -230,7 +249,11 @@ void fill_tool_defaults(Layer& layer) {
   if (!own_script(layer).empty())
     layer.note("rows", "what " + own_script(layer) +
                            " makes of a row is not in its command: here data.format, data.template and "
-                           "data.train_on_prompt say it");
+                           "data.train_on_prompt say it" +
+                           (left.empty() ? ""
+                                         : "; nor are its own " + join(left, ", ") +
+                                               ", which it does not name: say them, or see what is taken by "
+                                               "`plimsoll recipe`"));
 }
 
 }  // namespace plimsoll

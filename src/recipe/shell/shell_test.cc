@@ -169,7 +169,17 @@ TEST_F(ShellScripts, defaults_are_those_of_what_is_started) {
   EXPECT_EQ(own.recipe.precision.weights, DType::f32);
   EXPECT_THAT(own.other_tools.notes.at("rows"), HasSubstr("finetune.py"));
   EXPECT_DOUBLE_EQ(recipe("trl sft" + rest).optimizer.lr, 2e-5);
-  EXPECT_EQ(recipe("python finetune.py --lora_r 8" + rest).method.type, MethodType::lora);
+  // A script of one's own that is told of a rank trains adapters, whatever it is called.
+  for (const char* name : {"finetune.py", "sft.py"}) {
+    const LoadedRecipe lora =
+        load(std::string("python ") + name + " --lora_r 8 --completion_only_loss" + rest);
+    EXPECT_EQ(lora.recipe.method.type, MethodType::lora) << name;
+    EXPECT_EQ(lora.recipe.data.train_on_prompt, PromptLoss::no) << name;
+    EXPECT_THAT(
+        lora.other_tools.notes.at("rows"),
+        HasSubstr("its own optimizer.lr, schedule.epochs, data.max_length, method.alpha, method.targets"));
+  }
+  EXPECT_EQ(recipe("trl sft --lora_r 8" + rest).method.type, MethodType::full);
 }
 
 TEST_F(ShellScripts, quotes_comments_and_texts_behind_signs_are_read_as_a_shell_reads_them) {

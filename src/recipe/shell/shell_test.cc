@@ -188,6 +188,15 @@ TEST_F(ShellScripts, quotes_comments_and_texts_behind_signs_are_read_as_a_shell_
       "python t.py --lr 1e-3 --model \"m\" \\\n  # --lr 1e-4 \\\n  --num_epochs 7\n");
   EXPECT_DOUBLE_EQ(read.optimizer.lr, 1e-3);
   EXPECT_EQ(read.schedule.epochs, Recipe{}.schedule.epochs);
+  std::string grows = "A=0123456789\n", doubles = "A=(x x)\n";
+  for (int i = 0; i < 60; ++i) grows += "A=$A$A\n";
+  for (int i = 0; i < 60; ++i) doubles += "A=(${A[@]} ${A[@]})\n";
+  EXPECT_THAT(error_of(grows), HasSubstr("grow beyond a recipe's size"));
+  std::string nested = "LR=";
+  for (int i = 0; i < 50'000; ++i) nested += "${X:-";
+  EXPECT_NE(error_of(nested + "\npython t.py --model m --lr $LR\n"), "no error");
+  EXPECT_DOUBLE_EQ(recipe("python t.py --model m --lr ${X:-${Y:-1e-4}}\n").optimizer.lr, 1e-4);
+  EXPECT_THAT(error_of(doubles), HasSubstr("grow beyond a recipe's size"));
   for (const char* text :
        {"'", "\"$(", "${", "A=(", "$((", "`", "x <<", "python t.py --lr $((1/0)) --model m"})
     EXPECT_NE(error_of(text), "no error") << text;

@@ -110,6 +110,19 @@ void take_assignments(ShellCommand& command, const Branches& branches, ShellVari
   }
 }
 
+std::vector<LaunchWord> expanded(const ShellCommand& command, const ShellVariables& variables) {
+  std::vector<LaunchWord> words;
+  size_t total = 0;
+  for (const ShellWord& word : command.words)
+    for (std::string& field : variables.expand(word)) {
+      total += field.size() + 1;
+      if (total > kMaxDocumentBytes)
+        throw DocumentError(word.line, "is a command that grows beyond a recipe's size");
+      words.push_back({std::move(field), word.line});
+    }
+  return words;
+}
+
 }  // namespace
 
 bool is_shell_script(std::string_view text, std::string_view name) {
@@ -131,9 +144,7 @@ ShellTraining read_shell_training(std::string_view text) {
     read_loop(command, variables);
     take_assignments(command, branches, variables);
     if (command.words.empty()) continue;
-    std::vector<LaunchWord> words;
-    for (const ShellWord& word : command.words)
-      for (std::string& field : variables.expand(word)) words.push_back({std::move(field), word.line});
+    const std::vector<LaunchWord> words = expanded(command, variables);
     if (auto training = read_launch_command(words, variables)) found.push_back(std::move(*training));
   }
   if (found.empty())

@@ -1,7 +1,11 @@
 #include "recipe/shell/variables.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdlib>
+
+#include "recipe/document.h"
 
 namespace plimsoll {
 namespace {
@@ -14,6 +18,27 @@ size_t name_length(std::string_view text) {
   while (length < text.size() && is_name_char(text[length])) ++length;
   return length;
 }
+
+constexpr int kMostNested = 16;
+
+// Where the ${ at `at` ends, with those inside of it.
+size_t closing_brace(std::string_view text, size_t at) {
+  int depth = 0;
+  for (; at < text.size(); ++at) {
+    if (text[at] == '{' && text[at - 1] == '$') ++depth;
+    if (text[at] == '}' && --depth == 0) return at;
+  }
+  return std::string_view::npos;
+}
+
+// A variable that holds itself twice grows without end in a few lines.
+struct Bound {
+  size_t total = 0;
+  void add(size_t length) {
+    total += length;
+    if (total > kMaxDocumentBytes) throw DocumentError(0, "has variables that grow beyond a recipe's size");
+  }
+};
 
 constexpr int64_t kLargest = int64_t{1} << 40;  // beyond it nothing here is a number of anything
 
@@ -114,7 +139,7 @@ bool is_argument(const std::vector<std::string>& values) {
 }  // namespace
 
 // What stands between ${ and }: NAME, NAME[i], NAME[@], NAME:-otherwise.
-std::optional<ShellVariables::Values> ShellVariables::lookup(std::string_view inside) const {
+std::optional<ShellVariables::Values> ShellVariables::lookup(std::string_view inside, int depth) const {
   const bool is_position = !inside.empty() && std::isdigit(static_cast<unsigned char>(inside.front())) != 0;
   size_t length = name_length(inside);
   while (is_position && length < inside.size() &&
@@ -131,7 +156,7 @@ std::optional<ShellVariables::Values> ShellVariables::lookup(std::string_view in
     if (is_known && !is_argument(at->second.values)) return at->second.values;
     // In a branch it may have become something else.
     if (at != values_.end() && !is_known) return std::nullopt;
-    std::string otherwise = joined(rest.substr(sign.size()));
+    std::string otherwise = joined(rest.substr(sign.size()), depth + 1);
     std::erase(otherwise, '"');
     return Values{otherwise};
   }
@@ -142,23 +167,27 @@ std::optional<ShellVariables::Values> ShellVariables::lookup(std::string_view in
   return Values{at->second.values[static_cast<size_t>(*index)]};
 }
 
-std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text) const {
+std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text, int depth) const {
   std::vector<Part> parts;
   size_t at = 0;
+  Bound bound;
   const auto written = [&](size_t length) {
+    bound.add(length);
     parts.push_back({std::string(text.substr(at, length)), false});
     at += length;
   };
   const auto found = [&](const Values& values, size_t length) {
     for (size_t i = 0; i < values.size(); ++i) {
+      bound.add(values[i].size() + 1);
       if (i > 0) parts.push_back({" ", true});
       parts.push_back({values[i], true});
     }
     at += length;
   };
   while (at < text.size()) {
-    if (text[at] != '$') {
-      written(std::min(text.find('$', at), text.size()) - at);
+    if (text[at] != '$' || depth > kMostNested) {
+      const size_t next = depth > kMostNested ? text.size() : std::min(text.find('$', at), text.size());
+      written(next - at);
       continue;
     }
     const std::string_view rest = text.substr(at + 1);
@@ -168,21 +197,21 @@ std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text
         written(text.size() - at);
         continue;
       }
-      const auto value = whole_arithmetic(joined(text.substr(at + 3, end - at - 3)));
+      const auto value = whole_arithmetic(joined(text.substr(at + 3, end - at - 3), depth + 1));
       if (value)
         found({std::to_string(*value)}, end + 2 - at);
       else
         written(end + 2 - at);
     } else if (rest.starts_with('{')) {
-      const size_t end = text.find('}', at);
+      const size_t end = closing_brace(text, at + 1);
       const size_t length = (end == std::string_view::npos ? text.size() : end + 1) - at;
-      const auto values = lookup(text.substr(at + 2, length < 3 ? 0 : length - 3));
+      const auto values = lookup(text.substr(at + 2, length < 3 ? 0 : length - 3), depth);
       values ? found(*values, length) : written(length);
     } else if (rest.starts_with('(')) {
       written(text.size() - at);  // what a command prints; and what stands behind it
     } else {
       const size_t length = name_length(rest);
-      const auto values = lookup(rest.substr(0, length));
+      const auto values = lookup(rest.substr(0, length), depth);
       values ? found(*values, length + 1)
              : written(std::max<size_t>(length, 1) + 1 > text.size() - at ? text.size() - at
                                                                           : std::max<size_t>(length, 1) + 1);
@@ -192,9 +221,9 @@ std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text
 }
 
 // Inside of $((...)) names need no sign.
-std::string ShellVariables::joined(std::string_view text) const {
+std::string ShellVariables::joined(std::string_view text, int depth) const {
   std::string all;
-  for (const Part& part : parts_of(text)) all += part.text;
+  for (const Part& part : parts_of(text, depth)) all += part.text;
   std::string filled;
   for (size_t at = 0; at < all.size();) {
     const bool is_inside = at > 0 && (is_name_char(all[at - 1]) || all[at - 1] == '$' || all[at - 1] == '/');
@@ -256,20 +285,29 @@ bool ShellVariables::assign(const ShellWord& word, bool is_certain) {
   ShellWord rest = word;
   rest.pieces.front().text.erase(0, length + (appends ? 2U : 1U));
   Values values;
+  Bound bound;
   if (!word.items.empty()) {
     for (const ShellWord& item : word.items)
-      for (std::string& field : expand(item)) values.push_back(std::move(field));
+      for (std::string& field : expand(item)) {
+        bound.add(field.size() + 1);
+        values.push_back(std::move(field));
+      }
   } else {
     std::string text;  // an assignment is not split
     for (const ShellPiece& piece : rest.pieces)
       if (piece.quote == Quote::single)
         text += piece.text;
       else
-        for (const Part& part : parts_of(piece.text)) text += part.text;
+        for (const Part& part : parts_of(piece.text)) {
+          bound.add(part.text.size());
+          text += part.text;
+        }
     values = {text};
   }
   Value& known = values_[name];
   if (appends && !known.is_known) return true;
+  if (appends)
+    for (const std::string& value : known.values) bound.add(value.size() + 1);
   if (appends && word.items.empty())
     values = {known.values.empty() ? values.front() : known.values.front() + values.front()};
   else if (appends)

@@ -37,9 +37,9 @@ class ShellVariables {
     std::string text;
     bool may_split = false;
   };
-  [[nodiscard]] std::vector<Part> parts_of(std::string_view text) const;
-  [[nodiscard]] std::optional<Values> lookup(std::string_view inside) const;
-  [[nodiscard]] std::string joined(std::string_view text) const;
+  [[nodiscard]] std::vector<Part> parts_of(std::string_view text, int depth = 0) const;
+  [[nodiscard]] std::optional<Values> lookup(std::string_view inside, int depth) const;
+  [[nodiscard]] std::string joined(std::string_view text, int depth) const;
 
   std::map<std::string, Value, std::less<>> values_;
 };

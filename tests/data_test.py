@@ -270,6 +270,54 @@ class DataTest(unittest.TestCase):
         self.assertEqual(refused.returncode, 3)
         self.assertIn("longest row", refused.stderr)
 
+    def sorted_ids(self, rows, length=64):
+        """Two kinds of rows, one after the other in one row group."""
+        import pyarrow as pa
+        import pyarrow.parquet
+        values = pa.concat_arrays([pa.array([kind] * (rows // 2 * length), pa.int32()) for kind in (5, 9)])
+        offsets = pa.array(range(0, rows * length + 1, length), pa.int32())
+        path = self.folder / f"sorted{rows}.parquet"
+        pa.parquet.write_table(pa.table({"input_ids": pa.ListArray.from_arrays(offsets, values)}), path, row_group_size=rows)
+        return path
+
+    def test_a_large_row_group_is_shuffled_fully_by_a_scratch_file_of_the_planned_bytes(self):
+        path = self.sorted_ids(52_000)
+        of_window = {"data": {"shuffle": "window"}}
+        settings = recipe(self.folder / "full", str(path), save={"every": 2, "keep": 3}, task="sft")
+        text = run("plan", settings)
+        self.assertRegex(text.stdout, r"scratch 1\d\.\d MiB of disk\n")
+        self.assertIn("written once to a scratch file before the first step", text.stdout)
+        planned = json.loads(run("plan", settings, "--json").stdout)["data"]["shuffle"]
+        self.assertEqual((planned["order"], planned["rows_read"], planned["scratch_exact"]), ("full", "stored", True))
+        output = self.train("full", str(path), save={"every": 2, "keep": 3}, task="sft")
+        self.assertIn("written to a scratch file for the shuffle", self.log)
+        report = json.loads((output / "run.json").read_text())
+        self.assertEqual([report[part]["scratch_bytes"] for part in ("planned", "measured")], [planned["scratch_bytes"]] * 2)
+        self.assertLess(report["measured"]["process_peak_rss_bytes"], report["planned"]["process_peak_rss_bytes"])
+        weights = (output / "model.safetensors").read_bytes()
+        shutil.rmtree(output / "checkpoint-4")
+        again = run("train", settings, "--quiet", "--resume")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual((output / "model.safetensors").read_bytes(), weights)
+        windows = json.loads(run("plan", recipe(self.folder / "windows", str(path), task="sft", **of_window), "--json").stdout)
+        self.assertEqual((windows["data"]["shuffle"]["rows_read"], windows["data"]["shuffle"]["scratch_bytes"]), ("held", 0))
+
+    def test_a_kind_of_rows_that_comes_late_is_named_and_the_state_is_kept(self):
+        path = self.sorted_ids(600, 40)
+        changes = {"task": "sft", "schedule": {"max_steps": 99}, "optimizer": {"lr": 3e-3}}
+        settings = recipe(self.folder / "late", str(path), data={"shuffle": False}, **changes)
+        done = run("train", settings)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertRegex(done.stderr, r"\(stop\.loss\): the loss rose from 0\.\d+ to \d+\.\d+ within one step, \d+ steps ago, with rows of a kind")
+        self.assertIn("100 % of what they teach are target tokens that no earlier step had (0 % in the 20 steps before)", done.stderr)
+        self.assertIn("data.shuffle: false visits them in parts", done.stderr)
+        step = int(done.stderr.split("the state after step ")[1].split(" ")[0])
+        self.assertTrue((self.folder / "late" / "run" / f"checkpoint-{step}").is_dir())
+        self.assertGreater(step, 50)
+        again = run("train", settings, "--resume", "--set", "stop.loss=null")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.train("mixed", str(path), "--quiet", **changes)
+
     def write_rows(self, kind, megabytes):
         """A file of so many MB of rows; it is the rows' number that differs, not their lengths."""
         path = self.folder / f"rows{megabytes}.{kind}"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -80,6 +81,15 @@ int open_regular(const std::filesystem::path& path) {
 }
 
 void require_regular(const std::filesystem::path& path) { const Descriptor file(open_regular(path)); }
+
+int open_unnamed(const std::filesystem::path& folder, const std::string& name) {
+  const int unnamed = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (unnamed >= 0) return unnamed;
+  std::string path = (folder / (name + ".XXXXXX")).string();
+  const int named = mkostemp(path.data(), O_CLOEXEC);
+  if (named >= 0) unlink(path.c_str());
+  return named;
+}
 
 std::string read_start(const std::filesystem::path& path, int64_t most) {
   const Descriptor file(open_regular(path));

@@ -17,6 +17,11 @@ int open_regular(const std::filesystem::path& path);
 // Throws as open_regular does: for files that a library opens by itself.
 void require_regular(const std::filesystem::path& path);
 
+// A descriptor of a new file in the folder that has no name, for reading and writing: it is gone with the
+// process. Where the file system has none, one that begins with `name` and is removed at once. -1: neither
+// (errno).
+int open_unnamed(const std::filesystem::path& folder, const std::string& name);
+
 // The first `most` bytes, or all there are. Throws as open_regular does, StoppedError where reading fails.
 std::string read_start(const std::filesystem::path& path, int64_t most);
 // The last `most` bytes, or all there are. Throws as read_start does.

@@ -84,10 +84,12 @@ class ArrowFile final : public DataFile {
     fields_.clear();
     for (const std::string& name : columns) select_column(name, as);
     units_.clear();
+    ends_.clear();
     std::vector<Unit> units;
     int64_t row = 0;
     for (size_t i = 0; i < batches_.size(); ++i) {
       const Batch& batch = batches_[i];
+      ends_.push_back(row + batch.rows);
       if (batch.rows == 0) continue;
       if (units.empty() || units.back().bytes + batch.bytes > kUnitBytes) {
         units.push_back({0, 0, static_cast<int32_t>(units.size())});
@@ -103,7 +105,40 @@ class ArrowFile final : public DataFile {
 
   std::unique_ptr<Block> load(size_t unit) override {
     stamp_->require_unchanged();
-    const UnitRange& range = units_[unit];
+    return load(units_[unit]);
+  }
+
+  RowPart load_row(int64_t row) override {
+    stamp_->require_unchanged();
+    const auto end = std::upper_bound(ends_.begin(), ends_.end(), row);
+    check_internal(end != ends_.end(), "a row was read that the file does not have");
+    const auto batch = static_cast<size_t>(end - ends_.begin());
+    const int64_t first = *end - batches_[batch].rows;
+    return {load({batch, batch + 1, first}), first, batches_[batch].rows};
+  }
+  // A batch is read whole, with all of its columns.
+  [[nodiscard]] RowCost row_cost() const override {
+    constexpr double kBytesPerSecond = 1e9, kDecompressed = 4e8;
+    RowCost cost;
+    double all = 0, rows = 0;
+    for (const Batch& batch : batches_) {
+      cost.bytes = std::max(cost.bytes, batch.bytes);
+      all += static_cast<double>(batch.bytes) * static_cast<double>(batch.rows);
+      rows += static_cast<double>(batch.rows);
+    }
+    cost.seconds = all / std::max(1.0, rows) / (compressed_ ? kDecompressed : kBytesPerSecond);
+    return cost;
+  }
+
+ private:
+  // Batches that are read together, and their first row's number in the file.
+  struct UnitRange {
+    size_t begin = 0;
+    size_t end = 0;
+    int64_t first_row = 0;
+  };
+
+  std::unique_ptr<Block> load(const UnitRange& range) {
     const auto reader = open_messages(std::span(batches_).subspan(range.begin, range.end - range.begin));
     auto block = std::make_unique<ParquetBlock>(path_, selected_, range.first_row);
     for (size_t i = range.begin; i < range.end; ++i) {
@@ -117,14 +152,6 @@ class ArrowFile final : public DataFile {
     }
     return block;
   }
-
- private:
-  // A unit's batches, and its first row's number in the file.
-  struct UnitRange {
-    size_t begin = 0;
-    size_t end = 0;
-    int64_t first_row = 0;
-  };
 
   [[noreturn]] void fail(const arrow::Status& status) const {
     if (status.IsOutOfMemory())
@@ -288,6 +315,7 @@ class ArrowFile final : public DataFile {
   std::vector<SelectedColumn> selected_;
   std::vector<int> fields_;  // of the schema, as selected
   std::vector<UnitRange> units_;
+  std::vector<int64_t> ends_;  // the file's row behind each batch
   bool has_schema_ = false;
   bool compressed_ = false;
 };

@@ -210,26 +210,37 @@ class CsvFile final : public DataFile {
 
   std::unique_ptr<Block> load(size_t unit) override {
     const LineRange& range = ranges_[unit];
-    std::string text = file_.text(range.start, range.end);
+    return load(range.start, range.end, range.rows, range.first_line);
+  }
+
+  RowPart load_row(int64_t row) override {
+    const auto [from, to] = marks_.around(row, ranges_.back().end);
+    return {load(from.start, to.start, to.row - from.row, from.line), from.row, to.row - from.row};
+  }
+  [[nodiscard]] RowCost row_cost() const override { return RowMarks::cost(longest_); }
+
+ private:
+  std::unique_ptr<Block> load(int64_t start, int64_t end, int64_t rows, int64_t first_line) {
+    std::string text = file_.text(start, end);
     std::vector<Record> records;
-    records.reserve(static_cast<size_t>(range.rows));
+    records.reserve(static_cast<size_t>(rows));
     RecordScanner scanner(header_.path, header_.separator, header_.line_end, header_.text.quotes);
     const auto keep = [&](const Record& record) { records.push_back(record); };
     scanner.feed(text, keep);
     scanner.finish(keep);
-    check_internal(static_cast<int64_t>(records.size()) == range.rows,
-                   "the rows of a unit are not those counted");
+    check_internal(static_cast<int64_t>(records.size()) == rows, "the rows of a unit are not those counted");
     return std::make_unique<CsvBlock>(header_, selected_, as_, std::move(text), std::move(records),
-                                      range.first_line);
+                                      first_line);
   }
 
- private:
   void scan() {
     std::optional<RecordScanner> scanner;
     const auto place = [this](const Record& record) {
       if (header_.columns.empty() && !lacks_header(record)) return read_header(record);
       if (ranges_.empty() || record.end - ranges_.back().start > kUnitBytes)
         ranges_.push_back({record.start, record.end, record.line});
+      marks_.add(record.start, record.line);
+      longest_ = std::max(longest_, record.end - record.start);
       ranges_.back().end = record.end;
       ranges_.back().longest = std::max(ranges_.back().longest, record.end - record.start);
       ++ranges_.back().rows;
@@ -282,6 +293,8 @@ class CsvFile final : public DataFile {
   ScannedFile file_;
   Header header_;
   std::vector<LineRange> ranges_;
+  RowMarks marks_;
+  int64_t longest_ = 0;
   std::vector<size_t> selected_;
   ReadAs as_ = ReadAs::kind;
 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,6 +39,12 @@ struct Unit {
   int64_t longest = 0;  // bytes of its longest row in the file; 0: not known without reading it
 };
 
+// What reading one row by itself takes: memory meanwhile, and about how long.
+struct RowCost {
+  int64_t bytes = 0;
+  double seconds = 0;
+};
+
 // Large enough to read at the disk's speed, small enough that a window of many units shuffles well.
 inline constexpr int64_t kUnitBytes = kMiB;
 
@@ -51,6 +58,18 @@ class Block {
   // "data/train.jsonl:14": where people find the row.
   [[nodiscard]] virtual std::string where(int64_t row) const = 0;
 };
+
+// The rows that were loaded for the sake of one of them.
+struct RowPart {
+  std::unique_ptr<Block> block;
+  int64_t first_row = 0;  // of the file
+  int64_t rows = 0;
+};
+
+// How messages call a row of a file without lines.
+inline std::string row_name(const std::string& path, int64_t row) {
+  return path + ": row " + std::to_string(row);
+}
 
 class DataFile {
  public:
@@ -66,6 +85,13 @@ class DataFile {
   virtual std::vector<Unit> select(std::span<const std::string> columns, ReadAs as) = 0;
   // Loads one of the units that select() returned.
   virtual std::unique_ptr<Block> load(size_t unit) = 0;
+  // Loads as few rows as can be read with this one, counted through the file.
+  virtual RowPart load_row(int64_t row) = 0;
+  // Of load_row(): bytes of the dearest row, seconds of an ordinary one.
+  [[nodiscard]] virtual RowCost row_cost() const = 0;
+  // Most bytes that the values of all rows take in a row store (row_store.h), where they are known without
+  // reading the rows.
+  [[nodiscard]] virtual std::optional<int64_t> stored_bytes() const { return std::nullopt; }
 };
 
 class CappedMemoryPool;

@@ -52,12 +52,15 @@ const Column& find_column(std::span<const Column> columns, const std::string& na
 Dataset::Dataset() : pool_(std::make_unique<CappedMemoryPool>(std::numeric_limits<int64_t>::max())) {}
 Dataset::Dataset(Dataset&&) noexcept = default;
 Dataset& Dataset::operator=(Dataset&& other) noexcept {
+  alone_ = std::move(other.alone_);
   held_ = std::move(other.held_);  // from the inside out: blocks and files before the pool they allocate from
   sources_ = std::move(other.sources_);
   pool_ = std::move(other.pool_);
+  store_ = std::move(other.store_);
   units_ = std::move(other.units_);
   name_ = std::move(other.name_);
   rows_ = other.rows_;
+  stored_rows_ = other.stored_rows_;
   on_error_ = other.on_error_;
   uses_arrow_ = other.uses_arrow_;
   return *this;
@@ -79,7 +82,8 @@ Dataset Dataset::open(std::span<const WeightedPath> paths, RowErrors on_error, c
   for (const auto& [path, weight] : paths) {
     for (const fs::path& file : data_files(path)) {
       dataset.uses_arrow_ = dataset.uses_arrow_ || is_arrow_format(file);
-      dataset.sources_.push_back({open_data_file(file, *dataset.pool_, on_error, tabs), number, weight, 0});
+      dataset.sources_.push_back(
+          {open_data_file(file, *dataset.pool_, on_error, tabs), number, weight, 0, file.string()});
     }
     ++number;
   }
@@ -111,8 +115,10 @@ ColumnBinding Dataset::bind(const std::function<ColumnBinding(std::span<const Co
 
 void Dataset::select(std::span<const std::string> columns, ReadAs as) {
   held_.clear();
+  alone_ = {};
+  store_.reset();
   units_.clear();
-  rows_ = 0;
+  rows_ = stored_rows_ = 0;
   std::vector<Column> wanted;
   for (const Column& column : this->columns())
     if (std::find(columns.begin(), columns.end(), column.name) != columns.end()) wanted.push_back(column);
@@ -120,6 +126,7 @@ void Dataset::select(std::span<const std::string> columns, ReadAs as) {
   for (Source& source : sources_) {
     source.first_unit = units_.size();
     source.file->prefer(wanted);
+    source.first_row = rows_;
     int32_t groups = 0;
     for (const Unit& unit : source.file->select(columns, as)) {
       units_.push_back({{unit.rows, unit.bytes, first_group + unit.group, unit.longest},
@@ -130,11 +137,14 @@ void Dataset::select(std::span<const std::string> columns, ReadAs as) {
       groups = std::max(groups, unit.group + 1);
     }
     first_group += groups;
+    source.rows = rows_ - source.first_row;
+    choose_stored(source, columns, as);
   }
   if (rows_ == 0) throw UsageError(name_ + ": has no rows.");
 }
 
 void Dataset::hold(std::span<const size_t> units) {
+  alone_ = {};
   const std::set<size_t> wanted(units.begin(), units.end());
   std::erase_if(held_, [&wanted](const auto& entry) { return !wanted.contains(entry.first); });
   for (const size_t unit : units) {
@@ -154,6 +164,142 @@ std::unique_ptr<Block> Dataset::load(size_t unit) const {
   }
 }
 
+const Dataset::Source& Dataset::source_of(int64_t row) const {
+  const auto next =
+      std::upper_bound(sources_.begin(), sources_.end(), row,
+                       [](int64_t index, const Source& source) { return index < source.first_row; });
+  return *std::prev(next);
+}
+
+// Where a row by itself takes this long, a batch of them is waited for. A row store costs one pass over the
+// file, and its bytes of disk.
+void Dataset::choose_stored(Source& source, std::span<const std::string> columns, ReadAs as) {
+  constexpr double kDear = 2e-3;
+  source.first_stored = -1;
+  source.columns.clear();
+  source.value_bytes.reset();
+  if (source.rows == 0 || source.file->row_cost().seconds <= kDear) return;
+  for (const std::string& name : columns) {
+    const Column& column = find_column(source.file->columns(), name, source.path_name);
+    source.columns.push_back(as == ReadAs::json                ? StoredAs::json
+                             : column.kind == ColumnKind::text ? StoredAs::text
+                                                               : StoredAs::ids);
+  }
+  source.value_bytes = source.file->stored_bytes();
+  source.first_stored = stored_rows_;
+  stored_rows_ += source.rows;
+}
+
+RowsAlone Dataset::rows_alone() const {
+  RowsAlone alone{.stored_rows = stored_rows_};
+  int64_t value_bytes = 0;
+  size_t columns = 0;
+  for (const Source& source : sources_) {
+    if (source.first_stored < 0) {
+      const RowCost cost = source.rows > 0 ? source.file->row_cost() : RowCost{};
+      alone.bytes = std::max(alone.bytes, cost.bytes);
+      alone.seconds += cost.seconds * static_cast<double>(source.rows);
+      continue;
+    }
+    columns = source.columns.size();
+    alone.exact = alone.exact && source.value_bytes.has_value();
+    value_bytes += source.value_bytes.value_or(0);
+    if (source.value_bytes) continue;
+    const auto first = units_.begin() + static_cast<std::ptrdiff_t>(source.first_unit);
+    for (auto unit = first; unit != units_.end() && unit->first_row < source.first_row + source.rows; ++unit)
+      value_bytes += unit->bytes;
+  }
+  alone.store_bytes = row_store_bytes(stored_rows_, columns, value_bytes);
+  return alone;
+}
+
+bool Dataset::for_stored_rows(const Source& source, const std::function<bool()>& stopped,
+                              const std::function<void(const Row&)>& take,
+                              const std::function<void(const std::string&)>& take_damaged) const {
+  Row cells;
+  for (size_t unit = source.first_unit;
+       unit < units_.size() && units_[unit].first_row < source.first_row + source.rows; ++unit) {
+    const std::unique_ptr<Block> block = load(unit);
+    for (int64_t row = 0; row < units_[unit].rows; ++row) {
+      if (stopped()) return false;
+      std::string reason;
+      try {
+        block->read(row, cells);
+      } catch (const DamagedError& error) {
+        reason = error.what();
+      }
+      if (reason.empty())
+        take(cells);
+      else
+        take_damaged(reason);
+    }
+  }
+  return true;
+}
+
+void Dataset::measure_store() {
+  held_.clear();
+  for (Source& source : sources_) {
+    if (source.first_stored < 0 || source.value_bytes) continue;
+    int64_t bytes = 0;
+    const auto add = [&](const Row& cells) { bytes += stored_value_bytes(cells, source.columns); };
+    for_stored_rows(
+        source, [] { return false; }, add, [](const std::string&) {});
+    source.value_bytes = bytes;
+  }
+}
+
+bool Dataset::store_rows(const fs::path& folder, const std::function<bool()>& stopped,
+                         const std::function<void(int64_t, int64_t)>& progress) {
+  constexpr int64_t kTold = 1024;  // rows
+  if (stored_rows_ == 0 || store_ != nullptr) return true;
+  held_.clear();
+  auto store = std::make_unique<RowStore>(folder, stored_rows_, rows_alone().store_bytes);
+  int64_t done = 0;
+  const auto count = [&] {
+    if (progress && done++ % kTold == 0) progress(done - 1, stored_rows_);
+  };
+  for (const Source& source : sources_) {
+    if (source.first_stored < 0) continue;
+    const bool whole = for_stored_rows(
+        source, stopped,
+        [&](const Row& cells) {
+          store->add(cells, source.columns);
+          count();
+        },
+        [&](const std::string& reason) {
+          store->add_damaged(reason);
+          count();
+        });
+    if (!whole) return false;
+  }
+  store->finish();
+  if (progress) progress(stored_rows_, stored_rows_);
+  store_ = std::move(store);
+  return true;
+}
+
+Dataset::Alone Dataset::load_alone(int64_t row) const {
+  const Source& source = source_of(row);
+  const int64_t of_file = row - source.first_row;
+  try {
+    if (source.first_stored >= 0) {
+      check_internal(store_ != nullptr, "a row is asked of a row store that was not written");
+      return {store_->load(source.first_stored + of_file, row_name(source.path_name, of_file)), row, 1};
+    }
+    RowPart part = source.file->load_row(of_file);
+    return {std::move(part.block), source.first_row + part.first_row, part.rows};
+  } catch (const DamagedError& error) {
+    return {std::make_unique<DamagedBlock>(error.what(), name_), row, 1};
+  }
+}
+
+void Dataset::hold_row(int64_t row) {
+  if (alone_.block != nullptr && row >= alone_.first_row && row < alone_.first_row + alone_.rows) return;
+  alone_ = {};  // before the next one is in memory
+  alone_ = load_alone(row);
+}
+
 size_t Dataset::unit_of(int64_t row) const {
   const auto next =
       std::upper_bound(units_.begin(), units_.end(), row,
@@ -162,6 +308,8 @@ size_t Dataset::unit_of(int64_t row) const {
 }
 
 std::pair<const Block*, int64_t> Dataset::find(int64_t row) const {
+  if (alone_.block != nullptr && row >= alone_.first_row && row < alone_.first_row + alone_.rows)
+    return {alone_.block.get(), row - alone_.first_row};
   const size_t unit = unit_of(row);
   const auto block = held_.find(unit);
   check_internal(block != held_.end(), "a row was read whose unit is not held");

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "data/columns.h"
 #include "data/data_file.h"
 #include "data/data_files.h"
+#include "data/row_store.h"
 
 namespace plimsoll {
 
@@ -28,6 +30,16 @@ struct PlacedUnit : Unit {
 struct WeightedPath {
   std::filesystem::path path;
   double weight = 1.0;
+};
+
+// What reading rows one by one takes: most bytes of a part that a row is read with, seconds for all of them
+// once, and the store of the rows whose files cannot do it.
+struct RowsAlone {
+  int64_t bytes = 0;
+  double seconds = 0;  // beside those of stored rows
+  int64_t stored_rows = 0;
+  int64_t store_bytes = 0;
+  bool exact = true;  // else the store's bytes are an estimate, until measure_store()
 };
 
 class Dataset {
@@ -73,6 +85,18 @@ class Dataset {
   // The block of a unit that is held of a row and the row's number in it.
   [[nodiscard]] std::pair<const Block*, int64_t> find(int64_t row) const;
 
+  [[nodiscard]] RowsAlone rows_alone() const;
+  // Reads all rows that are to be stored, where their files do not tell what they take.
+  void measure_store();
+  // Writes them, into a file without a name in `folder`. False where `stopped` said so. Throws as RowStore
+  // does.
+  bool store_rows(const std::filesystem::path& folder, const std::function<bool()>& stopped,
+                  const std::function<void(int64_t done, int64_t rows)>& progress);
+  // Of disk, of the rows that are stored.
+  [[nodiscard]] int64_t stored_bytes() const { return store_ == nullptr ? 0 : store_->bytes_on_disk(); }
+  // Holds this row and few others, besides those that are held. What is damaged throws where it is read.
+  void hold_row(int64_t row);
+
   // Memory while at most `held_bytes` of units are held: what to expect, and the bound that Arrow is kept to.
   [[nodiscard]] int64_t expected_bytes(int64_t held_bytes) const;
   [[nodiscard]] int64_t bound_bytes(int64_t held_bytes) const;
@@ -87,17 +111,39 @@ class Dataset {
     int32_t path = 0;
     double weight = 1.0;
     size_t first_unit = 0;
+    std::string path_name = {};
+    int64_t first_row = 0;
+    int64_t rows = 0;
+    // Of a file whose rows are stored: the number of its first row there, else -1.
+    int64_t first_stored = -1;
+    std::vector<StoredAs> columns = {};
+    std::optional<int64_t> value_bytes = {};  // of all rows in the store, where they are known
+  };
+  struct Alone {
+    std::unique_ptr<Block> block;
+    int64_t first_row = 0;
+    int64_t rows = 0;
   };
 
   Dataset();
   [[nodiscard]] DataFile& first_file() const;  // that has rows
+  [[nodiscard]] const Source& source_of(int64_t row) const;
+  void choose_stored(Source& source, std::span<const std::string> columns, ReadAs as);
+  [[nodiscard]] Alone load_alone(int64_t row) const;
+  // Shows the rows of a source that is stored: their cells, or why they cannot be read. False: `stopped`.
+  bool for_stored_rows(const Source& source, const std::function<bool()>& stopped,
+                       const std::function<void(const Row&)>& take,
+                       const std::function<void(const std::string&)>& take_damaged) const;
 
   std::string name_;
   std::unique_ptr<CappedMemoryPool> pool_;  // before the files: their buffers go back to it
   std::vector<Source> sources_;
   std::vector<PlacedUnit> units_;
   std::map<size_t, std::unique_ptr<Block>> held_;  // by unit
+  std::unique_ptr<RowStore> store_;
+  Alone alone_;
   int64_t rows_ = 0;
+  int64_t stored_rows_ = 0;
   bool uses_arrow_ = false;
   RowErrors on_error_ = RowErrors::stop;
 };

@@ -23,12 +23,13 @@ struct JsonRange {
 
 class JsonFile final : public DataFile {
  public:
-  JsonFile(ScannedFile file, std::vector<JsonRange> ranges, RowErrors on_error)
-      : file_(std::move(file)), ranges_(std::move(ranges)) {
+  JsonFile(ScannedFile file, std::vector<JsonRange> ranges, RowMarks marks, RowErrors on_error)
+      : file_(std::move(file)), ranges_(std::move(ranges)), marks_(std::move(marks)) {
+    for (const JsonRange& range : ranges_) longest_ = std::max(longest_, range.longest);
     if (ranges_.empty()) return;
     const JsonRange& range = ranges_.front();
     const std::string text = file_.text(range.start, range.end);
-    const std::vector<JsonRow> rows = rows_of(text, range);
+    const std::vector<JsonRow> rows = rows_of(text, range.rows);
     sets_.read(text, rows, on_error, [&](size_t row) {
       return file_.path().string() + ": row " + std::to_string(row) + " (line " +
              std::to_string(range.first_line + rows[row].line) + ")";
@@ -56,29 +57,41 @@ class JsonFile final : public DataFile {
   std::unique_ptr<Block> load(size_t unit) override {
     const JsonRange& range = ranges_[unit];
     std::string text = file_.text(range.start, range.end);
-    std::vector<JsonRow> rows = rows_of(text, range);
+    std::vector<JsonRow> rows = rows_of(text, range.rows);
     return std::make_unique<JsonBlock>(
         selected_, as_, std::move(text), std::move(rows),
         JsonBlock::Place{file_.path().string(), RowName::number, range.first_line, range.first_row});
   }
 
+  RowPart load_row(int64_t row) override {
+    const auto [from, to] = marks_.around(row, ranges_.back().end);
+    std::string text = file_.text(from.start, to.start);
+    std::vector<JsonRow> rows = rows_of(text, to.row - from.row);
+    auto block = std::make_unique<JsonBlock>(
+        selected_, as_, std::move(text), std::move(rows),
+        JsonBlock::Place{file_.path().string(), RowName::number, from.line, from.row});
+    return {std::move(block), from.row, to.row - from.row};
+  }
+  [[nodiscard]] RowCost row_cost() const override { return RowMarks::cost(longest_); }
+
  private:
-  [[nodiscard]] std::vector<JsonRow> rows_of(std::string_view text, const JsonRange& range) const {
+  [[nodiscard]] std::vector<JsonRow> rows_of(std::string_view text, int64_t expected) const {
     std::vector<JsonRow> rows;
-    rows.reserve(static_cast<size_t>(range.rows));
+    rows.reserve(static_cast<size_t>(expected));
     JsonListScanner scanner(file_.path().string(), [&](const JsonListScanner::Found& row) {
       rows.push_back({static_cast<uint32_t>(row.start), static_cast<uint32_t>(row.end - row.start),
                       static_cast<uint32_t>(row.line - 1)});
     });
     scanner.start_within_list();
     scanner.feed(text);
-    check_internal(static_cast<int64_t>(rows.size()) == range.rows,
-                   "the rows of a unit are not those counted");
+    check_internal(static_cast<int64_t>(rows.size()) == expected, "the rows of a unit are not those counted");
     return rows;
   }
 
   ScannedFile file_;
   std::vector<JsonRange> ranges_;
+  RowMarks marks_;
+  int64_t longest_ = 0;
   ColumnSets sets_;
   std::vector<Column> selected_;
   ReadAs as_ = ReadAs::kind;
@@ -112,6 +125,7 @@ bool is_one_conversation(const ScannedFile& file, const JsonListScanner::Found& 
 std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error) {
   ScannedFile file(path);
   std::vector<JsonRange> ranges;
+  RowMarks marks;
   int64_t rows = 0;
   std::optional<JsonListScanner::Found> first;
   JsonListScanner scanner(path.string(), [&](const JsonListScanner::Found& row) {
@@ -121,6 +135,7 @@ std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors
     ranges.back().end = row.end;
     ranges.back().longest = std::max(ranges.back().longest, row.end - row.start);
     ++ranges.back().rows;
+    marks.add(row.start, row.line);
     ++rows;
   });
   bool lines = false;
@@ -130,10 +145,13 @@ std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors
   });
   if (lines) return open_jsonl(path, on_error);
   const JsonListScanner::Kind kind = scanner.finish();
-  if (first && scanner.is_within_object() && is_one_conversation(file, *first))
+  if (first && scanner.is_within_object() && is_one_conversation(file, *first)) {
     ranges = {{.start = 0, .end = file.size(), .rows = 1, .longest = file.size()}};
+    marks = {};
+    marks.add(0, 1);
+  }
   if (kind == JsonListScanner::Kind::list || file.size() == 0)
-    return std::make_unique<JsonFile>(std::move(file), std::move(ranges), on_error);
+    return std::make_unique<JsonFile>(std::move(file), std::move(ranges), std::move(marks), on_error);
   if (is_one_line(file)) return open_jsonl(path, on_error);
   throw DamagedError(
       path.string() +

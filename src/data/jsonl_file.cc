@@ -36,15 +36,19 @@ class Scanner {
     }
   }
 
-  std::vector<LineRange> finish() {
+  void finish() {
     end_line();
     end_unit();
-    return std::move(units_);
   }
+  std::vector<LineRange> units;
+  RowMarks marks;
 
  private:
   void end_line() {
-    if (!blank_) ++unit_.rows;
+    if (!blank_) {
+      marks.add(line_start_, line_);
+      ++unit_.rows;
+    }
     unit_.longest = std::max(unit_.longest, offset_ - line_start_);
     ++line_;
     line_start_ = offset_;
@@ -54,12 +58,11 @@ class Scanner {
 
   void end_unit() {
     unit_.end = offset_;
-    if (unit_.rows > 0) units_.push_back(unit_);
+    if (unit_.rows > 0) units.push_back(unit_);
     unit_ = {.start = offset_, .end = offset_, .first_line = line_};
   }
 
   const std::filesystem::path& path_;
-  std::vector<LineRange> units_;
   LineRange unit_;
   int64_t offset_ = 0;
   int64_t line_ = 1;
@@ -67,13 +70,14 @@ class Scanner {
   bool blank_ = true;
 };
 
-std::vector<LineRange> scan(ScannedFile& file) {
+Scanner scan(ScannedFile& file) {
   Scanner scanner(file.path());
   file.scan([&scanner](std::string_view piece) {
     scanner.feed(piece);
     return true;
   });
-  return scanner.finish();
+  scanner.finish();
+  return scanner;
 }
 
 // The lines of a unit that are no blank ones.
@@ -94,7 +98,11 @@ std::vector<JsonRow> rows_of(const std::string& text, int64_t expected) {
 
 class JsonlFile final : public DataFile {
  public:
-  JsonlFile(const std::filesystem::path& path, RowErrors on_error) : file_(path), ranges_(scan(file_)) {
+  JsonlFile(const std::filesystem::path& path, RowErrors on_error) : file_(path) {
+    Scanner scanner = scan(file_);
+    ranges_ = std::move(scanner.units);
+    marks_ = std::move(scanner.marks);
+    for (const LineRange& range : ranges_) longest_ = std::max(longest_, range.longest);
     if (!ranges_.empty()) read_columns(on_error);
   }
 
@@ -125,6 +133,17 @@ class JsonlFile final : public DataFile {
         JsonBlock::Place{file_.path().string(), RowName::line, range.first_line, 0});
   }
 
+  RowPart load_row(int64_t row) override {
+    const auto [from, to] = marks_.around(row, ranges_.back().end);
+    std::string text = file_.text(from.start, to.start);
+    std::vector<JsonRow> rows = rows_of(text, to.row - from.row);
+    auto block =
+        std::make_unique<JsonBlock>(selected_, as_, std::move(text), std::move(rows),
+                                    JsonBlock::Place{file_.path().string(), RowName::line, from.line, 0});
+    return {std::move(block), from.row, to.row - from.row};
+  }
+  [[nodiscard]] RowCost row_cost() const override { return RowMarks::cost(longest_); }
+
  private:
   void read_columns(RowErrors on_error) {
     const LineRange& range = ranges_.front();
@@ -136,6 +155,8 @@ class JsonlFile final : public DataFile {
 
   ScannedFile file_;
   std::vector<LineRange> ranges_;
+  RowMarks marks_;
+  int64_t longest_ = 0;
   ColumnSets sets_;
   std::vector<Column> selected_;
   ReadAs as_ = ReadAs::kind;

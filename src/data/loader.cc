@@ -58,7 +58,7 @@ LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
   memory.queue_bytes = (options.prefetch + 1) *
                        EffectiveBatch::planned_bytes(options.effective, sequence_shape(options, examples));
   const int64_t order_bytes = row_order_bytes(dataset.units());
-  const int64_t held_bytes = max_window_bytes(dataset.units(), options.order);
+  const int64_t held_bytes = plan_access(dataset, options.order).held_bytes;
   memory.rows_bytes = dataset.expected_bytes(held_bytes) + order_bytes + subset.bytes();
   // A pair of numbers for each row that the loss asks the model's beginning of (train/references.h).
   if (examples.task.preference.reference == Preference::Reference::given)
@@ -75,13 +75,19 @@ Loader::Loader(Dataset dataset, RowSubset subset, ExampleEncoder encoder, const 
       encoder_(std::move(encoder)),
       options_(options) {
   check_options(options_);
-  dataset_.cap_memory(max_window_bytes(dataset_.units(), options_.order));
+  dataset_.cap_memory(plan_access(dataset_, options_.order).held_bytes);
   slots_.reserve(static_cast<size_t>(options_.prefetch + 1));
   for (int64_t i = 0; i <= options_.prefetch; ++i)
     slots_.emplace_back(options_.effective, sequence_shape(options_, encoder_.options()));
 }
 
 Loader::~Loader() { stop(); }
+
+bool Loader::store_rows(const std::filesystem::path& folder, const std::function<bool()>& stopped,
+                        const std::function<void(int64_t, int64_t)>& progress) {
+  if (plan_access(dataset_, options_.order).kind != AccessKind::stored) return true;
+  return dataset_.store_rows(folder, stopped, progress);
+}
 
 int64_t Loader::steps_per_epoch() const { return ceil_div(rows(), options_.effective); }
 

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <stop_token>
@@ -64,6 +65,10 @@ class Loader {
   ~Loader();
 
   [[nodiscard]] int64_t rows() const { return reader_.rows(); }
+  // Before start(): as Dataset::store_rows(), where the order needs it.
+  bool store_rows(const std::filesystem::path& folder, const std::function<bool()>& stopped,
+                  const std::function<void(int64_t done, int64_t rows)>& progress);
+  [[nodiscard]] int64_t stored_bytes() const { return dataset_.stored_bytes(); }
   // Without packing.
   [[nodiscard]] int64_t steps_per_epoch() const;
   // Begins at `position`, or goes there: what was prepared from elsewhere is dropped. UsageError for an index

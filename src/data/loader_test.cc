@@ -93,7 +93,9 @@ TEST(Loader, windows_of_parquet_give_every_row_once) {
       250);
   const auto loader = make_loader(
       path,
-      {.max_length = 1100, .options = {.effective = 7, .epochs = 1, .order = {.window_bytes = 600'000}}});
+      {.max_length = 1100,
+       .options = {
+           .effective = 7, .epochs = 1, .order = {.shuffle = Shuffle::window, .window_bytes = 600'000}}});
   loader->start({});
   std::vector<bool> seen(kRows);
   int64_t in_order = 0;
@@ -136,7 +138,7 @@ TEST(Loader, a_bad_row_is_reported_after_the_batches_before_it) {
   const TestFolder folder;
   const auto path = folder.write("a.jsonl", prompt_lines(5) + "oops\n");
   const auto loader =
-      make_loader(path, {.options = {.effective = 2, .prefetch = 5, .order = {.shuffle = false}}});
+      make_loader(path, {.options = {.effective = 2, .prefetch = 5, .order = {.shuffle = Shuffle::off}}});
   loader->start({});
   EXPECT_EQ(loader->next()->sequences(), 2);
   EXPECT_EQ(loader->next()->sequences(), 2);

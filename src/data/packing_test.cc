@@ -167,7 +167,7 @@ TEST(RowErrors, bad_rows_are_skipped_and_counted_or_end_the_run) {
   const TestFolder folder;
   const auto path =
       folder.write("a.jsonl", text_lines(5) + "{\"text\": 7}\n{\"text\": \"tw\n" + text_lines(3) + "{}\n");
-  const LoaderOptions options{.effective = 20, .epochs = 1, .order = {.shuffle = false}};
+  const LoaderOptions options{.effective = 20, .epochs = 1, .order = {.shuffle = Shuffle::off}};
   const auto skipping = make_loader(path, options, RowErrors::skip);
   skipping->start({});
   const EffectiveBatch* batch = skipping->next();

@@ -120,9 +120,7 @@ void ParquetBlock::read(int64_t row, Row& cells) const {
   }
 }
 
-std::string ParquetBlock::where(int64_t row) const {
-  return path_ + ": row " + std::to_string(first_row_ + row);
-}
+std::string ParquetBlock::where(int64_t row) const { return row_name(path_, first_row_ + row); }
 
 // Writers promise UTF-8 and not all keep it; a tokenizer relies on it.
 void ParquetBlock::read_text(std::string_view value, size_t column, int64_t row, std::string& text) const {

@@ -118,12 +118,24 @@ class ParquetFile final : public DataFile {
     }
   }
 
+  RowPart load_row(int64_t row) override {
+    const auto next = std::upper_bound(ranges_.begin(), ranges_.end(), row,
+                                       [](int64_t r, const GroupRange& range) { return r < range.file_row; });
+    check_internal(next != ranges_.begin(), "a row was read that the file does not have");
+    const GroupRange& range = *std::prev(next);
+    return {load(static_cast<size_t>(&range - ranges_.data())), range.file_row, range.rows};
+  }
+  [[nodiscard]] RowCost row_cost() const override { return row_cost_; }
+  [[nodiscard]] std::optional<int64_t> stored_bytes() const override { return stored_bytes_; }
+
  private:
   std::vector<Unit> cut_into_units(std::span<const std::string> columns, ReadAs as) {
     selected_.clear();
     for (const std::string& name : columns) selected_.push_back(locate(name, as));
     batches_.reset();
     ranges_.clear();
+    row_cost_ = {};
+    stored_bytes_ = 0;
     std::vector<Unit> units;
     const auto metadata = reader_->parquet_reader()->metadata();
     int64_t file_row = 0;
@@ -135,6 +147,7 @@ class ParquetFile final : public DataFile {
     }
     for (int group = 0; group < metadata->num_row_groups(); ++group)
       file_row = cut_group(*metadata, group, file_row, units);
+    row_cost_.seconds /= static_cast<double>(std::max<int64_t>(1, file_row));
     return units;
   }
 
@@ -219,6 +232,38 @@ class ParquetFile final : public DataFile {
     return sane(chunk.total_uncompressed_size());
   }
 
+  // Bytes of the values as they are, where the footer tells them.
+  [[nodiscard]] std::optional<int64_t> value_bytes(const parquet::RowGroupMetaData& row_group) const {
+    int64_t bytes = 0;
+    for (const SelectedColumn& selected : selected_) {
+      if (selected.as == ReadAs::json) return std::nullopt;
+      const auto chunk = row_group.ColumnChunk(selected.leaves.front());
+      const auto sizes = chunk->size_statistics();
+      if (selected.value_bytes > 0)
+        bytes += sane(chunk->num_values()) * int64_t{sizeof(int32_t)};
+      else if (sizes != nullptr && sizes->unencoded_byte_array_data_bytes.has_value())
+        bytes += sane(*sizes->unencoded_byte_array_data_bytes);
+      else
+        return std::nullopt;
+    }
+    return bytes;
+  }
+
+  // What a row by itself costs, and all rows in a store: the group is decoded up to the row.
+  void add_costs(const parquet::FileMetaData& metadata, int group, int64_t rows, int64_t bytes) {
+    constexpr double kDecodedPerSecond = 2e8, kSecondsOfGroup = 2e-4;  // measured (bench/results)
+    const std::optional<int64_t> values = value_bytes(*metadata.RowGroup(group));
+    if (stored_bytes_ && values)
+      *stored_bytes_ += *values;
+    else
+      stored_bytes_.reset();
+    const bool one_unit = ranges_.back().group_row == 0;
+    row_cost_.bytes = std::max(row_cost_.bytes, one_unit ? bytes : std::min(bytes, 2 * kUnitBytes));
+    row_cost_.seconds +=
+        static_cast<double>(rows) *
+        (kSecondsOfGroup + static_cast<double>(bytes) / kDecodedPerSecond / (one_unit ? 1 : 2));
+  }
+
   // Appends the group's units; returns the file's row after the group.
   int64_t cut_group(const parquet::FileMetaData& metadata, int group, int64_t file_row,
                     std::vector<Unit>& units) {
@@ -232,6 +277,7 @@ class ParquetFile final : public DataFile {
       ranges_.push_back({group, row, file_row + row, count});
       units.push_back({count, ceil_div(bytes, rows) * count, group});
     }
+    if (rows > 0) add_costs(metadata, group, rows, bytes);
     return file_row + rows;
   }
 
@@ -265,6 +311,8 @@ class ParquetFile final : public DataFile {
   std::vector<Column> columns_;
   std::vector<SelectedColumn> selected_;
   std::vector<GroupRange> ranges_;
+  RowCost row_cost_;
+  std::optional<int64_t> stored_bytes_;
   int64_t batch_rows_ = kMaxBatchRows;
   std::unique_ptr<arrow::RecordBatchReader> batches_;  // of group_, standing before its row next_row_
   int group_ = 0;

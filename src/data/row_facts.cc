@@ -45,7 +45,7 @@ class RowVisitor {
   RowVisitor(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder, Visit visit,
              const std::function<void(const RowFacts&)>& take, CommonBegin* begin)
       : dataset_(dataset),
-        order_(visited_units(dataset, visit), subset, {.shuffle = false}),
+        order_(visited_units(dataset, visit), subset, {.shuffle = Shuffle::off}),
         encoder_(encoder),
         take_(take),
         begin_(begin) {}

@@ -10,7 +10,9 @@ namespace plimsoll {
 namespace {
 
 // Without shuffling nothing is gained by holding more than the unit being read.
-int64_t window_limit(const OrderOptions& options) { return options.shuffle ? options.window_bytes : 0; }
+int64_t window_limit(const OrderOptions& options) {
+  return options.shuffle == Shuffle::off ? 0 : options.window_bytes;
+}
 
 }  // namespace
 
@@ -70,8 +72,9 @@ void RowOrder::start_epoch(int64_t epoch) {
   entry_units_.clear();
   windows_.clear();
   // One window for all: the order of its units does not matter then, and keeping it fixed keeps them loaded.
-  const bool one_window = options_.shuffle && bytes_ <= options_.window_bytes;
-  const bool shuffles = options_.shuffle && !one_window;
+  const bool one_window = options_.shuffle == Shuffle::full ||
+                          (options_.shuffle == Shuffle::window && bytes_ <= options_.window_bytes);
+  const bool shuffles = options_.shuffle == Shuffle::window && !one_window;
   const auto runs = static_cast<int64_t>(runs_.size());
   const Permutation shuffle(runs, stream_key(options_.seed, Stream::groups, epoch));
   int64_t index = 0;
@@ -95,7 +98,7 @@ void RowOrder::start_epoch(int64_t epoch) {
 
 // The row with this number among an entry's.
 int64_t RowOrder::row_of(const Entry& entry, int64_t number) const {
-  if (entry.drawn && options_.shuffle) {
+  if (entry.drawn && options_.shuffle != Shuffle::off) {
     const uint64_t key = stream_key(options_.seed, Stream::drawn, epoch_, static_cast<int64_t>(entry.unit));
     number = Permutation(rows_in(entry.unit), key)(number);
   }
@@ -107,7 +110,7 @@ RowOrder::Place RowOrder::at(int64_t index) const {
                                      [](int64_t i, const Window& window) { return i < window.first_index; });
   const Window& window = *std::prev(next);
   const auto number = static_cast<size_t>(std::prev(next) - windows_.begin());
-  if (options_.shuffle) {
+  if (options_.shuffle != Shuffle::off) {
     const uint64_t key = stream_key(options_.seed, Stream::rows, epoch_, static_cast<int64_t>(number));
     index = window.first_index + Permutation(window.rows, key)(index - window.first_index);
   }

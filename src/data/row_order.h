@@ -1,8 +1,9 @@
 // The order in which an epoch visits the rows: a pure function of (seed, epoch, index).
 //
-// Units are shuffled by group, then cut into windows that fit in memory, and rows are shuffled within a
-// window. A data set that fits into one window is thus fully shuffled. The window is a constant of the recipe
-// and never follows the memory that happens to be free: memory must not change the experiment.
+// A full shuffle is a permutation of all rows, however the files are made. In windows, units are shuffled by
+// group, then cut into windows that fit in memory, and rows are shuffled within a window; a data set that
+// fits into one window has the order of the full shuffle. The window is a constant and never follows the
+// memory that happens to be free: memory must not change the experiment.
 //
 // A unit of weight 2 is in the order twice, one of weight 0.25 with a quarter of its rows, drawn anew in each
 // epoch (without shuffling its first ones). All counts are the same in every epoch.
@@ -24,7 +25,7 @@ namespace plimsoll {
 inline constexpr int64_t kShuffleWindowBytes = 12 * kMiB;
 
 struct OrderOptions {
-  bool shuffle = true;
+  Shuffle shuffle = Shuffle::full;
   uint64_t seed = 42;
   int64_t window_bytes = kShuffleWindowBytes;
 };

@@ -64,7 +64,8 @@ TEST(Permutation, neighbours_part) {
 
 TEST(RowOrder, every_epoch_visits_every_row_once_in_its_own_order) {
   for (const int64_t window_bytes : {int64_t{1}, int64_t{2500}, kShuffleWindowBytes}) {
-    RowOrder order(make_units(8), RowSubset::all(80), {.window_bytes = window_bytes});
+    RowOrder order(make_units(8), RowSubset::all(80),
+                   {.shuffle = Shuffle::window, .window_bytes = window_bytes});
     const std::vector<int64_t> first = visit(order);
     order.start_epoch(1);
     const std::vector<int64_t> second = visit(order);
@@ -76,6 +77,19 @@ TEST(RowOrder, every_epoch_visits_every_row_once_in_its_own_order) {
   }
 }
 
+// Groups do not matter to it, and no window.
+TEST(RowOrder, a_full_shuffle_is_a_permutation_of_all_rows) {
+  std::vector<PlacedUnit> one_group = make_units(8), groups = make_units(8);
+  for (size_t i = 0; i < 8; ++i) one_group[i].group = 0, groups[i].group = static_cast<int32_t>(i);
+  RowOrder order(one_group, RowSubset::all(80), {.window_bytes = 1});
+  const std::vector<int64_t> first = visit(order);
+  EXPECT_THAT(first, testing::UnorderedElementsAreArray(first_rows(80)));
+  EXPECT_EQ(visit(RowOrder(groups, RowSubset::all(80), {.window_bytes = 1})), first);
+  EXPECT_EQ(visit(RowOrder(groups, RowSubset::all(80), {.shuffle = Shuffle::window})), first);
+  order.start_epoch(1);
+  EXPECT_NE(visit(order), first);
+}
+
 TEST(RowOrder, the_seed_decides) {
   const auto order_of = [](uint64_t seed) {
     return visit(RowOrder(make_units(8), RowSubset::all(80), {.seed = seed}));
@@ -85,11 +99,11 @@ TEST(RowOrder, the_seed_decides) {
 }
 
 TEST(RowOrder, without_shuffle_rows_come_as_they_are) {
-  EXPECT_EQ(visit(RowOrder(make_units(8), RowSubset::all(80), {.shuffle = false})), first_rows(80));
+  EXPECT_EQ(visit(RowOrder(make_units(8), RowSubset::all(80), {.shuffle = Shuffle::off})), first_rows(80));
 }
 
 TEST(RowOrder, a_window_holds_no_more_than_its_bytes_and_is_never_left_and_entered_again) {
-  const OrderOptions options = {.window_bytes = 2500};
+  const OrderOptions options = {.shuffle = Shuffle::window, .window_bytes = 2500};
   const auto units = make_units(9);
   const RowOrder order(units, RowSubset::all(90), options);
   size_t window = 0;
@@ -107,7 +121,7 @@ TEST(RowOrder, a_window_holds_no_more_than_its_bytes_and_is_never_left_and_enter
     EXPECT_TRUE(holds_row);
   }
   EXPECT_EQ(max_window_bytes(units, options), 2500);
-  EXPECT_EQ(max_window_bytes(units, {.shuffle = false}), 1000);
+  EXPECT_EQ(max_window_bytes(units, {.shuffle = Shuffle::off}), 1000);
   EXPECT_EQ(max_window_bytes(units, {}), 9000);
 }
 
@@ -129,7 +143,8 @@ TEST(HoldOut, parts_are_disjoint_and_cover_everything) {
   const HoldOut parts = hold_out(RowSubset::all(80), 0.1, 42);
   EXPECT_EQ(parts.held_out.size(), 8);
   const std::vector<int64_t> train = visit(RowOrder(make_units(8), parts.train, {}));
-  std::vector<int64_t> both = visit(RowOrder(make_units(8), parts.held_out, {.window_bytes = 1}));
+  std::vector<int64_t> both =
+      visit(RowOrder(make_units(8), parts.held_out, {.shuffle = Shuffle::window, .window_bytes = 1}));
   both.insert(both.end(), train.begin(), train.end());
   EXPECT_THAT(both, testing::UnorderedElementsAreArray(first_rows(80)));
   const RowSubset again = hold_out(RowSubset::all(80), 0.1, 42).held_out;
@@ -163,7 +178,8 @@ std::vector<PlacedUnit> two_sources(double first_weight, double second_weight) {
 
 TEST(RowOrder, weights_repeat_a_source_or_draw_some_of_it) {
   for (const int64_t window : {kShuffleWindowBytes, int64_t{2000}}) {
-    RowOrder order(two_sources(2.25, 0.5), RowSubset::all(80), {.seed = 3, .window_bytes = window});
+    RowOrder order(two_sources(2.25, 0.5), RowSubset::all(80),
+                   {.shuffle = Shuffle::window, .seed = 3, .window_bytes = window});
     std::set<int64_t> drawn_before;
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
       order.start_epoch(epoch);
@@ -191,7 +207,8 @@ TEST(RowOrder, weights_repeat_a_source_or_draw_some_of_it) {
 
 TEST(RowOrder, weights_respect_held_out_rows) {
   const HoldOut parts = hold_out(RowSubset::all(80), 0.25, 1);
-  const RowOrder order(two_sources(3.0, 0.1), parts.train, {.seed = 3, .window_bytes = 2000});
+  const RowOrder order(two_sources(3.0, 0.1), parts.train,
+                       {.shuffle = Shuffle::window, .seed = 3, .window_bytes = 2000});
   for (const int64_t row : visit(order)) {
     const bool held = parts.held_out.rank(row + 1) > parts.held_out.rank(row);
     EXPECT_FALSE(held) << row;
@@ -202,7 +219,8 @@ TEST(RowOrder, weights_respect_held_out_rows) {
 TEST(RowOrder, sources_larger_than_a_window_are_mixed) {
   std::vector<PlacedUnit> units = make_units(80);
   for (size_t i = 40; i < 80; ++i) units[i].source = 1;
-  const RowOrder order(units, RowSubset::all(800), {.seed = 3, .window_bytes = 8000});
+  const RowOrder order(units, RowSubset::all(800),
+                       {.shuffle = Shuffle::window, .seed = 3, .window_bytes = 8000});
   const std::vector<int64_t> rows = visit(order);
   const auto of_first = [&](size_t begin) {
     return std::count_if(rows.begin() + static_cast<std::ptrdiff_t>(begin),

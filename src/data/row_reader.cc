@@ -6,7 +6,9 @@
 namespace plimsoll {
 
 RowReader::RowReader(Dataset& dataset, RowSubset subset, const OrderOptions& options)
-    : dataset_(dataset), order_(dataset.units(), std::move(subset), options) {}
+    : dataset_(dataset),
+      order_(dataset.units(), std::move(subset), options),
+      access_(plan_access(dataset, options).kind) {}
 
 RowReader::~RowReader() = default;
 
@@ -17,7 +19,9 @@ int64_t RowReader::encode(int64_t epoch, int64_t index, const ExampleEncoder& en
     holds_window_ = false;
   }
   const RowOrder::Place place = order_.at(index);
-  if (!holds_window_ || place.window != window_) {
+  if (access_ != AccessKind::held) {
+    dataset_.hold_row(place.row);
+  } else if (!holds_window_ || place.window != window_) {
     dataset_.hold(order_.window_units(place.window));
     window_ = place.window;
     holds_window_ = true;

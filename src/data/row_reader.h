@@ -1,10 +1,11 @@
-// Rows in the order of an epoch, with the units of the current window held in memory.
+// Rows in the order of an epoch, with the units of the current window held in memory or each row read alone.
 #pragma once
 
 #include <cstdint>
 
 #include "data/dataset.h"
 #include "data/example.h"
+#include "data/row_access.h"
 #include "data/row_order.h"
 
 namespace plimsoll {
@@ -24,8 +25,9 @@ class RowReader {
 
   [[nodiscard]] int64_t rows() const { return order_.rows(); }
   // Encodes the row that the epoch visits at `index`. Cheap while indices ascend: a new window loads its
-  // units. Returns the row's number in the data set. Throws DamagedError for a row that cannot be read, or
-  // says so in `example` where the data set is to skip them.
+  // units. Rows that are stored (row_access.h) must be, by Dataset::store_rows(). Returns the row's number in
+  // the data set. Throws DamagedError for a row that cannot be read, or says so in `example` where the data
+  // set is to skip them.
   int64_t encode(int64_t epoch, int64_t index, const ExampleEncoder& encoder, Example& example);
 
   // A row by its number in the data set; its unit alone is held then.
@@ -36,6 +38,7 @@ class RowReader {
 
   Dataset& dataset_;
   RowOrder order_;
+  AccessKind access_;
   Row row_;
   int64_t epoch_ = 0;
   size_t window_ = 0;

@@ -3,6 +3,7 @@
 #include <arrow/io/file.h>
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <span>
 #include <system_error>
 
@@ -21,6 +22,21 @@ constexpr const char* kChanged =
     " changed while it was in use: what it holds is not what was read of it at first.";
 
 }  // namespace
+
+std::pair<RowMarks::Mark, RowMarks::Mark> RowMarks::around(int64_t row, int64_t end) const {
+  const auto next = std::upper_bound(marks_.begin(), marks_.end(), row,
+                                     [](int64_t r, const Mark& mark) { return r < mark.row; });
+  check_internal(next != marks_.begin() && row < rows_, "a row was read that the file does not have");
+  return {*std::prev(next), next == marks_.end() ? Mark{rows_, end, 0} : *next};
+}
+
+// Whole blocks are read for their checksums, one before the part and one behind it. The row is held twice
+// while it is parsed.
+RowCost RowMarks::cost(int64_t longest) {
+  constexpr double kBytesPerSecond = 1e9;  // read, summed, and cut into lines
+  constexpr int64_t kRead = kDistance + 2 * kBlockBytes;
+  return {kRead + 2 * longest, static_cast<double>(kRead) / kBytesPerSecond};
+}
 
 ScannedFile::ScannedFile(const std::filesystem::path& path) : file_(File::open(path)), size_(file_.size()) {
   sums_.reserve(static_cast<size_t>((size_ + kBlockBytes - 1) / kBlockBytes));

@@ -10,8 +10,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/units.h"
+#include "data/data_file.h"
 #include "io/file.h"
 
 namespace arrow::io {
@@ -27,6 +30,30 @@ struct LineRange {
   int64_t first_line = 1;
   int64_t rows = 0;
   int64_t longest = 0;
+};
+
+// Where the rows of a text lie, for each 16 KiB of it.
+class RowMarks {
+ public:
+  // The file's next row.
+  void add(int64_t start, int64_t line) {
+    if (marks_.empty() || start - marks_.back().start >= kDistance) marks_.push_back({rows_, start, line});
+    ++rows_;
+  }
+  struct Mark {
+    int64_t row = 0;  // of the file
+    int64_t start = 0;
+    int64_t line = 0;
+  };
+  // The row's mark and the next one; of the last, the file's rows and `end`.
+  [[nodiscard]] std::pair<Mark, Mark> around(int64_t row, int64_t end) const;
+  // Of reading what lies between two marks, where the longest row has so many bytes.
+  [[nodiscard]] static RowCost cost(int64_t longest);
+
+ private:
+  static constexpr int64_t kDistance = 16 * kKiB;
+  std::vector<Mark> marks_;
+  int64_t rows_ = 0;
 };
 
 // A text, with a checksum (4 bytes) for each 64 KiB. What is appended to it later is not seen.

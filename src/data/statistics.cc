@@ -87,7 +87,7 @@ void for_sampled_rows(Dataset& dataset, const RowSubset& subset, const ExampleEn
     if (unit == 0 || dataset.units()[unit].group != dataset.units()[unit - 1].group) starts.push_back(unit);
   const auto groups = static_cast<int64_t>(starts.size());
   const int64_t taken = std::min(groups, kSampledUnits);
-  RowReader reader(dataset, subset, {.shuffle = false});
+  RowReader reader(dataset, subset, {.shuffle = Shuffle::off});
   Example example;
   for (int64_t i = 0; i < taken; ++i) {
     const PlacedUnit& unit = dataset.units()[starts[static_cast<size_t>(i * groups / taken)]];

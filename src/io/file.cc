@@ -41,6 +41,12 @@ File File::create(const std::filesystem::path& path) {
   return File(path, descriptor);
 }
 
+File File::unnamed(const std::filesystem::path& folder, const std::string& name) {
+  const int descriptor = open_unnamed(folder, name);
+  if (descriptor < 0) stop(folder / name, "create", errno);
+  return File(folder / name, descriptor);
+}
+
 File::File(File&& other) noexcept
     : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
@@ -59,6 +65,15 @@ int64_t File::size() const {
   if (fstat(descriptor_, &status) != 0) stop(path_, "read its size", errno);
   return status.st_size;
 }
+
+int64_t File::allocated() const {
+  constexpr int64_t kBlockBytes = 512;  // of st_blocks, whatever the file system
+  struct stat status {};
+  if (fstat(descriptor_, &status) != 0) stop(path_, "read its size", errno);
+  return status.st_blocks * kBlockBytes;
+}
+
+void File::expect_random_reads() { posix_fadvise(descriptor_, 0, 0, POSIX_FADV_RANDOM); }
 
 void File::read(int64_t offset, std::span<std::byte> to) const {
   while (!to.empty()) {

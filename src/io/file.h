@@ -30,6 +30,10 @@ class File {
   // A new file: no link is followed and nothing that has the name is touched. Throws StoppedError.
   static File create(const std::filesystem::path& path);
 
+  // A new file without a name in the folder, gone once it is closed; messages call it by the folder and
+  // `name`. Throws StoppedError.
+  static File unnamed(const std::filesystem::path& folder, const std::string& name);
+
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
   File(const File&) = delete;
@@ -44,6 +48,10 @@ class File {
   // Claims `bytes` of disk now, so that a full disk stops the run before anything is written, not in the
   // middle.
   void reserve(int64_t bytes);
+  // Bytes of disk that it takes.
+  [[nodiscard]] int64_t allocated() const;
+  // Advice to the system: what is read next lies anywhere.
+  void expect_random_reads();
   // Returns when the content is on the disk.
   void sync();
 

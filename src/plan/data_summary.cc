@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "plan/plan.h"
 #include "plan/report_parts.h"
+#include "plan/run_time.h"
 
 namespace plimsoll {
 namespace {
@@ -35,6 +36,17 @@ std::string data_words(const DataSummary& data) {
   return text;
 }
 
+std::string scratch_words(const DataSummary& data) {
+  if (data.scratch_bytes == 0) return "";
+  const std::string about = data.scratch_exact ? "" : "about ";
+  return about + format_bytes(data.scratch_bytes) +
+         " of disk in the run's folder while it runs, for the full shuffle (data.shuffle: window takes "
+         "none): "
+         "about " +
+         duration_words(data.scratch_seconds) + " to write before the first step" +
+         (data.scratch_shortage.empty() ? "" : "; " + data.scratch_shortage);
+}
+
 nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {
   if (!data) return nullptr;
   return {{"rows", data->rows},
@@ -51,7 +63,14 @@ nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {
           {"damaged_share", data->damaged_share},
           {"common_begin", data->common_begin},
           {"shared_share", data->shared_share},
-          {"bytes_per_epoch", data->bytes_per_epoch}};
+          {"bytes_per_epoch", data->bytes_per_epoch},
+          {"shuffle",
+           {{"order", data->shuffle},
+            {"rows_read", data->rows_read},
+            {"row_seconds", data->row_read_seconds},
+            {"scratch_bytes", data->scratch_bytes},
+            {"scratch_exact", data->scratch_exact},
+            {"scratch_seconds", data->scratch_seconds}}}};
 }
 
 }  // namespace plimsoll

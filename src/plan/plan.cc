@@ -207,7 +207,8 @@ double Plan::tokens_per_second() const {
 double Plan::run_seconds() const {
   if (!request.run) return 0;
   return static_cast<double>(request.run->steps) * seconds_per_step +
-         static_cast<double>(request.run->evaluations) * seconds_per_evaluation + kept_seconds;
+         static_cast<double>(request.run->evaluations) * seconds_per_evaluation + kept_seconds +
+         (request.data ? request.data->scratch_seconds : 0.0);
 }
 
 bool Plan::fits_device() const {

@@ -64,15 +64,26 @@ struct DataSummary {
   int64_t common_length = 0;  // that all but one row in a thousand stay within; 0: not known
   int64_t rows_longer = 0;
   int64_t bytes_per_epoch = 0;
-  double truncated_share = 0.0;             // of rows
-  double skipped_share = 0.0;               // rows with no target left
-  double damaged_share = 0.0;               // rows that cannot be read
-  int64_t common_begin = 0;                 // tokens that every row begins with
-  double shared_share = 0.0;                // of a step's tokens, that its rows begin with alike
+  double truncated_share = 0.0;   // of rows
+  double skipped_share = 0.0;     // rows with no target left
+  double damaged_share = 0.0;     // rows that cannot be read
+  int64_t common_begin = 0;       // tokens that every row begins with
+  double shared_share = 0.0;      // of a step's tokens, that its rows begin with alike
+  std::string shuffle = {};       // data.shuffle
+  std::string rows_read = {};     // held, alone or stored (data/row_access.h)
+  double row_read_seconds = 0.0;  // of a row that is read alone
+  // Of the scratch file that the rows are written to for a full shuffle: bytes of disk, whether they are
+  // exact, about how long it takes; and what the disk lacks.
+  int64_t scratch_bytes = 0;
+  bool scratch_exact = true;
+  double scratch_seconds = 0.0;
+  std::string scratch_shortage = {};
   std::vector<std::string> rendering = {};  // how rows become text, where there is something to say of it
 };
 // "12,000 rows · about 3,400,000 tokens · ..."
 std::string data_words(const DataSummary& data);
+// "5.2 GiB of disk, ..."; "" where no scratch file is needed.
+std::string scratch_words(const DataSummary& data);
 
 // The steps of a run, and what is in one of them on average. Without rows every sequence counts as full.
 struct RunSteps {

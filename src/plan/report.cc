@@ -303,10 +303,13 @@ std::string verdict_text(const Plan& plan) {
   const Budget& budget = plan.request.budget;
   const std::string disk =
       plan.disk_bytes() > 0 ? "   disk " + of_budget(plan.disk_bytes(), budget.disk_bytes) : "";
+  const int64_t scratch_bytes = plan.request.data ? plan.request.data->scratch_bytes : 0;
+  const std::string scratch =
+      scratch_bytes > 0 ? "   scratch " + format_bytes(scratch_bytes) + " of disk" : "";
   const std::string indent(7, ' ');
-  return std::string(plan.fits() ? "fits" : "does not fit") + "   " + memory_text(plan) + disk + "\n" +
-         indent + run_words(plan) + "\n" + indent + duration_words(plan.seconds_per_step) + " a step, " +
-         speed_words(plan.tokens_per_second()) + basis_words(plan.request.device);
+  return std::string(plan.fits() ? "fits" : "does not fit") + "   " + memory_text(plan) + disk + scratch +
+         "\n" + indent + run_words(plan) + "\n" + indent + duration_words(plan.seconds_per_step) +
+         " a step, " + speed_words(plan.tokens_per_second()) + basis_words(plan.request.device);
 }
 
 // Scores of the head that the task puts in place of the model's own; 0: none.
@@ -353,6 +356,8 @@ std::vector<ReportLine> facts(const Plan& plan) {
   std::vector<ReportLine> list = {{"process", process_text(plan)}};
   if (const std::string text = shortage_here(plan); !text.empty()) list.push_back({"train", text});
   if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
+  if (request.data && request.data->scratch_bytes > 0)
+    list.push_back({"scratch", scratch_words(*request.data)});
   if (plan.variant.keep_frozen)
     list.push_back({"kept", "what the frozen blocks say of each row, computed once: " +
                                 duration_words(plan.kept_seconds) + " in all to make, write and read"});

@@ -17,10 +17,13 @@ Json read_fingerprint(std::string_view text) {
 }
 
 constexpr const char* kReadingKey = "data.reading";
+constexpr const char* kShuffleKey = "data.shuffle";
 
 std::string value_of(const Json& fingerprint, const std::string& key) {
   const auto at = fingerprint.find(key);
   if (at == fingerprint.end() && key == kReadingKey) return std::to_string(kFirstReading);
+  // Runs that knew no other shuffle said true for the order in windows.
+  if (at != fingerprint.end() && key == kShuffleKey && *at == Json(true)) return "window";
   return at == fingerprint.end() ? "" : to_yaml(*at);
 }
 
@@ -78,6 +81,12 @@ int64_t reading_of(std::string_view fingerprint) {
   const Json read = read_json_text<Json>(fingerprint);
   if (!read.is_object() || !read.contains(kReadingKey)) return kFirstReading;
   return read[kReadingKey].is_number_integer() ? read[kReadingKey].get<int64_t>() : kReading;
+}
+
+bool began_before_full_shuffle(std::string_view fingerprint) {
+  const Json read = read_json_text<Json>(fingerprint);
+  const auto at = read.is_object() ? read.find(kShuffleKey) : read.end();
+  return at != read.end() && *at == Json(true);
 }
 
 std::vector<ExperimentDifference> experiment_differences(std::string_view a, std::string_view b) {

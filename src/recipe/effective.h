@@ -24,6 +24,9 @@ std::string experiment_fingerprint(const Recipe& recipe);
 // data.reading of the run that such a fingerprint is of: runs that began before there was the key lack it.
 int64_t reading_of(std::string_view fingerprint);
 
+// Whether the run that such a fingerprint is of began when the order of windows was the only shuffle.
+bool began_before_full_shuffle(std::string_view fingerprint);
+
 struct ExperimentDifference {
   std::string key;
   std::string a;  // as a recipe would say it; "" where the key is absent

@@ -45,7 +45,8 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
             "q.yaml:2: task: expected sft | pretrain | seq2seq | reward | classify | dpo, found a list");
   EXPECT_EQ(error_of("seed:"),
             "q.yaml:2: seed: expected a whole number from 0 to 9,007,199,254,740,992, found nothing");
-  EXPECT_EQ(error_of("data: {shuffle: yes}"), "q.yaml:2: data.shuffle: expected true or false, found 'yes'");
+  EXPECT_EQ(error_of("data: {shuffle: yes}"),
+            "q.yaml:2: data.shuffle: expected full (or true), window or false, found 'yes'");
   EXPECT_EQ(error_of("data: {train: {a: b}}"),
             "q.yaml:2: data.train: 'a' is not known; a source has path, weight and rows");
   EXPECT_EQ(error_of("data: {columns: {promt: x}}"),

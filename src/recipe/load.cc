@@ -153,6 +153,14 @@ std::vector<std::string> change_theirs(Node& root, const std::vector<std::string
   return others;
 }
 
+// A run that says `true` began when the order of windows was the only shuffle.
+void shuffle_as_begun(Node& run) {
+  const Node* data = find_node(run, "data");
+  const Node* shuffle = data == nullptr ? nullptr : find_node(*data, "shuffle");
+  if (shuffle != nullptr && read_boolean(*shuffle) == true)
+    replace_key(run, "data.shuffle", read_yaml("window"));
+}
+
 }  // namespace
 
 namespace {
@@ -216,6 +224,7 @@ LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
       others.sets = change_theirs(
           root, others.sets,
           builder.is_named() || tool_of(root).has_value() || find_node(root, kProgramKey) != nullptr);
+  if (overrides.of_run) shuffle_as_begun(layers.front().first);
   if (overrides.of_run)
     builder.apply(nested("data.reading", read_yaml(std::to_string(kFirstReading))), layers.front().second);
   for (const auto& [root, source] : layers) builder.apply(root, source);

@@ -65,6 +65,23 @@ Option data_pin() {
       [](const std::optional<bool>& value) { return value ? Json(*value) : Json("auto"); });
 }
 
+// What `true` of a run of before meant, which was the order of windows, is settled where runs are read.
+Option data_shuffle() {
+  return make(
+      "data.shuffle", FIELD(data.shuffle), "full (or true), window or false",
+      "new order of rows in each epoch: of all rows, or of rows in windows of 12 MiB",
+      [](const Node& node, Folder) -> std::optional<Shuffle> {
+        if (node.is_word("full")) return Shuffle::full;
+        if (node.is_word("window")) return Shuffle::window;
+        const auto value = read_boolean(node);
+        if (!value) return std::nullopt;
+        return *value ? Shuffle::full : Shuffle::off;
+      },
+      [](Shuffle value) {
+        return value == Shuffle::off ? Json(false) : Json(value == Shuffle::full ? "full" : "window");
+      });
+}
+
 Option method_targets() {
   return make(
       "method.targets", FIELD(method.targets),
@@ -285,7 +302,7 @@ std::vector<Option> data_options() {
                    "threads that prepare batches"),
       auto_integer("data.prefetch", FIELD(data.prefetch), {1, 1024}, "batches held ready"),
       data_pin(),
-      experiment(boolean("data.shuffle", FIELD(data.shuffle), "new order of rows in each epoch")),
+      experiment(data_shuffle()),
       experiment(integer("data.reading", FIELD(data.reading), {kFirstReading, kReading},
                          "the rules by which rows are read (docs/data.md): 2; runs that began by 1 keep it")),
   };

@@ -145,7 +145,7 @@ struct Recipe {
     int64_t loader_threads = kAuto;
     int64_t prefetch = kAuto;
     std::optional<bool> pin;  // none means auto
-    bool shuffle = true;
+    Shuffle shuffle = Shuffle::full;
     int64_t reading = kReading;
     friend bool operator==(const Data&, const Data&) = default;
   };

@@ -63,7 +63,7 @@ output: runs/x
   EXPECT_EQ(recipe.data.train_on_prompt, PromptLoss::yes);
   EXPECT_EQ(recipe.data.loader_threads, 1);
   EXPECT_EQ(recipe.data.prefetch, 4);
-  EXPECT_FALSE(recipe.data.shuffle);
+  EXPECT_EQ(recipe.data.shuffle, Shuffle::off);
   EXPECT_EQ(recipe.method.r, 8);
   EXPECT_EQ(recipe.method.alpha, 12.5);
   EXPECT_EQ(recipe.method.dropout, 0.1);
@@ -231,6 +231,21 @@ TEST(Fingerprint, of_runs_before_there_was_data_reading_is_of_the_first_rules) {
   EXPECT_EQ(reading_of(before), kFirstReading);
   EXPECT_THAT(experiment_differences(before, today),
               ElementsAre(ExperimentDifference{"data.reading", "1", "2"}));
+}
+
+TEST(Fingerprint, a_shuffle_of_runs_before_there_was_another_is_that_in_windows) {
+  nlohmann::json saved = nlohmann::json::parse(experiment_fingerprint(read_with("")));
+  EXPECT_EQ(saved["data.shuffle"], "full");
+  EXPECT_FALSE(began_before_full_shuffle(saved.dump()));
+  saved["data.shuffle"] = true;
+  EXPECT_TRUE(began_before_full_shuffle(saved.dump()));
+  const auto differences_to = [&](const char* word) {
+    return experiment_differences(
+        saved.dump(), experiment_fingerprint(read_with("data: {shuffle: " + std::string(word) + "}")));
+  };
+  EXPECT_THAT(differences_to("window"), IsEmpty());
+  EXPECT_THAT(differences_to("true"), ElementsAre(ExperimentDifference{"data.shuffle", "window", "full"}));
+  EXPECT_THAT(differences_to("false"), ElementsAre(ExperimentDifference{"data.shuffle", "window", "false"}));
 }
 
 TEST(Fingerprint, text_that_is_none_is_damage) {

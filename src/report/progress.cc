@@ -72,7 +72,15 @@ void Progress::counting(int64_t done, int64_t total) {
   if (!hears(LogLevel::info) || !terminal_) return;
   const int width = terminal_width();
   Buffer text;
-  show(text.data(), counting_line(done, total, usable(width), text), width);
+  show(text.data(), rows_line("rows    how long they are ", done, total, usable(width), text), width);
+  if (done == total) steps_end();
+}
+
+void Progress::storing(int64_t done, int64_t total) {
+  if (!hears(LogLevel::info) || !terminal_) return;
+  const int width = terminal_width();
+  Buffer text;
+  show(text.data(), rows_line("rows    to the scratch file ", done, total, usable(width), text), width);
   if (done == total) steps_end();
 }
 

@@ -23,6 +23,7 @@ class Progress final : public RunObserver {
   void loading(int64_t done, int64_t total) override;
   // On a terminal only.
   void counting(int64_t done, int64_t total) override;
+  void storing(int64_t done, int64_t total) override;
   void answering(int64_t done, int64_t total) override;
   // Ends the bar's line.
   void steps_end() override;

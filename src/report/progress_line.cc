@@ -132,9 +132,9 @@ FittedLine loading_line(int64_t done, int64_t total, int width, std::span<char> 
                     share_of(done, total), width, out);
 }
 
-FittedLine counting_line(int64_t done, int64_t total, int width, std::span<char> out) {
-  return share_line("rows    how long they are ", format_count(done) + " of " + format_count(total),
-                    share_of(done, total), width, out);
+FittedLine rows_line(const char* what, int64_t done, int64_t total, int width, std::span<char> out) {
+  return share_line(what, format_count(done) + " of " + format_count(total), share_of(done, total), width,
+                    out);
 }
 
 }  // namespace plimsoll

@@ -22,6 +22,6 @@ FittedLine progress_line(const StepProgress& state, int width, std::span<char> o
 
 // "load    weights ███░░ 1.20 of 2.88 GiB".
 FittedLine loading_line(int64_t done, int64_t total, int width, std::span<char> out);
-FittedLine counting_line(int64_t done, int64_t total, int width, std::span<char> out);
+FittedLine rows_line(const char* what, int64_t done, int64_t total, int width, std::span<char> out);
 
 }  // namespace plimsoll

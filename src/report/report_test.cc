@@ -37,7 +37,7 @@ TEST(ProgressLine, fits_every_width_and_keeps_the_step_longest) {
     std::array<char, 512> text;
     EXPECT_LE(progress_line(kState, width, text).columns, width) << width;
     EXPECT_LE(loading_line(1 << 20, 1 << 30, width, text).columns, width) << width;
-    EXPECT_LE(counting_line(1 << 10, 1 << 20, width, text).columns, width) << width;
+    EXPECT_LE(rows_line("rows    how long they are ", 1 << 10, 1 << 20, width, text).columns, width) << width;
   }
   EXPECT_EQ(line_of(kState, 15), "train   512/938");
   EXPECT_EQ(line_of(kState, 7), "512/938");
@@ -58,7 +58,7 @@ TEST(ProgressLine, shows_all_of_it_beside_a_bar_on_a_usual_terminal_and_no_bar_e
 
 TEST(ProgressLine, counts_rows_beside_a_bar) {
   std::array<char, 512> text;
-  const FittedLine line = counting_line(500'000, 1'000'000, 100, text);
+  const FittedLine line = rows_line("rows    how long they are ", 500'000, 1'000'000, 100, text);
   const std::string said(text.data(), line.bytes);
   EXPECT_THAT(said, testing::StartsWith("rows    how long they are █"));
   EXPECT_THAT(said, testing::EndsWith("░ 500,000 of 1,000,000"));

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/regular_file.h"
 #include "base/units.h"
 
 namespace plimsoll {
@@ -51,14 +52,9 @@ DiskArena::DiskArena(const std::filesystem::path& folder, int64_t bytes)
 
 DiskArena::~DiskArena() { close(descriptor_); }
 
-// A file without a name; where the file system has none, one whose name is removed at once.
 void DiskArena::open_file() {
-  descriptor_ = open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (descriptor_ >= 0) return;
-  std::string name = (folder_ / "offload.XXXXXX").string();
-  descriptor_ = mkostemp(name.data(), O_CLOEXEC);
+  descriptor_ = open_unnamed(folder_, "offload");
   if (descriptor_ < 0) fail("cannot be created", 0, errno);
-  unlink(name.c_str());
 }
 
 void DiskArena::claim() {

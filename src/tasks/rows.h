@@ -37,6 +37,10 @@ enum class Truncation : uint8_t { right, left, drop, refuse };
 // What a row that cannot be read does: end the run, or be counted and left out.
 enum class RowErrors : uint8_t { stop, skip };
 
+// The order of an epoch's rows: as they stand; rows of groups of units that are read together; any of all
+// rows.
+enum class Shuffle : uint8_t { off, window, full };
+
 // The rules by which rows become what is learnt: today's, and those of runs that began before there was a
 // key for it. A run goes on with the rules that it began with (docs/data.md).
 inline constexpr int64_t kReading = 2;

@@ -13,6 +13,7 @@
 #include "io/json.h"
 #include "tasks/glue.h"
 #include "train/conversations.h"
+#include "train/order_words.h"
 #include "train/rendering_words.h"
 #include "train/row_counts.h"
 #include "train/setup.h"
@@ -365,7 +366,7 @@ LoaderOptions eval_loader(int64_t micro) {
   options.effective = micro;
   options.prefetch = 1;
   options.epochs = 1;
-  options.order.shuffle = false;
+  options.order.shuffle = Shuffle::off;
   options.on_thread_start = unpin_this_thread;
   return options;
 }
@@ -446,6 +447,7 @@ DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting
   open_eval(recipe, model, counting.threads, data);
   measure_rows(recipe, counting, full_rows, data);
   data.summary->rendering = rendering_words(recipe, open.binding, data);
+  describe_order(recipe, counting.every_row, data);
   const LoaderOptions& loader = data.train->loader;
   if (loader.packing && data.summary->sampled_rows == 0)
     data.packed_steps = count_packed_steps(data.train->dataset, data.train->rows, data.train->encoder, loader,

@@ -8,7 +8,7 @@
 namespace plimsoll {
 
 std::string dump_rows(DataSource& source, int64_t count) {
-  RowReader reader(source.dataset, source.rows, {.shuffle = false});
+  RowReader reader(source.dataset, source.rows, {.shuffle = Shuffle::off});
   Example example;
   std::string lines;
   for (int64_t i = 0; i < std::min(count, source.rows.size()); ++i) {

@@ -34,6 +34,8 @@ class RunObserver {
   virtual void loading(int64_t /*done*/, int64_t /*total*/) {}
   // Rows of a data set that are read to know how long they are.
   virtual void counting(int64_t /*done*/, int64_t /*total*/) {}
+  // Rows that are written to a scratch file for the shuffle.
+  virtual void storing(int64_t /*done*/, int64_t /*total*/) {}
   // Rows of a data set.
   virtual void answering(int64_t /*done*/, int64_t /*total*/) {}
   // The last of step() for now.

@@ -49,8 +49,10 @@ std::optional<Recipe> saved_recipe(const fs::path& checkpoint) {
 
 Recipe as_begun(Recipe recipe, bool resumes) {
   const auto checkpoint = resumes ? latest_checkpoint(*recipe.output) : std::nullopt;
-  if (checkpoint && recipe.data.reading == kReading)
-    recipe.data.reading = reading_of(read_trainer_state(*checkpoint).fingerprint);
+  const std::string begun = checkpoint ? read_trainer_state(*checkpoint).fingerprint : "";
+  if (checkpoint && recipe.data.reading == kReading) recipe.data.reading = reading_of(begun);
+  if (checkpoint && recipe.data.shuffle == Shuffle::full && began_before_full_shuffle(begun))
+    recipe.data.shuffle = Shuffle::window;
   // LoRA may become QLoRA where memory.allow says so.
   if (recipe.method.type == MethodType::full || recipe.method.unquantised) return recipe;
   if (!checkpoint) {

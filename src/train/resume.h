@@ -17,8 +17,9 @@ namespace plimsoll {
 std::optional<Recipe> saved_recipe(const std::filesystem::path& checkpoint);
 
 // The recipe with what a run settles when it begins and keeps: the rules by which rows are read
-// (data.reading), and which modules stay unquantised (method.unquantised: auto). A run that resumes has those
-// of its newest checkpoint; checkpoints of before such a key, what was computed then.
+// (data.reading), the order of a shuffle, and which modules stay unquantised (method.unquantised: auto). A
+// run that resumes has those of its newest checkpoint; checkpoints of before such a key, what was computed
+// then.
 Recipe as_begun(Recipe recipe, bool resumes);
 
 // Throws UsageError naming the keys in which the checkpoint's experiment differs from the run's. A run may go

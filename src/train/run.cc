@@ -11,6 +11,7 @@
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "cpu/threads.h"
+#include "plan/run_time.h"
 #include "recipe/effective.h"
 #include "runtime/cuda_device.h"
 #include "runtime/emulated_device.h"
@@ -23,6 +24,7 @@
 #include "train/loss_guard.h"
 #include "train/memory_budget.h"
 #include "train/model_card.h"
+#include "train/order_words.h"
 #include "train/plan_run.h"
 #include "train/planned_card.h"
 #include "train/profile.h"
@@ -34,6 +36,7 @@
 #include "train/run_saves.h"
 #include "train/run_signals.h"
 #include "train/schedule.h"
+#include "train/seen_targets.h"
 #include "train/stopped_batch.h"
 #include "train/task_setup.h"
 
@@ -80,6 +83,7 @@ class TrainingRun {
         optimizer_step_(place_),
         kept_(kept_rows_for(plan_, data)),
         references_(references_for(experiment_, data)),
+        in_parts_(visits_in_parts(*data.train)),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
                 profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
     card_.mapped(*device_);
@@ -91,6 +95,7 @@ class TrainingRun {
     current_.common_begin = plan_.request.experiment.begin_once();
     current_.loss_chunk = plan_.variant.loss_chunk;
     if (experiment_.precision.scales_loss()) current_.loss_scale.emplace();
+    if (in_parts_) seen_targets_.emplace(experiment_.task, experiment_.model.vocab);
     if (data.eval) eval_.emplace(place_, std::move(*data.eval));
     total_steps_ = data.total_steps;
     dropped_rows_ = data.dropped_rows;
@@ -118,6 +123,7 @@ class TrainingRun {
                       format_count(recipe_.data.max_length) + " tokens are left out (data.truncation: drop)");
     if (const std::string note = products_note(plan_); !note.empty()) observer_.event(note, LogLevel::warn);
     load();
+    store_rows();
     const auto visit_evaluation = [this](const nlohmann::json& line) {
       const auto value = line.find(goal_);
       const bool known = value != line.end() && value->is_number();
@@ -148,6 +154,16 @@ class TrainingRun {
   }
 
  private:
+  // Before anything of an older run goes: a signal ends the process here, and the scratch file with it.
+  void store_rows() {
+    const auto start = Clock::now();
+    loader_.store_rows(
+        output_, [] { return false; }, [this](int64_t done, int64_t rows) { observer_.storing(done, rows); });
+    if (const int64_t bytes = loader_.stored_bytes(); bytes > 0)
+      observer_.event("rows    written to a scratch file for the shuffle: " + format_bytes(bytes) + " in " +
+                      duration_words(seconds_since(start)));
+  }
+
   // False where a stop was asked for.
   bool know_references() {
     if (references_ == nullptr) return true;
@@ -332,9 +348,7 @@ class TrainingRun {
     }
     if (const std::string told = skipped_.add(*batch); !told.empty()) observer_.event(told, LogLevel::warn);
     seen_.add(*batch);
-    guard_.add(metrics.loss);
-    patience_.add_loss(metrics.loss);
-    check_loss(metrics, *batch);
+    weigh_loss(metrics, *batch);
     if (batch->target_tokens() > 0) take_scale(metrics, *batch);
     current_.step += 1;
     current_.position = batch->next;
@@ -342,6 +356,7 @@ class TrainingRun {
     current_.eval_loss.reset();
     current_.eval_metrics.clear();
     state_whole_ = true;
+    if (!unseen_.empty()) throw StoppedError(unseen_);
     if (unlogged) std::rethrow_exception(unlogged);
     const double rate = static_cast<double>(metrics.tokens) / metrics.seconds;
     times_.add(metrics.seconds, rate);
@@ -349,6 +364,13 @@ class TrainingRun {
                     metrics.data_wait / metrics.seconds, metrics.rss,
                     metrics.seconds * static_cast<double>(total_steps_ - current_.step)});
     if (observer_.hears(LogLevel::debug)) observer_.event(debug_words(metrics), LogLevel::debug);
+  }
+
+  void weigh_loss(const StepMetrics& metrics, const EffectiveBatch& batch) {
+    guard_.add(metrics.loss);
+    patience_.add_loss(metrics.loss);
+    if (seen_targets_) seen_targets_->add(batch, metrics.loss);
+    check_loss(metrics, batch);
   }
 
   // A step without targets changed nothing, whatever its numbers.
@@ -362,12 +384,28 @@ class TrainingRun {
            "the loss is above " + std::to_string(*recipe_.stop.above) + " in " +
                std::to_string(recipe_.stop.above_steps) + " steps in a row (stop.above)");
     if (finite && !guard_.diverged()) return;
+    const std::string above = "the mean loss of " + std::to_string(LossGuard::kWindow) + " steps is " +
+                              std::to_string(guard_.mean()) + ", above " + std::to_string(guard_.limit()) +
+                              " (stop.loss)";
+    const std::string unseen = finite && seen_targets_ ? seen_targets_->unseen(guard_.limit()) : "";
+    if (!unseen.empty()) {
+      unseen_ = unseen_words(metrics.step, above, unseen);
+      return;
+    }
     stop(metrics.step, batch,
-         finite ? "the mean loss of " + std::to_string(LossGuard::kWindow) + " steps is " +
-                      std::to_string(guard_.mean()) + ", above " + std::to_string(guard_.limit()) +
-                      " (stop.loss)"
+         finite ? above
                 : "the loss is " + std::to_string(std::fabs(metrics.loss)) + ", the gradient norm " +
                       std::to_string(std::fabs(metrics.grad_norm)));  // not "-nan"
+  }
+
+  // The model is as good as before, and its state is saved.
+  [[nodiscard]] std::string unseen_words(int64_t step, const std::string& above,
+                                         const std::string& unseen) const {
+    return "step " + std::to_string(step) + ": " + above + ": " + unseen +
+           ". The rows are sorted by something, and data.shuffle: " +
+           (recipe_.data.shuffle == Shuffle::off ? "false" : "window") +
+           " visits them in parts: the optimizer did not diverge\n  a new run with --set data.shuffle=full "
+           "--overwrite learns all kinds side by side; --resume --set stop.loss=null goes on in this order";
   }
 
   void take_scale(const StepMetrics& metrics, const EffectiveBatch& batch) {
@@ -462,6 +500,7 @@ class TrainingRun {
             .device_bytes = memory_.device_bytes(),
             .host_bytes = memory_.host_bytes(),
             .disk_bytes = memory_.disk_bytes() + (kept_ != nullptr ? kept_->bytes() : 0),
+            .scratch_bytes = loader_.stored_bytes(),
             .memory = process_memory(),
             .card = card_.now(*device_),
             .products = device_->products(),
@@ -497,6 +536,7 @@ class TrainingRun {
   OptimizerStep optimizer_step_;
   std::unique_ptr<KeptRows> kept_;
   std::unique_ptr<References> references_;  // before the loaders, which ask it
+  bool in_parts_;                           // asked before the loader takes the rows
   Loader loader_;
   const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step
   std::optional<RunEvaluation> eval_;
@@ -510,6 +550,8 @@ class TrainingRun {
   StepTimes times_;
   std::optional<double> eval_loss_;
   SkippedRows skipped_;
+  std::optional<SeenTargets> seen_targets_;  // where the order may meet a kind of rows late
+  std::string unseen_;                       // why the run stops with its state whole
   // Their names as the model's folder has them now: it may be gone at the end.
   SeenClasses seen_{experiment_.task, experiment_.task.task == Task::classify ? label_names(recipe_)
                                                                               : std::vector<std::string>{}};
@@ -534,6 +576,7 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
       recipe, model,
       {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }, cpu.threads});
   data.total_steps = total_steps(recipe, *data.train, cpu.threads);
+  if (const std::string note = begun_order_note(asked, recipe, data); !note.empty()) notes.push_back(note);
   AllowedPlan allowed = plan_run(recipe, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
   return TrainingRun(allowed.recipe, options, folder, cpu, std::move(data), std::move(allowed.plan),
                      std::move(notes))

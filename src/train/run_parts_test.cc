@@ -12,6 +12,7 @@
 #include "train/loss_guard.h"
 #include "train/metrics.h"
 #include "train/row_io.h"
+#include "train/seen_targets.h"
 #include "train/stopped_batch.h"
 #include "train/trainer_state.h"
 
@@ -62,6 +63,41 @@ TEST(LossGuard, the_limit_is_the_recipes) {
   EXPECT_TRUE(at_three.diverged());
   add(never, 20, 1e30);
   EXPECT_FALSE(never.diverged());
+}
+
+EffectiveBatch batch_of(const std::vector<int32_t>& targets) {
+  EffectiveBatch batch(4, 64);
+  Example example;
+  example.ids = example.labels = targets;
+  example.targets = std::ssize(targets);
+  batch.add(example, 0);
+  return batch;
+}
+
+// A class's answer is one token beside one that all rows have.
+TEST(SeenTargets, a_class_that_comes_late_is_no_divergence) {
+  SeenTargets seen({}, 100);
+  for (int i = 0; i < 200; ++i) seen.add(batch_of({7, 7, 1}), 0.02);
+  EXPECT_EQ(seen.unseen(1.04), "");
+  for (int i = 0; i < 5; ++i) seen.add(batch_of({8, 8, 1}), 8.4);
+  const std::string told = seen.unseen(1.04);
+  EXPECT_THAT(told, HasSubstr("the loss rose from 0.020000 to 8.400000 within one step, 4 steps ago"));
+  EXPECT_THAT(told,
+              HasSubstr("67 % of what they teach are target tokens that no earlier step had (0 % in the 20 "
+                        "steps before)"));
+}
+
+TEST(SeenTargets, a_divergence_over_targets_that_were_seen_is_one) {
+  SeenTargets seen({}, 1000);
+  for (int i = 0; i < 60; ++i) seen.add(batch_of({i % 10, 1, 2}), 2.0);
+  for (int i = 0; i < 20; ++i) seen.add(batch_of({i % 10, 1, 2}), 9.0);
+  EXPECT_EQ(seen.unseen(5.0), "");
+  SeenTargets always_new({}, 1000);  // as many new ones before as after
+  for (int i = 0; i < 80; ++i) always_new.add(batch_of({10 + i, 1, 2}), i < 60 ? 2.0 : 9.0);
+  EXPECT_EQ(always_new.unseen(5.0), "");
+  SeenTargets at_the_start({}, 1000);
+  for (int i = 0; i < 20; ++i) at_the_start.add(batch_of({i, i + 100}), i < 5 ? 2.0 : 9.0);
+  EXPECT_EQ(at_the_start.unseen(5.0), "");
 }
 
 TEST(LineLog, goes_on_after_the_last_whole_line_of_the_step_resumed) {

@@ -22,9 +22,11 @@
 #include "train/low_rank_start.h"
 #include "train/memory_budget.h"
 #include "train/model_paths.h"
+#include "train/order_words.h"
 #include "train/planned_card.h"
 #include "train/quantised_weights.h"
 #include "train/run_programs.h"
+#include "train/seen_targets.h"
 #include "train/shared_prefixes.h"
 #include "train/task_setup.h"
 
@@ -314,6 +316,10 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
 
   if (const auto tokenizer = Tokenizer::find_file(recipe.model))
     needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(*tokenizer)});
+  if (data != nullptr && data->summary && data->summary->scratch_bytes > 0 && recipe.output &&
+      keeps_files_in_memory(*recipe.output))
+    needs.components.push_back(
+        {"rows to shuffle (run folder in memory, tmpfs)", data->summary->scratch_bytes});
   int64_t virtual_only = 0;
   if (data != nullptr && data->train) {
     for (const auto* source : {&data->train, &data->eval}) {
@@ -336,6 +342,9 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
     needs.components.push_back({"lengths of rows that begin alike",
                                 LongestAlike::planned_bytes(experiment.effective_batch * shape.documents,
                                                             experiment.effective_batch * shape.tokens)});
+  if (data != nullptr && data->train && visits_in_parts(*data->train))
+    needs.components.push_back(
+        {"targets that were seen", SeenTargets::planned_bytes(experiment.task, experiment.model.vocab)});
   if (data != nullptr && data->eval && experiment.task.task == Task::classify)
     needs.components.push_back(
         {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});

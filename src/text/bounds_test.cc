@@ -1,11 +1,14 @@
 // Files and texts made to cost time or memory: their answers, which without bounds would take hours.
 #include <gtest/gtest.h>
+#include <unicode/bytestream.h>
+#include <unicode/uniset.h>
 
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "text/text_error.h"
 #include "text/tokenizer.h"
+#include "text/unicode_form.h"
 
 namespace plimsoll {
 namespace {
@@ -54,10 +57,74 @@ TEST(Bounds, an_expression_that_gives_up_is_the_texts_fault) {
   EXPECT_EQ(tokenizer.encode("ab", false), (std::vector<int32_t>{1, 2}));
 }
 
+// (a+)+b takes twice as long for each further letter, here 8 million backtracks for each 23 bytes.
+TEST(Bounds, an_expression_has_a_bound_for_a_whole_text) {
+  const Tokenizer tokenizer = tokenizer_with({{"pre_tokenizer", split_by("(a+)+b|.")}});
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += std::string(22, 'a') + "c";
+  EXPECT_THROW(tokenizer.encode(text, false), TextError);
+  text.clear();
+  for (int i = 0; i < 2000; ++i) text += std::string(5, 'a') + "c";  // cheap matches are not counted
+  EXPECT_EQ(tokenizer.encode(text, false).size(), 12'000U);
+}
+
+TEST(Bounds, marks_in_any_order_take_linear_time) {
+  std::string marks, sorted;
+  constexpr size_t kMarks = 200'000;  // ordered one by one they take minutes
+  for (size_t i = 0; i < kMarks; ++i) marks += i % 2 == 0 ? "\u0345" : "\u0327";
+  for (size_t i = 0; i < kMarks; ++i) sorted += i < kMarks / 2 ? "\u0327" : "\u0345";
+  for (const char* form : {"NFC", "NFD", "NFKC", "NFKD"}) {
+    const UnicodeFormKind kind = form == std::string_view("NFC")    ? UnicodeFormKind::nfc
+                                 : form == std::string_view("NFD")  ? UnicodeFormKind::nfd
+                                 : form == std::string_view("NFKC") ? UnicodeFormKind::nfkc
+                                                                    : UnicodeFormKind::nfkd;
+    NormalText normal;
+    const std::string text = "a" + marks + "b";
+    normal.reset(text, true);
+    UnicodeForm(kind).apply(normal);
+    EXPECT_TRUE(normal.text() == "a" + sorted + "b") << form;
+  }
+}
+
+// The way for many marks against ICU's own, by texts that have fewer of them behind each character.
+TEST(Bounds, many_marks_become_what_few_do) {
+  const std::vector<std::string> parts = {"\u0301", "\u0345", "\u0327", "\u0344", "\u0F73",
+                                          "\u0F71", "\u3099", "\uFF9E", "\u1DF9", "\u08D3",
+                                          "e",      "\u00E9", "\u1161", "\u11A8"};
+  uint64_t random = 1;
+  const auto draw = [&] {
+    return random = random * 6364136223846793005U + 1442695040888963407U, random >> 33U;
+  };
+  for (int round = 0; round < 200; ++round) {
+    std::string text = "a";
+    const uint64_t rare = 1 + draw() % 40;
+    for (int i = 0; i < 600; ++i) text += parts[draw() % (draw() % rare == 0 ? parts.size() : 10)];
+    for (const UnicodeFormKind kind :
+         {UnicodeFormKind::nfc, UnicodeFormKind::nfd, UnicodeFormKind::nfkc, UnicodeFormKind::nfkd}) {
+      UErrorCode status = U_ZERO_ERROR;
+      const icu::Normalizer2* form = kind == UnicodeFormKind::nfc   ? icu::Normalizer2::getNFCInstance(status)
+                                     : kind == UnicodeFormKind::nfd ? icu::Normalizer2::getNFDInstance(status)
+                                     : kind == UnicodeFormKind::nfkc
+                                         ? icu::Normalizer2::getNFKCInstance(status)
+                                         : icu::Normalizer2::getNFKDInstance(status);
+      const icu::UnicodeSet known(icu::UnicodeString("[:age=9.0:]"), status);
+      const icu::FilteredNormalizer2 filtered(*form, known);
+      std::string expected;
+      icu::StringByteSink<std::string> sink(&expected);
+      filtered.normalizeUTF8(0, text, sink, nullptr, status);
+      ASSERT_TRUE(U_SUCCESS(status));
+      NormalText normal;
+      normal.reset(text, true);
+      UnicodeForm(kind).apply(normal);
+      ASSERT_EQ(normal.text(), expected) << static_cast<int>(kind) << ", round " << round;
+    }
+  }
+}
+
 TEST(Bounds, normalizers_do_not_multiply_text) {
   const Json replace = {
       {"type", "Replace"}, {"pattern", {{"String", "x"}}}, {"content", std::string(kMiB, 'x')}};
-  const Json prepend = {{"type", "Prepend"}, {"prepend", std::string(kMiB, 'y')}};
+  const Json prepend = {{"type", "Prepend"}, {"prepend", std::string(32 << 10, 'y')}};
   for (const Json& normalizer : {replace, prepend}) {
     const Tokenizer tokenizer =
         tokenizer_with({{"normalizer", normalizer}, {"added_tokens", Json::array({token("<t>", 3)})}});

@@ -23,14 +23,13 @@ struct Symbol {
   int32_t next;
 };
 
+// As small as can be: a word of a megabyte has two million of them.
 struct Candidate {
-  Merge merge;
+  int32_t rank;
   int32_t position;
-  int32_t left;
-  int32_t right;
 
   friend bool operator>(const Candidate& a, const Candidate& b) {
-    return std::tie(a.merge.rank, a.position) > std::tie(b.merge.rank, b.position);
+    return std::tie(a.rank, a.position) > std::tie(b.rank, b.position);
   }
 };
 
@@ -41,7 +40,12 @@ class HeapMerger {
     symbols_.reserve(ids.size());
     for (int32_t i = 0; i < count; ++i)
       symbols_.push_back({ids[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
-    for (int32_t i = 0; i + 1 < count; ++i) push(i);
+    // There are rarely more of them later: a merge takes its neighbours' pairs away and offers two.
+    std::vector<Candidate> pairs;
+    pairs.reserve(ids.size());
+    for (int32_t i = 0; i + 1 < count; ++i)
+      if (const Merge* merge = merges_.find(at(i).id, at(i + 1).id)) pairs.push_back({merge->rank, i});
+    queue_ = Queue(std::greater<>(), std::move(pairs));
   }
 
   void run() {
@@ -49,10 +53,13 @@ class HeapMerger {
       const Candidate top = queue_.top();
       queue_.pop();
       Symbol& left = at(top.position);
-      // Entries are never removed from the heap: one whose pair is no longer there is stale.
-      if (left.id != top.left || left.next < 0 || at(left.next).id != top.right) continue;
+      // Entries are never removed from the heap: one whose pair is no longer there is stale. A rank is of one
+      // pair.
+      if (left.id < 0 || left.next < 0) continue;
       Symbol& right = at(left.next);
-      left.id = top.merge.id;
+      const Merge* merge = merges_.find(left.id, right.id);
+      if (merge == nullptr || merge->rank != top.rank) continue;
+      left.id = merge->id;
       left.next = right.next;
       right.id = -1;
       if (left.next >= 0) at(left.next).previous = top.position;
@@ -68,6 +75,7 @@ class HeapMerger {
   }
 
  private:
+  using Queue = std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>>;
   Symbol& at(int32_t position) { return symbols_[static_cast<size_t>(position)]; }
 
   // Offers the pair that starts at `position`.
@@ -75,12 +83,12 @@ class HeapMerger {
     const Symbol& left = at(position);
     if (left.next < 0) return;
     const int32_t right = at(left.next).id;
-    if (const Merge* merge = merges_.find(left.id, right)) queue_.push({*merge, position, left.id, right});
+    if (const Merge* merge = merges_.find(left.id, right)) queue_.push({merge->rank, position});
   }
 
   const MergeTable& merges_;
   std::vector<Symbol> symbols_;
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue_;
+  Queue queue_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <pcre2.h>
 
+#include <array>
 #include <sstream>
 
 #include "base/error.h"
@@ -64,10 +65,14 @@ const pcre2_code* code_of(const std::shared_ptr<void>& code) {
 // letters.
 constexpr uint32_t kMostHeapKiB = 32 << 10;
 
-std::shared_ptr<void> make_limits() {
+// Backtracks of one match that are tried, one after the other: how many a match took is not told otherwise.
+constexpr std::array<uint32_t, 5> kTries = {1'000, 10'000, 100'000, 1'000'000, 10'000'000};
+
+std::shared_ptr<void> make_limits(uint32_t backtracks) {
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   if (context == nullptr) throw std::bad_alloc();
   pcre2_set_heap_limit(context, kMostHeapKiB);
+  pcre2_set_match_limit(context, backtracks);
   return {context, [](void* c) { pcre2_match_context_free(static_cast<pcre2_match_context*>(c)); }};
 }
 
@@ -137,7 +142,7 @@ Regex::Regex(std::string_view expression, const std::string& where) : where_(whe
     throw UsageError(where + ": the regular expression \"" + std::string(expression) +
                      "\" does not compile: " + message_of(error));
   code_ = std::shared_ptr<void>(code, [](void* c) { pcre2_code_free(static_cast<pcre2_code*>(c)); });
-  limits_ = make_limits();
+  for (const uint32_t backtracks : kTries) limits_.push_back(make_limits(backtracks));
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without JIT the interpreter gives the same matches
 }
 
@@ -145,20 +150,32 @@ void Regex::for_each_match(std::string_view text, const std::function<void(size_
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
       pcre2_match_data_create_from_pattern(code_of(code_), nullptr), &pcre2_match_data_free);
   if (!match) throw std::bad_alloc();
-  auto* const limits = static_cast<pcre2_match_context*>(limits_.get());
-  const auto match_from = [&](size_t start, uint32_t options) {
+  const auto give_up = [&](const std::string& why) {
+    throw TextError(where_ + ": the regular expression gives up on a text of " + std::to_string(text.size()) +
+                    " bytes: " + why);
+  };
+  const auto match_with = [&](size_t start, size_t limit, uint32_t options) {
     return pcre2_match(code_of(code_), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start,
-                       PCRE2_NO_UTF_CHECK | options, match.get(), limits);
+                       PCRE2_NO_UTF_CHECK | options, match.get(),
+                       static_cast<pcre2_match_context*>(limits_[limit].get()));
+  };
+  // What matches that are not cheap may take together, so that time stays linear in the text.
+  size_t left = kTries.back() + 1000 * text.size();
+  const auto match_from = [&](size_t start) {
+    for (size_t limit = 0;; ++limit) {
+      if (limit > 0 && left < kTries[limit]) give_up("its matches take too many backtracks together");
+      if (limit > 0) left -= kTries[limit];
+      int rc = match_with(start, limit, 0);
+      // The compiled code has 32 KiB of stack, which a loop over groups fills within a long word.
+      if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = match_with(start, limit, PCRE2_NO_JIT);
+      if (rc != PCRE2_ERROR_MATCHLIMIT || limit + 1 == kTries.size()) return rc;
+    }
   };
   size_t start = 0;
   while (start <= text.size()) {
-    int rc = match_from(start, 0);
-    // The compiled code has 32 KiB of stack, which a loop over groups fills within a long word.
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = match_from(start, PCRE2_NO_JIT);
+    const int rc = match_from(start);
     if (rc == PCRE2_ERROR_NOMATCH) return;
-    if (rc < 0)
-      throw TextError(where_ + ": the regular expression gives up on a text of " +
-                      std::to_string(text.size()) + " bytes: " + message_of(rc));
+    if (rc < 0) give_up(message_of(rc));
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
     if (range[1] > range[0]) {
       found(range[0], range[1]);

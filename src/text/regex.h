@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace plimsoll {
 
@@ -20,7 +21,8 @@ class Regex {
   Regex(std::string_view expression, const std::string& where);
 
   // Calls `found(begin, end)` with the byte range of every match in `text` (valid UTF-8), empty ones left
-  // out. Throws TextError where the expression needs more than its limits: 10 million backtracks, 32 MiB.
+  // out. Throws TextError where the expression needs more than its limits: for one match 10 million
+  // backtracks and 32 MiB; for all that need more than 1,000, together 10 million and 1,000 for each byte.
   void for_each_match(std::string_view text, const std::function<void(size_t, size_t)>& found) const;
   // An empty match is possible.
   [[nodiscard]] bool matches_nothing() const;
@@ -29,7 +31,7 @@ class Regex {
  private:
   std::string where_;
   std::shared_ptr<void> code_;
-  std::shared_ptr<void> limits_;
+  std::vector<std::shared_ptr<void>> limits_;  // one for each of the numbers of backtracks that are tried
 };
 
 // The PCRE2 spelling of an Oniguruma expression; exposed for tests.

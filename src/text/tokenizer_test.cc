@@ -89,8 +89,7 @@ TEST(Tokenizer, text_without_a_break_takes_linear_time) {
        {"qwen2", "llama2", "mistral", "gemma", "clip", "t5", "mt5", "xlmr", "bert", "word_level"}) {
     const Tokenizer tokenizer =
         Tokenizer::from_file("tests/golden/tokenizers/" + std::string(name) + ".json");
-    for (const char* unit :
-         {"a", " ", "\n", "\u0301", "'", "\U0001F6A2", "e\u0301", "\u2581", "\u4F60", "\uFDFA"}) {
+    for (const char* unit : {"a", " ", "\n", "\u0301", "'", "\U0001F6A2", "e\u0301", "\u2581", "\u4F60"}) {
       // Programs beside this one may slow a single measurement; what is not linear is slow every time.
       bool linear = false;
       for (int attempt = 0; attempt < 5 && !linear; ++attempt)

@@ -19,7 +19,8 @@ class UnicodeForm final : public Normalizer {
   [[nodiscard]] int64_t resident_bytes() const override { return 64 << 10; }
 
  private:
-  unsigned char first_active_;  // text whose bytes are all below is in this form already
+  unsigned char first_active_;    // text whose bytes are all below is in this form already
+  const icu::Normalizer2* form_;  // ICU's own
   icu::FilteredNormalizer2 filtered_;
 };
 

@@ -318,6 +318,37 @@ class DataTest(unittest.TestCase):
         self.assertEqual(again.returncode, 0, again.stderr)
         self.train("mixed", str(path), "--quiet", **changes)
 
+    def test_no_row_takes_more_than_planned_whatever_it_holds(self):
+        """Rows of half a MiB whose JSON takes far more memory than its text. All are learnt, or refused by their number."""
+        turn = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+        def many(text, size=MIB // 2):
+            return ",".join([text] * (size // (len(text) + 1)))
+        def talk(messages, more=""):
+            return '{"messages":[%s]%s}' % (messages, more)
+        pair = ",".join(map(json.dumps, turn))
+        rows = {"empty objects beside": '{"prompt":"a b","response":"c","x":[%s]}' % many("{}"),
+                "keys beside": '{"prompt":"a b","response":"c",%s}' % ",".join(f'"k{i}":0' for i in range(100_000)),
+                "deep lists beside": '{"prompt":"a b","response":"c","x":[%s]}' % many("[" * 30 + "]" * 30),
+                "escapes": '{"prompt":"%s","response":"c"}' % ("\\u0041" * (MIB // 6)),
+                "empty objects of a message": talk('{"role":"user","content":"a","x":[%s]},%s' % (many("{}"), pair)),
+                "empty messages": talk(many(json.dumps({"role": "user", "content": ""})) + "," + pair),
+                "tools": talk(pair, ',"tools":[%s]' % many("{}")),
+                "too many keys": talk("{%s}," % ",".join(f'"k{i}":0' for i in range(50_000)) + pair)}
+        for name, row in rows.items():
+            plain = {"messages": list(turn)} if row.startswith('{"messages') else {"prompt": "a", "response": "b"}
+            path = self.folder / f"{name}.jsonl"
+            path.write_text("".join(json.dumps(plain) + "\n" for _ in range(8)) + row + "\n")
+            settings = recipe(self.folder / name, str(path), task="sft", data={"template": "chatml"} if "messages" in plain else {},
+                              batch={"effective": 9, "micro": 3}, schedule={"max_steps": 2})
+            done = run("train", settings, "--quiet", "--set", "data.on_error=skip")
+            self.assertEqual(done.returncode, 0, f"{name}: {done.stderr}")
+            report = json.loads((settings.parent / "run" / "run.json").read_text())
+            for bytes_of in ("process_peak_rss_bytes", "process_data_bytes"):
+                self.assertLessEqual(report["measured"][bytes_of], report["planned"][bytes_of], f"{name}: {bytes_of}")
+        done = run("train", settings, "--quiet", "--overwrite")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("too many keys.jsonl:9: has an object of more than 4,096 keys", done.stderr)
+
     def write_rows(self, kind, megabytes):
         """A file of so many MB of rows; it is the rows' number that differs, not their lengths."""
         path = self.folder / f"rows{megabytes}.{kind}"

@@ -2,6 +2,9 @@
 // beside their callers, it warns of pairs that do not match.
 #include "base/test_allocations.h"
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -9,22 +12,32 @@
 namespace {
 thread_local int64_t allocations = 0;
 std::atomic<int64_t> allocations_of_process = 0;
+thread_local int64_t held = 0, peak = 0;
+
+void* counted(void* memory) {
+  ++allocations;
+  ++allocations_of_process;
+  held += static_cast<int64_t>(malloc_usable_size(memory));
+  peak = std::max(peak, held);
+  return memory;
+}
+void release(void* memory) {
+  held -= static_cast<int64_t>(malloc_usable_size(memory));
+  std::free(memory);
+}
 }  // namespace
 
 int64_t plimsoll::heap_allocations() { return allocations; }
 int64_t plimsoll::heap_allocations_of_process() { return allocations_of_process; }
+int64_t plimsoll::heap_bytes() { return held; }
+int64_t plimsoll::heap_peak() { return peak; }
+void plimsoll::reset_heap_peak() { peak = held; }
 
 void* operator new(size_t bytes) {
-  ++allocations;
-  ++allocations_of_process;
-  if (void* memory = std::malloc(bytes)) return memory;
+  if (void* memory = std::malloc(bytes)) return counted(memory);
   throw std::bad_alloc();
 }
 // Temporary buffers of algorithms come from this one, and go by the same delete.
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  ++allocations;
-  ++allocations_of_process;
-  return std::malloc(bytes);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted(std::malloc(bytes)); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete(void* memory, size_t) noexcept { release(memory); }

@@ -140,7 +140,7 @@ class ArrowFile final : public DataFile {
 
   std::unique_ptr<Block> load(const UnitRange& range) {
     const auto reader = open_messages(std::span(batches_).subspan(range.begin, range.end - range.begin));
-    auto block = std::make_unique<ParquetBlock>(path_, selected_, range.first_row);
+    auto block = std::make_unique<ParquetBlock>(path_, selected_, range.first_row, most_values());
     for (size_t i = range.begin; i < range.end; ++i) {
       std::shared_ptr<arrow::RecordBatch> batch;
       check(reader->ReadNext(&batch));

@@ -9,22 +9,22 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json list_to_json(const arrow::Array& values, int64_t start, int64_t length) {
+ordered_json list_to_json(const arrow::Array& items_of, int64_t start, int64_t length, int64_t& values) {
   ordered_json items = ordered_json::array();
-  for (int64_t i = start; i < start + length; ++i) items.push_back(arrow_to_json(values, i));
+  for (int64_t i = start; i < start + length; ++i) items.push_back(arrow_to_json(items_of, i, values));
   return items;
 }
 
 template <class List>
-ordered_json list_at(const arrow::Array& array, int64_t row) {
+ordered_json list_at(const arrow::Array& array, int64_t row, int64_t& values) {
   const auto& list = static_cast<const List&>(array);
-  return list_to_json(*list.values(), list.value_offset(row), list.value_length(row));
+  return list_to_json(*list.values(), list.value_offset(row), list.value_length(row), values);
 }
 
-ordered_json struct_to_json(const arrow::StructArray& array, int64_t row) {
+ordered_json struct_to_json(const arrow::StructArray& array, int64_t row, int64_t& values) {
   ordered_json object = ordered_json::object();
   for (int i = 0; i < array.num_fields(); ++i) {
-    ordered_json value = arrow_to_json(*array.field(i), row);
+    ordered_json value = arrow_to_json(*array.field(i), row, values);
     // A table knows no absent fields: the writers of these files make null of them.
     if (!value.is_null()) object[array.struct_type()->field(i)->name()] = std::move(value);
   }
@@ -61,7 +61,8 @@ std::string type_without_json(const arrow::DataType& type) {
   }
 }
 
-ordered_json arrow_to_json(const arrow::Array& array, int64_t row) {
+ordered_json arrow_to_json(const arrow::Array& array, int64_t row, int64_t& values) {
+  if (--values < 0) throw TooManyValues();
   if (array.IsNull(row)) return nullptr;
   switch (array.type_id()) {
     case arrow::Type::NA:
@@ -94,16 +95,16 @@ ordered_json arrow_to_json(const arrow::Array& array, int64_t row) {
       return value_at<arrow::UInt64Array>(array, row);
     case arrow::Type::DICTIONARY: {
       const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
-      return arrow_to_json(*dictionary.dictionary(), dictionary.GetValueIndex(row));
+      return arrow_to_json(*dictionary.dictionary(), dictionary.GetValueIndex(row), values);
     }
     case arrow::Type::STRUCT:
-      return struct_to_json(static_cast<const arrow::StructArray&>(array), row);
+      return struct_to_json(static_cast<const arrow::StructArray&>(array), row, values);
     case arrow::Type::LIST:
-      return list_at<arrow::ListArray>(array, row);
+      return list_at<arrow::ListArray>(array, row, values);
     case arrow::Type::LARGE_LIST:
-      return list_at<arrow::LargeListArray>(array, row);
+      return list_at<arrow::LargeListArray>(array, row, values);
     case arrow::Type::FIXED_SIZE_LIST:
-      return list_at<arrow::FixedSizeListArray>(array, row);
+      return list_at<arrow::FixedSizeListArray>(array, row, values);
     default:
       throw InternalError("arrow_to_json: " + array.type()->ToString());
   }

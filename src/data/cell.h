@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/data_file.h"
+
 namespace plimsoll {
 
 // One value of a row: `text` or `ids`, as the column's kind says, or `json`. Rows are read into the same
@@ -15,4 +17,11 @@ struct Cell {
   std::vector<int32_t> ids;
   nlohmann::ordered_json json = nullptr;
 };
+
+// What a row takes on its way to tokens is planned as so many times its size (data/loader.h). That is the
+// bytes of its texts and ids, and so many bytes for each value of JSON, whose memory goes by their number.
+inline constexpr int64_t kValueSize = 24;
+int64_t row_size(const nlohmann::ordered_json& value);
+int64_t row_size(const Row& row);
+
 }  // namespace plimsoll

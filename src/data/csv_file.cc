@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "data/cell.h"
@@ -196,10 +197,8 @@ class CsvFile final : public DataFile {
     selected_.clear();
     as_ = as;
     if (ranges_.empty()) return {};
-    for (const std::string& name : columns) {
-      const Column& column = find_column(header_.columns, name, header_.path);
-      selected_.push_back(static_cast<size_t>(&column - header_.columns.data()));
-    }
+    const ColumnNumbers numbers(header_.columns, header_.path);
+    for (const std::string& name : columns) selected_.push_back(numbers.of(name));
     std::vector<Unit> units;
     for (const LineRange& range : ranges_)
       units.push_back({range.rows,
@@ -282,10 +281,10 @@ class CsvFile final : public DataFile {
   void read_header(const Record& record) {
     const std::string here = line_name(header_.path, record.line);
     const std::vector<std::string> names = names_in(record);
+    std::set<std::string_view> seen;
     for (const std::string& name : names) {
       if (!arrow::util::ValidateUTF8(name)) throw DamagedError(here + ": the header is not valid UTF-8.");
-      for (const Column& column : header_.columns)
-        if (column.name == name) throw DamagedError(here + ": the header names '" + name + "' twice.");
+      if (!seen.insert(name).second) throw DamagedError(here + ": the header names '" + name + "' twice.");
       header_.columns.push_back({name, ColumnKind::text, "text"});
     }
   }

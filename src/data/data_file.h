@@ -8,6 +8,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/units.h"
@@ -26,6 +28,9 @@ struct Column {
 
 struct Cell;  // data/cell.h
 using Row = std::vector<Cell>;
+
+// Values of JSON in the columns that a row is read with. A conversation of 300,000 messages has as many.
+inline constexpr int64_t kMostRowValues = 1'000'000;
 
 // How values are read: texts and lists of integers by their columns' kind, or anything at all as JSON (a
 // struct's fields that are null are left out, a column that a JSON line lacks is null).
@@ -71,6 +76,21 @@ inline std::string row_name(const std::string& path, int64_t row) {
   return path + ": row " + std::to_string(row);
 }
 
+// Columns by their names, the first of each.
+class ColumnNumbers {
+ public:
+  // `columns` outlive it. `where` names the file in errors.
+  ColumnNumbers(std::span<const Column> columns, std::string where);
+  // Throws UsageError naming those that exist.
+  [[nodiscard]] size_t of(const std::string& name) const;
+  [[nodiscard]] const Column& at(const std::string& name) const { return columns_[of(name)]; }
+
+ private:
+  std::span<const Column> columns_;
+  std::string where_;
+  std::unordered_map<std::string_view, size_t> numbers_;
+};
+
 class DataFile {
  public:
   virtual ~DataFile() = default;
@@ -92,6 +112,14 @@ class DataFile {
   // Most bytes that the values of all rows take in a row store (row_store.h), where they are known without
   // reading the rows.
   [[nodiscard]] virtual std::optional<int64_t> stored_bytes() const { return std::nullopt; }
+  // Units that are loaded from here on refuse rows with more values of JSON.
+  void limit_values(int64_t most) { most_values_ = most; }
+
+ protected:
+  [[nodiscard]] int64_t most_values() const { return most_values_; }
+
+ private:
+  int64_t most_values_ = kMostRowValues;
 };
 
 class CappedMemoryPool;

@@ -38,15 +38,29 @@ class DamagedBlock final : public Block {
 
 }  // namespace
 
+ColumnNumbers::ColumnNumbers(std::span<const Column> columns, std::string where)
+    : columns_(columns), where_(std::move(where)) {
+  for (size_t i = 0; i < columns.size(); ++i) numbers_.emplace(columns[i].name, i);
+}
+
+size_t ColumnNumbers::of(const std::string& name) const {
+  constexpr size_t kShown = 100;
+  if (const auto found = numbers_.find(name); found != numbers_.end()) return found->second;
+  std::vector<std::string> names;
+  for (const Column& column : columns_.first(std::min(columns_.size(), kShown)))
+    names.push_back("'" + column.name + "'");
+  const std::string more =
+      columns_.size() > kShown ? " and " + std::to_string(columns_.size() - kShown) + " more" : "";
+  throw UsageError(where_ + ": has no column '" + name + "'; it has " +
+                   (names.empty() ? "none" : join(names, ", ") + more) +
+                   ". Name the right ones with data.columns.");
+}
+
 const Column& find_column(std::span<const Column> columns, const std::string& name,
                           const std::string& where) {
   const auto found =
       std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
-  if (found != columns.end()) return *found;
-  std::vector<std::string> names;
-  for (const Column& column : columns) names.push_back("'" + column.name + "'");
-  throw UsageError(where + ": has no column '" + name + "'; it has " +
-                   (names.empty() ? "none" : join(names, ", ")) + ". Name the right ones with data.columns.");
+  return found == columns.end() ? ColumnNumbers(columns, where).at(name) : *found;
 }
 
 Dataset::Dataset() : pool_(std::make_unique<CappedMemoryPool>(std::numeric_limits<int64_t>::max())) {}
@@ -120,8 +134,9 @@ void Dataset::select(std::span<const std::string> columns, ReadAs as) {
   units_.clear();
   rows_ = stored_rows_ = 0;
   std::vector<Column> wanted;
+  const std::set<std::string_view> names(columns.begin(), columns.end());
   for (const Column& column : this->columns())
-    if (std::find(columns.begin(), columns.end(), column.name) != columns.end()) wanted.push_back(column);
+    if (names.contains(column.name)) wanted.push_back(column);
   int32_t first_group = 0;
   for (Source& source : sources_) {
     source.first_unit = units_.size();
@@ -335,6 +350,10 @@ int64_t Dataset::expected_bytes(int64_t held_bytes) const {
 int64_t Dataset::bound_bytes(int64_t held_bytes) const {
   if (!uses_arrow_) return held_bytes;
   return held_bytes + held_bytes * kBoundMarginPercent / 100 + kBoundDecodeBytes;
+}
+
+void Dataset::limit_values(int64_t most) {
+  for (const Source& source : sources_) source.file->limit_values(most);
 }
 
 void Dataset::cap_memory(int64_t held_bytes) { pool_->set_cap(bound_bytes(held_bytes)); }

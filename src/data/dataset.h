@@ -100,6 +100,8 @@ class Dataset {
   // Memory while at most `held_bytes` of units are held: what to expect, and the bound that Arrow is kept to.
   [[nodiscard]] int64_t expected_bytes(int64_t held_bytes) const;
   [[nodiscard]] int64_t bound_bytes(int64_t held_bytes) const;
+  // Rows of more values of JSON are damaged from here on.
+  void limit_values(int64_t most);
   // Makes the bound hold.
   void cap_memory(int64_t held_bytes);
   // Largest bytes that Arrow has held so far.

@@ -37,6 +37,39 @@ std::vector<std::string> all_texts(Dataset& dataset, const std::string& column) 
   return texts;
 }
 
+// What grows with the square of their number would take minutes.
+TEST(Dataset, a_row_of_200000_columns_takes_linear_time) {
+  const TestFolder folder;
+  std::string json = "{", header, values;
+  constexpr int kColumns = 200'000;
+  for (int i = 0; i < kColumns; ++i) {
+    const std::string comma = i == 0 ? "" : ",";
+    json += comma + "\"k" + std::to_string(i) + "\":\"" + std::to_string(i) + "\"";
+    header += comma + "k" + std::to_string(i);
+    values += comma + std::to_string(i);
+  }
+  const auto jsonl = folder.write("wide.jsonl", json + "}\n");
+  for (const auto& path : {jsonl, folder.write("wide.json", "[" + json + "}]"),
+                           folder.write("wide.csv", header + "\n" + values + "\n")}) {
+    Dataset dataset = open_one(path);
+    std::vector<std::string> names;
+    for (const Column& column : dataset.columns()) names.push_back(column.name);
+    ASSERT_EQ(names.size(), static_cast<size_t>(kColumns)) << path;
+    for (const ReadAs as : {ReadAs::kind, ReadAs::json}) {
+      dataset.select(names, as);
+      hold_all(dataset);
+      Row row;
+      dataset.read(0, row);
+      EXPECT_EQ(as == ReadAs::kind ? row.back().text : row.back().json.get<std::string>(), "199999") << path;
+    }
+  }
+  EXPECT_THAT(message_of<UsageError>([&] {
+                Dataset dataset = open_one(jsonl);
+                dataset.select(std::vector<std::string>{"text"});
+              }),
+              HasSubstr("'k99' and 199900 more"));
+}
+
 TEST(Jsonl, blank_lines_are_no_rows_and_the_last_line_needs_no_end) {
   const TestFolder folder;
   const auto path = folder.write("a.jsonl", "\n{\"t\": \"one\"}\r\n  \n{\"t\": \"zwei ü\"}\n\n{\"t\": \"\"}");

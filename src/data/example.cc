@@ -13,22 +13,6 @@
 namespace plimsoll {
 namespace {
 
-int64_t bytes_of(const nlohmann::ordered_json& value) {
-  if (value.is_string()) return static_cast<int64_t>(value.get_ref<const std::string&>().size());
-  int64_t bytes = static_cast<int64_t>(sizeof value);
-  if (value.is_structured())
-    for (const auto& part : value) bytes += bytes_of(part);
-  return bytes;
-}
-
-int64_t bytes_of(const Row& row) {
-  int64_t bytes = 0;
-  for (const Cell& cell : row)
-    bytes += std::ssize(cell.text) + std::ssize(cell.ids) * static_cast<int64_t>(sizeof(int32_t)) +
-             bytes_of(cell.json);
-  return bytes;
-}
-
 // Ids that the tokenizer gave. Not the row's fault: no row can be skipped for it.
 void require_known_ids(const std::vector<int32_t>& ids, int64_t vocab_size,
                        const std::function<std::string()>& where) {
@@ -108,18 +92,35 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
   example.values.clear();
   example.second = -1;
   example.whole_length = example.targets = 0;
-  example.bytes = bytes_of(row);
+  example.size = row_size(row);
+  require_planned(example, where);
   try {
-    if (rule_of(options_.task.task).scores) {
-      if (options_.format == RowFormat::preference) return encode_pair(row, where, example);
-      return encode_labelled(row, where, example);
-    }
-    if (options_.format == RowFormat::preference) return encode_preference(row, where, example);
-    if (options_.task.task == Task::seq2seq) return encode_two(row, where, example);
-    encode_row(row, where, example);
+    encode_by_task(row, where, example);
   } catch (const TextError& error) {
     throw DamagedError(where() + ": " + error.what());
   }
+  example.size = std::max(example.size, example.whole_length);
+  require_planned(example, where);
+}
+
+void ExampleEncoder::require_planned(const Example& example,
+                                     const std::function<std::string()>& where) const {
+  if (longest_row_ == 0 || example.size <= longest_row_) return;
+  throw DamagedError(
+      where() + ": a row of " + format_bytes(example.size) + " (texts, and " + std::to_string(kValueSize) +
+      " bytes for each value of JSON) takes more memory than the plan has for one, which is for " +
+      format_bytes(longest_row_) + ". Split it or take it out.");
+}
+
+void ExampleEncoder::encode_by_task(const Row& row, const std::function<std::string()>& where,
+                                    Example& example) const {
+  if (rule_of(options_.task.task).scores) {
+    if (options_.format == RowFormat::preference) return encode_pair(row, where, example);
+    return encode_labelled(row, where, example);
+  }
+  if (options_.format == RowFormat::preference) return encode_preference(row, where, example);
+  if (options_.task.task == Task::seq2seq) return encode_two(row, where, example);
+  encode_row(row, where, example);
   if (options_.format != RowFormat::input_ids) require_known_ids(example.ids, options_.vocab_size, where);
   example.whole_length = std::max(example.whole_length, static_cast<int64_t>(example.ids.size()));
   fit(where, example);

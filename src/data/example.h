@@ -30,7 +30,7 @@ struct Example {
   std::vector<int32_t> ids;
   std::vector<int32_t> labels;
   int64_t whole_length = 0;  // tokens before truncation, of the longest sequence
-  int64_t bytes = 0;         // of the texts and ids that the row was read with
+  int64_t size = 0;          // of the row, which its memory is planned by (data/cell.h)
   // What the loss sees: labels, of which the first of a sequence is nobody's next one; or one of what the
   // task counts.
   int64_t targets = 0;
@@ -120,8 +120,12 @@ class ExampleEncoder {
   // Fills `example` from a row read with the binding's columns. An example with no target is nothing to learn
   // from: its caller skips it. Throws DamagedError that starts with where() for ids that cannot be.
   void encode(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  // Rows of a larger size (Example::size) are damaged from here on; 0: no row is.
+  void limit_rows(int64_t longest) { longest_row_ = longest; }
 
  private:
+  void require_planned(const Example& example, const std::function<std::string()>& where) const;
+  void encode_by_task(const Row& row, const std::function<std::string()>& where, Example& example) const;
   void encode_row(const Row& row, const std::function<std::string()>& where, Example& example) const;
   // A source and a target.
   void encode_two(const Row& row, const std::function<std::string()>& where, Example& example) const;
@@ -174,6 +178,7 @@ class ExampleEncoder {
   ExampleOptions options_;
   Tokenize tokenize_;
   EncodeConversation converse_;
+  int64_t longest_row_ = 0;
 };
 
 }  // namespace plimsoll

@@ -3,89 +3,194 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/error.h"
 #include "data/cell.h"
 #include "io/json.h"
+#include "io/json_values.h"
 
 namespace plimsoll {
 namespace {
 
 using nlohmann::json;
 
-ColumnKind kind_of(const json& value) {
-  if (value.is_string()) return ColumnKind::text;
-  if (value.is_primitive()) return ColumnKind::plain;
-  const bool ids = value.is_array() && std::all_of(value.begin(), value.end(),
-                                                   [](const json& id) { return id.is_number_integer(); });
-  return ids ? ColumnKind::ids : ColumnKind::other;
-}
-
-void read_ids(const json& value, const std::string& column, const std::string& where,
-              std::vector<int32_t>& ids) {
-  ids.clear();
-  for (const json& id : value) {
-    // Numbers beyond int64 are stored unsigned: they fail the first test.
-    const bool fits =
-        id.is_number_integer() &&
-        !(id.is_number_unsigned() && id.get<uint64_t>() > std::numeric_limits<int32_t>::max()) &&
-        id.get<int64_t>() >= std::numeric_limits<int32_t>::min();
-    if (!fits)
-      throw DamagedError(where + ": '" + column + "' holds " + id.dump() + ", which is no token id.");
-    ids.push_back(id.get<int32_t>());
-  }
-}
-
-template <class Json>
-void require_object(const Json& value, const std::string& where) {
-  if (!value.is_object()) throw DamagedError(where + ": is " + describe_kind(value) + ", not an object.");
-}
-
-// The keys of a text's outermost object in their order; parsed objects have them sorted.
-class OuterKeys final : public nlohmann::json_sax<json> {
+// Goes through a row's text and tells what stands directly in its object, value by value; of what is deeper
+// only where it begins and ends. It keeps nothing, so that a row takes what its reader keeps and no more.
+class OuterVisitor : public nlohmann::json_sax<json> {
  public:
-  [[nodiscard]] const std::vector<std::string>& keys() const { return keys_; }
-  bool null() override { return true; }
-  bool boolean(bool /*value*/) override { return true; }
-  bool number_integer(number_integer_t /*value*/) override { return true; }
-  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
-  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
-  bool string(string_t& /*value*/) override { return true; }
+  explicit OuterVisitor(std::string where) : where_(std::move(where)) {}
+
+  void visit(std::string_view text) { json::sax_parse(text.begin(), text.end(), this); }
+  [[nodiscard]] const std::string& where() const { return where_; }
+
+  bool null() override { return value(nullptr); }
+  bool boolean(bool flag) override { return value(flag); }
+  bool number_integer(number_integer_t number) override { return value(number); }
+  bool number_unsigned(number_unsigned_t number) override { return value(number); }
+  bool number_float(number_float_t number, const string_t& /*text*/) override { return value(number); }
+  bool string(string_t& text) override {
+    if (depth_ == 1)
+      on_text(text);
+    else
+      value(text);
+    return true;
+  }
   bool binary(binary_t& /*value*/) override { return true; }
-  bool start_object(size_t /*elements*/) override { return ++depth_ > 0; }
+  bool start_object(size_t /*elements*/) override { return open(json::value_t::object); }
+  bool start_array(size_t /*elements*/) override { return open(json::value_t::array); }
   bool key(string_t& name) override {
-    if (depth_ == 1 && seen_.insert(name).second) keys_.push_back(name);
+    if (depth_ == 1) on_key(name);
     return true;
   }
   bool end_object() override { return --depth_ >= 0; }
-  bool start_array(size_t /*elements*/) override { return ++depth_ > 0; }
   bool end_array() override { return --depth_ >= 0; }
   bool parse_error(size_t /*position*/, const std::string& /*token*/,
-                   const nlohmann::detail::exception& /*error*/) override {
-    return false;
+                   const nlohmann::detail::exception& error) override {
+    throw DamagedError(where_ + ": is not valid JSON: " + reason_of(error) + ".");
+  }
+
+ protected:
+  virtual void on_key(const std::string& name) = 0;
+  virtual void on_text(const std::string& text) = 0;
+  // A value that is no text; an object or array is empty here.
+  virtual void on_value(const json& value) = 0;
+  // A value directly in such an array.
+  virtual void on_item(const json& item) = 0;
+
+ private:
+  template <class Value>
+  bool value(const Value& value) {
+    if (depth_ == 0) refuse_outer(json(value));
+    if (depth_ == 1) on_value(json(value));
+    if (depth_ == 2 && in_array_) on_item(json(value));
+    return true;
+  }
+  bool open(json::value_t type) {
+    constexpr int64_t kDeepest = JsonLimits{}.max_depth;
+    if (depth_ == 0 && type == json::value_t::array) refuse_outer(json::array());
+    if (++depth_ > kDeepest)
+      throw DamagedError(where_ + ": is nested deeper than " + std::to_string(kDeepest) + " levels.");
+    if (depth_ == 2) {
+      in_array_ = type == json::value_t::array;
+      on_value(json(type));
+    }
+    if (depth_ == 3 && in_array_) on_item(json(type));
+    return true;
+  }
+  [[noreturn]] void refuse_outer(const json& value) const {
+    throw DamagedError(where_ + ": is " + describe_kind(value) + ", not an object.");
+  }
+
+  std::string where_;
+  int64_t depth_ = 0;
+  bool in_array_ = false;  // directly in the object
+};
+
+// Finds a row's columns in the order in which the row has them: people read a proposal of columns in it. Of a
+// key that comes twice the last value counts.
+class ColumnFinder final : public OuterVisitor {
+ public:
+  using OuterVisitor::OuterVisitor;
+  std::vector<Column> take() { return std::move(columns_); }
+
+ private:
+  void on_key(const std::string& name) override {
+    const auto [found, added] = numbers_.emplace(name, columns_.size());
+    if (added) columns_.push_back({name, ColumnKind::other, ""});
+    current_ = found->second;
+  }
+  void on_text(const std::string& text) override { set(ColumnKind::text, json(text.substr(0, 0))); }
+  void on_value(const json& value) override {
+    set(value.is_primitive() ? ColumnKind::plain
+        : value.is_array()   ? ColumnKind::ids
+                             : ColumnKind::other,
+        value);
+  }
+  void on_item(const json& item) override {
+    if (!item.is_number_integer()) columns_[current_].kind = ColumnKind::other;
+  }
+  void set(ColumnKind kind, const json& value) {
+    columns_[current_].kind = kind;
+    columns_[current_].type = describe_kind(value);
+  }
+
+  std::vector<Column> columns_;
+  std::map<std::string, size_t> numbers_;
+  size_t current_ = 0;
+};
+
+std::vector<Column> columns_of_row(std::string_view object, const std::string& where) {
+  ColumnFinder finder(where);
+  finder.visit(object);
+  return finder.take();
+}
+
+// Reads texts and lists of ids into a row's cells. What is wrong with a column is told at the end, as a key
+// may come again.
+class KindReader final : public OuterVisitor {
+ public:
+  KindReader(std::span<const Column> columns, std::string where, Row& cells)
+      : OuterVisitor(std::move(where)), columns_(columns), cells_(cells), problems_(columns.size()) {
+    cells.resize(columns.size());
+    for (size_t i = 0; i < columns.size(); ++i) {
+      numbers_.emplace(columns[i].name, i);
+      problems_[i] = "has no '" + columns[i].name + "'.";
+    }
+  }
+  void require_whole() const {
+    for (const std::string& problem : problems_)
+      if (!problem.empty()) throw DamagedError(where() + ": " + problem);
   }
 
  private:
-  int64_t depth_ = 0;
-  std::vector<std::string> keys_;
-  std::set<std::string> seen_;
-};
-
-// In the order in which the row has them: people read a proposal of columns in it.
-std::vector<Column> columns_of_row(std::string_view object, const std::string& where) {
-  const json row = parse_json(object, where);
-  require_object(row, where);
-  OuterKeys order;
-  json::sax_parse(object, &order);
-  std::vector<Column> columns;
-  for (const std::string& name : order.keys()) {
-    const json& value = row.at(name);
-    columns.push_back({name, kind_of(value), describe_kind(value)});
+  void on_key(const std::string& name) override {
+    const auto found = numbers_.find(name);
+    current_ = found == numbers_.end() ? columns_.size() : found->second;
+    if (is_read()) problems_[current_].clear();
   }
-  return columns;
-}
+  void on_text(const std::string& text) override {
+    if (!is_read()) return;
+    if (columns_[current_].kind == ColumnKind::text)
+      cells_[current_].text = text;
+    else
+      refuse_kind(json(text.substr(0, 0)));
+  }
+  void on_value(const json& value) override {
+    if (!is_read()) return;
+    cells_[current_].ids.clear();
+    if (columns_[current_].kind == ColumnKind::text || !value.is_array()) refuse_kind(value);
+  }
+  void on_item(const json& item) override {
+    if (!is_read() || columns_[current_].kind == ColumnKind::text) return;
+    if (is_id(item))
+      cells_[current_].ids.push_back(item.get<int32_t>());
+    else if (problems_[current_].empty())
+      problems_[current_] = "'" + columns_[current_].name + "' holds " +
+                            (item.is_structured() ? describe_kind(item) : item.dump().substr(0, 40)) +
+                            ", which is no token id.";
+  }
+  // Numbers beyond int64 are stored unsigned: they fail the first test.
+  static bool is_id(const json& item) {
+    return item.is_number_integer() &&
+           !(item.is_number_unsigned() && item.get<uint64_t>() > std::numeric_limits<int32_t>::max()) &&
+           item.get<int64_t>() >= std::numeric_limits<int32_t>::min();
+  }
+  void refuse_kind(const json& value) {
+    const Column& column = columns_[current_];
+    problems_[current_] = "'" + column.name + "' is " + describe_kind(value) + ", " +
+                          (column.kind == ColumnKind::text ? "a string" : "an array of token ids") +
+                          " is expected.";
+  }
+  [[nodiscard]] bool is_read() const { return current_ < columns_.size(); }
+
+  std::span<const Column> columns_;
+  Row& cells_;
+  std::vector<std::string> problems_;  // of each column; empty: none
+  std::map<std::string_view, size_t> numbers_;
+  size_t current_ = std::numeric_limits<size_t>::max();
+};
 
 // In an order that does not depend on how a row was written.
 std::vector<const Column*> by_name(const std::vector<Column>& columns) {
@@ -104,34 +209,17 @@ std::string_view JsonBlock::text_of(int64_t row) const {
 
 void JsonBlock::read(int64_t row, Row& cells) const {
   if (as_ == ReadAs::json) return read_json_cells(row, cells);
-  const std::string here = where(row);
-  const json object = parse_json(text_of(row), here);
-  require_object(object, here);
-  cells.resize(columns_.size());
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    const Column& column = columns_[i];
-    const auto value = object.find(column.name);
-    if (value == object.end()) throw DamagedError(here + ": has no '" + column.name + "'.");
-    if (column.kind == ColumnKind::text ? !value->is_string() : !value->is_array())
-      throw DamagedError(here + ": '" + column.name + "' is " + describe_kind(*value) + ", " +
-                         (column.kind == ColumnKind::text ? "a string" : "an array of token ids") +
-                         " is expected.");
-    if (column.kind == ColumnKind::text)
-      cells[i].text = value->get_ref<const std::string&>();
-    else
-      read_ids(*value, column.name, here, cells[i].ids);
-  }
+  KindReader reader(columns_, where(row), cells);
+  reader.visit(text_of(row));
+  reader.require_whole();
 }
 
 void JsonBlock::read_json_cells(int64_t row, Row& cells) const {
-  const std::string here = where(row);
-  nlohmann::ordered_json object = parse_ordered_json(text_of(row), here);
-  require_object(object, here);
+  std::vector<std::string> names;
+  for (const Column& column : columns_) names.push_back(column.name);
+  auto values = parse_members(text_of(row), names, where(row), {.max_values = most_values_});
   cells.resize(columns_.size());
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    const auto value = object.find(columns_[i].name);
-    cells[i].json = value == object.end() ? nullptr : std::move(*value);
-  }
+  for (size_t i = 0; i < columns_.size(); ++i) cells[i].json = std::move(values[i]);
 }
 
 std::string JsonBlock::where(int64_t row) const {
@@ -167,10 +255,11 @@ void ColumnSets::add(std::vector<Column> columns) {
 
 void ColumnSets::prefer(std::span<const Column> wanted) {
   const auto has_all = [&](const std::vector<Column>& set, bool of_kind) {
+    std::map<std::string_view, ColumnKind> kinds;
+    for (const Column& column : set) kinds.emplace(column.name, column.kind);
     return std::all_of(wanted.begin(), wanted.end(), [&](const Column& column) {
-      return std::any_of(set.begin(), set.end(), [&](const Column& c) {
-        return c.name == column.name && (!of_kind || c.kind == column.kind);
-      });
+      const auto found = kinds.find(column.name);
+      return found != kinds.end() && (!of_kind || found->second == column.kind);
     });
   };
   for (const bool of_kind : {true, false})

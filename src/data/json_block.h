@@ -31,10 +31,11 @@ class JsonBlock final : public Block {
   };
 
   // `columns` outlive the block.
-  JsonBlock(std::span<const Column> columns, ReadAs as, std::string text, std::vector<JsonRow> rows,
-            Place place)
+  JsonBlock(std::span<const Column> columns, ReadAs as, int64_t most_values, std::string text,
+            std::vector<JsonRow> rows, Place place)
       : columns_(columns),
         as_(as),
+        most_values_(most_values),
         text_(std::move(text)),
         rows_(std::move(rows)),
         place_(std::move(place)) {}
@@ -48,6 +49,7 @@ class JsonBlock final : public Block {
 
   std::span<const Column> columns_;
   ReadAs as_;
+  int64_t most_values_;
   std::string text_;
   std::vector<JsonRow> rows_;
   Place place_;
@@ -73,7 +75,7 @@ class ColumnSets {
   size_t chosen_ = 0;
 };
 
-// A row's text is held in memory twice while it is parsed. No known data set comes near.
+// No known data set comes near.
 inline constexpr int64_t kMaxRowBytes = 64 * kMiB;
 
 }  // namespace plimsoll

@@ -44,8 +44,8 @@ class JsonFile final : public DataFile {
     selected_.clear();
     as_ = as;
     if (ranges_.empty()) return {};
-    for (const std::string& name : columns)
-      selected_.push_back(find_column(sets_.chosen(), name, file_.path().string()));
+    const ColumnNumbers numbers(sets_.chosen(), file_.path().string());
+    for (const std::string& name : columns) selected_.push_back(numbers.at(name));
     std::vector<Unit> units;
     for (const JsonRange& range : ranges_)
       units.push_back({range.rows,
@@ -59,7 +59,7 @@ class JsonFile final : public DataFile {
     std::string text = file_.text(range.start, range.end);
     std::vector<JsonRow> rows = rows_of(text, range.rows);
     return std::make_unique<JsonBlock>(
-        selected_, as_, std::move(text), std::move(rows),
+        selected_, as_, most_values(), std::move(text), std::move(rows),
         JsonBlock::Place{file_.path().string(), RowName::number, range.first_line, range.first_row});
   }
 
@@ -68,7 +68,7 @@ class JsonFile final : public DataFile {
     std::string text = file_.text(from.start, to.start);
     std::vector<JsonRow> rows = rows_of(text, to.row - from.row);
     auto block = std::make_unique<JsonBlock>(
-        selected_, as_, std::move(text), std::move(rows),
+        selected_, as_, most_values(), std::move(text), std::move(rows),
         JsonBlock::Place{file_.path().string(), RowName::number, from.line, from.row});
     return {std::move(block), from.row, to.row - from.row};
   }

@@ -114,8 +114,8 @@ class JsonlFile final : public DataFile {
     selected_.clear();
     as_ = as;
     if (ranges_.empty()) return {};
-    for (const std::string& name : columns)
-      selected_.push_back(find_column(sets_.chosen(), name, file_.path().string()));
+    const ColumnNumbers numbers(sets_.chosen(), file_.path().string());
+    for (const std::string& name : columns) selected_.push_back(numbers.at(name));
     std::vector<Unit> units;
     for (const LineRange& range : ranges_)
       // 12 bytes a row: where its line is.
@@ -129,7 +129,7 @@ class JsonlFile final : public DataFile {
     std::string text = file_.text(range.start, range.end);
     std::vector<JsonRow> rows = rows_of(text, range.rows);
     return std::make_unique<JsonBlock>(
-        selected_, as_, std::move(text), std::move(rows),
+        selected_, as_, most_values(), std::move(text), std::move(rows),
         JsonBlock::Place{file_.path().string(), RowName::line, range.first_line, 0});
   }
 
@@ -138,7 +138,7 @@ class JsonlFile final : public DataFile {
     std::string text = file_.text(from.start, to.start);
     std::vector<JsonRow> rows = rows_of(text, to.row - from.row);
     auto block =
-        std::make_unique<JsonBlock>(selected_, as_, std::move(text), std::move(rows),
+        std::make_unique<JsonBlock>(selected_, as_, most_values(), std::move(text), std::move(rows),
                                     JsonBlock::Place{file_.path().string(), RowName::line, from.line, 0});
     return {std::move(block), from.row, to.row - from.row};
   }

@@ -7,20 +7,17 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "data/cell.h"
 #include "data/statistics.h"
 
 namespace plimsoll {
 namespace {
 
-// At worst: one row's text, the JSON it is parsed to, and its ids before truncation. Rows of a megabyte fit.
+// At worst: one row's text, the JSON it is parsed to, and its ids before truncation.
 constexpr int64_t kRowScratchBytes = 8 * kMiB;
 
-// A row of these bytes stays within what every program takes.
+// A row of this size stays within what every program takes.
 constexpr int64_t kOrdinaryRowBytes = 64 * kKiB;
-// What a byte of a long row takes on its way to tokens, all at once: its JSON parsed, the cells' copy, the
-// normalised text, 16 bytes for a word, and ids and labels in vectors that double. Measured: 16 for words of
-// a letter, 27 where every byte is a word and a token.
-constexpr int64_t kRowTimes = 32;
 
 int64_t thread_stack_bytes() {
   pthread_attr_t attributes;
@@ -34,6 +31,10 @@ int64_t thread_stack_bytes() {
 void check_options(const LoaderOptions& options) {
   if (options.effective < 1) throw UsageError("batch.effective: at least 1 sequence is needed.");
   if (options.prefetch < 1) throw UsageError("data.prefetch: at least 1 batch is needed.");
+}
+
+int64_t planned_row(const Dataset& dataset, const LoaderOptions& options) {
+  return std::max(options.longest_row, dataset.longest_row());
 }
 
 }  // namespace
@@ -50,11 +51,9 @@ SequenceShape sequence_shape(const LoaderOptions& options, const ExampleOptions&
 }
 
 LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
-                                const ExampleOptions& examples, const LoaderOptions& options,
-                                int64_t longest_row) {
+                                const ExampleOptions& examples, const LoaderOptions& options) {
   LoaderMemory memory;
-  memory.long_row_bytes =
-      kRowTimes * std::max<int64_t>(0, std::max(longest_row, dataset.longest_row()) - kOrdinaryRowBytes);
+  memory.long_row_bytes = kRowTimes * std::max<int64_t>(0, planned_row(dataset, options) - kOrdinaryRowBytes);
   memory.queue_bytes = (options.prefetch + 1) *
                        EffectiveBatch::planned_bytes(options.effective, sequence_shape(options, examples));
   const int64_t order_bytes = row_order_bytes(dataset.units());
@@ -76,6 +75,11 @@ Loader::Loader(Dataset dataset, RowSubset subset, ExampleEncoder encoder, const 
       options_(options) {
   check_options(options_);
   dataset_.cap_memory(plan_access(dataset_, options_.order).held_bytes);
+  if (options_.longest_row > 0) {
+    const int64_t longest = std::max(planned_row(dataset_, options_), kAlwaysPlannedRow);
+    dataset_.limit_values(std::min(kMostRowValues, longest / kValueSize));
+    encoder_.limit_rows(longest);
+  }
   slots_.reserve(static_cast<size_t>(options_.prefetch + 1));
   for (int64_t i = 0; i <= options_.prefetch; ++i)
     slots_.emplace_back(options_.effective, sequence_shape(options_, encoder_.options()));

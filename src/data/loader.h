@@ -21,12 +21,23 @@
 
 namespace plimsoll {
 
+// Bytes of memory for each byte of a long row's size on its way to tokens, all at once: its JSON parsed, the
+// cells' copy, the normalised text, 16 bytes for a word, and ids and labels in vectors that double. Measured:
+// 16 for words of a letter, up to 38 where every byte is a word and a token (train/row_memory_test.cc).
+inline constexpr int64_t kRowTimes = 40;
+// A run that has not read all its rows for the plan takes rows up to this size (data/cell.h), which it plans
+// for.
+inline constexpr int64_t kAlwaysPlannedRow = 256 * kKiB;
+
 struct LoaderOptions {
   int64_t effective = 16;  // rows, or with packing places, of an optimizer step
   bool packing = false;    // several rows in a place
   int64_t prefetch = 2;    // batches held ready beside the one in use
   int64_t longest_sample =
-      0;               // tokens of a row's sequences together, without packing; 0: any that are allowed
+      0;  // tokens of a row's sequences together, without packing; 0: any that are allowed
+  // Size of the largest row that was read for the plan (data/cell.h); rows that are larger than planned are
+  // damaged. 0: not known, any is allowed.
+  int64_t longest_row = 0;
   int64_t epochs = 0;  // next() returns null after so many; 0: never
   OrderOptions order = {};
   std::function<void()> on_thread_start = {};  // called in the loader's thread before anything else
@@ -53,10 +64,9 @@ struct LoaderMemory {
   [[nodiscard]] int64_t data_bytes() const { return resident_bytes() + slack_bytes + thread_stack_bytes; }
 };
 
-// `dataset` has its columns selected; its longest row is known to have `longest_row` bytes at least.
+// `dataset` has its columns selected.
 LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
-                                const ExampleOptions& examples, const LoaderOptions& options,
-                                int64_t longest_row = 0);
+                                const ExampleOptions& examples, const LoaderOptions& options);
 
 class Loader {
  public:

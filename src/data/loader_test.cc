@@ -147,6 +147,26 @@ TEST(Loader, a_bad_row_is_reported_after_the_batches_before_it) {
   EXPECT_THROW(loader->next(), DamagedError);
 }
 
+// The plan was made by a sample; rows below 256 KiB are always taken.
+TEST(Loader, a_row_larger_than_planned_is_refused_by_its_number) {
+  const TestFolder folder;
+  const std::string row = R"({"prompt": "p", "response": ")" + std::string(300 * 1024, 'r') + "\"}\n";
+  const auto path = folder.write("a.jsonl", prompt_lines(2) + row);
+  const auto all =
+      make_loader(path, {.options = {.effective = 3, .longest_row = 100, .order = {.shuffle = false}}});
+  all->start({});
+  EXPECT_EQ(all->next()->sequences(), 3) << "its file says how long it is";
+  const auto parquet = write_parquet(
+      folder.path() / "a.parquet",
+      {{"prompt", text_column(3, [](int64_t) { return "p"; })},
+       {"response", text_column(3, [](int64_t i) { return std::string(i == 2 ? 300 * 1024 : 1, 'r'); })}});
+  const auto some =
+      make_loader(parquet, {.options = {.effective = 3, .longest_row = 100, .order = {.shuffle = false}}});
+  some->start({});
+  EXPECT_THAT(message_of<DamagedError>([&] { some->next(); }),
+              HasSubstr(parquet.string() + ": row 2: a row of 300 KiB"));
+}
+
 TEST(Loader, data_without_a_single_target_is_refused) {
   const TestFolder folder;
   const auto loader =

@@ -30,7 +30,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSpeakers
 
 ordered_json parsed(const ordered_json& value, const char* what, const Where& where) {
   if (!value.is_string()) return value;
-  return parse_ordered_json(value.get_ref<const std::string&>(), where() + ": " + what);
+  return parse_ordered_json(value.get_ref<const std::string&>(), where() + ": " + what,
+                            {.max_values = kMostRowValues});
 }
 
 // A message under the usual names; `role` and `content` are those that it has.

@@ -105,10 +105,15 @@ void ParquetBlock::read(int64_t row, Row& cells) const {
   const arrow::RecordBatch& batch = *batches_[index];
   const int64_t local = row - (index == 0 ? 0 : ends_[index - 1]);
   cells.resize(columns_.size());
+  int64_t values = most_values_;
   for (size_t i = 0; i < columns_.size(); ++i) {
     const arrow::Array& array = *batch.column(positions_[i]);
     if (columns_[i].as == ReadAs::json) {
-      cells[i].json = arrow_to_json(array, local);
+      try {
+        cells[i].json = arrow_to_json(array, local, values);
+      } catch (const TooManyValues&) {
+        throw DamagedError(where(row) + ": has more than " + format_count(most_values_) + " values.");
+      }
       check_texts(cells[i].json, i, row);
       continue;
     }

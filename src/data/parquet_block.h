@@ -17,8 +17,12 @@ namespace plimsoll {
 
 ColumnKind parquet_column_kind(const arrow::DataType& type);
 
-// A value of any type that JSON has a form for; fields of a struct that are null are left out.
-nlohmann::ordered_json arrow_to_json(const arrow::Array& array, int64_t row);
+// A row has more values of JSON than are allowed.
+struct TooManyValues {};
+
+// A value of any type that JSON has a form for; fields of a struct that are null are left out. Counts
+// `values` down for each value in it, and throws TooManyValues below 0.
+nlohmann::ordered_json arrow_to_json(const arrow::Array& array, int64_t row, int64_t& values);
 // The type within `type` that JSON has no form for, or "".
 std::string type_without_json(const arrow::DataType& type);
 
@@ -32,8 +36,9 @@ struct SelectedColumn {
 class ParquetBlock final : public Block {
  public:
   // `path` and `columns` outlive the block. `first_row` is its first row's number in the file.
-  ParquetBlock(const std::string& path, std::span<const SelectedColumn> columns, int64_t first_row)
-      : path_(path), columns_(columns), first_row_(first_row) {}
+  ParquetBlock(const std::string& path, std::span<const SelectedColumn> columns, int64_t first_row,
+               int64_t most_values)
+      : path_(path), columns_(columns), first_row_(first_row), most_values_(most_values) {}
 
   // Batches hold the selected columns in the file's order.
   void add(std::shared_ptr<arrow::RecordBatch> batch);
@@ -51,6 +56,7 @@ class ParquetBlock final : public Block {
   const std::string& path_;
   std::span<const SelectedColumn> columns_;
   int64_t first_row_;
+  int64_t most_values_;
   std::vector<int> positions_;  // of the selected columns in the batches
   std::vector<int64_t> ends_;   // row after each batch
   std::vector<std::shared_ptr<arrow::RecordBatch>> batches_;

@@ -157,7 +157,7 @@ class ParquetFile final : public DataFile {
 
   std::unique_ptr<Block> load_unit(const GroupRange& range, bool last_of_group) {
     seek(range);
-    auto block = std::make_unique<ParquetBlock>(path_, selected_, range.file_row);
+    auto block = std::make_unique<ParquetBlock>(path_, selected_, range.file_row, most_values());
     while (block->rows() < range.rows) block->add(next_batch());
     check_internal(block->rows() == range.rows, "a Parquet batch crosses the end of its unit");
     next_row_ += range.rows;

@@ -157,7 +157,7 @@ class RowVisitor {
 
 // A target begins with a token that is no part of it.
 RowFacts facts_of(int64_t row, const Example& example, bool has_target) {
-  RowFacts facts{.row = row, .whole_length = example.whole_length, .bytes = example.bytes};
+  RowFacts facts{.row = row, .whole_length = example.whole_length, .row_size = example.size};
   facts.damage = example.damage;
   if (!facts.damage.empty()) return facts;
   facts.tokens = std::ssize(example.ids);

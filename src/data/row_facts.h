@@ -15,14 +15,14 @@ namespace plimsoll {
 
 // What counting asks of a row, without its ids.
 struct RowFacts {
-  int64_t row = 0;                      // of the data set
-  int64_t whole_length = 0, bytes = 0;  // as in Example
-  int64_t tokens = 0, targets = 0;      // of all sequences, as they are cut
-  int64_t labelled = 0;                 // tokens that carry a label
-  int64_t squares = 0;                  // of the sequences' lengths
-  int64_t longest = 0;                  // tokens of the longest sequence
-  int64_t longest_source = 0;           // the same without targets that stand apart
-  RowSize size = {};                    // with targets that stand apart counted apart
+  int64_t row = 0;                         // of the data set
+  int64_t whole_length = 0, row_size = 0;  // as in Example
+  int64_t tokens = 0, targets = 0;         // of all sequences, as they are cut
+  int64_t labelled = 0;                    // tokens that carry a label
+  int64_t squares = 0;                     // of the sequences' lengths
+  int64_t longest = 0;                     // tokens of the longest sequence
+  int64_t longest_source = 0;              // the same without targets that stand apart
+  RowSize size = {};                       // with targets that stand apart counted apart
   bool truncated = false;
   std::string damage = {};  // why it cannot be read; then the rest means nothing
 };

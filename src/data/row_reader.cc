@@ -44,6 +44,7 @@ void RowReader::encode_held(int64_t row, const ExampleEncoder& encoder, Example&
 
 void encode_row_of(const Block& unit, int64_t row, RowErrors on_error, const ExampleEncoder& encoder,
                    Row& cells, Example& example) {
+  example.size = 0;  // of a row that cannot be read
   try {
     unit.read(row, cells);
     encoder.encode(
@@ -53,7 +54,9 @@ void encode_row_of(const Block& unit, int64_t row, RowErrors on_error, const Exa
       throw DamagedError(
           error.what() +
           std::string("\n  data.on_error: skip leaves out such rows (--set data.on_error=skip)"));
+    const int64_t size = example.size;
     example = {};
+    example.size = size;
     example.damage = error.what();
   }
 }

@@ -49,12 +49,13 @@ void add_lengths(const RowFacts& row, DataStatistics& statistics, EvenSample& si
 
 void add(const RowFacts& row, DataStatistics& statistics, EvenSample& sizes) {
   ++statistics.rows;
+  // A damaged row is read in every epoch, too.
+  statistics.longest_bytes = std::max(statistics.longest_bytes, row.row_size);
   if (!row.damage.empty()) {
     if (++statistics.damaged == 1) statistics.first_damage = row.damage;
     return;
   }
   statistics.longest = std::max(statistics.longest, row.whole_length);
-  statistics.longest_bytes = std::max(statistics.longest_bytes, row.bytes);
   if (row.truncated) ++statistics.truncated;
   if (row.targets == 0) {
     ++statistics.skipped;

@@ -34,7 +34,7 @@ struct DataStatistics {
   // Of the tokens of 1, 2, 4 ... rows together, the share that these begin with alike, as a few hundred rows
   // have it.
   std::vector<double> shared;
-  int64_t longest_bytes = 0;  // of texts and ids that a row was read with
+  int64_t longest_bytes = 0;  // size of the largest row (data/cell.h)
   int64_t truncated = 0;      // rows
   int64_t skipped = 0;        // rows with no target left
   int64_t damaged = 0;        // rows that cannot be read, where the data set is to skip them

@@ -28,6 +28,41 @@ TEST(Json, a_key_named_twice_is_refused_where_asked) {
             "c.json: names 'a' twice.");
 }
 
+TEST(Json, members_are_read_alone) {
+  const std::vector<std::string> names = {"b", "a", "missing"};
+  const std::string beside = "[" + std::string(60, '[') + std::string(60, ']') + ",{\"a\":7,\"b\":8}]";
+  const auto values = parse_members(
+      R"({"x":)" + beside + R"(, "a": {"z":1,"y":[2,{"k":null}]}, "b": [true,-3,4.5,"t"], "a2": 5})", names,
+      "d.jsonl:3");
+  ASSERT_EQ(values.size(), 3U);
+  EXPECT_EQ(values[0].dump(), R"([true,-3,4.5,"t"])");
+  EXPECT_EQ(values[1].dump(), R"({"z":1,"y":[2,{"k":null}]})");
+  EXPECT_TRUE(values[2].is_null());
+  EXPECT_EQ(parse_members(R"({"a":[1,2],"a":"last"})", names, "d")[1], "last");
+  EXPECT_EQ(message_of<DamagedError>([&] { parse_members("[1]", names, "d.jsonl:3"); }),
+            "d.jsonl:3: is an array, not an object.");
+  EXPECT_EQ(message_of<DamagedError>([&] { parse_members("7", names, "d.jsonl:3"); }),
+            "d.jsonl:3: is a number, not an object.");
+  EXPECT_EQ(
+      message_of<DamagedError>([&] { parse_members(R"({"x":)" + std::string(90, '[') + "}", names, "d"); }),
+      "d: is nested deeper than 64 levels.");
+  EXPECT_THAT(message_of<DamagedError>([&] { parse_members(R"({"a":1,)", names, "d"); }),
+              HasSubstr("d: is not valid JSON: "));
+}
+
+TEST(Json, ordered_values_have_bounds_that_name_themselves) {
+  EXPECT_EQ(parse_ordered_json(R"({"z":1,"a":{"c":2,"b":3},"z":4})", "d").dump(),
+            R"({"z":4,"a":{"c":2,"b":3}})");
+  EXPECT_EQ(message_of<DamagedError>([] { parse_ordered_json("[1,2,3]", "d", {.max_values = 3}); }),
+            "d: has more than 3 values.");
+  EXPECT_NO_THROW(parse_ordered_json("[1,2]", "d", {.max_values = 3}));
+  EXPECT_EQ(message_of<DamagedError>([] { parse_ordered_json(R"({"a":1,"b":2})", "d", {.max_keys = 1}); }),
+            "d: has an object of more than 1 keys.");
+  // Values beside the members that are read do not count.
+  EXPECT_NO_THROW(
+      parse_members(R"({"x":[1,2,3,4],"a":5})", std::vector<std::string>{"a"}, "d", {.max_values = 1}));
+}
+
 TEST(Json, an_error_says_where_in_the_text) {
   const std::string message = message_of<DamagedError>([] { parse_json("{\"a\": 1,\n oops}", "c.json"); });
   EXPECT_THAT(message, HasSubstr("c.json: is not valid JSON: parse error at line 2, column 2"));

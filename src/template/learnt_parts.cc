@@ -38,6 +38,17 @@ Conversation first_messages(const Conversation& conversation, size_t count) {
                       ". Use a template that marks it with {% generation %} ... {% endgeneration %}");
 }
 
+// The text is rendered once or twice for each answer: that takes the square of a conversation's length.
+void require_few(const std::vector<size_t>& turns, const std::string& text, const std::string& name) {
+  constexpr size_t kMostBytes = size_t{4}
+                                << 30;  // of all renderings; those of 1,000 answers in 1 MiB are 1 GiB
+  if (turns.size() <= kMostBytes / (text.size() + 1)) return;
+  throw TemplateError(
+      name + ": " + std::to_string(turns.size()) + " answers in a text of " + std::to_string(text.size()) +
+      " bytes are too many to tell from the rest one by one. Use a template that marks them with "
+      "{% generation %} ... {% endgeneration %}, or split the conversation");
+}
+
 // Where each content ends, by rendering once more with a mark behind each; nothing where the marks change the
 // text.
 std::optional<std::vector<size_t>> content_ends(const Conversation& conversation,
@@ -80,6 +91,7 @@ TrainingText find_learnt_parts(const Conversation& conversation, const RenderCon
                                const std::string& name) {
   TrainingText result{render(conversation, false), {}, true};
   const std::vector<size_t> turns = assistants(conversation);
+  require_few(turns, result.text, name);
   std::vector<ByteSpan> spans;
   for (const size_t turn : turns) {
     const std::string before = render(first_messages(conversation, turn), true);
@@ -108,6 +120,7 @@ TrainingText find_learnt_parts(const Conversation& conversation, const RenderCon
 TrainingText find_contents(const Conversation& conversation, const RenderConversation& render,
                            const std::string& name) {
   TrainingText result{render(conversation, false), {}, false};
+  require_few(assistants(conversation), result.text, name);
   for (const size_t turn : assistants(conversation)) {
     if (!is_learnt(conversation.messages[turn])) continue;
     Conversation marked = conversation;

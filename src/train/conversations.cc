@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "data/cell.h"
 #include "data/messages.h"
 #include "template/conversation.h"
 #include "train/conversation_pieces.h"
@@ -195,6 +196,7 @@ void label(const Tokenizer& tokenizer, const TrainingText& rendered, const Templ
       rules.answers == TemplateRules::Answers::contents
           ? learnt_contents(tokenizer, rendered, example.ids, {options.eos, options.end_of_turn})
           : learnt_tokens(tokenizer, rendered, example.ids);
+  example.labels.reserve(learnt.size());
   for (size_t i = 0; i < learnt.size(); ++i)
     example.labels.push_back(learnt[i] ? example.ids[i] : kIgnoreLabel);
 }
@@ -268,6 +270,8 @@ EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokeniz
              const Conversation& conversation, const std::function<std::string()>& where, Example& example) {
     const TemplateRules& rules = chat.rules();
     const bool pieces = rules.tokens == TemplateRules::Tokens::pieces;
+    // Of messages that came as a text it is only known here how many values they are.
+    example.size = std::max(example.size, row_size(conversation.messages) + row_size(conversation.tools));
     require_printed_calls(conversation, chat, where);
     if (options.reading > kFirstReading) require_honoured(conversation, options.train_on_prompt, where);
     try {
@@ -279,6 +283,8 @@ EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokeniz
                       example);
         return require_targets(example, where);
       }
+      // Twice, as what is learnt may be found by tokens of a part of it.
+      example.size = std::max(example.size, 2 * std::ssize(rendered.text));
       tokenizer->encode_into(rendered.text, false, example.ids);
       if (options.train_on_prompt) {
         example.labels = example.ids;

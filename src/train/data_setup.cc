@@ -424,7 +424,7 @@ RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool tal
   const ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model, Reads::to_score);
   DataSource source{std::move(open.dataset), std::move(open.rows), encoder,
                     eval_loader(recipe.batch.effective)};
-  source.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;
+  source.loader.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;
   return {encoder, std::move(source)};
 }
 

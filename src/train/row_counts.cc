@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kVersion = 3;  // of what is counted
+constexpr int kVersion = 4;  // of what is counted
 
 json file_key(const fs::path& file) {
   std::error_code error;
@@ -189,8 +189,13 @@ double rows_of_step(const DataSource& train, const DataStatistics& sample) {
          static_cast<double>(sample.tokens);
 }
 
+// Of a sample a run may meet larger ones, which it takes up to a size.
+int64_t planned_row(const DataStatistics& counts) {
+  return counts.of_all_rows ? counts.longest_bytes : std::max(counts.longest_bytes, kAlwaysPlannedRow);
+}
+
 DataSummary summarise(DataSource& train, const DataStatistics& sample) {
-  train.longest_row = sample.longest_bytes;
+  train.loader.longest_row = planned_row(sample);
   if (sample.of_all_rows && sample.target_tokens == 0)
     refuse_without_targets(train.dataset.name(), train.encoder.options(), sample.first_damage);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
@@ -226,7 +231,7 @@ void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows
   const DataStatistics train = count_rows(recipe, "train", *data.train, counting);
   data.summary = summarise(*data.train, train);
   data.shared = train.shared;
-  if (data.eval) data.eval->longest_row = train.longest_bytes;
+  if (data.eval) data.eval->loader.longest_row = planned_row(train);
   if (full_rows) return;
   RowLengths lengths{recipe.data.max_length,
                      train.longest_sequence,
@@ -239,7 +244,7 @@ void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows
   if (train.of_all_rows) data.train->loader.longest_sample = train.longest_sample;
   if (data.eval) {
     const DataStatistics eval = count_rows(recipe, "eval", *data.eval, counting);
-    data.eval->longest_row = std::max(train.longest_bytes, eval.longest_bytes);
+    data.eval->loader.longest_row = std::max(planned_row(train), planned_row(eval));
     known = known && (eval.of_all_rows || (!counting.every_row && may_count(data.eval->dataset)));
     if (eval.of_all_rows) data.eval->loader.longest_sample = eval.longest_sample;
     lengths.longest_sequence = std::max(lengths.longest_sequence, eval.longest_sequence);

@@ -324,9 +324,8 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
   if (data != nullptr && data->train) {
     for (const auto* source : {&data->train, &data->eval}) {
       if (!*source) continue;
-      const LoaderMemory memory =
-          plan_loader_memory((*source)->dataset, (*source)->rows, (*source)->encoder.options(),
-                             (*source)->loader, (*source)->longest_row);
+      const LoaderMemory memory = plan_loader_memory((*source)->dataset, (*source)->rows,
+                                                     (*source)->encoder.options(), (*source)->loader);
       const bool train = source == &data->train;
       const auto units = static_cast<int64_t>((*source)->dataset.units().size());
       const int64_t arrow = (*source)->dataset.expected_bytes(0) > 0 ? kArrowBytes : 0;

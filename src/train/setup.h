@@ -67,7 +67,6 @@ struct DataSource {
   RowSubset rows;
   ExampleEncoder encoder;
   LoaderOptions loader;
-  int64_t longest_row = 0;  // bytes of the longest one that was read for the plan
 };
 // How long rows are. Of a sample, longer ones may come.
 struct RowLengths {

@@ -16,6 +16,7 @@ PLIMSOLL = ROOT / "build" / "plimsoll"
 if len(sys.argv) > 1 and Path(sys.argv[1]).is_file():
     PLIMSOLL = Path(sys.argv.pop(1)).resolve()
 os.environ["OMP_WAIT_POLICY"] = "passive"  # other tests run beside this one
+os.environ.setdefault("COLUMNS", "100")  # of reports: what a test looks for is not broken up
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # device: auto is the CPU, also where a card is
 SANITIZED = "PLIMSOLL_SANITIZED" in os.environ  # a build under the address and undefined-behaviour sanitizers
 

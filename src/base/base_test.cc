@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/outer_split.h"
 #include "base/regular_file.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 
@@ -99,6 +100,54 @@ TEST(Wrap, breaks_at_blanks_before_the_width_and_counts_characters_not_bytes) {
   EXPECT_EQ(wrap("█ █ █", "", 3), "█ █\n█");
   EXPECT_EQ(wrap("unbreakable", "  ", 4), "unbreakable");
   EXPECT_EQ(wrap("", "  ", 4), "");
+}
+
+TEST(Screen, lines_break_at_blanks_and_hang_below_their_text) {
+  EXPECT_EQ(fitted("  note     one two three four", 20), "  note     one two\n    three four");
+  EXPECT_EQ(fitted("  note  one two three four", 20), "  note  one two\n    three four");
+  EXPECT_EQ(fitted("a  one two three four five", 14), "a  one two\n   three four\n   five");
+  EXPECT_EQ(fitted("short\n\nshort\n", 20), "short\n\nshort\n");
+}
+
+TEST(Screen, numbers_stay_with_their_units_and_commands_and_long_words_whole) {
+  EXPECT_EQ(fitted("it takes about 12 GiB, more", 17), "it takes about\n  12 GiB, more");
+  EXPECT_EQ(fitted("  plimsoll plan recipe.yaml --set a=b", 10), "  plimsoll plan recipe.yaml --set a=b");
+  EXPECT_EQ(fitted("at /a/very/long/path/to/it", 10), "at\n  /a/very/long/path/to/it");
+}
+
+TEST(Screen, wide_gaps_are_broken_before_single_blanks) {
+  EXPECT_EQ(fitted("fits   6 of 8 GiB   host 2 of 9 GiB", 30), "fits   6 of 8 GiB\n       host 2 of 9 GiB");
+}
+
+TEST(Screen, columns_are_those_that_the_environment_states) {
+  setenv("COLUMNS", "61", 1);
+  EXPECT_EQ(output_columns(), 61U);
+  setenv("COLUMNS", "many", 1);
+  const bool terminal = screen_of(1).is_terminal;
+  if (!terminal) {
+    EXPECT_EQ(output_columns(), 80U);
+  }
+  setenv("COLUMNS", "3", 1);
+  EXPECT_EQ(output_columns(), 40U);
+  unsetenv("COLUMNS");
+}
+
+TEST(TextTable, breaks_texts_into_lines_of_their_column_where_it_is_narrow) {
+  TextTable table({true, false});
+  table.add_row({"7", "what is said of it here at some length"});
+  EXPECT_EQ(table.render("  ", 24), "  7  what is said of it\n     here at some length\n");
+  EXPECT_EQ(table.render("  "), "  7  what is said of it here at some length\n");
+}
+
+TEST(TextTable, leaves_out_columns_that_may_go_and_cuts_texts_where_it_is_asked_to) {
+  TextTable table({true, true, false});
+  table.add_row({"id", "priority", "name"});
+  table.add_row({"1", "100", "a-long-name-of-a-run"});
+  table.may_go({1});
+  EXPECT_EQ(table.render("", 20), "id  name\n 1  a-long-name-of-\n    a-run\n");
+  table.cut_texts();
+  EXPECT_EQ(table.render("", 20), "id  name\n 1  a-long-name-of-…\n");
+  EXPECT_EQ(table.render("", 40), "id  priority  name\n 1       100  a-long-name-of-a-run\n");
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include "base/print.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <system_error>
 
 #include "base/error.h"
@@ -21,6 +24,18 @@ void print(std::string_view text) {
   const std::string shown = printable_text(text);
   errno = 0;
   if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size()) remember_failure();
+}
+
+void print_styled(std::span<const StyledText> texts) {
+  const char* name = std::getenv("TERM");
+  const bool styles = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr &&
+                      !(name != nullptr && std::string_view(name) == "dumb");
+  for (const StyledText& one : texts) {
+    const bool styled = styles && one.style != nullptr;
+    if (styled) std::printf("\033[%sm", one.style);
+    print(one.text);
+    if (styled) std::fputs("\033[0m", stdout);
+  }
 }
 
 void flush_output() {

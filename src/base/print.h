@@ -2,6 +2,8 @@
 // say, or tells it to an observer (train/observer.h).
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "base/printable.h"
@@ -10,6 +12,13 @@ namespace plimsoll {
 
 // printable_text() to standard output. A failure is remembered for finish_output().
 void print(std::string_view text);
+// A text with the parameters of the terminal's style ("1" is bold), or none.
+struct StyledText {
+  std::string text;
+  const char* style = nullptr;
+};
+// The same as print() of all texts together; styles are those of a terminal, and nothing elsewhere.
+void print_styled(std::span<const StyledText> texts);
 // Hands out what print() has kept back.
 void flush_output();
 // At the end of every command: throws StoppedError where standard output took not all of it.

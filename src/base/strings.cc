@@ -4,17 +4,51 @@
 #include <numeric>
 
 #include "base/printable.h"
+#include "base/screen.h"
 
 namespace plimsoll {
 namespace {
 
-// Columns a UTF-8 text takes on a terminal, every code point counted as one.
-size_t columns(std::string_view text) {
-  return static_cast<size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+// Words of `text` in lines of at most `width` columns; longer words are cut, where they can behind a mark.
+std::vector<std::string> cell_lines(const std::string& text, size_t width) {
+  std::vector<std::string> lines(1);
+  for (std::string word : split(text, ' ')) {
+    const size_t used = columns_of(lines.back());
+    if (used > 0 && used + 1 + columns_of(word) <= width) {
+      lines.back() += " " + word;
+      continue;
+    }
+    if (used > 0) lines.emplace_back();
+    while (columns_of(word) > width) {
+      size_t hard = 0, soft = 0;
+      for (size_t at = 0, columns = 0; at < word.size() && columns <= width; ++at) {
+        if ((static_cast<unsigned char>(word[at]) & 0xC0U) == 0x80U) continue;
+        if (columns > width / 2 && std::string_view("-_/,.+|").find(word[at - 1]) != std::string_view::npos)
+          soft = at;
+        if (columns == width) hard = at;
+        ++columns;
+      }
+      const size_t cut = soft > 0 ? soft : hard;
+      lines.back() = word.substr(0, cut);
+      lines.emplace_back();
+      word.erase(0, cut);
+    }
+    lines.back() = word;
+  }
+  return lines;
 }
 
 }  // namespace
+
+std::string cut_text(std::string_view text, size_t columns) {
+  if (columns_of(text) <= columns) return std::string(text);
+  size_t at = 0;
+  for (size_t used = 0; at < text.size(); ++at) {
+    if ((static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) continue;
+    if (used++ + 1 == columns) break;
+  }
+  return std::string(text.substr(0, at)) + "…";
+}
 
 int edit_distance(std::string_view a, std::string_view b, int limit) {
   const size_t longer = std::max(a.size(), b.size());
@@ -91,16 +125,16 @@ std::string_view trim(std::string_view text) {
 
 std::string wrap(std::string_view text, std::string_view indent, size_t width) {
   std::string result;
-  size_t used = columns(indent);
+  size_t used = columns_of(indent);
   for (const std::string& word : split(text, ' ')) {
-    const bool first = used == columns(indent);
-    if (!first && used + 1 + columns(word) > width) {
+    const bool first = used == columns_of(indent);
+    if (!first && used + 1 + columns_of(word) > width) {
       result += "\n" + std::string(indent) + word;
-      used = columns(indent) + columns(word);
+      used = columns_of(indent) + columns_of(word);
       continue;
     }
     result += (first ? "" : " ") + word;
-    used += (first ? 0 : 1) + columns(word);
+    used += (first ? 0 : 1) + columns_of(word);
   }
   return result;
 }
@@ -110,28 +144,81 @@ void TextTable::add_row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string TextTable::render(std::string_view indent) const {
+std::vector<size_t> TextTable::natural_widths() const {
   std::vector<size_t> widths;
   for (const auto& row : rows_) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], columns(row[c]));
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], columns_of(row[c]));
+  }
+  return widths;
+}
+
+TextTable TextTable::without(size_t column) const {
+  TextTable less;
+  less.cuts_ = cuts_;
+  const auto cut = [&](auto list) {
+    if (column < list.size()) list.erase(list.begin() + static_cast<std::ptrdiff_t>(column));
+    return list;
+  };
+  less.right_ = cut(right_);
+  for (const auto& row : rows_) less.rows_.push_back(cut(row));
+  for (const size_t other : may_go_)
+    if (other != column) less.may_go_.push_back(other > column ? other - 1 : other);
+  return less;
+}
+
+std::string TextTable::render(std::string_view indent, size_t width) const {
+  constexpr size_t kNarrowest = 12;
+  std::vector<size_t> widths = natural_widths();
+  const auto is_right = [&](size_t c) { return c < right_.size() && right_[c]; };
+  const size_t gaps = columns_of(indent) + (widths.empty() ? 0 : 2 * (widths.size() - 1));
+  size_t total = std::accumulate(widths.begin(), widths.end(), gaps);
+  size_t least = gaps;
+  for (size_t c = 0; c < widths.size(); ++c)
+    least += is_right(c) ? widths[c] : std::min(widths[c], kNarrowest);
+  if (total > width && least > width && !may_go_.empty())
+    return without(may_go_.front()).render(indent, width);
+  for (; total > width; --total) {
+    size_t widest = widths.size();
+    for (size_t c = 0; c < widths.size(); ++c)
+      if (!is_right(c) && widths[c] > kNarrowest && (widest == widths.size() || widths[c] >= widths[widest]))
+        widest = c;
+    if (widest == widths.size()) break;
+    --widths[widest];
   }
   std::string text;
-  std::string line;
-  for (const auto& row : rows_) {
-    line = indent;
-    for (size_t c = 0; c < row.size(); ++c) {
-      const size_t pad = widths[c] - columns(row[c]);
+  for (const auto& row : rows_) add_lines(row, widths, indent, text);
+  return text;
+}
+
+void TextTable::add_lines(const std::vector<std::string>& row, const std::vector<size_t>& widths,
+                          std::string_view indent, std::string& text) const {
+  std::vector<std::vector<std::string>> cells;
+  size_t height = 1;
+  for (size_t c = 0; c < row.size(); ++c) {
+    const bool fits = columns_of(row[c]) <= widths[c];
+    if (fits)
+      cells.push_back({row[c]});
+    else if (cuts_)
+      cells.push_back({cut_text(row[c], widths[c])});
+    else
+      cells.push_back(cell_lines(row[c], widths[c]));
+    height = std::max(height, cells.back().size());
+  }
+  for (size_t i = 0; i < height; ++i) {
+    std::string line(indent);
+    for (size_t c = 0; c < cells.size(); ++c) {
+      const std::string cell = i < cells[c].size() ? cells[c][i] : "";
+      const size_t pad = widths[c] - columns_of(cell);
       const bool right = c < right_.size() && right_[c];
       if (c > 0) line += "  ";
       if (right) line.append(pad, ' ');
-      line += row[c];
+      line += cell;
       if (!right) line.append(pad, ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line += '\n';
   }
-  return text;
 }
 
 }  // namespace plimsoll

@@ -238,7 +238,7 @@ TEST(HelpText, no_line_but_an_example_to_paste_is_wider_than_the_terminal) {
   const SmallProgram program;
   const HelpCommand command = read_command(*program.app.get_subcommand("plan"));
   for (const size_t width : {48U, 80U, 100U})
-    for (const std::string& line : split(help_text(command, width, false), '\n')) {
+    for (const std::string& line : split(help_text(command, width), '\n')) {
       const bool example = line.starts_with("  plimsoll ");
       EXPECT_TRUE(example || line.size() <= width) << line;
     }

@@ -4,6 +4,7 @@
 
 #include "base/print.h"
 #include "base/proc_file.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -90,13 +91,14 @@ std::string processes_text(const devices::GpuReport& report) {
 
 std::string gpus_text(const devices::GpuReport& report) {
   if (!report.problem.empty())
-    return "no GPU: " + printable(report.problem) + ". The CPU is what there is.\n";
+    return fitted("no GPU: " + printable(report.problem) + ". The CPU is what there is.\n", output_columns());
   const std::string driver = "NVIDIA driver " + printable(report.driver);
   if (report.gpus.empty()) return "no GPU: " + driver + " has none. The CPU is what there is.\n";
   TextTable table({true, false, false, true, true, true, true, true, true, false});
   table.add_row({"gpu", "uuid", "name", "compute", "memory", "used", "free", "busy", "processes", ""});
   for (const devices::Gpu& gpu : report.gpus) table.add_row(gpu_cells(gpu));
-  return driver + "\n" + table.render("  ") + processes_text(report);
+  table.may_go({1, 8, 3, 7});
+  return driver + "\n" + table.render("  ", output_columns()) + processes_text(report);
 }
 
 ExitCode run_devices(bool json) {
@@ -104,7 +106,7 @@ ExitCode run_devices(bool json) {
   devices::GpuWatch watch(devices::nvml_library(), devices::watch_times());
   const devices::GpuReport report = watch.first();
   if (!json) {
-    print(cpu_text(cpu) + gpus_text(report));
+    print(fitted(cpu_text(cpu), output_columns()) + gpus_text(report));
     return ExitCode::ok;
   }
   ordered_json root;

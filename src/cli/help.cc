@@ -1,11 +1,12 @@
 #include "cli/help.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 
+#include "base/print.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "cli/pages.h"
 
@@ -150,10 +151,8 @@ std::string terms_text(const Section& section, size_t width) {
 }
 
 size_t terminal_width() {
-  constexpr size_t kWidest = 100, kNarrowest = 40;
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidest;
-  return std::clamp<size_t>(size.ws_col, kNarrowest, kWidest);
+  constexpr size_t kWidest = 100;
+  return std::min(output_columns(), kWidest);
 }
 
 std::string roff(std::string_view text) {
@@ -176,7 +175,7 @@ std::string roff(std::string_view text) {
 class HelpFormatter : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
-    return help_text(read_command(*app), terminal_width(), isatty(STDOUT_FILENO) == 1);
+    return help_text(read_command(*app), terminal_width());
   }
 };
 
@@ -203,11 +202,11 @@ HelpCommand read_command(const CLI::App& app) {
   return command;
 }
 
-std::string help_text(const HelpCommand& command, size_t width, bool bold) {
+std::string help_text(const HelpCommand& command, size_t width) {
   std::string text;
   for (const Section& section : sections_of(command)) {
     if (!text.empty()) text += "\n";
-    text += bold ? "\033[1m" + section.title + "\033[0m\n" : section.title + "\n";
+    text += section.title + "\n";
     for (size_t i = 0; i < section.paragraphs.size(); ++i)
       text += (i > 0 ? "\n  " : "  ") + wrap(section.paragraphs[i], "  ", width) + "\n";
     text += terms_text(section, width);
@@ -230,6 +229,17 @@ std::string manual_page(const HelpCommand& command) {
       text += ".TP\n.B " + roff(term) + "\n" + roff(meaning) + "\n";
   }
   return text;
+}
+
+void print_help(const std::string& text) {
+  std::vector<StyledText> lines;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
+    const bool is_title = std::isupper(static_cast<unsigned char>(text[at])) != 0;
+    lines.push_back({text.substr(at, end - at), is_title ? "1" : nullptr});
+    at = end;
+  }
+  print_styled(lines);
 }
 
 void use_help_text(CLI::App& app) { app.formatter(std::make_shared<HelpFormatter>()); }

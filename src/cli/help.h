@@ -36,8 +36,10 @@ struct HelpCommand {
 std::vector<std::string> option_names(const HelpCommand& command);
 HelpCommand read_command(const CLI::App& app);
 
-// For a terminal of `width` columns; `bold` marks headings with escape codes.
-std::string help_text(const HelpCommand& command, size_t width, bool bold);
+// For a terminal of `width` columns.
+std::string help_text(const HelpCommand& command, size_t width);
+// Prints such a text, on a terminal with its headings in bold.
+void print_help(const std::string& text);
 // For man(1), in roff.
 std::string manual_page(const HelpCommand& command);
 // A script for "bash", "zsh" or "fish".

@@ -4,6 +4,7 @@
 
 #include "base/print.h"
 #include "base/regular_file.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/commands.h"
@@ -60,17 +61,18 @@ bool may_be_tokenizer(const fs::path& path) {
 
 void print_text(const Description& d, const fs::path& path) {
   print(d.kind + "  " + printable(path.string()) + "\n");
+  const size_t columns = std::min<size_t>(output_columns(), 100);
   size_t widest = 0;
   for (const Fact& fact : d.facts) widest = std::max(widest, fact.name.size());
   const std::string indent(widest + 4, ' ');
   for (const Fact& fact : d.facts)
     print("  " + fact.name + std::string(widest - fact.name.size() + 2, ' ') +
-          wrap(printable(fact.text), indent, 100) + "\n");
+          wrap(printable(fact.text), indent, columns) + "\n");
   for (const FactTable& table : d.tables) {
     TextTable rows(table.right);
     rows.add_row(table.columns);
     for (const auto& row : table.text) rows.add_row(row);
-    print("\n" + rows.render("  "));
+    print("\n" + rows.render("  ", output_columns()));
   }
 }
 

@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <malloc.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,7 +18,7 @@
 
 #include "base/lines.h"
 #include "base/print.h"
-#include "base/strings.h"
+#include "base/screen.h"
 #include "base/system_error.h"
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -32,19 +31,8 @@ namespace {
 // Lines broken at blanks where a terminal would break them in the middle of words. Commands stay whole, to be
 // pasted.
 std::string for_terminal(const std::string& text) {
-  winsize size{};
-  const bool known = isatty(STDERR_FILENO) == 1 && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;
-  if (!known || size.ws_col < 20) return text;
-  std::string lines;
-  for (const std::string& line : split(text, '\n')) {
-    const size_t blanks = std::min(line.find_first_not_of(' '), line.size());
-    const std::string indent(blanks, ' ');
-    const bool is_command = line.find("plimsoll ", blanks) == blanks;
-    lines += lines.empty() ? "" : "\n";
-    lines +=
-        is_command ? line : indent + wrap(std::string_view(line).substr(blanks), indent + "  ", size.ws_col);
-  }
-  return lines;
+  const ScreenSize screen = screen_of(STDERR_FILENO);
+  return screen.is_terminal ? fitted(text, screen.columns) : text;
 }
 
 // "error: " before each line of a user's mistake; refusals speak for themselves.
@@ -146,7 +134,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::ostringstream out, problem;
     const int code = app.exit(error, out, problem);
-    print(out.str());
+    print_help(out.str());
     std::string text = problem.str();
     if (text.ends_with('\n')) text.pop_back();
     if (!text.empty()) say(text);

@@ -8,6 +8,8 @@
 #include <functional>
 
 #include "base/print.h"
+#include "base/screen.h"
+#include "base/shell_word.h"
 #include "base/units.h"
 #include "cli/machine_rates.h"
 #include "cli/plan_command.h"
@@ -16,6 +18,8 @@
 #include "io/atomic.h"
 #include "models/spec.h"
 #include "plan/timeline.h"
+#include "recipe/hub.h"
+#include "report/history.h"
 #include "report/progress.h"
 #include "train/allowed.h"
 #include "train/device_choice.h"
@@ -74,6 +78,16 @@ std::function<void(size_t, size_t)> search_progress() {
 
 ExitCode run_report(const PlanArguments& arguments);
 
+PageOrigin page_origin(const PlanArguments& arguments, const Recipe& recipe) {
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return {model_name(recipe.model),
+          "plimsoll plan " + arguments.recipe.words() +
+              (arguments.machine.empty() ? "" : " --machine " + quoted(arguments.machine)) + " --html " +
+              quoted(arguments.html),
+          clock_words(now) + ", plimsoll " PLIMSOLL_VERSION};
+}
+
 // What device: auto does where the card is too small.
 ExitCode run_on_cpu(const PlanArguments& arguments, const Plan& refused) {
   say(too_small_line(refusal_text(refused)));
@@ -100,7 +114,8 @@ ExitCode run_report(const PlanArguments& arguments) {
   }
   plan.savings = not_allowed_savings(allowed.recipe, input, plan);
   plan.faster = faster_runs(arguments, allowed.recipe, plan);
-  if (!arguments.html.empty()) write_file_atomically(arguments.html, timeline_page(plan));
+  if (!arguments.html.empty())
+    write_file_atomically(arguments.html, timeline_page(plan, page_origin(arguments, input.recipe)));
   if (arguments.json) {
     nlohmann::ordered_json report = nlohmann::ordered_json::parse(report_json(plan));
     if (!input.other_tools.empty()) report["other_tools"] = key_report_json(input.other_tools);
@@ -108,10 +123,14 @@ ExitCode run_report(const PlanArguments& arguments) {
     print(json_text(report));
     return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
   }
-  if (arguments.timeline) print(timeline_text(plan));
+  if (arguments.timeline) print(timeline_text(plan, output_columns()));
   if (!plan.fits())
     throw DoesNotFitError(refusal_text(plan) + ways_text(ways_out("plan", arguments, input.recipe, plan)));
-  if (!arguments.timeline) print(report_text(plan));
+  if (!arguments.timeline) {
+    const ScreenSize screen = screen_of(STDOUT_FILENO);
+    const bool whole = arguments.full || !screen.is_terminal;
+    print(whole ? report_text(plan, screen.columns) : brief_report_text(plan, screen.columns, screen.rows));
+  }
   if (!arguments.html.empty()) print("\n  page       " + arguments.html + "\n");
   return ExitCode::ok;
 }
@@ -169,9 +188,12 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("KEY=A,B");
   command->add_option("--sweep", arguments->sweep, "the fastest plan of each budget: memory=2GiB..24GiB")
       ->type_name("KEY=A..B");
-  command->add_option("--max", arguments->max, "the largest that fits: length or micro_batch");
+  command->add_option("--max", arguments->max, "the largest that fits")
+      ->type_name("TEXT:{length,micro_batch}");
   command->add_flag("--count", arguments->count,
                     "read every row of large data for how long they are, as train does, not a sample");
+  command->add_flag("--full", arguments->full,
+                    "on a terminal: the whole report, also what 24 lines have no room for");
   command->add_flag("--explain", arguments->explain,
                     "what each component is, what it grows with, by layer and by kind of tensor");
   command->add_flag("--timeline", arguments->timeline,

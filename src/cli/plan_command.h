@@ -14,7 +14,7 @@ struct PlanArguments {
   std::string dump, html, machine;
   std::vector<std::string> compare;
   std::string sweep, max;
-  bool json = false, timeline = false, explain = false, count = false;
+  bool json = false, timeline = false, explain = false, count = false, full = false;
 };
 
 // A recipe, and all that planning it asks.

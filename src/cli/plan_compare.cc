@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/outer_split.h"
 #include "base/print.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/plan_command.h"
@@ -179,7 +180,7 @@ std::string problems_text(const std::vector<Choice>& rows) {
   return text;
 }
 
-std::string summary(const std::vector<Choice>& rows) {
+std::string summary(const std::vector<Choice>& rows, size_t columns) {
   const bool disk = std::any_of(rows.begin(), rows.end(),
                                 [](const Choice& row) { return row.plan && row.plan->disk_bytes() > 0; });
   const bool own = std::any_of(rows.begin(), rows.end(),
@@ -208,22 +209,23 @@ std::string summary(const std::vector<Choice>& rows) {
     table.add_row(cells);
     unfit = unfit || !row.plan->fits();
   }
-  std::string text = table.render("  ");
+  std::string text = table.render("  ", columns);
   if (unfit) text += "  (of what does not fit, the variant with the least memory)\n";
-  return text + problems_text(rows);
+  return text + fitted(problems_text(rows), columns);
 }
 
-std::string variants(const std::vector<Choice>& rows) {
-  constexpr size_t kColumns = 100;
+std::string variants(const std::vector<Choice>& rows, size_t columns) {
   size_t width = 0;
   for (const Choice& row : rows) width = std::max(width, label_of(row).size());
+  width = std::min(width, columns / 3);
   const std::string indent(width + 4, ' ');
   std::string text;
   for (const Choice& row : rows) {
     if (!row.plan) continue;
     const std::string label = label_of(row);
-    text += "  " + label + std::string(width + 2 - label.size(), ' ') +
-            wrap(variant_words(row.plan->request.experiment, row.plan->variant), indent, kColumns) + "\n";
+    text += "  " + label +
+            (label.size() > width ? "\n" + indent : std::string(width + 2 - label.size(), ' ')) +
+            wrap(variant_words(row.plan->request.experiment, row.plan->variant), indent, columns) + "\n";
   }
   return text;
 }
@@ -256,12 +258,12 @@ void add_growth(TextTable& table, const char* head, std::vector<Component> a, st
 }
 
 // Of two: component by component.
-std::string growth(const Choice& a, const Choice& b) {
+std::string growth(const Choice& a, const Choice& b, size_t columns) {
   TextTable table({false, true, true, true});
   table.add_row({"what changes", label_of(a), label_of(b), "difference"});
   add_growth(table, "device, at the peak", device_components(*a.plan), device_components(*b.plan));
   add_growth(table, "host", a.plan->host_components(), b.plan->host_components());
-  return table.render("  ");
+  return table.render("  ", columns);
 }
 
 // What is not possible beside the other keys is said in the row's place.
@@ -311,8 +313,9 @@ ExitCode run_compare(const PlanArguments& arguments) {
     for (const Choice& row : rows) list.push_back(json_of(row));
     text = json_text(nlohmann::ordered_json{{"rows", list}});
   } else {
-    text = summary(rows) + "\n" + variants(rows);
-    if (rows.size() == 2 && rows[0].plan && rows[1].plan) text += "\n" + growth(rows[0], rows[1]);
+    const size_t columns = std::min<size_t>(output_columns(), 100);
+    text = summary(rows, columns) + "\n" + variants(rows, columns);
+    if (rows.size() == 2 && rows[0].plan && rows[1].plan) text += "\n" + growth(rows[0], rows[1], columns);
   }
   print(text);
   return ExitCode::ok;

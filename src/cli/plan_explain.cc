@@ -1,7 +1,9 @@
 // plimsoll plan --explain.
+#include <algorithm>
 #include <cstdio>
 
 #include "base/print.h"
+#include "base/screen.h"
 #include "cli/plan_command.h"
 #include "cpu/describe.h"
 #include "plan/explain.h"
@@ -57,7 +59,8 @@ ExitCode run_explain(const PlanArguments& arguments) {
   const AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
   const Plan& plan = allowed.plan;
   const Explanation explanation = explain(plan, doubled(input, allowed));
-  print(arguments.json ? explain_json(plan, explanation) : explain_text(plan, explanation));
+  print(arguments.json ? explain_json(plan, explanation)
+                       : explain_text(plan, explanation, std::min<size_t>(output_columns(), 100)));
   return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
 }
 

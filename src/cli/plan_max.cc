@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/print.h"
+#include "base/screen.h"
 #include "base/units.h"
 #include "cli/plan_command.h"
 #include "plan/report_parts.h"
@@ -100,7 +101,7 @@ ExitCode run_max(const PlanArguments& arguments) {
            "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) + "\n  " +
            variant_words(plan.request.experiment, plan.variant) + "\n  phases   " + phases_text(plan) + "\n";
   }
-  print(text);
+  print(arguments.json ? text : fitted(text, std::min<size_t>(output_columns(), 100)));
   return fits ? ExitCode::ok : ExitCode::does_not_fit;
 }
 

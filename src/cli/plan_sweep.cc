@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/print.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/plan_command.h"
@@ -14,7 +15,7 @@ namespace plimsoll {
 namespace {
 
 constexpr int kBudgets = 16;
-constexpr int kBar = 32;
+constexpr size_t kBar = 32;
 
 // The fastest plan of a budget; of several budgets with the same plan the smallest.
 struct Point {
@@ -37,9 +38,9 @@ std::vector<Point> curve(const PlanRequest& request, const std::vector<int64_t>&
   return points;
 }
 
-std::string bar(double share) {
+std::string bar(double share, size_t width) {
   std::string text;
-  for (int i = 0; i < static_cast<int>(share * kBar + 0.5); ++i) text += "█";
+  for (int i = 0; i < static_cast<int>(share * static_cast<double>(width) + 0.5); ++i) text += "█";
   return text;
 }
 
@@ -51,7 +52,9 @@ std::string speed_cell(double tokens_per_second) {
 }
 
 std::string text_of(const std::vector<Point>& points, int64_t smallest) {
-  constexpr size_t kColumns = 100;
+  const size_t columns = std::min<size_t>(output_columns(), 100);
+  constexpr size_t kBeside = 44;  // columns of the figures before a bar
+  const size_t widest = std::clamp(columns - std::min(columns, kBeside), size_t{8}, kBar);
   TextTable table({true, true, true, true});
   std::string words;
   const bool own = !points.empty() && points.front().plan.request.own_memory;
@@ -62,10 +65,11 @@ std::string text_of(const std::vector<Point>& points, int64_t smallest) {
   for (const Point& point : points) {
     const double speed = point.plan.tokens_per_second();
     table.add_row({format_bytes(point.budget), format_bytes(point.plan.memory_bytes()),
-                   format_seconds(point.plan.seconds_per_step), speed_cell(speed), bar(speed / most)});
+                   format_seconds(point.plan.seconds_per_step), speed_cell(speed),
+                   bar(speed / most, widest)});
     const std::string budget = format_bytes(point.budget);
     words += "  " + std::string(indent.size() - 4 - budget.size(), ' ') + budget + "  " +
-             wrap(variant_words(point.plan.request.experiment, point.plan.variant), indent, kColumns) + "\n";
+             wrap(variant_words(point.plan.request.experiment, point.plan.variant), indent, columns) + "\n";
   }
   return table.render("  ") + "\n" + words + "\n  smallest possible: " + format_bytes_up(smallest) + "\n";
 }

@@ -119,7 +119,7 @@ void check_environment(const std::vector<std::string>& environment) {
 
 queue::Entry read_entry(const AddArguments& arguments) {
   queue::Entry entry;
-  entry.name = !arguments.name.empty() ? arguments.name : fs::path(arguments.words.front()).stem().string();
+  entry.name = !arguments.name.empty() ? arguments.name : queue::display_name(arguments.words);
   entry.environment = arguments.environment;
   entry.folder = fs::current_path().string();
   entry.priority = arguments.priority;

@@ -10,12 +10,14 @@
 #include <thread>
 
 #include "base/print.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/queue_commands.h"
 #include "fleet/devices/gpu.h"
 #include "fleet/queue/machine_record.h"
 #include "fleet/queue/memory_history.h"
+#include "fleet/top/progress.h"
 
 namespace plimsoll {
 namespace {
@@ -127,14 +129,24 @@ std::string note_of(Store& store, const Entry& entry) {
          (entry.note.empty() ? "" : "; " + entry.note);
 }
 
+// How far a training is; nothing before it has begun.
+std::optional<top::Progress> progress_of(const Entry& entry) {
+  if (entry.attempts == 0 || entry.output.empty()) return std::nullopt;
+  return top::read_progress(entry.output);
+}
+
 std::string list_text(const std::vector<Entry>& entries, Store& store) {
-  TextTable table({true, false, false, true, true, true, true, false});
-  table.add_row({"id", "name", "state", "reserved", "threads", "priority", "tries", "note"});
-  for (const Entry& one : entries)
+  TextTable table({true, false, false, true, true, true, true, true, true, false});
+  table.add_row({"id", "name", "state", "reserved", "threads", "priority", "tries", "loss", "eval", "note"});
+  for (const Entry& one : entries) {
+    const auto progress = progress_of(one);
     table.add_row({std::to_string(one.id), one.name, std::string(name_of(one.state)), reserved(one.need),
                    std::to_string(one.need.threads), std::to_string(one.priority),
-                   std::to_string(one.attempts), note_of(store, one)});
-  std::string text = table.render("  ");
+                   std::to_string(one.attempts), top::loss_words(progress ? progress->loss : std::nullopt),
+                   top::loss_words(progress ? progress->best_loss : std::nullopt), note_of(store, one)});
+  }
+  table.may_go({5, 4, 6, 3});
+  std::string text = table.render("  ", output_columns());
   for (const queue::Card& card : cards_of_worker(store))
     if (!card.problem.empty())
       text += "  " + printable(devices::short_name(card.name)) + " " + printable(card.problem) +
@@ -189,6 +201,11 @@ std::string show_text(Store& store, const Entry& entry) {
       facts.add_row({"device", printable(card.name) + " " + printable(card.problem)});
   }
   if (entry.seconds > 0) facts.add_row({"predicted", format_seconds(entry.seconds)});
+  if (const auto progress = progress_of(entry); progress && (progress->loss || progress->eval_loss))
+    facts.add_row({"loss", top::loss_words(progress->loss) +
+                               (progress->eval_loss ? ", evaluation " + top::loss_words(progress->eval_loss) +
+                                                          ", at best " + top::loss_words(progress->best_loss)
+                                                    : "")});
   facts.add_row({"priority", std::to_string(entry.priority)});
   facts.add_row({"retries", std::to_string(entry.retries) + " left"});
   for (const queue::Variant& one : entry.variants) facts.add_row({"on oom", printable(one.text)});
@@ -200,7 +217,8 @@ std::string show_text(Store& store, const Entry& entry) {
   for (const int64_t other : entry.after) facts.add_row({"after", std::to_string(other)});
   facts.add_row({"added", date(entry.submitted)});
   if (entry.promised && entry.state == State::waiting) facts.add_row({"starts by", date(*entry.promised)});
-  std::string text = std::to_string(entry.id) + " " + printable(entry.name) + "\n" + facts.render("  ");
+  std::string text =
+      std::to_string(entry.id) + " " + printable(entry.name) + "\n" + facts.render("  ", output_columns());
   for (const Attempt& one : attempts) {
     text += "  attempt " + std::to_string(one.number) + "  " + date(one.started) +
             (one.ended ? " to " + date(*one.ended) : ", " + std::string(name_of(entry.state))) +
@@ -296,8 +314,19 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
                                  {"after", entry.after},
                                  {"on_oom", nlohmann::ordered_json::array()},
                                  {"smaller_plans", nlohmann::ordered_json::array()},
+                                 {"loss", nullptr},
+                                 {"eval_loss", nullptr},
+                                 {"best_eval_loss", nullptr},
                                  {"submitted", entry.submitted},
                                  {"attempts", nlohmann::ordered_json::array()}};
+  if (const auto progress = progress_of(entry)) {
+    const auto set = [&](const char* key, const std::optional<double>& loss) {
+      if (loss) root[key] = *loss;
+    };
+    set("loss", progress->loss);
+    set("eval_loss", progress->eval_loss);
+    set("best_eval_loss", progress->best_loss);
+  }
   for (const queue::Variant& one : entry.variants) root["on_oom"].push_back(one.text);
   for (const queue::SmallerPlan& one : entry.smaller) {
     nlohmann::ordered_json plan = {{"host_bytes", one.host_bytes},

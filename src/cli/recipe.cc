@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/print.h"
+#include "base/screen.h"
 #include "cli/commands.h"
 #include "recipe/aliases.h"
 #include "recipe/effective.h"
@@ -18,7 +20,8 @@ struct RecipeCommandArguments {
 
 ExitCode run(const RecipeCommandArguments& arguments) {
   if (arguments.explain) {
-    const std::string text = arguments.json ? json_text(explain_recipe_json()) : explain_recipe();
+    const std::string text = arguments.json ? json_text(explain_recipe_json())
+                                            : explain_recipe(std::min<size_t>(output_columns(), 100));
     print(text);
     return ExitCode::ok;
   }

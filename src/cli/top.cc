@@ -10,6 +10,7 @@
 
 #include "base/print.h"
 #include "base/regular_file.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -134,7 +135,7 @@ void sleep_for(double seconds) {
 // A table or a line of JSON for each frame; nothing where they are only recorded.
 void show(const TopArguments& arguments, const top::Frame& frame) {
   if (arguments.json) return print(json_text(top::frame_json(frame), arguments.once ? 2 : -1));
-  if (arguments.once || arguments.record.empty()) print(top::frame_text(frame));
+  if (arguments.once || arguments.record.empty()) print(top::frame_text(frame, output_columns()));
 }
 
 ExitCode print_frames(const TopArguments& arguments, const Source& next) {

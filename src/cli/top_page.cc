@@ -42,6 +42,7 @@ function duration(s) {
   const two = n => String(Math.floor(n)).padStart(2, '0');
   return s < 3600 ? Math.floor(s / 60) + ':' + two(s % 60) : Math.floor(s / 3600) + ':' + two(s / 60 % 60) + ':' + two(s % 60);
 }
+function loss(n) { return n === null || n === undefined ? '-' : Math.abs(n) < 1e4 ? n.toFixed(4) : n.toPrecision(3); }
 function make(tag, text, name) {
   const element = document.createElement(tag);
   if (text !== undefined) element.textContent = text;
@@ -78,10 +79,10 @@ function draw(frame) {
   $('course').setAttribute('d', shares.map((share, i) => (i ? 'L' : 'M') + (shares.length > 1 ? 1000 * i / (shares.length - 1) : 0).toFixed(1) + ' ' +
     (1000 - 1000 * share).toFixed(1)).join(''));
   const n = 'n';
-  table($('runs'), [['id', n], ['name', 'name'], ['state'], ['device'], ['planned', n], ['used', n], ['peak', n], ['cpu', n], ['step', n], ['s/step', n], ['left', n], ['note', 'note']],
+  table($('runs'), [['id', n], ['name', 'name'], ['state'], ['device'], ['planned', n], ['used', n], ['peak', n], ['cpu', n], ['step', n], ['s/step', n], ['left', n], ['loss', n], ['eval', n], ['note', 'note']],
     frame.runs.map(run => [run.id, run.name, run.state, run.devices.join(', ') || '-', bytes(run.reserved_host_bytes), bytes(run.used_host_bytes),
       bytes(run.peak_host_bytes), run.cores === null ? '-' : run.cores.toFixed(1), run.progress ? run.progress.step + '/' + run.progress.steps : '-',
-      run.progress ? duration(run.progress.step_seconds) : '-', duration(run.seconds_left),
+      run.progress ? duration(run.progress.step_seconds) : '-', duration(run.seconds_left), loss(run.progress && run.progress.loss), loss(run.progress && run.progress.best_loss),
       run.growth_bytes_per_second ? 'grows by ' + bytes(60 * run.growth_bytes_per_second) + ' a minute' : run.note]));
   table($('foreign'), [['pid', n], ['name', 'name'], ['resident', n], ['cpu', n]],
     frame.foreign.map(one => [one.pid, one.name, bytes(one.resident_bytes), one.cores === null ? '-' : one.cores.toFixed(1)]));

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/print.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "train/run_signals.h"
@@ -164,7 +165,8 @@ class Screen {
     int rows = 0, columns = 0;
     getmaxyx(stdscr, rows, columns);
     line("plimsoll top  " + clock_text() + (frozen_ ? "  frozen" : ""), A_BOLD);
-    for (const std::string& one : split(top::frame_heading(frame_), '\n'))
+    for (const std::string& one :
+         split(top::frame_heading(frame_, static_cast<size_t>(std::max(1, columns - 1))), '\n'))
       if (!one.empty()) line(one);
     const std::vector<const Run*> runs = shown();
     // Where it is tight, the runs come first: bars say what the table says.
@@ -177,11 +179,10 @@ class Screen {
     line("");
     const auto is_selected = [&](const Run* run) { return run->id == selected_; };
     if (!runs.empty() && std::none_of(runs.begin(), runs.end(), is_selected)) selected_ = runs.front()->id;
-    const std::vector<std::string> lines = split(top::runs_text(runs), '\n');
+    const std::vector<std::string> lines =
+        split(top::runs_text(runs, static_cast<size_t>(std::max(1, columns - 1))), '\n');
     line(lines.front(), A_UNDERLINE);
-    const int foreign_rows = frame_.foreign.empty() ? 0 : static_cast<int>(frame_.foreign.size()) + 2;
-    const int left = rows - row_ - 1;
-    const int room = std::max(1, left - foreign_rows >= 3 ? left - foreign_rows : left);
+    const int room = std::max(1, rows - row_ - 1);
     const auto at = static_cast<size_t>(std::find_if(runs.begin(), runs.end(), is_selected) - runs.begin());
     const size_t first = at >= static_cast<size_t>(room) ? at - static_cast<size_t>(room) + 1 : 0;
     for (size_t i = first; i < runs.size() && i < first + static_cast<size_t>(room); ++i)
@@ -189,8 +190,16 @@ class Screen {
     if (runs.empty())
       line(frame_.runs.empty() ? "  " + std::string(top::kQueueIsEmpty)
                                : "  no run has '" + printable(filter_) + "'");
-    if (row_ + foreign_rows >= rows) return;
-    for (const std::string& one : split(top::foreign_text(frame_), '\n')) line(one);
+    draw_others(rows);
+  }
+
+  // The others below the runs, the largest first, as far as there is room for them.
+  void draw_others(int rows) {
+    const std::vector<std::string> others = split(top::foreign_text(frame_), '\n');
+    constexpr int kFewest = 3;  // an empty line, the titles and one process
+    if (rows - 1 - row_ < kFewest) return;
+    for (const std::string& one : others)
+      if (row_ < rows - 1) line(one);
   }
 
   [[nodiscard]] std::string clock_text() const {
@@ -248,11 +257,15 @@ class Screen {
     if (typing_) return "filter: " + printable(filter_) + "_   (Enter keeps it, Esc clears it)";
     if (!message_.empty()) return printable(message_);
     if (reading_log_) return "up, down: scroll   q: back";
-    std::string text = "q: leave   up, down: choose   s: sort (" + std::string(kOrders[order_].title) +
-                       ")   r: reverse   /: filter" +
-                       (filter_.empty() ? "" : " (" + printable(filter_) + ")");
-    if (source_.cancel) text += "   l: log   c: cancel";
-    return text + "   space: freeze";
+    std::vector<std::string> keys = {"q: leave"};
+    if (source_.cancel) keys.insert(keys.end(), {"l: log", "c: cancel"});
+    keys.insert(keys.end(), {"s: sort (" + std::string(kOrders[order_].title) + ")",
+                             "/: filter" + (filter_.empty() ? "" : " (" + printable(filter_) + ")"),
+                             "space: freeze", "r: reverse", "up, down: choose"});
+    // The last ones are left out where there is no room for them.
+    while (keys.size() > 1 && columns_of(join(keys, "   ")) >= static_cast<size_t>(getmaxx(stdscr)))
+      keys.pop_back();
+    return join(keys, "   ");
   }
 
   void take_key(int key) {

@@ -52,7 +52,7 @@ struct Explanation {
 };
 
 Explanation explain(const Plan& plan, const std::vector<Doubled>& doubled);
-std::string explain_text(const Plan& plan, const Explanation& explanation);
+std::string explain_text(const Plan& plan, const Explanation& explanation, size_t columns = 100);
 std::string explain_json(const Plan& plan, const Explanation& explanation);
 
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "plan/explain.h"
@@ -23,30 +24,44 @@ std::string times(double growth) {
   return text.data();
 }
 
-std::string meanings(const char* head, const std::vector<ExplainedComponent>& components) {
+std::string meanings(const char* head, const std::vector<ExplainedComponent>& components, size_t columns) {
   TextTable table({false, true});
   table.add_row({head});
   for (const ExplainedComponent& one : components)
     table.add_row({one.component.name, format_bytes(one.component.bytes), one.meaning});
-  return table.render("  ");
+  return table.render("  ", columns);
 }
 
-std::string growth_table(const Explanation& explanation) {
-  std::vector<bool> right(explanation.doubled.size() + 1, true);
+// Of some of the dimensions.
+std::string growth_of(const Explanation& explanation, size_t first, size_t end, size_t columns) {
+  std::vector<bool> right(end - first + 1, true);
   right.front() = false;
   TextTable table(right);
+  const auto at = [](const auto& list, size_t i) { return list.begin() + static_cast<std::ptrdiff_t>(i); };
   std::vector<std::string> head = {"grows with, when doubled"};
-  head.insert(head.end(), explanation.doubled.begin(), explanation.doubled.end());
+  head.insert(head.end(), at(explanation.doubled, first), at(explanation.doubled, end));
   table.add_row(head);
   for (const auto* list : {&explanation.device, &explanation.host}) {
     for (const ExplainedComponent& one : *list) {
       std::vector<std::string> cells = {one.component.name};
-      for (const double growth : one.growth) cells.push_back(times(growth));
+      for (size_t i = first; i < end; ++i) cells.push_back(times(one.growth[i]));
       const bool grows = std::any_of(cells.begin() + 1, cells.end(), [](const auto& c) { return c != "-"; });
       if (grows) table.add_row(cells);
     }
   }
-  return table.render("  ") + "  (at the peak, which may move to another op)\n";
+  return table.render("  ", columns);
+}
+
+// Dimensions that have no room beside each other follow in a table of their own.
+std::string growth_table(const Explanation& explanation, size_t columns) {
+  constexpr size_t kNames = 32, kEach = 13;  // columns: of the components, and of a dimension
+  const size_t at_once = columns >= 100 ? explanation.doubled.size()
+                                        : std::max<size_t>(2, (columns - std::min(columns, kNames)) / kEach);
+  std::string text;
+  for (size_t first = 0; first < explanation.doubled.size(); first += at_once)
+    text += (first > 0 ? "\n" : "") +
+            growth_of(explanation, first, std::min(first + at_once, explanation.doubled.size()), columns);
+  return text + "  (at the peak, which may move to another op)\n";
 }
 
 std::string name_of(const LayerGroup& group) {
@@ -55,16 +70,17 @@ std::string name_of(const LayerGroup& group) {
   return "each of " + group.kind + "s " + std::to_string(group.first) + " to " + std::to_string(group.last);
 }
 
-std::string layer_table(const Explanation& explanation) {
+std::string layer_table(const Explanation& explanation, size_t columns) {
   TextTable table({false, true, true, true});
-  table.add_row({"by layer", "weights", "gradients and states", "alive at the peak"});
+  table.add_row(
+      {"by layer", "weights", "gradients and states", columns < 70 ? "at the peak" : "alive at the peak"});
   for (const LayerGroup& group : explanation.layers)
     table.add_row({name_of(group), format_bytes(group.weights), format_bytes(group.training),
                    format_bytes(group.activations)});
-  return table.render("  ");
+  return table.render("  ", columns);
 }
 
-std::string kind_table(const Explanation& explanation) {
+std::string kind_table(const Explanation& explanation, size_t columns) {
   TextTable table({false, true, true});
   table.add_row({"alive at the peak, by kind of tensor", "count", "all of them"});
   int64_t count = 0;
@@ -79,7 +95,7 @@ std::string kind_table(const Explanation& explanation) {
     bytes += kind.bytes;
   }
   if (count > 0) table.add_row({"others", format_count(count), format_bytes(bytes)});
-  return table.render("  ");
+  return table.render("  ", columns);
 }
 
 std::string scores_text(const Plan& plan, const Explanation& explanation) {
@@ -88,8 +104,7 @@ std::string scores_text(const Plan& plan, const Explanation& explanation) {
            "sequence.\n";
   const Experiment& experiment = plan.request.experiment;
   const std::string length = format_count(experiment.max_length);
-  return "  attention scores are not stored: attention is computed block by block. Stored, they would take\n "
-         " " +
+  return "  attention scores are not stored: attention is computed block by block. Stored, they would take " +
          format_bytes(explanation.scores_bytes) + " a layer, " +
          format_bytes(explanation.scores_bytes * experiment.model.layers) + " in all (" +
          format_count(plan.variant.micro_batch) + " sequences x " + format_count(experiment.model.heads) +
@@ -113,12 +128,13 @@ nlohmann::ordered_json components_json(const Explanation& explanation,
 
 }  // namespace
 
-std::string explain_text(const Plan& plan, const Explanation& explanation) {
-  return verdict_text(plan) + "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) + "\n  " +
-         variant_words(plan.request.experiment, plan.variant) + "\n\n" +
-         meanings("device", explanation.device) + "\n" + meanings("host", explanation.host) + "\n" +
-         growth_table(explanation) + "\n" + layer_table(explanation) + "\n" + kind_table(explanation) + "\n" +
-         scores_text(plan, explanation);
+std::string explain_text(const Plan& plan, const Explanation& explanation, size_t columns) {
+  const std::string head = verdict_text(plan) + "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) +
+                           "\n  " + variant_words(plan.request.experiment, plan.variant) + "\n\n";
+  return fitted(head, columns) + meanings("device", explanation.device, columns) + "\n" +
+         meanings("host", explanation.host, columns) + "\n" + growth_table(explanation, columns) + "\n" +
+         layer_table(explanation, columns) + "\n" + kind_table(explanation, columns) + "\n" +
+         fitted(scores_text(plan, explanation), columns);
 }
 
 std::string explain_json(const Plan& plan, const Explanation& explanation) {

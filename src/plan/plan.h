@@ -257,7 +257,10 @@ std::vector<Component> disk_components(const Plan& plan);
 std::string peak_place(const Plan& plan);
 
 // plan/report.cc
-std::string report_text(const Plan& plan);
+// In lines of at most `columns`, or 100.
+std::string report_text(const Plan& plan, size_t columns = 100);
+// What fits `rows` lines with a command above and a prompt below: the verdict and the table.
+std::string brief_report_text(const Plan& plan, size_t columns, size_t rows);
 std::string report_json(const Plan& plan);
 // One of "graph", "program", "layout", "table", or the name of a pass: the programs as it leaves them. Throws
 // UsageError for another, and for a pass that none of the plan's programs goes through.

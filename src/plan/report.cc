@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
@@ -24,11 +25,16 @@
 namespace plimsoll {
 namespace {
 
-constexpr int kBarWidth = 40;
+constexpr size_t kWidestText = 100;  // columns; longer lines read badly
 
-std::string bar(int64_t bytes, int64_t total) {
-  const auto filled =
-      static_cast<int>(static_cast<double>(bytes) / static_cast<double>(total) * kBarWidth + 0.5);
+// Columns of a table that its bars may take beside names and sizes.
+int bar_width(size_t columns) {
+  constexpr size_t kWidest = 40, kNarrowest = 10, kBeside = 40;
+  return static_cast<int>(std::clamp(columns - std::min(columns, kBeside), kNarrowest, kWidest));
+}
+
+std::string bar(int64_t bytes, int64_t total, int width) {
+  const auto filled = static_cast<int>(static_cast<double>(bytes) / static_cast<double>(total) * width + 0.5);
   std::string text;
   for (int i = 0; i < filled; ++i) text += "█";
   return text;
@@ -98,17 +104,43 @@ void add_outside(const Plan& plan, TextTable& table) {
     add("captured graphs", {graphs_part(plan.graphs, plan.request.device)});
 }
 
-std::string device_table(const Plan& plan) {
+// The components, of more than `most` the smallest as one.
+std::vector<Component> with_others(std::vector<Component> components, size_t most) {
+  if (components.size() <= most || most < 2) return components;
+  std::vector<int64_t> sizes;
+  for (const Component& component : components) sizes.push_back(component.bytes);
+  std::ranges::sort(sizes, std::greater{});
+  const int64_t least = sizes[most - 2];  // the smallest that is shown by itself
+  auto room =
+      most - 1 - static_cast<size_t>(std::ranges::count_if(sizes, [&](auto size) { return size > least; }));
+  std::vector<Component> shown;
+  int64_t others = 0;
+  for (Component& component : components) {
+    const bool shows = component.bytes > least || (component.bytes == least && room > 0);
+    if (component.bytes == least && room > 0) --room;
+    if (shows)
+      shown.push_back(std::move(component));
+    else
+      others += component.bytes;
+  }
+  shown.push_back({"others", others});
+  return shown;
+}
+
+// With at most `most` rows of components: smaller ones are summed up.
+std::string device_table(const Plan& plan, size_t columns, size_t most = SIZE_MAX) {
   TextTable table({false, true});
   std::string place = peak_place(plan);
   if (constexpr std::string_view kModel = "model."; place.starts_with(kModel)) place.erase(0, kModel.size());
   table.add_row({"device", "", "peak at: " + place});
-  for (const Component& component : device_components(plan))
-    table.add_row({component.name, format_bytes(component.bytes), bar(component.bytes, plan.arena_bytes())});
+  const std::vector<Component> components = with_others(device_components(plan), most);
+  for (const Component& component : components)
+    table.add_row({component.name, format_bytes(component.bytes),
+                   bar(component.bytes, plan.arena_bytes(), bar_width(columns))});
   table.add_row({"total", format_bytes(plan.arena_bytes()),
                  "(lower bound " + format_bytes(plan.layout.lower_bound_bytes()) + ")"});
   add_outside(plan, table);
-  return table.render("  ");
+  return table.render("  ", columns);
 }
 
 std::string host_table(const Plan& plan) {
@@ -381,18 +413,66 @@ std::vector<ReportLine> facts(const Plan& plan) {
   return list;
 }
 
-std::string report_text(const Plan& plan) {
-  constexpr size_t kColumns = 100;
-  const auto line = [](const ReportLine& fact) {
-    const std::string name = "  " + fact.name + std::string(11 - fact.name.size(), ' ');
-    return name + wrap(fact.text, std::string(name.size(), ' '), kColumns) + "\n";
-  };
-  std::string text = verdict_text(plan) + "\n\n  " + model_text(plan) + "\n  " +
-                     wrap(experiment_text(plan), "  ", kColumns) + "\n\n" + device_table(plan) + "\n";
-  text += line({"variant", variant_words(plan.request.experiment, plan.variant)});
-  text += line({"phases", phases_text(plan)}) + "\n" + host_table(plan) + "\n";
-  for (const ReportLine& fact : facts(plan)) text += line(fact);
+namespace {
+
+std::string fact_text(const ReportLine& fact, size_t columns) {
+  const std::string name = "  " + fact.name + std::string(11 - fact.name.size(), ' ');
+  return name + wrap(fact.text, std::string(name.size(), ' '), columns) + "\n";
+}
+
+std::string head_text(const Plan& plan, size_t columns) {
+  return fitted(verdict_text(plan), columns) + "\n\n  " + wrap(model_text(plan), "  ", columns) + "\n  " +
+         wrap(experiment_text(plan), "  ", columns) + "\n\n";
+}
+
+size_t lines_of(std::string_view text) { return static_cast<size_t>(std::ranges::count(text, '\n')); }
+
+// What nobody may miss comes first where not all facts have room.
+std::vector<ReportLine> facts_by_weight(const Plan& plan) {
+  std::vector<ReportLine> list = facts(plan);
+  std::ranges::stable_partition(
+      list, [](const ReportLine& fact) { return fact.name == "train" || fact.name == "lossy"; });
+  return list;
+}
+
+}  // namespace
+
+std::string report_text(const Plan& plan, size_t columns) {
+  columns = std::min(columns, kWidestText);
+  std::string text = head_text(plan, columns) + device_table(plan, columns) + "\n";
+  text += fact_text({"variant", variant_words(plan.request.experiment, plan.variant)}, columns);
+  text += fact_text({"phases", phases_text(plan)}, columns) + "\n" + host_table(plan) + "\n";
+  for (const ReportLine& fact : facts(plan)) text += fact_text(fact, columns);
   return text;
+}
+
+std::string brief_report_text(const Plan& plan, size_t columns, size_t rows) {
+  columns = std::min(columns, kWidestText);
+  const std::string head = head_text(plan, columns);
+  const std::string variant =
+      fact_text({"variant", variant_words(plan.request.experiment, plan.variant)}, columns);
+  constexpr size_t kBeside = 3;  // the command, the line that names --full, the next prompt
+  const size_t room = rows - std::min(rows, lines_of(head) + lines_of(variant) + 1 + kBeside);
+  std::string table = device_table(plan, columns);
+  constexpr size_t kFewest = 3;
+  for (size_t most = device_components(plan).size(); lines_of(table) > room && most > kFewest; --most)
+    table = device_table(plan, columns, most - 1);
+  std::string text = table + "\n" + variant;
+  size_t left = room - std::min(room, lines_of(table));
+  size_t notes = 0;
+  for (const ReportLine& fact : facts_by_weight(plan)) {
+    const bool matters = fact.name == "train" || fact.name == "lossy" || fact.name == "note";
+    const std::string line = fact_text(fact, columns);
+    if (matters && lines_of(line) <= left) {
+      text += line;
+      left -= lines_of(line);
+    } else if (matters) {
+      ++notes;
+    }
+  }
+  const std::string more =
+      notes == 0 ? "" : format_count(static_cast<int64_t>(notes)) + (notes == 1 ? " note, " : " notes, ");
+  return head + text + "  more       --full: " + more + "phases, host, what else fits\n";
 }
 
 namespace {

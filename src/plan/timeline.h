@@ -45,11 +45,16 @@ std::string op_words(const Plan& plan, const ProgramTimeline& program, int32_t o
 // What a picture's height stands for: the budget where it is near, else the arena.
 int64_t picture_top(const Plan& plan);
 
-// For a terminal: at most 100 columns.
-std::string timeline_text(const Plan& plan);
+// For a terminal: in lines of at most `columns`, or 120.
+std::string timeline_text(const Plan& plan, size_t columns = 97);
 
 // A page that needs nothing but itself: the picture, what is alive where the reader points, and the report's
 // tables.
-std::string timeline_page(const Plan& plan);
+struct PageOrigin {
+  std::string name = {};     // of the model
+  std::string command = {};  // that writes the page
+  std::string date = {};     // "2026-11-21 14:03:12", and by which version
+};
+std::string timeline_page(const Plan& plan, const PageOrigin& origin = {});
 
 }  // namespace plimsoll

@@ -100,15 +100,22 @@ std::string axis(int64_t top) {
   return html + "\n";
 }
 
+// The picture is of the arena: of the budget, what is left for it beside what is outside of it.
+std::string arena_budget_words(const Plan& plan, int64_t budget) {
+  const std::optional<int64_t> whole = memory_budget(plan.request);
+  if (!whole || *whole == budget) return "budget " + format_bytes(budget);
+  return "budget " + format_bytes(*whole) + ", of it for the arena " + format_bytes(budget);
+}
+
 std::string budget_line(const Plan& plan, int64_t top) {
   const auto budget = plan.arena_budget();
   if (!budget) return "";
   if (*budget > top) {
-    return "<div class=\"limit above\" style=\"bottom:100%\"><span>&uarr; budget " + format_bytes(*budget) +
-           "</span></div>\n";
+    return "<div class=\"limit above\" style=\"bottom:100%\"><span>&uarr; " +
+           arena_budget_words(plan, *budget) + "</span></div>\n";
   }
-  return "<div class=\"limit\" style=\"bottom:" + height_of(*budget, top) + "\"><span>budget " +
-         format_bytes(*budget) + "</span></div>\n";
+  return "<div class=\"limit\" style=\"bottom:" + height_of(*budget, top) + "\"><span>" +
+         arena_budget_words(plan, *budget) + "</span></div>\n";
 }
 
 std::string phases(const Plan& plan, const Timeline& timeline) {
@@ -133,7 +140,17 @@ std::string row(const std::string& key, const std::string& name, int64_t bytes, 
          format_count(bytes) + " bytes\">" + format_bytes(bytes) + "</td></tr>\n";
 }
 
-std::string table(const std::string& head, const std::vector<Component>& components, bool coloured) {
+// What is of the device's memory beside the arena, and the sum that the headline says.
+std::string outside_rows(const Plan& plan) {
+  if (!plan.request.own_memory) return "";
+  std::string html;
+  for (const OutsidePart& part : plan.outside())
+    html += row("", "outside the arena: " + part.name, part.bytes + part.uncertain);
+  return html + row("", "in all", plan.memory_bytes(), " class=\"sum\"");
+}
+
+std::string table(const std::string& head, const std::vector<Component>& components, bool coloured,
+                  const std::string& more = "") {
   std::string html = "<div><h2>" + head + "</h2><table>\n";
   int64_t total = 0;
   for (const Component& component : components) {
@@ -145,7 +162,8 @@ std::string table(const std::string& head, const std::vector<Component>& compone
     html += row(key, component.name, component.bytes);
     total += component.bytes;
   }
-  return html + row("", "total", total, " class=\"sum\"") + "</table></div>\n";
+  return html + row("", more.empty() ? "total" : "arena", total, " class=\"sum\"") + more +
+         "</table></div>\n";
 }
 
 std::string fact_list(const Plan& plan) {
@@ -223,22 +241,28 @@ std::string headline(const Plan& plan) {
   return "<p class=\"verdict" + std::string(plan.fits() ? "" : " bad") + "\"><b>" + text + "</p>\n";
 }
 
-std::string head(const Plan& plan) {
-  return page::head(escaped(model_text(plan)), kPlanStyle) + "<p>" + escaped(experiment_text(plan)) +
-         "</p>\n" + headline(plan);
+std::string head(const Plan& plan, const PageOrigin& origin) {
+  const std::string title = (origin.name.empty() ? "" : origin.name + ": ") + model_text(plan);
+  std::string from;
+  if (!origin.command.empty())
+    from = "<p class=\"origin\"><code>" + escaped(origin.command) + "</code><br>" + escaped(origin.date) +
+           "</p>\n";
+  return page::head(escaped(title), kPlanStyle) + from + "<p>" + escaped(experiment_text(plan)) + "</p>\n" +
+         headline(plan);
 }
 
 }  // namespace
 
-std::string timeline_page(const Plan& plan) {
+std::string timeline_page(const Plan& plan, const PageOrigin& origin) {
   const Timeline timeline = make_timeline(plan, kMoments);
   const std::vector<Span> spans = spans_of(timeline);
   const int64_t top = picture_top(plan);
-  return head(plan) + "<div class=\"chart\" tabindex=\"0\">" + axis(top) + picture(timeline, spans, top) +
-         budget_line(plan, top) + "<div class=\"cursor\"></div></div>\n" + phases(plan, timeline) +
+  return head(plan, origin) + "<div class=\"chart\" tabindex=\"0\">" + axis(top) +
+         picture(timeline, spans, top) + budget_line(plan, top) + "<div class=\"cursor\"></div></div>\n" +
+         phases(plan, timeline) +
          "<div class=\"readout\"><span class=\"at\">peak: " + escaped(peak_place(plan)) +
          "</span><div><ul></ul><ul></ul></div></div>\n<div class=\"tables\">" +
-         table("Device, at the peak", device_components(plan), true) +
+         table("Device, at the peak", device_components(plan), true, outside_rows(plan)) +
          table("Host", plan.host_components(), false) + "</div>\n" + fact_list(plan) +
          page::end(data(plan, timeline, spans), kPlanScript);
 }

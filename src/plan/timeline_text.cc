@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/screen.h"
 #include "base/units.h"
 #include "plan/timeline.h"
 
@@ -10,7 +11,7 @@ namespace plimsoll {
 namespace {
 
 constexpr int kRows = 16;
-constexpr int kColumns = 84;  // beside the labels: 97 together
+constexpr size_t kBesideLabels = 13;  // columns of an axis's labels and what closes a line
 constexpr int kLabel = 10;
 
 struct Group {
@@ -77,9 +78,10 @@ void add_program(Picture& picture, const Timeline& timeline, const ProgramTimeli
   picture.columns.emplace_back();
 }
 
-Picture draw(const Plan& plan, const Timeline& timeline) {
+Picture draw(const Plan& plan, const Timeline& timeline, size_t columns) {
   Picture picture;
-  const auto free = static_cast<double>(kColumns - static_cast<int>(timeline.programs.size()));
+  const auto free =
+      static_cast<double>(columns - kBesideLabels) - static_cast<double>(timeline.programs.size());
   for (const ProgramTimeline& program : timeline.programs) {
     const auto width = static_cast<size_t>(std::floor(program.share * free));
     const bool repeats = program.name == kTrainProgram;
@@ -123,10 +125,11 @@ std::string trimmed(std::string line) {
 
 }  // namespace
 
-std::string timeline_text(const Plan& plan) {
+std::string timeline_text(const Plan& plan, size_t columns) {
+  columns = std::clamp<size_t>(columns, 40, 120);
   constexpr int64_t kMoments = 4096;  // more than columns, so that narrow peaks are seen
   const Timeline timeline = make_timeline(plan, kMoments);
-  const Picture picture = draw(plan, timeline);
+  const Picture picture = draw(plan, timeline, columns);
   const int64_t top = picture_top(plan);
   const auto budget = plan.arena_budget();
   std::string text = "  device memory over the ops of a step";
@@ -134,20 +137,21 @@ std::string timeline_text(const Plan& plan) {
     text += budget <= top ? "   (╌ " : "   (above the picture: ";
     text += "budget " + format_bytes(*budget) + ")";
   }
-  text += "\n\n";
+  text = fitted(text, columns) + "\n\n";
   for (int row = kRows - 1; row >= 0; --row) text += row_text(picture, row, top, budget.value_or(0));
   const std::string indent(kLabel + 2, ' ');
   text += label("0") + " └";
   for (size_t i = 0; i + 1 < picture.columns.size(); ++i) text += "─";
-  text += "\n" + trimmed(indent + picture.stages) + trimmed(indent + picture.names) + "\n  ";
-  for (const Group& group : kGroups) text += std::string(group.fill) + " " + group.name + "   ";
-  text.erase(text.find_last_not_of(' ') + 1);
+  text += "\n" + trimmed(indent + picture.stages) + trimmed(indent + picture.names) + "\n";
+  std::string below;
+  for (const Group& group : kGroups) below += std::string(group.fill) + " " + group.name + "   ";
+  below.erase(below.find_last_not_of(' ') + 1);
   const TimelinePeak peak = peak_of(timeline);
   const ProgramTimeline& program = timeline.programs[peak.program];
   const Moment& moment = program.moments[peak.moment];
-  text += "\n  peak " + format_bytes(moment.total) + " in the " + program.name + "\n    " +
-          op_words(plan, program, moment.op) + "\n";
-  return text;
+  below += "\n  peak " + format_bytes(moment.total) + " in the " + program.name + "\n    " +
+           op_words(plan, program, moment.op) + "\n";
+  return text + fitted("  " + below, columns);
 }
 
 }  // namespace plimsoll

@@ -7,18 +7,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr size_t kColumns = 100;
-
-// Words of `text` in lines of at most `width`.
-std::vector<std::string> wrap(const std::string& text, size_t width) {
-  std::vector<std::string> lines(1);
-  for (const std::string& word : split(text, ' ')) {
-    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
-  }
-  return lines;
-}
-
 std::string printed_default(const Option& option) {
   return option.required ? "(required)" : to_yaml(option.get(Recipe{}));
 }
@@ -32,13 +20,7 @@ std::string description(const Option& option) {
 
 }  // namespace
 
-std::string explain_recipe() {
-  size_t key_width = 0;
-  size_t default_width = 0;
-  for (const Option& option : options()) {
-    key_width = std::max(key_width, option.key.size());
-    default_width = std::max(default_width, printed_default(option).size());
-  }
+std::string explain_recipe(size_t columns) {
   TextTable table;
   std::string group;
   for (const Option& option : options()) {
@@ -47,15 +29,9 @@ std::string explain_recipe() {
         dot == std::string::npos && !is_group(option.key) ? "" : option.key.substr(0, dot);
     if (own != group) table.add_row({});
     group = own;
-    std::string key = option.key;
-    std::string value = printed_default(option);
-    for (const std::string& line : wrap(description(option), kColumns - key_width - default_width - 4)) {
-      table.add_row({key, value, line});
-      key.clear();
-      value.clear();
-    }
+    table.add_row({option.key, printed_default(option), description(option)});
   }
-  return table.render();
+  return table.render("", columns);
 }
 
 nlohmann::ordered_json explain_recipe_json() {

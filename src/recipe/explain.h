@@ -7,8 +7,8 @@
 
 namespace plimsoll {
 
-// Aligned, grouped, within 100 columns.
-std::string explain_recipe();
+// Aligned, grouped, within `columns`.
+std::string explain_recipe(size_t columns = 100);
 // A list of {key, default, values, meaning, required, support}.
 nlohmann::ordered_json explain_recipe_json();
 

@@ -112,6 +112,7 @@ void read_recipe(const fs::path& file, RunHistory& run) {
     run.data += " and " + std::to_string(recipe.data.train.size() - kShown) + " more";
   const bool full = recipe.method.type == MethodType::full;
   run.goal = recipe.save.best.value_or(run.goal);
+  for (const Option& option : options()) run.settings.emplace_back(option.key, to_yaml(option.get(recipe)));
   run.method = to_yaml(find_option("method.type")->get(recipe)) +
                (full ? "" : ", rank " + std::to_string(recipe.method.r)) + ", " +
                to_yaml(find_option("precision")->get(recipe));
@@ -121,7 +122,7 @@ RunEvent event_of(const Line& line) {
   RunEvent event{line.at("time").get<double>(), whole(line.at("step")), line.at("event").get<std::string>(),
                  ""};
   if (event.kind == "signal") event.detail = line.value("signal", "");
-  if (event.kind == "stop") event.detail = line.value("reason", "");
+  if (event.kind == "stop" || event.kind == "end") event.detail = line.value("reason", "");
   return event;
 }
 
@@ -178,6 +179,9 @@ RunHistory read_history(const fs::path& folder) {
     });
   if (fs::exists(folder / "recipe.yaml")) read_recipe(folder / "recipe.yaml", run);
   run.state = state_of(run);
+  // Logs of versions before the reason was written: nothing else ends a run whole before its last step.
+  if (run.state == RunState::finished && run.total_steps > run.last_step() && !run.steps.empty())
+    run.end_reason = run.events.back().detail.empty() ? "stop.patience" : run.events.back().detail;
   return run;
 }
 
@@ -195,6 +199,16 @@ const char* state_words(RunState state) {
       return "ended without a word";
   }
   throw InternalError("state_words: no such state");
+}
+
+std::string state_words(const RunHistory& run) {
+  return run.end_reason.empty() ? state_words(run.state) : "ended early";
+}
+
+std::optional<double> seconds_left(const RunHistory& run) {
+  if (run.state != RunState::running || run.steps.empty() || run.total_steps <= run.last_step())
+    return std::nullopt;
+  return median_seconds(run) * static_cast<double>(run.total_steps - run.last_step());
 }
 
 double median_rate(const RunHistory& run) {
@@ -234,7 +248,7 @@ std::string event_words(const RunEvent& event) {
   if (event.kind == "save") return "saved";
   if (event.kind == "start") return "started";
   if (event.kind == "resume") return "resumed";
-  if (event.kind == "end") return "finished";
+  if (event.kind == "end") return event.detail.empty() ? "finished" : "ended early: " + event.detail;
   return event.kind;
 }
 

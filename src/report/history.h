@@ -56,6 +56,8 @@ struct RunHistory {
   std::string model, data, method;
   std::string goal = "loss";   // what the best evaluation is found by (save.best)
   std::string batch, kernels;  // "16 = 2 x 8", "avx512, 2 threads"
+  std::string end_reason;      // why a finished run took fewer steps than planned; empty: it took all
+  std::vector<std::pair<std::string, std::string>> settings;  // keys of recipe.yaml and their values as YAML
 
   [[nodiscard]] int64_t last_step() const { return steps.empty() ? 0 : steps.back().step; }
 };
@@ -66,6 +68,10 @@ RunHistory read_history(const std::filesystem::path& folder);
 
 // "finished", "interrupted and saved", ...
 const char* state_words(RunState state);
+// The same of a run: "ended early" where it has finished before its last step.
+std::string state_words(const RunHistory& run);
+// Seconds to its last step; none unless it runs and has taken steps.
+std::optional<double> seconds_left(const RunHistory& run);
 
 // Medians of what is measured at each step, of those after the first two.
 double median_rate(const RunHistory& run);

@@ -1,14 +1,24 @@
 // What became of a run, for people.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "report/history.h"
 
 namespace plimsoll {
 
-// At most 100 columns.
-std::string run_text(const RunHistory& run);
+// In lines of at most `columns`, or 100.
+std::string run_text(const RunHistory& run, size_t columns = 100);
+// docs/json.md
+nlohmann::ordered_json run_json(const RunHistory& run);
+
+// Several runs beside each other, the best first: by the evaluation that their recipes find the best one by,
+// else by the loss of the last step. Below the table the keys of the recipes that differ.
+std::string compare_text(std::vector<RunHistory> runs, size_t columns = 100);
+// The same order, with what differs.
+nlohmann::ordered_json compare_json(std::vector<RunHistory> runs);
 
 // A page that needs nothing but itself: loss, learning rate, speed and memory over the steps, what is known
 // of the step that the reader points at, events.

@@ -5,9 +5,12 @@
 
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "base/error.h"
+#include "base/screen.h"
+#include "base/strings.h"
 #include "io/test_folder.h"
 #include "io/work_folder.h"
 #include "report/curve.h"
@@ -229,6 +232,50 @@ TEST(Curve, smoothing_does_not_lag_and_passes_over_what_is_not_finite) {
   EXPECT_EQ(gap[1], 3.0);
   EXPECT_EQ(gap[3], 2.0);
   EXPECT_TRUE(std::isnan(smoothed({std::nan("")}, 4)[0]));
+}
+
+TEST_F(Report, a_run_that_ended_before_its_last_step_says_why) {
+  folder_.write("metrics.jsonl", step_line(1, "4.5") + step_line(2, "4.0"));
+  write_events(event_line(2, "end", ", \"reason\": \"2 evaluations without a lower loss (stop.patience)\""));
+  EXPECT_THAT(run_text(read()), AllOf(HasSubstr("ended early   2 of 3 steps"), HasSubstr("because"),
+                                      HasSubstr("2 evaluations without a lower loss")));
+  EXPECT_THAT(run_page(read()), HasSubstr("ended early"));
+  write_events(event_line(2, "end"));
+  EXPECT_THAT(run_text(read()), HasSubstr("stop.patience")) << "of an earlier version";
+  EXPECT_EQ(run_json(read())["end_reason"], "stop.patience");
+}
+
+TEST_F(Report, saves_in_a_row_are_one_line) {
+  std::string saves;
+  for (int step = 1; step <= 3; ++step) saves += event_line(step, "save");
+  folder_.write("events.jsonl", event_line(0, "start", kPlanned) + saves + event_line(3, "end"));
+  EXPECT_THAT(run_text(read()), HasSubstr("saved, 3 times since step 1"));
+}
+
+TEST_F(Report, every_line_fits_a_screen_of_60_columns) {
+  write_events(event_line(2, "end", ", \"reason\": \"2 evaluations without a lower loss (stop.patience)\""));
+  const std::string text = run_text(read(), 60) + compare_text({read(), read()}, 60);
+  for (const std::string& line : split(text, '\n'))
+    EXPECT_TRUE(columns_of(line) <= 60 || line.find(folder_.path().string()) != std::string::npos) << line;
+}
+
+TEST_F(Report, several_runs_are_ranked_by_their_best_evaluation) {
+  RunHistory worse = read(), better = read(), without = read();
+  worse.folder = "worse";
+  better.folder = "better/";
+  without.folder = "without";
+  better.evaluations.front().loss = 1.5;
+  without.evaluations.clear();
+  worse.settings = {{"optimizer.lr", "0.1"}, {"seed", "1"}, {"output", "a"}};
+  better.settings = {{"optimizer.lr", "0.01"}, {"seed", "1"}, {"output", "b"}};
+  without.settings = better.settings;
+  const std::string text = compare_text({without, worse, better});
+  EXPECT_LT(text.find("1  better"), text.find("2  worse"));
+  EXPECT_LT(text.find("2  worse"), text.find("3  without"));
+  EXPECT_THAT(text, AllOf(HasSubstr("optimizer.lr  0.01"), Not(HasSubstr("seed")), Not(HasSubstr("output"))));
+  const auto json = compare_json({without, worse, better});
+  EXPECT_EQ(json["runs"][0]["best_evaluation"]["loss"], 1.5);
+  EXPECT_EQ(json["differs"], nlohmann::json({"optimizer.lr"}));
 }
 
 }  // namespace

@@ -251,9 +251,10 @@ std::string table(const RunHistory& run) {
 
 std::string verdict(const RunHistory& run) {
   const bool bad = run.state == RunState::stopped || run.state == RunState::killed;
-  std::string text = "<p class=\"verdict" + std::string(bad ? " bad" : "") + "\"><b>" +
-                     state_words(run.state) + "</b> · " + format_count(run.last_step()) +
+  std::string text = "<p class=\"verdict" + std::string(bad ? " bad" : "") + "\"><b>" + state_words(run) +
+                     "</b> · " + format_count(run.last_step()) +
                      (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") + " steps";
+  if (!run.end_reason.empty()) text += " · " + escaped(run.end_reason);
   if (!run.steps.empty() && std::isfinite(run.steps.back().loss))
     text += " · loss " + kLoss.words(run.steps.back().loss);
   if (const auto best = best_evaluation(run, run.goal))

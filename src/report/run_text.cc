@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/printable.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "report/curve.h"
@@ -13,7 +14,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr size_t kColumns = 60;
+constexpr size_t kWidestCurve = 60, kWidestText = 100;  // columns
 
 std::string loss_number(double value) {
   std::array<char, 32> text{};
@@ -22,14 +23,14 @@ std::string loss_number(double value) {
 }
 
 // "▆▄▃▂▁": the mean loss over the run, from its least to its largest value.
-std::string sparkline(const RunHistory& run) {
+std::string sparkline(const RunHistory& run, size_t columns) {
   std::vector<int64_t> steps;
   std::vector<double> losses;
   for (const StepPoint& point : run.steps) {
     steps.push_back(point.step);
     losses.push_back(point.loss);
   }
-  const auto curve = make_curve(steps, losses, kColumns);
+  const auto curve = make_curve(steps, losses, columns);
   if (curve.size() < 2) return "";
   const auto [low, high] = std::minmax_element(
       curve.begin(), curve.end(), [](const CurvePoint& a, const CurvePoint& b) { return a.mean < b.mean; });
@@ -69,18 +70,40 @@ std::string metrics_text(const RunHistory& run) {
 
 std::string planned(const std::string& text, bool known) { return known ? " (planned " + text + ")" : ""; }
 
-std::string events_text(const RunHistory& run) {
+// Events in a row that say the same, as one: a run of many checkpoints tells more than that it saved.
+struct EventGroup {
+  RunEvent last;
+  int64_t count = 1, first_step = 0;
+};
+
+std::vector<EventGroup> grouped_events(const RunHistory& run) {
+  std::vector<EventGroup> groups;
+  for (const RunEvent& event : run.events) {
+    const bool again = !groups.empty() && event.kind == "save" && groups.back().last.kind == "save";
+    if (!again) groups.push_back({event, 0, event.step});
+    groups.back().last = event;
+    ++groups.back().count;
+  }
+  return groups;
+}
+
+std::string group_words(const EventGroup& group) {
+  if (group.count == 1) return event_words(group.last);
+  return event_words(group.last) + ", " + format_count(group.count) + " times since step " +
+         format_count(group.first_step);
+}
+
+std::string events_text(const RunHistory& run, size_t columns) {
   constexpr size_t kShown = 20;
   std::string text;
-  const size_t skipped = run.events.size() - std::min(kShown, run.events.size());
+  const std::vector<EventGroup> groups = grouped_events(run);
+  const size_t skipped = groups.size() - std::min(kShown, groups.size());
   if (skipped > 0) text += "  events    " + format_count(static_cast<int64_t>(skipped)) + " earlier ones\n";
   TextTable table({false, false, true, false});
-  for (size_t i = skipped; i < run.events.size(); ++i) {
-    const RunEvent& event = run.events[i];
-    table.add_row({i == 0 ? "events" : "", clock_words(event.time), "step " + format_count(event.step),
-                   event_words(event)});
-  }
-  return text + table.render("  ");
+  for (size_t i = skipped; i < groups.size(); ++i)
+    table.add_row({i == 0 ? "events" : "", clock_words(groups[i].last.time),
+                   "step " + format_count(groups[i].last.step), group_words(groups[i])});
+  return text + table.render("  ", columns);
 }
 
 // What the run's logs say of it: the plan's figures are in an event, the process's in its steps.
@@ -95,13 +118,17 @@ std::string memory_text(const RunHistory& run) {
 
 }  // namespace
 
-std::string run_text(const RunHistory& run) {
-  std::string text = std::string(state_words(run.state)) + "   " + format_count(run.last_step()) +
+std::string run_text(const RunHistory& run, size_t columns) {
+  columns = std::min(columns, kWidestText);
+  std::string text = state_words(run) + "   " + format_count(run.last_step()) +
                      (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") + " steps · " +
                      printable(run.folder.string()) + "\n\n";
+  text = fitted(text, columns);
   TextTable table;
+  if (!run.end_reason.empty()) table.add_row({"because", run.end_reason});
+  if (const auto left = seconds_left(run)) table.add_row({"left", "about " + format_seconds(*left)});
   table.add_row({"loss", loss_text(run)});
-  const std::string picture = sparkline(run);
+  const std::string picture = sparkline(run, std::min(kWidestCurve, columns - 14));
   if (!picture.empty()) table.add_row({"", picture});
   if (const std::string metrics = metrics_text(run); !metrics.empty()) table.add_row({"metrics", metrics});
   if (!run.steps.empty())
@@ -114,7 +141,7 @@ std::string run_text(const RunHistory& run) {
   if (!run.model.empty()) table.add_row({"model", run.model + " · " + run.method});
   if (!run.data.empty()) table.add_row({"data", run.data});
   if (!run.batch.empty()) table.add_row({"batch", run.batch + " · " + run.kernels});
-  return text + table.render("  ") + events_text(run);
+  return text + table.render("  ", columns) + events_text(run, columns);
 }
 
 }  // namespace plimsoll

@@ -226,9 +226,7 @@ class TrainingRun {
       settle();
     }
     if (patience_.out_of_patience())
-      observer_.event("stop    step " + format_count(current_.step) + "  " +
-                      std::to_string(recipe_.stop.patience) + " evaluations without " +
-                      (goal_ == kLossGoal ? "a lower loss" : "more " + goal_) + " (stop.patience)");
+      observer_.event("stop    step " + format_count(current_.step) + "  " + patience_words());
     if (stop_request() != nullptr && current_.step < total_steps_ && !patience_.out_of_patience())
       return stop_early();
     if (eval_ && !current_.eval_loss) evaluate();
@@ -464,6 +462,11 @@ class TrainingRun {
     return ExitCode::interrupted;
   }
 
+  [[nodiscard]] std::string patience_words() const {
+    return std::to_string(recipe_.stop.patience) + " evaluations without " +
+           (goal_ == kLossGoal ? "a lower loss" : "more " + goal_) + " (stop.patience)";
+  }
+
   void finish() {
     observer_.steps_end();
     if (kept_ != nullptr) folder_.remove_log(KeptRows::kFile);
@@ -479,7 +482,10 @@ class TrainingRun {
     }
     write_run_json(folder_, plan_, done, times_);
     write_model_card(folder_, model_card(recipe_, plan_, done));
-    saves_->log().event("end", current_.step);
+    if (patience_.out_of_patience() && current_.step < total_steps_)
+      saves_->log().event("end", current_.step, {{"reason", patience_words()}});
+    else
+      saves_->log().event("end", current_.step);
     if (profile_) observer_.result(profile_->write(folder_));
     const bool whole = !experiment_.lora || recipe_.init == Init::weights;
     report_end(observer_, output_, plan_, done, times_, whole);

@@ -7,6 +7,7 @@
 
 #include "base/system_memory.h"
 #include "fleet/queue/machine_record.h"
+#include "fleet/top/progress.h"
 
 namespace plimsoll::batch {
 namespace {
@@ -27,6 +28,11 @@ Bar bar_of(const queue::Store& store, const std::string& host, const queue::Entr
   bar.peak_bytes = attempt.peak_bytes;
   bar.card_peak_bytes = attempt.card_peak_bytes;
   bar.memory = queue::kept_memory(store.folder_of(entry.id, attempt.number));
+  if (attempt.number == entry.attempts && !entry.output.empty())
+    if (const auto progress = top::read_progress(entry.output)) {
+      bar.loss = progress->loss;
+      bar.eval_loss = progress->best_loss;
+    }
   return bar;
 }
 
@@ -113,6 +119,17 @@ Batch take(queue::Store& store, double now, double pause) {
   return batch;
 }
 
+std::vector<const Bar*> ranked(const Batch& batch) {
+  std::vector<const Bar*> bars;
+  for (const Bar& bar : batch.bars)
+    if (bar.loss || bar.eval_loss) bars.push_back(&bar);
+  std::stable_sort(bars.begin(), bars.end(), [](const Bar* a, const Bar* b) {
+    if (a->eval_loss.has_value() != b->eval_loss.has_value()) return a->eval_loss.has_value();
+    return a->eval_loss ? *a->eval_loss < *b->eval_loss : *a->loss < *b->loss;
+  });
+  return bars;
+}
+
 Course course_of(const Batch& batch, size_t count) {
   Course course{std::vector<int64_t>(count), std::vector<int64_t>(count)};
   if (count == 0) return course;
@@ -178,8 +195,13 @@ nlohmann::ordered_json batch_json(const Batch& batch) {
          {"threads", bar.need.threads},
          {"peak_host_bytes", known_or_null(bar.peak_bytes)},
          {"peak_device_bytes", known_or_null(bar.card_peak_bytes)},
+         {"loss", bar.loss ? nlohmann::ordered_json(*bar.loss) : nlohmann::ordered_json(nullptr)},
+         {"best_eval_loss",
+          bar.eval_loss ? nlohmann::ordered_json(*bar.eval_loss) : nlohmann::ordered_json(nullptr)},
          {"done", bar.done},
          {"outcome", bar.outcome}});
+  root["ranked"] = nlohmann::ordered_json::array();
+  for (const Bar* bar : ranked(batch)) root["ranked"].push_back(bar->id);
   return root;
 }
 

@@ -24,6 +24,9 @@ struct Bar {
   int64_t peak_bytes = 0;       // of the host; 0: unknown
   int64_t card_peak_bytes = 0;  // the most on one of its cards that a worker saw; 0: unknown
   std::optional<queue::MemoryHistory> memory;
+  // Of a training's run folder, in the bar of its last attempt: of the last step, and the least of its
+  // evaluations.
+  std::optional<double> loss = {}, eval_loss = {};
 };
 
 struct Batch {
@@ -36,6 +39,10 @@ struct Batch {
 
 // The attempts since the last time in which nothing ran for `pause` seconds; infinity: all there are.
 Batch take(queue::Store& store, double now, double pause);
+
+// The trainings whose loss is known, the best first: by the least loss of their evaluations; those without
+// one behind them, by that of the last step.
+std::vector<const Bar*> ranked(const Batch& batch);
 
 // What the host gave, at `count` equally distant times from begin to end: bytes.
 struct Course {

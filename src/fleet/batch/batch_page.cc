@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/batch/batch.h"
+#include "fleet/top/progress.h"
 
 namespace plimsoll::batch {
 namespace {
@@ -113,14 +114,27 @@ std::string host_chart(const Batch& batch) {
 std::string table(const Batch& batch) {
   std::string html =
       "<h2>Attempts</h2>\n<table><tr><th>id</th><th>name</th><th>device</th><th>took</th><th>reserved</th>"
-      "<th>peak</th><th>on a device</th><th>peak there</th><th>outcome</th></tr>\n";
+      "<th>peak</th><th>on a device</th><th>peak there</th><th>loss</th><th>eval</th><th>outcome</th></tr>\n";
   for (const Bar& bar : batch.bars)
     html += "<tr><td>" + std::to_string(bar.id) + "</td><td>" + escaped(bar.name) + "</td><td>" +
             escaped(join(bar.devices, ", ")) + "</td><td>" + format_seconds(bar.ended - bar.started) +
             "</td><td>" + format_bytes(bar.need.host_bytes) + "</td><td>" + known_bytes(bar.peak_bytes) +
             "</td><td>" + known_bytes(bar.need.device_bytes) + "</td><td>" +
-            known_bytes(bar.card_peak_bytes) + "</td><td>" + escaped(bar.running ? "running" : bar.outcome) +
+            known_bytes(bar.card_peak_bytes) + "</td><td>" + top::loss_words(bar.loss) + "</td><td>" +
+            top::loss_words(bar.eval_loss) + "</td><td>" + escaped(bar.running ? "running" : bar.outcome) +
             "</td></tr>\n";
+  return html + "</table>\n";
+}
+
+// Which run came out best.
+std::string ranks(const Batch& batch) {
+  const std::vector<const Bar*> bars = ranked(batch);
+  if (bars.empty()) return "";
+  std::string html =
+      "<h2>Losses, the best first</h2>\n<table><tr><th>id</th><th>name</th><th>eval</th><th>loss</th></tr>\n";
+  for (const Bar* bar : bars)
+    html += "<tr><td>" + std::to_string(bar->id) + "</td><td>" + escaped(bar->name) + "</td><td>" +
+            top::loss_words(bar->eval_loss) + "</td><td>" + top::loss_words(bar->loss) + "</td></tr>\n";
   return html + "</table>\n";
 }
 
@@ -136,7 +150,7 @@ std::string batch_page(const Batch& batch) {
   html += host_chart(batch);
   html += lane(batch, batch.machine.host);
   for (const queue::Card& card : batch.machine.cards) html += lane(batch, card.name);
-  html += time_axis(batch) + table(batch);
+  html += time_axis(batch) + ranks(batch) + table(batch);
   return html + page::end("{}", "");
 }
 

@@ -1,5 +1,8 @@
 #include "fleet/batch/batch.h"
 
+#include "base/screen.h"
+#include "base/strings.h"
+
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
@@ -79,6 +82,29 @@ TEST(Batch, is_told_in_text_data_and_a_page) {
   EXPECT_THAT(html, HasSubstr("<td>300 B</td><td>250 B</td>"));
   EXPECT_THAT(batch_text({}, 120), HasSubstr("nothing has run"));
   EXPECT_THAT(batch_page({}), HasSubstr("Nothing has run"));
+}
+
+TEST(Batch, its_trainings_are_ranked_by_loss) {
+  Batch batch = example();
+  EXPECT_TRUE(ranked(batch).empty());
+  EXPECT_THAT(batch_text(batch, 120), Not(HasSubstr("rank")));
+  batch.bars[0].loss = 0.5;
+  batch.bars[1].loss = 1.0;
+  batch.bars[1].eval_loss = 1.25;
+  batch.bars[2].eval_loss = 1.125;
+  const std::string text = batch_text(batch, 120);
+  EXPECT_LT(text.find("1   3  run3  1.1250"), text.find("2   2  run2  1.2500"));
+  EXPECT_LT(text.find("2   2  run2  1.2500"), text.find("3   1  run1       -"));
+  EXPECT_THAT(batch_page(batch), HasSubstr("the best first"));
+  EXPECT_EQ(batch_json(batch)["ranked"], nlohmann::json({3, 2, 1}));
+  EXPECT_EQ(batch_json(batch)["attempts"][1]["best_eval_loss"], 1.25);
+}
+
+TEST(Batch, fits_a_screen_of_60_columns) {
+  Batch batch = example();
+  batch.bars[0].loss = 0.5;
+  batch.bars[1].outcome = "exit code 1: out of memory at step 12, and tried again with half the batch";
+  for (const std::string& line : split(batch_text(batch, 60), '\n')) EXPECT_LE(columns_of(line), 60U) << line;
 }
 
 TEST(Batch, is_what_ran_since_the_last_pause) {

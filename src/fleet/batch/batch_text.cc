@@ -2,9 +2,11 @@
 #include <cmath>
 
 #include "base/printable.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/batch/batch.h"
+#include "fleet/top/progress.h"
 
 namespace plimsoll::batch {
 namespace {
@@ -36,6 +38,21 @@ std::string device_line(const Batch& batch, const std::string& name, int64_t cap
          " of it over the time";
 }
 
+// Which run came out best.
+std::string ranks_text(const Batch& batch, size_t width) {
+  const std::vector<const Bar*> bars = ranked(batch);
+  if (bars.empty()) return "";
+  TextTable table({true, true, false, true, true, false});
+  table.add_row({"rank", "id", "name", "eval", "loss", ""});
+  for (size_t i = 0; i < bars.size(); ++i)
+    table.add_row({std::to_string(i + 1), std::to_string(bars[i]->id), bars[i]->name,
+                   top::loss_words(bars[i]->eval_loss), top::loss_words(bars[i]->loss),
+                   bars[i]->running ? "running"
+                   : bars[i]->done  ? ""
+                                    : bars[i]->outcome});
+  return "\n" + table.render("  ", width);
+}
+
 }  // namespace
 
 std::string known_bytes(int64_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; }
@@ -58,11 +75,12 @@ std::string batch_text(const Batch& batch, size_t width) {
                  ? "; peaks of " + format_bytes(most_used(batch, card.name)) + " at most"
                  : "") +
             "\n";
-  text += "\n";
+  text = fitted(text, width) + ranks_text(batch, width) + "\n";
   // Names of devices and runs, and figures, beside the bars.
   TextTable table({true, false, false, true, true, true, false});
   table.add_row({"id", "name", "device", "took", "reserved", "peak", "when"});
-  const size_t bars = std::max<size_t>(20, std::min<size_t>(60, width > 70 ? width - 70 : 0));
+  const size_t bars = std::max<size_t>(16, std::min<size_t>(60, width > 70 ? width - 70 : 0));
+  table.may_go({5, 2, 4});
   for (const Bar& bar : batch.bars)
     table.add_row(
         {std::to_string(bar.id), printable(bar.name), printable(join(bar.devices, ",")),
@@ -70,7 +88,7 @@ std::string batch_text(const Batch& batch, size_t width) {
          of_card_and_host(bar, format_bytes(bar.need.device_bytes), format_bytes(bar.need.host_bytes)),
          of_card_and_host(bar, known_bytes(bar.card_peak_bytes), known_bytes(bar.peak_bytes)),
          bar_text(batch, bar, bars)});
-  return text + table.render("  ");
+  return text + table.render("  ", width);
 }
 
 }  // namespace plimsoll::batch

@@ -85,7 +85,34 @@ bool set_environment(std::vector<std::string>& environment, const std::string& n
   return any;
 }
 
+// Programs that run another one's text: what they run says more than they do.
+bool is_launcher(std::string name) {
+  static constexpr std::array kLaunchers = {
+      "python",   "pypy",      "bash",    "sh",      "zsh",     "dash",    "perl",  "ruby",
+      "node",     "julia",     "Rscript", "uv",      "poetry",  "pipenv",  "conda", "env",
+      "nice",     "time",      "timeout", "ionice",  "taskset", "numactl", "srun",  "accelerate",
+      "torchrun", "deepspeed", "mpirun",  "mpiexec", "nohup",   "stdbuf"};
+  name.erase(name.find_last_not_of("0123456789.") + 1);  // python3.11
+  return std::find(kLaunchers.begin(), kLaunchers.end(), name) != kLaunchers.end();
+}
+
+bool is_script(const fs::path& word) {
+  static constexpr std::array kEnds = {".py", ".sh", ".bash", ".pl", ".rb", ".js", ".jl", ".R", ".r"};
+  return !word.string().starts_with('-') &&
+         std::find(kEnds.begin(), kEnds.end(), word.extension().string()) != kEnds.end();
+}
+
 }  // namespace
+
+std::string display_name(const std::vector<std::string>& words) {
+  const std::string program = fs::path(words.front()).stem().string();
+  if (!is_launcher(fs::path(words.front()).filename().string())) return program;
+  for (size_t i = 1; i < words.size() && words[i] != "-c"; ++i)
+    if (is_script(words[i])) return fs::path(words[i]).stem().string();
+  for (size_t i = 1; i + 1 < words.size() && words[i] != "-c"; ++i)
+    if (words[i] == "-m" && !words[i + 1].empty()) return words[i + 1];
+  return program;
+}
 
 std::string fingerprint(const Command& command, const fs::path& folder, int devices) {
   std::string text = escaped(folder.string()) + "\ndevices " + std::to_string(devices);

@@ -18,6 +18,10 @@ struct Command {
 // settings that a word names (YAML, JSON, TOML, INI) counts by its contents, not by its place.
 std::string fingerprint(const Command& command, const std::filesystem::path& folder, int devices);
 
+// What lists call a command: the name of its script or module where its first word is an interpreter or a
+// launcher ("python3 train.py" is "train"), else that of the program.
+std::string display_name(const std::vector<std::string>& words);
+
 // What a run goes on as where all of a device was too little: the user's own words.
 struct Variant {
   std::string text;  // as it was given: "batch=4 accum=8 --resume"

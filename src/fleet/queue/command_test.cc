@@ -18,6 +18,22 @@ Command train() {
           {"BATCH=8", "MODE=a"}};
 }
 
+TEST(DisplayName, a_command_is_called_by_what_its_interpreter_runs) {
+  EXPECT_EQ(display_name({"python3", "train.py", "--rank", "8"}), "train");
+  EXPECT_EQ(display_name({"/usr/bin/python3.11", "-u", "scripts/sft.py"}), "sft");
+  EXPECT_EQ(display_name({"accelerate", "launch", "--config_file", "a.yaml", "dpo.py"}), "dpo");
+  EXPECT_EQ(display_name({"torchrun", "--nproc_per_node=2", "-m", "pkg.train"}), "pkg.train");
+  EXPECT_EQ(display_name({"bash", "run.sh"}), "run");
+  EXPECT_EQ(display_name({"./train.py"}), "train");
+}
+
+TEST(DisplayName, else_it_is_called_by_its_program) {
+  EXPECT_EQ(display_name({"sh", "-c", "exec ./x.sh"}), "sh");
+  EXPECT_EQ(display_name({"python3", "-c", "print(1)"}), "python3");
+  EXPECT_EQ(display_name({"make", "train.sh"}), "make");
+  EXPECT_EQ(display_name({"sleep", "5"}), "sleep");
+}
+
 TEST(ChangedCommand, values_are_replaced_where_their_names_stand) {
   EXPECT_THAT(changed_command(train(), "batch_size=2 lr=3e-4 --grad-accum=16").words,
               ElementsAre("python", "train.py", "--batch-size", "2", "lr=3e-4", "--grad_accum=16", "--bf16",

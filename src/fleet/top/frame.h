@@ -44,6 +44,8 @@ struct Progress {
   std::optional<double> planned_seconds;  // of a step
   std::optional<int64_t> planned_bytes;   // of the process, at its peak
   std::optional<double> loss;
+  std::optional<double> eval_loss = {};  // of the last evaluation
+  std::optional<double> best_loss = {};  // the least of any evaluation
 };
 
 struct Run {
@@ -101,10 +103,11 @@ std::optional<int64_t> free_bytes(const Device& device);
 inline constexpr std::string_view kQueueIsEmpty = "the queue is empty";
 
 // The frame as tables. Foreign names are as they are: printing makes them printable.
-std::string frame_text(const Frame& frame);
+std::string frame_text(const Frame& frame, size_t columns = SIZE_MAX);
 // Its parts: host, worker and devices; runs with their titles on the first line; the others.
-std::string frame_heading(const Frame& frame);
-std::string runs_text(const std::vector<const Run*>& runs);
+std::string frame_heading(const Frame& frame, size_t columns = SIZE_MAX);
+// A line for each run, in `columns`: what has no room is left out or cut.
+std::string runs_text(const std::vector<const Run*>& runs, size_t columns = SIZE_MAX);
 std::string foreign_text(const Frame& frame);
 
 }  // namespace plimsoll::top

@@ -74,7 +74,9 @@ ordered_json progress_json(const std::optional<Progress>& progress) {
           {"step_seconds", or_null(progress->step_seconds)},
           {"planned_step_seconds", or_null(progress->planned_seconds)},
           {"planned_bytes", or_null(progress->planned_bytes)},
-          {"loss", or_null(progress->loss)}};
+          {"loss", or_null(progress->loss)},
+          {"eval_loss", or_null(progress->eval_loss)},
+          {"best_loss", or_null(progress->best_loss)}};
 }
 
 std::optional<Progress> read_progress_of(const json& object) {
@@ -84,7 +86,9 @@ std::optional<Progress> read_progress_of(const json& object) {
                   maybe<double>(object, "step_seconds"),
                   maybe<double>(object, "planned_step_seconds"),
                   maybe<int64_t>(object, "planned_bytes"),
-                  maybe<double>(object, "loss")};
+                  maybe<double>(object, "loss"),
+                  maybe<double>(object, "eval_loss"),
+                  maybe<double>(object, "best_loss")};
 }
 
 ordered_json run_json(const Run& one) {

@@ -3,10 +3,12 @@
 #include <cstdio>
 
 #include "base/printable.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/devices/gpu.h"
 #include "fleet/top/frame.h"
+#include "fleet/top/progress.h"
 
 namespace plimsoll::top {
 namespace {
@@ -90,6 +92,8 @@ std::vector<std::string> run_cells(const Run& run) {
           step_cell(run),
           run.progress && run.progress->step_seconds ? format_seconds(*run.progress->step_seconds) : "-",
           left ? format_seconds(*left) : "-",
+          loss_words(run.progress ? run.progress->loss : std::nullopt),
+          loss_words(run.progress ? run.progress->best_loss : std::nullopt),
           printable(note_text(run))};
 }
 
@@ -121,7 +125,7 @@ std::optional<int64_t> free_bytes(const Device& device) {
   return std::max<int64_t>(0, device.capacity - taken);
 }
 
-std::string frame_heading(const Frame& frame) {
+std::string frame_heading(const Frame& frame, size_t columns) {
   TextTable table({false, true, true, true, true, true, true, true, false});
   table.add_row({"device", "capacity", "reserved", "used", "others", "free", "threads", "runs", ""});
   for (const Device& one : frame.devices)
@@ -130,15 +134,19 @@ std::string frame_heading(const Frame& frame) {
          told(one, one.used), told(one, one.others), bytes_or(free_bytes(one)),
          one.threads > 0 ? std::to_string(one.threads_reserved) + "/" + std::to_string(one.threads) : "-",
          std::to_string(one.runs), card_text(one)});
-  return host_line(frame) + "\n" + state_line(frame) + "\n" + table.render("  ");
+  table.may_go({6, 4, 7});
+  return fitted(host_line(frame) + "\n" + state_line(frame), columns) + "\n" + table.render("  ", columns);
 }
 
-std::string runs_text(const std::vector<const Run*>& runs) {
-  TextTable table({true, false, false, false, true, true, true, true, true, true, true, false});
-  table.add_row(
-      {"id", "name", "state", "device", "planned", "used", "peak", "cpu", "step", "s/step", "left", "note"});
+std::string runs_text(const std::vector<const Run*>& runs, size_t columns) {
+  TextTable table({true, false, false, false, true, true, true, true, true, true, true, true, true, false});
+  table.add_row({"id", "name", "state", "device", "planned", "used", "peak", "cpu", "step", "s/step", "left",
+                 "loss", "eval", "note"});
+  // What a narrow screen misses least goes first; the step, how long it takes and the note stay.
+  table.may_go({7, 6, 3, 4, 5, 11, 12, 2});
+  table.cut_texts();
   for (const Run* one : runs) table.add_row(run_cells(*one));
-  return table.render("  ");
+  return table.render("  ", columns);
 }
 
 std::string foreign_text(const Frame& frame) {
@@ -160,11 +168,11 @@ std::string foreign_text(const Frame& frame) {
          (frame.foreign.empty() ? "" : "\n" + table.render("  "));
 }
 
-std::string frame_text(const Frame& frame) {
+std::string frame_text(const Frame& frame, size_t columns) {
   std::vector<const Run*> runs;
   for (const Run& one : frame.runs) runs.push_back(&one);
-  const std::string list = runs.empty() ? "  " + std::string(kQueueIsEmpty) + "\n" : runs_text(runs);
-  return frame_heading(frame) + "\n" + list + foreign_text(frame);
+  const std::string list = runs.empty() ? "  " + std::string(kQueueIsEmpty) + "\n" : runs_text(runs, columns);
+  return frame_heading(frame, columns) + "\n" + list + foreign_text(frame);
 }
 
 }  // namespace plimsoll::top

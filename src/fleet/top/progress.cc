@@ -1,12 +1,14 @@
 #include "fleet/top/progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
+#include "base/units.h"
 
 namespace plimsoll::top {
 namespace {
@@ -61,6 +63,11 @@ std::optional<Progress> read_progress(const fs::path& run_folder) {
     progress.loss = number<double>(step, "loss");
   }
   if (!begun) return std::nullopt;
+  for (const json& line : last_objects(run_folder / "eval.jsonl")) {
+    progress.eval_loss = number<double>(line, "loss");
+    if (progress.eval_loss)
+      progress.best_loss = std::min(progress.best_loss.value_or(*progress.eval_loss), *progress.eval_loss);
+  }
   if (seconds.size() > kSteps)
     seconds.erase(seconds.begin(), seconds.end() - static_cast<std::ptrdiff_t>(kSteps));
   if (!seconds.empty()) {
@@ -69,6 +76,12 @@ std::optional<Progress> read_progress(const fs::path& run_folder) {
     progress.step_seconds = seconds[seconds.size() / 2];
   }
   return progress;
+}
+
+std::string loss_words(const std::optional<double>& loss) {
+  if (!loss || !std::isfinite(*loss)) return "-";
+  constexpr double kWide = 1e4;
+  return format_number(std::abs(*loss) < kWide ? "%.4f" : "%.3g", *loss);
 }
 
 }  // namespace plimsoll::top

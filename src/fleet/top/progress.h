@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "fleet/top/frame.h"
 
@@ -10,5 +11,8 @@ namespace plimsoll::top {
 
 // Of a run folder; nothing where no training has begun in it. Files that grow meanwhile are no error.
 std::optional<Progress> read_progress(const std::filesystem::path& run_folder);
+
+// "1.0977"; "-" where there is none.
+std::string loss_words(const std::optional<double>& loss);
 
 }  // namespace plimsoll::top

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/screen.h"
+#include "base/strings.h"
 #include "fleet/queue/machine_record.h"
 #include "fleet/top/gather.h"
 #include "fleet/top/metrics.h"
@@ -225,6 +227,36 @@ TEST(Frame, WithCardsIsTheSameWhenItIsReadAgainAndInMetrics) {
   EXPECT_THAT(metrics, HasSubstr("plimsoll_device_answers{device=\"GPU-c\"} 0\n"));
   EXPECT_THAT(metrics, Not(HasSubstr("plimsoll_device_memory_used_bytes{device=\"GPU-c\"}")));
   EXPECT_THAT(metrics, HasSubstr("plimsoll_run_device_used_bytes{id=\"7\""));
+}
+
+TEST(Frame, ANarrowScreenKeepsStepTimeAndNoteInALineForEachRun) {
+  Frame frame = example();
+  frame.runs[0].name = "a-name-that-is-longer-than-a-narrow-screen-has-room-for";
+  frame.runs[0].note = "waits until 7 has ended, which is in about four minutes";
+  frame.runs[0].growth.reset();
+  std::vector<const Run*> runs;
+  for (const Run& run : frame.runs) runs.push_back(&run);
+  for (const size_t columns : {60, 80, 120}) {
+    const std::vector<std::string> lines = split(runs_text(runs, columns), '\n');
+    EXPECT_EQ(lines.size(), frame.runs.size() + 2) << "the titles, a line each, and the end";
+    for (const std::string& line : lines) EXPECT_LE(columns_of(line), columns) << line;
+    EXPECT_THAT(lines[0], HasSubstr("s/step"));
+    EXPECT_THAT(lines[0], HasSubstr("left"));
+    EXPECT_THAT(lines[0], HasSubstr("note"));
+    for (const std::string& line : split(frame_heading(frame, columns), '\n'))
+      EXPECT_LE(columns_of(line), columns) << line;
+  }
+}
+
+TEST(Frame, LossesAreThoseOfTheLastStepAndTheBestEvaluation) {
+  Frame frame = example();
+  ASSERT_TRUE(frame.runs[0].progress);
+  frame.runs[0].progress->loss = 1.25;
+  frame.runs[0].progress->best_loss = 1.125;
+  EXPECT_THAT(frame_text(frame), HasSubstr("1.2500"));
+  EXPECT_THAT(frame_text(frame), HasSubstr("1.1250"));
+  const std::string text = frame_json(frame).dump();
+  EXPECT_EQ(read_frame(text, "x").runs[0].progress->best_loss, 1.125);
 }
 
 TEST(Frame, AnEmptyQueueSaysSoInThePlaceOfAList) {

@@ -48,6 +48,16 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll fetch tatsu-lab/alpaca --dataset", "rows to train on"}},
        {4, 5},
        "docs/fetch.md"},
+      {"preview",
+       "Shows the first rows of a recipe's data as the model reads them: rendered by the chat template, with "
+       "what is learnt between \u27e6 and \u27e7, their lengths in tokens, and what data.max_length cuts "
+       "off. Of a "
+       "text file no more is read than these rows need.",
+       {{"plimsoll preview recipe.yaml", "the first three rows"},
+        {"plimsoll preview recipe.yaml --rows 50 --html rows.html", "fifty, as a page"},
+        {"plimsoll preview recipe.yaml --length 512", "what shorter rows would lose"}},
+       {4},
+       "docs/data.md"},
       {"plan",
        "Plans a run without loading weights: the bytes of every component, the variant (micro-batch, "
        "recomputation, "
@@ -78,10 +88,10 @@ const std::vector<CommandPage>& pages() {
        {3, 4, 5, 130},
        "docs/train.md"},
       {"report",
-       "What became of a run, from the logs in its folder; also while it goes on. --html writes one page "
-       "with its "
-       "curves that needs no network.",
+       "What became of a run, from the logs in its folder; also while it goes on. Several runs are compared, "
+       "the best first. --html writes one page with a run's curves that needs no network.",
        {{"plimsoll report runs/first --html first.html", "text here, curves on the page"},
+        {"plimsoll report runs/a runs/b runs/c", "which of them is best, and what differs"},
         {"plimsoll report --queue --html batch.html",
          "all runs of the queue's last batch, by device and time"}},
        {4},

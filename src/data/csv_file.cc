@@ -185,10 +185,11 @@ class CsvBlock final : public Block {
 
 class CsvFile final : public DataFile {
  public:
-  CsvFile(const std::filesystem::path& path, char separator, const TabText& text) : file_(path) {
+  CsvFile(const std::filesystem::path& path, char separator, const TabText& text, int64_t most_rows)
+      : file_(path) {
     arrow::util::InitializeUTF8();
     header_ = {path.string(), separator, '\n', text, {}};
-    scan();
+    scan(most_rows);
   }
 
   [[nodiscard]] const std::vector<Column>& columns() const override { return header_.columns; }
@@ -232,9 +233,10 @@ class CsvFile final : public DataFile {
                                       first_line);
   }
 
-  void scan() {
+  void scan(int64_t most_rows) {
+    int64_t rows = 0, seen = 0;
     std::optional<RecordScanner> scanner;
-    const auto place = [this](const Record& record) {
+    const auto place = [this, &rows](const Record& record) {
       if (header_.columns.empty() && !lacks_header(record)) return read_header(record);
       if (ranges_.empty() || record.end - ranges_.back().start > kUnitBytes)
         ranges_.push_back({record.start, record.end, record.line});
@@ -243,6 +245,7 @@ class CsvFile final : public DataFile {
       ranges_.back().end = record.end;
       ranges_.back().longest = std::max(ranges_.back().longest, record.end - record.start);
       ++ranges_.back().rows;
+      ++rows;
     };
     file_.scan([&](std::string_view piece) {
       if (!scanner) {
@@ -252,9 +255,10 @@ class CsvFile final : public DataFile {
         scanner.emplace(header_.path, header_.separator, header_.line_end, header_.text.quotes);
       }
       scanner->feed(piece, place);
-      return true;
+      seen += std::ssize(piece);
+      return rows < most_rows;
     });
-    if (scanner) scanner->finish(place);
+    if (scanner && seen == file_.size()) scanner->finish(place);
   }
 
   // Of the first record: whether it is a row of columns that have their names from elsewhere.
@@ -300,8 +304,9 @@ class CsvFile final : public DataFile {
 
 }  // namespace
 
-std::unique_ptr<DataFile> open_csv(const std::filesystem::path& path, char separator, const TabText& text) {
-  return std::make_unique<CsvFile>(path, separator, text);
+std::unique_ptr<DataFile> open_csv(const std::filesystem::path& path, char separator, const TabText& text,
+                                   int64_t most_rows) {
+  return std::make_unique<CsvFile>(path, separator, text, most_rows);
 }
 
 }  // namespace plimsoll

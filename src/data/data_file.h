@@ -124,15 +124,21 @@ class DataFile {
 
 class CappedMemoryPool;
 
+// As many rows as a file has. Who wants fewer of a text's is given at least so many, and what is behind them
+// is not read: where the file has more, its last rows are missing.
+inline constexpr int64_t kAllRows = INT64_MAX;
+
 // All throw UsageError or DamagedError when the file cannot be read. `pool` outlives the file.
 std::unique_ptr<DataFile> open_parquet(const std::filesystem::path& path, CappedMemoryPool& pool);
 // Arrow's IPC formats, file (also called Feather) and stream.
 std::unique_ptr<DataFile> open_arrow(const std::filesystem::path& path, CappedMemoryPool& pool);
 // The columns are those of the first row, with `skip` of the first one that can be read, until others of the
 // first rows are preferred.
-std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, RowErrors on_error);
+std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, RowErrors on_error,
+                                     int64_t most_rows = kAllRows);
 // A list of objects; what holds one object after another is read as JSON Lines.
-std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error);
+std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error,
+                                    int64_t most_rows = kAllRows);
 // How tab-separated texts are written. (Comma-separated ones are as in RFC 4180.)
 struct TabText {
   bool quotes = true;                    // as in RFC 4180; false: a quote is a character like others
@@ -140,7 +146,7 @@ struct TabText {
 };
 // Comma- or tab-separated texts under a header.
 std::unique_ptr<DataFile> open_csv(const std::filesystem::path& path, char separator,
-                                   const TabText& text = {});
+                                   const TabText& text = {}, int64_t most_rows = kAllRows);
 
 // The column called `name`; throws UsageError that lists the columns there are.
 const Column& find_column(std::span<const Column> columns, const std::string& name, const std::string& where);

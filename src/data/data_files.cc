@@ -133,15 +133,15 @@ void require_utf8_mark(const fs::path& path) {
 }  // namespace
 
 std::unique_ptr<DataFile> open_data_file(const fs::path& path, CappedMemoryPool& pool, RowErrors on_error,
-                                         const TabText& tabs) {
+                                         const TabText& tabs, int64_t most_rows) {
   require_regular(path);
   const std::string ending = path.extension().string();
   if (ending == ".parquet") return open_parquet(path, pool);
   if (ending == ".arrow" || ending == ".feather") return open_arrow(path, pool);
   require_utf8_mark(path);
-  if (ending == ".jsonl") return open_jsonl(path, on_error);
-  if (ending == ".json") return open_json(path, on_error);
-  return ending == ".tsv" ? open_csv(path, '\t', tabs) : open_csv(path, ',');
+  if (ending == ".jsonl") return open_jsonl(path, on_error, most_rows);
+  if (ending == ".json") return open_json(path, on_error, most_rows);
+  return ending == ".tsv" ? open_csv(path, '\t', tabs, most_rows) : open_csv(path, ',', {}, most_rows);
 }
 
 }  // namespace plimsoll

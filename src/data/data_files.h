@@ -18,7 +18,8 @@ bool is_data_file(const std::filesystem::path& path);
 
 // Opens a file by its name's end.
 std::unique_ptr<DataFile> open_data_file(const std::filesystem::path& path, CappedMemoryPool& pool,
-                                         RowErrors on_error, const TabText& tabs = {});
+                                         RowErrors on_error, const TabText& tabs = {},
+                                         int64_t most_rows = kAllRows);
 
 // Whether Arrow reads the file.
 bool is_arrow_format(const std::filesystem::path& path);

@@ -87,7 +87,8 @@ Dataset Dataset::open(std::span<const fs::path> paths) {
   return open(weighted);
 }
 
-Dataset Dataset::open(std::span<const WeightedPath> paths, RowErrors on_error, const TabText& tabs) {
+Dataset Dataset::open(std::span<const WeightedPath> paths, RowErrors on_error, const TabText& tabs,
+                      int64_t most_rows) {
   if (paths.empty()) throw UsageError("data: no file is named.");
   Dataset dataset;
   dataset.name_ = paths.front().path.string();
@@ -96,8 +97,8 @@ Dataset Dataset::open(std::span<const WeightedPath> paths, RowErrors on_error, c
   for (const auto& [path, weight] : paths) {
     for (const fs::path& file : data_files(path)) {
       dataset.uses_arrow_ = dataset.uses_arrow_ || is_arrow_format(file);
-      dataset.sources_.push_back(
-          {open_data_file(file, *dataset.pool_, on_error, tabs), number, weight, 0, file.string()});
+      dataset.sources_.push_back({open_data_file(file, *dataset.pool_, on_error, tabs, most_rows), number,
+                                  weight, 0, file.string()});
     }
     ++number;
   }

@@ -44,9 +44,10 @@ struct RowsAlone {
 
 class Dataset {
  public:
-  // The files of these paths (data_files.h), in the given order. Throws UsageError or DamagedError.
+  // The files of these paths (data_files.h), in the given order, of each text its first `most_rows` at least.
+  // Throws UsageError or DamagedError.
   static Dataset open(std::span<const WeightedPath> paths, RowErrors on_error = RowErrors::stop,
-                      const TabText& tabs = {});
+                      const TabText& tabs = {}, int64_t most_rows = kAllRows);
   static Dataset open(std::span<const std::filesystem::path> paths);
 
   Dataset(Dataset&&) noexcept;

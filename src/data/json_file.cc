@@ -122,7 +122,8 @@ bool is_one_conversation(const ScannedFile& file, const JsonListScanner::Found& 
 
 }  // namespace
 
-std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error) {
+std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error,
+                                    int64_t most_rows) {
   ScannedFile file(path);
   std::vector<JsonRange> ranges;
   RowMarks marks;
@@ -139,11 +140,15 @@ std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors
     ++rows;
   });
   bool lines = false;
+  int64_t seen = 0;
   file.scan([&](std::string_view piece) {
     lines = !scanner.feed(piece);
-    return !lines;
+    seen += std::ssize(piece);
+    return !lines && rows < most_rows;
   });
-  if (lines) return open_jsonl(path, on_error);
+  if (lines) return open_jsonl(path, on_error, most_rows);
+  if (seen < file.size())
+    return std::make_unique<JsonFile>(std::move(file), std::move(ranges), std::move(marks), on_error);
   const JsonListScanner::Kind kind = scanner.finish();
   if (first && scanner.is_within_object() && is_one_conversation(file, *first)) {
     ranges = {{.start = 0, .end = file.size(), .rows = 1, .longest = file.size()}};
@@ -152,7 +157,7 @@ std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors
   }
   if (kind == JsonListScanner::Kind::list || file.size() == 0)
     return std::make_unique<JsonFile>(std::move(file), std::move(ranges), std::move(marks), on_error);
-  if (is_one_line(file)) return open_jsonl(path, on_error);
+  if (is_one_line(file)) return open_jsonl(path, on_error, most_rows);
   throw DamagedError(
       path.string() +
       ": holds no list of objects. Rows are a list [{...}, ...], such a list within an object, or "

@@ -36,8 +36,14 @@ class Scanner {
     }
   }
 
-  void finish() {
-    end_line();
+  [[nodiscard]] int64_t rows() const { return rows_; }
+
+  // Of a file that is not `whole`, the line at its end is no row.
+  void finish(bool whole) {
+    if (whole)
+      end_line();
+    else
+      offset_ = line_start_;
     end_unit();
   }
   std::vector<LineRange> units;
@@ -48,6 +54,7 @@ class Scanner {
     if (!blank_) {
       marks.add(line_start_, line_);
       ++unit_.rows;
+      ++rows_;
     }
     unit_.longest = std::max(unit_.longest, offset_ - line_start_);
     ++line_;
@@ -65,18 +72,21 @@ class Scanner {
   const std::filesystem::path& path_;
   LineRange unit_;
   int64_t offset_ = 0;
+  int64_t rows_ = 0;
   int64_t line_ = 1;
   int64_t line_start_ = 0;
   bool blank_ = true;
 };
 
-Scanner scan(ScannedFile& file) {
+Scanner scan(ScannedFile& file, int64_t most_rows) {
   Scanner scanner(file.path());
-  file.scan([&scanner](std::string_view piece) {
+  int64_t seen = 0;
+  file.scan([&](std::string_view piece) {
     scanner.feed(piece);
-    return true;
+    seen += std::ssize(piece);
+    return scanner.rows() < most_rows;
   });
-  scanner.finish();
+  scanner.finish(seen == file.size());
   return scanner;
 }
 
@@ -98,8 +108,8 @@ std::vector<JsonRow> rows_of(const std::string& text, int64_t expected) {
 
 class JsonlFile final : public DataFile {
  public:
-  JsonlFile(const std::filesystem::path& path, RowErrors on_error) : file_(path) {
-    Scanner scanner = scan(file_);
+  JsonlFile(const std::filesystem::path& path, RowErrors on_error, int64_t most_rows) : file_(path) {
+    Scanner scanner = scan(file_, most_rows);
     ranges_ = std::move(scanner.units);
     marks_ = std::move(scanner.marks);
     for (const LineRange& range : ranges_) longest_ = std::max(longest_, range.longest);
@@ -164,8 +174,9 @@ class JsonlFile final : public DataFile {
 
 }  // namespace
 
-std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, RowErrors on_error) {
-  return std::make_unique<JsonlFile>(path, on_error);
+std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, RowErrors on_error,
+                                     int64_t most_rows) {
+  return std::make_unique<JsonlFile>(path, on_error, most_rows);
 }
 
 }  // namespace plimsoll

@@ -299,13 +299,13 @@ void refuse_verdicts(const Recipe& recipe, Dataset& dataset, const ColumnBinding
 }
 
 OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources,
-                   Reads reads = Reads::to_learn) {
+                   Reads reads = Reads::to_learn, int64_t most_rows = kAllRows) {
   std::vector<WeightedPath> paths;
   for (const TrainSource& source : sources) paths.push_back({source.path, source.weight});
   const GlueTask* glue = recipe.classify.glue ? find_glue_task(*recipe.classify.glue) : nullptr;
   TabText tabs;
   if (glue != nullptr) tabs = {.quotes = false, .header = glue->header};
-  Dataset dataset = Dataset::open(paths, recipe.data.on_error, tabs);
+  Dataset dataset = Dataset::open(paths, recipe.data.on_error, tabs, most_rows);
   const auto bound = [&](std::span<const Column> columns) {
     std::map<std::string, std::string> names = recipe.data.columns;
     const auto has = [&](const std::string& name) {
@@ -453,6 +453,31 @@ DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting
     data.packed_steps = count_packed_steps(data.train->dataset, data.train->rows, data.train->encoder, loader,
                                            1, counting.threads);
   return data;
+}
+
+FirstRows open_first_rows(const Recipe& recipe, const ModelSpec& model, int64_t count) {
+  // Where a source names some of its rows, they are counted from an end that has to be found.
+  const bool all = std::ranges::all_of(recipe.data.train, [](const auto& one) { return one.rows.is_all(); });
+  constexpr int64_t kLookedAt = 1000;  // what lists of labels and answers mean is found by so many
+  Recipe whole = recipe;
+  whole.data.max_length = int64_t{1} << 24;
+  whole.data.target_length = whole.data.max_length;
+  whole.data.truncation = Truncation::right;
+  Recipe read = recipe;
+  if (read.data.max_length == kLongestRow) read.data.max_length = whole.data.max_length;
+  DataSetup data = with_tokenizer(read);
+  OpenRows open =
+      open_rows(read, read.data.train, Reads::to_learn, all ? std::max(count, kLookedAt) : kAllRows);
+  open.binding.lists = label_lists(read, model, open.dataset, open.binding, open.rows);
+  ExampleEncoder encoder = make_encoder(read, open.binding, data, model);
+  ExampleEncoder uncut = make_encoder(whole, open.binding, data, model);
+  data.chat = template_of(read, open.binding);
+  if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
+  data.train.emplace(
+      DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(read)});
+  data.summary.emplace();
+  data.summary->rendering = rendering_words(read, open.binding, data);
+  return {std::move(data), std::move(uncut)};
 }
 
 Recipe with_length(const Recipe& recipe, const ModelSpec& model, int64_t threads) {

@@ -102,6 +102,13 @@ DecoderTokens decoder_tokens(const EncoderDecoderSpec& model);
 DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting& counting = {},
                     bool full_rows = false);
 
+// The first rows of each file, as they are read and as they would be if nothing were cut.
+struct FirstRows {
+  DataSetup data;  // without evaluation rows; of its summary the rendering alone
+  ExampleEncoder whole;
+};
+FirstRows open_first_rows(const Recipe& recipe, const ModelSpec& model, int64_t count);
+
 // Rows or texts that a model is to score, and how: the encoder's task is that of a reward model asked for one
 // answer at a time, where it is.
 struct RowsToScore {

@@ -228,6 +228,38 @@ class Words(unittest.TestCase):
         self.assertTrue(diagnose(log("cupy"))["headline"].endswith("on a GPU"))
 
 
+class Shapes(unittest.TestCase):
+    """What a size is, where the log says the run's shapes; and steps that follow what it says."""
+
+    def test_a_size_is_told_by_the_tensor_that_it_is(self):
+        found = diagnose(log("torch-logits"))
+        words = "4 rows x 2,048 tokens x 152,064 words x 4 bytes: the logits in fp32"
+        self.assertEqual(found["tensor"], {"words": words, "bytes": 4 * 2048 * 152064 * 4, "certain": True})
+        self.assertIn(f"4.64 GiB is {words}", found["notes"])
+        self.assertIn("cross-entropy", found["steps"][0]["what"])
+        other = diagnose(log("torch-logits").replace("--len 2048", "--len 1900"))
+        self.assertNotIn("1,900", str(other["tensor"]))
+        self.assertIsNone(diagnose(log("torch-logits").replace("4.64 GiB", "4.70 GiB"))["tensor"])
+
+    def test_who_trains_adapters_is_not_told_to(self):
+        self.assertFalse(any("LoRA" in step["what"] for step in diagnose(log("torch-logits"))["steps"]))
+        without = "".join(line + "\n" for line in log("torch-logits").splitlines() if "trainable%" not in line)
+        self.assertTrue(any("LoRA" in step["what"] for step in diagnose(without)["steps"]))
+
+    def test_settings_and_bars_of_loading_are_no_steps(self):
+        found = diagnose(log("torch-settings-are-no-steps"))
+        self.assertIsNone(found["evidence"]["step"])
+        self.assertEqual(found["evidence"]["during"], "while the model was loaded")
+        self.assertFalse(any("micro-batch" in step["what"] for step in found["steps"]), found["steps"])
+        self.assertEqual(diagnose("step 12 of 60\n" + log("torch-logits"))["evidence"]["step"], 12)
+
+    def test_joined_pieces_are_offered_where_they_would_do(self):
+        segments = lambda text: any("expandable" in step["what"] for step in diagnose(text)["steps"])
+        self.assertFalse(segments(log("torch-settings-are-no-steps")))
+        self.assertFalse(segments(log("torch-logits")))
+        self.assertTrue(segments(log("torch-logits").replace("402.15 MiB", "4.02 GiB").replace("21.70", "18.10")))
+
+
 RECIPES = ROOT / "examples"
 
 
@@ -288,7 +320,7 @@ class Steps(unittest.TestCase):
         options = ("--set", "data.max_length=512", "--set", "method.r=4", "--set", "memory.gpu=H100", "--set", "memory.device=9GiB")
         found = self.plan("torch-2.5-class", RECIPES / "mistral-7b-lora/recipe.yaml", *options)
         for step in self.check_planned(found):
-            self.assertIn(" --set data.max_length=512 --set method.r=4 --set ", step["command"])
+            self.assertIn(" --set data.max_length=512 --set method.r=4", step["command"])
             self.assertNotIn("H100", step["command"])
             self.assertNotIn("9GiB", step["command"])
 
@@ -300,9 +332,25 @@ class Steps(unittest.TestCase):
                 path.write_text(text.replace("memory: 8GiB", f"memory: {memory}"))
                 for name in ("torch-2.5-class", "bitsandbytes"):  # with the card's memory, and without
                     step = self.check_planned(self.plan(name, path))[0]
-                    self.assertIn(" --set memory.gpu=null ", step["command"])
+                    self.assertIn(" --set memory.gpu=null", step["command"])
                     done = run(*shlex.split(step["command"])[1:], "--no-probe")
                     self.assertEqual((done.returncode, done.stderr), (0, ""), step["command"])
+
+    def test_the_first_step_fits_the_card_and_every_command_runs(self):
+        """Also where the data set is not here. What is said of fitting is what plan answers."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "sft.yaml"
+            path.write_text(f"model_name_or_path: {RECIPES / 'qwen2.5-0.5b-lora'}\nstage: sft\nfinetuning_type: full\n"
+                            "dataset: alpaca_en_demo\ntemplate: qwen\ncutoff_len: 1024\nper_device_train_batch_size: 16\n"
+                            "gradient_accumulation_steps: 1\nbf16: true\noutput_dir: out\n")
+            text = log("torch-settings-are-no-steps").replace("11.63 GiB", "7.80 GiB").replace("11.53", "7.70").replace("11.20", "7.40")
+            planned = self.check_planned(diagnose(text, "--recipe", str(path)))
+            self.assertIn("this fits", planned[0]["what"])
+            for step in planned:
+                with self.subTest(step["command"]):
+                    fits = "this fits" in step["what"] or "this alone fits" in step["what"]
+                    done = run(*shlex.split(step["command"])[1:], "--no-probe")
+                    self.assertEqual(done.returncode, 0 if fits else 3, step["what"] + done.stderr)
 
     def test_nothing_is_planned_where_memory_is_not_the_matter(self):
         found = self.plan("trap-device-assert", RECIPES / "qwen2.5-0.5b-lora/recipe.yaml")

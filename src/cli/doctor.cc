@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "base/print.h"
+#include "base/screen.h"
 #include "cli/doctor_input.h"
 #include "cli/doctor_plan.h"
 #include "fleet/doctor/snapshot.h"
@@ -24,7 +25,7 @@ void answer_log(const DoctorArguments& arguments, const doctor::Evidence& eviden
     plan_steps(planned, diagnosis);
   }
   print(arguments.json ? doctor::diagnosis_json(diagnosis, evidence)
-                       : doctor::diagnosis_text(diagnosis, evidence));
+                       : doctor::diagnosis_text(diagnosis, evidence, output_columns()));
 }
 
 void answer_snapshot(const DoctorArguments& arguments, const std::string& bytes) {
@@ -32,7 +33,7 @@ void answer_snapshot(const DoctorArguments& arguments, const std::string& bytes)
   doctor::Diagnosis diagnosis = doctor::diagnose(snapshot);
   if (!arguments.recipe.path.empty()) plan_steps(arguments.recipe, diagnosis);
   print(arguments.json ? doctor::snapshot_json(snapshot, diagnosis)
-                       : doctor::snapshot_text(snapshot, diagnosis));
+                       : doctor::snapshot_text(snapshot, diagnosis, output_columns()));
 }
 
 ExitCode run(const DoctorArguments& arguments) {

@@ -5,9 +5,12 @@
 
 #include "base/print.h"
 #include "base/shell_word.h"
+#include "base/strings.h"
 #include "base/units.h"
 #include "cli/what_if.h"
+#include "fleet/doctor/tensors.h"
 #include "models/spec.h"
+#include "plan/fitting_plans.h"
 #include "train/allowed.h"
 
 namespace plimsoll {
@@ -38,8 +41,8 @@ PlanRequest unlimited(const Recipe& recipe, const PlannedMachine& machine) {
   return request;
 }
 
-// Bytes of a step do not depend on rows: a data set that is not here is left out.
-LoadedRecipe read_without_rows(const RecipeArguments& arguments) {
+// Bytes of a step do not depend on rows: a data set that is not here is left out, of the commands as well.
+LoadedRecipe read_without_rows(RecipeArguments& arguments) {
   try {
     return arguments.read();
   } catch (const UsageError&) {
@@ -47,7 +50,9 @@ LoadedRecipe read_without_rows(const RecipeArguments& arguments) {
       RecipeArguments without = arguments;
       without.sets.push_back(std::string(key) + "=null");
       try {
-        return without.read();
+        LoadedRecipe loaded = without.read();
+        arguments = without;
+        return loaded;
       } catch (const UsageError&) {  // the first error speaks
       }
     }
@@ -62,7 +67,22 @@ class Planner {
     base_bytes_ = device_bytes_at_least(request_, base_);
   }
 
+  [[nodiscard]] const PlanRequest& request() const { return request_; }
   [[nodiscard]] int64_t base_bytes() const { return base_bytes_; }
+  // What a step of this recipe may ask for in one piece.
+  [[nodiscard]] std::vector<doctor::TensorShape> shapes() const {
+    const Experiment& experiment = request_.experiment;
+    const int64_t rows = base_.micro_batch, length = experiment.max_length;
+    std::vector<doctor::TensorShape> shapes = doctor::logit_shapes(rows, length, experiment.model.vocab);
+    const std::string words = format_count(rows) + (rows == 1 ? " row x " : " rows x ");
+    for (const int64_t bytes : {4, 2}) {
+      const std::string each = " x " + std::to_string(bytes) + " bytes: ";
+      shapes.push_back({words + format_count(experiment.model.heads) + " heads x " + format_count(length) +
+                            " x " + format_count(length) + each + "attention scores that are stored whole",
+                        rows * experiment.model.heads * length * length * bytes});
+    }
+    return shapes;
+  }
   [[nodiscard]] std::string base_words() const { return variant_words(request_.experiment, base_); }
 
   std::vector<Step> steps() {
@@ -213,9 +233,110 @@ std::string given_words(const RecipeArguments& arguments, const std::string& dev
   return words;
 }
 
+// The recipe as the printed commands read it.
+PlanArguments as_commands_read(const RecipeArguments& arguments, const std::string& device,
+                               const Recipe& recipe) {
+  PlanArguments planned;
+  planned.recipe = arguments;
+  planned.recipe.no_probe = false;
+  if (device.empty()) return planned;
+  std::erase_if(planned.recipe.sets, [&](const std::string& set) {
+    return set.starts_with("device=") || set.starts_with("memory.gpu=") ||
+           (set.starts_with("memory.device=") && device.find(" --memory ") != std::string::npos);
+  });
+  planned.recipe.change("device", "card");
+  if (device.find(" --memory ") != std::string::npos)
+    planned.recipe.change("memory.device", std::to_string(recipe.memory.device.bytes / kMiB) + "MiB");
+  if (device.find("memory.gpu=null") != std::string::npos)
+    planned.recipe.sets.emplace_back("memory.gpu=null");
+  return planned;
+}
+
+// "--set a=b --set 'c=[d, e]'" as the values of --set.
+std::vector<std::string> sets_of(const std::string& words) {
+  std::vector<std::string> sets;
+  constexpr std::string_view kOption = "--set ";
+  for (size_t at = words.find(kOption); at != std::string::npos;) {
+    const size_t next = words.find(kOption, at + 1);
+    std::string set(trim(std::string_view(words).substr(at + kOption.size(), next - at - kOption.size())));
+    if (set.size() >= 2 && set.front() == '\'' && set.back() == '\'') set = set.substr(1, set.size() - 2);
+    sets.push_back(std::move(set));
+    at = next;
+  }
+  return sets;
+}
+
+// Whether the plan is possible with these changes, and then whether it fits.
+struct Trial {
+  bool possible = false;
+  std::optional<Plan> plan;
+};
+Trial try_sets(PlanArguments arguments, const std::vector<std::string>& sets) {
+  arguments.recipe.sets.insert(arguments.recipe.sets.end(), sets.begin(), sets.end());
+  const auto input = if_possible([&] { return plan_input(arguments, {}); });
+  if (!input) return {};
+  return {true, if_possible([&] {
+                  return FittingPlans(input->request).within(input->request.budget);
+                }).value_or(std::nullopt)};
+}
+
+// Keys of the recipe that hold the planner back, let go.
+std::vector<std::string> releases(const PlanRequest& request) {
+  std::vector<std::string> sets;
+  if (request.micro_batch) sets.emplace_back("batch.micro=auto");
+  if (request.recompute) sets.emplace_back("memory.recompute=auto");
+  if (request.loss_chunk) sets.emplace_back("memory.loss_chunk=auto");
+  return sets;
+}
+
+std::string set_words(const std::vector<std::string>& sets) {
+  std::string words;
+  for (const std::string& set : sets) words += (words.empty() ? "--set " : " --set ") + quoted(set);
+  return words;
+}
+
+// All at once, as the planner chooses: what fits the device, the nearest to the recipe as it stands.
+std::optional<Step> combination(const PlanArguments& arguments, const PlanRequest& request,
+                                int64_t base_bytes) {
+  const auto step = [&](const Plan& plan, const std::string& effect, bool lossless,
+                        const std::vector<std::string>& sets) {
+    return Step{"this fits: " + effect + variant_words(plan.request.experiment, plan.variant) + " (" +
+                    format_bytes(plan.memory_bytes()) + " of " +
+                    format_bytes(memory_budget(plan.request).value_or(0)) + " planned)",
+                std::max<int64_t>(1, base_bytes - plan.memory_bytes()), lossless, set_words(sets)};
+  };
+  const std::vector<std::string> open = releases(request);
+  if (const Trial trial = try_sets(arguments, open); trial.plan) return step(*trial.plan, "", true, open);
+  for (const auto& [method, effect] : {std::pair{"method.type=lora", "adapters (LoRA), "},
+                                       std::pair{"method.type=qlora", "a base in 4 bits (QLoRA), "}})
+    for (int64_t length = request.experiment.max_length; length >= 256; length /= 2) {
+      std::vector<std::string> sets = open;
+      sets.emplace_back(method);
+      const bool shorter = length < request.experiment.max_length;
+      if (shorter) sets.push_back("data.max_length=" + std::to_string(length));
+      if (const Trial trial = try_sets(arguments, sets); trial.plan)
+        return step(*trial.plan, effect + (shorter ? format_count(length) + " tokens, " : ""), false, sets);
+      if (effect[0] == 'a') break;  // the other method changes less than shorter rows
+    }
+  return std::nullopt;
+}
+
+// Steps whose command `plan` would refuse are left out; of the others, whether they do by themselves.
+void keep_possible(const PlanArguments& arguments, std::vector<Step>& steps) {
+  std::vector<Step> kept;
+  for (Step& step : steps) {
+    const Trial trial = try_sets(arguments, sets_of(step.command));
+    if (!trial.possible) continue;
+    step.what += trial.plan ? "; this alone fits" : "; alone it does not fit";
+    kept.push_back(std::move(step));
+  }
+  steps = std::move(kept);
+}
+
 }  // namespace
 
-void plan_steps(const RecipeArguments& arguments, Diagnosis& diagnosis) {
+void plan_steps(const RecipeArguments& given, Diagnosis& diagnosis) {
+  RecipeArguments arguments = given;
   const bool on_host = is_on_host(diagnosis.cause);
   if (diagnosis.out_of_memory == doctor::Verdict::no || (!on_host && !is_on_device(diagnosis.cause))) return;
   LoadedRecipe loaded = read_without_rows(arguments);
@@ -233,14 +354,31 @@ void plan_steps(const RecipeArguments& arguments, Diagnosis& diagnosis) {
   const std::string device = on_host ? "" : plan_for_card(diagnosis, recipe);
   Planner planner(recipe, planned_machine(arguments.machine(recipe), ""));
   const bool as_it_is = printable(arguments.path) == arguments.path;
-  const std::string file = as_it_is ? quoted(arguments.path) : "RECIPE";
+  const std::string file = as_it_is ? plimsoll::quoted(arguments.path) : "RECIPE";
   diagnosis.notes.push_back(
       "planned from " + printable(arguments.path) + ": " + format_bytes(planner.base_bytes()) +
       " as it stands (" + planner.base_words() +
       "), as Plimsoll's own program; another tool's takes other bytes, and saves about as many");
   std::vector<Step> planned = planner.steps();
-  const std::string given = given_words(arguments, device);
-  for (Step& step : planned) step.command = "plimsoll plan " + file + device + given + " " + step.command;
+  const doctor::Bytes* asked = diagnosis.message ? diagnosis.message->size("tried") : nullptr;
+  if (asked != nullptr && !diagnosis.tensor && !on_host)
+    if (diagnosis.tensor = doctor::shape_of(*asked, planner.shapes()); diagnosis.tensor)
+      diagnosis.notes.push_back(doctor::tensor_words(*asked, *diagnosis.tensor));
+  const bool bounded = !on_host && recipe.memory.device.kind == MemoryLimit::Kind::bytes &&
+                       recipe.memory.device.bytes < kUnknownCard;
+  const PlanArguments as_read = as_commands_read(arguments, device, recipe);
+  if (bounded) {
+    keep_possible(as_read, planned);
+    if (auto fits = combination(as_read, planner.request(), planner.base_bytes()))
+      planned.insert(planned.begin(), *std::move(fits));
+    else
+      diagnosis.notes.push_back("nothing that was planned fits " + format_bytes(recipe.memory.device.bytes) +
+                                ", not even a base in 4 bits with short rows");
+  }
+  const std::string words = given_words(arguments, device);
+  for (Step& step : planned)
+    step.command =
+        "plimsoll plan " + file + device + words + (step.command.empty() ? "" : " " + step.command);
   auto& steps = diagnosis.steps;
   steps.erase(std::remove_if(steps.begin(), steps.end(), [](const Step& step) { return step.shrinks; }),
               steps.end());

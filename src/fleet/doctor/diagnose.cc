@@ -248,6 +248,9 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
       diagnosis.cause == Cause::capacity)
     diagnosis.notes.emplace_back(
         "it happened where the optimizer's states are made or used: they are what to shrink first");
+  const Bytes* asked = message.row->sign == Sign::device_full ? message.size("tried") : nullptr;
+  if (asked != nullptr) diagnosis.tensor = requested_tensor(*asked, evidence);
+  if (diagnosis.tensor) diagnosis.notes.push_back(tensor_words(*asked, *diagnosis.tensor));
   say_that_it_went_on(message, evidence, diagnosis);
 }
 
@@ -304,6 +307,8 @@ Diagnosis diagnose(const Evidence& evidence) {
     diagnosis.headline = "no sign of memory running out, nor of another failure that is known";
     diagnosis.certainty = Certainty::likely;
   }
+  diagnosis.trains_adapters = std::ranges::any_of(
+      evidence.messages, [](const Message& message) { return message.row->name == "shape.adapters"; });
   add_steps(diagnosis);
   return diagnosis;
 }

@@ -143,6 +143,13 @@ bool held_by_others(const Figures& f) {
   return free + f.others->most() >= f.tried->least();
 }
 
+// Without a figure of what is free: what this run holds leaves far more than was asked for.
+bool unexplained(const Figures& f) {
+  if (f.free || !f.tried || !f.total || !f.allocated || !f.unallocated) return false;
+  const Bytes rest = *f.total - *f.allocated - *f.unallocated;
+  return rest.least() > f.tried->most() + kContext;
+}
+
 std::string others_reason(const Figures& f) {
   std::string text =
       "other processes hold " + std::string(f.others_named ? "" : "about ") + text_of(*f.others);
@@ -166,17 +173,23 @@ void diagnose_device(const Message& message, Diagnosis& diagnosis) {
   if (is_beyond_all_devices(message, diagnosis) || is_a_limit(f, diagnosis) || is_fallback(f, diagnosis))
     return;
   const bool idle = lies_idle(f);
-  const bool others = held_by_others(f);
+  const bool enough = f.tried && f.free && f.free->least() >= f.tried->most();
+  const bool others = !enough && held_by_others(f);
   if (others && !(idle && f.unallocated->value > f.others->value)) {
     conclude(diagnosis, Cause::other_processes, Certainty::likely, others_reason(f));
   } else if (idle) {
     conclude(diagnosis, Cause::fragmentation, Certainty::likely,
              text_of(*f.unallocated) + " are reserved and unused, and no piece of " + text_of(*f.tried) +
                  " is among them");
-  } else if (f.tried && f.free && f.free->least() >= f.tried->most()) {
+  } else if (enough) {
     conclude(diagnosis, Cause::anomaly, Certainty::possible,
              text_of(*f.free) + " were free and " + text_of(*f.tried) +
                  " asked for: a race, the driver, or no room in one piece");
+  } else if (unexplained(f)) {
+    const Bytes own = *f.allocated + *f.unallocated;
+    conclude(diagnosis, Cause::other_processes, Certainty::possible,
+             "this run holds " + text_of(own) + " of " + text_of(*f.total) + ", and " + text_of(*f.tried) +
+                 " more did not fit: the rest is not its own, other processes or a limit");
   } else if (f.allocated && f.total) {
     conclude(diagnosis, Cause::capacity, Certainty::certain,
              "this run's tensors take " + text_of(*f.allocated) + " of " + text_of(*f.total) +

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "fleet/doctor/evidence.h"
+#include "fleet/doctor/tensors.h"
 
 namespace plimsoll::doctor {
 
-constexpr size_t kColumns = 100;  // of a report for people
+constexpr size_t kColumns = 100;  // of a report for people, at most
 
 enum class Verdict : uint8_t { no, possibly, yes };
 enum class Certainty : uint8_t { possible, likely, certain };
@@ -58,9 +59,11 @@ struct Diagnosis {
   std::vector<std::string> ruled_out;
   std::vector<std::string> notes;
   std::vector<Step> steps;
-  std::optional<Message> message;   // that the verdict rests on
-  std::vector<Message> supporting;  // others that agree with it
-  int64_t missing = 0;              // bytes that were not there, at least; 0: unknown
+  std::optional<Message> message;          // that the verdict rests on
+  std::vector<Message> supporting;         // others that agree with it
+  int64_t missing = 0;                     // bytes that were not there, at least; 0: unknown
+  std::optional<TensorShape> tensor = {};  // that was asked for, where its shape is known
+  bool trains_adapters = false;            // as the log says
 };
 
 Diagnosis diagnose(const Evidence& evidence);
@@ -71,7 +74,7 @@ void diagnose_device(const Message& message, Diagnosis& diagnosis);
 void add_steps(Diagnosis& diagnosis);
 
 // For people, at most 100 columns where words allow it, and for machines (docs/json.md).
-std::string diagnosis_text(const Diagnosis& diagnosis, const Evidence& evidence);
+std::string diagnosis_text(const Diagnosis& diagnosis, const Evidence& evidence, size_t columns = kColumns);
 std::string diagnosis_json(const Diagnosis& diagnosis, const Evidence& evidence);
 
 }  // namespace plimsoll::doctor

@@ -153,7 +153,11 @@ void LogScanner::take(const LogPiece& piece) {
   if (piece.progress) {
     // A bar has no message in it, but says how far the run is.
     const size_t end = piece.text.rfind('[');
-    if (end != piece.text.npos) read_step(piece, piece.text, end, true);
+    if (const std::string_view place = place_of_bar(piece.text); !place.empty()) {
+      current_->place = place;
+      current_->place_line = piece.line;
+    }
+    if (end != piece.text.npos && is_bar_of_steps(piece.text)) read_step(piece, piece.text, end, true);
     return;
   }
   if (!piece.fresh) return append(*current_, piece, piece.text);

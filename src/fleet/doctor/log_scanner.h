@@ -65,6 +65,9 @@ class LogScanner {
   void append(Stream& stream, const LogPiece& piece, std::string_view text);
   void hit(Stream& stream, uint16_t row, const LogPiece& piece, std::string_view text, size_t at);
   void read_step(const LogPiece& piece, std::string_view text, size_t at, bool bar);
+  static bool is_bar_of_steps(std::string_view text);
+  // What the program is doing while it draws a bar; empty: nothing that is known.
+  static std::string_view place_of_bar(std::string_view text);
   void close_full(Stream& stream);
   void close(Stream& stream, const Open& open, int64_t end);
 

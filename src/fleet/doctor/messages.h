@@ -30,6 +30,7 @@ enum class Sign : uint8_t {
   finished,         // the run came to its end
   place,            // what the program was doing, from its traceback
   step,             // how far it had come
+  shape,            // of the run's tensors: batch size, length, vocabulary; or that it trains adapters
 };
 
 struct MessageRow {
@@ -53,6 +54,7 @@ std::vector<MessageRow> kernel_messages();
 std::vector<MessageRow> scheduler_messages();  // Slurm, Kubernetes, Ray, exit codes
 std::vector<MessageRow> other_messages();      // failures of other kinds, and warnings
 std::vector<MessageRow> place_messages();
+std::vector<MessageRow> shape_messages();
 
 // All of them.
 const std::vector<MessageRow>& all_messages();

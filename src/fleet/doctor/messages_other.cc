@@ -149,11 +149,33 @@ std::vector<MessageRow> place_messages() {
   };
 }
 
+// What command lines, printed arguments and configurations say of a run's shapes.
+std::vector<MessageRow> shape_messages() {
+  std::vector<MessageRow> rows;
+  const auto shape = [&rows](std::string_view name, std::string_view anchor, std::string_view first) {
+    rows.push_back({name, Sign::shape, anchor, {first}, {}, {}});
+  };
+  shape("shape.vocabulary", "vocab_size", R"(^ vocab_size ['"]? [:=]? {vocabulary:count})");
+  shape("shape.rows", "train_batch_size", R"(^ train_batch_size ['"]? [:=]? {rows:count})");
+  shape("shape.rows", "micro_batch_size", R"(^ micro_batch_size ['"]? [:=]? {rows:count})");
+  shape("shape.rows", "--batch", R"(^ --batch (?: [-_] size )? =? {rows:count})");
+  shape("shape.length", "max_seq_length", R"(^ max_seq_length ['"]? [:=]? {length:count})");
+  shape("shape.length", "max_length", R"(^ max_length ['"]? [:=]? {length:count})");
+  shape("shape.length", "cutoff_len", R"(^ cutoff_len ['"]? [:=]? {length:count})");
+  shape("shape.length", "sequence_len", R"(^ sequence_len ['"]? [:=]? {length:count})");
+  shape("shape.length", "seq_len", R"(^ seq_len ['"]? [:=]? {length:count})");
+  shape("shape.length", "block_size", R"(^ block_size ['"]? [:=]? {length:count})");
+  shape("shape.length", "--len", R"(^ --len (?: gth )? =? {length:count})");
+  shape("shape.adapters", "trainable%", R"(^ trainable% ['"]? [:=]? )");
+  return rows;
+}
+
 const std::vector<MessageRow>& all_messages() {
   static const std::vector<MessageRow> kAll = [] {
     std::vector<MessageRow> rows;
-    for (const auto& family : {torch_messages(), device_messages(), framework_messages(), host_messages(),
-                               kernel_messages(), scheduler_messages(), other_messages(), place_messages()})
+    for (const auto& family :
+         {torch_messages(), device_messages(), framework_messages(), host_messages(), kernel_messages(),
+          scheduler_messages(), other_messages(), place_messages(), shape_messages()})
       rows.insert(rows.end(), family.begin(), family.end());
     for (const std::string_view anchor : {"step", "Step", "iteration"})
       rows.push_back({"", Sign::step, anchor, {}, {}, {}});

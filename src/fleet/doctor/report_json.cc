@@ -53,6 +53,10 @@ std::string diagnosis_json(const Diagnosis& diagnosis, const Evidence& evidence)
                {"headline", diagnosis.headline},
                {"reason", diagnosis.reason},
                {"missing_bytes", diagnosis.missing > 0 ? Json(diagnosis.missing) : Json(nullptr)},
+               {"tensor", diagnosis.tensor ? Json{{"words", diagnosis.tensor->words},
+                                                  {"bytes", diagnosis.tensor->bytes},
+                                                  {"certain", diagnosis.tensor->is_certain}}
+                                           : Json(nullptr)},
                {"ruled_out", diagnosis.ruled_out},
                {"notes", diagnosis.notes},
                {"evidence", diagnosis.message ? message_json(*diagnosis.message) : Json(nullptr)},

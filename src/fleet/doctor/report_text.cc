@@ -22,13 +22,24 @@ const char* words_of(Certainty certainty) {
   return "";
 }
 
-// "  cause   text", wrapped below its own `first`, which stands before the text ("1. ").
-std::string paragraph(const std::string& label, const std::string& text, const std::string& first = "") {
-  const std::string indent(10 + first.size(), ' ');
-  std::string head = "  " + label;
-  head.resize(std::max<size_t>(10, head.size() + 1), ' ');
-  return head + first + wrap(text, indent, kColumns) + "\n";
-}
+// Paragraphs of a report that is so wide.
+class Paragraphs {
+ public:
+  explicit Paragraphs(size_t columns) : columns_(std::min(columns, kColumns)) {}
+  // "  cause   text", wrapped below its own `first`, which stands before the text ("1. ").
+  void add(const std::string& label, const std::string& words, const std::string& first = "") {
+    const std::string indent(10 + first.size(), ' ');
+    std::string head = "  " + label;
+    head.resize(std::max<size_t>(10, head.size() + 1), ' ');
+    text += head + first + wrap(words, indent, columns_) + "\n";
+  }
+  void add_headline(const std::string& words) { text += "  " + wrap(words, "  ", columns_) + "\n"; }
+
+  std::string text;
+
+ private:
+  size_t columns_;
+};
 
 std::string cause_words(Cause cause) {
   std::string words(name_of(cause));
@@ -83,34 +94,33 @@ std::string step_text(const Step& step) {
 
 }  // namespace
 
-std::string diagnosis_text(const Diagnosis& diagnosis, const Evidence& evidence) {
-  std::string text = diagnosis.headline + where_text(diagnosis);
-  if (diagnosis.out_of_memory == Verdict::yes) text += "   certain";
-  text = "  " + wrap(text, "  ", kColumns) + "\n";
+std::string diagnosis_text(const Diagnosis& diagnosis, const Evidence& evidence, size_t columns) {
+  Paragraphs report(columns);
+  std::string headline = diagnosis.headline + where_text(diagnosis);
+  if (diagnosis.out_of_memory == Verdict::yes) headline += "   certain";
+  report.add_headline(headline);
   if (!diagnosis.reason.empty())
-    text += paragraph("cause", cause_words(diagnosis.cause) + ", " + words_of(diagnosis.certainty) + ": " +
-                                   diagnosis.reason);
-  if (diagnosis.missing > 0)
-    text += paragraph("short", "by " + format_bytes(diagnosis.missing) + " at least");
-  for (const std::string& other : diagnosis.ruled_out) text += paragraph("not", other);
-  for (const std::string& note : diagnosis.notes) text += paragraph("note", note);
+    report.add("cause",
+               cause_words(diagnosis.cause) + ", " + words_of(diagnosis.certainty) + ": " + diagnosis.reason);
+  if (diagnosis.missing > 0) report.add("short", "by " + format_bytes(diagnosis.missing) + " at least");
+  for (const std::string& other : diagnosis.ruled_out) report.add("not", other);
+  for (const std::string& note : diagnosis.notes) report.add("note", note);
   const std::vector<std::string> quotes = quotes_of(diagnosis);
   for (size_t i = 0; i < std::min(quotes.size(), kMostQuotes); ++i)
-    text += paragraph(i == 0 ? "seen" : "", quotes[i]);
+    report.add(i == 0 ? "seen" : "", quotes[i]);
   if (quotes.size() > kMostQuotes)
-    text += paragraph(
-        "", "and " + format_count(static_cast<int64_t>(quotes.size() - kMostQuotes)) + " more (--json)");
+    report.add("",
+               "and " + format_count(static_cast<int64_t>(quotes.size() - kMostQuotes)) + " more (--json)");
   for (size_t i = 0; i < diagnosis.steps.size(); ++i) {
     const Step& step = diagnosis.steps[i];
-    text += paragraph(i == 0 ? "do" : "", step_text(step), std::to_string(i + 1) + ". ");
-    if (!step.command.empty()) text += std::string(13, ' ') + step.command + "\n";
+    report.add(i == 0 ? "do" : "", step_text(step), std::to_string(i + 1) + ". ");
+    if (!step.command.empty()) report.text += std::string(13, ' ') + step.command + "\n";
   }
   if (std::any_of(diagnosis.steps.begin(), diagnosis.steps.end(),
                   [](const Step& step) { return step.shrinks; }))
-    text += paragraph("", "--recipe FILE plans these, with the bytes that each saves");
-  if (!diagnosis.message && evidence.lines > 0)
-    text += paragraph("read", format_count(evidence.lines) + " lines");
-  return text;
+    report.add("", "--recipe FILE plans these, with the bytes that each saves");
+  if (!diagnosis.message && evidence.lines > 0) report.add("read", format_count(evidence.lines) + " lines");
+  return report.text;
 }
 
 }  // namespace plimsoll::doctor

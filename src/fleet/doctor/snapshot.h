@@ -45,7 +45,7 @@ Snapshot read_snapshot(std::string_view bytes, const std::string& name);
 
 // Of the device that ran out of memory, else of the fullest.
 Diagnosis diagnose(const Snapshot& snapshot);
-std::string snapshot_text(const Snapshot& snapshot, const Diagnosis& diagnosis);
+std::string snapshot_text(const Snapshot& snapshot, const Diagnosis& diagnosis, size_t columns = 100);
 std::string snapshot_json(const Snapshot& snapshot, const Diagnosis& diagnosis);
 
 }  // namespace plimsoll::doctor

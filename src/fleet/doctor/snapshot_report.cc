@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/doctor/snapshot.h"
@@ -109,11 +110,12 @@ Diagnosis diagnose(const Snapshot& snapshot) {
   return diagnosis;
 }
 
-std::string snapshot_text(const Snapshot& snapshot, const Diagnosis& diagnosis) {
-  std::string text = diagnosis_text(diagnosis, {});
-  for (const DeviceSnapshot& device : snapshot.devices) text += device_text(device);
+std::string snapshot_text(const Snapshot& snapshot, const Diagnosis& diagnosis, size_t columns) {
+  columns = std::min(columns, kColumns);
+  std::string text = diagnosis_text(diagnosis, {}, columns);
+  for (const DeviceSnapshot& device : snapshot.devices) text += fitted(device_text(device), columns);
   if (!snapshot.settings.empty())
-    text += "\n  allocator\n    " + wrap(printable(snapshot.settings), "    ", kColumns) + "\n";
+    text += "\n  allocator\n    " + wrap(printable(snapshot.settings), "    ", columns) + "\n";
   return text;
 }
 

@@ -31,6 +31,13 @@ int64_t idle_bytes(const Message& message) {
              : 0;
 }
 
+// Whether the pieces that lie idle, joined, would have been enough.
+bool idle_would_do(const Message& message, int64_t missing) {
+  const Bytes* tried = message.size("tried");
+  const int64_t wanted = missing > 0 ? missing : tried != nullptr ? tried->value : 0;
+  return wanted > 0 && idle_bytes(message) >= wanted;
+}
+
 Step expandable_segments(int64_t idle) {
   return {"let the allocator join its pieces (PyTorch 2.1 or later, Linux): expandable segments", idle, true,
           "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"};
@@ -42,6 +49,10 @@ void shrink(Steps& steps, const char* what, bool lossless = true) {
 
 // Means that shrink a training run's need; bytes depend on the model, and --recipe plans them.
 void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
+  if (diagnosis.tensor && diagnosis.tensor->is_logits)
+    shrink(steps,
+           "a loss that never stores the logits: fused or chunked cross-entropy (Liger's use_liger_kernel; "
+           "Plimsoll: memory.loss_chunk)");
   if (happened(diagnosis, "evaluation")) {
     steps.push_back(
         {"evaluate in smaller batches, and move results to the host as they come "
@@ -52,6 +63,16 @@ void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
     steps.push_back(
         {"load weights in the type they train in, straight to their device (torch_dtype, "
          "low_cpu_mem_usage)"});
+    shrink(steps, "a base in 4 bits (QLoRA), or a smaller model", false);
+    return;
+  } else if (happened(diagnosis, "optimizer")) {
+    // What is asked for there does not depend on the batch.
+    shrink(steps,
+           "offload or shard optimizer states, gradients and weights (ZeRO, FSDP; Plimsoll: memory.offload)");
+    shrink(steps, "smaller optimizer states: 8-bit AdamW, Adafactor", false);
+    if (!diagnosis.trains_adapters)
+      shrink(steps, "adapters in the place of full fine-tuning (LoRA, QLoRA)", false);
+    return;
   } else {
     shrink(steps, "halve the micro-batch and double the accumulation: the effective batch stays");
     shrink(steps, "recompute activations (gradient checkpointing)");
@@ -59,7 +80,8 @@ void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
   shrink(steps,
          "offload or shard optimizer states, gradients and weights (ZeRO, FSDP; Plimsoll: memory.offload)");
   shrink(steps, "smaller optimizer states: 8-bit AdamW, Adafactor", false);
-  shrink(steps, "adapters in the place of full fine-tuning (LoRA, QLoRA)", false);
+  if (!diagnosis.trains_adapters)
+    shrink(steps, "adapters in the place of full fine-tuning (LoRA, QLoRA)", false);
   shrink(steps, "shorter sequences", false);
 }
 
@@ -88,6 +110,8 @@ void device_steps(const Diagnosis& diagnosis, Steps& steps) {
       steps.push_back({"run it unchanged where " +
                        (need > 0 ? "more than " + format_bytes(need) + " are" : std::string("enough is")) +
                        " free, or when the others have ended (nvidia-smi lists them)"});
+      if (cuda && idle_would_do(message, diagnosis.missing))
+        steps.push_back(expandable_segments(idle_bytes(message)));
       add_shrinking(diagnosis, steps);
       break;
     }
@@ -100,7 +124,8 @@ void device_steps(const Diagnosis& diagnosis, Steps& steps) {
       steps.push_back(
           {"the same again fails the same way: something asks for it in one piece. Look for a batch, a "
            "sequence or a product that is far larger than meant"});
-      add_shrinking(diagnosis, steps);
+      // No batch is small enough for a size that was computed wrong.
+      if (message.word("tried").empty()) add_shrinking(diagnosis, steps);
       break;
     case Cause::anomaly:
       steps.push_back({"run it once more unchanged"});
@@ -113,7 +138,8 @@ void device_steps(const Diagnosis& diagnosis, Steps& steps) {
       add_shrinking(diagnosis, steps);
       break;
     default:
-      if (cuda && idle_bytes(message) >= 64 * kMiB) steps.push_back(expandable_segments(idle_bytes(message)));
+      if (cuda && idle_would_do(message, diagnosis.missing))
+        steps.push_back(expandable_segments(idle_bytes(message)));
       add_shrinking(diagnosis, steps);
   }
 }

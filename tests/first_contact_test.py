@@ -27,12 +27,14 @@ def write_rows(path, rows):
     return path
 
 
-def on_terminal(columns, *words):
-    """What a terminal of so many columns shows of standard error, and the exit code."""
+def on_terminal(columns, *words, stream="stderr", **options):
+    """What a terminal of so many columns and 24 rows shows of standard error, or of output, and the exit code."""
     parent, child = pty.openpty()
     fcntl.ioctl(parent, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    running = subprocess.Popen([str(PLIMSOLL), *map(str, words)], stderr=child, stdout=subprocess.DEVNULL,
-                               env={**os.environ, "TERM": "xterm"})
+    streams = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, stream: child}
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    running = subprocess.Popen([str(PLIMSOLL), *map(str, words)], **streams,
+                               env={**environment, "TERM": "xterm"}, **options)
     os.close(child)
     shown = b""
     while select.select([parent], [], [], 120)[0]:
@@ -418,6 +420,225 @@ class Terminals(CommandTest):
         for line in lines:
             self.assertTrue(len(line) <= 60 or "plimsoll " in line, line)
         self.assertEqual(" ".join(shown.split()), " ".join(whole.split()))
+
+
+def too_wide(text, columns):
+    """Lines that a screen would break: commands to paste and words longer than it stay whole."""
+    def may_be(line):
+        return line.lstrip().startswith(("plimsoll ", "hf ")) or any(len(word) > columns - 14 for word in line.split())
+    return [line for line in text.splitlines() if len(line) > columns and not may_be(line)]
+
+
+class Screens(CommandTest):
+    """Screens of 60 columns and more, and of 24 lines."""
+
+    def commands(self):
+        recipe = "demo/recipes/lora.yaml"
+        card = ("--gpu", "RTX 3060", "--no-probe")
+        run = self.run_folder
+        return [("plan", recipe, "--no-probe"), ("plan", "examples/qwen2.5-0.5b-lora", *card), ("plan", recipe, "--timeline", "--no-probe"),
+                ("plan", recipe, "--explain", "--no-probe"), ("plan", recipe, "--sweep", "memory=200MiB..1GiB", "--no-probe"),
+                ("plan", recipe, "--compare", "method=full,lora", "optimizer=adamw,lion", "--no-probe"),
+                ("plan", recipe, "--compare", "micro_batch=1,2", "--no-probe"), ("plan", recipe, "--max", "length", "--no-probe"),
+                ("preview", recipe), ("recipe", "--explain"), ("report", run), ("report", run, run), ("inspect", run), ("inspect", "demo/model"),
+                ("queue", "list"), ("top", "--once"), ("devices",), ("doctor", "tests/doctor/logs/torch-2.2-co-tenants.log"),
+                ("doctor", "tests/doctor/snapshots/fragmented.pickle"), ("plan", "--help"), ("queue", "add", "--help"), ("--help",)]
+
+    def test_every_report_fits_60_and_80_columns(self):
+        for columns in (60, 80):
+            environment = {**os.environ, "COLUMNS": str(columns), "PLIMSOLL_QUEUE_DIR": str(self.folder / "queue")}
+            for words in self.commands():
+                with self.subTest(columns=columns, words=words):
+                    self.assertEqual(too_wide(output(*words, env=environment), columns), [])
+
+    def test_without_a_terminal_it_is_80(self):
+        environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+        text = output("plan", "--help", env=environment)
+        self.assertEqual(too_wide(text, 80), [])
+        self.assertTrue(any(len(line) > 72 for line in text.splitlines()), text)
+
+    def test_a_plan_fits_24_lines_and_says_how_to_see_the_rest(self):
+        words = ("plan", "demo/recipes/lora.yaml", "--no-probe")
+        for columns in (60, 80, 120):
+            shown, code = on_terminal(columns, *words, stream="stdout")
+            lines = shown.splitlines()
+            self.assertEqual(code, 0)
+            self.assertLessEqual(len(lines), 22, shown)  # with the command above and the prompt below
+            self.assertEqual(too_wide(shown, columns), [])
+            self.assertTrue(lines[0].startswith("fits"))
+            self.assertRegex(shown, r"(?m)^  total +\d")
+            self.assertIn("--full", lines[-1])
+            self.assertNotIn("also fits", shown)
+            whole, code = on_terminal(columns, *words, "--full", stream="stdout")
+            self.assertIn("also fits", whole)
+        self.assertIn("also fits", output(*words))
+
+    def test_the_others_of_a_short_table_make_its_total(self):
+        """Where not every component has a line of its own."""
+        shown, _ = on_terminal(60, "plan", "examples/qwen2.5-0.5b-lora", "--method", "full", "--gpu", "RTX 3060", "--no-probe", stream="stdout")
+        self.assertLessEqual(len(shown.splitlines()), 23, shown)
+        sizes = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+        rows = re.findall(r"(?m)^  (\S.*?)  +([0-9.]+) ([KMG]iB|B)\b", shown.split("device ", 2)[-1])
+        names = [name for name, _, _ in rows]
+        values = [float(number) * sizes[unit] for _, number, unit in rows]
+        total = names.index("total")
+        self.assertAlmostEqual(sum(values[:total]), values[total], delta=0.02 * values[total])
+
+    def test_help_on_a_terminal_has_bold_headings_and_no_codes_as_text(self):
+        shown, code = on_terminal(80, "plan", "--help", stream="stdout")
+        self.assertEqual(code, 0)
+        self.assertIn("\x1b[1mNAME", shown)
+        self.assertNotIn("\\u001b", shown)
+
+    def test_errors_name_a_line_that_is_not_broken_up(self):
+        text = output("init", ROOT / "demo/model", write_rows(self.folder / "aq.jsonl", [{"a": "x", "q": "y"}]), "--out",
+                      self.folder / "aq.yaml", code=2)
+        self.assertNotIn("\\n", text)
+
+    def test_the_program_alone_says_what_to_do(self):
+        done = run()
+        self.assertEqual(done.returncode, 2)
+        for command in ("init", "preview", "plan", "train"):
+            self.assertIn(f"  plimsoll {command} ", done.stderr)
+
+
+class Comparisons(CommandTest):
+    def test_runs_are_compared_and_a_run_is_data(self):
+        first = json.loads(output("report", self.run_folder, "--json"))
+        self.assertEqual((first["state"], first["step"], first["end_reason"]), ("finished", 40, None))
+        self.assertEqual(first["settings"]["optimizer.lr"], "0.003")
+        other = self.folder / "other"
+        output("train", self.run_folder / "recipe.yaml", "--quiet", "--lr", "1e-7", "--output", other)
+        text = output("report", other, self.run_folder)
+        self.assertRegex(text, r"(?m)^ +1  run ")
+        self.assertRegex(text, r"(?m)^ +2  other ")
+        self.assertRegex(text, r"optimizer.lr  0.003 +1e-0?7")
+        both = json.loads(output("report", other, self.run_folder, "--json"))
+        self.assertEqual(both["differs"], ["optimizer.lr"])
+        self.assertEqual(both["runs"][0]["folder"], str(self.run_folder))
+        self.assertIn("--html is the page of one run", output("report", other, self.run_folder, "--html", self.folder / "x.html", code=2))
+
+    def test_a_run_without_patience_says_so(self):
+        early = self.folder / "early"
+        output("train", self.run_folder / "recipe.yaml", "--quiet", "--output", early, "--lr", "0", "--set", "eval.every=2", "--set",
+               "stop.patience=2")
+        text = output("report", early)
+        self.assertRegex(text, r"^ended early   \d+ of 40 steps")
+        self.assertIn("2 evaluations without a lower loss (stop.patience)", text)
+        self.assertIn("2 evaluations", json.loads(output("report", early, "--json"))["end_reason"])
+
+
+class Previews(CommandTest):
+    needs_run = False
+    CHATML = "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{% endfor %}"
+
+    def recipe(self, rows, **data):
+        path = write_rows(self.folder / "rows.jsonl", rows)
+        recipe = {"model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"},
+                  "data": {"train": str(path), "max_length": 64, **data}, "output": str(self.folder / "run")}
+        (self.folder / "recipe.json").write_text(json.dumps(recipe))
+        return self.folder / "recipe.json"
+
+    def test_what_is_learnt_stands_between_marks_and_is_what_the_run_learns(self):
+        recipe = self.recipe([{"prompt": "one and two", "response": "three"}, {"prompt": "four", "response": "five"}])
+        text = output("preview", recipe)
+        self.assertIn("⟦three", text)
+        self.assertNotIn("\x1b", text)
+        shown = json.loads(output("preview", recipe, "--json"))["rows"]
+        dumped = [json.loads(line) for line in output("plan", recipe, "--dump", "rows").splitlines()]
+        for row, ids in zip(shown, dumped, strict=True):
+            sequence = row["sequences"][0]
+            self.assertEqual(row["where"], ids["where"])
+            self.assertEqual((sequence["tokens"], sequence["learnt_tokens"]),
+                             (len(ids["ids"]), sum(label != -100 for label in ids["labels"])))
+        self.assertEqual("".join(part["text"] for part in shown[0]["sequences"][0]["parts"] if part["learnt"])[:5], "three")
+        coloured, _ = on_terminal(80, "preview", recipe, stream="stdout")
+        self.assertIn("\x1b[1;32m⟦three", coloured)
+
+    def test_what_is_cut_is_shown(self):
+        recipe = self.recipe([{"prompt": "one", "response": "two three four five six seven eight nine ten"}], max_length=8)
+        row = json.loads(output("preview", recipe, "--json"))["rows"][0]["sequences"][0]
+        self.assertEqual(row["tokens"], 8)
+        self.assertGreater(row["cut_tokens"], 0)
+        self.assertIn("ten", row["cut_text"])
+        self.assertIn(f"{row['cut_tokens']} cut", output("preview", recipe))
+        dropped = json.loads(output("preview", recipe, "--json", "--set", "data.truncation=drop"))["rows"][0]
+        self.assertIn("left out", dropped["problem"])
+
+    def test_foreign_text_steers_no_terminal_and_no_page(self):
+        recipe = self.recipe([{"prompt": "\x1b[2J\u202eabc", "response": "<script>alert(1)</script>"}], max_length=512)
+        page = self.folder / "rows.html"
+        text = output("preview", recipe, "--html", page)
+        self.assertNotIn("\x1b", text)
+        self.assertNotIn("\u202e", text)
+        self.assertNotIn("<script>alert", page.read_text())
+        self.assertIn("&lt;script>alert(1)", page.read_text())
+        self.assertIn("<mark>", page.read_text())
+
+    def test_a_row_that_cannot_be_read_says_why_and_the_others_are_shown(self):
+        recipe = self.recipe([{"prompt": "a", "response": "b"}, {"prompt": 7, "response": "b"}, {"prompt": "c", "response": "d"}])
+        rows = json.loads(output("preview", recipe, "--json"))["rows"]
+        self.assertEqual([row["problem"] is None for row in rows], [True, False, True])
+
+    def test_pairs_and_labels_are_shown_as_their_tasks_read_them(self):
+        recipe = self.recipe([{"prompt": "a ", "chosen": "good", "rejected": "bad"}])
+        row = json.loads(output("preview", recipe, "--json", "--set", "task=dpo"))["rows"][0]
+        self.assertEqual([one["name"] for one in row["sequences"]], ["chosen", "rejected"])
+        recipe = self.recipe([{"text": "a", "label": 1}, {"text": "b", "label": 0}])
+        rows = json.loads(output("preview", recipe, "--json", "--set", "task=classify", "--set", "classify.labels=[no, yes]"))["rows"]
+        self.assertEqual([row["target"] for row in rows], ["1 (yes)", "0 (no)"])
+
+    def test_no_more_of_a_file_is_read_than_the_rows_need(self):
+        """The rest of the file is no JSON: who read it would say so. A sparse file of 5 GB takes no room."""
+        for name, before, behind in (("rows.jsonl", "", ""), ("rows.json", "[", ",")):
+            recipe = self.recipe([])
+            path = self.folder / name
+            row = json.dumps({"prompt": "one", "response": "two"})
+            path.write_text(before + "".join(row + behind + "\n" for _ in range(200_000)))
+            os.truncate(path, 5 << 30)
+            shown = json.loads(output("preview", recipe, "--json", "--set", f"data.train={path}"))
+            self.assertEqual(len(shown["rows"]), 3)
+            self.assertIsNone(shown["rows"][2]["problem"])
+            path.unlink()
+
+
+class CachedNames(CommandTest):
+    needs_run = False
+
+    def cache(self, *names):
+        """A cache of the hub that holds the demo's model under these names."""
+        home = self.folder / "cache"
+        for name in names:
+            folder = home / "hub" / ("models--" + name.replace("/", "--"))
+            (folder / "snapshots").mkdir(parents=True)
+            (folder / "refs").mkdir()
+            (folder / "refs/main").write_text("abc")
+            (folder / "snapshots/abc").symlink_to(ROOT / "demo/model")
+        return {**{key: value for key, value in os.environ.items() if key != "HF_HUB_CACHE"}, "HF_HOME": str(home)}
+
+    def test_a_name_without_its_owner_is_found(self):
+        environment = self.cache("Org/Demo-1B")
+        whole = output("plan", "Org/Demo-1B", "--no-probe", env=environment)
+        for name in ("Demo-1B", "demo-1b"):
+            self.assertEqual(output("plan", name, "--no-probe", env=environment), whole)
+        self.assertIn("model", output("inspect", "Demo-1B", env=environment))
+
+    def test_several_of_one_name_are_all_named(self):
+        environment = self.cache("Org/Demo-1B", "Other/Demo-1B")
+        text = output("plan", "Demo-1B", "--no-probe", env=environment, code=2)
+        self.assertIn("Org/Demo-1B, Other/Demo-1B", text)
+
+    def test_an_absent_one_is_answered_with_a_small_download(self):
+        environment = self.cache()
+        for name, whole in (("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B"), ("Qwen2.5-1.5B", "Qwen/Qwen2.5-1.5B"), ("gpt2", "openai-community/gpt2")):
+            text = output("plan", name, "--gpu", "RTX 3060", env=environment, code=2)
+            self.assertIn(f"hf download {whole} config.json tokenizer.json tokenizer_config.json", text)
+            self.assertNotIn("--set", text)
+        self.assertIn("no such folder in runs", output("generate", "runs/nothing", "--prompt", "x", env=environment, code=2, cwd=self.runs()))
+
+    def runs(self):
+        (self.folder / "runs").mkdir(exist_ok=True)
+        return self.folder
 
 
 if __name__ == "__main__":

@@ -57,6 +57,9 @@ ExitCode run_gguf(const ConvertArguments& arguments) {
 ExitCode run(ConvertArguments& arguments) {
   require_result(arguments.options.folder);
   if (arguments.to == "gguf") return run_gguf(arguments);
+  if (arguments.options.out.extension() == ".gguf")
+    throw UsageError("convert: " + arguments.options.out.string() +
+                     " is called as a GGUF file is: say --to gguf");
   if (arguments.dtype == "q8_0") throw UsageError("convert: --dtype q8_0 is for --to gguf");
   ConvertOptions& options = arguments.options;
   options.folder = model_folder(options.folder);
@@ -85,7 +88,9 @@ ExitCode run(ConvertArguments& arguments) {
 void add_convert(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<ConvertArguments>();
   CLI::App* command = app.add_subcommand("convert", "a model folder with other element types or shards");
-  command->add_option("folder", arguments->options.folder, "model folder, or an adapter's")
+  command
+      ->add_option("folder", arguments->options.folder,
+                   "model folder; an adapter is merged into one first (plimsoll merge)")
       ->required()
       ->type_name("FOLDER");
   command->add_option("--out", arguments->options.out, "new folder, or new file")

@@ -58,7 +58,6 @@ void print_json(const Evaluation& evaluation) {
   const auto& [loss, answers, device] = evaluation;
   nlohmann::ordered_json json = {{"loss", loss.loss},
                                  {"mean_over", loss.unit},
-                                 {"perplexity", loss.perplexity()},
                                  {"rows", loss.rows},
                                  {"skipped_rows", loss.skipped},
                                  {"damaged_rows", loss.damaged},
@@ -67,6 +66,7 @@ void print_json(const Evaluation& evaluation) {
                                  {"target_tokens", loss.target_tokens},
                                  {"seconds", loss.seconds},
                                  {"device", device}};
+  if (loss.unit == "target tokens") json["perplexity"] = loss.perplexity();
   for (const Metric& metric : loss.metrics) json["metrics"][std::string(metric.name)] = metric.value;
   if (answers) {
     const BleuScore bleu = answers->bleu.score();

@@ -29,7 +29,7 @@ bool is_complete_key(std::string_view keys) {
 }
 
 // Of one that readers see as one character.
-size_t columns_of(std::string_view cluster) {
+size_t shown_columns(std::string_view cluster) {
   const auto code = static_cast<UChar32>(decode_utf8(cluster.data()).code);
   if (code == '\t') return 4;
   const int width = u_getIntPropertyValue(code, UCHAR_EAST_ASIAN_WIDTH);
@@ -221,7 +221,7 @@ LineRows lay_out(std::string_view prompt, const LineEditor& line, size_t width) 
         std::string_view(text).substr(at, grapheme_bytes(std::string_view(text).substr(at)));
     // What was pasted may hold controls that the keys cannot give.
     const std::string shown = cluster == "\t" ? "    " : printable(cluster);
-    const size_t columns = cluster == "\n" ? 0 : shown == cluster ? columns_of(cluster) : shown.size();
+    const size_t columns = cluster == "\n" ? 0 : shown == cluster ? shown_columns(cluster) : shown.size();
     if (out.rows.back().columns + columns > width) out.rows.emplace_back();
     if (at <= line.cursor() && line.cursor() < at + cluster.size()) mark_cursor();
     if (cluster == "\n") {

@@ -19,6 +19,7 @@ struct Shortcut {
   const char* option;
   const char* key;
   const char* meaning;
+  const char* values = "TEXT";  // as CLI11 names a type: what completion offers and help names
 };
 constexpr std::array kShortcuts = {
     Shortcut{"--memory", "memory.device", "memory: a size, a share, or auto; on a CPU of the whole process"},
@@ -32,7 +33,7 @@ constexpr std::array kShortcuts = {
         "--device", "device",
         "device: auto (a card that is here, else the CPU), cpu, cuda (of several cards cuda:1), or card: one "
         "that is elsewhere, to plan for"},
-    Shortcut{"--method", "method.type", "method.type: full, lora or qlora"},
+    Shortcut{"--method", "method.type", "method.type", "TEXT:{full,lora,qlora}"},
     Shortcut{"--rank", "method.r", "method.r: rank of the adapters"},
     Shortcut{"--length", "data.max_length", "data.max_length in tokens"},
     Shortcut{"--batch", "batch.effective", "batch.effective: sequences of an optimizer step"},
@@ -40,8 +41,8 @@ constexpr std::array kShortcuts = {
     Shortcut{"--lr", "optimizer.lr", "optimizer.lr: highest learning rate"},
     Shortcut{"--epochs", "schedule.epochs", "schedule.epochs: passes over the training rows"},
     Shortcut{"--output", "output", "output: folder of the run"},
-    Shortcut{"--precision", "precision", "precision: fp32, bf16, bf16-master, bf16-pure or fp16"},
-    Shortcut{"--optimizer", "optimizer.name", "optimizer.name: adamw, adamw8bit, lion, sgd or adafactor"},
+    Shortcut{"--precision", "precision", "precision", "TEXT:{fp32,bf16,bf16-master,bf16-pure,fp16}"},
+    Shortcut{"--optimizer", "optimizer.name", "optimizer.name", "TEXT:{adamw,adamw8bit,lion,sgd,adafactor}"},
     Shortcut{"--threads", "threads", "threads that compute, or auto"},
 };
 
@@ -65,7 +66,9 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
          "key=value: changes one key of the recipe; key=null takes it back to its default (may be repeated)")
       ->type_name("KEY=VALUE");
   for (const Shortcut& shortcut : kShortcuts)
-    app.add_option(shortcut.option, shortcuts[shortcut.key], shortcut.meaning)->check(not_empty);
+    app.add_option(shortcut.option, shortcuts[shortcut.key], shortcut.meaning)
+        ->check(not_empty)
+        ->type_name(shortcut.values);
   app.add_flag("--no-probe", no_probe,
                "measure nothing where this machine's rates are unknown: times are guesses");
   app.add_option(
@@ -101,6 +104,19 @@ std::optional<int64_t> longest_text_of(const Recipe& recipe) try {
   return std::nullopt;
 }
 
+// Whether the argument in a recipe's place is a model: a folder, or a name that leads to one in the cache.
+// Throws UsageError for a name that leads nowhere.
+bool is_model(const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) return true;
+  if (std::filesystem::exists(path, unknown) || !is_hub_name(path, true)) return false;
+  if (find_in_hub_cache(HubKind::model, path) || model_called(path)) return true;
+  throw UsageError(
+      path + ": is no file or folder here, and no model of this name is in the Hugging Face cache " +
+      hub_cache().string() + ". For a plan its small files are enough:\n  " + plan_download_command(path) +
+      "\n  for a training all of them: " + download_command(HubKind::model, path));
+}
+
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {
   Overrides overrides;
   for (const auto& [key, value] : arguments.shortcuts)
@@ -113,9 +129,7 @@ LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::
   make_room_for_card(overrides.what_if);
   overrides.as_tool = arguments.as_tool;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
-  const bool is_model = std::filesystem::is_directory(arguments.path) ||
-                        (is_hub_name(arguments.path) && !std::filesystem::exists(arguments.path));
-  if (!is_model) return load_recipe(arguments.path, overrides);
+  if (!is_model(arguments.path)) return load_recipe(arguments.path, overrides);
   overrides.sets.insert(overrides.sets.begin(), assignment("model", arguments.path));
   LoadedRecipe loaded = recipe_from_overrides(overrides);
   // The default is for models that know as much.

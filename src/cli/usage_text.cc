@@ -1,5 +1,6 @@
 #include "cli/usage_text.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
@@ -54,12 +55,29 @@ std::string command_problem(const CLI::App& app, const HelpCommand& command, con
     const std::string word = unknown_word(app);
     if (word.starts_with('-'))
       return "there is no option '" + word + "'" + did_you_mean(word, option_names(command));
+    const std::vector<std::string> options = option_names(command);
+    for (const char* option : {"--prompt", "--text"})
+      if (std::find(options.begin(), options.end(), option) != options.end())
+        return "'" + word + "' is one argument too many: a text is given with " + option;
     return "'" + word + "' is one argument too many";
   }
   return is(error, CLI::ExitCodes::RequiredError) ? missing(command, error.what()) : error.what();
 }
 
+// Whoever says the program's name alone wants to know where to begin.
+constexpr const char* kFirstSteps =
+    "error: a command is missing. The usual order is\n"
+    "  plimsoll init MODEL DATA        writes a recipe for a model and rows\n"
+    "  plimsoll preview recipe.yaml    shows the rows as the model reads them\n"
+    "  plimsoll plan recipe.yaml       says what the run takes, before it starts\n"
+    "  plimsoll train recipe.yaml      runs it\n"
+    "  plimsoll chat RUN               talks to the model it made\n"
+    "plimsoll --help lists all commands, plimsoll COMMAND --help their options\n";
+
 std::string usage_text(const CLI::App* app, const CLI::Error& error) {
+  if (app->get_subcommands().empty() && is(error, CLI::ExitCodes::RequiredError) &&
+      unknown_word(*app).empty())
+    return kFirstSteps;
   const CLI::App* chosen = app;
   while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
   const HelpCommand command = read_command(*chosen);

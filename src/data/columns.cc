@@ -60,7 +60,7 @@ std::string how_to_name(std::span<const Column> columns) {
   if (texts.size() < 2) return "Name yours, such as " + naming("question", "answer") + ".";
   if (texts.size() == 2)
     return "Which is the prompt and which the response is not known: say\n  " + naming(texts[0], texts[1]) +
-           "\nor\n  " + naming(texts[1], texts[0]);
+           "\n  or\n  " + naming(texts[1], texts[0]);
   return "Which of " + join(texts, ", ") + " is the prompt and which the response is not known: say " +
          naming("COLUMN", "COLUMN");
 }

@@ -126,7 +126,21 @@ bool goes_by(const Card& card, const std::string& letters) {
   return own == letters || own + "pcie" == letters || (own == "h100sxm" && letters == "h100") || is_short;
 }
 
+// Whether a name is one of another maker's.
+bool is_of_others(const std::string& letters) {
+  static constexpr std::array<std::string_view, 7> kOthers = {"mi",       "rx",    "radeon", "arc",
+                                                              "instinct", "apple", "gaudi"};
+  const bool apple = letters.size() >= 2 && letters[0] == 'm' && letters[1] >= '1' && letters[1] <= '9';
+  return apple ||
+         std::ranges::any_of(kOthers, [&](std::string_view one) { return letters.starts_with(one); });
+}
+
 [[noreturn]] void refuse_unknown(std::string_view text, std::string_view what) {
+  if (is_of_others(read(text).letters))
+    throw UsageError(
+        std::string(what) + ": '" + std::string(text) +
+        "' is not a card of NVIDIA, and others are not supported: runs compute on CPUs and NVIDIA's "
+        "cards");
   constexpr int kFar = 100;
   constexpr size_t kNamed = 5;
   const Asked asked = read(text);

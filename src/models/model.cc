@@ -32,8 +32,10 @@ ModelBuilder begin(const ModelSpec& spec, const BatchShape& shape, DType dtype, 
 ModelBuilder begin_text(const ModelSpec& spec, const BatchShape& shape, DType dtype, Mode mode,
                         std::string name, const CacheShape& cache = {}) {
   if (spec.encoder)
-    throw UsageError("the model is a " + spec.architecture +
-                     ", an encoder, which says no next tokens here: it is for task: classify");
+    throw UsageError(
+        "the model is a " + spec.architecture +
+        ", an encoder, which predicts no next tokens: it is for task: classify, and plimsoll classify "
+        "asks it");
   return begin(spec, shape, dtype, mode, std::move(name), cache);
 }
 

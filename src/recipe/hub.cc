@@ -36,8 +36,8 @@ constexpr std::array<std::string_view, 6> kOtherSplits = {"test", "validation", 
                                                           "val",  "dev",        "eval"};
 
 // What ends so is a file that is not there, and no name of the hub.
-constexpr std::array<std::string_view, 8> kFileTypes = {".parquet", ".jsonl", ".json", ".csv",
-                                                        ".arrow",   ".txt",   ".yaml", ".yml"};
+constexpr std::array<std::string_view, 10> kFileTypes = {".parquet", ".jsonl", ".json", ".csv",     ".tsv",
+                                                         ".arrow",   ".txt",   ".yaml", ".feather", ".yml"};
 
 // "data/train-00000-of-00001.parquet" says train: a word of its name or of one of its folders.
 bool says(const std::string& path, std::string_view word) {
@@ -151,11 +151,75 @@ std::optional<fs::path> find_in_hub_cache(HubKind kind, std::string_view name, s
   return version;
 }
 
+std::vector<std::string> models_called(std::string_view bare) {
+  constexpr std::string_view kModels = "models--";
+  const auto small = [](std::string_view text) {
+    std::string result(text);
+    for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return result;
+  };
+  std::vector<std::string> names;
+  if (!is_hub_name(bare, true) || bare.find('/') != std::string_view::npos) return names;
+  std::error_code error;
+  for (fs::directory_iterator at(hub_cache(), error), end; !error && at != end; at.increment(error)) {
+    std::string name = at->path().filename().string();
+    if (!name.starts_with(kModels)) continue;
+    name.erase(0, kModels.size());
+    const size_t between = name.find("--");
+    const std::string last = between == std::string::npos ? name : name.substr(between + 2);
+    if (small(last) != small(bare)) continue;
+    if (between != std::string::npos) name.replace(between, 2, "/");
+    if (find_in_hub_cache(HubKind::model, name)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::optional<std::string> model_called(std::string_view bare) {
+  const std::vector<std::string> names = models_called(bare);
+  if (names.size() > 1)
+    throw UsageError("'" + std::string(bare) + "' is the name of several models in the Hugging Face cache: " +
+                     join(names, ", ") + "; say which one, with its owner");
+  if (names.empty()) return std::nullopt;
+  return names.front();
+}
+
+std::string plan_download_command(std::string_view name) {
+  struct Owner {
+    std::string_view prefix, owner;
+  };
+  static constexpr std::array kOwners = {Owner{"Qwen", "Qwen"},
+                                         Owner{"Llama", "meta-llama"},
+                                         Owner{"Mistral", "mistralai"},
+                                         Owner{"gpt2", "openai-community"},
+                                         Owner{"bert-", "google-bert"},
+                                         Owner{"roberta-", "FacebookAI"},
+                                         Owner{"xlm-roberta", "FacebookAI"},
+                                         Owner{"t5-", "google-t5"},
+                                         Owner{"flan-t5", "google"},
+                                         Owner{"mt5", "google"},
+                                         Owner{"SmolLM", "HuggingFaceTB"},
+                                         Owner{"TinyLlama", "TinyLlama"}};
+  std::string whole(name);
+  if (name.find('/') == std::string_view::npos) {
+    const auto known = std::find_if(kOwners.begin(), kOwners.end(),
+                                    [&](const Owner& one) { return name.starts_with(one.prefix); });
+    whole = (known == kOwners.end() ? "OWNER" : std::string(known->owner)) + "/" + whole;
+  }
+  return "hf download " + whole + " config.json tokenizer.json tokenizer_config.json";
+}
+
 fs::path model_folder(const fs::path& named) {
   const std::string name = named.string();
   if (is_there(named) || !is_hub_name(name, true)) return named;
   if (auto found = find_in_hub_cache(HubKind::model, name)) return *std::move(found);
-  if (!is_hub_name(name)) return named;
+  if (!is_hub_name(name)) {
+    const auto whole = model_called(name);
+    return whole ? *find_in_hub_cache(HubKind::model, *whole) : named;
+  }
+  // "runs/first": where such a folder is here, nobody means the hub.
+  if (is_there(named.parent_path()))
+    throw UsageError(name + ": there is no such folder in " + named.parent_path().string());
   throw UsageError(name + ": there is no such folder, nor a model of this name in the Hugging Face cache " +
                    hub_cache().string() +
                    "; where the name is one of the hub's: " + download_command(HubKind::model, name));
@@ -219,7 +283,9 @@ Located locate_on_hub(std::string_view key, const Node& node, const fs::path& fo
   for (const Node& item : node.kind == Node::Kind::list ? node.items : std::vector<Node>{node}) {
     const bool is_name =
         item.kind == Node::Kind::scalar && is_hub_name(item.text, true) && !is_there(folder / item.text);
-    const auto found = is_name ? find_in_hub_cache(kind, item.text) : std::nullopt;
+    auto found = is_name ? find_in_hub_cache(kind, item.text) : std::nullopt;
+    if (is_name && !found && kind == HubKind::model)
+      if (const auto whole = model_called(item.text)) found = find_in_hub_cache(kind, *whole);
     if (is_name && !found && is_hub_name(item.text))
       located.missing.push_back(std::string(key) + ": there is no '" + item.text + "' in " + folder.string() +
                                 ", nor in the Hugging Face cache " + hub_cache().string() +

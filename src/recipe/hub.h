@@ -27,6 +27,13 @@ std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string
 // The same of one version, by its commit; nothing where the cache does not hold it.
 std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string_view name,
                                                        std::string_view revision);
+// The models of the cache that are called so, with their owners, sorted: "Qwen2.5-0.5B" finds
+// "Qwen/Qwen2.5-0.5B". Letters may be small or large.
+std::vector<std::string> models_called(std::string_view bare);
+// Of those the only one; none where there is none. Throws UsageError that names all where there are several.
+std::optional<std::string> model_called(std::string_view bare);
+// What a plan needs of a model on the hub, as a command; of a name without its owner a likely one is added.
+std::string plan_download_command(std::string_view name);
 // A model as a command's argument names it: the path where it is there, else the folder in the cache that the
 // name leads to, else the path as it is. Throws UsageError for a name that must be downloaded first.
 std::filesystem::path model_folder(const std::filesystem::path& named);

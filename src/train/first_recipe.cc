@@ -259,7 +259,8 @@ std::string output_of(const FirstRecipe& wish, const std::string& model) {
 // `key: value  # comment`, comments below each other; keys of a group in one line, those of data below it.
 class Draft {
  public:
-  explicit Draft(const Wished& wish) : wish_(wish) {}
+  // `folder` is that of the recipe.
+  Draft(const Wished& wish, fs::path folder) : wish_(wish), folder_(std::move(folder)) {}
 
   // Names of folders and columns stand in headings and comments: none may end its line.
   void heading(const std::string& text) { text_ += "# " + printable(text) + "\n"; }
@@ -289,6 +290,7 @@ class Draft {
   };
 
   [[nodiscard]] std::string wished_value(const std::string& key) const {
+    if (key == "output" && wish_.recipe.output) return path_text(*wish_.recipe.output, folder_);
     return to_yaml(find_option(key)->get(wish_.recipe));
   }
 
@@ -325,6 +327,7 @@ class Draft {
   }
 
   const Wished& wish_;
+  fs::path folder_;
   std::set<std::string> said_;
   std::string text_, group_;
   std::vector<Entry> entries_;
@@ -333,6 +336,9 @@ class Draft {
 void say_data(Draft& draft, const std::string& train, const Looked& looked, const ModelSpec& model) {
   const int64_t length = suggested_length(looked, model);
   const DataStatistics& lengths = looked.lengths;
+  // A row of a source with its target, or of a pair, has several sequences: the longest is one of them, the
+  // mean is of whole rows.
+  const bool one = lengths.tokens <= lengths.longest * std::max<int64_t>(lengths.rows - lengths.skipped, 1);
   const int64_t used = std::max<int64_t>(lengths.rows - lengths.skipped, 1);
   draft.say("data.train", train, format_count(looked.rows) + " rows: " + join(looked.columns, ", "));
   if (looked.rows >= kRowsToHoldOut)
@@ -341,8 +347,9 @@ void say_data(Draft& draft, const std::string& train, const Looked& looked, cons
     draft.say("data.eval", "null", "too few rows to hold some out; name a file to evaluate on");
   draft.say("data.format", std::string(to_string(looked.format)), "from the columns");
   draft.say("data.max_length", std::to_string(length),
-            "tokens; longest of " + format_count(lengths.rows) + " rows looked at: " +
-                format_count(lengths.longest) + ", on average " + format_count(lengths.tokens / used) +
+            "tokens; longest of " + format_count(lengths.rows) +
+                " rows looked at: " + format_count(lengths.longest) +
+                (one ? ", on average " + format_count(lengths.tokens / used) : "") +
                 (lengths.longest > length ? "; longer ones are cut" : ""));
 }
 
@@ -380,7 +387,9 @@ void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
   const bool asked = wish.keys.contains("batch.effective");
   const int64_t effective = asked ? wish.recipe.batch.effective : std::min<int64_t>(16, looked.rows);
   draft.say("batch.effective", std::to_string(effective), "sequences of a step; the planner divides them");
-  draft.say("optimizer.lr", full ? "2e-5" : "2e-4");
+  // Preferences are learnt at rates far below those of answers.
+  const bool pairs = wish.recipe.task == Task::dpo;
+  draft.say("optimizer.lr", pairs ? (full ? "1e-6" : "2e-5") : full ? "2e-5" : "2e-4");
   const int64_t rows = looked.rows >= kRowsToHoldOut ? looked.rows - looked.rows / 50 : looked.rows;
   if (wish.keys.contains("schedule.max_steps"))
     draft.say("schedule.max_steps", "");
@@ -402,7 +411,7 @@ WrittenRecipe first_recipe(const FirstRecipe& wish) {
   const auto hub = hub_model_of(recipe.model);
   const std::string name = model_name(recipe.model);
   const fs::path folder = wish.out.parent_path();
-  Draft draft(wished_recipe);
+  Draft draft(wished_recipe, folder);
   draft.heading(name + ": " + model.describe());
   draft.heading(
       "Written by `plimsoll init`. `plimsoll plan` says what a run of it takes, `plimsoll train` runs it;");

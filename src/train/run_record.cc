@@ -165,7 +165,7 @@ std::string plan_line(const Plan& plan, int64_t steps) {
   const auto& budget = plan.request.budget.process_bytes;
   return "plan    process " + format_bytes(plan.process_peak_bytes()) +
          (budget ? " of " + format_bytes(*budget) : "") + " · " + batch_words(plan) + " · " +
-         format_count(steps) + " steps" +
+         format_count(steps) + (steps == 1 ? " step" : " steps") +
          (plan.request.run ? " · about " + duration_words(plan.run_seconds()) : "") +
          (lossy.empty() ? "" : " · lossy: " + join(lossy, ", "));
 }

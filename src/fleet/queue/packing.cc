@@ -231,7 +231,8 @@ std::string what_is_short(const Machine& machine, const Need& need, const std::v
     return format_bytes_up(need.host_bytes - std::max<int64_t>(0, free.host_bytes)) +
            " of memory short on the host";
   if (free.threads < need.threads)
-    return std::to_string(need.threads - std::max(0, free.threads)) + " threads short";
+    return std::to_string(need.threads - std::max(0, free.threads)) +
+           (need.threads - std::max(0, free.threads) == 1 ? " thread short" : " threads short");
   return "no room on " + std::to_string(need.devices) + (need.devices == 1 ? " device" : " devices");
 }
 

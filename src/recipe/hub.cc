@@ -206,7 +206,7 @@ std::string plan_download_command(std::string_view name) {
                                     [&](const Owner& one) { return name.starts_with(one.prefix); });
     whole = (known == kOwners.end() ? "OWNER" : std::string(known->owner)) + "/" + whole;
   }
-  return "hf download " + whole + " config.json tokenizer.json tokenizer_config.json";
+  return download_command(HubKind::model, whole) + " --config-only";
 }
 
 fs::path model_folder(const fs::path& named) {

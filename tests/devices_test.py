@@ -590,6 +590,11 @@ class RecipesOnCards(EmulatedCards):
         a, c = (answer["presets"][name] for name in "ac")
         self.assertEqual(a, {key: answer[key] for key in ("device_bytes", "host_bytes", "threads", "predicted_seconds")})
         self.assertLessEqual(a["device_bytes"], c["device_bytes"])
+        # A run computes in one precision wherever it is.
+        said = self.told("queue", "add", self.without_precision("open"))
+        self.assertIn("note    not on T4 16GB (emulated): the recipe states no precision", said)
+        opened = self.show(answer["id"] + 1)
+        self.assertEqual((opened["card"], [one["card"] for one in opened["smaller_plans"] if one["card"] != opened["card"]]), ("RTX 3060 12GB", []))
         stated = self.add_recipe(recipe, "--memory", f"{own['device_bytes'] // MIB}MiB", "--host-memory", "2GiB", "--set", "output=third")
         self.assertLessEqual(stated["device_bytes"], own["device_bytes"])
         self.assertEqual([one["card"] for one in stated["smaller_plans"]], ["T4 16GB"])

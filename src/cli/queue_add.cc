@@ -12,6 +12,7 @@
 #include "cli/queue_commands.h"
 #include "cli/queue_recipe.h"
 #include "cli/usage_text.h"
+#include "fleet/devices/gpu.h"
 #include "fleet/queue/config_copy.h"
 #include "fleet/queue/planned.h"
 #include "io/atomic.h"
@@ -210,7 +211,7 @@ void ConfigCopies::make(const AddArguments& arguments, const queue::Store& store
 std::string kinds_of_cards(const queue::Entry& entry) {
   const std::string emulated = emulates_cards() ? " (emulated)" : "";
   std::vector<std::string> kinds = {entry.need.card};
-  std::string text = printable(entry.need.card) + emulated;
+  std::string text = printable(devices::short_name(entry.need.card)) + emulated;
   for (const queue::SmallerPlan& plan : entry.smaller) {
     if (std::find(kinds.begin(), kinds.end(), plan.card) != kinds.end()) continue;
     kinds.push_back(plan.card);

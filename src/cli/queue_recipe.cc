@@ -182,6 +182,7 @@ std::vector<PlansThere> all_plans(const RecipeToAdd& arguments, const LoadedReci
   for (const std::string& set : sets) add_set(asked.recipe, set);
   if (arguments.threads > 0) asked.threads = {"--threads", std::to_string(arguments.threads)};
   const CardModels cards = card_models(loaded);
+  if (!cards.note.empty()) say(cards.note);
   std::vector<PlansThere> plans;
   std::string refusal;
   for (const CardModel& card : cards.models) try {

@@ -32,6 +32,20 @@ void add_model(std::vector<CardModel>& models, const CardModel& card) {
   models.push_back(card);
 }
 
+void keep_one_precision(CardModels& found) {
+  const auto lacks_bf16 = [](const CardModel& card) { return !has_bf16(find_card(card.name, "device")); };
+  if (std::all_of(found.models.begin(), found.models.end(), lacks_bf16)) return;
+  for (const CardModel& card : found.models)
+    if (lacks_bf16(card))
+      found.note += (found.note.empty() ? "" : ", ") + card.name + (emulates_cards() ? " (emulated)" : "");
+  std::erase_if(found.models, lacks_bf16);
+  if (found.note.empty()) return;
+  found.note =
+      "note    not on " + found.note +
+      ": the recipe states no precision, and bf16 is that of the other cards here; --set precision=fp16 "
+      "takes them all";
+}
+
 // Whether the driver and this build can compute on the cards is asked of one card of each model.
 CardModels of_all_cards(const LoadedRecipe& loaded) {
   CardModels found;
@@ -51,6 +65,7 @@ CardModels of_all_cards(const LoadedRecipe& loaded) {
       }
     if (!why.empty() && found.problem.empty()) found.problem = card_named(gpu) + " cannot be used: " + why;
   }
+  if (!loaded.states_precision) keep_one_precision(found);
   if (found.problem.empty()) found.problem = printable(own_cards().problem);
   if (!found.models.empty()) found.problem.clear();
   return found;

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
+import unittest.mock
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +30,7 @@ class GpuCheckTest(unittest.TestCase):
 
     def check(self, *words, device="emulated"):
         return subprocess.run([sys.executable, ROOT / "tests/gpu/check.py", "--plimsoll", PLIMSOLL, "--tool", TOOL, "--device", device,
-                               "--out", self.out, *words], capture_output=True, text=True, timeout=600)
+                               "--out", self.out, "--seconds", "3000", *words], capture_output=True, text=True, timeout=3000)
 
     def failed(self):
         return [line["name"] for line in json.loads(self.out.read_text())["lines"] if line["outcome"] == "failed"]
@@ -41,6 +43,9 @@ class GpuCheckTest(unittest.TestCase):
         for name in ("card/queues wait for each other's events", "memory/beside the arena", "run/llama, LoRA", "answers/llama, LoRA", "run/two processes at once"):
             self.assertIn(name, names)
         ops = [line for line in told["lines"] if line["name"].startswith("op/")]
+        large = {line["name"]: line["figures"]["off"] for line in told["lines"] if line["name"].startswith("large/")}
+        self.assertEqual(set(large), {f"large/{name}" for name in ("attention", "attention of packed documents", "attention with a bias and dropout", "gla")})
+        self.assertTrue(all(0 < off <= 1 for off in large.values()), large)
         self.assertEqual({line["figures"]["bits"] for line in ops}, {"of the emulated card", "its own"})
         self.assertTrue(all(0 <= line["figures"]["off"] <= 1 for line in ops))
         self.assertEqual([line["name"] for line in told["lines"] if line["outcome"] == "skipped"],
@@ -53,6 +58,7 @@ class GpuCheckTest(unittest.TestCase):
                                   ("copies", "calls", "card/copies of every size by every queue"),
                                   ("fills", "calls", "card/fills stay within their bytes"),
                                   ("memory", "memory", "memory/beside the arena"),
+                                  ("op:gla", "large", "large/gla"),
                                   ("op:swiglu", "ops", "op/swiglu/bf16")):
             with self.subTest(wrong):
                 done = self.check("--parts", part, "--cases", "swiglu", "--wrong", wrong)
@@ -69,6 +75,28 @@ class GpuCheckTest(unittest.TestCase):
         arenas = {"device_arena_bytes": 512, "host_arena_bytes": 0}
         self.assertEqual(check.arena_fault({"planned": arenas, "measured": arenas}), "")
         self.assertIn("planned 512, asked for 1024", check.arena_fault({"planned": arenas, "measured": {**arenas, "device_arena_bytes": 1024}}))
+
+    def test_the_sanitizers_tools_see_every_op_those_that_never_ran_first(self):
+        asked = []
+
+        class Watched(check.Check):
+            def tool(self, part, *words, before=(), **more):
+                asked.append((before[before.index("--tool") + 1], part, *words))
+                return subprocess.CompletedProcess(words, 0, "========= ERROR SUMMARY: 0 errors", "")
+
+        options = types.SimpleNamespace(seconds=60, device="cuda", cases="")
+        with unittest.mock.patch.object(check, "sanitizer_here", lambda: "compute-sanitizer"):
+            Watched(options, self.out.parent).sanitizer()
+        never = ",".join(check.NEVER_RUN)
+        self.assertEqual(asked, [(kind, "ops", *words) for words in (("--cases", never), ("--without", never)) for kind in ("memcheck", "racecheck", "synccheck")])
+        # No name of an op that never ran is one that there is not, and the tool leaves out none of the others: the two lists are all cases.
+        for name in check.NEVER_RUN:
+            done = subprocess.run([TOOL, "names", "--cases", name], capture_output=True, text=True)
+            self.assertTrue(done.stdout.split(), name)
+        listed = [subprocess.run([TOOL, "names", *words], capture_output=True, text=True).stdout.split() for words in ((), ("--cases", never), ("--without", never))]
+        self.assertEqual(sorted(listed[0]), sorted(listed[1] + listed[2]))
+        for kernel in ("adafactor", "dora", "nf4", "gla_cached", "short_conv"):
+            self.assertTrue(any(kernel in name for name in listed[0]), kernel)
 
     def test_what_has_no_time_left_is_skipped_and_says_so(self):
         done = self.check("--seconds", "0.5", "--parts", "runs")
@@ -102,7 +130,7 @@ class GpuCheckTest(unittest.TestCase):
 
 
 # Of every section some items, one of each kind.
-FEW = "calls;never ran;other ops;fp16;gla;qlora;states;qwen2.5-0.5b;memory;refusals"
+FEW = "calls;never ran;large;other ops;fp16;gla;qlora;states;qwen2.5-0.5b;memory;refusals"
 
 
 class GpuFirstTest(unittest.TestCase):

@@ -28,7 +28,7 @@ ASKED = ("llama, LoRA", "llama, full", "GLA", "T5")  # in fp32
 # Ops whose kernels no card has run yet, by what their cases' names have: asked first, and first under the sanitizer.
 NEVER_RUN = ("gla", "attention", "short_conv", "rider", "shared_rows", "adapted_head")
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
-PARTS = ("calls", "ops", "memory", "runs", "refusals", "sanitizer")
+PARTS = ("calls", "ops", "large", "memory", "runs", "refusals", "sanitizer")
 MIB = 2**20
 
 
@@ -126,6 +126,11 @@ class Check:
                 last += 1
                 self.report.add(f"{name}/number {last}", f"exit {done.returncode}: {done.stderr.strip()[-400:]}")
             begin = last + 1
+
+    def large(self):
+        """Tensor cores beside the plain kernels, at the shapes of a bench."""
+        small = [] if self.on_card else ["--small", "yes"]
+        self.take(self.tool("large", *small, limit=60 if self.on_card else None), "large")
 
     def memory(self):
         """The arena, and what is gone of the card beside it as the plan by its name states that."""
@@ -323,7 +328,7 @@ class Check:
             print(done.stderr.strip() or f"{self.options.tool}: exit {done.returncode}", file=sys.stderr)
             return False
         self.facts = json.loads(done.stdout)
-        asks = {"calls": self.calls, "ops": self.ops, "memory": self.memory, "runs": self.run_all, "refusals": self.refusals, "sanitizer": self.sanitizer}
+        asks = {"calls": self.calls, "ops": self.ops, "large": self.large, "memory": self.memory, "runs": self.run_all, "refusals": self.refusals, "sanitizer": self.sanitizer}
         for part in self.options.parts.split(","):
             try:
                 print(f"{part} ...", flush=True)

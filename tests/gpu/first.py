@@ -157,7 +157,7 @@ class Section:
 
 SECTIONS = (
     Section("a", "calls and ops that no card ran", 150, (
-        Item("calls", 40, calls), Item("ops that never ran", 60, ops, (NEVER,)),
+        Item("calls", 40, calls), Item("ops that never ran", 60, ops, (NEVER,)), Item("large cases", 30, part, ("large",)),
         *(Item(f"{kind}, ops that never ran", 30, sanitizer, (kind, ("--cases", NEVER))) for kind in SANITIZERS),
         *(Item(f"{kind}, other ops", 30, sanitizer, (kind, ("--without", NEVER))) for kind in SANITIZERS))),
     Section("b", "tiny trainings", 60, tuple(Item(name, 30, training, (name,)) for name in NEVER_TRAINED)),

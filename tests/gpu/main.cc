@@ -5,8 +5,8 @@
 //   [--bytes N]
 //   [--small yes]
 //
-// PART is facts, calls, ops, memory, rates, or hold, which keeps so many bytes of the card until its input
-// ends. Exit codes: 0, 1 where something was wrong, 2 without a card.
+// PART is facts, calls, names (of the op cases), ops, large, memory, rates, or hold, which keeps so many
+// bytes of the card until its input ends. Exit codes: 0, 1 where something was wrong, 2 without a card.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +24,7 @@
 #include "gpu/cublas_lt.h"
 #include "gpu/cuda_card.h"
 #include "gpu/emulated_card.h"
+#include "large_cases.h"
 #include "op_cases.h"
 #include "rates.h"
 #include "runtime/cuda_device.h"
@@ -41,12 +42,13 @@ struct Options {
   OpChoice ops;
   std::string wrong;  // what the card does wrong: of the emulated one alone
   int64_t bytes = 0;
-  bool small = false;  // sizes of rates
+  bool small = false;  // sizes of rates and of large cases
 };
 
 Options read_options(int count, char** words) {
   if (count < 2)
-    throw UsageError("plimsoll_card_check: say which part: facts, calls, ops, memory, rates or hold");
+    throw UsageError(
+        "plimsoll_card_check: say which part: facts, calls, names, ops, large, memory, rates or hold");
   Options options;
   options.part = words[1];
   std::map<std::string, std::string> values;
@@ -212,6 +214,10 @@ int run(int count, char** words) {
                               {"figures", outcome.figures}}
               << std::endl;
   };
+  if (options.part == "names") {
+    for (const std::string& name : names_of_cases(options.ops)) std::cout << name << '\n';
+    return 0;
+  }
   if (!options.emulated) gpu::cuda_facts();  // first of all: whether there is a card
   if (options.part == "facts") {
     std::cout << facts_json(options) << std::endl;
@@ -219,6 +225,8 @@ int run(int count, char** words) {
     check_calls([&] { return open_card(options); }, tell);
   } else if (options.part == "ops") {
     check_ops(*open_device(options), facts_of(options), options.ops, tell);
+  } else if (options.part == "large") {
+    check_large_cases(*open_device(options), facts_of(options), options.small, options.ops.wrong_op, tell);
   } else if (options.part == "memory") {
     check_memory(options, tell);
   } else if (options.part == "rates") {
@@ -226,7 +234,8 @@ int run(int count, char** words) {
   } else if (options.part == "hold") {
     hold(options);
   } else {
-    throw UsageError(options.part + ": no such part; say facts, calls, ops, memory, rates or hold");
+    throw UsageError(options.part +
+                     ": no such part; say facts, calls, names, ops, large, memory, rates or hold");
   }
   return right ? 0 : 1;
 }

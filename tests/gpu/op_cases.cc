@@ -30,26 +30,6 @@ DeviceDescription described(const Device& on, const CardFacts& card) {
   return device;
 }
 
-// The graph on a device with memory of its own: all its tensors and the guards around them go there before
-// each op and come back behind it.
-OpRun run_on(Device& device, const CardFacts& card, const Graph& graph, const std::vector<Values>& values,
-             std::optional<Sharing> sharing = std::nullopt) {
-  return harness::run_ops(
-      graph, values, described(device, card),
-      [&](const Graph& planned, const Op& op, const AddressOf& address) {
-        const std::span<std::byte> host = harness::whole_arena(planned, address);
-        const auto memory = device.map(static_cast<int64_t>(host.size()));
-        device.upload(memory->data(), host);
-        const BoundCall call = device.bind_sent(
-            planned, op, [&](TensorId id) { return memory->data() + (address(id) - host.data()); },
-            Sent{address});
-        call();
-        device.finish();
-        device.download(host, memory->data());
-      },
-      sharing);
-}
-
 // One bit of what the op computed.
 void turn_a_bit(const Graph& graph, OpRun& run) {
   const auto id = static_cast<size_t>(graph.ops().back().outputs.front());
@@ -74,19 +54,9 @@ std::string bits_fault(const Graph& graph, const OpRun& a, const OpRun& b, const
   return "";
 }
 
-// The largest distance from the reference, in what is allowed.
 double worst(const OpRun& run, const std::vector<Values>& want, harness::Tolerance tolerance) {
   double most = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    double squares = 0;
-    for (const double x : want[i]) squares += x * x;
-    const double rms = std::sqrt(squares / static_cast<double>(std::max<size_t>(want[i].size(), 1)));
-    for (size_t k = 0; k < want[i].size(); ++k) {
-      const double allowed = tolerance.relative * std::abs(want[i][k]) + tolerance.absolute * rms;
-      const double off = std::abs(run.values[i][k] - want[i][k]);
-      if (off > 0 && allowed > 0) most = std::max(most, off / allowed);
-    }
-  }
+  for (size_t i = 0; i < want.size(); ++i) most = std::max(most, farthest(run.values[i], want[i], tolerance));
   return most;
 }
 
@@ -185,6 +155,43 @@ bool check_case(Device& device, const CardFacts& card, const OpCase& c, DType dt
 }
 
 }  // namespace
+
+OpRun run_on(Device& device, const CardFacts& card, const Graph& graph, const std::vector<Values>& values,
+             std::optional<Sharing> sharing) {
+  return harness::run_ops(
+      graph, values, described(device, card),
+      [&](const Graph& planned, const Op& op, const AddressOf& address) {
+        const std::span<std::byte> host = harness::whole_arena(planned, address);
+        const auto memory = device.map(static_cast<int64_t>(host.size()));
+        device.upload(memory->data(), host);
+        const BoundCall call = device.bind_sent(
+            planned, op, [&](TensorId id) { return memory->data() + (address(id) - host.data()); },
+            Sent{address});
+        call();
+        device.finish();
+        device.download(host, memory->data());
+      },
+      sharing);
+}
+
+double farthest(const Values& got, const Values& want, harness::Tolerance tolerance) {
+  double squares = 0, most = 0;
+  for (const double x : want) squares += x * x;
+  const double rms = std::sqrt(squares / static_cast<double>(std::max<size_t>(want.size(), 1)));
+  for (size_t k = 0; k < want.size(); ++k) {
+    const double allowed = tolerance.relative * std::abs(want[k]) + tolerance.absolute * rms;
+    const double off = std::abs(got[k] - want[k]);
+    if (off > 0 && allowed > 0) most = std::max(most, off / allowed);
+  }
+  return most;
+}
+
+std::vector<std::string> names_of_cases(const OpChoice& choice) {
+  std::vector<std::string> names;
+  for (const OpCase& c : harness::gpu_cases())
+    if (is_named(c, choice)) names.push_back(c.name);
+  return names;
+}
 
 bool has_fixed_bits(const Op& op, DType dtype, bool by_library) {
   if (harness::has_products(op.kind)) return dtype == DType::f32 && !op.attrs.contains("tf32") && !by_library;

@@ -141,6 +141,8 @@ MUTANTS = {
     "gate's gradient where it is clamped": ("src/ops/gpu_gla_backward.h", "gate[r] = free ? ", "gate[r] = free || !free ? "),
     "a bias left out": ("dora", "if (a.bias != nullptr) y +=", "if (a.bias != nullptr) y += 0.0F *"),
     "magnitude's gradient not divided": ("dora", "  sum /= a.lengths[column];\n", ""),
+    "gradients of scores of the rows behind a chunk": ("src/ops/gpu_gla_backward.h", "live ? gpu::load_pack(row_of + j * kGlaSubRows) : gpu::Pack<float>{}", "live || !live ? gpu::load_pack(row_of + j * kGlaSubRows) : gpu::Pack<float>{}"),
+    "scores written to the rows behind a chunk": ("src/ops/gpu_gla_forward.h", "i % 2 && row + i < rows)", "i % 2)"),
     "lengths of half a row": ("dora", "i < a.in; i += kThreads", "i < a.in / 2; i += kThreads"),
     "noise by another row's length": ("noise", "a.lengths[token]", "a.lengths[0]"),
     "taps that reach the text before": ("short_conv", "parents[segment] < 0) return -1;", "parents[segment] < 0) return token - back < 0 ? -1 : token - back;"),

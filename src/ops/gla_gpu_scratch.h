@@ -36,11 +36,11 @@ struct GlaGpuScratch {
   int64_t chunk_decays;  // f32 [slots, K, keys]
   int64_t queries;       // T [tokens, N, keys]: with the decays since their chunk's start
   int64_t keys;          // T [tokens, K, keys]: with the decays to their chunk's end
-  int64_t scores;        // T [slots, N, 64, 64]
+  int64_t scores;        // T [tokens, N, 64]: of a query, with the keys of its chunk
   int64_t states;        // T [places, K, keys, values]: where chunks start
   int64_t forks;         // f32 [forks, K, tiles of 64 keys, of 64 values, 64, 64]: of what walks come back to
   int64_t forward_bytes;
-  int64_t d_scores;       // f32 [slots, N, 64, 64]
+  int64_t d_scores;       // f32 [tokens, N, 64]
   int64_t d_q_of_states;  // f32 [tokens, N, keys]
   int64_t d_k_of_states;  // f32 [tokens, K, keys]
   int64_t d_states;       // T [places, K, keys, values]: behind chunks
@@ -48,8 +48,9 @@ struct GlaGpuScratch {
 };
 
 inline constexpr GlaGpuScratch gla_gpu_scratch(const GlaShape& s, int64_t type_bytes) {
-  constexpr int64_t kFloat = sizeof(float), kScores = kGlaChunk * kGlaChunk;
+  constexpr int64_t kFloat = sizeof(float), kTile = 64 * 64;
   const int64_t keys = gla_gpu_row(s.key_dim), slots = gla_most_chunks(s);
+  const int64_t scores = s.tokens * s.heads * kGlaChunk;
   const int64_t state_bytes = gla_gpu_places(s) * s.kv_heads * keys * gla_gpu_row(s.value_dim) * type_bytes;
   GlaGpuScratch at{};
   int64_t end = 0;
@@ -62,12 +63,12 @@ inline constexpr GlaGpuScratch gla_gpu_scratch(const GlaShape& s, int64_t type_b
   at.chunk_decays = take(slots * s.kv_heads * keys * kFloat);
   at.queries = take(s.tokens * s.heads * keys * type_bytes);
   at.keys = take(s.tokens * s.kv_heads * keys * type_bytes);
-  at.scores = take(slots * s.heads * kScores * type_bytes);
+  at.scores = take(scores * type_bytes);
   at.states = take(state_bytes);
   at.forks =
-      take(s.forks * s.kv_heads * gla_gpu_tiles(s.key_dim) * gla_gpu_tiles(s.value_dim) * kScores * kFloat);
+      take(s.forks * s.kv_heads * gla_gpu_tiles(s.key_dim) * gla_gpu_tiles(s.value_dim) * kTile * kFloat);
   at.forward_bytes = end;
-  at.d_scores = take(slots * s.heads * kScores * kFloat);
+  at.d_scores = take(scores * kFloat);
   at.d_q_of_states = take(s.tokens * s.heads * keys * kFloat);
   at.d_k_of_states = take(s.tokens * s.kv_heads * keys * kFloat);
   at.d_states = take(state_bytes);

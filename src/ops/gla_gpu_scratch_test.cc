@@ -12,11 +12,12 @@ GlaShape shape_of(int64_t sequences) {
       .tokens = 4096, .sequences = sequences, .heads = 4, .kv_heads = 4, .key_dim = 256, .value_dim = 512};
 }
 
-// Packing plans a document for each eight tokens of a sample: states do not follow how many there may be.
+// Packing plans a document for each eight tokens of a sample: neither states nor scores follow
+// how many there may be.
 TEST(GlaGpuScratch, of_packed_rows_is_about_that_of_the_same_tokens_apart) {
   const GlaGpuScratch apart = gla_gpu_scratch(shape_of(4), 2), packed = gla_gpu_scratch(shape_of(512), 2);
-  EXPECT_LT(static_cast<double>(packed.forward_bytes), 1.2 * static_cast<double>(apart.forward_bytes));
-  EXPECT_LT(static_cast<double>(packed.backward_bytes), 1.3 * static_cast<double>(apart.backward_bytes));
+  EXPECT_LT(static_cast<double>(packed.forward_bytes), 1.05 * static_cast<double>(apart.forward_bytes));
+  EXPECT_LT(static_cast<double>(packed.backward_bytes), 1.05 * static_cast<double>(apart.backward_bytes));
   EXPECT_EQ(gla_gpu_places(shape_of(512)), 64);
 }
 

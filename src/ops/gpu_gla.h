@@ -57,9 +57,11 @@ struct Gla {
   [[nodiscard]] PL_DEV int64_t state_at(int64_t place, int kv_head) const {
     return (place * kv_heads + kv_head) * keys * values;
   }
-  [[nodiscard]] PL_DEV int64_t scores_at(int64_t slot, int head) const {
-    return (slot * heads + head) * (kGlaRows * kGlaRows);
+  // Of a token, with the keys of its chunk.
+  [[nodiscard]] PL_DEV int64_t scores_at(int64_t token, int head) const {
+    return (token * heads + head) * kGlaRows;
   }
+  [[nodiscard]] PL_DEV int64_t scores_stride() const { return int64_t{heads} * kGlaRows; }
 };
 template <class T>
 struct GlaGrad {
@@ -136,7 +138,7 @@ PL_DEV GlaMatrix<T> part_of_state(const Gla<T>& a, const T* states, int64_t plac
 // Scores, of which row i is that of a query.
 template <class T>
 PL_DEV GlaMatrix<T> all_scores(const Gla<T>& a, const GlaChunk& chunk, int head) {
-  return {a.scores + a.scores_at(chunk.slot, head), kGlaRows, kGlaRows, kGlaRows, true};
+  return {a.scores + a.scores_at(chunk.token, head), a.scores_stride(), chunk.rows, kGlaRows, true};
 }
 
 using GlaColumn = float[kGlaSubRows];

@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(kGlaThreads) gla_grad_scores(GlaGrad<T> g) {
         Product::fetch(stage, rows_of_values(a, g.d_o, chunk, a.heads, head, 0),
                        rows_of_values(a, a.v, chunk, a.kv_heads, head / a.group(), 0), step * kGlaDepth);
       });
-  put_sums(sums, g.d_scores + a.scores_at(chunk.slot, head), kGlaRows, gpu::warp_of_block() * 16, kGlaRows,
-           kGlaRows, true);
+  put_sums(sums, g.d_scores + a.scores_at(chunk.token, head), a.scores_stride(), gpu::warp_of_block() * 16,
+           chunk.rows, kGlaRows, true);
 }
 
 // 64 columns of a chunk's rows: from the state's gradient behind it, and from its own queries.
@@ -153,14 +153,16 @@ template <class T>
 PL_DEV void bring_d_scores(const GlaGrad<T>& g, const GlaChunk& chunk, int head,
                            const GlaKeySpace<T>& space) {
   constexpr int kPacks = GlaKeySpace<T>::kBlock / 4;  // of a block
-  const float* const from = g.d_scores + g.a.scores_at(chunk.slot, head);
+  const float* const from = g.d_scores + g.a.scores_at(chunk.token, head);
   const int half = static_cast<int>(threadIdx.x) / kPacks, pack = static_cast<int>(threadIdx.x) % kPacks;
   const int row = pack / (kGlaSubRows / 4), column = pack % (kGlaSubRows / 4) * 4;
   PL_UNROLL
   for (int i = 0; i < kGlaSubs; ++i) {
+    const float* const row_of = from + (i * kGlaSubRows + row) * g.a.scores_stride() + column;
+    const bool live = i * kGlaSubRows + row < chunk.rows;
     for (int j = half; j <= i; j += kGlaThreads / kPacks)
       gpu::store_pack(space.block(i, j) + pack * 4,
-                      gpu::load_pack(from + (i * kGlaSubRows + row) * kGlaRows + j * kGlaSubRows + column));
+                      live ? gpu::load_pack(row_of + j * kGlaSubRows) : gpu::Pack<float>{});
   }
 }
 

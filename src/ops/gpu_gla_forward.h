@@ -147,20 +147,22 @@ PL_DEV void add_scores_before(GlaScores& sums, const GlaScoreSpace<T>& space, in
   }
 }
 
+// Of a chunk's `rows`.
 template <class T>
-PL_DEV void write_scores(T* to, int sub, const GlaScores& before, const GlaColumn& own) {
+PL_DEV void write_scores(T* to, int64_t stride, int rows, int sub, const GlaScores& before,
+                         const GlaColumn& own) {
   const int lane = static_cast<int>(threadIdx.x) % gpu::kWarpSize, row = sub * kGlaSubRows;
   const float zeros[kGlaSubRows / 8][4] = {};
   PL_UNROLL
   for (int s = 0; s < kGlaSubs - 1; ++s) {
-    if (s < sub) put_sums(before[s], to + s * kGlaSubRows, kGlaRows, row, kGlaRows, kGlaSubRows, true);
-    if (s + 1 > sub) put_sums(zeros, to + (s + 1) * kGlaSubRows, kGlaRows, row, kGlaRows, kGlaSubRows, true);
+    if (s < sub) put_sums(before[s], to + s * kGlaSubRows, stride, row, rows, kGlaSubRows, true);
+    if (s + 1 > sub) put_sums(zeros, to + (s + 1) * kGlaSubRows, stride, row, rows, kGlaSubRows, true);
   }
   PL_UNROLL
   for (int i = 0; i < kGlaSubRows; ++i) {
     const float sum = own[i] + __shfl_xor_sync(gpu::kAll, own[i], kGlaSubRows);
-    if (lane / kGlaSubRows == i % 2)
-      to[(row + i) * kGlaRows + row + lane % kGlaSubRows] = gpu::rounded<T>(sum);
+    if (lane / kGlaSubRows == i % 2 && row + i < rows)
+      to[(row + i) * stride + row + lane % kGlaSubRows] = gpu::rounded<T>(sum);
   }
 }
 
@@ -191,7 +193,7 @@ __global__ void __launch_bounds__(kGlaThreads, 3) gla_scores(Gla<T> a) {
     add_own_scores(own, space, sub);
     __syncthreads();
   }
-  write_scores(a.scores + a.scores_at(chunk.slot, head), sub, before, own);
+  write_scores(a.scores + a.scores_at(chunk.token, head), a.scores_stride(), chunk.rows, sub, before, own);
 }
 
 // What a walk over the chunks of a sequence adds to the state: forward k^T v, backward q^T d_o of each query

@@ -1,7 +1,10 @@
 // JSON of others, read without an exception.
 #pragma once
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 namespace plimsoll {
 
@@ -15,6 +18,27 @@ Json read_json_text(Source&& source) {
   } catch (const nlohmann::json::out_of_range&) {
     return Json(Json::value_t::discarded);
   }
+}
+
+// The whole number that a value is. Nothing for other types, fractions, and what `Whole` does not hold: get()
+// takes all of them for some number.
+template <class Whole, class Json>
+std::optional<Whole> whole_number(const Json& value) {
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned()) {
+    const auto number = value.template get<uint64_t>();
+    return std::in_range<Whole>(number) ? std::optional(static_cast<Whole>(number)) : std::nullopt;
+  }
+  const auto number = value.template get<int64_t>();
+  return std::in_range<Whole>(number) ? std::optional(static_cast<Whole>(number)) : std::nullopt;
+}
+
+// The number that a value is, where it is not beyond +-`most`: such as a time that may be cast to seconds.
+template <class Json>
+std::optional<double> bounded_number(const Json& value, double most) {
+  if (!value.is_number()) return std::nullopt;
+  const auto number = value.template get<double>();
+  return std::abs(number) <= most ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace plimsoll

@@ -9,9 +9,9 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/json_text.h"
 #include "base/printable.h"
 #include "base/strings.h"
+#include "io/json.h"
 
 namespace plimsoll::queue {
 namespace {
@@ -186,6 +186,15 @@ void change_yaml(YAML::Node node, const ConfigChange& change, std::vector<std::s
   }
 }
 
+// Bounded in depth and keys: writing it again goes as deep, and each key is looked for among those before it.
+ordered_json read_json(const std::string& text, const std::string& where) {
+  try {
+    return parse_ordered_json(text, where, {.max_depth = kDeepest});
+  } catch (const DamagedError& error) {
+    throw UsageError(error.what());
+  }
+}
+
 void change_json(ordered_json& root, const ConfigChange& change, std::vector<std::string>& told) {
   ordered_json* node = &root;
   bool added = false;
@@ -204,8 +213,10 @@ void change_json(ordered_json& root, const ConfigChange& change, std::vector<std
       (added ? "added "
              : (node->is_structured() ? (node->is_array() ? "a list" : "a map") : node->dump()) + " -> ") +
       change.value);
-  ordered_json value = read_json_text<ordered_json>(change.value);
-  *node = value.is_discarded() ? ordered_json(change.value) : std::move(value);
+  *node =
+      ordered_json::accept(change.value)
+          ? read_json(change.value, "--yaml-set " + printable(change.file + ":" + change.key) + ": the value")
+          : ordered_json(change.value);
 }
 
 }  // namespace
@@ -221,8 +232,11 @@ ConfigChange read_config_change(const std::string& text) {
 std::string changed_config(const std::string& text, const std::string& name,
                            const std::vector<ConfigChange>& changes, std::vector<std::string>& told) {
   for (const ConfigChange& change : changes) check_change(change);
+  // The YAML library ends a text there in one place and goes on in another.
+  if (text.find('\0') != std::string::npos)
+    throw UsageError(printable(name) + ": holds the character NUL, which is none of YAML or JSON");
   if (is_json(name)) {
-    ordered_json root = read_json_text<ordered_json>(text);
+    ordered_json root = read_json(text, printable(name));
     if (!root.is_structured()) throw UsageError(printable(name) + ": is no JSON object");
     for (const ConfigChange& change : changes) change_json(root, change, told);
     return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";

@@ -78,10 +78,17 @@ std::optional<MemoryHistory> kept_memory(const fs::path& folder) {
   const nlohmann::json root = read_json_text(in);
   if (!root.is_object() || !root.contains("span_seconds") || !root.contains("bytes")) return std::nullopt;
   try {
-    auto bytes = root["bytes"].get<std::vector<int64_t>>();
-    const double span = root["span_seconds"].get<double>();
-    if (!(span > 0) || bytes.size() > MemoryHistory::kMostSpans) return std::nullopt;
-    return MemoryHistory(span, std::move(bytes));
+    constexpr double kLongest = 1e9;             // seconds
+    constexpr int64_t kMost = int64_t{1} << 50;  // bytes: differences of two are whole numbers of a double
+    std::vector<int64_t> bytes;
+    for (const nlohmann::json& one : root["bytes"]) {
+      const auto number = whole_number<int64_t>(one);
+      if (!number || *number < 0 || *number > kMost) return std::nullopt;
+      bytes.push_back(*number);
+    }
+    const auto span = bounded_number(root["span_seconds"], kLongest);
+    if (!span || *span < 1e-3 || bytes.size() > MemoryHistory::kMostSpans) return std::nullopt;
+    return MemoryHistory(*span, std::move(bytes));
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }

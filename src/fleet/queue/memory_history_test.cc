@@ -48,8 +48,12 @@ TEST(MemoryHistory, is_read_as_it_was_kept_and_damage_is_none) {
   keep(MemoryHistory(8, {1, 2, 3}), folder);
   EXPECT_EQ(kept_memory(folder)->span_seconds(), 8);
   EXPECT_THAT(kept_memory(folder)->bytes(), ElementsAre(1, 2, 3));
-  for (const char* text : {"", "[]", "{", R"({"bytes":[1]})", R"({"span_seconds":0,"bytes":[1]})",
-                           R"({"span_seconds":1,"bytes":["x"]})", R"({"span_seconds":"1","bytes":[1]})"}) {
+  for (const char* text :
+       {"", "[]", "{", R"({"bytes":[1]})", R"({"span_seconds":0,"bytes":[1]})",
+        R"({"span_seconds":1,"bytes":["x"]})", R"({"span_seconds":"1","bytes":[1]})",
+        R"({"span_seconds":1,"bytes":[1.8e20]})", R"({"span_seconds":1,"bytes":[0.5]})",
+        R"({"span_seconds":1,"bytes":[-1]})", R"({"span_seconds":1,"bytes":[true]})",
+        R"({"span_seconds":1e300,"bytes":[1]})", R"({"span_seconds":1,"bytes":[9223372036854775807]})"}) {
     std::ofstream(folder / "memory.json") << text;
     EXPECT_FALSE(kept_memory(folder)) << text;
   }

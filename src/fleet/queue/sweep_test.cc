@@ -124,5 +124,22 @@ TEST(ConfigCopy, RefusesByFileAndKey) {
   EXPECT_THROW(changed(bomb, {"b=1"}), UsageError) << "a few lines that stand for gigabytes";
 }
 
+TEST(ConfigCopy, deep_files_and_those_with_nul_are_refused) {
+  std::vector<std::string> told;
+  const auto change = [&](const std::string& text, const std::string& name, const std::string& value) {
+    return changed_config(text, name, {{name, "b", value}}, told);
+  };
+  const std::string deep = R"({"a":)" + std::string(50'000, '[') + std::string(50'000, ']') + "}";
+  EXPECT_THROW(change(deep, "d.json", "1"), UsageError);
+  EXPECT_THROW(change("{}", "d.json", std::string(50'000, '[') + std::string(50'000, ']')), UsageError);
+  EXPECT_THROW(change(std::string(": \0000\n", 7), "c.yaml", "1"), UsageError);
+  EXPECT_THROW(change(std::string("{\"a\0\":1}", 9), "d.json", "1"), UsageError);
+  std::string wide = "{\"k\":0";
+  for (int i = 0; i < 5000; ++i) wide += ",\"k" + std::to_string(i) + "\":0";
+  EXPECT_THROW(change(wide + "}", "d.json", "1"), UsageError);
+  EXPECT_EQ(change(R"({"a":[{}]})", "d.json", "[1]"),
+            "{\n  \"a\": [\n    {}\n  ],\n  \"b\": [\n    1\n  ]\n}\n");
+}
+
 }  // namespace
 }  // namespace plimsoll::queue

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 
 #include "base/child_process.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "fleet/slurm/policy.h"
 
 namespace plimsoll::slurm {
 namespace {
@@ -66,14 +69,26 @@ std::string field(std::string_view line, std::string_view name) {
 
 std::string none_is_empty(std::string text) { return text == "(null)" || text == "None" ? "" : text; }
 
+// A whole number from 0 to `most`, as Slurm prints it ("64000", "64000+" of unlike nodes).
+std::optional<int64_t> whole_number(std::string_view text, int64_t most) {
+  if (text.ends_with('+')) text.remove_suffix(1);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > most)
+    return std::nullopt;
+  return value;
+}
+
 // "gpu:4", "gpu:a100:4(S:0-1),gpu:v100:2,shard:8": how many GPUs.
 int gpus_of(const std::string& resources) {
-  int count = 0;
+  constexpr int64_t kMostGpus = 1024;  // of one node
+  int64_t count = 0;
   for (const std::string& one : split(resources, ',')) {
     const std::string plain = one.substr(0, one.find('('));
-    if (plain.starts_with("gpu:")) count += std::atoi(plain.substr(plain.rfind(':') + 1).c_str());
+    if (plain.starts_with("gpu:"))
+      count += whole_number(plain.substr(plain.rfind(':') + 1), kMostGpus).value_or(0);
   }
-  return count;
+  return static_cast<int>(std::min(count, kMostGpus));
 }
 
 }  // namespace
@@ -124,15 +139,19 @@ std::vector<Job> read_details(std::string_view text) {
   return jobs;
 }
 
+// A line without numbers that a node can have is left out.
 Nodes read_nodes(std::string_view text) {
+  constexpr int64_t kMostMiB = int64_t{1} << 32, kMostThreads = 1 << 16;
   Nodes found;
   std::vector<std::string> names;  // a node of several partitions is listed for each
   for_each_line(text, [&](std::string_view line) {
     const std::vector<std::string> parts = split(std::string(line), '|');
     if (parts.size() < 4 || std::find(names.begin(), names.end(), parts[0]) != names.end()) return;
+    const auto mebibytes = whole_number(parts[1], kMostMiB), cores = whole_number(parts[2], kMostThreads);
+    if (!mebibytes || !cores || *cores == 0 || *mebibytes * kMiB <= kSupervisorBytes) return;
     names.push_back(parts[0]);
-    const int64_t memory = std::strtoll(parts[1].c_str(), nullptr, 10) * kMiB;
-    const int threads = std::atoi(parts[2].c_str());
+    const int64_t memory = *mebibytes * kMiB;
+    const int threads = static_cast<int>(*cores);
     found.memory_bytes = std::max(found.memory_bytes, memory);
     found.total_bytes += memory;
     found.threads = std::max(found.threads, threads);

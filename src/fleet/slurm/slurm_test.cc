@@ -65,6 +65,14 @@ TEST(Slurm, KnowsItsLargestNode) {
   EXPECT_EQ(found.gpus, 4);
 }
 
+TEST(Slurm, LeavesOutNodesWithNumbersThatNoNodeHas) {
+  for (const char* line : {"n1|9223372036854775807|64|gpu:1", "n|1|1|", "n1|1000|99999999999|", "n1|-5|4|",
+                           "n1|x|4|", "n1|4000|0|", "n1|4000|4.5|"})
+    EXPECT_EQ(read_nodes(line).memory_bytes, 0) << line;
+  EXPECT_EQ(read_nodes("n1|4000+|4|gpu:99999999999").memory_bytes, 4000 * kMiB);
+  EXPECT_EQ(read_nodes("n1|4000|4|gpu:99999999999,gpu:2").gpus, 2);
+}
+
 TEST(Slurm, AsksForWhatARunNeeds) {
   Submission submission;
   submission.name = "plimsoll-1";

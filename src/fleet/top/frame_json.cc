@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "fleet/top/frame.h"
 
 namespace plimsoll::top {
@@ -14,11 +15,35 @@ ordered_json or_null(const std::optional<Value>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 
+// A number that no frame has.
+struct OddNumber {};
+
+// Bytes, numbers of processes and steps, and what is made of times and rates, stay far within 64 bits.
+constexpr int64_t kMostWhole = int64_t{1} << 60;
+constexpr double kMostReal = 1e15;
+
+template <class Value>
+Value checked(const json& value) {
+  if constexpr (std::is_same_v<Value, double>) {
+    if (const auto found = bounded_number(value, kMostReal)) return *found;
+  } else {
+    const auto found = whole_number<Value>(value);
+    if (found && std::cmp_less_equal(*found, kMostWhole) && std::cmp_greater_equal(*found, -kMostWhole))
+      return *found;
+  }
+  throw OddNumber();
+}
+
+template <class Value>
+Value checked(const json& object, const char* key) {
+  return checked<Value>(object.at(key));
+}
+
 template <class Value>
 std::optional<Value> maybe(const json& object, const char* key) {
   const json& value = object.at(key);
   if (value.is_null()) return std::nullopt;
-  return value.get<Value>();
+  return checked<Value>(value);
 }
 
 ordered_json device_json(const Device& one) {
@@ -52,17 +77,17 @@ void read_gpu(const json& object, Device& device) {
   device.busy_percent = maybe<int>(object, "busy_percent");
   device.problem = object.at("problem");
   for (const json& one : object.at("processes"))
-    device.processes.push_back({one.at("pid"), one.at("name"), maybe<int64_t>(one, "bytes")});
+    device.processes.push_back({checked<int64_t>(one, "pid"), one.at("name"), maybe<int64_t>(one, "bytes")});
 }
 
 Device read_device(const json& object) {
   Device device{object.at("name"),
-                object.at("capacity_bytes"),
-                object.at("reserved_bytes"),
+                checked<int64_t>(object, "capacity_bytes"),
+                checked<int64_t>(object, "reserved_bytes"),
                 maybe<int64_t>(object, "used_bytes"),
-                object.at("runs"),
-                object.at("threads"),
-                object.at("threads_reserved")};
+                checked<int>(object, "runs"),
+                checked<int>(object, "threads"),
+                checked<int>(object, "threads_reserved")};
   read_gpu(object, device);
   return device;
 }
@@ -81,8 +106,8 @@ ordered_json progress_json(const std::optional<Progress>& progress) {
 
 std::optional<Progress> read_progress_of(const json& object) {
   if (object.is_null()) return std::nullopt;
-  return Progress{object.at("step"),
-                  object.at("steps"),
+  return Progress{checked<int64_t>(object, "step"),
+                  checked<int64_t>(object, "steps"),
                   maybe<double>(object, "step_seconds"),
                   maybe<double>(object, "planned_step_seconds"),
                   maybe<int64_t>(object, "planned_bytes"),
@@ -117,16 +142,17 @@ ordered_json run_json(const Run& one) {
 
 Run read_run(const json& object) {
   Run run;
-  run.id = object.at("id");
+  run.id = checked<int64_t>(object, "id");
   run.name = object.at("name");
   run.state = object.at("state");
   run.note = object.at("note");
   run.devices = object.at("devices").get<std::vector<std::string>>();
-  run.reserved = object.at("reserved_host_bytes");
-  run.device_bytes = object.at("reserved_device_bytes");
-  run.device_count = object.value("device_count", static_cast<int>(run.devices.size()));
-  run.threads = object.at("threads");
-  run.attempts = object.at("attempts");
+  run.reserved = checked<int64_t>(object, "reserved_host_bytes");
+  run.device_bytes = checked<int64_t>(object, "reserved_device_bytes");
+  run.device_count = object.contains("device_count") ? checked<int>(object, "device_count")
+                                                     : static_cast<int>(run.devices.size());
+  run.threads = checked<int>(object, "threads");
+  run.attempts = checked<int>(object, "attempts");
   run.started = maybe<double>(object, "started");
   run.ended = maybe<double>(object, "ended");
   run.used = maybe<int64_t>(object, "used_host_bytes");
@@ -138,7 +164,7 @@ Run read_run(const json& object) {
     run.used_on_card = maybe<int64_t>(object, "used_device_bytes");
     run.peak_on_card = maybe<int64_t>(object, "peak_device_bytes");
   }
-  run.processes = object.at("processes");
+  run.processes = checked<int>(object, "processes");
   run.progress = read_progress_of(object.at("progress"));
   return run;
 }
@@ -166,26 +192,29 @@ ordered_json frame_json(const Frame& frame) {
 }
 
 Frame read_frame(std::string_view text, const std::string& where) {
+  const std::string no_frame = where + ": is no frame of plimsoll top --record";
+  const json root = read_json_text(text);
   try {
-    const json root = json::parse(text);
     Frame frame;
-    frame.time = root.at("time");
+    frame.time = checked<double>(root, "time");
     frame.worker = root.at("worker");
     frame.paused = root.at("paused");
     frame.draining = root.at("draining");
-    frame.memory = root.at("memory_bytes");
-    frame.available = root.at("available_bytes");
-    frame.load = root.at("load");
+    frame.memory = checked<int64_t>(root, "memory_bytes");
+    frame.available = checked<int64_t>(root, "available_bytes");
+    frame.load = checked<double>(root, "load");
     for (const auto& [kind, value] : root.at("pressure").items())
-      if (!value.is_null()) frame.pressure[kind] = value.get<double>();
+      if (!value.is_null()) frame.pressure[kind] = checked<double>(value);
     for (const json& one : root.at("devices")) frame.devices.push_back(read_device(one));
     for (const json& one : root.at("runs")) frame.runs.push_back(read_run(one));
     for (const json& one : root.at("foreign"))
-      frame.foreign.push_back(
-          {one.at("pid"), one.at("name"), one.at("resident_bytes"), maybe<double>(one, "cores")});
+      frame.foreign.push_back({checked<int64_t>(one, "pid"), one.at("name"),
+                               checked<int64_t>(one, "resident_bytes"), maybe<double>(one, "cores")});
     return frame;
   } catch (const json::exception&) {
-    throw DamagedError(where + ": is no frame of plimsoll top --record");
+    throw DamagedError(no_frame);
+  } catch (const OddNumber&) {
+    throw DamagedError(no_frame + ": a number is not whole, or beyond all bounds");
   }
 }
 

@@ -37,8 +37,12 @@ std::vector<json> last_objects(const fs::path& path) {
 template <class Number>
 std::optional<Number> number(const json& object, const char* key) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) return std::nullopt;
-  return found->get<Number>();
+  if (found == object.end()) return std::nullopt;
+  constexpr double kMost = 1e15;  // of seconds, bytes and losses
+  if constexpr (std::is_same_v<Number, double>)
+    return bounded_number(*found, kMost);
+  else
+    return whole_number<Number>(*found);
 }
 
 }  // namespace

@@ -141,6 +141,27 @@ TEST(Frame, IsTheSameWhenItIsReadAgain) {
   EXPECT_FALSE(again.runs[1].progress);
 }
 
+TEST(Frame, NumbersThatAreNotWholeOrBeyondAllBoundsAreRefused) {
+  const nlohmann::json good = nlohmann::json::parse(frame_json(example()).dump());
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, nlohmann::json>>{
+           {"/memory_bytes", 1e75},
+           {"/memory_bytes", 0.5},
+           {"/available_bytes", true},
+           {"/time", 1e300},
+           {"/load", "1"},
+           {"/runs/0/id", 18446744073709551615U},
+           {"/runs/0/threads", 4294967296},
+           {"/runs/0/progress/step", 1e10},
+           {"/devices/0/capacity_bytes", 9223372036854775807},
+           {"/pressure/cpu", 1e300}}) {
+    nlohmann::json odd = good;
+    odd[nlohmann::json::json_pointer(key)] = value;
+    EXPECT_THROW(read_frame(odd.dump(), "x:1"), DamagedError) << key << " " << value;
+  }
+  EXPECT_NO_THROW(read_frame(good.dump(), "x:1"));
+  EXPECT_THROW(read_frame(R"({"time": 1e999})", "x:1"), DamagedError);
+}
+
 TEST(Frame, WhatIsNoFrameIsRefusedByItsPlace) {
   for (const char* text : {"", "[]", "{}", "{\"time\": \"x\"}", "nonsense"}) {
     try {

@@ -113,6 +113,25 @@ TEST(Scanner, many_messages_are_counted_and_few_kept) {
   EXPECT_EQ(diagnosis.message->last_line, 5000);
 }
 
+// Each of 300,000 places would be looked at by several expressions. What repeats itself is looked at once.
+TEST(Scanner, a_log_full_of_the_beginning_of_a_message_is_read_in_linear_time) {
+  for (const bool repeats : {true, false}) {
+    std::string log;
+    for (int i = 0; log.size() < 8'000'000; ++i)
+      log += "CUBLAS_STATUS_ALLOC_FAILED" + (repeats ? "" : std::to_string(i));
+    LogScanner scanner;
+    scanner.feed(log);
+    scanner.finish();
+    Evidence evidence;
+    add_evidence(scanner, "", evidence);
+    const Diagnosis diagnosis = diagnose(evidence);
+    EXPECT_NE(diagnosis.out_of_memory, Verdict::no);
+    const std::string text = diagnosis_text(diagnosis, evidence);
+    EXPECT_EQ(evidence.skipped > 100'000, !repeats) << evidence.skipped;
+    EXPECT_EQ(text.find(" places that begin like a message") != std::string::npos, !repeats) << text;
+  }
+}
+
 TEST(Scanner, the_step_and_the_place_come_from_what_stands_before) {
   const Diagnosis diagnosis = diagnosed(
       "{'loss': 1.0, 'step': 41}\n 26%|##  | 1322/5000 [10:00<27:00,  2.27it/s]Traceback (most recent call "
@@ -210,6 +229,42 @@ TEST(PickleReader, damage_is_refused_by_name) {
                                   "K\x01"
                                   "a."})
     EXPECT_THROW(Pickle(bytes, "f"), UsageError) << bytes;
+}
+
+// A pickle takes at most three times its size beside the file itself: what takes more is none of PyTorch's.
+TEST(PickleReader, takes_little_memory_whatever_it_holds) {
+  constexpr size_t kBytes = 8 << 20;
+  std::string memo = "]", numbers = "(", empty = "(";
+  memo.append(kBytes, '\x94');
+  while (numbers.size() < kBytes) numbers += "J\x01\x01\x01\x01";
+  empty.append(kBytes, ']');
+  for (const std::string& bytes : {std::string(kBytes, '('), memo, "(" + std::string(kBytes, 'N'), empty}) {
+    try {
+      Pickle(bytes, "f");
+      ADD_FAILURE();
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("times its size"));
+    }
+  }
+  EXPECT_EQ(Pickle(numbers + "l.", "f").items(Pickle(numbers + "l.", "f").root()).size(), (kBytes + 4) / 5);
+  EXPECT_THROW(Pickle("]r\xff\xff\xff\x7f.", "f"), UsageError) << "a memo of two billion";
+}
+
+TEST(PickleReader, lists_that_grow_in_turn_keep_their_items) {
+  std::string bytes = "(]q" + std::string(1, '\0') + "]q\x01";
+  for (int i = 0; i < 1000; ++i) {
+    bytes += i % 2 == 0 ? std::string("h\0", 2) : "h\x01";
+    bytes += std::string("M") + static_cast<char>(i & 255) + static_cast<char>(i >> 8) + "a0";
+  }
+  const std::string whole = bytes + "l.";
+  const Pickle pickle(whole, "f");
+  const auto lists = pickle.items(pickle.root());
+  ASSERT_EQ(lists.size(), 2U);
+  for (size_t list = 0; list < 2; ++list) {
+    ASSERT_EQ(pickle.items(lists[list]).size(), 500U);
+    for (size_t i = 0; i < 500; ++i)
+      EXPECT_EQ(pickle.integer(pickle.items(lists[list])[i]), static_cast<int64_t>(2 * i + list));
+  }
 }
 
 TEST(Snapshots, a_list_that_holds_itself_ends) {

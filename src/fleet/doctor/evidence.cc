@@ -243,6 +243,7 @@ void add_evidence(const LogScanner& scanner, const std::string& file, Evidence& 
     first->count += scanner.count(*row) - times;
   }
   evidence.lines += scanner.lines();
+  evidence.skipped += scanner.skipped();
   if (scanner.last_step() >= 0) {
     evidence.last_step = scanner.last_step();
     evidence.last_step_line = scanner.last_step_line();

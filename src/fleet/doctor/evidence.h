@@ -60,6 +60,7 @@ struct Message {
 struct Evidence {
   std::vector<Message> messages;
   int64_t lines = 0;
+  int64_t skipped = 0;  // places that begin like a message and were not looked at
   int64_t last_step = -1, last_step_line = 0;
 };
 

@@ -86,6 +86,8 @@ Expression::Expression(std::string_view text) {
   check_internal(code != nullptr,
                  "doctor: the expression '" + pattern + "' does not compile at " + std::to_string(offset));
   code_ = std::shared_ptr<void>(code, [](void* c) { pcre2_code_free(static_cast<pcre2_code*>(c)); });
+  pcre2_jit_compile(code,
+                    PCRE2_JIT_COMPLETE);  // where there is no JIT the interpreter gives the same matches
 }
 
 bool Expression::match_from(std::string_view text, size_t start, Groups& groups, size_t& end) const {
@@ -93,8 +95,12 @@ bool Expression::match_from(std::string_view text, size_t start, Groups& groups,
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
       pcre2_match_data_create_from_pattern(code_of(code_), nullptr), &pcre2_match_data_free);
   if (!match) throw std::bad_alloc();
-  const int rc = pcre2_match(code_of(code_), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start, 0,
-                             match.get(), kLimits.get());
+  const auto run = [&](uint32_t options) {
+    return pcre2_match(code_of(code_), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start, options,
+                       match.get(), kLimits.get());
+  };
+  int rc = run(0);
+  if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = run(PCRE2_NO_JIT);
   if (rc < 0) return false;
   groups = named_groups(code_of(code_), match.get(), text);
   end = pcre2_get_ovector_pointer(match.get())[1];

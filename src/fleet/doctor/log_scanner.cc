@@ -10,9 +10,11 @@ constexpr int64_t kReach = 3000;  // squeezed bytes of the longest message
 constexpr int64_t kHead = 240;    // of what stands before an anchor on its line
 constexpr size_t kTrimmedAt = size_t{1} << 15;
 constexpr size_t kMostSenders = 256;
-constexpr size_t kMostOpen = 256;        // of a stream; the oldest is closed early
-constexpr int64_t kMostTries = 100'000;  // of a row, so that a log full of its anchor stays linear
-constexpr int64_t kPlaceReach = 400;     // lines from a traceback to its message
+constexpr size_t kMostOpen = 256;  // of a stream; the oldest is closed early
+// Places that are looked at, each of which takes some 10 microseconds: of each row the first, and of all rows
+// together one for so many bytes of the log. An error message is longer.
+constexpr int64_t kTriesOfRow = 64, kTriesOfLog = 20'000, kBytesOfTry = 400;
+constexpr int64_t kPlaceReach = 400;  // lines from a traceback to its message
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
 
@@ -109,6 +111,10 @@ struct LogScanner::Kept {
   std::vector<Sighting> first;
   std::deque<Sighting> last;
   int64_t count = 0, tries = 0;
+  // What was looked at last, and what came of it: logs repeat themselves.
+  std::string head, before, window;
+  bool passes = false, window_passes = false;
+  Expression::Groups groups;
 };
 
 struct LogScanner::Compiled {
@@ -204,17 +210,22 @@ void LogScanner::hit(Stream& stream, uint16_t index, const LogPiece& piece, std:
     return;
   }
   Kept& kept = *kept_[index];
-  if (kept.tries >= kMostTries) return;
   Open open{index, stream.end() - static_cast<int64_t>(literals_->length(index)), {}};
   const Mark line = stream.mark_of(open.begin);
-  const std::string head(stream.from(std::max(line.offset, open.begin - kHead), open.begin));
-  const std::optional<Expression>& needs = (*compiled_)[index].needs;
-  const std::string before(stream.from(open.begin - kHead, open.begin));  // the line may have been wrapped
-  if (needs) {
-    ++kept.tries;
-    if (!needs->match(head, open.sighting.before) && !needs->match(before, open.sighting.before)) return;
+  const std::string_view head = stream.from(std::max(line.offset, open.begin - kHead), open.begin);
+  const std::string_view before =
+      stream.from(open.begin - kHead, open.begin);  // the line may have been wrapped
+  if (kept.tries == 0 || kept.head != head || kept.before != before) {
+    if (!may_look_at(kept)) return;
+    kept.head = head;
+    kept.before = before;
+    kept.groups.clear();
+    const std::optional<Expression>& needs = (*compiled_)[index].needs;
+    kept.passes = (!needs || needs->match(head, kept.groups) || needs->match(before, kept.groups)) &&
+                  !is_quoted(kept.head) && !is_spoken_of(kept.before);
   }
-  if (is_quoted(head) || is_spoken_of(before)) return;
+  if (!kept.passes) return;
+  open.sighting.before = kept.groups;
   Sighting& sighting = open.sighting;
   sighting.row = &row;
   sighting.line = line.line;
@@ -234,6 +245,16 @@ void LogScanner::hit(Stream& stream, uint16_t index, const LogPiece& piece, std:
   }
 }
 
+bool LogScanner::may_look_at(Kept& kept) {
+  if (kept.tries >= kTriesOfRow && tries_ >= kTriesOfLog + bytes_ / kBytesOfTry) {
+    ++skipped_;
+    return false;
+  }
+  ++kept.tries;
+  ++tries_;
+  return true;
+}
+
 void LogScanner::close_full(Stream& stream) {
   while (!stream.open.empty() && stream.end() - stream.open.front().begin >= kReach) {
     const Open open = std::move(stream.open.front());
@@ -251,11 +272,13 @@ void LogScanner::close(Stream& stream, const Open& open, int64_t end) {
   if (rows_[open.row].one_line && open.first_line > 0) window = window.substr(0, open.first_line);
   Kept& kept = *kept_[open.row];
   const std::optional<Expression>& first = (*compiled_)[open.row].first;
-  if (first) {
-    if (++kept.tries > kMostTries) return;
+  if (first && (kept.window != window || window.empty())) {
+    if (!may_look_at(kept)) return;
     Expression::Groups groups;
-    if (!first->match(window, groups)) return;
+    kept.window = window;
+    kept.window_passes = first->match(window, groups);
   }
+  if (first && !kept.window_passes) return;
   ++kept.count;
   Sighting sighting = open.sighting;
   sighting.window = window;

@@ -38,7 +38,10 @@ class LogScanner {
  public:
   LogScanner();
 
-  void feed(std::string_view bytes) { lines_.feed(bytes); }
+  void feed(std::string_view bytes) {
+    bytes_ += static_cast<int64_t>(bytes.size());
+    lines_.feed(bytes);
+  }
   void finish();
 
   // Of each row the first kKept and the last kKept, in the log's order.
@@ -46,6 +49,8 @@ class LogScanner {
   // How often each row was met, all counted.
   [[nodiscard]] int64_t count(const MessageRow& row) const;
   [[nodiscard]] int64_t lines() const { return lines_.lines(); }
+  // Places that begin like a message and were not looked at: a log that is full of them would take minutes.
+  [[nodiscard]] int64_t skipped() const { return skipped_; }
   // The highest step that was printed, and its line; -1: none.
   [[nodiscard]] int64_t last_step() const { return step_; }
   [[nodiscard]] int64_t last_step_line() const { return step_line_; }
@@ -61,6 +66,7 @@ class LogScanner {
   struct Compiled;
 
   void take(const LogPiece& piece);
+  bool may_look_at(Kept& kept);
   Stream& stream_of(std::string_view sender);
   void append(Stream& stream, const LogPiece& piece, std::string_view text);
   void hit(Stream& stream, uint16_t row, const LogPiece& piece, std::string_view text, size_t at);
@@ -77,7 +83,7 @@ class LogScanner {
   std::unordered_map<std::string, std::shared_ptr<Stream>> streams_;
   Stream* current_ = nullptr;
   std::vector<std::shared_ptr<Kept>> kept_;  // by row
-  int64_t step_ = -1, of_steps_ = -1, step_line_ = 0, sighted_ = 0;
+  int64_t step_ = -1, of_steps_ = -1, step_line_ = 0, sighted_ = 0, bytes_ = 0, tries_ = 0, skipped_ = 0;
   LogLines lines_;
 };
 

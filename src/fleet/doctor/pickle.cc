@@ -1,8 +1,8 @@
 #include "fleet/doctor/pickle.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -14,11 +14,22 @@ class PickleReader {
  public:
   PickleReader(std::string_view bytes, const std::string& name, Pickle& out)
       : bytes_(bytes), name_(name), out_(out) {
-    out_.values_.push_back({});  // what is not there
+    // Memory that is never touched costs nothing; a vector that moves would hold its values twice.
+    const size_t most = std::min(bytes.size(), Pickle::kMostValues) + 1;
+    out_.bytes_ = bytes;
+    out_.kinds_.reserve(most);
+    out_.numbers_.reserve(most);
+    out_.containers_.reserve(most);
+    out_.items_.reserve(most);
+    stack_.reserve(most);
+    memo_.reserve(most);
+    out_.kinds_.push_back(Kind::none);  // what is not there
+    out_.numbers_.push_back(0);
   }
 
   void run() {
     for (;;) {
+      require_little_memory();
       const auto code = static_cast<unsigned char>(take(1)[0]);
       if (code == '.') break;
       if (!scalar(code) && !text(code) && !container(code) && !memo(code) && !other(code)) refuse(code);
@@ -67,19 +78,61 @@ class PickleReader {
     return value;
   }
 
+  // A file of three bytes a value, each of which takes 20, is nothing that PyTorch writes.
+  void require_little_memory() const {
+    const size_t taken = out_.kinds_.size() * (sizeof(Kind) + sizeof(int64_t)) +
+                         out_.containers_.size() * sizeof(Pickle::Container) +
+                         (out_.items_.size() + stack_.size() + memo_.size()) * sizeof(Index) +
+                         marks_.size() * sizeof(size_t);
+    if (taken > std::max(Pickle::kLeastMemory, Pickle::kMostTimes * bytes_.size()))
+      throw UsageError(printable(name_) + ": byte " + std::to_string(at_) + ": this pickle takes more than " +
+                       std::to_string(Pickle::kMostTimes) +
+                       " times its size in memory, as none of PyTorch's does");
+  }
+
   void push(Kind kind, int64_t number) {
-    if (out_.values_.size() >= Pickle::kMostValues)
+    if (out_.kinds_.size() >= Pickle::kMostValues)
       throw UsageError(printable(name_) + ": more than " + std::to_string(Pickle::kMostValues) + " values");
-    out_.values_.push_back({kind, number});
-    stack_.push_back(static_cast<Index>(out_.values_.size() - 1));
+    out_.kinds_.push_back(kind);
+    out_.numbers_.push_back(number);
+    stack_.push_back(static_cast<Index>(out_.kinds_.size() - 1));
+  }
+  // Line numbers and the like come again and again: each is one value.
+  void push_small(uint64_t number) {
+    Index& known = small_[number];
+    if (known == 0) {
+      push(Kind::integer, static_cast<int64_t>(number));
+      known = stack_.back();
+    } else {
+      stack_.push_back(known);
+    }
   }
   void push_text(std::string_view text) {
-    out_.texts_.push_back(text);
-    push(Kind::text, static_cast<int64_t>(out_.texts_.size() - 1));
+    push(Kind::text, ((text.data() - bytes_.data()) << 31U) | static_cast<int64_t>(text.size()));
   }
-  void push_container(Kind kind, std::vector<Index> items) {
-    out_.containers_.push_back(std::move(items));
+  void push_container(Kind kind, const std::vector<Index>& items) {
+    out_.containers_.push_back({});
     push(kind, static_cast<int64_t>(out_.containers_.size() - 1));
+    append(out_.containers_.back(), items);
+  }
+  // What is added last stands last in items_, and grows there; others move behind it, with twice the room.
+  void append(Pickle::Container& to, const std::vector<Index>& items) {
+    auto& all = out_.items_;
+    const size_t size = to.size + items.size();
+    if (to.size == 0) to.begin = static_cast<uint32_t>(all.size());
+    const bool is_last = to.begin + to.room == all.size() || to.room == 0;
+    if (size > to.room && !is_last) {
+      const size_t begin = all.size();
+      all.resize(begin + 2 * size);
+      std::copy_n(all.begin() + to.begin, to.size, all.begin() + static_cast<std::ptrdiff_t>(begin));
+      to.begin = static_cast<uint32_t>(begin);
+      to.room = static_cast<uint32_t>(2 * size);
+    } else if (size > to.room) {
+      all.resize(to.begin + size);
+      to.room = static_cast<uint32_t>(size);
+    }
+    std::copy(items.begin(), items.end(), all.begin() + to.begin + to.size);
+    to.size = static_cast<uint32_t>(size);
   }
   Index pop() {
     if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) damaged("nothing to take");
@@ -105,11 +158,10 @@ class PickleReader {
     return items;
   }
   void extend(const std::vector<Index>& items, Kind kind) {
-    const Pickle::Value& value = out_.values_[top()];
-    if (value.kind != kind || (kind == Kind::dictionary && items.size() % 2 != 0))
+    const Index value = top();
+    if (out_.kinds_[value] != kind || (kind == Kind::dictionary && items.size() % 2 != 0))
       damaged("items of nothing");
-    auto& all = out_.containers_[static_cast<size_t>(value.number)];
-    all.insert(all.end(), items.begin(), items.end());
+    append(out_.containers_[static_cast<size_t>(out_.numbers_[value])], items);
   }
 
   // Two's complement of up to 8 bytes; what is longer is out of the range of sizes and addresses.
@@ -147,10 +199,10 @@ class PickleReader {
         push(Kind::integer, static_cast<int32_t>(little_endian(4)));
         return true;
       case 'K':
-        push(Kind::integer, static_cast<int64_t>(little_endian(1)));
+        push_small(little_endian(1));
         return true;
       case 'M':
-        push(Kind::integer, static_cast<int64_t>(little_endian(2)));
+        push_small(little_endian(2));
         return true;
       case 0x8a:
         push_long(little_endian(1));
@@ -243,24 +295,30 @@ class PickleReader {
         return false;
     }
   }
+  // Picklers number what they remember one by one.
+  void remember(uint64_t number) {
+    constexpr uint64_t kMostLeftOut = 1024;
+    if (number > memo_.size() + kMostLeftOut) damaged("a number of the memo far beyond the others");
+    if (number >= memo_.size()) memo_.resize(number + 1, kNothing);
+    memo_[number] = top();
+  }
+
   bool memo(unsigned char code) {
     switch (code) {
       case 'p':
       case 'q':
       case 'r':
-        memo_[code == 'p' ? line_number() : little_endian(code == 'q' ? 1 : 4)] = top();
+        remember(code == 'p' ? line_number() : little_endian(code == 'q' ? 1 : 4));
         return true;
-      case 0x94: {
-        const Index value = top();
-        memo_[memo_.size()] = value;
+      case 0x94:
+        remember(memo_.size());
         return true;
-      }
       case 'g':
       case 'h':
       case 'j': {
-        const auto found = memo_.find(code == 'g' ? line_number() : little_endian(code == 'h' ? 1 : 4));
-        if (found == memo_.end()) damaged("a reference to nothing");
-        stack_.push_back(found->second);
+        const uint64_t number = code == 'g' ? line_number() : little_endian(code == 'h' ? 1 : 4);
+        if (number >= memo_.size() || memo_[number] == kNothing) damaged("a reference to nothing");
+        stack_.push_back(memo_[number]);
         return true;
       }
       default:
@@ -299,34 +357,35 @@ class PickleReader {
   size_t at_ = 0;
   std::vector<Index> stack_;
   std::vector<size_t> marks_;
-  std::unordered_map<uint64_t, Index> memo_;
+  static constexpr Index kNothing = std::numeric_limits<Index>::max();
+  std::vector<Index> memo_;
+  std::vector<Index> small_ = std::vector<Index>(1 << 16);  // the values of numbers of two bytes; 0: none yet
 };
 
 Pickle::Pickle(std::string_view bytes, const std::string& name) { PickleReader(bytes, name, *this).run(); }
 
 int64_t Pickle::integer(Index value, int64_t otherwise) const {
-  const Value& v = values_[value];
-  return v.kind == Kind::integer || v.kind == Kind::boolean ? v.number : otherwise;
+  return kinds_[value] == Kind::integer || kinds_[value] == Kind::boolean ? numbers_[value] : otherwise;
 }
 
 std::string_view Pickle::text(Index value) const {
-  const Value& v = values_[value];
-  return v.kind == Kind::text ? texts_[static_cast<size_t>(v.number)] : std::string_view();
+  if (kinds_[value] != Kind::text) return {};
+  const auto place = static_cast<uint64_t>(numbers_[value]);
+  return bytes_.substr(place >> 31U, place & ((uint64_t{1} << 31U) - 1));
 }
 
-const std::vector<Pickle::Index>& Pickle::items(Index value) const {
-  static const std::vector<Index> kNone;
-  const Value& v = values_[value];
-  return v.kind == Kind::list || v.kind == Kind::dictionary ? containers_[static_cast<size_t>(v.number)]
-                                                            : kNone;
+std::span<const Pickle::Index> Pickle::items(Index value) const {
+  if (kinds_[value] != Kind::list && kinds_[value] != Kind::dictionary) return {};
+  const Container& found = containers_[static_cast<size_t>(numbers_[value])];
+  return std::span(items_).subspan(found.begin, found.size);
 }
 
 Pickle::Index Pickle::at(Index dictionary, std::string_view key) const {
-  if (values_[dictionary].kind != Kind::dictionary) return 0;
-  const std::vector<Index>& all = items(dictionary);
+  if (kinds_[dictionary] != Kind::dictionary) return 0;
+  const std::span<const Index> all = items(dictionary);
   const size_t least = all.size() > 2 * kMostKeys ? all.size() - 2 * kMostKeys : 0;
   for (size_t i = all.size(); i >= least + 2; i -= 2)
-    if (values_[all[i - 2]].kind == Kind::text && text(all[i - 2]) == key) return all[i - 1];
+    if (kinds_[all[i - 2]] == Kind::text && text(all[i - 2]) == key) return all[i - 1];
   return 0;
 }
 

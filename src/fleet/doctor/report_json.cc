@@ -62,7 +62,8 @@ std::string diagnosis_json(const Diagnosis& diagnosis, const Evidence& evidence)
                {"evidence", diagnosis.message ? message_json(*diagnosis.message) : Json(nullptr)},
                {"supporting", Json::array()},
                {"steps", Json::array()},
-               {"lines", evidence.lines}};
+               {"lines", evidence.lines},
+               {"skipped", evidence.skipped}};
   for (const Message& message : diagnosis.supporting) json["supporting"].push_back(message_json(message));
   for (const Step& step : diagnosis.steps)
     json["steps"].push_back({{"what", step.what},

@@ -119,6 +119,9 @@ std::string diagnosis_text(const Diagnosis& diagnosis, const Evidence& evidence,
   if (std::any_of(diagnosis.steps.begin(), diagnosis.steps.end(),
                   [](const Step& step) { return step.shrinks; }))
     report.add("", "--recipe FILE plans these, with the bytes that each saves");
+  if (evidence.skipped > 0)
+    report.add("skipped", format_count(evidence.skipped) +
+                              " places that begin like a message: there are too many to look at each");
   if (!diagnosis.message && evidence.lines > 0) report.add("read", format_count(evidence.lines) + " lines");
   return report.text;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr size_t kMostSites = 10;
 constexpr size_t kMostFrames = 200;
+constexpr size_t kMostPath = 1024, kMostName = 256;  // bytes of a frame's file and function that are read
 constexpr int64_t kMostDevices = 256;
 constexpr int64_t kMostSize = int64_t{1} << 60;  // of a block or a sum of them: no sum of two overflows
 constexpr int64_t kMostVisits = 20'000'000;  // of segments, blocks and entries: lists may repeat one value
@@ -52,11 +54,12 @@ std::string place_of(const Pickle& pickle, Index frames) {
   size_t seen = 0;
   for (const Index frame : pickle.items(frames)) {
     if (++seen > kMostFrames) break;
-    const std::string_view file = pickle.text(pickle.at(frame, "filename"));
+    std::string_view file = pickle.text(pickle.at(frame, "filename"));
     if (file.empty()) continue;
+    file.remove_prefix(file.size() - std::min(file.size(), kMostPath));
     const std::string place = base_name(file) + ":" +
                               std::to_string(pickle.integer(pickle.at(frame, "line"))) + ":" +
-                              std::string(pickle.text(pickle.at(frame, "name")));
+                              std::string(pickle.text(pickle.at(frame, "name")).substr(0, kMostName));
     if (file.ends_with(".py") && file.find("/torch/") == file.npos) return place;
     if (python.empty() && file.ends_with(".py")) python = place;
     if (any.empty() && file != "??") any = place;
@@ -68,13 +71,13 @@ std::string place_of(const Pickle& pickle, Index frames) {
 Index frames_of(const Pickle& pickle, Index block) {
   const Index frames = pickle.at(block, "frames");
   if (frames != 0) return frames;
-  const std::vector<Index>& history = pickle.items(pickle.at(block, "history"));
+  const std::span<const Index> history = pickle.items(pickle.at(block, "history"));
   return history.empty() ? 0 : pickle.at(history.front(), "frames");
 }
 int64_t requested_of(const Pickle& pickle, Index block) {
   const Index requested = pickle.at(block, "requested_size");
   if (requested != 0) return size_of(pickle, requested);
-  const std::vector<Index>& history = pickle.items(pickle.at(block, "history"));
+  const std::span<const Index> history = pickle.items(pickle.at(block, "history"));
   const Index real = history.empty() ? 0 : pickle.at(history.front(), "real_size");
   return size_of(pickle, real != 0 ? real : pickle.at(block, "size"));
 }
@@ -145,7 +148,7 @@ class DeviceReader {
   }
 
   // Back in time from the snapshot: what was freed was there before, what was allocated was not.
-  void walk_trace(const std::vector<Index>& entries) {
+  void walk_trace(std::span<const Index> entries) {
     result_.trace_entries = static_cast<int64_t>(entries.size());
     int64_t allocated = result_.allocated;
     result_.peak = allocated;
@@ -207,7 +210,7 @@ class DeviceReader {
 
 std::string settings_text(const Pickle& pickle, Index settings) {
   std::string text;
-  const std::vector<Index>& items = pickle.items(settings);
+  const std::span<const Index> items = pickle.items(settings);
   for (size_t i = 0; i + 1 < items.size() && i < 64; i += 2) {
     const std::string_view key = pickle.text(items[i]);
     if (key.empty() || key.size() > 64) continue;
@@ -245,7 +248,7 @@ Snapshot read_snapshot(std::string_view bytes, const std::string& name) {
   int64_t number = 0;
   if (!is_list)
     for (const Index trace : pickle.items(pickle.at(root, "device_traces"))) {
-      const std::vector<Index>& entries = pickle.items(trace);
+      const std::span<const Index> entries = pickle.items(trace);
       if (!entries.empty() && number < kMostDevices) device(number).walk_trace(entries);
       ++number;
     }

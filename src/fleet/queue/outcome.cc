@@ -100,8 +100,8 @@ bool worth_another_try(const Entry& entry, const Exit& exit) {
 
 }  // namespace
 
-void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const LogVerdict& verdict,
-            const Machine& machine) {
+static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState& state,
+                              const LogVerdict& verdict, const Machine& machine) {
   if (state.life == Life::supervisor_lost) {
     attempt.outcome = "its supervisor was lost: ended by somebody, or the machine went down";
     if (!entry.stop_asked || entry.hold_asked) return again(entry, attempt, false);
@@ -141,6 +141,12 @@ void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const Log
   if (!verdict.failure.empty()) attempt.outcome += ": " + verdict.failure;
   if (worth_another_try(entry, exit)) return again(entry, attempt, true);
   fail(entry, attempt);
+}
+
+void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const LogVerdict& verdict,
+            const Machine& machine) {
+  settle_by_outcome(entry, attempt, state, verdict, machine);
+  if (!verdict.unread.empty()) attempt.outcome += "; " + verdict.unread;
 }
 
 namespace {
@@ -183,9 +189,14 @@ LogVerdict diagnose_log(const std::filesystem::path& log) {
   doctor::Evidence evidence;
   doctor::add_evidence(scanner, "", evidence);
   const doctor::Diagnosis diagnosis = doctor::diagnose(evidence);
-  return {diagnosis.out_of_memory == doctor::Verdict::yes, diagnosis.cause == doctor::Cause::other_processes,
-          diagnosis.headline, diagnosis.cause == doctor::Cause::other_failure ? diagnosis.reason : "",
-          no_room_now(end)};
+  return {diagnosis.out_of_memory == doctor::Verdict::yes,
+          diagnosis.cause == doctor::Cause::other_processes,
+          diagnosis.headline,
+          diagnosis.cause == doctor::Cause::other_failure ? diagnosis.reason : "",
+          no_room_now(end),
+          size > 2 * kPart ? "of its log of " + format_bytes(size) + " the first and the last " +
+                                 format_bytes(kPart) + " were read"
+                           : ""};
 }
 
 }  // namespace plimsoll::queue

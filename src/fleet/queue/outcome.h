@@ -29,6 +29,7 @@ struct LogVerdict {
   // What a training says that is refused not for its plan but for what is free at its start; empty: it was
   // not.
   std::string no_room_now = {};
+  std::string unread = {};  // what of the log was not read, and why; empty: all was
 };
 
 // `state`: ended or supervisor_lost. Fills the attempt's outcome and peak.

@@ -3,12 +3,14 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
+#include "fleet/queue/log_reading.h"
 #include "fleet/queue/outcome.h"
 #include "fleet/queue/planned.h"
 
@@ -321,6 +323,30 @@ TEST_F(StoreTest, AnAttemptWithoutRoomForItsRecordHasNotBegun) {
   const std::optional<Exit> exit = supervise(launch);
   ASSERT_TRUE(exit.has_value());
   EXPECT_EQ(exit->code, 0) << exit->problem;
+}
+
+TEST_F(StoreTest, ALogIsReadInAnotherProcessWithinItsLimits) {
+  const auto read = [&](const ReadingLimits& limits, const fs::path& log) {
+    LogReadings readings(limits);
+    for (;; usleep(1000))
+      if (const auto verdict = readings.of(log)) return *verdict;
+  };
+  EXPECT_FALSE(read({}, folder_ / "none").out_of_memory);
+  std::ofstream(folder_ / "log") << "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n";
+  const LogVerdict verdict = read({}, folder_ / "log");
+  EXPECT_TRUE(verdict.out_of_memory);
+  EXPECT_FALSE(verdict.headline.empty());
+  EXPECT_EQ(verdict.unread, "");
+  EXPECT_THAT(read({.bytes = 1 << 20}, folder_ / "log").unread, HasSubstr("more than 1.00 MiB"));
+  ASSERT_EQ(mkfifo((folder_ / "endless").c_str(), 0600), 0);  // nobody ever writes to it
+  EXPECT_THAT(read({.seconds = 1}, folder_ / "endless").unread, HasSubstr("longer than 1 s"));
+  fs::resize_file(folder_ / "log", 100 << 20);
+  EXPECT_THAT(read({}, folder_ / "log").unread,
+              HasSubstr("of its log of 100 MiB the first and the last 32.0 MiB"));
+  {
+    LogReadings left;  // ends what it began
+    EXPECT_FALSE(left.of(folder_ / "endless"));
+  }
 }
 
 TEST_F(StoreTest, ADamagedRecordIsAFailureAndEndsNoWorker) {

@@ -163,29 +163,33 @@ bool Worker::settle_ended() {
       launch_attempt(entry, attempt);
       continue;
     }
-    settle_one(entry, state);
-    any = true;
+    any |= settle_one(entry, state);
   }
   std::erase_if(entries_, [](const Entry& entry) { return is_over(entry.state); });
   if (!stuck.empty()) throw StoppedError(printable(stuck) + ": is its disk full?");
   return any;
 }
 
-void Worker::settle_one(Entry& entry, const AttemptState& state) {
+bool Worker::settle_one(Entry& entry, const AttemptState& state) {
   const Attempt& known = attempts_.at(entry.id);
-  if (state.life == Life::supervisor_lost)
-    end_marked(mark_of(store_, known), store_.folder_of(entry.id, known.number));
+  const std::filesystem::path folder = store_.folder_of(entry.id, known.number);
   const bool failed = state.exit && (state.exit->code != 0 || state.exit->over_limit);
-  const LogVerdict verdict =
-      failed ? diagnose_log(store_.folder_of(entry.id, known.number) / "log") : LogVerdict{};
-  options_.report(settle_attempt(store_, machine_of_ladder(), entry, known.number, state, verdict));
+  const auto verdict = failed ? readings_.of(folder / "log") : LogVerdict{};
+  if (!verdict) return false;
+  readings_.forget(folder);
+  if (state.life == Life::supervisor_lost) end_marked(mark_of(store_, known), folder);
+  options_.report(settle_attempt(store_, machine_of_ladder(), entry, known.number, state, *verdict));
   attempts_.erase(entry.id);
   launched_.erase(entry.id);
-  if (verdict.no_room_now.empty() || entry.state != State::waiting) return void(later_.erase(entry.id));
+  if (verdict->no_room_now.empty() || entry.state != State::waiting) {
+    later_.erase(entry.id);
+    return true;
+  }
   // What the driver says and what the run finds may differ for longer: twice as long each time.
   constexpr double kLongest = 600;
   Later& later = later_[entry.id];
   later.time = clock_now() + std::min(kLongest, std::ldexp(1.0, later.times++));
+  return true;
 }
 
 // After memory ran out a run is given no more of a card than others leave of it: what never comes would be

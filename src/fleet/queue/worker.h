@@ -11,6 +11,7 @@
 
 #include "fleet/queue/choose_plans.h"
 #include "fleet/queue/entry_steps.h"
+#include "fleet/queue/log_reading.h"
 #include "fleet/queue/machine_ledger.h"
 #include "fleet/queue/process_tree.h"
 #include "fleet/queue/watched_cards.h"
@@ -53,7 +54,8 @@ class Worker {
   void reload();
   void look_at_cards();
   bool settle_ended();
-  void settle_one(Entry& entry, const AttemptState& state);
+  // False while its log is being read.
+  bool settle_one(Entry& entry, const AttemptState& state);
   [[nodiscard]] bool is_put_off(int64_t id) const;
   void pass_on_requests(const Entry& entry) const;
   void start_what_fits();
@@ -89,6 +91,7 @@ class Worker {
     int times = 0;
   };
   std::map<int64_t, Later> later_;
+  LogReadings readings_;
   std::map<int64_t, int> launched_;  // attempts that this process has tried to begin, by entry
   double foreign_asked_ = 0;
   int64_t host_limit_ = 0;

@@ -148,10 +148,10 @@ void SlurmWorker::find_lost_hand_overs(const std::vector<Job>& jobs) {
   std::vector<int64_t> never;
   for (auto& [id, handed] : handed_) {
     if (handed.attempt.job != queue::kJobToCome) continue;
-    const auto is_ours = [&, entry = id](const Job& job) {
+    const auto is_ours = [&, entry = id, number = handed.attempt.number](const Job& job) {
       const size_t place = job.id.find('_');
       const int64_t index = place == std::string::npos ? 0 : std::atoll(job.id.c_str() + place + 1);
-      return job.comment == store_.folder_of(entry - index, handed.attempt.number).string();
+      return job.comment == store_.folder_of(entry - index, number).string();
     };
     const auto found = std::find_if(jobs.begin(), jobs.end(), is_ours);
     const bool begun = has_lock(store_.folder_of(id, handed.attempt.number));
@@ -223,10 +223,10 @@ bool SlurmWorker::settle_ended() {
       if (state.life == queue::Life::never_started) {
         entry = store_.take_back(entry.id, handed.attempt.number, State::waiting, "");
         handed_.erase(found);
+        any = true;
       } else {
-        settle_one(entry, Handed(handed), {state, false});
+        any |= settle_one(entry, Handed(handed), {state, false});
       }
-      any = true;
       continue;
     }
     pass_on_request(entry, handed);
@@ -238,33 +238,34 @@ bool SlurmWorker::settle_ended() {
     const auto end = ended(job, queue::read_exit(folder), has_lock(folder), limit_of(entry),
                            handed.over_since > 0 ? now - handed.over_since : 0);
     if (!end) continue;
-    settle_one(entry, Handed(handed), *end);
-    any = true;
+    any |= settle_one(entry, Handed(handed), *end);
   }
   std::erase_if(entries_, [](const Entry& entry) { return is_over(entry.state); });
   return any;
 }
 
-void SlurmWorker::settle_one(Entry& entry, const Handed& handed, const Ended& ended) {
+bool SlurmWorker::settle_one(Entry& entry, const Handed& handed, const Ended& ended) {
   queue::AttemptState state = ended.state;
   const std::filesystem::path folder = store_.folder_of(entry.id, handed.attempt.number);
   if (ended.canceled_there)
     store_.follow(entry.id, handed.attempt.number, [](Entry& found, Attempt&) { found.stop_asked = true; });
   // What Slurm's own part of the job wrote: it ends what takes more than was asked for, the supervisor too.
-  const bool too_much = queue::diagnose_log(folder / "slurm.out").out_of_memory;
+  const auto slurms = readings_.of(folder / "slurm.out");
+  const bool failed = state.exit && state.exit->code != 0;
+  const auto own = failed ? readings_.of(folder / "log") : queue::LogVerdict{};
+  if (!slurms || !own) return false;
+  readings_.forget(folder);
+  const bool too_much = slurms->out_of_memory;
   if (state.life == queue::Life::supervisor_lost && too_much) state = ended_by_memory();
-  queue::LogVerdict verdict;
-  if (state.exit && state.exit->code != 0) {
-    verdict = queue::diagnose_log(folder / "log");
-    state.exit->kernel_killed |= too_much && !verdict.out_of_memory;
-  }
+  if (failed) state.exit->kernel_killed |= too_much && !own->out_of_memory;
   if (state.exit && state.exit->peak_bytes == 0)
     if (const auto history = queue::kept_memory(folder); history && !history->bytes().empty())
       state.exit->peak_bytes = *std::max_element(history->bytes().begin(), history->bytes().end());
   if (handed.attempt.job.empty() && state.life == queue::Life::supervisor_lost)
     queue::end_marked(queue::mark_of(store_, handed.attempt), folder);
-  options_.report(queue::settle_attempt(store_, node_, entry, handed.attempt.number, state, verdict));
+  options_.report(queue::settle_attempt(store_, node_, entry, handed.attempt.number, state, *own));
   handed_.erase(entry.id);
+  return true;
 }
 
 // --- what is handed over

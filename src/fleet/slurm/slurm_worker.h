@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "fleet/queue/entry_steps.h"
+#include "fleet/queue/log_reading.h"
 #include "fleet/slurm/policy.h"
 
 namespace plimsoll::slurm {
@@ -58,7 +59,8 @@ class SlurmWorker {
   void take_word(queue::Entry& entry, Handed& handed, const Job* job);
   void pass_on_request(const queue::Entry& entry, Handed& handed);
   bool settle_ended();
-  void settle_one(queue::Entry& entry, const Handed& handed, const Ended& ended);
+  // False while its logs are read.
+  bool settle_one(queue::Entry& entry, const Handed& handed, const Ended& ended);
   void submit_ready();
   std::vector<std::vector<int64_t>> groups_of(const std::vector<queue::Waiting>& waiting);
   void submit_group(const std::vector<int64_t>& ids);
@@ -74,8 +76,9 @@ class SlurmWorker {
   queue::WorkerLock lock_;
   queue::Machine node_;
   int64_t version_ = -1;
-  std::vector<queue::Entry> entries_;             // not over
-  std::map<int64_t, Handed> handed_;              // by entry
+  std::vector<queue::Entry> entries_;  // not over
+  std::map<int64_t, Handed> handed_;   // by entry
+  queue::LogReadings readings_;
   double asked_ = 0, settled_ = 0, refused_ = 0;  // when
   bool changed_ = true, draining_ = false;
   std::string problem_;  // that was said last

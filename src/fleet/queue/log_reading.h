@@ -1,0 +1,47 @@
+// The doctor's reading of attempts' logs, each in a process of its own: a worker never waits for it, and no
+// log takes the worker's memory.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "fleet/queue/outcome.h"
+
+namespace plimsoll::queue {
+
+// What a reading may take.
+struct ReadingLimits {
+  unsigned seconds = 10;
+  int64_t bytes = int64_t{256} << 20;
+};
+
+class LogReadings {
+ public:
+  explicit LogReadings(const ReadingLimits& limits = {}) : limits_(limits) {}
+  ~LogReadings();
+  LogReadings(const LogReadings&) = delete;
+  LogReadings& operator=(const LogReadings&) = delete;
+
+  // What the log says; nothing while it is read, which begins with the first call. This process must have no
+  // other thread. A log that is not read to its end within the limits is said to be unread.
+  std::optional<LogVerdict> of(const std::filesystem::path& log);
+  // Of the logs in this folder.
+  void forget(const std::filesystem::path& folder);
+
+ private:
+  struct Reading {
+    pid_t process = 0;  // 0: it has ended
+    int answer = -1;    // a file without a name
+    std::optional<LogVerdict> verdict;
+  };
+  Reading begin(const std::filesystem::path& log) const;
+  void take(Reading& reading) const;
+
+  ReadingLimits limits_;
+  std::map<std::filesystem::path, Reading> readings_;
+};
+
+}  // namespace plimsoll::queue

@@ -20,6 +20,8 @@ space := $(empty) $(empty)
 # What the build is configured with besides: CMAKE_FLAGS="-DPLIMSOLL_CUDA=OFF".
 CMAKE_FLAGS ?=
 RUNS ?= 1000000
+# fuzz: seconds of each target; none: its runs alone decide.
+FUZZ_SECONDS ?=
 SANITIZED ?= _test$$|^(bad_input|faults)$$
 # sanitize: folders of src/ whose unit tests run, `fuzz` (the corpora) and `programs` (bad input, faults); none: all that SANITIZED names.
 SANITIZE_FOLDERS ?=
@@ -101,10 +103,11 @@ kernels: setup
 	cmake --build build -j $(JOBS) --target plimsoll plimsoll_card_check
 	ctest --test-dir build --output-on-failure -R '^(gpu_symbols|gpu_sass|gpu_carry|devices)$$'
 
-# Everything that .ci/run cuts into shards, in one run, and the lesser instruction sets with every suite.
+# Everything that .ci/run cuts into shards, in one run, the lesser instruction sets with every suite, and a minute of each fuzz target.
 everything:
 	CI_SHARD=all scripts/ci.py
 	scripts/test_instruction_sets.py build --all
+	$(MAKE) fuzz RUNS=-1 FUZZ_SECONDS=60
 
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
 loadline: build
@@ -179,12 +182,12 @@ sanitize: setup
 
 # Every target RUNS times with libFuzzer; what it finds stays in build-fuzz/. `make fuzz FUZZ_TARGETS=recipe` is one of them.
 fuzz: setup-fuzz
-	cmake -S . -B build-fuzz -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLIMSOLL_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-14 --log-level=NOTICE
-	cmake --build build-fuzz -j $(JOBS)
+	cmake -S . -B build-fuzz -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLIMSOLL_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-14 --log-level=NOTICE $(CMAKE_FLAGS)
+	cmake --build build-fuzz -j $(JOBS) --target $(FUZZ_TARGETS:%=%_fuzz)
 	@set -e; for target in $(FUZZ_TARGETS); do \
 	  mkdir -p build-fuzz/corpus/$$target; echo "== $$target"; \
-	  build-fuzz/tests/fuzz/$${target}_fuzz -runs=$(RUNS) -seed=1 -max_len=4096 -timeout=20 -rss_limit_mb=2048 \
-	    -print_final_stats=1 -verbosity=0 -artifact_prefix=build-fuzz/ build-fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
+	  build-fuzz/tests/fuzz/$${target}_fuzz -runs=$(RUNS) $(FUZZ_SECONDS:%=-max_total_time=%) -seed=1 -max_len=1048576 -timeout=20 -rss_limit_mb=2048 \
+	    -dict=tests/fuzz/dictionaries/$$target.dict -print_final_stats=1 -verbosity=0 -artifact_prefix=build-fuzz/ build-fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
 	done
 
 check: check-format

@@ -93,7 +93,7 @@ PARTS = (
     *(Part("samples", str(shard), shard, (*ENGINE, *under("plan", "train", "data", "io"), "tests/loadline/*", "tests/faults/*"))
       for shard in range(SHARDS)),
     *(Part("sanitize", folder, shard, under(*(("ops", "ops_cpu") if folder == "ops_cpu" else (folder,)))) for shard, folders in enumerate(SANITIZED) for folder in folders),
-    Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("io", "text", "recipe", "template"))),
+    Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("io", "text", "recipe", "template", "data", "fleet", "report"))),
     Part("sanitize", "programs", 2, ("tests/bad_input_test.py", "tests/faults/*", "src/io/*")),
     *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by)) for name, shard, touched_by in PARITY),
     # By compute capability: the oldest for all that kernels include, the newest where kernels themselves changed.

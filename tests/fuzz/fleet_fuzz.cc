@@ -1,0 +1,83 @@
+// What the fleet reads of others and of earlier versions, by the first byte: answers of Slurm (s), frames of
+// top (f), and of a queue's attempt exit.json (e), memory.json (m) and launch (l).
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "fleet/queue/attempt.h"
+#include "fleet/queue/memory_history.h"
+#include "fleet/slurm/slurm.h"
+#include "fleet/top/frame.h"
+#include "fleet/top/metrics.h"
+#include "fuzz/target.h"
+
+using namespace plimsoll;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path& folder() {
+  static const fs::path kFolder = [] {
+    std::string name = (fs::temp_directory_path() / "fuzz-XXXXXX").string();
+    check_internal(mkdtemp(name.data()) != nullptr, "no folder");
+    return fs::path(name);
+  }();
+  return kFolder;
+}
+
+void write(const char* name, std::string_view text) {
+  std::ofstream(folder() / name, std::ios::binary) << text;
+}
+
+void read_slurm(std::string_view text) {
+  const slurm::Nodes nodes = slurm::read_nodes(text);
+  check_internal(nodes.memory_bytes >= 0 && nodes.total_bytes >= nodes.memory_bytes && nodes.threads >= 0 &&
+                     nodes.gpus >= 0,
+                 "a node that cannot be");
+  for (const auto& jobs : {slurm::read_queue(text), slurm::read_account(text), slurm::read_details(text)})
+    for (const slurm::Job& job : jobs) {
+      check_internal(!job.id.empty(), "a job without a number");
+      (void)slurm::phase_of(job.state);
+    }
+}
+
+void read_frame(std::string_view text) {
+  const top::Frame frame = top::read_frame(text, "night.jsonl:1");
+  (void)top::frame_text(frame);
+  (void)top::metrics_text(frame);
+  const std::string once =
+      top::frame_json(frame).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const std::string twice = top::frame_json(top::read_frame(once, "again"))
+                                .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  check_internal(once == twice, "a frame reads back as another:\n" + once + "\n" + twice);
+}
+
+void read_memory(std::string_view text) {
+  write("memory.json", text);
+  if (const auto history = queue::kept_memory(folder())) (void)queue::growth_of(*history);
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text = text_of(data, size);
+  if (text.empty()) return 0;
+  const std::string_view rest = text.substr(1);
+  accepted([&] {
+    if (text.front() == 's') read_slurm(rest);
+    if (text.front() == 'f') read_frame(rest);
+    if (text.front() == 'm') read_memory(rest);
+    if (text.front() == 'e') {
+      write("exit.json", rest);
+      (void)queue::read_exit(folder());
+    }
+    if (text.front() == 'l') {
+      write("launch", rest);
+      (void)queue::read_launch(folder());
+    }
+  });
+  return 0;
+}

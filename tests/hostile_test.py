@@ -132,6 +132,11 @@ class WrongResults(HostileTest):
                      self.folder / "out")
         self.refused(DAMAGED, "base_model_name_or_path is a number", "merge",
                      self.adapter(base_model_name_or_path=7), "--out", self.folder / "out")
+        for task in (True, 5):
+            self.refused(DAMAGED, "must be string", "merge", self.adapter(task_type=task), "--out", self.folder / "out")
+        for layer in (0.5, 1e300, -1):
+            self.refused(DAMAGED, "layers_to_transform", "merge", self.adapter(layers_to_transform=[layer]), "--out", self.folder / "out")
+        self.printed(0, "merge", self.adapter(task_type=None), "--out", self.folder / "out of a null")
         odd = os.fsencode(self.folder) + b"/out\xff"
         done = subprocess.run([str(command_run.PLIMSOLL), "convert", str(self.run_folder), "--dtype", "bf16", "--json",
                                "--out", odd], capture_output=True, timeout=300)
@@ -354,6 +359,14 @@ class Machines(HostileTest):
                 done = run(*words, preexec_fn=limited(DATA=mib << 20, CORE=0))
                 self.assertIn(done.returncode, (0, DOES_NOT_FIT), f"{mib} MiB: {words}: {done.stderr}")
                 self.assertNotIn("terminate called", done.stderr)
+
+    @not_sanitized("their own stacks are larger")
+    def test_a_small_stack_is_said_and_never_a_crash(self):
+        for kib in (64, 256, 1000):
+            done = run("--version", preexec_fn=limited(STACK=kib << 10, CORE=0))
+            self.assertTrue(done.returncode == DOES_NOT_FIT or ended_before_main(done), f"{kib} KiB: {done.returncode} {done.stderr}")
+            self.assertIn("ulimit -s", done.stderr)
+        self.assertEqual(run("--version", preexec_fn=limited(STACK=1 << 20, CORE=0)).returncode, 0)
 
     def test_threads_that_the_system_refuses(self):
         done = self.answer(env={**os.environ, "OMP_THREAD_LIMIT": "1"})

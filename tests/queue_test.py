@@ -177,6 +177,25 @@ class Configs(QueueTest):
         self.assertEqual(list(files.iterdir()) if files.exists() else [], [], "a copy that nobody uses is left")
 
 
+class Logs(QueueTest):
+    def test_a_log_that_is_slow_to_read_keeps_no_worker_from_its_work(self):
+        message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.50 GiB of which 8.00 MiB is free."
+        first = self.add("sh", "-c", f"yes CUBLAS_STATUS_ALLOC_FAILED | tr -d '\\n' | head -c 16000000; echo; echo '{message}'; exit 1", memory="50MiB", retries="0")
+        second = self.add("true", memory="50MiB")
+        self.run_all("--memory", "300MiB")
+        self.assertEqual([self.show(one)["state"] for one in (first, second)], ["failed", "done"])
+        self.assertIn("CUBLAS", self.queue("logs", first)[:100])
+        self.assertRegex(self.show(first)["attempts"][0]["outcome"], "(?i)memory")
+
+    def test_an_entry_whose_answer_was_not_written_is_said_to_be_there(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([str(PLIMSOLL), "queue", "add", "--memory", "10MiB", "--", "true"], env=self.environment, cwd=self.folder,
+                                  stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("added all the same: entry 1", done.stderr)
+        self.assertEqual(self.show(1)["state"], "waiting")
+
+
 class Draining(QueueTest):
     def test_drain_ends_the_worker_with_what_runs_and_keeps_what_waits(self):
         self.assertIn("no worker runs", self.queue("drain", code=2))

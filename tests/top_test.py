@@ -82,11 +82,40 @@ class Served(TopTest):
         self.assertEqual(json.loads(self.get("/frame.json"))["runs"][0]["name"], "</script><b>")
         self.assertIn('plimsoll_runs{state="waiting"} 1', self.get("/metrics", token="x", Authorization=f"Bearer {self.token}"))
         for method in ("POST", "PUT", "DELETE"):
-            request = urllib.request.Request(self.page, method=method, data=b"")
+            request = urllib.request.Request(self.page, method=method, data=b"a=b")
             with self.assertRaises(urllib.error.HTTPError) as caught:
                 urllib.request.urlopen(request, timeout=SECONDS)
             caught.exception.close()
-            self.assertIn(caught.exception.code, (405, 501))
+            self.assertEqual((caught.exception.code, caught.exception.headers["Allow"]), (405, "GET, HEAD"))
+
+    def test_strangers_who_hold_connections_keep_nobody_out(self):
+        server = self.serve()
+        files = (64, 64)
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, files)
+        reader = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+        reader.sendall(f"GET /events?token={self.token} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        self.assertTrue(reader.recv(100))
+        strangers = []
+        for i in range(200):  # silent ones, and half a line
+            strangers.append(socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS))
+            if i % 2:
+                strangers[-1].sendall(b"GET / HT")
+        self.assertIn("plimsoll_worker", self.get("/metrics"))
+        seen = b""
+        while seen.count(b"data: {") < 3:  # who looks at it goes on
+            got = reader.recv(1 << 16)
+            self.assertTrue(got, "the reader was ended")
+            seen += got
+        for one in (*strangers, reader):
+            one.close()
+
+    def test_connections_that_say_nothing_end(self):
+        self.serve()
+        for said in (b"", b"GET / HT"):
+            with socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS) as one:
+                one.sendall(said)
+                while one.recv(1 << 16):
+                    pass  # an answer, and the end
 
     def test_events_are_a_look_at_a_time_and_readers_come_and_go(self):
         server = self.serve()

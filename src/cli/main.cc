@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 // The one place that has all of CLI11: how an App prints itself takes seconds to compile.
@@ -106,6 +107,15 @@ void say_that_memory_ends_before_main() {
   static constexpr std::string_view kText =
       "does not fit: the program and its libraries leave no memory to start with (ulimit -v and -d limit "
       "it)\n";
+  // The kernel's least, 64 KiB, ends in a crash of some library.
+  constexpr rlim_t kStack = 1 << 20;
+  static constexpr std::string_view kStackText =
+      "does not fit: the stack (ulimit -s) has less than the 1 MiB that the program needs\n";
+  rlimit stack{};
+  if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < kStack) {
+    [[maybe_unused]] const ssize_t said = write(STDERR_FILENO, kStackText.data(), kStackText.size());
+    _exit(static_cast<int>(ExitCode::does_not_fit));
+  }
   void* const room = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room != MAP_FAILED) {
     munmap(room, kRoom);

@@ -274,6 +274,14 @@ ExitCode run_add(const AddArguments& arguments) {
   for (size_t i = 0; i < entries.size(); ++i) entries[i].id = ids[i];
   print(arguments.json ? added_json(arguments, store, entries, recipes)
                        : added_text(store, entries, recipes));
+  try {
+    finish_output();
+  } catch (const StoppedError& error) {  // whoever adds it again would run it twice
+    std::string numbers;
+    for (const int64_t id : ids) numbers += (numbers.empty() ? "" : ", ") + std::to_string(id);
+    throw StoppedError(std::string(error.what()) + "; added all the same: entry " + numbers +
+                       " (plimsoll queue list)");
+  }
   return ExitCode::ok;
 }
 

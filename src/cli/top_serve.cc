@@ -5,11 +5,16 @@
 #include <event2/event.h>
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -26,6 +31,8 @@ namespace plimsoll {
 namespace {
 
 constexpr size_t kMostReaders = 32;
+constexpr size_t kMostConnections = 256;         // with those that have asked for nothing yet
+constexpr int kIdleSeconds = 10;                 // a connection that says nothing for so long is ended
 constexpr size_t kMostUnread = size_t{1} << 20;  // of one who does not read what it asked for
 constexpr timeval kSignalTick = {0, 200'000};
 
@@ -70,9 +77,21 @@ std::string token_of(evhttp_request* request) {
 class Server {
  public:
   explicit Server(const Served& served) : served_(served) {
-    evhttp_set_allowed_methods(http_.get(), EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
+    // All of them: the library has no answer of its own that says which are served.
+    evhttp_set_allowed_methods(http_.get(), EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST |
+                                                EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS |
+                                                EVHTTP_REQ_PATCH);
     evhttp_set_max_headers_size(http_.get(), 16 << 10);
-    evhttp_set_max_body_size(http_.get(), 0);
+    evhttp_set_max_body_size(http_.get(), 64 << 10);
+    evhttp_set_timeout(http_.get(), kIdleSeconds);
+    // Called for each connection that is accepted; null: the library makes what it needs for it.
+    evhttp_set_bevcb(
+        http_.get(),
+        [](event_base*, void* self) -> bufferevent* {
+          static_cast<Server*>(self)->end_oldest();
+          return nullptr;
+        },
+        this);
     evhttp_set_gencb(
         http_.get(), [](evhttp_request* request, void* self) { static_cast<Server*>(self)->answer(request); },
         this);
@@ -118,6 +137,10 @@ class Server {
     evhttp_request* request;
     evhttp_connection* connection;
   };
+  struct Connection {
+    ino_t socket = 0;
+    int64_t number = 0;  // in the order in which they came
+  };
   using Event = std::unique_ptr<event, Freed<event_free>>;
 
   // One look for all who ask within an interval, however many they are.
@@ -132,6 +155,43 @@ class Server {
     return *frame_;
   }
 
+  // Ends what came first where there are too many connections: strangers who hold theirs keep nobody out. The
+  // library neither counts nor lists them, so the open sockets with another side are looked at.
+  void end_oldest() {
+    constexpr int kGap = 64;  // new files get the lowest free number
+    for (int file = 3, last = file; file < last + kGap; ++file) {
+      sockaddr_storage other{};
+      socklen_t size = sizeof other;
+      struct stat now {};
+      if (getpeername(file, reinterpret_cast<sockaddr*>(&other), &size) != 0 || fstat(file, &now) != 0) {
+        connections_.erase(file);
+        if (fcntl(file, F_GETFD) >= 0) last = file;
+        continue;
+      }
+      last = file;
+      Connection& known = connections_[file];
+      if (known.socket != now.st_ino) known = {now.st_ino, ++accepted_};
+    }
+    rlimit files{};
+    getrlimit(RLIMIT_NOFILE, &files);
+    const size_t most = std::min<size_t>(kMostConnections, files.rlim_cur / 2);
+    while (connections_.size() > most) {
+      auto oldest = connections_.end();
+      for (auto at = connections_.begin(); at != connections_.end(); ++at)
+        if (!is_reader(at->first) &&
+            (oldest == connections_.end() || at->second.number < oldest->second.number))
+          oldest = at;
+      if (oldest == connections_.end()) return;
+      shutdown(oldest->first, SHUT_RDWR);  // the library finds its end, and closes it
+      connections_.erase(oldest);
+    }
+  }
+  [[nodiscard]] bool is_reader(int file) const {
+    return std::any_of(readers_.begin(), readers_.end(), [&](const Reader& one) {
+      return bufferevent_getfd(evhttp_connection_get_bufferevent(one.connection)) == file;
+    });
+  }
+
   void answer(evhttp_request* request) {
     const char* path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
     evkeyvalq* headers = evhttp_request_get_output_headers(request);
@@ -142,6 +202,11 @@ class Server {
                     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
                     "'self'")})
       evhttp_add_header(headers, name, value);
+    const evhttp_cmd_type method = evhttp_request_get_command(request);
+    if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_HEAD) {
+      evhttp_add_header(headers, "Allow", "GET, HEAD");
+      return send(request, 405, "text/plain; charset=utf-8", "This page is for reading alone.\n");
+    }
     if (!same(token_of(request), served_.token))
       return send(request, 401, "text/plain; charset=utf-8",
                   "This page needs the token that plimsoll top --serve has printed: ?token=...\n");
@@ -170,6 +235,9 @@ class Server {
         evhttp_request_get_connection(request),
         [](evhttp_connection* closed, void* self) { static_cast<Server*>(self)->forget(closed); }, this);
     evhttp_send_reply_start(request, 200, nullptr);
+    // It has nothing more to say.
+    bufferevent_set_timeouts(evhttp_connection_get_bufferevent(evhttp_request_get_connection(request)),
+                             nullptr, nullptr);
     readers_.push_back({request, evhttp_request_get_connection(request)});
     send_event(request);
   }
@@ -207,6 +275,8 @@ class Server {
   const Served& served_;
   std::unique_ptr<event_base, Freed<event_base_free>> base_{event_base_new()};
   std::list<Reader> readers_;
+  std::map<int, Connection> connections_;  // by their files
+  int64_t accepted_ = 0;
   std::list<std::pair<Server*, void (*)(Server&)>> calls_;
   std::list<Event> events_;
   std::optional<top::Frame> frame_;

@@ -31,24 +31,21 @@ void read_workload(std::string_view text) {
   const queue::Workload workload = queue::read_workload(text, "workload.json");
   const queue::Machine machine = less_headroom(workload);
   std::vector<queue::Waiting> waiting;
-  for (const queue::Job& job : workload.jobs)
-    if (waiting.size() < 20)
-      waiting.push_back({static_cast<int64_t>(waiting.size()),
-                         job.priority,
-                         job.predicted_seconds,
-                         job.arrives,
-                         std::nullopt,
-                         job.need,
-                         {{job.need.host_bytes / 2, 2 * job.predicted_seconds}}});
+  for (const queue::Job& job : workload.jobs) {
+    if (waiting.size() >= 20) break;
+    std::vector<queue::SmallerPlan> plans = job.smaller;
+    if (plans.empty())
+      plans.push_back(
+          {job.need.host_bytes / 2, 2 * job.predicted_seconds, 0, job.need.device_bytes / 2, job.need.card});
+    waiting.push_back({static_cast<int64_t>(waiting.size()), job.priority, job.predicted_seconds, job.arrives,
+                       std::nullopt, job.need, plans});
+  }
   const queue::ChosenPlans chosen = choose_plans(machine, waiting, {}, 0);
   check_internal(chosen.waiting.size() == waiting.size() && chosen.seconds <= chosen.seconds_before,
                  "chosen plans end later");
   std::vector<queue::Running> running;
-  for (const queue::Placement& one : pack(machine, chosen.waiting, {}, 0).starts) {
-    const auto found = std::find_if(chosen.waiting.begin(), chosen.waiting.end(),
-                                    [&](const queue::Waiting& entry) { return entry.id == one.id; });
-    running.push_back({one.id, 0, 1, found->need, one.cards});
-  }
+  for (const queue::Placement& one : pack(machine, chosen.waiting, {}, 0).starts)
+    running.push_back({one.id, 0, 1, one.need, one.cards});
   const queue::Free free = free_of(machine, running);
   check_internal(free.threads >= 0 && free.host_bytes >= 0, "the host was given out twice");
   for (const int64_t bytes : free.card_bytes) check_internal(bytes >= 0, "a device was given out twice");

@@ -152,16 +152,16 @@ TEST(Loader, a_row_larger_than_planned_is_refused_by_its_number) {
   const TestFolder folder;
   const std::string row = R"({"prompt": "p", "response": ")" + std::string(300 * 1024, 'r') + "\"}\n";
   const auto path = folder.write("a.jsonl", prompt_lines(2) + row);
-  const auto all =
-      make_loader(path, {.options = {.effective = 3, .longest_row = 100, .order = {.shuffle = false}}});
+  const auto all = make_loader(
+      path, {.options = {.effective = 3, .longest_row = 100, .order = {.shuffle = Shuffle::off}}});
   all->start({});
   EXPECT_EQ(all->next()->sequences(), 3) << "its file says how long it is";
   const auto parquet = write_parquet(
       folder.path() / "a.parquet",
       {{"prompt", text_column(3, [](int64_t) { return "p"; })},
        {"response", text_column(3, [](int64_t i) { return std::string(i == 2 ? 300 * 1024 : 1, 'r'); })}});
-  const auto some =
-      make_loader(parquet, {.options = {.effective = 3, .longest_row = 100, .order = {.shuffle = false}}});
+  const auto some = make_loader(
+      parquet, {.options = {.effective = 3, .longest_row = 100, .order = {.shuffle = Shuffle::off}}});
   some->start({});
   EXPECT_THAT(message_of<DamagedError>([&] { some->next(); }),
               HasSubstr(parquet.string() + ": row 2: a row of 300 KiB"));

@@ -137,7 +137,7 @@ class RowPreviews {
 
   const Recipe& recipe_;
   FirstRows& rows_;
-  RowReader reader_{rows_.data.train->dataset, rows_.data.train->rows, {.shuffle = false}};
+  RowReader reader_{rows_.data.train->dataset, rows_.data.train->rows, {.shuffle = Shuffle::off}};
   Example whole_, example_;
 };
 

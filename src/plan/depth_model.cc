@@ -66,7 +66,10 @@ ProgramNeeds KnownPrograms::measured(const Graph& graph, const Variant& variant,
                                      const std::vector<int64_t>& chunks) {
   ops_built_ += std::ssize(graph.ops());
   add_planning_work(std::ssize(graph.ops()));
-  return needs_of(graph, runs_per_step(graph, variant, time_->filling()), samples, chunks, device_, *time_);
+  const double runs = runs_per_step(graph, variant, time_->filling());
+  ProgramNeeds needs = needs_of(graph, runs, samples, chunks, device_, *time_);
+  needs.use = use_of(graph, variant, time_->filling());
+  return needs;
 }
 
 std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experiment& experiment,
@@ -181,9 +184,9 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_
     floor_ = std::max(floor_, program->floor_bytes);
     ops_.add(program->ops, 1);
     tensors_.add(program->tensors, 1);
-    if (program->runs == 0) continue;
     disk_traffic_.add(program->disk_traffic, program->runs);
-    timed_.push_back({program->runs, program->compute, program->together, program->io});
+    timed_.push_back({program->runs, program->use, program->moves_disk, program->calls, program->compute,
+                      program->together, program->io});
   }
   for (size_t space = 0; space < largest.size(); ++space) transient_[space] = largest[space].list();
   for (size_t chunk = 0; chunk < chunks; ++chunk) loss_transient_[chunk] = of_loss[chunk].list();
@@ -231,9 +234,16 @@ Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) con
   usage.ops = ops_.at(blocks);
   usage.program_bytes = program_heap_bytes(usage.ops, tensors_.at(blocks));
   usage.disk_traffic = std::llround(disk_traffic_.at(blocks));
-  for (const Timed& program : timed_)
-    usage.seconds += program.count * std::max({program.together[chunk].at(blocks),
-                                               program.compute[chunk].at(blocks), program.io.at(blocks)});
+  for (size_t i = 0; i < timed_.size(); ++i) {
+    const Timed& program = timed_[i];
+    const double seconds = std::max(
+        {program.together[chunk].at(blocks), program.compute[chunk].at(blocks), program.io.at(blocks)});
+    usage.seconds += program.count * seconds;
+    usage.runs[i] = {.runs = program.count,
+                     .seconds = seconds,
+                     .calls = {program.calls[chunk].at(blocks), program.moves_disk},
+                     .use = program.use};
+  }
   return usage;
 }
 

@@ -37,6 +37,8 @@ struct Usage {
   int64_t ops = 0;                 // of all programs
   int64_t disk_traffic = 0;        // bytes read from and written to the disk in an optimizer step
   double seconds = 0;              // of an optimizer step
+  std::array<ProgramRun, 3> runs;  // of micro-step, evaluation and update, for what launches add
+  int64_t graph_bytes = 0;         // of the device, counted in `bytes`: of captured graphs
   [[nodiscard]] int64_t of(Space space) const { return bytes[index(space)]; }
 };
 
@@ -145,6 +147,9 @@ class DepthModel {
  private:
   struct Timed {
     double count = 0;  // how often a step runs it
+    ProgramUse use;
+    bool moves_disk = false;
+    std::vector<AffineBytes> calls;
     std::vector<AffineSeconds> compute, together;
     AffineSeconds io;
   };

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "device/description.h"
 #include "graph/graph.h"
+#include "plan/time_model.h"
 
 namespace plimsoll {
 
@@ -23,6 +25,13 @@ struct PlannedGraphs {
   [[nodiscard]] int64_t all_nodes() const { return graphs * nodes; }
 };
 
+// What a host launches for one run of a program.
+struct ProgramCalls {
+  int64_t calls = 0;
+  bool moves_disk = false;
+};
+ProgramCalls calls_of(const Graph& program, const DeviceDescription& device);
+
 // How a program is run, as far as graphs go.
 struct ProgramUse {
   int graphs = 1;       // that differ, where it is always run with as many rows
@@ -33,7 +42,26 @@ struct ProgramUse {
 
 // Of one run of a program: what the host takes longer to launch its calls than the card to compute them; 0
 // where it does not, or no device with launches is described.
+double launch_gap(int64_t calls, const DeviceDescription& device, double card_seconds);
 double launch_gap(const Graph& program, const DeviceDescription& device, double card_seconds);
+
+// The use of a program of a step, but for its seconds.
+ProgramUse use_of(const Graph& program, const Variant& variant, const Filling& filling);
+
+// A program as a step runs it, for those who weigh variants by numbers alone.
+struct ProgramRun {
+  double runs = 0;     // in a step, on average
+  double seconds = 0;  // of the card, for one run
+  ProgramCalls calls;
+  ProgramUse use;
+};
+// What launches make of a step: the seconds that they add, and with graphs the bytes that those take.
+struct LaunchCost {
+  double seconds = 0;
+  int64_t graph_bytes = 0;
+};
+LaunchCost launch_cost(std::span<const ProgramRun> programs, const DeviceDescription& device,
+                       UseGraphs asked);
 
 // No graphs on devices that make none.
 PlannedGraphs plan_graphs(const Graph& program, const DeviceDescription& device, const ProgramUse& use,

@@ -58,7 +58,7 @@ TEST(Graphs, their_bytes_are_outside_the_arena_and_what_they_save_is_predicted) 
   EXPECT_GT(nodes, 100);
   EXPECT_EQ(with.graph_bytes(), nodes * 64 * 1024);
   request.graphs = UseGraphs::off;
-  const Plan without = make_plan(request);
+  const Plan without = plan_variant(request, with.variant);
   EXPECT_EQ(without.graph_bytes(), 0);
   EXPECT_EQ(with.arena_bytes(), without.arena_bytes());
   EXPECT_EQ(with.memory_bytes() - without.memory_bytes(), with.graph_bytes());

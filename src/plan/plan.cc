@@ -191,7 +191,8 @@ void limit_memory(PlanRequest& request, std::optional<int64_t> bytes) {
 }
 
 int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate) {
-  if (request.own_memory) return candidate.arena_bytes + outside_bytes(request.device);
+  if (request.own_memory)
+    return candidate.arena_bytes + candidate.graph_bytes + outside_bytes(request.device);
   return candidate.arena_bytes + candidate.host_bytes + request.host.total() +
          (request.budget.disk_in_memory ? candidate.disk_bytes : 0);
 }
@@ -296,9 +297,12 @@ class Layouts {
 
   Candidate of(const Candidate& candidate) {
     for (const Candidate& known : known_)
-      if (known.variant == candidate.variant) return known;
-    latest_ = lay_out_plan(request_, candidate.variant);
-    return known_.emplace_back(candidate_of(*latest_));
+      if (known.variant == candidate.variant && known.graphs == candidate.graphs) return known;
+    plan(candidate);
+    set_graphs(*latest_, candidate.graphs);
+    known_.push_back(candidate_of(*latest_));
+    known_.back().graphs = candidate.graphs;
+    return known_.back();
   }
   const Plan& plan(const Candidate& candidate) {
     if (!latest_ || latest_->variant != candidate.variant)
@@ -340,6 +344,7 @@ Candidate candidate_of(const Plan& plan) {
   Candidate candidate;
   candidate.variant = plan.variant;
   candidate.arena_bytes = plan.arena_bytes();
+  candidate.graph_bytes = plan.request.own_memory ? plan.graph_bytes() : 0;
   const int64_t files = plan.request.budget.disk_in_memory ? plan.disk_bytes() : 0;
   candidate.host_bytes = plan.host_bytes() - plan.request.host.total() - files;
   candidate.disk_bytes = plan.disk_bytes();
@@ -426,13 +431,7 @@ Plan share_or_not(const PlanRequest& given, int64_t most_ops) {
 
 }  // namespace
 
-Plan make_plan(const PlanRequest& given, int64_t most_ops) {
-  return *with_graphs(given, [&](const Budget& budget) {
-    PlanRequest request = given;
-    request.budget = budget;
-    return std::optional(share_or_not(request, most_ops));
-  });
-}
+Plan make_plan(const PlanRequest& given, int64_t most_ops) { return share_or_not(given, most_ops); }
 
 struct FittingPlans::State {
   explicit State(const PlanRequest& given) : request(settled(given, kMostOps)) {}
@@ -453,7 +452,7 @@ FittingPlans::~FittingPlans() = default;
 std::optional<Plan> FittingPlans::within(const Budget& budget) {
   if (!is_possible_) return std::nullopt;
   request_.budget = budget;
-  auto plan = with_graphs(request_, [this](const Budget& left) { return fastest(left); });
+  auto plan = fastest(budget);
   return plan && plan->fits() ? std::move(plan) : std::nullopt;
 }
 

@@ -144,7 +144,9 @@ struct PlanRequest {
 // A variant with what it costs.
 struct Candidate {
   Variant variant;
+  bool graphs = false;      // with captured graphs of the programs for which they are worth it
   int64_t arena_bytes = 0;  // of the device: lower bound, until it is laid out
+  int64_t graph_bytes = 0;  // of a device with memory of its own, beside the arena
   int64_t host_bytes = 0;   // beyond HostNeeds: programs and what is offloaded to the host
   int64_t disk_bytes = 0;
   int64_t disk_traffic = 0;  // bytes read from and written to the disk in a step

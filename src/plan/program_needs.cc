@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "layout/program_layout.h"
+#include "ops/gpu_launches.h"
 #include "ops/rule.h"
 #include "ops/transfer.h"
 
@@ -165,6 +167,28 @@ void add_lives(const Graph& graph, const SampleBlocks& samples, const std::vecto
   }
 }
 
+// Launches by rows of logits at a time, where the device counts them.
+void add_calls(const Graph& graph, const SampleBlocks& samples, const std::vector<LossOp>& losses,
+               const std::vector<int64_t>& chunks, const DeviceDescription& device, ProgramNeeds& needs) {
+  needs.calls.resize(chunks.size());
+  if (device.launch_seconds == 0 && device.backend != Backend::gpu) return;
+  needs.moves_disk = moves_disk_bytes(graph);
+  AffineBytes calls;
+  auto loss = losses.begin();
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    if (loss != losses.end() && loss->at == i) {
+      for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
+        add(needs.calls[chunk], gpu_launches(graph, with_rows(op, chunks[chunk]), device.library_products),
+            op.block, samples.blocks);
+      ++loss;
+      continue;
+    }
+    add(calls, gpu_launches(graph, op, device.library_products), op.block, samples.blocks);
+  }
+  for (AffineBytes& of_chunk : needs.calls) of_chunk.add(calls, 1);
+}
+
 // By tensor: the first op after its writer that reads it and moves nothing.
 std::vector<size_t> first_readers(const Graph& graph) {
   std::vector<size_t> first(graph.tensors().size(), graph.ops().size());
@@ -253,26 +277,98 @@ struct TimedOp {
   bool queued = false;
 };
 
-void add_seconds(const std::vector<TimedOp>& ops, ProgramNeeds& needs) {
-  AffineSeconds compute, together, io;
-  Queues queues;
-  for (const TimedOp& op : ops) {
-    const double before = queues.compute;
-    if (op.queued) {
-      queues.take_transfer(op.copy, op.seconds, op.contention);
-    } else if (op.copy != kNoTensor) {
-      queues.take_wait(op.copy);
-    } else {
-      queues.take_compute(op.seconds);
+// Ops of one slot that follow each other, with the transfers right before them: a stretch of a sample block,
+// or of what is none.
+struct TimedStretch {
+  size_t begin = 0, end = 0;
+  size_t slot = kSlots;
+};
+
+std::vector<TimedStretch> stretches_of(const std::vector<TimedOp>& ops) {
+  std::vector<TimedStretch> stretches;
+  size_t begin = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].copy != kNoTensor) continue;  // goes with what follows
+    if (stretches.empty() || stretches.back().slot != ops[i].slot)
+      stretches.push_back({begin, begin, ops[i].slot});
+    stretches.back().end = begin = i + 1;
+  }
+  if (begin < ops.size()) stretches.push_back({begin, ops.size(), kSlots});
+  return stretches;
+}
+
+// By op: of a wait, how many transfers were issued since the one that it is for, itself included; 0: none is.
+std::vector<size_t> waits_of(const std::vector<TimedOp>& ops) {
+  std::vector<size_t> waits(ops.size());
+  std::unordered_map<TensorId, size_t> issued;
+  size_t count = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].copy == kNoTensor) continue;
+    if (ops[i].queued) {
+      issued[ops[i].copy] = count++;
+    } else if (const auto of = issued.find(ops[i].copy); of != issued.end()) {
+      waits[i] = count - of->second;
     }
-    add(together, queues.compute - before, op.slot);
+  }
+  return waits;
+}
+
+// Both queues, as time_model.h has them, where a wait is known by how long ago its transfer was issued: so a
+// stretch can be repeated, and each repetition waits for what the one before it issued.
+class RepeatedQueues {
+ public:
+  void run(const std::vector<TimedOp>& ops, const std::vector<size_t>& waits, const TimedStretch& stretch) {
+    for (size_t i = stretch.begin; i < stretch.end; ++i) {
+      if (ops[i].queued) {
+        io_ = std::max(io_, compute_) + ops[i].seconds;
+        compute_ += ops[i].contention;
+        complete_.push_back(io_);
+      } else if (ops[i].copy == kNoTensor) {
+        compute_ += ops[i].seconds;
+      } else if (waits[i] > 0 && waits[i] <= complete_.size()) {
+        compute_ = std::max(compute_, complete_[complete_.size() - waits[i]]);
+      }
+    }
+  }
+  [[nodiscard]] double compute() const { return compute_; }
+  [[nodiscard]] double end() const { return std::max(compute_, io_); }
+
+ private:
+  double compute_ = 0, io_ = 0;
+  std::vector<double> complete_;  // in the order of their issue
+};
+
+// The program with the stretches of sample blocks repeated until what they move delays them as it does in the
+// midst of a deep model: the first few blocks still compute while the queue of transfers falls behind.
+AffineSeconds seconds_together(const std::vector<TimedOp>& ops) {
+  constexpr int kRepeats = 8;
+  AffineSeconds seconds;
+  RepeatedQueues queues;
+  const std::vector<size_t> waits = waits_of(ops);
+  for (const TimedStretch& stretch : stretches_of(ops)) {
+    queues.run(ops, waits, stretch);
+    if (stretch.slot == kSlots) continue;
+    double before = 0;
+    for (int i = 0; i < kRepeats; ++i) {
+      before = queues.compute();
+      queues.run(ops, waits, stretch);
+    }
+    seconds.slope[stretch.slot] += queues.compute() - before;
+  }
+  seconds.base = queues.end();
+  for (const double slope : seconds.slope) seconds.base -= kRepeats * slope;
+  return seconds;
+}
+
+void add_seconds(const std::vector<TimedOp>& ops, ProgramNeeds& needs) {
+  AffineSeconds compute, io;
+  for (const TimedOp& op : ops) {
     add(op.queued ? io : compute, op.seconds, op.slot);
     if (op.queued) add(compute, op.contention, op.slot);
   }
-  together.base = queues.end();
   needs.io = io;
   needs.compute.push_back(compute);
-  needs.together.push_back(together);
+  needs.together.push_back(io.base > 0 ? seconds_together(ops) : compute);
 }
 
 }  // namespace
@@ -310,6 +406,7 @@ ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::
       loss.workspace.push_back(
           round_up(scratch_bytes_of(graph, with_rows(op, chunk), device), kArenaAlignment));
   }
+  add_calls(graph, samples, losses, chunks, device, needs);
   add_lives(graph, samples, losses, needs);
   needs.floor_bytes = floor_of(graph);
   for (const int64_t chunk : chunks) {

@@ -9,6 +9,7 @@
 
 #include "device/description.h"
 #include "graph/graph.h"
+#include "plan/graphs.h"
 #include "plan/time_model.h"
 
 namespace plimsoll {
@@ -80,6 +81,9 @@ struct ProgramNeeds {
     std::vector<int64_t> workspace;
   };
   double runs = 0;  // in an optimizer step, on average
+  ProgramUse use;
+  bool moves_disk = false;
+  std::vector<AffineBytes> calls;  // by rows: what a host launches, where that counts
   std::vector<Persistent> persistent;
   std::array<std::vector<AffineBytes>, 3> transient;  // by space
   std::vector<Loss> losses;

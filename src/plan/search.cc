@@ -79,9 +79,10 @@ int64_t farthest(int64_t from, int64_t to, const Predicate& holds) {
 
 bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& host) {
   const int64_t host_bytes = host.total() + candidate.host_bytes;
-  return keeps(candidate.arena_bytes, budget.device_bytes) && keeps(host_bytes, budget.host_bytes) &&
+  const int64_t device_bytes = candidate.arena_bytes + candidate.graph_bytes;
+  return keeps(device_bytes, budget.device_bytes) && keeps(host_bytes, budget.host_bytes) &&
          keeps(candidate.disk_bytes, budget.disk_bytes) &&
-         keeps(candidate.arena_bytes + host_bytes + (budget.disk_in_memory ? candidate.disk_bytes : 0),
+         keeps(device_bytes + host_bytes + (budget.disk_in_memory ? candidate.disk_bytes : 0),
                budget.process_bytes);
 }
 
@@ -174,7 +175,44 @@ Usage Search::usage_at(const Spot& spot) {
 Usage Search::estimate(const Spot& spot) {
   Usage usage = bytes_and_seconds(spot);
   usage.bytes[index(Space::disk)] += request_.kept_bytes;
+  if (request_.device.launch_seconds > 0 || spot.graphs) add_launches(spot, usage);
   return usage;
+}
+
+// Graphs count to the device, as far as limits go.
+void Search::add_launches(const Spot& spot, Usage& usage) const {
+  const LaunchCost cost =
+      launch_cost(usage.runs, request_.device, spot.graphs ? request_.graphs : UseGraphs::off);
+  usage.seconds += cost.seconds;
+  usage.graph_bytes = cost.graph_bytes;
+  if (request_.own_memory) {
+    usage.bytes[index(Space::device)] += cost.graph_bytes;
+  } else {
+    usage.program_bytes += cost.graph_bytes;
+  }
+}
+
+int64_t Search::arena_bytes(const Spot& spot) const {
+  return spot.usage.of(Space::device) - (request_.own_memory ? spot.usage.graph_bytes : 0);
+}
+
+std::vector<Search::Spot> Search::choices_at(const Spot& spot) const {
+  const bool makes_graphs = request_.device.backend == Backend::gpu && request_.graphs != UseGraphs::off;
+  std::vector<Spot> spots;
+  for (size_t chunk = 0; chunk < frames_[spot.frame].chunks.size(); ++chunk) {
+    Spot& choice = spots.emplace_back(spot);
+    choice.chunk = chunk;
+    choice.graphs = makes_graphs && request_.graphs == UseGraphs::on;
+    if (!makes_graphs || choice.graphs) continue;
+    Spot with = choice;
+    with.graphs = true;
+    spots.push_back(with);
+  }
+  return spots;
+}
+
+void Search::offer_all(const Spot& spot, Limits& limits, const Visit& visit) {
+  for (const Spot& choice : choices_at(spot)) offer(choice, limits, visit);
 }
 
 Usage Search::bytes_and_seconds(const Spot& spot) {
@@ -193,10 +231,9 @@ Usage Search::bytes_and_seconds(const Spot& spot) {
 // By the fastest rows of logits.
 double Search::seconds_at_point(size_t frame, RecomputePoint point) {
   double seconds = kOpen;
-  Spot spot{.frame = frame, .first = point, .rest = point};
+  const Spot spot{.frame = frame, .first = point, .rest = point};
   if (!may_measure(spot)) return seconds;
-  for (; spot.chunk < frames_[frame].chunks.size(); ++spot.chunk)
-    seconds = std::min(seconds, usage_at(spot).seconds);
+  for (const Spot& choice : choices_at(spot)) seconds = std::min(seconds, usage_at(choice).seconds);
   return seconds;
 }
 
@@ -231,13 +268,13 @@ double Search::overrun(const Spot& spot, const Limits& limits) const {
 }
 
 bool Search::is_rejected(const Spot& spot) const {
-  return !rejected_.empty() && rejected_.contains({key_of(spot), spot.chunk});
+  return !rejected_.empty() && rejected_.contains({key_of(spot), spot.chunk, spot.graphs});
 }
 
 void Search::reject(const Spot& spot, const Candidate& laid_out) {
-  rejected_.insert({key_of(spot), spot.chunk});
+  rejected_.insert({key_of(spot), spot.chunk, spot.graphs});
   int64_t& slack = slack_[line_of(spot)];
-  slack = std::max(slack, laid_out.arena_bytes - spot.usage.of(Space::device));
+  slack = std::max(slack, laid_out.arena_bytes - arena_bytes(spot));
 }
 
 void Search::forget_layouts() {
@@ -385,21 +422,20 @@ Search::Excluded Search::excluded_from_the_start(const Limits& limits) {
 }
 
 void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
-  const size_t chunks = frames_[frame].chunks.size();
   for (size_t i = 0; i < points_.size(); ++i) {
     Spot spot{.frame = frame, .first = points_[i], .rest = points_[i]};
-    for (spot.chunk = 0; spot.chunk < chunks; ++spot.chunk) offer(spot, limits, visit);
+    offer_all(spot, limits, visit);
     if (is_too_slow(frame, points_[i], limits)) return;
     if (i + 1 == points_.size()) break;
+    if (layers_ == 1) continue;
     spot.first = points_[i + 1];
-    for (spot.chunk = 0; spot.chunk < chunks && layers_ > 1; ++spot.chunk)
-      if (!is_line_too_large(spot, limits)) each_of_line(spot, limits, visit);
+    for (const Spot& line : choices_at(spot))
+      if (!is_line_too_large(line, limits)) each_of_line(line, limits, visit);
   }
-  for (const int64_t segment : segment_sizes()) {
-    Spot spot{.frame = frame, .first = RecomputePoint::block, .rest = RecomputePoint::block};
-    spot.segment = segment;
-    for (spot.chunk = 0; spot.chunk < chunks; ++spot.chunk) offer(spot, limits, visit);
-  }
+  for (const int64_t segment : segment_sizes())
+    offer_all(
+        {.frame = frame, .first = RecomputePoint::block, .rest = RecomputePoint::block, .segment = segment},
+        limits, visit);
 }
 
 // By what is known of a frame without measuring it.
@@ -429,11 +465,11 @@ std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
   // What fits as it is comes first: it is known soon, and leaves little of the rest to be looked at.
   Excluded excluded = excluded_from_the_start(limits);
   for (size_t frame = 0; frame < frames_.size(); ++frame) {
-    Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
+    const Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
     if (!may_be_among(frame, limits) || is_excluded(frame, limits, excluded) ||
         is_too_slow(frame, points_.front(), limits))
       continue;
-    for (spot.chunk = 0; spot.chunk < frames_[frame].chunks.size(); ++spot.chunk) offer(spot, limits, visit);
+    offer_all(spot, limits, visit);
   }
   each(limits, visit);
   return best;
@@ -549,7 +585,7 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
     laid_out_ops += spot.usage.ops;
     ops_laid_out_ += kLayoutWork * spot.usage.ops;
     searched += laid_out.layout_work;
-    const int64_t above = laid_out.arena_bytes - spot.usage.of(Space::device);
+    const int64_t above = laid_out.arena_bytes - arena_bytes(spot);
     miss(spot) = std::max(miss(spot), above);
     if (!within(laid_out, limits.budget, request_.host)) continue;
     if (bytes + above < best_bytes) best = laid_out;

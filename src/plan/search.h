@@ -65,6 +65,7 @@ class Search {
     RecomputePoint first = RecomputePoint::none, rest = RecomputePoint::none;
     int64_t first_layers = 0;
     int64_t segment = 1;
+    bool graphs = false;  // captured, of the programs for which they are worth it
     Usage usage{};
   };
   struct Limits {
@@ -140,6 +141,11 @@ class Search {
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
   std::optional<Spot> fastest_spot(Limits limits);
   Spot preferred(const Spot& fastest, Limits limits);
+  // The spot with all numbers of rows of logits, each with and without graphs where a device makes some.
+  [[nodiscard]] std::vector<Spot> choices_at(const Spot& spot) const;
+  void offer_all(const Spot& spot, Limits& limits, const Visit& visit);
+  void add_launches(const Spot& spot, Usage& usage) const;
+  [[nodiscard]] int64_t arena_bytes(const Spot& spot) const;
   [[nodiscard]] bool is_rejected(const Spot& spot) const;
   void forget_layouts();
   void reject(const Spot& spot, const Candidate& laid_out);
@@ -155,10 +161,10 @@ class Search {
   static Key key_of(const Spot& spot);
   [[nodiscard]] Key line_of(Spot spot) const;
   std::map<Key, DepthModel> models_;
-  std::set<std::pair<Key, size_t>> rejected_;  // their layout takes more than there is
-  int64_t margin_ = 0;                         // device bytes that all must leave free
-  std::map<Key, int64_t> slack_;               // by line: what layouts took above their bound
-  std::map<Key, double> late_;                 // by line: how many times as long they take as was estimated
+  std::set<std::tuple<Key, size_t, bool>> rejected_;  // their layout takes more than there is
+  int64_t margin_ = 0;                                // device bytes that all must leave free
+  std::map<Key, int64_t> slack_;                      // by line: what layouts took above their bound
+  std::map<Key, double> late_;  // by line: how many times as long they take as was estimated
   // The least memory of all, by the limits that stay beside it: host, disk, and which of the memories has
   // one.
   using Others = std::tuple<std::optional<int64_t>, std::optional<int64_t>, bool, bool>;

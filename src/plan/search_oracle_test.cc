@@ -12,6 +12,7 @@ namespace plimsoll {
 namespace {
 
 enum class Method : uint8_t { full, unclipped, lora, qlora };
+enum class Family : uint8_t { decoder, t5, gla, encoder };
 
 struct Case {
   const char* name;
@@ -24,12 +25,70 @@ struct Case {
   double disk = 1;          // times the reference's rates
   int64_t length = 48;
   int budgets = 300;
+  Family family = Family::decoder;
+  Task task = Task::sft;
+  bool launches = false;  // a host launches calls, and they may be captured
+  bool lengths = false;   // rows of many lengths
 };
+
+ModelSpec model_of(const Case& c) {
+  constexpr int64_t kVocab = 600;
+  switch (c.family) {
+    case Family::decoder:
+      return test_spec({.hidden = 128, .mlp = 320, .layers = c.layers, .vocab = kVocab});
+    case Family::t5:
+      return parse_model_spec({{"model_type", "t5"},
+                               {"vocab_size", kVocab},
+                               {"d_model", 64},
+                               {"d_ff", 160},
+                               {"num_heads", 4},
+                               {"d_kv", 16},
+                               {"num_layers", c.layers},
+                               {"num_decoder_layers", c.layers}},
+                              "test");
+    case Family::gla:
+      return parse_model_spec({{"model_type", "gla"},
+                               {"vocab_size", kVocab},
+                               {"hidden_size", 64},
+                               {"num_heads", 2},
+                               {"num_hidden_layers", c.layers}},
+                              "test");
+    case Family::encoder:
+      return parse_model_spec({{"model_type", "bert"},
+                               {"vocab_size", kVocab},
+                               {"hidden_size", 64},
+                               {"intermediate_size", 160},
+                               {"num_attention_heads", 4},
+                               {"num_hidden_layers", c.layers}},
+                              "test");
+  }
+  return {};
+}
+
+// Half of the rows are short, the others of every length.
+RunSteps rows_of_many_lengths(const Case& c) {
+  RunSteps run;
+  run.steps = 10;
+  std::vector<RowSize> sizes;
+  for (int64_t i = 0; i < 64; ++i) {
+    const int64_t tokens = i % 2 == 0 ? c.length / 6 : 1 + (i * 7) % c.length;
+    sizes.push_back({.tokens = tokens, .targets = tokens});
+    run.row_length += static_cast<double>(tokens) / 64;
+  }
+  run.rows = static_cast<double>(c.effective);
+  run.tokens = run.targets = run.rows * run.row_length;
+  run.sizes = std::make_shared<const std::vector<RowSize>>(sizes);
+  return run;
+}
 
 PlanRequest request_for(const Case& c) {
   PlanRequest request;
   Experiment& experiment = request.experiment;
-  experiment.model = test_spec({.hidden = 128, .mlp = 320, .layers = c.layers, .vocab = 600});
+  experiment.model = model_of(c);
+  experiment.task.task = c.task;
+  if (c.task == Task::dpo && !(c.method == Method::lora || c.method == Method::qlora))
+    experiment.task.preference.reference = Preference::Reference::given;
+  if (c.family == Family::t5) experiment.target_length = c.length / 2;
   experiment.lora = c.method == Method::lora || c.method == Method::qlora;
   experiment.nf4 = c.method == Method::qlora;
   experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
@@ -45,6 +104,13 @@ PlanRequest request_for(const Case& c) {
   request.device.rates.disk_write *= c.disk;
   // Ops of this size would all take the overhead of one.
   request.device.rates.op_overhead = 1e-9;
+  request.own_memory = c.own_memory;
+  if (c.launches) {
+    request.device.backend = Backend::gpu;
+    request.device.launch_seconds = 2e-6;
+    request.device.graph_node = {.bytes = 512, .uncertain = 0};
+  }
+  if (c.lengths) request.run = rows_of_many_lengths(c);
   request.host.components = {{"process", 1 << 20}};
   return request;
 }
@@ -53,15 +119,23 @@ PlanRequest request_for(const Case& c) {
 class Oracle {
  public:
   explicit Oracle(const PlanRequest& request) : request_(request) {
-    for (const Variant& variant : Search(request).all())
-      all_.push_back(candidate_of(plan_variant(request, variant)));
+    for (const Variant& variant : Search(request).all()) {
+      for (const bool graphs : {false, true}) {
+        if (graphs && request.device.backend != Backend::gpu) continue;
+        PlanRequest with = request;
+        with.graphs = graphs ? UseGraphs::automatic : UseGraphs::off;
+        Candidate candidate = candidate_of(plan_variant(with, variant));
+        candidate.graphs = graphs;
+        all_.push_back(candidate);
+      }
+    }
   }
 
   [[nodiscard]] const std::vector<Candidate>& all() const { return all_; }
-  [[nodiscard]] Candidate find(const Variant& variant) const {
+  [[nodiscard]] Candidate find(const Candidate& candidate) const {
     for (const Candidate& c : all_)
-      if (c.variant == variant) return c;
-    ADD_FAILURE() << "not in the space: " << variant_words(request_.experiment, variant);
+      if (c.variant == candidate.variant && c.graphs == candidate.graphs) return c;
+    ADD_FAILURE() << "not in the space: " << variant_words(request_.experiment, candidate.variant);
     return {};
   }
   [[nodiscard]] std::vector<const Candidate*> fitting(const Budget& budget) const {
@@ -85,7 +159,8 @@ class Budgets {
     Budget budget;
     const int64_t host = request_.host.total();
     const unsigned kinds = static_cast<unsigned>(random_()) % 8;
-    if (kinds < 6) budget.device_bytes = near([](const Candidate& c) { return c.arena_bytes; });
+    if (kinds < 6)
+      budget.device_bytes = near([](const Candidate& c) { return c.arena_bytes + c.graph_bytes; });
     if (kinds >= 5)
       budget.process_bytes = near([&](const Candidate& c) { return c.arena_bytes + c.host_bytes + host; });
     if (kinds % 3 == 1) budget.host_bytes = near([&](const Candidate& c) { return c.host_bytes + host; });
@@ -127,9 +202,9 @@ void expect_smallest(Search& search, const Budget& budget, const PlanRequest& re
   others.process_bytes.reset();
   const auto fitting = oracle.fitting(others);
   if (fitting.empty()) return;
-  const bool together = !budget.device_bytes && budget.process_bytes;
+  const bool together = !request.own_memory && !budget.device_bytes && budget.process_bytes;
   const auto bytes = [&](const Candidate& c) {
-    return static_cast<double>(c.arena_bytes + (together ? c.host_bytes : 0));
+    return static_cast<double>(c.arena_bytes + c.graph_bytes + (together ? c.host_bytes : 0));
   };
   const Candidate* least = *std::min_element(
       fitting.begin(), fitting.end(), [&](const auto* a, const auto* b) { return bytes(*a) < bytes(*b); });
@@ -167,10 +242,10 @@ TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
   ASSERT_GT(oracle.all().size(), 100U);
   Search search(request);
   ASSERT_NO_FATAL_FAILURE(expect_floors_below_all(search, request, oracle));
-  const auto lay_out = [&](const Candidate& c) { return oracle.find(c.variant); };
+  const auto lay_out = [&](const Candidate& c) { return oracle.find(c); };
   Budgets budgets(request, oracle);
   const auto rank = [](const Candidate& c) {
-    return std::pair(c.disk_traffic, c.arena_bytes + c.host_bytes);
+    return std::pair(c.disk_traffic, c.arena_bytes + c.graph_bytes + c.host_bytes);
   };
   int refused = 0;
   int tied = 0;
@@ -230,6 +305,55 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "lora_with_disk", .method = Method::lora, .homes = {Space::disk}},
         Case{.name = "lora_without", .method = Method::lora, .layers = 5, .effective = 6},
         Case{.name = "qlora_on_a_card", .method = Method::qlora, .homes = {Space::host}, .own_memory = true},
+        Case{.name = "t5_lora_with_disk",
+             .method = Method::lora,
+             .homes = {Space::disk},
+             .budgets = 150,
+             .family = Family::t5},
+        Case{.name = "gla_on_a_card",
+             .micro = 1,
+             .homes = {Space::host},
+             .own_memory = true,
+             .budgets = 150,
+             .family = Family::gla},
+        Case{.name = "encoder_classifies",
+             .method = Method::lora,
+             .homes = {Space::disk},
+             .budgets = 150,
+             .family = Family::encoder,
+             .task = Task::classify},
+        Case{.name = "reward_of_a_decoder",
+             .method = Method::lora,
+             .homes = {Space::disk},
+             .budgets = 150,
+             .task = Task::reward},
+        Case{.name = "dpo_of_a_decoder",
+             .method = Method::lora,
+             .micro = 1,
+             .homes = {Space::disk},
+             .length = 24,
+             .budgets = 150,
+             .task = Task::dpo},
+        Case{.name = "launches_on_a_card",
+             .effective = 6,
+             .own_memory = true,
+             .length = 24,
+             .budgets = 200,
+             .launches = true},
+        Case{.name = "launches_beside_offload",
+             .method = Method::lora,
+             .homes = {Space::host},
+             .own_memory = true,
+             .length = 24,
+             .budgets = 200,
+             .launches = true},
+        Case{.name = "rows_of_many_lengths",
+             .method = Method::lora,
+             .effective = 8,
+             .homes = {Space::disk},
+             .length = 96,
+             .budgets = 150,
+             .lengths = true},
         Case{.name = "deep_full_with_disk",
              .layers = 8,
              .effective = 1,

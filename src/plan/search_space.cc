@@ -179,7 +179,9 @@ Candidate Search::candidate(const Spot& spot) const {
   result.variant = frame.variant;
   result.variant.loss_chunk = frame.chunks[spot.chunk];
   result.variant.recompute = choice_of(spot);
-  result.arena_bytes = spot.usage.of(Space::device);
+  result.graphs = spot.graphs;
+  result.arena_bytes = arena_bytes(spot);
+  result.graph_bytes = spot.usage.of(Space::device) - result.arena_bytes;
   result.host_bytes = spot.usage.of(Space::host) + spot.usage.program_bytes;
   result.disk_bytes = spot.usage.of(Space::disk);
   result.disk_traffic = spot.usage.disk_traffic;

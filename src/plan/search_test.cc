@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <tuple>
 
 #include "base/units.h"
+#include "device/catalogue.h"
 #include "layout/program_layout.h"
 #include "layout/test_bounds.h"
 #include "models/test_specs.h"
+#include "plan/fitting_plans.h"
 #include "plan/micro_rooms.h"
 #include "plan/time_model.h"
 
@@ -463,6 +466,57 @@ TEST(Search, variants_are_weighed_by_the_rows_as_they_are) {
     if (usage.of(Space::device) > *request.budget.device_bytes) continue;
     EXPECT_TRUE(plan.seconds_per_step <= usage.seconds * (1 + 1e-9) ||
                 !plan_variant(request, variant).fits());
+  }
+}
+
+struct Ladder {
+  const char* card;
+  ModelSpec model;
+  int64_t length, effective;
+  int64_t host;  // bytes
+};
+
+// Launches, graphs and what moves are in the seconds that variants are chosen by.
+TEST(Search, more_memory_is_never_slower) {
+  const ModelSpec of_14b = test_spec({.family = "qwen2",
+                                      .hidden = 5120,
+                                      .mlp = 13824,
+                                      .layers = 48,
+                                      .heads = 40,
+                                      .kv_heads = 8,
+                                      .vocab = 152064});
+  const std::vector<Ladder> ladders = {{"H100", test_spec(half_billion()), 256, 8, 256 * kGiB},
+                                       {"H100", of_14b, 2048, 16, 256 * kGiB},
+                                       {"RTX 4090", mistral_7b(), 512, 4, 32 * kGiB}};
+  for (const Ladder& ladder : ladders) {
+    PlanRequest request;
+    request.experiment.model = ladder.model;
+    request.experiment.lora = true;
+    request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+    request.experiment.max_length = ladder.length;
+    request.experiment.effective_batch = ladder.effective;
+    request.device = describe_card(find_card(ladder.card, "test"), true);
+    request.own_memory = true;
+    request.homes = {Space::host};
+    request.budget.host_bytes = ladder.host;
+    FittingPlans plans(request);
+    const auto open = plans.within(request.budget);
+    ASSERT_TRUE(open);
+    constexpr int kBudgets = 12;
+    double slowest_allowed = 1e300;
+    int fitting = 0;
+    for (int i = 0; i <= kBudgets; ++i) {
+      Budget budget = request.budget;
+      budget.device_bytes = static_cast<int64_t>(static_cast<double>(open->memory_bytes()) *
+                                                 std::pow(0.1, 1 - static_cast<double>(i) / kBudgets));
+      const auto plan = plans.within(budget);
+      if (!plan) continue;
+      ++fitting;
+      EXPECT_LE(plan->seconds_per_step, slowest_allowed)
+          << ladder.card << ", budget " << i << ": " << variant_words(request.experiment, plan->variant);
+      slowest_allowed = std::min(slowest_allowed, plan->seconds_per_step * (1 + request.tie));
+    }
+    EXPECT_GE(fitting, kBudgets / 3);
   }
 }
 

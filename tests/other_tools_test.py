@@ -57,6 +57,13 @@ EXPECTED = {
         "optimizer.betas": [0.9, 0.95], "schedule.name": "constant", "schedule.warmup": 0, "schedule.max_steps": None,
         "precision": "bf16", "eval.every": 0, "save.every": "epoch", "seed": 7, "data.template": "trl", "data.bos": True,
         "data.train_on_prompt": "messages"},
+    "launch.sh": {
+        "method.type": "lora", "method.r": 4, "method.alpha": 8, "batch.effective": 32, "batch.micro": 2, "optimizer.lr": 1e-3,
+        "schedule.epochs": 1, "schedule.name": "linear", "data.max_length": 64, "data.train": "facts.jsonl", "data.template": "auto",
+        "precision": "bf16", "save.every": 500, "log.every": 500},
+    "sections.yaml": {
+        "method.type": "lora", "method.r": 4, "method.alpha": 8, "method.dropout": 0, "batch.effective": 8, "batch.micro": 2,
+        "optimizer.lr": 1e-3, "data.max_length": 64, "precision": "fp32", "seed": 7},
     "script.yaml": {
         "method.type": "lora", "method.r": 4, "method.alpha": 8, "batch.effective": 6, "batch.micro": 2,
         "data.max_length": 48, "optimizer.lr": 1e-3, "schedule.epochs": 2, "data.prefetch": 2},
@@ -130,7 +137,7 @@ class OtherToolsTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
 
     def test_every_sample_is_expected_here(self):
-        samples = {p.name for p in SAMPLES.iterdir() if p.suffix in (".yaml", ".yml", ".json")}
+        samples = {p.name for p in SAMPLES.iterdir() if p.suffix in (".yaml", ".yml", ".json", ".sh")}
         self.assertEqual(samples - {"ds_z3_config.json"}, set(EXPECTED))
 
     def test_samples_mean_what_their_tools_would_do(self):

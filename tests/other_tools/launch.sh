@@ -6,7 +6,7 @@ MICRO=2
 ARGS="--nproc_per_node $GPUS --nnodes 1 --master_port 29501"
 
 torchrun $ARGS train.py \
-    --model_name_or_path ../../demo/model \
+    --model_name_or_path ../../demo/model --init random \
     --train_file data/facts.jsonl \
     --output_dir runs/launch \
     --per_device_train_batch_size $MICRO \

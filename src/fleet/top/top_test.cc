@@ -255,8 +255,8 @@ TEST(Frame, ANarrowScreenKeepsStepTimeAndNoteInALineForEachRun) {
   frame.runs[0].name = "a-name-that-is-longer-than-a-narrow-screen-has-room-for";
   frame.runs[0].note = "waits until 7 has ended, which is in about four minutes";
   frame.runs[0].growth.reset();
-  std::vector<const Run*> runs;
-  for (const Run& run : frame.runs) runs.push_back(&run);
+  std::vector<const top::Run*> runs;
+  for (const top::Run& run : frame.runs) runs.push_back(&run);
   for (const size_t columns : {60, 80, 120}) {
     const std::vector<std::string> lines = split(runs_text(runs, columns), '\n');
     EXPECT_EQ(lines.size(), frame.runs.size() + 2) << "the titles, a line each, and the end";

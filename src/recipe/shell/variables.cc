@@ -32,7 +32,7 @@ size_t closing_brace(std::string_view text, size_t at) {
 }
 
 // A variable that holds itself twice grows without end in a few lines.
-struct Bound {
+struct TotalLength {
   size_t total = 0;
   void add(size_t length) {
     total += length;
@@ -170,7 +170,7 @@ std::optional<ShellVariables::Values> ShellVariables::lookup(std::string_view in
 std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text, int depth) const {
   std::vector<Part> parts;
   size_t at = 0;
-  Bound bound;
+  TotalLength bound;
   const auto written = [&](size_t length) {
     bound.add(length);
     parts.push_back({std::string(text.substr(at, length)), false});
@@ -285,7 +285,7 @@ bool ShellVariables::assign(const ShellWord& word, bool is_certain) {
   ShellWord rest = word;
   rest.pieces.front().text.erase(0, length + (appends ? 2U : 1U));
   Values values;
-  Bound bound;
+  TotalLength bound;
   if (!word.items.empty()) {
     for (const ShellWord& item : word.items)
       for (std::string& field : expand(item)) {

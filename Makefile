@@ -41,7 +41,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline faults powercut bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline faults powercut bench oracle golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -137,6 +137,11 @@ gpu-check:
 	$(if $(GPU_TOOLS),,cmake --build build --target plimsoll plimsoll_card_check -j $(JOBS))
 	python3 tests/gpu/check.py --device $(GPU_DEVICE) --plimsoll $(if $(GPU_TOOLS),$(GPU_TOOLS),build)/plimsoll \
 	  --tool $(if $(GPU_TOOLS),$(GPU_TOOLS),build/tests/gpu)/plimsoll_card_check
+
+# The planner's search against every variant of its space, for ORACLE_TIMES times as many budgets as the tests have.
+ORACLE_TIMES ?= 10
+oracle: build
+	PLIMSOLL_ORACLE_TIMES=$(ORACLE_TIMES) build/src/plan/plan_test --gtest_filter='*EveryBudget*'
 
 # How fast a card is and models train on it, beside transformers + PEFT where this Python has them; less than nine minutes.
 gpu-bench:

@@ -179,10 +179,10 @@ class Sweep(unittest.TestCase):
             (Path(folder) / "config.json").write_text(json.dumps(deep))
             points = plan_json(folder, "--gpu", "RTX 4060 Ti 16GB", "--host-memory", "16GiB", "--method", "qlora", "--length", 128, "--batch", 1,
                                "--sweep", "memory=1.6GiB..2.4GiB")["points"]
-        self.assertGreater(len(points), 5)
+        self.assertGreater(len(points), 4)
         seconds = [point["seconds_per_step"] for point in points]
         for i, one in enumerate(seconds[1:], 1):
-            self.assertLessEqual(one, 1.015 * min(seconds[:i]), seconds)  # memory.tie, and what estimates err
+            self.assertLessEqual(one, 1.0101 * min(seconds[:i]), seconds)  # memory.tie
 
     def test_its_points_are_the_plans_of_their_budgets(self):
         disk = ("--set", "memory={disk: 1GiB, offload: auto}", "--method", "full")

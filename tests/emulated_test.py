@@ -238,10 +238,11 @@ class EmulatedTest(unittest.TestCase):
         """Two micro-steps a step, evaluations between them, and a run that goes on."""
         rows = write_rows(self.folder / "eval.jsonl", [{"prompt": pair["prompt"], "response": pair["chosen"]} for pair in pairs(6)])
         more = {"data": {"eval": rows}, "eval": {"every": 1}, "save": {"every": 2}}
-        for name, settings in {"full": {}, "lora": {"method": {"type": "lora", "r": 4, "dropout": 0.2}},
+        # Packed, a graph is launched with other documents than it was captured with.
+        for name, settings in {"full": {"data": {"eval": rows, "packing": True}}, "lora": {"method": {"type": "lora", "r": 4, "dropout": 0.2}},
                                "homes on the host": {"memory": {"offload": ["states", "weights", "activations"]}, "precision": "bf16"}}.items():
             with self.subTest(name):
-                recipe = tiny_recipe(self.folder, LLAMA, "run", **more, **settings)
+                recipe = tiny_recipe(self.folder, LLAMA, "run", **{**more, **settings})
                 losses, weights, card = self.captured(recipe, "off")
                 self.assertEqual([card["graphs"], card["planned_graph_bytes"]], [0, 0])
                 with_graphs = self.captured(recipe, "on")

@@ -21,9 +21,10 @@ struct Dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
-inline void require_launchable(const Stream& stream, Dim3 grid, Dim3 block, unsigned shared) {
+inline void require_launchable(Stream& stream, Dim3 grid, Dim3 block, unsigned shared) {
   gpu::require_launchable({{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared},
                           stream.most_shared());
+  if (!stream.only_loads()) stream.count_blocks(uint64_t{grid.x} * grid.y * grid.z);
 }
 
 // Arguments are converted to the kernel's parameters here. Throws LaunchRefused for a shape that no card

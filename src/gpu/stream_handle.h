@@ -23,13 +23,20 @@ class Stream {
   // What is launched from now on is loaded, and does not run.
   void only_load(bool only) { only_loads_ = only; }
   [[nodiscard]] bool only_loads() const { return only_loads_; }
+  // What is launched from now on is captured, to be launched again with other inputs.
+  void capture(bool captures) { captures_ = captures; }
+  [[nodiscard]] bool captures() const { return captures_; }
+  // Blocks of all that was launched, and did not only load.
+  void count_blocks(uint64_t blocks) { blocks_ += blocks; }
+  [[nodiscard]] uint64_t blocks() const { return blocks_; }
   // Bytes of shared memory that a block of the card may have; 0: not known.
   void limit_shared(int64_t most) { most_shared_ = most; }
   [[nodiscard]] int64_t most_shared() const { return most_shared_; }
 
  private:
   void* handle_ = nullptr;
-  bool only_loads_ = false;
+  bool only_loads_ = false, captures_ = false;
+  uint64_t blocks_ = 0;
   int64_t most_shared_ = 0;
 };
 

@@ -72,9 +72,8 @@ void launch_bias_grad(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const E
                       const BiasGradient<G>& bias) {
   if (bias.table == nullptr) return;
   gpu::launch(stream, {bias.buckets, extents.heads}, {32},
-              attention_grad_table_of_tiles<static_cast<int>(kGpuAttentionTile), T, G>, g.a,
-              static_cast<int>(gpu::blocks_of(extents.queries, kGpuAttentionTile)), g.bias_sums,
-              bias.accumulation, bias.table);
+              attention_grad_table_of_tiles<static_cast<int>(kGpuAttentionTile), T, G>, g.a, g.bias_tiles,
+              g.bias_sums, bias.accumulation, bias.table);
 }
 
 template <class T, class G>
@@ -87,6 +86,7 @@ BoundCall make_grad(const GpuBinding& b) {
             .buckets = static_cast<unsigned>(shape.buckets),
             .accumulation = Accumulation{b.op().attr_int("accumulate"), g.a.step}};
     g.bias_sums = g.delta + b.input_tensor(0).shape[0] * shape.heads;
+    g.bias_tiles = static_cast<int>(gpu::blocks_of(shape.length, kGpuAttentionTile));
   }
   return [g, bias, extents = Extents(b, kBackwardShift), &stream = b.stream()] {
     launch_backward(stream, g, extents);

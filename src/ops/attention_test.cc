@@ -164,6 +164,26 @@ OpCase of_several_tiles(const std::string& name, int64_t head_dim, const std::st
           .slack = 12};
 }
 
+// More sequences than a block looks at at once for its tile, most of one row, and among them one of several
+// tiles.
+OpCase of_many_sequences() {
+  const std::string rows = rows_text(299, 16);
+  const std::string form = "{head_dim=16, length=150, window=0} @a ";
+  Values starts{0};
+  for (int s = 0; s < 140; ++s) starts.push_back(starts.back() + (s == 131 ? 150 : 1));
+  for (int dead = 0; dead < 3; ++dead) starts.push_back(starts.back());
+  return {.name = "attention_grad_of_many_sequences",
+          .body = "tensor q " + rows + " input\ntensor k " + rows + " input\ntensor v " + rows +
+                  " input\ntensor d_o " + rows + " input\ntensor starts i32[144] input\no " + rows +
+                  ", lse f32[299,1] = attention(q, k, v, starts, step) " + form + "forward\nd_q " + rows +
+                  ", d_k " + rows + ", d_v " + rows +
+                  " = attention_grad(q, k, v, o, lse, d_o, starts, step) " + form + "backward\n",
+          .given = {{"starts", starts}},
+          .step = {{StepValue::live_tokens, 289}, {StepValue::live_sequences, 140}},
+          .dtypes = {DType::bf16},
+          .slack = 12};
+}
+
 // The same with keys of another axis, fewer than queries.
 OpCase of_several_tiles_over_other_keys() {
   const std::string form = "{causal=0, head_dim=64, key_length=90, keys_of=3, length=140, window=0} @a ";
@@ -295,8 +315,8 @@ std::vector<OpCase> over_trees(const std::string& name, int64_t window) {
                   of_several_tiles("_of_40_values", 40, "window=0"),
                   of_several_tiles("_of_96_values_in_a_window", 96, "window=70"),
                   of_several_tiles("_of_160_values_of_both_sides", 160, "causal=0, window=0", 70),
-                  of_several_tiles("_of_256_values", 256, "window=0", 70),
-                  of_several_tiles_over_other_keys()});
+                  of_several_tiles("_of_256_values", 256, "window=0", 70), of_several_tiles_over_other_keys(),
+                  of_many_sequences()});
   register_cases(
       {of_several_tiles_with_extras("_with_bias_and_dropout_of_both_sides", 64,
                                     "causal=0, dropout=0.2, max_distance=50, window=0"),

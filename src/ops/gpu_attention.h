@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ops/attention_bias.h"
-#include "ops/gpu_step.h"
+#include "ops/gpu_attention_slots.h"
 #include "ops/philox.h"
 
 namespace plimsoll {
@@ -130,19 +130,27 @@ struct GpuAttentionGrad {
   T* d_q;
   T* d_k;
   T* d_v;
-  float* bias_sums = nullptr;  // [B, N, tiles, buckets], of tiles; null: none are wanted
+  float* bias_sums = nullptr;  // [B, N, bias_tiles, buckets], of tiles; null: none are wanted
+  int bias_tiles = 0;          // of the longest sequence
+
+  // Where the sums of a tile's buckets begin.
+  [[nodiscard]] PL_DEV float* bias_sums_of(int sequence, int head, int tile) const {
+    return bias_sums +
+           ((int64_t{sequence} * a.heads + head) * bias_tiles + tile) * int64_t{a.bias.all_buckets()};
+  }
 };
 
 // A head of a sequence. `live`: the sequence is there.
 template <class T>
 struct GpuAttentionSite {
-  int head, kv_head;
+  int sequence, head, kv_head;
   bool live;
   int begin = 0, length = 0, key_begin = 0, key_length = 0;
   int64_t q_stride, kv_stride;  // of rows
 
-  PL_DEV GpuAttentionSite(const GpuAttention<T>& a, int sequence, int head_)
-      : head(head_),
+  PL_DEV GpuAttentionSite(const GpuAttention<T>& a, int sequence_, int head_)
+      : sequence(sequence_),
+        head(head_),
         kv_head(head_ / (a.heads / a.kv_heads)),
         live(sequence < a.live_sequences()),
         q_stride(int64_t{a.heads} * a.head_dim),

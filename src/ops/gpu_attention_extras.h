@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "gpu/math.h"
+#include "ops/attention_shape.h"
 #include "ops/gpu_attention.h"
 
 namespace plimsoll {
@@ -357,9 +358,8 @@ struct BiasSums {
   PL_DEV void end() const {
     if (g.bias_sums == nullptr) return;
     __syncthreads();
-    const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-    const int64_t own = (int64_t{blockIdx.z} * g.a.heads + at.head) * gridDim.x + tile;
-    put_bucket_sums<kWarps>(g.a.bias, space, g.bias_sums + own * g.a.bias.all_buckets());
+    const int tile = query0 / static_cast<int>(kGpuAttentionTile);
+    put_bucket_sums<kWarps>(g.a.bias, space, g.bias_sums_of(at.sequence, at.head, tile));
   }
 };
 // ... where nothing has a bias.

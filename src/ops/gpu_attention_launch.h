@@ -59,35 +59,45 @@ GpuAttention<T> operands_of(const GpuBinding& b, size_t shift) {
           .trees = {.parents = b.input<int32_t>(9 + shift)}};
 }
 
-// Planned sizes that grids follow from.
+// What grids follow from.
 struct Extents {
   CardFacts card;
   bool fits_tiles;
-  int64_t queries, keys;  // of the longest sequence
-  unsigned sequences, heads, kv_heads;
+  TileGrid queries, keys;
+  unsigned heads, kv_heads;
 
   Extents(const GpuBinding& b, size_t shift)
       : card(b.card()),
         fits_tiles(attention_fits_tiles(b.graph(), b.op())),
-        queries(b.op().attr_int("length")),
-        keys(b.op().attrs.contains("key_length") ? b.op().attr_int("key_length") : queries),
-        sequences(static_cast<unsigned>(b.input_tensor(3 + shift).shape[0] - 1)) {
+        queries{.starts = b.sent<int32_t>(3 + shift),
+                .step = b.sent<double>(4 + shift),
+                .which = live_sequences_of(b.op().axis),
+                .tokens = b.input_tensor(0).shape[0],
+                .sequences = b.input_tensor(3 + shift).shape[0] - 1,
+                .longest = b.op().attr_int("length")},
+        keys(queries) {
+    if (b.op().has_input(5 + shift)) {
+      keys.starts = b.sent<int32_t>(5 + shift);
+      keys.tokens = b.input_tensor(1).shape[0];
+      keys.longest = b.op().attr_int("key_length");
+    }
     const AttentionShape shape = attention_shape(b.graph(), b.op());
     heads = static_cast<unsigned>(shape.heads);
     kv_heads = static_cast<unsigned>(shape.kv_heads);
   }
-  [[nodiscard]] gpu::Dim3 query_grid(int64_t rows) const {
-    return {gpu::blocks_of(queries, rows), heads, sequences};
+  // `rows`: of a tile.
+  [[nodiscard]] gpu::Dim3 query_grid(const gpu::Stream& stream, int rows) const {
+    return {queries.blocks(stream, rows), heads};
   }
-  [[nodiscard]] gpu::Dim3 key_grid(int64_t rows) const {
-    return {gpu::blocks_of(keys, rows), kv_heads, sequences};
+  [[nodiscard]] gpu::Dim3 key_grid(const gpu::Stream& stream, int rows) const {
+    return {keys.blocks(stream, rows), kv_heads};
   }
 };
 
 template <int D, int kGroups, int kKeys, bool kExtras, class Site, class T>
 void launch_tiles(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
   const int shared = attention_shared_bytes<D, kGroups, kKeys, kExtras>(f.a);
-  gpu::launch_with_shared(stream, extents.query_grid(kGroups * 64), {kAttentionThreads},
+  gpu::launch_with_shared(stream, extents.query_grid(stream, kGroups * 64), {kAttentionThreads},
                           static_cast<unsigned>(shared), attention_tiles<T, D, kGroups, kKeys, kExtras, Site>,
                           f);
 }
@@ -95,10 +105,10 @@ template <int D, bool kExtras, class QuerySite, class KeySite, class T>
 void launch_backward_tiles(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents) {
   const int for_keys = grad_key_shared_bytes<D, kExtras>(g.a);
   const int for_queries = grad_query_shared_bytes<D, kExtras>(g);
-  gpu::launch_with_shared(stream, extents.key_grid(kAttentionTile), {kAttentionThreads},
+  gpu::launch_with_shared(stream, extents.key_grid(stream, kAttentionTile), {kAttentionThreads},
                           static_cast<unsigned>(for_keys), attention_grad_key_tiles<T, D, kExtras, KeySite>,
                           g);
-  gpu::launch_with_shared(stream, extents.query_grid(kAttentionTile), {kAttentionThreads},
+  gpu::launch_with_shared(stream, extents.query_grid(stream, kAttentionTile), {kAttentionThreads},
                           static_cast<unsigned>(for_queries),
                           attention_grad_query_tiles<T, D, kExtras, QuerySite>, g);
 }
@@ -112,21 +122,21 @@ void with_plain_columns(const GpuAttention<T>& a, Launch launch) {
   }
   launch.template operator()<128>(static_cast<unsigned>(plain_parts<128>(a.head_dim)));
 }
-inline gpu::Dim3 times(gpu::Dim3 grid, unsigned parts) { return {grid.x, grid.y * parts, grid.z}; }
+inline gpu::Dim3 times(gpu::Dim3 grid, unsigned parts) { return {grid.x, grid.y * parts}; }
 
 template <class Site, class T>
 void launch_forward_plain(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
   with_plain_columns(f.a, [&]<int kColumns>(unsigned parts) {
-    gpu::launch_with_shared(stream, times(extents.query_grid(kPlainTile), parts), {kPlainThreads},
+    gpu::launch_with_shared(stream, times(extents.query_grid(stream, kPlainTile), parts), {kPlainThreads},
                             unsigned{kPlainSharedBytes}, attention_plain<T, kColumns, Site>, f);
   });
 }
 template <class QuerySite, class KeySite, class T>
 void launch_backward_plain(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents) {
   with_plain_columns(g.a, [&]<int kColumns>(unsigned parts) {
-    gpu::launch_with_shared(stream, times(extents.key_grid(kPlainTile), parts), {kPlainThreads},
+    gpu::launch_with_shared(stream, times(extents.key_grid(stream, kPlainTile), parts), {kPlainThreads},
                             unsigned{kPlainSharedBytes}, attention_grad_keys_plain<T, kColumns, KeySite>, g);
-    gpu::launch_with_shared(stream, times(extents.query_grid(kPlainTile), parts), {kPlainThreads},
+    gpu::launch_with_shared(stream, times(extents.query_grid(stream, kPlainTile), parts), {kPlainThreads},
                             unsigned{kPlainSharedBytes}, attention_grad_queries_plain<T, kColumns, QuerySite>,
                             g);
   });

@@ -298,9 +298,10 @@ __global__ void __launch_bounds__(kPlainThreads, kColumns == 64 ? 3 : 2)
   PL_LAUNCHED_SHARED(gpu::Pack<float>, shared, kPlainSharedBytes / 16);
   const PlainSpace space(shared);
   const PlainPlan<kColumns> plan(a.head_dim);
-  const Site at(a, static_cast<int>(blockIdx.z), plan.head());
+  const GpuTile tile = tile_of_block<kPlainTile>(a.queries.starts, a.live_sequences(), shared);
+  const Site at(a, tile.sequence, plan.head());
   // The last queries see the most keys: they begin first.
-  const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kPlainTile;
+  const int q0 = tile.behind * kPlainTile;
   if (q0 >= at.length) return;
   const int end = a.end_of_keys(at.number(q0 + kPlainTile - 1), at.key_length);
   const Columns seen_by_all = keys_of(a, at, q0, q0 + kPlainTile - 1);

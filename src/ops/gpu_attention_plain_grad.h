@@ -74,12 +74,9 @@ struct PlainBiasSums {
               past = end - here < kDiagonals ? end - here : kDiagonals;
     for (int k = begin; k < past; ++k) sum += diagonals[k];
   }
-  PL_DEV void put(int head) const {
-    const int buckets = g.a.bias.all_buckets();
-    if (!wanted || static_cast<int>(threadIdx.x) >= buckets) return;
-    const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-    const int64_t own = (int64_t{blockIdx.z} * g.a.heads + head) * gridDim.x + tile;
-    g.bias_sums[own * buckets + threadIdx.x] = sum;
+  PL_DEV void put(const GpuAttentionSite<T>& at, int tile) const {
+    if (!wanted || static_cast<int>(threadIdx.x) >= g.a.bias.all_buckets()) return;
+    g.bias_sums_of(at.sequence, at.head, tile)[threadIdx.x] = sum;
   }
 
  private:
@@ -155,9 +152,10 @@ __global__ void __launch_bounds__(kPlainThreads, kColumns == 64 ? 3 : 2)
   PL_LAUNCHED_SHARED(gpu::Pack<float>, shared, kPlainSharedBytes / 16);
   const PlainSpace space(shared);
   const PlainPlan<kColumns> plan(a.head_dim);
-  const Site at(a, static_cast<int>(blockIdx.z), plan.head());
+  const GpuTile tile = tile_of_block<kPlainTile>(a.queries.starts, a.live_sequences(), shared);
+  const Site at(a, tile.sequence, plan.head());
   // The last queries see the most keys: they begin first.
-  const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kPlainTile;
+  const int q0 = tile.behind * kPlainTile;
   if (q0 >= at.length) return;
   const int end = a.end_of_keys(at.number(q0 + kPlainTile - 1), at.key_length);
   int k0 = a.first_key(at.number(q0)) / kPlainTile * kPlainTile;
@@ -180,7 +178,7 @@ __global__ void __launch_bounds__(kPlainThreads, kColumns == 64 ? 3 : 2)
     put_scores(space.scores(), d_p);
     products.add(d_q, [&] { bias_sums.add(space.scores(), k0 - q0, space.bias_gradients()); });
   }
-  bias_sums.put(at.head);
+  bias_sums.put(at, tile.behind);
   put_gradient<kColumns>(g.d_q + at.q_at(q0, plan.dim), at.q_stride, at.length - q0, plan, d_q, a.scale);
 }
 
@@ -240,8 +238,9 @@ __global__ void __launch_bounds__(kPlainThreads, 2) attention_grad_keys_plain(Gp
   PL_LAUNCHED_SHARED(gpu::Pack<float>, shared, kPlainSharedBytes / 16);
   const PlainSpace space(shared);
   const PlainPlan<kColumns> plan(a.head_dim);
-  const int k0 = static_cast<int>(blockIdx.x) * kPlainTile, group = a.heads / a.kv_heads;
-  const Site at(a, static_cast<int>(blockIdx.z), plan.head() * group);
+  const GpuTile tile = tile_of_block<kPlainTile>(a.keys.starts, a.live_sequences(), shared);
+  const int k0 = tile.index * kPlainTile, group = a.heads / a.kv_heads;
+  const Site at(a, tile.sequence, plan.head() * group);
   if (k0 >= at.key_length) return;
   const int begin = a.first_query(k0) / kPlainTile * kPlainTile;
   const int end = at.end_of_queries(a, k0 + kPlainTile - 1);

@@ -315,9 +315,10 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
   T* const k_tile = q_tile + kQueries * D;
   T* const v_tile = k_tile + kKeys * D;
   const int warp = gpu::warp_of_block();
-  const Site at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
+  const GpuTile tile = tile_of_block<kQueries>(a.queries.starts, a.live_sequences(), tiles);
+  const Site at(a, tile.sequence, static_cast<int>(blockIdx.y));
   // The last queries see the most keys: they begin first.
-  const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kQueries, dim = a.head_dim;
+  const int q0 = tile.behind * kQueries, dim = a.head_dim;
   if (q0 >= at.length) return;
   const int query0 = q0 + warp * kRows;
   const Columns seen_by_all = keys_of(a, at, query0, query0 + kRows - 1);
@@ -458,9 +459,10 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
   T* const k_tile = reinterpret_cast<T*>(tiles);
   T* const steps = k_tile + kAttentionTile * D;  // two buffers of kQueries of q, and as many of d_o
   const int row = gpu::warp_of_block() * 16;
-  const int k0 = static_cast<int>(blockIdx.x) * kAttentionTile;
+  const GpuTile tile = tile_of_block<kAttentionTile>(a.keys.starts, a.live_sequences(), tiles);
+  const int k0 = tile.index * kAttentionTile;
   const int group = a.heads / a.kv_heads, dim = a.head_dim;
-  const Site at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y) * group);
+  const Site at(a, tile.sequence, static_cast<int>(blockIdx.y) * group);
   if (k0 >= at.key_length) return;
   const KeyExtrasOf<T, kExtras> extras{a, at, k0, reinterpret_cast<uint8_t*>(steps + 4 * kQueries * D)};
   fetch_rows<kAttentionTile, D>(k_tile, a.k + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
@@ -540,9 +542,10 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
   PL_LAUNCHED_SHARED(gpu::Pack<T>, tiles, (grad_query_shared_bytes<D, kExtras>(g)) / 16);
   T* const steps = reinterpret_cast<T*>(tiles);  // two buffers of kKeys keys, and as many of their values
   const int row = gpu::warp_of_block() * 16;
-  const Site at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
+  const GpuTile tile = tile_of_block<kAttentionTile>(a.queries.starts, a.live_sequences(), tiles);
+  const Site at(a, tile.sequence, static_cast<int>(blockIdx.y));
   // The last queries see the most keys: they begin first.
-  const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kAttentionTile, dim = a.head_dim;
+  const int q0 = tile.behind * kAttentionTile, dim = a.head_dim;
   if (q0 >= at.length) return;
   const int left = at.length - q0, query0 = q0 + row;
   fetch_rows<kAttentionTile, D>(steps, a.q + at.q_at(q0, dim), at.q_stride, left, dim);

@@ -39,7 +39,7 @@ struct TreeQueries : GpuAttentionSite<T> {
     return a.queries.starts[segment + 1] - a.queries.starts[segment];
   }
   PL_DEV void find(int key) const {
-    int at = static_cast<int>(blockIdx.z), begin = before;
+    int at = this->sequence, begin = before;
     while (key < begin) {
       at = a.trees.parents[at];
       begin -= length_of(at);

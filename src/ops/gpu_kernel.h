@@ -1,5 +1,6 @@
 // How an op gets onto a GPU: a bind function looks at shapes, types and addresses once and returns a call
-// that launches kernels on the stream. Grids depend on planned sizes only; what changes from step to step
+// that launches kernels on the stream. Grids depend on planned sizes, attention's on what was sent
+// (ops/gpu_attention_slots.h); what changes from step to step
 // (live tokens, rates, whether a gradient is overwritten) kernels read from the step tensor on the device.
 //
 // Kernel and bind function of an op lie in ops/NAME_gpu.cu, and its line in ops/gpu_kernels.def.
@@ -50,11 +51,17 @@ class GpuBinding : public Binding {
   // asks for it. `fact(values)` is all of it that the call may decide by.
   template <class T, class Fact>
   [[nodiscard]] const T* sent(size_t i, const Fact& fact) const {
-    if (library() == nullptr || !op().has_input(i) || products_.sent == nullptr) return nullptr;
-    const auto* const values = reinterpret_cast<const T*>(products_.sent(op().inputs[i]));
+    const T* const values = library() == nullptr ? nullptr : sent<T>(i);
     if (values != nullptr && products_.facts != nullptr)
       products_.facts->push_back([values, fact] { return static_cast<int64_t>(fact(values)); });
     return values;
+  }
+  // The same for what no result depends on, such as how many blocks have something to do; nullptr: nowhere. A
+  // call that is captured must not look: the values are others when the graph is launched.
+  template <class T>
+  [[nodiscard]] const T* sent(size_t i) const {
+    if (!op().has_input(i) || products_.sent == nullptr) return nullptr;
+    return reinterpret_cast<const T*>(products_.sent(op().inputs[i]));
   }
 
  private:

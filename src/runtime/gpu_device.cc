@@ -286,9 +286,11 @@ void GpuDevice::fill(std::span<std::byte> bytes, int value) { card_->fill(Queue:
 void GpuDevice::begin_capture() {
   free_before_capture_ = card_->memory_left().free;
   card_->begin_capture();
+  card_->stream().capture(true);
 }
 
 std::unique_ptr<gpu::CardGraph> GpuDevice::end_capture() {
+  card_->stream().capture(false);
   auto graph = card_->end_capture();
   ++graph_use_.graphs;
   graph_use_.nodes += graph->nodes();
@@ -308,6 +310,7 @@ void GpuDevice::finish() {
 
 void GpuDevice::abandon() noexcept {
   card_->abandon();
+  card_->stream().capture(false);
   for (Slot& slot : slots_) slot.used = false;
   const std::lock_guard lock(disk_mutex_);
   failure_ = nullptr;

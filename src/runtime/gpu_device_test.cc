@@ -595,20 +595,20 @@ TEST(EmulatedTrap, is_read_from_the_environment_and_anything_else_is_refused) {
   unsetenv("PLIMSOLL_EMULATED_TRAP");
 }
 
-// Before any step, by its op: more documents than a grid has blocks along z.
+// Before any step, by its op: more heads than a grid has blocks along y.
 TEST(GpuDevice, a_grid_that_no_card_takes_is_refused_when_the_op_is_bound) {
   const Graph graph = parse_graph(
-      "graph g\ntensor q f32[70000,64] input\ntensor k f32[70000,64] input\ntensor v f32[70000,64] input\n"
-      "tensor starts i32[70001] input\ntensor step f64[16] input\n"
-      "o f32[70000,64], lse f32[70000,1] = attention(q, k, v, starts, step) "
-      "{head_dim=64, length=1, window=0} @a forward\n");
+      "graph g\ntensor q f32[8,560000] input\ntensor k f32[8,8] input\ntensor v f32[8,8] input\n"
+      "tensor starts i32[3] input\ntensor step f64[16] input\n"
+      "o f32[8,560000], lse f32[8,70000] = attention(q, k, v, starts, step) "
+      "{head_dim=8, length=8, window=0} @a forward\n");
   EmulatedDevice device;
   std::byte somewhere{};
   try {
     device.bind(graph, graph.ops().front(), [&](TensorId) { return &somewhere; });
     FAIL() << "it was bound";
   } catch (const UsageError& refused) {
-    EXPECT_THAT(refused.what(), HasSubstr("1 x 1 x 70000 (o f32[70000,64], lse"));
+    EXPECT_THAT(refused.what(), HasSubstr("2 x 70000 x 1 (o f32[8,560000], lse"));
     EXPECT_THAT(refused.what(), HasSubstr("batch.micro"));
   }
 }

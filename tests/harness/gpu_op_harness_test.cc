@@ -228,6 +228,81 @@ TEST(GpuOpHarnessBits, slices_of_a_weight_give_the_bits_of_the_cpu) {
   }
 }
 
+// Takes launches, and leaves them.
+class DroppedLaunches : public gpu::LaunchTaker {
+ public:
+  void take(std::function<void()>) override {}
+};
+
+// 2,048 tokens x 4 rows that are packed with up to 1,024 documents, as a plan has them, and what came: of
+// each group of documents lengths from 8 tokens to some hundred.
+struct PackedAttention {
+  static constexpr int kTokens = 8192, kDocuments = 1024, kHeads = 16, kKvHeads = 4;
+
+  Graph graph = parse_graph(
+      "graph packed\ntensor q bf16[8192,1024] input\ntensor k bf16[8192,256] input\n"
+      "tensor v bf16[8192,256] input\ntensor d_o bf16[8192,1024] input\ntensor starts i32[1025] input\n"
+      "tensor step f64[16] input\no bf16[8192,1024], lse f32[8192,16] = attention(q, k, v, starts, step) "
+      "{head_dim=64, length=2048, window=0} @a forward\n"
+      "d_q bf16[8192,1024], d_k bf16[8192,256], d_v bf16[8192,256] = attention_grad(q, k, v, o, lse, d_o, "
+      "starts, step) {head_dim=64, length=2048, window=0} @a backward\n");
+  std::vector<int32_t> starts = std::vector<int32_t>(kDocuments + 1);
+  std::vector<double> step = std::vector<double>(kNumStepValues);
+  int live = 0;
+
+  explicit PackedAttention(int shortest) {
+    for (int length = shortest; starts[static_cast<size_t>(live)] + length <= kTokens; ++live) {
+      starts[static_cast<size_t>(live) + 1] = starts[static_cast<size_t>(live)] + length;
+      length = length * 5 / 4 > 800 ? shortest : length * 5 / 4;
+    }
+    step[static_cast<size_t>(StepValue::live_sequences)] = live;
+  }
+  // The first row of each tile is a block's work.
+  [[nodiscard]] uint64_t tiles(int rows) const {
+    uint64_t count = 0;
+    for (int s = 0; s < live; ++s)
+      for (int at = starts[static_cast<size_t>(s)]; at < starts[static_cast<size_t>(s) + 1]; at += rows)
+        ++count;
+    return count;
+  }
+  // Blocks that a call of an op launches; `captured` to be launched again.
+  [[nodiscard]] uint64_t blocks(const Op& op, bool captured) const {
+    DroppedLaunches dropped;
+    gpu::Stream stream(static_cast<gpu::LaunchTaker*>(&dropped));
+    CardFacts card;
+    card.multiprocessors = 132;
+    card.shared_bytes_per_block = int64_t{227} * 1024;
+    static std::array<std::byte, 64> elsewhere;
+    const auto address = [&](TensorId id) -> std::byte* {
+      const std::string& name = graph.tensor(id).name;
+      if (name == "starts") return reinterpret_cast<std::byte*>(const_cast<int32_t*>(starts.data()));
+      if (name == "step") return reinterpret_cast<std::byte*>(const_cast<double*>(step.data()));
+      return elsewhere.data();
+    };
+    const BoundCall call = bind_gpu(GpuBinding(graph, op, card, stream, address, {nullptr, address}));
+    stream.capture(captured);
+    call();
+    return stream.blocks();
+  }
+};
+
+TEST(GpuAttentionGrid, has_a_block_for_each_tile_of_packed_documents_and_none_besides) {
+  for (const int shortest : {8, 40, 300}) {
+    SCOPED_TRACE(shortest);
+    const PackedAttention packed(shortest);
+    constexpr uint64_t kRows = PackedAttention::kTokens, kHeads = PackedAttention::kHeads;
+    // Beside the tiles: what clears padding, of o and lse; of d_q, d_k and d_v, and four sums of d_o * o
+    // each.
+    const uint64_t forward = packed.blocks(packed.graph.ops()[0], false) - 2 * kRows;
+    const uint64_t backward = packed.blocks(packed.graph.ops()[1], false) - 3 * kRows - kRows * kHeads / 4;
+    EXPECT_EQ(forward, packed.tiles(128) * kHeads);
+    EXPECT_EQ(backward, packed.tiles(64) * (kHeads + PackedAttention::kKvHeads));
+    // A graph is launched with other documents, too: as many as planned have a block, if each is short.
+    const uint64_t captured = packed.blocks(packed.graph.ops()[0], true) - 2 * kRows;
+    EXPECT_EQ(captured, (kRows + 127 * PackedAttention::kDocuments) / 128 * kHeads);
+  }
+}
+
 TEST(GpuRefusals, products_of_bf16_are_refused_by_name_where_tensor_cores_do_not_take_them) {
   CardFacts turing;
   turing.compute_capability = 75;

@@ -120,7 +120,9 @@ Rescued rescue(const fs::path& folder) {
   if (!is_absent(file.string() + "-wal"))
     fs::rename(file.string() + "-wal", rescued.damaged.string() + "-wal");
   fs::remove(file.string() + "-shm");
-  fs::create_hard_link(file, rescued.damaged);
+  std::error_code no_links;
+  fs::create_hard_link(file, rescued.damaged, no_links);
+  if (no_links) fs::rename(file, rescued.damaged);
   fs::rename(fresh, file);
   flush_to_disk(file.parent_path());
   return rescued;

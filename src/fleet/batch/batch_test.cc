@@ -105,6 +105,7 @@ TEST(Batch, fits_a_screen_of_60_columns) {
   batch.bars[0].loss = 0.5;
   batch.bars[1].outcome = "exit code 1: out of memory at step 12, and tried again with half the batch";
   for (const std::string& line : split(batch_text(batch, 60), '\n')) EXPECT_LE(columns_of(line), 60U) << line;
+  EXPECT_THAT(batch_text(batch, 60), HasSubstr("      ▒▒▒▒▒▒\n")) << "the second half of the time";
 }
 
 TEST(Batch, is_what_ran_since_the_last_pause) {

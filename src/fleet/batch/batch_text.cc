@@ -79,7 +79,9 @@ std::string batch_text(const Batch& batch, size_t width) {
   // Names of devices and runs, and figures, beside the bars.
   TextTable table({true, false, false, true, true, true, false});
   table.add_row({"id", "name", "device", "took", "reserved", "peak", "when"});
-  const size_t bars = std::max<size_t>(16, std::min<size_t>(60, width > 70 ? width - 70 : 0));
+  // A bar is never broken: a table makes no column narrower than that.
+  constexpr size_t kNarrowest = 12, kBeside = 70;
+  const size_t bars = std::clamp<size_t>(width > kBeside ? width - kBeside : 0, kNarrowest, 60);
   table.may_go({5, 2, 4});
   for (const Bar& bar : batch.bars)
     table.add_row(

@@ -70,7 +70,7 @@ int run(const char* const* words) {
                                      {"tokens_per_second", static_cast<double>(tokens) / seconds},
                                      {"milliseconds_a_row", seconds * 1e3 / static_cast<double>(steps * 16)},
                                      {"planned_milliseconds_a_row", planned.row_seconds * 1e3},
-                                     {"planned_loader_bytes", memory.resident_bytes()},
+                                     {"planned_loader_bytes", memory.resident_bytes() + units * 4 * kKiB},
                                      {"measured_loader_bytes", process_memory().peak_rss - before},
                                      {"scratch_known_by_footer", access.exact},
                                      {"planned_scratch_bytes", planned.store_bytes},

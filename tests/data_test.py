@@ -314,7 +314,7 @@ class DataTest(unittest.TestCase):
         step = int(done.stderr.split("the state after step ")[1].split(" ")[0])
         self.assertTrue((self.folder / "late" / "run" / f"checkpoint-{step}").is_dir())
         self.assertGreater(step, 50)
-        again = run("train", settings, "--resume", "--set", "stop.loss=null")
+        again = run("train", settings, "--resume", "--set", "stop.loss=1e9")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.train("mixed", str(path), "--quiet", **changes)
 

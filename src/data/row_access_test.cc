@@ -19,12 +19,12 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int64_t kRows = 10'000, kClasses = 5, kBatch = 4;
-constexpr int64_t kSmallWindow = 32 * kKiB;  // far below the rows' megabyte
+constexpr int64_t kSmallWindow = 32 * kKiB;  // far below the rows' megabytes
 
 // Sorted by class: "c3 number 12345 ...".
 std::string sorted_text(int64_t row) {
   return "c" + std::to_string(row * kClasses / kRows) + " number " + std::to_string(row) + " " +
-         std::string(60, '.');
+         std::string(150, '.');
 }
 
 std::filesystem::path write_arrow(const std::filesystem::path& path, const NamedColumn& column,
@@ -65,7 +65,7 @@ std::unique_ptr<Loader> load_texts(const std::filesystem::path& path, const Orde
   const RowSubset subset = RowSubset::all(dataset.rows());
   auto loader = std::make_unique<Loader>(
       std::move(dataset), subset,
-      ExampleEncoder({.format = RowFormat::text, .max_length = 128, .eos = 0}, tokenize_bytes),
+      ExampleEncoder({.format = RowFormat::text, .max_length = 256, .eos = 0}, tokenize_bytes),
       LoaderOptions{.effective = kBatch, .epochs = 1, .order = order});
   EXPECT_TRUE(loader->store_rows(path.parent_path(), [] { return false; }, {}));
   return loader;
@@ -117,7 +117,7 @@ TEST(FullShuffle, visits_rows_sorted_by_class_in_proportion_whatever_the_file) {
   // What the test would see of an order in windows.
   const auto in_windows = texts_of(
       *load_texts(folder.path() / "one.parquet", {.shuffle = Shuffle::window, .window_bytes = kSmallWindow}));
-  EXPECT_GT(largest_chi_square(in_windows), 5000);
+  EXPECT_GT(largest_chi_square(in_windows), 1000);
 }
 
 TEST(FullShuffle, goes_on_anywhere_and_holds_little) {

@@ -403,7 +403,7 @@ class TrainingRun {
            ". The rows are sorted by something, and data.shuffle: " +
            (recipe_.data.shuffle == Shuffle::off ? "false" : "window") +
            " visits them in parts: the optimizer did not diverge\n  a new run with --set data.shuffle=full "
-           "--overwrite learns all kinds side by side; --resume --set stop.loss=null goes on in this order";
+           "--overwrite learns all kinds side by side; --resume --set stop.loss=1e9 goes on in this order";
   }
 
   void take_scale(const StepMetrics& metrics, const EffectiveBatch& batch) {

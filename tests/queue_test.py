@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The queue, its worker and what it survives: python3 tests/queue_test.py PLIMSOLL [--kills N]"""
+import contextlib
 import fcntl
 import json
 import os
@@ -254,6 +255,32 @@ class Running(QueueTest):
         self.queue("wait", good)
         self.queue("wait", bad, code=5)
 
+    def test_what_is_run_has_the_mask_of_add_and_files_for_people_have_theirs(self):
+        before = os.umask(0o027)
+        try:
+            entry = self.add("sh", "-c", "umask; touch made", memory="20MiB")
+            os.umask(0o002)
+            self.run_all("--memory", "500MiB")
+            self.queue("list")
+            output("report", "--queue", "--html", self.folder / "page.html", env=self.environment, cwd=self.folder)
+        finally:
+            os.umask(before)
+        self.assertEqual(self.queue("logs", entry), "0027\n")
+        modes = [oct((self.folder / name).stat().st_mode & 0o777) for name in ("made", "page.html", "queue", "queue/queue.db")]
+        self.assertEqual(modes, ["0o640", "0o644", "0o700", "0o600"])
+
+    def test_who_holds_the_lock_of_all_queues_is_named(self):
+        entry = self.add("true", memory="20MiB")
+        (self.folder / "machine").mkdir(mode=0o1777)
+        holder = subprocess.Popen(["flock", str(self.folder / "machine" / "lock"), "sleep", "1000"], start_new_session=True)
+        self.addCleanup(lambda: (os.killpg(holder.pid, signal.SIGKILL), holder.wait()) if holder.poll() is None else None)
+        self.eventually((self.folder / "machine" / "lock").exists, "the lock was not taken")
+        self.worker("--memory", "500MiB")
+        self.eventually(lambda: "is held by user" in self.show(entry)["note"], "nobody is named")
+        self.assertRegex(self.show(entry)["note"], r"^waits: .*/lock is held by user \S+ \(process \d+\)$")
+        os.killpg(holder.pid, signal.SIGKILL)
+        self.eventually(lambda: self.show(entry)["state"] == "done", "it never started")
+
     def test_what_was_held_for_another_goes_on_when_that_is_tried_again(self):
         first = self.add("sh", "-c", "test -e flag || exit 3", memory="50MiB", name="first")
         second = self.add("true", memory="50MiB", after=first, name="second")
@@ -367,6 +394,19 @@ class Running(QueueTest):
         self.assertEqual(self.show(entry)["state"], "failed")
         self.assertIn("took more than its reservation of 100 MiB", self.show(entry)["note"])
         self.assertFalse(Path(group.read_text()).exists(), "the group is left behind")
+
+    @not_sanitized("a command takes more memory")
+    def test_memory_that_processes_share_and_pages_of_files_are_within_a_reservation(self):
+        share = ("import mmap, os; f = os.memfd_create('x'); os.ftruncate(f, 100 << 20); [os.fork() for _ in 'ab']\n"
+                 "for _ in range(40): sum(mmap.mmap(f, 100 << 20)[::4096])")
+        (self.folder / "file").write_bytes(bytes(200 << 20))
+        read = "import mmap, time; f = open('file', 'rb'); m = mmap.mmap(f.fileno(), 0, prot=1); sum(m[::4096]); time.sleep(0.6)"
+        entries = [self.add(PYTHON, "-c", share, memory="190MiB", retries=0), self.add(PYTHON, "-c", read, memory="64MiB", retries=0)]
+        self.run_all("--memory", "1GiB", "--threads", 2)
+        for entry, most in zip(entries, (190, 64)):
+            shown = self.show(entry)
+            self.assertEqual(shown["state"], "done", shown["note"])
+            self.assertLess(shown["attempts"][0]["peak_host_bytes"], most * MIB)
 
     def test_what_a_command_took_is_reserved_the_next_time(self):
         allocate = [PYTHON, "-c", "import time; x = bytearray(int(__import__('sys').argv[1]) << 20); time.sleep(1)"]
@@ -531,6 +571,30 @@ class Ending(QueueTest):
         self.assertEqual((shown["state"], len(shown["attempts"])), ("done", 2))
         self.assertIn("supervisor was lost", shown["attempts"][0]["outcome"])
         self.assertEqual(self.marked(), [])
+
+    def test_a_command_that_stops_its_supervisor_can_be_canceled(self):
+        entry = self.add("sh", "-c", "kill -STOP $PPID; echo stopped; sleep 1000", memory="50MiB")
+        self.worker("--memory", "500MiB", "--grace", 0.3)
+        log = self.queue_folder / "runs" / str(entry) / "1" / "log"
+        self.eventually(lambda: log.exists() and "stopped" in log.read_text(), "it never started")
+        self.queue("cancel", entry)
+        self.eventually(lambda: self.show(entry)["state"] == "canceled", "it runs on")
+        self.eventually(lambda: not self.marked(), "something is left")
+
+    def test_what_detached_with_another_environment_ends_with_its_lost_supervisor(self):
+        script = self.folder / "detaches.sh"
+        script.write_text("if [ ! -e pid ]; then env -i setsid sh -c 'echo $$ > pid; exec sleep 300' & sleep 300; fi\n")
+        entry = self.add("sh", script, memory="50MiB")
+        worker = self.worker("--until-done", "--memory", "500MiB")
+        pid_file, seen = self.folder / "pid", self.queue_folder / "runs" / str(entry) / "1" / "processes"
+        self.eventually(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"), "it never started")
+        pid = pid_file.read_text().strip()
+        self.eventually(lambda: seen.exists() and f"{pid} " in seen.read_text(), "it was not seen")
+        os.kill(self.supervisor(entry), signal.SIGKILL)
+        worker.communicate(timeout=SECONDS)
+        self.assertEqual((self.show(entry)["state"], len(self.show(entry)["attempts"])), ("done", 2))
+        with contextlib.suppress(FileNotFoundError):
+            self.assertIn(") Z ", Path("/proc", pid, "stat").read_text(), "it runs beside the next attempt")
 
     def test_a_worker_waits_while_its_disk_is_full(self):
         entry = self.add("sh", "-c", "echo x >> ran", memory="50MiB", after=self.add("true", memory="50MiB"))

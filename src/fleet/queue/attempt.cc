@@ -8,13 +8,16 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/printable.h"
+#include "fleet/queue/memory_group.h"
 #include "fleet/queue/process_tree.h"
 
 namespace plimsoll::queue {
@@ -63,6 +66,7 @@ void write_launch(const Launch& launch) {
   add("mark", launch.mark);
   add("host_limit", std::to_string(launch.host_limit));
   add("grace_seconds", std::to_string(launch.grace_seconds));
+  if (launch.mask) add("mask", std::to_string(*launch.mask));
   const fs::path partial = launch.folder / "launch.tmp";
   std::ofstream file(partial, std::ios::binary);
   file << text << std::flush;
@@ -86,6 +90,7 @@ Launch read_launch(const fs::path& folder) {
     if (name == "working_folder") launch.working_folder = value;
     if (name == "mark") launch.mark = value;
     if (name == "host_limit") launch.host_limit = std::strtoll(value.c_str(), nullptr, 10);
+    if (name == "mask") launch.mask = static_cast<mode_t>(std::strtol(value.c_str(), nullptr, 10)) & 0777;
     if (name == "grace_seconds") launch.grace_seconds = std::strtod(value.c_str(), nullptr);
   }
   if (launch.words.empty() || launch.mark.empty())
@@ -128,16 +133,58 @@ std::optional<double> read_grace(const fs::path& folder) {
   return std::nullopt;
 }
 
+namespace {
+
+// The folder of its control group; "" where it had none.
+std::string group_of(const fs::path& folder) {
+  std::string group;
+  std::getline(std::ifstream(folder / "group"), group);
+  return group.find("/plimsoll-") == std::string::npos ? "" : group;
+}
+
+// What the supervisor saw of the attempt, what that started, what is in its group, and what has its mark.
+std::set<pid_t> left_behind(const std::string& mark, const fs::path& folder) {
+  std::set<pid_t> found;
+  const auto add = [&](const std::vector<pid_t>& some) { found.insert(some.begin(), some.end()); };
+  add(with_environment(mark));
+  if (const std::string group = group_of(folder); !group.empty()) add(processes_of_group(group));
+  const std::map<pid_t, Process> processes = all_processes();
+  std::ifstream noted(folder / "processes");
+  int64_t born = 0;
+  for (pid_t pid = 0; noted >> pid >> born;) {
+    const auto process = processes.find(pid);
+    if (process == processes.end() || process->second.born != born) continue;
+    found.insert(pid);
+    add(descendants(pid, processes));
+  }
+  found.erase(getpid());
+  std::erase_if(found, [&](pid_t pid) {
+    const auto process = processes.find(pid);
+    return process != processes.end() && process->second.state == 'Z';
+  });
+  return found;
+}
+
+}  // namespace
+
 void end_marked(const std::string& mark, const fs::path& folder) {
   for (int tries = 0; tries < 200; ++tries) {
-    const std::vector<pid_t> left = with_environment(mark);
+    const std::set<pid_t> left = left_behind(mark, folder);
     if (left.empty()) break;
     for (const pid_t one : left) kill(one, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  std::string group;
-  std::getline(std::ifstream(folder / "group"), group);
-  if (group.find("/plimsoll-") != std::string::npos) rmdir(group.c_str());  // an empty one, or nothing
+  if (const std::string group = group_of(folder); !group.empty()) rmdir(group.c_str());  // where it is empty
+}
+
+void wake_or_end_supervisor(const fs::path& folder, double seconds_since_asked, double grace_seconds) {
+  constexpr double kSlack = 5;
+  const AttemptState state = look_at(folder);
+  if (state.life != Life::alive || state.supervisor <= 0) return;
+  const std::optional<Process> process = read_process(state.supervisor);
+  if (process && process->state == 'T') kill(state.supervisor, SIGCONT);
+  const double grace = read_grace(folder).value_or(grace_seconds);
+  if (seconds_since_asked > 2 * grace + kSlack) kill(state.supervisor, SIGKILL);  // its command goes with it
 }
 
 }  // namespace plimsoll::queue

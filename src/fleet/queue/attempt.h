@@ -7,6 +7,7 @@
 //   log         what the command prints
 //   cancel      asks the supervisor to end it
 //   grace       of a worker that took it up: in the place of what it was launched with
+//   processes   the command's, as the supervisor saw them last: number and birth
 //   group       the folder of its control group, where it has one (memory_group.h)
 //   memory.json what it takes over time, in bounded room (memory_history.h)
 //   launch      what it is to run, where it starts from a file (on another machine)
@@ -29,10 +30,11 @@ struct Launch {
   std::vector<std::string> words;
   std::vector<std::string> environment;  // NAME=VALUE, set for the command
   std::string working_folder;
-  std::string mark;           // NAME=VALUE, set too: everything of the attempt is known by it
-  int64_t host_limit = 0;     // bytes of all its processes; above it the command is ended; 0: none
-  double grace_seconds = 30;  // from SIGTERM to SIGKILL
-  bool own_group = true;      // a control group where one may be made; not inside of another scheduler's
+  std::string mark;                 // NAME=VALUE, set too: everything of the attempt is known by it
+  int64_t host_limit = 0;           // bytes of all its processes; above it the command is ended; 0: none
+  double grace_seconds = 30;        // from SIGTERM to SIGKILL
+  std::optional<mode_t> mask = {};  // the command's umask; none: this process's
+  bool own_group = true;  // a control group where one may be made; not inside of another scheduler's
 };
 
 struct Exit {
@@ -80,7 +82,12 @@ void ask_to_end(const std::filesystem::path& folder);
 // How long that is from now on, whatever it was launched with. Where it cannot be written, that stays.
 void set_grace(const std::filesystem::path& folder, double seconds);
 std::optional<double> read_grace(const std::filesystem::path& folder);
-// Ends what a lost supervisor left behind, its control group too.
+// Of an attempt that was asked to end so long ago: a supervisor that was stopped (SIGSTOP) is continued, and
+// one that has not ended after twice the grace is ended, with its command.
+void wake_or_end_supervisor(const std::filesystem::path& folder, double seconds_since_asked,
+                            double grace_seconds);
+// Ends what a lost supervisor left behind, its control group too: what is in the group, what has the mark,
+// and what the supervisor saw (`processes`), with all that these started.
 void end_marked(const std::string& mark, const std::filesystem::path& folder);
 
 }  // namespace plimsoll::queue

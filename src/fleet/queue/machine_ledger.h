@@ -3,7 +3,8 @@
 // promised until its own promise is written, so that two queues never give out the same room.
 //
 // A promise holds while the supervisor of its run lives, with a worker or without. Files of others are read
-// with care: they can only make room seem smaller.
+// with care: they can only make room seem smaller, by runs that are processes of the file's owner, and by so
+// many of them.
 #pragma once
 
 #include <sys/types.h>
@@ -35,14 +36,20 @@ struct PromisedOnCard {
 struct PromisedByOthers {
   int64_t host_bytes = 0;  // that their runs have yet to take: what they have taken is used, and seen as that
   std::map<std::string, std::vector<PromisedOnCard>> cards;  // by name, whole
+  std::map<uid_t, int64_t> host_bytes_of;                    // of each user's queues
 };
+// "user anna", or "user 1001" where the system has no name for it.
+std::string user_words(uid_t user);
 
 class MachineLedger {
  public:
   // `queue_folder` tells this queue from others. Throws UsageError where the folder cannot be shared safely.
   MachineLedger(const std::filesystem::path& folder, const std::filesystem::path& queue_folder);
 
-  // Held until it ends; none where somebody else held it for two seconds.
+  // What is wrong with the folder, for people; "" where nothing is.
+  [[nodiscard]] const std::string& warning() const { return warning_; }
+
+  // Held until it ends; none where somebody else held it all the time that is waited.
   class Lock {
    public:
     explicit Lock(int file) : file_(file) {}
@@ -53,7 +60,9 @@ class MachineLedger {
    private:
     int file_;
   };
-  [[nodiscard]] std::optional<Lock> lock() const;
+  [[nodiscard]] std::optional<Lock> lock(int wait_milliseconds = 2000) const;
+  // "FOLDER/lock is held by user 1001 (process 77)", as far as the system tells.
+  [[nodiscard]] std::string lock_words() const;
   [[nodiscard]] PromisedByOthers promised_by_others() const;
   // Instead of what this queue has promised before.
   void promise(const std::vector<PromisedRun>& runs) const;
@@ -61,6 +70,7 @@ class MachineLedger {
  private:
   std::filesystem::path folder_;
   std::string own_name_;
+  std::string warning_;
 };
 
 // PLIMSOLL_MACHINE_DIR, else plimsoll in /run/lock where all may write, else in /tmp.

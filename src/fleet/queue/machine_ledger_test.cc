@@ -111,6 +111,51 @@ TEST_F(LedgerTest, files_that_are_no_promises_promise_nothing) {
   EXPECT_EQ(one.promised_by_others().host_bytes, 0);
 }
 
+TEST_F(LedgerTest, a_promise_counts_for_processes_of_its_files_owner_alone) {
+  if (geteuid() != 0) GTEST_SKIP() << "files of another user are made by root alone";
+  const MachineLedger one(folder_, "/q/one");
+  const std::string run = R"({"supervisor": )" + std::to_string(getpid()) + R"(, "born": )" +
+                          std::to_string(read_process(getpid())->born) +
+                          R"(, "host_bytes": 1000, "device_bytes": 0, "devices": []})";
+  std::ofstream(folder_ / "1001-a.json") << "[" << run << "]";
+  ASSERT_EQ(chown((folder_ / "1001-a.json").c_str(), 1001, 1001), 0);
+  EXPECT_EQ(one.promised_by_others().host_bytes, 0);
+  // Of its own, a thousand at most.
+  std::ofstream many(folder_ / "0-b.json");
+  for (int i = 0; i < 3000; ++i) many << (i == 0 ? "[" : ",") << run;
+  many << "]" << std::flush;
+  const PromisedByOthers promised = one.promised_by_others();
+  EXPECT_EQ(promised.host_bytes, 1000 * 1000);
+  EXPECT_THAT(promised.host_bytes_of, ElementsAre(Pair(0U, 1000 * 1000)));
+}
+
+// Links and files that others put under names that a queue might take are left alone.
+TEST_F(LedgerTest, a_name_that_another_user_took_keeps_no_promise_back) {
+  const MachineLedger one(folder_, "/q/one"), two(folder_, "/q/two");
+  one.promise({});
+  std::string own;
+  for (const auto& file : fs::directory_iterator(folder_))
+    if (file.path().extension() == ".json") own = file.path().filename().string();
+  const std::string victim = (root_ / "victim").string();
+  std::ofstream(victim) << "kept";
+  fs::create_hard_link(victim, folder_ / (own + "." + std::to_string(getpid())));
+  one.promise({{getpid(), 1000, 0, {}}});
+  EXPECT_EQ(two.promised_by_others().host_bytes, 1000);
+  EXPECT_EQ(fs::file_size(victim), 4U);
+}
+
+TEST_F(LedgerTest, who_holds_the_lock_is_named_and_so_is_a_folder_of_another_user) {
+  const MachineLedger one(folder_, "/q/one");
+  EXPECT_EQ(one.warning(), "");
+  const auto held = one.lock();
+  EXPECT_THAT(one.lock_words(), HasSubstr("/lock is held by " + user_words(geteuid()) + " (process " +
+                                          std::to_string(getpid()) + ")"));
+  EXPECT_FALSE(one.lock(0));
+  if (geteuid() != 0) return;
+  ASSERT_EQ(chown(folder_.c_str(), 1001, 1001), 0);
+  EXPECT_THAT(MachineLedger(folder_, "/q/two").warning(), HasSubstr("belongs to user 1001"));
+}
+
 TEST_F(LedgerTest, a_folder_in_which_others_could_put_promises_away_is_refused) {
   fs::create_directory(folder_);
   chmod(folder_.c_str(), 0777);

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 
 #include "base/proc_file.h"
 
@@ -56,8 +58,8 @@ std::optional<MemoryGroup> MemoryGroup::make(const std::string& name, int64_t li
     const fs::path folder = below(mounted / "memory", *first) / name;
     if (!fs::create_directory(folder, problem) || problem) return std::nullopt;
     MemoryGroup group(folder);
-    if (write_text(folder / "memory.limit_in_bytes", limit)) return group;
-    return std::nullopt;
+    if (!write_text(folder / "memory.limit_in_bytes", limit)) return std::nullopt;
+    return group;
   }
   const auto second = path_of(own, "");
   if (!second || *second == "/") return std::nullopt;
@@ -65,6 +67,7 @@ std::optional<MemoryGroup> MemoryGroup::make(const std::string& name, int64_t li
   if (!fs::create_directory(folder, problem) || problem) return std::nullopt;
   MemoryGroup group(folder);
   if (!write_text(folder / "memory.max", limit)) return std::nullopt;
+  (void)write_text(folder / "memory.swap.max", "0");   // a reservation is of memory
   (void)write_text(folder / "memory.oom.group", "1");  // since Linux 4.19: all of them, not one
   return group;
 }
@@ -79,6 +82,23 @@ MemoryGroup::~MemoryGroup() {
 
 bool MemoryGroup::take(pid_t process) const {
   return write_text(folder_ / "cgroup.procs", std::to_string(process));
+}
+
+int64_t MemoryGroup::peak() const {
+  const int64_t second = std::atoll(read_proc(folder_ / "memory.peak").c_str());  // since Linux 5.19
+  return second > 0 ? second : std::atoll(read_proc(folder_ / "memory.max_usage_in_bytes").c_str());
+}
+
+bool MemoryGroup::has(pid_t process) const {
+  const std::vector<pid_t> all = processes_of_group(folder_);
+  return std::find(all.begin(), all.end(), process) != all.end();
+}
+
+std::vector<pid_t> processes_of_group(const fs::path& folder) {
+  std::vector<pid_t> found;
+  std::istringstream lines(read_proc(folder / "cgroup.procs"));
+  for (pid_t pid = 0; lines >> pid;) found.push_back(pid);
+  return found;
 }
 
 // A group around this one that is full ends processes of this one too: their count alone does not say whose

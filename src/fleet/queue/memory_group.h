@@ -11,8 +11,12 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace plimsoll::queue {
+
+// Those that are in a group, by its folder.
+std::vector<pid_t> processes_of_group(const std::filesystem::path& folder);
 
 class MemoryGroup {
  public:
@@ -33,6 +37,10 @@ class MemoryGroup {
   [[nodiscard]] bool take(pid_t process) const;
   // Processes that the kernel ended as this limit was reached.
   [[nodiscard]] int64_t kills() const;
+  // Of all of them together at most, files that they read included; 0: the kernel does not say.
+  [[nodiscard]] int64_t peak() const;
+  // Whether it has the process: then the kernel holds the limit.
+  [[nodiscard]] bool has(pid_t process) const;
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
  private:

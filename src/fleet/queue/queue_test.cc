@@ -140,6 +140,7 @@ TEST_F(StoreTest, ALaunchIsReadBackAsItWasWritten) {
   job.mark = "M=1";
   job.host_limit = int64_t{5} << 40;
   job.grace_seconds = 2.5;
+  job.mask = 027;
   write_launch(job);
   const Launch read = read_launch(folder_);
   EXPECT_EQ(read.words, job.words);
@@ -148,6 +149,7 @@ TEST_F(StoreTest, ALaunchIsReadBackAsItWasWritten) {
   EXPECT_EQ(read.mark, job.mark);
   EXPECT_EQ(read.host_limit, job.host_limit);
   EXPECT_EQ(read.grace_seconds, job.grace_seconds);
+  EXPECT_EQ(read.mask, 027U);
   EXPECT_THROW(read_launch(folder_ / "nowhere"), DamagedError);
 }
 

@@ -335,11 +335,35 @@ void make_private(const fs::path& folder) {
     throw UsageError(printable(folder.string()) + ": its owner may not enter it or write there: chmod 700");
 }
 
-fs::path prepared(const fs::path& folder) {
+// Of what is made while it is there. What is run, and what people ask to be written, has their own mask; the
+// folder keeps everybody else out of the queue.
+class PrivateFiles {
+ public:
+  PrivateFiles() : before_(umask(077)) {}
+  PrivateFiles(const PrivateFiles&) = delete;
+  PrivateFiles& operator=(const PrivateFiles&) = delete;
+  ~PrivateFiles() { umask(before_); }
+
+ private:
+  mode_t before_;
+};
+
+// SQLite follows no link: those of the way to the folder are resolved before.
+Database open_private(const fs::path& folder) {
   make_private(folder);
-  umask(077);
-  return folder;
+  const PrivateFiles files;
+  return Database((fs::canonical(folder) / kDatabaseFile).string());
 }
+
+// Of this process.
+mode_t own_mask() {
+  const mode_t mask = umask(077);
+  umask(mask);
+  return mask;
+}
+
+constexpr int64_t kMaskKnown = 01000;  // beside its bits, so that 0 is none
+std::string mask_name(int64_t id) { return "umask of " + std::to_string(id); }
 
 }  // namespace
 
@@ -414,9 +438,8 @@ void require_form(Database& database) {
 
 }  // namespace
 
-// SQLite follows no link: those of the way to the folder are resolved before.
-Store::Store(const fs::path& folder)
-    : folder_(prepared(fs::absolute(folder))), database_((fs::canonical(folder_) / kDatabaseFile).string()) {
+Store::Store(const fs::path& folder) : folder_(fs::absolute(folder)), database_(open_private(folder_)) {
+  const PrivateFiles files;
   const int64_t version = version_of(database_);
   if (version > kSchema)
     throw UsageError(printable((folder_ / kDatabaseFile).string()) + ": made by a newer plimsoll");
@@ -444,6 +467,7 @@ std::vector<int64_t> Store::add(const std::vector<Entry>& entries) {
   Transaction transaction(database_);
   std::vector<int64_t> ids;
   for (const Entry& entry : entries) ids.push_back(insert(entry));
+  for (const int64_t id : ids) set(mask_name(id), kMaskKnown | static_cast<int64_t>(own_mask()));
   transaction.commit();
   return ids;
 }
@@ -646,6 +670,11 @@ int64_t Store::setting(const std::string& name) {
   Statement statement(database_, "SELECT value FROM settings WHERE name = ?");
   statement.bind(name);
   return statement.step() ? statement.integer(0) : 0;
+}
+
+std::optional<mode_t> Store::mask_of(int64_t id) {
+  const int64_t known = setting(mask_name(id));
+  return known == 0 ? std::nullopt : std::optional(static_cast<mode_t>(known & 0777));
 }
 
 void Store::pause(bool paused) { set("paused", int64_t{paused}); }

@@ -98,6 +98,8 @@ class Store {
   [[nodiscard]] std::vector<Entry> open_entries();
   // With the `last` of those that are.
   [[nodiscard]] std::vector<Entry> open_entries_and_last(size_t last);
+  // The umask that the entry was added with; none of entries of before it was kept.
+  [[nodiscard]] std::optional<mode_t> mask_of(int64_t id);
   // Throws UsageError where there is none.
   [[nodiscard]] Entry entry(int64_t id);
   [[nodiscard]] std::optional<Entry> find(int64_t id);

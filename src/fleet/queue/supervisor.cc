@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +66,8 @@ class Supervisor {
       exit_.over_limit = true;
       exit_.kernel_killed = false;
       exit_.peak_bytes = std::max(exit_.peak_bytes, launch_.host_limit);
+    } else if (group_ && group_->peak() > 0) {
+      exit_.peak_bytes = std::min(exit_.peak_bytes, group_->peak());
     }
     exit_.seconds = seconds_now() - started_at_;
     write_record();
@@ -126,6 +129,9 @@ class Supervisor {
     if (command_ > 0 && read(failed[0], &error, sizeof error) == static_cast<ssize_t>(sizeof error))
       exit_.problem = launch_.words.front() + ": " + std::strerror(error);
     close(failed[0]);
+    // A group that did not take the command holds nothing to a limit; one that has ended already is in none.
+    if (group_ && command_ > 0 && exit_.problem.empty() && !group_->has(command_))
+      if (const auto process = read_process(command_); process && process->state != 'Z') group_.reset();
   }
 
   // Looking four times a second misses what is taken at once: where it may, the kernel holds the limit.
@@ -148,6 +154,7 @@ class Supervisor {
     sigprocmask(SIG_SETMASK, &none, nullptr);
     for (const int one : kSignals) std::signal(one, SIG_DFL);
     for (const int one : {SIGPIPE, SIGXFSZ}) std::signal(one, SIG_DFL);
+    if (launch_.mask) umask(*launch_.mask);
     const int log = open((launch_.folder / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     const int nothing = open("/dev/null", O_RDONLY);
     std::vector<char*> words;
@@ -168,16 +175,48 @@ class Supervisor {
     take_signals();
     reap();
     if (command_ended_) return;
-    const std::vector<pid_t> tree = descendants(getpid());
-    const TreeMemory memory = memory_of(tree);
+    const std::map<pid_t, Process> processes = all_processes();
+    const std::vector<pid_t> tree = descendants(getpid(), processes);
+    note_processes(tree, processes);
+    TreeMemory memory = memory_of(tree);
+    // What one look has of several processes may be more than they had (process_tree.h).
+    if (tree.size() > 1 && memory.peak > exit_.peak_bytes) {
+      const TreeMemory again = memory_of(tree);
+      memory = again.now < memory.now ? again : memory;
+    }
+    const bool over = takes_too_much(memory, tree.size());
+    file_bytes_ = std::max(file_bytes_, memory.file_bytes);
     exit_.peak_bytes = std::max(exit_.peak_bytes, memory.peak);
     remember(memory.now);
-    if (launch_.host_limit > 0 && memory.now > launch_.host_limit && !exit_.over_limit) {
+    if (over && !exit_.over_limit) {
       exit_.over_limit = true;
-      send(tree, SIGKILL);
+      send(descendants(getpid()), SIGKILL);
     }
     if (asked_at_ == 0 && access((launch_.folder / "cancel").c_str(), F_OK) == 0) ask();
     if (asked_at_ != 0 && seconds_now() > asked_at_ + grace()) send(tree, SIGKILL);
+  }
+
+  // Where there is a control group, it decides. Elsewhere nothing is ended for what processes seemed to have
+  // together while they shared memory and let go of it.
+  bool takes_too_much(TreeMemory& memory, size_t processes) const {
+    if (group_ || launch_.host_limit <= 0 || memory.now <= launch_.host_limit || exit_.over_limit)
+      return false;
+    if (processes > 1) memory.now = memory.peak = memory_standing_still(getpid());
+    return memory.now > launch_.host_limit;
+  }
+
+  // For whoever finds that this supervisor was killed: what left its tree and its environment is known by it.
+  void note_processes(const std::vector<pid_t>& tree, const std::map<pid_t, Process>& processes) {
+    std::string text;
+    for (const pid_t pid : tree)
+      text += std::to_string(pid) + " " + std::to_string(processes.at(pid).born) + "\n";
+    if (text == noted_) return;
+    noted_ = text;
+    const fs::path partial = launch_.folder / "processes.tmp";
+    std::ofstream file(partial);
+    file << text << std::flush;
+    std::error_code none;
+    if (file) fs::rename(partial, launch_.folder / "processes", none);
   }
 
   [[nodiscard]] double grace() const { return read_grace(launch_.folder).value_or(launch_.grace_seconds); }
@@ -214,7 +253,7 @@ class Supervisor {
       if (ended <= 0) return;
       if (ended != command_) continue;
       // What no tick has seen. The fork counts too, until the command takes its place: some MiB.
-      exit_.peak_bytes = std::max(exit_.peak_bytes, int64_t{used.ru_maxrss} * kKiB);
+      exit_.peak_bytes = std::max(exit_.peak_bytes, int64_t{used.ru_maxrss} * kKiB - file_bytes_);
       command_ended_ = true;
       if (WIFEXITED(status)) exit_.code = WEXITSTATUS(status);
       if (WIFSIGNALED(status)) exit_.signal = WTERMSIG(status);
@@ -258,6 +297,8 @@ class Supervisor {
   pid_t command_ = 0;
   bool command_ended_ = false;
   double asked_at_ = 0, started_at_ = 0, kept_at_ = 0;
+  int64_t file_bytes_ = 0;  // most of mapped files that the command had
+  std::string noted_;       // the processes that the attempt's folder tells of
   MemoryHistory history_;
   std::optional<MemoryGroup> group_;
   int64_t kills_before_ = 0;

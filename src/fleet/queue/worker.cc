@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "base/error.h"
@@ -29,6 +30,11 @@ std::string plan_for_cards(const Entry& entry, const Need& need) {
   });
   if (need.card != entry.need.card && own) return "its plan for the " + need.card + ", " + bytes;
   return "a smaller plan, " + bytes + ": the largest that there is room for";
+}
+
+// A clock that nobody sets.
+double steady_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // The plan that was chosen for a run, where it is not its own.
@@ -69,6 +75,7 @@ Worker::Worker(Store& store, WorkerOptions options)
       options_(std::move(options)),
       ledger_(options_.machine_folder, store.folder()),
       lock_(store.folder()) {
+  if (!ledger_.warning().empty()) options_.report(ledger_.warning());
   record_machine(store.folder(), options_.machine);
   take_up(store, options_.grace_seconds);
   if (store.draining()) store.drain(false);  // that was asked of the worker before this one
@@ -99,6 +106,7 @@ bool Worker::look() {
     version_ = version;
     reload();
   }
+  end_what_does_not_hear();
   changed_ |= settle_ended();
   look_at_cards();
   const bool again = foreign_asked_ + 2 < clock_now();  // what others take may have changed
@@ -143,6 +151,19 @@ void Worker::reload() {
 
 void Worker::pass_on_requests(const Entry& entry) const {
   if (entry.stop_asked) ask_to_end(store_.folder_of(entry.id, entry.attempts));
+}
+
+// A supervisor that was stopped does not hear it.
+void Worker::end_what_does_not_hear() {
+  const double now = steady_now();
+  for (const Entry& entry : entries_) {
+    if (entry.state != State::running || !entry.stop_asked) {
+      stop_asked_at_.erase(entry.id);
+      continue;
+    }
+    const double asked = stop_asked_at_.try_emplace(entry.id, now).first->second;
+    wake_or_end_supervisor(store_.folder_of(entry.id, entry.attempts), now - asked, options_.grace_seconds);
+  }
 }
 
 bool Worker::settle_ended() {
@@ -277,6 +298,7 @@ Machine Worker::machine_now() {
     host_limit_ = options_.free_host_bytes() + taken;
   }
   machine.host_bytes = std::min(machine.host_bytes, host_limit_ - others.host_bytes);
+  promised_by_ = others.host_bytes_of;
   if (options_.cards) return options_.cards->with_room(std::move(machine), runs_on_cards(), others);
   return machine;
 }
@@ -290,8 +312,9 @@ void Worker::start_what_fits() {
       waiting.push_back({entry.id, entry.priority, entry.seconds, entry.submitted, entry.promised, entry.need,
                          open_plans(options_.machine, entry)});
   if (waiting.empty()) return;
-  const auto alone = ledger_.lock();
-  if (!alone) return void(changed_ = true);
+  const auto alone = ledger_.lock(lock_missed_at_ == 0 ? 2000 : 0);
+  if (alone) lock_missed_at_ = lock_given_up_at_ = 0;
+  if (!alone && !starts_without_lock(waiting)) return void(changed_ = true);
   const double now = clock_now();
   const Machine machine = machine_now();
   const ChosenPlans chosen = choose_plans(machine, std::move(waiting), reserved(), now);
@@ -302,6 +325,38 @@ void Worker::start_what_fits() {
   if (!packing.starts.empty()) promise_what_runs();
   if (packing.promise) keep_promise(*packing.promise, machine);
   say_what_waits_for_others(machine, chosen.waiting);
+}
+
+// The user whose queues have promised the most of the host, where any have.
+std::string Worker::promised_words() const {
+  const auto most = std::max_element(promised_by_.begin(), promised_by_.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == promised_by_.end() || most->second == 0) return "";
+  return ": " + user_words(most->first) + " has promised " + format_bytes(most->second) +
+         " to runs of other queues";
+}
+
+// Who holds the lock of all queues for a minute holds up nobody any longer.
+bool Worker::starts_without_lock(const std::vector<Waiting>& waiting) {
+  constexpr double kPatience = 60;
+  const double now = steady_now();
+  if (lock_missed_at_ == 0) {
+    lock_missed_at_ = now;
+    const std::string words = ledger_.lock_words();
+    options_.report("nothing starts for now: " + words);
+    for (Entry& entry : entries_)
+      if (std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& one) { return one.id == entry.id; }))
+        entry = store_.change(entry.id, [&](Entry& found) {
+          if (found.state == State::waiting) found.note = "waits: " + words;
+          return found.state == State::waiting;
+        });
+  }
+  if (now < lock_missed_at_ + kPatience) return false;
+  if (lock_given_up_at_ == 0)
+    options_.report("starts go on without the lock of the machine's queues, which others may hold as well: " +
+                    ledger_.lock_words() + " for a minute");
+  lock_given_up_at_ = now;
+  return true;
 }
 
 // What could run if it were not for others on the machine, or for cards that do not answer.
@@ -322,11 +377,11 @@ void Worker::say_what_waits_for_others(const Machine& machine, const std::vector
     }
     const std::string of_devices =
         need.devices == 1 ? "no device" : "no " + std::to_string(need.devices) + " devices";
-    const std::string note =
-        need.host_bytes > machine.host_bytes
-            ? "waits: the host has no " + format_bytes_up(need.host_bytes) + " beside what others use"
-            : "waits: " + of_devices + " with " + format_bytes_up(need.device_bytes) +
-                  " beside what others use" + silent;
+    const std::string note = need.host_bytes > machine.host_bytes
+                                 ? "waits: the host has no " + format_bytes_up(need.host_bytes) +
+                                       " beside what others use" + promised_words()
+                                 : "waits: " + of_devices + " with " + format_bytes_up(need.device_bytes) +
+                                       " beside what others use" + silent;
     if (note == entry.note) continue;
     entry = store_.change(entry.id, [&](Entry& found) {
       if (found.state == State::waiting) found.note = note;
@@ -382,6 +437,7 @@ void Worker::start(Entry& entry, const std::vector<int>& cards, const std::optio
 
 void Worker::launch_attempt(const Entry& entry, const Attempt& attempt) {
   Launch job = launch_of(store_, entry, attempt, options_.program, options_.grace_seconds);
+  job.mask = store_.mask_of(entry.id);
   // In front: what --env says counts.
   if (!options_.machine.cards.empty())
     job.environment.insert(job.environment.begin(), "CUDA_VISIBLE_DEVICES=" + join(attempt.cards, ","));

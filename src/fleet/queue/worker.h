@@ -60,6 +60,9 @@ class Worker {
   void pass_on_requests(const Entry& entry) const;
   void start_what_fits();
   void keep_promise(const Promise& promise, const Machine& machine);
+  void end_what_does_not_hear();
+  bool starts_without_lock(const std::vector<Waiting>& waiting);
+  [[nodiscard]] std::string promised_words() const;
   void start(Entry& entry, const std::vector<int>& cards, const std::optional<TakenPlan>& taken);
   void launch_attempt(const Entry& entry, const Attempt& attempt);
   [[nodiscard]] std::vector<Running> reserved();
@@ -82,9 +85,11 @@ class Worker {
   MachineLedger ledger_;
   WorkerLock lock_;
   int64_t version_ = -1;
-  std::vector<Entry> entries_;           // not over, as the database has them
-  std::map<int64_t, Attempt> attempts_;  // of those that run
-  std::map<pid_t, Child> children_;      // supervisors that this process started
+  std::vector<Entry> entries_;               // not over, as the database has them
+  std::map<int64_t, Attempt> attempts_;      // of those that run
+  std::map<pid_t, Child> children_;          // supervisors that this process started
+  std::map<int64_t, int> launched_;          // attempts that this process has tried to begin, by entry
+  std::map<int64_t, double> stop_asked_at_;  // by entry, as far as this worker knows
   // Of runs that were refused as others had taken their room: not before this time, and how often that was.
   struct Later {
     double time = 0;
@@ -92,7 +97,8 @@ class Worker {
   };
   std::map<int64_t, Later> later_;
   LogReadings readings_;
-  std::map<int64_t, int> launched_;  // attempts that this process has tried to begin, by entry
+  double lock_missed_at_ = 0, lock_given_up_at_ = 0;  // of the machine's queues; 0: not
+  std::map<uid_t, int64_t> promised_by_;              // of the host, by the users of other queues
   double foreign_asked_ = 0;
   int64_t host_limit_ = 0;
   bool changed_ = true;

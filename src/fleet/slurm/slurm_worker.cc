@@ -344,7 +344,10 @@ void SlurmWorker::submit_group(const std::vector<int64_t>& ids) {
     entry = store_.entry(id);
     if (!begun) continue;
     handed_[id] = {store_.attempt(id, entry.attempts).value_or(Attempt{}), std::nullopt, 0, 0, 0};
-    write_launch(launch_of(store_, entry, handed_.at(id).attempt, options_.program, options_.grace_seconds));
+    queue::Launch job =
+        launch_of(store_, entry, handed_.at(id).attempt, options_.program, options_.grace_seconds);
+    job.mask = store_.mask_of(entry.id);
+    write_launch(job);
     group.push_back(&entry);
   }
   // Somebody took one of them out meanwhile: places in an array are counted from its first id on.

@@ -106,14 +106,10 @@ ordered_json progress_json(const std::optional<Progress>& progress) {
 
 std::optional<Progress> read_progress_of(const json& object) {
   if (object.is_null()) return std::nullopt;
-  return Progress{checked<int64_t>(object, "step"),
-                  checked<int64_t>(object, "steps"),
-                  maybe<double>(object, "step_seconds"),
-                  maybe<double>(object, "planned_step_seconds"),
-                  maybe<int64_t>(object, "planned_bytes"),
-                  maybe<double>(object, "loss"),
-                  maybe<double>(object, "eval_loss"),
-                  maybe<double>(object, "best_loss")};
+  return Progress{checked<int64_t>(object, "step"),        checked<int64_t>(object, "steps"),
+                  maybe<double>(object, "step_seconds"),   maybe<double>(object, "planned_step_seconds"),
+                  maybe<int64_t>(object, "planned_bytes"), maybe<double>(object, "loss"),
+                  maybe<double>(object, "eval_loss"),      maybe<double>(object, "best_loss")};
 }
 
 ordered_json run_json(const Run& one) {

@@ -13,6 +13,7 @@ OWN = {
     "base/print.cc": "the place itself",
     "report/progress.cc": "the line of numbers that is drawn over",
     "cli/calibrate.cc": "a bar that is drawn over",
+    "cli/fetch.cc": "bytes that are drawn over",
     "cli/plan.cc": "counts that are drawn over",
     "cli/doctor_input.cc": "a share that is drawn over",
     "cli/chat_terminal.cc": "the line that is edited, made of printable() parts",

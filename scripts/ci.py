@@ -63,7 +63,7 @@ ENGINE = under("ops", "models", "autodiff", "passes", "tasks", "layout", "runtim
 # touched by its files.
 SANITIZED = (("base", "tensor", "device", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan", "cpu",
               "ops_cpu", "gpu", "runtime", "tests"),
-             ("recipe", "text", "io", "template", "data", "fleet"),
+             ("recipe", "text", "io", "hub", "template", "data", "fleet"),
              ("calibrate", "train", "report", "cli"))
 PARITY = (  # name of the script, its shard, and beside tests/parity/NAME* what touches it
     ("run", 0, (*ENGINE, *under("train"))),

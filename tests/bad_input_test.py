@@ -196,13 +196,13 @@ class Data(BadInputTest):
     def test_a_bad_line_is_named_with_its_reason(self):
         self.rows_refused(DAMAGED, "rows.jsonl:21: is not valid JSON", "rows.jsonl",
                           GOOD * 20 + '{"prompt": "x\n' + GOOD)
-        self.rows_refused(DAMAGED, "rows.jsonl:2: is nested deeper than 64", "rows.jsonl", GOOD + DEEP + "\n" + GOOD)
+        self.rows_refused(DAMAGED, "rows.jsonl:2: is nested deeper than 64", "rows.jsonl", GOOD + '{"prompt":' + DEEP + "\n" + GOOD)
         # However long the line is, the error is not.
         path = self.rows("rows.jsonl", GOOD + '{"prompt": "' + "\u00e9" * 500_000 + "\n")
         text = self.training_refused(DAMAGED, "rows.jsonl:2: is not valid JSON", self.run_folder,
                                      data={"train": str(path)})
         self.assertLess(len(text), 2000)
-        path = self.rows("rows.jsonl", (GOOD * 20 + DEEP + "\n").encode() + b'{"prompt": "\xff"}\n' + GOOD.encode())
+        path = self.rows("rows.jsonl", (GOOD * 20 + '{"prompt":' + DEEP + "\n").encode() + b'{"prompt": "\xff"}\n' + GOOD.encode())
         recipe = write_recipe(self.folder, self.run_folder, self.output, schedule={"max_steps": None},
                               data={"train": str(path), "on_error": "skip"})
         done = run("train", recipe)

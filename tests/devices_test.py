@@ -27,7 +27,7 @@ class DevicesTest(QueueTest):
     def setUp(self):
         super().setUp()
         self.cards = self.folder / "cards"
-        self.environment |= {"PLIMSOLL_NVML": str(LIBRARY), "FAKE_NVML": str(self.cards), "PLIMSOLL_NVML_SECONDS": "60,0.1"}
+        self.environment |= {"PLIMSOLL_NVML": str(LIBRARY), "FAKE_NVML": str(self.cards), "PLIMSOLL_NVML_SECONDS": "60,0.1", "COLUMNS": "250"}
         for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
             self.environment.pop(name, None)
         self.tell()

@@ -618,9 +618,9 @@ class CachedNames(CommandTest):
 
     def test_a_name_without_its_owner_is_found(self):
         environment = self.cache("Org/Demo-1B")
-        whole = output("plan", "Org/Demo-1B", "--no-probe", env=environment)
+        whole = output("plan", "Org/Demo-1B", "--no-probe", "--memory", "2GiB", env=environment)
         for name in ("Demo-1B", "demo-1b"):
-            self.assertEqual(output("plan", name, "--no-probe", env=environment), whole)
+            self.assertEqual(output("plan", name, "--no-probe", "--memory", "2GiB", env=environment), whole)
         self.assertIn("model", output("inspect", "Demo-1B", env=environment))
 
     def test_several_of_one_name_are_all_named(self):

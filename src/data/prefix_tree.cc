@@ -22,11 +22,23 @@ int32_t token(const MicroBatch& batch, int32_t sequence, int32_t at) {
   return batch.input_ids[static_cast<size_t>(batch.seq_starts[static_cast<size_t>(sequence)] + at)];
 }
 
+// Whether a sequence learns something else at its token `at` than that token.
+bool learns_another(const MicroBatch& batch, int32_t sequence, int32_t at) {
+  const auto row = static_cast<size_t>(batch.seq_starts[static_cast<size_t>(sequence)] + at);
+  return learns(batch, sequence, at) && batch.labels[row - 1] != batch.input_ids[row];
+}
+
 }  // namespace
 
 size_t unlearnt_begin(std::span<const int32_t> labels) {
   size_t at = std::min<size_t>(1, labels.size());
   while (at < labels.size() && labels[at] == kIgnoreLabel) ++at;
+  return at;
+}
+
+size_t plainly_learnt_begin(std::span<const int32_t> ids, std::span<const int32_t> labels) {
+  size_t at = std::min<size_t>(1, labels.size());
+  while (at < labels.size() && (labels[at] == kIgnoreLabel || labels[at] == ids[at])) ++at;
   return at;
 }
 
@@ -69,7 +81,9 @@ void PrefixTree::build(const MicroBatch& batch, SharedLabels labels) {
 bool PrefixTree::meets(const MicroBatch& batch, const Node& node, int32_t sequence, int32_t at,
                        SharedLabels labels) const {
   if (token(batch, node.sequence, at) != token(batch, sequence, at)) return false;
-  if (labels == SharedLabels::weighed || !learns(batch, sequence, at)) return true;
+  if (labels == SharedLabels::weighed)
+    return !learns_another(batch, sequence, at) && !learns_another(batch, node.sequence, at);
+  if (!learns(batch, sequence, at)) return true;
   return taken_[static_cast<size_t>(batch.seq_starts[static_cast<size_t>(node.sequence)] + at)] == 0;
 }
 

@@ -217,6 +217,20 @@ TEST(CommonBegin, ends_where_one_differs_ends_or_learns_alone) {
   EXPECT_EQ(begin_of(SharedLabels::of_one, {{{9, 2, 3, 4}, none}, {{1, 2, 3, 4}, none}}), 0);
 }
 
+// Rows of ids with labels of their own: one token, which several learn to be something else.
+TEST(PrefixTree, a_token_is_not_shared_where_what_is_learnt_is_not_that_token) {
+  MicroBatch batch(3, 64);
+  const Ids ids = {7, 7, 7};
+  batch.append(ids, Ids{7, 7, 7}, 0);
+  batch.append(ids, Ids{9, 7, 9}, 1);  // the first token is nobody's next
+  batch.append(ids, Ids{kNone, kNone, 8}, 2);
+  EXPECT_THAT(segments(tree_of(batch)),
+              ElementsAre(Ids{0, 0, 2, -1}, Ids{0, 2, 3, 0}, Ids{1, 2, 3, 0}, Ids{2, 2, 3, 0}));
+  CommonBegin begin(SharedLabels::weighed);
+  begin.add({.ids = ids, .labels = {7, 7, 9}});
+  EXPECT_EQ(begin.tokens(), 2);
+}
+
 TEST(PrefixTree, every_sequence_is_its_path_whatever_the_sequences_are) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 200; ++trial) {

@@ -132,8 +132,8 @@ TEST(ConfigCopy, deep_files_and_those_with_nul_are_refused) {
   const std::string deep = R"({"a":)" + std::string(50'000, '[') + std::string(50'000, ']') + "}";
   EXPECT_THROW(change(deep, "d.json", "1"), UsageError);
   EXPECT_THROW(change("{}", "d.json", std::string(50'000, '[') + std::string(50'000, ']')), UsageError);
-  EXPECT_THROW(change(std::string(": \0000\n", 7), "c.yaml", "1"), UsageError);
-  EXPECT_THROW(change(std::string("{\"a\0\":1}", 9), "d.json", "1"), UsageError);
+  EXPECT_THROW(change(std::string(": \0000\n", 5), "c.yaml", "1"), UsageError);
+  EXPECT_THROW(change(std::string("{\"a\0\":1}", 8), "d.json", "1"), UsageError);
   std::string wide = "{\"k\":0";
   for (int i = 0; i < 5000; ++i) wide += ",\"k" + std::to_string(i) + "\":0";
   EXPECT_THROW(change(wide + "}", "d.json", "1"), UsageError);

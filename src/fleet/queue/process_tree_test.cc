@@ -61,6 +61,9 @@ constexpr size_t kShared = 64 << 20;
 
 // As data loaders do: each maps the same memory, reads it, and lets go of it, again and again.
 TEST(ProcessTree, memory_that_changes_hands_counts_once_where_processes_stand_still) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's own memory counts";
+#endif
   const int file = memfd_create("shared", 0);
   ASSERT_EQ(ftruncate(file, kShared), 0);
   const Tree tree(3, [&](const auto& ready) {
@@ -81,6 +84,9 @@ TEST(ProcessTree, memory_that_changes_hands_counts_once_where_processes_stand_st
 }
 
 TEST(ProcessTree, pages_of_mapped_files_are_nobodys) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's own memory counts";
+#endif
   const TestFolder folder;
   const auto path = folder.write("file", std::string(kShared, 'x'));
   const auto map_it = [&](const auto& ready) {

@@ -3,7 +3,8 @@
 
     ci.py            run them
     ci.py --list     print what would run, and why
-    ci.py --next     raise the number of the landing in .ci/landing (commit that before you land)
+    ci.py --next [COMMIT]        raise the number of the landing in .ci/landing; COMMIT is the last one that landed (commit that
+                                 before you land)
     ci.py --record cold|warm     run them and write their seconds to bench/results/ci.json
 
 Every landing builds the program and runs `make test`. The parts below are cut into three shards: the longest tests of the
@@ -15,8 +16,10 @@ What a landing does not prove by itself, where it touched nothing of it: two thi
 `samples` its load lines and faults: tests/shard.py). What no landing proves and `make everything` does: the commands around the engine on
 the least instruction set.
 
-.ci/landing holds the number. What was touched is what changed since the number was changed before, so a landing that did not
-raise it (its last change is more than FRESH commits old) runs everything, and so does a clone without history.
+.ci/landing holds the number, and the commit that landed before. What was touched is what changed since then, or where no commit
+is named since the number was changed before. So a landing that did not raise it (its last change is more than FRESH commits old)
+runs everything, and so does a clone without history. Kernels of GPUs touch what compiles and runs them (cards, kernels), not what
+runs on CPUs alone.
 CI_SHARD=2 repeats one shard, CI_SHARD=all (`make everything`) runs all.
 """
 import argparse
@@ -42,22 +45,33 @@ BUDGETS = {"setup": (180, 5), "check": (20, 20), "build": (450, 60), "test": (90
            "sanitize": (300, 150), "parity": (120, 120), "kernels": (360, 60), "demo": (90, 90)}
 
 
+GPU_ALONE = ("*.cu", "src/ops/gpu_*", "src/ops/*_gpu*", "src/ops_gpu/*", "src/runtime/cuda_*")
+
+
+def matches(file, patterns):
+    return any(fnmatch.fnmatch(file, pattern) for pattern in patterns)
+
+
 @dataclass(frozen=True)
 class Part:
     stage: str
     name: str  # what the stage's command calls it
     shard: int
     touched_by: tuple  # patterns of paths
+    on_cpus: bool = False  # what GPUs alone run does not touch it
 
     def touched(self, files):
-        return any(fnmatch.fnmatch(file, pattern) for file in files for pattern in self.touched_by)
+        if self.on_cpus:
+            files = [file for file in files if not matches(file, GPU_ALONE)]
+        return any(matches(file, self.touched_by) for file in files)
 
 
 def under(*folders):
     return tuple(f"src/{folder}/*" for folder in folders)
 
 
-KERNELS = ("src/cpu/*", "src/ops/*", "src/ops_cpu/*", "src/runtime/*", "src/calibrate/*", "cmake/*")
+# What instruction sets can tell apart.
+KERNELS = ("src/cpu/*", "src/ops/*", "src/ops_cpu/*", "src/calibrate/*", "cmake/plimsoll.cmake")
 ENGINE = under("ops", "models", "autodiff", "passes", "tasks", "layout", "runtime", "cpu")
 # One list for each shard: the folders whose unit tests run under sanitizers (`tests`: those of tests/harness). A folder's tests and its fuzz target are
 # touched by its files.
@@ -89,13 +103,13 @@ PARTS = (
     Part("cards", "emulated", 0, (*ENGINE, *under("gpu", "ops_gpu", "plan", "train", "data"), "tests/emulated_test.py", "tests/small_models.py")),
     *(Part("cards", name, shard, (*under("gpu", "ops", "ops_gpu"), "tests/harness/*", "cmake/gpu.cmake"))
       for name, shard in (("ops_gpu_emulated_test", 1), ("ops_gpu_checked_test", 2))),
-    *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS) for shard in range(SHARDS)),
+    *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS, on_cpus=True) for shard in range(SHARDS)),
     *(Part("samples", str(shard), shard, (*ENGINE, *under("plan", "train", "data", "io"), "tests/loadline/*", "tests/faults/*"))
       for shard in range(SHARDS)),
-    *(Part("sanitize", folder, shard, under(*(("ops", "ops_cpu") if folder == "ops_cpu" else (folder,)))) for shard, folders in enumerate(SANITIZED) for folder in folders),
+    *(Part("sanitize", folder, shard, under(*(("ops", "ops_cpu") if folder == "ops_cpu" else (folder,))), on_cpus=folder == "ops_cpu") for shard, folders in enumerate(SANITIZED) for folder in folders),
     Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("io", "text", "recipe", "template", "data", "fleet", "report"))),
     Part("sanitize", "programs", 2, ("tests/bad_input_test.py", "tests/faults/*", "src/io/*")),
-    *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by)) for name, shard, touched_by in PARITY),
+    *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by), on_cpus=True) for name, shard, touched_by in PARITY),
     # By compute capability: the oldest for all that kernels include, the newest where kernels themselves changed.
     Part("kernels", "75", 1, ("*.cu", "src/gpu/*", "src/ops/*.h", "src/ops/*.def", "src/ops_gpu/*", "src/base/*.h", "src/device/*.h",
                               "src/graph/*.h", "src/tensor/*.h", "src/runtime/cuda*", "cmake/*")),
@@ -111,21 +125,22 @@ def git(*words):
 
 
 def landing_of(text):
-    """The number in the file, which has nothing else."""
-    if not re.fullmatch(r"\d+\n?", text):
-        raise SystemExit(f"error: {LANDING}: '{text.strip()}' is not a number; scripts/ci.py --next writes it")
-    return int(text)
+    """(number, commit that landed before or None): the two words of the file, the second may be missing."""
+    words = re.fullmatch(r"(\d+)(?: ([0-9a-f]{7,40}))?\n?", text)
+    if not words:
+        raise SystemExit(f"error: {LANDING}: '{text.strip()}' is no number and commit; scripts/ci.py --next writes it")
+    return int(words[1]), words[2]
 
 
-def history():
-    """(commits since the number was last raised, files changed since it was raised before that), or None."""
+def history(landed=None):
+    """(commits since the number was last raised, files changed since `landed`, or since it was raised before that), or None."""
     if git("rev-parse", "--is-shallow-repository") != "false":
         return None
     raised = (git("log", "-2", "--format=%H", "--", LANDING) or "").split()
-    if len(raised) < 2:
+    if len(raised) < 2 or (landed and git("merge-base", "--is-ancestor", landed, "HEAD") is None):
         return None
     since = int(git("rev-list", "--count", f"{raised[0]}..HEAD"))
-    files = git("diff", "--name-only", raised[1]).splitlines() + git("ls-files", "-o", "--exclude-standard").splitlines()
+    files = git("diff", "--name-only", landed or raised[1]).splitlines() + git("ls-files", "-o", "--exclude-standard").splitlines()
     return since, files
 
 
@@ -233,14 +248,17 @@ def run(choice):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--next", action="store_true")
+    parser.add_argument("--next", nargs="?", const="", metavar="COMMIT")
     parser.add_argument("--record", choices=("cold", "warm"))
     options = parser.parse_args()
-    number = landing_of((ROOT / LANDING).read_text())
-    if options.next:
-        (ROOT / LANDING).write_text(f"{number + 1}\n")
+    number, landed = landing_of((ROOT / LANDING).read_text())
+    if options.next is not None:
+        commit = git("rev-parse", "--verify", f"{options.next}^{{commit}}") if options.next else ""
+        if commit is None:
+            parser.error(f"--next {options.next}: is no commit")
+        (ROOT / LANDING).write_text(f"{number + 1} {commit[:12]}".strip() + "\n")
         return 0
-    choice = choose(os.environ.get("CI_SHARD", ""), number, history())
+    choice = choose(os.environ.get("CI_SHARD", ""), number, history(landed))
     print(choice.why)
     for stage in ("cards", "samples", "isas", "sanitize", "parity", "kernels", "demo"):
         print(f"  {stage:<9} {' '.join(chosen(choice, stage)) or '-'}")

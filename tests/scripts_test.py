@@ -162,6 +162,15 @@ class Ci(unittest.TestCase):
             self.assertIn(("kernels", "75"), runs("src/ops/adamw_kernels.h"))
             self.assertIn(("samples", "2"), runs("src/layout/period.cc"))
             self.assertIn(("cards", "emulated"), runs("src/passes/lora.cc"))
+            self.assertIn(("cards", "ops_gpu_emulated_test"), runs("src/ops/gpu_attention.h"))
+            self.assertIn(("sanitize", "ops"), runs("src/ops/gpu_attention.h"))
+
+    def test_kernels_of_gpus_run_nothing_that_cpus_alone_run(self):
+        def runs(*files):
+            return self.parts(self.ci.choose("", 0, (0, files)))
+        self.assertEqual({part for part in runs("src/ops/attention_gpu.cu") - runs() if part[0] in ("isas", "parity")}, set())
+        self.assertNotIn(("sanitize", "ops_cpu"), self.parts(self.ci.choose("", 1, (0, ["src/ops/gpu_attention.h"]))))
+        self.assertIn(("isas", "1/3"), runs("src/ops/attention_gpu.cu", "src/ops/swiglu_simd.cc"))
 
     def test_tests_of_cards_that_are_not_chosen_are_left_out_of_make_test(self):
         def flags(number, *files):
@@ -187,7 +196,8 @@ class Ci(unittest.TestCase):
                 self.ci.choose(wanted, 0, None)
         with self.assertRaises(SystemExit):
             self.ci.landing_of("seven\n")
-        self.assertEqual(self.ci.landing_of("7\n"), 7)
+        self.assertEqual(self.ci.landing_of("7\n"), (7, None))
+        self.assertEqual(self.ci.landing_of("8 0123abc\n"), (8, "0123abc"))
 
     def test_every_part_is_one_that_its_command_knows(self):
         makefile = (ROOT / "Makefile").read_text()
@@ -218,6 +228,9 @@ class Ci(unittest.TestCase):
             commit({"c": ""})
             since, files = self.ci.history()
             self.assertEqual((since, sorted(files)), (1, [".ci/landing", "b", "c"]))
+            landed = subprocess.run(["git", "rev-parse", "HEAD~1"], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+            self.assertEqual(self.ci.history(landed), (1, ["c"]))
+            self.assertIsNone(self.ci.history("0" * 40), "what landed is no commit of this history")
 
 
 class Names(unittest.TestCase):

@@ -45,6 +45,7 @@ BUDGETS = {"setup": (180, 5), "check": (20, 20), "build": (450, 60), "test": (90
            "sanitize": (300, 150), "parity": (120, 120), "kernels": (360, 60), "demo": (90, 90)}
 
 
+# What no CPU runs.
 GPU_ALONE = ("*.cu", "src/ops/gpu_*", "src/ops/*_gpu*", "src/ops_gpu/*", "src/runtime/cuda_*")
 
 
@@ -58,19 +59,17 @@ class Part:
     name: str  # what the stage's command calls it
     shard: int
     touched_by: tuple  # patterns of paths
-    on_cpus: bool = False  # what GPUs alone run does not touch it
+    but_not_by: tuple = ()
 
     def touched(self, files):
-        if self.on_cpus:
-            files = [file for file in files if not matches(file, GPU_ALONE)]
-        return any(matches(file, self.touched_by) for file in files)
+        return any(matches(file, self.touched_by) and not matches(file, self.but_not_by) for file in files)
 
 
 def under(*folders):
     return tuple(f"src/{folder}/*" for folder in folders)
 
 
-# What instruction sets can tell apart.
+# What instruction sets can tell apart; their rounds run tests of whole programs (scripts/test_instruction_sets.py).
 KERNELS = ("src/cpu/*", "src/ops/*", "src/ops_cpu/*", "src/calibrate/*", "cmake/plimsoll.cmake")
 ENGINE = under("ops", "models", "autodiff", "passes", "tasks", "layout", "runtime", "cpu")
 # One list for each shard: the folders whose unit tests run under sanitizers (`tests`: those of tests/harness). A folder's tests and its fuzz target are
@@ -103,13 +102,13 @@ PARTS = (
     Part("cards", "emulated", 0, (*ENGINE, *under("gpu", "ops_gpu", "plan", "train", "data"), "tests/emulated_test.py", "tests/small_models.py")),
     *(Part("cards", name, shard, (*under("gpu", "ops", "ops_gpu"), "tests/harness/*", "cmake/gpu.cmake"))
       for name, shard in (("ops_gpu_emulated_test", 1), ("ops_gpu_checked_test", 2))),
-    *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS, on_cpus=True) for shard in range(SHARDS)),
+    *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS, (*GPU_ALONE, "src/ops/*_test.cc")) for shard in range(SHARDS)),
     *(Part("samples", str(shard), shard, (*ENGINE, *under("plan", "train", "data", "io"), "tests/loadline/*", "tests/faults/*"))
       for shard in range(SHARDS)),
-    *(Part("sanitize", folder, shard, under(*(("ops", "ops_cpu") if folder == "ops_cpu" else (folder,))), on_cpus=folder == "ops_cpu") for shard, folders in enumerate(SANITIZED) for folder in folders),
+    *(Part("sanitize", folder, shard, under(*(("ops", "ops_cpu") if folder == "ops_cpu" else (folder,))), GPU_ALONE if folder == "ops_cpu" else ()) for shard, folders in enumerate(SANITIZED) for folder in folders),
     Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("io", "text", "recipe", "template", "data", "fleet", "report"))),
     Part("sanitize", "programs", 2, ("tests/bad_input_test.py", "tests/faults/*", "src/io/*")),
-    *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by), on_cpus=True) for name, shard, touched_by in PARITY),
+    *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by), (*GPU_ALONE, "src/*_test.cc")) for name, shard, touched_by in PARITY),
     # By compute capability: the oldest for all that kernels include, the newest where kernels themselves changed.
     Part("kernels", "75", 1, ("*.cu", "src/gpu/*", "src/ops/*.h", "src/ops/*.def", "src/ops_gpu/*", "src/base/*.h", "src/device/*.h",
                               "src/graph/*.h", "src/tensor/*.h", "src/runtime/cuda*", "cmake/*")),

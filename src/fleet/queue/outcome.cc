@@ -36,26 +36,24 @@ void fail(Entry& entry, const Attempt& attempt) {
   entry.note = attempt.outcome;
 }
 
+// It waits for its next attempt, unless it was asked meanwhile to end or to be held.
+void wait_again(Entry& entry, const Attempt& attempt) {
+  entry.state = state_as_asked(entry, State::waiting);
+  entry.promised.reset();
+  entry.note = entry.state == State::canceled ? "" : "again after: " + attempt.outcome;
+}
+
 void again(Entry& entry, const Attempt& attempt, bool takes_a_retry) {
+  if (state_as_asked(entry, State::waiting) == State::canceled) return wait_again(entry, attempt);
   if ((takes_a_retry && entry.retries == 0) || entry.attempts >= kMostAttempts) return fail(entry, attempt);
   if (takes_a_retry) --entry.retries;
-  entry.state = entry.hold_asked ? State::held : State::waiting;
-  entry.stop_asked = entry.hold_asked = false;
-  entry.promised.reset();
-  entry.note = "again after: " + attempt.outcome;
+  wait_again(entry, attempt);
 }
 
 // Others took the room between the worker's look and the run's: nobody's failure, however often it happens.
 void wait_for_room(Entry& entry, Attempt& attempt, const LogVerdict& verdict) {
   attempt.outcome = "others had taken its room: " + verdict.no_room_now;
-  if (entry.stop_asked && !entry.hold_asked) {
-    entry.state = State::canceled;
-  } else {
-    entry.state = entry.hold_asked ? State::held : State::waiting;
-    entry.promised.reset();
-    entry.note = "again after: " + attempt.outcome;
-  }
-  entry.stop_asked = entry.hold_asked = false;
+  wait_again(entry, attempt);
 }
 
 // What the user said of such a case; the room is what it has come to.
@@ -104,9 +102,7 @@ static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState
                               const LogVerdict& verdict, const Machine& machine) {
   if (state.life == Life::supervisor_lost) {
     attempt.outcome = "its supervisor was lost: ended by somebody, or the machine went down";
-    if (!entry.stop_asked || entry.hold_asked) return again(entry, attempt, false);
-    entry.state = State::canceled;
-    return;
+    return again(entry, attempt, false);
   }
   const Exit& exit = *state.exit;
   attempt.peak_bytes = exit.peak_bytes;
@@ -121,10 +117,9 @@ static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState
     return;
   }
   if (entry.stop_asked && exit.canceled) {
-    entry.state = entry.hold_asked ? State::held : State::canceled;
+    entry.state = state_as_asked(entry, State::canceled);
     entry.note =
         entry.hold_asked ? "stopped; it goes on with plimsoll queue resume " + std::to_string(entry.id) : "";
-    entry.stop_asked = entry.hold_asked = false;
     return;
   }
   if (entry.recipe && exit.code == static_cast<int>(ExitCode::does_not_fit) && !verdict.no_room_now.empty())
@@ -146,6 +141,7 @@ static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState
 void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const LogVerdict& verdict,
             const Machine& machine) {
   settle_by_outcome(entry, attempt, state, verdict, machine);
+  entry.stop_asked = entry.hold_asked = false;  // of the next attempt nobody has asked anything
   if (!verdict.unread.empty()) attempt.outcome += "; " + verdict.unread;
 }
 

@@ -4,11 +4,14 @@
 //   ended as asked                    canceled, or held
 //   memory ran out                    again, with what the ladder says (ladder.h), while retries are left;
 //                                     then as the user's next smaller variant, where there is one
-//   ended by somebody's signal, disk full and the like (exit 5, 130 of a recipe)   again, while retries are
-//   left its supervisor was lost           again: that was not the run's doing; at most kMostAttempts in all
+//   ended by somebody's signal, disk full and the like (exit 5, 130 of a recipe)
+//                                     again, while retries are left
+//   its supervisor was lost           again: that was not the run's doing; at most kMostAttempts in all
 //   a recipe was refused as others had taken the room (exit 3)   again, when there is room for it
 //   its time was up (another scheduler's limit)   again with twice the time, while retries are left
 //   anything else                     failed: it would fail in the same way again
+//
+// "Again" is canceled, or held, where that was asked for before the attempt was settled.
 #pragma once
 
 #include <string>

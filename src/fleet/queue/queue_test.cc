@@ -486,6 +486,32 @@ TEST(Outcome, WhatWasAskedToEndIsCanceledOrHeldUnlessItWasDone) {
   done.entry.stop_asked = true;
   done.exit.code = 0;
   EXPECT_EQ(done.settled(), State::done);
+  EXPECT_FALSE(done.entry.stop_asked) << "a retry would end at once";
+}
+
+TEST(Outcome, WhatIsAskedForAfterTheEndOfAnAttemptIsDoneInThePlaceOfAnotherOne) {
+  const auto settled = [](bool hold, const std::function<void(Case&)>& end) {
+    Case one;
+    one.entry.stop_asked = true;
+    one.entry.hold_asked = hold;
+    end(one);
+    return one.settled();
+  };
+  const auto out_of_memory = [](Case& one) {
+    one.exit.code = 1;
+    one.verdict.out_of_memory = true;
+  };
+  const auto killed = [](Case& one) { one.exit.signal = SIGKILL; };
+  const auto no_room = [](Case& one) {
+    one.entry.recipe = true;
+    one.exit.code = 3;
+    one.verdict.no_room_now = "1 GiB are free on the card";
+  };
+  for (const std::function<void(Case&)>& end :
+       {std::function<void(Case&)>(out_of_memory), {killed}, {no_room}}) {
+    EXPECT_EQ(settled(false, end), State::canceled);
+    EXPECT_EQ(settled(true, end), State::held);
+  }
 }
 
 TEST(Outcome, ALostSupervisorTakesNoRetryButDoesNotGoOnForEver) {

@@ -376,6 +376,11 @@ bool is_over(State state) { return state >= State::done; }
 
 bool is_begun(State state) { return state == State::submitted || state == State::running; }
 
+State state_as_asked(const Entry& entry, State state) {
+  if (!entry.stop_asked) return state;
+  return entry.hold_asked ? State::held : State::canceled;
+}
+
 namespace {
 
 std::string text_of(Database& database, const std::string& query) {
@@ -628,7 +633,7 @@ Entry Store::take_back(int64_t id, int number, State state, const std::string& n
   Transaction transaction(database_);
   Entry found = entry(id);
   if (is_begun(found.state) && found.attempts == number) {
-    found.state = found.stop_asked ? (found.hold_asked ? State::held : State::canceled) : state;
+    found.state = state_as_asked(found, state);
     found.stop_asked = found.hold_asked = false;
     found.note = note;
     --found.attempts;

@@ -54,6 +54,9 @@ struct Entry {
   std::string damage;
 };
 
+// What becomes of an entry whose attempt is over: canceled or held where that was asked for, else `state`.
+State state_as_asked(const Entry& entry, State state);
+
 struct Attempt {
   int64_t entry = 0;
   int number = 0;  // from 1

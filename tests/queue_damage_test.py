@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 USAGE, DAMAGED = 2, 4
@@ -75,6 +76,14 @@ class Bench:
         return {one["id"]: one["state"] for one in json.loads(self.run(["list", "--all", "--json"], {0}))["entries"]}
 
 
+def wait_until(holds, words):
+    for _ in range(1000):
+        if found := holds():
+            return found
+        time.sleep(0.1)
+    raise Problem(words)
+
+
 def check(holds, words):
     if not holds:
         raise Problem(words)
@@ -117,6 +126,29 @@ def foreign(bench, change):
         check(all(bench.states()[entry] == "done" for entry in (3, 4, 5)), "what was rescued does not go on")
 
 
+def runs_on(bench):
+    """A run whose row is damaged keeps its room until it ends, and ends when it is canceled."""
+    bench.run(["cancel", "3", "4", "5"], {0})
+    log = bench.place / "runs/6/1/log"
+    bench.run(["add", "--memory", "60MiB", "--", "sh", "-c", "echo started; exec sleep 1000"], {0})
+    worker = subprocess.Popen([bench.plimsoll, "queue", "run", "--until-done", "--memory", "100MiB", "--grace", "1"], env=bench.environment, cwd=bench.folder,
+                              stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: log.exists() and "started" in log.read_text(), "it does not start")
+        with bench.database() as base:
+            base.execute("UPDATE entries SET attempts = 7, words = 'x' WHERE id = 6")
+        check(bench.states()[6] == "held", "its row is not damaged")
+        bench.run(["add", "--memory", "60MiB", "--", "true"], {0})
+        note = wait_until(lambda: json.loads(bench.run(["show", "7", "--json"], {0}))["note"] or bench.states()[7] != "waiting", "nothing is said of what waits")
+        check(note is not True and "short on the host" in note, f"another run has its room: {note}")
+        bench.run(["cancel", "6"], {0})
+        wait_until(lambda: worker.poll() is not None, "the worker does not end")
+        check((bench.states()[6], bench.states()[7]) == ("canceled", "done"), f"after the worker: {bench.states()}")
+    finally:
+        worker.kill()
+        worker.wait()
+
+
 def special(bench):
     bench.reset()
     with bench.database() as base:
@@ -139,6 +171,16 @@ def special(bench):
         base.execute("UPDATE attempts SET peak_bytes = 9223372036854775807 WHERE entry = 1")
     bench.run(["report", "--queue", "--html", "page.html"], {0})
     check("damaged (peak_bytes)" in bench.run(["show", "1"], {0}), "a damaged attempt is not named")
+    bench.reset()
+    bench.run(["add", "--devices", "1", "--memory", "10MiB", "--host-memory", "10MiB", "--", "true"], {0})
+    bench.run(["pause"], {0})
+    with bench.database() as base:
+        base.execute("ALTER TABLE entries DROP COLUMN card")
+    bench.run(["rescue"], {0})
+    listed = json.loads(bench.run(["list", "--json"], {0}))
+    check({one["card"] for one in listed["entries"]} == {""}, f"after the rescue entries are for cards: {listed}")
+    check(listed["paused"], "a paused queue goes on after its rescue")
+    check((bench.place / "queue.db").stat().st_mode & 0o077 == 0, "others may read the new database")
     bench.reset()
     (bench.place / "queue.db").write_bytes(b"x" * 5000)
     bench.run(["list"], {DAMAGED})
@@ -192,7 +234,7 @@ def main():
         bench = Bench(options.plimsoll.resolve(), Path(folder).resolve())
         cases = [("damaged rows", lambda: held(bench))]
         cases += [(change, lambda change=change: foreign(bench, change)) for change in FOREIGN]
-        cases.append(("special cases", lambda: special(bench)))
+        cases += [("special cases", lambda: special(bench)), ("a run whose row is damaged", lambda: runs_on(bench))]
         for number in range(options.count):
             kind = (flip, odd_value, odd_value, missing, cut)[number % 5]
             cases.append((f"{kind.__name__} {number}", lambda kind=kind, seed=f"{options.seed} {number}": (kind(bench, random.Random(seed)), [bench.run(words) for words in COMMANDS])))

@@ -208,9 +208,10 @@ std::string cancel_entry(Store& store, int64_t id) {
     return true;
   });
   ask_supervisor(store, entry);
-  // Of a damaged row it is not known whether it ran.
-  if (!entry.damage.empty() && entry.attempts > 0)
-    queue::ask_to_end(store.folder_of(entry.id, entry.attempts));
+  // Of a damaged row it is not known whether it runs, and as which attempt.
+  if (!entry.damage.empty())
+    for (const queue::Attempt& attempt : store.attempts(id))
+      if (!attempt.ended) queue::ask_to_end(store.folder_of(id, attempt.number));
   return printed_title(entry) + ": " +
          (entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
 }

@@ -199,6 +199,7 @@ void hold_cycles(Store& store, std::vector<Entry>& entries) {
   for (Entry& entry : entries) {
     if (!cycles.contains(entry.id)) continue;
     entry = store.change(entry.id, [](Entry& found) {
+      if (found.state != State::waiting) return false;  // somebody canceled it meanwhile
       found.state = State::held;
       found.note = "held: it comes after itself, by way of what it comes after; plimsoll queue cancel " +
                    std::to_string(found.id) + " takes it out";
@@ -207,7 +208,7 @@ void hold_cycles(Store& store, std::vector<Entry>& entries) {
   }
 }
 
-Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
+Launch launch_of(Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
                  double grace_seconds) {
   Launch job;
   job.folder = store.folder_of(entry.id, attempt.number);
@@ -228,6 +229,7 @@ Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt,
   job.mark = mark_of(store, attempt);
   job.host_limit = entry.recipe ? 0 : attempt.need.host_bytes;  // a training is bound by its plan
   job.grace_seconds = grace_seconds;
+  job.mask = store.mask_of(entry.id);
   return job;
 }
 

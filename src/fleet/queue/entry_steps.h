@@ -62,7 +62,7 @@ void let_go_what_may_follow(Store& store, std::vector<Entry>& entries);
 void hold_cycles(Store& store, std::vector<Entry>& entries);
 
 // `program`: Plimsoll itself, for recipes. The attempt's folder is made.
-Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
+Launch launch_of(Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
                  double grace_seconds);
 
 // Attempts that another worker has begun end by this one's grace.

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "fleet/queue/tables.h"
+#include "fleet/queue/row_values.h"
 
 namespace plimsoll::queue {
 

@@ -499,7 +499,7 @@ TEST(Outcome, WhatIsAskedForAfterTheEndOfAnAttemptIsDoneInThePlaceOfAnotherOne) 
   };
   const auto out_of_memory = [](Case& one) {
     one.exit.code = 1;
-    one.verdict.out_of_memory = true;
+    one.verdict = {true, false, "out of memory"};
   };
   const auto killed = [](Case& one) { one.exit.signal = SIGKILL; };
   const auto no_room = [](Case& one) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "fleet/queue/entry_steps.h"
+#include "fleet/queue/private_files.h"
 #include "fleet/queue/store.h"
 #include "fleet/queue/tables.h"
 #include "io/atomic.h"
@@ -14,17 +15,6 @@ namespace plimsoll::queue {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What stands for a column that the old table lacks, or a value that it may not have.
-std::string default_of(const std::string& column) {
-  for (const char* list : {"words", "environment", "after", "variants", "smaller", "cards"})
-    if (column == list) return "'[]'";
-  for (const char* text : {"name", "folder", "note", "output", "fingerprint", "outcome", "job"})
-    if (column == text) return "''";
-  return "0";
-}
-
-bool may_be_null(const std::string& column) { return column == "promised" || column == "ended"; }
 
 // Until the first error: what lies behind it is read from the other end.
 template <class Take>
@@ -43,14 +33,37 @@ std::set<std::string> columns_of(Database& from, const std::string& table) {
   return found;
 }
 
-std::string values_of(const std::vector<std::string>& columns, const std::set<std::string>& there,
+// A column of the new table, and what stands there where the old one lacks it or has nothing.
+struct Column {
+  std::string name, value;
+};
+
+std::vector<Column> columns_with_values(Database& to, const std::string& table) {
+  std::vector<Column> columns;
+  Statement row(to, "SELECT name, type, \"notnull\", dflt_value FROM pragma_table_info('" + table + "')");
+  while (row.step()) {
+    Column column{row.text(0), row.text(3)};
+    const bool is_list = column.name == "words" || column.name == "environment" || column.name == "after" ||
+                         column.name == "cards";
+    if (column.name == "id") {
+      column.value = "rowid";
+    } else if (row.integer(2) == 0) {
+      column.value = "NULL";
+    } else if (column.value.empty()) {
+      column.value = is_list ? "'[]'" : row.text(1) == "TEXT" ? "''" : "0";
+    }
+    columns.push_back(std::move(column));
+  }
+  return columns;
+}
+
+std::string values_of(const std::vector<Column>& columns, const std::set<std::string>& there,
                       bool old_states) {
   std::string values;
-  for (const std::string& column : columns) {
-    std::string value = there.contains(column) ? column : may_be_null(column) ? "NULL" : default_of(column);
-    if (column == "state" && old_states && there.contains(column)) value = "state + (state >= 2)";
-    if (!may_be_null(column)) value = "coalesce(" + value + ", " + default_of(column) + ")";
-    values += (values.empty() ? "" : ", ") + value;
+  for (const Column& column : columns) {
+    std::string value = there.contains(column.name) ? column.name : "NULL";
+    if (column.name == "state" && old_states && there.contains(column.name)) value = "state + (state >= 2)";
+    values += (values.empty() ? "" : ", ") + ("coalesce(" + value + ", " + column.value + ")");
   }
   return values;
 }
@@ -58,14 +71,13 @@ std::string values_of(const std::vector<std::string>& columns, const std::set<st
 // Rows that were copied.
 int64_t copy_table(Database& from, Database& to, const Table& table, bool old_states) {
   const std::set<std::string> there = columns_of(from, table.name);
+  const std::string values = values_of(columns_with_values(to, table.name), there, old_states);
   std::string marks = "?";
   for (size_t i = 1; i < table.columns.size(); ++i) marks += ", ?";
   Statement insert(to, "INSERT OR IGNORE INTO " + table.name + " VALUES(" + marks + ")");
   int64_t copied = 0;
   for (const char* order : {"", " DESC"})
-    for_each_row(from,
-                 "SELECT " + values_of(table.columns, there, old_states) + " FROM " + table.name +
-                     " ORDER BY rowid" + order,
+    for_each_row(from, "SELECT " + values + " FROM " + table.name + " ORDER BY rowid" + order,
                  [&](const Statement& row) {
                    for (size_t i = 0; i < table.columns.size(); ++i) row.copy(static_cast<int>(i), insert);
                    try {
@@ -94,6 +106,7 @@ void fill(const fs::path& from, Database& to, Rescued& rescued) {
     Transaction transaction(to);
     rescued.entries = copy_table(old, to, tables().at(0), old_states);
     rescued.attempts = copy_table(old, to, tables().at(1), false);
+    (void)copy_table(old, to, tables().at(2), false);  // whether it is paused, and the umasks of entries
     transaction.commit();
   } catch (const DamagedError&) {  // no database at all
   }
@@ -110,6 +123,7 @@ Rescued rescue(const fs::path& folder) {
   for (const char* end : {"", "-wal", "-shm"}) fs::remove(fresh.string() + end);
   Rescued rescued;
   {
+    const Umask files(kOwnersAlone);
     Database to(fresh.string());
     bring_up_to_date(to);
     fill(file, to, rescued);

@@ -110,6 +110,8 @@ class Store {
   [[nodiscard]] std::optional<Attempt> attempt(int64_t id, int number);
   // Of all entries, by entry and number.
   [[nodiscard]] std::vector<Attempt> attempts();
+  // Those that nobody has settled.
+  [[nodiscard]] std::vector<Attempt> open_attempts();
 
   // Of the last 20 attempts with that fingerprint.
   [[nodiscard]] Learned learned(const std::string& fingerprint);
@@ -144,7 +146,7 @@ class Store {
       settle(found, attempt);
       write(attempt);
     }
-    update(found);
+    if (found.damage.empty() || is_over(found.state)) update(found);
     transaction.commit();
     return found;
   }

@@ -88,8 +88,8 @@ Worker::~Worker() {
 size_t Worker::running() const { return attempts_.size(); }
 
 bool Worker::all_done() const {
-  return std::none_of(entries_.begin(), entries_.end(),
-                      [](const Entry& one) { return one.state != State::held; });
+  return attempts_.empty() && std::none_of(entries_.begin(), entries_.end(),
+                                           [](const Entry& one) { return one.state != State::held; });
 }
 
 void Worker::run(const std::function<bool()>& stop_asked) {
@@ -147,6 +147,29 @@ void Worker::reload() {
     if (options_.cards) options_.cards->name_whole(attempts_[entry.id].cards);
     pass_on_requests(entry);
   }
+  take_in_damaged();
+}
+
+// An entry whose row is damaged is held or canceled, and its run may go on: its room is taken until it ends.
+void Worker::take_in_damaged() {
+  damaged_.clear();
+  for (const Attempt& attempt : store_.open_attempts()) {
+    const bool runs = attempt.job.empty() && !attempts_.contains(attempt.entry) &&
+                      look_at(store_.folder_of(attempt.entry, attempt.number)).life == Life::alive;
+    if (runs && attempts_.emplace(attempt.entry, attempt).second) damaged_.insert(attempt.entry);
+  }
+}
+
+bool Worker::let_go_damaged() {
+  return std::erase_if(damaged_, [&](int64_t id) {
+           const Attempt& attempt = attempts_.at(id);
+           const std::filesystem::path folder = store_.folder_of(id, attempt.number);
+           const Life life = look_at(folder).life;
+           if (life == Life::alive) return false;
+           if (life == Life::supervisor_lost) end_marked(mark_of(store_, attempt), folder);
+           attempts_.erase(id);
+           return true;
+         }) > 0;
 }
 
 void Worker::pass_on_requests(const Entry& entry) const {
@@ -167,7 +190,7 @@ void Worker::end_what_does_not_hear() {
 }
 
 bool Worker::settle_ended() {
-  bool any = false;
+  bool any = let_go_damaged();
   std::string stuck;
   for (Entry& entry : entries_) {
     if (entry.state != State::running) continue;
@@ -229,23 +252,26 @@ bool Worker::is_put_off(int64_t id) const {
   return later != later_.end() && clock_now() < later->second.time;
 }
 
-std::optional<RunOnCards> Worker::run_on_cards(const Attempt& attempt,
-                                               const std::map<pid_t, Process>& processes) const {
-  if (attempt.cards.empty()) return std::nullopt;
+std::vector<pid_t> Worker::processes_of(const Attempt& attempt, std::optional<Children>& children) const {
   const AttemptState state = look_at(store_.folder_of(attempt.entry, attempt.number));
-  std::vector<pid_t> tree;
-  if (state.life == Life::alive) tree = descendants(state.supervisor, processes);
+  if (state.life != Life::alive) return {};
+  if (!children) children = children_of(all_processes());
+  return descendants(state.supervisor, *children);
+}
+
+std::optional<RunOnCards> Worker::run_on_cards(const Attempt& attempt,
+                                               std::optional<Children>& children) const {
+  if (attempt.cards.empty()) return std::nullopt;
   return RunOnCards{attempt.cards,
-                    {attempt.need.device_bytes, std::make_shared<const std::vector<pid_t>>(std::move(tree))}};
+                    {attempt.need.device_bytes,
+                     std::make_shared<const std::vector<pid_t>>(processes_of(attempt, children))}};
 }
 
 std::vector<RunOnCards> Worker::runs_on_cards() const {
   std::vector<RunOnCards> runs;
-  std::map<pid_t, Process> processes;
-  for (const auto& [id, attempt] : attempts_) {
-    if (!attempt.cards.empty() && processes.empty()) processes = all_processes();
-    if (auto run = run_on_cards(attempt, processes)) runs.push_back(std::move(*run));
-  }
+  std::optional<Children> children;
+  for (const auto& [id, attempt] : attempts_)
+    if (auto run = run_on_cards(attempt, children)) runs.push_back(std::move(*run));
   return runs;
 }
 
@@ -257,9 +283,9 @@ void Worker::look_at_cards() {
   for (const std::string& line : *lines) options_.report(line);
   if (!lines->empty()) record_machine(store_.folder(), options_.machine);
   changed_ |= !lines->empty();
+  std::optional<Children> children;
   for (auto& [id, attempt] : attempts_) {
-    const auto run =
-        run_on_cards(attempt, attempt.cards.empty() ? std::map<pid_t, Process>{} : all_processes());
+    const auto run = run_on_cards(attempt, children);
     const int64_t most = run ? options_.cards->most_on_a_card(*run).value_or(0) : 0;
     if (most <= attempt.card_peak_bytes) continue;
     attempt.card_peak_bytes = most;
@@ -269,10 +295,10 @@ void Worker::look_at_cards() {
 
 std::vector<Running> Worker::reserved() {
   std::vector<Running> running;
-  for (const Entry& entry : entries_) {
-    if (entry.state != State::running) continue;
-    const Attempt& attempt = attempts_.at(entry.id);
-    Running run{entry.id, attempt.started, entry.seconds, attempt.need, {}};
+  for (const auto& [id, attempt] : attempts_) {
+    const auto entry =
+        std::find_if(entries_.begin(), entries_.end(), [id = id](const Entry& one) { return one.id == id; });
+    Running run{id, attempt.started, entry == entries_.end() ? 0 : entry->seconds, attempt.need, {}};
     for (size_t i = 0; i < options_.machine.cards.size(); ++i)
       if (std::find(attempt.cards.begin(), attempt.cards.end(), options_.machine.cards[i].name) !=
           attempt.cards.end())
@@ -291,10 +317,8 @@ Machine Worker::machine_now() {
   if (const double now = clock_now(); now > foreign_asked_ + 1 || now < foreign_asked_) {
     foreign_asked_ = now;
     int64_t taken = 0;
-    for (const auto& [id, attempt] : attempts_) {
-      const AttemptState state = look_at(store_.folder_of(id, attempt.number));
-      if (state.life == Life::alive) taken += memory_of(descendants(state.supervisor)).now;
-    }
+    std::optional<Children> children;
+    for (const auto& [id, attempt] : attempts_) taken += memory_of(processes_of(attempt, children)).now;
     host_limit_ = options_.free_host_bytes() + taken;
   }
   machine.host_bytes = std::min(machine.host_bytes, host_limit_ - others.host_bytes);
@@ -437,7 +461,6 @@ void Worker::start(Entry& entry, const std::vector<int>& cards, const std::optio
 
 void Worker::launch_attempt(const Entry& entry, const Attempt& attempt) {
   Launch job = launch_of(store_, entry, attempt, options_.program, options_.grace_seconds);
-  job.mask = store_.mask_of(entry.id);
   // In front: what --env says counts.
   if (!options_.machine.cards.empty())
     job.environment.insert(job.environment.begin(), "CUDA_VISIBLE_DEVICES=" + join(attempt.cards, ","));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "fleet/queue/choose_plans.h"
@@ -53,6 +54,8 @@ class Worker {
   bool look();
   void reload();
   void look_at_cards();
+  void take_in_damaged();
+  bool let_go_damaged();
   bool settle_ended();
   // False while its log is being read.
   bool settle_one(Entry& entry, const AttemptState& state);
@@ -67,8 +70,11 @@ class Worker {
   void launch_attempt(const Entry& entry, const Attempt& attempt);
   [[nodiscard]] std::vector<Running> reserved();
   [[nodiscard]] std::vector<RunOnCards> runs_on_cards() const;
+  // What runs of it. `children`: of the machine, listed when the first needs them.
+  [[nodiscard]] std::vector<pid_t> processes_of(const Attempt& attempt,
+                                                std::optional<Children>& children) const;
   [[nodiscard]] std::optional<RunOnCards> run_on_cards(const Attempt& attempt,
-                                                       const std::map<pid_t, Process>& processes) const;
+                                                       std::optional<Children>& children) const;
   void say_what_waits_for_others(const Machine& machine, const std::vector<Waiting>& waiting);
   [[nodiscard]] Machine machine_now();
   [[nodiscard]] Machine machine_of_ladder();
@@ -86,7 +92,8 @@ class Worker {
   WorkerLock lock_;
   int64_t version_ = -1;
   std::vector<Entry> entries_;               // not over, as the database has them
-  std::map<int64_t, Attempt> attempts_;      // of those that run
+  std::map<int64_t, Attempt> attempts_;      // of those that run, and of `damaged_`
+  std::set<int64_t> damaged_;                // whose rows are, and whose run goes on
   std::map<pid_t, Child> children_;          // supervisors that this process started
   std::map<int64_t, int> launched_;          // attempts that this process has tried to begin, by entry
   std::map<int64_t, double> stop_asked_at_;  // by entry, as far as this worker knows

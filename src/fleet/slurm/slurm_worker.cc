@@ -247,14 +247,14 @@ bool SlurmWorker::settle_ended() {
 bool SlurmWorker::settle_one(Entry& entry, const Handed& handed, const Ended& ended) {
   queue::AttemptState state = ended.state;
   const std::filesystem::path folder = store_.folder_of(entry.id, handed.attempt.number);
-  if (ended.canceled_there)
-    store_.follow(entry.id, handed.attempt.number, [](Entry& found, Attempt&) { found.stop_asked = true; });
   // What Slurm's own part of the job wrote: it ends what takes more than was asked for, the supervisor too.
   const auto slurms = readings_.of(folder / "slurm.out");
   const bool failed = state.exit && state.exit->code != 0;
   const auto own = failed ? readings_.of(folder / "log") : queue::LogVerdict{};
   if (!slurms || !own) return false;
   readings_.forget(folder);
+  if (ended.canceled_there)
+    store_.follow(entry.id, handed.attempt.number, [](Entry& found, Attempt&) { found.stop_asked = true; });
   const bool too_much = slurms->out_of_memory;
   if (state.life == queue::Life::supervisor_lost && too_much) state = ended_by_memory();
   if (failed) state.exit->kernel_killed |= too_much && !own->out_of_memory;
@@ -344,10 +344,7 @@ void SlurmWorker::submit_group(const std::vector<int64_t>& ids) {
     entry = store_.entry(id);
     if (!begun) continue;
     handed_[id] = {store_.attempt(id, entry.attempts).value_or(Attempt{}), std::nullopt, 0, 0, 0};
-    queue::Launch job =
-        launch_of(store_, entry, handed_.at(id).attempt, options_.program, options_.grace_seconds);
-    job.mask = store_.mask_of(entry.id);
-    write_launch(job);
+    write_launch(launch_of(store_, entry, handed_.at(id).attempt, options_.program, options_.grace_seconds));
     group.push_back(&entry);
   }
   // Somebody took one of them out meanwhile: places in an array are counted from its first id on.

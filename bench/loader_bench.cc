@@ -44,9 +44,10 @@ int run(const char* const* words) {
   const RowAccess planned = plan_access(dataset, options.order);
   const LoaderMemory memory = plan_loader_memory(dataset, rows, encoder.options(), options);
   const auto units = static_cast<int64_t>(dataset.units().size());
+  const int64_t index_bytes = dataset.index_bytes();
   Loader loader(std::move(dataset), rows, std::move(encoder), options);
   const auto storing = Clock::now();
-  loader.store_rows(folder, [] { return false; }, {});
+  loader.store_rows(folder, {});
   const double stored = since(storing);
   loader.start({});
   loader.next();
@@ -56,10 +57,9 @@ int run(const char* const* words) {
   const int64_t wanted = std::atoll(words[5]);
   for (; steps < wanted && since(steady) < 60; ++steps) tokens += loader.next()->tokens();
   const double seconds = since(steady);
-  constexpr const char* kKinds[] = {"held", "alone", "stored"};
   std::printf("%s\n",
               nlohmann::ordered_json{{"shuffle", order},
-                                     {"rows_read", kKinds[static_cast<size_t>(planned.kind)]},
+                                     {"rows_read", to_string(planned.kind)},
                                      {"rows", loader.rows()},
                                      {"units", units},
                                      {"open_seconds", opened},
@@ -70,7 +70,7 @@ int run(const char* const* words) {
                                      {"tokens_per_second", static_cast<double>(tokens) / seconds},
                                      {"milliseconds_a_row", seconds * 1e3 / static_cast<double>(steps * 16)},
                                      {"planned_milliseconds_a_row", planned.row_seconds * 1e3},
-                                     {"planned_loader_bytes", memory.resident_bytes() + units * 4 * kKiB},
+                                     {"planned_loader_bytes", memory.resident_bytes() + index_bytes},
                                      {"measured_loader_bytes", process_memory().peak_rss - before},
                                      {"scratch_known_by_footer", access.exact},
                                      {"planned_scratch_bytes", planned.store_bytes},

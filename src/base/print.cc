@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace plimsoll {
@@ -27,9 +28,8 @@ void print(std::string_view text) {
 }
 
 void print_styled(std::span<const StyledText> texts) {
-  const char* name = std::getenv("TERM");
-  const bool styles = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr &&
-                      !(name != nullptr && std::string_view(name) == "dumb");
+  const bool styles =
+      isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr && environment("TERM") != "dumb";
   for (const StyledText& one : texts) {
     const bool styled = styles && one.style != nullptr;
     if (styled) std::printf("\033[%sm", one.style);

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdlib>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/strings.h"
 
 namespace plimsoll {
@@ -16,9 +16,7 @@ namespace {
 
 // COLUMNS, or 0.
 size_t stated_columns() {
-  const char* stated = std::getenv("COLUMNS");
-  if (stated == nullptr) return 0;
-  const std::string_view text = stated;
+  const std::string text = environment("COLUMNS");
   size_t columns = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), columns);
   return problem == std::errc() && end == text.data() + text.size() && columns <= 10000 ? columns : 0;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "calibrate/rates_json.h"
@@ -83,13 +84,10 @@ Machine this_machine(const CpuSettings& settings) {
 }
 
 fs::path cache_folder() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (const auto folder = variable("PLIMSOLL_CACHE_DIR"); !folder.empty()) return folder;
-  if (const auto folder = variable("XDG_CACHE_HOME"); !folder.empty()) return fs::path(folder) / "plimsoll";
-  if (const auto home = variable("HOME"); !home.empty()) return fs::path(home) / ".cache" / "plimsoll";
+  if (const auto folder = environment("PLIMSOLL_CACHE_DIR"); !folder.empty()) return folder;
+  if (const auto folder = environment("XDG_CACHE_HOME"); !folder.empty())
+    return fs::path(folder) / "plimsoll";
+  if (const auto home = environment("HOME"); !home.empty()) return fs::path(home) / ".cache" / "plimsoll";
   throw UsageError("no cache folder: set PLIMSOLL_CACHE_DIR, XDG_CACHE_HOME or HOME");
 }
 

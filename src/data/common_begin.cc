@@ -15,10 +15,8 @@ void CommonBegin::add(const Example& example) {
   const std::span<const int32_t> ids(example.ids), labels(example.labels);
   for (int64_t i = 0, begin = 0; i < example.sequences(); begin = example.end_of(i++)) {
     const auto from = static_cast<size_t>(begin), count = static_cast<size_t>(example.end_of(i) - begin);
-    const bool whole = labels_ == SharedLabels::weighed;
-    const auto learnt = labels.subspan(from, count);
-    keep(ids.subspan(
-        from, whole ? plainly_learnt_begin(ids.subspan(from, count), learnt) : unlearnt_begin(learnt)));
+    const auto tokens = ids.subspan(from, count);
+    keep(tokens.first(shareable_begin(tokens, labels.subspan(from, count), labels_)));
   }
 }
 

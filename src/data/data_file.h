@@ -112,6 +112,9 @@ class DataFile {
   // Most bytes that the values of all rows take in a row store (row_store.h), where they are known without
   // reading the rows.
   [[nodiscard]] virtual std::optional<int64_t> stored_bytes() const { return std::nullopt; }
+  // Memory that reading and keeping the file's own index takes, such as the footer of Parquet; 0: it has
+  // none.
+  [[nodiscard]] virtual int64_t index_bytes() const { return 0; }
   // Units that are loaded from here on refuse rows with more values of JSON.
   void limit_values(int64_t most) { most_values_ = most; }
 

@@ -221,23 +221,23 @@ RowsAlone Dataset::rows_alone() const {
     alone.exact = alone.exact && source.value_bytes.has_value();
     value_bytes += source.value_bytes.value_or(0);
     if (source.value_bytes) continue;
-    const auto first = units_.begin() + static_cast<std::ptrdiff_t>(source.first_unit);
-    for (auto unit = first; unit != units_.end() && unit->first_row < source.first_row + source.rows; ++unit)
-      value_bytes += unit->bytes;
+    for (const PlacedUnit& unit : units_of(source)) value_bytes += unit.bytes;
   }
   alone.store_bytes = row_store_bytes(stored_rows_, columns, value_bytes);
   return alone;
 }
 
-bool Dataset::for_stored_rows(const Source& source, const std::function<bool()>& stopped,
-                              const std::function<void(const Row&)>& take,
+std::span<const PlacedUnit> Dataset::units_of(const Source& source) const {
+  const size_t end = &source == &sources_.back() ? units_.size() : (&source + 1)->first_unit;
+  return std::span(units_).subspan(source.first_unit, end - source.first_unit);
+}
+
+void Dataset::for_stored_rows(const Source& source, const std::function<void(const Row&)>& take,
                               const std::function<void(const std::string&)>& take_damaged) const {
   Row cells;
-  for (size_t unit = source.first_unit;
-       unit < units_.size() && units_[unit].first_row < source.first_row + source.rows; ++unit) {
-    const std::unique_ptr<Block> block = load(unit);
-    for (int64_t row = 0; row < units_[unit].rows; ++row) {
-      if (stopped()) return false;
+  for (const PlacedUnit& unit : units_of(source)) {
+    const std::unique_ptr<Block> block = load(static_cast<size_t>(&unit - units_.data()));
+    for (int64_t row = 0; row < unit.rows; ++row) {
       std::string reason;
       try {
         block->read(row, cells);
@@ -250,7 +250,6 @@ bool Dataset::for_stored_rows(const Source& source, const std::function<bool()>&
         take_damaged(reason);
     }
   }
-  return true;
 }
 
 void Dataset::measure_store() {
@@ -259,16 +258,14 @@ void Dataset::measure_store() {
     if (source.first_stored < 0 || source.value_bytes) continue;
     int64_t bytes = 0;
     const auto add = [&](const Row& cells) { bytes += stored_value_bytes(cells, source.columns); };
-    for_stored_rows(
-        source, [] { return false; }, add, [](const std::string&) {});
+    for_stored_rows(source, add, [](const std::string&) {});
     source.value_bytes = bytes;
   }
 }
 
-bool Dataset::store_rows(const fs::path& folder, const std::function<bool()>& stopped,
-                         const std::function<void(int64_t, int64_t)>& progress) {
+void Dataset::store_rows(const fs::path& folder, const std::function<void(int64_t, int64_t)>& progress) {
   constexpr int64_t kTold = 1024;  // rows
-  if (stored_rows_ == 0 || store_ != nullptr) return true;
+  if (stored_rows_ == 0 || store_ != nullptr) return;
   held_.clear();
   auto store = std::make_unique<RowStore>(folder, stored_rows_, rows_alone().store_bytes);
   int64_t done = 0;
@@ -277,8 +274,8 @@ bool Dataset::store_rows(const fs::path& folder, const std::function<bool()>& st
   };
   for (const Source& source : sources_) {
     if (source.first_stored < 0) continue;
-    const bool whole = for_stored_rows(
-        source, stopped,
+    for_stored_rows(
+        source,
         [&](const Row& cells) {
           store->add(cells, source.columns);
           count();
@@ -287,12 +284,10 @@ bool Dataset::store_rows(const fs::path& folder, const std::function<bool()>& st
           store->add_damaged(reason);
           count();
         });
-    if (!whole) return false;
   }
   store->finish();
   if (progress) progress(stored_rows_, stored_rows_);
   store_ = std::move(store);
-  return true;
 }
 
 Dataset::Alone Dataset::load_alone(int64_t row) const {
@@ -351,6 +346,17 @@ int64_t Dataset::expected_bytes(int64_t held_bytes) const {
 int64_t Dataset::bound_bytes(int64_t held_bytes) const {
   if (!uses_arrow_) return held_bytes;
   return held_bytes + held_bytes * kBoundMarginPercent / 100 + kBoundDecodeBytes;
+}
+
+int64_t Dataset::index_bytes() const {
+  constexpr int64_t kOfUnit = 1 * kKiB;       // beside an index of the file's own
+  constexpr int64_t kLeastOfUnit = 4 * kKiB;  // with it
+  int64_t bytes = 0;
+  for (const Source& source : sources_) {
+    const auto units = static_cast<int64_t>(units_of(source).size());
+    bytes += std::max(units * kLeastOfUnit, units * kOfUnit + source.file->index_bytes());
+  }
+  return bytes;
 }
 
 void Dataset::limit_values(int64_t most) {

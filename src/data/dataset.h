@@ -89,9 +89,8 @@ class Dataset {
   [[nodiscard]] RowsAlone rows_alone() const;
   // Reads all rows that are to be stored, where their files do not tell what they take.
   void measure_store();
-  // Writes them, into a file without a name in `folder`. False where `stopped` said so. Throws as RowStore
-  // does.
-  bool store_rows(const std::filesystem::path& folder, const std::function<bool()>& stopped,
+  // Writes them, into a file without a name in `folder`. Throws as RowStore does.
+  void store_rows(const std::filesystem::path& folder,
                   const std::function<void(int64_t done, int64_t rows)>& progress);
   // Of disk, of the rows that are stored.
   [[nodiscard]] int64_t stored_bytes() const { return store_ == nullptr ? 0 : store_->bytes_on_disk(); }
@@ -101,6 +100,8 @@ class Dataset {
   // Memory while at most `held_bytes` of units are held: what to expect, and the bound that Arrow is kept to.
   [[nodiscard]] int64_t expected_bytes(int64_t held_bytes) const;
   [[nodiscard]] int64_t bound_bytes(int64_t held_bytes) const;
+  // Memory that takes what is known of the files without their rows: where units lie, footers.
+  [[nodiscard]] int64_t index_bytes() const;
   // Rows of more values of JSON are damaged from here on.
   void limit_values(int64_t most);
   // Makes the bound hold.
@@ -133,9 +134,9 @@ class Dataset {
   [[nodiscard]] const Source& source_of(int64_t row) const;
   void choose_stored(Source& source, std::span<const std::string> columns, ReadAs as);
   [[nodiscard]] Alone load_alone(int64_t row) const;
-  // Shows the rows of a source that is stored: their cells, or why they cannot be read. False: `stopped`.
-  bool for_stored_rows(const Source& source, const std::function<bool()>& stopped,
-                       const std::function<void(const Row&)>& take,
+  [[nodiscard]] std::span<const PlacedUnit> units_of(const Source& source) const;
+  // Shows the rows of a source that is stored: their cells, or why they cannot be read.
+  void for_stored_rows(const Source& source, const std::function<void(const Row&)>& take,
                        const std::function<void(const std::string&)>& take_damaged) const;
 
   std::string name_;

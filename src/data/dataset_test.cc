@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/test_allocations.h"
 #include "data/test_data.h"
 #include "io/file.h"
 
@@ -68,6 +69,34 @@ TEST(Dataset, a_row_of_200000_columns_takes_linear_time) {
                 dataset.select(std::vector<std::string>{"text"});
               }),
               HasSubstr("'k99' and 199900 more"));
+}
+
+// A footer has the least and the greatest value of each column of each row group, also of those that are not
+// read.
+TEST(Parquet, the_memory_of_a_large_footer_is_planned) {
+  const TestFolder folder;
+  constexpr int64_t kGroups = 400, kCounted = 4 * kKiB;  // bytes of any unit
+  const auto write = [&](const std::string& name, int columns, size_t length) {
+    std::vector<NamedColumn> all;
+    for (int i = 0; i < columns; ++i)
+      all.emplace_back("c" + std::to_string(i),
+                       text_column(kGroups, [&](int64_t) { return std::string(length, 'x'); }));
+    return write_parquet(folder.path() / name, all, 1);
+  };
+  for (const auto& path : {write("long.parquet", 1, 2000), write("columns.parquet", 20, 1)}) {
+    const int64_t before = heap_bytes();
+    Dataset dataset = open_one(path);
+    dataset.select(std::vector<std::string>{"c0"});
+    const int64_t held = heap_bytes() - before;
+    EXPECT_GT(held, kGroups * kCounted) << path;
+    EXPECT_LT(held, dataset.index_bytes()) << path;
+    EXPECT_LT(dataset.index_bytes(), 3 * held) << path;
+  }
+  const auto one = write_parquet(folder.path() / "one.parquet",
+                                 {{"c0", text_column(4, [](int64_t) { return std::string("x"); })}});
+  Dataset dataset = open_one(one);
+  dataset.select(std::vector<std::string>{"c0"});
+  EXPECT_LE(dataset.index_bytes(), kCounted);
 }
 
 TEST(Jsonl, blank_lines_are_no_rows_and_the_last_line_needs_no_end) {

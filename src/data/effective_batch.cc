@@ -105,11 +105,8 @@ std::span<const int32_t> EffectiveBatch::begin_of(int64_t packed_sequence, Share
     if (placed_[static_cast<size_t>(document)] != packed_sequence) continue;
     if (first) begin = ids(document);
     first = false;
-    const bool whole = labels_of == SharedLabels::weighed;
-    const size_t most =
-        whole ? plainly_learnt_begin(ids(document), labels(document)) : unlearnt_begin(labels(document));
-    begin = begin.first(std::min(begin.size(), most));
-    if (whole) break;
+    begin = begin.first(std::min(begin.size(), shareable_begin(ids(document), labels(document), labels_of)));
+    if (labels_of == SharedLabels::weighed) break;
   }
   return begin;
 }

@@ -75,7 +75,7 @@ class ColumnSets {
   size_t chosen_ = 0;
 };
 
-// No known data set comes near.
+// Of a row's text; no known data set comes near.
 inline constexpr int64_t kMaxRowBytes = 64 * kMiB;
 
 }  // namespace plimsoll

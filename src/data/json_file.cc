@@ -56,25 +56,26 @@ class JsonFile final : public DataFile {
 
   std::unique_ptr<Block> load(size_t unit) override {
     const JsonRange& range = ranges_[unit];
-    std::string text = file_.text(range.start, range.end);
-    std::vector<JsonRow> rows = rows_of(text, range.rows);
-    return std::make_unique<JsonBlock>(
-        selected_, as_, most_values(), std::move(text), std::move(rows),
-        JsonBlock::Place{file_.path().string(), RowName::number, range.first_line, range.first_row});
+    return load(range.start, range.end, range.rows, range.first_line, range.first_row);
   }
 
   RowPart load_row(int64_t row) override {
     const auto [from, to] = marks_.around(row, ranges_.back().end);
-    std::string text = file_.text(from.start, to.start);
-    std::vector<JsonRow> rows = rows_of(text, to.row - from.row);
-    auto block = std::make_unique<JsonBlock>(
-        selected_, as_, most_values(), std::move(text), std::move(rows),
-        JsonBlock::Place{file_.path().string(), RowName::number, from.line, from.row});
-    return {std::move(block), from.row, to.row - from.row};
+    const int64_t rows = to.row - from.row;
+    return {load(from.start, to.start, rows, from.line, from.row), from.row, rows};
   }
   [[nodiscard]] RowCost row_cost() const override { return RowMarks::cost(longest_); }
 
  private:
+  std::unique_ptr<Block> load(int64_t start, int64_t end, int64_t expected, int64_t first_line,
+                              int64_t first_row) {
+    std::string text = file_.text(start, end);
+    std::vector<JsonRow> rows = rows_of(text, expected);
+    return std::make_unique<JsonBlock>(
+        selected_, as_, most_values(), std::move(text), std::move(rows),
+        JsonBlock::Place{file_.path().string(), RowName::number, first_line, first_row});
+  }
+
   [[nodiscard]] std::vector<JsonRow> rows_of(std::string_view text, int64_t expected) const {
     std::vector<JsonRow> rows;
     rows.reserve(static_cast<size_t>(expected));

@@ -136,25 +136,23 @@ class JsonlFile final : public DataFile {
 
   std::unique_ptr<Block> load(size_t unit) override {
     const LineRange& range = ranges_[unit];
-    std::string text = file_.text(range.start, range.end);
-    std::vector<JsonRow> rows = rows_of(text, range.rows);
-    return std::make_unique<JsonBlock>(
-        selected_, as_, most_values(), std::move(text), std::move(rows),
-        JsonBlock::Place{file_.path().string(), RowName::line, range.first_line, 0});
+    return load(range.start, range.end, range.rows, range.first_line);
   }
 
   RowPart load_row(int64_t row) override {
     const auto [from, to] = marks_.around(row, ranges_.back().end);
-    std::string text = file_.text(from.start, to.start);
-    std::vector<JsonRow> rows = rows_of(text, to.row - from.row);
-    auto block =
-        std::make_unique<JsonBlock>(selected_, as_, most_values(), std::move(text), std::move(rows),
-                                    JsonBlock::Place{file_.path().string(), RowName::line, from.line, 0});
-    return {std::move(block), from.row, to.row - from.row};
+    return {load(from.start, to.start, to.row - from.row, from.line), from.row, to.row - from.row};
   }
   [[nodiscard]] RowCost row_cost() const override { return RowMarks::cost(longest_); }
 
  private:
+  std::unique_ptr<Block> load(int64_t start, int64_t end, int64_t expected, int64_t first_line) {
+    std::string text = file_.text(start, end);
+    std::vector<JsonRow> rows = rows_of(text, expected);
+    return std::make_unique<JsonBlock>(selected_, as_, most_values(), std::move(text), std::move(rows),
+                                       JsonBlock::Place{file_.path().string(), RowName::line, first_line, 0});
+  }
+
   void read_columns(RowErrors on_error) {
     const LineRange& range = ranges_.front();
     const std::string text = file_.text(range.start, range.end);

@@ -87,10 +87,9 @@ Loader::Loader(Dataset dataset, RowSubset subset, ExampleEncoder encoder, const 
 
 Loader::~Loader() { stop(); }
 
-bool Loader::store_rows(const std::filesystem::path& folder, const std::function<bool()>& stopped,
+void Loader::store_rows(const std::filesystem::path& folder,
                         const std::function<void(int64_t, int64_t)>& progress) {
-  if (plan_access(dataset_, options_.order).kind != AccessKind::stored) return true;
-  return dataset_.store_rows(folder, stopped, progress);
+  if (plan_access(dataset_, options_.order).kind == AccessKind::stored) dataset_.store_rows(folder, progress);
 }
 
 int64_t Loader::steps_per_epoch() const { return ceil_div(rows(), options_.effective); }

@@ -76,7 +76,7 @@ class Loader {
 
   [[nodiscard]] int64_t rows() const { return reader_.rows(); }
   // Before start(): as Dataset::store_rows(), where the order needs it.
-  bool store_rows(const std::filesystem::path& folder, const std::function<bool()>& stopped,
+  void store_rows(const std::filesystem::path& folder,
                   const std::function<void(int64_t done, int64_t rows)>& progress);
   [[nodiscard]] int64_t stored_bytes() const { return dataset_.stored_bytes(); }
   // Without packing.

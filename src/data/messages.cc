@@ -46,20 +46,21 @@ ordered_json renamed(const ordered_json& message, const MessageNames& names) {
 // in JSON, or a list of calls, which the assistant makes.
 ordered_json calls_of(const ordered_json& message, const std::string& here) {
   const auto value = message.find("value");
-  const ordered_json read =
-      value != message.end() && value->is_string()
-          ? parse_ordered_json(value->get_ref<const std::string&>(), here + ": the call")
-      : value == message.end() ? ordered_json()
-                               : *value;
-  const ordered_json listed = read.is_array() ? read : ordered_json::array({read});
+  ordered_json listed =
+      parsed(value == message.end() ? ordered_json() : *value, "the call", [&] { return here; });
+  if (!listed.is_array()) listed = ordered_json::array({std::move(listed)});
   ordered_json calls = ordered_json::array();
-  for (const ordered_json& call : listed) {
+  for (ordered_json& call : listed) {
     if (!call.is_object() || !call.contains("name") || !call.contains("arguments"))
       throw DamagedError(here + ": a call is an object with 'name' and 'arguments', or a list of them.");
-    calls.push_back(
-        {{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", call["arguments"]}}}});
+    ordered_json function = ordered_json::object();  // moved part by part: a copy would take as much again
+    function["name"] = std::move(call["name"]);
+    function["arguments"] = std::move(call["arguments"]);
+    calls.push_back({{"type", "function"}});
+    calls.back()["function"] = std::move(function);
   }
-  ordered_json out = {{"role", "assistant"}, {"tool_calls", calls}};
+  ordered_json out = {{"role", "assistant"}};
+  out["tool_calls"] = std::move(calls);
   for (const auto& [key, other] : message.items())
     if (key != "from" && key != "value") out[key] = other;
   return out;

@@ -66,6 +66,10 @@ TEST(Messages, a_speaker_of_function_calls_is_the_assistant_who_calls) {
   EXPECT_THAT(error_of(R"([{"from": "function_call", "value": "f 1"
 }])"),
               HasSubstr("message 1: the call"));
+  std::string many = "[0";
+  for (int64_t i = 0; i < kMostRowValues; ++i) many += ",0";
+  EXPECT_THAT(error_of(R"([{"from": "function_call", "value": ")" + many + R"(]"}])"),
+              HasSubstr("message 1: the call: has more than 1,000,000 values"));
   EXPECT_THAT(error_of(R"([{"from": "function_call", "value": "{}"}])"), HasSubstr("'name' and 'arguments'"));
 }
 

@@ -128,6 +128,15 @@ class ParquetFile final : public DataFile {
   [[nodiscard]] RowCost row_cost() const override { return row_cost_; }
   [[nodiscard]] std::optional<int64_t> stored_bytes() const override { return stored_bytes_; }
 
+  // The footer as it is read; then its texts (names, the least and greatest values of columns) and a
+  // structure for each column of each row group.
+  [[nodiscard]] int64_t index_bytes() const override {
+    constexpr int64_t kChunkBytes = 1536;
+    const auto metadata = reader_->parquet_reader()->metadata();
+    return 2 * int64_t{metadata->size()} +
+           kChunkBytes * int64_t{metadata->num_row_groups()} * metadata->num_columns();
+  }
+
  private:
   std::vector<Unit> cut_into_units(std::span<const std::string> columns, ReadAs as) {
     selected_.clear();

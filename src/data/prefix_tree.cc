@@ -22,7 +22,7 @@ int32_t token(const MicroBatch& batch, int32_t sequence, int32_t at) {
   return batch.input_ids[static_cast<size_t>(batch.seq_starts[static_cast<size_t>(sequence)] + at)];
 }
 
-// Whether a sequence learns something else at its token `at` than that token.
+// Whether the label that a sequence has for its token `at` is another token.
 bool learns_another(const MicroBatch& batch, int32_t sequence, int32_t at) {
   const auto row = static_cast<size_t>(batch.seq_starts[static_cast<size_t>(sequence)] + at);
   return learns(batch, sequence, at) && batch.labels[row - 1] != batch.input_ids[row];
@@ -30,15 +30,13 @@ bool learns_another(const MicroBatch& batch, int32_t sequence, int32_t at) {
 
 }  // namespace
 
-size_t unlearnt_begin(std::span<const int32_t> labels) {
+// The first token is nobody's next.
+size_t shareable_begin(std::span<const int32_t> ids, std::span<const int32_t> labels, SharedLabels kind) {
+  const auto may_be = [&](size_t at) {
+    return labels[at] == kIgnoreLabel || (kind == SharedLabels::weighed && labels[at] == ids[at]);
+  };
   size_t at = std::min<size_t>(1, labels.size());
-  while (at < labels.size() && labels[at] == kIgnoreLabel) ++at;
-  return at;
-}
-
-size_t plainly_learnt_begin(std::span<const int32_t> ids, std::span<const int32_t> labels) {
-  size_t at = std::min<size_t>(1, labels.size());
-  while (at < labels.size() && (labels[at] == kIgnoreLabel || labels[at] == ids[at])) ++at;
+  while (at < labels.size() && may_be(at)) ++at;
   return at;
 }
 

@@ -11,17 +11,16 @@ class MicroBatch;
 
 // What a label is where several sequences hold its token: one label of each of them alone, so that a token is
 // shared as long as at most one of them learns it; or one label, the token itself, that counts for as many as
-// learn it. Rows of ids with labels of their own may learn something else there: such a token is not shared.
+// learn it. Rows of ids may have labels of their own: a token whose label is another token is not shared.
 enum class SharedLabels : uint8_t { of_one, weighed };
 // Of rows of so many sequences.
 constexpr SharedLabels labels_of(int64_t sequences) {
   return sequences > 1 ? SharedLabels::of_one : SharedLabels::weighed;
 }
 
-// Tokens that a sequence begins with and does not learn; its first one is nobody's next.
-size_t unlearnt_begin(std::span<const int32_t> labels);
-// Tokens before the first at which a sequence learns something else than that token.
-size_t plainly_learnt_begin(std::span<const int32_t> ids, std::span<const int32_t> labels);
+// Tokens at the beginning of a sequence that any number of others may share with it. They end before the
+// first token that it learns; where labels are weighed, before the first whose label is another token.
+size_t shareable_begin(std::span<const int32_t> ids, std::span<const int32_t> labels, SharedLabels kind);
 // Tokens that two sequences of a sample begin with alike; labels are aligned with ids. Of each one at most
 // learns any of them.
 int64_t common_tokens(std::span<const int32_t> ids, std::span<const int32_t> labels,

@@ -1,6 +1,7 @@
 #include "data/row_access.h"
 
 #include <algorithm>
+#include <array>
 
 namespace plimsoll {
 namespace {
@@ -21,10 +22,13 @@ int64_t least_held(const Dataset& dataset) {
 
 }  // namespace
 
+std::string_view to_string(AccessKind kind) {
+  constexpr std::array<std::string_view, 3> kNames = {"held", "alone", "stored"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 RowAccess plan_access(const Dataset& dataset, const OrderOptions& options) {
-  int64_t all = 0;
-  for (const PlacedUnit& unit : dataset.units()) all += unit.bytes;
-  if (options.shuffle != Shuffle::full || all <= options.window_bytes)
+  if (options.shuffle != Shuffle::full || !exceeds_window(dataset.units(), options))
     return {.held_bytes = max_window_bytes(dataset.units(), options)};
   const RowsAlone alone = dataset.rows_alone();
   RowAccess access{.kind = alone.stored_rows > 0 ? AccessKind::stored : AccessKind::alone,

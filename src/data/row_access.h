@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "data/dataset.h"
 #include "data/row_order.h"
@@ -13,6 +14,8 @@ enum class AccessKind : uint8_t {
   alone,   // each row is read with the few around it
   stored,  // the same; the rows of files that cannot do so are written into a row store first
 };
+
+std::string_view to_string(AccessKind kind);
 
 struct RowAccess {
   AccessKind kind = AccessKind::held;

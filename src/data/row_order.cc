@@ -134,6 +134,12 @@ int64_t row_order_bytes(std::span<const PlacedUnit> units) {
          static_cast<int64_t>(entries) * kEntryBytes;
 }
 
+bool exceeds_window(std::span<const PlacedUnit> units, const OrderOptions& options) {
+  int64_t bytes = 0;
+  for (const PlacedUnit& unit : units) bytes += unit.bytes;
+  return bytes > options.window_bytes;
+}
+
 int64_t max_window_bytes(std::span<const PlacedUnit> units, const OrderOptions& options) {
   int64_t total = 0;
   int64_t largest = 0;

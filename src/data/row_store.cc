@@ -175,8 +175,9 @@ void RowStore::finish() {
   check_internal(next_row_ == rows_, "a row store is finished before its last row");
   write_records();
   write_places();
-  record_ = records_ = {};
-  places_ = {};
+  std::string().swap(record_);  // assigning an empty one keeps the memory
+  std::string().swap(records_);
+  std::vector<int64_t>().swap(places_);
   file_.expect_random_reads();
 }
 

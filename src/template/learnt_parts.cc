@@ -40,8 +40,8 @@ Conversation first_messages(const Conversation& conversation, size_t count) {
 
 // The text is rendered once or twice for each answer: that takes the square of a conversation's length.
 void require_few(const std::vector<size_t>& turns, const std::string& text, const std::string& name) {
-  constexpr size_t kMostBytes = size_t{4}
-                                << 30;  // of all renderings; those of 1,000 answers in 1 MiB are 1 GiB
+  // Of all renderings; those of 1,000 answers in 1 MiB are 1 GiB.
+  constexpr size_t kMostBytes = size_t{4} << 30;
   if (turns.size() <= kMostBytes / (text.size() + 1)) return;
   throw TemplateError(
       name + ": " + std::to_string(turns.size()) + " answers in a text of " + std::to_string(text.size()) +
@@ -120,8 +120,9 @@ TrainingText find_learnt_parts(const Conversation& conversation, const RenderCon
 TrainingText find_contents(const Conversation& conversation, const RenderConversation& render,
                            const std::string& name) {
   TrainingText result{render(conversation, false), {}, false};
-  require_few(assistants(conversation), result.text, name);
-  for (const size_t turn : assistants(conversation)) {
+  const std::vector<size_t> turns = assistants(conversation);
+  require_few(turns, result.text, name);
+  for (const size_t turn : turns) {
     if (!is_learnt(conversation.messages[turn])) continue;
     Conversation marked = conversation;
     marked.messages[turn]["content"] = kMark;

@@ -336,10 +336,10 @@ class Draft {
 void say_data(Draft& draft, const std::string& train, const Looked& looked, const ModelSpec& model) {
   const int64_t length = suggested_length(looked, model);
   const DataStatistics& lengths = looked.lengths;
-  // A row of a source with its target, or of a pair, has several sequences: the longest is one of them, the
-  // mean is of whole rows.
-  const bool one = lengths.tokens <= lengths.longest * std::max<int64_t>(lengths.rows - lengths.skipped, 1);
   const int64_t used = std::max<int64_t>(lengths.rows - lengths.skipped, 1);
+  // A row may have several sequences (a pair, a source with its target). The mean is of whole rows: above the
+  // longest sequence it would only puzzle.
+  const bool has_mean = lengths.tokens <= lengths.longest * used;
   draft.say("data.train", train, format_count(looked.rows) + " rows: " + join(looked.columns, ", "));
   if (looked.rows >= kRowsToHoldOut)
     draft.say("data.eval", "2%", "held out of the training rows; a file is possible too");
@@ -349,7 +349,7 @@ void say_data(Draft& draft, const std::string& train, const Looked& looked, cons
   draft.say("data.max_length", std::to_string(length),
             "tokens; longest of " + format_count(lengths.rows) +
                 " rows looked at: " + format_count(lengths.longest) +
-                (one ? ", on average " + format_count(lengths.tokens / used) : "") +
+                (has_mean ? ", on average " + format_count(lengths.tokens / used) : "") +
                 (lengths.longest > length ? "; longer ones are cut" : ""));
 }
 

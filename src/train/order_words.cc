@@ -17,9 +17,7 @@ std::string milliseconds(double seconds) {
 }
 
 bool exceeds_window(const DataSource& train) {
-  int64_t bytes = 0;
-  for (const PlacedUnit& unit : train.dataset.units()) bytes += unit.bytes;
-  return bytes > train.loader.order.window_bytes;
+  return exceeds_window(train.dataset.units(), train.loader.order);
 }
 
 std::string order_words(const DataSource& train, const RowAccess& access) {
@@ -33,8 +31,7 @@ std::string order_words(const DataSource& train, const RowAccess& access) {
   if (train.loader.order.shuffle == Shuffle::window && exceeds_window(train))
     return "shuffled in windows of " + format_bytes(train.loader.order.window_bytes) +
            " (data.shuffle: window): rows of one Parquet row group stay together, so that a file sorted by "
-           "some "
-           "property stays partly sorted";
+           "some property stays partly sorted";
   return "";
 }
 
@@ -49,9 +46,8 @@ void describe_order(const Recipe& recipe, bool counted, DataSetup& data) {
   }
   DataSummary& summary = *data.summary;
   constexpr std::array kOrders = {"false", "window", "full"};  // as Shuffle counts them
-  constexpr std::array kAccess = {"held", "alone", "stored"};  // as AccessKind
   summary.shuffle = kOrders[static_cast<size_t>(train.loader.order.shuffle)];
-  summary.rows_read = kAccess[static_cast<size_t>(access.kind)];
+  summary.rows_read = to_string(access.kind);
   summary.scratch_bytes = access.store_bytes;
   summary.scratch_exact = access.exact;
   summary.scratch_seconds = access.store_seconds;

@@ -78,6 +78,10 @@ std::vector<HostileRow> structures() {
         R"({"name":"f","arguments":)" +
         arguments + "}}]}]");
   };
+  const auto sharegpt_call = [](const std::string& value) {
+    return talk_of(R"([{"from":"human","value":"a"},{"from":"function_call","value":)" + value +
+                   R"(},{"from":"observation","value":"r"},{"from":"gpt","value":"b"}])");
+  };
   const auto with_tools = [&](const std::string& tools) {
     return R"({"messages":[)" + turn + R"(],"tools":)" + tools + "}";
   };
@@ -109,6 +113,10 @@ std::vector<HostileRow> structures() {
       {"thoughts", RowFormat::messages,
        talk_of(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b","thinking":")" +
                full_of("a ") + "\"}]")},
+      {"calls of ShareGPT", RowFormat::messages,
+       sharegpt_call(R"({"name":"f","arguments":)" + empties + "}")},
+      {"calls of ShareGPT as a text", RowFormat::messages,
+       sharegpt_call(nlohmann::json(R"({"name":"f","arguments":)" + empties + "}").dump())},
       {"arguments", RowFormat::messages, calls(empties)},
       {"arguments as a text", RowFormat::messages, calls(nlohmann::json(R"({"a":)" + empties + "}").dump())},
       {"tools", RowFormat::messages, with_tools(empties)},

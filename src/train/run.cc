@@ -157,8 +157,7 @@ class TrainingRun {
   // Before anything of an older run goes: a signal ends the process here, and the scratch file with it.
   void store_rows() {
     const auto start = Clock::now();
-    loader_.store_rows(
-        output_, [] { return false; }, [this](int64_t done, int64_t rows) { observer_.storing(done, rows); });
+    loader_.store_rows(output_, [this](int64_t done, int64_t rows) { observer_.storing(done, rows); });
     if (const int64_t bytes = loader_.stored_bytes(); bytes > 0)
       observer_.event("rows    written to a scratch file for the shuffle: " + format_bytes(bytes) + " in " +
                       duration_words(seconds_since(start)));

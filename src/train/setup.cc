@@ -248,7 +248,6 @@ namespace {
 // next. Code and data of the program and its libraries, and the heap beside what has a component of its own.
 constexpr int64_t kProgramBytes = 32 * kMiB;
 constexpr int64_t kProgramDataBytes = 44 * kMiB;  // in VmData's terms, with what planning takes of the heap
-constexpr int64_t kIndexBytesPerUnit = 4 * kKiB;  // row groups' metadata, blocks' places
 constexpr int64_t kArrowBytes = 2 * kMiB;         // code and heap of Arrow, where a data set is read by it
 
 // The largest matrix of a layer: one of each stack tells of all.
@@ -327,10 +326,9 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
       const LoaderMemory memory = plan_loader_memory((*source)->dataset, (*source)->rows,
                                                      (*source)->encoder.options(), (*source)->loader);
       const bool train = source == &data->train;
-      const auto units = static_cast<int64_t>((*source)->dataset.units().size());
       const int64_t arrow = (*source)->dataset.expected_bytes(0) > 0 ? kArrowBytes : 0;
       needs.components.push_back(
-          {train ? "rows" : "evaluation rows", memory.rows_bytes + units * kIndexBytesPerUnit + arrow});
+          {train ? "rows" : "evaluation rows", memory.rows_bytes + (*source)->dataset.index_bytes() + arrow});
       needs.components.push_back({train ? "batches" : "evaluation batches", memory.queue_bytes});
       if (memory.long_row_bytes > 0)
         needs.components.push_back({train ? "longest row" : "longest evaluation row", memory.long_row_bytes});

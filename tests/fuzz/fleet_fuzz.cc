@@ -1,9 +1,5 @@
 // What the fleet reads of others and of earlier versions, by the first byte: answers of Slurm (s), frames of
 // top (f), and of a queue's attempt exit.json (e), memory.json (m) and launch (l).
-#include <stdlib.h>
-
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "fleet/queue/attempt.h"
@@ -17,19 +13,9 @@ using namespace plimsoll;
 
 namespace {
 
-namespace fs = std::filesystem;
-
-const fs::path& folder() {
-  static const fs::path kFolder = [] {
-    std::string name = (fs::temp_directory_path() / "fuzz-XXXXXX").string();
-    check_internal(mkdtemp(name.data()) != nullptr, "no folder");
-    return fs::path(name);
-  }();
+const FuzzFolder& folder() {
+  static const FuzzFolder kFolder;
   return kFolder;
-}
-
-void write(const char* name, std::string_view text) {
-  std::ofstream(folder() / name, std::ios::binary) << text;
 }
 
 void read_slurm(std::string_view text) {
@@ -56,8 +42,8 @@ void read_frame(std::string_view text) {
 }
 
 void read_memory(std::string_view text) {
-  write("memory.json", text);
-  if (const auto history = queue::kept_memory(folder())) (void)queue::growth_of(*history);
+  folder().write("memory.json", text);
+  if (const auto history = queue::kept_memory(folder().path())) (void)queue::growth_of(*history);
 }
 
 }  // namespace
@@ -71,12 +57,12 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (text.front() == 'f') read_frame(rest);
     if (text.front() == 'm') read_memory(rest);
     if (text.front() == 'e') {
-      write("exit.json", rest);
-      (void)queue::read_exit(folder());
+      folder().write("exit.json", rest);
+      (void)queue::read_exit(folder().path());
     }
     if (text.front() == 'l') {
-      write("launch", rest);
-      (void)queue::read_launch(folder());
+      folder().write("launch", rest);
+      (void)queue::read_launch(folder().path());
     }
   });
   return 0;

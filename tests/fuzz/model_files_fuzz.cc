@@ -1,11 +1,7 @@
 // Small files of model folders and of other tools, by the first byte: vocab.txt (v), vocab.json and behind a
 // byte 0 merges.txt (m), the index of shards (i), adapter_config.json (a), tokenizer_config.json (t),
 // generation_config.json (g), dataset_info.json of LLaMA-Factory (d), a file of DeepSpeed (z).
-#include <stdlib.h>
-
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
 #include "fuzz/target.h"
 #include "io/model_folder.h"
@@ -19,45 +15,19 @@ using namespace plimsoll;
 
 namespace {
 
-namespace fs = std::filesystem;
-
-// One folder for all inputs, emptied before each.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "fuzz-XXXXXX").string();
-    check_internal(mkdtemp(name.data()) != nullptr, "no folder");
-    path_ = name;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  void clear() {
-    for (const auto& entry : fs::directory_iterator(path_)) fs::remove_all(entry.path());
-  }
-  fs::path write(const std::string& name, std::string_view text) const {
-    std::ofstream(path_ / name, std::ios::binary) << text;
-    return path_ / name;
-  }
-  [[nodiscard]] const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-void read_vocabularies(const Folder& folder, char kind, std::string_view text) {
-  const size_t zero = std::min(text.find('\0'), text.size());
+void read_vocabularies(const FuzzFolder& folder, char kind, std::string_view text) {
+  const auto [vocab, merges] = parted(text, '\0');
   folder.write("tokenizer_config.json", kind == 'v' ? R"({"tokenizer_class":"BertTokenizer"})"
                                                     : R"({"tokenizer_class":"GPT2Tokenizer"})");
-  folder.write(kind == 'v' ? "vocab.txt" : "vocab.json", text.substr(0, zero));
-  if (kind == 'm') folder.write("merges.txt", text.substr(std::min(zero + 1, text.size())));
+  folder.write(kind == 'v' ? "vocab.txt" : "vocab.json", vocab);
+  if (kind == 'm') folder.write("merges.txt", merges);
   const auto file = Tokenizer::find_file(folder.path());
   if (!file) return;
   const Tokenizer tokenizer = Tokenizer::from_file(*file);
   (void)tokenizer.decode(tokenizer.encode("a word, [MASK] and \xE4\xBD\xA0", true), false);
 }
 
-void read_tokens(const Folder& folder, const std::string& name, std::string_view text) {
+void read_tokens(const FuzzFolder& folder, const std::string& name, std::string_view text) {
   static const Tokenizer kTokenizer = Tokenizer::from_json(
       R"({"model":{"type":"WordLevel","vocab":{"<s>":0,"a":1},"unk_token":"<s>"}})", "t.json");
   folder.write(name, text);
@@ -65,7 +35,7 @@ void read_tokens(const Folder& folder, const std::string& name, std::string_view
   if (const auto chat = ChatTemplate::of_folder(folder.path(), std::nullopt)) (void)chat->published();
 }
 
-void read_adapter(const Folder& folder, std::string_view text) {
+void read_adapter(const FuzzFolder& folder, std::string_view text) {
   folder.write("adapter_config.json", text);
   LoraOptions lora;
   if (!accepted([&] { read_adapter_config(folder.path(), lora, false); })) return;
@@ -73,7 +43,7 @@ void read_adapter(const Folder& folder, std::string_view text) {
   for (const int64_t layer : lora.layers) check_internal(layer >= 0, "a layer below 0");
 }
 
-void read_beside(const Folder& folder, char kind, std::string_view text) {
+void read_beside(const FuzzFolder& folder, char kind, std::string_view text) {
   folder.write("rows.json", R"([{"instruction":"a","output":"b"}])");
   folder.write(kind == 'd' ? "dataset_info.json" : "zero.json", text);
   const std::string path = folder.path().string();
@@ -89,7 +59,7 @@ void read_beside(const Folder& folder, char kind, std::string_view text) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static Folder folder;
+  static const FuzzFolder folder;  // of all inputs, emptied before each
   const std::string_view text = text_of(data, size);
   if (text.empty()) return 0;
   const char kind = text.front();

@@ -13,11 +13,10 @@ using namespace plimsoll;
 namespace {
 
 void change_config(std::string_view text, const std::string& name) {
-  const size_t line = std::min(text.find('\n'), text.size());
+  const auto [line, rest] = parted(text, '\n');
   std::vector<std::string> told;
-  const queue::ConfigChange change =
-      queue::read_config_change(name + ":" + std::string(text.substr(0, line)));
-  const std::string file(text.substr(std::min(line + 1, text.size())));
+  const queue::ConfigChange change = queue::read_config_change(name + ":" + std::string(line));
+  const std::string file(rest);
   const std::string once = queue::changed_config(file, name, {change}, told);
   check_internal(told.size() == 1, "a change was not told");
   std::string twice;
@@ -52,10 +51,10 @@ void read_workload(std::string_view text) {
 }
 
 void change_command(std::string_view text) {
-  const size_t line = std::min(text.find('\n'), text.size());
-  queue::Command command{{"python", std::string(text.substr(std::min(line + 1, text.size())))}, {"batch=8"}};
+  const auto [change, argument] = parted(text, '\n');
+  queue::Command command{{"python", std::string(argument)}, {"batch=8"}};
   const size_t words = command.words.size();
-  const queue::Command changed = queue::changed_command(command, std::string(text.substr(0, line)));
+  const queue::Command changed = queue::changed_command(command, std::string(change));
   check_internal(changed.words.size() >= words, "a command lost words");
 }
 

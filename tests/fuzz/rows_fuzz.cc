@@ -55,15 +55,24 @@ ExampleEncoder encoder_of(const ColumnBinding& binding) {
 void read_rows(DataFile& file, const ColumnBinding& binding, ReadAs as) {
   const std::vector<Unit> units = file.select(binding.columns, as);
   const ExampleEncoder encoder = encoder_of(binding);
-  Row cells;
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  Row cells, alone;
   Example example;
-  for (size_t unit = 0; unit < std::min<size_t>(units.size(), 4); ++unit) {
+  int64_t first_row = 0;
+  for (size_t unit = 0; unit < std::min<size_t>(units.size(), 4); first_row += units[unit++].rows) {
     std::unique_ptr<Block> block;
     if (!accepted([&] { block = file.load(unit); })) continue;
     for (int64_t row = 0; row < std::min(units[unit].rows, kRows); ++row)
       accepted([&] {
         block->read(row, cells);
         check_internal(cells.size() == binding.columns.size(), "a row has other cells than columns");
+        const RowPart part = file.load_row(first_row + row);
+        part.block->read(first_row + row - part.first_row, alone);
+        for (size_t i = 0; i < cells.size(); ++i)
+          check_internal(alone[i].text == cells[i].text && alone[i].ids == cells[i].ids &&
+                             alone[i].json.dump(-1, ' ', false, kReplace) ==
+                                 cells[i].json.dump(-1, ' ', false, kReplace),
+                         "a row by itself is another");
         encoder.encode(
             cells, [&] { return block->where(row); }, example);
       });

@@ -1,11 +1,5 @@
 // Files of a run's folder, by the first byte: its logs (l) metrics.jsonl, eval.jsonl, events.jsonl and
 // run.json, parted by a byte 0; the list of what it wrote (m); and the measured rates of a machine (r).
-#include <stdlib.h>
-
-#include <array>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "calibrate/rates_json.h"
@@ -18,24 +12,18 @@ using namespace plimsoll;
 
 namespace {
 
-namespace fs = std::filesystem;
-
-const fs::path& folder() {
-  static const fs::path kFolder = [] {
-    std::string name = (fs::temp_directory_path() / "fuzz-XXXXXX").string();
-    check_internal(mkdtemp(name.data()) != nullptr, "no folder");
-    return fs::path(name);
-  }();
+const FuzzFolder& folder() {
+  static const FuzzFolder kFolder;
   return kFolder;
 }
 
 void read_logs(std::string_view text) {
   for (const char* name : {"metrics.jsonl", "eval.jsonl", "events.jsonl", "run.json"}) {
-    const size_t end = std::min(text.find('\0'), text.size());
-    std::ofstream(folder() / name, std::ios::binary) << text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+    const auto [content, rest] = parted(text, '\0');
+    folder().write(name, content);
+    text = rest;
   }
-  const RunHistory run = read_history(folder());
+  const RunHistory run = read_history(folder().path());
   int64_t before = 0;
   for (const StepPoint& step : run.steps) {
     check_internal(step.step >= before, "steps do not ascend");
@@ -49,9 +37,7 @@ void read_logs(std::string_view text) {
 }
 
 void read_manifest(std::string_view text) {
-  const fs::path file = folder() / "manifest";
-  std::ofstream(file, std::ios::binary) << text;
-  const Manifest manifest(folder(), file);
+  const Manifest manifest(folder().path(), folder().write("manifest", text));
   for (const std::string& name : manifest.present()) accepted([&] { (void)manifest.foreign(name); });
 }
 

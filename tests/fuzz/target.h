@@ -2,10 +2,13 @@
 // else happens ends the program: another exception, an InternalError, a sanitizer's report.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 
@@ -16,6 +19,12 @@ namespace plimsoll {
 
 inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
+}
+
+// What is before the first such character, and what is behind it.
+inline std::pair<std::string_view, std::string_view> parted(std::string_view text, char at) {
+  const size_t end = std::min(text.find(at), text.size());
+  return {text.substr(0, end), text.substr(std::min(end + 1, text.size()))};
 }
 
 // Whether the call went through; an Error that is not our own fault is swallowed.
@@ -45,6 +54,23 @@ class FuzzFile {
  private:
   int descriptor_ = -1;
   std::string path_;
+};
+
+// A folder for what reads files by their folder's name; gone with the process.
+class FuzzFolder {
+ public:
+  FuzzFolder();
+  FuzzFolder(const FuzzFolder&) = delete;
+  FuzzFolder& operator=(const FuzzFolder&) = delete;
+  ~FuzzFolder();
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  // Replaces the file's content; returns its path.
+  std::filesystem::path write(const std::string& name, std::string_view content) const;
+  void clear() const;
+
+ private:
+  std::filesystem::path path_;
 };
 
 }  // namespace plimsoll

@@ -168,7 +168,8 @@ class Command {
     if (is_python(name)) return python();
     if (name == "torchrun") return ++at_, is_torchrun_ = true, options(&Command::torchrun_option), script();
     if (name == "accelerate-launch") return ++at_, options(&Command::accelerate_option), script();
-    if (name == "deepspeed") return ++at_, options(&Command::deepspeed_option), count_deepspeed(), script();
+    if (name == "deepspeed")
+      return ++at_, is_deepspeed_ = true, options(&Command::deepspeed_option), script();
     if (name == "accelerate") {
       at_ += 1;
       if (is_done() || text() != "launch") return at_ = words_.size(), false;
@@ -193,7 +194,7 @@ class Command {
     if (name == "accelerate.commands.launch") return ++at_, options(&Command::accelerate_option), script();
     ++at_;
     training_.program = name;
-    if (name.starts_with("axolotl.cli.train") || name == "axolotl.cli.train") names_tool_ = true;
+    if (name == "axolotl.cli.train") names_tool_ = true;
     return false;
   }
 
@@ -271,7 +272,6 @@ class Command {
   }
 
   void deepspeed_option(const std::string& name, const std::string& value, int line) {
-    is_deepspeed_ = true;
     if (name == "num_gpus") say_count("nproc_per_node", value, line);
     if (name == "num_nodes") say_count("nnodes", value, line);
     if (name == "include" || name == "i") count_slots(value, line);
@@ -289,7 +289,6 @@ class Command {
     }
     say("num_processes", std::to_string(slots), line);
   }
-  void count_deepspeed() { is_deepspeed_ = true; }
 
   // Programs that take each card they see for a process of their own (LLaMA-Factory 0.9.5 cli.py, DeepSpeed
   // launcher/runner.py), and a Python program that sees one.

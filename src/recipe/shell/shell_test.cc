@@ -85,6 +85,7 @@ TEST_F(ShellScripts, launchers_say_how_many_processes_there_are) {
   EXPECT_EQ(batch("#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n"
                   "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE"),
             16);
+  EXPECT_EQ(batch("#SBATCH --gres=gpu:a100:4,tmpdir:50G\ntorchrun --nproc_per_node $SLURM_GPUS_ON_NODE"), 8);
 }
 
 TEST_F(ShellScripts, processes_that_only_a_machine_knows_are_told_of) {
@@ -107,6 +108,36 @@ TEST_F(ShellScripts, variables_have_arithmetic_defaults_and_arrays) {
   EXPECT_EQ(read.batch.effective, 64);
   EXPECT_DOUBLE_EQ(read.optimizer.lr, 1e-4);
   EXPECT_EQ(read.schedule.epochs, 2);
+}
+
+TEST_F(ShellScripts, names_are_numbers_in_arithmetic_alone) {
+  const Recipe read = recipe(
+      "first=1\nTOTAL=64\nB=2\nRATES=(1e-3 1e-4)\n"
+      "python t.py --model m --lr ${RATES[first]} --per_device_train_batch_size $B "
+      "--gradient_accumulation_steps $((TOTAL/B/4)) --output_dir ${OUT:-runs/first}\n");
+  EXPECT_EQ(read.batch.effective, 16);
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 1e-4);
+  EXPECT_THAT(*read.output, HasSubstr("runs/first"));
+}
+
+TEST_F(ShellScripts, functions_are_read_where_they_are_written) {
+  const std::string body = " {\n  LR=1e-3\n  python t.py --model m --max_steps $N --lr $LR\n}\nmain\n";
+  for (const char* head : {"main()", "function main", "function main()"}) {
+    EXPECT_DOUBLE_EQ(recipe("N=3\n" + std::string(head) + body).optimizer.lr, 1e-3) << head;
+    EXPECT_THAT(error_of("if [ $A ]; then\n  f() {\n    a\n  }\n  N=3\nfi\n" + std::string(head) + body),
+                HasSubstr("'$N'"))
+        << head;
+  }
+}
+
+TEST_F(ShellScripts, a_branch_that_asks_for_nothing_says_a_default) {
+  const auto rate = [&](const std::string& condition) {
+    return error_of("LR=$1\nif [ " + condition + " ]; then\n  LR=1e-3\nfi\npython t.py --model m --lr $LR\n");
+  };
+  for (const char* asks : {"-z \"$LR\"", "-z \"${LR}\"", "-z ${LR:-}", "\"$LR\" == \"\"", "\"$LR\" = ''"})
+    EXPECT_EQ(rate(asks), "no error") << asks;
+  for (const char* asks : {"-z \"$LR_OF_ANOTHER\"", "-z $ALR", "\"$LR\" == long", "\"$LR\" != \"\""})
+    EXPECT_THAT(rate(asks), HasSubstr("'$LR'")) << asks;
 }
 
 TEST_F(ShellScripts, what_a_script_does_not_know_is_refused_by_its_name_and_can_be_said) {
@@ -197,9 +228,12 @@ TEST_F(ShellScripts, quotes_comments_and_texts_behind_signs_are_read_as_a_shell_
   EXPECT_NE(error_of(nested + "\npython t.py --model m --lr $LR\n"), "no error");
   EXPECT_DOUBLE_EQ(recipe("python t.py --model m --lr ${X:-${Y:-1e-4}}\n").optimizer.lr, 1e-4);
   EXPECT_THAT(error_of(doubles), HasSubstr("grow beyond a recipe's size"));
-  for (const char* text :
-       {"'", "\"$(", "${", "A=(", "$((", "`", "x <<", "python t.py --lr $((1/0)) --model m"})
+  for (const char* text : {"'", "\"$(", "${", "A=(", "$((", "`", "x <<",
+                           "python t.py --lr $((1/0)) --model m", "A=(;b c\n", "A=(a (b) c)\n"})
     EXPECT_NE(error_of(text), "no error") << text;
+  std::string many = "python t.py --model m --lr 1e-3 ";
+  for (int i = 0; i < 200'000; ++i) many += ">a";
+  EXPECT_DOUBLE_EQ(recipe(many + "\n").optimizer.lr, 1e-3);
 }
 
 }  // namespace

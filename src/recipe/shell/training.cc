@@ -23,7 +23,8 @@ void read_slurm(std::string_view text, ShellVariables& variables) {
         if (at == std::string::npos) continue;
         std::string_view rest = std::string_view(line).substr(at + option.size());
         while (!rest.empty() && (rest.front() == '=' || rest.front() == ' ')) rest.remove_prefix(1);
-        if (option == "--gres") rest = rest.substr(std::min(rest.rfind(':') + 1, rest.size()));
+        rest = rest.substr(0, rest.find_first_of(" ,"));
+        rest.remove_prefix(rest.rfind(':') + 1);  // a100:4
         const size_t end = rest.find_first_not_of("0123456789");
         return std::string(rest.substr(0, end));
       }
@@ -31,7 +32,7 @@ void read_slurm(std::string_view text, ShellVariables& variables) {
     };
     if (const std::string nodes = value_of({"--nodes", "-N "}); !nodes.empty())
       for (const char* name : {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}) variables.set(name, {nodes});
-    if (const std::string cards = value_of({"--gpus-per-node", "--gres"}); !cards.empty())
+    if (const std::string cards = value_of({"--gpus-per-node", "--gres=gpu", "--gres gpu"}); !cards.empty())
       for (const char* name : {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}) variables.set(name, {cards});
     if (const std::string tasks = value_of({"--ntasks-per-node"}); !tasks.empty())
       variables.set("SLURM_NTASKS_PER_NODE", {tasks});
@@ -40,7 +41,8 @@ void read_slurm(std::string_view text, ShellVariables& variables) {
   }
 }
 
-// Where the script stands between if and fi, do and done.
+// Where the script stands between if and fi, do and done. A function is read where it is written, as if it
+// were called there.
 class Branches {
  public:
   // Takes the words that begin and end branches off the command; `condition` is what the last if asked.
@@ -48,30 +50,40 @@ class Branches {
     while (!command.words.empty()) {
       const std::string word = plain_text(command.words.front());
       if (word == "if" || word == "while" || word == "until" || word == "for" || word == "case" ||
-          word == "function" || word == "select" || word.ends_with("()")) {
+          word == "select") {
         ++depth_;
         condition_.clear();
         for (const ShellWord& one : command.words) condition_ += plain_text(one) + " ";
-        if (word == "for" || word == "case" || word == "function" || word == "select") return;
-      } else if (word == "fi" || word == "done" || word == "esac" || word == "}") {
+        if (word == "for" || word == "case" || word == "select") return;
+      } else if (word == "fi" || word == "done" || word == "esac") {
         depth_ = std::max(0, depth_ - 1);
       } else if (word != "then" && word != "do" && word != "else" && word != "elif" && word != "{" &&
-                 word != "!") {
+                 word != "}" && word != "!") {
         return;
       }
       command.words.erase(command.words.begin());
     }
   }
   [[nodiscard]] bool is_certain() const { return depth_ == 0; }
-  // `if [ -z "$X" ]; then X=value` is X's default.
+  // `if [ -z "$X" ]; then X=value` and `if [ "$X" == "" ]` say X's default.
   [[nodiscard]] bool fills(std::string_view name) const {
-    const bool asks_for_nothing =
-        condition_.find("-z ") != std::string::npos || condition_.find("== ") != std::string::npos;
-    return condition_.starts_with("if") && asks_for_nothing &&
-           condition_.find("$" + std::string(name)) != std::string::npos;
+    const size_t empty_word = condition_.find("=  ");
+    const bool compares_with_nothing = empty_word != std::string::npos && condition_[empty_word - 1] != '!';
+    const bool asks_for_nothing = condition_.find("-z ") != std::string::npos || compares_with_nothing;
+    return condition_.starts_with("if") && asks_for_nothing && asks_of(name);
   }
 
  private:
+  // $NAME, ${NAME} or ${NAME:-}, and not $NAME_OF_ANOTHER.
+  [[nodiscard]] bool asks_of(std::string_view name) const {
+    for (const char* sign : {"$", "${"}) {
+      const std::string asked = sign + std::string(name);
+      for (size_t at = condition_.find(asked); at != std::string::npos; at = condition_.find(asked, at + 1))
+        if (!is_name_char(condition_[at + asked.size()])) return true;  // a blank ends the condition
+    }
+    return false;
+  }
+
   int depth_ = 0;
   std::string condition_;
 };
@@ -150,16 +162,16 @@ ShellTraining read_shell_training(std::string_view text) {
   if (found.empty())
     throw DocumentError(
         0,
-        "is a script that starts no training which is known here: python, torchrun, accelerate, "
-        "deepspeed, llamafactory-cli, axolotl, tune and trl with the training's own arguments are; "
-        "a recipe is a map of keys, in YAML or JSON");
+        "is a script that starts no training: looked for torchrun, accelerate launch, deepspeed, "
+        "llamafactory-cli train, axolotl train, tune run, trl or python with arguments of a training such as "
+        "--learning_rate; a recipe is a map of keys, in YAML or JSON");
   if (found.size() > 1) {
     std::vector<std::string> lines;
     for (const ShellTraining& one : found) lines.push_back(std::to_string(one.line));
     throw DocumentError(found[1].line,
                         "is a script that starts " + std::to_string(found.size()) + " trainings (lines " +
                             join(lines, ", ") +
-                            "): copy the one that is meant, with its variables, into a file of its own");
+                            "): copy one of them, with the variables it uses, into a file of its own");
   }
   return std::move(found.front());
 }

@@ -8,9 +8,10 @@
 #include "recipe/document.h"
 
 namespace plimsoll {
-namespace {
 
 bool is_name_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+namespace {
 
 size_t name_length(std::string_view text) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) != 0) return 0;
@@ -161,7 +162,7 @@ std::optional<ShellVariables::Values> ShellVariables::lookup(std::string_view in
     return Values{otherwise};
   }
   if (!rest.starts_with('[') || !rest.ends_with(']') || !is_known) return std::nullopt;
-  const auto index = whole_arithmetic(rest.substr(1, rest.size() - 2));
+  const auto index = arithmetic(rest.substr(1, rest.size() - 2), depth + 1);
   const auto count = static_cast<int64_t>(at->second.values.size());
   if (!index || *index < 0 || *index >= count) return std::nullopt;
   return Values{at->second.values[static_cast<size_t>(*index)]};
@@ -197,7 +198,7 @@ std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text
         written(text.size() - at);
         continue;
       }
-      const auto value = whole_arithmetic(joined(text.substr(at + 3, end - at - 3), depth + 1));
+      const auto value = arithmetic(text.substr(at + 3, end - at - 3), depth + 1);
       if (value)
         found({std::to_string(*value)}, end + 2 - at);
       else
@@ -220,13 +221,18 @@ std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text
   return parts;
 }
 
-// Inside of $((...)) names need no sign.
 std::string ShellVariables::joined(std::string_view text, int depth) const {
   std::string all;
   for (const Part& part : parts_of(text, depth)) all += part.text;
+  return all;
+}
+
+// Inside of $((...)) and of an array's index, names need no $.
+std::optional<int64_t> ShellVariables::arithmetic(std::string_view text, int depth) const {
+  const std::string all = joined(text, depth);
   std::string filled;
   for (size_t at = 0; at < all.size();) {
-    const bool is_inside = at > 0 && (is_name_char(all[at - 1]) || all[at - 1] == '$' || all[at - 1] == '/');
+    const bool is_inside = at > 0 && (is_name_char(all[at - 1]) || all[at - 1] == '$');
     const size_t length = is_inside ? 0 : name_length(std::string_view(all).substr(at));
     const auto known = length == 0 ? std::nullopt : value(std::string_view(all).substr(at, length));
     if (known && whole_arithmetic(*known)) {
@@ -236,7 +242,7 @@ std::string ShellVariables::joined(std::string_view text, int depth) const {
       filled += all[at++];
     }
   }
-  return filled;
+  return whole_arithmetic(filled);
 }
 
 std::vector<std::string> ShellVariables::expand(const ShellWord& word) const {

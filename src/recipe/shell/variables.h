@@ -40,9 +40,13 @@ class ShellVariables {
   [[nodiscard]] std::vector<Part> parts_of(std::string_view text, int depth = 0) const;
   [[nodiscard]] std::optional<Values> lookup(std::string_view inside, int depth) const;
   [[nodiscard]] std::string joined(std::string_view text, int depth) const;
+  [[nodiscard]] std::optional<int64_t> arithmetic(std::string_view text, int depth) const;
 
   std::map<std::string, Value, std::less<>> values_;
 };
+
+// Of a variable's name.
+bool is_name_char(char c);
 
 // Whether something that only a shell knows is left in a text.
 bool is_unresolved(std::string_view text);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 namespace plimsoll {
 namespace {
@@ -46,6 +47,7 @@ class Lexer {
     end_word();
     if (!command_.words.empty()) commands_.push_back(std::move(command_));
     command_ = {};
+    array_open_ = false;
   }
   // Words belong to an array that is open, or to the command.
   std::vector<ShellWord>& words() { return array_open_ ? command_.words.back().items : command_.words; }
@@ -69,7 +71,7 @@ class Lexer {
     if (c == '\n') return newline();
     if (c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
       take();
-      return end_command();
+      return array_open_ ? end_word() : end_command();  // inside an array: no shell takes it
     }
     if (std::isspace(static_cast<unsigned char>(c)) != 0) {
       take();
@@ -171,7 +173,8 @@ class Lexer {
     while (peek() == '>' || peek() == '<' || peek() == '&') take();
     while (peek() == ' ' || peek() == '\t') take();
     const size_t before = words().size();
-    while (at_ < text_.size() && std::string_view(" \t\n;|&)").find(peek()) == std::string_view::npos) step();
+    while (at_ < text_.size() && std::string_view(" \t\n;|&)<>").find(peek()) == std::string_view::npos)
+      step();
     end_word();
     if (words().size() > before) words().resize(before);
   }

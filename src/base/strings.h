@@ -21,6 +21,8 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 std::string join(std::span<const std::string> parts, std::string_view separator);
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
+// With a to z for A to Z.
+std::string in_small_letters(std::string_view text);
 
 // `text` in lines of at most `width` columns, broken at blanks; all but the first start with `indent`, which
 // counts, as if the first one had it too.

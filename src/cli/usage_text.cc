@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <functional>
@@ -43,9 +42,7 @@ std::string missing(const HelpCommand& command, const std::string& words) {
   const std::string name = words.substr(0, words.find(' '));
   for (const HelpOption& option : command.options) {
     const std::string& shown = option.names.back();
-    std::string small = shown;
-    for (char& c : small) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (small == name) return shown + " is missing: " + option.meaning;
+    if (in_small_letters(shown) == name) return shown + " is missing: " + option.meaning;
   }
   return words;
 }

@@ -3,7 +3,6 @@
 // (trl/trainer/dpo_config.py).
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <span>
 
 #include "base/strings.h"
@@ -120,8 +119,7 @@ std::string other_trainer(const Layer& layer) {
   for (const char* key : {"output", "save.hub"})
     if (const Node* node = layer.given(key)) names += " " + node->text;
   if (const Said* hub = layer.part("@hub_model")) names += " " + hub->value.text;
-  std::transform(names.begin(), names.end(), names.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  names = in_small_letters(names);
   for (const char* trainer : {"orpo", "kto", "cpo", "simpo", "grpo", "rloo", "bco"})
     if (names.find(trainer) != std::string::npos) return trainer;
   return "";

@@ -142,10 +142,7 @@ std::string word_of(const Node& node, std::string_view key) {
     return *flag ? "true" : "false";
   }
   if (!key.ends_with(kComponent) && key != "loss") return node.text;
-  std::string word = node.text.substr(node.text.rfind('.') + 1);
-  std::transform(word.begin(), word.end(), word.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return word;
+  return in_small_letters(node.text.substr(node.text.rfind('.') + 1));
 }
 
 ForeignValue read_foreign(const Alias& row, const std::string& key, const Node& node) {

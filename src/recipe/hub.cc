@@ -24,6 +24,15 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+// "Qwen/Qwen2.5-0.5B" of the cache's folder "models--Qwen--Qwen2.5-0.5B".
+std::optional<std::string> model_of_repository(std::string_view folder) {
+  constexpr std::string_view kModels = "models--";
+  if (!folder.starts_with(kModels)) return std::nullopt;
+  std::string name(folder.substr(kModels.size()));
+  if (const size_t between = name.find("--"); between != std::string::npos) name.replace(between, 2, "/");
+  return name;
+}
+
 bool is_part(std::string_view text) {
   const auto allowed = [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
@@ -152,24 +161,13 @@ std::optional<fs::path> find_in_hub_cache(HubKind kind, std::string_view name, s
 }
 
 std::vector<std::string> models_called(std::string_view bare) {
-  constexpr std::string_view kModels = "models--";
-  const auto small = [](std::string_view text) {
-    std::string result(text);
-    for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return result;
-  };
   std::vector<std::string> names;
   if (!is_hub_name(bare, true) || bare.find('/') != std::string_view::npos) return names;
   std::error_code error;
   for (fs::directory_iterator at(hub_cache(), error), end; !error && at != end; at.increment(error)) {
-    std::string name = at->path().filename().string();
-    if (!name.starts_with(kModels)) continue;
-    name.erase(0, kModels.size());
-    const size_t between = name.find("--");
-    const std::string last = between == std::string::npos ? name : name.substr(between + 2);
-    if (small(last) != small(bare)) continue;
-    if (between != std::string::npos) name.replace(between, 2, "/");
-    if (find_in_hub_cache(HubKind::model, name)) names.push_back(name);
+    const auto name = model_of_repository(at->path().filename().string());
+    if (!name || in_small_letters(name->substr(name->find('/') + 1)) != in_small_letters(bare)) continue;
+    if (find_in_hub_cache(HubKind::model, *name)) names.push_back(*name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -226,19 +224,15 @@ fs::path model_folder(const fs::path& named) {
 }
 
 std::optional<HubModel> hub_model_of(const fs::path& folder) {
-  constexpr std::string_view kModels = "models--";
   fs::path version = fs::absolute(folder).lexically_normal();
   if (!version.has_filename()) version = version.parent_path();
   if (version.parent_path().filename() != "snapshots") return std::nullopt;
-  const std::string repository = version.parent_path().parent_path().filename().string();
-  if (!repository.starts_with(kModels)) return std::nullopt;
-  std::string name = repository.substr(kModels.size());
-  if (const size_t between = name.find("--"); between != std::string::npos) name.replace(between, 2, "/");
-  if (!is_hub_name(name, true)) return std::nullopt;
-  const auto found = find_in_hub_cache(HubKind::model, name);
+  const auto name = model_of_repository(version.parent_path().parent_path().filename().string());
+  if (!name || !is_hub_name(*name, true)) return std::nullopt;
+  const auto found = find_in_hub_cache(HubKind::model, *name);
   std::error_code unknown;
   if (!found || !fs::equivalent(*found, version, unknown)) return std::nullopt;
-  return HubModel{name, version.filename().string()};
+  return HubModel{*name, version.filename().string()};
 }
 
 std::string model_name(const fs::path& folder) {

@@ -170,8 +170,7 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
                    "used as ${" + key + "} in this file", true);
     } else if (!is_theirs && child.kind != Node::Kind::map && !is_group(key) && find_option(key) == nullptr &&
                is_of_logs(key)) {
-      layer.ignore({child, key, key + ": " + excerpt(as_text(child)), 0},
-                   "about logs and names: it changes nothing that is learnt");
+      layer.ignore({child, key, key + ": " + excerpt(as_text(child)), 0}, kOfLogs);
     } else {
       own.items.push_back(child);
     }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <iterator>
 
+#include "base/strings.h"
 #include "recipe/foreign_value.h"
 #include "recipe/option.h"
 
@@ -255,7 +255,6 @@ class Opener {
   bool is_switched_off(const Node& section, SectionKind kind) {
     const Node* enabled = find_node(section, "enabled");
     if (kind != SectionKind::quantization || enabled == nullptr || !is_off(*enabled)) return false;
-
     report_.no_effect.push_back(
         {source_.place(section.line), section.key + ": {enabled: false}", "off, as here", true});
     return true;
@@ -335,8 +334,6 @@ class Opener {
     return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
   }
 
-  static constexpr const char* kOfLogs = "about logs and names: it changes nothing that is learnt";
-
   const Source& source_;
   KeyReport& report_;
 };
@@ -385,9 +382,7 @@ bool is_of_logs(std::string_view key) {
                                                 "progress_bar",
                                                 "log_freq",
                                                 "print_loss"};
-  std::string small(key);
-  std::transform(small.begin(), small.end(), small.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string small = in_small_letters(key);
   return std::find(std::begin(kWhole), std::end(kWhole), small) != std::end(kWhole) ||
          std::any_of(std::begin(kBegin), std::end(kBegin),
                      [&](std::string_view begin) { return small.starts_with(begin); });

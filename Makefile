@@ -141,6 +141,7 @@ gpu-check:
 # The planner's search against every variant of its space, for ORACLE_TIMES times as many budgets as the tests have.
 ORACLE_TIMES ?= 10
 oracle: build
+	cmake --build build --target plan_test -j $(JOBS)
 	PLIMSOLL_ORACLE_TIMES=$(ORACLE_TIMES) build/src/plan/plan_test --gtest_filter='*EveryBudget*'
 
 # How fast a card is and models train on it, beside transformers + PEFT where this Python has them; less than nine minutes.

@@ -138,7 +138,7 @@ gpu-check:
 	python3 tests/gpu/check.py --device $(GPU_DEVICE) --plimsoll $(if $(GPU_TOOLS),$(GPU_TOOLS),build)/plimsoll \
 	  --tool $(if $(GPU_TOOLS),$(GPU_TOOLS),build/tests/gpu)/plimsoll_card_check
 
-# The planner's search against every variant of its space, for ORACLE_TIMES times as many budgets as the tests have.
+# The planner's search against every variant of its space: cases that tests leave out too, and ORACLE_TIMES times as many budgets.
 ORACLE_TIMES ?= 10
 oracle: build
 	cmake --build build --target plan_test -j $(JOBS)

@@ -36,7 +36,7 @@ class GpuCheckTest(unittest.TestCase):
         return [line["name"] for line in json.loads(self.out.read_text())["lines"] if line["outcome"] == "failed"]
 
     def test_nothing_is_wrong_with_the_emulated_card_and_what_needs_a_real_one_is_skipped(self):
-        done = self.check("--cases", "swiglu,dropout,linear_nt", "--runs", "LoRA")
+        done = self.check("--cases", "swiglu,dropout,linear", "--without", "attention,rider", "--runs", "LoRA")
         self.assertEqual((done.returncode, self.failed()), (0, []), done.stdout + done.stderr)
         told = json.loads(self.out.read_text())
         names = [line["name"] for line in told["lines"]]
@@ -97,6 +97,12 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(sorted(listed[0]), sorted(listed[1] + listed[2]))
         for kernel in ("adafactor", "dora", "nf4", "gla_cached", "short_conv"):
             self.assertTrue(any(kernel in name for name in listed[0]), kernel)
+
+    def test_a_name_that_no_case_has_is_refused(self):
+        for option in ("--cases", "--without"):
+            done = self.check("--parts", "ops", option, "swiglu,linear_nt")
+            self.assertEqual((done.returncode, len(self.failed())), (1, 1), done.stdout + done.stderr)
+            self.assertIn("linear_nt: no op case has this in its name", done.stdout)
 
     def test_what_has_no_time_left_is_skipped_and_says_so(self):
         done = self.check("--seconds", "0.5", "--parts", "runs")

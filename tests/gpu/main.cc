@@ -214,6 +214,7 @@ int run(int count, char** words) {
                               {"figures", outcome.figures}}
               << std::endl;
   };
+  require_names(options.ops);
   if (options.part == "names") {
     for (const std::string& name : names_of_cases(options.ops)) std::cout << name << '\n';
     return 0;

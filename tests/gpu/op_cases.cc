@@ -186,6 +186,15 @@ double farthest(const Values& got, const Values& want, harness::Tolerance tolera
   return most;
 }
 
+void require_names(const OpChoice& choice) {
+  const std::vector<OpCase>& cases = harness::gpu_cases();
+  for (const auto* parts : {&choice.named, &choice.without})
+    for (const std::string& part : *parts)
+      if (std::ranges::none_of(cases,
+                               [&](const OpCase& c) { return c.name.find(part) != std::string::npos; }))
+        throw UsageError(part + ": no op case has this in its name");
+}
+
 std::vector<std::string> names_of_cases(const OpChoice& choice) {
   std::vector<std::string> names;
   for (const OpCase& c : harness::gpu_cases())

@@ -32,6 +32,8 @@ harness::OpRun run_on(Device& device, const CardFacts& card, const Graph& graph,
 // The largest distance from what is wanted, in what is allowed.
 double farthest(const harness::Values& got, const harness::Values& want, harness::Tolerance tolerance);
 
+// Throws UsageError where no case has one of the names, chosen or left out.
+void require_names(const OpChoice& choice);
 // The cases that check_ops would ask.
 std::vector<std::string> names_of_cases(const OpChoice& choice);
 

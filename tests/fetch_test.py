@@ -202,7 +202,8 @@ class FetchTest(unittest.TestCase):
 
     def test_config_only_is_enough_to_plan_and_plan_says_how_to_get_it(self):
         refused = output("plan", "Acme/Tiny", "--length", 64, env=self.environment, code=USAGE)
-        self.assertIn("plimsoll fetch Acme/Tiny --config-only", refused)
+        self.assertEqual([line for line in refused.splitlines() if "plimsoll fetch" in line],
+                         ["  plimsoll fetch Acme/Tiny --config-only", "  plimsoll fetch Acme/Tiny"])
         self.fetch("Acme/Tiny", "--config-only")
         self.assertFalse((self.snapshot / "model.safetensors").exists())
         output("plan", "Acme/Tiny", "--length", 64, env=self.environment)
@@ -278,11 +279,15 @@ class FetchTest(unittest.TestCase):
     def test_unknown_private_and_gated_repositories_say_what_to_do(self):
         refused = self.fetch("Acme/Other", code=USAGE).stderr
         self.assertIn("there is no repository of this name", refused)
+        self.assertIn("a data set is fetched with --dataset", refused)
         self.hub.wants_token = "hf_secret"
         self.assertIn("set HF_TOKEN", self.fetch("Acme/Tiny", code=USAGE).stderr)
-        self.assertIn("does not hold", self.fetch("Acme/Tiny", code=USAGE, HF_TOKEN="hf_wrong").stderr)
+        self.assertIn("is not valid", self.fetch("Acme/Tiny", code=USAGE, HF_TOKEN="hf_wrong").stderr)
         self.hub.api_status = [(403, {"X_Error_Code": "GatedRepo"})]
         self.assertIn("accept its conditions", self.fetch("Acme/Tiny", code=USAGE, HF_TOKEN="hf_secret").stderr)
+        self.hub.api_status = [(403, {"X_Error_Code": "GatedRepo"})]
+        gated = self.fetch("acme/rows", "--dataset", code=USAGE, HF_TOKEN="hf_secret").stderr
+        self.assertIn(f"at {Hub.address(self.hub.hub)}/datasets/acme/rows", gated)
         self.assertNotIn("hf_secret", refused)
 
     def test_the_token_goes_to_the_hub_alone(self):
@@ -301,7 +306,7 @@ class FetchTest(unittest.TestCase):
             free.bind(("127.0.0.1", 0))
             nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
             self.assertIn("HF_ENDPOINT names another hub", self.fetch("Acme/Tiny", code=STOPPED, HF_ENDPOINT=nobody).stderr)
-        self.assertIn("is no address", self.fetch("Acme/Tiny", code=USAGE, HF_ENDPOINT="huggingface.co").stderr)
+        self.assertIn("is not an address", self.fetch("Acme/Tiny", code=USAGE, HF_ENDPOINT="huggingface.co").stderr)
         self.assertIn("install it", self.fetch("Acme/Tiny", code=USAGE, PLIMSOLL_CURL="libno.so").stderr)
         for name in ("../../x", "a/b/c", "-x"):
             self.fetch("--", name, code=USAGE)
@@ -333,6 +338,7 @@ class FetchTest(unittest.TestCase):
         self.hub.listing = lambda: json.dumps(listing).encode()
         refused = self.fetch("Acme/Tiny", code=STOPPED).stderr
         self.assertIn("512 TiB" if "TiB" in refused else "GiB", refused)
+        self.assertIn("or put the cache elsewhere (HF_HUB_CACHE)", refused)
         self.assertEqual(self.hub.ranges(), [])
 
     def test_a_data_set_brings_its_rows(self):

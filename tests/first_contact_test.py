@@ -632,7 +632,8 @@ class CachedNames(CommandTest):
         environment = self.cache()
         for name, whole in (("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B"), ("Qwen2.5-1.5B", "Qwen/Qwen2.5-1.5B"), ("gpt2", "openai-community/gpt2")):
             text = output("plan", name, "--gpu", "RTX 3060", env=environment, code=2)
-            self.assertIn(f"plimsoll fetch {whole} --config-only", text)
+            self.assertIn(f"\n  plimsoll fetch {whole} --config-only\n", text)
+            self.assertTrue(text.rstrip().endswith(f"\n  plimsoll fetch {whole}"), text)
             self.assertNotIn("--set", text)
         self.assertIn("no such folder in runs", output("generate", "runs/nothing", "--prompt", "x", env=environment, code=2, cwd=self.runs()))
 

@@ -72,7 +72,8 @@ nlohmann::ordered_json fetch_json(const hub::FetchOptions& options, const hub::F
 ExitCode run(FetchArguments& arguments) {
   read_address(arguments);
   if (arguments.dataset && arguments.config_only)
-    throw UsageError("fetch: --config-only is for models: a data set has files of rows alone");
+    throw UsageError(
+        "fetch: --config-only is for models; a data set has no configuration, only files of rows");
   hub::FetchOptions& options = arguments.options;
   options.kind = arguments.dataset ? HubKind::dataset : HubKind::model;
   options.wanted = arguments.config_only ? hub::Wanted::config_only : hub::Wanted::all;

@@ -111,10 +111,11 @@ bool is_model(const std::string& path) {
   if (std::filesystem::is_directory(path, unknown)) return true;
   if (std::filesystem::exists(path, unknown) || !is_hub_name(path, true)) return false;
   if (find_in_hub_cache(HubKind::model, path) || model_called(path)) return true;
-  throw UsageError(
-      path + ": is no file or folder here, and no model of this name is in the Hugging Face cache " +
-      hub_cache().string() + ". For a plan its small files are enough:\n  " + plan_download_command(path) +
-      "\n  for a training all of them: " + download_command(HubKind::model, path));
+  const std::string fetch = download_command(HubKind::model, likely_hub_name(path));
+  throw UsageError(path +
+                   ": is no file or folder here, and no model of this name is in the Hugging Face cache " +
+                   hub_cache().string() + ". For a plan its small files are enough:\n  " + fetch +
+                   " --config-only\nFor a training all of them:\n  " + fetch);
 }
 
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {

@@ -101,10 +101,13 @@ HubSettings hub_settings() {
   const bool is_address =
       settings.endpoint.starts_with("https://") || settings.endpoint.starts_with("http://");
   if (!is_address || settings.endpoint.find('@') != std::string::npos)
-    throw UsageError("HF_ENDPOINT=" + printable(settings.endpoint) + ": is no address such as " +
+    throw UsageError("HF_ENDPOINT=" + printable(settings.endpoint) + ": is not an address such as " +
                      std::string(kHub));
   if (printable(settings.token) != settings.token || settings.token.find(' ') != std::string::npos)
-    throw UsageError("HF_TOKEN: holds blanks or control characters; copy it again");
+    throw UsageError(
+        "the token (HF_TOKEN, or what `hf auth login` has stored) holds blanks or control characters; copy "
+        "it "
+        "again");
   return settings;
 }
 
@@ -127,12 +130,12 @@ HttpResponse HubClient::follow(const Download& download, int64_t from) {
     has_answered_ = true;
     if (response.status < 300 || response.status > 399 || response.redirect.empty()) return response;
     if (home.starts_with("https:") && !response.redirect.starts_with("https:"))
-      throw StoppedError(download.of + ": " + home + " leads to " + printable(origin_of(response.redirect)) +
-                         ", which is not encrypted");
+      throw StoppedError(download.of + ": " + home + " redirects to " +
+                         printable(origin_of(response.redirect)) + ", which is not encrypted (https)");
     url = response.redirect;
   }
-  throw StoppedError(download.of + ": the hub leads in a circle of " + std::to_string(kMostRedirections) +
-                     " addresses");
+  throw StoppedError(download.of + ": the hub redirects more than " + std::to_string(kMostRedirections) +
+                     " times");
 }
 
 void HubClient::refuse(const HttpResponse& response, const Download& download) const {
@@ -141,18 +144,24 @@ void HubClient::refuse(const HttpResponse& response, const Download& download) c
   reason = reason.empty() ? "" : " (" + printable(reason) + ")";
   const std::string start = download.of + ": " + settings_.endpoint + " answers " + status + reason + ": ";
   const bool gated = response.header("x-error-code") == "GatedRepo" || response.status == 403;
+  const bool is_dataset =
+      download.path.starts_with("/api/datasets/") || download.path.starts_with("/datasets/");
+  const std::string other_kind = is_dataset ? "" : "; a data set is fetched with --dataset";
   if (gated && !settings_.token.empty())
     throw UsageError(start + "the account of this token may not read it; accept its conditions at " +
-                     settings_.endpoint + "/" + download.of);
+                     settings_.endpoint + (is_dataset ? "/datasets/" : "/") + download.of);
   if (response.status == 401 || gated)
     throw UsageError(
-        start + (settings_.token.empty()
-                     ? "the name is wrong, or it is private or gated; for those set HF_TOKEN to a token of "
-                       "an account that may read it"
-                     : "the name is wrong, or the token (HF_TOKEN) does not hold"));
+        start +
+        (settings_.token.empty()
+             ? "there is no repository of this name, or it is private or gated; if it is, set HF_TOKEN to a "
+               "token of an account that may read it"
+             : "there is no repository of this name, or the token (HF_TOKEN) is not valid") +
+        other_kind);
   if (response.status == 404)
-    throw UsageError(start + "there is no repository of this name, or no such revision or file in it");
-  throw StoppedError(start + "fetch does not know what that means");
+    throw UsageError(start + "there is no repository of this name, or no such revision or file in it" +
+                     other_kind);
+  throw StoppedError(start + "fetch cannot go on with this answer");
 }
 
 void HubClient::get(const Download& wanted) {
@@ -176,8 +185,8 @@ void HubClient::get(const Download& wanted) {
       if (!error.reached_server && !has_answered_)
         throw StoppedError(
             std::string(error.what()) +
-            "; without a network: copy the folder from another machine. HF_ENDPOINT names another hub, "
-            "https_proxy a proxy");
+            ". Where there is no network, copy the model's folder from another machine; HF_ENDPOINT names "
+            "another hub, https_proxy a proxy");
       failures.wait_after(error.what(), std::nullopt);
     }
   }

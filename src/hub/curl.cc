@@ -157,7 +157,7 @@ struct Curl::Library {
     const std::string reason = printable(said.empty() ? error(code) : said);
     const std::string where = printable(url.substr(0, url.find('?'))) + ": ";
     if (code == kBadCertificate)
-      throw StoppedError(where + reason + " (SSL_CERT_FILE names other certificates, of a company's proxy)");
+      throw StoppedError(where + reason + " (SSL_CERT_FILE names the certificates of a company's proxy)");
     if (is_among(kNotReached, code)) throw ConnectionError(where + reason, false);
     if (is_among(kBroken, code)) throw ConnectionError(where + reason, true);
     throw StoppedError(where + reason);
@@ -181,7 +181,7 @@ Curl::Curl() : library_(std::make_unique<Library>()) {
     throw UsageError(
         "fetch needs libcurl, and " + names.front() +
         " is not here: install it (Debian, Ubuntu: apt-get install libcurl4; Fedora: dnf install "
-        "libcurl), or take another way to the file");
+        "libcurl), or copy the model's folder from a machine that has it");
   library_->handle = library_->init();
   check_internal(library_->handle != nullptr, "libcurl makes no handle");
   library_->certificates = certificates();

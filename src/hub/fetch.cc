@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
+#include <set>
 #include <vector>
 
 #include "base/error.h"
@@ -31,12 +31,6 @@ constexpr mode_t kMode = 0666;  // the umask takes what it takes
   throw UsageError(message);
 }
 
-void make_folders(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) fail(path, error.value());
-}
-
 class Descriptor {
  public:
   Descriptor(const fs::path& path, int flags)
@@ -51,12 +45,6 @@ class Descriptor {
  private:
   int number_;
 };
-
-// So that names are on the disk before what leads to them.
-void flush_folder(const fs::path& folder) {
-  const Descriptor opened(folder, O_RDONLY | O_DIRECTORY);
-  if (fsync(opened.number()) != 0 && is_exhaustion(errno)) fail(folder, errno);
-}
 
 // The lock of a file in the cache, where huggingface_hub takes it. Held until destruction.
 class BlobLock {
@@ -100,7 +88,7 @@ class PartialFile {
   void add(std::string_view piece) {
     if (bytes_ + static_cast<int64_t>(piece.size()) > file_.bytes)
       throw DamagedError(file_.name + ": the hub sends more than the " + std::to_string(file_.bytes) +
-                         " bytes that it names");
+                         " bytes that it has listed");
     digest_.add(piece);
     while (!piece.empty()) {
       const ssize_t written = pwrite(descriptor_.number(), piece.data(), piece.size(), bytes_);
@@ -143,10 +131,14 @@ class Fetch {
     make_folders(repository_ / "blobs");
     require_room(result.files);
     for (const HubFile& file : result.files) receive(file, listing.commit);
-    flush_folder(repository_ / "blobs");
+    flush_to_disk(repository_ / "blobs");
     result.folder = repository_ / "snapshots" / listing.commit;
-    for (const HubFile& file : result.files) link(file, result.folder);
-    flush_folder(result.folder);
+    std::set<fs::path> folders;
+    for (const HubFile& file : result.files) {
+      link(file, result.folder);
+      folders.insert((result.folder / file.name).parent_path());
+    }
+    for (const fs::path& folder : folders) flush_to_disk(folder);
     if (options_.revision != listing.commit) {
       make_folders((repository_ / "refs" / options_.revision).parent_path());
       put_file(repository_ / "refs" / (".plimsoll." + std::to_string(getpid())),
@@ -188,7 +180,9 @@ class Fetch {
       progress_.bytes += here;
       missing += file.bytes - here;
     }
-    if (missing > 0) require_disk_space(repository_ / "blobs", missing, options_.name);
+    if (missing > 0)
+      require_disk_space(repository_ / "blobs", missing, options_.name,
+                         "put the cache elsewhere (HF_HUB_CACHE)");
   }
 
   void receive(const HubFile& file, const std::string& commit) {
@@ -205,23 +199,22 @@ class Fetch {
     bool right = into.is_right();
     if (!right && resumed) {  // what an earlier process left may be wrong: once more from the start
       watch_.say(file.name +
-                 ": what an earlier try left does not fit the checksum; receiving it from the start");
+                 ": what an earlier try left does not match the checksum; receiving it from the start");
       restart(into);
       receive_rest(file, commit, into);
       right = into.is_right();
     }
     if (right) return into.publish(blob(file));
     into.remove();
-    throw DamagedError(options_.name + ": " + file.name + " does not have the checksum that the hub names (" +
-                       file.digest +
-                       "); nothing of it is kept. Fetch it again; behind a proxy, see what it sends");
+    throw DamagedError(options_.name + ": " + file.name +
+                       " does not have the checksum that the hub has listed (" + file.digest +
+                       "); it is removed. Fetch it again; a proxy may have changed it");
   }
   void restart(PartialFile& into) {
     progress_.bytes -= into.bytes();
     into.restart();
   }
   void receive_rest(const HubFile& file, const std::string& commit, PartialFile& into) {
-    progress_.file = file.name;
     if (into.bytes() == file.bytes) return;
     client_.get({.path = in_url() + "/resolve/" + commit + "/" + url_path(file.name),
                  .of = options_.name,
@@ -268,9 +261,10 @@ class Fetch {
 
 FetchResult fetch(const FetchOptions& options, const FetchWatch& watch) {
   if (!is_hub_name(options.name, true))
-    throw UsageError(options.name + ": is no name of the hub, such as Qwen/Qwen2.5-0.5B");
+    throw UsageError(options.name +
+                     ": is not the name of a repository on the hub, such as Qwen/Qwen2.5-0.5B");
   if (!stays_below(options.revision))
-    throw UsageError("--revision " + options.revision + ": is no branch, tag or commit");
+    throw UsageError("--revision " + options.revision + ": is not the name of a branch, a tag or a commit");
   return Fetch(options, watch).run();
 }
 

@@ -22,7 +22,6 @@ struct FetchOptions {
 
 struct FetchProgress {
   int64_t bytes = 0, total = 0;  // of all files that were not there; `bytes` includes what an earlier try had
-  std::string file;
 };
 
 struct FetchWatch {

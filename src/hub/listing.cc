@@ -54,12 +54,12 @@ HubFile read_file(const json& entry, const std::string& name, const std::string&
   const json& facts = lfs != nullptr && lfs->is_object() ? *lfs : entry;
   const json* size = member(facts, "size");
   if (size == nullptr || !size->is_number_unsigned() || size->get<uint64_t>() > uint64_t{1} << 50)
-    throw DamagedError(where + ": does not say the size of " + name + "; it is no hub of models");
+    throw DamagedError(where + ": does not say the size of " + name + "; it is not a Hugging Face hub");
   file.bytes = size->get<int64_t>();
   file.kind = &facts == &entry ? Digest::Kind::git_blob : Digest::Kind::sha256;
   file.digest = file.kind == Digest::Kind::sha256 ? text_of(facts, "sha256") : text_of(entry, "blobId");
   if (!is_hex(file.digest, file.kind == Digest::Kind::sha256 ? kSha256Digits : kSha1Digits))
-    throw DamagedError(where + ": does not say the checksum of " + name + "; it is no hub of models");
+    throw DamagedError(where + ": does not say the checksum of " + name + "; it is not a Hugging Face hub");
   return file;
 }
 
@@ -123,7 +123,7 @@ Listing read_listing(std::string_view text, const std::string& where) {
   const json* siblings = member(answer, "siblings");
   if (!is_hex(listing.commit, kSha1Digits) || siblings == nullptr || !siblings->is_array())
     throw DamagedError(where +
-                       ": is not what a hub of models answers (no sha, no siblings); see HF_ENDPOINT");
+                       ": is not the answer of a Hugging Face hub (no sha, no siblings); see HF_ENDPOINT");
   if (siblings->size() > kMostFiles)
     throw UsageError(where + ": the repository has " + format_count(static_cast<int64_t>(siblings->size())) +
                      " files, more than fetch takes (" + format_count(kMostFiles) + ")");

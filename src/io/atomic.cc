@@ -290,12 +290,13 @@ int64_t free_disk_bytes(const fs::path& path) {
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 
-void require_disk_space(const fs::path& path, int64_t bytes, std::string_view what) {
+void require_disk_space(const fs::path& path, int64_t bytes, std::string_view what,
+                        std::string_view otherwise) {
   const int64_t free = free_disk_bytes(path);
   if (free >= bytes) return;
   throw StoppedError(path.string() + ": " + std::string(what) + " takes " + format_bytes(bytes) + ", " +
-                     format_bytes(free) + " are free there. Free " + format_bytes(bytes - free) +
-                     " or choose another folder with output.");
+                     format_bytes(free) + " are free there. Free " + format_bytes(bytes - free) + " or " +
+                     std::string(otherwise) + ".");
 }
 
 }  // namespace plimsoll

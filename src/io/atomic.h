@@ -76,7 +76,9 @@ bool has_hard_links(const std::filesystem::path& file, const std::filesystem::pa
 // counts.
 int64_t free_disk_bytes(const std::filesystem::path& path);
 
-// Throws StoppedError unless `bytes` are free; `what` names what was to be written ("a checkpoint").
-void require_disk_space(const std::filesystem::path& path, int64_t bytes, std::string_view what);
+// Throws StoppedError unless `bytes` are free; `what` names what was to be written ("a checkpoint"),
+// `otherwise` what helps where so many bytes cannot be freed.
+void require_disk_space(const std::filesystem::path& path, int64_t bytes, std::string_view what,
+                        std::string_view otherwise = "choose another folder with output");
 
 }  // namespace plimsoll

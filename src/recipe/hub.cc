@@ -182,7 +182,7 @@ std::optional<std::string> model_called(std::string_view bare) {
   return names.front();
 }
 
-std::string plan_download_command(std::string_view name) {
+std::string likely_hub_name(std::string_view name) {
   struct Owner {
     std::string_view prefix, owner;
   };
@@ -198,13 +198,10 @@ std::string plan_download_command(std::string_view name) {
                                          Owner{"mt5", "google"},
                                          Owner{"SmolLM", "HuggingFaceTB"},
                                          Owner{"TinyLlama", "TinyLlama"}};
-  std::string whole(name);
-  if (name.find('/') == std::string_view::npos) {
-    const auto known = std::find_if(kOwners.begin(), kOwners.end(),
-                                    [&](const Owner& one) { return name.starts_with(one.prefix); });
-    whole = (known == kOwners.end() ? "OWNER" : std::string(known->owner)) + "/" + whole;
-  }
-  return download_command(HubKind::model, whole) + " --config-only";
+  if (name.find('/') != std::string_view::npos) return std::string(name);
+  const auto known = std::find_if(kOwners.begin(), kOwners.end(),
+                                  [&](const Owner& one) { return name.starts_with(one.prefix); });
+  return (known == kOwners.end() ? "OWNER" : std::string(known->owner)) + "/" + std::string(name);
 }
 
 fs::path model_folder(const fs::path& named) {

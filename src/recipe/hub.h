@@ -32,8 +32,8 @@ std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string
 std::vector<std::string> models_called(std::string_view bare);
 // Of those the only one; none where there is none. Throws UsageError that names all where there are several.
 std::optional<std::string> model_called(std::string_view bare);
-// What a plan needs of a model on the hub, as a command; of a name without its owner a likely one is added.
-std::string plan_download_command(std::string_view name);
+// The name with its owner: of a name without one a likely owner is added, or OWNER to be replaced.
+std::string likely_hub_name(std::string_view name);
 // A model as a command's argument names it: the path where it is there, else the folder in the cache that the
 // name leads to, else the path as it is. Throws UsageError for a name that must be downloaded first.
 std::filesystem::path model_folder(const std::filesystem::path& named);

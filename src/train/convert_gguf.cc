@@ -340,7 +340,7 @@ GgufResult convert_to_gguf(const GgufOptions& options) {
     throw UsageError(options.folder.string() + ": is quantised; convert the 16-bit model instead");
   Writer writer(options);
   if (options.out.has_parent_path()) fs::create_directories(options.out.parent_path());
-  require_disk_space(options.out, writer.bytes(), "the GGUF file");
+  require_disk_space(options.out, writer.bytes(), "the GGUF file", "choose another folder with --out");
   GgufResult result;
   {
     const TemporaryFile file(options.out);

@@ -47,7 +47,8 @@ ConvertResult convert_model(const ConvertOptions& options) {
   result.files = static_cast<int64_t>(shards.size());
   result.bytes_before = model.bytes();
   result.bytes = shards_bytes(shards);
-  require_disk_space(out, result.bytes + result.bytes / 100, "the converted model");
+  require_disk_space(out, result.bytes + result.bytes / 100, "the converted model",
+                     "choose another folder with --out");
   NewFolder folder(out);
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const Shard& shard : shards) {

@@ -99,7 +99,8 @@ class Merger {
 
   MergeResult run() {
     const fs::path out = require_new(options_.out, {options_.adapter, result_.base});
-    require_disk_space(out, base_->bytes() + base_->bytes() / 100, "the merged model");
+    require_disk_space(out, base_->bytes() + base_->bytes() / 100, "the merged model",
+                       "choose another folder with --out");
     NewFolder folder(out);
     std::vector<Shard> shards = stored_shards(*base_, std::nullopt);
     if (!head_.empty()) put_head(shards);

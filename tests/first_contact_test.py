@@ -433,7 +433,7 @@ class Screens(CommandTest):
     """Screens of 60 columns and more, and of 24 lines."""
 
     def commands(self):
-        recipe = "demo/recipes/lora.yaml"
+        recipe = "demo/recipes/full.yaml"
         card = ("--gpu", "RTX 3060", "--no-probe")
         run = self.run_folder
         return [("plan", recipe, "--no-probe"), ("plan", "examples/qwen2.5-0.5b-lora", *card), ("plan", recipe, "--timeline", "--no-probe"),
@@ -458,7 +458,7 @@ class Screens(CommandTest):
         self.assertTrue(any(len(line) > 72 for line in text.splitlines()), text)
 
     def test_a_plan_fits_24_lines_and_says_how_to_see_the_rest(self):
-        words = ("plan", "demo/recipes/lora.yaml", "--no-probe")
+        words = ("plan", "demo/recipes/full.yaml", "--no-probe")
         for columns in (60, 80, 120):
             shown, code = on_terminal(columns, *words, stream="stdout")
             lines = shown.splitlines()

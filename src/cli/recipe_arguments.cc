@@ -114,8 +114,8 @@ bool is_model(const std::string& path) {
   const std::string fetch = download_command(HubKind::model, likely_hub_name(path));
   throw UsageError(path +
                    ": is no file or folder here, and no model of this name is in the Hugging Face cache " +
-                   hub_cache().string() + ". For a plan its small files are enough:\n  " + fetch +
-                   " --config-only\nFor a training all of them:\n  " + fetch);
+                   hub_cache().string() + ". A plan needs its small files alone:\n  " + fetch +
+                   " --config-only\n  A training needs all of them:\n  " + fetch);
 }
 
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {

@@ -16,7 +16,7 @@ import time
 import unittest
 from pathlib import Path
 
-from command_run import PLIMSOLL, not_sanitized, output
+from command_run import PLIMSOLL, ROOT, not_sanitized, output
 from queue_case import MIB, PYTHON, SECONDS, QueueTest
 
 KILLS = 8
@@ -280,6 +280,14 @@ class Running(QueueTest):
         self.assertRegex(self.show(entry)["note"], r"^waits: .*/lock is held by user \S+ \(process \d+\)$")
         os.killpg(holder.pid, signal.SIGKILL)
         self.eventually(lambda: self.show(entry)["state"] == "done", "it never started")
+
+    def test_a_queue_of_an_earlier_version_goes_on_and_what_another_held_is_let_go(self):
+        self.queue_folder.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.closing(sqlite3.connect(self.queue_folder / "queue.db")) as base:
+            base.executescript((ROOT / "tests/golden/queue-version-5.sql").read_text())
+        self.assertEqual([self.show(entry)["held_by"] for entry in (1, 2, 3, 4)], [0, 1, 2, 0])
+        self.queue("retry", 1)
+        self.assertEqual([self.show(entry)["state"] for entry in (1, 2, 3, 4)], ["waiting", "waiting", "waiting", "held"])
 
     def test_what_was_held_for_another_goes_on_when_that_is_tried_again(self):
         first = self.add("sh", "-c", "test -e flag || exit 3", memory="50MiB", name="first")

@@ -56,6 +56,7 @@ std::string hold(Store& store, int64_t id) {
       found.stop_asked = found.hold_asked = true;
     } else if (found.state == State::waiting || queue::is_held_by_another(found)) {
       found.state = State::held;
+      found.held_by = 0;
       found.note = "paused; it goes on with plimsoll queue resume " + std::to_string(id);
     } else {
       return false;

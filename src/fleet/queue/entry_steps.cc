@@ -27,9 +27,6 @@ std::vector<std::string> words_of(const Entry& entry, const std::string& program
   return words;
 }
 
-// In the note of what is held for that, and for nothing else.
-constexpr std::string_view kComesAfter = ", which it comes after, is ";
-
 // Whether what comes after it waits in vain until somebody does something.
 bool is_stuck(std::optional<State> state) {
   return !state || state == State::failed || state == State::canceled || state == State::held;
@@ -42,8 +39,7 @@ std::optional<State> state_of(Store& store, int64_t id) {
 
 std::string note_of_stuck(int64_t id, std::optional<State> state) {
   const std::string number = std::to_string(id);
-  std::string note = "held: " + number;
-  note += kComesAfter;
+  std::string note = "held: " + number + ", which it comes after, is ";
   if (!state) return note + "not in the queue; plimsoll queue cancel takes out what waits for it";
   note += std::string(name_of(*state)) + "; ";
   return note + (state == State::held ? "plimsoll queue show " + number + " says why"
@@ -106,12 +102,14 @@ std::string never_fits_at_all(const Machine& machine, const Entry& entry,
 
 bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may_come) {
   std::string note;
+  int64_t held_by = 0;
   bool ready = true, hopeless = false;
   for (const int64_t other : entry.after) {
     const std::optional<State> state = state_of(store, other);
     ready &= state == State::done;
     if (is_stuck(state)) {
       hopeless = true;
+      held_by = other;
       note = note_of_stuck(other, state);
     }
   }
@@ -125,15 +123,14 @@ bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may
     entry = store.change(entry.id, [&](Entry& found) {
       if (found.state != State::waiting) return false;
       found.state = State::held;
+      found.held_by = held_by;
       found.note = note;
       return true;
     });
   return ready && !hopeless;
 }
 
-bool is_held_by_another(const Entry& entry) {
-  return entry.state == State::held && entry.note.find(kComesAfter) != std::string::npos;
-}
+bool is_held_by_another(const Entry& entry) { return entry.state == State::held && entry.held_by != 0; }
 
 void let_go_what_may_follow(Store& store, std::vector<Entry>& entries) {
   for (bool any = true; any;) {  // what comes after what was let go may follow too

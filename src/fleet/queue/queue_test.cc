@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "fleet/queue/entry_steps.h"
 #include "fleet/queue/log_reading.h"
 #include "fleet/queue/outcome.h"
 #include "fleet/queue/planned.h"
@@ -56,7 +57,7 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
         "words; "
         "ALTER TABLE attempts DROP COLUMN environment; ALTER TABLE attempts DROP COLUMN done; "
         "ALTER TABLE attempts DROP COLUMN card_peak_bytes; ALTER TABLE attempts DROP COLUMN card; "
-        "ALTER TABLE entries DROP COLUMN card; "
+        "ALTER TABLE entries DROP COLUMN card; ALTER TABLE entries DROP COLUMN held_by; "
         "ALTER TABLE entries DROP COLUMN fingerprint; ALTER TABLE entries DROP COLUMN variants; "
         "ALTER TABLE entries DROP COLUMN smaller; ALTER TABLE attempts DROP COLUMN job; "
         "UPDATE entries SET state = state - 1 WHERE state > 2; "
@@ -75,6 +76,39 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
   EXPECT_TRUE(store.begin(2, {}, 2));
   EXPECT_EQ(store.attempts(2)[0].words, entry.words);
   EXPECT_EQ(store.attempts(1)[0].card_peak_bytes, 0);
+}
+
+// The note is for people: what holds an entry is in a column, and in the notes of version 5 alone.
+TEST_F(StoreTest, WhatHoldsAnEntryOfAnEarlierVersionIsReadFromItsNote) {
+  const auto held = [](const std::string& note) {
+    Entry entry = command("held");
+    entry.state = State::held;
+    entry.note = note;
+    return entry;
+  };
+  {
+    Store store(folder_);
+    store.add({held("held: 12, which it comes after, is failed; it goes on with plimsoll queue retry 12"),
+               held("paused; it goes on with plimsoll queue resume 2")});
+    Database((folder_ / "queue.db").string())
+        .run(
+            "ALTER TABLE entries DROP COLUMN card; ALTER TABLE attempts DROP COLUMN card; "
+            "ALTER TABLE entries DROP COLUMN held_by; PRAGMA user_version = 5");
+  }
+  Store store(folder_);
+  EXPECT_EQ(store.entry(1).held_by, 12);
+  EXPECT_EQ(store.entry(2).held_by, 0);
+  EXPECT_TRUE(is_held_by_another(store.entry(1)));
+  store.change(1, [](Entry& entry) {
+    entry.note = "in other words";
+    return true;
+  });
+  EXPECT_EQ(store.entry(1).held_by, 12);
+  store.change(1, [](Entry& entry) {
+    entry.state = State::waiting;
+    return true;
+  });
+  EXPECT_EQ(store.entry(1).held_by, 0) << "it waits for nobody any more";
 }
 
 TEST_F(StoreTest, PlansForCardsAreKept) {

@@ -105,6 +105,7 @@ void fill(const fs::path& from, Database& to, Rescued& rescued) {
                             !columns_of(old, tables().at(1).name).contains("job");
     Transaction transaction(to);
     rescued.entries = copy_table(old, to, tables().at(0), old_states);
+    if (!columns_of(old, tables().at(0).name).contains("held_by")) read_held_by_from_notes(to);
     rescued.attempts = copy_table(old, to, tables().at(1), false);
     (void)copy_table(old, to, tables().at(2), false);  // whether it is paused, and the umasks of entries
     transaction.commit();

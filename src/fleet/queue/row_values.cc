@@ -204,7 +204,8 @@ Entry read_entry(const Statement& row) {
   entry.fingerprint = row.text(22);
   entry.variants = checked.list(23, "variants", loaded_variants);
   entry.smaller = checked.list(24, "smaller", loaded_plans);
-  const bool has_last = row.integer(26) != 0;
+  entry.held_by = row.integer(26);
+  const bool has_last = row.integer(27) != 0;
   if (has_last != (entry.attempts > 0) || (is_begun(entry.state) && !has_last)) {
     checked.blame("attempts");
     entry.attempts = has_last ? entry.attempts : 0;
@@ -262,7 +263,7 @@ void bind_entry(Statement& statement, const Entry& entry) {
   }
   statement.bind(int64_t{entry.attempts}).bind(entry.note).bind(entry.output);
   statement.bind(entry.fingerprint).bind(stored(entry.variants)).bind(stored(entry.smaller));
-  statement.bind(entry.need.card);
+  statement.bind(entry.need.card).bind(entry.state == State::held ? entry.held_by : 0);
 }
 
 }  // namespace plimsoll::queue

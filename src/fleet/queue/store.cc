@@ -59,7 +59,7 @@ int64_t Store::insert(const Entry& entry) {
                      format_bytes(kMostRowBytes) + ", " + std::to_string(kMostThreads) + " threads and " +
                      std::to_string(kMostDevices) + " devices");
   Statement statement(database_,
-                      "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+                      "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   bind_entry(statement, entry);
   statement.step();
   return database_.last_id();
@@ -152,7 +152,7 @@ void Store::update(const Entry& entry) {
                       "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
                       "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
                       "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=?, "
-                      "output=?, fingerprint=?, variants=?, smaller=?, card=? WHERE id=?");
+                      "output=?, fingerprint=?, variants=?, smaller=?, card=?, held_by=? WHERE id=?");
   bind_entry(statement, entry);
   statement.bind(entry.id).step();
 }

@@ -48,7 +48,8 @@ struct Entry {
   double submitted = 0;  // seconds since 1970
   std::optional<double> promised;
   int attempts = 0;
-  std::string note;  // why it is in its state, for people
+  std::string note;     // why it is in its state, for people; no program reads it
+  int64_t held_by = 0;  // of a held one: the entry that it comes after and waits for in vain; 0: none
   // What of its row could not be read; empty for all that is well. It can be canceled, and nothing else: it
   // is held unless it is over.
   std::string damage;

@@ -15,7 +15,8 @@ CREATE TABLE IF NOT EXISTS entries(
   retries INTEGER NOT NULL, after TEXT NOT NULL, state INTEGER NOT NULL, stop_asked INTEGER NOT NULL,
   hold_asked INTEGER NOT NULL, submitted REAL NOT NULL, promised REAL, attempts INTEGER NOT NULL,
   note TEXT NOT NULL, output TEXT NOT NULL DEFAULT '', fingerprint TEXT NOT NULL DEFAULT '',
-  variants TEXT NOT NULL DEFAULT '[]', smaller TEXT NOT NULL DEFAULT '[]', card TEXT NOT NULL DEFAULT '');
+  variants TEXT NOT NULL DEFAULT '[]', smaller TEXT NOT NULL DEFAULT '[]', card TEXT NOT NULL DEFAULT '',
+  held_by INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX IF NOT EXISTS open_entries ON entries(state);
 CREATE TABLE IF NOT EXISTS attempts(
   entry INTEGER NOT NULL REFERENCES entries(id), number INTEGER NOT NULL, started REAL NOT NULL, ended REAL,
@@ -45,7 +46,12 @@ constexpr const char* kSinceVersion4 =
     "UPDATE entries SET state = state + 1 WHERE state >= 2;";
 constexpr const char* kSinceVersion5 =
     "ALTER TABLE entries ADD COLUMN card TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE attempts ADD COLUMN card TEXT NOT NULL DEFAULT '';";
+    "ALTER TABLE attempts ADD COLUMN card TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE entries ADD COLUMN held_by INTEGER NOT NULL DEFAULT 0;";
+// Until version 5 the note alone said which entry holds another: "held: 12, which it comes after, is failed".
+constexpr const char* kReadHeldBy =
+    "UPDATE entries SET held_by = CAST(substr(note, 7) AS INTEGER) "
+    "WHERE state = 1 AND note LIKE 'held: %, which it comes after, is %';";
 
 std::string text_of(Database& database, const std::string& query) {
   Statement statement(database, query);
@@ -72,6 +78,8 @@ const std::vector<Table>& tables() {
   return all;
 }
 
+void read_held_by_from_notes(Database& database) { database.run(kReadHeldBy); }
+
 void bring_up_to_date(Database& database) {
   Transaction transaction(database);
   const int64_t version = version_of(database);  // another may have done it meanwhile
@@ -83,7 +91,10 @@ void bring_up_to_date(Database& database) {
   if (version == 1 || version == 2) database.run(kSinceVersion2);
   if (version >= 1 && version <= 3) database.run(kSinceVersion3);
   if (version >= 1 && version <= 4) database.run(kSinceVersion4);
-  if (version >= 1 && version <= 5) database.run(kSinceVersion5);
+  if (version >= 1 && version <= 5) {
+    database.run(kSinceVersion5);
+    read_held_by_from_notes(database);
+  }
   database.run(kTables);
   database.run("PRAGMA user_version = " + std::to_string(kSchema));
   transaction.commit();

@@ -15,55 +15,47 @@ constexpr double kMetWork = 8;        // of one that lies in the way, in terms o
 }  // namespace
 
 Evictions::Evictions(const Instance& instance, const Neighbours& neighbours, int64_t base, int64_t height)
-    : instance_(instance),
-      near_(neighbours),
-      base_(base),
-      height_(height),
-      offsets_(instance.spans.size()),
-      standing_(instance.spans.size()),
-      placed_at_(instance.spans.size()) {
+    : instance_(instance), near_(neighbours), base_(base), height_(height), places_(instance.spans.size()) {
   for (const int64_t each : instance.bytes)
     size_weights_.push_back(1 +
                             static_cast<int64_t>(std::sqrt(static_cast<double>(each / instance.alignment))));
-  weights_ = size_weights_;
+  for (size_t i = 0; i < places_.size(); ++i) places_[i].weight = size_weights_[i];
 }
 
-void Evictions::put(int32_t buffer, int64_t offset) {
-  offsets_[static_cast<size_t>(buffer)] = offset;
-  standing_[static_cast<size_t>(buffer)] = Standing::stays;
+void Evictions::lie(int32_t buffer, int64_t offset, Standing standing) {
+  Place& place = places_[static_cast<size_t>(buffer)];
+  place.begin = offset;
+  place.end = offset + bytes(buffer);
+  place.standing = standing;
 }
+
+void Evictions::put(int32_t buffer, int64_t offset) { lie(buffer, offset, Standing::stays); }
 
 bool Evictions::lay(int32_t buffer, int64_t offset) {
   const int64_t end = offset + bytes(buffer);
-  const auto is_there = [&](int32_t other) { return lies_in(other, offset, end); };
+  const auto is_there = [&](int32_t other) {
+    return places_[static_cast<size_t>(other)].lies_in(offset, end);
+  };
   if (std::ranges::any_of(near_.of(buffer), is_there)) return false;
-  offsets_[static_cast<size_t>(buffer)] = offset;
-  standing_[static_cast<size_t>(buffer)] = Standing::lies;
+  lie(buffer, offset, Standing::lies);
   return true;
-}
-
-bool Evictions::lies_in(int32_t buffer, int64_t begin, int64_t end) const {
-  const int64_t offset = offsets_[static_cast<size_t>(buffer)];
-  return standing_[static_cast<size_t>(buffer)] != Standing::nowhere && offset < end &&
-         offset + bytes(buffer) > begin;
 }
 
 bool Evictions::settle(std::span<const int32_t> buffers, double most_work, uint64_t seed) {
   draws_ = seed;
   step_ = 0;
-  std::vector<int32_t> waiting;
+  std::vector<Waiting> waiting;
   for (const int32_t buffer : buffers) {
-    const auto b = static_cast<size_t>(buffer);
-    weights_[b] = size_weights_[b];
-    placed_at_[b] = -kFreshSteps;
-    if (standing_[b] == Standing::nowhere) waiting.push_back(buffer);
+    Place& place = places_[static_cast<size_t>(buffer)];
+    place.weight = size_weights_[static_cast<size_t>(buffer)];
+    place.placed_at = -kFreshSteps;
+    if (place.standing == Standing::nowhere) waiting.push_back({place.weight, buffer});
   }
   const double end = work_ + most_work;
   while (!waiting.empty() && work_ < end) {
     ++step_;
-    const auto heaviest = std::ranges::max_element(
-        waiting, {}, [&](int32_t buffer) { return weights_[static_cast<size_t>(buffer)]; });
-    const int32_t buffer = *heaviest;
+    const auto heaviest = std::ranges::max_element(waiting, {}, &Waiting::weight);
+    const int32_t buffer = heaviest->buffer;
     work_ += static_cast<double>(waiting.size()) / kMetWork;
     const int64_t offset = place_for(buffer);
     if (offset < 0) break;
@@ -73,22 +65,24 @@ bool Evictions::settle(std::span<const int32_t> buffers, double most_work, uint6
   }
   const bool done = waiting.empty();
   for (const int32_t buffer : buffers)
-    standing_[static_cast<size_t>(buffer)] = done ? Standing::stays : Standing::nowhere;
+    places_[static_cast<size_t>(buffer)].standing = done ? Standing::stays : Standing::nowhere;
   return done;
 }
 
 // What has a place and is alive with it.
 void Evictions::meet(int32_t buffer) {
+  met_.clear();
   lows_.clear();
   highs_.clear();
   for (const int32_t other : near_.of(buffer)) {
-    const auto o = static_cast<size_t>(other);
-    if (standing_[o] == Standing::nowhere) continue;
-    const bool fresh = placed_at_[o] + kFreshSteps >= step_;
+    const Place& place = places_[static_cast<size_t>(other)];
+    if (place.standing == Standing::nowhere) continue;
+    const bool fresh = place.placed_at + kFreshSteps >= step_;
     const int64_t weight =
-        standing_[o] == Standing::stays ? kStays : weights_[o] * (fresh ? kFreshWeight : 1);
-    lows_.push_back({offsets_[o], weight});
-    highs_.push_back({offsets_[o] + instance_.bytes[o], weight});
+        place.standing == Standing::stays ? kStays : place.weight * (fresh ? kFreshWeight : 1);
+    met_.push_back(other);
+    lows_.push_back({place.begin, weight});
+    highs_.push_back({place.end, weight});
   }
   std::ranges::sort(lows_, {}, &Side::at);
   std::ranges::sort(highs_, {}, &Side::at);
@@ -124,19 +118,18 @@ int64_t Evictions::place_for(int32_t buffer) {
   return place;
 }
 
-void Evictions::take(int32_t buffer, int64_t offset, std::vector<int32_t>& waiting) {
+// place_for() met what lies there.
+void Evictions::take(int32_t buffer, int64_t offset, std::vector<Waiting>& waiting) {
   const int64_t end = offset + bytes(buffer);
-  for (const int32_t other : near_.of(buffer)) {
-    if (!lies_in(other, offset, end)) continue;
-    const auto o = static_cast<size_t>(other);
-    standing_[o] = Standing::nowhere;
-    weights_[o] = std::min(kMostWeight, weights_[o] + size_weights_[o]);
-    waiting.push_back(other);
+  for (const int32_t other : met_) {
+    Place& place = places_[static_cast<size_t>(other)];
+    if (!place.lies_in(offset, end)) continue;
+    place.standing = Standing::nowhere;
+    place.weight = std::min(kMostWeight, place.weight + size_weights_[static_cast<size_t>(other)]);
+    waiting.push_back({place.weight, other});
   }
-  const auto b = static_cast<size_t>(buffer);
-  offsets_[b] = offset;
-  standing_[b] = Standing::lies;
-  placed_at_[b] = step_;
+  lie(buffer, offset, Standing::lies);
+  places_[static_cast<size_t>(buffer)].placed_at = step_;
 }
 
 // Below `count`, by a linear congruential generator (Knuth's MMIX): the same everywhere.

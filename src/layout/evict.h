@@ -29,11 +29,27 @@ class Evictions {
   // equal answers.
   bool settle(std::span<const int32_t> buffers, double most_work, uint64_t seed);
 
-  [[nodiscard]] int64_t offset(int32_t buffer) const { return offsets_[static_cast<size_t>(buffer)]; }
+  [[nodiscard]] int64_t offset(int32_t buffer) const { return places_[static_cast<size_t>(buffer)].begin; }
   [[nodiscard]] double work() const { return work_; }
 
  private:
   enum class Standing : uint8_t { nowhere, lies, stays };
+  // What is read of a buffer each time that one beside it looks for a place: together in memory.
+  struct Place {
+    int64_t begin = 0, end = 0;
+    int64_t weight = 0;     // with what it has learnt
+    int64_t placed_at = 0;  // the step
+    Standing standing = Standing::nowhere;
+
+    [[nodiscard]] bool lies_in(int64_t from, int64_t to) const {
+      return standing != Standing::nowhere && begin < to && end > from;
+    }
+  };
+  // A buffer without a place.
+  struct Waiting {
+    int64_t weight = 0;
+    int32_t buffer = 0;
+  };
   // Where a place begins or ends to count, with what it weighs.
   struct Side {
     int64_t at = 0;
@@ -41,24 +57,21 @@ class Evictions {
   };
 
   [[nodiscard]] int64_t bytes(int32_t buffer) const { return instance_.bytes[static_cast<size_t>(buffer)]; }
-  // Whether it has a place that is partly there.
-  [[nodiscard]] bool lies_in(int32_t buffer, int64_t begin, int64_t end) const;
   void meet(int32_t buffer);
   int64_t place_for(int32_t buffer);
-  void take(int32_t buffer, int64_t offset, std::vector<int32_t>& waiting);
+  void take(int32_t buffer, int64_t offset, std::vector<Waiting>& waiting);
+  void lie(int32_t buffer, int64_t offset, Standing standing);
   size_t draw(size_t count);
 
   const Instance& instance_;
   const Neighbours& near_;
   int64_t base_, height_;
-  std::vector<int64_t> offsets_;
-  std::vector<Standing> standing_;
-  std::vector<int64_t> size_weights_;  // by buffer
-  std::vector<int64_t> weights_;       // with what they have learnt
-  std::vector<int64_t> placed_at_;     // the step
+  std::vector<Place> places_;          // by buffer
+  std::vector<int64_t> size_weights_;  // likewise
   int64_t step_ = 0;
   uint64_t draws_ = 0;
   double work_ = 0;
+  std::vector<int32_t> met_;        // has a place and is alive with the buffer that looks for one
   std::vector<Side> lows_, highs_;  // of what is met
 };
 

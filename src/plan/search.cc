@@ -24,6 +24,9 @@ constexpr int kLayoutsInOrder = 6;
 constexpr int64_t kEstimateError = 20;  // a twentieth: deep models are known by a few of their layers
 constexpr double kOpen = 1e300;
 constexpr double kSameSeconds = 1e-9;  // a share
+// Of the tie that is left to what layouts take longer than their estimates: what is chosen at the tie's very
+// end would be laid out for nothing.
+constexpr double kLeftOfTie = 0.1;
 
 // Whether `most` moves every part that `some` moves.
 bool moves_all_of(const OffloadChoice& most, const OffloadChoice& some) {
@@ -478,7 +481,8 @@ std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
 Search::Spot Search::preferred(const Spot& fastest, Limits limits) {
   Spot best = fastest;
   // Sums of the same seconds in another order differ in their last digits.
-  limits.seconds = best.usage.seconds * (1 + std::max(request_.tie, kSameSeconds));
+  const double tie = is_deep_ ? (1 - kLeftOfTie) * request_.tie : request_.tie;
+  limits.seconds = best.usage.seconds * (1 + std::max(tie, kSameSeconds));
   limits.smallest_first = limits.of_process = true;
   each(limits, [&](const Spot& spot, Limits& left) {
     // Of equals the one of the earlier frame, which moves fewer parts.

@@ -163,6 +163,13 @@ def special(bench):
     check("77, which it comes after, is not in the queue" in bench.run(["list"], {0}), "what is missing is not named")
     bench.reset()
     with bench.database() as base:
+        base.execute("UPDATE entries SET state = 2 WHERE id = 1")
+    check("damaged (state)" in bench.run(["list"], {0}), "what no scheduler has is said to be submitted")
+    bench.run(["run", "--until-done", "--memory", "200MiB"], {0})
+    bench.run(["cancel", "1"], {0})
+    check(bench.states()[1] == "canceled", "what no scheduler has cannot be canceled")
+    bench.reset()
+    with bench.database() as base:
         base.execute("UPDATE attempts SET entry = 99 WHERE entry = 1")
     for words in (["top", "--once"], ["report", "--queue"], ["report", "--queue", "--json"]):
         bench.run(words, {0})

@@ -24,7 +24,11 @@ const std::string& FuzzFile::holding(std::string_view content) {
 }
 
 FuzzFolder::FuzzFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "fuzz-XXXXXX").string();
+  // In memory where the system has such a place: SQLite flushes what it writes.
+  const std::filesystem::path in_memory = "/dev/shm";
+  const bool writable = access(in_memory.c_str(), W_OK) == 0;
+  std::string name =
+      ((writable ? in_memory : std::filesystem::temp_directory_path()) / "fuzz-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) throw std::system_error(errno, std::generic_category(), "mkdtemp");
   path_ = name;
 }

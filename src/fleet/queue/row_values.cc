@@ -205,11 +205,13 @@ Entry read_entry(const Statement& row) {
   entry.variants = checked.list(23, "variants", loaded_variants);
   entry.smaller = checked.list(24, "smaller", loaded_plans);
   entry.held_by = row.integer(26);
-  const bool has_last = row.integer(27) != 0;
+  const bool has_last = !row.is_null(27);
   if (has_last != (entry.attempts > 0) || (is_begun(entry.state) && !has_last)) {
     checked.blame("attempts");
     entry.attempts = has_last ? entry.attempts : 0;
   }
+  // No scheduler has it, and no worker of this machine would look at it.
+  if (entry.state == State::submitted && row.text(26).empty()) checked.blame("state");
   if (!checked.problem().empty()) hold_damaged(entry, checked.problem());
   return entry;
 }

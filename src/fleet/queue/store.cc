@@ -78,7 +78,7 @@ std::vector<int64_t> Store::add(const std::vector<Entry>& entries) {
 
 std::vector<Entry> Store::read(const std::string& condition) {
   Statement statement(database_, std::string("SELECT ") + kEntryColumns +
-                                     ", EXISTS(SELECT 1 FROM attempts WHERE attempts.entry = entries.id AND "
+                                     ", (SELECT job FROM attempts WHERE attempts.entry = entries.id AND "
                                      "attempts.number = entries.attempts) FROM entries " +
                                      condition);
   std::vector<Entry> found;

@@ -100,7 +100,6 @@ void Worker::run(const std::function<bool()>& stop_asked) {
   }
 }
 
-// Whether there is no more to do.
 bool Worker::look() {
   if (const int64_t version = store_.version(); version != version_) {
     version_ = version;

@@ -48,10 +48,12 @@ class Worker {
 
   // Until `stop_asked`, all is done where that was asked for, or the queue was drained.
   void run(const std::function<bool()>& stop_asked);
+  // Once: takes in what has changed, settles what has ended, starts what fits. Whether there is no more to
+  // do. Throws StoppedError where the disk is full, or another program holds the database.
+  bool look();
   [[nodiscard]] size_t running() const;
 
  private:
-  bool look();
   void reload();
   void look_at_cards();
   void take_in_damaged();

@@ -152,6 +152,31 @@ class Packed(DevicesTest):
         shown = self.show(entry)
         self.assertEqual((shown["state"], [one["device_bytes"] // MIB for one in shown["attempts"]]), ("done", [600, 750, 750]))
 
+    def test_a_raised_reservation_moves_on_where_others_came_meanwhile_and_the_worker_ends(self):
+        """Attempt 2 waits for a neighbour; when that is gone, others have the card."""
+        fails = 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 32.00 MiB."; exit 1'
+        self.tell(b="mig")
+        neighbour = self.waiting_run("neighbour", 350)
+        steps = self.add("sh", "-c", f'test "$BS" = 2 || {{ {fails}; }}', devices=1, memory="550MiB", host_memory="20MiB", env="BS=4", on_oom="BS=2")
+        ends = self.add("sh", "-c", fails, devices=1, memory="500MiB", host_memory="20MiB", after=neighbour, retries=5)
+        asked = self.add("true", devices=1, memory="700MiB", host_memory="20MiB")
+        worker = self.worker("--until-done", "--patience", "2s", "--memory", "1GiB", "--threads", 8)
+        self.where("neighbour")
+        self.eventually(lambda: self.show(steps)["device_bytes"] > 550 * MIB, "it was not raised")
+        self.tell(a=f"process 1 {400 * MIB}", b="mig", used_a=400 * MIB)
+        time.sleep(0.5)  # the driver is asked five times
+        (self.folder / "go-neighbour").touch()
+        text, _ = worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 0, text)
+        shown = self.show(steps)
+        self.assertEqual((shown["state"], [one["device_bytes"] // MIB for one in shown["attempts"]]), ("done", [550, 550]), text)
+        self.assertIn("others leave it no more than it ran out with; it goes on with --on-oom BS=2", shown["attempts"][0]["outcome"])
+        self.assertEqual(self.show(asked)["state"], "held", "it was never raised: it waits until others are gone, as long as the worker does")
+        self.assertRegex(self.show(asked)["note"], r"held after 2\.00 s: no device with 700 MiB beside what others use; plimsoll queue resume")
+        shown = self.show(ends)
+        self.assertEqual((shown["state"], [one["device_bytes"] // MIB for one in shown["attempts"]]), ("failed", [500, 550]), text)
+        self.assertIn("there is no more to reserve", shown["note"])
+
     def test_what_others_use_is_taken_off_and_given_when_they_are_gone(self):
         self.tell(a=f"process 1 {800 * MIB}", b="no-processes", used_a=800 * MIB, used_b=900 * MIB)
         entry = self.waiting_run("late", 500)

@@ -453,6 +453,29 @@ class Running(QueueTest):
         self.assertIn("--batch 400 accum=1", self.queue("show", entry), "what ran before is told")
         self.assertIn("'--batch', '60'", self.queue("logs", entry))
 
+    def test_a_step_changes_keys_of_a_file_that_the_command_is_given_a_copy_of(self):
+        (self.folder / "train.yaml").write_text("batch: 400\naccum: 1\nlr: 0.1\n")
+        script = "import sys, time; text = open(sys.argv[1]).read(); print(text, sys.argv[2:], flush=True); x = bytearray(int(text.split()[1]) << 20); time.sleep(1)"
+        words = ("--memory", "150MiB", "--yaml-set", "train.yaml:lr=0.2", "--env", "OTHER=1", "--on-oom", "train.yaml:batch=300 train.yaml:accum=2",
+                 "--on-oom", "train.yaml:batch=60 --resume", "--retries", 0, "--", PYTHON, "-c", script, "train.yaml")
+        self.queue("add", *words)
+        text = self.queue("show", 1)
+        for part in ("changed  train.yaml: lr: 0.1 -> 0.2", "environment  OTHER=1", "on oom  train.yaml:batch=300 train.yaml:accum=2"):
+            self.assertRegex(text, part.replace("  ", " +").replace(".", r"\."))
+        self.run_all("--memory", "200MiB")
+        self.assertEqual(self.show(1)["state"], "done")
+        logs = [self.queue("logs", 1, "--attempt", number) for number in (1, 2, 3)]
+        self.assertEqual([one.split()[:6] for one in logs], [["batch:", "400", "accum:", "1", "lr:", "0.2"], ["batch:", "300", "accum:", "2", "lr:", "0.2"],
+                                                             ["batch:", "60", "accum:", "2", "lr:", "0.2"]])
+        self.assertIn("['--resume']", logs[2])
+        self.assertEqual((self.folder / "train.yaml").read_text(), "batch: 400\naccum: 1\nlr: 0.1\n")
+        self.assertRegex(self.queue("show", 1), "changed +train.yaml: .*batch: 400 -> 60")
+        self.assertEqual(self.show(1)["changes"], ["train.yaml: lr: 0.1 -> 0.2", "train.yaml: accum: 1 -> 2", "train.yaml: batch: 400 -> 60"])
+        (self.folder / "other.yaml").write_text("a: 2\n")
+        self.assertIn("--on-oom: neither the command nor --env names other.yaml",
+                      self.queue("add", "--memory", "1MiB", "--on-oom", "other.yaml:a=1", "--", "true", code=2))
+        self.assertEqual(len(list((self.queue_folder / "files").iterdir())), 6, "copies and their changes of the entry that was added, and no others")
+
     def test_a_log_that_says_out_of_memory_raises_the_reservation_until_the_device_is_whole(self):
         says = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity; " \
                "7.00 GiB already allocated; 0.50 GiB free; 7.20 GiB reserved in total by PyTorch)"

@@ -3,20 +3,16 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/print.h"
 #include "base/units.h"
 #include "cli/queue_commands.h"
+#include "cli/queue_configs.h"
 #include "cli/queue_recipe.h"
 #include "cli/usage_text.h"
 #include "fleet/devices/gpu.h"
-#include "fleet/queue/config_copy.h"
 #include "fleet/queue/planned.h"
-#include "io/atomic.h"
-#include "io/file.h"
 #include "train/own_cards.h"
 
 namespace plimsoll {
@@ -102,12 +98,22 @@ void use_what_was_learned(queue::Store& store, queue::Entry& entry) {
   if (entry.seconds <= 0) entry.seconds = learned.seconds;
 }
 
+void add_config_copies(const AddArguments& arguments, ConfigCopies& copies, queue::Entry& entry) {
+  queue::Command command{entry.words, entry.environment};
+  copies.change(arguments.yaml_sets, "--yaml-set", command);
+  entry.words = command.words;
+  entry.environment = command.environment;
+}
+
 // What it becomes where memory runs out: each step goes on from the one before.
-void add_variants(const std::vector<std::string>& texts, queue::Entry& entry) {
+void add_variants(const std::vector<std::string>& texts, ConfigCopies& copies, queue::Entry& entry) {
   queue::Command command{entry.words, entry.environment};
   entry.fingerprint = queue::fingerprint(command, entry.folder, entry.need.devices);
   for (const std::string& text : texts) {
-    command = queue::changed_command(std::move(command), text);
+    std::string rest;
+    const std::vector<std::string> changes = config_changes_of(text, rest);
+    if (!changes.empty()) copies.change(changes, "--on-oom", command);
+    if (changes.empty() || !rest.empty()) command = queue::changed_command(std::move(command), rest);
     entry.variants.push_back({text, command, queue::fingerprint(command, entry.folder, entry.need.devices)});
   }
 }
@@ -150,61 +156,6 @@ std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
                            .plan = arguments.plan,
                            .threads = arguments.threads};
   return read_recipes(recipe, read_entry(arguments));
-}
-
-// Whether a word, or what stands behind its '=', names the file; it then names `copy`.
-bool rename_in(std::string& word, const fs::path& file, const std::string& copy) {
-  const auto is_file = [&](const std::string& name) {
-    return !name.empty() && fs::absolute(name).lexically_normal() == fs::absolute(file).lexically_normal();
-  };
-  if (is_file(word)) return word = copy, true;
-  const size_t equals = word.find('=');
-  if (equals == std::string::npos || !is_file(word.substr(equals + 1))) return false;
-  word = word.substr(0, equals + 1) + copy;
-  return true;
-}
-
-// Files with changed keys: the command is given copies, which lie in the queue's folder.
-class ConfigCopies {
- public:
-  ConfigCopies() = default;
-  ConfigCopies(const ConfigCopies&) = delete;
-  ConfigCopies& operator=(const ConfigCopies&) = delete;
-  // Of an entry that was not added, nobody uses them.
-  ~ConfigCopies() {
-    std::error_code none;
-    for (const std::string& folder : folders_) fs::remove_all(folder, none);
-  }
-  void keep() { folders_.clear(); }
-  void make(const AddArguments& arguments, const queue::Store& store, queue::Entry& entry);
-
- private:
-  std::vector<std::string> folders_;
-};
-
-void ConfigCopies::make(const AddArguments& arguments, const queue::Store& store, queue::Entry& entry) {
-  std::map<std::string, std::vector<queue::ConfigChange>> files;
-  for (const std::string& text : arguments.yaml_sets) {
-    queue::ConfigChange change = queue::read_config_change(text);
-    files[change.file].push_back(std::move(change));
-  }
-  constexpr int64_t kMostBytes = 16 * kMiB;
-  for (const auto& [file, changes] : files) {
-    std::vector<std::string> told;
-    const std::string text = queue::changed_config(read_text(file, kMostBytes), file, changes, told);
-    fs::create_directories(store.folder() / "files");
-    std::string folder = (store.folder() / "files" / "XXXXXX").string();
-    if (mkdtemp(folder.data()) == nullptr) throw StoppedError(folder + ": cannot be made");
-    folders_.push_back(folder);
-    const std::string copy = (fs::path(folder) / fs::path(file).filename()).string();
-    bool named = false;
-    for (std::string& word : entry.words) named |= rename_in(word, file, copy);
-    for (std::string& one : entry.environment) named |= rename_in(one, file, copy);
-    if (!named) throw UsageError("--yaml-set: neither the command nor --env names " + file);
-    write_new_file(copy, text);
-    flush_name(folder);  // on the disk before the entry that needs it
-    for (const std::string& line : told) say("note    " + printable(file + ": " + line));
-  }
 }
 
 // "RTX 3060 12GB or 9.10 GiB on RTX 4090 24GB": what is reserved of the first stands before it.
@@ -263,10 +214,10 @@ ExitCode run_add(const AddArguments& arguments) {
     fill_command(arguments, entries.front());
   }
   queue::Store store(queue::queue_folder());
-  ConfigCopies copies;
+  ConfigCopies copies(store);
   if (queue::Entry& first = entries.front(); !first.recipe) {
-    copies.make(arguments, store, first);
-    add_variants(arguments.on_oom, first);
+    add_config_copies(arguments, copies, first);
+    add_variants(arguments.on_oom, copies, first);
     use_what_was_learned(store, first);
   }
   const std::vector<int64_t> ids = store.add(entries);
@@ -355,8 +306,8 @@ void add_queue_add(CLI::App& group, Action& action) {
   command
       ->add_option(
           "--on-oom", arguments->on_oom,
-          "\"batch=4 accum=8 --resume\": what the command becomes where all of a device, or the last "
-          "retry, was too little (may be repeated: each goes on from the one before)")
+          "\"batch=4 train.yaml:accum=8 --resume\": what the command becomes where all of a device, or the "
+          "last retry, was too little (may be repeated: each goes on from the one before)")
       ->type_name("CHANGES");
   command
       ->add_option("--retries", arguments->retries,

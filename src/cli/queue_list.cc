@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/queue_commands.h"
+#include "cli/queue_configs.h"
 #include "fleet/devices/gpu.h"
 #include "fleet/queue/machine_record.h"
 #include "fleet/queue/memory_history.h"
@@ -179,11 +180,32 @@ ExitCode run_list(const ShowArguments& arguments) {
   return ExitCode::ok;
 }
 
+std::string attempt_text(const Store& store, const Entry& entry, const Attempt& one) {
+  std::string text;
+  text += "  attempt " + std::to_string(one.number) + "  " + date(one.started) +
+          (one.ended ? " to " + date(*one.ended) : ", " + std::string(name_of(entry.state))) + ", reserved " +
+          reserved(one.need);
+  if (!one.cards.empty()) text += " on " + printable(join(one.cards, ", "));
+  if (!one.job.empty()) text += ", Slurm job " + printable(one.job);
+  if (one.peak_bytes > 0) text += ", peak " + format_bytes(one.peak_bytes);
+  if (one.card_peak_bytes > 0) text += ", on a card " + format_bytes(one.card_peak_bytes);
+  if (!one.words.empty() && one.words != entry.words) text += "\n    ran " + printable(join(one.words, " "));
+  if (!one.words.empty() && one.environment != entry.environment)
+    text += "\n    with " + printable(join(one.environment, " "));
+  text += memory_text(store, one);
+  if (!one.outcome.empty()) text += "\n    " + printable(one.outcome);
+  text += "\n    log " + printable((store.folder_of(one.entry, one.number) / "log").string()) + "\n";
+  return text;
+}
+
 std::string show_text(Store& store, const Entry& entry) {
   TextTable facts;
   facts.add_row({"state", std::string(name_of(entry.state)) + (entry.stop_asked ? ", asked to end" : "")});
   if (!entry.note.empty()) facts.add_row({"note", printable(entry.note)});
   facts.add_row({entry.recipe ? "recipe" : "command", printable(join(entry.words, " "))});
+  for (const std::string& one : entry.environment) facts.add_row({"environment", printable(one)});
+  for (const std::string& one : config_changes_in(store, entry.words, entry.environment))
+    facts.add_row({"changed", printable(one)});
   facts.add_row({"folder", printable(entry.folder)});
   if (!entry.output.empty()) facts.add_row({"output", printable(entry.output)});
   const bool smaller = entry.need.card.empty() &&
@@ -219,20 +241,7 @@ std::string show_text(Store& store, const Entry& entry) {
   if (entry.promised && entry.state == State::waiting) facts.add_row({"starts by", date(*entry.promised)});
   std::string text =
       std::to_string(entry.id) + " " + printable(entry.name) + "\n" + facts.render("  ", output_columns());
-  for (const Attempt& one : attempts) {
-    text += "  attempt " + std::to_string(one.number) + "  " + date(one.started) +
-            (one.ended ? " to " + date(*one.ended) : ", " + std::string(name_of(entry.state))) +
-            ", reserved " + reserved(one.need);
-    if (!one.cards.empty()) text += " on " + printable(join(one.cards, ", "));
-    if (!one.job.empty()) text += ", Slurm job " + printable(one.job);
-    if (one.peak_bytes > 0) text += ", peak " + format_bytes(one.peak_bytes);
-    if (one.card_peak_bytes > 0) text += ", on a card " + format_bytes(one.card_peak_bytes);
-    if (!one.words.empty() && one.words != entry.words)
-      text += "\n    ran " + printable(join(one.words, " "));
-    text += memory_text(store, one);
-    if (!one.outcome.empty()) text += "\n    " + printable(one.outcome);
-    text += "\n    log " + printable((store.folder_of(one.entry, one.number) / "log").string()) + "\n";
-  }
+  for (const Attempt& one : attempts) text += attempt_text(store, entry, one);
   return text;
 }
 
@@ -302,6 +311,7 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
                                  {"recipe", entry.recipe},
                                  {"words", entry.words},
                                  {"environment", entry.environment},
+                                 {"changes", config_changes_in(store, entry.words, entry.environment)},
                                  {"folder", entry.folder},
                                  {"output", entry.output},
                                  {"devices", entry.need.devices},

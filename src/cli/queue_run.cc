@@ -30,6 +30,7 @@ struct RunArguments {
   int threads = 0;
   double grace = 30;
   bool until_done = false;
+  std::string patience;
 };
 
 // The most runs on each of `cards`, by --gpu-plan.
@@ -72,23 +73,6 @@ void refuse_slurm_options(const RunArguments& arguments) {
     throw UsageError("--partition, --time-limit, --sbatch, --poll and --jobs go with --backend slurm");
 }
 
-queue::WorkerOptions read_options(const RunArguments& arguments) {
-  queue::WorkerOptions options;
-  options.machine.cards = read_cards(arguments);
-  options.machine.threads =
-      arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency());
-  options.machine.host_bytes =
-      arguments.memory.empty() ? static_cast<int64_t>(static_cast<double>(total_memory()) * (1 - kHeadroom))
-                               : parse_bytes(arguments.memory, "--memory");
-  options.machine_folder = queue::machine_folder();
-  options.program = own_program();
-  options.until_done = arguments.until_done;
-  options.grace_seconds = arguments.grace;
-  options.free_host_bytes = [] { return free_memory().bytes; };
-  options.report = report_line;
-  return options;
-}
-
 // "2h", "90min", "3600": seconds.
 double read_duration(const std::string& text, const char* option) {
   size_t used = 0;
@@ -110,7 +94,31 @@ double read_duration(const std::string& text, const char* option) {
   return number * factor;
 }
 
+queue::WorkerOptions read_options(const RunArguments& arguments) {
+  queue::WorkerOptions options;
+  options.machine.cards = read_cards(arguments);
+  options.machine.threads =
+      arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency());
+  options.machine.host_bytes =
+      arguments.memory.empty() ? static_cast<int64_t>(static_cast<double>(total_memory()) * (1 - kHeadroom))
+                               : parse_bytes(arguments.memory, "--memory");
+  options.machine_folder = queue::machine_folder();
+  options.program = own_program();
+  options.until_done = arguments.until_done;
+  options.grace_seconds = arguments.grace;
+  if (!arguments.patience.empty()) {
+    if (!arguments.until_done)
+      throw UsageError("--patience goes with --until-done: a worker that stays waits as long as it takes");
+    options.patience_seconds = read_duration(arguments.patience, "--patience");
+  }
+  options.free_host_bytes = [] { return free_memory().bytes; };
+  options.report = report_line;
+  return options;
+}
+
 slurm::SlurmOptions read_slurm_options(const RunArguments& arguments) {
+  if (!arguments.patience.empty())
+    throw UsageError("--patience is of the local worker: how long jobs wait is Slurm's");
   for (const auto& [given, option] :
        {std::pair(!arguments.memory.empty(), "--memory"), std::pair(arguments.threads > 0, "--threads"),
         std::pair(!arguments.gpu_plan.empty(), "--gpu-plan")})
@@ -285,6 +293,11 @@ void add_queue_run(CLI::App& group, Action& action) {
   CLI::App* command = group.add_subcommand("run", "the worker: starts what fits, as long as it runs");
   add_machine_options(command, arguments);
   command->add_flag("--until-done", arguments->until_done, "ends when nothing waits and nothing runs");
+  command
+      ->add_option("--patience", arguments->patience,
+                   "with --until-done: how long a run waits for memory that others use before it is held; "
+                   "else 24h")
+      ->type_name("TIME");
   command->callback([arguments, &action] { action = [arguments] { return run_worker(*arguments); }; });
 }
 

@@ -230,6 +230,13 @@ Launch launch_of(Store& store, const Entry& entry, const Attempt& attempt, const
   return job;
 }
 
+std::vector<Tried> tried_by(Store& store, const Entry& entry) {
+  std::vector<Tried> tried;
+  for (const Attempt& one : store.attempts(entry.id))
+    tried.push_back({one.need, one.words == entry.words && one.environment == entry.environment});
+  return tried;
+}
+
 void take_up(Store& store, double grace_seconds) {
   for (const Entry& entry : store.open_entries())
     if (is_begun(entry.state)) set_grace(store.folder_of(entry.id, entry.attempts), grace_seconds);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "fleet/queue/attempt.h"
+#include "fleet/queue/ladder.h"
 #include "fleet/queue/outcome.h"
 #include "fleet/queue/store.h"
 
@@ -64,6 +65,9 @@ void hold_cycles(Store& store, std::vector<Entry>& entries);
 // `program`: Plimsoll itself, for recipes. The attempt's folder is made.
 Launch launch_of(Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
                  double grace_seconds);
+
+// What an entry has tried, for room_beside_others().
+std::vector<Tried> tried_by(Store& store, const Entry& entry);
 
 // Attempts that another worker has begun end by this one's grace.
 void take_up(Store& store, double grace_seconds);

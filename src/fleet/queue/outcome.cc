@@ -98,6 +98,13 @@ bool worth_another_try(const Entry& entry, const Exit& exit) {
 
 }  // namespace
 
+void settle_beside_others(Entry& entry, Attempt& last) {
+  last.outcome += "; others leave it no more than it ran out with";
+  if (!entry.variants.empty()) return become_smaller(entry, last);
+  entry.promised.reset();
+  fail(entry, last);
+}
+
 static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState& state,
                               const LogVerdict& verdict, const Machine& machine) {
   if (state.life == Life::supervisor_lost) {

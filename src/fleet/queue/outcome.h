@@ -3,7 +3,8 @@
 //   exit code 0                       done
 //   ended as asked                    canceled, or held
 //   memory ran out                    again, with what the ladder says (ladder.h), while retries are left;
-//                                     then as the user's next smaller variant, where there is one
+//                                     then as the user's next smaller variant, where there is one. So too
+//                                     where others leave a raised reservation no more than it ran out with
 //   ended by somebody's signal, disk full and the like (exit 5, 130 of a recipe)
 //                                     again, while retries are left
 //   its supervisor was lost           again: that was not the run's doing; at most kMostAttempts in all
@@ -38,6 +39,10 @@ struct LogVerdict {
 // `state`: ended or supervisor_lost. Fills the attempt's outcome and peak.
 void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const LogVerdict& verdict,
             const Machine& machine);
+
+// Of a waiting entry whose raised reservation others leave no room for: its next step, or its end. `last`:
+// its last attempt, whose outcome then says so.
+void settle_beside_others(Entry& entry, Attempt& last);
 
 // Of at most the first and last 32 MiB of a log.
 LogVerdict diagnose_log(const std::filesystem::path& log);

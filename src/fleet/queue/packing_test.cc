@@ -6,8 +6,10 @@
 #include <map>
 #include <random>
 
+#include <random>
 #include "base/error.h"
 #include "fleet/queue/ladder.h"
+
 #include "fleet/queue/simulation.h"
 
 namespace plimsoll::queue {
@@ -323,6 +325,82 @@ TEST(Simulation, AJobThatTakesMoreThanItSaidIsTriedAgainWithMore) {
   EXPECT_EQ(simulate(workload, Policy::packed).lost_jobs, 1) << "no device has it";
 }
 
+TEST(RoomBesideOthers, ARaisedReservationGetsWhatOthersLeaveAndAnAskedOneWaits) {
+  const Machine beside{1000, 8, {{"gpu0", 75, 0}}};
+  const auto room = [&](int64_t need, const std::vector<Tried>& tried) {
+    const RoomBesideOthers found = room_beside_others(beside, on_cards(1, need), tried);
+    return std::pair(found.room, found.need.device_bytes);
+  };
+  EXPECT_EQ(room(70, {}), std::pair(Room::fits, int64_t{70}));
+  EXPECT_EQ(room(90, {}), std::pair(Room::none, int64_t{90})) << "that was asked for";
+  EXPECT_EQ(room(90, {{on_cards(1, 90)}}), std::pair(Room::none, int64_t{90})) << "it was never raised";
+  EXPECT_EQ(room(90, {{on_cards(1, 60)}}), std::pair(Room::less, int64_t{75}));
+  EXPECT_EQ(room(120, {{on_cards(1, 60)}, {on_cards(1, 80)}}), std::pair(Room::too_little, int64_t{120}));
+  // The next step has run out of nothing: it may have what was asked for at first, and waits for that.
+  EXPECT_EQ(room(120, {{on_cards(1, 60), false}, {on_cards(1, 80), false}}),
+            std::pair(Room::less, int64_t{75}));
+  EXPECT_EQ(room(120, {{on_cards(1, 80), false}}), std::pair(Room::less, int64_t{80}));
+  EXPECT_EQ(room(80, {{on_cards(1, 80), false}}), std::pair(Room::none, int64_t{80}));
+}
+
+// Of random jobs on cards and on the host, where others come, go and stay.
+Workload random_situation(std::mt19937& random) {
+  const auto pick = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  Workload workload;
+  workload.machine = {pick(50, 200), static_cast<int>(pick(2, 8)), {}};
+  workload.patience_seconds = static_cast<double>(pick(30, 300));
+  for (int64_t i = pick(1, 3); i > 0; --i)
+    workload.machine.cards.push_back({"gpu" + std::to_string(i), pick(50, 100), 0});
+  for (size_t i = 0; i <= workload.machine.cards.size(); ++i) {
+    workload.others.emplace_back();
+    for (int64_t j = pick(0, 3); j > 0; --j) {
+      const auto from = static_cast<double>(pick(0, 400));
+      const double until = pick(0, 2) == 0 ? 0 : from + static_cast<double>(pick(10, 400));
+      workload.others.back().push_back({pick(5, 90), from, until});
+    }
+  }
+  for (int64_t i = pick(1, 5); i > 0; --i) {
+    const int64_t asked = pick(10, 50), peak = asked * pick(50, 300) / 100;
+    Need need = pick(0, 3) == 0 ? Need{0, 0, asked, 1} : on_cards(1, asked);
+    const auto seconds = static_cast<double>(pick(5, 200));
+    Job job{"job", 0,    static_cast<double>(pick(0, 100)), seconds, seconds,
+            need,  peak, static_cast<double>(pick(0, 20)),  0};
+    for (int64_t j = pick(0, 2); j > 0; --j) job.steps.push_back({peak * j / 4, 2 * seconds});
+    if (never_fits(workload.machine, job.need).empty()) workload.jobs.push_back(job);
+  }
+  return workload;
+}
+
+TEST(Simulation, ItEndsWhateverOthersHaveOfTheCardsAndNothingWaitsForWhatCannotCome) {
+  std::mt19937 random(7);
+  int held = 0, lost = 0, done = 0, stepped = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const Workload workload = random_situation(random);
+    SCOPED_TRACE(i);
+    const Outcome outcome = simulate(workload, Policy::packed);  // throws where it has no end
+    ASSERT_EQ(outcome.done_jobs + outcome.lost_jobs, static_cast<int>(workload.jobs.size()));
+    ASSERT_LE(outcome.held_jobs, outcome.lost_jobs);
+    // Nobody is waited for beyond the patience, once for each thing that a job may come to.
+    ASSERT_LE(outcome.longest_blocked, workload.patience_seconds + 10);
+    // What others never leave room for is held, and nothing else is.
+    const bool alone = std::all_of(workload.others.begin(), workload.others.end(),
+                                   [](const auto& pool) { return pool.empty(); });
+    if (alone) {
+      ASSERT_EQ(outcome.held_jobs, 0);
+    }
+    held += outcome.held_jobs;
+    lost += outcome.lost_jobs - outcome.held_jobs;
+    done += outcome.done_jobs;
+    stepped += outcome.steps_taken;
+  }
+  EXPECT_GT(held, 20);
+  EXPECT_GT(lost, 20);
+  EXPECT_GT(done, 1000);
+  EXPECT_GT(stepped, 100);
+}
+
 TEST(Simulation, AWorkloadIsReadWithItsMistakesNamed) {
   const auto problem = [](const std::string& text) {
     try {
@@ -344,6 +422,17 @@ TEST(Simulation, AWorkloadIsReadWithItsMistakesNamed) {
   EXPECT_THAT(problem("{" + machine + R"(, "jobs": [{"seconds": 1, "bytes": "1GiB"}]})"),
               HasSubstr("fits never"));
   EXPECT_EQ(problem("{" + machine + R"(, "jobs": [{"seconds": 1, "bytes": "1MiB"}]})"), "");
+  EXPECT_THAT(
+      problem(R"({"machine": {"devices": [{"bytes": 9, "others": [{"from": 5, "until": 5}]}]}, "jobs": []})"),
+      HasSubstr("device 1: others 1: 'until'"));
+  const Workload workload = read_workload(
+      R"({"machine": {"patience": 50, "devices": [{"bytes": 9, "others": [{"bytes": 4, "from": 5}]}]},
+          "jobs": [{"seconds": 1, "bytes": 1, "steps": [{"peak_bytes": 1, "seconds": 2}]}]})",
+      "w.json");
+  EXPECT_EQ(beside_others(workload, workload.machine, 4).cards[0].bytes, 9);
+  EXPECT_EQ(beside_others(workload, workload.machine, 5).cards[0].bytes, 5);
+  EXPECT_EQ(workload.patience_seconds, 50);
+  EXPECT_EQ(workload.jobs[0].steps[0].seconds, 2);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kPollSeconds = 30;     // of a script that asks what is free
 constexpr double kObserveSeconds = 10;  // between two looks of the queue at what runs take
-constexpr int kAttempts = 20;           // of the scripts, each the same again
+constexpr size_t kAttempts = 20;        // of the scripts, each the same again; of the queue, of each step
 constexpr double kLongest = 400.0 * 24 * 3600;
 
 struct SimulatedAttempt {
@@ -22,9 +22,16 @@ struct SimulatedAttempt {
   double started = 0;
   Need need;
   std::vector<int> cards;
-  double slower = 1;   // than with the job's own plan, by what was predicted
-  double smaller = 1;  // share of its peak
-  bool tried = false;  // one that crashed keeps the plan that it has
+  double slower = 1;                         // than with the job's own plan, by what was predicted
+  double smaller = 1;                        // share of its peak
+  bool tried = false;                        // one that crashed keeps the plan that it has
+  size_t step = 0;                           // of Job::steps that it has taken
+  std::optional<double> blocked_since = {};  // others leave it no room
+};
+
+struct SimulatedTry {
+  Need need;
+  size_t step = 0;
 };
 
 // The clock moves in seconds: everything that a run does is a straight line between two of them.
@@ -35,7 +42,7 @@ class Simulation {
         policy_(policy),
         offered_(workload.machine),
         pools_(workload.machine.cards.size() + 1),
-        attempts_of_(workload.jobs.size(), 0) {
+        tries_of_(workload.jobs.size()) {
     outcome_.policy = policy;
     if (policy == Policy::packed) offered_ = less_headroom(workload);
     for (size_t i = 0; i < workload.jobs.size(); ++i) coming_.push_back(i);
@@ -46,11 +53,13 @@ class Simulation {
   Outcome run() {
     while (!waiting_.empty() || !running_.empty() || next_ < coming_.size()) {
       if (now_ > kLongest) throw UsageError("the workload takes more than 400 days of its clock");
+      left_ = beside_others(workload_, workload_.machine, now_);
       bool changed = arrive();
       changed |= end_runs();
       changed |= crash_runs();
       if (changed || std::fmod(now_, policy_ == Policy::polled ? kPollSeconds : kObserveSeconds) == 0)
         start();
+      if (policy_ == Policy::polled && waits_in_vain()) lose_what_waits();
       outcome_.most_at_once = std::max(outcome_.most_at_once, static_cast<int>(running_.size()));
       now_ += 1;
     }
@@ -85,7 +94,7 @@ class Simulation {
   bool end_runs() {
     const size_t before = running_.size();
     std::erase_if(running_, [&](const SimulatedAttempt& run) {
-      if (now_ < run.started + run.slower * job(run.job).seconds) return false;
+      if (now_ < run.started + run.slower * seconds_of(run)) return false;
       outcome_.makespan = now_;
       waited_ += run.started - job(run.job).arrives;
       ++ended_;
@@ -98,7 +107,7 @@ class Simulation {
     const Job& which = job(run.job);
     const double age = now_ - run.started;
     const double share = which.ramp_seconds > 0 ? std::min(1.0, age / which.ramp_seconds) : 1;
-    return scaled(which.peak_bytes, share * run.smaller) +
+    return scaled(peak_of(run), share * run.smaller) +
            static_cast<int64_t>(which.leak_bytes_per_second * age);
   }
 
@@ -111,8 +120,27 @@ class Simulation {
     }
     return bytes;
   }
-  int64_t whole(size_t pool) const {
-    return pool + 1 == pools_ ? workload_.machine.host_bytes : workload_.machine.cards[pool].bytes;
+  // What others leave of it now.
+  int64_t whole(size_t pool) const { return pool + 1 == pools_ ? left_.host_bytes : left_.cards[pool].bytes; }
+  int64_t peak_of(const SimulatedAttempt& run) const {
+    return run.step == 0 ? job(run.job).peak_bytes : job(run.job).steps[run.step - 1].peak_bytes;
+  }
+  double seconds_of(const SimulatedAttempt& run) const {
+    return run.step == 0 ? job(run.job).seconds : job(run.job).steps[run.step - 1].seconds;
+  }
+
+  // A script waits for ever where others have what its next job is said to need, and never go.
+  bool waits_in_vain() const {
+    if (!running_.empty() || next_ < coming_.size() || waiting_.empty()) return false;
+    if (std::fmod(now_, kPollSeconds) != 0) return false;
+    for (const std::vector<OthersUse>& pool : workload_.others)
+      for (const OthersUse& one : pool)
+        if (one.from > now_ || one.until > now_) return false;
+    return true;
+  }
+  void lose_what_waits() {
+    outcome_.lost_jobs += static_cast<int>(waiting_.size());
+    waiting_.clear();
   }
   bool is_on(const SimulatedAttempt& run, size_t pool) const {
     if (pool + 1 == pools_) return run.cards.empty();
@@ -151,15 +179,32 @@ class Simulation {
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
     ++outcome_.crashes;
     crashed_.insert(run.job);
-    if (++attempts_of_[run.job] >= kAttempts) return lose();
+    tries_of_[run.job].push_back({run.need, run.step});
+    if (tries_of_[run.job].size() >= kAttempts * (1 + run.step)) return take_step_or_lose(run);
     if (policy_ == Policy::packed) {
-      const auto next = need_after_memory_ran_out(offered_, run.need, used_by(run));
-      if (!next) return lose();
+      const auto next =
+          need_after_memory_ran_out(beside_others(workload_, offered_, now_), run.need, used_by(run));
+      if (!next) return take_step_or_lose(run);
       run.need = *next;
       run.tried = true;
     }
     run.cards.clear();
     waiting_.push_back(run);
+  }
+  void take_step_or_lose(SimulatedAttempt run) {
+    if (policy_ != Policy::packed || !take_step(run)) return lose();
+    waiting_.push_back(run);
+  }
+  // The user's next smaller variant.
+  bool take_step(SimulatedAttempt& run) {
+    if (run.step >= job(run.job).steps.size()) return false;
+    ++run.step;
+    ++outcome_.steps_taken;
+    run.tried = true;
+    run.slower = run.smaller = 1;
+    run.cards.clear();
+    run.blocked_since.reset();
+    return true;
   }
   void lose() { ++outcome_.lost_jobs; }
 
@@ -223,8 +268,40 @@ class Simulation {
     running_.push_back(std::move(run));
   }
 
+  // As Worker::see_to_what_others_block does.
+  void see_to_what_others_block(const Machine& machine) {
+    std::erase_if(waiting_, [&](SimulatedAttempt& one) {
+      std::string never = never_fits(machine, one.need);
+      for (const SmallerPlan& plan : one.tried ? std::vector<SmallerPlan>{} : with_margin(job(one.job)))
+        if (!never.empty()) never = never_fits(machine, with_plan(one.need, plan));
+      if (never.empty()) return one.blocked_since.reset(), false;
+      if (!one.blocked_since) one.blocked_since = now_;
+      return is_given_up(one, machine);
+    });
+  }
+  bool is_given_up(SimulatedAttempt& one, const Machine& machine) {
+    std::vector<Tried> tried;
+    for (const SimulatedTry& before : tries_of_[one.job])
+      tried.push_back({before.need, before.step == one.step});
+    const RoomBesideOthers beside = room_beside_others(machine, one.need, tried);
+    const double waited = now_ - *one.blocked_since;
+    outcome_.longest_blocked = std::max(outcome_.longest_blocked, waited);
+    one.need = beside.need;
+    if (beside.room == Room::less) return one.blocked_since.reset(), false;
+    if (beside.room == Room::too_little &&
+        waited >= std::min(kRaisedPatienceSeconds, workload_.patience_seconds)) {
+      if (take_step(one)) return false;
+      return lose(), true;
+    }
+    if (waited < workload_.patience_seconds) return false;
+    ++outcome_.held_jobs;
+    return lose(), true;
+  }
+
   // The queue itself: what a run was seen to take above its reservation counts as reserved.
   void start_packed() {
+    const Machine machine = beside_others(workload_, offered_, now_);
+    see_to_what_others_block(machine);
     std::vector<Waiting> waiting;
     for (const SimulatedAttempt& one : waiting_) {
       const Job& which = job(one.job);
@@ -242,8 +319,8 @@ class Simulation {
       running.push_back({static_cast<int64_t>(run.job), run.started,
                          run.slower * job(run.job).predicted_seconds, need, run.cards});
     }
-    const ChosenPlans chosen = choose_plans(offered_, std::move(waiting), running, now_);
-    const Packing packing = pack(offered_, chosen.waiting, running, now_);
+    const ChosenPlans chosen = choose_plans(machine, std::move(waiting), running, now_);
+    const Packing packing = pack(machine, chosen.waiting, running, now_);
     if (packing.promise) promises_.emplace(packing.promise->id, packing.promise->time);
     for (const Placement& placement : packing.starts) {
       const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const SimulatedAttempt& one) {
@@ -284,6 +361,7 @@ class Simulation {
 
   void finish() {
     outcome_.crashed_jobs = static_cast<int>(crashed_.size());
+    outcome_.done_jobs = ended_;
     outcome_.mean_wait = ended_ > 0 ? waited_ / ended_ : 0;
     double bytes = 0;
     for (const Card& card : workload_.machine.cards) bytes += static_cast<double>(card.bytes);
@@ -298,11 +376,12 @@ class Simulation {
   const Workload& workload_;
   Policy policy_;
   Machine offered_;
+  Machine left_;  // by others, of the whole
   size_t pools_;  // the cards, and last the host
   std::vector<size_t> coming_;
   size_t next_ = 0;
   std::vector<SimulatedAttempt> waiting_, running_;
-  std::vector<int> attempts_of_;
+  std::vector<std::vector<SimulatedTry>> tries_of_;
   std::map<int64_t, double> promises_;
   std::set<size_t> crashed_;
   double now_ = 0, waited_ = 0, in_use_ = 0;

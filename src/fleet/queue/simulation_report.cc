@@ -45,6 +45,7 @@ std::string simulation_json(const Workload& workload, const std::vector<Outcome>
          {"crashes", one.crashes},
          {"crashed_jobs", one.crashed_jobs},
          {"lost_jobs", one.lost_jobs},
+         {"held_jobs", one.held_jobs},
          {"most_at_once", one.most_at_once},
          {"most_reserved_bytes", one.policy == Policy::packed ? nlohmann::ordered_json(one.most_reserved)
                                                               : nlohmann::ordered_json(nullptr)}});

@@ -231,12 +231,17 @@ bool Worker::settle_one(Entry& entry, const AttemptState& state) {
   // What the driver says and what the run finds may differ for longer: twice as long each time.
   constexpr double kLongest = 600;
   Later& later = later_[entry.id];
+  if (later.times == 0) later.since = steady_now();
   later.time = clock_now() + std::min(kLongest, std::ldexp(1.0, later.times++));
+  if (options_.until_done && steady_now() - later.since >= options_.patience_seconds) {
+    later_.erase(entry.id);
+    hold_blocked(entry, verdict->no_room_now);
+  }
   return true;
 }
 
 // After memory ran out a run is given no more of a card than others leave of it: what never comes would be
-// waited for.
+// waited for. Of the host others often take much for a moment: see_to_what_others_block waits for that.
 Machine Worker::machine_of_ladder() {
   if (!options_.cards) return options_.machine;
   Machine machine =
@@ -340,6 +345,7 @@ void Worker::start_what_fits() {
   if (!alone && !starts_without_lock(waiting)) return void(changed_ = true);
   const double now = clock_now();
   const Machine machine = machine_now();
+  see_to_what_others_block(machine, waiting);
   const ChosenPlans chosen = choose_plans(machine, std::move(waiting), reserved(), now);
   const Packing packing = pack(machine, chosen.waiting, reserved(), now);
   for (const Placement& placement : packing.starts)
@@ -347,7 +353,6 @@ void Worker::start_what_fits() {
       if (entry.id == placement.id) start(entry, placement.cards, taken_plan(entry, placement, chosen));
   if (!packing.starts.empty()) promise_what_runs();
   if (packing.promise) keep_promise(*packing.promise, machine);
-  say_what_waits_for_others(machine, chosen.waiting);
 }
 
 // The user whose queues have promised the most of the host, where any have.
@@ -382,35 +387,89 @@ bool Worker::starts_without_lock(const std::vector<Waiting>& waiting) {
   return true;
 }
 
-// What could run if it were not for others on the machine, or for cards that do not answer.
-void Worker::say_what_waits_for_others(const Machine& machine, const std::vector<Waiting>& waiting) {
+std::string silent_cards(const Machine& machine) {
   std::string silent;
   for (const Card& card : machine.cards)
     if (!card.problem.empty()) silent += "; " + devices::short_name(card.name) + " " + card.problem;
+  return silent;
+}
+
+// What could run if it were not for others on the machine, or for cards that do not answer.
+void Worker::see_to_what_others_block(const Machine& machine, std::vector<Waiting>& waiting) {
   for (Entry& entry : entries_) {
-    const bool ready =
-        std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& one) { return one.id == entry.id; });
-    if (!ready || entry.state != State::waiting) continue;
-    const std::vector<SmallerPlan> plans = open_plans(options_.machine, entry);
-    if (never_fits_at_all(machine, entry, plans).empty()) continue;
-    Need need = entry.need;
-    for (const SmallerPlan& plan : plans) {
-      need.host_bytes = std::min(need.host_bytes, plan.host_bytes);
-      if (plan.device_bytes > 0) need.device_bytes = std::min(need.device_bytes, plan.device_bytes);
+    const auto found =
+        std::find_if(waiting.begin(), waiting.end(), [&](const Waiting& one) { return one.id == entry.id; });
+    if (found == waiting.end() || entry.state != State::waiting) continue;
+    if (never_fits_at_all(machine, entry, open_plans(options_.machine, entry)).empty()) {
+      blocked_since_.erase(entry.id);
+      continue;
     }
-    const std::string of_devices =
-        need.devices == 1 ? "no device" : "no " + std::to_string(need.devices) + " devices";
-    const std::string note = need.host_bytes > machine.host_bytes
-                                 ? "waits: the host has no " + format_bytes_up(need.host_bytes) +
-                                       " beside what others use" + promised_words()
-                                 : "waits: " + of_devices + " with " + format_bytes_up(need.device_bytes) +
-                                       " beside what others use" + silent;
-    if (note == entry.note) continue;
+    blocked_since_.try_emplace(entry.id, steady_now());
+    if (see_to_blocked(entry, machine))
+      found->need = entry.need;
+    else
+      waiting.erase(found);
+  }
+}
+
+bool Worker::see_to_blocked(Entry& entry, const Machine& machine) {
+  const RoomBesideOthers beside = room_beside_others(machine, entry.need, tried_by(store_, entry));
+  const double waited = steady_now() - blocked_since_.at(entry.id);
+  const auto change = [&](const auto& apply) {
     entry = store_.change(entry.id, [&](Entry& found) {
-      if (found.state == State::waiting) found.note = note;
-      return found.state == State::waiting;
+      if (found.state != State::waiting) return false;
+      apply(found);
+      return true;
+    });
+    return entry.state == State::waiting;
+  };
+  if (beside.room == Room::less) {
+    blocked_since_.erase(entry.id);
+    return change([&](Entry& found) {
+      found.need = beside.need;
+      found.note = "reserves what others leave of its memory, not what it was raised to";
     });
   }
+  if (beside.room == Room::too_little &&
+      waited >= std::min(kRaisedPatienceSeconds, options_.patience_seconds)) {
+    blocked_since_.erase(entry.id);
+    entry = store_.finish(entry.id, entry.attempts, settle_beside_others);
+    options_.report(title(entry) + ": " + std::string(name_of(entry.state)) + ", " + entry.note);
+    return entry.state == State::waiting;
+  }
+  const std::string why = what_others_block(entry, machine);
+  if (options_.until_done && waited >= options_.patience_seconds) return hold_blocked(entry, why), false;
+  const std::string note = "waits: " + why;
+  return note == entry.note || change([&](Entry& found) { found.note = note; });
+}
+
+// In words behind "waits:".
+std::string Worker::what_others_block(const Entry& entry, const Machine& machine) const {
+  Need need = entry.need;
+  for (const SmallerPlan& plan : open_plans(options_.machine, entry)) {
+    need.host_bytes = std::min(need.host_bytes, plan.host_bytes);
+    if (plan.device_bytes > 0) need.device_bytes = std::min(need.device_bytes, plan.device_bytes);
+  }
+  if (need.host_bytes > machine.host_bytes)
+    return "the host has no " + format_bytes_up(need.host_bytes) + " beside what others use" +
+           promised_words();
+  const std::string of_devices =
+      need.devices == 1 ? "no device" : "no " + std::to_string(need.devices) + " devices";
+  return of_devices + " with " + format_bytes_up(need.device_bytes) + " beside what others use" +
+         silent_cards(machine);
+}
+
+// A worker that is to end waits for nobody without end.
+void Worker::hold_blocked(Entry& entry, const std::string& why) {
+  blocked_since_.erase(entry.id);
+  entry = store_.change(entry.id, [&](Entry& found) {
+    if (found.state != State::waiting) return false;
+    found.state = State::held;
+    found.note = "held after " + format_seconds(options_.patience_seconds) + ": " + why +
+                 "; plimsoll queue resume " + std::to_string(found.id) + " lets it wait again";
+    return true;
+  });
+  options_.report(title(entry) + ": " + std::string(name_of(entry.state)) + ", " + entry.note);
 }
 
 // For other queues of this machine. Of runs that were there before this worker too.

@@ -24,6 +24,8 @@ struct WorkerOptions {
   std::string program;  // Plimsoll itself, for recipes
   bool until_done = false;
   double grace_seconds = 30;
+  // Until what waits for others is held, where the worker is to end (ladder.h).
+  double patience_seconds = kOthersPatienceSeconds;
   // What the system has left, beside what runs take; asked once a second at most.
   std::function<int64_t()> free_host_bytes;
   std::filesystem::path machine_folder;  // of the machine's queues (machine_ledger.h)
@@ -77,7 +79,12 @@ class Worker {
                                                 std::optional<Children>& children) const;
   [[nodiscard]] std::optional<RunOnCards> run_on_cards(const Attempt& attempt,
                                                        std::optional<Children>& children) const;
-  void say_what_waits_for_others(const Machine& machine, const std::vector<Waiting>& waiting);
+  // Those of `waiting` that others leave no room for: they get less, their next step, their end, or wait.
+  void see_to_what_others_block(const Machine& machine, std::vector<Waiting>& waiting);
+  // False where it does not wait any more.
+  bool see_to_blocked(Entry& entry, const Machine& machine);
+  void hold_blocked(Entry& entry, const std::string& why);
+  [[nodiscard]] std::string what_others_block(const Entry& entry, const Machine& machine) const;
   [[nodiscard]] Machine machine_now();
   [[nodiscard]] Machine machine_of_ladder();
   void promise_what_runs() const;
@@ -103,8 +110,10 @@ class Worker {
   struct Later {
     double time = 0;
     int times = 0;
+    double since = 0;
   };
   std::map<int64_t, Later> later_;
+  std::map<int64_t, double> blocked_since_;  // by entry: others leave it no room
   LogReadings readings_;
   double lock_missed_at_ = 0, lock_given_up_at_ = 0;  // of the machine's queues; 0: not
   std::map<uid_t, int64_t> promised_by_;              // of the host, by the users of other queues

@@ -79,12 +79,26 @@ class Reader {
   size_t known_ = 0;
 };
 
+std::vector<OthersUse> read_others(Reader& owner, const std::string& where) {
+  std::vector<OthersUse> others;
+  const json* list = owner.list_or_none("others");
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    Reader reader((*list)[i], where + ": others " + std::to_string(i + 1));
+    others.push_back({reader.bytes("bytes", 0), reader.number("from", 0), reader.number("until", 0)});
+    if (others.back().until > 0 && others.back().until <= others.back().from)
+      reader.fail("'until': expected a time after 'from'");
+    reader.finish();
+  }
+  return others;
+}
+
 void read_machine(const json& object, const std::string& name, Workload& workload) {
   Reader reader(object, name + ": machine");
   workload.machine.host_bytes = reader.bytes("host_bytes", int64_t{1} << 50);
   workload.machine.threads = reader.count("threads", 1'000'000);
   workload.headroom = reader.number("headroom", 0);
   workload.margin = reader.number("margin", 0);
+  workload.patience_seconds = reader.number("patience", kOthersPatienceSeconds);
   if (workload.headroom >= 1) reader.fail("'headroom': expected a share below 1");
   const json& devices = reader.list("devices");
   for (size_t i = 0; i < devices.size(); ++i) {
@@ -92,10 +106,20 @@ void read_machine(const json& object, const std::string& name, Workload& workloa
     Card card{device.text("name", "gpu" + std::to_string(i)), device.bytes("bytes", 0),
               device.count("max_runs", 0), "", device.text("model", "")};
     if (card.bytes == 0) device.fail("'bytes' is missing");
+    workload.others.push_back(read_others(device, name + ": device " + std::to_string(i + 1)));
     device.finish();
     workload.machine.cards.push_back(std::move(card));
   }
+  workload.others.push_back(read_others(reader, name + ": machine"));
   reader.finish();
+}
+
+Job::Step read_step(const json& object, const Job& job, const std::string& where) {
+  Reader reader(object, where);
+  const Job::Step step{reader.bytes("peak_bytes", job.peak_bytes), reader.number("seconds", job.seconds)};
+  reader.finish();
+  if (step.seconds <= 0) reader.fail("'seconds': expected how long it takes so");
+  return step;
 }
 
 SmallerPlan read_plan(const json& object, const Job& job, const std::string& where) {
@@ -136,6 +160,9 @@ Job read_job(const json& object, size_t number, const std::string& name) {
   if (const json* plans = reader.list_or_none("plans"))
     for (const json& plan : *plans)
       job.smaller.push_back(read_plan(plan, job, name + ": job " + std::to_string(number) + ": plan"));
+  if (const json* steps = reader.list_or_none("steps"))
+    for (const json& step : *steps)
+      job.steps.push_back(read_step(step, job, name + ": job " + std::to_string(number) + ": step"));
   std::stable_sort(job.smaller.begin(), job.smaller.end(),
                    [](const SmallerPlan& a, const SmallerPlan& b) { return a.seconds < b.seconds; });
   reader.finish();
@@ -153,6 +180,18 @@ Machine less_headroom(const Workload& workload) {
   less(offered.host_bytes);
   for (Card& card : offered.cards) less(card.bytes);
   return offered;
+}
+
+Machine beside_others(const Workload& workload, Machine machine, double now) {
+  const auto less = [&](size_t place, int64_t& bytes) {
+    if (place >= workload.others.size()) return;
+    for (const OthersUse& one : workload.others[place])
+      if (one.from <= now && (one.until == 0 || now < one.until))
+        bytes = std::max<int64_t>(0, bytes - one.bytes);
+  };
+  for (size_t i = 0; i < machine.cards.size(); ++i) less(i, machine.cards[i].bytes);
+  less(machine.cards.size(), machine.host_bytes);
+  return machine;
 }
 
 Workload read_workload(std::string_view text, const std::string& name) {

@@ -6,10 +6,8 @@
 #include <map>
 #include <random>
 
-#include <random>
 #include "base/error.h"
 #include "fleet/queue/ladder.h"
-
 #include "fleet/queue/simulation.h"
 
 namespace plimsoll::queue {

@@ -211,7 +211,7 @@ Entry read_entry(const Statement& row) {
     entry.attempts = has_last ? entry.attempts : 0;
   }
   // No scheduler has it, and no worker of this machine would look at it.
-  if (entry.state == State::submitted && row.text(26).empty()) checked.blame("state");
+  if (entry.state == State::submitted && row.text(27).empty()) checked.blame("state");
   if (!checked.problem().empty()) hold_damaged(entry, checked.problem());
   return entry;
 }

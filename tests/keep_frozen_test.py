@@ -145,6 +145,15 @@ class KeepFrozen(CommandTest):
             for command in commands:
                 output("plan", *shlex.split(command))
 
+    def test_a_disk_and_a_memory_that_are_both_too_small_are_both_named(self):
+        recipe, _ = self.recipe("both", memory={"disk": "20KiB", "device": "48MiB", "keep_frozen": "on"})
+        text = output("plan", recipe, code=NO_ROOM)
+        self.assertRegex(text, r"does not fit   the process needs .*, 48.0 MiB may be used .*,\n  and what is offloaded needs .* of disk, 20.0 KiB")
+        commands = [line.split("plimsoll plan ")[1] for line in text.splitlines() if "plimsoll plan " in line]
+        self.assertTrue(commands, text)
+        for command in commands:
+            output("plan", *shlex.split(command))
+
     def test_what_cannot_be_kept_is_refused_where_it_is_asked_for(self):
         recipe, _ = self.recipe("refused")
         for words, why in (("memory.disk=0", "no disk"), ("method.layers=all", "no block lies below"),

@@ -100,6 +100,24 @@ class WaysTest(unittest.TestCase):
         self.assertRegex(larger[1], r"^[\d,]+ min( \d+ s)?$")  # as the report says it, not 6:51
         self.assertEqual(self.call(larger[2]).returncode, 0, larger[2])
 
+    def test_a_card_and_a_host_that_are_both_short_are_both_named_and_a_larger_host_is_offered(self):
+        for words, both in (((MISTRAL_MODEL, "--method", "full", "--gpu", "RTX 4090", "--host-memory", "400MiB", "--length", "512"), True),
+                            ((MISTRAL_MODEL, "--method", "full", "--gpu", "RTX 4090", "--host-memory", "16GiB", "--length", "512"), False)):
+            refused = run("plan", *words, "--max-isa", "avx2")
+            self.assertEqual(refused.returncode, 3, refused.stderr)
+            self.assertRegex(refused.stderr, r"does not fit   device needs [\d.]+ GiB, 24.0 GiB may be used \(RTX 4090 24GB\)")
+            host = re.search(r"and host needs (\d+) MiB, 400 MiB may be used \(memory.host: 400 MiB\)\n", refused.stderr)
+            self.assertEqual(bool(host), both, refused.stderr)
+            least = re.search(r"smallest possible: [\d.]+ GiB(?: and (\d+) MiB of the host)? \(", refused.stderr)
+            self.assertEqual(least[1], host[1] if both else None, "what the host needs is said as part of the least")
+            larger = re.search(r"same result, with (\d+) GiB of host memory: .*\n +(plimsoll .*)", refused.stderr)
+            self.assertTrue(larger, refused.stderr)
+            self.assertIn(f"--host-memory {larger[1]}GiB", larger[2])
+            commands = re.findall(r"^ +(plimsoll .*)", refused.stderr, re.MULTILINE)
+            self.assertEqual(len(set(commands)), len(commands))
+            for command in commands:
+                self.assertEqual(self.call(command).returncode, 0, command)
+
     def test_a_tier_that_holds_the_planner_back_is_let_go_by_its_own_key(self):
         words = (MISTRAL_MODEL, "--method", "full", "--device", "card", "--memory", "12GiB", "--host-memory", "128GiB", "--set", "memory.tier=stage3",
                  "--max-isa", "avx2")

@@ -1,6 +1,7 @@
 #include "cli/plan_ways.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +22,10 @@ using Changes = std::vector<WayChange>;
 constexpr int64_t kWaysPatience = 6'000'000;
 constexpr int64_t kShortestRow = 64;  // tokens: rows below that teach little
 constexpr int64_t kAnyDisk = int64_t{1} << 50;
+// What machines have beside a card, in GiB.
+constexpr std::array<int64_t, 26> kHostSizes = {1,   2,   4,   6,   8,   12,  16,   20,  24,
+                                                32,  40,  48,  56,  64,  80,  96,   112, 128,
+                                                160, 192, 256, 384, 512, 768, 1024, 2048};
 
 // A size that people would type, at least `bytes`.
 std::string neat_size(int64_t bytes) {
@@ -33,8 +38,12 @@ std::string neat_size(int64_t bytes) {
 // Tries changes of the command line; keeps those that fit.
 class WayFinder {
  public:
-  WayFinder(std::string command, const PlanArguments& arguments)
-      : command_(std::move(command)), arguments_(arguments) {}
+  // `always`: changes that every way needs, with what they are in words.
+  WayFinder(std::string command, const PlanArguments& arguments, Changes always, std::string words)
+      : command_(std::move(command)),
+        arguments_(arguments),
+        always_(std::move(always)),
+        words_(std::move(words)) {}
 
   // No plan is begun any more, but for what is added whatever it takes.
   [[nodiscard]] bool out_of_patience() const { return patience_.ended(); }
@@ -67,6 +76,18 @@ class WayFinder {
     return !out_of_patience() && if_possible([&] {
                                    return add_with_enough_disk(std::move(changes), effect, same_result);
                                  }).value_or(false);
+  }
+
+  // With nearly the smallest host that machines have and that is enough: what is measured of one serves all.
+  void add_with_larger_host(int64_t host_bytes) {
+    std::vector<int64_t> sizes;
+    for (const int64_t size : kHostSizes)
+      if (size * kGiB > host_bytes) sizes.push_back(size);
+    if (sizes.empty() || out_of_patience()) return;
+    if_possible([&] {
+      add_with_one_host_of(sizes);
+      return true;
+    });
   }
 
   // The longest of half, a quarter, ... of the length that fits. Where half does not, the shortest says
@@ -103,6 +124,33 @@ class WayFinder {
   std::vector<Way> ways;
 
  private:
+  static Changes with_host(int64_t size) { return {{"memory.host", std::to_string(size) + "GiB"}}; }
+
+  // Of the sizes, in GiB and ascending, a plan in the largest says which one is enough for sure; halved a few
+  // times.
+  void add_with_one_host_of(const std::vector<int64_t>& sizes) {
+    constexpr int kHalvings = 3;
+    FittingPlans plans(plan_input(changed(with_host(sizes.back())), {}).request);
+    std::map<size_t, Plan> planned;
+    size_t low = 0, high = sizes.size() - 1;
+    const auto fits = [&](size_t i) {
+      auto plan = plans.within(plan_input(changed(with_host(sizes[i])), {}).request.budget);
+      if (!plan) return false;
+      high = i;
+      while (high > low && sizes[high - 1] * kGiB >= plan->host_bytes()) --high;
+      planned.emplace(i, *std::move(plan));
+      return true;
+    };
+    if (!fits(high)) return;
+    for (int halving = 0; low < high && halving < kHalvings && !out_of_patience(); ++halving) {
+      const size_t middle = low + (high - low) / 2;
+      if (!fits(middle)) low = middle + 1;
+    }
+    if (!planned.contains(high) && !fits(high)) return;
+    add(with_host(sizes[high]), planned.at(high),
+        "same result, with " + std::to_string(sizes[high]) + " GiB of host memory", true);
+  }
+
   // One search for both budgets, open and as large as is taken.
   bool add_with_enough_disk(Changes changes, const std::string& effect, bool same_result) {
     changes.emplace_back("memory.disk", std::to_string(kAnyDisk) + "B");
@@ -127,6 +175,7 @@ class WayFinder {
 
   [[nodiscard]] RecipeArguments with(const Changes& changes) const {
     RecipeArguments changed = arguments_.recipe;
+    for (const auto& [key, value] : always_) changed.change(key, value);
     for (const auto& [key, value] : changes) changed.change(key, value);
     return changed;
   }
@@ -140,12 +189,19 @@ class WayFinder {
 
   void add(const Changes& changes, const Plan& found, const std::string& effect, bool same_result) {
     const std::string machine = arguments_.machine.empty() ? "" : " --machine " + quoted(arguments_.machine);
-    ways.push_back({"plimsoll " + command_ + " " + with(changes).words() + machine, effect, same_result,
-                    found.memory_bytes(), found.disk_bytes(), found.seconds_per_step});
+    const std::string command = "plimsoll " + command_ + " " + with(changes).words() + machine;
+    if (std::ranges::find(ways, command, &Way::command) != ways.end()) return;
+    const bool settles = std::ranges::any_of(changes, [&](const WayChange& change) {
+      return !always_.empty() && change.first == always_[0].first;
+    });
+    ways.push_back({command, effect + (settles ? "" : words_), same_result, found.memory_bytes(),
+                    found.disk_bytes(), found.seconds_per_step});
   }
 
   std::string command_;
   const PlanArguments& arguments_;
+  Changes always_;
+  std::string words_;
   Patience patience_{kWaysPatience};
 };
 
@@ -217,7 +273,9 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Plan
   Changes changes;
   if (!refused.fits_device() || !refused.fits_process())
     changes.emplace_back("memory.device", neat_size(least));
-  if (!refused.fits_host()) changes.emplace_back("memory.host", neat_size(refused.host_bytes()));
+  if (!refused.fits_disk()) changes.emplace_back("memory.disk", neat_size(refused.disk_bytes()));
+  if (changes.empty() && !refused.fits_host())
+    changes.emplace_back("memory.host", neat_size(refused.host_bytes()));
   if (!changes.empty()) finder.add_larger_budget(changes, "same result, on a machine with as much", refused);
 }
 
@@ -225,11 +283,17 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Plan
 
 std::vector<Way> ways_out(const std::string& command, const PlanArguments& arguments, const Recipe& recipe,
                           const Plan& refused) {
-  WayFinder finder(command, arguments);
+  // Less of a host than any run takes: with that alone nothing fits.
+  Changes always;
+  if (!refused.fits_host()) always.emplace_back("memory.host", neat_size(refused.host_bytes()));
+  WayFinder finder(command, arguments, always,
+                   always.empty() ? "" : ", with " + always.front().second + " of host memory");
   const int64_t length = recipe.data.max_length;
   add_releases(finder, refused.request);
   const bool has_disk = refused.request.budget.disk_bytes.value_or(0) > 0;
   const std::string disk = has_disk ? "with a larger disk" : "with a disk";
+  if (const auto& host = refused.request.budget.host_bytes; refused.request.own_memory && host)
+    finder.add_with_larger_host(std::max(*host, refused.fits_host() ? 0 : refused.host_bytes()));
   finder.add_with_disk({}, "same result, " + disk, true);
   const auto methods = smaller_methods(recipe);
   bool alone = false;

@@ -21,7 +21,9 @@ constexpr int kMostLate = 4;
 constexpr int kMostLayouts = 12;
 // Of those of a deep model so many come in the order of their bounds, before twins of what missed wait.
 constexpr int kLayoutsInOrder = 6;
-constexpr int64_t kEstimateError = 20;  // a twentieth: deep models are known by a few of their layers
+constexpr int64_t kEstimateError = 20;   // a twentieth: deep models are known by a few of their layers
+constexpr int64_t kRoomForPrograms = 8;  // an eighth of the least host: programs differ
+constexpr int64_t kOpenBytes = std::numeric_limits<int64_t>::max();
 constexpr double kOpen = 1e300;
 constexpr double kSameSeconds = 1e-9;  // a share
 // Of the tie that is left to what layouts take longer than their estimates: what is chosen at the tie's very
@@ -604,6 +606,25 @@ std::optional<Candidate> Search::least_within(const Budget& budget, double secon
                lay_out);
 }
 
+// Host and disk that are less than any variant takes say nothing of the device: room for the least, on the
+// host also for programs of more ops.
+Budget Search::at_least_possible(Budget budget) {
+  const auto raise = [&](std::optional<int64_t> Budget::*limit, int64_t room_of, const auto& bytes_of) {
+    if (!(budget.*limit)) return;
+    std::optional<int64_t> least;
+    each({.budget = {}, .smallest_first = true}, [&](const Spot& spot, Limits& left) {
+      least = std::min(least.value_or(kOpenBytes), bytes_of(spot.usage));
+      left.budget.*limit = least;
+    });
+    if (least && *least > *(budget.*limit)) budget.*limit = *least + *least / room_of;
+  };
+  raise(&Budget::host_bytes, kRoomForPrograms, [&](const Usage& usage) {
+    return usage.of(Space::host) + usage.program_bytes + request_.host.total();
+  });
+  raise(&Budget::disk_bytes, kOpenBytes, [](const Usage& usage) { return usage.of(Space::disk); });
+  return budget;
+}
+
 Candidate Search::smallest(const Budget& budget, const LayOut& lay_out) {
   // The limits that are not to be made small, and what marks which one is.
   Limits others{.budget = budget, .smallest_first = true};
@@ -615,6 +636,8 @@ Candidate Search::smallest(const Budget& budget, const LayOut& lay_out) {
   const Others key{budget.host_bytes, budget.disk_bytes, budget.device_bytes.has_value(),
                    budget.process_bytes.has_value()};
   if (const auto known = smallest_.find(key); known != smallest_.end()) return known->second;
+  if (const auto found = least(others, lay_out)) return smallest_.emplace(key, *found).first->second;
+  others.budget = at_least_possible(others.budget);
   if (const auto found = least(others, lay_out)) return smallest_.emplace(key, *found).first->second;
   std::optional<Spot> best;
   double least_excess = kOpen;

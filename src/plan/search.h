@@ -39,7 +39,8 @@ class Search {
   // `on_device`: of those that move nothing off the device.
   std::optional<Candidate> fastest(const Budget& budget, const LayOut& lay_out, bool on_device = false);
   // The least memory within all other limits: of the device, or of the process where that is what is limited.
-  // Where no candidate keeps those, the one that exceeds them least.
+  // Limits of host and disk below what every candidate takes count as so much. Where no candidate keeps
+  // those, the one that exceeds them least.
   Candidate smallest(const Budget& budget, const LayOut& lay_out);
   // The least memory within all limits and so many seconds.
   std::optional<Candidate> least_within(const Budget& budget, double seconds, const LayOut& lay_out,
@@ -139,6 +140,7 @@ class Search {
   void offer(Spot spot, Limits& limits, const Visit& visit);
   [[nodiscard]] double overrun(const Spot& spot, const Limits& limits) const;
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
+  [[nodiscard]] Budget at_least_possible(Budget budget);
   std::optional<Spot> fastest_spot(Limits limits);
   Spot preferred(const Spot& fastest, Limits limits);
   // The spot with all numbers of rows of logits, each with and without graphs where a device makes some.

@@ -201,15 +201,19 @@ PL_DEV int lowest_bit(uint32_t bits) {
 PL_BOTH float fma(float a, float b, float c) {
 #ifdef __CUDA_ARCH__
   return __fmaf_rn(a, b, c);
-#else
+#elif defined(__CUDACC__)
   return __builtin_fmaf(a, b, c);
+#else
+  return emulated::fma(a, b, c);
 #endif
 }
 PL_BOTH double fma(double a, double b, double c) {
 #ifdef __CUDA_ARCH__
   return __fma_rn(a, b, c);
-#else
+#elif defined(__CUDACC__)
   return __builtin_fma(a, b, c);
+#else
+  return emulated::fma(a, b, c);
 #endif
 }
 PL_BOTH float max(float a, float b) { return a > b ? a : b; }

@@ -38,6 +38,23 @@
 
 namespace plimsoll::gpu::emulated {
 
+// The instruction, which every machine has that the program runs on (cpu/isa.h). Kernels are compiled for
+// plain x86-64, as the linker may take inline functions of their files for everybody's: there, the compiler
+// calls the C library, for most of a run's time.
+#if defined(__x86_64__)
+inline float fma(float a, float b, float c) {
+  asm("vfmadd231ss %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+  return c;
+}
+inline double fma(double a, double b, double c) {
+  asm("vfmadd231sd %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+  return c;
+}
+#else
+inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+#endif
+
 // Orders the memory of the whole warp, unlike shuffles.
 void sync_warp(Place place, uint32_t mask = kAllLanes);
 

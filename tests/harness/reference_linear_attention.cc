@@ -27,10 +27,12 @@ struct GlaHead {
     return std::exp(std::max(free_decay(t, i), s.op.attr_float("clamp_min")));
   }
   void advance(size_t t, Values& state) const {
-    for (size_t i = 0; i < keys; ++i)
-      for (size_t j = 0; j < values; ++j)
-        state[i * values + j] =
-            decay(t, i) * state[i * values + j] + s.in(1)[k_at(t, i)] * s.in(2)[v_at(t, j)];
+    const double* const v = s.in(2).data() + v_at(t, 0);
+    for (size_t i = 0; i < keys; ++i) {
+      const double kept = decay(t, i),
+                   k = s.in(1)[k_at(t, i)];  // logarithm and exponential once for all values
+      for (size_t j = 0; j < values; ++j) state[i * values + j] = kept * state[i * values + j] + k * v[j];
+    }
   }
   void read(size_t t, const Values& state) const {
     for (size_t j = 0; j < values; ++j) {
@@ -65,6 +67,7 @@ void gla_head_grad(const GlaHead& h, const std::vector<size_t>& rows, size_t own
   for (size_t at = rows.size(); at-- > 0;)
     for (size_t i = 0, t = rows[at]; i < h.keys; ++i) {
       double d_decay = 0;
+      const double decay = h.decay(t, i);
       for (size_t j = 0; j < h.values; ++j) {
         double& d = d_state[i * h.values + j];
         const double d_o = at < own ? 0 : s.in(4)[h.o_at(t, j)] * h.scale;
@@ -73,11 +76,11 @@ void gla_head_grad(const GlaHead& h, const std::vector<size_t>& rows, size_t own
         s.out(1)[h.k_at(t, i)] += d * s.in(2)[h.v_at(t, j)];
         s.out(2)[h.v_at(t, j)] += d * s.in(1)[h.k_at(t, i)];
         d_decay += d * states[at][i * h.values + j];
-        d *= h.decay(t, i);
+        d *= decay;
       }
       if (h.free_decay(t, i) < s.op.attr_float("clamp_min")) continue;
       s.out(3)[h.k_at(t, i)] +=
-          d_decay * h.decay(t, i) * sigmoid(-s.in(3)[h.k_at(t, i)]) / s.op.attr_float("normalizer");
+          d_decay * decay * sigmoid(-s.in(3)[h.k_at(t, i)]) / s.op.attr_float("normalizer");
     }
 }
 

@@ -5,7 +5,8 @@
     ci.py --list     print what would run, and why
     ci.py --next [COMMIT]        raise the number of the landing in .ci/landing; COMMIT is the last one that landed (commit that
                                  before you land)
-    ci.py --record cold|warm     run them and write their seconds to bench/results/ci.json
+    ci.py --record cold|warm     run them and write their seconds to bench/results/ci.json, which keeps what it knows of other stages
+    ci.py --stages isas,parity   only these of them
 
 Every landing builds the program and runs `make test`. The parts below are cut into three shards: the longest tests of the
 emulated card, instruction sets below the machine's own, suites under sanitizers, comparisons with PyTorch, CUDA's compiler, the demo. A landing runs the
@@ -27,6 +28,7 @@ import fnmatch
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -69,8 +71,9 @@ def under(*folders):
     return tuple(f"src/{folder}/*" for folder in folders)
 
 
-# What instruction sets can tell apart; their rounds run tests of whole programs (scripts/test_instruction_sets.py).
-KERNELS = ("src/cpu/*", "src/ops/*", "src/ops_cpu/*", "src/calibrate/*", "cmake/plimsoll.cmake")
+# What instruction sets can tell apart: what is compiled once for each of them, what binds it, and headers that it may include. Their rounds run
+# tests of whole programs (scripts/test_instruction_sets.py); rules of ops (src/ops/swiglu.cc) are the same code on all.
+KERNELS = ("src/cpu/*", "*_simd.cc", "*_cpu.cc", "src/ops/*.h", "src/ops_cpu/*", "src/calibrate/*", "cmake/plimsoll.cmake")
 ENGINE = under("ops", "models", "autodiff", "passes", "tasks", "layout", "runtime", "cpu")
 # One list for each shard: the folders whose unit tests run under sanitizers (`tests`: those of tests/harness). A folder's tests and its fuzz target are
 # touched by its files.
@@ -112,7 +115,7 @@ PARTS = (
     # By compute capability: the oldest for all that kernels include, the newest where kernels themselves changed.
     Part("kernels", "75", 1, ("*.cu", "src/gpu/*", "src/ops/*.h", "src/ops/*.def", "src/ops_gpu/*", "src/base/*.h", "src/device/*.h",
                               "src/graph/*.h", "src/tensor/*.h", "src/runtime/cuda*", "cmake/*")),
-    Part("kernels", "120", 1, ("*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops_gpu/*", "cmake/gpu.cmake")),
+    Part("kernels", "120", 2, ("*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops_gpu/*", "cmake/gpu.cmake")),
     Part("demo", "demo", 2, ("demo/*", "README.md")),
 )
 
@@ -205,43 +208,60 @@ def slowest_tests(build, count=SLOWEST):
     return {name: round(seconds, 1) for seconds, name in rows[:count]}
 
 
-def report(seconds, slowest, failed):
-    print("\n== stages: seconds, and what two idle cores may take cold and warm")
-    for name, taken in seconds.items():
+@dataclass(frozen=True)
+class Taken:
+    seconds: float
+    cpu_seconds: float  # of all CPUs: what stays the same where others use the machine
+    load: float  # how many processes wanted a CPU when the stage ended
+
+
+def report(taken, slowest, failed):
+    print("\n== stages: seconds, those of all CPUs, and what two idle cores may take cold and warm")
+    for name, stage in taken.items():
         cold, warm = BUDGETS[name]
-        print(f"{name:<10} {taken:5.0f} s   {cold:4d} {warm:4d}" + ("   over its budget" if taken > cold else ""))
-    print(f"{'all':<10} {sum(seconds.values()):5.0f} s")
+        print(f"{name:<10} {stage.seconds:5.0f} s {stage.cpu_seconds:6.0f} s   {cold:4d} {warm:4d}" + ("   over its budget" if stage.seconds > cold else ""))
+    print(f"{'all':<10} {sum(stage.seconds for stage in taken.values()):5.0f} s {sum(stage.cpu_seconds for stage in taken.values()):6.0f} s")
     if slowest:
         print("slowest tests: " + ", ".join(f"{name} {taken:.0f} s" for name, taken in slowest.items()))
     if failed:
         print(f"FAILED in {failed}")
 
 
-def record(path, kind, choice, seconds, slowest):
-    """One entry a kind; the other stays as it is."""
+def record(path, kind, choice, taken, slowest):
+    """What these stages took; other stages and the other kind stay as they are."""
     known = json.loads(path.read_text()) if path.exists() else {}
     known["budgets"] = {name: {"cold": cold, "warm": warm} for name, (cold, warm) in BUDGETS.items()}
-    known[kind] = {"shards": sorted(choice.shards), "cpus": len(os.sched_getaffinity(0)),
-                   "commit": git("rev-parse", "--short", "HEAD"),
-                   "stages": {name: round(taken) for name, taken in seconds.items()},
-                   "seconds": round(sum(seconds.values())), "slowest_tests": slowest}
+    entry = known.setdefault(kind, {"stages": {}})
+    for name, stage in taken.items():
+        entry["stages"][name] = {"seconds": round(stage.seconds), "cpu_seconds": round(stage.cpu_seconds), "load": round(stage.load, 1),
+                                 "cpus": len(os.sched_getaffinity(0)), "commit": git("rev-parse", "--short", "HEAD"), "parts": chosen(choice, name)}
+    if slowest:
+        entry["slowest_tests"] = slowest
     path.write_text(json.dumps(known, indent=1) + "\n")
 
 
-def run(choice):
-    """(seconds by stage, the slowest tests, the stage that failed or None)."""
+def cpu_seconds():
+    """Of all that this process has started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run(choice, only=()):
+    """({stage: Taken}, the slowest tests, the stage that failed or None); `only`: the stages that run, none: all."""
     environment = {**os.environ, "PLIMSOLL_SHARDS": ",".join(chosen(choice, "samples"))}
-    seconds, slowest = {}, {}
+    taken, slowest = {}, {}
     for name, commands in stages(choice):
+        if only and name not in only:
+            continue
         print(f"\n== {name}", flush=True)
-        start = time.monotonic()
+        start, used = time.monotonic(), cpu_seconds()
         failed = any(subprocess.run(words, cwd=ROOT, env=environment).returncode != 0 for words in commands)
-        seconds[name] = time.monotonic() - start
+        taken[name] = Taken(time.monotonic() - start, cpu_seconds() - used, os.getloadavg()[0])
         if name == "test":  # before other stages run some of them again
             slowest = slowest_tests(ROOT / "build")
         if failed:
-            return seconds, slowest, name
-    return seconds, slowest, None
+            return taken, slowest, name
+    return taken, slowest, None
 
 
 def main():
@@ -249,7 +269,10 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--next", nargs="?", const="", metavar="COMMIT")
     parser.add_argument("--record", choices=("cold", "warm"))
+    parser.add_argument("--stages", type=lambda text: text.split(","), default=[], metavar="NAME,...")
     options = parser.parse_args()
+    if unknown := [name for name in options.stages if name not in BUDGETS]:
+        parser.error(f"--stages: {unknown[0]} is no stage; there are {', '.join(BUDGETS)}")
     number, landed = landing_of((ROOT / LANDING).read_text())
     if options.next is not None:
         commit = git("rev-parse", "--verify", f"{options.next}^{{commit}}") if options.next else ""
@@ -263,10 +286,10 @@ def main():
         print(f"  {stage:<9} {' '.join(chosen(choice, stage)) or '-'}")
     if options.list:
         return 0
-    seconds, slowest, failed = run(choice)
-    report(seconds, slowest, failed)
+    taken, slowest, failed = run(choice, options.stages)
+    report(taken, slowest, failed)
     if options.record and not failed:
-        record(ROOT / RESULTS, options.record, choice, seconds, slowest)
+        record(ROOT / RESULTS, options.record, choice, taken, slowest)
     return 1 if failed else 0
 
 

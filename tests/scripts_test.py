@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -157,7 +158,9 @@ class Ci(unittest.TestCase):
             self.assertIn(("sanitize", "programs"), runs("src/io/file.cc"))
             self.assertIn(("parity", "dpo"), runs("tests/parity/dpo.py"))
             self.assertIn(("parity", "gla"), runs("src/models/gla.cc"))
-            self.assertIn(("isas", "1/3"), runs("src/ops/swiglu_simd.cc"))
+            for file in ("swiglu_simd.cc", "swiglu_cpu.cc", "swiglu_kernels.h"):
+                self.assertIn(("isas", "1/3"), runs(f"src/ops/{file}"))
+            self.assertNotIn("isas", {stage for stage, _ in runs("src/ops/swiglu.cc") - runs()}, "a rule is the same code on all")
             self.assertIn(("kernels", "120"), runs("src/ops/adamw_gpu.cu"))
             self.assertIn(("kernels", "75"), runs("src/ops/adamw_kernels.h"))
             self.assertIn(("samples", "2"), runs("src/layout/period.cc"))
@@ -209,6 +212,23 @@ class Ci(unittest.TestCase):
                 self.assertRegex(lists, rf"(NAME |_test\(){part.name} ")
         for name in known:
             self.assertRegex(makefile, rf"(?m)^(parity-\w+ )*parity-{name}\b.*:")
+
+    def test_what_stages_took_is_recorded_beside_what_is_known_of_others(self):
+        commands = {"check": [["true"]], "isas": [[sys.executable, "-c", "sum(range(10**7))"]], "demo": [["true"]]}
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(self.ci, "stages", lambda choice: commands.items()), mock.patch("builtins.print"):
+            choice, path = self.ci.choose("1", 0, None), pathlib.Path(folder) / "ci.json"
+            for only, more in ((["check", "isas"], {"train": 9.5}), (["demo"], {})):
+                taken, _, failed = self.ci.run(choice, only)
+                self.assertEqual((list(taken), failed), (only, None))
+                self.ci.record(path, "warm", choice, taken, more)
+            commands["demo"] = [["false"]]
+            self.assertEqual(self.ci.run(choice)[2], "demo")
+            known = json.loads(path.read_text())
+            self.assertEqual(set(known["warm"]["stages"]), {"check", "isas", "demo"})
+            self.assertEqual(known["warm"]["stages"]["isas"]["parts"], ["1/3"])
+            self.assertEqual(known["warm"]["slowest_tests"], {"train": 9.5}, "what is not measured again stays")
+            self.assertEqual(set(known["warm"]["stages"]["demo"]), {"seconds", "cpu_seconds", "load", "cpus", "commit", "parts"})
+            self.assertGreater(self.ci.run(choice, ["isas"])[0]["isas"].cpu_seconds, 0.01)
 
     def test_history_is_counted_from_the_number_s_last_change(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,5 @@
 // Every variant that the planner can choose for a small model gives the same bits: weights, masters, states
-// and the loss after ten steps, on the arenas of a real run with dead values poisoned.
+// and the loss after five steps, on the arenas of a real run with dead values poisoned.
 #include <gtest/gtest.h>
 
 #include "plan/search.h"
@@ -8,7 +8,8 @@
 namespace plimsoll::test {
 namespace {
 
-constexpr int kManySteps = 10;
+// A step that overflows comes first and in the middle: what is left behind by one step is seen by the next two.
+constexpr int kManySteps = 5;
 
 struct SearchCase {
   Case model;
@@ -33,7 +34,7 @@ TEST_P(EveryVariant, gives_the_bits_of_keeping_everything) {
   const std::vector<Variant> variants = Search(request).all();
   EXPECT_EQ(variants.size(), c.variants);
 
-  Bench bench(request.experiment, kManySteps, {1, 5});
+  Bench bench(request.experiment, kManySteps, {1, 3});
   const Result expected = bench.run_on_arenas(variant_of(request.experiment));
   for (Variant variant : variants) {
     variant.offload.smallest_bytes = kSmallest;

@@ -8,7 +8,8 @@
 namespace plimsoll::test {
 namespace {
 
-// A step that overflows comes first and in the middle: what is left behind by one step is seen by the next two.
+// A step that overflows comes first and in the middle: what is left behind by one step is seen by the next
+// two.
 constexpr int kManySteps = 5;
 
 struct SearchCase {

@@ -83,6 +83,7 @@ install_packages() {
 begin_folder() {
   mkdir -p .deps
   partial=$(mktemp -d ".deps/$1.partial.XXXXXX")
+  chmod 755 "$partial" # not its owner's alone, as mktemp makes it: the program's libraries are for all who may run it
   trap 'rm -rf "$partial"' EXIT
 }
 finish_folder() {

@@ -41,7 +41,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline faults powercut bench oracle golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline limits faults powercut bench oracle golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -103,15 +103,21 @@ kernels: setup
 	cmake --build build -j $(JOBS) --target plimsoll plimsoll_card_check
 	ctest --test-dir build --output-on-failure -R '^(gpu_symbols|gpu_sass|gpu_carry|devices)$$'
 
-# Everything that .ci/run cuts into shards, in one run, the lesser instruction sets with every suite, and a minute of each fuzz target.
+# Everything that .ci/run cuts into shards, in one run, the lesser instruction sets with every suite, all limits,
+# and a minute of each fuzz target.
 everything:
 	CI_SHARD=all scripts/ci.py
 	scripts/test_instruction_sets.py build --all
+	$(MAKE) limits
 	$(MAKE) fuzz RUNS=-1 FUZZ_SECONDS=60
 
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
 loadline: build
 	python3 tests/loadline/run.py --plimsoll $(PLIMSOLL)
+
+# 200 commands of the queue that share memory within their reservation, and 100 that take more.
+limits: build
+	python3 tests/queue_limits_test.py $(PLIMSOLL) --within 200 --beyond 100
 
 # 2,000 faults in train, resume, overwrite, merge and convert: FAULTS=200 is a quick look.
 faults: build

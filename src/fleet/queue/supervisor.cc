@@ -184,7 +184,8 @@ class Supervisor {
       const TreeMemory again = memory_of(tree);
       memory = again.now < memory.now ? again : memory;
     }
-    const bool over = takes_too_much(memory, tree.size());
+    // Where the kernel has ended one of several processes, the others would go on without it.
+    const bool over = takes_too_much(memory, tree.size()) || (group_ && group_->kills() > 0);
     file_bytes_ = std::max(file_bytes_, memory.file_bytes);
     exit_.peak_bytes = std::max(exit_.peak_bytes, memory.peak);
     remember(memory.now);

@@ -15,6 +15,7 @@ CASES ?=
 BENCH_OUT ?= bench/results
 FAULTS ?= 2000
 POWER_CUTS ?= 500
+HOSTILE_ROWS ?= 500
 empty :=
 space := $(empty) $(empty)
 # What the build is configured with besides: CMAKE_FLAGS="-DPLIMSOLL_CUDA=OFF".
@@ -41,7 +42,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline limits faults powercut bench oracle golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults powercut bench oracle golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -103,17 +104,21 @@ kernels: setup
 	cmake --build build -j $(JOBS) --target plimsoll plimsoll_card_check
 	ctest --test-dir build --output-on-failure -R '^(gpu_symbols|gpu_sass|gpu_carry|devices)$$'
 
-# Everything that .ci/run cuts into shards, in one run, the lesser instruction sets with every suite, all limits,
+# Everything that .ci/run cuts into shards, in one run, the lesser instruction sets with every suite, all hostile rows and limits,
 # and a minute of each fuzz target.
 everything:
 	CI_SHARD=all scripts/ci.py
 	scripts/test_instruction_sets.py build --all
-	$(MAKE) limits
+	$(MAKE) hostile-rows limits
 	$(MAKE) fuzz RUNS=-1 FUZZ_SECONDS=60
 
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
 loadline: build
 	python3 tests/loadline/run.py --plimsoll $(PLIMSOLL)
+
+# 500 rows whose text takes far more memory than its bytes, each trained under a hard cap of its planned bytes.
+hostile-rows: build
+	python3 tests/loadline/hostile_rows.py --plimsoll $(PLIMSOLL) --count $(HOSTILE_ROWS)
 
 # 200 commands of the queue that share memory within their reservation, and 100 that take more.
 limits: build

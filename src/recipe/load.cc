@@ -9,6 +9,7 @@
 #include "recipe/document.h"
 #include "recipe/option.h"
 #include "recipe/read_file.h"
+#include "recipe/values.h"
 
 namespace plimsoll {
 

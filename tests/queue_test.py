@@ -166,11 +166,15 @@ class Configs(QueueTest):
 
     def test_what_cannot_be_changed_is_refused_by_file_and_key(self):
         (self.folder / "a.yaml").write_text("a: 1\n")
+        (self.folder / "deep.json").write_text('{"a":' + "[" * 50_000 + "]" * 50_000 + "}")
+        (self.folder / "nul.yaml").write_text(": \0000\n")
         for words, expected in ((["--yaml-set", "a.yaml:a.b=1", "--", "true", "a.yaml"], "a.yaml:a.b"),
                                 (["--yaml-set", "a.yaml:a=1", "--", "true"], "names a.yaml"),
                                 (["--yaml-set", "b.yaml:a=1", "--", "true", "b.yaml"], "b.yaml"),
                                 (["--yaml-set", "a.yaml", "--", "true"], "FILE:KEY=VALUE"),
                                 (["--yaml-set", "a.yaml:a=\udcff", "--", "true", "a.yaml"], "UTF-8"),
+                                (["--yaml-set", "deep.json:b=1", "--", "true", "deep.json"], "deep.json: is nested deeper than 100 levels"),
+                                (["--yaml-set", "nul.yaml:A=", "--", "true", "nul.yaml"], "holds the character NUL"),
                                 (["--sweep", "a=1,2", "--", "true"], "are for recipes")):
             self.assertIn(expected, self.queue("add", "--memory", "1MiB", *words, code=2))
         self.assertEqual(json.loads(self.queue("list", "--json"))["entries"], [])

@@ -49,9 +49,11 @@ function(plimsoll_emulated target)
   plimsoll_leave_unsanitized(${target})  # kernels run on fibers, which the address sanitizer is not told of
 endfunction()
 
-# plimsoll_cuda(TARGET KERNELS a_gpu.cu ... [SOURCES ...]): the same library for cards of NVIDIA's, kernels by nvcc.
+# plimsoll_cuda(TARGET FAMILIES one two ... [SOURCES ...]): the same library for cards of NVIDIA's, kernels by nvcc. The caller's
+# list _one has the files of family one, below src/. nvcc reads headers once for the host and once for each architecture, five
+# seconds of a file's time before its first kernel: the files of a family are one to it. -DPLIMSOLL_UNITY=OFF compiles each alone.
 function(plimsoll_cuda target)
-  cmake_parse_arguments(arg "" "" "KERNELS;SOURCES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "FAMILIES;SOURCES" ${ARGN})
   set(_codes)
   foreach(_arch IN LISTS PLIMSOLL_NVCC_ARCHITECTURES)
     list(APPEND _codes -gencode arch=compute_${_arch},code=sm_${_arch})
@@ -61,16 +63,25 @@ function(plimsoll_cuda target)
   endif()
   set(_folder ${CMAKE_CURRENT_BINARY_DIR}/${target})
   set(_objects)
-  foreach(_source IN LISTS arg_KERNELS)
-    get_filename_component(_name ${_source} NAME_WE)
-    set(_object ${_folder}/${_name}.o)
-    add_custom_command(OUTPUT ${_object}
-      COMMAND ${CMAKE_COMMAND} -E make_directory ${_folder}
-      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${PLIMSOLL_NVCC} ${PLIMSOLL_NVCC_FLAGS} ${_codes}
-              -MD -MF ${_object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${_source} -o ${_object}
-      DEPENDS ${_source} DEPFILE ${_object}.d
-      COMMENT "nvcc ${_source}" VERBATIM)
-    list(APPEND _objects ${_object})
+  foreach(_family IN LISTS arg_FAMILIES)
+    set(_units ${_${_family}})
+    if(PLIMSOLL_UNITY)
+      list(TRANSFORM _units REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE _lines)
+      list(JOIN _lines "" _text)
+      set(_units ${_folder}/${_family}.cu)
+      file(CONFIGURE OUTPUT ${_units} CONTENT "${_text}" @ONLY)
+    endif()
+    foreach(_unit IN LISTS _units)
+      get_filename_component(_name ${_unit} NAME_WE)
+      get_filename_component(_source ${_unit} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR}/src)
+      set(_object ${_folder}/${_name}.o)
+      add_custom_command(OUTPUT ${_object}
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${_folder}
+        COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${PLIMSOLL_NVCC} ${PLIMSOLL_NVCC_FLAGS} ${_codes} -MD -MF ${_object}.d -c ${_source} -o ${_object}
+        DEPENDS ${_source} DEPFILE ${_object}.d
+        COMMENT "nvcc ${_name}" VERBATIM)
+      list(APPEND _objects ${_object})
+    endforeach()
   endforeach()
   add_library(${target} STATIC ${_objects} ${arg_SOURCES})
   set_source_files_properties(${_objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)

@@ -7,8 +7,8 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr unsigned kThreads = 256;
-constexpr int64_t kPerBlock = int64_t{kThreads} * gpu::kEight;
+constexpr unsigned kActivationsThreads = 256;
+constexpr int64_t kActivationsPerBlock = int64_t{kActivationsThreads} * gpu::kEight;
 
 template <class T, int kIn, int kOut>
 struct Operands {
@@ -18,7 +18,7 @@ struct Operands {
 
 // Outputs may be inputs: a thread reads all of its eight before it writes.
 template <class T, class Function>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kActivationsThreads)
     map_values(Operands<T, Function::kIn, Function::kOut> operands, int64_t count) {
   const gpu::OwnEight own(count);
   if (own.count == 0) return;
@@ -47,8 +47,8 @@ BoundCall bind_map(const GpuBinding& b) {
     for (size_t i = 0; i < Function::kIn; ++i) operands.in[i] = b.input<T>(i);
     for (size_t i = 0; i < Function::kOut; ++i) operands.out[i] = b.output<T>(i);
     return [operands, &stream = b.stream(), count = b.output_tensor(0).shape.elements()] {
-      gpu::launch(stream, {gpu::blocks_of(count, kPerBlock)}, {kThreads}, map_values<T, Function>, operands,
-                  count);
+      gpu::launch(stream, {gpu::blocks_of(count, kActivationsPerBlock)}, {kActivationsThreads},
+                  map_values<T, Function>, operands, count);
     };
   });
 }

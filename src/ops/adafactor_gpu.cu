@@ -8,9 +8,9 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr size_t kMaster = 3;  // output
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / gpu::kWarpSize;
+constexpr size_t kAdafactorMaster = 3;  // output
+constexpr int kAdafactorThreads = 256;
+constexpr int kWarps = kAdafactorThreads / gpu::kWarpSize;
 constexpr int64_t kRowsAtATime = 64;  // rows whose sum of squares is a partial sum
 
 template <class P, class G>
@@ -60,16 +60,16 @@ struct Factored {
 template <class Term>
 PL_DEV double sum_of_squares(int64_t columns, double* parts, Term term) {
   double sum = 0;
-  for (int64_t c = threadIdx.x; c < columns; c += kThreads) {
+  for (int64_t c = threadIdx.x; c < columns; c += kAdafactorThreads) {
     const float value = term(c);
     sum += static_cast<double>(value * value);
   }
-  return gpu::block_sum<kThreads>(sum, parts);
+  return gpu::block_sum<kAdafactorThreads>(sum, parts);
 }
 
 // row = keep * row + add * (mean of g^2 + eps): a block for each row.
 template <class P, class G>
-__global__ void __launch_bounds__(kThreads) average_rows(Factored<P, G> a) {
+__global__ void __launch_bounds__(kAdafactorThreads) average_rows(Factored<P, G> a) {
   if (a.update.does_nothing()) return;
   PL_SHARED(double, parts, kWarps);
   const int64_t r = blockIdx.x;
@@ -82,22 +82,22 @@ __global__ void __launch_bounds__(kThreads) average_rows(Factored<P, G> a) {
 
 // The factors (row / mean of all rows)^-1/2; one block.
 template <class P, class G>
-__global__ void __launch_bounds__(kThreads) factor_rows(Factored<P, G> a) {
+__global__ void __launch_bounds__(kAdafactorThreads) factor_rows(Factored<P, G> a) {
   PL_SHARED(double, parts, kWarps);
   double sum = 0;
-  for (int64_t r = threadIdx.x; a.row != nullptr && r < a.rows; r += kThreads)
+  for (int64_t r = threadIdx.x; a.row != nullptr && r < a.rows; r += kAdafactorThreads)
     sum += static_cast<double>(a.row[r]);
-  const double mean = gpu::block_sum<kThreads>(sum, parts) / static_cast<double>(a.rows);
-  for (int64_t r = threadIdx.x; r < a.rows; r += kThreads)
+  const double mean = gpu::block_sum<kAdafactorThreads>(sum, parts) / static_cast<double>(a.rows);
+  for (int64_t r = threadIdx.x; r < a.rows; r += kAdafactorThreads)
     a.row_factors[r] =
         a.row == nullptr ? 1.0F : static_cast<float>(sqrt(mean / static_cast<double>(a.row[r])));
 }
 
 // column = keep * column + add * (mean of g^2 + eps), and the factors column^-1/2: a thread for each column.
 template <class P, class G>
-__global__ void __launch_bounds__(kThreads) average_columns(Factored<P, G> a) {
+__global__ void __launch_bounds__(kAdafactorThreads) average_columns(Factored<P, G> a) {
   if (a.update.does_nothing()) return;
-  const int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t c = int64_t{blockIdx.x} * kAdafactorThreads + threadIdx.x;
   if (c >= a.columns) return;
   const float clip = a.update.clip();
   float total = 0;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) average_columns(Factored<P, G> a) {
 }
 
 template <class P, class G>
-__global__ void __launch_bounds__(kThreads) sum_updates(Factored<P, G> a) {
+__global__ void __launch_bounds__(kAdafactorThreads) sum_updates(Factored<P, G> a) {
   PL_SHARED(double, parts, kWarps);
   const int64_t r = blockIdx.x;
   const float clip = a.update.clip();
@@ -129,11 +129,11 @@ __global__ void __launch_bounds__(kThreads) sum_updates(Factored<P, G> a) {
 
 // What the update is divided by: its root mean square over the threshold, at least 1; one block.
 template <class P, class G>
-__global__ void __launch_bounds__(kThreads) find_divisor(Factored<P, G> a) {
+__global__ void __launch_bounds__(kAdafactorThreads) find_divisor(Factored<P, G> a) {
   PL_SHARED(double, parts, kWarps);
   double sum = 0;
-  for (int64_t r = threadIdx.x; r < a.rows; r += kThreads) sum += a.sums[r];
-  sum = gpu::block_sum<kThreads>(sum, parts);
+  for (int64_t r = threadIdx.x; r < a.rows; r += kAdafactorThreads) sum += a.sums[r];
+  sum = gpu::block_sum<kAdafactorThreads>(sum, parts);
   if (threadIdx.x != 0) return;
   const double rms = sqrt(sum / static_cast<double>(a.update.count)) / kAdafactorClipThreshold;
   a.sums[0] = rms < 1.0 ? 1.0 : rms;
@@ -143,7 +143,7 @@ template <class P, class G>
 Factored<P, G> arguments(const GpuBinding& b) {
   const AdafactorLayout at = adafactor_layout(b.input_tensor(kGradientInput).shape);
   std::byte* const base = b.scratch();
-  return {gpu_weight_update<P, G>(b, kMaster),
+  return {gpu_weight_update<P, G>(b, kAdafactorMaster),
           at.rows,
           at.columns,
           b.output<float>(1),
@@ -156,16 +156,17 @@ Factored<P, G> arguments(const GpuBinding& b) {
 }  // namespace
 
 BoundCall bind_gpu_adafactor(const GpuBinding& b) {
-  return with_gpu_update_types(b, kMaster, [&](auto p, auto g) -> BoundCall {
+  return with_gpu_update_types(b, kAdafactorMaster, [&](auto p, auto g) -> BoundCall {
     using P = decltype(p);
     using G = decltype(g);
     const Factored<P, G> a = arguments<P, G>(b);
     return [a, rows = static_cast<unsigned>(a.rows), apply = bind_gpu_update(b, a), &stream = b.stream()] {
-      if (a.row != nullptr) gpu::launch(stream, {rows}, {kThreads}, average_rows<P, G>, a);
-      gpu::launch(stream, {1}, {kThreads}, factor_rows<P, G>, a);
-      gpu::launch(stream, {gpu::blocks_of(a.columns, kThreads)}, {kThreads}, average_columns<P, G>, a);
-      gpu::launch(stream, {rows}, {kThreads}, sum_updates<P, G>, a);
-      gpu::launch(stream, {1}, {kThreads}, find_divisor<P, G>, a);
+      if (a.row != nullptr) gpu::launch(stream, {rows}, {kAdafactorThreads}, average_rows<P, G>, a);
+      gpu::launch(stream, {1}, {kAdafactorThreads}, factor_rows<P, G>, a);
+      gpu::launch(stream, {gpu::blocks_of(a.columns, kAdafactorThreads)}, {kAdafactorThreads},
+                  average_columns<P, G>, a);
+      gpu::launch(stream, {rows}, {kAdafactorThreads}, sum_updates<P, G>, a);
+      gpu::launch(stream, {1}, {kAdafactorThreads}, find_divisor<P, G>, a);
       apply();
     };
   });

@@ -8,9 +8,9 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr size_t kMaster = 5;  // output
+constexpr size_t kAdamw8bitMaster = 5;  // output
 constexpr int kCodes = 256;
-constexpr int kThreads = kStateBlock;  // one for each element of a state's block
+constexpr int kAdamw8bitThreads = kStateBlock;  // one for each element of a state's block
 
 struct GpuCodedState {
   float values[kCodes];  // of the codes, ascending
@@ -52,7 +52,7 @@ PL_DEV float block_largest(float x, float* parts) {
   if (threadIdx.x % gpu::kWarpSize == 0) parts[threadIdx.x / gpu::kWarpSize] = largest;
   __syncthreads();
   float all = parts[0];
-  for (int w = 1; w < kThreads / gpu::kWarpSize; ++w) all = gpu::max(all, parts[w]);
+  for (int w = 1; w < kAdamw8bitThreads / gpu::kWarpSize; ++w) all = gpu::max(all, parts[w]);
   return all;
 }
 
@@ -108,12 +108,12 @@ PL_DEV Moments update_element(const Update8bit<P, G>& a, const Coefficients& k, 
 }
 
 template <class P, class G>
-__global__ void __launch_bounds__(kThreads) update_8bit(Update8bit<P, G> a, int64_t blocks) {
+__global__ void __launch_bounds__(kAdamw8bitThreads) update_8bit(Update8bit<P, G> a, int64_t blocks) {
   if (a.update.does_nothing()) return;
   PL_SHARED(Coefficients, shared, 1);
   PL_SHARED(float, m_values, kCodes);
   PL_SHARED(float, v_values, kCodes);
-  PL_SHARED(float, parts, kThreads / gpu::kWarpSize);
+  PL_SHARED(float, parts, kAdamw8bitThreads / gpu::kWarpSize);
   if (threadIdx.x == 0) *shared = coefficients_of(a);
   m_values[threadIdx.x] = a.m.values[threadIdx.x];
   v_values[threadIdx.x] = a.v.values[threadIdx.x];
@@ -139,9 +139,9 @@ GpuCodedState coded_state(const GpuBinding& b, size_t codes, size_t scales, cons
 }  // namespace
 
 BoundCall bind_gpu_adamw8bit(const GpuBinding& b) {
-  return with_gpu_update_types(b, kMaster, [&](auto p, auto g) -> BoundCall {
+  return with_gpu_update_types(b, kAdamw8bitMaster, [&](auto p, auto g) -> BoundCall {
     using Rule = Update8bit<decltype(p), decltype(g)>;
-    const Rule rule{gpu_weight_update<decltype(p), decltype(g)>(b, kMaster),
+    const Rule rule{gpu_weight_update<decltype(p), decltype(g)>(b, kAdamw8bitMaster),
                     b.op().attr_float("beta1"),
                     b.op().attr_float("beta2"),
                     b.op().attr_float("eps"),
@@ -150,7 +150,7 @@ BoundCall bind_gpu_adamw8bit(const GpuBinding& b) {
     const int64_t blocks = (rule.update.count + kStateBlock - 1) / kStateBlock;
     const auto most = static_cast<int64_t>(b.card().multiprocessors) * kUpdateBlocksPerMultiprocessor;
     return [rule, blocks, grid = static_cast<unsigned>(std::min(blocks, most)), &stream = b.stream()] {
-      gpu::launch(stream, {grid}, {kThreads}, update_8bit<decltype(p), decltype(g)>, rule, blocks);
+      gpu::launch(stream, {grid}, {kAdamw8bitThreads}, update_8bit<decltype(p), decltype(g)>, rule, blocks);
     };
   });
 }

@@ -4,7 +4,7 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr size_t kMaster = 3;  // output
+constexpr size_t kAdamwMaster = 3;  // output
 
 // p *= 1 - lr * wd;  m, v averages;  p -= lr / c1 * m / (sqrt(v) / sqrt(c2) + eps),  c = 1 - beta^step; with
 // the bits of the CPU's (ops/adamw_simd.cc).
@@ -56,11 +56,11 @@ struct AdamW {
 }  // namespace
 
 BoundCall bind_gpu_adamw(const GpuBinding& b) {
-  return with_gpu_update_types(b, kMaster, [&](auto p, auto g) {
+  return with_gpu_update_types(b, kAdamwMaster, [&](auto p, auto g) {
     return with_stored_type(b, b.output_tensor(1).dtype, [&](auto s) {
       using S = decltype(s);
       return bind_gpu_update(
-          b, AdamW<decltype(p), decltype(g), S>{gpu_weight_update<decltype(p), decltype(g)>(b, kMaster),
+          b, AdamW<decltype(p), decltype(g), S>{gpu_weight_update<decltype(p), decltype(g)>(b, kAdamwMaster),
                                                 b.op().attr_float("beta1"), b.op().attr_float("beta2"),
                                                 b.op().attr_float("eps"), updated_slice<S>(b, 1),
                                                 updated_slice<S>(b, 2)});

@@ -16,7 +16,7 @@ constexpr int kCachedThreads = static_cast<int>(kCachedKeys);
 constexpr int kCachedWarps = kCachedThreads / gpu::kWarpSize;
 constexpr int kCachedMostDims = 256;  // of a head
 constexpr int kCombineThreads = 64;
-constexpr float kUnseen = -1e30F;  // the logit of a key that a query does not see
+constexpr float kCachedUnseen = -1e30F;  // the logit of a key that a query does not see
 
 template <class T>
 struct CachedAttention {
@@ -118,7 +118,7 @@ PL_DEV void put_logits(const CachedTile<T>& tile, const CachedRows<R>& rows, con
   }
   PL_UNROLL
   for (int r = 0; r < R; ++r) {
-    float logit = kUnseen;
+    float logit = kCachedUnseen;
     if (key < end && rows.seen[r].has(key)) {
       logit = products[r] * a.scale;
       if (a.bias.table != nullptr) {
@@ -148,7 +148,7 @@ PL_DEV void put_weights(const CachedRows<R>& rows, float* logits) {
     float sum = 0;
     PL_UNROLL
     for (int i = 0; i < kOwn; ++i) {
-      const float weight = own[i] == kUnseen ? 0.0F : gpu::exp(own[i] - top);
+      const float weight = own[i] == kCachedUnseen ? 0.0F : gpu::exp(own[i] - top);
       logits[(i * gpu::kWarpSize + lane) * R + r] = weight;
       sum += weight;
     }
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kCachedThreads, R == 8 ? 3 : 4)
   }
   if (thread < R) {
     seen[thread] = tile.token(thread) < 0 ? Columns{} : seen_by(a, tile.query_of(thread));
-    top[thread] = kUnseen;
+    top[thread] = kCachedUnseen;
     sum[thread] = 0;
   }
   const int64_t stride = int64_t{a.kv_heads} * a.head_dim;
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kCombineThreads) attention_cached_combine(Cach
   const bool live = token < a.live_rows();
   const int64_t of_part = int64_t{a.rows} * a.heads;
   int parts = 0;
-  float top = kUnseen;
+  float top = kCachedUnseen;
   if (live) {
     for (; parts < a.parts; ++parts) {
       const Columns range = tile.part(parts);

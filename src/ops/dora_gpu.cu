@@ -6,21 +6,21 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kDoraThreads = 128;
 
 // A block a row. The arguments are those of the CPU's kernels (ops/dora_kernels.h), with the GPU's types.
 template <class T>
-__global__ void __launch_bounds__(kThreads) row_lengths(DoraNorm<T> a) {
-  PL_SHARED(float, parts, kThreads / gpu::kWarpSize);
+__global__ void __launch_bounds__(kDoraThreads) row_lengths(DoraNorm<T> a) {
+  PL_SHARED(float, parts, kDoraThreads / gpu::kWarpSize);
   const int64_t row = blockIdx.x;
   float squares = 0;
-  for (int64_t i = threadIdx.x; i < a.in; i += kThreads) {
+  for (int64_t i = threadIdx.x; i < a.in; i += kDoraThreads) {
     float value = gpu::to_float(a.weight[row * a.in + i]);
     for (int64_t k = 0; k < a.r; ++k)
       value = gpu::fma(a.scale * gpu::to_float(a.b[row * a.r + k]), gpu::to_float(a.a[k * a.in + i]), value);
     squares = gpu::fma(value, value, squares);
   }
-  const float length = sqrtf(gpu::block_sum<kThreads>(squares, parts));
+  const float length = sqrtf(gpu::block_sum<kDoraThreads>(squares, parts));
   // A row of zeros has a magnitude of 0 and stays one, rather than becoming 0 / 0.
   constexpr float kLeast = 1.17549435e-38F;
   if (threadIdx.x == 0) a.lengths[row] = length < kLeast ? kLeast : length;
@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(kThreads) row_lengths(DoraNorm<T> a) {
 
 // A thread a value. y may be u, minus or addend.
 template <class T>
-__global__ void __launch_bounds__(kThreads) scale_rows(DoraScale<T> a, LiveRows live) {
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kDoraThreads) scale_rows(DoraScale<T> a, LiveRows live) {
+  const int64_t at = int64_t{blockIdx.x} * kDoraThreads + threadIdx.x;
   if (at >= live.of(a.rows) * a.width) return;
   const int64_t i = at % a.width;
   float y = gpu::to_float(a.u[at]) * (a.magnitude[i] / a.lengths[i]);
@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(kThreads) scale_rows(DoraScale<T> a, LiveRows 
 
 // A thread a column, a block of the grid's second dimension kDoraRowsPerBlock rows. d_u may be u or d_y.
 template <class T>
-__global__ void __launch_bounds__(kThreads) grad_parts(DoraScaleGrad<T> a, LiveRows live) {
-  const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kDoraThreads) grad_parts(DoraScaleGrad<T> a, LiveRows live) {
+  const int64_t column = int64_t{blockIdx.x} * kDoraThreads + threadIdx.x;
   if (column >= a.width) return;
   const int64_t begin = blockIdx.y * kDoraRowsPerBlock;
   const int64_t rows = live.of(a.rows);
@@ -60,19 +60,14 @@ __global__ void __launch_bounds__(kThreads) grad_parts(DoraScaleGrad<T> a, LiveR
 
 // The parts in order.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kDoraThreads)
     grad_magnitude(DoraScaleGrad<T> a, int64_t blocks, Accumulation accumulation) {
-  const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t column = int64_t{blockIdx.x} * kDoraThreads + threadIdx.x;
   if (column >= a.width) return;
   float sum = 0;
   for (int64_t b = 0; b < blocks; ++b) sum += a.partials[b * a.width + column];
   sum /= a.lengths[column];
   a.d_magnitude[column] = accumulation.adds() ? sum + a.d_magnitude[column] : sum;
-}
-
-LiveRows live_rows(const GpuBinding& b, size_t step) {
-  if (!b.op().has_input(step)) return {};
-  return {.step = b.input<double>(step), .which = live_tokens_of(b.op().axis)};
 }
 
 }  // namespace
@@ -90,7 +85,7 @@ BoundCall bind_gpu_dora_norm(const GpuBinding& b) {
                            .out = weight.shape[0],
                            .scale = static_cast<float>(b.op().attr_float("scale"))};
     return [args, &stream = b.stream()] {
-      gpu::launch(stream, {static_cast<unsigned>(args.out)}, {kThreads}, row_lengths<T>, args);
+      gpu::launch(stream, {static_cast<unsigned>(args.out)}, {kDoraThreads}, row_lengths<T>, args);
     };
   });
 }
@@ -109,8 +104,8 @@ BoundCall bind_gpu_dora_scale(const GpuBinding& b) {
                             .rows = u.shape[0],
                             .width = u.shape[1]};
     return [args, live = live_rows(b, 3), &stream = b.stream()] {
-      gpu::launch(stream, {gpu::blocks_of(args.rows * args.width, kThreads)}, {kThreads}, scale_rows<T>, args,
-                  live);
+      gpu::launch(stream, {gpu::blocks_of(args.rows * args.width, kDoraThreads)}, {kDoraThreads},
+                  scale_rows<T>, args, live);
     };
   });
 }
@@ -130,11 +125,12 @@ BoundCall bind_gpu_dora_scale_grad(const GpuBinding& b) {
                                 .width = u.shape[1]};
     const Accumulation accumulation{b.op().attr_int("accumulate"), b.input<double>(4)};
     return [=, live = live_rows(b, 4), &stream = b.stream()] {
-      const unsigned columns = gpu::blocks_of(args.width, kThreads);
+      const unsigned columns = gpu::blocks_of(args.width, kDoraThreads);
       const unsigned blocks = gpu::blocks_of(args.rows, kDoraRowsPerBlock);
-      gpu::launch(stream, {columns, blocks}, {kThreads}, grad_parts<T>, args, live);
+      gpu::launch(stream, {columns, blocks}, {kDoraThreads}, grad_parts<T>, args, live);
       if (args.d_magnitude != nullptr)
-        gpu::launch(stream, {columns}, {kThreads}, grad_magnitude<T>, args, int64_t{blocks}, accumulation);
+        gpu::launch(stream, {columns}, {kDoraThreads}, grad_magnitude<T>, args, int64_t{blocks},
+                    accumulation);
     };
   });
 }

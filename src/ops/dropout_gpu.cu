@@ -7,18 +7,18 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kDropoutThreads = 256;
 // Elements that a counter's four words serve lie this far apart (ops/philox.h).
-constexpr int64_t kLanes = 16;
-constexpr int64_t kChunk = 4 * kLanes;
+constexpr int64_t kDropoutLanes = 16;
+constexpr int64_t kDropoutChunk = 4 * kDropoutLanes;
 
 // Four elements of a token a thread. y may be x. Arguments as the CPU's kernel has them; seed and step are
 // the step tensor's.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kDropoutThreads)
     drop(Dropout<T> a, const double* step, float factor, uint32_t threshold) {
-  const int64_t lanes = (a.width + kChunk - 1) / kChunk * kLanes;  // to a token
-  const int64_t number = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t lanes = (a.width + kDropoutChunk - 1) / kDropoutChunk * kDropoutLanes;  // to a token
+  const int64_t number = int64_t{blockIdx.x} * kDropoutThreads + threadIdx.x;
   if (number >= a.tokens * lanes) return;
   const int64_t token = number / lanes;
   const int64_t counter = number % lanes;
@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(kThreads)
   philox(stream, static_cast<uint32_t>(counter), words);
   PL_UNROLL
   for (int w = 0; w < 4; ++w) {
-    const int64_t element = counter / kLanes * kChunk + w * kLanes + counter % kLanes;
+    const int64_t element =
+        counter / kDropoutLanes * kDropoutChunk + w * kDropoutLanes + counter % kDropoutLanes;
     if (element >= a.width) continue;
     const int64_t at = token * a.width + element;
     const float kept = gpu::to_float(a.x[at]) * factor;
@@ -54,10 +55,10 @@ BoundCall bind_gpu_dropout(const GpuBinding& b) {
                           .scope_hash = name_hash(b.op().scope)};
     const auto factor = static_cast<float>(1.0 / (1.0 - p));
     const auto threshold = static_cast<uint32_t>(p * 4294967296.0);  // of an element's 32 bits
-    const unsigned blocks =
-        gpu::blocks_of(args.tokens * ((args.width + kChunk - 1) / kChunk * kLanes), kThreads);
+    const unsigned blocks = gpu::blocks_of(
+        args.tokens * ((args.width + kDropoutChunk - 1) / kDropoutChunk * kDropoutLanes), kDropoutThreads);
     return [=, &stream = b.stream(), step = b.input<double>(3)] {
-      gpu::launch(stream, {blocks}, {kThreads}, drop<T>, args, step, factor, threshold);
+      gpu::launch(stream, {blocks}, {kDropoutThreads}, drop<T>, args, step, factor, threshold);
     };
   });
 }

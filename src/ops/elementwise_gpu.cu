@@ -5,12 +5,13 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr unsigned kThreads = 256;
-constexpr int64_t kPerBlock = int64_t{kThreads} * gpu::kEight;
+constexpr unsigned kElementwiseThreads = 256;
+constexpr int64_t kElementwisePerBlock = int64_t{kElementwiseThreads} * gpu::kEight;
 
 // Outputs may be inputs.
 template <class T>
-__global__ void __launch_bounds__(kThreads) add_values(const T* a, const T* b, T* y, int64_t count) {
+__global__ void __launch_bounds__(kElementwiseThreads)
+    add_values(const T* a, const T* b, T* y, int64_t count) {
   const gpu::OwnEight own(count);
   if (own.count == 0) return;
   float left[gpu::kEight], right[gpu::kEight];
@@ -22,7 +23,8 @@ __global__ void __launch_bounds__(kThreads) add_values(const T* a, const T* b, T
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) scale_values(const T* x, T* y, float factor, int64_t count) {
+__global__ void __launch_bounds__(kElementwiseThreads)
+    scale_values(const T* x, T* y, float factor, int64_t count) {
   const gpu::OwnEight own(count);
   if (own.count == 0) return;
   float value[gpu::kEight];
@@ -34,29 +36,32 @@ __global__ void __launch_bounds__(kThreads) scale_values(const T* x, T* y, float
 
 // Row ids[blockIdx.x] of `from` becomes row blockIdx.x of `to`. W: as wide a word as rows are made of.
 template <class W>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kElementwiseThreads)
     gather(const W* from, const int32_t* ids, W* to, int64_t rows, int64_t words) {
   const int64_t id = ids[blockIdx.x];
   gpu::require(id >= 0 && id < rows, "gather_rows: a row number is out of range");
-  for (int64_t i = threadIdx.x; i < words; i += kThreads) to[blockIdx.x * words + i] = from[id * words + i];
+  for (int64_t i = threadIdx.x; i < words; i += kElementwiseThreads)
+    to[blockIdx.x * words + i] = from[id * words + i];
 }
 
 // The other way round, of the live rows alone.
 template <class W>
-__global__ void __launch_bounds__(kThreads) scatter(const W* from, const int32_t* ids, const double* step,
-                                                    AxisId axis, W* to, int64_t rows, int64_t words) {
+__global__ void __launch_bounds__(kElementwiseThreads)
+    scatter(const W* from, const int32_t* ids, const double* step, AxisId axis, W* to, int64_t rows,
+            int64_t words) {
   if (blockIdx.x >= live_tokens(step, axis)) return;
   const int64_t id = ids[blockIdx.x];
   gpu::require(id >= 0 && id < rows, "scatter_rows: a row number is out of range");
-  for (int64_t i = threadIdx.x; i < words; i += kThreads) to[id * words + i] = from[blockIdx.x * words + i];
+  for (int64_t i = threadIdx.x; i < words; i += kElementwiseThreads)
+    to[id * words + i] = from[blockIdx.x * words + i];
 }
 
 // The same where a row may be named several times.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kElementwiseThreads)
     add_scattered(const T* from, const int32_t* ids, const double* step, AxisId axis, T* to, int64_t rows,
                   int64_t width) {
-  using Rows = NamedRows<kThreads>;
+  using Rows = NamedRows<kElementwiseThreads>;
   const auto live = static_cast<int>(live_tokens(step, axis)), first = static_cast<int>(blockIdx.x);
   if (first >= live) return;
   const auto id = [ids](int row) { return ids[row]; };
@@ -72,8 +77,8 @@ BoundCall bind_gpu_add(const GpuBinding& b) {
     using T = decltype(zero);
     const int64_t count = b.output_tensor(0).shape.elements();
     return [=, &stream = b.stream(), left = b.input<T>(0), right = b.input<T>(1), y = b.output<T>(0)] {
-      gpu::launch(stream, {gpu::blocks_of(count, kPerBlock)}, {kThreads}, add_values<T>, left, right, y,
-                  count);
+      gpu::launch(stream, {gpu::blocks_of(count, kElementwisePerBlock)}, {kElementwiseThreads}, add_values<T>,
+                  left, right, y, count);
     };
   });
 }
@@ -84,8 +89,8 @@ BoundCall bind_gpu_scale(const GpuBinding& b) {
     const int64_t count = b.output_tensor(0).shape.elements();
     const auto factor = static_cast<float>(b.op().attr_float("factor"));
     return [=, &stream = b.stream(), x = b.input<T>(0), y = b.output<T>(0)] {
-      gpu::launch(stream, {gpu::blocks_of(count, kPerBlock)}, {kThreads}, scale_values<T>, x, y, factor,
-                  count);
+      gpu::launch(stream, {gpu::blocks_of(count, kElementwisePerBlock)}, {kElementwiseThreads},
+                  scale_values<T>, x, y, factor, count);
     };
   });
 }
@@ -97,7 +102,7 @@ BoundCall bind_gpu_gather_rows(const GpuBinding& b) {
     using W = decltype(word);
     return [=, &stream = b.stream(), from = b.input<W>(0), ids = b.input<int32_t>(1), to = b.output<W>(0),
             rows = x.shape[0]] {
-      gpu::launch(stream, {count}, {kThreads}, gather<W>, from, ids, to, rows, words);
+      gpu::launch(stream, {count}, {kElementwiseThreads}, gather<W>, from, ids, to, rows, words);
     };
   });
 }
@@ -112,7 +117,8 @@ BoundCall bind_gpu_scatter_rows(const GpuBinding& b) {
               step = b.input<double>(2), to = b.output<T>(0), rows = x.shape[0], width = x.shape[1],
               axis = b.op().axis] {
         launch_clear(stream, to, rows * width);
-        gpu::launch(stream, {count}, {kThreads}, add_scattered<T>, from, ids, step, axis, to, rows, width);
+        gpu::launch(stream, {count}, {kElementwiseThreads}, add_scattered<T>, from, ids, step, axis, to, rows,
+                    width);
       };
     });
   return with_row_words(x.shape[1] * size_of(x.dtype), [&](auto word, int64_t words) -> BoundCall {
@@ -120,7 +126,7 @@ BoundCall bind_gpu_scatter_rows(const GpuBinding& b) {
     return [=, &stream = b.stream(), from = b.input<W>(0), ids = b.input<int32_t>(1),
             step = b.input<double>(2), to = b.output<W>(0), rows = x.shape[0], axis = b.op().axis] {
       launch_clear(stream, to, rows * words);
-      gpu::launch(stream, {count}, {kThreads}, scatter<W>, from, ids, step, axis, to, rows, words);
+      gpu::launch(stream, {count}, {kElementwiseThreads}, scatter<W>, from, ids, step, axis, to, rows, words);
     };
   });
 }

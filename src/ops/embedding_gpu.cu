@@ -4,35 +4,37 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr unsigned kThreads = 128;
+constexpr unsigned kEmbeddingThreads = 128;
 
 // A block a token; rows beyond the live ones are 0.
 template <class W>
-__global__ void __launch_bounds__(kThreads) take_rows(const int32_t* ids, const W* table, const double* step,
-                                                      AxisId axis, W* y, int64_t vocab, int64_t words) {
+__global__ void __launch_bounds__(kEmbeddingThreads)
+    take_rows(const int32_t* ids, const W* table, const double* step, AxisId axis, W* y, int64_t vocab,
+              int64_t words) {
   W* const to = y + blockIdx.x * words;
   if (blockIdx.x >= live_tokens(step, axis)) {
-    for (int64_t i = threadIdx.x; i < words; i += kThreads) to[i] = W{};
+    for (int64_t i = threadIdx.x; i < words; i += kEmbeddingThreads) to[i] = W{};
     return;
   }
   const int64_t id = ids[blockIdx.x];
   gpu::require(id >= 0 && id < vocab, "embedding: a token id is outside the vocabulary");
-  for (int64_t i = threadIdx.x; i < words; i += kThreads) to[i] = table[id * words + i];
+  for (int64_t i = threadIdx.x; i < words; i += kEmbeddingThreads) to[i] = table[id * words + i];
 }
 
 template <class W>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kEmbeddingThreads)
     clear_gradient(W* gradient, int64_t count, int64_t accumulate, const double* step) {
   if (!overwrites_gradient(accumulate, step)) return;
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t at = int64_t{blockIdx.x} * kEmbeddingThreads + threadIdx.x;
   if (at < count) gradient[at] = W{};
 }
 
 // The block of an id's first token adds the rows of all its tokens.
 template <class T, class G>
-__global__ void __launch_bounds__(kThreads) add_rows(const int32_t* ids, const T* x, const double* step,
-                                                     AxisId axis, G* table, int64_t vocab, int64_t width) {
-  using Rows = NamedRows<kThreads>;
+__global__ void __launch_bounds__(kEmbeddingThreads)
+    add_rows(const int32_t* ids, const T* x, const double* step, AxisId axis, G* table, int64_t vocab,
+             int64_t width) {
+  using Rows = NamedRows<kEmbeddingThreads>;
   const auto live = static_cast<int>(live_tokens(step, axis)), first = static_cast<int>(blockIdx.x);
   if (first >= live) return;
   const auto id = [ids](int token) { return ids[token]; };
@@ -50,7 +52,8 @@ BoundCall bind_gpu_embedding(const GpuBinding& b) {
     using W = decltype(word);
     return [=, &stream = b.stream(), ids = b.input<int32_t>(0), table = b.input<W>(1),
             step = b.input<double>(2), y = b.output<W>(0), vocab = weight.shape[0], axis = b.op().axis] {
-      gpu::launch(stream, {tokens}, {kThreads}, take_rows<W>, ids, table, step, axis, y, vocab, words);
+      gpu::launch(stream, {tokens}, {kEmbeddingThreads}, take_rows<W>, ids, table, step, axis, y, vocab,
+                  words);
     };
   });
 }
@@ -65,9 +68,10 @@ BoundCall bind_gpu_embedding_dw(const GpuBinding& b) {
             width = gradient.shape[1], axis = b.op().axis,
             tokens = static_cast<unsigned>(b.input_tensor(0).shape[0])] {
       const int64_t count = vocab * width;
-      gpu::launch(stream, {gpu::blocks_of(count, kThreads)}, {kThreads}, clear_gradient<G>, table, count,
-                  accumulate, step);
-      gpu::launch(stream, {tokens}, {kThreads}, add_rows<T, G>, ids, x, step, axis, table, vocab, width);
+      gpu::launch(stream, {gpu::blocks_of(count, kEmbeddingThreads)}, {kEmbeddingThreads}, clear_gradient<G>,
+                  table, count, accumulate, step);
+      gpu::launch(stream, {tokens}, {kEmbeddingThreads}, add_rows<T, G>, ids, x, step, axis, table, vocab,
+                  width);
     };
   });
 }

@@ -22,6 +22,12 @@ struct LiveRows {
   }
 };
 
+// The rows of the op's axis by input `step`; all of them where the op has none.
+inline LiveRows live_rows(const GpuBinding& b, size_t step) {
+  if (!b.op().has_input(step)) return {};
+  return {.step = b.input<double>(step), .which = live_tokens_of(b.op().axis)};
+}
+
 // Whether a sum is added to what is there: always, unless an op's attribute `accumulate` makes it the first
 // writer.
 struct Accumulation {

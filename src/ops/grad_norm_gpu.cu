@@ -9,16 +9,17 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kGradNormThreads = 256;
 
 // A block of threads sums the squares of kSumOfSquaresBlock values, in f64: they neither overflow nor vanish.
 template <class T>
-__global__ void __launch_bounds__(kThreads) sum_block(const T* x, int64_t count, double* partials) {
-  PL_SHARED(double, parts, kThreads / gpu::kWarpSize);
+__global__ void __launch_bounds__(kGradNormThreads) sum_block(const T* x, int64_t count, double* partials) {
+  PL_SHARED(double, parts, kGradNormThreads / gpu::kWarpSize);
   const int64_t begin = blockIdx.x * kSumOfSquaresBlock;
   const int64_t end = begin + kSumOfSquaresBlock < count ? begin + kSumOfSquaresBlock : count;
   double sum = 0;
-  for (int64_t at = begin + threadIdx.x * gpu::kEight; at < end; at += int64_t{kThreads} * gpu::kEight) {
+  for (int64_t at = begin + threadIdx.x * gpu::kEight; at < end;
+       at += int64_t{kGradNormThreads} * gpu::kEight) {
     const int64_t left = end - at;
     const int own = left >= gpu::kEight ? gpu::kEight : static_cast<int>(left);
     float value[gpu::kEight];
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) sum_block(const T* x, int64_t count,
     PL_UNROLL
     for (int i = 0; i < gpu::kEight; ++i) sum = gpu::fma(double{value[i]}, double{value[i]}, sum);
   }
-  sum = gpu::block_sum<kThreads>(sum, parts);
+  sum = gpu::block_sum<kGradNormThreads>(sum, parts);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
@@ -64,7 +65,7 @@ BoundCall bind_gpu_grad_square(const GpuBinding& b) {
     return [&stream = b.stream(), x = gradient_slice<T>(b, 0), count = range.elements, blocks,
             partials = reinterpret_cast<double*>(b.scratch()), continues = range.first > 0,
             square = b.output<double>(0)] {
-      gpu::launch(stream, {blocks}, {kThreads}, sum_block<T>, x, count, partials);
+      gpu::launch(stream, {blocks}, {kGradNormThreads}, sum_block<T>, x, count, partials);
       gpu::launch(stream, {1}, {1}, add_blocks, partials, int64_t{blocks}, continues, square);
     };
   });

@@ -8,7 +8,7 @@ namespace {
 // The arguments are those of the CPU's kernel (ops/layer_norm_kernels.h), with the GPU's types. y may be x: a
 // thread writes where it alone reads.
 template <class T, class W, int kRowThreads>
-__global__ void __launch_bounds__(kNormThreads) norm(LayerNorm<T, W> a) {
+__global__ void __launch_bounds__(kNormThreads) layer_norm_rows(LayerNorm<T, W> a) {
   const int64_t row = own_row<kRowThreads>();
   if (row >= a.rows) return;
   const bool packed = a.width % gpu::kEight == 0;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kNormThreads) norm(LayerNorm<T, W> a) {
 // d_x = rstd * (g - mean(g) - n * mean(g * n)), g = d_y * weight, n = the normalised x. Rows of padding are
 // left alone.
 template <class T, class W, class G, int kRowThreads>
-__global__ void __launch_bounds__(kNormThreads) grad_x(LayerNormGrad<T, W, G> a, NormLive live) {
+__global__ void __launch_bounds__(kNormThreads) layer_norm_grad_x(LayerNormGrad<T, W, G> a, NormLive live) {
   const int64_t row = own_row<kRowThreads>();
   if (row >= live.rows()) return;
   const bool packed = a.width % gpu::kEight == 0;
@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(kNormThreads) grad_x(LayerNormGrad<T, W, G> a,
 
 // A thread a column, a block of the grid's second dimension kLayerNormRowsPerBlock rows.
 template <class T, class W, class G>
-__global__ void __launch_bounds__(kNormThreads) grad_weight_parts(LayerNormGrad<T, W, G> a, NormLive live) {
+__global__ void __launch_bounds__(kNormThreads)
+    layer_norm_weight_parts(LayerNormGrad<T, W, G> a, NormLive live) {
   const int64_t column = int64_t{blockIdx.x} * kNormThreads + threadIdx.x;
   if (column >= a.width) return;
   const int64_t begin = blockIdx.y * kLayerNormRowsPerBlock;
@@ -102,23 +103,25 @@ __global__ void __launch_bounds__(kNormThreads) grad_weight_parts(LayerNormGrad<
 }
 
 template <class T, class W, class G>
-void launch_grad(gpu::Stream& stream, const LayerNormGrad<T, W, G>& a, const NormLive& live) {
+void launch_layer_norm_grad(gpu::Stream& stream, const LayerNormGrad<T, W, G>& a, const NormLive& live) {
   if (a.d_x != nullptr) {
     const bool narrow = a.width <= kNormWarpWidth;
     const int rows = narrow ? kNormRowsPerBlock<gpu::kWarpSize> : 1;
-    gpu::launch(stream, {gpu::blocks_of(a.rows, rows)}, {kNormThreads},
-                narrow ? grad_x<T, W, G, gpu::kWarpSize> : grad_x<T, W, G, kNormThreads>, a, live);
+    gpu::launch(
+        stream, {gpu::blocks_of(a.rows, rows)}, {kNormThreads},
+        narrow ? layer_norm_grad_x<T, W, G, gpu::kWarpSize> : layer_norm_grad_x<T, W, G, kNormThreads>, a,
+        live);
   }
   if (a.d_weight == nullptr) return;
   const unsigned columns = gpu::blocks_of(a.width, kNormThreads);
   const unsigned blocks = gpu::blocks_of(a.rows, kLayerNormRowsPerBlock);
-  gpu::launch(stream, {columns, blocks}, {kNormThreads}, grad_weight_parts<T, W, G>, a, live);
+  gpu::launch(stream, {columns, blocks}, {kNormThreads}, layer_norm_weight_parts<T, W, G>, a, live);
   gpu::launch(stream, {columns}, {kNormThreads}, sum_parts<G>, a.partials, int64_t{blocks}, a.width, live,
               a.d_weight);
 }
 
 template <class T, class W, class G>
-BoundCall make_grad(const GpuBinding& b) {
+BoundCall make_layer_norm_grad(const GpuBinding& b) {
   const LayerNormGrad<T, W, G> args{.d_y = b.input<T>(3),
                                     .x = b.input<T>(0),
                                     .weight = b.input<W>(1),
@@ -130,7 +133,7 @@ BoundCall make_grad(const GpuBinding& b) {
                                     .rows = b.input_tensor(0).shape[0],
                                     .width = b.input_tensor(0).shape[1]};
   const NormLive live{b.input<double>(5), b.op().axis, 1, b.op().attr_int("accumulate")};
-  return [args, live, &stream = b.stream()] { launch_grad(stream, args, live); };
+  return [args, live, &stream = b.stream()] { launch_layer_norm_grad(stream, args, live); };
 }
 
 }  // namespace
@@ -150,7 +153,8 @@ BoundCall bind_gpu_layer_norm(const GpuBinding& b) {
                                    .eps = static_cast<float>(b.op().attr_float("eps"))};
         const bool narrow = args.width <= kNormWarpWidth;
         const unsigned blocks = gpu::blocks_of(args.rows, narrow ? kNormRowsPerBlock<gpu::kWarpSize> : 1);
-        const auto kernel = narrow ? norm<T, W, gpu::kWarpSize> : norm<T, W, kNormThreads>;
+        const auto kernel =
+            narrow ? layer_norm_rows<T, W, gpu::kWarpSize> : layer_norm_rows<T, W, kNormThreads>;
         return [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kNormThreads}, kernel, args); };
       });
 }
@@ -158,8 +162,9 @@ BoundCall bind_gpu_layer_norm(const GpuBinding& b) {
 BoundCall bind_gpu_layer_norm_grad(const GpuBinding& b) {
   const DType gradient = b.op().has_output(1) ? b.output_tensor(1).dtype : DType::f32;
   return with_weight_types(b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) {
-    return with_gpu_types(b, b.input_tensor(1).dtype, gradient,
-                          [&](auto, auto g) { return make_grad<decltype(t), decltype(w), decltype(g)>(b); });
+    return with_gpu_types(b, b.input_tensor(1).dtype, gradient, [&](auto, auto g) {
+      return make_layer_norm_grad<decltype(t), decltype(w), decltype(g)>(b);
+    });
   });
 }
 

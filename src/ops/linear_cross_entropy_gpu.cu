@@ -14,7 +14,7 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kCrossEntropyThreads = 256;
 
 // What labels ask for, which row they ask, and what they count; of linear_log_prob where their sums are: of a
 // sequence, of answer or prompt.
@@ -48,10 +48,10 @@ struct HeadLabels {
 
 // Writes the numbers of the labels that ask for a token, in order, and how many there are. One block; a
 // thread takes neighbours.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCrossEntropyThreads)
     list_labelled(HeadLabels labels, int64_t tokens, int64_t vocab, int32_t* listed, int32_t* count) {
-  PL_SHARED(int32_t, counts, kThreads);
-  const int64_t own = (tokens + kThreads - 1) / kThreads;
+  PL_SHARED(int32_t, counts, kCrossEntropyThreads);
+  const int64_t own = (tokens + kCrossEntropyThreads - 1) / kCrossEntropyThreads;
   const int64_t begin = threadIdx.x * own, end = begin + own < tokens ? begin + own : tokens;
   int32_t found = 0;
   for (int64_t t = begin; t < end; ++t) {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
   for (unsigned i = 0; i < threadIdx.x; ++i) at += counts[i];
   for (int64_t t = begin; t < end; ++t)
     if (labels.token(t) >= 0) listed[at++] = static_cast<int32_t>(t);
-  if (threadIdx.x == kThreads - 1) *count = at;
+  if (threadIdx.x == kCrossEntropyThreads - 1) *count = at;
 }
 
 // The labels of a chunk: from `begin` of the list on.
@@ -85,25 +85,26 @@ struct ChunkRows {
 
 // A block for each row of the chunk, which is the row of all that its label asks.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCrossEntropyThreads)
     gather_chunk(ChunkRows chunk, HeadLabels labels, const T* all, T* of_chunk, int64_t width) {
   const int64_t label = chunk.own_label();
   if (label < 0) return;
   const T* const from = all + labels.row(label) * width;
-  for (int64_t i = threadIdx.x; i < width; i += kThreads) of_chunk[blockIdx.x * width + i] = from[i];
+  for (int64_t i = threadIdx.x; i < width; i += kCrossEntropyThreads)
+    of_chunk[blockIdx.x * width + i] = from[i];
 }
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCrossEntropyThreads)
     scatter_chunk(ChunkRows chunk, const T* of_chunk, T* all, int64_t width) {
   const int64_t row = chunk.own_label();
-  for (int64_t i = threadIdx.x; row >= 0 && i < width; i += kThreads)
+  for (int64_t i = threadIdx.x; row >= 0 && i < width; i += kCrossEntropyThreads)
     all[row * width + i] = of_chunk[blockIdx.x * width + i];
 }
 // The same where several labels may ask the same row: what chunks before gave it is there already.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCrossEntropyThreads)
     add_chunk(ChunkRows chunk, HeadLabels labels, int64_t planned, const T* of_chunk, T* all, int64_t width) {
-  using Rows = NamedRows<kThreads>;
+  using Rows = NamedRows<kCrossEntropyThreads>;
   if (chunk.own_label() < 0) return;
   const auto own = static_cast<int>(blockIdx.x);
   const auto row = [&](int at) { return labels.rows[chunk.labels[chunk.begin + at]]; };
@@ -126,7 +127,7 @@ PL_DEV MaxSum joined(MaxSum a, MaxSum b) {
 template <bool kStores, class T, class Visit>
 PL_DEV void for_eights(T* row, int64_t n, Visit visit) {
   const bool packed = n % gpu::kEight == 0;  // rows begin at multiples of 16 bytes then
-  for (int64_t i = int64_t{threadIdx.x} * gpu::kEight; i < n; i += kThreads * gpu::kEight) {
+  for (int64_t i = int64_t{threadIdx.x} * gpu::kEight; i < n; i += kCrossEntropyThreads * gpu::kEight) {
     const int count = n - i < gpu::kEight ? static_cast<int>(n - i) : gpu::kEight;
     float values[gpu::kEight];
     gpu::load8(values, row + i, count, packed);
@@ -137,7 +138,7 @@ PL_DEV void for_eights(T* row, int64_t n, Visit visit) {
 
 template <class T>
 PL_DEV MaxSum row_statistics(T* row, int64_t vocab, MaxSum* parts) {
-  constexpr int kWarps = kThreads / gpu::kWarpSize;
+  constexpr int kWarps = kCrossEntropyThreads / gpu::kWarpSize;
   MaxSum own{-3.0e38F, 0.0F};
   for_eights<false>(row, vocab, [&](const float(&x)[gpu::kEight], int64_t, int count) {
     float top = own.max;
@@ -162,10 +163,10 @@ PL_DEV MaxSum row_statistics(T* row, int64_t vocab, MaxSum* parts) {
 // A block for each row of the chunk: its loss, and with `gradient` its logits become
 // (softmax - onehot(label)) * loss_scale * the label's weight; with `d_sums` times less its own.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCrossEntropyThreads)
     cross_entropy_rows(ChunkRows chunk, HeadLabels labels, T* logits, int64_t vocab, bool gradient,
                        const double* step, const float* d_sums, double* losses) {
-  PL_SHARED(MaxSum, parts, kThreads / gpu::kWarpSize);
+  PL_SHARED(MaxSum, parts, kCrossEntropyThreads / gpu::kWarpSize);
   const int64_t own = chunk.own_label();
   if (own < 0) return;
   T* const row = logits + blockIdx.x * vocab;
@@ -191,19 +192,19 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Adds the chunk's losses to loss[0], and the number of its targets to loss[1].
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCrossEntropyThreads)
     add_losses(ChunkRows chunk, HeadLabels labels, int64_t planned, const double* losses, const double* step,
                double* loss) {
-  PL_SHARED(double, parts, 2 * kThreads / gpu::kWarpSize);
+  PL_SHARED(double, parts, 2 * kCrossEntropyThreads / gpu::kWarpSize);
   const int64_t live = chunk.live().of(planned);
   double sum = 0, targets = 0;
-  for (int64_t i = threadIdx.x; i < live; i += kThreads) {
+  for (int64_t i = threadIdx.x; i < live; i += kCrossEntropyThreads) {
     const double weight = labels.weight(chunk.labels[chunk.begin + i]);
     sum += weight * losses[i];
     targets += weight;
   }
-  sum = gpu::block_sum<kThreads>(sum, parts);
-  targets = gpu::block_sum<kThreads>(targets, parts + kThreads / gpu::kWarpSize);
+  sum = gpu::block_sum<kCrossEntropyThreads>(sum, parts);
+  targets = gpu::block_sum<kCrossEntropyThreads>(targets, parts + kCrossEntropyThreads / gpu::kWarpSize);
   if (threadIdx.x != 0) return;
   const bool overwrites = chunk.begin == 0 && step_value(step, StepValue::first_micro_step) == 1.0;
   loss[0] = (overwrites ? 0.0 : loss[0]) + sum;
@@ -217,9 +218,9 @@ struct LogProbSums {
   float* tokens = nullptr;
   double* exact = nullptr;
 };
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCrossEntropyThreads)
     add_log_probs(ChunkRows chunk, int64_t planned, HeadLabels labels, const double* losses, LogProbSums to) {
-  const int64_t place = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t place = int64_t{blockIdx.x} * kCrossEntropyThreads + threadIdx.x;
   if (place >= labels.sequences * kNumLogProbs) return;
   double sum = chunk.begin == 0 ? 0.0 : to.exact[place];
   float tokens = chunk.begin == 0 ? 0.0F : to.tokens[place];
@@ -396,15 +397,16 @@ void HeadLossOnGpu<T>::place_log_probs(const GpuBinding& b) {
 template <class T>
 void HeadLossOnGpu<T>::add_up(const ChunkRows& chunk) const {
   if (loss_ != nullptr)
-    gpu::launch(stream_, {1}, {kThreads}, add_losses, chunk, labels_, chunk_, losses_, step_, loss_);
+    gpu::launch(stream_, {1}, {kCrossEntropyThreads}, add_losses, chunk, labels_, chunk_, losses_, step_,
+                loss_);
   if (log_probs_.sums != nullptr)
-    gpu::launch(stream_, {gpu::blocks_of(labels_.sequences * kNumLogProbs, kThreads)}, {kThreads},
-                add_log_probs, chunk, chunk_, labels_, losses_, log_probs_);
+    gpu::launch(stream_, {gpu::blocks_of(labels_.sequences * kNumLogProbs, kCrossEntropyThreads)},
+                {kCrossEntropyThreads}, add_log_probs, chunk, chunk_, labels_, losses_, log_probs_);
 }
 
 template <class T>
 void HeadLossOnGpu<T>::operator()() const {
-  gpu::launch(stream_, {1}, {kThreads}, list_labelled, labels_, tokens_, vocab_, listed_, count_);
+  gpu::launch(stream_, {1}, {kCrossEntropyThreads}, list_labelled, labels_, tokens_, vocab_, listed_, count_);
   clear(d_x_);
   clear(d_t_);
   const bool knows = sent_labels_.labels != nullptr;
@@ -419,8 +421,8 @@ void HeadLossOnGpu<T>::run_chunk(const ChunkRows& chunk) const {
   gather(chunk, t_);
   multiply(logits_product_, chunk);
   multiply(low_rank_, chunk);
-  gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kThreads}, cross_entropy_rows<T>, chunk, labels_,
-              logits_, vocab_, gradient_, step_, d_sums_, losses_);
+  gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kCrossEntropyThreads}, cross_entropy_rows<T>, chunk,
+              labels_, logits_, vocab_, gradient_, step_, d_sums_, losses_);
   add_up(chunk);
   multiply(d_x_product_, chunk);
   multiply(d_t_product_, chunk);
@@ -433,8 +435,8 @@ void HeadLossOnGpu<T>::run_chunk(const ChunkRows& chunk) const {
 template <class T>
 void HeadLossOnGpu<T>::gather(const ChunkRows& chunk, const Gathered<T>& rows) const {
   if (rows.all == nullptr) return;
-  gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kThreads}, gather_chunk<T>, chunk, labels_, rows.all,
-              rows.chunk, rows.width);
+  gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kCrossEntropyThreads}, gather_chunk<T>, chunk,
+              labels_, rows.all, rows.chunk, rows.width);
 }
 
 template <class T>
@@ -442,10 +444,11 @@ void HeadLossOnGpu<T>::scatter(const ChunkRows& chunk, const Scattered<T>& rows)
   if (rows.all == nullptr) return;
   const gpu::Dim3 grid{static_cast<unsigned>(chunk_)};
   if (labels_.rows != nullptr)
-    gpu::launch(stream_, grid, {kThreads}, add_chunk<T>, chunk, labels_, chunk_, rows.chunk, rows.all,
-                rows.width);
+    gpu::launch(stream_, grid, {kCrossEntropyThreads}, add_chunk<T>, chunk, labels_, chunk_, rows.chunk,
+                rows.all, rows.width);
   else
-    gpu::launch(stream_, grid, {kThreads}, scatter_chunk<T>, chunk, rows.chunk, rows.all, rows.width);
+    gpu::launch(stream_, grid, {kCrossEntropyThreads}, scatter_chunk<T>, chunk, rows.chunk, rows.all,
+                rows.width);
 }
 
 template <class T>

@@ -8,10 +8,6 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-LiveRows live_rows(const GpuBinding& b, size_t step_input) {
-  return {.step = b.input<double>(step_input), .which = live_tokens_of(b.op().axis)};
-}
-
 // Inputs `t` and the one behind it, where the op has them.
 void take_rider(const GpuBinding& b, size_t t, GpuMatmul& product) {
   if (!b.op().has_input(t)) return;

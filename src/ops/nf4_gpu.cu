@@ -9,7 +9,7 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kNf4Threads = 256;
 constexpr int kLevels = 16;
 
 template <class T>
@@ -33,7 +33,7 @@ struct Dequantize {
 
 // A thread for eight weights, which share a block's scale.
 template <class T>
-__global__ void __launch_bounds__(kThreads) dequantize(Dequantize<T> a) {
+__global__ void __launch_bounds__(kNf4Threads) dequantize(Dequantize<T> a) {
   static_assert(kNf4Block % gpu::kEight == 0);
   PL_SHARED(float, levels, kLevels);
   PL_UNROLL
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) dequantize(Dequantize<T> a) {
        ++i)  // a parameter that is indexed by the thread would be copied to its stack
     if (threadIdx.x == i) levels[i] = a.levels[i];
   __syncthreads();
-  const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * gpu::kEight;
+  const int64_t at = (int64_t{blockIdx.x} * kNf4Threads + threadIdx.x) * gpu::kEight;
   if (at >= a.count) return;
   const int count = a.count - at < gpu::kEight ? static_cast<int>(a.count - at) : gpu::kEight;
   const float scale = a.scale(at / kNf4Block);
@@ -73,7 +73,7 @@ BoundCall bind_gpu_nf4_dequantize(const GpuBinding& b) {
                        .levels = {}};
     std::copy(std::begin(kNf4Levels), std::end(kNf4Levels), args.levels);
     return [args, &stream = b.stream()] {
-      gpu::launch(stream, {gpu::blocks_of(args.count, int64_t{kThreads} * gpu::kEight)}, {kThreads},
+      gpu::launch(stream, {gpu::blocks_of(args.count, int64_t{kNf4Threads} * gpu::kEight)}, {kNf4Threads},
                   dequantize<T>, args);
     };
   });

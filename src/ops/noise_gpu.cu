@@ -8,17 +8,17 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kNoiseThreads = 256;
 // Elements that a counter's four words serve lie this far apart (ops/philox.h).
-constexpr int64_t kLanes = 16;
-constexpr int64_t kChunk = 4 * kLanes;
+constexpr int64_t kNoiseLanes = 16;
+constexpr int64_t kNoiseChunk = 4 * kNoiseLanes;
 
 // Four elements of a token a thread; rows of length 0 are copied. y may be x. Arguments as the CPU's
 // kernel has them.
 template <class T>
-__global__ void __launch_bounds__(kThreads) add_noise(EmbeddingNoise<T> a, const double* step) {
-  const int64_t lanes = (a.width + kChunk - 1) / kChunk * kLanes;  // to a token
-  const int64_t number = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kNoiseThreads) add_noise(EmbeddingNoise<T> a, const double* step) {
+  const int64_t lanes = (a.width + kNoiseChunk - 1) / kNoiseChunk * kNoiseLanes;  // to a token
+  const int64_t number = int64_t{blockIdx.x} * kNoiseThreads + threadIdx.x;
   if (number >= a.tokens * lanes) return;
   const int64_t token = number / lanes;
   const int64_t counter = number % lanes;
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) add_noise(EmbeddingNoise<T> a, const
   }
   PL_UNROLL
   for (int w = 0; w < 4; ++w) {
-    const int64_t element = counter / kLanes * kChunk + w * kLanes + counter % kLanes;
+    const int64_t element = counter / kNoiseLanes * kNoiseChunk + w * kNoiseLanes + counter % kNoiseLanes;
     if (element >= a.width) continue;
     const int64_t at = token * a.width + element;
     const float noise = most * static_cast<float>(static_cast<int32_t>(words[w]));
@@ -59,10 +59,10 @@ BoundCall bind_gpu_embedding_noise(const GpuBinding& b) {
                                  .lengths = b.input<int32_t>(3),
                                  .alpha = b.op().attr_float("alpha"),
                                  .scope_hash = name_hash(b.op().scope)};
-    const unsigned blocks =
-        gpu::blocks_of(args.tokens * ((args.width + kChunk - 1) / kChunk * kLanes), kThreads);
+    const unsigned blocks = gpu::blocks_of(
+        args.tokens * ((args.width + kNoiseChunk - 1) / kNoiseChunk * kNoiseLanes), kNoiseThreads);
     return [=, &stream = b.stream(), step = b.input<double>(4)] {
-      gpu::launch(stream, {blocks}, {kThreads}, add_noise<T>, args, step);
+      gpu::launch(stream, {blocks}, {kNoiseThreads}, add_noise<T>, args, step);
     };
   });
 }

@@ -5,7 +5,7 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr size_t kState = 1, kMaster = 2;  // outputs
+constexpr size_t kState = 1, kOneStateMaster = 2;  // outputs
 
 // -1, 0 or 1; NaN stays NaN.
 PL_DEV float sign(float x) { return x > 0 ? 1.0F : x < 0 ? -1.0F : x; }
@@ -83,7 +83,7 @@ struct Sgd {
 template <class Make>
 BoundCall with_types(const GpuBinding& b, Make make) {
   const DType state = b.op().has_output(kState) ? b.output_tensor(kState).dtype : DType::f32;
-  return with_gpu_update_types(b, kMaster, [&](auto p, auto g) {
+  return with_gpu_update_types(b, kOneStateMaster, [&](auto p, auto g) {
     return with_stored_type(b, state, [&](auto s) { return make(p, g, s); });
   });
 }
@@ -94,7 +94,7 @@ BoundCall bind_gpu_lion(const GpuBinding& b) {
   return with_types(b, [&](auto p, auto g, auto s) {
     return bind_gpu_update(
         b, Lion<decltype(p), decltype(g), decltype(s)>{
-               gpu_weight_update<decltype(p), decltype(g)>(b, kMaster), b.op().attr_float("beta1"),
+               gpu_weight_update<decltype(p), decltype(g)>(b, kOneStateMaster), b.op().attr_float("beta1"),
                b.op().attr_float("beta2"), updated_slice<decltype(s)>(b, kState)});
   });
 }
@@ -102,7 +102,7 @@ BoundCall bind_gpu_lion(const GpuBinding& b) {
 BoundCall bind_gpu_sgd(const GpuBinding& b) {
   return with_types(b, [&](auto p, auto g, auto s) {
     return bind_gpu_update(b, Sgd<decltype(p), decltype(g), decltype(s)>{
-                                  gpu_weight_update<decltype(p), decltype(g)>(b, kMaster),
+                                  gpu_weight_update<decltype(p), decltype(g)>(b, kOneStateMaster),
                                   b.op().attr_float("momentum"), updated_slice<decltype(s)>(b, kState)});
   });
 }

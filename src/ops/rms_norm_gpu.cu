@@ -7,7 +7,7 @@ namespace {
 
 // The arguments are those of the CPU's kernel (ops/rms_norm_kernels.h), with the GPU's types.
 template <class T, class W, int kRowThreads>
-__global__ void __launch_bounds__(kNormThreads) norm(RmsNorm<T, W> a) {
+__global__ void __launch_bounds__(kNormThreads) rms_norm_rows(RmsNorm<T, W> a) {
   const int64_t row = own_row<kRowThreads>();
   if (row >= a.rows) return;
   const bool packed = a.width % gpu::kEight == 0;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kNormThreads) norm(RmsNorm<T, W> a) {
 
 // d_x = rstd * (g - n * mean(g * n)), g = d_y * weight, n = x * rstd. Rows of padding are left alone.
 template <class T, class W, class G, int kRowThreads>
-__global__ void __launch_bounds__(kNormThreads) grad_x(RmsNormGrad<T, W, G> a, NormLive live) {
+__global__ void __launch_bounds__(kNormThreads) rms_norm_grad_x(RmsNormGrad<T, W, G> a, NormLive live) {
   const int64_t row = own_row<kRowThreads>();
   if (row >= live.rows()) return;
   const bool packed = a.width % gpu::kEight == 0;
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kNormThreads) grad_x(RmsNormGrad<T, W, G> a, N
 // A thread a column, a block of the grid's second dimension kRmsNormRowsPerBlock rows: sums d_y * n, where n
 // is rounded as the forward rounded it.
 template <class T, class W, class G>
-__global__ void __launch_bounds__(kNormThreads) grad_weight_parts(RmsNormGrad<T, W, G> a, NormLive live) {
+__global__ void __launch_bounds__(kNormThreads) rms_norm_weight_parts(RmsNormGrad<T, W, G> a, NormLive live) {
   const int64_t column = int64_t{blockIdx.x} * kNormThreads + threadIdx.x;
   if (column >= a.width) return;
   const int64_t begin = blockIdx.y * kRmsNormRowsPerBlock;
@@ -82,23 +82,24 @@ __global__ void __launch_bounds__(kNormThreads) grad_weight_parts(RmsNormGrad<T,
 }
 
 template <class T, class W, class G>
-void launch_grad(gpu::Stream& stream, const RmsNormGrad<T, W, G>& a, const NormLive& live) {
+void launch_rms_norm_grad(gpu::Stream& stream, const RmsNormGrad<T, W, G>& a, const NormLive& live) {
   if (a.d_x != nullptr) {
     const bool narrow = a.width <= kNormWarpWidth;
     const int rows = narrow ? kNormRowsPerBlock<gpu::kWarpSize> : 1;
     gpu::launch(stream, {gpu::blocks_of(a.rows, rows)}, {kNormThreads},
-                narrow ? grad_x<T, W, G, gpu::kWarpSize> : grad_x<T, W, G, kNormThreads>, a, live);
+                narrow ? rms_norm_grad_x<T, W, G, gpu::kWarpSize> : rms_norm_grad_x<T, W, G, kNormThreads>, a,
+                live);
   }
   if (a.d_weight == nullptr) return;
   const unsigned columns = gpu::blocks_of(a.width, kNormThreads);
   const unsigned blocks = gpu::blocks_of(a.rows, kRmsNormRowsPerBlock);
-  gpu::launch(stream, {columns, blocks}, {kNormThreads}, grad_weight_parts<T, W, G>, a, live);
+  gpu::launch(stream, {columns, blocks}, {kNormThreads}, rms_norm_weight_parts<T, W, G>, a, live);
   gpu::launch(stream, {columns}, {kNormThreads}, sum_parts<G>, a.partials, int64_t{blocks}, a.width, live,
               a.d_weight);
 }
 
 template <class T, class W, class G>
-BoundCall make_grad(const GpuBinding& b) {
+BoundCall make_rms_norm_grad(const GpuBinding& b) {
   const int64_t width = b.input_tensor(1).shape[0];
   const RmsNormGrad<T, W, G> args{.d_y = b.input<T>(3),
                                   .x = b.input<T>(0),
@@ -112,7 +113,7 @@ BoundCall make_grad(const GpuBinding& b) {
                                   .width = width};
   const NormLive live{b.input<double>(5), b.op().axis, b.input_tensor(0).shape[1] / width,
                       b.op().attr_int("accumulate")};
-  return [args, live, &stream = b.stream()] { launch_grad(stream, args, live); };
+  return [args, live, &stream = b.stream()] { launch_rms_norm_grad(stream, args, live); };
 }
 
 }  // namespace
@@ -132,7 +133,7 @@ BoundCall bind_gpu_rms_norm(const GpuBinding& b) {
                                  .eps = static_cast<float>(b.op().attr_float("eps"))};
         const bool narrow = width <= kNormWarpWidth;
         const unsigned blocks = gpu::blocks_of(args.rows, narrow ? kNormRowsPerBlock<gpu::kWarpSize> : 1);
-        const auto kernel = narrow ? norm<T, W, gpu::kWarpSize> : norm<T, W, kNormThreads>;
+        const auto kernel = narrow ? rms_norm_rows<T, W, gpu::kWarpSize> : rms_norm_rows<T, W, kNormThreads>;
         return [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kNormThreads}, kernel, args); };
       });
 }
@@ -140,8 +141,9 @@ BoundCall bind_gpu_rms_norm(const GpuBinding& b) {
 BoundCall bind_gpu_rms_norm_grad(const GpuBinding& b) {
   const DType gradient = b.op().has_output(1) ? b.output_tensor(1).dtype : DType::f32;
   return with_weight_types(b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) {
-    return with_gpu_types(b, b.input_tensor(1).dtype, gradient,
-                          [&](auto, auto g) { return make_grad<decltype(t), decltype(w), decltype(g)>(b); });
+    return with_gpu_types(b, b.input_tensor(1).dtype, gradient, [&](auto, auto g) {
+      return make_rms_norm_grad<decltype(t), decltype(w), decltype(g)>(b);
+    });
   });
 }
 

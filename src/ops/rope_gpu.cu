@@ -5,7 +5,7 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kRopeThreads = 256;
 
 struct RopeTable {
   const int32_t* positions;
@@ -18,8 +18,8 @@ struct RopeTable {
 };
 
 // Angles in double, since one of 1e5 has lost its fraction in f32.
-__global__ void __launch_bounds__(kThreads) make_table(RopeTable a) {
-  const int64_t number = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kRopeThreads) make_table(RopeTable a) {
+  const int64_t number = int64_t{blockIdx.x} * kRopeThreads + threadIdx.x;
   if (number >= a.tokens * a.half) return;
   const int64_t token = number / a.half;
   const int64_t i = number % a.half;
@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kThreads) make_table(RopeTable a) {
 
 // Eight pairs (i, i + D/2) of a head a thread. y may be x. Arguments as the CPU's kernel has them.
 template <class T>
-__global__ void __launch_bounds__(kThreads) rotate(Rope<T> a, int64_t eights) {
-  const int64_t number = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kRopeThreads) rotate(Rope<T> a, int64_t eights) {
+  const int64_t number = int64_t{blockIdx.x} * kRopeThreads + threadIdx.x;
   if (number >= a.tokens * a.heads * eights) return;
   const int64_t half = a.head_dim / 2;
   const int64_t head = number / eights;  // counted through all tokens
@@ -73,8 +73,8 @@ BoundCall bind_gpu_rope_table(const GpuBinding& b) {
   const RopeTable args{
       b.input<int32_t>(0), b.input<int32_t>(1), b.input<float>(2),          b.input<double>(3),
       b.op().axis,         b.output<float>(0),  b.input_tensor(0).shape[0], b.input_tensor(2).shape[1] - 1};
-  return [args, &stream = b.stream(), blocks = gpu::blocks_of(args.tokens * args.half, kThreads)] {
-    gpu::launch(stream, {blocks}, {kThreads}, make_table, args);
+  return [args, &stream = b.stream(), blocks = gpu::blocks_of(args.tokens * args.half, kRopeThreads)] {
+    gpu::launch(stream, {blocks}, {kRopeThreads}, make_table, args);
   };
 }
 
@@ -91,8 +91,9 @@ BoundCall bind_gpu_rope(const GpuBinding& b) {
                        .head_dim = head_dim,
                        .inverse = b.op().attr_int("inverse") == 1};
     const int64_t eights = (head_dim / 2 + gpu::kEight - 1) / gpu::kEight;
-    const unsigned blocks = gpu::blocks_of(args.tokens * args.heads * eights, kThreads);
-    return [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kThreads}, rotate<T>, args, eights); };
+    const unsigned blocks = gpu::blocks_of(args.tokens * args.heads * eights, kRopeThreads);
+    return
+        [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kRopeThreads}, rotate<T>, args, eights); };
   });
 }
 

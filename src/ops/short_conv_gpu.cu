@@ -9,7 +9,7 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kConvThreads = 128;
 
 template <class T, class W>
 struct Conv {
@@ -64,10 +64,10 @@ struct Conv {
 
 PL_DEV float logistic(float x) { return 1.0F / (1.0F + gpu::exp(0.0F - x)); }
 
-PL_DEV int64_t own_channel() { return int64_t{blockIdx.y} * kThreads + threadIdx.x; }
+PL_DEV int64_t own_channel() { return int64_t{blockIdx.y} * kConvThreads + threadIdx.x; }
 
 template <class T, class W>
-__global__ void __launch_bounds__(kThreads) forward(Conv<T, W> a, T* y) {
+__global__ void __launch_bounds__(kConvThreads) forward(Conv<T, W> a, T* y) {
   const int64_t token = blockIdx.x, channel = own_channel();
   if (channel >= a.width) return;
   const float s = a.sum(a.sequence(token), token, channel);
@@ -100,7 +100,7 @@ PL_DEV float add_from_behind(const Conv<T, W>& a, const T* d_y, const typename C
 }
 
 template <class T, class W>
-__global__ void __launch_bounds__(kThreads) conv_grad_x(Conv<T, W> a, const T* d_y, T* d_x) {
+__global__ void __launch_bounds__(kConvThreads) conv_grad_x(Conv<T, W> a, const T* d_y, T* d_x) {
   const int64_t token = blockIdx.x, channel = own_channel();
   if (channel >= a.width) return;
   const auto in = a.sequence(token);
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) conv_grad_x(Conv<T, W> a, const T* d
 
 // A thread a tap of a channel, a block of the grid's first dimension kConvRowsPerBlock rows.
 template <class T, class W>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kConvThreads)
     grad_weight_parts(Conv<T, W> a, const T* d_y, NormLive live, float* parts) {
   const int64_t at = own_channel();
   if (at >= a.width * a.taps) return;
@@ -148,8 +148,8 @@ struct ConvOnwards {
   int taps;
 };
 template <class T, class W>
-__global__ void __launch_bounds__(kThreads) onwards(ConvOnwards<T, W> a) {
-  const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kConvThreads) onwards(ConvOnwards<T, W> a) {
+  const int64_t channel = int64_t{blockIdx.x} * kConvThreads + threadIdx.x;
   if (channel >= a.width) return;
   const auto live = static_cast<int64_t>(step_value(a.step, a.live));
   const bool fresh = step_value(a.step, StepValue::kv_length) == 0.0;  // there is nothing before
@@ -191,13 +191,13 @@ BoundCall make_grad(const GpuBinding& b) {
           d_weight = b.output<G>(1), parts = reinterpret_cast<float*>(b.scratch()), &stream = b.stream()] {
     const auto tokens = static_cast<unsigned>(a.where.tokens);
     if (d_x != nullptr)
-      gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kThreads)}, {kThreads}, conv_grad_x<T, W>, a, d_y,
-                  d_x);
+      gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kConvThreads)}, {kConvThreads}, conv_grad_x<T, W>,
+                  a, d_y, d_x);
     if (d_weight == nullptr) return;
     const int64_t values = a.width * a.taps;
     const unsigned blocks = gpu::blocks_of(a.where.tokens, kConvRowsPerBlock);
-    gpu::launch(stream, {blocks, gpu::blocks_of(values, kThreads)}, {kThreads}, grad_weight_parts<T, W>, a,
-                d_y, live, parts);
+    gpu::launch(stream, {blocks, gpu::blocks_of(values, kConvThreads)}, {kConvThreads},
+                grad_weight_parts<T, W>, a, d_y, live, parts);
     gpu::launch(stream, {gpu::blocks_of(values, kNormThreads)}, {kNormThreads}, sum_parts<G>, parts,
                 int64_t{blocks}, values, live, d_weight);
   };
@@ -206,15 +206,16 @@ BoundCall make_grad(const GpuBinding& b) {
 }  // namespace
 
 BoundCall bind_gpu_short_conv(const GpuBinding& b) {
-  return with_weight_types(
-      b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) -> BoundCall {
-        using T = decltype(t);
-        using W = decltype(w);
-        return [a = operands_of<T, W>(b, 2), y = b.output<T>(0), &stream = b.stream()] {
-          const auto tokens = static_cast<unsigned>(a.where.tokens);
-          gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kThreads)}, {kThreads}, forward<T, W>, a, y);
-        };
-      });
+  return with_weight_types(b, b.input_tensor(0).dtype, b.input_tensor(1).dtype,
+                           [&](auto t, auto w) -> BoundCall {
+                             using T = decltype(t);
+                             using W = decltype(w);
+                             return [a = operands_of<T, W>(b, 2), y = b.output<T>(0), &stream = b.stream()] {
+                               const auto tokens = static_cast<unsigned>(a.where.tokens);
+                               gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kConvThreads)},
+                                           {kConvThreads}, forward<T, W>, a, y);
+                             };
+                           });
 }
 
 BoundCall bind_gpu_short_conv_cached(const GpuBinding& b) {
@@ -233,7 +234,7 @@ BoundCall bind_gpu_short_conv_cached(const GpuBinding& b) {
                                   .width = x.shape[1],
                                   .taps = static_cast<int>(b.input_tensor(1).shape.last())};
         return [a, &stream = b.stream()] {
-          gpu::launch(stream, {gpu::blocks_of(a.width, kThreads)}, {kThreads}, onwards<T, W>, a);
+          gpu::launch(stream, {gpu::blocks_of(a.width, kConvThreads)}, {kConvThreads}, onwards<T, W>, a);
         };
       });
 }

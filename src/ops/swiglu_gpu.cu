@@ -4,12 +4,12 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr unsigned kThreads = 256;
-constexpr int64_t kPerBlock = int64_t{kThreads} * gpu::kEight;
+constexpr unsigned kSwigluThreads = 256;
+constexpr int64_t kSwigluPerBlock = int64_t{kSwigluThreads} * gpu::kEight;
 
 // The output may be an input.
 template <class T>
-__global__ void __launch_bounds__(kThreads) swiglu(const T* gate, const T* up, T* s, int64_t count) {
+__global__ void __launch_bounds__(kSwigluThreads) swiglu(const T* gate, const T* up, T* s, int64_t count) {
   const gpu::OwnEight own(count);
   if (own.count == 0) return;
   float g[gpu::kEight], u[gpu::kEight];
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) swiglu(const T* gate, const T* up, T
 
 // d_up = d_s * silu(gate); d_gate = d_s * up * sigmoid * (1 + gate * (1 - sigmoid)). Outputs may be inputs.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kSwigluThreads)
     swiglu_grad(const T* gate, const T* up, const T* d_s, T* d_gate, T* d_up, int64_t count) {
   const gpu::OwnEight own(count);
   if (own.count == 0) return;
@@ -48,7 +48,8 @@ BoundCall bind_gpu_swiglu(const GpuBinding& b) {
     using T = decltype(zero);
     return [&stream = b.stream(), gate = b.input<T>(0), up = b.input<T>(1), s = b.output<T>(0),
             count = b.input_tensor(0).shape.elements()] {
-      gpu::launch(stream, {gpu::blocks_of(count, kPerBlock)}, {kThreads}, swiglu<T>, gate, up, s, count);
+      gpu::launch(stream, {gpu::blocks_of(count, kSwigluPerBlock)}, {kSwigluThreads}, swiglu<T>, gate, up, s,
+                  count);
     };
   });
 }
@@ -58,8 +59,8 @@ BoundCall bind_gpu_swiglu_grad(const GpuBinding& b) {
     using T = decltype(zero);
     return [&stream = b.stream(), gate = b.input<T>(0), up = b.input<T>(1), d_s = b.input<T>(2),
             d_gate = b.output<T>(0), d_up = b.output<T>(1), count = b.input_tensor(0).shape.elements()] {
-      gpu::launch(stream, {gpu::blocks_of(count, kPerBlock)}, {kThreads}, swiglu_grad<T>, gate, up, d_s,
-                  d_gate, d_up, count);
+      gpu::launch(stream, {gpu::blocks_of(count, kSwigluPerBlock)}, {kSwigluThreads}, swiglu_grad<T>, gate,
+                  up, d_s, d_gate, d_up, count);
     };
   });
 }

@@ -7,7 +7,7 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr unsigned kThreads = 128;
+constexpr unsigned kWordScoresThreads = 128;
 constexpr size_t kMostWords = 256;
 
 struct Words {
@@ -22,10 +22,10 @@ PL_DEV double as_f64(T x) {
 
 // A thread for each score.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kWordScoresThreads)
     scores_of(const T* x, const T* weight, const double* step, AxisId axis, Words words, int64_t hidden,
               T* scores, int64_t count) {
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t at = int64_t{blockIdx.x} * kWordScoresThreads + threadIdx.x;
   if (at >= count) return;
   const int64_t row = at / words.count;
   double sum = 0;
@@ -37,10 +37,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kWordScoresThreads)
     grad_rows(const T* weight, const T* d_scores, const double* step, AxisId axis, Words words,
               int64_t hidden, T* d_x, int64_t count) {
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t at = int64_t{blockIdx.x} * kWordScoresThreads + threadIdx.x;
   if (at >= count) return;
   const int64_t row = at / hidden;
   double sum = 0;
@@ -51,10 +51,10 @@ __global__ void __launch_bounds__(kThreads)
 
 // A thread takes a column of all words, in order, as a word may stand for two classes.
 template <class T, class G>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kWordScoresThreads)
     grad_weight(const T* x, const T* d_scores, const double* step, AxisId axis, Words words, int64_t hidden,
                 G* d_weight) {
-  const int64_t h = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t h = int64_t{blockIdx.x} * kWordScoresThreads + threadIdx.x;
   if (h >= hidden) return;
   const int64_t live = live_tokens(step, axis);
   for (int32_t c = 0; c < words.count; ++c) {
@@ -68,8 +68,9 @@ __global__ void __launch_bounds__(kThreads)
 
 // The whole gradient, where this is its first writer.
 template <class W>
-__global__ void __launch_bounds__(kThreads) clear_first(W* to, int64_t count, Accumulation accumulation) {
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kWordScoresThreads)
+    clear_first(W* to, int64_t count, Accumulation accumulation) {
+  const int64_t at = int64_t{blockIdx.x} * kWordScoresThreads + threadIdx.x;
   if (at < count && !accumulation.adds()) to[at] = W{};
 }
 
@@ -90,13 +91,13 @@ BoundCall make_grad(const GpuBinding& b) {
           d_weight = b.output<G>(1), all = b.op().has_output(1) ? b.output_tensor(1).shape.elements() : 0,
           accumulate = b.op().attr_int("accumulate"), &stream = b.stream()] {
     if (d_x != nullptr)
-      gpu::launch(stream, {gpu::blocks_of(rows * hidden, kThreads)}, {kThreads}, grad_rows<T>, weight,
-                  d_scores, step, axis, words, hidden, d_x, rows * hidden);
+      gpu::launch(stream, {gpu::blocks_of(rows * hidden, kWordScoresThreads)}, {kWordScoresThreads},
+                  grad_rows<T>, weight, d_scores, step, axis, words, hidden, d_x, rows * hidden);
     if (d_weight == nullptr) return;
-    gpu::launch(stream, {gpu::blocks_of(all, kThreads)}, {kThreads}, clear_first<G>, d_weight, all,
-                Accumulation{accumulate, step});
-    gpu::launch(stream, {gpu::blocks_of(hidden, kThreads)}, {kThreads}, grad_weight<T, G>, x, d_scores, step,
-                axis, words, hidden, d_weight);
+    gpu::launch(stream, {gpu::blocks_of(all, kWordScoresThreads)}, {kWordScoresThreads}, clear_first<G>,
+                d_weight, all, Accumulation{accumulate, step});
+    gpu::launch(stream, {gpu::blocks_of(hidden, kWordScoresThreads)}, {kWordScoresThreads}, grad_weight<T, G>,
+                x, d_scores, step, axis, words, hidden, d_weight);
   };
 }
 
@@ -108,8 +109,8 @@ BoundCall bind_gpu_word_scores(const GpuBinding& b) {
     return [x = b.input<T>(0), weight = b.input<T>(1), step = b.input<double>(2), axis = b.op().axis,
             words = words_on_gpu(b), hidden = b.input_tensor(0).shape[1], scores = b.output<T>(0),
             count = b.output_tensor(0).shape.elements(), &stream = b.stream()] {
-      gpu::launch(stream, {gpu::blocks_of(count, kThreads)}, {kThreads}, scores_of<T>, x, weight, step, axis,
-                  words, hidden, scores, count);
+      gpu::launch(stream, {gpu::blocks_of(count, kWordScoresThreads)}, {kWordScoresThreads}, scores_of<T>, x,
+                  weight, step, axis, words, hidden, scores, count);
     };
   });
 }

@@ -1,7 +1,5 @@
 #include "gpu/cublas_lt.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 #include "base/strings.h"
 #include "gpu/cublas_lt_abi.h"
 
@@ -68,8 +67,7 @@ std::vector<fs::path> library_folders(const ReadVariable& variable) {
 Calls find_calls(void* opened, std::string& missing) {
   Calls calls;
   const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(opened, name));
-    if (function == nullptr && missing.empty()) missing = name;
+    if (!find_function(opened, name, function) && missing.empty()) missing = name;
   };
   find(calls.version, "cublasLtGetVersion");
   find(calls.create, "cublasLtCreate");
@@ -259,12 +257,8 @@ class CublasLt : public ProductLibrary {
 
 // One file; nullptr, with the reason.
 std::unique_ptr<ProductLibrary> open_file(const fs::path& file, std::string& reason) {
-  void* const opened = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (opened == nullptr) {
-    const char* const said = dlerror();
-    reason = said == nullptr ? file.string() + ": is not loaded" : said;
-    return nullptr;
-  }
+  void* const opened = open_library(file.string(), reason);
+  if (opened == nullptr) return nullptr;
   std::string missing;
   const Calls calls = find_calls(opened, missing);
   if (!missing.empty()) {

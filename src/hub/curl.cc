@@ -1,7 +1,5 @@
 #include "hub/curl.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -9,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/printable.h"
+#include "base/shared_library.h"
 #include "base/strings.h"
 
 namespace plimsoll::hub {
@@ -123,11 +122,7 @@ struct Curl::Library {
 
   // False where the library lacks one of the functions.
   bool find(void* opened) {
-    const auto get = [&](auto& function, const char* name) {
-      function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(opened, name));  // NOLINT
-      return function != nullptr;
-    };
+    const auto get = [&](auto& function, const char* name) { return find_function(opened, name, function); };
     return get(init, "curl_easy_init") && get(set, "curl_easy_setopt") && get(perform, "curl_easy_perform") &&
            get(info, "curl_easy_getinfo") && get(reset, "curl_easy_reset") &&
            get(cleanup, "curl_easy_cleanup") && get(error, "curl_easy_strerror") &&
@@ -175,8 +170,9 @@ Curl::Curl() : library_(std::make_unique<Library>()) {
       named.empty() ? std::vector<std::string>{"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so"}
                     : std::vector<std::string>{named};
   void* opened = nullptr;
+  std::string why;
   for (const std::string& name : names)
-    if (opened == nullptr) opened = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (opened == nullptr) opened = open_library(name, why);
   if (opened == nullptr || !library_->find(opened))
     throw UsageError(
         "fetch needs libcurl, and " + names.front() +

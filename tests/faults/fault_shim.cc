@@ -2,7 +2,6 @@
 //
 // PLIMSOLL_FAULTS names a file of this struct, which its test shares with the process. Calls count where
 // their path, or the file behind their descriptor, lies below `prefix`.
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -30,15 +29,7 @@ struct Faults {
 static_assert(sizeof(Faults) == 3968);
 
 Faults* faults() {
-  static Faults* const shared = [] {
-    const char* path = std::getenv("PLIMSOLL_FAULTS");
-    const int file =
-        path == nullptr ? -1 : static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC));
-    if (file < 0) return static_cast<Faults*>(nullptr);
-    void* memory = mmap(nullptr, sizeof(Faults), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    ::syscall(SYS_close, file);
-    return memory == MAP_FAILED ? nullptr : static_cast<Faults*>(memory);
-  }();
+  static Faults* const shared = shared_with<Faults>(std::getenv("PLIMSOLL_FAULTS"));
   return shared;
 }
 
@@ -75,13 +66,6 @@ bool fails(const char* name, bool counts) {
 
 extern "C" {
 
-// Of a call that may make a file.
-#define READ_MODE(flags)                    \
-  va_list rest;                             \
-  va_start(rest, flags);                    \
-  const mode_t mode = mode_of(flags, rest); \
-  va_end(rest)
-
 #define OPEN(name)                                                     \
   int name(const char* path, int flags, ...) {                         \
     READ_MODE(flags);                                                  \
@@ -105,7 +89,6 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 #undef OPENAT
-#undef READ_MODE
 
 // Of a write that fails, a part may have been written before.
 ssize_t write(int file, const void* from, size_t bytes) {

@@ -5,7 +5,6 @@
 // PLIMSOLL_RECORD names the journal, PLIMSOLL_RECORD_BELOW the folder, PLIMSOLL_RECORD_LOCK a file of 4
 // bytes, by which processes take turns.
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -32,21 +31,11 @@ std::string from_environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-int open_plainly(const std::string& path, int flags) {
-  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.c_str(), flags | O_CLOEXEC));
-}
-
 struct Journal {
   std::string path = from_environment("PLIMSOLL_RECORD");
   std::string below = from_environment("PLIMSOLL_RECORD_BELOW") + "/";
-  std::atomic<int>* turn = nullptr;
-  Journal() {
-    const int file = path.empty() ? -1 : open_plainly(from_environment("PLIMSOLL_RECORD_LOCK"), O_RDWR);
-    if (file < 0) return;
-    void* memory = mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    ::syscall(SYS_close, file);
-    if (memory != MAP_FAILED) turn = static_cast<std::atomic<int>*>(memory);
-  }
+  std::atomic<int>* turn =
+      path.empty() ? nullptr : shared_with<std::atomic<int>>(std::getenv("PLIMSOLL_RECORD_LOCK"));
 };
 
 Journal& journal() {
@@ -82,7 +71,7 @@ void record(const char* kind, const std::string& name, std::string_view data = {
   head.data_bytes = static_cast<int64_t>(data.size());
   std::string text(reinterpret_cast<const char*>(&head), sizeof head);
   text.append(name).append(data);
-  const int file = open_plainly(journal().path, O_WRONLY | O_APPEND);
+  const int file = open_plainly(journal().path.c_str(), O_WRONLY | O_APPEND);
   (void)!::syscall(SYS_write, file, text.data(), text.size());
   ::syscall(SYS_close, file);
   errno = error;
@@ -124,7 +113,7 @@ void record_open(const std::string& path, int file, int flags) {
 void record_bytes(const std::string& path, int file, off64_t at, ssize_t bytes) {
   if (bytes <= 0) return;
   std::string data(static_cast<size_t>(bytes), '\0');
-  const int again = open_plainly("/proc/self/fd/" + std::to_string(file), O_RDONLY);
+  const int again = open_plainly(("/proc/self/fd/" + std::to_string(file)).c_str(), O_RDONLY);
   (void)!::syscall(SYS_pread64, again, data.data(), data.size(), at);
   ::syscall(SYS_close, again);
   const struct stat status = status_of(file);
@@ -134,12 +123,6 @@ void record_bytes(const std::string& path, int file, off64_t at, ssize_t bytes) 
 }  // namespace
 
 extern "C" {
-
-#define READ_MODE(flags)                    \
-  va_list rest;                             \
-  va_start(rest, flags);                    \
-  const mode_t mode = mode_of(flags, rest); \
-  va_end(rest)
 
 #define OPEN(name)                                                     \
   int name(const char* path, int flags, ...) {                         \
@@ -172,7 +155,6 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 #undef OPENAT
-#undef READ_MODE
 
 ssize_t write(int file, const void* from, size_t bytes) {
   static auto* const real = next<ssize_t(int, const void*, size_t)>("write");

@@ -1,7 +1,5 @@
 #include "fleet/devices/nvml.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -12,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/shared_library.h"
 #include "base/units.h"
 
 namespace plimsoll::devices {
@@ -88,7 +87,7 @@ constexpr unsigned kMemoryV2 = sizeof(NvmlMemoryV2) | 2U << 24;
 template <class Function>
 void find(void* library, Function*& function, std::initializer_list<const char*> names) {
   for (const char* name : names)
-    if (function == nullptr) function = reinterpret_cast<Function*>(dlsym(library, name));
+    if (function == nullptr) (void)find_function(library, name, function);
 }
 
 NvmlCalls find_calls(void* library) {
@@ -274,10 +273,10 @@ std::string nvml_library() {
 }
 
 Nvml::Nvml(const std::string& library) : answers_(std::make_shared<NvmlAnswers>()) {
-  void* opened = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::string why;
+  void* const opened = open_library(library, why);
   if (opened == nullptr) {
-    const char* why = dlerror();
-    start_.problem = "there is no NVIDIA driver: " + (why == nullptr ? library : std::string(why));
+    start_.problem = "there is no NVIDIA driver: " + why;
     return;
   }
   start_.installed = true;

@@ -109,6 +109,25 @@ class TwoUsers(QueueTest):
         self.assertIn(f"nothing starts for now: {self.machine}/lock is held by user {mine}", " ".join(text.split()))
         self.assertEqual(self.show_of(yours, entry)["state"], "done")
 
+    def test_a_lock_that_another_user_keeps_to_themselves_stops_nobody(self):
+        mine, yours = USERS
+        self.machine.mkdir()
+        self.machine.chmod(0o1777)
+        lock = self.machine / "lock"
+        for mode in (0o644, 0o600):
+            lock.touch()
+            os.chown(lock, mine, mine)
+            lock.chmod(mode)
+            entry = self.add_of(yours, "true")
+            worker = self.start(yours, PLIMSOLL, "queue", "run", "--until-done", "--memory", "500MiB")
+            if mode == 0o600:
+                self.eventually(lambda: self.show_of(yours, entry)["note"], "nothing is said of what waits")
+                self.assertIn(f"/lock belongs to user {mine} and cannot be opened", self.show_of(yours, entry)["note"])
+                lock.chmod(0o644)  # a minute later it would go on without it
+            text, _ = worker.communicate(timeout=SECONDS)
+            self.assertEqual((worker.returncode, self.show_of(yours, entry)["state"]), (0, "done"), text)
+            self.assertEqual("so that memory may be given out twice" in " ".join(text.split()), mode == 0o600, text)
+
     def test_a_machines_folder_of_another_user_is_named_and_works(self):
         mine, yours = USERS
         self.machine.mkdir()

@@ -129,13 +129,15 @@ class OthersRuns {
   PromisedByOthers sum_;
 };
 
+// For reading, which is enough to lock it: whoever made it may have kept writing to themselves.
 int open_lock(const fs::path& path) {
+  constexpr int kFlags = O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
   // Where a file is another's in a folder for all, the kernel may refuse O_CREAT.
-  int file = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+  int file = open(path.c_str(), kFlags);
   if (file < 0 && errno == ENOENT) {
-    file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    file = open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0666);
     if (file >= 0) fchmod(file, 0666);
-    if (file < 0 && errno == EEXIST) file = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (file < 0 && errno == EEXIST) file = open(path.c_str(), kFlags);
   }
   return file;
 }
@@ -168,10 +170,18 @@ MachineLedger::MachineLedger(const fs::path& folder, const fs::path& queue_folde
         ", who can put away what other queues have promised: memory may be given out twice; root can make it "
         "its own (chown root), or PLIMSOLL_MACHINE_DIR names another folder for the queues of this machine";
   const int file = open_lock(folder_ / "lock");
-  if (file < 0)
-    throw UsageError(printable((folder_ / "lock").string()) + ": " + std::generic_category().message(errno) +
-                     "; PLIMSOLL_MACHINE_DIR names another folder for the queues of this machine");
-  close(file);
+  if (file >= 0) {
+    close(file);
+    return;
+  }
+  const std::string why = std::generic_category().message(errno) +
+                          "; PLIMSOLL_MACHINE_DIR names another folder for the queues of this machine";
+  if (lstat((folder_ / "lock").c_str(), &found) != 0 || found.st_uid == geteuid())
+    throw UsageError(printable((folder_ / "lock").string()) + ": " + why);
+  // Another user's, which must not keep this one's runs from starting.
+  if (!warning_.empty()) warning_ += "\n";
+  warning_ += printable((folder_ / "lock").string()) + ": belongs to " + user_words(found.st_uid) +
+              " and cannot be opened, so that memory may be given out twice: " + why;
 }
 
 MachineLedger::Lock::~Lock() {
@@ -182,6 +192,11 @@ std::string MachineLedger::lock_words() const {
   const std::string path = printable((folder_ / "lock").string());
   struct stat found {};
   if (stat((folder_ / "lock").c_str(), &found) != 0) return path + " is gone";
+  if (const int file = open_lock(folder_ / "lock"); file >= 0) {
+    close(file);
+  } else {
+    return path + " belongs to " + user_words(found.st_uid) + " and cannot be opened";
+  }
   // "1: FLOCK  ADVISORY  WRITE 77 fe:00:1234 0 EOF"
   std::istringstream lines(read_proc("/proc/locks"));
   for (std::string line; std::getline(lines, line);) {

@@ -44,9 +44,19 @@ void multiply(Meeting& m, float (*value)(uint16_t)) {
     }
     for (int r = 0; r < 4; ++r) sum[g + r / 2 * 8][t * 2 + r % 2] = s.c[r];
   }
-  for (int i = 0; i < 16; ++i)
-    for (int k = 0; k < 16; ++k)
-      for (int j = 0; j < 8; ++j) sum[i][j] += left[i][k] * right[k][j];
+  // A row at a time, in two registers.
+  using Four = float __attribute__((vector_size(16)));
+  Four rows[16][2];
+  std::memcpy(rows, right, sizeof rows);
+  for (int i = 0; i < 16; ++i) {
+    Four row[2];
+    std::memcpy(row, sum[i], sizeof row);
+    for (int k = 0; k < 16; ++k) {
+      row[0] += left[i][k] * rows[k][0];
+      row[1] += left[i][k] * rows[k][1];
+    }
+    std::memcpy(sum[i], row, sizeof row);
+  }
   for (int lane = 0; lane < kWarp; ++lane)
     for (int r = 0; r < 4; ++r)
       std::memcpy(m.out[lane] + 4 * r, &sum[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2], sizeof(float));

@@ -28,6 +28,10 @@ std::vector<OpCase> gpu_cases() {
   return cases;
 }
 
+bool runs_code_of_others(const OpCase& c) {
+  return std::ranges::find(kCodeOfOthers, c.name) != std::end(kCodeOfOthers);
+}
+
 bool has_products(OpKind kind) {
   switch (kind) {
     case OpKind::linear:

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "gpu/emulator.h"
@@ -16,6 +17,20 @@ namespace plimsoll::harness {
 bool has_gpu_kernels(const Graph& graph);
 // Cases all of whose ops have them.
 std::vector<OpCase> gpu_cases();
+// Cases that run the code of others, in other sizes: what does not depend on sizes need not be asked of them.
+inline constexpr std::string_view kCodeOfOthers[] = {
+    "attention_grad_of_several_tiles_of_40_values",
+    "attention_grad_of_several_tiles_of_96_values_in_a_window",
+    "attention_grad_of_several_tiles_of_256_values",
+    "attention_grad_of_several_tiles_with_far_bias",
+    "attention_grad_of_several_tiles_with_farther_bias",
+    "attention_grad_of_large_trees",
+    "attention_grad_of_large_trees_in_a_window",
+    "attention_grad_of_trees_of_160_values",
+    "attention_grad_over_trees_in_a_window_of_two",
+    "gla_over_large_trees",
+    "gla_grad_over_large_trees"};
+bool runs_code_of_others(const OpCase& c);
 // The types of a case, and f16 behind those of one that has f32 and others: not where gradients would be f16,
 // which in runs are f32.
 std::vector<DType> gpu_dtypes(const OpCase& c);

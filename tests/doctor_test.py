@@ -4,6 +4,7 @@ import importlib.util
 import json
 import pickle
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -387,6 +388,20 @@ class Snapshots(unittest.TestCase):
         self.assertEqual((device["reserved_bytes"], device["allocated_bytes"], device["requested_bytes"]),
                          (20 << 20, 2 << 20, 1 << 20))
         self.assertEqual(device["at_end"][0]["place"], "train.py:20:load")
+
+    def test_a_long_name_that_many_frames_share_is_not_copied_for_each(self):
+        name = "n" * 5_000_000  # of which the pickle has one
+        blocks = [{"address": i, "size": 512, "requested_size": 512, "state": "active_allocated",
+                   "frames": [{"filename": name, "line": line, "name": name} for line in range(200)]} for i in range(100)]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "long.pickle")
+            path.write_bytes(pickle.dumps({"segments": [{"device": 0, "address": 0, "total_size": 51200, "allocated_size": 51200, "active_size": 51200, "stream": 0,
+                                                         "segment_type": "large", "blocks": blocks}], "device_traces": [[]]}))
+            self.assertLess(path.stat().st_size, 6_000_000)
+            done = subprocess.run([str(PLIMSOLL), "doctor", str(path)], capture_output=True, text=True,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (30, 30)))
+        self.assertEqual(done.returncode, 0, done.stderr[-500:])
+        self.assertIn("50.0 KiB", done.stdout)
 
     def test_nothing_of_a_file_is_executed(self):
         self.assertIn("only containers, numbers and texts are read", self.read("evil", 2))

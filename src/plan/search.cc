@@ -304,9 +304,39 @@ void Search::each_of_line(Spot spot, Limits& limits, const Visit& visit) {
     }
     return;
   }
-  for (const int64_t place : measured_places()) {
-    spot.first_layers = place;
-    offer(spot, limits, visit);
+  each_of_shallow_line(spot, limits, visit);
+}
+
+// The measured places; and between one that is too large and one that fits, which may be all layers, the
+// first place that fits: it is the fastest.
+void Search::each_of_shallow_line(Spot line, Limits& limits, const Visit& visit) {
+  Limits of_bytes = limits;
+  of_bytes.seconds = kOpen;
+  const auto at = [&](int64_t place) {
+    Spot spot = line;
+    spot.first_layers = place % layers_;
+    if (place == 0) spot.first = spot.rest;
+    if (place == layers_) spot.rest = spot.first;
+    return spot;
+  };
+  const auto fits = [&](int64_t place) {
+    Spot spot = at(place);
+    if (!may_measure(spot)) return false;
+    spot.usage = usage_at(spot);
+    return overrun(spot, of_bytes) <= 0;
+  };
+  std::vector<int64_t> places = measured_places();
+  places.push_back(layers_);
+  int64_t before = 0;
+  bool before_fits = fits(0);
+  for (const int64_t place : places) {
+    const bool now_fits = fits(place);
+    if (now_fits && !before_fits)
+      if (const int64_t first = farthest(place, before + 1, fits); first != place)
+        offer(at(first), limits, visit);
+    if (place < layers_) offer(at(place), limits, visit);
+    before = place;
+    before_fits = now_fits;
   }
 }
 

@@ -87,7 +87,7 @@ class Search {
   [[nodiscard]] std::vector<OffloadChoice> offloads() const;
   [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
   [[nodiscard]] std::vector<int64_t> segment_sizes() const;
-  // Numbers of first layers that are measured one by one: of shallow models.
+  // Numbers of first layers that are measured whatever the limits: of shallow models.
   [[nodiscard]] std::vector<int64_t> measured_places() const;
   // A stack of layers, and where it begins.
   struct StackRange {
@@ -136,6 +136,7 @@ class Search {
   void each(Limits limits, const Visit& visit);
   void each_of_frame(size_t frame, Limits& limits, const Visit& visit);
   void each_of_line(Spot spot, Limits& limits, const Visit& visit);
+  void each_of_shallow_line(Spot line, Limits& limits, const Visit& visit);
   void each_of_deep_line(Spot spot, const StackRange& stack, Limits& limits, const Visit& visit);
   void offer(Spot spot, Limits& limits, const Visit& visit);
   [[nodiscard]] double overrun(const Spot& spot, const Limits& limits) const;

@@ -469,6 +469,37 @@ TEST(Search, variants_are_weighed_by_the_rows_as_they_are) {
   }
 }
 
+// Layers that are not all alike, more than are measured one by one: of the layers of a line as few are
+// computed again as fit.
+TEST(Search, computes_no_more_layers_again_than_it_must_in_stacks_of_any_depth) {
+  PlanRequest request = request_for(12, false);
+  request.experiment.model.vocab = 2000;
+  request.experiment.frozen = {R"(model\.layers\.[0-2])"};
+  request.experiment.evaluates = false;
+  request.micro_batch = 4;
+  request.loss_chunk = 512;
+  request.tie = 0;
+  ASSERT_FALSE(is_deep(request.experiment));
+  std::vector<Candidate> all;
+  for (const Variant& variant : Search(request).all())
+    if (variant.recompute.segment == 1) all.push_back(candidate_of(plan_variant(request, variant)));
+  ASSERT_GT(all.size(), 60U);
+  const auto [least, most] = std::ranges::minmax(all, {}, &Candidate::arena_bytes);
+  FittingPlans plans(request);
+  constexpr int64_t kBudgets = 16;
+  for (int64_t i = 1; i <= kBudgets; ++i) {
+    Budget budget;
+    budget.device_bytes = least.arena_bytes + (most.arena_bytes - least.arena_bytes) * i / kBudgets;
+    double fastest = 1e300;
+    for (const Candidate& one : all)
+      if (one.arena_bytes <= *budget.device_bytes) fastest = std::min(fastest, one.seconds_per_step);
+    const auto plan = plans.within(budget);
+    ASSERT_TRUE(plan) << i;
+    EXPECT_LE(plan->seconds_per_step, fastest * (1 + 1e-9))
+        << i << ": " << variant_words(request.experiment, plan->variant);
+  }
+}
+
 // What is chosen takes a little longer than its estimate: a variant at the very end of the tie would be laid
 // out to be given up, each time for the work of a whole search.
 TEST(Search, lays_a_full_7b_out_once_where_its_estimates_are_short_by_a_hair) {

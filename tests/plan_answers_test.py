@@ -171,14 +171,14 @@ class Sweep(unittest.TestCase):
         for point in points:
             self.assertLessEqual(point["memory_bytes"], point["budget_bytes"])
         for smaller, larger in zip(points, points[1:]):
-            self.assertGreaterEqual(smaller["seconds_per_step"] * 1.01, larger["seconds_per_step"])  # memory.tie
+            self.assertGreaterEqual(smaller["seconds_per_step"] * 1.05, larger["seconds_per_step"])  # memory.tie, of a guess
 
     def test_nor_is_it_where_weights_move_and_seconds_are_estimated_from_a_few_layers(self):
         with tempfile.TemporaryDirectory() as folder:
             deep = {**CONFIG, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16, "vocab_size": 151936}
             (Path(folder) / "config.json").write_text(json.dumps(deep))
             points = plan_json(folder, "--gpu", "RTX 4060 Ti 16GB", "--host-memory", "16GiB", "--method", "qlora", "--length", 128, "--batch", 1,
-                               "--sweep", "memory=1.6GiB..2.4GiB")["points"]
+                               "--set", "memory.tie=1%", "--sweep", "memory=1.6GiB..2.4GiB")["points"]
         self.assertGreater(len(points), 4)
         seconds = [point["seconds_per_step"] for point in points]
         for i, one in enumerate(seconds[1:], 1):

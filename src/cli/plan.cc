@@ -105,7 +105,7 @@ ExitCode run_report(const PlanArguments& arguments) {
     print(dump_rows(*data.train, kDumpedRows));
     return ExitCode::ok;
   }
-  AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get(), {}, search_progress());
+  AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get(), {}, true, search_progress());
   Plan& plan = allowed.plan;
   if (!plan.fits() && input.card_by_itself) return run_on_cpu(arguments, plan);
   if (!arguments.dump.empty()) {

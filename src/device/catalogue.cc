@@ -20,7 +20,9 @@ constexpr double kPcie3 = 12, kPcie4 = 24, kPcie5 = 48;
 constexpr double kPcie4x8 = 12, kPcie5x8 = 24;
 
 // By generation, the small ones first. NVIDIA's data sheets and architecture papers; memory as nvidia-smi
-// prints it. Of GeForce cards the sheets name the rate of 16-bit sums too: these are those of 32 bits.
+// prints it. Of GeForce cards the sheets name the rate of 16-bit sums too: these are those of 32 bits. Clocks
+// of laptops go by the power that their makers allow: these are in the midst of the ranges that the sheets
+// give.
 constexpr std::array kCards = {
     Card{"T4", 16, 15360, 75, 40, 320, 65, 8.1, kPcie3},
     Card{"RTX 2060", 6, 6144, 75, 30, 336, 25.8, 6.5, kPcie3},
@@ -47,6 +49,15 @@ constexpr std::array kCards = {
     Card{"RTX 3080 Ti", 12, 12288, 86, 80, 912, 68.2, 34.1, kPcie4},
     Card{"RTX 3090", 24, 24576, 86, 82, 936, 71.2, 35.6, kPcie4},
     Card{"RTX 3090 Ti", 24, 24564, 86, 84, 1008, 80, 40, kPcie4},
+    Card{"RTX 3050 Laptop", 4, 4096, 86, 16, 192, 12.2, 6.1, kPcie4x8},
+    Card{"RTX 3050 Laptop", 6, 6144, 86, 20, 168, 15.3, 7.6, kPcie4x8},
+    Card{"RTX 3050 Ti Laptop", 4, 4096, 86, 20, 192, 14.2, 7.1, kPcie4x8},
+    Card{"RTX 3060 Laptop", 6, 6144, 86, 30, 336, 21.9, 10.9, kPcie4x8},
+    Card{"RTX 3070 Laptop", 8, 8192, 86, 40, 448, 31.9, 16, kPcie4x8},
+    Card{"RTX 3070 Ti Laptop", 8, 8192, 86, 46, 448, 35, 17.5, kPcie4x8},
+    Card{"RTX 3080 Laptop", 8, 8192, 86, 48, 448, 38, 19, kPcie4x8},
+    Card{"RTX 3080 Laptop", 16, 16384, 86, 48, 448, 38, 19, kPcie4x8},
+    Card{"RTX 3080 Ti Laptop", 16, 16384, 86, 58, 512, 47.2, 23.6, kPcie4x8},
     Card{"L4", 24, 23034, 89, 58, 300, 121, 30.3, kPcie4},
     Card{"L40", 48, 46068, 89, 142, 864, 181, 90.5, kPcie4},
     Card{"L40S", 48, 46068, 89, 142, 864, 362, 91.6, kPcie4},
@@ -61,6 +72,11 @@ constexpr std::array kCards = {
     Card{"RTX 4080", 16, 16376, 89, 76, 717, 97.5, 48.7, kPcie4},
     Card{"RTX 4080 SUPER", 16, 16376, 89, 80, 736, 104.4, 52.2, kPcie4},
     Card{"RTX 4090", 24, 24564, 89, 128, 1008, 165.2, 82.6, kPcie4},
+    Card{"RTX 4050 Laptop", 6, 6141, 89, 20, 192, 18, 9, kPcie4x8},
+    Card{"RTX 4060 Laptop", 8, 8188, 89, 24, 256, 23.2, 11.6, kPcie4x8},
+    Card{"RTX 4070 Laptop", 8, 8188, 89, 36, 256, 31.2, 15.6, kPcie4x8},
+    Card{"RTX 4080 Laptop", 12, 12282, 89, 58, 432, 49.4, 24.7, kPcie4x8},
+    Card{"RTX 4090 Laptop", 16, 16376, 89, 76, 576, 66, 33, kPcie4x8},
     Card{"H100 SXM", 80, 81559, 90, 132, 3350, 989.4, 66.9, kPcie5},
     Card{"H100 PCIe", 80, 81559, 90, 114, 2039, 756, 51.2, kPcie5},
     Card{"H100 NVL", 94, 95830, 90, 132, 3938, 835, 60, kPcie5},
@@ -73,6 +89,11 @@ constexpr std::array kCards = {
     Card{"RTX 5070 Ti", 16, 16303, 120, 70, 896, 87.9, 43.9, kPcie5},
     Card{"RTX 5080", 16, 16303, 120, 84, 960, 112.6, 56.3, kPcie5},
     Card{"RTX 5090", 32, 32607, 120, 170, 1792, 209.5, 104.8, kPcie5},
+    Card{"RTX 5060 Laptop", 8, 8151, 120, 26, 384, 19.4, 9.7, kPcie5x8},
+    Card{"RTX 5070 Laptop", 8, 8151, 120, 36, 384, 26.2, 13.1, kPcie5x8},
+    Card{"RTX 5070 Ti Laptop", 12, 12227, 120, 46, 672, 34, 17, kPcie5x8},
+    Card{"RTX 5080 Laptop", 16, 16303, 120, 60, 896, 46, 23, kPcie5x8},
+    Card{"RTX 5090 Laptop", 24, 24463, 120, 82, 896, 63.6, 31.8, kPcie5x8},
     Card{"RTX PRO 6000", 96, 97887, 120, 188, 1792, 503.8, 126, kPcie5},
 };
 
@@ -108,7 +129,9 @@ Asked read(std::string_view text) {
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     const bool apart = i + 1 < words.size() && size_of_word(word + words[i + 1]) > 0;
-    if (const int size = size_of_word(apart ? word + words[i + 1] : word); size > 0 && i > 0) {
+    if (word == "mobile") {
+      asked.letters += "laptop";
+    } else if (const int size = size_of_word(apart ? word + words[i + 1] : word); size > 0 && i > 0) {
       asked.gigabytes = size;
       i += apart ? 1 : 0;
     } else if (std::find(kPlain.begin(), kPlain.end(), word) == kPlain.end()) {

@@ -25,6 +25,10 @@ TEST(Catalogue, a_card_goes_by_its_name_however_it_is_written) {
   EXPECT_EQ(found("A6000"), "RTX A6000 48GB");
   EXPECT_EQ(found("4090"), "RTX 4090 24GB");
   EXPECT_EQ(found("4060 ti 16gb"), "RTX 4060 Ti 16GB");
+  EXPECT_EQ(found("RTX 3060 Laptop GPU"), "RTX 3060 Laptop 6GB");
+  EXPECT_EQ(found("NVIDIA GeForce RTX 4060 Laptop GPU"), "RTX 4060 Laptop 8GB");
+  EXPECT_EQ(found("rtx 3080 mobile 16gb"), "RTX 3080 Laptop 16GB");
+  EXPECT_EQ(found("3060"), "RTX 3060 12GB");
   EXPECT_EQ(found("H100 SXM5"), "H100 SXM 80GB");
   EXPECT_EQ(found("H200 SXM5"), "H200 141GB");
   // As the driver prints them.

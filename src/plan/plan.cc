@@ -405,12 +405,14 @@ Plan search_plan(const PlanRequest& given, int64_t most_ops) {
   const auto chosen = choose(search, request, lay_out);
   std::optional<Plan> plan;
   if (chosen) plan = layouts.take(*chosen);
+  const auto knee = chosen && given.names_knee ? search.knee(*chosen, request.budget, lay_out) : std::nullopt;
   const Candidate smallest = search.smallest(request.budget, lay_out);
   if (!plan) plan = layouts.take(smallest);
   plan->request = given;
   // What is chosen may be the least that was laid out.
   const bool is_least = chosen && memory_bytes(given, *chosen) < memory_bytes(given, smallest);
   plan->smallest = is_least ? *chosen : smallest;
+  plan->knee = knee;
   plan->search_ended = search.ended_early();
   take_graphs(*plan);
   time_evaluations(*plan);

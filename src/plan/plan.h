@@ -128,6 +128,7 @@ struct PlanRequest {
   DeviceDescription device;
   bool own_memory = false;  // the device's memory is not the host's: two budgets, and the host is a home
   double tie = 0.01;        // variants within this share of the fastest are as good
+  bool names_knee = false;  // for the report: what takes much less memory for little more time
   Budget budget;
   // Where nobody says what the host of a card has: as much as it is likely to have. Plans that move nothing
   // off the card come first, then those within this, twice and four times as much, and others only where
@@ -174,17 +175,18 @@ struct Plan {
   Variant variant;
   std::vector<Graph> programs;
   ArenaLayout layout;
-  double seconds_per_step = 0;        // with rows as the request's run has them
-  double micro_steps = 0;             // of an optimizer step, likewise
-  double fill = 0;                    // of the micro-steps' tokens
-  double seconds_per_evaluation = 0;  // of all evaluation rows
-  int64_t kept_bytes = 0;             // of disk: what the frozen blocks say of an epoch's rows
-  double kept_seconds = 0;            // of the whole run: to compute, write and read them
-  Candidate smallest;                 // the least memory of any variant within the other budgets
-  std::vector<PlannedGraphs> graphs;  // of each program, where the device is a GPU
-  bool search_ended = false;          // at its limit of work: this is the best found until then
-  std::vector<Saving> savings;        // worth telling, for the report
-  std::vector<Faster> faster;         // likewise, fastest first
+  double seconds_per_step = 0;         // with rows as the request's run has them
+  double micro_steps = 0;              // of an optimizer step, likewise
+  double fill = 0;                     // of the micro-steps' tokens
+  double seconds_per_evaluation = 0;   // of all evaluation rows
+  int64_t kept_bytes = 0;              // of disk: what the frozen blocks say of an epoch's rows
+  double kept_seconds = 0;             // of the whole run: to compute, write and read them
+  Candidate smallest;                  // the least memory of any variant within the other budgets
+  std::optional<Candidate> knee = {};  // where the request asks: much less memory for little more time
+  std::vector<PlannedGraphs> graphs;   // of each program, where the device is a GPU
+  bool search_ended = false;           // at its limit of work: this is the best found until then
+  std::vector<Saving> savings;         // worth telling, for the report
+  std::vector<Faster> faster;          // likewise, fastest first
 
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
   [[nodiscard]] int64_t host_arena_bytes() const { return layout.arena_bytes(Space::host); }

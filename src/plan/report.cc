@@ -383,6 +383,37 @@ std::string also_fits_text(const Plan& plan) {
          variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
 }
 
+namespace {
+
+// As an option of the command takes it.
+std::string mib_text(int64_t bytes) { return std::to_string(ceil_div(bytes, kMiB)) + "MiB"; }
+
+// Less memory for little more time.
+std::string knee_text(const Plan& plan) {
+  const std::string bytes = format_bytes_up(memory_bytes(plan.request, *plan.knee));
+  return bytes + " would do, " + time_change(plan, *plan.knee) + " (" +
+         variant_words(plan.request.experiment, plan.knee->variant) + "): --memory " +
+         mib_text(memory_bytes(plan.request, *plan.knee));
+}
+
+// A desktop on the card: 0.3 to 1 GiB were seen. Cards of data centres have none, and of one that is here
+// what is free is known.
+std::string display_text(const Plan& plan) {
+  constexpr int64_t kDesktop = kGiB;
+  const PlanRequest& request = plan.request;
+  const bool may_have =
+      request.device.card_name.starts_with("RTX") || request.device.card_name.starts_with("TITAN");
+  const auto driver = std::ranges::find_if(
+      request.device.outside, [](const OutsidePart& part) { return part.name.starts_with("driver"); });
+  if (!may_have || driver == request.device.outside.end() || request.budget.device_free_bytes) return "";
+  const std::optional<int64_t> all = memory_budget(request);
+  if (!all || plan.memory_bytes() <= *all - kDesktop) return "";
+  return "a desktop on this card takes 0.3 to 1 GiB of it: --memory " +
+         mib_text(*all - kDesktop - driver->bytes - driver->uncertain) + " leaves it room";
+}
+
+}  // namespace
+
 std::vector<ReportLine> facts(const Plan& plan) {
   const PlanRequest& request = plan.request;
   std::vector<ReportLine> list = {{"process", process_text(plan)}};
@@ -405,6 +436,8 @@ std::vector<ReportLine> facts(const Plan& plan) {
   if (request.data) list.push_back({"data", data_words(*request.data)});
   if (request.data)
     for (const std::string& text : request.data->rendering) list.push_back({"rows", text});
+  if (const std::string text = display_text(plan); !text.empty()) list.push_back({"display", text});
+  if (plan.knee) list.push_back({"knee", knee_text(plan)});
   list.push_back({"also fits", also_fits_text(plan)});
   if (!plan.savings.empty()) list.push_back({"would save", savings_text(plan)});
   for (const Faster& faster : plan.faster) list.push_back({"faster", faster_text(plan, faster)});
@@ -570,6 +603,8 @@ std::string report_json(const Plan& plan) {
                      {"notes", request.notes},
                      {"lossy", request.lossy},
                      {"data", data_json(request.data)},
+                     {"tie", request.tie},
+                     {"knee", plan.knee ? brief(*plan.knee) : Json()},
                      {"smallest", brief(plan.smallest)},
                      {"search_ended", plan.search_ended},
                      {"would_save", savings}};

@@ -29,6 +29,8 @@ constexpr double kSameSeconds = 1e-9;  // a share
 // Of the tie that is left to what layouts take longer than their estimates: what is chosen at the tie's very
 // end would be laid out for nothing.
 constexpr double kLeftOfTie = 0.1;
+// What is named beside a plan: at most so much of its memory, in at most so many times its seconds.
+constexpr double kKneeMemory = 0.8, kKneeSeconds = 1.1;
 
 // Whether `most` moves every part that `some` moves.
 bool moves_all_of(const OffloadChoice& most, const OffloadChoice& some) {
@@ -46,9 +48,11 @@ int64_t files_in_memory(const Usage& usage, const Budget& budget) {
   return budget.disk_in_memory ? usage.of(Space::disk) : 0;
 }
 
-// Less disk traffic, then less memory of the process, then less time.
+// Less disk traffic, then less of a card's host for what leaves the card, then less memory, then less time.
 bool is_preferred(const Usage& a, const Usage& b) {
-  const auto rank = [](const Usage& u) { return std::tuple(u.disk_traffic, process_bytes(u), u.seconds); };
+  const auto rank = [](const Usage& u) {
+    return std::tuple(u.disk_traffic, u.of(Space::host), process_bytes(u), u.seconds);
+  };
   return rank(a) < rank(b);
 }
 
@@ -520,7 +524,9 @@ Search::Spot Search::preferred(const Spot& fastest, Limits limits) {
     // Of equals the one of the earlier frame, which moves fewer parts.
     const bool equal = !is_preferred(best.usage, spot.usage);
     if (is_preferred(spot.usage, best.usage) || (equal && spot.frame < best.frame)) best = spot;
-    if (best.usage.disk_traffic == 0) left.bytes = process_bytes(best.usage) + 1;
+    // More memory in all may still be less of the disk or the host.
+    if (best.usage.disk_traffic == 0 && best.usage.of(Space::host) == 0)
+      left.bytes = process_bytes(best.usage) + 1;
   });
   return best;
 }
@@ -653,6 +659,31 @@ Budget Search::at_least_possible(Budget budget) {
   });
   raise(&Budget::disk_bytes, kOpenBytes, [](const Usage& usage) { return usage.of(Space::disk); });
   return budget;
+}
+
+std::optional<Candidate> Search::knee(const Candidate& chosen, const Budget& budget, const LayOut& lay_out) {
+  const auto bytes_of = [&](const Candidate& candidate) {
+    return memory_bytes(request_, candidate) - (request_.own_memory ? outside_bytes(request_.device) : 0);
+  };
+  const auto most = static_cast<int64_t>(kKneeMemory * static_cast<double>(bytes_of(chosen)));
+  const OffloadChoice& moved = chosen.variant.offload;
+  std::optional<Spot> best;
+  each({.budget = budget,
+        .seconds = kKneeSeconds * chosen.seconds_per_step,
+        .smallest_first = true,
+        .on_device = !moved.any(),
+        .bytes = most},
+       [&](const Spot& spot, Limits& left) {
+         const int64_t bytes = taken(spot.usage, budget);
+         if (bytes >= left.bytes || !moves_all_of(moved, frames_[spot.frame].variant.offload)) return;
+         best = spot;
+         left.bytes = bytes;
+       });
+  if (!best) return std::nullopt;
+  const Candidate found = lay_out(candidate(*best));
+  const bool is_one = within(found, budget, request_.host) && bytes_of(found) <= most &&
+                      found.seconds_per_step <= kKneeSeconds * chosen.seconds_per_step;
+  return is_one ? std::optional(found) : std::nullopt;
 }
 
 Candidate Search::smallest(const Budget& budget, const LayOut& lay_out) {

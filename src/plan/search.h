@@ -35,7 +35,8 @@ class Search {
   // The candidate as it is when its programs are laid out.
   using LayOut = std::function<Candidate(const Candidate&)>;
   // Of the candidates within `budget` whose time exceeds that of the fastest by at most the request's tie:
-  // the one with the least disk traffic, of these the one with the least memory. None: nothing fits.
+  // the one with the least disk traffic, of these the one with the least memory of the host for
+  // what leaves the device, of these the one with the least memory. None: nothing fits.
   // `on_device`: of those that move nothing off the device.
   std::optional<Candidate> fastest(const Budget& budget, const LayOut& lay_out, bool on_device = false);
   // The least memory within all other limits: of the device, or of the process where that is what is limited.
@@ -45,6 +46,9 @@ class Search {
   // The least memory within all limits and so many seconds.
   std::optional<Candidate> least_within(const Budget& budget, double seconds, const LayOut& lay_out,
                                         bool on_device = false);
+  // The least memory in at most 10 % more time than `chosen`, where that is a fifth less of it or better and
+  // moves no other parts off the device. By what the search knows already, and one layout.
+  std::optional<Candidate> knee(const Candidate& chosen, const Budget& budget, const LayOut& lay_out);
   // Bytes that the variant does not go below, by its frame and by all frames that take no more: for tests.
   std::optional<DepthModel::Floor> floor_of(const Variant& variant);
   // Every variant of the space: what any budget may lead to.

@@ -98,9 +98,17 @@ std::vector<Option> memory_options() {
       memory_gpu(),
       memory_limit("memory.host", FIELD(memory.host), "memory beside the card; means nothing on a CPU"),
       make(
-          "memory.tie", FIELD(memory.tie_percent), "a share from 0% to 100%",
-          "plans this close to the fastest are as good: least disk traffic, then least memory wins",
-          [](const Node& node, Folder) { return read_share(node); }, print_percent),
+          "memory.tie", FIELD(memory.tie_percent), "a share from 0% to 100%, or auto",
+          "plans this close to the fastest are as good: of them the one with least disk traffic, then least "
+          "memory of a card's host, then least memory is taken. auto: 1% where seconds are measured "
+          "(plimsoll calibrate), 5% where they are guessed",
+          [](const Node& node, Folder) -> std::optional<std::optional<double>> {
+            if (node.kind == Node::Kind::scalar && node.text == "auto") return std::optional<double>();
+            const std::optional<double> share = read_share(node);
+            if (!share) return std::nullopt;
+            return std::optional<std::optional<double>>(std::in_place, share);
+          },
+          [](const std::optional<double>& share) { return share ? print_percent(*share) : Json("auto"); }),
       make(
           "memory.disk", FIELD(memory.disk_bytes), "a size such as 100GiB", "disk for what is offloaded",
           [](const Node& node, Folder) { return read_bytes(node); }, print_bytes),

@@ -219,10 +219,10 @@ struct Recipe {
     friend bool operator==(const Schedule&, const Schedule&) = default;
   };
   struct Memory {
-    MemoryLimit device;              // on a CPU: of the whole process
-    MemoryLimit host;                // beside a device with memory of its own
-    std::optional<std::string> gpu;  // the full name of a card of the catalogue, to plan for
-    double tie_percent = 1.0;
+    MemoryLimit device;                 // on a CPU: of the whole process
+    MemoryLimit host;                   // beside a device with memory of its own
+    std::optional<std::string> gpu;     // the full name of a card of the catalogue, to plan for
+    std::optional<double> tie_percent;  // none: auto, by how well seconds are known
     int64_t disk_bytes = 0;
     double headroom_percent = 10.0;
     std::vector<std::string> allow;

@@ -88,10 +88,12 @@ Plan plan_in_group(const PlanRequest& request) {
 }  // namespace
 
 AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data,
-                         const LayoutOptions& layout, const std::function<void(size_t, size_t)>& progress) {
+                         const LayoutOptions& layout, bool names_knee,
+                         const std::function<void(size_t, size_t)>& progress) {
   const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
     PlanRequest request = plan_request(changed, machine, data);
     request.layout = layout;
+    request.names_knee = names_knee;
     request.progress = progress;
     request.lossy = std::move(lossy);
     return plan_in_group(request);

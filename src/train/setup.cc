@@ -436,6 +436,16 @@ DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMa
   return device;
 }
 
+namespace {
+
+// What plans may lose to less memory (docs/decisions/25-ties.md). A preset has a share of its own.
+double tie_percent(const Recipe::Memory& memory, const DeviceRates& rates) {
+  constexpr double kMeasured = 1, kGuessed = 5;
+  return memory.tie_percent.value_or(rates.calibrated || memory.plan ? kMeasured : kGuessed);
+}
+
+}  // namespace
+
 PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data) {
   PlanRequest request;
   request.experiment = read_experiment(recipe);
@@ -465,12 +475,12 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   if (data != nullptr && data->train) request.dataset_rows = data->train->dataset.rows();
   if (recipe.memory.recompute) request.recompute = parse_recompute_point(*recipe.memory.recompute);
   request.own_memory = recipe.is_of_card();
-  request.tie = recipe.memory.tie_percent / 100.0;
   request.homes = offload_homes(recipe);
   request.offload = offload_parts(recipe.memory, request.homes);
   request.offload_of_tier = recipe.memory.tier.has_value();
   request.preset = preset_of(recipe.memory.plan);
   request.device = device_of(recipe, request.experiment.precision.compute, machine);
+  request.tie = tie_percent(recipe.memory, request.device.rates) / 100.0;
   request.host = host_needs(recipe, request.experiment, machine, data);
   if (data != nullptr) request.data = data->summary;
   request.run = run_steps(recipe, data);

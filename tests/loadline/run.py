@@ -112,7 +112,7 @@ class Line:
 
     def check_group(self, before):
         """Under a group's cap a variant as fast runs within it; with far too little, a smaller one or none."""
-        as_fast = 1.03  # twice memory.tie, and rounding: what ties with the fastest is chosen by its memory
+        as_fast = 1.11  # twice memory.tie where seconds are guessed, and rounding: what ties with the fastest is chosen by its memory
         peak = before["planned"]["process_peak_rss_bytes"]
         limit = int(peak + max(0.03 * peak, 16 * MIB))
         code, planned = self.train_in_group(limit)

@@ -8,13 +8,21 @@ import unittest
 from pathlib import Path
 
 from command_run import CommandTest, ROOT, assert_curves_agree, assert_same_bits_in_little_memory, assert_splits_agree, output, run
-from small_models import pairs, sentence, texts, write_rows
+from small_models import LLAMA, model, pairs, sentence, texts, write_rows
 
 
 def names_in(path):
     """Tensor names of a safetensors file."""
     data = path.read_bytes()
     return set(json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])) - {"__metadata__"}
+
+
+def tensor_in(path, name):
+    """Bytes of a tensor of a safetensors file."""
+    data = path.read_bytes()
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    first, end = json.loads(data[8:begin])[name]["data_offsets"]
+    return data[begin + first:begin + end]
 
 
 def add_tensor(path, name, elements):
@@ -556,6 +564,20 @@ class Scores(CommandTest):
         self.assertEqual(run("generate", full, "--prompt", "river", "--max-new-tokens", 2).returncode, 0)
         going_on, _ = self.reward("going_on", **{**changes, "model": str(full), "reward": {"head": "score"}}, method={"type": "lora", "r": 4})
         self.assertIn("v_head.summary.bias", output("plan", going_on, "--dump", "graph"))  # what lies there is gone on with
+        # And where it is not: no pair asks that head, which stays as it was.
+        untied_recipe, untied = self.recipe("untied", data={**words, "max_length": 64}, schedule={"max_steps": 2},
+                                            model=str(model(self.folder / "untied_model", {**LLAMA, "tie_word_embeddings": False})))
+        output("train", untied_recipe, "--quiet")
+        recipe, full = self.reward("value_untied", **{**changes, "model": str(untied)}, save={"every": 4})
+        output("train", recipe, "--quiet")
+        head = tensor_in(untied / "model.safetensors", "lm_head.weight")
+        self.assertEqual(tensor_in(full / "model.safetensors", "lm_head.weight"), head)
+        self.assertNotEqual(tensor_in(full / "model.safetensors", "model.norm.weight"), tensor_in(untied / "model.safetensors", "model.norm.weight"))
+        whole = (full / "model.safetensors").read_bytes()
+        shutil.rmtree(full / "checkpoint-8")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual((full / "model.safetensors").read_bytes(), whole)
+        self.assertEqual(run("generate", full, "--prompt", "river", "--max-new-tokens", 2).returncode, 0)
         file.rename(out / "value_head.bin")
         self.assertIn("safetensors.torch", output("eval", out, "--data", self.folder / "pairs.jsonl", code=2))
 

@@ -110,7 +110,9 @@ class Encoder {
   TensorId embeddings() {
     const std::string scope = base_ + ".embeddings";
     const char* position_ids = encoder_.counts_from_padding ? "position_ids" : "positions";
-    const TensorId words = looked_up("input_ids", scope + ".word_embeddings", spec_.vocab);
+    const std::string words_scope = scope + ".word_embeddings";
+    const TensorId table = b_.parameter(words_scope + ".weight", {spec_.vocab, spec_.hidden}, kEmbedding);
+    const TensorId words = b_.embedded(b_.input_named("input_ids"), table, words_scope);
     const TensorId types =
         looked_up("token_type_ids", scope + ".token_type_embeddings", encoder_.token_types);
     const TensorId typed = b_.op1(OpKind::add, {words, types}, {}, scope, scope + ".typed");

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
+#include "ops/padding_row.h"
 #include "ops/step_values.h"
 
 namespace plimsoll {
@@ -140,6 +141,11 @@ TensorId ModelBuilder::dense_and_tanh(TensorId x, const std::string& scope, bool
 TensorId ModelBuilder::embedding_table() {
   return parameter(prefix_ + std::string(family_of(spec_).embedding) + ".weight", {spec_.vocab, spec_.hidden},
                    kEmbedding);
+}
+
+TensorId ModelBuilder::embedded(TensorId ids, TensorId table, const std::string& scope) {
+  const Attrs attrs = spec_.padding_row ? Attrs{{std::string(kPaddingRow), *spec_.padding_row}} : Attrs{};
+  return op1(OpKind::embedding, {ids, table, step()}, attrs, scope, scope + ".out");
 }
 
 TensorId ModelBuilder::head() {

@@ -115,6 +115,8 @@ class ModelBuilder {
   TensorId dense_and_tanh(TensorId x, const std::string& scope, bool fresh);
 
   TensorId embedding_table();
+  // The rows of the table that the ids name; the model's padding row learns nothing from them.
+  TensorId embedded(TensorId ids, TensorId table, const std::string& scope);
   // [V, H]; refused where the model's head scores sequences.
   TensorId head();
 

@@ -90,8 +90,7 @@ class DenseDecoder {
     table_TD_ = b_.op1(OpKind::rope_table,
                        {b_.input_named("positions"), starts_, b_.input_named("inv_freq"), b_.step()}, {},
                        "model.rotary_emb", "model.rotary_emb.table");
-    TensorId h_TH = b_.op1(OpKind::embedding, {b_.input_named("input_ids"), table, b_.step()}, {},
-                           "model.embed_tokens", "model.embed_tokens.out");
+    TensorId h_TH = b_.embedded(b_.input_named("input_ids"), table, "model.embed_tokens");
     for (int64_t i = 0; i < spec_.layers; ++i) h_TH = layer(h_TH, i);
     return h_TH;
   }

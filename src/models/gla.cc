@@ -86,8 +86,7 @@ class GlaModel {
       : b_(builder), spec_(builder.spec()), linear_(*builder.spec().linear_attention) {}
 
   TensorId hidden(bool cached) {
-    TensorId h_TH = b_.op1(OpKind::embedding, {b_.input_named("input_ids"), b_.embedding_table(), b_.step()},
-                           {}, kEmbeddings, std::string(kEmbeddings) + ".out");
+    TensorId h_TH = b_.embedded(b_.input_named("input_ids"), b_.embedding_table(), std::string(kEmbeddings));
     for (int64_t i = 0; i < spec_.layers; ++i)
       h_TH = layer(h_TH, "model.layers." + std::to_string(i), cached, b_.decides(i, spec_.layers));
     return h_TH;

@@ -67,6 +67,17 @@ void read_scores(const ConfigReader& in, const FamilyRule& family, ModelSpec& sp
   }
 }
 
+// nn.Embedding(padding_idx=config.pad_token_id); one below 0 counts from the end. T5 gives its embedding
+// none.
+std::optional<int64_t> padding_row(const ConfigReader& in, const ModelSpec& spec) {
+  if (spec.encoder_decoder) return std::nullopt;
+  if (spec.encoder) return spec.pad_token;
+  if (!in.has("pad_token_id") || !in.at("pad_token_id").is_number_integer()) return std::nullopt;
+  const auto token = in.at("pad_token_id").get<int64_t>();
+  const int64_t row = token < 0 ? token + spec.vocab : token;
+  return row >= 0 && row < spec.vocab ? std::optional(row) : std::nullopt;
+}
+
 }  // namespace
 
 ModelSpec parse_model_spec(const Json& config, const std::string& where) {
@@ -80,6 +91,7 @@ ModelSpec parse_model_spec(const Json& config, const std::string& where) {
   spec.architecture = family.architecture;
   family.parse(in, spec);
   read_scores(in, family, spec);
+  spec.padding_row = padding_row(in, spec);
   require_countable(in, spec);
   return spec;
 }

@@ -84,6 +84,9 @@ struct ModelSpec {
   // Padding, which no score is read from: pad_token_id, or where there is none eos_token_id, as trainers of
   // such models have it. None: the last token counts.
   std::optional<int64_t> pad_token;
+  // The row of the embedding that learns nothing where it is read, as torch's padding_idx has it:
+  // pad_token_id, where the family's embedding has one.
+  std::optional<int64_t> padding_row;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;
   double initializer_range = 0.02;

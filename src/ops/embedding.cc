@@ -1,7 +1,9 @@
 // embedding: row ids[t] of the table; rows beyond the live tokens are zero, so that padding adds nothing
 // anywhere. embedding_dw: the scatter of d_h into the table's gradient (the whole gradient is cleared first
-// when it is written for the first time in a step).
+// when it is written for the first time in a step). Tokens that are `padding_row` are not scattered: torch's
+// padding_idx.
 #include "graph/op_kind.h"
+#include "ops/padding_row.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
@@ -26,8 +28,9 @@ void gradient(GradientContext& ctx, const Op& op) {
   const TensorId weight = op.inputs[1];
   if (!ctx.wants(weight)) return;
   const auto target = ctx.weight_gradient(weight);
-  ctx.emit(OpKind::embedding_dw, {op.inputs[0], ctx.gradient_of(op.outputs[0]), ctx.step()},
-           {{"accumulate", target.accumulate}, {"vocab", ctx.graph().tensor(weight).shape[0]}},
+  Attrs attrs{{"accumulate", target.accumulate}, {"vocab", ctx.graph().tensor(weight).shape[0]}};
+  if (op.attrs.contains(kPaddingRow)) attrs.emplace(std::string(kPaddingRow), padding_row(op));
+  ctx.emit(OpKind::embedding_dw, {op.inputs[0], ctx.gradient_of(op.outputs[0]), ctx.step()}, attrs,
            {target.tensor}, "");
 }
 

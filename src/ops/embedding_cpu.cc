@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cstring>
 
 #include "ops/cpu_dispatch.h"
 #include "ops/elementwise_kernels.h"
+#include "ops/padding_row.h"
 #include "ops/parallel_memory.h"
 
 namespace plimsoll {
@@ -40,14 +42,22 @@ BoundCall bind_embedding_dw(const CpuBinding& b) {
                     .table = b.output<decltype(g)>(0),
                     .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, scatter_add, Args);
-    return [=, step = b.input<double>(2), accumulate = b.op().attr_int("accumulate"),
-            bytes = gradient.bytes(), vocab = gradient.shape[0], axis = b.op().axis] {
-      Args now = args;
-      now.count = live_tokens(step, axis);
-      check_ids(now.ids, now.count, vocab);
-      if (overwrites(accumulate, step)) parallel_clear(now.table, bytes, now.threads);
-      kernel(now);
-    };
+    return
+        [=, step = b.input<double>(2), accumulate = b.op().attr_int("accumulate"), bytes = gradient.bytes(),
+         vocab = gradient.shape[0], axis = b.op().axis, padding = static_cast<int32_t>(padding_row(b.op()))] {
+          const int64_t live = live_tokens(step, axis);
+          check_ids(args.ids, live, vocab);
+          if (overwrites(accumulate, step)) parallel_clear(args.table, bytes, args.threads);
+          // The stretches between tokens of the padding row, which learns nothing.
+          for (int64_t begin = 0, end = 0; begin < live; begin = end + 1) {
+            end = std::find(args.ids + begin, args.ids + live, padding) - args.ids;
+            Args now = args;
+            now.ids += begin;
+            now.x += begin * args.width;
+            now.count = end - begin;
+            if (now.count > 0) kernel(now);
+          }
+        };
   });
 }
 

@@ -1,4 +1,5 @@
 #include "ops/gpu_rows.h"
+#include "ops/padding_row.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -29,17 +30,17 @@ __global__ void __launch_bounds__(kEmbeddingThreads)
   if (at < count) gradient[at] = W{};
 }
 
-// The block of an id's first token adds the rows of all its tokens.
+// The block of an id's first token adds the rows of all its tokens; none those of the padding row.
 template <class T, class G>
 __global__ void __launch_bounds__(kEmbeddingThreads)
     add_rows(const int32_t* ids, const T* x, const double* step, AxisId axis, G* table, int64_t vocab,
-             int64_t width) {
+             int64_t width, int64_t padding) {
   using Rows = NamedRows<kEmbeddingThreads>;
   const auto live = static_cast<int>(live_tokens(step, axis)), first = static_cast<int>(blockIdx.x);
   if (first >= live) return;
   const auto id = [ids](int token) { return ids[token]; };
   gpu::require(id(first) >= 0 && id(first) < vocab, "embedding_dw: a token id is outside the vocabulary");
-  if (Rows::is_repeated(first, id)) return;
+  if (id(first) == padding || Rows::is_repeated(first, id)) return;
   Rows::add(first, live, id, x, width, table + int64_t{id(first)} * width);
 }
 
@@ -65,13 +66,13 @@ BoundCall bind_gpu_embedding_dw(const GpuBinding& b) {
     using G = decltype(g);
     return [=, &stream = b.stream(), ids = b.input<int32_t>(0), x = b.input<T>(1), step = b.input<double>(2),
             table = b.output<G>(0), accumulate = b.op().attr_int("accumulate"), vocab = gradient.shape[0],
-            width = gradient.shape[1], axis = b.op().axis,
+            width = gradient.shape[1], axis = b.op().axis, padding = padding_row(b.op()),
             tokens = static_cast<unsigned>(b.input_tensor(0).shape[0])] {
       const int64_t count = vocab * width;
       gpu::launch(stream, {gpu::blocks_of(count, kEmbeddingThreads)}, {kEmbeddingThreads}, clear_gradient<G>,
                   table, count, accumulate, step);
       gpu::launch(stream, {tokens}, {kEmbeddingThreads}, add_rows<T, G>, ids, x, step, axis, table, vocab,
-                  width);
+                  width, padding);
     };
   });
 }

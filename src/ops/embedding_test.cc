@@ -33,6 +33,14 @@ Values many_ids() {
              "g = embedding_dw(ids, d_h, step) {accumulate=0, vocab=7} @e backward\n",
      .given = {{"ids", many_ids()}},
      .step = {{StepValue::live_tokens, 149}}},
+    {.name =
+         "embedding_dw_leaves_the_padding_row",  // at the start, in the midst, twice, behind the live tokens
+     .body = "tensor ids i32[9] input\n"
+             "tensor d_h %[9,67] input\n"
+             "tensor g f32[7,67] gradient\n"
+             "g = embedding_dw(ids, d_h, step) {accumulate=0, padding_row=3, vocab=7} @e backward\n",
+     .given = {{"ids", {3, 0, 3, 3, 6, 0, 2, 3, 1}}},
+     .step = {{StepValue::live_tokens, 8}}},
     {.name = "embedding_dw_adds",
      .body = "tensor ids i32[6] input\n"
              "tensor d_h %[6,67] input\n"

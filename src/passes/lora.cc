@@ -167,8 +167,9 @@ class LoraPass {
     const TensorId h = base.outputs[0], ids = base.inputs[0], step = base.inputs[2];
     const std::string scope = base.scope;
     base.outputs[0] = kNewTensor;
+    const Attrs attrs = base.attrs;  // the padding row's, as PEFT has it
     const TensorId h_base = emit(result_, std::move(base), scope + ".base")[0];
-    const TensorId t = append(OpKind::embedding, {ids, a, step}, {}, kNewTensor, scope + kEmbeddingA,
+    const TensorId t = append(OpKind::embedding, {ids, a, step}, attrs, kNewTensor, scope + kEmbeddingA,
                               scope + kEmbeddingA + ".out");
     append(OpKind::linear, {t, b, kNoTensor, h_base, step}, {{"scale", size.scale}}, h, scope + kEmbeddingB,
            "");

@@ -304,7 +304,8 @@ std::vector<Option> data_options() {
       data_pin(),
       experiment(data_shuffle()),
       experiment(integer("data.reading", FIELD(data.reading), {kFirstReading, kReading},
-                         "the rules by which rows are read (docs/data.md): 2; runs that began by 1 keep it")),
+                         "the rules by which rows are read (docs/data.md): 3; runs that began by 1 or 2 "
+                         "keep them")),
   };
 }
 

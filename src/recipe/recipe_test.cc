@@ -230,7 +230,7 @@ TEST(Fingerprint, of_runs_before_there_was_data_reading_is_of_the_first_rules) {
   EXPECT_EQ(reading_of(today), kReading);
   EXPECT_EQ(reading_of(before), kFirstReading);
   EXPECT_THAT(experiment_differences(before, today),
-              ElementsAre(ExperimentDifference{"data.reading", "1", "2"}));
+              ElementsAre(ExperimentDifference{"data.reading", "1", std::to_string(kReading)}));
 }
 
 TEST(Fingerprint, a_shuffle_of_runs_before_there_was_another_is_that_in_windows) {

@@ -43,7 +43,10 @@ enum class Shuffle : uint8_t { off, window, full };
 
 // The rules by which rows become what is learnt: today's, and those of runs that began before there was a
 // key for it. A run goes on with the rules that it began with (docs/data.md).
-inline constexpr int64_t kReading = 2;
+inline constexpr int64_t kReading = 3;
 inline constexpr int64_t kFirstReading = 1;
+// Since these the embedding's row of the padding token learns nothing where it is read
+// (ModelSpec::padding_row).
+inline constexpr int64_t kPaddingReading = 3;
 
 }  // namespace plimsoll

@@ -104,6 +104,9 @@ class TrainingRun {
     if (data.chat) rendering_ = data.chat->published();
     const auto from = std::make_shared<SavedFrom>(recipe_.model, folder_.temporary("from-model"));
     describe_head({experiment_.task, experiment_.model, recipe_.classify.labels}, from->config);
+    const ModelSpec& model = experiment_.model;
+    if (model.value_head && !experiment_.lora && !model.tied_head)
+      from->head = ModelFolder::open(recipe_.model);
     saves_.emplace(recipe_, experiment_, state_,
                    CheckpointOptions{&folder_, from, effective_yaml(recipe_), recipe_.save.keep,
                                      recipe_.save.best, rendering_},

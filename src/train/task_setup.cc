@@ -85,17 +85,17 @@ void choose_value_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec&
   if (model.scores_sequences || model.encoder || model.encoder_decoder)
     throw UsageError(where + ": a value head stands above a decoder that says next tokens, and " +
                      paths.base.string() + " is a " + model.architecture);
-  if (recipe.method.type == MethodType::full && !model.tied_head)
+  if (recipe.method.type == MethodType::full && !model.tied_head && recipe.init == Init::random)
     throw UsageError(where +
-                     ": such a folder holds the model's lm_head.weight too, which method.type: full "
-                     "does not keep where it is not tied to the embedding; say method.type: lora, or "
-                     "reward.head: score in a folder without that file");
+                     ": such a folder holds the model's lm_head.weight too, which does not train and, with "
+                     "init: random, is nowhere; say reward.head: score");
 }
 
 }  // namespace
 
 ModelSpec model_of(const Recipe& recipe, const ModelPaths& paths) {
   ModelSpec model = read_model(paths);
+  if (recipe.data.reading < kPaddingReading) model.padding_row.reset();
   if (recipe.task == Task::classify) choose_words(recipe, paths, model);
   if (recipe.task == Task::reward) choose_value_head(recipe, paths, model);
   return model;

@@ -149,11 +149,23 @@ std::string weight_name(const TableRow& row) {
   return row.name.substr(0, row.name.size() - std::string_view(kMasterSuffix).size());
 }
 
-// Rows to export under the names that `rename` gives them.
+void copy_tensor(const StoredTensor& from, SafetensorsWriter& writer, std::string_view name,
+                 std::span<std::byte> staging) {
+  for (int64_t done = 0; done < from.entry->bytes;) {
+    const auto part = staging.first(std::min(staging.size(), static_cast<size_t>(from.entry->bytes - done)));
+    from.file->read(*from.entry, done, part);
+    writer.write(name, part);
+    done += std::ssize(part);
+  }
+}
+
+// Rows to export under the names that `rename` gives them, and where there is one the head that no row holds.
 template <class Rename>
 std::optional<uint32_t> write_rows(const PersistentState& state, const std::vector<const TableRow*>& rows,
-                                   const fs::path& file, Rename rename) {
+                                   const fs::path& file, Rename rename,
+                                   const std::optional<StoredTensor>& head = {}) {
   std::vector<TensorSpec> specs;
+  if (head) specs.push_back({kWordHead, head->entry->dtype, head->entry->shape});
   for (const TableRow* row : rows) {
     const TableRow& weight = *state.find(weight_name(*row));
     if (is_saved_otherwise(state, weight))
@@ -164,6 +176,10 @@ std::optional<uint32_t> write_rows(const PersistentState& state, const std::vect
   SafetensorsWriter writer(file, specs, {{"format", "pt"}});
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TensorSpec& spec : writer.tensors()) {
+    if (head && spec.name == kWordHead) {
+      copy_tensor(*head, writer, spec.name, staging);
+      continue;
+    }
     const auto row =
         std::find_if(rows.begin(), rows.end(), [&](const TableRow* r) { return rename(*r) == spec.name; });
     const TableRow& weight = *state.find(weight_name(**row));
@@ -474,7 +490,9 @@ std::optional<uint32_t> write_model(const PersistentState& state, const SavedFro
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype;
   write_file_atomically(to / "config.json", config.dump(2) + "\n");
   write_kept(from.files, to);
-  return write_rows(state, rows, to / "model.safetensors", [](const TableRow& row) { return row.name; });
+  const auto head = from.head ? std::optional(from.head->find(kWordHead)) : std::nullopt;
+  return write_rows(
+      state, rows, to / "model.safetensors", [](const TableRow& row) { return row.name; }, head);
 }
 
 std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
@@ -512,6 +530,7 @@ std::optional<uint32_t> write_value_head(const PersistentState& state, const fs:
 
 int64_t export_bytes(const PersistentState& state, bool adapter, const SavedFrom& from) {
   int64_t bytes = from.files.bytes() + static_cast<int64_t>(from.config.dump().size());
+  if (from.head) bytes += from.head->find(kWordHead).entry->bytes;
   for (const TableRow* row : adapter ? adapter_rows(state) : base_rows(state)) {
     const TableRow* start = start_of(state, *state.find(weight_name(*row)));
     bytes += row->bytes + (start == nullptr ? 0 : start->bytes);

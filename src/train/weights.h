@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/kept_files.h"
+#include "io/model_folder.h"
 #include "models/spec.h"
 #include "passes/lora.h"
 #include "tasks/task.h"
@@ -56,7 +57,12 @@ struct SavedFrom {
   std::string base;  // as adapters name it: of the hub with a revision, or the path
   std::optional<std::string> revision;
   KeptFiles files;  // copied_files()
+  // Where a value head trains in full above an own head for next tokens: the folder's weights, open, of which
+  // that head is copied as it is.
+  std::optional<ModelFolder> head = {};
 };
+// The head for next tokens, where it is not tied to the embedding.
+inline constexpr const char* kWordHead = "lm_head.weight";
 
 // Makes the config that of a model that scores sequences, as transformers reads it. Nothing where the task
 // has no such head.

@@ -11,6 +11,7 @@
 #include "harness/reference_site.h"
 #include "ops/name_hash.h"
 #include "ops/nf4.h"
+#include "ops/padding_row.h"
 #include "ops/philox.h"
 #include "ops/word_scores.h"
 
@@ -28,7 +29,9 @@ void ref_embedding_dw(const Site& s) {
   const size_t width = s.dim(1, 1);
   const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
   Values& g = s.gradient(0);
-  for (size_t i = 0; i < live * width; ++i) g[s.integer(0, i / width) * width + i % width] += s.in(1)[i];
+  for (size_t i = 0; i < live * width; ++i)
+    if (static_cast<int64_t>(s.integer(0, i / width)) != padding_row(s.op))
+      g[s.integer(0, i / width) * width + i % width] += s.in(1)[i];
 }
 
 void ref_embedding_noise(const Site& s) {

@@ -45,6 +45,9 @@ CASES = {case.name: case for case in (
     Case("llama_rope_dynamic", shaped(LlamaConfig, **DYNAMIC), prompts=(5, 8), new_tokens=8),
     Case("llama_rope_llama3", shaped(LlamaConfig, **LLAMA3)),
     Case("llama_rope_yarn", shaped(LlamaConfig, **YARN)),
+    # Token 7 is in the rows: its row of the embedding learns nothing from there, and from a tied head it does.
+    Case("llama_padding", shaped(LlamaConfig, pad_token_id=7)),
+    Case("qwen2_tied_padding", shaped(Qwen2Config, tie_word_embeddings=True, pad_token_id=7)),
     Case("mistral_window", shaped(MistralConfig, sliding_window=8)),
     Case("mistral_fp16_shards", shaped(MistralConfig, sliding_window=None), storage=torch.float16, shard="100KB"),
     Case("qwen2_tied", shaped(Qwen2Config, tie_word_embeddings=True)),

@@ -73,16 +73,19 @@ def make_adapter(case, model_folder, folder):
     write_json(folder / "adapter_config.json", config)
 
 
-def random_sequence(length, vocabulary, generator):
-    """Ids with the first third as prompt: its labels are -100."""
+def random_sequence(length, vocabulary, generator, padding=None):
+    """Ids with the first third as prompt: its labels are -100. Each fifth is the token that is also the padding, if there is one."""
     ids = torch.randint(vocabulary, (length,), generator=generator).tolist()
+    if padding is not None:
+        ids[::5] = [padding] * len(ids[::5])
     prompt = length // 3
     return {"input_ids": ids, "labels": [-100] * prompt + ids[prompt:]}
 
 
 def make_batch(case, lengths, seed):
     generator = torch.Generator().manual_seed(seed)
-    return [random_sequence(length, case.config.vocab_size, generator) for length in lengths]
+    padding = case.config.pad_token_id if "padding" in case.name else None
+    return [random_sequence(length, case.config.vocab_size, generator, padding) for length in lengths]
 
 
 def make_prompts(case):

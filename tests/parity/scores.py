@@ -106,7 +106,7 @@ RUNS = [(family, "reward", method) for family in ("llama_tied_biased", "mistral_
 RUNS += [("mistral_window", "one_of", method) for method in BOTH] + [("llama", "any_of", "full"), ("llama", "numbers", "lora")]
 RUNS += [(family, "one_of", method) for family in ("bert", "roberta") for method in BOTH]
 RUNS += [("t5", "one_of", method) for method in BOTH] + [("t5", "reward", "full"), ("mt5", "numbers", "lora")]
-RUNS += [("llama_tied_biased", "value", method) for method in BOTH]
+RUNS += [("llama_tied_biased", "value", method) for method in BOTH] + [("llama", "value", "full")]  # a head that is not tied
 RUNS += [("llama_tied_biased", "words", "full"), ("llama", "words", "full"), ("mistral_window", "words", "lora"), ("gla", "words", "lora")]
 RUNS += [("t5", "words", method) for method in BOTH] + [("mt5", "words", "lora")]
 RUNS += [("gla", "reward", "lora"), ("gla_plain_norm", "one_of", "full")]  # a recurrence in Python: minutes each
@@ -294,7 +294,7 @@ def dump(model, task, samples):
     tensors = {"logits": scores.detach().float().contiguous()}
     is_adapter = any("lora_" in name for name, _ in model.named_parameters())
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
+        if parameter.requires_grad and parameter.grad is not None:  # a value head does not ask the head for words
             tensors[named_gradient(name, is_adapter)] = parameter.grad.float().contiguous()
     return tensors, loss.item()
 

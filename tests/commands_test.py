@@ -83,6 +83,10 @@ class Completion(CommandTest):
         self.assertIn("--max-new-tokens", self.complete("plimsoll generate x --max"))
         self.assertEqual(self.complete("plimsoll train x --set optimizer.weight"), ["optimizer.weight_decay="])
         self.assertEqual(self.complete("plimsoll completion f"), ["fish"])
+        self.assertEqual(self.complete("plimsoll train x --set method.type=q"), ["qlora"])  # readline replaces what stands behind the =
+        self.assertEqual(self.complete("plimsoll plan x --gpu RTX-4060-L"), ["RTX-4060-Laptop-8GB"])
+        self.assertEqual(self.complete("plimsoll plan x --device cu"), ["cuda"])
+        self.assertEqual(self.complete("plimsoll plan x --max l"), ["length"])
         (self.folder / "recipe-a.yaml").touch()
         self.assertEqual(self.complete("plimsoll plan recipe-"), ["recipe-a.yaml"])
         self.assertEqual(self.complete("plimsoll generate x --seed 1"), [])

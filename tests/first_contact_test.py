@@ -15,7 +15,9 @@ import subprocess
 import termios
 import time
 import unittest
+from pathlib import Path
 
+import small_models
 from command_run import CommandTest, output, PLIMSOLL, ROOT, run
 
 FACTS = "demo/data/facts/train.parquet"
@@ -640,6 +642,65 @@ class CachedNames(CommandTest):
     def runs(self):
         (self.folder / "runs").mkdir(exist_ok=True)
         return self.folder
+
+
+class SmallThings(CommandTest):
+    """What is read at first and puzzles where it is a little wrong."""
+    needs_run = False
+
+    def init(self, config, rows, name, *words):
+        recipe = self.folder / f"{name}.yaml"
+        data = rows if isinstance(rows, Path) else Path(small_models.write_rows(self.folder / f"{name}.jsonl", rows))
+        output("init", small_models.model(self.folder / config["model_type"], config), data, "--out", recipe, *words)
+        return recipe.read_text()
+
+    def trained(self, config, rows, name, **settings):
+        recipe = self.folder / f"{name}.json"
+        recipe.write_text(json.dumps({"model": str(small_models.model(self.folder / config["model_type"], config)), "init": "random",
+                                      "method": {"type": "full"}, "data": {"train": small_models.write_rows(self.folder / f"{name}.jsonl", rows),
+                                                                           "max_length": 32},
+                                      "batch": {"effective": 4}, "output": str(self.folder / name), "schedule": {"max_steps": 1}, **settings}))
+        told = run("train", recipe, "--no-probe")
+        self.assertEqual(told.returncode, 0, told.stderr)
+        return self.folder / name, told.stdout + told.stderr
+
+    def test_a_first_recipe_says_what_is_so(self):
+        looked = re.search(r"looked at: (\d+)(?:, on average (\d+))?", self.init(small_models.T5, small_models.sources(30), "t5"))
+        self.assertGreaterEqual(int(looked[1]), int(looked[2] or 0))
+        table = self.folder / "sst2_train.tsv"
+        table.write_text("text\tlabel\n" + "".join(f"{row['text']}\t{row['label']}\n" for row in small_models.texts(10)))
+        self.assertIn("\noutput: runs/bert-sst2_train-lora\n", self.init(small_models.BERT, table, "bert"))
+        self.assertIn("lr: 2e-5", self.init(small_models.LLAMA, small_models.pairs(20), "pairs"))
+        self.assertIn("lr: 1e-6", self.init(small_models.LLAMA, small_models.pairs(20), "whole", "--method", "full"))
+        moved = self.init(small_models.LLAMA, small_models.pairs(20), "moved", "--set", f"output={self.folder}/runs/x")
+        self.assertIn("\noutput: runs/x\n", moved)
+        self.assertIn("# about 1 step\n", self.init(small_models.LLAMA, small_models.pairs(9), "short"))
+
+    def test_an_answer_that_is_null_is_a_damaged_row(self):
+        rows = [{"instruction": "a b", "input": "", "output": "yes it is"}, {"instruction": "c", "input": "", "output": None}]
+        data = small_models.write_rows(self.folder / "null.jsonl", rows)
+        recipe = self.folder / "null.json"
+        recipe.write_text(json.dumps({"model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "data": {"train": data, "max_length": 64}}))
+        self.assertIn("null.jsonl:2: 'output' is null", output("plan", recipe, "--no-probe", "--dump", "rows", code=4))
+
+    def test_a_refusal_names_what_was_meant(self):
+        run_folder, told = self.trained(small_models.LLAMA, [{"prompt": "a", "response": " river"}] * 8, "written")
+        self.assertIn("done    1 step in", told)
+        self.assertIn("1 of 1 step ", output("report", run_folder))
+        self.assertIn("say --to gguf", output("convert", run_folder, "--out", self.folder / "m.gguf", code=2))
+        self.assertIn("a text is given with --prompt", output("generate", run_folder, "What is it?", code=2))
+        for card in ("M2 Max", "MI300X", "RX 7900 XTX"):
+            self.assertIn("is not a card of NVIDIA", output("plan", run_folder, "--gpu", card, code=2))
+
+    def test_a_classifier_has_no_perplexity_and_scores_that_differ(self):
+        rows = small_models.texts(20)
+        labels = {"task": "classify", "classify": {"labels": ["question", "order", "fact"]}, "precision": "bf16"}
+        run_folder, _ = self.trained(small_models.BERT, rows, "classified", **labels)
+        self.assertNotIn("perplexity", output("eval", run_folder, "--data", self.folder / "classified.jsonl", "--json"))
+        self.assertIn("plimsoll classify", output("generate", run_folder, "--prompt", "x", code=2))
+        asked = ("classify", run_folder, "--data", self.folder / "classified.jsonl", "--json")
+        self.assertEqual(output(*asked), output(*asked, "--precision", "fp32"))  # it trained in 16 bits
+        self.assertNotEqual(output(*asked), output(*asked, "--precision", "bf16"))
 
 
 if __name__ == "__main__":

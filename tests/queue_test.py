@@ -120,6 +120,22 @@ class Entries(QueueTest):
             self.assertIsNone(worker.poll(), "it takes who looks for a worker")
         self.assertEqual(worker.wait(SECONDS), 0)
 
+    def test_who_ends_the_worker_by_its_command_line_does_not_mean_the_runs(self):
+        run = self.add("sleep", "60", memory="10MiB")
+        self.worker()
+        self.eventually(lambda: self.show(run)["state"] == "running", "it never started")
+        shown = []
+        for process in Path("/proc").iterdir():
+            try:
+                words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                place = os.readlink(process / "exe")
+            except OSError:
+                continue
+            if place == str(Path(PLIMSOLL).resolve()) and words.startswith("plimsoll run"):
+                shown.append(words.strip())
+        self.assertIn(f"plimsoll run {run}", shown)
+        self.queue("cancel", run)
+
     def test_steering_what_waits(self):
         first, second = self.add("true", memory="1MiB"), self.add("true", memory="1MiB")
         self.assertIn("held", self.queue("pause", first))

@@ -126,6 +126,10 @@ class RatesTest(unittest.TestCase):
         self.assertEqual(done.returncode, 5, done.stderr)
         self.assertIn("nothing was stored", done.stderr)
         self.assertEqual([path for path in cache.rglob("*.json")], [])
+        # Minutes of measuring look first.
+        done = run("calibrate", "--threads", "1", env=environment, preexec_fn=lambda: os.sched_setaffinity(0, cpu))
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("nothing was measured", done.stderr)
 
 
 if __name__ == "__main__":

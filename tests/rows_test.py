@@ -124,6 +124,20 @@ class RowsTest(unittest.TestCase):
         path.write_text(json.dumps({"version": 1, "data": [{"prompt": "a", "response": "b"}] * 2}, indent=2))
         self.assertEqual(len(self.dump(recipe, "--set", f"data.train={path}")), 2)
 
+    def test_a_file_of_two_lists_is_answered_with_commands_that_part_them(self):
+        path = self.folder / "two lists.json"
+        path.write_text(json.dumps({"train": [{"prompt": "a", "response": "b"}] * 3, "test": [{"prompt": "c", "response": "d"}]}))
+        done = run("inspect", path)
+        self.assertEqual(done.returncode, 4)
+        told = done.stderr
+        self.assertIn("two lists of rows, 'train' and 'test'", told)
+        commands = [line for line in told.splitlines() if line.startswith("  python3")]
+        self.assertEqual(len(commands), 2)
+        for command in commands:
+            subprocess.run(["sh", "-c", command], cwd=self.folder, check=True, timeout=60)
+        self.assertEqual(len((self.folder / "train.jsonl").read_text().splitlines()), 3)
+        self.assertEqual(json.loads((self.folder / "test.jsonl").read_text()), {"prompt": "c", "response": "d"})
+
     def test_rows_with_a_verdict_are_no_good_answers(self):
         talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "rude"}]
         for row, named in (({"messages": talk, "label": False}, "messages: messages"),

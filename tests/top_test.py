@@ -79,6 +79,9 @@ class Served(TopTest):
         self.assertNotIn("</script><b>", page)
         self.assertNotIn("http://", page)
         self.assertNotIn("innerHTML", page)
+        self.assertIn('id="from"', page)  # the time axis
+        self.assertIn("plimsoll queue logs ID", page)
+        self.assertIn(".more{display:none}", page)  # columns that narrow screens leave out
         self.assertEqual(json.loads(self.get("/frame.json"))["runs"][0]["name"], "</script><b>")
         self.assertIn('plimsoll_runs{state="waiting"} 1', self.get("/metrics", token="x", Authorization=f"Bearer {self.token}"))
         for method in ("POST", "PUT", "DELETE"):

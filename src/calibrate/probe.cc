@@ -1,9 +1,11 @@
 #include "calibrate/probe.h"
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <string>
 #include <tuple>
 
 #include "base/units.h"
@@ -81,6 +83,14 @@ double TimeLost::share() const {
   const double lost = waited - waited_;
   const double all = ran - ran_ + lost;
   return all > 0 ? lost / all : 0;
+}
+
+std::string crowded_note(double share, int threads) {
+  constexpr double kCrowded = 0.5;  // then two threads were two to three times slower than one
+  if (threads < 2 || share < kCrowded) return "";
+  return "other programs took " + std::to_string(std::llround(100 * share)) + " % of the time of the " +
+         std::to_string(threads) +
+         " threads, which wait for each other: --threads 1 is likely to be faster (--resume goes on with it)";
 }
 
 }  // namespace plimsoll

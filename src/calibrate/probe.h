@@ -1,6 +1,8 @@
 // What half a second tells of a machine that nobody calibrated: one product of each type and one copy.
 #pragma once
 
+#include <string>
+
 #include "base/units.h"
 #include "calibrate/calibrate.h"
 
@@ -27,6 +29,10 @@ class TimeLost {
  private:
   double ran_ = 0, waited_ = 0;
 };
+
+// What to tell of a run of several threads that lost so much: they wait for each other, so that one of them
+// without time keeps all. "" where one thread would be no faster.
+std::string crowded_note(double share, int threads);
 
 // Measured beside other work, rates say more of the moment than of the machine.
 inline constexpr double kBusy = 0.15;

@@ -177,5 +177,12 @@ TEST_F(RatesCache, threads_and_instruction_sets_have_files_of_their_own) {
   EXPECT_EQ(rates_file("f", kMachine), "f/rates-some-cpu-r-9000-avx2-2-threads.json");
 }
 
+TEST(CrowdedNote, is_for_several_threads_that_lose_half_of_their_time) {
+  EXPECT_EQ(crowded_note(0.9, 1), "");
+  EXPECT_EQ(crowded_note(0.3, 2), "");
+  EXPECT_THAT(crowded_note(0.92, 2), testing::HasSubstr("took 92 % of the time of the 2 threads"));
+  EXPECT_THAT(crowded_note(0.92, 2), testing::HasSubstr("--threads 1"));
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -53,11 +53,11 @@ void print_rates(const DeviceRates& rates, const std::filesystem::path& file) {
 }
 
 // What was measured beside other work says more of the moment than of the machine.
-void refuse_if_busy(const TimeLost& lost, bool even_if_busy) {
+void refuse_if_busy(const TimeLost& lost, bool even_if_busy, const char* outcome = "nothing was stored") {
   if (lost.share() <= kBusy || even_if_busy) return;
   throw StoppedError("calibrate: other programs took " + std::to_string(std::llround(100 * lost.share())) +
-                     " % of the time of these threads, so the rates are not this machine's; nothing was "
-                     "stored. Measure again when it is idle, or say --even-if-busy");
+                     " % of the time of these threads, so the rates are not this machine's; " + outcome +
+                     ". Measure again when it is idle, or say --even-if-busy");
 }
 
 ExitCode run_probe(const CpuSettings& cpu, const Machine& machine, const std::filesystem::path& folder) {
@@ -74,6 +74,11 @@ ExitCode run(const CalibrateArguments& arguments) {
   const std::filesystem::path folder = cache_folder();
   start_threads(cpu.threads);
   if (arguments.probe) return run_probe(cpu, machine, folder);
+  if (!arguments.even_if_busy) {  // half a second, before minutes are spent on what is thrown away
+    const TimeLost before;
+    (void)probe(cpu, describe_cpu(cpu.isa, cpu.threads).rates);
+    refuse_if_busy(before, false, "nothing was measured");
+  }
   const TimeLost lost;
   const DeviceRates rates = calibrate(
       {.cpu = cpu,

@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "device/catalogue.h"
 #include "recipe/option.h"
 
 namespace plimsoll {
@@ -22,6 +23,36 @@ std::vector<std::string> recipe_keys() {
   return keys;
 }
 
+// Those with one of a few words: "method.type=lora", ...
+std::vector<std::string> recipe_values() {
+  std::vector<std::string> values;
+  for (const Option& option : options()) {
+    const bool is_switch = option.values == "true or false";
+    for (const std::string& one : split(is_switch ? "true|false" : option.values, '|')) {
+      const std::string word(trim(one));
+      if (word != option.values && word.find_first_of(" :'") == std::string::npos)
+        values.push_back(option.key + "=" + word);
+    }
+  }
+  return values;
+}
+
+// Words that an option takes: all of them, or those that most people mean.
+std::vector<std::string> words_of(const HelpOption& option) {
+  const std::string& name = option.names.back();
+  if (!option.choices.empty()) return option.choices;
+  if (name == "--device") return {"auto", "cpu", "cuda", "card"};
+  if (name == "--max-isa") return {"avx2", "avx512", "avx512-bf16", "amx"};
+  if (name != "--gpu") return {};
+  std::vector<std::string> cards;
+  for (const Card& card : all_cards()) {
+    std::string words = full_name(card);
+    std::ranges::replace(words, ' ', '-');  // one word, which means the same
+    cards.push_back(words);
+  }
+  return cards;
+}
+
 bool takes_key(const HelpOption& option) { return option.value == "KEY=VALUE"; }
 
 // ---- bash
@@ -30,8 +61,8 @@ std::string bash_value(const HelpOption& option) {
   const auto words = [](const std::vector<std::string>& list) {
     return "COMPREPLY=($(compgen -W '" + join(list, " ") + "' -- \"$cur\"))";
   };
-  if (takes_key(option)) return words(recipe_keys()) + "; compopt -o nospace";
-  if (!option.choices.empty()) return words(option.choices);
+  if (takes_key(option)) return "_plimsoll_key \"$cur\"";
+  if (const auto some = words_of(option); !some.empty()) return words(some);
   if (option.names_folder()) return "COMPREPLY=($(compgen -d -- \"$cur\")); compopt -o filenames";
   if (option.names_file()) return "COMPREPLY=($(compgen -f -- \"$cur\")); compopt -o filenames";
   return "COMPREPLY=()";
@@ -55,6 +86,20 @@ std::string bash_command(const HelpCommand& command) {
 std::string bash_script(const HelpCommand& program) {
   std::string text =
       "# bash completion of plimsoll\n"
+      // Readline replaces what stands behind the last = where that breaks words.
+      "_plimsoll_key() {\n"
+      "  if [[ $1 == *=* ]]; then\n"
+      "    COMPREPLY=($(compgen -W '" +
+      join(recipe_values(), " ") +
+      "' -- \"$1\"))\n"
+      "    [[ $COMP_WORDBREAKS == *=* ]] && COMPREPLY=(\"${COMPREPLY[@]#*=}\")\n"
+      "  else\n"
+      "    COMPREPLY=($(compgen -W '" +
+      join(recipe_keys(), " ") +
+      "' -- \"$1\"))\n"
+      "    compopt -o nospace\n"
+      "  fi\n"
+      "}\n"
       "_plimsoll() {\n"
       "  local line=${COMP_LINE:0:COMP_POINT} words\n"
       "  read -ra words <<<\"$line\"\n"
@@ -89,8 +134,10 @@ std::string zsh_escaped(const std::string& text) {
 }
 
 std::string zsh_value(const HelpOption& option) {
-  if (takes_key(option)) return "{compadd -S \"\" -- " + join(recipe_keys(), " ") + "}";  // no blank behind
-  if (!option.choices.empty()) return "(" + join(option.choices, " ") + ")";
+  if (takes_key(option))  // no blank behind a key
+    return "{if [[ $words[CURRENT] == *=* ]]; then compadd -- " + join(recipe_values(), " ") +
+           "; else compadd -S \"\" -- " + join(recipe_keys(), " ") + "; fi}";
+  if (const auto words = words_of(option); !words.empty()) return "(" + join(words, " ") + ")";
   if (option.names_folder()) return "_files -/";
   return option.names_file() ? "_files" : " ";
 }
@@ -150,8 +197,9 @@ std::string fish_quoted(const std::string& text) {
 }
 
 std::string fish_value(const HelpOption& option) {
-  if (takes_key(option)) return " -x -a " + fish_quoted(join(recipe_keys(), " "));
-  if (!option.choices.empty()) return " -x -a " + fish_quoted(join(option.choices, " "));
+  if (takes_key(option))
+    return " -x -a " + fish_quoted(join(recipe_keys(), " ") + " " + join(recipe_values(), " "));
+  if (const auto words = words_of(option); !words.empty()) return " -x -a " + fish_quoted(join(words, " "));
   if (option.names_folder()) return " -x -a '(__fish_complete_directories)'";
   return option.names_file() ? " -r -F" : " -x";
 }

@@ -48,8 +48,9 @@ CpuFacts cpu_facts() {
 
 std::string cpu_text(const CpuFacts& cpu) {
   std::string text = "cpu:0" + (cpu.model.empty() ? "" : "  " + printable(cpu.model)) + "\n  " +
-                     std::to_string(cpu.threads) + " threads, " + (cpu.isa.empty() ? cpu.problem : cpu.isa) +
-                     "; memory " + format_bytes(cpu.memory) + ", free " + format_bytes(cpu.free.bytes);
+                     std::to_string(cpu.threads) + (cpu.threads == 1 ? " thread, " : " threads, ") +
+                     (cpu.isa.empty() ? cpu.problem : cpu.isa) + "; memory " + format_bytes(cpu.memory) +
+                     ", free " + format_bytes(cpu.free.bytes);
   return text + " (" + printable(cpu.free.source) + ")\n";
 }
 

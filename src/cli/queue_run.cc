@@ -179,7 +179,8 @@ ExitCode run_worker(const RunArguments& arguments) {
   queue::Worker worker(store, options);
   listen_to_stop_requests();
   options.report("cpu:0 " + format_bytes(options.machine.host_bytes) + ", " +
-                 std::to_string(options.machine.threads) + " threads");
+                 std::to_string(options.machine.threads) +
+                 (options.machine.threads == 1 ? " thread" : " threads"));
   for (const queue::Card& card : options.machine.cards)
     if (!arguments.devices.empty() || card.max_runs > 0)
       options.report(card.name + " " + format_bytes(card.bytes) +

@@ -11,8 +11,9 @@ const char* const kTopStyle = R"css(
 .chart{height:130px;margin-top:16px;cursor:default}
 .chart path{fill:none;stroke:#0072b2;stroke-width:2;vector-effect:non-scaling-stroke}
 td.note{color:var(--bad);overflow-wrap:anywhere;padding-left:14px}
-td.name{overflow-wrap:anywhere}td,th{padding-right:14px}th{white-space:nowrap}
-@media (max-width:720px){.device{grid-template-columns:70px 1fr}.device span{grid-column:1/-1}}
+.axis{display:flex;justify-content:space-between;margin-left:68px;font-size:12px;color:var(--soft);padding-top:3px}
+td.name{overflow-wrap:break-word;min-width:5em}td,th{padding-right:14px}th{white-space:nowrap}
+@media (max-width:720px){.device{grid-template-columns:70px 1fr}.device span{grid-column:1/-1}.more{display:none}td,th{padding-right:8px}}
 )css";
 
 const char* const kTopBody = R"html(
@@ -22,7 +23,9 @@ const char* const kTopBody = R"html(
 <h2>Used by runs, of what cpu:0 has for them</h2>
 <div class="chart"><div class="rule" style="bottom:50%"></div><div class="tick" style="bottom:50%">50 %</div>
 <div class="rule" style="bottom:100%"></div><div class="tick" style="bottom:100%">100 %</div><svg viewBox="0 0 1000 1000" preserveAspectRatio="none"><path id="course"/></svg></div>
+<div class="axis"><span id="from"></span><span>now</span></div>
 <h2>Runs</h2><div class="scroll"><table id="runs"></table></div>
+<p>All that is known of a run: <code>plimsoll queue show ID</code>; what it wrote: <code>plimsoll queue logs ID</code></p>
 <h2>Others</h2><div class="scroll"><table id="foreign"></table></div>
 )html";
 
@@ -74,12 +77,15 @@ function draw(frame) {
     return row;
   }));
   const host = frame.devices[0];
-  shares.push(Math.min(1, (host.used_bytes || 0) / Math.max(1, host.capacity_bytes)));
+  shares.push({time: frame.time, share: Math.min(1, (host.used_bytes || 0) / Math.max(1, host.capacity_bytes))});
   if (shares.length > 600) shares.shift();
-  $('course').setAttribute('d', shares.map((share, i) => (i ? 'L' : 'M') + (shares.length > 1 ? 1000 * i / (shares.length - 1) : 0).toFixed(1) + ' ' +
-    (1000 - 1000 * share).toFixed(1)).join(''));
-  const n = 'n';
-  table($('runs'), [['id', n], ['name', 'name'], ['state'], ['device'], ['planned', n], ['used', n], ['peak', n], ['cpu', n], ['step', n], ['s/step', n], ['left', n], ['loss', n], ['eval', n], ['note', 'note']],
+  const first = shares[0].time, seconds = frame.time - first;
+  $('course').setAttribute('d', shares.map((one, i) => (i ? 'L' : 'M') + (seconds > 0 ? 1000 * (one.time - first) / seconds : 0).toFixed(1) + ' ' +
+    (1000 - 1000 * one.share).toFixed(1)).join(''));
+  $('from').textContent = duration(Math.round(seconds)) + ' ago';
+  // Narrow screens leave the columns of class more out.
+  const n = 'n', more = 'n more';
+  table($('runs'), [['id', n], ['name', 'name'], ['state'], ['device', 'more'], ['planned', more], ['used', n], ['peak', more], ['cpu', more], ['step', n], ['s/step', more], ['left', n], ['loss', n], ['eval', more], ['note', 'note']],
     frame.runs.map(run => [run.id, run.name, run.state, run.devices.join(', ') || '-', bytes(run.reserved_host_bytes), bytes(run.used_host_bytes),
       bytes(run.peak_host_bytes), run.cores === null ? '-' : run.cores.toFixed(1), run.progress ? run.progress.step + '/' + run.progress.steps : '-',
       run.progress ? duration(run.progress.step_seconds) : '-', duration(run.seconds_left), loss(run.progress && run.progress.loss), loss(run.progress && run.progress.best_loss),

@@ -162,7 +162,9 @@ class CsvBlock final : public Block {
     for (size_t i = 0; i < selected_.size(); ++i) {
       std::string& field = fields[selected_[i]];
       if (!arrow::util::ValidateUTF8(field))
-        throw DamagedError(here + ": '" + header_.columns[selected_[i]].name + "' is not valid UTF-8.");
+        throw DamagedError(here + ": '" + header_.columns[selected_[i]].name +
+                           "' is not valid UTF-8: iconv -f LATIN1 -t UTF-8 FILE > NEW makes it so, "
+                           "where it is Latin-1.");
       if (as_ == ReadAs::json)
         cells[i].json = std::move(field);
       else

@@ -146,7 +146,7 @@ void ExampleEncoder::encode_row(const Row& row, const std::function<std::string(
           where, example);
       break;
     case RowFormat::alpaca: {
-      const Conversation conversation = read_alpaca(row, options_.parts, where);
+      const Conversation conversation = read_alpaca(row, options_.parts, options_.reading, where);
       const auto& messages = conversation.messages;
       if (converse_)
         converse_(conversation, where, example);
@@ -213,7 +213,7 @@ void ExampleEncoder::encode_two(const Row& row, const std::function<std::string(
   } else {
     std::string prompt = row[0].text, response = row.size() > 1 ? row[1].text : "";
     if (options_.format == RowFormat::alpaca) {
-      const Conversation conversation = read_alpaca(row, options_.parts, where);
+      const Conversation conversation = read_alpaca(row, options_.parts, options_.reading, where);
       if (conversation.messages.size() > 2)
         throw UsageError(where() +
                          ": has more than a question and its answer, which task: seq2seq has no place for.");

@@ -161,8 +161,12 @@ TEST_F(Formats, json_that_is_cut_or_no_list_is_refused) {
   EXPECT_THAT(problem<DamagedError>("a.json", "[{\"t\": \"a\"},\n 7]"), HasSubstr(":2: a row is expected"));
   EXPECT_THAT(problem<DamagedError>("a.json", R"([{"t": "a"}] x)"),
               HasSubstr("nothing is expected after the end"));
-  EXPECT_THAT(problem<DamagedError>("a.json", R"({"a": [{"t": "a"}], "b": [{"t": "a"}]})"),
-              HasSubstr("a second list of objects"));
+  const std::string lists = problem<DamagedError>(
+      "a.json", R"({"train": [{"t": "a"}], "n": 1, "x y": {"z": []}, "test": [{"t": "a"}]})");
+  EXPECT_THAT(lists, HasSubstr("two lists of rows, 'train' and 'test'"));
+  EXPECT_THAT(lists, HasSubstr("> train.jsonl"));
+  EXPECT_THAT(problem<DamagedError>("a.json", R"({"a\"; b": [{"t": "a"}], "c'": [{"t": "a"}]})"),
+              testing::Not(HasSubstr("python3")));
   EXPECT_THAT(problem<DamagedError>("a.json", "{\"a\":\n {\"t\": 1}}"),
               HasSubstr("holds no list of objects"));
   EXPECT_THAT(problem<DamagedError>("a.json", "\"text\""), HasSubstr("is no JSON list"));
@@ -209,7 +213,9 @@ TEST_F(Formats, a_bad_csv_record_is_named_with_its_reason) {
   EXPECT_THAT(problem<DamagedError>("a.csv", "n,t\n1,\"a\"b\n"),
               HasSubstr("goes on after its closing quote"));
   EXPECT_THAT(problem<DamagedError>("a.csv", "t,t\na,b\n"), HasSubstr("names 't' twice"));
-  EXPECT_THAT(problem<DamagedError>("a.csv", "t\n\xFF\n"), HasSubstr("'t' is not valid UTF-8."));
+  EXPECT_THAT(problem<DamagedError>("a.csv", "t\n\xFF\n"), HasSubstr("'t' is not valid UTF-8: iconv"));
+  EXPECT_THAT(problem<DamagedError>("a.jsonl", "{\"t\": \"caf\xE9\"}\n"), HasSubstr("iconv -f LATIN1"));
+
   EXPECT_THAT(problem<UsageError>("a.csv", "t\n"), HasSubstr("has no rows"));
   EXPECT_THAT(problem<UsageError>("a.csv", "u\nx\n"), HasSubstr("has no column 't'; it has 'u'"));
 }

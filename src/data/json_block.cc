@@ -48,7 +48,13 @@ class OuterVisitor : public nlohmann::json_sax<json> {
   bool end_array() override { return --depth_ >= 0; }
   bool parse_error(size_t /*position*/, const std::string& /*token*/,
                    const nlohmann::detail::exception& error) override {
-    throw DamagedError(where_ + ": is not valid JSON: " + reason_of(error) + ".");
+    const std::string reason = reason_of(error);
+    // A file of old programs, in which accents are single bytes.
+    const char* const how = reason.find("UTF-8") == std::string::npos
+                                ? ""
+                                : " The file is in another encoding; iconv -f LATIN1 -t UTF-8 FILE > NEW "
+                                  "makes it UTF-8, where it is Latin-1.";
+    throw DamagedError(where_ + ": is not valid JSON: " + reason + "." + how);
   }
 
  protected:

@@ -1,10 +1,17 @@
 #include "data/json_list.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include "base/error.h"
+#include "base/printable.h"
+#include "base/shell_word.h"
 #include "data/json_block.h"
 
 namespace plimsoll {
 namespace {
+
+constexpr size_t kMostOfKey = 80;  // bytes that a message shows
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 bool ends_scalar(char c) { return c == ',' || c == ']' || c == '}' || is_blank(c); }
@@ -13,6 +20,26 @@ bool ends_scalar(char c) { return c == ',' || c == ']' || c == '}' || is_blank(c
 
 void JsonListScanner::fail(const std::string& what) const {
   throw DamagedError(path_ + ":" + std::to_string(line_) + ": " + what);
+}
+
+// Which of them is meant, nobody can guess: train and test stand in one file.
+void JsonListScanner::fail_of_two_lists() const {
+  const auto rows_of = [&](const std::string& key) {
+    return "python3 -c 'import json, sys; [print(json.dumps(row)) for row in "
+           "json.load(open(sys.argv[1]))[\"" +
+           key + "\"]]' " + quoted(path_) + " > " + quoted(key + ".jsonl");
+  };
+  const auto is_plain = [](const std::string& key) {
+    return !key.empty() && std::ranges::all_of(key, [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '-';
+    });
+  };
+  const std::string how =
+      is_plain(list_key_) && is_plain(key_)
+          ? ". Write each into a file of its own, and name those in data.train and data.eval:\n  " +
+                rows_of(list_key_) + "\n  " + rows_of(key_)
+          : ". Write each into a file of its own";
+  fail("the file has two lists of rows, '" + printable(list_key_) + "' and '" + printable(key_) + "'" + how);
 }
 
 bool JsonListScanner::feed(std::string_view chunk) {
@@ -38,6 +65,8 @@ void JsonListScanner::step(char c) {
   const bool mark = offset_ < 3 && (c == '\xEF' || c == '\xBB' || c == '\xBF');
   switch (state_) {
     case State::text:
+      // What is escaped stays so: a key is only shown.
+      if (outer_ == State::key_or_end && key_.size() < kMostOfKey && (c != '"' || escaped_)) key_ += c;
       if (escaped_)
         escaped_ = false;
       else if (c == '\\')
@@ -75,6 +104,7 @@ void JsonListScanner::step(char c) {
       if (c == '}') {
         state_ = State::done;
       } else if (c == '"') {
+        key_.clear();
         outer_ = State::key_or_end;
         state_ = State::text;
       } else {
@@ -126,7 +156,8 @@ void JsonListScanner::step(char c) {
 void JsonListScanner::open_value(char c) {
   if (at_list_start_) {
     at_list_start_ = false;
-    if (c == '{' && has_list_) fail("there is a second list of objects: which one are the rows?");
+    if (c == '{' && has_list_) fail_of_two_lists();
+    if (c == '{') list_key_ = key_;
     if (c == '{') {
       has_list_ = true;
       kind_ = Kind::list;

@@ -57,8 +57,10 @@ class JsonListScanner {
   void close_nested();
   void end_text();
   [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail_of_two_lists() const;
 
   std::string path_;
+  std::string key_, list_key_;  // of the root object: the last one's beginning, and that of the rows
   std::function<void(const Found&)> on_row_;
   State state_ = State::root;
   State outer_ = State::root;  // what a string or scalar stands in

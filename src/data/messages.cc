@@ -233,10 +233,14 @@ void add_history(const ordered_json& cell, const Where& where, ordered_json& mes
 
 }  // namespace
 
-Conversation read_alpaca(const Row& row, const std::vector<std::string>& parts, const Where& where) {
+Conversation read_alpaca(const Row& row, const std::vector<std::string>& parts, int64_t reading,
+                         const Where& where) {
+  constexpr int64_t kNullIsDamaged = 3;
   std::map<std::string, std::string> texts;
   Conversation conversation;
   for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] == "output" && reading >= kNullIsDamaged && row[i].json.is_null())
+      throw DamagedError(where() + ": 'output' is null, a string is expected.");
     if (parts[i] == "history")
       add_history(row[i].json, where, conversation.messages);
     else

@@ -253,7 +253,8 @@ std::string verdict(const RunHistory& run) {
   const bool bad = run.state == RunState::stopped || run.state == RunState::killed;
   std::string text = "<p class=\"verdict" + std::string(bad ? " bad" : "") + "\"><b>" + state_words(run) +
                      "</b> · " + format_count(run.last_step()) +
-                     (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") + " steps";
+                     (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") +
+                     (std::max(run.total_steps, run.last_step()) == 1 ? " step" : " steps");
   if (!run.end_reason.empty()) text += " · " + escaped(run.end_reason);
   if (!run.steps.empty() && std::isfinite(run.steps.back().loss))
     text += " · loss " + kLoss.words(run.steps.back().loss);

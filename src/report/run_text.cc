@@ -121,7 +121,8 @@ std::string memory_text(const RunHistory& run) {
 std::string run_text(const RunHistory& run, size_t columns) {
   columns = std::min(columns, kWidestText);
   std::string text = state_words(run) + "   " + format_count(run.last_step()) +
-                     (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") + " steps · " +
+                     (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") +
+                     (std::max(run.total_steps, run.last_step()) == 1 ? " step · " : " steps · ") +
                      printable(run.folder.string()) + "\n\n";
   text = fitted(text, columns);
   TextTable table;

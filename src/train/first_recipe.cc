@@ -394,7 +394,8 @@ void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
   if (wish.keys.contains("schedule.max_steps"))
     draft.say("schedule.max_steps", "");
   else
-    draft.say("schedule.epochs", "1", "about " + format_count(ceil_div(rows, effective)) + " steps");
+    draft.say("schedule.epochs", "1",
+              "about " + format_count(ceil_div(rows, effective)) + (rows <= effective ? " step" : " steps"));
   draft.say("precision", "bf16", "fp32, bf16, bf16-master or bf16-pure");
   draft.say("memory.device", "auto", "or a size such as 8GiB: what the whole process may take");
 }

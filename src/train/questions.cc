@@ -119,7 +119,8 @@ ColumnBinding columns_of(const Dataset& dataset, const Names& names) {
 
 Question read_question(const Row& cells, const ColumnBinding& binding,
                        const std::function<std::string()>& where) {
-  if (binding.format == RowFormat::alpaca) return question_of(read_alpaca(cells, binding.parts, where));
+  if (binding.format == RowFormat::alpaca)
+    return question_of(read_alpaca(cells, binding.parts, kFirstReading, where));
   if (binding.format != RowFormat::messages) return question_of(cells);
   return question_of(read_conversation(cells[0].json, cells.size() > 1 ? cells[1].json : nullptr, where,
                                        {binding.message_role, binding.message_content, false}));

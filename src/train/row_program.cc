@@ -85,8 +85,8 @@ RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, in
     const auto refusal = room.refusal(what, {plan.layout.arena_bytes(), plan.host_bytes});
     if (!refusal) return plan;
     if (options.batch > 0 || batch == 1)
-      throw DoesNotFitError(*refusal + " with " + format_count(batch) + " rows of " +
-                            format_count(experiment.max_length) +
+      throw DoesNotFitError(*refusal + " with " + format_count(batch) +
+                            (batch == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
                             " tokens at a time; --batch, --max-length and --precision bf16 make it smaller");
     batch /= 2;
   }
@@ -138,9 +138,9 @@ std::span<const double> RowProgram::sums() const { return program_.result<double
 
 std::string plan_line(const RowPlan& plan, const Experiment& experiment) {
   return "plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " + format_count(plan.batch) +
-         " rows of " + format_count(experiment.max_length) + " tokens at a time · " +
-         std::string(to_string(experiment.precision.compute)) + (experiment.nf4 ? " · nf4" : "") +
-         (plan.device.is_card() ? " · " + name_of(plan.device) : "");
+         (plan.batch == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
+         " tokens at a time · " + std::string(to_string(experiment.precision.compute)) +
+         (experiment.nf4 ? " · nf4" : "") + (plan.device.is_card() ? " · " + name_of(plan.device) : "");
 }
 
 }  // namespace plimsoll

@@ -10,6 +10,7 @@
 
 #include "base/system_memory.h"
 #include "base/units.h"
+#include "calibrate/probe.h"
 #include "cpu/threads.h"
 #include "plan/run_time.h"
 #include "recipe/effective.h"
@@ -103,10 +104,10 @@ class TrainingRun {
     current_.total_steps = total_steps_;
     if (data.chat) rendering_ = data.chat->published();
     const auto from = std::make_shared<SavedFrom>(recipe_.model, folder_.temporary("from-model"));
-    describe_head({experiment_.task, experiment_.model, recipe_.classify.labels}, from->config);
     const ModelSpec& model = experiment_.model;
     if (model.value_head && !experiment_.lora && !model.tied_head)
       from->head = ModelFolder::open(recipe_.model);
+    describe_head({experiment_.task, experiment_.model, recipe_.classify.labels}, from->config);
     saves_.emplace(recipe_, experiment_, state_,
                    CheckpointOptions{&folder_, from, effective_yaml(recipe_), recipe_.save.keep,
                                      recipe_.save.best, rendering_},
@@ -364,6 +365,16 @@ class TrainingRun {
                     metrics.data_wait / metrics.seconds, metrics.rss,
                     metrics.seconds * static_cast<double>(total_steps_ - current_.step)});
     if (observer_.hears(LogLevel::debug)) observer_.event(debug_words(metrics), LogLevel::debug);
+    tell_crowding();
+  }
+
+  // Once, when steps have run for long enough to say it.
+  void tell_crowding() {
+    constexpr double kSeconds = 20;
+    if (crowding_told_ || seconds_since(start_) < kSeconds) return;
+    crowding_told_ = true;
+    const std::string note = crowded_note(lost_.share(), cpu_.threads);
+    if (!note.empty() && !plan_.request.own_memory) observer_.event("note    " + note, LogLevel::warn);
   }
 
   void weigh_loss(const StepMetrics& metrics, const EffectiveBatch& batch) {
@@ -564,6 +575,8 @@ class TrainingRun {
   SeenClasses seen_{experiment_.task, experiment_.task.task == Task::classify ? label_names(recipe_)
                                                                               : std::vector<std::string>{}};
   Clock::time_point start_;
+  TimeLost lost_;
+  bool crowding_told_ = false;
 };
 
 }  // namespace

@@ -119,8 +119,8 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
            format_seconds(seconds) + " a step   arena " + format_count(arena) + " bytes";
   };
   progress.event(
-      "done    " + format_count(record.steps) + " steps in " + format_seconds(record.seconds) + " · loss " +
-      std::to_string(record.final_loss) +
+      "done    " + format_count(record.steps) + (record.steps == 1 ? " step in " : " steps in ") +
+      format_seconds(record.seconds) + " · loss " + std::to_string(record.final_loss) +
       (record.eval_loss ? " · eval " + std::to_string(*record.eval_loss) : "") +
       (record.best ? " · best " + record.best->goal + " at " + format_count(record.best->step) : "") + " · " +
       output.string());

@@ -103,6 +103,8 @@ RowTally score(const ScoreOptions& options, const std::function<void(const nlohm
   require_apart(options.out, read);
   Experiment experiment = experiment_of(options, paths, recipe);
   require_head(experiment.model, paths);
+  // In 16 bits all texts that it is sure of have one score. Decoders may be too large for 32.
+  if (!options.precision && experiment.model.encoder) experiment.precision.compute = DType::f32;
   const bool talks = options.rewards && answering_template(options, paths).has_value();
   RowsToScore rows = open_to_score(recipe, experiment.model, talks, options.partner.has_value());
   experiment.task = rows.encoder.options().task;

@@ -203,7 +203,8 @@ Packing pack(const Machine& machine, std::vector<Waiting> waiting, std::vector<R
 
 std::string never_fits(const Machine& machine, const Need& need) {
   if (need.threads > machine.threads)
-    return std::to_string(need.threads) + " threads, the queue has " + std::to_string(machine.threads);
+    return std::to_string(need.threads) + (need.threads == 1 ? " thread" : " threads") + ", the queue has " +
+           std::to_string(machine.threads);
   if (need.host_bytes > machine.host_bytes)
     return format_bytes_up(need.host_bytes) + " on the host, the queue has " +
            format_bytes(machine.host_bytes);

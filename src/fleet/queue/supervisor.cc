@@ -18,6 +18,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/system_memory.h"
@@ -327,6 +328,8 @@ pid_t launch(const Launch& launch) {
   if (pid > 0) return pid;
   setsid();
   close_all_files();
+  // Whoever ends the worker by its command line does not mean the runs.
+  show_command_as("plimsoll run " + launch.folder.parent_path().filename().string());
   try {
     Supervisor(launch).run();
   } catch (const std::exception&) {

@@ -65,6 +65,14 @@ class Compare(unittest.TestCase):
         for row in rows:
             self.assertEqual(sum(row["device_components"].values()), row["device_bytes"])
             self.assertEqual(sum(row["host_components"].values()), row["host_bytes"])
+    def test_a_table_of_tiers_shows_what_each_could_do_with(self):
+        asked = ("--set", "method.type=full", "--device", "card", "--memory", "4GiB", "--host-memory", "8GiB", "--compare", "tier=deepspeed,stage2_offload,stage3,minimal")
+        rows = plan_json(SMALL, *asked)["rows"]
+        least = [row["least_bytes"] for row in rows]
+        self.assertEqual(least, sorted(least, reverse=True), "what leaves the card makes room")
+        self.assertTrue(all(row["least_bytes"] <= row["memory_bytes"] for row in rows))
+        self.assertIn("least GiB", plan(SMALL, *asked))
+        self.assertNotIn("least GiB", plan(SMALL, "--compare", "micro_batch=1,4"))
 
     def test_cards_are_compared_with_what_is_said_of_their_host(self):
         rows = plan_json(SMALL, "--compare", "gpu=RTX 3060 12GB,RTX 4090", "--host-memory", "8GiB")["rows"]

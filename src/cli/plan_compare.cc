@@ -185,11 +185,17 @@ std::string summary(const std::vector<Choice>& rows, size_t columns) {
                                 [](const Choice& row) { return row.plan && row.plan->disk_bytes() > 0; });
   const bool own = std::any_of(rows.begin(), rows.end(),
                                [](const Choice& row) { return row.plan && row.plan->request.own_memory; });
+  // What a tier frees goes to larger micro-batches: the fastest plan tells nothing of what it could do with.
+  const bool tiers = std::any_of(rows.begin(), rows.end(), [](const Choice& row) {
+    return std::any_of(row.changes.begin(), row.changes.end(),
+                       [](const Change& change) { return change.key == "memory.tier"; });
+  });
   std::vector<std::string> head = {""};
   if (own)
     head.insert(head.end(), {"device GiB", "host GiB"});
   else
     head.emplace_back("process GiB");
+  if (tiers) head.insert(head.begin() + 2, "least GiB");
   if (disk) head.emplace_back("disk GiB");
   head.insert(head.end(), {"s/step", "same result?"});
   std::vector<bool> right(head.size(), true);
@@ -204,12 +210,15 @@ std::string summary(const std::vector<Choice>& rows, size_t columns) {
       cells.insert(cells.end(), {format_gib(row.plan->memory_bytes()), format_gib(row.plan->host_bytes())});
     else
       cells.push_back(format_gib(row.plan->process_peak_bytes()));
+    if (tiers)
+      cells.insert(cells.begin() + 2, format_gib(memory_bytes(row.plan->request, row.plan->smallest)));
     if (disk) cells.push_back(format_gib(row.plan->disk_bytes()));
     cells.insert(cells.end(), {seconds_of(*row.plan), verdict(row)});
     table.add_row(cells);
     unfit = unfit || !row.plan->fits();
   }
   std::string text = table.render("  ", columns);
+  if (tiers) text += "  (least: what the row can do with, in more time; --memory SIZE gives it that)\n";
   if (unfit) text += "  (of what does not fit, the variant with the least memory)\n";
   return text + fitted(problems_text(rows), columns);
 }
@@ -287,6 +296,7 @@ nlohmann::ordered_json json_of(const Choice& row) {
   return {{"set", changes},
           {"feasible", row.plan->fits()},
           {"memory_bytes", row.plan->memory_bytes()},
+          {"least_bytes", memory_bytes(row.plan->request, row.plan->smallest)},
           {"device_bytes", row.plan->arena_bytes()},
           {"host_bytes", row.plan->host_bytes()},
           {"disk_bytes", row.plan->disk_bytes()},

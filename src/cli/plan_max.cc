@@ -44,7 +44,7 @@ PlanRequest request_at(const PlanArguments& arguments, const Quantity& quantity,
 
 TriedValue try_value(const PlanArguments& arguments, const Quantity& quantity, int64_t value) {
   PlanRequest request = request_at(arguments, quantity, value);
-  request.preset = Preset::c;
+  request.preset = Preset::least;
   const Plan plan = make_plan(request);
   return {value, plan.memory_bytes(), plan.fits()};
 }
@@ -85,7 +85,7 @@ ExitCode run_max(const PlanArguments& arguments) {
                                           [&](int64_t tried) { return try_value(arguments, asked, tried); });
   // Where not even 1 fits: the least memory at 1, for what is missing.
   PlanRequest request = request_at(arguments, asked, std::max<int64_t>(value, 1));
-  if (value == 0) request.preset = Preset::c;
+  if (value == 0) request.preset = Preset::least;
   const Plan plan = make_plan(request);
   const bool fits = value > 0;
   if (!fits && !arguments.json) throw DoesNotFitError(refusal_text(plan));

@@ -254,11 +254,11 @@ void add_recipe_options(CLI::App& add, AddArguments& arguments) {
       ->type_name("KEY=VALUES");
   add.add_option(
          "--plan", arguments.plan,
-         "of a recipe: a, the least memory for a twentieth more time; b, half the memory and half the "
-         "threads; c, the fastest. Unless given, the queue may take a smaller plan where that ends all "
-         "sooner")
-      ->check(CLI::IsMember({"a", "b", "c"}))
-      ->type_name("a|b|c");
+         "of a recipe, as memory.plan: a, the least memory in a twentieth more time; b, the same with half "
+         "of its micro-batch; c, the least memory in twice the time; or fastest. Unless given, the queue "
+         "may take a smaller plan where that ends all sooner")
+      ->check(CLI::IsMember({"a", "b", "c", "fastest"}))
+      ->type_name("a|b|c|fastest");
 }
 
 }  // namespace

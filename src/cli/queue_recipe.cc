@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kLittleSlower = 1.05;  // of the fastest plan's time: --plan a
+constexpr const char* kFastest = "fastest";
 
 LoadedRecipe load(const std::string& file, const std::vector<std::string>& sets) {
   Overrides overrides;
@@ -65,8 +65,6 @@ struct Asked {
   }
 };
 
-int64_t bytes_of(const queue::Need& need) { return need.devices > 0 ? need.device_bytes : need.host_bytes; }
-
 queue::Planned plan(const Asked& asked) {
   std::vector<std::string> words = asked.words();
   words.emplace_back("--json");
@@ -80,45 +78,28 @@ double time_of(const queue::Planned& planned) {
   return planned.seconds > 0 ? planned.seconds : planned.seconds_per_step;
 }
 
-PlanPreset little_slower(const Asked& asked, queue::Planned fastest) {
-  PlanPreset preset{'a', fastest.need, time_of(fastest)};
-  fastest.seconds = preset.seconds;
-  for (const queue::SmallerPlan& one : queue::smaller_plans(own_program(), asked.words(), fastest)) {
-    if (one.seconds > kLittleSlower * fastest.seconds) continue;
-    preset.need = with_plan(preset.need, one);
-    preset.seconds = one.seconds;
-  }
-  return preset;
-}
-
-PlanPreset half(Asked asked, const queue::Planned& fastest) {
-  const int64_t bytes = bytes_of(fastest.need) / 2;
-  const int threads = std::max(1, fastest.need.threads / 2);
-  asked.limit(bytes);
-  asked.threads = {"--threads", std::to_string(threads)};
+// A plan that memory.plan names.
+PlanPreset preset(Asked asked, const std::string& name, const queue::Planned& fastest) {
+  if (name == kFastest) return {name, fastest.need, time_of(fastest)};
+  add_set(asked.recipe, "memory.plan=" + name);
   try {
     const queue::Planned planned = plan(asked);
     const double slower = planned.seconds_per_step / fastest.seconds_per_step;
-    return {'b', planned.need, time_of(fastest) * slower};
+    return {name, planned.need, time_of(fastest) * slower};
   } catch (const DoesNotFitError&) {
-    PlanPreset none{'b', fastest.need, 0, false};
-    (none.need.devices > 0 ? none.need.device_bytes : none.need.host_bytes) = bytes;
-    none.need.threads = threads;
-    return none;
+    return {name, fastest.need, 0, false};
   }
 }
 
 // The one that was asked for.
 const PlanPreset& take(std::vector<PlanPreset>& presets, const RecipeToAdd& arguments,
                        const queue::Planned& fastest) {
-  PlanPreset& preset = *std::find_if(presets.begin(), presets.end(), [&](const PlanPreset& one) {
-    return arguments.plan.front() == one.name;
-  });
+  PlanPreset& preset = *std::find_if(presets.begin(), presets.end(),
+                                     [&](const PlanPreset& one) { return arguments.plan == one.name; });
   if (!preset.fits)
-    throw DoesNotFitError("does not fit   --plan b: " + printable(arguments.file) + " needs " +
-                          format_bytes_up(fastest.smallest_bytes) +
-                          " at least, half of its fastest plan's memory is " +
-                          format_bytes(bytes_of(preset.need)) + "; --plan a is the next best");
+    throw DoesNotFitError("does not fit   --plan " + preset.name + ": " + printable(arguments.file) +
+                          " needs " + format_bytes_up(fastest.smallest_bytes) +
+                          " at least; --plan a is the next best");
   preset.taken = true;
   return preset;
 }
@@ -147,8 +128,7 @@ PlansThere plans_there(const RecipeToAdd& arguments, const Recipe& recipe, const
                                  : queue::smaller_plans(own_program(), asked.words(), planned);
   }
   if (arguments.plan.empty()) return there;
-  there.presets = {
-      little_slower(asked, planned), half(asked, planned), {'c', planned.need, time_of(planned)}};
+  for (const char* name : {"a", "b", "c", kFastest}) there.presets.push_back(preset(asked, name, planned));
   const PlanPreset& taken = take(there.presets, arguments, planned);
   there.own = as_plan(taken.need, planned.seconds > 0 ? taken.seconds : 0);
   return there;
@@ -273,6 +253,9 @@ std::string choice_text(const PlanPreset& preset, bool per_step) {
 }  // namespace
 
 std::vector<RecipeEntry> read_recipes(const RecipeToAdd& arguments, const queue::Entry& common) {
+  if (arguments.plan == "c")
+    say("note    plan c is the least memory in at most twice the fastest plan's time, as memory.plan: c is; "
+        "the fastest plan, which --plan c was in earlier versions, is --plan fastest");
   std::vector<RecipeEntry> recipes;
   for (const queue::SweepPoint& point : queue::read_sweeps(arguments.sweeps)) {
     queue::Entry entry = common;
@@ -292,7 +275,7 @@ std::vector<RecipeEntry> read_recipes(const RecipeToAdd& arguments, const queue:
 std::string presets_text(const std::vector<RecipeEntry>& recipes) {
   if (recipes.empty() || recipes.front().presets.empty()) return "";
   TextTable table;
-  table.add_row({"run", "plan a", "plan b", "plan c"});
+  table.add_row({"run", "plan a", "plan b", "plan c", kFastest});
   for (const RecipeEntry& recipe : recipes) {
     std::vector<std::string> row = {printable(recipe.entry.name)};
     for (const PlanPreset& preset : recipe.presets) row.push_back(choice_text(preset, recipe.per_step));
@@ -305,7 +288,7 @@ nlohmann::ordered_json presets_json(const RecipeEntry& recipe) {
   nlohmann::ordered_json root;
   const char* seconds = recipe.per_step ? "seconds_per_step" : "predicted_seconds";
   for (const PlanPreset& one : recipe.presets) {
-    nlohmann::ordered_json& preset = root[std::string(1, one.name)] = nullptr;
+    nlohmann::ordered_json& preset = root[one.name] = nullptr;
     if (!one.fits) continue;
     if (one.need.devices > 0) preset["device_bytes"] = one.need.device_bytes;
     preset["host_bytes"] = one.need.host_bytes;

@@ -15,13 +15,13 @@ struct RecipeToAdd {
   std::string memory, host_memory;  // as they were written; empty: the recipe's
   std::string gpu;                  // a card by its name; empty: the recipe's
   bool on_card = false;             // on any card that is here, whatever the recipe says
-  std::string plan;  // a, b or c; empty: the fastest, or what the queue chooses where the budget is open
-  int threads = 0;   // 0: the recipe's
+  std::string plan;                 // of memory.plan; empty: the fastest, or what the queue chooses
+  int threads = 0;                  // 0: the recipe's
 };
 
 // One of the choices of --plan.
 struct PlanPreset {
-  char name = 'c';
+  std::string name;  // as memory.plan has it
   queue::Need need;
   double seconds = 0;  // of the whole run, or of a step: RecipeEntry::per_step
   bool fits = true;

@@ -256,27 +256,22 @@ void time_kept(Plan& plan) {
 
 std::optional<Candidate> choose_within(const Budget& budget, Search& search, const PlanRequest& request,
                                        const Search::LayOut& lay_out, bool on_device = false) {
-  constexpr double kSlower = 1.05;
-  switch (request.preset) {
-    case Preset::none:
-      return search.fastest(budget, lay_out, on_device);
-    case Preset::a:
-    case Preset::b: {
-      const auto fastest = search.fastest(budget, lay_out, on_device);
-      if (!fastest) return fastest;
-      const auto least = search.least_within(budget, kSlower * fastest->seconds_per_step, lay_out, on_device);
-      return least ? least : fastest;
-    }
-    case Preset::c:
-      break;
+  constexpr double kLittleSlower = 1.05;
+  constexpr double kMuchSlower = 2;
+  if (request.preset == Preset::least) {
+    const Candidate least = search.smallest(budget, lay_out);
+    return within(least, budget, request.host) ? std::optional(least) : std::nullopt;
   }
-  const Candidate least = search.smallest(budget, lay_out);
-  return within(least, budget, request.host) ? std::optional(least) : std::nullopt;
+  const auto fastest = search.fastest(budget, lay_out, on_device);
+  if (!fastest || request.preset == Preset::none) return fastest;
+  const double slower = request.preset == Preset::c ? kMuchSlower : kLittleSlower;
+  const auto least = search.least_within(budget, slower * fastest->seconds_per_step, lay_out, on_device);
+  return least ? least : fastest;
 }
 
 std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
   const bool is_open = request.likely_host_bytes && !request.budget.host_bytes && !request.offload &&
-                       request.preset != Preset::c;
+                       request.preset != Preset::c && request.preset != Preset::least;
   if (is_open) {
     if (const auto found = choose_within(request.budget, search, request, lay_out, true)) return found;
     Budget likely = request.budget;

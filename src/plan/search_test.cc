@@ -397,8 +397,28 @@ TEST(Search, presets_take_less_and_less_memory) {
   EXPECT_LE(a.seconds_per_step, 1.05 * free.seconds_per_step);
   EXPECT_LE(a.arena_bytes(), free.arena_bytes());
   EXPECT_LE(b.variant.micro_batch, (a.variant.micro_batch + 1) / 2);
-  EXPECT_LE(c.arena_bytes(), b.arena_bytes());
-  EXPECT_EQ(c.arena_bytes(), c.smallest.arena_bytes);
+  request.preset = Preset::least;
+  const Plan least = make_plan(request);
+  EXPECT_LE(c.arena_bytes(), a.arena_bytes());
+  EXPECT_LE(c.seconds_per_step, 2 * free.seconds_per_step) << "the least memory at any time is another";
+  EXPECT_LE(least.arena_bytes(), c.arena_bytes());
+  EXPECT_EQ(least.arena_bytes(), least.smallest.arena_bytes);
+}
+
+TEST(Search, plan_c_is_bounded_in_time_where_the_least_memory_is_not) {
+  PlanRequest request = request_for(12, false);
+  request.homes = {Space::disk};
+  request.budget.disk_bytes = int64_t{1} << 40;
+  request.device.rates.disk_read /= 100;
+  request.device.rates.disk_write /= 100;
+  const double fastest = make_plan(request).seconds_per_step;
+  request.preset = Preset::least;
+  const Plan least = make_plan(request);
+  ASSERT_GT(least.seconds_per_step, 2 * fastest);
+  request.preset = Preset::c;
+  const Plan c = make_plan(request);
+  EXPECT_LE(c.seconds_per_step, 2 * fastest);
+  EXPECT_GT(c.arena_bytes(), least.arena_bytes());
 }
 
 TEST(Search, ends_at_its_limit_of_work_with_the_best_so_far_and_says_so) {

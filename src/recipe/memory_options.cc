@@ -117,9 +117,13 @@ std::vector<Option> memory_options() {
           "left free of auto and of shares; a stated size is taken as it is",
           [](const Node& node, Folder) { return read_share(node); }, print_percent),
       memory_allow(),
-      optional_word("memory.plan", FIELD(memory.plan), {"a", "b", "c"}, "a ready-made strategy"),
+      optional_word("memory.plan", FIELD(memory.plan), {"a", "b", "c", "fastest"},
+                    "a: the least memory in at most a twentieth more time than the fastest plan; b: the same "
+                    "with half of its micro-batch; c: the least memory in at most twice the time; queue add "
+                    "--plan means the same"),
       optional_word("memory.tier", FIELD(memory.tier), {"deepspeed", "stage2_offload", "stage3", "minimal"},
-                    "how much is offloaded"),
+                    "what leaves the device for the host or the disk: deepspeed nothing, stage2_offload the "
+                    "optimizer's states, stage3 gradients too, minimal the weights of the layers too"),
       memory_recompute(),
       memory_offload(),
       auto_integer("memory.loss_chunk", FIELD(memory.loss_chunk), {1, int64_t{1} << 24},

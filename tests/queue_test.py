@@ -191,7 +191,7 @@ class Configs(QueueTest):
                                 (["--yaml-set", "a.yaml:a=\udcff", "--", "true", "a.yaml"], "UTF-8"),
                                 (["--yaml-set", "deep.json:b=1", "--", "true", "deep.json"], "deep.json: is nested deeper than 100 levels"),
                                 (["--yaml-set", "nul.yaml:A=", "--", "true", "nul.yaml"], "holds the character NUL"),
-                                (["--sweep", "a=1,2", "--", "true"], "are for recipes")):
+                                (["--set", "a=1", "--", "true"], "is for recipes")):
             self.assertIn(expected, self.queue("add", "--memory", "1MiB", *words, code=2))
         self.assertEqual(json.loads(self.queue("list", "--json"))["entries"], [])
         files = self.queue_folder / "files"
@@ -472,6 +472,35 @@ class Running(QueueTest):
         self.assertIn("it goes on with --on-oom batch=60 accum=7 --resume", shown["attempts"][-2]["outcome"])
         self.assertIn("--batch 400 accum=1", self.queue("show", entry), "what ran before is told")
         self.assertIn("'--batch', '60'", self.queue("logs", entry))
+
+    def test_a_sweep_of_a_command_is_a_group_that_is_steered_and_reported_together(self):
+        (self.folder / "train.yaml").write_text("lr: 0.1\nseed: 0\n")
+        script = "import sys; print(open(sys.argv[1]).read().split(), sys.argv[2:])"
+        text = self.queue("add", "--memory", "60MiB", "--name", "grid", "--zip", "task=qnli,rte", "--zip", "rows=105k,2.5k", "--sweep", "train.yaml:lr=1,2",
+                          "--", PYTHON, "-c", script, "train.yaml", "task=none", "--rows", "0", "out/{task}-{train.yaml:lr}")
+        self.assertIn("group grid: 4 runs; plimsoll report --group grid", text)
+        listed = json.loads(self.queue("list", "--group", "grid", "--json"))["entries"]
+        self.assertEqual([one["name"] for one in listed], ["grid-taskqnli-yaml_lr1", "grid-taskqnli-yaml_lr2", "grid-taskrte-yaml_lr1", "grid-taskrte-yaml_lr2"])
+        self.add("true", memory="10MiB", name="alone")
+        self.queue("add", "--memory", "60MiB", "--name", "grid", "--sweep", "task=a,b", "--", "echo", "task=0")
+        self.assertEqual(self.show(6)["group"], "grid-2", "another sweep is another group")
+        self.queue("pause", "--group", "grid")
+        self.assertEqual([self.show(one)["state"] for one in (1, 2, 3, 4, 5, 6)], ["held"] * 4 + ["waiting"] * 2)
+        self.queue("cancel", "--group", "grid-2")
+        self.run_all("--memory", "500MiB")
+        self.queue("resume", "--group", "grid")
+        self.queue("priority", "--group", "grid", "--to", 3)
+        self.assertEqual(self.show(2)["priority"], 3)
+        self.run_all("--memory", "500MiB")
+        self.queue("wait", "--group", "grid")
+        self.assertEqual(self.queue("logs", 1), "['lr:', '1', 'seed:', '0'] ['task=qnli', '--rows', '105k', 'out/qnli-1']\n")
+        self.assertEqual(self.queue("logs", 4), "['lr:', '2', 'seed:', '0'] ['task=rte', '--rows', '2.5k', 'out/rte-2']\n")
+        report = output("report", "--queue", "--group", "grid", "--json", env=self.environment, cwd=self.folder)
+        self.assertEqual(sorted({one["id"] for one in json.loads(report)["attempts"]}), [1, 2, 3, 4])
+        self.assertIn("a command, whose losses nobody knows", output("report", "--group", "grid", code=2, env=self.environment))
+        self.assertIn("it has grid, grid-2", self.queue("cancel", "--group", "gird", code=2))
+        self.assertIn("--zip: task has 2 values and rows 1", self.queue("add", "--memory", "1MiB", "--zip", "task=1,2", "--zip", "rows=1", "--", "true", "task=1", code=2))
+        self.assertIn("--sweep: neither the command nor --env has a 'nothing'", self.queue("add", "--memory", "1MiB", "--sweep", "nothing=1", "--", "true", code=2))
 
     def test_a_step_changes_keys_of_a_file_that_the_command_is_given_a_copy_of(self):
         (self.folder / "train.yaml").write_text("batch: 400\naccum: 1\nlr: 0.1\n")

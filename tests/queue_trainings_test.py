@@ -185,6 +185,31 @@ class Trainings(QueueTest):
             self.assertIn(f"effective: {name[-1]}", kept)
         self.assertFalse((self.folder / "swept").exists())
 
+    def test_a_suite_goes_in_step_with_its_rows_and_ends_in_one_table(self):
+        for task, rows in (("rte", "sentence1\tsentence2\tlabel\n"), ("sst2", "sentence\tlabel\n")):
+            for part in ("train", "dev"):
+                (self.folder / task).mkdir(exist_ok=True)
+                words = ("entailment", "not_entailment") if task == "rte" else ("0", "1")
+                lines = [f"text {i}\t" * (2 if task == "rte" else 1) + words[i % 2] for i in range(16)]
+                (self.folder / task / f"{part}.tsv").write_text(rows + "\n".join(lines) + "\n")
+        recipe = self.recipe("glue", 2)
+        answer = json.loads(self.queue(
+            "add", recipe, "--threads", 1, "--json", "--set", "task=classify", "--sweep", "classify.glue=rte,sst2", "--sweep", "optimizer.lr=1e-3,2e-3",
+            "--set", f"data.train={self.folder}/{{classify.glue}}/train.tsv", "--set", f"data.eval={self.folder}/{{classify.glue}}/dev.tsv",
+            "--set", "eval.every=1", "--set", "save.best=accuracy"))["entries"]
+        self.assertEqual(len(answer), 4)
+        self.assertEqual({one["group"] for one in answer}, {"glue"})
+        self.assertIn("has begun", output("report", "--group", "glue", code=2, env=self.environment))
+        self.run_all("--memory", "1GiB", "--threads", 1)
+        page = self.folder / "table.html"
+        text = output("report", "--group", "glue", "--by", "accuracy", "--html", page, env=self.environment)
+        self.assertRegex(text, "4 runs, the best first, by accuracy")
+        table = json.loads(output("report", "--group", "glue", "--by", "accuracy", "--json", env=self.environment))
+        values = [one["best_evaluation"]["accuracy"] for one in table["runs"]]
+        self.assertEqual(values, sorted(values, reverse=True))
+        self.assertIn("classify.glue", table["differs"])
+        self.assertIn("glue-gluesst2-lr2e-3", page.read_text())
+
     def test_a_sweep_with_one_run_that_fits_nothing_adds_none(self):
         text = self.queue("add", self.recipe("none", 2), "--sweep", "memory.device=1GiB,20MiB", code=3)
         self.assertIn("does not fit", text)

@@ -3,9 +3,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/print.h"
+#include "base/shell_word.h"
 #include "base/units.h"
 #include "cli/queue_commands.h"
 #include "cli/queue_configs.h"
@@ -13,6 +16,7 @@
 #include "cli/usage_text.h"
 #include "fleet/devices/gpu.h"
 #include "fleet/queue/planned.h"
+#include "fleet/queue/sweep.h"
 #include "train/own_cards.h"
 
 namespace plimsoll {
@@ -20,10 +24,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using Copies = std::vector<std::unique_ptr<ConfigCopies>>;
+
 struct AddArguments {
-  std::vector<std::string> words, sets, environment, sweeps, yaml_sets, on_oom;
+  std::vector<std::string> words, sets, environment, sweeps, zips, yaml_sets, on_oom;
   std::vector<int64_t> after;
-  std::string memory, host_memory, gpu, name, plan;
+  std::string memory, host_memory, gpu, name, group, plan;
   int threads = 0, devices = 0, priority = 0, retries = 2;
   double seconds = 0;
   bool json = false;
@@ -40,9 +46,8 @@ void fill_command(const AddArguments& arguments, queue::Entry& entry) {
   if (!arguments.plan.empty())
     throw UsageError(
         "--plan is for recipes: a command has no plans to choose from; --on-oom names smaller ones");
-  if (!arguments.sets.empty() || !arguments.sweeps.empty())
-    throw UsageError(
-        "--set and --sweep are for recipes; commands take --env, --yaml-set and their own options");
+  if (!arguments.sets.empty())
+    throw UsageError("--set is for recipes; commands take --env, --yaml-set, --sweep and their own options");
   if (arguments.devices == 0 && !arguments.host_memory.empty())
     throw UsageError("--host-memory is for commands with --devices; --memory is all that this one takes");
   const bool on_devices = arguments.devices > 0;
@@ -127,6 +132,7 @@ void check_environment(const std::vector<std::string>& environment) {
 queue::Entry read_entry(const AddArguments& arguments) {
   queue::Entry entry;
   entry.name = !arguments.name.empty() ? arguments.name : queue::display_name(arguments.words);
+  entry.group = arguments.group;
   entry.environment = arguments.environment;
   entry.folder = fs::current_path().string();
   entry.priority = arguments.priority;
@@ -149,6 +155,7 @@ std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
   const RecipeToAdd recipe{.file = arguments.words.front(),
                            .sets = arguments.sets,
                            .sweeps = arguments.sweeps,
+                           .zips = arguments.zips,
                            .memory = arguments.memory,
                            .host_memory = arguments.host_memory,
                            .gpu = arguments.gpu,
@@ -156,6 +163,51 @@ std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
                            .plan = arguments.plan,
                            .threads = arguments.threads};
   return read_recipes(recipe, read_entry(arguments));
+}
+
+// A point of a sweep in a command's own words: "lr=1e-4", or "train.yaml:lr=1e-4".
+void apply_point(const queue::SweepPoint& point, ConfigCopies& copies, queue::Command& command) {
+  for (const std::string& set : point.sets) {
+    std::string rest;
+    if (const std::vector<std::string> changes = config_changes_of(set, rest); !changes.empty())
+      copies.change(changes, "--sweep", command);
+    else
+      command = queue::changed_command(std::move(command), set, "--sweep");
+  }
+  for (std::string& word : command.words) word = with_values(word, point);
+  for (std::string& one : command.environment) one = with_values(one, point);
+}
+
+// One for each point of a sweep.
+std::vector<queue::Entry> read_commands(const AddArguments& arguments, queue::Store& store, Copies& copies) {
+  std::vector<queue::Entry> entries;
+  for (const queue::SweepPoint& point : queue::read_sweeps(arguments.sweeps, arguments.zips)) {
+    queue::Entry& entry = entries.emplace_back(read_entry(arguments));
+    fill_command(arguments, entry);
+    copies.push_back(std::make_unique<ConfigCopies>(store));  // each run has files of its own
+    add_config_copies(arguments, *copies.back(), entry);
+    if (!point.suffix.empty()) {
+      entry.name += "-" + point.suffix;
+      queue::Command command{entry.words, entry.environment};
+      apply_point(point, *copies.back(), command);
+      entry.words = command.words;
+      entry.environment = command.environment;
+    }
+    add_variants(arguments.on_oom, *copies.back(), entry);
+    use_what_was_learned(store, entry);
+  }
+  return entries;
+}
+
+// A sweep is a group, of a name that no entry has yet.
+void name_group(const AddArguments& arguments, queue::Store& store, std::vector<queue::Entry>& entries) {
+  if (!arguments.group.empty() || (arguments.sweeps.empty() && arguments.zips.empty())) return;
+  const std::string name = read_entry(arguments).name;
+  std::set<std::string> taken;
+  for (const queue::Entry& one : store.entries()) taken.insert(one.group);
+  std::string group = name;
+  for (int number = 2; taken.contains(group); ++number) group = name + "-" + std::to_string(number);
+  for (queue::Entry& one : entries) one.group = group;
 }
 
 // "RTX 3060 12GB or 9.10 GiB on RTX 4090 24GB": what is reserved of the first stands before it.
@@ -192,13 +244,16 @@ std::string added_json(const AddArguments& arguments, queue::Store& store,
     if (i < recipes.size() && !recipes[i].presets.empty()) one["presets"] = presets_json(recipes[i]);
     root["entries"].push_back(std::move(one));
   }
-  return json_text(arguments.sweeps.empty() ? root["entries"].front() : root);
+  return json_text(arguments.sweeps.empty() && arguments.zips.empty() ? root["entries"].front() : root);
 }
 
 std::string added_text(queue::Store& store, const std::vector<queue::Entry>& entries,
                        const std::vector<RecipeEntry>& recipes) {
   std::string text;
   for (const queue::Entry& entry : entries) text += (text.empty() ? "" : "\n") + added_text(entry);
+  if (entries.size() > 1)
+    text += "\ngroup " + printable(entries.front().group) + ": " + std::to_string(entries.size()) +
+            " runs; plimsoll report --group " + quoted(entries.front().group) + " compares them";
   return text + worker_note(store) + "\n" + presets_text(recipes);
 }
 
@@ -206,22 +261,17 @@ ExitCode run_add(const AddArguments& arguments) {
   check_environment(arguments.environment);
   std::vector<RecipeEntry> recipes;
   std::vector<queue::Entry> entries;
-  if (is_recipe(arguments.words)) {
+  const bool recipe = is_recipe(arguments.words);
+  if (recipe) {
     recipes = read_recipes(arguments);
     for (const RecipeEntry& one : recipes) entries.push_back(one.entry);
-  } else {
-    entries.push_back(read_entry(arguments));
-    fill_command(arguments, entries.front());
   }
   queue::Store store(queue::queue_folder());
-  ConfigCopies copies(store);
-  if (queue::Entry& first = entries.front(); !first.recipe) {
-    add_config_copies(arguments, copies, first);
-    add_variants(arguments.on_oom, copies, first);
-    use_what_was_learned(store, first);
-  }
+  Copies copies;
+  if (!recipe) entries = read_commands(arguments, store, copies);
+  name_group(arguments, store, entries);
   const std::vector<int64_t> ids = store.add(entries);
-  copies.keep();
+  for (const auto& one : copies) one->keep();
   for (size_t i = 0; i < entries.size(); ++i) entries[i].id = ids[i];
   print(arguments.json ? added_json(arguments, store, entries, recipes)
                        : added_text(store, entries, recipes));
@@ -250,7 +300,11 @@ void add_recipe_options(CLI::App& add, AddArguments& arguments) {
     add.add_option_function<std::string>(option, take, std::string(key) + " of a recipe");
   }
   add.add_option("--sweep", arguments.sweeps,
-                 "key=1,2,3: a run of the recipe for each value; given several times, for each combination")
+                 "key=1,2,3: a run for each value; given several times, for each combination. Of a command "
+                 "the key is an option's name, a variable of --env, or FILE:key")
+      ->type_name("KEY=VALUES");
+  add.add_option("--zip", arguments.zips,
+                 "key=1,2,3: as --sweep, but all --zip go in step: first values together, then second ones")
       ->type_name("KEY=VALUES");
   add.add_option(
          "--plan", arguments.plan,
@@ -294,6 +348,11 @@ void add_queue_add(CLI::App& group, Action& action) {
   command->add_option("--after", arguments->after, "starts when this entry is done (may be repeated)")
       ->type_name("ID");
   command->add_option("--name", arguments->name, "what lists call it");
+  command
+      ->add_option("--group", arguments->group,
+                   "a name for several entries, which are listed, steered and reported together; a sweep has "
+                   "one unless given")
+      ->type_name("NAME");
   add_recipe_options(*command, *arguments);
   command
       ->add_option(
@@ -314,7 +373,7 @@ void add_queue_add(CLI::App& group, Action& action) {
                    "times that it is tried again where that may help: docs/queue.md")
       ->check(at_least(0));
   command->add_flag("--json", arguments->json, "for machines: docs/json.md");
-  for (const char* one : {"--after", "--set", "--env", "--sweep", "--yaml-set", "--on-oom"})
+  for (const char* one : {"--after", "--set", "--env", "--sweep", "--zip", "--yaml-set", "--on-oom"})
     command->get_option(one)->allow_extra_args(false);
   command->callback([arguments, &action] { action = [arguments] { return run_add(*arguments); }; });
 }

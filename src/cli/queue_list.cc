@@ -35,6 +35,7 @@ struct ShowArguments {
   int64_t id = 0;
   int attempt = 0;
   bool json = false, all = false, follow = false;
+  std::string group;
 };
 
 std::string date(double seconds) {
@@ -109,8 +110,9 @@ nlohmann::ordered_json attempt_json(const Store& store, const Attempt& attempt) 
 }
 
 // All that are open, and of the others the last ones unless all are asked for.
-std::vector<Entry> shown_entries(Store& store, bool all) {
-  if (all) return store.entries();
+std::vector<Entry> shown_entries(Store& store, const ShowArguments& arguments) {
+  if (!arguments.group.empty()) return store.entries_of(arguments.group);
+  if (arguments.all) return store.entries();
   return store.open_entries_and_last(kShownOver);
 }
 
@@ -159,7 +161,7 @@ std::string list_text(const std::vector<Entry>& entries, Store& store) {
 
 ExitCode run_list(const ShowArguments& arguments) {
   Store store(queue::queue_folder());
-  const std::vector<Entry> entries = shown_entries(store, arguments.all);
+  const std::vector<Entry> entries = shown_entries(store, arguments);
   if (!arguments.json) {
     print(list_text(entries, store));
     if (const std::string note = worker_note(store); !note.empty()) print("  " + note.substr(2) + "\n");
@@ -202,6 +204,7 @@ std::string show_text(Store& store, const Entry& entry) {
   TextTable facts;
   facts.add_row({"state", std::string(name_of(entry.state)) + (entry.stop_asked ? ", asked to end" : "")});
   if (!entry.note.empty()) facts.add_row({"note", printable(entry.note)});
+  if (!entry.group.empty()) facts.add_row({"group", printable(entry.group)});
   facts.add_row({entry.recipe ? "recipe" : "command", printable(join(entry.words, " "))});
   for (const std::string& one : entry.environment) facts.add_row({"environment", printable(one)});
   for (const std::string& one : config_changes_in(store, entry.words, entry.environment))
@@ -305,6 +308,7 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
                                   const std::vector<Attempt>& attempts) {
   nlohmann::ordered_json root = {{"id", entry.id},
                                  {"name", entry.name},
+                                 {"group", entry.group},
                                  {"state", name_of(entry.state)},
                                  {"note", entry.note},
                                  {"held_by", entry.held_by},
@@ -355,6 +359,8 @@ void add_queue_list(CLI::App& group, Action& action) {
   auto arguments = std::make_shared<ShowArguments>();
   CLI::App* command = group.add_subcommand("list", "what waits, runs, and ended last");
   command->add_flag("--all", arguments->all, "everything that ever was in it");
+  command->add_option("--group", arguments->group, "the entries of a group, also those that ended")
+      ->type_name("NAME");
   command->add_flag("--json", arguments->json, "for machines: docs/json.md");
   command->callback([arguments, &action] { action = [arguments] { return run_list(*arguments); }; });
 }

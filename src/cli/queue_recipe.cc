@@ -235,8 +235,9 @@ RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::s
 }
 
 // Where a recipe's runs of a sweep write: beside where it would.
-std::string swept_output(const RecipeToAdd& arguments, const std::string& suffix) {
-  const std::string output = output_of(load(arguments.file, arguments.sets).recipe);
+std::string swept_output(const RecipeToAdd& arguments, const std::vector<std::string>& sets,
+                         const std::string& suffix) {
+  const std::string output = output_of(load(arguments.file, sets).recipe);
   if (output.empty()) throw UsageError(arguments.file + ": has no output; --set output=FOLDER gives it one");
   return assignment("output", output + "-" + suffix);
 }
@@ -257,15 +258,16 @@ std::vector<RecipeEntry> read_recipes(const RecipeToAdd& arguments, const queue:
     say("note    plan c is the least memory in at most twice the fastest plan's time, as memory.plan: c is; "
         "the fastest plan, which --plan c was in earlier versions, is --plan fastest");
   std::vector<RecipeEntry> recipes;
-  for (const queue::SweepPoint& point : queue::read_sweeps(arguments.sweeps)) {
+  for (const queue::SweepPoint& point : queue::read_sweeps(arguments.sweeps, arguments.zips)) {
     queue::Entry entry = common;
-    std::vector<std::string> sets = arguments.sets;
+    std::vector<std::string> sets;
+    for (const std::string& set : arguments.sets) sets.push_back(with_values(set, point));
     sets.insert(sets.end(), point.sets.begin(), point.sets.end());
     if (!point.suffix.empty()) {
       entry.name += "-" + point.suffix;
       if (std::none_of(point.sets.begin(), point.sets.end(),
                        [](const std::string& set) { return set.starts_with("output="); }))
-        sets.push_back(swept_output(arguments, point.suffix));
+        sets.push_back(swept_output(arguments, sets, point.suffix));
     }
     recipes.push_back(planned_entry(arguments, sets, entry));
   }

@@ -11,7 +11,7 @@ namespace plimsoll {
 
 struct RecipeToAdd {
   std::string file;
-  std::vector<std::string> sets, sweeps;
+  std::vector<std::string> sets, sweeps, zips;
   std::string memory, host_memory;  // as they were written; empty: the recipe's
   std::string gpu;                  // a card by its name; empty: the recipe's
   bool on_card = false;             // on any card that is here, whatever the recipe says

@@ -23,6 +23,7 @@ struct SteerArguments {
   std::vector<int64_t> ids;
   int priority = 0;
   bool json = false;
+  std::string group;  // in the place of ids
 };
 
 // The entries as they are now, as `show` tells them.
@@ -116,9 +117,19 @@ std::string set_priority(Store& store, int64_t id, int priority) {
 // Over, or held: it needs somebody.
 bool has_settled(const Entry& entry) { return is_over(entry.state) || entry.state == State::held; }
 
+// Those of a group that a command means something to.
+std::vector<int64_t> ids_of(Store& store, const SteerArguments& arguments, bool (*is_meant)(const Entry&)) {
+  if (arguments.group.empty()) return arguments.ids;
+  if (!arguments.ids.empty()) throw UsageError("--group is in the place of entries: give one of them");
+  std::vector<int64_t> ids;
+  for (const Entry& one : store.entries_of(arguments.group))
+    if (is_meant(one)) ids.push_back(one.id);
+  return ids;
+}
+
 ExitCode wait(const SteerArguments& arguments) {
   Store store(queue::queue_folder());
-  std::vector<int64_t> ids = arguments.ids;
+  std::vector<int64_t> ids = ids_of(store, arguments, [](const Entry&) { return true; });
   if (ids.empty())
     for (const Entry& one : store.open_entries()) ids.push_back(one.id);
   bool good = true;
@@ -137,15 +148,25 @@ ExitCode wait(const SteerArguments& arguments) {
 }
 
 template <class Change>
-ExitCode for_each_entry(const SteerArguments& arguments, Change&& change) {
+ExitCode for_each_entry(const SteerArguments& arguments, bool (*is_meant)(const Entry&), Change&& change) {
   Store store(queue::queue_folder());
-  for (const int64_t id : arguments.ids) {
+  const std::vector<int64_t> ids = ids_of(store, arguments, is_meant);
+  if (ids.empty() && arguments.group.empty())
+    throw UsageError("entries are missing: their ids, or --group NAME");
+  for (const int64_t id : ids) {
     const std::string said = change(store, id);
     if (!arguments.json) print(said + "\n");
   }
-  if (arguments.json) print_entries(store, arguments.ids);
+  if (ids.empty() && !arguments.json) print("nothing of that group to do it to\n");
+  if (arguments.json) print_entries(store, ids);
   return ExitCode::ok;
 }
+
+bool is_open(const Entry& entry) { return !is_over(entry.state); }
+bool is_held(const Entry& entry) { return entry.state == State::held; }
+// Of a group: what runs as a command has no place to stop at, and goes on.
+bool can_be_held(const Entry& entry) { return is_open(entry) && (entry.recipe || !is_begun(entry.state)); }
+bool has_failed(const Entry& entry) { return entry.state == State::failed || entry.state == State::canceled; }
 
 ExitCode pause_all(bool paused, bool json) {
   Store store(queue::queue_folder());
@@ -179,12 +200,14 @@ void add_drain(CLI::App& group, Action& action) {
   command->callback([wait, json, &action] { action = [wait, json] { return drain(*wait, *json); }; });
 }
 
+bool is_of_all(const SteerArguments& arguments) { return arguments.ids.empty() && arguments.group.empty(); }
+
 CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char* summary, bool ids_needed,
                   std::function<ExitCode(const SteerArguments&)> run) {
   auto arguments = std::make_shared<SteerArguments>();
   CLI::App* command = group.add_subcommand(name, summary);
-  CLI::Option* ids =
-      command->add_option("id", arguments->ids, "entries; none: see above")->required(ids_needed);
+  CLI::Option* ids = command->add_option("id", arguments->ids, "entries; none: see above");
+  command->add_option("--group", arguments->group, "the entries of a group")->type_name("NAME");
   if (ids_needed) ids->description("entries");
   if (std::string_view(name) == "priority")
     command->add_option("--to", arguments->priority, "the new one: higher goes first")->required();
@@ -234,23 +257,24 @@ void add_queue_steering(CLI::App& group, Action& action) {
                       "keeps what can be read of a damaged database, and puts a new one in its place")
       ->callback([&action] { action = rescue_queue; });
   add_one(group, action, "cancel", "ends entries with all that they started, or takes them out", true,
-          [](const SteerArguments& arguments) { return for_each_entry(arguments, cancel_entry); });
+          [](const SteerArguments& arguments) { return for_each_entry(arguments, is_open, cancel_entry); });
   add_one(group, action, "pause",
           "holds entries back; running recipes save and stop; without an entry: nothing new starts", false,
           [](const SteerArguments& arguments) {
-            return arguments.ids.empty() ? pause_all(true, arguments.json) : for_each_entry(arguments, hold);
+            return is_of_all(arguments) ? pause_all(true, arguments.json)
+                                        : for_each_entry(arguments, can_be_held, hold);
           });
   add_one(group, action, "resume", "lets held entries go on; without an entry: the queue", false,
           [](const SteerArguments& arguments) {
-            return arguments.ids.empty() ? pause_all(false, arguments.json)
-                                         : for_each_entry(arguments, let_go);
+            return is_of_all(arguments) ? pause_all(false, arguments.json)
+                                        : for_each_entry(arguments, is_held, let_go);
           });
   add_drain(group, action);
   add_one(group, action, "retry", "puts entries that ended back; recipes go on from their checkpoint", true,
-          [](const SteerArguments& arguments) { return for_each_entry(arguments, retry); });
+          [](const SteerArguments& arguments) { return for_each_entry(arguments, has_failed, retry); });
   add_one(group, action, "priority", "changes the priority of entries", true,
           [](const SteerArguments& arguments) {
-            return for_each_entry(arguments, [&](Store& store, int64_t id) {
+            return for_each_entry(arguments, is_open, [&](Store& store, int64_t id) {
               return set_priority(store, id, arguments.priority);
             });
           });

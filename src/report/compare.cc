@@ -4,6 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "base/page.h"
 #include "base/printable.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -34,15 +36,39 @@ std::string shared_goal(const std::vector<RunHistory>& runs) {
   return same ? runs.front().goal : std::string(kLossGoal);
 }
 
+// The evaluation that stands for a run: the best by what all are ranked by, or where that is the loss as
+// their goals differ, by its own.
+std::optional<EvalPoint> evaluation_of(const RunHistory& run, const std::string& goal) {
+  return best_evaluation(run, goal == kLossGoal ? run.goal : goal);
+}
+
 // Smaller is better. Runs without an evaluation come behind those with one.
 std::pair<bool, double> rank_of(const RunHistory& run, const std::string& goal) {
-  if (const auto best = best_evaluation(run, goal)) return {false, cost_of(goal, best->value(goal))};
-  const double loss = last_loss(run);
+  const auto best = evaluation_of(run, goal);
+  if (best && std::isfinite(best->value(goal))) return {false, cost_of(goal, best->value(goal))};
+  const double loss = goal == kLossGoal ? last_loss(run) : std::numeric_limits<double>::quiet_NaN();
   return {true, std::isfinite(loss) ? loss : std::numeric_limits<double>::infinity()};
 }
 
-std::string sort_runs(std::vector<RunHistory>& runs) {
-  const std::string goal = shared_goal(runs);
+// Metrics that the evaluations of any run tell, in the order of the first that has them.
+std::vector<std::string> metrics_of(const std::vector<RunHistory>& runs) {
+  std::vector<std::string> names;
+  for (const RunHistory& run : runs)
+    for (const EvalPoint& point : run.evaluations)
+      for (const auto& [name, value] : point.metrics)
+        if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  return names;
+}
+
+// Sorts them by `by`, or by what they have in common. Returns what that is.
+std::string sort_runs(std::vector<RunHistory>& runs, const std::string& by) {
+  if (!by.empty() && by != kLossGoal) {
+    const std::vector<std::string> metrics = metrics_of(runs);
+    if (std::ranges::find(metrics, by) == metrics.end())
+      throw UsageError("--by " + by + ": no evaluation of these runs tells it; they tell loss" +
+                       (metrics.empty() ? "" : ", " + join(metrics, ", ")));
+  }
+  const std::string goal = by.empty() ? shared_goal(runs) : by;
   std::ranges::stable_sort(
       runs, [&](const RunHistory& a, const RunHistory& b) { return rank_of(a, goal) < rank_of(b, goal); });
   return goal;
@@ -79,54 +105,93 @@ std::string steps_words(const RunHistory& run) {
   return format_count(run.last_step()) + (run.total_steps > 0 ? "/" + format_count(run.total_steps) : "");
 }
 
-std::string differences_text(const std::vector<RunHistory>& runs, size_t columns) {
-  const std::vector<std::string> keys = differing_keys(runs);
-  if (keys.empty()) return "  their recipes are the same\n";
-  TextTable table;
-  std::vector<std::string> head = {"what differs"};
-  for (const RunHistory& run : runs) head.push_back(name_of(run));
-  table.add_row(head);
-  for (const std::string& key : keys) {
-    std::vector<std::string> row = {key};
-    for (const RunHistory& run : runs) row.push_back(value_of(run, key));
-    table.add_row(row);
-  }
-  return table.render("  ", columns);
-}
+using Rows = std::vector<std::vector<std::string>>;
 
-}  // namespace
-
-std::string compare_text(std::vector<RunHistory> runs, size_t columns) {
-  columns = std::min(columns, kWidestComparison);
-  const std::string goal = sort_runs(runs);
-  const bool by_metric = goal != kLossGoal;
-  std::vector<std::string> head = {"", "run", "state", "steps", "loss", "eval"};
-  if (by_metric) head.push_back(goal);
-  head.insert(head.end(), {"at step", "a step", "memory"});
-  std::vector<bool> right(head.size(), true);
-  right[1] = right[2] = false;
-  TextTable table(right);
-  table.add_row(head);
+// The first row is the head. With the metrics of each run's evaluation, that which they are sorted by first.
+Rows table_of(const std::vector<RunHistory>& runs, const std::string& goal) {
+  std::vector<std::string> metrics = metrics_of(runs);
+  std::ranges::stable_partition(metrics, [&](const std::string& name) { return name == goal; });
+  Rows rows = {{"", "run", "state", "steps", "loss", "eval"}};
+  rows.front().insert(rows.front().end(), metrics.begin(), metrics.end());
+  rows.front().insert(rows.front().end(), {"at step", "a step", "memory"});
   for (size_t i = 0; i < runs.size(); ++i) {
     const RunHistory& run = runs[i];
-    const auto best = best_evaluation(run, goal);
+    const auto best = evaluation_of(run, goal);
     std::vector<std::string> row = {std::to_string(i + 1),
                                     name_of(run),
                                     state_words(run),
                                     steps_words(run),
                                     number_words(last_loss(run)),
                                     best ? number_words(best->loss) : "-"};
-    if (by_metric) row.push_back(best ? number_words(best->value(goal)) : "-");
+    for (const std::string& name : metrics) row.push_back(best ? number_words(best->value(name)) : "-");
     row.insert(row.end(), {best ? format_count(best->step) : "-",
                            run.steps.empty() ? "-" : format_seconds(median_seconds(run)),
                            largest_rss(run) > 0 ? format_bytes(largest_rss(run)) : "-"});
-    table.add_row(row);
+    rows.push_back(std::move(row));
   }
-  table.may_go({head.size() - 3, 3, 2});
-  const std::string by =
-      by_metric ? "by " + goal : "by the loss of their best evaluation, else of the last step";
-  return fitted(format_count(static_cast<int64_t>(runs.size())) + " runs, the best first, " + by, columns) +
-         "\n\n" + table.render("  ", columns) + "\n" + differences_text(runs, columns);
+  return rows;
+}
+
+Rows differences_of(const std::vector<RunHistory>& runs) {
+  const std::vector<std::string> keys = differing_keys(runs);
+  if (keys.empty()) return {};
+  Rows rows = {{"what differs"}};
+  for (const RunHistory& run : runs) rows.front().push_back(name_of(run));
+  for (const std::string& key : keys) {
+    std::vector<std::string>& row = rows.emplace_back(std::vector<std::string>{key});
+    for (const RunHistory& run : runs) row.push_back(value_of(run, key));
+  }
+  return rows;
+}
+
+std::string headline(const std::vector<RunHistory>& runs, const std::string& goal) {
+  return format_count(static_cast<int64_t>(runs.size())) + " runs, the best first, " +
+         (goal == kLossGoal ? "by the loss of their best evaluation, else of the last step" : "by " + goal);
+}
+
+std::string html_of(const Rows& rows, size_t words) {
+  std::string html = "<table>\n";
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string kind = i == 0 ? "th" : "td";
+    html += "<tr>";
+    for (size_t j = 0; j < rows[i].size(); ++j)
+      html +=
+          "<" + kind + (j < words ? ">" : " class=\"n\">") + page::escaped(rows[i][j]) + "</" + kind + ">";
+    html += "</tr>\n";
+  }
+  return html + "</table>\n";
+}
+
+}  // namespace
+
+std::string compare_text(std::vector<RunHistory> runs, size_t columns, const std::string& by) {
+  columns = std::min(columns, kWidestComparison);
+  const std::string goal = sort_runs(runs, by);
+  const Rows rows = table_of(runs, goal);
+  const size_t width = rows.front().size();
+  std::vector<bool> right(width, true);
+  right[1] = right[2] = false;
+  TextTable table(right);
+  for (const std::vector<std::string>& row : rows) table.add_row(row);
+  // First what says least of how well a run did; last the metrics that nobody sorted by.
+  std::vector<size_t> may_go = {width - 3, 3, 2};
+  for (size_t i = width - 4; i > 6; --i) may_go.push_back(i);
+  table.may_go(may_go);
+  const Rows differences = differences_of(runs);
+  TextTable what_differs;
+  for (const std::vector<std::string>& row : differences) what_differs.add_row(row);
+  return fitted(headline(runs, goal), columns) + "\n\n" + table.render("  ", columns) + "\n" +
+         (differences.empty() ? "  their recipes are the same\n" : what_differs.render("  ", columns));
+}
+
+std::string compare_page(std::vector<RunHistory> runs, const std::string& by) {
+  const std::string goal = sort_runs(runs, by);
+  std::string html = page::head("Runs", "") + "<p>" + page::escaped(headline(runs, goal)) + ".</p>\n" +
+                     html_of(table_of(runs, goal), 3);
+  const Rows differences = differences_of(runs);
+  html += differences.empty() ? "<p>Their recipes are the same.</p>\n"
+                              : "<h2>What differs</h2>\n" + html_of(differences, 99);
+  return html + page::end("{}", "");
 }
 
 Json run_json(const RunHistory& run) {
@@ -163,11 +228,11 @@ Json run_json(const RunHistory& run) {
           {"settings", settings}};
 }
 
-Json compare_json(std::vector<RunHistory> runs) {
-  const std::string goal = sort_runs(runs);
+Json compare_json(std::vector<RunHistory> runs, const std::string& by) {
+  const std::string goal = sort_runs(runs, by);
   Json list = Json::array();
   for (const RunHistory& run : runs) list.push_back(run_json(run));
-  return {{"goal", goal}, {"differs", differing_keys(runs)}, {"runs", list}};
+  return {{"goal", goal}, {"metrics", metrics_of(runs)}, {"differs", differing_keys(runs)}, {"runs", list}};
 }
 
 }  // namespace plimsoll

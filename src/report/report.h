@@ -16,9 +16,11 @@ nlohmann::ordered_json run_json(const RunHistory& run);
 
 // Several runs beside each other, the best first: by the evaluation that their recipes find the best one by,
 // else by the loss of the last step. Below the table the keys of the recipes that differ.
-std::string compare_text(std::vector<RunHistory> runs, size_t columns = 100);
+// `by`: what they are sorted by instead, the loss or a metric. Throws UsageError where no run tells it.
+std::string compare_text(std::vector<RunHistory> runs, size_t columns = 100, const std::string& by = "");
 // The same order, with what differs.
-nlohmann::ordered_json compare_json(std::vector<RunHistory> runs);
+nlohmann::ordered_json compare_json(std::vector<RunHistory> runs, const std::string& by = "");
+std::string compare_page(std::vector<RunHistory> runs, const std::string& by = "");
 
 // A page that needs nothing but itself: loss, learning rate, speed and memory over the steps, what is known
 // of the step that the reader points at, events.

@@ -281,5 +281,27 @@ TEST_F(Report, several_runs_are_ranked_by_their_best_evaluation) {
   EXPECT_EQ(json["differs"], nlohmann::json({"optimizer.lr"}));
 }
 
+TEST_F(Report, several_runs_have_a_table_of_losses_and_metrics_sorted_by_any_of_them) {
+  RunHistory one = read(), other = read();
+  one.folder = "qnli <1>";
+  other.folder = "cola";
+  one.evaluations = {{10, 0.5, {{"accuracy", 0.9}, {"f1", 0.8}}}};
+  other.evaluations = {{10, 0.4, {{"accuracy", 0.7}, {"matthews", 0.3}}}};
+  one.goal = "accuracy";
+  other.goal = "matthews";
+  const std::string text = compare_text({one, other});
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("accuracy"), HasSubstr("f1"), HasSubstr("matthews"), HasSubstr("0.3000")));
+  EXPECT_LT(text.find("1  cola"), text.find("2  qnli")) << "their goals differ: by loss";
+  EXPECT_LT(compare_text({other, one}, 100, "accuracy").find("1  qnli"), std::string::npos);
+  EXPECT_EQ(compare_json({other, one}, "f1")["runs"][0]["folder"], "qnli <1>") << "who lacks it comes last";
+  EXPECT_EQ(compare_json({one, other})["metrics"], nlohmann::json({"accuracy", "matthews", "f1"}));
+  EXPECT_THROW((void)compare_text({one, other}, 100, "bleu"), UsageError);
+  const std::string page = compare_page({one, other}, "accuracy");
+  EXPECT_THAT(
+      page, AllOf(HasSubstr("<th class=\"n\">accuracy</th>"), HasSubstr("qnli &lt;1>"), HasSubstr("0.9000")));
+  EXPECT_LT(page.find("qnli"), page.find("cola"));
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -90,9 +90,10 @@ void keep_last(std::vector<Bar>& bars, double pause) {
 
 }  // namespace
 
-Batch take(queue::Store& store, double now, double pause) {
+Batch take(queue::Store& store, double now, double pause, const std::string& group) {
   std::map<int64_t, queue::Entry> entries;
-  for (queue::Entry& one : store.entries()) entries.emplace(one.id, std::move(one));
+  for (queue::Entry& one : group.empty() ? store.entries() : store.entries_of(group))
+    entries.emplace(one.id, std::move(one));
   Batch batch;
   batch.machine =
       queue::recorded_machine(store.folder()).value_or(queue::Machine{total_memory(), 0, {}, "cpu:0"});

@@ -38,7 +38,8 @@ struct Batch {
 };
 
 // The attempts since the last time in which nothing ran for `pause` seconds; infinity: all there are.
-Batch take(queue::Store& store, double now, double pause);
+// `group`: of its entries alone; empty: of all.
+Batch take(queue::Store& store, double now, double pause, const std::string& group = "");
 
 // The trainings whose loss is known, the best first: by the least loss of their evaluations; those without
 // one behind them, by that of the last step.

@@ -129,24 +129,24 @@ std::string fingerprint(const Command& command, const fs::path& folder, int devi
   return text;
 }
 
-Command changed_command(Command command, const std::string& text) {
+Command changed_command(Command command, const std::string& text, const std::string& option) {
   std::istringstream tokens(text);
   bool any = false;
   for (std::string token; tokens >> token; any = true) {
     const Assignment wanted = read_assignment(token);
-    if (wanted.name.empty()) throw UsageError("--on-oom: '" + token + "' has no name");
+    if (wanted.name.empty()) throw UsageError(option + ": '" + token + "' has no name");
     if (set_word(command.words, wanted)) continue;
     if (token.starts_with('-')) {
       command.words.push_back(token);
       continue;
     }
     if (!wanted.value)
-      throw UsageError("--on-oom: expected NAME=VALUE or an option to add, found '" + token + "'");
+      throw UsageError(option + ": expected NAME=VALUE or an option to add, found '" + token + "'");
     if (!set_environment(command.environment, token.substr(0, token.find('=')), *wanted.value))
-      throw UsageError("--on-oom: neither the command nor --env has a '" + wanted.name + "'; --" + token +
+      throw UsageError(option + ": neither the command nor --env has a '" + wanted.name + "'; --" + token +
                        " adds it as an option");
   }
-  if (!any) throw UsageError("--on-oom: is empty; expected NAME=VALUE or an option to add");
+  if (!any) throw UsageError(option + ": is empty; expected NAME=VALUE or an option to add");
   return command;
 }
 

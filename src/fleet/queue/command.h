@@ -32,6 +32,6 @@ struct Variant {
 // `command` with NAME=VALUE in place of what NAME has there: NAME=.., --NAME=.. or --NAME .. among the words
 // ('-' and '_' are one), else in the environment. What begins with '-' and is not there yet is added.
 // Throws UsageError for a NAME that nothing has.
-Command changed_command(Command command, const std::string& text);
+Command changed_command(Command command, const std::string& text, const std::string& option = "--on-oom");
 
 }  // namespace plimsoll::queue

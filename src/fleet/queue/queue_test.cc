@@ -58,6 +58,7 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
         "ALTER TABLE attempts DROP COLUMN environment; ALTER TABLE attempts DROP COLUMN done; "
         "ALTER TABLE attempts DROP COLUMN card_peak_bytes; ALTER TABLE attempts DROP COLUMN card; "
         "ALTER TABLE entries DROP COLUMN card; ALTER TABLE entries DROP COLUMN held_by; "
+        "ALTER TABLE entries DROP COLUMN group_name; "
         "ALTER TABLE entries DROP COLUMN fingerprint; ALTER TABLE entries DROP COLUMN variants; "
         "ALTER TABLE entries DROP COLUMN smaller; ALTER TABLE attempts DROP COLUMN job; "
         "UPDATE entries SET state = state - 1 WHERE state > 2; "
@@ -66,12 +67,16 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
   Store store(folder_);
   Entry entry = command("new");
   entry.output = "/runs/new";
+  entry.group = "sweep";
   store.add(entry);
   ASSERT_EQ(store.entries().size(), 2u);
   EXPECT_EQ(store.entries()[0].state, State::running);
   EXPECT_EQ(store.entries()[0].output, "");
   EXPECT_EQ(store.entries()[0].words, entry.words);
   EXPECT_EQ(store.entries()[1].output, "/runs/new");
+  ASSERT_EQ(store.entries_of("sweep").size(), 1u);
+  EXPECT_EQ(store.entries_of("sweep")[0].id, 2);
+  EXPECT_THROW((void)store.entries_of(""), UsageError) << "most entries are of no group";
   EXPECT_EQ(store.attempts(1).size(), 1u);
   EXPECT_TRUE(store.begin(2, {}, 2));
   EXPECT_EQ(store.attempts(2)[0].words, entry.words);
@@ -93,7 +98,8 @@ TEST_F(StoreTest, WhatHoldsAnEntryOfAnEarlierVersionIsReadFromItsNote) {
     Database((folder_ / "queue.db").string())
         .run(
             "ALTER TABLE entries DROP COLUMN card; ALTER TABLE attempts DROP COLUMN card; "
-            "ALTER TABLE entries DROP COLUMN held_by; PRAGMA user_version = 5");
+            "ALTER TABLE entries DROP COLUMN held_by; ALTER TABLE entries DROP COLUMN group_name; "
+            "PRAGMA user_version = 5");
   }
   Store store(folder_);
   EXPECT_EQ(store.entry(1).held_by, 12);

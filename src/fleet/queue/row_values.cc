@@ -205,13 +205,14 @@ Entry read_entry(const Statement& row) {
   entry.variants = checked.list(23, "variants", loaded_variants);
   entry.smaller = checked.list(24, "smaller", loaded_plans);
   entry.held_by = row.integer(26);
-  const bool has_last = !row.is_null(27);
+  entry.group = row.text(27);
+  const bool has_last = !row.is_null(28);
   if (has_last != (entry.attempts > 0) || (is_begun(entry.state) && !has_last)) {
     checked.blame("attempts");
     entry.attempts = has_last ? entry.attempts : 0;
   }
   // No scheduler has it, and no worker of this machine would look at it.
-  if (entry.state == State::submitted && row.text(27).empty()) checked.blame("state");
+  if (entry.state == State::submitted && row.text(28).empty()) checked.blame("state");
   if (!checked.problem().empty()) hold_damaged(entry, checked.problem());
   return entry;
 }
@@ -265,7 +266,7 @@ void bind_entry(Statement& statement, const Entry& entry) {
   }
   statement.bind(int64_t{entry.attempts}).bind(entry.note).bind(entry.output);
   statement.bind(entry.fingerprint).bind(stored(entry.variants)).bind(stored(entry.smaller));
-  statement.bind(entry.need.card).bind(entry.state == State::held ? entry.held_by : 0);
+  statement.bind(entry.need.card).bind(entry.state == State::held ? entry.held_by : 0).bind(entry.group);
 }
 
 }  // namespace plimsoll::queue

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/strings.h"
 #include "base/units.h"
 #include "fleet/queue/private_files.h"
 #include "fleet/queue/row_values.h"
@@ -58,8 +60,8 @@ int64_t Store::insert(const Entry& entry) {
     throw UsageError(printable(entry.name) + ": asks for more than any machine has: at most " +
                      format_bytes(kMostRowBytes) + ", " + std::to_string(kMostThreads) + " threads and " +
                      std::to_string(kMostDevices) + " devices");
-  Statement statement(database_,
-                      "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+  Statement statement(
+      database_, "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   bind_entry(statement, entry);
   statement.step();
   return database_.last_id();
@@ -105,6 +107,19 @@ std::vector<Entry> Store::open_entries_and_last(size_t last) {
               " ORDER BY id DESC LIMIT " + std::to_string(last) + ") ORDER BY id");
 }
 
+std::vector<Entry> Store::entries_of(const std::string& group) {
+  std::vector<Entry> found = entries();
+  std::set<std::string> groups;
+  for (const Entry& one : found)
+    if (!one.group.empty()) groups.insert(printable(one.group));
+  std::erase_if(found, [&](const Entry& one) { return one.group != group; });
+  if (!found.empty() && !group.empty()) return found;
+  throw UsageError("the queue has no group '" + printable(group) + "'; " +
+                   (groups.empty()
+                        ? "queue add --group NAME makes one, as every sweep does"
+                        : "it has " + join(std::vector<std::string>(groups.begin(), groups.end()), ", ")));
+}
+
 std::optional<Entry> Store::find(int64_t id) {
   std::vector<Entry> found = read("WHERE id = " + std::to_string(id));
   return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
@@ -148,11 +163,12 @@ void Store::update(const Entry& entry) {
     statement.bind(static_cast<int64_t>(entry.state)).bind(entry.note).bind(entry.id).step();
     return;
   }
-  Statement statement(database_,
-                      "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
-                      "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
-                      "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=?, "
-                      "output=?, fingerprint=?, variants=?, smaller=?, card=?, held_by=? WHERE id=?");
+  Statement statement(
+      database_,
+      "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
+      "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
+      "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=?, "
+      "output=?, fingerprint=?, variants=?, smaller=?, card=?, held_by=?, group_name=? WHERE id=?");
   bind_entry(statement, entry);
   statement.bind(entry.id).step();
 }

@@ -29,6 +29,7 @@ bool is_begun(State state);
 struct Entry {
   int64_t id = 0;
   std::string name;
+  std::string group = {};  // that it was added with; empty: none
   bool recipe = false;
   std::vector<std::string> words;        // the command; of a recipe what `train` takes
   std::vector<std::string> environment;  // NAME=VALUE, beside what `add` was called with
@@ -102,6 +103,8 @@ class Store {
   [[nodiscard]] std::vector<Entry> open_entries();
   // With the `last` of those that are.
   [[nodiscard]] std::vector<Entry> open_entries_and_last(size_t last);
+  // Those of a group, by id. Throws UsageError that names the groups there are where it is none.
+  [[nodiscard]] std::vector<Entry> entries_of(const std::string& group);
   // The umask that the entry was added with; none of entries of before it was kept.
   [[nodiscard]] std::optional<mode_t> mask_of(int64_t id);
   // Throws UsageError where there is none.

@@ -36,6 +36,21 @@ TEST(Sweep, IsEveryCombinationUnderANameOfItsOwn) {
   EXPECT_EQ(read_sweeps({})[0].suffix, "");
 }
 
+TEST(Sweep, WhatGoesInStepIsNoCombinationAndPathsGoWithIt) {
+  const std::vector<SweepPoint> points =
+      read_sweeps({"seed=1,2"}, {"data.train=a.parquet,b.parquet,c.parquet", "optimizer.lr=1e-4,1e-4,2e-4"});
+  ASSERT_EQ(points.size(), 6u);
+  EXPECT_THAT(points[1].sets, ElementsAre("data.train=a.parquet", "optimizer.lr=1e-4", "seed=2"));
+  EXPECT_THAT(points[5].sets, ElementsAre("data.train=c.parquet", "optimizer.lr=2e-4", "seed=2"));
+  EXPECT_EQ(points[3].suffix, "trainb.parquet-seed2");
+  EXPECT_THROW(read_sweeps({}, {"a=1,2", "b=1"}), UsageError);
+  EXPECT_THROW(read_sweeps({}, {"a=1,2"}), UsageError);
+  EXPECT_THROW(read_sweeps({"a=1,2"}, {"a=1,2", "b=1,2"}), UsageError);
+  const SweepPoint point = read_sweeps({"classify.glue=qnli,rte"})[1];
+  EXPECT_EQ(with_values("data.train=glue/{classify.glue}/train-{seed}.parquet", point),
+            "data.train=glue/rte/train-{seed}.parquet");
+}
+
 TEST(Sweep, PartsListsAtNoCommaOfTheirOwn) {
   const std::vector<SweepPoint> points = read_sweeps({"method.targets=[q,v],[q,k,v],\"a,b\""});
   ASSERT_EQ(points.size(), 3u);

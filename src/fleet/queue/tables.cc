@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS entries(
   hold_asked INTEGER NOT NULL, submitted REAL NOT NULL, promised REAL, attempts INTEGER NOT NULL,
   note TEXT NOT NULL, output TEXT NOT NULL DEFAULT '', fingerprint TEXT NOT NULL DEFAULT '',
   variants TEXT NOT NULL DEFAULT '[]', smaller TEXT NOT NULL DEFAULT '[]', card TEXT NOT NULL DEFAULT '',
-  held_by INTEGER NOT NULL DEFAULT 0);
+  held_by INTEGER NOT NULL DEFAULT 0, group_name TEXT NOT NULL DEFAULT '');
 CREATE INDEX IF NOT EXISTS open_entries ON entries(state);
 CREATE TABLE IF NOT EXISTS attempts(
   entry INTEGER NOT NULL REFERENCES entries(id), number INTEGER NOT NULL, started REAL NOT NULL, ended REAL,
@@ -47,7 +47,8 @@ constexpr const char* kSinceVersion4 =
 constexpr const char* kSinceVersion5 =
     "ALTER TABLE entries ADD COLUMN card TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE attempts ADD COLUMN card TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE entries ADD COLUMN held_by INTEGER NOT NULL DEFAULT 0;";
+    "ALTER TABLE entries ADD COLUMN held_by INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE entries ADD COLUMN group_name TEXT NOT NULL DEFAULT '';";
 // Until version 5 the note alone said which entry holds another: "held: 12, which it comes after, is failed".
 constexpr const char* kReadHeldBy =
     "UPDATE entries SET held_by = CAST(substr(note, 7) AS INTEGER) "

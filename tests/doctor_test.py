@@ -307,6 +307,34 @@ class Steps(unittest.TestCase):
         self.assertTrue(any("LoRA" in step["what"] and not step["lossless"] for step in planned), planned)
         self.assertTrue(any("micro-batch 8 x 2" in note for note in found["notes"]), found["notes"])
 
+    def test_each_step_that_fits_has_its_seconds_on_the_card_that_the_recipe_names(self):
+        case = RECIPES / "cases/1-gla-glue/recipe.yaml"
+        found = self.plan("torch-2.2-co-tenants", case, "--set", "memory.gpu=RTX 4090", "--set", "memory.device=auto", "--set", "batch.micro=16")
+        planned = [step for step in found["steps"] if (step["command"] or "").startswith("plimsoll plan")]
+        timed = [step for step in planned if "fits" in step["what"] and "not fit" not in step["what"]]
+        self.assertGreater(len(timed), 1)
+        for step in planned:
+            self.assertEqual(step["seconds_per_step"] is not None, step in timed, step)
+            self.assertNotIn("memory.gpu=null", step["command"])
+        answer = json.loads(output(*shlex.split(timed[-1]["command"])[1:], "--json", "--no-probe"))
+        self.assertAlmostEqual(answer["predicted"]["seconds_per_step"], timed[-1]["seconds_per_step"], delta=1e-6)
+        found = self.plan("torch-2.2-co-tenants", case)
+        self.assertTrue(any("memory.gpu=RTX 4090" in note for note in found["notes"]), found["notes"])
+        self.assertEqual({step["seconds_per_step"] for step in found["steps"]}, {None}, "of a card that nobody named nothing is known")
+
+    def test_states_come_first_where_they_did_not_fit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "train.log"
+            log.write_text('  File "/site-packages/torch/optim/adamw.py", line 100, in _init_group\n    state["exp_avg_sq"] = torch.zeros_like(\n'
+                           "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 0 has a total capacity of 63.52 GiB of which "
+                           "28.25 MiB is free. Including non-PyTorch memory, this process has 61.25 GiB memory in use. Of the allocated memory 60.71 GiB is "
+                           "allocated by PyTorch, and 12.00 MiB is reserved by PyTorch but unallocated.\n")
+            found = json.loads(output("doctor", log, "--json", "--recipe", RECIPES / "cases/5-mistral-7b/recipe.yaml"))
+        planned = [step for step in found["steps"] if (step["command"] or "").startswith("plimsoll plan")]
+        self.assertIn("this fits", planned[0]["what"])
+        self.assertIn("optimizer states", planned[1]["what"])
+        self.assertFalse(any("batch.micro=" in step["command"] for step in planned[1:]), "no batch is small enough for states")
+
     def test_adapters_in_the_place_of_frozen_parts(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "axolotl.yaml"

@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/what_if.h"
+#include "device/catalogue.h"
 #include "fleet/doctor/tensors.h"
 #include "models/spec.h"
 #include "plan/fitting_plans.h"
@@ -85,7 +86,14 @@ class Planner {
   }
   [[nodiscard]] std::string base_words() const { return variant_words(request_.experiment, base_); }
 
-  std::vector<Step> steps() {
+  // `of_states`: memory ran out where the optimizer's states are made, which no smaller batch helps.
+  std::vector<Step> steps(bool of_states) {
+    if (of_states) {
+      add_offload();
+      add_other_states();
+      add_adapters();
+      if (!steps_.empty()) return std::move(steps_);
+    }
     const int64_t effective = request_.experiment.effective_batch;
     add_loss_chunk();
     if (base_.micro_batch > 2) add_micro(ceil_div(base_.micro_batch, 2));
@@ -99,7 +107,7 @@ class Planner {
           "--set batch.micro=1 --set memory.recompute=block");
     }
     add_offload();
-    add_other("8-bit AdamW", with_means(recipe_, "adamw8bit"), "--set optimizer.name=adamw8bit");
+    add_other_states();
     add_adapters();
     add_other("a base in 4 bits (QLoRA)", with_means(recipe_, "nf4"), "--set method.type=qlora");
     add_shorter();
@@ -180,6 +188,9 @@ class Planner {
         if_possible([&] { return device_bytes_at_least(unlimited(*changed, machine_), base_); });
     if (bytes) add_bytes(what, *bytes, false, sets);
   }
+  void add_other_states() {
+    add_other("8-bit AdamW", with_means(recipe_, "adamw8bit"), "--set optimizer.name=adamw8bit");
+  }
   void add_adapters() {
     if (recipe_.method.type != MethodType::full) return;
     Recipe changed = recipe_;
@@ -207,9 +218,18 @@ class Planner {
   std::vector<Step> steps_;
 };
 
+// Whether the message is of the card that the recipe names: its driver tells of a little less than is sold.
+bool is_of_named_card(const doctor::Bytes* total, const Recipe& recipe) {
+  if (!recipe.memory.gpu || recipe.memory.device.kind != MemoryLimit::Kind::automatic || total == nullptr)
+    return false;
+  const int64_t card = find_card(*recipe.memory.gpu, "memory.gpu").memory_mib * kMiB;
+  return total->least() <= card && total->value >= card / 100 * 95;
+}
+
 // A card as large as the message's device, where it says so; options of `plan` that mean the same.
 std::string plan_for_card(const Diagnosis& diagnosis, Recipe& recipe) {
   recipe.device = DeviceChoice::card;
+  if (is_of_named_card(diagnosis.message ? diagnosis.message->size("total") : nullptr, recipe)) return "";
   const std::string other_card = recipe.memory.gpu ? " --set memory.gpu=null" : "";
   recipe.memory.gpu.reset();  // the message says what the device has
   const doctor::Bytes* total = diagnosis.message ? diagnosis.message->size("total") : nullptr;
@@ -303,7 +323,11 @@ std::optional<Step> combination(const PlanArguments& arguments, const PlanReques
     return Step{"this fits: " + effect + variant_words(plan.request.experiment, plan.variant) + " (" +
                     format_bytes(plan.memory_bytes()) + " of " +
                     format_bytes(memory_budget(plan.request).value_or(0)) + " planned)",
-                std::max<int64_t>(1, base_bytes - plan.memory_bytes()), lossless, set_words(sets)};
+                std::max<int64_t>(1, base_bytes - plan.memory_bytes()),
+                lossless,
+                set_words(sets),
+                false,
+                plan.seconds_per_step};
   };
   const std::vector<std::string> open = releases(request);
   if (const Trial trial = try_sets(arguments, open); trial.plan) return step(*trial.plan, "", true, open);
@@ -322,12 +346,14 @@ std::optional<Step> combination(const PlanArguments& arguments, const PlanReques
 }
 
 // Steps whose command `plan` would refuse are left out; of the others, whether they do by themselves.
-void keep_possible(const PlanArguments& arguments, std::vector<Step>& steps) {
+// `timed`: the planner knows the device's speed.
+void keep_possible(const PlanArguments& arguments, bool timed, std::vector<Step>& steps) {
   std::vector<Step> kept;
   for (Step& step : steps) {
     const Trial trial = try_sets(arguments, sets_of(step.command));
     if (!trial.possible) continue;
     step.what += trial.plan ? "; this alone fits" : "; alone it does not fit";
+    if (trial.plan && timed) step.seconds = trial.plan->seconds_per_step;
     kept.push_back(std::move(step));
   }
   steps = std::move(kept);
@@ -359,21 +385,31 @@ void plan_steps(const RecipeArguments& given, Diagnosis& diagnosis) {
       "planned from " + printable(arguments.path) + ": " + format_bytes(planner.base_bytes()) +
       " as it stands (" + planner.base_words() +
       "), as Plimsoll's own program; another tool's takes other bytes, and saves about as many");
-  std::vector<Step> planned = planner.steps();
+  const bool of_states =
+      diagnosis.message && diagnosis.message->during.find("optimizer") != std::string_view::npos;
+  std::vector<Step> planned = planner.steps(of_states && !on_host);
   const doctor::Bytes* asked = diagnosis.message ? diagnosis.message->size("tried") : nullptr;
   if (asked != nullptr && !diagnosis.tensor && !on_host)
     if (diagnosis.tensor = doctor::shape_of(*asked, planner.shapes()); diagnosis.tensor)
       diagnosis.notes.push_back(doctor::tensor_words(*asked, *diagnosis.tensor));
-  const bool bounded = !on_host && recipe.memory.device.kind == MemoryLimit::Kind::bytes &&
-                       recipe.memory.device.bytes < kUnknownCard;
+  const bool timed = !on_host && device.empty();  // on the card that the recipe names
+  const bool bounded = timed || (!on_host && recipe.memory.device.kind == MemoryLimit::Kind::bytes &&
+                                 recipe.memory.device.bytes < kUnknownCard);
   const PlanArguments as_read = as_commands_read(arguments, device, recipe);
   if (bounded) {
-    keep_possible(as_read, planned);
-    if (auto fits = combination(as_read, planner.request(), planner.base_bytes()))
+    keep_possible(as_read, timed, planned);
+    if (auto fits = combination(as_read, planner.request(), planner.base_bytes())) {
+      if (!timed) fits->seconds = 0;
       planned.insert(planned.begin(), *std::move(fits));
-    else
-      diagnosis.notes.push_back("nothing that was planned fits " + format_bytes(recipe.memory.device.bytes) +
-                                ", not even a base in 4 bits with short rows");
+    } else {
+      diagnosis.notes.push_back(
+          "nothing that was planned fits " +
+          (timed ? "the " + *recipe.memory.gpu : format_bytes(recipe.memory.device.bytes)) +
+          ", not even a base in 4 bits with short rows");
+    }
+    if (!timed && !recipe.memory.gpu)
+      diagnosis.notes.emplace_back(
+          "with the card's name each step has its seconds: --set 'memory.gpu=RTX 4090'");
   }
   const std::string words = given_words(arguments, device);
   for (Step& step : planned)

@@ -154,13 +154,32 @@ std::string others_reason(const Figures& f) {
   std::string text =
       "other processes hold " + std::string(f.others_named ? "" : "about ") + text_of(*f.others);
   if (f.total) text += " of " + text_of(*f.total);
-  if (f.allocated && f.unallocated) text += "; this one's tensors " + text_of(*f.allocated + *f.unallocated);
+  if (f.allocated) text += "; this one's tensors " + text_of(*f.allocated);
+  if (f.allocated && f.unallocated && f.unallocated->value > 0)
+    text += ", and " + text_of(*f.unallocated) + " that it has reserved lie idle";
   return text + (f.others_named ? "" : "; the sizes add up to that");
 }
 
+// PyTorch keeps blocks of up to 1 MiB apart from larger ones, in segments of 2 MiB: what lies idle in one
+// pool serves no request of the other.
+std::string pool_words(const Bytes& tried) { return tried.most() <= kMiB ? "of up to 1 MiB" : "above 1 MiB"; }
+
+// By the figures alone: less lies idle than was asked for, or it may be in pieces that are too small.
+void judge_fragmentation(const Figures& f, Diagnosis& diagnosis) {
+  if (diagnosis.cause == Cause::fragmentation || !f.unallocated || !f.tried) return;
+  if (f.unallocated->most() < f.tried->least()) {
+    diagnosis.ruled_out.push_back("fragmentation: " + text_of(*f.unallocated) + " lie idle, and " +
+                                  text_of(*f.tried) + " were asked for");
+    return;
+  }
+  diagnosis.notes.push_back(
+      "fragmentation may have a part: " + text_of(*f.unallocated) + " lie idle beside the " +
+      text_of(*f.tried) + " that were asked for, and no piece of the pool of blocks " + pool_words(*f.tried) +
+      " was large enough; torch.cuda.memory_summary() says how much of it is in which pool");
+}
+
 void rule_out(const Figures& f, Diagnosis& diagnosis) {
-  if (diagnosis.cause != Cause::fragmentation && f.unallocated)
-    diagnosis.ruled_out.push_back("fragmentation: " + text_of(*f.unallocated) + " reserved but unused");
+  judge_fragmentation(f, diagnosis);
   if (diagnosis.cause != Cause::other_processes && f.others && f.others_named)
     diagnosis.ruled_out.push_back("other processes: they hold " + text_of(*f.others));
 }

@@ -48,6 +48,7 @@ struct Step {
   bool lossless = true;      // the result stays what it would have been
   std::string command = {};  // to paste, or empty
   bool shrinks = false;      // the run itself: a planner can say by how much
+  double seconds = 0;        // of a step of the run with it, as planned; 0: not known
 };
 
 struct Diagnosis {

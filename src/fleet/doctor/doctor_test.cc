@@ -99,6 +99,37 @@ Diagnosis diagnosed(const std::string& log) {
   return diagnose(evidence);
 }
 
+TEST(Device, fragmentation_is_ruled_out_by_figures_alone_and_idle_memory_is_no_tensor) {
+  const auto judged = [](const std::string& asked, const std::string& idle) {
+    return diagnosed(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate " + asked +
+        ". GPU 0 has a total capacity of 23.52 GiB of which 0.25 MiB is free. Process 81211 has 3.80 "
+        "GiB memory in use. Process 81344 has 11.44 GiB memory in use. Including non-PyTorch memory, "
+        "this process has 8.25 GiB memory in use. Of the allocated memory 6.03 GiB is allocated by "
+        "PyTorch, and " +
+        idle + " is reserved by PyTorch but unallocated.\n");
+  };
+  const Diagnosis idle = judged("32.00 MiB", "1.70 GiB");
+  EXPECT_EQ(idle.cause, Cause::other_processes);
+  EXPECT_THAT(idle.reason,
+              HasSubstr("this one's tensors 6.03 GiB, and 1.70 GiB that it has reserved lie idle"));
+  EXPECT_TRUE(idle.ruled_out.empty());
+  ASSERT_EQ(idle.notes.size(), 1u);
+  EXPECT_THAT(idle.notes[0], HasSubstr("1.70 GiB lie idle beside the 32.0 MiB that were asked for"));
+  EXPECT_THAT(idle.notes[0], HasSubstr("blocks above 1 MiB"));
+  EXPECT_THAT(judged("512.00 KiB", "1.70 GiB").notes[0], HasSubstr("blocks of up to 1 MiB"));
+  const auto has = [&](const Diagnosis& diagnosis, const std::string& text) {
+    return std::any_of(diagnosis.steps.begin(), diagnosis.steps.end(),
+                       [&](const Step& step) { return step.command.find(text) != std::string::npos; });
+  };
+  EXPECT_TRUE(has(idle, "expandable_segments"));
+  EXPECT_TRUE(has(idle, "plimsoll queue add --devices 1 --memory 8480MiB"));
+  const Diagnosis none = judged("32.00 MiB", "12.00 MiB");
+  EXPECT_THAT(none.ruled_out,
+              testing::ElementsAre("fragmentation: 12.0 MiB lie idle, and 32.0 MiB were asked for"));
+  EXPECT_FALSE(has(none, "expandable_segments"));
+}
+
 TEST(Scanner, many_messages_are_counted_and_few_kept) {
   std::string log;
   for (int i = 0; i < 5000; ++i)

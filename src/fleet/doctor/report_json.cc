@@ -68,6 +68,7 @@ std::string diagnosis_json(const Diagnosis& diagnosis, const Evidence& evidence)
   for (const Step& step : diagnosis.steps)
     json["steps"].push_back({{"what", step.what},
                              {"saves_bytes", step.saves > 0 ? Json(step.saves) : Json(nullptr)},
+                             {"seconds_per_step", step.seconds > 0 ? Json(step.seconds) : Json(nullptr)},
                              {"lossless", step.lossless},
                              {"command", step.command.empty() ? Json(nullptr) : Json(step.command)}});
   return json_text(json);

@@ -88,6 +88,7 @@ std::vector<std::string> quotes_of(const Diagnosis& diagnosis) {
 std::string step_text(const Step& step) {
   std::string text = step.what;
   if (step.saves > 0) text += ": about " + format_bytes(step.saves) + " less";
+  if (step.seconds > 0) text += ", " + format_seconds(step.seconds) + " a step";
   if (!step.lossless) text += " (changes the result)";
   return text;
 }

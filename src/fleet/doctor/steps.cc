@@ -38,6 +38,20 @@ bool idle_would_do(const Message& message, int64_t missing) {
   return wanted > 0 && idle_bytes(message) >= wanted;
 }
 
+// Who shares a device by hand meets the same again; the queue starts nothing beside neighbours that has no
+// room for all it will take.
+void add_queue(const Diagnosis& diagnosis, Steps& steps) {
+  const int64_t need = diagnosis.message ? own_need(*diagnosis.message) : 0;
+  const std::string command = need > 0 ? "plimsoll queue add --devices 1 --memory " +
+                                             std::to_string((need + kMiB - 1) / kMiB) +
+                                             "MiB --host-memory 16GiB -- COMMAND"
+                                       : "";
+  steps.push_back(
+      {"let plimsoll queue share the device: a run starts where all that it will take is free beside its "
+       "neighbours (COMMAND is yours, what it takes of the host a guess; plimsoll queue run starts it)",
+       0, true, command});
+}
+
 Step expandable_segments(int64_t idle) {
   return {"let the allocator join its pieces (PyTorch 2.1 or later, Linux): expandable segments", idle, true,
           "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"};
@@ -110,6 +124,7 @@ void device_steps(const Diagnosis& diagnosis, Steps& steps) {
       steps.push_back({"run it unchanged where " +
                        (need > 0 ? "more than " + format_bytes(need) + " are" : std::string("enough is")) +
                        " free, or when the others have ended (nvidia-smi lists them)"});
+      add_queue(diagnosis, steps);
       if (cuda && idle_would_do(message, diagnosis.missing))
         steps.push_back(expandable_segments(idle_bytes(message)));
       add_shrinking(diagnosis, steps);

@@ -65,6 +65,16 @@ class FolderTest(unittest.TestCase):
         return path
 
 
+class Swap(FolderTest):
+    def test_a_refusal_says_that_swap_is_not_counted(self):
+        free = self.folder / "meminfo"
+        for swap, told in (("", False), (f"SwapTotal: {8 * MIB} kB\nSwapFree: {5 * MIB} kB\n", True)):
+            free.write_text(f"MemAvailable: {MIB // 16} kB\n" + swap)
+            text = run("plan", MISTRAL, *FIXED, free=free).stderr
+            self.assertIn("does not fit", text)
+            self.assertEqual("swap, 3.00 GiB of 8.00 GiB in use, is not counted" in " ".join(text.split()), told, text)
+
+
 class OneBudget(FolderTest):
     def test_a_stated_size_bounds_the_whole_process(self):
         report = plan(MISTRAL, "--method", "qlora", "--memory", "8GiB", *FIXED)

@@ -152,6 +152,19 @@ class Packed(DevicesTest):
         shown = self.show(entry)
         self.assertEqual((shown["state"], [one["device_bytes"] // MIB for one in shown["attempts"]]), ("done", [600, 750, 750]))
 
+    def test_the_headroom_of_each_card_is_stated(self):
+        entries = [self.add("sh", "-c", "true", name=name, devices=1, memory=f"{mib}MiB", host_memory="20MiB") for name, mib in (("a", 800), ("b", 990))]
+        text = self.run_all("--memory", "1GiB", "--headroom", "20%,0")
+        self.assertIn("GPU-aaaaaaaa Fake 9000: 800 MiB of 1000 MiB", text)
+        self.assertEqual([self.show(one)["attempts"][0]["devices"] for one in entries], [[A], [B]])
+        self.add("sh", "-c", "true", devices=1, memory="901MiB", host_memory="20MiB")
+        self.run_all("--memory", "1GiB", "--headroom", "0.1")
+        self.assertIn("the largest has 900 MiB", self.show(3)["note"])
+        for wrong, why in (("1", "a share below 1"), ("x%", "a share below 1"), ("1%,2%,3%", "the machine has 2 cards")):
+            self.assertIn(why, self.queue("run", "--until-done", "--headroom", wrong, code=2))
+        self.assertIn("--device states", self.queue("run", "--headroom", "5%", "--device", "0=1GiB", code=2))
+        self.assertIn('"--headroom" "20%%,0"', self.queue("unit", "--headroom", "20%,0"))
+
     def test_a_raised_reservation_moves_on_where_others_came_meanwhile_and_the_worker_ends(self):
         """Attempt 2 waits for a neighbour; when that is gone, others have the card."""
         fails = 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 32.00 MiB."; exit 1'

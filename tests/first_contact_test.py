@@ -4,6 +4,7 @@ Usage: first_contact_test.py PLIMSOLL (from the repository's root). Standard lib
 """
 import fcntl
 import json
+import shlex
 import os
 import pty
 import re
@@ -281,6 +282,11 @@ class LongerRuns(CommandTest):
         self.assertEqual(steps, list(range(1, 13)))
         self.assertIn("finished   12 of 12 steps", output("report", self.folder / "run"))
         self.assertIn("another experiment", output("train", self.recipe(9), "--resume", code=2))
+        refused = output("train", self.recipe(12), "--resume", "--set", "batch.effective=8", code=2)
+        command = re.search(r"own, whose schedule and optimizer begin anew: (.+)", refused)[1]
+        self.assertIn("run/checkpoint-12", command)
+        output("train", self.recipe(12), "--set", "batch.effective=8", "--quiet", *shlex.split(command))
+        self.assertIn("finished   12 of 12 steps", output("report", self.folder / "run-2"))
 
     def test_more_epochs_are_more_steps(self):
         def train(epochs, *words):

@@ -65,6 +65,14 @@ class Compare(unittest.TestCase):
         for row in rows:
             self.assertEqual(sum(row["device_components"].values()), row["device_bytes"])
             self.assertEqual(sum(row["host_components"].values()), row["host_bytes"])
+
+    def test_8_bit_states_are_compared_beside_bf16_pure(self):
+        rows = plan_json(SMALL, "--set", "method.type=full", "--compare", "optimizer=adamw,adamw8bit", "precision=bf16,bf16-pure")["rows"]
+        self.assertTrue(all("problem" not in row for row in rows), rows)
+        states = {(row["set"]["optimizer.name"], row["set"]["precision"]): row["device_components"].get("optimizer states", 0) for row in rows}
+        self.assertLess(states["adamw8bit", "bf16-pure"], states["adamw", "bf16-pure"])
+        self.assertEqual(states["adamw8bit", "bf16-pure"], states["adamw8bit", "bf16"])
+
     def test_a_table_of_tiers_shows_what_each_could_do_with(self):
         asked = ("--set", "method.type=full", "--device", "card", "--memory", "4GiB", "--host-memory", "8GiB", "--compare", "tier=deepspeed,stage2_offload,stage3,minimal")
         rows = plan_json(SMALL, *asked)["rows"]

@@ -1,9 +1,10 @@
 """An encoder and a decoder, as whole commands: a T5 trained on sources with their targets, resumed, evaluated, planned, and what is refused."""
 import json
 import shutil
+import subprocess
 import unittest
 
-from command_run import CommandTest, ROOT, assert_same_bits_in_little_memory, assert_splits_agree, output, run
+from command_run import CommandTest, PLIMSOLL, ROOT, assert_same_bits_in_little_memory, assert_splits_agree, output, run
 from scores_test import lines, names_in
 from small_models import T5 as CONFIG, pairs, sentence, sources as rows, texts, write_rows
 
@@ -246,6 +247,19 @@ class Seq2Seq(CommandTest):
             self.assertEqual((self.folder / name / "adapter_model.safetensors").read_bytes(), adapters[name])
         self.assertIn("method.unquantised was [wo]",
                       output("train", self.folder / "new.json", "--resume", "--set", "schedule.max_steps=7", "--set", "method.unquantised=none", code=2))
+
+    def test_chat_asks_a_t5_one_source_at_a_time(self):
+        recipe, out = self.recipe("chatted")
+        output("train", recipe, "--quiet")
+        asked = "The river is cold."
+        written = output("generate", out, "--prompt", asked, "--max-new-tokens", "8").strip()
+        done = subprocess.run([str(PLIMSOLL), "chat", str(out), "--max-new-tokens", "8"], input=f"{asked}\n/reset\n{asked}\n", capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("each line is a source by itself", done.stderr)
+        self.assertEqual([line for line in done.stdout.splitlines() if line], [line for line in (written + "\n" + written).splitlines() if line])
+        long = subprocess.run([str(PLIMSOLL), "chat", str(out), "--context", "8"], input="The river " * 20 + "\n", capture_output=True, text=True, timeout=600)
+        self.assertIn("--context makes it larger", long.stderr)
+        self.assertIn("mean nothing to an encoder", output("chat", out, "--system", "x", code=2))
 
     def test_a_budget_is_kept_with_two_stacks(self):
         (self.folder / "chatlm").mkdir()

@@ -91,9 +91,23 @@ int64_t total_memory() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }
 
-FreeMemory free_memory() {
+namespace {
+
+std::string meminfo_text() {
   const char* stated = std::getenv("PLIMSOLL_MEMINFO");
-  const std::string meminfo = read_proc(stated != nullptr ? stated : "/proc/meminfo");
+  return read_proc(stated != nullptr ? stated : "/proc/meminfo");
+}
+
+}  // namespace
+
+SwapMemory swap_memory() {
+  const std::string meminfo = meminfo_text();
+  const int64_t total = kib_field(meminfo, "SwapTotal");
+  return {total, std::max<int64_t>(0, total - kib_field(meminfo, "SwapFree"))};
+}
+
+FreeMemory free_memory() {
+  const std::string meminfo = meminfo_text();
   FreeMemory free{kib_field(meminfo, "MemAvailable"), "MemAvailable"};
   return free_in_cgroups(read_proc("/proc/self/cgroup"), "/sys/fs/cgroup", free);
 }

@@ -22,6 +22,12 @@ int64_t resident_bytes();
 // Of this machine, in bytes.
 int64_t total_memory();
 
+// Of this machine, in bytes (SwapTotal less SwapFree); 0 in all: it has none.
+struct SwapMemory {
+  int64_t total = 0, used = 0;
+};
+SwapMemory swap_memory();
+
 struct FreeMemory {
   int64_t bytes = 0;
   std::string source;  // "MemAvailable" or the cgroup file that is tighter

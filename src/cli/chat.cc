@@ -39,8 +39,11 @@ Messages message(const char* role, const std::string& content) {
 
 class Chat {
  public:
-  Chat(const AnswerOptions& options, Answerer& answerer, const Tokenizer& tokenizer, const ChatTemplate* chat)
-      : system_(options.system),
+  // `end`: of a source, where an encoder reads it.
+  Chat(const AnswerOptions& options, Answerer& answerer, const Tokenizer& tokenizer, const ChatTemplate* chat,
+       std::optional<int32_t> end)
+      : end_(end),
+        system_(options.system),
         longest_answer_(options.max_new_tokens),
         answerer_(answerer),
         tokenizer_(tokenizer),
@@ -138,18 +141,23 @@ class Chat {
   [[nodiscard]] std::vector<int32_t> prompt() const {
     const std::string text =
         chat_ != nullptr ? chat_->render(conversation(), true) : turns_.back()["content"].get<std::string>();
-    return tokenizer_.encode(text, false);
+    std::vector<int32_t> ids = tokenizer_.encode(text, false);
+    if (end_) ids.push_back(*end_);
+    return ids;
   }
 
   // The prompt with the oldest turns left out until an answer has room. Empty where the last question alone
   // has none.
   std::vector<int32_t> fitting_prompt() {
-    const int64_t room = std::min(longest_answer_, std::max<int64_t>(answerer_.context() / 4, 1));
+    // An encoder reads apart from what the decoder writes.
+    const int64_t most = answerer_.source() > 0 ? answerer_.source() : answerer_.context();
+    const int64_t room =
+        answerer_.source() > 0 ? 0 : std::min(longest_answer_, std::max<int64_t>(answerer_.context() / 4, 1));
     bool shortened = false;
     for (;;) {
       std::vector<int32_t> ids = prompt();
       const auto length = static_cast<int64_t>(ids.size());
-      if (length + room <= answerer_.context()) {
+      if (length + room <= most) {
         if (shortened)
           say("note    the oldest turns were forgotten: the context has " +
               format_count(answerer_.context()) + " tokens");
@@ -157,7 +165,7 @@ class Chat {
       }
       if (turns_.size() < 2 || chat_ == nullptr) {
         say("error: the message has " + format_count(length) + " tokens, the context only " +
-            format_count(answerer_.context()) + "; --context makes it larger");
+            format_count(most) + "; --context makes it larger");
         return {};
       }
       turns_.erase(0);
@@ -188,6 +196,7 @@ class Chat {
     turns_.push_back(message("assistant", answer.text));
   }
 
+  std::optional<int32_t> end_;
   std::optional<std::string> system_;
   int64_t longest_answer_;
   Answerer& answerer_;
@@ -203,24 +212,28 @@ ExitCode run(AnswerOptions& options) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
   const AskedDevice device = asked_device(options, paths);
   const Tokenizer tokenizer = model_tokenizer(paths.base);
-  const std::optional<ChatTemplate> chat = answering_template(options, paths);
+  const ModelSpec model = read_model_spec(paths.base / "config.json");
+  if (model.encoder_decoder) refuse_template(options, "chat");
+  const std::optional<ChatTemplate> chat =
+      model.encoder_decoder ? std::nullopt : answering_template(options, paths);
   if (!chat && options.system)
     throw UsageError("chat: --system needs a chat template, and the model has none; name one by --template");
-  const ModelSpec model = read_model_spec(paths.base / "config.json");
-  if (model.encoder_decoder)
-    throw UsageError("chat: the model is a " + model.architecture +
-                     ", which answers one text and knows no conversation; `plimsoll generate` asks it");
+  const bool encodes = model.encoder_decoder.has_value();
   if (!options.context)
     options.context = std::min(kUsualContext, model.longest_text().value_or(kUsualContext));
-  options.go_on = true;
+  options.go_on = !encodes;  // what is read anew has no beginning in common
   start_threads(device.threads);
   Progress progress(LogLevel::info, 1);
   options.observer = &progress;
   Answerer answerer(options, paths, device, &tokenizer, chat ? &*chat : nullptr, 0);
   say("chat    " + printable(options.folder.string()) + " · " +
-      (chat ? printable(chat->published().name()) : "no template: each line is a prompt by itself") +
+      (chat      ? printable(chat->published().name())
+       : encodes ? "an encoder and a decoder: each line is a source by itself"
+                 : "no template: each line is a prompt by itself") +
       " · /help lists the commands, Ctrl-D ends");
-  Chat(options, answerer, tokenizer, chat ? &*chat : nullptr).run();
+  Chat(options, answerer, tokenizer, chat ? &*chat : nullptr,
+       encodes ? end_of_source(paths.base, tokenizer) : std::nullopt)
+      .run();
   return ExitCode::ok;
 }
 

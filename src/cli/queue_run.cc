@@ -25,7 +25,7 @@ struct RunArguments {
   std::vector<std::string> sbatch;
   double poll = 0;  // 0: not stated
   size_t jobs = 0;
-  std::string memory, gpu_plan;
+  std::string memory, gpu_plan, headroom;
   std::vector<std::string> devices;
   int threads = 0;
   double grace = 30;
@@ -121,7 +121,8 @@ slurm::SlurmOptions read_slurm_options(const RunArguments& arguments) {
     throw UsageError("--patience is of the local worker: how long jobs wait is Slurm's");
   for (const auto& [given, option] :
        {std::pair(!arguments.memory.empty(), "--memory"), std::pair(arguments.threads > 0, "--threads"),
-        std::pair(!arguments.gpu_plan.empty(), "--gpu-plan")})
+        std::pair(!arguments.gpu_plan.empty(), "--gpu-plan"),
+        std::pair(!arguments.headroom.empty(), "--headroom")})
     if (given)
       throw UsageError(std::string(option) + " is of the local worker: Slurm gives out what its nodes have");
   slurm::SlurmOptions options;
@@ -156,16 +157,49 @@ ExitCode run_slurm_worker(const RunArguments& arguments) {
   return ExitCode::ok;
 }
 
+// "10%", or "10%,0.2" of each card.
+std::vector<double> read_headroom(const std::string& text) {
+  std::vector<double> shares;
+  for (const std::string& one : split(text, ',')) {
+    size_t used = 0;
+    double share = -1;
+    try {
+      share = std::stod(one, &used);
+    } catch (const std::exception&) {
+      used = 0;
+    }
+    if (used > 0 && one.substr(used) == "%")
+      share /= 100;
+    else if (used != one.size())
+      share = -1;
+    if (!(share >= 0 && share < 1))
+      throw UsageError(
+          "--headroom: expected a share below 1 such as 10% or 0.1, or one for each card, found '" + one +
+          "'");
+    shares.push_back(share);
+  }
+  return shares;
+}
+
 // Cards that are stated, or else those that the driver tells of; what there is to say of them.
 std::vector<std::string> find_cards(const RunArguments& arguments, devices::GpuWatch& watch,
                                     queue::WorkerOptions& options) {
   queue::CardOptions cards = queue::card_options();
   cards.find = arguments.devices.empty();
+  if (!arguments.headroom.empty()) {
+    if (!cards.find)
+      throw UsageError("--headroom is of cards that are found; --device states what runs may take");
+    cards.headroom = read_headroom(arguments.headroom);
+  }
   options.cards = std::make_shared<queue::WatchedCards>(watch, cards, options.machine);
   std::vector<std::string> lines = *options.cards->take(options.machine);
   if (const devices::GpuReport& report = watch.look(); report.installed && !report.problem.empty())
     lines.push_back("no GPU: " + printable(report.problem));
   cap_cards(arguments, options.machine.cards);
+  if (cards.headroom.size() > 1 && cards.headroom.size() != options.machine.cards.size())
+    throw UsageError("--headroom: " + std::to_string(cards.headroom.size()) +
+                     " shares, and the machine has " + std::to_string(options.machine.cards.size()) +
+                     " cards; give one for all, or one for each");
   return lines;
 }
 
@@ -208,6 +242,11 @@ void add_machine_options(CLI::App* command, const std::shared_ptr<RunArguments>&
       ->allow_extra_args(false);
   command->add_option("--gpu-plan", arguments->gpu_plan, "the most runs on each device at once: 2,2,1")
       ->type_name("COUNTS");
+  command
+      ->add_option(
+          "--headroom", arguments->headroom,
+          "the share of each card that is not given out; 10%,5% for the first and the second; else 5%")
+      ->type_name("SHARES");
   command->add_option("--backend", arguments->backend, "local: this machine; slurm: a cluster's scheduler")
       ->check(CLI::IsMember({"local", "slurm"}));
   command->add_option("--partition", arguments->partition, "of Slurm")->type_name("NAME");
@@ -250,7 +289,8 @@ ExitCode print_unit(const RunArguments& arguments) {
   } else {
     refuse_slurm_options(arguments);
     devices::GpuWatch watch(devices::nvml_library(), devices::watch_times());
-    if (!arguments.gpu_plan.empty()) (void)find_cards(arguments, watch, options);
+    if (!arguments.gpu_plan.empty() || !arguments.headroom.empty())
+      (void)find_cards(arguments, watch, options);
   }
   std::vector<std::string> words = {own_program(), "queue", "run"};
   const auto add = [&](const char* option, const std::string& value) {
@@ -269,6 +309,7 @@ ExitCode print_unit(const RunArguments& arguments) {
   if (arguments.threads > 0) add("--threads", std::to_string(arguments.threads));
   for (const std::string& device : arguments.devices) add("--device", device);
   add("--gpu-plan", arguments.gpu_plan);
+  add("--headroom", arguments.headroom);
   add("--grace", std::to_string(std::lround(arguments.grace)));
   std::string command;
   for (const std::string& word : words) command += (command.empty() ? "" : " ") + unit_word(word, '$');

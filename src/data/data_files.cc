@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
 
 #include "base/error.h"
@@ -104,9 +105,14 @@ std::vector<fs::path> data_files(const fs::path& path) {
     throw UsageError(path.string() + ": no such file or folder.");
   }
   if (fs::is_directory(path)) return files_of_folder(path);
-  constexpr std::array kPacked = {".gz", ".zst", ".bz2", ".xz", ".zip"};
-  if (std::find(kPacked.begin(), kPacked.end(), path.extension()) != kPacked.end())
-    throw UsageError(path.string() + ": is packed; unpack it first. " + kFormats + ".");
+  static const std::map<std::string, std::string> kPacked = {{".gz", "gunzip -k "},
+                                                             {".zst", "zstd -d "},
+                                                             {".bz2", "bunzip2 -k "},
+                                                             {".xz", "unxz -k "},
+                                                             {".zip", "unzip "}};
+  if (const auto packed = kPacked.find(path.extension().string()); packed != kPacked.end())
+    throw UsageError(path.string() + ": is packed, and rows are read in any order: unpack it first, " +
+                     packed->second + quoted(path.string()) + ". " + kFormats + ".");
   if (!is_data_file(path))
     throw UsageError(path.string() + ": the format is not supported: " + kFormats + ".");
   return {path};

@@ -200,6 +200,10 @@ Recipe RecipeBuilder::finish(const std::string& name) {
   Recipe recipe = current();
   take_glue_task(recipe);
   take_words(recipe);
+  // What `precision: bf16-pure` says of states is of those that have a choice. Adapters' have none.
+  if (recipe.method.type == MethodType::full && traits_of(recipe.optimizer.name).own_types &&
+      recipe.precision.states == DType::bf16 && !given_.contains("precision.states"))
+    recipe.precision.states = DType::f32;
   if (problems_.count() > 0) check_family();
   // Keys are held against each other only when each of them is right.
   if (problems_.count() == 0) check_together(recipe);
@@ -411,7 +415,7 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   }
   const bool has_own_states = traits_of(recipe.optimizer.name).own_types;
   if (recipe.method.type == MethodType::full && recipe.precision.states == DType::bf16 && has_own_states)
-    conflict(gave("precision.states") ? "precision.states" : "precision",
+    conflict("precision.states",
              "bf16 is for the states of " + optimizers_of_any_type() +
                  "; those of optimizer.name: " + to_yaml(find_option("optimizer.name")->get(recipe)) +
                  " are small already: say precision.states: fp32");

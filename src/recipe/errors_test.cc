@@ -159,7 +159,7 @@ TEST(RecipeErrors, keys_that_contradict_each_other_are_errors) {
         "batch: {effective: 4, micro: 5}", "schedule: {name: constant, min_ratio: 0.1}", "eval: {every: 5}",
         "save: {best: loss}", "precision: {weights: fp32, master: true}",
         "precision: {weights: fp32, rounding: stochastic}", "precision: {master: true, rounding: stochastic}",
-        "method: {type: full}\noptimizer: {name: adamw8bit}\nprecision: bf16-pure",
+        "method: {type: full}\noptimizer: {name: adamw8bit}\nprecision: {states: bf16}",
         "method: {type: full}\noptimizer: {name: adafactor}\nprecision: {states: bf16}"})
     EXPECT_THAT(error_of(wrong), testing::StartsWith("q.yaml:")) << wrong;
 }

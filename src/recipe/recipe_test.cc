@@ -110,6 +110,15 @@ TEST(Recipe, presets_set_all_parts_of_the_precision) {
   EXPECT_EQ(Recipe().precision, parts("bf16"));
 }
 
+TEST(Recipe, bf16_pure_leaves_states_to_optimizers_that_have_types_of_their_own) {
+  constexpr DType bf16 = DType::bf16;
+  for (const char* name : {"adamw8bit", "adafactor"})
+    EXPECT_EQ(
+        read_with(std::string("method: {type: full}\nprecision: bf16-pure\noptimizer: {name: ") + name + "}")
+            .precision,
+        (Precision{bf16, bf16, DType::f32, false, Rounding::stochastic}));
+}
+
 TEST(Recipe, a_map_of_precision_starts_from_bf16_and_rounds_as_it_suits) {
   EXPECT_EQ(read_with("precision: {weights: fp32}").precision, read_with("precision: fp32").precision);
   EXPECT_EQ(read_with("precision: {master: true}").precision, read_with("precision: bf16-master").precision);

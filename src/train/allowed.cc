@@ -55,8 +55,10 @@ std::optional<AllowedPlan> fitting_lossy(const Recipe& recipe, const Planner& pl
 std::optional<Recipe> with_means(Recipe recipe, const std::string& means) {
   const bool full = recipe.method.type == MethodType::full;
   if (means == "adamw8bit") {
-    if (recipe.optimizer.name != OptimizerKind::adamw || recipe.precision.states != DType::f32)
-      return std::nullopt;
+    const bool bf16_states =
+        recipe.precision.states != DType::f32 && recipe.precision.gradients == DType::f32;
+    if (recipe.optimizer.name != OptimizerKind::adamw || bf16_states) return std::nullopt;
+    recipe.precision.states = DType::f32;  // of what stays beside the 8 bits: scales, small weights
     recipe.optimizer.name = OptimizerKind::adamw8bit;
   } else if (means == "bf16-states") {
     // Adapters' states are f32 whatever the precision says.

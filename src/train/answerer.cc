@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "recipe/load.h"
+#include "text/special_tokens.h"
 #include "text/stop_strings.h"
 #include "text/stream_decoder.h"
 #include "train/adapter_config.h"
@@ -123,6 +124,19 @@ int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, 
                      format_count(*bound) + " positions (max_position_embeddings)");
   }
   return std::min(wanted, *bound);
+}
+
+void refuse_template(const AnswerOptions& options, const std::string& command) {
+  if (options.system || (options.chat_template != "auto" && options.chat_template != "plain"))
+    throw UsageError(command +
+                     ": --template and --system mean nothing to an encoder, which reads its text as it is");
+}
+
+std::optional<int32_t> end_of_source(const fs::path& base, const Tokenizer& tokenizer) {
+  const std::optional<int32_t> end = read_special_tokens(base, tokenizer).end_of_text;
+  if (!end)
+    throw UsageError(base.string() + ": names no end-of-text token (eos_token in tokenizer_config.json)");
+  return end;
 }
 
 Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const AskedDevice& device,

@@ -67,6 +67,11 @@ Tokenizer model_tokenizer(const std::filesystem::path& base);
 // have.
 int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest);
 
+// Where an encoder reads the text: it knows no conversation. `command`: for the message.
+void refuse_template(const AnswerOptions& options, const std::string& command);
+// The token that ends a source, as training ends them. Throws UsageError where the model names none.
+std::optional<int32_t> end_of_source(const std::filesystem::path& base, const Tokenizer& tokenizer);
+
 class Answerer {
  public:
   // Plans, refuses with DoesNotFitError before anything is mapped, tells the plan, maps,
@@ -79,6 +84,8 @@ class Answerer {
   // The same seed, prompt and `index` give the same answer; with go_on also the same questions before it.
   // That of a search is shown at once.
   Answer answer(std::span<const int32_t> prompt, int64_t index, const Show& show = {});
+  // Tokens that an encoder reads at most; 0: the model has none, and reads and writes in its context.
+  [[nodiscard]] int64_t source() const { return generator_->plan().request.source; }
   [[nodiscard]] int64_t context() const { return generator_->plan().request.context; }
 
  private:

@@ -1,5 +1,4 @@
 #include "train/generate.h"
-#include "text/special_tokens.h"
 #include "text/tokenizer.h"
 
 #include <algorithm>
@@ -24,20 +23,6 @@ void check(const GenerateOptions& options) {
   if (!options.data && options.limit) throw UsageError("generate: --limit belongs to --data");
 }
 
-void refuse_template(const GenerateOptions& options) {
-  if (options.system || (options.chat_template != "auto" && options.chat_template != "plain"))
-    throw UsageError(
-        "generate: --template and --system mean nothing to an encoder, which reads its text as it is");
-}
-
-// As training ends sources.
-std::optional<int32_t> end_of_source(const std::filesystem::path& base, const Tokenizer& tokenizer) {
-  const std::optional<int32_t> end = read_special_tokens(base, tokenizer).end_of_text;
-  if (!end)
-    throw UsageError(base.string() + ": names no end-of-text token (eos_token in tokenizer_config.json)");
-  return end;
-}
-
 }  // namespace
 
 Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
@@ -52,7 +37,7 @@ Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
   std::optional<ChatTemplate> chat;
   if (options.ids.empty() || Tokenizer::find_file(paths.base)) tokenizer = model_tokenizer(paths.base);
   const bool encodes = read_model_spec(paths.base / "config.json").encoder_decoder.has_value();
-  if (encodes) refuse_template(options);
+  if (encodes) refuse_template(options, "generate");
   if (options.ids.empty() && !encodes) chat = answering_template(options, paths);
   const Asking asking{tokenizer ? &*tokenizer : nullptr, chat ? &*chat : nullptr,
                       encodes && tokenizer ? end_of_source(paths.base, *tokenizer) : std::nullopt};

@@ -34,7 +34,11 @@ std::string limit_source(const char* key, const MemoryLimit& limit, const FreeMe
     case Kind::automatic:
       break;
   }
-  return std::string(key) + ": auto, free by " + free.source + " less headroom";
+  const SwapMemory swap = swap_memory();
+  const std::string words = swap.total > 0 ? "; swap, " + format_bytes(swap.used) + " of " +
+                                                 format_bytes(swap.total) + " in use, is not counted"
+                                           : "";
+  return std::string(key) + ": auto, free by " + free.source + " less headroom" + words;
 }
 
 // What two stated budgets of an earlier version come to as one.

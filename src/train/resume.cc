@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/shell_word.h"
 #include "base/units.h"
 #include "recipe/effective.h"
 #include "recipe/load.h"
@@ -83,7 +84,17 @@ void require_same_experiment(const fs::path& checkpoint, const TrainerState& sav
   for (const auto& [key, was, now] : differences)
     text += "\n  " + key + " was " + value_words(key, was, before ? &*before : nullptr) +
             ", the recipe says " + value_words(key, now, &recipe);
-  throw UsageError(text + "\n  start anew with --overwrite, or set these keys back");
+  text += "\n  start anew with --overwrite, or set these keys back";
+  const bool other_model = std::any_of(differences.begin(), differences.end(), [](const auto& one) {
+    return one.key.starts_with("model") || one.key.starts_with("method.") || one.key.starts_with("task");
+  });
+  if (!other_model && recipe.output)
+    text +=
+        "\n  or go on from its weights in a run of its own, whose schedule and optimizer begin anew: --set " +
+        quoted((recipe.method.type == MethodType::full ? "model=" : "adapter=") +
+               fs::absolute(checkpoint).lexically_normal().string()) +
+        " --output " + quoted(*recipe.output + "-2");
+  throw UsageError(text);
 }
 
 Recipe as_read_before(const LoadedRecipe& loaded, std::vector<std::string>& notes) {

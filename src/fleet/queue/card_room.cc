@@ -27,8 +27,8 @@ int64_t sum_of(const std::vector<PromisedOnCard>& runs) {
 
 }  // namespace
 
-int64_t card_capacity(const devices::Gpu& gpu) {
-  return static_cast<int64_t>(static_cast<double>(gpu.total) * (1 - kCardHeadroom));
+int64_t card_capacity(const devices::Gpu& gpu, double headroom) {
+  return static_cast<int64_t>(static_cast<double>(gpu.total) * (1 - headroom));
 }
 
 std::optional<int64_t> used_on(const devices::Gpu& gpu, const std::vector<pid_t>& processes,

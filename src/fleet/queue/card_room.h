@@ -16,7 +16,7 @@ namespace plimsoll::queue {
 inline constexpr double kCardHeadroom = 0.05;
 
 // Bytes of a card that all runs together may have: without others.
-int64_t card_capacity(const devices::Gpu& gpu);
+int64_t card_capacity(const devices::Gpu& gpu, double headroom = kCardHeadroom);
 
 // What these processes have on a card; none: the driver does not say. `pids_known`: processes that the driver
 // lists are numbered as they are here, so that who is not listed has nothing.

@@ -21,6 +21,7 @@ CardShare share(const devices::Gpu& gpu, const CardRuns& runs, bool pids_known =
 
 TEST(CardRoom, LeavesOutTheHeadroomAndWhatOthersUse) {
   EXPECT_EQ(card_capacity(card(0, {})), 950);
+  EXPECT_EQ(card_capacity(card(0, {}), 0.2), 800);
   EXPECT_EQ(share(card(0, {}), {}).room, 950);
   EXPECT_EQ(share(card(300, {{7, 250}}), {}).room, 650) << "with what is of no process";
   EXPECT_EQ(share(card(300, {{7, 250}}), {}).others, 300);

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <fstream>
 
 #include "base/proc_file.h"
 #include "base/strings.h"
@@ -57,7 +59,66 @@ std::optional<std::string> value_of(const std::string& name, const std::vector<s
   return value;
 }
 
+constexpr size_t kMostScript = 1 << 20;
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text(kMostScript, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  return text;
+}
+
+bool is_shell(const std::string& program) {
+  const std::string name = fs::path(program).filename().string();
+  return name == "sh" || name == "bash" || name == "dash" || name == "zsh" || name == "ksh";
+}
+
+// What a shell is told to run by a command of these words; empty: it is no shell's.
+std::string script_of(const std::vector<std::string>& words, const fs::path& folder) {
+  if (!is_shell(words.front())) {
+    const std::string text = text_of(folder / words.front());
+    if (!text.starts_with("#!")) return "";
+    const std::vector<std::string> line = split(text.substr(2, text.find('\n') - 2), ' ');
+    const bool shell = std::any_of(line.begin(), line.end(), is_shell);
+    return shell ? text : "";
+  }
+  for (size_t i = 1; i < words.size(); ++i) {
+    const bool is_text = words[i].starts_with('-') && !words[i].starts_with("--") && words[i].ends_with('c');
+    if (is_text && i + 1 < words.size()) return words[i + 1];
+    if (!words[i].starts_with('-')) return text_of(folder / words[i]);
+  }
+  return "";
+}
+
 }  // namespace
+
+std::vector<std::string> python_programs(const std::string& script) {
+  static constexpr std::array kLaunchers = {"torchrun", "accelerate", "deepspeed"};
+  std::vector<std::string> programs;
+  std::string activated;
+  std::string word;
+  const auto take = [&] {
+    const std::string name = fs::path(word).filename().string();
+    if (word.ends_with("/bin/activate")) activated = fs::path(word).parent_path().string();
+    const bool launches = std::find(kLaunchers.begin(), kLaunchers.end(), name) != kLaunchers.end();
+    if (launches || (name.starts_with("python") && name.find_first_not_of("python0123456789.") == name.npos))
+      programs.push_back(word.find('/') != word.npos || activated.empty() ? word : activated + "/" + word);
+    word.clear();
+  };
+  bool comment = false;
+  for (const char c : script) {
+    if (c == '\n') comment = false;
+    if (c == '#' && word.empty()) comment = true;
+    if (comment) continue;
+    if (std::string_view(" \t\n;&|()\"'`").find(c) != std::string_view::npos)
+      take();
+    else
+      word += c;
+  }
+  take();
+  return programs;
+}
 
 std::optional<TorchVersion> find_torch(const std::string& program, const fs::path& folder,
                                        const std::string& path, const std::string& home) {
@@ -80,8 +141,14 @@ std::vector<std::string> allocator_settings(const std::vector<std::string>& word
                                             const fs::path& folder) {
   for (const char* name : kNames)
     if (value_of(name, environment)) return {};
-  const auto version = find_torch(words.front(), folder, value_of("PATH", environment).value_or(""),
-                                  value_of("HOME", environment).value_or(""));
+  const std::string script = script_of(words, folder);
+  for (const char* name : kNames)
+    if (script.find(name) != std::string::npos) return {};  // it says so itself
+  std::optional<TorchVersion> version;
+  for (const std::string& program : script.empty() ? std::vector{words.front()} : python_programs(script))
+    if (const auto found = find_torch(program, folder, value_of("PATH", environment).value_or(""),
+                                      value_of("HOME", environment).value_or("")))
+      version = version ? std::min(*version, *found) : found;
   if (!version || *version < kExpandableSegments) return {};
   return {std::string(kNames[0]) + "=expandable_segments:True"};
 }

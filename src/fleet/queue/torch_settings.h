@@ -14,13 +14,17 @@ struct TorchVersion {
 };
 
 // Of the PyTorch beside `program`, which is a Python or a script of its environment (torchrun, accelerate)
-// and is looked for in `path` where it names no folder; the oldest where there are several. Nothing is run,
-// so of a shell or a container nothing is known.
+// and is looked for in `path` where it names no folder; the oldest where there are several. Nothing is run.
 std::optional<TorchVersion> find_torch(const std::string& program, const std::filesystem::path& folder,
                                        const std::string& path, const std::string& home);
 
+// The programs that a shell is told to run which may be a Python with PyTorch: python, torchrun, accelerate,
+// deepspeed, and those in the bin/ of an environment that is activated.
+std::vector<std::string> python_programs(const std::string& script);
+
 // NAME=VALUE for a command of these words, run in `folder` with the worker's environment and `environment`;
-// none where the version is not known, has no such settings, or somebody has said some.
+// none where the version is not known, has no such settings, or somebody has said some. Of a shell script the
+// programs count that it starts; of a container nothing is known.
 std::vector<std::string> allocator_settings(const std::vector<std::string>& words,
                                             const std::vector<std::string>& environment,
                                             const std::filesystem::path& folder);

@@ -74,5 +74,31 @@ TEST_F(TorchSettingsTest, AreThoseThatTheVersionKnowsUnlessSomebodyHasSaidSome) 
   EXPECT_THAT(settings("venv/bin/python", {"PYTORCH_CUDA_ALLOC_CONF="}), IsEmpty());
 }
 
+TEST_F(TorchSettingsTest, OfAShellScriptTheProgramsCountThatItStarts) {
+  install("old", "2.0.1");
+  const auto settings = [this](const std::vector<std::string>& words) {
+    return allocator_settings(words, {"PATH=" + (folder_ / "venv/bin").string()}, folder_);
+  };
+  const auto script = [this](const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name) << text;
+    return name;
+  };
+  const auto set = ElementsAre("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+  EXPECT_THAT(settings({"bash", "-lc", "cd x && CUDA_LAUNCH_BLOCKING=0 python train.py"}), set);
+  EXPECT_THAT(
+      settings({"bash",
+                script("a.sh", "set -e\nsource venv/bin/activate\ntorchrun --nproc_per_node 2 train.py\n")}),
+      set);
+  EXPECT_THAT(settings({"./" + script("b.sh", "#!/usr/bin/env bash\nvenv/bin/python train.py\n")}), set);
+  EXPECT_THAT(settings({"./" + script("c.sh", "venv/bin/python train.py\n")}), IsEmpty())
+      << "whose script it is nobody says";
+  EXPECT_THAT(settings({"sh", script("d.sh", "venv/bin/python a.py\nold/bin/python b.py\n")}), IsEmpty())
+      << "the oldest counts";
+  EXPECT_THAT(settings({"sh", script("e.sh", "# venv/bin/python train.py\necho pythonic\n")}), IsEmpty());
+  EXPECT_THAT(
+      settings({"sh", script("f.sh", "export PYTORCH_CUDA_ALLOC_CONF=backend:native\npython train.py\n")}),
+      IsEmpty());
+}
+
 }  // namespace
 }  // namespace plimsoll::queue

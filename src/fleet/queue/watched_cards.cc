@@ -92,7 +92,9 @@ void WatchedCards::add_found(Machine& machine, std::vector<std::string>& lines) 
 }
 
 void WatchedCards::add_card(Machine& machine, const Gpu& gpu, std::vector<std::string>& lines) {
-  machine.cards.push_back({gpu.uuid, card_capacity(gpu), 0, "", devices::model_of(gpu)});
+  const size_t place = std::min(machine.cards.size(), options_.headroom.size() - 1);
+  machine.cards.push_back(
+      {gpu.uuid, card_capacity(gpu, options_.headroom[place]), 0, "", devices::model_of(gpu)});
   lines.push_back(devices::short_name(gpu.uuid) + " " + printable(gpu.name) + ": " +
                   format_bytes(machine.cards.back().bytes) + " of " + format_bytes(gpu.total) +
                   (gpu.used > 0 ? ", " + format_bytes(gpu.used) + " in use" : ""));

@@ -19,6 +19,9 @@ struct CardOptions {
   bool find = true;                    // cards are those of the driver; else those of the machine, as stated
   std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES of the worker
   bool by_bus = false;                 // CUDA_DEVICE_ORDER=PCI_BUS_ID
+  // Shares that are not given out, in the order of the cards that are found; of one for all. The last is
+  // that of cards that come later.
+  std::vector<double> headroom = {kCardHeadroom};
 };
 
 // A run of this queue on cards.

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/system_memory.h"
+
 namespace plimsoll::top {
 
 // Somebody who computes on a GPU and is of no run.
@@ -79,6 +81,7 @@ struct Frame {
   double time = 0;  // seconds since 1970
   bool worker = false, paused = false, draining = false;
   int64_t memory = 0, available = 0;  // of the host
+  SwapMemory swap;                    // of the host too
   double load = 0;                    // one minute
   // Pressure: share of the last ten seconds in which something waited, in percent. "cpu", "memory", "io".
   std::map<std::string, double> pressure;

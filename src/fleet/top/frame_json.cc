@@ -168,10 +168,15 @@ Run read_run(const json& object) {
 }  // namespace
 
 ordered_json frame_json(const Frame& frame) {
-  ordered_json root = {
-      {"time", frame.time},         {"worker", frame.worker},       {"paused", frame.paused},
-      {"draining", frame.draining}, {"memory_bytes", frame.memory}, {"available_bytes", frame.available},
-      {"load", frame.load}};
+  ordered_json root = {{"time", frame.time},
+                       {"worker", frame.worker},
+                       {"paused", frame.paused},
+                       {"draining", frame.draining},
+                       {"memory_bytes", frame.memory},
+                       {"available_bytes", frame.available},
+                       {"swap_total_bytes", frame.swap.total},
+                       {"swap_used_bytes", frame.swap.used},
+                       {"load", frame.load}};
   root["pressure"] = ordered_json::object();
   for (const char* kind : {"cpu", "memory", "io"}) {
     const auto found = frame.pressure.find(kind);
@@ -198,6 +203,10 @@ Frame read_frame(std::string_view text, const std::string& where) {
     frame.draining = root.at("draining");
     frame.memory = checked<int64_t>(root, "memory_bytes");
     frame.available = checked<int64_t>(root, "available_bytes");
+    if (root.contains("swap_total_bytes")) {  // not in records of earlier versions
+      frame.swap.total = checked<int64_t>(root, "swap_total_bytes");
+      frame.swap.used = checked<int64_t>(root, "swap_used_bytes");
+    }
     frame.load = checked<double>(root, "load");
     for (const auto& [kind, value] : root.at("pressure").items())
       if (!value.is_null()) frame.pressure[kind] = checked<double>(value);

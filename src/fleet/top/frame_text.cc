@@ -32,8 +32,11 @@ std::string host_line(const Frame& frame) {
   for (const Run& run : frame.runs) of_runs += run.used.value_or(0);
   const int64_t others = std::max<int64_t>(0, frame.memory - frame.available - of_runs);
   std::string text = "host " + format_bytes(frame.memory) + ": runs " + format_bytes(of_runs) + ", others " +
-                     format_bytes(others) + ", available " + format_bytes(frame.available) + "; load " +
-                     one_decimal(frame.load);
+                     format_bytes(others) + ", available " + format_bytes(frame.available) +
+                     (frame.swap.total > 0 ? ", swap " + format_bytes(frame.swap.used) + " of " +
+                                                 format_bytes(frame.swap.total) + " in use"
+                                           : "") +
+                     "; load " + one_decimal(frame.load);
   if (!frame.pressure.empty()) text += "; waited in the last 10 s:";
   for (const auto& [kind, share] : frame.pressure) text += " " + kind + " " + one_decimal(share) + " %";
   return text;

@@ -159,6 +159,7 @@ Frame Gatherer::take() {
   frame.draining = store_.draining();
   frame.memory = total_memory();
   frame.available = free_();
+  frame.swap = swap_memory();
   double load = 0;
   if (getloadavg(&load, 1) == 1) frame.load = load;
   frame.pressure = pressure_now();

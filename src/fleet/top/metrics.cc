@@ -52,13 +52,15 @@ class Metric {
 std::string host_metrics(const Frame& frame) {
   Metric worker("worker", "Whether a worker runs."), memory("host_memory_bytes", "Memory of the host."),
       available("host_available_bytes", "Memory that programs could still have."),
+      swap("host_swap_used_bytes", "Swap of the host in use."),
       pressure("host_pressure_percent",
                "Share of the last ten seconds in which something waited (PSI, some).");
   worker.add({}, frame.worker ? 1.0 : 0.0);
   memory.add({}, static_cast<double>(frame.memory));
   available.add({}, static_cast<double>(frame.available));
+  swap.add({}, static_cast<double>(frame.swap.used));
   for (const auto& [kind, share] : frame.pressure) pressure.add({{"resource", kind}}, share);
-  return worker.text() + memory.text() + available.text() + pressure.text();
+  return worker.text() + memory.text() + available.text() + swap.text() + pressure.text();
 }
 
 std::string device_metrics(const Frame& frame) {

@@ -83,6 +83,8 @@ Frame example() {
   frame.worker = true;
   frame.memory = int64_t{16} << 30;
   frame.available = int64_t{9} << 30;
+  frame.swap.total = int64_t{8} << 30;
+  frame.swap.used = int64_t{3} << 30;
   frame.load = 1.25;
   frame.pressure = {{"cpu", 12.5}, {"memory", 0}};
   frame.devices = {{"cpu:0", int64_t{8} << 30, int64_t{5} << 30, int64_t{4} << 30, 2, 4, 3},
@@ -177,6 +179,7 @@ TEST(Frame, AsATableNamesWhatIsKnownAndDashesTheRest) {
   const std::string text = frame_text(example());
   EXPECT_THAT(text, HasSubstr("cpu:0   8.00 GiB  5.00 GiB  4.00 GiB       -  3.00 GiB      3/4     2"));
   EXPECT_THAT(text, HasSubstr("30/90  2.00 s  2:00"));
+  EXPECT_THAT(text, HasSubstr("swap 3.00 GiB of 8.00 GiB in use"));
   EXPECT_THAT(text, HasSubstr("others 5.00 GiB")) << "16 less 9 available and 2 of runs";
   EXPECT_THAT(text, HasSubstr("cpu 12.5 %"));
   EXPECT_THAT(text, Not(HasSubstr("io")));

@@ -42,7 +42,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults powercut bench oracle golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults powercut bench oracle golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel cases clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -72,6 +72,10 @@ test-isas: build
 
 demo: build
 	PLIMSOLL=$(PLIMSOLL) demo/run.sh
+
+# Five situations, each from its first command to its last table (docs/cases).
+cases: build
+	python3 tests/docs_test.py $(PLIMSOLL) docs/cases/*.md
 
 # The engine against PyTorch, transformers, PEFT and bitsandbytes; event files read by TensorBoard; GGUF files by llama.cpp.
 # Each comparison is a target (parity-dpo); two run at a time, since starting Python takes much of each.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the commands that README.md and docs/ show: python3 tests/docs_test.py PLIMSOLL
+"""Runs the commands that README.md and docs/ show: python3 tests/docs_test.py PLIMSOLL [PAGE...]
 
 A fenced block with the info string `sh test` is run. Its commands are the lines that start with `plimsoll` or
 `$ plimsoll`; in a block with `$` the other lines are output, which depends on the machine and is not compared
@@ -112,10 +112,10 @@ def link_repository(folder):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: docs_test.py PLIMSOLL")
+    if len(sys.argv) < 2:
+        sys.exit("usage: docs_test.py PLIMSOLL [PAGE...]")
     binary = pathlib.Path(sys.argv[1]).resolve()
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [ROOT / page for page in sys.argv[2:]] or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     found = [c for page in pages for c in commands(str(page.relative_to(ROOT)), page.read_text())]
     if not found:
         sys.exit("error: no `sh test` block in README.md or docs/: nothing was tested")

@@ -16,7 +16,7 @@ import sys
 # Thousands of lines, by folder of src/.
 BUDGETS = {"base": 2.5, "tensor": 0.3, "device": 0.8, "graph": 0.9, "ops": 11.9, "models": 2.4, "tasks": 0.7,
            "autodiff": 0.3, "passes": 3.6,
-           "layout": 2.8, "plan": 6.5, "cpu": 2.1, "ops_cpu": 0.2, "gpu": 3.4, "ops_gpu": 9.6, "runtime": 2.1, "recipe": 11.2, "text": 7.3, "io": 3.8, "hub": 1.2,
+           "layout": 2.8, "plan": 6.7, "cpu": 2.1, "ops_cpu": 0.2, "gpu": 3.4, "ops_gpu": 9.6, "runtime": 2.1, "recipe": 11.2, "text": 7.3, "io": 3.8, "hub": 1.2,
            "template": 6.3, "data": 8.6, "calibrate": 1.3, "train": 15.9, "report": 1.7, "fleet": 15.9, "cli": 11.0}
 FUNCTION_LIMIT = 60
 REASONS = "scripts/size_reasons.txt"

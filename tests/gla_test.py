@@ -66,7 +66,7 @@ class Gla(CommandTest):
         recipe = {"model": str(self.model), "init": "random", "method": {"type": "full"}, "precision": "fp32",
                   "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": 96, "eval": 16},
                   "batch": {"effective": 8}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": 4, "warmup": 1},
-                  "output": str(self.folder / name)}
+                  "memory": {"tie": "1%"}, "output": str(self.folder / name)}
         for key, value in changes.items():
             recipe[key] = {**recipe[key], **value} if isinstance(recipe.get(key), dict) else value
         path = self.folder / f"{name}.json"

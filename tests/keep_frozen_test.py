@@ -23,7 +23,7 @@ class KeepFrozen(CommandTest):
                   "method": {"type": "lora", "r": 4, "layers": [2, 3]},
                   "data": {"train": write_rows(self.folder / "facts.jsonl", facts), "max_length": 48, "eval": 4, "share_prefixes": "off"},
                   "batch": {"effective": 8}, "optimizer": {"lr": 3e-3}, "schedule": {"epochs": 3, "warmup": 1}, "eval": {"every": 4},
-                  "memory": {"disk": "1GiB", "keep_frozen": "on"}, "output": str(self.folder / name)}
+                  "memory": {"disk": "1GiB", "keep_frozen": "on", "tie": "1%"}, "output": str(self.folder / name)}
         for key, value in changes.items():
             recipe[key] = {**recipe[key], **value} if isinstance(recipe.get(key), dict) and key != "method" else value
         path = self.folder / f"{name}.json"

@@ -545,6 +545,21 @@ class Running(QueueTest):
         self.assertEqual(follows.communicate(timeout=SECONDS)[0], "last\n")
         self.assertEqual(follows.returncode, 0)
 
+    def test_a_log_is_followed_before_its_supervisor_has_made_it(self):
+        entry = self.add("sh", "-c", "echo first; while [ ! -e go ]; do sleep 0.02; done", memory="30MiB")
+        self.worker("--memory", "100MiB")
+        self.eventually(lambda: self.show(entry)["state"] == "running", "it never started")
+        log = self.queue_folder / f"runs/{entry}/1/log"
+        self.eventually(log.exists, "it has no log")
+        log.rename(self.folder / "later")
+        follows = subprocess.Popen([str(PLIMSOLL), "queue", "logs", "-f", str(entry)], env=self.environment, stdout=subprocess.PIPE, text=True)
+        self.eventually(lambda: any(str(file.readlink()).endswith("queue.db") for file in Path(f"/proc/{follows.pid}/fd").iterdir()), "it looks at no queue")
+        time.sleep(0.2)
+        (self.folder / "later").rename(log)
+        self.assertEqual(follows.stdout.readline(), "first\n")
+        (self.folder / "go").touch()
+        self.assertEqual(follows.communicate(timeout=SECONDS)[0], "")
+
     def test_what_a_log_holds_does_not_steer_the_terminal(self):
         entry = self.add("printf", r"a\033[2Jb\n", memory="10MiB", name="x\033[31my")
         self.run_all("--memory", "500MiB")

@@ -179,7 +179,6 @@ class Seq2Seq(CommandTest):
                                   (["--num-return-sequences", 2], "--num-beams"), (["--system", "x"], "as it is"),
                                   (["--template", "chatml"], "as it is"), (["--context", 2], "the context only")):
             self.assertIn(reason, output("generate", out, "--prompt", "What is the capital?", *arguments, code=2))
-        self.assertIn("knows no conversation", output("chat", out, code=2))
 
     def test_splits_recomputation_and_disk_give_the_same(self):
         short = {"schedule": {"max_steps": 3, "warmup": 1}}

@@ -75,7 +75,7 @@ class SharedPrefixes(unittest.TestCase):
         settings = {"model": str(ROOT / "demo/model"), "init": "random", "precision": "fp32", "threads": 1,
                     "data": {"train": str(self.data), "max_length": 128}, "method": {"type": "full"},
                     "batch": {"effective": 8}, "optimizer": {"lr": 1e-3}, "schedule": {"max_steps": STEPS, "warmup": 1},
-                    "output": str(self.folder / name)}
+                    "memory": {"tie": "1%"}, "output": str(self.folder / name)}
         for key, value in changes.items():
             settings[key] = {**settings[key], **value} if isinstance(settings.get(key), dict) and key != "method" else value
         if share:

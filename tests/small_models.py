@@ -63,6 +63,10 @@ def model(folder, config):
     return folder
 
 
+# Among plans that tie by more, one may cut the loss into other chunks than another, whose sums are rounded differently.
+CLOSE = {"tie": "1%"}
+
+
 def tiny_recipe(folder, config, name, **settings):
     """The path of a recipe of a few steps of such a model, whose output is folder/name."""
     rows = {"reward": pairs, "dpo": pairs, "seq2seq": sources, "classify": texts}.get(settings.get("task"))
@@ -70,7 +74,8 @@ def tiny_recipe(folder, config, name, **settings):
     content = {"model": str(model(folder / "model", config)), "init": "random", "method": {"type": "full"}, "precision": "fp32",
                "batch": {"effective": 4, "micro": 2}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": STEPS, "warmup": 1},
                "output": str(folder / name), **settings,
-               "data": {"train": write_rows(folder / "rows.jsonl", rows), "max_length": 48, **settings.get("data", {})}}
+               "data": {"train": write_rows(folder / "rows.jsonl", rows), "max_length": 48, **settings.get("data", {})},
+               "memory": {**CLOSE, **settings.get("memory", {})}}
     path = folder / f"{name}.json"
     path.write_text(json.dumps(content))
     return path
@@ -82,7 +87,8 @@ def golden_recipe(golden, folder, name, **settings):
     content = {"model": str(golden / "model"), "precision": "fp32",
                "data": {"train": str(golden / "train.jsonl"), "format": "input-ids", "shuffle": False, "max_length": 64},
                "batch": {"effective": train["rows_per_step"], "micro": 3}, "optimizer": train["optimizer"],
-               "schedule": {"name": "cosine", "warmup": train["warmup_steps"], "epochs": 1}, "output": str(folder / name), **settings}
+               "schedule": {"name": "cosine", "warmup": train["warmup_steps"], "epochs": 1}, "output": str(folder / name), **settings,
+               "memory": {**CLOSE, **settings.get("memory", {})}}
     path = folder / f"{name}.json"
     path.write_text(json.dumps(content))
     return path

@@ -88,7 +88,7 @@ class WaysTest(unittest.TestCase):
                                  way["memory_bytes"], way)
                 self.assertEqual(planned["disk"]["planned_bytes"], way["disk_bytes"])
                 if asked := re.search(r"--disk (\d+)([MG])iB", way["command"]):  # no more than what it takes, in a size that people type
-                    self.assertLess(int(asked[1]) << {"M": 20, "G": 30}[asked[2]], way["disk_bytes"] + max(16 << 20, way["disk_bytes"] // 8), way)
+                    self.assertLess(int(asked[1]) << {"M": 20, "G": 30}[asked[2]], 1.5 * way["disk_bytes"] + (16 << 20), way)
                 self.assertEqual(planned["predicted"]["seconds_per_step"], way["seconds_per_step"])
 
     def test_a_disk_that_is_too_small_is_offered_as_a_larger_one(self):

@@ -276,10 +276,12 @@ ExitCode run_logs(const ShowArguments& arguments) {
   if (number < 1 || number > entry.attempts)
     throw UsageError("entry " + std::to_string(arguments.id) +
                      (entry.attempts == 0 ? " has not started yet" : " has no such attempt"));
-  std::ifstream log(store.folder_of(arguments.id, number) / "log", std::ios::binary);
+  std::ifstream log;
   std::string part(1 << 16, '\0');
   for (;;) {
     const bool whole = !arguments.follow || log_is_whole(store, arguments.id, number);
+    // The supervisor makes it, a moment after the entry is said to run.
+    if (!log.is_open()) log.open(store.folder_of(arguments.id, number) / "log", std::ios::binary);
     while (log.read(part.data(), static_cast<std::streamsize>(part.size())) || log.gcount() > 0)
       print(std::string_view(part).substr(0, static_cast<size_t>(log.gcount())));
     if (whole) return ExitCode::ok;

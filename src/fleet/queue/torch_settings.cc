@@ -74,9 +74,19 @@ bool is_shell(const std::string& program) {
   return name == "sh" || name == "bash" || name == "dash" || name == "zsh" || name == "ksh";
 }
 
-// What a shell is told to run by a command of these words; empty: it is no shell's.
+// Python, or what starts it.
+bool is_python(const std::string& program) {
+  static constexpr std::array kLaunchers = {"torchrun", "accelerate", "deepspeed"};
+  const std::string name = fs::path(program).filename().string();
+  return std::find(kLaunchers.begin(), kLaunchers.end(), name) != kLaunchers.end() ||
+         (name.starts_with("python") && name.find_first_not_of("python0123456789.") == name.npos);
+}
+
+// What a shell is told to run by a command of these words; empty: it is no shell's. A Python that is a
+// script, as those of version managers are, is a Python.
 std::string script_of(const std::vector<std::string>& words, const fs::path& folder) {
   if (!is_shell(words.front())) {
+    if (is_python(words.front())) return "";
     const std::string text = text_of(folder / words.front());
     if (!text.starts_with("#!")) return "";
     const std::vector<std::string> line = split(text.substr(2, text.find('\n') - 2), ' ');
@@ -94,15 +104,12 @@ std::string script_of(const std::vector<std::string>& words, const fs::path& fol
 }  // namespace
 
 std::vector<std::string> python_programs(const std::string& script) {
-  static constexpr std::array kLaunchers = {"torchrun", "accelerate", "deepspeed"};
   std::vector<std::string> programs;
   std::string activated;
   std::string word;
   const auto take = [&] {
-    const std::string name = fs::path(word).filename().string();
     if (word.ends_with("/bin/activate")) activated = fs::path(word).parent_path().string();
-    const bool launches = std::find(kLaunchers.begin(), kLaunchers.end(), name) != kLaunchers.end();
-    if (launches || (name.starts_with("python") && name.find_first_not_of("python0123456789.") == name.npos))
+    if (is_python(word))
       programs.push_back(word.find('/') != word.npos || activated.empty() ? word : activated + "/" + word);
     word.clear();
   };

@@ -482,10 +482,11 @@ class Running(QueueTest):
         listed = json.loads(self.queue("list", "--group", "grid", "--json"))["entries"]
         self.assertEqual([one["name"] for one in listed], ["grid-taskqnli-yaml_lr1", "grid-taskqnli-yaml_lr2", "grid-taskrte-yaml_lr1", "grid-taskrte-yaml_lr2"])
         self.add("true", memory="10MiB", name="alone")
-        self.queue("add", "--memory", "60MiB", "--name", "grid", "--sweep", "task=a,b", "--", "echo", "task=0")
+        self.queue("add", "--memory", "60MiB", "--name", "grid", "--sweep", "task=a,b", "--", "sh", "-c", "echo {task}")
         self.assertEqual(self.show(6)["group"], "grid-2", "another sweep is another group")
         self.queue("pause", "--group", "grid")
         self.assertEqual([self.show(one)["state"] for one in (1, 2, 3, 4, 5, 6)], ["held"] * 4 + ["waiting"] * 2)
+        self.assertEqual([self.show(one)["words"][-1] for one in (6, 7)], ["echo a", "echo b"], "braces need no option beside them")
         self.queue("cancel", "--group", "grid-2")
         self.run_all("--memory", "500MiB")
         self.queue("resume", "--group", "grid")

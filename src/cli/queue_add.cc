@@ -165,13 +165,21 @@ std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
   return read_recipes(recipe, read_entry(arguments));
 }
 
-// A point of a sweep in a command's own words: "lr=1e-4", or "train.yaml:lr=1e-4".
+// Whether the command has "{lr}" for a set "lr=1e-4".
+bool names_in_braces(const queue::Command& command, const std::string& set) {
+  const std::string mark = "{" + set.substr(0, set.find('=')) + "}";
+  const auto has_mark = [&](const std::string& word) { return word.find(mark) != std::string::npos; };
+  return std::ranges::any_of(command.words, has_mark) || std::ranges::any_of(command.environment, has_mark);
+}
+
+// A point of a sweep in a command's own words: "lr=1e-4", or "train.yaml:lr=1e-4". What stands there in
+// braces alone needs no option of that name.
 void apply_point(const queue::SweepPoint& point, ConfigCopies& copies, queue::Command& command) {
   for (const std::string& set : point.sets) {
     std::string rest;
     if (const std::vector<std::string> changes = config_changes_of(set, rest); !changes.empty())
       copies.change(changes, "--sweep", command);
-    else
+    else if (!names_in_braces(command, set) || queue::has_name(command, set))
       command = queue::changed_command(std::move(command), set, "--sweep");
   }
   for (std::string& word : command.words) word = with_values(word, point);

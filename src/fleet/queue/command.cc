@@ -150,4 +150,9 @@ Command changed_command(Command command, const std::string& text, const std::str
   return command;
 }
 
+bool has_name(Command command, const std::string& text) {
+  return set_word(command.words, read_assignment(text)) ||
+         set_environment(command.environment, text.substr(0, text.find('=')), "");
+}
+
 }  // namespace plimsoll::queue

@@ -33,5 +33,7 @@ struct Variant {
 // ('-' and '_' are one), else in the environment. What begins with '-' and is not there yet is added.
 // Throws UsageError for a NAME that nothing has.
 Command changed_command(Command command, const std::string& text, const std::string& option = "--on-oom");
+// Whether the NAME of "NAME=VALUE" stands there, so that changed_command gives it that value.
+bool has_name(Command command, const std::string& text);
 
 }  // namespace plimsoll::queue

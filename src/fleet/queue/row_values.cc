@@ -178,6 +178,7 @@ void hold_damaged(Entry& entry, const std::string& column) {
 }  // namespace
 
 Entry read_entry(const Statement& row) {
+  constexpr int kLastJob = 28;  // behind kEntryColumns
   Checked checked(row);
   Entry entry;
   entry.id = row.integer(0);
@@ -206,13 +207,13 @@ Entry read_entry(const Statement& row) {
   entry.smaller = checked.list(24, "smaller", loaded_plans);
   entry.held_by = row.integer(26);
   entry.group = row.text(27);
-  const bool has_last = !row.is_null(28);
+  const bool has_last = !row.is_null(kLastJob);
   if (has_last != (entry.attempts > 0) || (is_begun(entry.state) && !has_last)) {
     checked.blame("attempts");
     entry.attempts = has_last ? entry.attempts : 0;
   }
   // No scheduler has it, and no worker of this machine would look at it.
-  if (entry.state == State::submitted && row.text(28).empty()) checked.blame("state");
+  if (entry.state == State::submitted && row.text(kLastJob).empty()) checked.blame("state");
   if (!checked.problem().empty()) hold_damaged(entry, checked.problem());
   return entry;
 }

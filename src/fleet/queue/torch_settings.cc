@@ -61,7 +61,10 @@ std::optional<std::string> value_of(const std::string& name, const std::vector<s
 
 constexpr size_t kMostScript = 1 << 20;
 
+// Of a file: nobody waits for what a pipe or a terminal may say.
 std::string text_of(const fs::path& file) {
+  std::error_code none;
+  if (!fs::is_regular_file(file, none)) return "";
   std::ifstream in(file, std::ios::binary);
   std::string text(kMostScript, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));

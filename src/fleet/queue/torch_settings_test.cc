@@ -98,6 +98,9 @@ TEST_F(TorchSettingsTest, OfAShellScriptTheProgramsCountThatItStarts) {
   EXPECT_THAT(
       settings({"sh", script("f.sh", "export PYTORCH_CUDA_ALLOC_CONF=backend:native\npython train.py\n")}),
       IsEmpty());
+  ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  for (const char* not_a_file : {"pipe", ".", "nothing"})
+    EXPECT_THAT(settings({"sh", not_a_file}), IsEmpty()) << not_a_file;
 }
 
 }  // namespace

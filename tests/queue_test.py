@@ -478,7 +478,7 @@ class Running(QueueTest):
         script = "import sys; print(open(sys.argv[1]).read().split(), sys.argv[2:])"
         text = self.queue("add", "--memory", "60MiB", "--name", "grid", "--zip", "task=qnli,rte", "--zip", "rows=105k,2.5k", "--sweep", "train.yaml:lr=1,2",
                           "--", PYTHON, "-c", script, "train.yaml", "task=none", "--rows", "0", "out/{task}-{train.yaml:lr}")
-        self.assertIn("group grid: 4 runs; plimsoll report --group grid", text)
+        self.assertIn("group grid: 4 runs; plimsoll report --queue --group grid tells of them", text)
         listed = json.loads(self.queue("list", "--group", "grid", "--json"))["entries"]
         self.assertEqual([one["name"] for one in listed], ["grid-taskqnli-yaml_lr1", "grid-taskqnli-yaml_lr2", "grid-taskrte-yaml_lr1", "grid-taskrte-yaml_lr2"])
         self.add("true", memory="10MiB", name="alone")

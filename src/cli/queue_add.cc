@@ -261,7 +261,8 @@ std::string added_text(queue::Store& store, const std::vector<queue::Entry>& ent
   for (const queue::Entry& entry : entries) text += (text.empty() ? "" : "\n") + added_text(entry);
   if (entries.size() > 1)
     text += "\ngroup " + printable(entries.front().group) + ": " + std::to_string(entries.size()) +
-            " runs; plimsoll report --group " + quoted(entries.front().group) + " compares them";
+            " runs; plimsoll report " + (recipes.empty() ? "--queue " : "") + "--group " +
+            quoted(entries.front().group) + (recipes.empty() ? " tells of them" : " compares them");
   return text + worker_note(store) + "\n" + presets_text(recipes);
 }
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/print.h"
 #include "base/printable.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/queue_commands.h"
@@ -255,8 +256,9 @@ std::string choice_text(const PlanPreset& preset, bool per_step) {
 
 std::vector<RecipeEntry> read_recipes(const RecipeToAdd& arguments, const queue::Entry& common) {
   if (arguments.plan == "c")
-    say("note    plan c is the least memory in at most twice the fastest plan's time, as memory.plan: c is; "
-        "the fastest plan, which --plan c was in earlier versions, is --plan fastest");
+    say("note    --plan c is the least memory in at most twice the time of the fastest plan, as memory.plan: "
+        "c; "
+        "earlier versions took the fastest: --plan fastest");
   std::vector<RecipeEntry> recipes;
   for (const queue::SweepPoint& point : queue::read_sweeps(arguments.sweeps, arguments.zips)) {
     queue::Entry entry = common;
@@ -283,7 +285,7 @@ std::string presets_text(const std::vector<RecipeEntry>& recipes) {
     for (const PlanPreset& preset : recipe.presets) row.push_back(choice_text(preset, recipe.per_step));
     table.add_row(row);
   }
-  return table.render("  ");
+  return table.render("  ", output_columns());
 }
 
 nlohmann::ordered_json presets_json(const RecipeEntry& recipe) {

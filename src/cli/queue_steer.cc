@@ -157,7 +157,9 @@ ExitCode for_each_entry(const SteerArguments& arguments, bool (*is_meant)(const 
     const std::string said = change(store, id);
     if (!arguments.json) print(said + "\n");
   }
-  if (ids.empty() && !arguments.json) print("nothing of that group to do it to\n");
+  if (ids.empty() && !arguments.json)
+    print("nothing was done: no entry of the group " + printable(arguments.group) +
+          " is in a state for it\n");
   if (arguments.json) print_entries(store, ids);
   return ExitCode::ok;
 }

@@ -431,9 +431,10 @@ class Terminals(CommandTest):
 
 
 def too_wide(text, columns):
-    """Lines that a screen would break: commands to paste and words longer than it stay whole."""
+    """Lines that a screen would break: commands to paste stay whole, and so does a word (a path) wider than its column."""
     def may_be(line):
-        return line.lstrip().startswith(("plimsoll ", "hf ")) or any(len(word) > columns - 14 for word in line.split())
+        column = len(re.match(r" *(?:\S+(?: \S+)* {2,})*", line).group())
+        return line.lstrip().startswith(("plimsoll ", "hf ")) or any(len(word) > columns - max(column, 14) for word in line.split())
     return [line for line in text.splitlines() if len(line) > columns and not may_be(line)]
 
 

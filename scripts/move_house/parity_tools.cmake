@@ -1,0 +1,10 @@
+# What `make parity` asks beside the program.
+add_executable(plimsoll_template_tool EXCLUDE_FROM_ALL template_tool.cc)
+target_link_libraries(plimsoll_template_tool PRIVATE plimsoll_jinja plimsoll_files)
+plimsoll_precompile(plimsoll_template_tool optimised)
+add_executable(plimsoll_tokenize_tool EXCLUDE_FROM_ALL tokenize_tool.cc)
+target_link_libraries(plimsoll_tokenize_tool PRIVATE plimsoll_tokenizer)
+plimsoll_precompile(plimsoll_tokenize_tool optimised)
+add_executable(plimsoll_bleu_tool EXCLUDE_FROM_ALL bleu_tool.cc)
+target_link_libraries(plimsoll_bleu_tool PRIVATE plimsoll_infer)
+plimsoll_precompile(plimsoll_bleu_tool optimised)

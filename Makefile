@@ -90,17 +90,17 @@ parity-scores parity-adapters parity-folders parity-freeze parity-fp16 parity-dp
 parity-gguf:
 	$(PARITY_PYTHON) -m tests.parity.gguf_files --plimsoll $(PLIMSOLL)
 parity-ops:
-	$(PARITY_PYTHON) -m tests.parity.ops --tool build/src/ops_cpu/plimsoll_op_tool
+	$(PARITY_PYTHON) -m tests.parity.ops --tool build/src/ops/plimsoll_op_tool
 parity-optimizers:
-	$(PARITY_PYTHON) -m tests.parity.optimizers --tool build/src/ops_cpu/plimsoll_optimizer_tool
+	$(PARITY_PYTHON) -m tests.parity.optimizers --tool build/src/ops/plimsoll_optimizer_tool
 parity-templates:
-	$(PARITY_PYTHON) -m tests.parity.templates --tool build/src/template/plimsoll_template_tool
+	$(PARITY_PYTHON) -m tests.parity.templates --tool build/tests/parity/plimsoll_template_tool
 parity-tokenizers:
 	$(PARITY_PYTHON) scripts/parity_tokenizer.py $(PARITY_TOKENIZERS)
 parity-vocabularies:
-	$(PARITY_PYTHON) -m tests.parity.vocabularies --tool build/src/text/plimsoll_tokenize_tool
+	$(PARITY_PYTHON) -m tests.parity.vocabularies --tool build/tests/parity/plimsoll_tokenize_tool
 parity-bleu:
-	$(PARITY_PYTHON) scripts/parity_bleu.py build/src/text/plimsoll_bleu_tool
+	$(PARITY_PYTHON) scripts/parity_bleu.py build/tests/parity/plimsoll_bleu_tool
 
 # CUDA's compiler over all kernels, and the program with the CUDA backend.
 kernels: setup

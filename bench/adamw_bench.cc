@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "ops/adamw_kernels.h"
 #include "ops/kernel_test_util.h"
+#include "ops/optimizer/adamw_kernels.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <utility>
 
-#include "ops/attention_kernels.h"
+#include "ops/attention/attention_kernels.h"
 #include "ops/kernel_test_util.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "layout/program_layout.h"
-#include "plan/experiment.h"
+#include "plan/program/experiment.h"
 
 namespace plimsoll {
 namespace {

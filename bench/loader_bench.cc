@@ -9,9 +9,9 @@
 #include <string>
 
 #include "base/system_memory.h"
-#include "data/loader.h"
-#include "data/row_access.h"
-#include "text/tokenizer.h"
+#include "data/batch/loader.h"
+#include "data/rows/row_access.h"
+#include "tokenizer/tokenizer.h"
 
 namespace plimsoll {
 namespace {

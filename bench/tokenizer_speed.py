@@ -77,7 +77,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", nargs="*", default=[])
     parser.add_argument("--only", nargs="*", default=NAMES)
-    parser.add_argument("--tool", default=str(ROOT / "build/src/text/plimsoll_tokenize_tool"))
+    parser.add_argument("--tool", default=str(ROOT / "build/tests/parity/plimsoll_tokenize_tool"))
     parser.add_argument("--keep", help="folder for the tokenizers: trained there once, found there later")
     args = parser.parse_args()
     files = args.text or sorted(pathlib.Path(os.__file__).parent.glob("*.py"))

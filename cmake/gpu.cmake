@@ -1,4 +1,4 @@
-# Kernels for GPUs: src/ops/*_gpu.cu is CUDA C++ of which two compilers make something. g++ makes the emulated card's;
+# Kernels for GPUs: each *_gpu.cu in src/ops is CUDA C++ of which two compilers make something. g++ makes the emulated card's;
 # nvcc, where there is one, those of the CUDA backend (device: cuda).
 find_program(PLIMSOLL_NVCC nvcc HINTS /usr/local/cuda/bin DOC "CUDA's compiler, 12.8 or later; optional")
 if(PLIMSOLL_NVCC)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Each folder of src/ sees only itself and the folders before it, in the order of the root CMakeLists.txt.
+"""Each folder of src/ sees only itself and the folders before it, and so does each folder within one.
 
-Checks the #include lines of the sources and the DEPS of the CMake files. Lists (*.def) hold no code and may be read
-from anywhere.
+The order of the folders is that of PLIMSOLL_FOLDERS in the root CMakeLists.txt, the order within a folder that of WITHIN.
+Some folders see less than what is before them (SEES, BACKENDS). Checked are the #include lines of the sources and the
+dependencies of the libraries in CMake files. Lists (*.def) hold no code and may be read from anywhere. Tests see what the
+whole of their folder sees. src/README.md has a line for each folder.
 """
 import pathlib
 import re
@@ -10,16 +12,40 @@ import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 DEPENDENCY = re.compile(r"\bplimsoll_(\w+)")
-KERNEL = re.compile(r"(_cpu\.cc|_simd\.(cc|h)|_kernels(_test)?\.(cc|h)|_test\.cc|^simd_\w+\.h|^cpu_\w+\.(cc|h))$")
-GPU_KERNEL = re.compile(r"(_gpu\.cu|^gpu_\w+\.(cc|h))$")
+CODE = {".h", ".cc", ".cu", ".def", ".inc"}
 HARNESS = "harness/"
 
-
-def layer_of(folder, name):
-    """The folder whose includes a file may have: kernels lie beside their rules, and are built in folders of their own."""
-    if folder != "ops":
-        return folder
-    return "ops_gpu" if GPU_KERNEL.search(name) else "ops_cpu" if KERNEL.search(name) else folder
+# Folders that are cut: the order of their parts; "." stands for the files that are in none of them.
+WITHIN = {
+    "fleet": "devices doctor queue/processes queue/packing queue/store queue top batch slurm".split(),
+    "ops": ". norm pointwise attention scan linear loss optimizer".split(),
+    "plan": "program search report".split(),
+    "tokenizer": "files models steps .".split(),
+    "recipe": "document . shell translate dialects load".split(),
+    "data": "files rows encode batch".split(),
+    "cli": ". advise plan machine model queue top".split(),
+}
+# Folders that see these and themselves alone.
+SEES = {
+    "files": {"base"},
+    "formats": {"base", "files", "tensor"},
+    "fleet": {"base", "files", "device"},
+    "unicode": {"base"},
+    "tokenizer": {"base", "unicode"},
+    "jinja": {"base", "unicode"},
+    "chat": {"base", "files", "unicode", "jinja"},
+}
+# A family of ops sees what is of none, and of the families before it these.
+FAMILIES = {"scan": {"attention"}, "linear": {"pointwise"}, "loss": {"pointwise", "linear"}}
+# What plans names no backend; of ops only kernels do, which have these names.
+BACKENDS = {"cpu", "gpu"}
+PLANS = set("graph ops models tasks autodiff passes layout plan".split())
+KERNEL = re.compile(r"(_cpu\.(cc|h)|_simd\.(cc|h)|_kernels(_test)?\.(cc|h)|_test\.cc|^simd_\w+\.h|^cpu_\w+\.(cc|h)"
+                    r"|_gpu\.(cc|cu)|^gpu_\w+\.(cc|h))$")
+# Files that see what they should not, and why.
+EXCEPTIONS = {
+    "ops/gpu_launches.cc": {"ops/attention", "ops/loss"},  # how many launches an op makes is not said by its rule yet
+}
 
 
 def folder_order(root):
@@ -31,44 +57,112 @@ def folder_order(root):
     return found.group(1).split()
 
 
-def include_problems(root, path, folder, order):
+def part_of(name):
+    """(folder, part) of a file of src/: its part is the longest of WITHIN that it is in, "." or None where there is none."""
+    folder, _, rest = name.partition("/")
+    below = rest.rpartition("/")[0]
+    if folder not in WITHIN:
+        return folder, "." if not below else None
+    if not below:
+        return folder, "." if "." in WITHIN[folder] else None
+    return folder, below if below in WITHIN[folder] else None
+
+
+def is_test(name):
+    return name.endswith("_test.cc") or pathlib.PurePath(name).name.startswith("test_")
+
+
+def may_see(name, seen, order):
+    """Why a file may not include another, or nothing."""
+    (folder, part), (target, below) = part_of(name), part_of(seen)
+    if target != folder:
+        if order.index(target) > order.index(folder):
+            return f"{target} comes after {folder} in the root CMakeLists.txt"
+        if target not in SEES.get(folder, {target}):
+            return f"{folder} sees only {', '.join(sorted(SEES[folder]))}"
+        if target in BACKENDS and folder in PLANS and not (folder == "ops" and KERNEL.search(pathlib.PurePath(name).name)):
+            return f"what plans names no backend: {folder} does not see {target}"
+        return ""
+    if folder not in WITHIN or part == below or is_test(name) or f"{folder}/{below}" in EXCEPTIONS.get(name, set()):
+        return ""
+    parts = WITHIN[folder]
+    if parts.index(below) > parts.index(part):
+        return f"{folder}/{below} comes after {folder}/{part} in scripts/check_layers.py".replace("/.", "")
+    if folder == "ops" and below != "." and below not in FAMILIES.get(part, set()):
+        return f"ops/{part} does not see ops/{below}: FAMILIES in scripts/check_layers.py"
+    return ""
+
+
+def include_problems(root, path, name, order):
     """Problems of one source file, as `line: text`."""
     text = path.read_text()
     for match in INCLUDE.finditer(text):
-        kind, name = match.groups()
+        kind, seen = match.groups()
         line = text.count("\n", 0, match.start(1)) + 1
-        target = name.split("/")[0]
-        if kind == "<" or (name.startswith(HARNESS) and path.name.endswith("_test.cc")):
+        if kind == "<" or (seen.startswith(HARNESS) and path.name.endswith("_test.cc")):
             continue
-        if not (root / "src" / name).is_file():
-            yield f'{line}: "{name}": no such file under src/; headers of libraries are included with <>'
-        elif not name.endswith(".def") and order.index(target) > order.index(folder):
-            yield f'{line}: "{name}": {target} comes after {folder} in the root CMakeLists.txt'
+        if not (root / "src" / seen).is_file():
+            yield f'{line}: "{seen}": no such file under src/; headers of libraries are included with <>'
+        elif seen.partition("/")[0] not in order:
+            yield f'{line}: "{seen}": is in no folder of PLIMSOLL_FOLDERS'
+        elif not seen.endswith(".def") and (why := may_see(name, seen, order)):
+            yield f'{line}: "{seen}": {why}'
+
+
+def statements(text):
+    """(line, words) of each call that says what a library needs: tests, tools and benches may need what they like."""
+    for match in re.finditer(r"^\s*(plimsoll_library|target_link_libraries)\(([^)]*)\)", text, re.M):
+        words = match[2].split()
+        if words and not re.search(r"_(test|cases|tool|bench)$", words[0]):
+            yield text.count("\n", 0, match.start(2)) + 1, match[2]
 
 
 def dependency_problems(path, folder, order):
-    """Problems of one CMake file: a target of a later folder."""
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        for target in DEPENDENCY.findall(line.split("#")[0]):
-            if target in order and order.index(target) > order.index(folder):
-                yield f"{number}: plimsoll_{target} comes after {folder} in the root CMakeLists.txt"
+    """Problems of one CMake file: a target of a later folder, or of one that this does not see."""
+    text = re.sub(r"#[^\n]*", "", path.read_text())
+    for first, words in statements(text):
+        for number, line in enumerate(words.splitlines(), first):
+            for target in DEPENDENCY.findall(line):
+                if target not in order or target == folder:
+                    continue
+                if order.index(target) > order.index(folder):
+                    yield f"{number}: plimsoll_{target} comes after {folder} in the root CMakeLists.txt"
+                elif target not in SEES.get(folder, {target}):
+                    yield f"{number}: {folder} sees only {', '.join(sorted(SEES[folder]))}, not plimsoll_{target}"
+
+
+def readme_problems(root, folders):
+    """src/README.md has a line that begins with each folder's name, and no other."""
+    path = root / "src/README.md"
+    named = re.findall(r"^\| `([\w/]+)/` \|", path.read_text() if path.is_file() else "", re.M)
+    for folder in sorted(folders - set(named)):
+        yield f"src/README.md:1: has no line of {folder}/"
+    for folder in named:
+        if folder not in folders:
+            yield f"src/README.md:1: names {folder}/, which has no files"
 
 
 def problems(root):
-    order = folder_order(root)
+    order, folders = folder_order(root), set()
     for path in sorted((root / "src").rglob("*")):
-        folder = path.relative_to(root / "src").parts[0]
+        name = str(path.relative_to(root / "src"))
+        folder, part = part_of(name)
         found = ()
-        if not path.is_file():
+        if not path.is_file() or "/" not in name:
             continue
         if folder not in order:
             found = [f"1: src/{folder} is not in PLIMSOLL_FOLDERS of the root CMakeLists.txt"]
+        elif path.suffix in CODE and part is None:
+            found = [f"1: src/{pathlib.PurePath(name).parent} is no part of {folder} in WITHIN of scripts/check_layers.py"]
         elif path.suffix in {".h", ".cc", ".cu"}:
-            found = include_problems(root, path, layer_of(folder, path.name), order)
+            found = include_problems(root, path, name, order)
         elif path.name == "CMakeLists.txt":
             found = dependency_problems(path, folder, order)
+        if path.suffix in CODE:
+            folders.add(str(pathlib.PurePath(name).parent))
         for problem in found:
             yield f"{path.relative_to(root)}:{problem}"
+    yield from readme_problems(root, folders)
 
 
 def main():

@@ -48,7 +48,7 @@ BUDGETS = {"setup": (180, 5), "check": (20, 20), "build": (450, 60), "test": (90
 
 
 # What no CPU runs.
-GPU_ALONE = ("*.cu", "src/ops/gpu_*", "src/ops/*_gpu*", "src/ops_gpu/*", "src/runtime/cuda_*")
+GPU_ALONE = ("*.cu", "src/ops/gpu_*", "src/ops/*/gpu_*", "src/ops/*_gpu*", "src/runtime/cuda_*")
 
 
 def matches(file, patterns):
@@ -72,50 +72,52 @@ def under(*folders):
 
 
 # What instruction sets can tell apart: what is compiled once for each of them, what binds it, and headers that it may include. Their rounds run
-# tests of whole programs (scripts/test_instruction_sets.py); rules of ops (src/ops/swiglu.cc) are the same code on all.
-KERNELS = ("src/cpu/*", "*_simd.cc", "*_cpu.cc", "src/ops/*.h", "src/ops_cpu/*", "src/calibrate/*", "cmake/plimsoll.cmake")
+# tests of whole programs (scripts/test_instruction_sets.py); rules of ops (src/ops/pointwise/swiglu.cc) are the same code on all.
+KERNELS = ("src/cpu/*", "*_simd.cc", "*_cpu.cc", "src/ops/*.h", "src/calibrate/*", "cmake/plimsoll.cmake", "cmake/ops.cmake")
 ENGINE = under("ops", "models", "autodiff", "passes", "tasks", "layout", "runtime", "cpu")
+PREPARES = under("weights", "runs", "prepare")
 # One list for each shard: the folders whose unit tests run under sanitizers (`tests`: those of tests/harness). A folder's tests and its fuzz target are
 # touched by its files.
-SANITIZED = (("base", "tensor", "device", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan", "cpu",
-              "ops_cpu", "gpu", "runtime", "tests"),
-             ("recipe", "text", "io", "hub", "template", "data", "fleet"),
-             ("calibrate", "train", "report", "cli"))
+SANITIZED = (("base", "tensor", "device", "cpu", "gpu", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan", "runtime",
+              "tests"),
+             ("files", "formats", "unicode", "tokenizer", "jinja", "chat", "recipe", "hub", "data", "fleet"),
+             ("calibrate", "weights", "runs", "prepare", "train", "infer", "tools", "report", "cli"))
 PARITY = (  # name of the script, its shard, and beside tests/parity/NAME* what touches it
-    ("run", 0, (*ENGINE, *under("train"))),
-    ("adapters", 1, ("src/passes/*adapter*", "src/passes/lora*", "src/ops/dora*", "src/train/adapter*", "src/train/low_rank*", "src/train/weights*", "src/train/merge*")),
-    ("folders", 2, ("src/train/quantised*", "src/passes/quantise*", "src/train/adapter_config*", "src/io/model_folder*")),
-    ("scores", 2, ("src/tasks/*", "src/ops/sequence_loss*", "src/ops/word_scores*", "src/data/label*", "src/train/score*", "src/train/agreement*")),
+    ("run", 0, (*ENGINE, *PREPARES, *under("train"))),
+    ("adapters", 1, ("src/passes/*adapter*", "src/passes/lora*", "src/ops/linear/dora*", "src/weights/adapter*", "src/weights/low_rank*", "src/weights/weights*",
+                     "src/tools/merge*")),
+    ("folders", 2, ("src/weights/quantised*", "src/passes/quantise*", "src/weights/adapter_config*", "src/formats/model_folder*")),
+    ("scores", 2, ("src/tasks/*", "src/ops/loss/sequence_loss*", "src/ops/loss/word_scores*", "src/data/*/label*", "src/infer/score*", "src/runs/agreement*")),
     ("freeze", 2, ("src/passes/adapter_rules*", "src/passes/name_pattern*", "src/passes/keep_frozen*")),
-    ("fp16", 2, ("src/train/loss_scale*", "src/ops/grad_norm*", "src/ops/optimizer*", "src/passes/offload_update*")),
-    ("dpo", 1, ("src/tasks/*", "src/ops/preference*", "src/ops/linear_log_prob*", "src/data/preference*", "src/train/references*")),
-    ("gla", 0, ("src/models/gla*", "src/ops/gla*", "src/ops/short_conv*")),
-    ("seq2seq", 2, ("src/models/t5*", "src/ops/attention_bias*", "src/train/beam_search*")),
-    ("events", 1, ("src/io/event_file*", "src/train/metrics*")),
-    ("gguf", 1, ("src/io/gguf*", "src/train/*gguf*")),
+    ("fp16", 2, ("src/runs/loss_scale*", "src/ops/optimizer/grad_norm*", "src/ops/optimizer/optimizer*", "src/passes/offload_update*")),
+    ("dpo", 1, ("src/tasks/*", "src/ops/loss/preference*", "src/ops/loss/linear_log_prob*", "src/data/encode/preference*", "src/train/references*")),
+    ("gla", 0, ("src/models/gla*", "src/ops/scan/*")),
+    ("seq2seq", 2, ("src/models/t5*", "src/ops/attention/attention_bias*", "src/infer/beam_search*")),
+    ("events", 1, ("src/files/event_file*", "src/runs/metrics*")),
+    ("gguf", 1, ("src/formats/gguf*", "src/tools/*gguf*")),
     ("ops", 0, ("src/ops/*", "src/cpu/*")),
-    ("optimizers", 1, ("src/ops/adam*", "src/ops/adafactor*", "src/ops/one_state*", "src/ops/optimizer*", "src/passes/optimizers*")),
-    ("templates", 2, ("src/template/*", "src/train/conversation*")),
-    ("tokenizers", 0, ("src/text/*",)),
-    ("vocabularies", 0, ("src/text/*",)),
-    ("bleu", 2, ("src/text/bleu*",)),
+    ("optimizers", 1, ("src/ops/optimizer/*", "src/ops/optimizer*", "src/passes/optimizers*")),
+    ("templates", 2, ("src/jinja/*", "src/chat/*", "src/data/encode/conversation*")),
+    ("tokenizers", 0, under("unicode", "tokenizer")),
+    ("vocabularies", 0, under("unicode", "tokenizer")),
+    ("bleu", 2, ("src/infer/bleu*",)),
 )
 PARTS = (
     # Of `make test`: the tests of the emulated card that take as long as all others together.
-    Part("cards", "emulated", 0, (*ENGINE, *under("gpu", "ops_gpu", "plan", "train", "data"), "tests/emulated_test.py", "tests/small_models.py")),
-    *(Part("cards", name, shard, (*under("gpu", "ops", "ops_gpu"), "tests/harness/*", "cmake/gpu.cmake"))
+    Part("cards", "emulated", 0, (*ENGINE, *PREPARES, *under("gpu", "plan", "train", "infer", "data"), "tests/emulated_test.py", "tests/small_models.py")),
+    *(Part("cards", name, shard, (*under("gpu", "ops"), "tests/harness/*", "cmake/gpu.cmake", "cmake/ops.cmake"))
       for name, shard in (("ops_gpu_emulated_test", 1), ("ops_gpu_checked_test", 2))),
     *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS, (*GPU_ALONE, "src/ops/*_test.cc")) for shard in range(SHARDS)),
-    *(Part("samples", str(shard), shard, (*ENGINE, *under("plan", "train", "data", "io"), "tests/loadline/*", "tests/faults/*"))
+    *(Part("samples", str(shard), shard, (*ENGINE, *PREPARES, *under("plan", "train", "data", "files", "formats"), "tests/loadline/*", "tests/faults/*"))
       for shard in range(SHARDS)),
-    *(Part("sanitize", folder, shard, under(*(("ops", "ops_cpu") if folder == "ops_cpu" else (folder,))), GPU_ALONE if folder == "ops_cpu" else ()) for shard, folders in enumerate(SANITIZED) for folder in folders),
-    Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("io", "text", "recipe", "template", "data", "fleet", "report"))),
-    Part("sanitize", "programs", 2, ("tests/bad_input_test.py", "tests/faults/*", "src/io/*")),
+    *(Part("sanitize", folder, shard, under(folder), GPU_ALONE if folder == "ops" else ()) for shard, folders in enumerate(SANITIZED) for folder in folders),
+    Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("files", "formats", "unicode", "tokenizer", "recipe", "jinja", "chat", "data", "fleet", "report"))),
+    Part("sanitize", "programs", 2, ("tests/bad_input_test.py", "tests/faults/*", "src/files/*", "src/formats/*")),
     *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by), (*GPU_ALONE, "src/*_test.cc")) for name, shard, touched_by in PARITY),
     # By compute capability: the oldest for all that kernels include, the newest where kernels themselves changed.
-    Part("kernels", "75", 1, ("*.cu", "src/gpu/*", "src/ops/*.h", "src/ops/*.def", "src/ops_gpu/*", "src/base/*.h", "src/device/*.h",
+    Part("kernels", "75", 1, ("*.cu", "src/gpu/*", "src/ops/*.h", "src/ops/*.def", "src/ops/*CMakeLists.txt", "src/base/*.h", "src/device/*.h",
                               "src/graph/*.h", "src/tensor/*.h", "src/runtime/cuda*", "cmake/*")),
-    Part("kernels", "120", 2, ("*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops_gpu/*", "cmake/gpu.cmake")),
+    Part("kernels", "120", 2, ("*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops/*/gpu_*", "cmake/gpu.cmake", "cmake/ops.cmake")),
     Part("demo", "demo", 2, ("demo/*", "README.md")),
 )
 

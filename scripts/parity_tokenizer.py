@@ -145,7 +145,7 @@ def check(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tokenizers", nargs="*")
-    parser.add_argument("--tool", default=str(ROOT / "build/src/text/plimsoll_tokenize_tool"))
+    parser.add_argument("--tool", default=str(ROOT / "build/tests/parity/plimsoll_tokenize_tool"))
     parser.add_argument("--text", nargs="*", default=[])
     parser.add_argument("--count", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=1)

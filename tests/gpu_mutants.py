@@ -19,16 +19,16 @@ import sys
 import tempfile
 
 # Kernels that a fault of a header is shown in, and cases that the faults of a kernel, or of a header where it has some of its own, are looked for in.
-UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw_gpu.cu",
-        "src/ops/gpu_gla.h": "gla_gpu.cu", "src/ops/gpu_gla_decay.h": "gla_cached_gpu.cu", "src/ops/gpu_gla_products.h": "gla_gpu.cu",
-        "src/ops/gpu_gla_forward.h": "gla_gpu.cu", "src/ops/gpu_gla_backward.h": "gla_gpu.cu",
-        "src/ops/gpu_gla_tree.h": "gla_gpu.cu", "src/ops/segments.h": "gla_gpu.cu",
-        "src/ops/gpu_attention_slots.h": "attention_gpu.cu",
-        "src/ops/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/gpu_attention_extras.h": "attention_gpu.cu",
-        "src/ops/gpu_attention_panels.h": "attention_gpu.cu", "src/ops/gpu_attention_plain.h": "attention_gpu.cu",
-        "src/ops/gpu_attention_plain_grad.h": "attention_gpu.cu", "src/ops/gpu_attention_trees.h": "attention_trees_gpu.cu",
+UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/optimizer/gpu_optimizer.h": "adamw_gpu.cu",
+        "src/ops/scan/gpu_gla.h": "gla_gpu.cu", "src/ops/scan/gpu_gla_decay.h": "gla_cached_gpu.cu", "src/ops/scan/gpu_gla_products.h": "gla_gpu.cu",
+        "src/ops/scan/gpu_gla_forward.h": "gla_gpu.cu", "src/ops/scan/gpu_gla_backward.h": "gla_gpu.cu",
+        "src/ops/scan/gpu_gla_tree.h": "gla_gpu.cu", "src/ops/segments.h": "gla_gpu.cu",
+        "src/ops/attention/gpu_attention_slots.h": "attention_gpu.cu",
+        "src/ops/attention/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/attention/gpu_attention_extras.h": "attention_gpu.cu",
+        "src/ops/attention/gpu_attention_panels.h": "attention_gpu.cu", "src/ops/attention/gpu_attention_plain.h": "attention_gpu.cu",
+        "src/ops/attention/gpu_attention_plain_grad.h": "attention_gpu.cu", "src/ops/attention/gpu_attention_trees.h": "attention_trees_gpu.cu",
         "src/ops/gpu_rows.h": "embedding_gpu.cu", "src/ops/gpu_norm_rows.h": "rms_norm_gpu.cu",
-        "src/ops/gpu_step.h": "rope_gpu.cu", "src/ops/sequence_loss_math.h": "sequence_losses_gpu.cu"}
+        "src/ops/gpu_step.h": "rope_gpu.cu", "src/ops/loss/sequence_loss_math.h": "sequence_losses_gpu.cu"}
 PLAIN = ":".join(f"attention_grad_{name}" for name in ("with_bias", "of_several_tiles_in_a_window",
                                                        "of_several_tiles_of_160_values_with_bias_and_dropout"))
 CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*",
@@ -75,8 +75,8 @@ MUTANTS = {
     "one block's sum lost": ("grad_norm", "block = 0; block < blocks; ++block) total", "block = 1; block < blocks; ++block) total"),
     "all threads write a sum": ("grad_norm", "if (threadIdx.x == 0) partials", "partials"),
     "squares of what is beside": ("grad_norm", "gpu::load8(value, x + at, own, own == gpu::kEight);", "gpu::load8(value, x + at, 8, false);"),
-    "coefficients read before they are there": ("src/ops/gpu_optimizer.h", "  __syncthreads();\n", ""),
-    "the second round of a grid left out": ("src/ops/gpu_optimizer.h", "i += int64_t{gridDim.x} * kUpdateThreads)", "i += counters)"),
+    "coefficients read before they are there": ("src/ops/optimizer/gpu_optimizer.h", "  __syncthreads();\n", ""),
+    "the second round of a grid left out": ("src/ops/optimizer/gpu_optimizer.h", "i += int64_t{gridDim.x} * kUpdateThreads)", "i += counters)"),
     "the same bits for two states": ("adamw", "RandomFor::v, own", "RandomFor::m, own"),
     "second moment not corrected": ("adamw", "static_cast<float>(1.0 / sqrt(correction2))", "static_cast<float>(1.0 + 0 * correction2)"),
     "tile read before its copy is there": ("matmul", "    gpu::wait_copies<kStages - 2>();\n    __syncthreads();", "    __syncthreads();"),
@@ -84,47 +84,47 @@ MUTANTS = {
     "one buffer too few": ("matmul", "tiles + step % kStages", "tiles + step % (kStages - 1)"),
     "a rider scaled as the product is": ("matmul", "if (kRides && step == riding) scale(sums, g.rider_scale);", ""),
     "a rider's columns of another step": ("matmul", "B::fetch(b_tile(step), g.rider_b, column0, step * kDepth);", "B::fetch(b_tile(step), g.rider_b, column0, 0);"),
-    "keys replaced while they are read": ("src/ops/gpu_attention_tiles.h", "    __syncthreads();  // the values are there, and everybody has read the keys\n", ""),
-    "values replaced while they are read": ("src/ops/gpu_attention_tiles.h", "    __syncthreads();  // the keys are there, and everybody has read the values before\n", ""),
-    "keys read before they are there": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<0>();\n    __syncthreads();  // the keys are there, and everybody has read the values before\n", "    __syncthreads();\n"),
-    "values read before they are there": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<0>();\n    __syncthreads();  // the values are", "    __syncthreads();  // the values are"),
-    "a bias of the distance the other way": ("src/ops/gpu_attention_extras.h", "kSign = kRows == TileRowsAre::queries ? 1 : -1", "kSign = kRows == TileRowsAre::queries ? 1 : 1"),
-    "far keys without their bias": ("src/ops/gpu_attention_extras.h", "by_distance[near + last]", "(near == distance ? by_distance[near + last] : 0.0F)"),
-    "draws of half the keys": ("src/ops/gpu_attention_extras.h", "kCount == 32 && upper ? words[w + 2] : words[w]", "words[w]"),
-    "draws of another warp's keys": ("src/ops/gpu_attention_extras.h", "* 16 + key] >> warp & 1", "* 16 + key] & 1"),
-    "draws for keys in one buffer": ("src/ops/gpu_attention_extras.h", "query0, k0, drawn + buffer * kDrawnBytes);", "query0, k0, drawn);"),
-    "logits' gradients read before all are there": ("src/ops/gpu_attention_extras.h", "    __syncwarp();\n    float ends[2] = {};", "    float ends[2] = {};"),
-    "a bias's sums of far keys left out": ("src/ops/gpu_attention_extras.h", "      sums[0] += behind;\n", ""),
-    "a bias's sums of one warp": ("src/ops/gpu_attention_extras.h", "for (int w = 0; w < kWarps; ++w) sum +=", "for (int w = 0; w < 1; ++w) sum +="),
-    "a tile read before it is found": ("src/ops/gpu_attention_slots.h", "  __syncthreads();\n  const GpuTile tile = *found;", "  const GpuTile tile = *found;"),
-    "a tile replaced while it is read": ("src/ops/gpu_attention_slots.h", "  const GpuTile tile = *found;\n  __syncthreads();\n", "  const GpuTile tile = *found;\n"),
-    "tiles of the sequences before looked for again": ("src/ops/gpu_attention_slots.h", "      sought -= all;\n", ""),
-    "tiles of a lane's first sequence in the next one's": ("src/ops/gpu_attention_slots.h", "      tile.index -= tiles[i];\n", ""),
-    "panels replaced while they are read": ("src/ops/gpu_attention_panels.h", "    gpu::wait_copies<0>();\n    __syncthreads();\n", "    gpu::wait_copies<0>();\n"),
-    "panels read before they are there": ("src/ops/gpu_attention_panels.h", "    gpu::wait_copies<0>();\n    __syncthreads();\n", "    __syncthreads();\n"),
-    "one buffer for all panels": ("src/ops/gpu_attention_panels.h", "    odd_ = !odd_;\n", ""),
-    "values of the next head in a panel": ("src/ops/gpu_attention_panels.h", "row < rows.count && value + at < dim", "row < rows.count"),
-    "a bias of the distance the other way, plainly": ("src/ops/gpu_attention_plain.h", "kSign = kRows == TileRowsAre::queries ? 1 : -1", "kSign = kRows == TileRowsAre::queries ? 1 : 1"),
-    "sums that do not shrink": ("src/ops/gpu_attention_plain.h", "sums[block][i][v] *= shrink;", "sums[block][i][v] *= shrink > 2 ? 0.0F : 1.0F;"),
-    "a key that is not seen": ("src/ops/gpu_attention_plain.h", "columns.has(column0 + plain_column(j))", "columns.has(column0 + plain_column(j) - 1)"),
-    "the second part of a head in the first one's place": ("src/ops/gpu_attention_plain.h", "return part * kColumns;", "return 0 * part;"),
-    "draws of another row's keys": ("src/ops/gpu_attention_plain.h", "kept.keep(half + 2 * w, j)", "kept.keep(half * 4 + w, j)"),
-    "scores replaced while the warp reads them": ("src/ops/gpu_attention_plain_grad.h", "    __syncwarp();  // the warp's rows of scores are free\n", ""),
-    "diagonals read before all are summed": ("src/ops/gpu_attention_plain_grad.h", "    __syncthreads();\n    const int here", "    const int here"),
-    "far keys left out of a bias's gradient": ("src/ops/gpu_attention_plain_grad.h", "bias.borders[side + 1] : kFar;", "bias.borders[side + 1] : bias.last + 1;"),
-    "gradients of dropped probabilities kept": ("src/ops/gpu_attention_plain_grad.h", "d_p = p * (kept * d_p - delta);", "d_p = p * (d_p - delta);"),
-    "keys of the segment before an ancestor": ("src/ops/gpu_attention_trees.h", "      at = a.trees.parents[at];\n      begin -= length_of(at);", "      begin -= length_of(at);\n      at = a.trees.parents[at];"),
-    "keys looked for in the first segment found": ("src/ops/gpu_attention_trees.h", "if (key < near_begin || key >= near_end) find(key);", "if (near_end == 0) find(key);"),
-    "queries of grandchildren left out": ("src/ops/gpu_attention_trees.h", "a.trees.parents[own] >= segment", "a.trees.parents[own] == segment"),
-    "a window of rows in place of a path's": ("src/ops/gpu_attention_trees.h", "(end == 0 || at.number(query) < end)", "(end == 0 || query < end)"),
-    "numbers within segments": ("src/ops/gpu_attention_trees.h", "number += starts[up + 1] - starts[up];", "number += 0 * starts[up];"),
-    "queries counted within their segment": ("src/ops/gpu_attention_trees.h", "return before + query;", "return query;"),
+    "keys replaced while they are read": ("src/ops/attention/gpu_attention_tiles.h", "    __syncthreads();  // the values are there, and everybody has read the keys\n", ""),
+    "values replaced while they are read": ("src/ops/attention/gpu_attention_tiles.h", "    __syncthreads();  // the keys are there, and everybody has read the values before\n", ""),
+    "keys read before they are there": ("src/ops/attention/gpu_attention_tiles.h", "    gpu::wait_copies<0>();\n    __syncthreads();  // the keys are there, and everybody has read the values before\n", "    __syncthreads();\n"),
+    "values read before they are there": ("src/ops/attention/gpu_attention_tiles.h", "    gpu::wait_copies<0>();\n    __syncthreads();  // the values are", "    __syncthreads();  // the values are"),
+    "a bias of the distance the other way": ("src/ops/attention/gpu_attention_extras.h", "kSign = kRows == TileRowsAre::queries ? 1 : -1", "kSign = kRows == TileRowsAre::queries ? 1 : 1"),
+    "far keys without their bias": ("src/ops/attention/gpu_attention_extras.h", "by_distance[near + last]", "(near == distance ? by_distance[near + last] : 0.0F)"),
+    "draws of half the keys": ("src/ops/attention/gpu_attention_extras.h", "kCount == 32 && upper ? words[w + 2] : words[w]", "words[w]"),
+    "draws of another warp's keys": ("src/ops/attention/gpu_attention_extras.h", "* 16 + key] >> warp & 1", "* 16 + key] & 1"),
+    "draws for keys in one buffer": ("src/ops/attention/gpu_attention_extras.h", "query0, k0, drawn + buffer * kDrawnBytes);", "query0, k0, drawn);"),
+    "logits' gradients read before all are there": ("src/ops/attention/gpu_attention_extras.h", "    __syncwarp();\n    float ends[2] = {};", "    float ends[2] = {};"),
+    "a bias's sums of far keys left out": ("src/ops/attention/gpu_attention_extras.h", "      sums[0] += behind;\n", ""),
+    "a bias's sums of one warp": ("src/ops/attention/gpu_attention_extras.h", "for (int w = 0; w < kWarps; ++w) sum +=", "for (int w = 0; w < 1; ++w) sum +="),
+    "a tile read before it is found": ("src/ops/attention/gpu_attention_slots.h", "  __syncthreads();\n  const GpuTile tile = *found;", "  const GpuTile tile = *found;"),
+    "a tile replaced while it is read": ("src/ops/attention/gpu_attention_slots.h", "  const GpuTile tile = *found;\n  __syncthreads();\n", "  const GpuTile tile = *found;\n"),
+    "tiles of the sequences before looked for again": ("src/ops/attention/gpu_attention_slots.h", "      sought -= all;\n", ""),
+    "tiles of a lane's first sequence in the next one's": ("src/ops/attention/gpu_attention_slots.h", "      tile.index -= tiles[i];\n", ""),
+    "panels replaced while they are read": ("src/ops/attention/gpu_attention_panels.h", "    gpu::wait_copies<0>();\n    __syncthreads();\n", "    gpu::wait_copies<0>();\n"),
+    "panels read before they are there": ("src/ops/attention/gpu_attention_panels.h", "    gpu::wait_copies<0>();\n    __syncthreads();\n", "    __syncthreads();\n"),
+    "one buffer for all panels": ("src/ops/attention/gpu_attention_panels.h", "    odd_ = !odd_;\n", ""),
+    "values of the next head in a panel": ("src/ops/attention/gpu_attention_panels.h", "row < rows.count && value + at < dim", "row < rows.count"),
+    "a bias of the distance the other way, plainly": ("src/ops/attention/gpu_attention_plain.h", "kSign = kRows == TileRowsAre::queries ? 1 : -1", "kSign = kRows == TileRowsAre::queries ? 1 : 1"),
+    "sums that do not shrink": ("src/ops/attention/gpu_attention_plain.h", "sums[block][i][v] *= shrink;", "sums[block][i][v] *= shrink > 2 ? 0.0F : 1.0F;"),
+    "a key that is not seen": ("src/ops/attention/gpu_attention_plain.h", "columns.has(column0 + plain_column(j))", "columns.has(column0 + plain_column(j) - 1)"),
+    "the second part of a head in the first one's place": ("src/ops/attention/gpu_attention_plain.h", "return part * kColumns;", "return 0 * part;"),
+    "draws of another row's keys": ("src/ops/attention/gpu_attention_plain.h", "kept.keep(half + 2 * w, j)", "kept.keep(half * 4 + w, j)"),
+    "scores replaced while the warp reads them": ("src/ops/attention/gpu_attention_plain_grad.h", "    __syncwarp();  // the warp's rows of scores are free\n", ""),
+    "diagonals read before all are summed": ("src/ops/attention/gpu_attention_plain_grad.h", "    __syncthreads();\n    const int here", "    const int here"),
+    "far keys left out of a bias's gradient": ("src/ops/attention/gpu_attention_plain_grad.h", "bias.borders[side + 1] : kFar;", "bias.borders[side + 1] : bias.last + 1;"),
+    "gradients of dropped probabilities kept": ("src/ops/attention/gpu_attention_plain_grad.h", "d_p = p * (kept * d_p - delta);", "d_p = p * (d_p - delta);"),
+    "keys of the segment before an ancestor": ("src/ops/attention/gpu_attention_trees.h", "      at = a.trees.parents[at];\n      begin -= length_of(at);", "      begin -= length_of(at);\n      at = a.trees.parents[at];"),
+    "keys looked for in the first segment found": ("src/ops/attention/gpu_attention_trees.h", "if (key < near_begin || key >= near_end) find(key);", "if (near_end == 0) find(key);"),
+    "queries of grandchildren left out": ("src/ops/attention/gpu_attention_trees.h", "a.trees.parents[own] >= segment", "a.trees.parents[own] == segment"),
+    "a window of rows in place of a path's": ("src/ops/attention/gpu_attention_trees.h", "(end == 0 || at.number(query) < end)", "(end == 0 || query < end)"),
+    "numbers within segments": ("src/ops/attention/gpu_attention_trees.h", "number += starts[up + 1] - starts[up];", "number += 0 * starts[up];"),
+    "queries counted within their segment": ("src/ops/attention/gpu_attention_trees.h", "return before + query;", "return query;"),
     "slope of gelu left out": ("activations", "gpu::fma(x * half * (1.0F - half), slope, half)", "half"),
     "up and gate in each other's place": ("activations", "y[0] = x[2] * x[1] * curve.derivative;", "y[0] = x[2] * x[0] * curve.derivative;"),
     "what is beyond a row in its variance": ("layer_norm", "      if (i < count) squares", "      squares"),
     "two sums in one place": ("layer_norm", "row_sum<kRowThreads, 1>(products)", "row_sum<kRowThreads>(products)"),
     "mean of the gradient left out": ("layer_norm", "d_y[i] * w[i] - mean_g)", "d_y[i] * w[i])"),
-    "gradients of dead rows kept": ("src/ops/sequence_loss_math.h", "int64_t i = live() * width; d_scores", "int64_t i = rows * width; d_scores"),
+    "gradients of dead rows kept": ("src/ops/loss/sequence_loss_math.h", "int64_t i = live() * width; d_scores", "int64_t i = rows * width; d_scores"),
     "two threads add the same": ("sequence_losses", "{1}, {1}, pairs<T>", "{1}, {2}, pairs<T>"),
     "dead rows scored": ("word_scores", "  if (row < live_tokens(step, axis)) {", "  {"),
     "words' gradient never cleared": ("word_scores", "if (at < count && !accumulation.adds())", "if (at < 0 && !accumulation.adds())"),
@@ -134,20 +134,20 @@ MUTANTS = {
     "a label's weight left out of its gradient": ("linear_cross_entropy", "static_cast<float>(labels.weight(own))", "1.0F"),
     "a label's row that is its own": ("linear_cross_entropy", "labels.row(label) * width", "label * width"),
     "sums of a chunk before left out": ("linear_cross_entropy", "chunk.begin == 0 ? 0.0 : to.exact[place]", "0.0"),
-    "a step read before all have brought it": ("src/ops/gpu_gla_products.h", "      __syncthreads();  // the step is there", "      // the step is there"),
-    "a step read before its copy is there": ("src/ops/gpu_gla_products.h", "      gpu::wait_copies<kStages - 2>();\n", ""),
-    "a chunk that reaches into the next sequence": ("src/ops/gpu_gla.h", "left > 0 ? static_cast<int>(left) : 0;", "left > 0 ? kGlaRows : 0;"),
-    "two sequences' chunks in one slot": ("src/ops/gpu_gla.h", "starts[sequence] / kGlaRows + sequence", "starts[sequence] / kGlaRows"),
-    "a row that decays by itself": ("src/ops/gpu_gla.h", "    tile[r * kGlaKeyRow<T> + lane] = gpu::rounded<T>(k[r] * decay);\n    decay *= decays[r];", "    decay *= decays[r];\n    tile[r * kGlaKeyRow<T> + lane] = gpu::rounded<T>(k[r] * decay);"),
-    "states that do not decay": ("src/ops/gpu_gla_forward.h", "state[j][r] *= decays[r / 2];", "state[j][r] *= decays[r / 2] > 2 ? 0.0F : 1.0F;"),
-    "keys replaced by the next 32 while they are read": ("src/ops/gpu_gla_forward.h", "    add_own_scores(own, space, sub);\n    __syncthreads();", "    add_own_scores(own, space, sub);"),
-    "a tile of keys read before it is there": ("src/ops/gpu_gla_backward.h", "    put_keys(space.tile, k, decays_there, decay);\n    __syncwarp();", "    put_keys(space.tile, k, decays_there, decay);"),
-    "gradients of scores of the rows behind a chunk": ("src/ops/gpu_gla_backward.h", "live ? gpu::load_pack(row_of + j * kGlaSubRows) : gpu::Pack<float>{}", "live || !live ? gpu::load_pack(row_of + j * kGlaSubRows) : gpu::Pack<float>{}"),
-    "scores written to the rows behind a chunk": ("src/ops/gpu_gla_forward.h", "i % 2 && row + i < rows)", "i % 2)"),
-    "queries replaced by the next head's while they are read": ("src/ops/gpu_gla_backward.h", "  __syncthreads();  // everybody is done with q and d_scores\n", ""),
-    "pairs of other sub-chunks left out of the gate": ("src/ops/gpu_gla_backward.h", "sum += space.of_pair(i, j, lane);", "sum += 0.0F * space.of_pair(i, j, lane);"),
-    "states before and behind a chunk left out of the gate": ("src/ops/gpu_gla_backward.h", "    if (lane == 0) space.of_states[i] = sum;", "    if (lane == 0) space.of_states[i] = 0.0F * sum;"),
-    "gate's gradient where it is clamped": ("src/ops/gpu_gla_backward.h", "gate[r] = free ? ", "gate[r] = free || !free ? "),
+    "a step read before all have brought it": ("src/ops/scan/gpu_gla_products.h", "      __syncthreads();  // the step is there", "      // the step is there"),
+    "a step read before its copy is there": ("src/ops/scan/gpu_gla_products.h", "      gpu::wait_copies<kStages - 2>();\n", ""),
+    "a chunk that reaches into the next sequence": ("src/ops/scan/gpu_gla.h", "left > 0 ? static_cast<int>(left) : 0;", "left > 0 ? kGlaRows : 0;"),
+    "two sequences' chunks in one slot": ("src/ops/scan/gpu_gla.h", "starts[sequence] / kGlaRows + sequence", "starts[sequence] / kGlaRows"),
+    "a row that decays by itself": ("src/ops/scan/gpu_gla.h", "    tile[r * kGlaKeyRow<T> + lane] = gpu::rounded<T>(k[r] * decay);\n    decay *= decays[r];", "    decay *= decays[r];\n    tile[r * kGlaKeyRow<T> + lane] = gpu::rounded<T>(k[r] * decay);"),
+    "states that do not decay": ("src/ops/scan/gpu_gla_forward.h", "state[j][r] *= decays[r / 2];", "state[j][r] *= decays[r / 2] > 2 ? 0.0F : 1.0F;"),
+    "keys replaced by the next 32 while they are read": ("src/ops/scan/gpu_gla_forward.h", "    add_own_scores(own, space, sub);\n    __syncthreads();", "    add_own_scores(own, space, sub);"),
+    "a tile of keys read before it is there": ("src/ops/scan/gpu_gla_backward.h", "    put_keys(space.tile, k, decays_there, decay);\n    __syncwarp();", "    put_keys(space.tile, k, decays_there, decay);"),
+    "gradients of scores of the rows behind a chunk": ("src/ops/scan/gpu_gla_backward.h", "live ? gpu::load_pack(row_of + j * kGlaSubRows) : gpu::Pack<float>{}", "live || !live ? gpu::load_pack(row_of + j * kGlaSubRows) : gpu::Pack<float>{}"),
+    "scores written to the rows behind a chunk": ("src/ops/scan/gpu_gla_forward.h", "i % 2 && row + i < rows)", "i % 2)"),
+    "queries replaced by the next head's while they are read": ("src/ops/scan/gpu_gla_backward.h", "  __syncthreads();  // everybody is done with q and d_scores\n", ""),
+    "pairs of other sub-chunks left out of the gate": ("src/ops/scan/gpu_gla_backward.h", "sum += space.of_pair(i, j, lane);", "sum += 0.0F * space.of_pair(i, j, lane);"),
+    "states before and behind a chunk left out of the gate": ("src/ops/scan/gpu_gla_backward.h", "    if (lane == 0) space.of_states[i] = sum;", "    if (lane == 0) space.of_states[i] = 0.0F * sum;"),
+    "gate's gradient where it is clamped": ("src/ops/scan/gpu_gla_backward.h", "gate[r] = free ? ", "gate[r] = free || !free ? "),
     "a bias left out": ("dora", "if (a.bias != nullptr) y +=", "if (a.bias != nullptr) y += 0.0F *"),
     "magnitude's gradient not divided": ("dora", "  sum /= a.lengths[column];\n", ""),
     "lengths of half a row": ("dora", "i < a.in; i += kDoraThreads", "i < a.in / 2; i += kDoraThreads"),
@@ -171,10 +171,10 @@ MUTANTS = {
     "a token's row in one buffer": ("gla_cached", "round % 2 * kStateKeys, token_buffer", "0 * kStateKeys, token_buffer"),
     "a round's sums of half the warps": ("gla_cached", "for (int w = 0; w < kStateWarps; ++w) sum +=", "for (int w = 0; w < kStateWarps / 2; ++w) sum +="),
     "a tile of keys left out": ("gla_cached", "for (int tile = 0; tile < tiles; ++tile)", "for (int tile = 1; tile < tiles; ++tile)"),
-    "a parent's gradient without its first segment's": ("src/ops/gpu_gla_tree.h", "[](float& kept, float& own) { own += kept; }", "[](float& kept, float& own) { own = kept; }"),
-    "a parent's gradient of one segment": ("src/ops/gpu_gla_tree.h", "[](float& kept, float& own) { kept += own; }", "[](float& kept, float& own) { kept = own; }"),
-    "a segment that goes on where another ended": ("src/ops/gpu_gla_tree.h", "if (!to.begins() || parent + 1 == to.segment) return;", "return;"),
-    "a state kept without the later segments": ("src/ops/gpu_gla_tree.h", "    if (in.parents[s] == from.segment) part.store", "    if (s == from.segment + 1) part.store"),
+    "a parent's gradient without its first segment's": ("src/ops/scan/gpu_gla_tree.h", "[](float& kept, float& own) { own += kept; }", "[](float& kept, float& own) { own = kept; }"),
+    "a parent's gradient of one segment": ("src/ops/scan/gpu_gla_tree.h", "[](float& kept, float& own) { kept += own; }", "[](float& kept, float& own) { kept = own; }"),
+    "a segment that goes on where another ended": ("src/ops/scan/gpu_gla_tree.h", "if (!to.begins() || parent + 1 == to.segment) return;", "return;"),
+    "a state kept without the later segments": ("src/ops/scan/gpu_gla_tree.h", "    if (in.parents[s] == from.segment) part.store", "    if (s == from.segment + 1) part.store"),
     "forks in one place": ("src/ops/segments.h", "    number += t.parents[s] >= 0 && t.parents[s] + 1 < s ? 1 : 0;", "    number += 0;"),
     "taps at the wrong row of a parent": ("short_conv", "back -= token - begin + 1;", "back -= token - begin;"),
     "rows kept of another place": ("short_conv", "a.kept[r * a.width + channel] = row(r + live);", "a.kept[r * a.width + channel] = row(r + live - 1);"),
@@ -193,8 +193,8 @@ RUNTIME_MUTANTS = {
     "never captured": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "return std::ranges::find(seen_, now_) != seen_.end();", "return false;"),
     "launched, and made one by one as well": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "return device_.launch(*found->graph);", "device_.launch(*found->graph);"),
     "inputs sent within the capture": ("plimsoll_runtime", "src/runtime/executor.cc", "graphs_->run([this, first_job] { run_calls(first_job); });", "graphs_->run([this, first_job] { send_inputs(); run_calls(first_job); });"),
-    "the number of live rows no decision": ("plimsoll_ops_gpu", "src/ops/linear_gpu.cu", "return 2 * LiveRows{.step = values, .which = which}.of(planned) +", "return"),
-    "whether a gradient is overwritten no decision": ("plimsoll_ops_gpu", "src/ops/linear_gpu.cu", "(Accumulation{accumulate, values}.adds() ? 1 : 0)", "(Accumulation{accumulate, values}.adds() ? 1 : 1)"),
+    "the number of live rows no decision": ("plimsoll_ops_gpu", "src/ops/linear/linear_gpu.cu", "return 2 * LiveRows{.step = values, .which = which}.of(planned) +", "return"),
+    "whether a gradient is overwritten no decision": ("plimsoll_ops_gpu", "src/ops/linear/linear_gpu.cu", "(Accumulation{accumulate, values}.adds() ? 1 : 0)", "(Accumulation{accumulate, values}.adds() ? 1 : 1)"),
 }
 
 TESTS = {"ops_gpu_emulated_test": "plimsoll_ops_gpu", "ops_gpu_checked_test": "plimsoll_ops_gpu_checked"}
@@ -238,11 +238,16 @@ def notices(folder, source, chosen, test, build, compiling):
     return "" if done.returncode == 0 else failed[1] if failed else "a crash"
 
 
+def kernels_file(name):
+    """Where a file of kernels is: in the folder of its family."""
+    return next(pathlib.Path("src/ops").rglob(name))
+
+
 def place_of(name):
     """The file of a fault, what is in it, and of that what the fault replaces."""
     path, old, _ = MUTANTS[name] if name in MUTANTS else RUNTIME_MUTANTS[name][1:]
     if "/" not in path:
-        path = f"src/ops/{path}_gpu.cu"
+        path = str(kernels_file(f"{path}_gpu.cu"))
     text = pathlib.Path(path).read_text()
     if text.count(old) != 1:
         sys.exit(f"error: gpu_mutants.py: {name}: its text occurs {text.count(old)} times in {path}")
@@ -275,7 +280,7 @@ def plant(name, build, compiling):
         copy.write_text(text.replace(old, new))
         chosen = ":".join(["GpuOpHarnessBits.*", *(f"*/{case}" for case in cases.split(":"))])
         for test, library in TESTS.items():
-            said = notices(folder, f"src/ops/{unit}", chosen, f"src/ops_gpu/{test}", build, compiling[library, unit])
+            said = notices(folder, str(kernels_file(unit)), chosen, f"src/ops/{test}", build, compiling[library, unit])
             if said:
                 said = f"{'results' if test == next(iter(TESTS)) else 'accesses'}: {said}"
                 break

@@ -74,10 +74,44 @@ class Tracking(unittest.TestCase):
 
 
 class Layers(unittest.TestCase):
-    ORDER = {"CMakeLists.txt": "set(PLIMSOLL_FOLDERS base graph\n  cpu)\n"}
+    ORDER = {"CMakeLists.txt": "set(PLIMSOLL_FOLDERS base cpu device fleet graph\n  ops plan runtime)\n"}
 
     def check(self, files):
-        return run_check("check_layers.py", {**self.ORDER, **files})
+        folders = {str(pathlib.PurePath(name).parent.relative_to("src")) for name in files if name.endswith((".h", ".cc", ".cu"))}
+        readme = {"src/README.md": "".join(f"| `{folder}/` | something |\n" for folder in folders)}
+        return run_check("check_layers.py", {**self.ORDER, **readme, **files})
+
+    def test_a_folder_within_one_sees_those_before_it(self):
+        files = {"src/plan/program/a.h": "", "src/plan/search/b.h": ""}
+        self.assertEqual(self.check({**files, "src/plan/search/c.cc": '#include "plan/program/a.h"\n'}), (0, ""))
+        self.assertEqual(self.check({**files, "src/plan/program/c_test.cc": '#include "plan/search/b.h"\n'}), (0, ""))
+        status, text = self.check({**files, "src/plan/program/c.cc": '#include "plan/search/b.h"\n'})
+        self.assertEqual(status, 1)
+        self.assertIn("src/plan/program/c.cc:1:", text)
+        self.assertIn("plan/search comes after plan/program", text)
+        self.assertIn("is no part of plan", self.check({"src/plan/new/a.cc": ""})[1])
+
+    def test_the_fleet_sees_what_it_needs_and_nothing_else(self):
+        files = {"src/cpu/a.h": "", "src/device/b.h": ""}
+        self.assertEqual(self.check({**files, "src/fleet/top/c.cc": '#include "device/b.h"\n'}), (0, ""))
+        self.assertIn("fleet sees only base, device", self.check({**files, "src/fleet/top/c.cc": '#include "cpu/a.h"\n'})[1])
+        self.assertIn("not plimsoll_cpu", self.check({"src/fleet/CMakeLists.txt": "plimsoll_library(fleet DEPS plimsoll_cpu)\n"})[1])
+
+    def test_of_what_plans_kernels_alone_see_a_backend(self):
+        files = {"src/cpu/a.h": "", "src/ops/rule.h": ""}
+        self.assertEqual(self.check({**files, "src/ops/norm/x_cpu.cc": '#include "cpu/a.h"\n'}), (0, ""))
+        for name in ("src/ops/norm/x.cc", "src/plan/search/x.cc"):
+            self.assertIn("names no backend", self.check({**files, name: '#include "cpu/a.h"\n'})[1])
+        self.assertEqual(self.check({**files, "src/runtime/x.cc": '#include "cpu/a.h"\n'}), (0, ""))
+
+    def test_families_of_ops_see_no_other_but_those_named(self):
+        files = {"src/ops/attention/a.h": "", "src/ops/norm/b.h": ""}
+        self.assertEqual(self.check({**files, "src/ops/scan/c.h": '#include "ops/attention/a.h"\n'}), (0, ""))
+        self.assertIn("ops/scan does not see ops/norm", self.check({**files, "src/ops/scan/c.h": '#include "ops/norm/b.h"\n'})[1])
+
+    def test_each_folder_has_its_line_in_the_readme(self):
+        self.assertIn("has no line of base/", self.check({"src/base/a.h": "", "src/README.md": "| `cpu/` | x |\n", "src/cpu/a.h": ""})[1])
+        self.assertIn("names cpu/", self.check({"src/base/a.h": "", "src/README.md": "| `base/` | x |\n| `cpu/` | x |\n"})[1])
 
     def test_an_earlier_folder_may_be_included(self):
         self.assertEqual(self.check({"src/base/a.h": "", "src/graph/b.cc": '#include "base/a.h"\n'}), (0, ""))
@@ -155,25 +189,25 @@ class Ci(unittest.TestCase):
             def runs(*files):
                 return self.parts(self.ci.choose("", number, (0, files)))
             self.assertIn(("sanitize", "recipe"), runs("src/recipe/options.cc"))
-            self.assertIn(("sanitize", "programs"), runs("src/io/file.cc"))
+            self.assertIn(("sanitize", "programs"), runs("src/files/file.cc"))
             self.assertIn(("parity", "dpo"), runs("tests/parity/dpo.py"))
             self.assertIn(("parity", "gla"), runs("src/models/gla.cc"))
             for file in ("swiglu_simd.cc", "swiglu_cpu.cc", "swiglu_kernels.h"):
                 self.assertIn(("isas", "1/3"), runs(f"src/ops/{file}"))
-            self.assertNotIn("isas", {stage for stage, _ in runs("src/ops/swiglu.cc") - runs()}, "a rule is the same code on all")
-            self.assertIn(("kernels", "120"), runs("src/ops/adamw_gpu.cu"))
-            self.assertIn(("kernels", "75"), runs("src/ops/adamw_kernels.h"))
+            self.assertNotIn("isas", {stage for stage, _ in runs("src/ops/pointwise/swiglu.cc") - runs()}, "a rule is the same code on all")
+            self.assertIn(("kernels", "120"), runs("src/ops/optimizer/adamw_gpu.cu"))
+            self.assertIn(("kernels", "75"), runs("src/ops/optimizer/adamw_kernels.h"))
             self.assertIn(("samples", "2"), runs("src/layout/period.cc"))
             self.assertIn(("cards", "emulated"), runs("src/passes/lora.cc"))
-            self.assertIn(("cards", "ops_gpu_emulated_test"), runs("src/ops/gpu_attention.h"))
-            self.assertIn(("sanitize", "ops"), runs("src/ops/gpu_attention.h"))
+            self.assertIn(("cards", "ops_gpu_emulated_test"), runs("src/ops/attention/gpu_attention.h"))
+            self.assertIn(("sanitize", "ops"), runs("src/ops/attention/attention_cpu.cc"))
 
     def test_kernels_of_gpus_run_nothing_that_cpus_alone_run(self):
         def runs(*files):
             return self.parts(self.ci.choose("", 0, (0, files)))
-        self.assertEqual({part for part in runs("src/ops/attention_gpu.cu") - runs() if part[0] in ("isas", "parity")}, set())
-        self.assertNotIn(("sanitize", "ops_cpu"), self.parts(self.ci.choose("", 1, (0, ["src/ops/gpu_attention.h"]))))
-        self.assertIn(("isas", "1/3"), runs("src/ops/attention_gpu.cu", "src/ops/swiglu_simd.cc"))
+        self.assertEqual({part for part in runs("src/ops/attention/attention_gpu.cu") - runs() if part[0] in ("isas", "parity")}, set())
+        self.assertNotIn(("sanitize", "ops"), self.parts(self.ci.choose("", 1, (0, ["src/ops/attention/gpu_attention.h"]))))
+        self.assertIn(("isas", "1/3"), runs("src/ops/attention/attention_gpu.cu", "src/ops/pointwise/swiglu_simd.cc"))
 
     def test_tests_of_cards_that_are_not_chosen_are_left_out_of_make_test(self):
         def flags(number, *files):
@@ -182,7 +216,7 @@ class Ci(unittest.TestCase):
         self.assertEqual(flags(0, "src/gpu/stream.h"), [])
 
     def test_every_folder_is_touched_by_its_files(self):
-        folders = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()} - {"ops_gpu"}  # fibers: not sanitized
+        folders = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()}
         for folder in folders:
             found = self.parts(self.ci.choose("0", 0, (0, [f"src/{folder}/a.cc"])))
             self.assertIn(("sanitize", folder), found)
@@ -206,7 +240,7 @@ class Ci(unittest.TestCase):
         makefile = (ROOT / "Makefile").read_text()
         known = makefile.split("PARITY ?= ")[1].split("\n")[0].split()
         self.assertEqual(sorted(part.name for part in self.ci.PARTS if part.stage == "parity"), sorted(known))
-        lists = "".join(path.read_text() for path in (ROOT / "tests/CMakeLists.txt", ROOT / "src/ops_gpu/CMakeLists.txt"))
+        lists = "".join(path.read_text() for path in (ROOT / "tests/CMakeLists.txt", ROOT / "src/ops/CMakeLists.txt"))
         for part in self.ci.PARTS:
             if part.stage == "cards":
                 self.assertRegex(lists, rf"(NAME |_test\(){part.name} ")
@@ -297,6 +331,16 @@ class Size(unittest.TestCase):
             self.assertEqual(run_check("check_size.py", {"src/base/a.cc": other}), (0, ""))
         long = {"scripts/a.py": "def g():\n" + "    f()\n" * 60}
         self.assertIn("scripts/a.py g: 61 lines", run_check("check_size.py", long)[1])
+
+    def test_a_folder_has_so_many_files_and_lines_of_its_own(self):
+        within = {f"src/base/a/{i}_test.cc": "\n" for i in range(60)}
+        self.assertEqual(run_check("check_size.py", {**within, "src/base/b.cc": "\n"}), (0, ""))
+        status, text = run_check("check_size.py", {**within, "src/base/a/b.cc": "\n"})
+        self.assertEqual(status, 1)
+        self.assertIn("src/base/a: 61 files, above 60", text)
+        long = {"src/cli/a/b.cc": "\n" * 6000}
+        self.assertEqual(run_check("check_size.py", {**long, "src/cli/a/b_test.cc": "\n"}), (0, ""))
+        self.assertIn("src/cli/a: 6,001 lines", run_check("check_size.py", {**long, "src/cli/a/c.cc": "\n"})[1])
 
     def test_a_reason_without_need_is_an_error(self):
         self.assertEqual(run_check("check_size.py", {"scripts/size_reasons.txt": "src/base/a.cc f: gone\n"})[0], 1)

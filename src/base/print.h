@@ -1,5 +1,5 @@
 // All that the program prints passes here. For report/ and cli/: what lies below returns what there is to
-// say, or tells it to an observer (train/observer.h).
+// say, or tells it to an observer (runs/observer.h).
 #pragma once
 
 #include <span>

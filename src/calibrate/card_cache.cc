@@ -8,9 +8,9 @@
 #include "base/units.h"
 #include "calibrate/rates_cache.h"
 #include "calibrate/rates_json.h"
-#include "io/atomic.h"
-#include "io/json.h"
-#include "io/json_values.h"
+#include "files/atomic.h"
+#include "files/json.h"
+#include "files/json_values.h"
 
 namespace plimsoll {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "calibrate/measure.h"
-#include "io/file.h"
+#include "files/file.h"
 #include "runtime/arena.h"
 
 namespace plimsoll {

@@ -13,7 +13,7 @@
 #include "layout/program_layout.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
-#include "plan/time_model.h"
+#include "plan/program/time_model.h"
 #include "runtime/device.h"
 
 namespace plimsoll {

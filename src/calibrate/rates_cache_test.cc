@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "calibrate/probe.h"
 #include "calibrate/rates_json.h"
-#include "io/test_folder.h"
+#include "files/test_folder.h"
 
 namespace plimsoll {
 namespace {

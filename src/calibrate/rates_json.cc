@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "io/json.h"
+#include "files/json.h"
 
 namespace plimsoll {
 namespace {

@@ -9,13 +9,13 @@
 #include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "cli/advise/plan_command.h"
+#include "cli/advise/plan_ways.h"
 #include "cli/help.h"
-#include "cli/line_editor.h"
+#include "cli/model/line_editor.h"
 #include "cli/pages.h"
-#include "cli/plan_command.h"
-#include "cli/plan_ways.h"
 #include "cli/usage_text.h"
-#include "plan/run_time.h"
+#include "plan/search/run_time.h"
 
 namespace plimsoll {
 namespace {

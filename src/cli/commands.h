@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "recipe/load.h"
-#include "train/setup.h"
+#include "prepare/setup.h"
+#include "recipe/load/load.h"
 
 namespace plimsoll {
 

@@ -24,7 +24,7 @@
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/usage_text.h"
-#include "recipe/problems.h"
+#include "recipe/document/problems.h"
 
 namespace plimsoll {
 namespace {

@@ -8,8 +8,8 @@
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "cli/commands.h"
+#include "prepare/task_setup.h"
 #include "recipe/hub.h"
-#include "train/task_setup.h"
 
 namespace plimsoll {
 namespace {

@@ -3,9 +3,9 @@
 #include "base/error.h"
 #include "base/shell_word.h"
 #include "base/units.h"
-#include "io/work_folder.h"
+#include "files/work_folder.h"
 #include "report/history.h"
-#include "train/checkpoint.h"
+#include "runs/checkpoint.h"
 
 namespace plimsoll {
 namespace {

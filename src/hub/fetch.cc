@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/regular_file.h"
 #include "base/system_error.h"
+#include "files/atomic.h"
 #include "hub/client.h"
-#include "io/atomic.h"
 
 namespace plimsoll::hub {
 namespace {

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "files/test_folder.h"
 #include "hub/client.h"
 #include "hub/digest.h"
 #include "hub/listing.h"
-#include "io/test_folder.h"
 
 namespace plimsoll::hub {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/units.h"
-#include "io/json.h"
+#include "files/json.h"
 
 namespace plimsoll::hub {
 namespace {

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
-#include "ops/padding_row.h"
+#include "ops/pointwise/padding_row.h"
 #include "ops/step_values.h"
 
 namespace plimsoll {

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
-#include "ops/short_conv_kernels.h"
+#include "ops/scan/short_conv_kernels.h"
 
 namespace plimsoll {
 namespace {

@@ -6,8 +6,8 @@
 #include "graph/op_kind.h"
 #include "models/family.h"
 #include "models/parameter_names.h"
+#include "ops/loss/word_scores.h"
 #include "ops/step_values.h"
-#include "ops/word_scores.h"
 
 namespace plimsoll {
 namespace {

@@ -54,8 +54,8 @@ std::string score_module(const ModelSpec& spec);
 std::string_view score_prefix(const ModelSpec& spec);
 
 // Forward pass to what the model says of each sequence's labels: sums of log-probabilities f32 [B, 2] and
-// numbers of tokens [B, 2], of answers and of prompts (ops/linear_log_prob.h). `chunk`: rows of logits at a
-// time.
+// numbers of tokens [B, 2], of answers and of prompts (ops/loss/linear_log_prob.h). `chunk`: rows of logits
+// at a time.
 struct LogProbGraph {
   Graph graph;
   TensorId logps = kNoTensor, tokens = kNoTensor;

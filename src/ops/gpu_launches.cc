@@ -2,8 +2,8 @@
 
 #include "base/units.h"
 #include "graph/op_kind.h"
-#include "ops/attention_cached_split.h"
-#include "ops/linear_cross_entropy_layout.h"
+#include "ops/attention/attention_cached_split.h"
+#include "ops/loss/linear_cross_entropy_layout.h"
 #include "ops/rule.h"
 
 namespace plimsoll {

@@ -1,6 +1,6 @@
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011): random
 // bits as a function of what they are for, so that no split of the work, no order and no instruction set
-// changes them. Functions are static: see ops/attention_blocking.h;
+// changes them. Functions are static: see ops/attention/attention_blocking.h;
 // constexpr so that kernels of GPUs have them too.
 #pragma once
 

@@ -136,7 +136,7 @@ struct OpRule {
   // that overflowed. Then an output that nothing else wrote may be read nowhere, not even to be stored;
   // verify() refuses that. nullptr: every output is written whenever the op runs.
   bool (*may_skip)(const Op&) = nullptr;
-  // Attributes `first` and `elements` may restrict the op to a slice (ops/optimizer.h).
+  // Attributes `first` and `elements` may restrict the op to a slice (ops/optimizer/optimizer.h).
   bool sliceable = false;
   Queue queue = Queue::compute;
   Shortens shortens = Shortens::products;

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "graph/op_kind.h"
-#include "ops/linear_cross_entropy_layout.h"
+#include "ops/loss/linear_cross_entropy_layout.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 #include "passes/embedding_adapter.h"

@@ -1,6 +1,6 @@
 // Low-rank adapters beside chosen linear layers: y += scale * B (A dropout(x)); with DoRA rows of the sum
-// have lengths of their own (ops/dora.cc). Of an embedding (passes/embedding_adapter.h) and of the output
-// head, whose product is added where the loss makes the logits, where they are named.
+// have lengths of their own (ops/linear/dora.cc). Of an embedding (passes/embedding_adapter.h) and of the
+// output head, whose product is added where the loss makes the logits, where they are named.
 #pragma once
 
 #include "graph/graph.h"

@@ -5,7 +5,8 @@
 
 namespace plimsoll {
 
-// Whatever reads the embeddings of an axis's tokens reads them with noise of this alpha (ops/noise.cc).
+// Whatever reads the embeddings of an axis's tokens reads them with noise of this alpha
+// (ops/pointwise/noise.cc).
 Graph add_noise(Graph graph, double alpha);
 
 }  // namespace plimsoll

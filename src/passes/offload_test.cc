@@ -12,7 +12,7 @@
 #include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "models/model.h"
-#include "ops/optimizer.h"
+#include "ops/optimizer/optimizer.h"
 #include "ops/rule.h"
 #include "passes/pipeline.h"
 #include "passes/recompute.h"

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "graph/op_kind.h"
-#include "ops/nf4.h"
+#include "ops/linear/nf4.h"
 #include "ops/rule.h"
 #include "passes/name_pattern.h"
 

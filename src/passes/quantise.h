@@ -18,9 +18,9 @@ struct QuantiseOptions {
 };
 
 // Replaces every frozen weight [out, in] of a linear op but the head's and those of `kept`, as bitsandbytes
-// does, by its NF4 tensors (ops/nf4.h): the codes keep the weight's name. Each linear op reads the output of
-// an nf4_dequantize op of its own; passes/recompute makes that anew for the backward pass. Applied after LoRA
-// and before autodiff. Throws UsageError for a weight with an odd number of inputs.
+// does, by its NF4 tensors (ops/linear/nf4.h): the codes keep the weight's name. Each linear op reads the
+// output of an nf4_dequantize op of its own; passes/recompute makes that anew for the backward pass. Applied
+// after LoRA and before autodiff. Throws UsageError for a weight with an odd number of inputs.
 Graph quantise(const Graph& graph, const QuantiseOptions& options);
 
 }  // namespace plimsoll

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "ops/optimizer.h"
+#include "ops/optimizer/optimizer.h"
 
 namespace plimsoll {
 

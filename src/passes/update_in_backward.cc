@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "graph/op_kind.h"
-#include "ops/optimizer.h"
+#include "ops/optimizer/optimizer.h"
 #include "ops/rule.h"
 
 namespace plimsoll {

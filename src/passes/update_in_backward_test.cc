@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "models/model.h"
 #include "models/test_specs.h"
-#include "ops/optimizer.h"
+#include "ops/optimizer/optimizer.h"
 #include "ops/rule.h"
 #include "passes/recompute.h"
 #include "passes/train.h"

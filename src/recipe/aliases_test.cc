@@ -12,11 +12,11 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "recipe/combine.h"
 #include "recipe/effective.h"
 #include "recipe/hub.h"
-#include "recipe/load.h"
+#include "recipe/load/load.h"
 #include "recipe/option.h"
+#include "recipe/translate/combine.h"
 
 namespace plimsoll {
 namespace {

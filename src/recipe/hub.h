@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "recipe/document.h"
+#include "recipe/document/document.h"
 
 namespace plimsoll {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "recipe/document.h"
+#include "recipe/document/document.h"
 #include "recipe/recipe.h"
 
 namespace plimsoll {

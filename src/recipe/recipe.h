@@ -13,7 +13,7 @@
 
 #include "ops/optimizer_kind.h"
 #include "passes/keep_frozen.h"
-#include "plan/graphs.h"
+#include "plan/program/graphs.h"
 #include "recipe/row_range.h"
 #include "tasks/rows.h"
 #include "tasks/task.h"

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "recipe/effective.h"
-#include "recipe/load.h"
+#include "recipe/load/load.h"
 #include "recipe/option.h"
 
 namespace plimsoll {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "recipe/document.h"
+#include "recipe/document/document.h"
 #include "recipe/option.h"
 
 namespace plimsoll {

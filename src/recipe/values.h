@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "recipe/document.h"
+#include "recipe/document/document.h"
 #include "recipe/option.h"
 #include "recipe/recipe.h"
 

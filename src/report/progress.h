@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "report/progress_line.h"
-#include "train/observer.h"
+#include "runs/observer.h"
 
 namespace plimsoll {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "train/observer.h"
+#include "runs/observer.h"
 
 namespace plimsoll {
 

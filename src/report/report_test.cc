@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/screen.h"
 #include "base/strings.h"
-#include "io/test_folder.h"
-#include "io/work_folder.h"
+#include "files/test_folder.h"
+#include "files/work_folder.h"
 #include "report/curve.h"
 #include "report/progress_line.h"
 

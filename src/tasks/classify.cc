@@ -21,7 +21,7 @@ Metrics metrics(const TaskSpec& task, std::span<const double> sums) {
   return result;
 }
 
-// With those over all rows (train/agreement.h).
+// With those over all rows (runs/agreement.h).
 std::vector<std::string> goals(const TaskSpec& task) {
   if (task.problem == ClassProblem::one_of) return {"accuracy", "f1", "matthews_correlation"};
   if (task.problem == ClassProblem::any_of) return {"accuracy", "f1"};

@@ -1,5 +1,5 @@
 // Pairs of a chosen and a rejected answer; the model itself learns to say the one rather than the other
-// (ops/preference_loss.cc). Metrics are named as TRL names them.
+// (ops/loss/preference_loss.cc). Metrics are named as TRL names them.
 #include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"

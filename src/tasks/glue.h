@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/sequence_loss.h"
+#include "ops/loss/sequence_loss.h"
 
 namespace plimsoll {
 

@@ -1,5 +1,5 @@
 // Pairs of a chosen and a rejected answer; the head's one score is the reward, and the loss wants the chosen
-// one's to be higher (ops/sequence_loss.cc). Metrics are named as TRL names them.
+// one's to be higher (ops/loss/sequence_loss.cc). Metrics are named as TRL names them.
 #include "graph/op_kind.h"
 #include "tasks/rules.h"
 

@@ -11,8 +11,8 @@
 
 #include "graph/graph.h"
 #include "models/model.h"
-#include "ops/preference_loss.h"
-#include "ops/sequence_loss.h"
+#include "ops/loss/preference_loss.h"
+#include "ops/loss/sequence_loss.h"
 
 namespace plimsoll {
 

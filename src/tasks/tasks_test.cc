@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "ops/preference_loss.h"
+#include "ops/loss/preference_loss.h"
 #include "ops/rule.h"
 #include "tasks/task.h"
 

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "data/example.h"
+#include "data/encode/example.h"
 
 namespace plimsoll {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "data/micro_batch.h"
+#include "data/batch/micro_batch.h"
 #include "models/model.h"
 #include "models/spec.h"
 #include "ops/step_values.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/system_memory.h"
+#include "prepare/planned_card.h"
 #include "runtime/cuda_device.h"
-#include "train/planned_card.h"
 
 namespace plimsoll {
 

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "device/catalogue.h"
+#include "runs/run_record.h"
 #include "runtime/device.h"
-#include "train/run_record.h"
 
 namespace plimsoll {
 

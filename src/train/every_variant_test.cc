@@ -2,7 +2,7 @@
 // and the loss after five steps, on the arenas of a real run with dead values poisoned.
 #include <gtest/gtest.h>
 
-#include "plan/search.h"
+#include "plan/search/search.h"
 #include "train/test_bench.h"
 
 namespace plimsoll::test {

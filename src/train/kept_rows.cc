@@ -3,8 +3,8 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/units.h"
-#include "io/atomic.h"
-#include "io/file.h"
+#include "files/atomic.h"
+#include "files/file.h"
 #include "passes/keep_frozen.h"
 #include "train/batch_writer.h"
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "data/loader.h"
-#include "io/append_file.h"
-#include "io/file.h"
-#include "io/run_folder.h"
+#include "data/batch/loader.h"
+#include "files/append_file.h"
+#include "files/file.h"
+#include "files/run_folder.h"
 #include "train/run_programs.h"
 
 namespace plimsoll {
@@ -22,7 +22,7 @@ class KeptRows {
  public:
   static constexpr const char* kFile = "frozen.rows";
 
-  // Rows are those of a data set with so many. A row has kept_records() of them (plan/plan.h).
+  // Rows are those of a data set with so many. A row has kept_records() of them (plan/search/plan.h).
   KeptRows(const Plan& plan, int64_t dataset_rows);
 
   // Takes over what the file holds of this experiment, and adds to it.

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <string>
 
-#include "data/loader.h"
-#include "io/run_folder.h"
-#include "plan/plan.h"
+#include "data/batch/loader.h"
+#include "files/run_folder.h"
+#include "plan/search/plan.h"
 #include "runtime/recorder.h"
 
 namespace plimsoll {

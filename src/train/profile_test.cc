@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cpu/describe.h"
-#include "io/test_folder.h"
-#include "plan/time_model.h"
+#include "files/test_folder.h"
+#include "plan/program/time_model.h"
 #include "train/test_bench.h"
 
 namespace plimsoll {

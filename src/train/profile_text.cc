@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "graph/op_kind.h"
 #include "ops/rule.h"
-#include "plan/time_model.h"
+#include "plan/program/time_model.h"
 #include "train/profile.h"
 
 namespace plimsoll {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "graph/op_kind.h"
-#include "plan/time_model.h"
+#include "plan/program/time_model.h"
 #include "train/profile.h"
 
 namespace plimsoll {

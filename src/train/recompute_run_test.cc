@@ -8,13 +8,13 @@
 
 #include "cpu/describe.h"
 #include "cpu/isa.h"
-#include "data/micro_batch.h"
+#include "data/batch/micro_batch.h"
 #include "models/test_specs.h"
-#include "plan/experiment.h"
+#include "plan/program/experiment.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "train/batch_writer.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 namespace plimsoll {
 namespace {

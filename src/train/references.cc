@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/units.h"
-#include "io/file.h"
-#include "ops/linear_log_prob.h"
-#include "plan/reference_program.h"
+#include "files/file.h"
+#include "ops/loss/linear_log_prob.h"
+#include "plan/program/reference_program.h"
 #include "train/batch_writer.h"
 
 namespace plimsoll {

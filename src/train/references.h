@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "data/loader.h"
-#include "io/append_file.h"
-#include "io/run_folder.h"
+#include "data/batch/loader.h"
+#include "files/append_file.h"
+#include "files/run_folder.h"
+#include "prepare/setup.h"
 #include "train/run_programs.h"
-#include "train/setup.h"
 
 namespace plimsoll {
 

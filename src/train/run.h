@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "prepare/setup.h"
 #include "recipe/recipe.h"
-#include "train/observer.h"
-#include "train/setup.h"
+#include "runs/observer.h"
 
 namespace plimsoll {
 

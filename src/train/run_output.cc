@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "data/data_files.h"
-#include "io/places.h"
+#include "data/files/data_files.h"
+#include "files/places.h"
 #include "train/kept_rows.h"
 #include "train/references.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 namespace plimsoll {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/run_folder.h"
+#include "files/run_folder.h"
 #include "recipe/recipe.h"
 
 namespace plimsoll {

@@ -7,14 +7,14 @@
 #include <cmath>
 #include <string>
 
-#include "io/file.h"
-#include "io/test_folder.h"
+#include "files/file.h"
+#include "files/test_folder.h"
+#include "runs/metrics.h"
+#include "runs/seen_targets.h"
+#include "runs/stopped_batch.h"
+#include "runs/trainer_state.h"
 #include "train/loss_guard.h"
-#include "train/metrics.h"
-#include "train/row_io.h"
-#include "train/seen_targets.h"
-#include "train/stopped_batch.h"
-#include "train/trainer_state.h"
+#include "weights/row_io.h"
 
 namespace plimsoll {
 namespace {

@@ -1,26 +1,12 @@
 #include "train/run_programs.h"
 
 #include "base/error.h"
-#include "io/convert.h"
-#include "train/agreement.h"
+#include "formats/convert.h"
+#include "runs/agreement.h"
 #include "train/batch_writer.h"
 #include "train/kept_rows.h"
 
 namespace plimsoll {
-
-SequenceShape eval_shape(const Experiment& experiment) {
-  // A target begins with a token that is no part of it.
-  const int64_t starts = experiment.has_targets() ? 1 : 0;
-  return {experiment.sample_tokens() + starts, experiment.sample_sequences(), targets_of(experiment.task),
-          experiment.shares_prefixes, experiment.sample_sequences()};
-}
-
-SequenceShape train_shape(const Experiment& experiment) {
-  SequenceShape shape = eval_shape(experiment);
-  shape.documents *= experiment.documents;
-  shape.longest_alike = experiment.shares_prefixes && experiment.noise > 0;
-  return shape;
-}
 
 Executor bind_program(const RunPlace& place, const char* name) {
   const std::vector<Graph>& programs = place.plan.programs;

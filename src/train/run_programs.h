@@ -7,14 +7,15 @@
 #include <span>
 #include <vector>
 
-#include "data/loader.h"
-#include "data/micro_steps.h"
-#include "plan/plan.h"
+#include "data/batch/loader.h"
+#include "data/batch/micro_steps.h"
+#include "plan/search/plan.h"
+#include "prepare/sequence_shape.h"
+#include "prepare/setup.h"
 #include "runtime/executor.h"
 #include "runtime/run_memory.h"
-#include "train/persistent_state.h"
 #include "train/profile.h"
-#include "train/setup.h"
+#include "weights/persistent_state.h"
 
 namespace plimsoll {
 
@@ -28,9 +29,6 @@ struct RunPlace {
   bool poison = false;           // NaN where an owner died
   Recorder* recorder = nullptr;  // of all programs but evaluation
 };
-// What a place of a micro-batch holds: a sample, in training with packing several.
-SequenceShape train_shape(const Experiment& experiment);
-SequenceShape eval_shape(const Experiment& experiment);
 
 // Throws InternalError where the plan has no such program.
 Executor bind_program(const RunPlace& place, const char* name);
@@ -48,7 +46,7 @@ class OptimizerStep {
     double learning_rate = 0;
     uint64_t seed = 0;
     int64_t update = 1;       // of the weights, counts from 1; fewer than steps where some updated nothing
-    double loss_scale = 1.0;  // of runs in f16 (train/loss_scale.h)
+    double loss_scale = 1.0;  // of runs in f16 (runs/loss_scale.h)
   };
   struct Result {
     double loss = 0;       // per target token, or what the task counts

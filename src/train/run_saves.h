@@ -7,9 +7,9 @@
 #include <string>
 
 #include "recipe/recipe.h"
-#include "train/checkpoint.h"
-#include "train/observer.h"
-#include "train/run_log.h"
+#include "runs/checkpoint.h"
+#include "runs/observer.h"
+#include "runs/run_log.h"
 
 namespace plimsoll {
 

@@ -9,11 +9,11 @@
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "models/test_specs.h"
-#include "plan/plan.h"
+#include "plan/search/plan.h"
+#include "runs/metrics.h"
 #include "runtime/device.h"
 #include "train/batch_writer.h"
-#include "train/metrics.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 namespace plimsoll {
 namespace {

@@ -10,13 +10,13 @@
 
 #include "cpu/describe.h"
 #include "cpu/isa.h"
-#include "data/micro_batch.h"
-#include "plan/experiment.h"
+#include "data/batch/micro_batch.h"
+#include "plan/program/experiment.h"
 #include "runtime/executor.h"
 #include "runtime/run_memory.h"
 #include "train/batch_writer.h"
-#include "train/test_machine.h"
-#include "train/weights.h"
+#include "weights/test_machine.h"
+#include "weights/weights.h"
 
 namespace plimsoll::test {
 

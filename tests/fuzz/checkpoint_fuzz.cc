@@ -1,7 +1,7 @@
 // trainer_state.json, the manifest of a checkpoint, and the fingerprint in it.
 #include "fuzz/target.h"
 #include "recipe/effective.h"
-#include "train/trainer_state.h"
+#include "runs/trainer_state.h"
 
 using namespace plimsoll;
 

@@ -2,8 +2,8 @@
 // top (f), and of a queue's attempt exit.json (e), memory.json (m) and launch (l).
 #include <nlohmann/json.hpp>
 
-#include "fleet/queue/attempt.h"
-#include "fleet/queue/memory_history.h"
+#include "fleet/queue/processes/attempt.h"
+#include "fleet/queue/processes/memory_history.h"
 #include "fleet/slurm/slurm.h"
 #include "fleet/top/frame.h"
 #include "fleet/top/metrics.h"

@@ -3,13 +3,13 @@
 // generation_config.json (g), dataset_info.json of LLaMA-Factory (d), a file of DeepSpeed (z).
 #include <cmath>
 
+#include "chat/chat_template.h"
+#include "formats/model_folder.h"
 #include "fuzz/target.h"
-#include "io/model_folder.h"
-#include "recipe/load.h"
-#include "template/chat_template.h"
-#include "text/special_tokens.h"
-#include "text/tokenizer.h"
-#include "train/adapter_config.h"
+#include "recipe/load/load.h"
+#include "tokenizer/special_tokens.h"
+#include "tokenizer/tokenizer.h"
+#include "weights/adapter_config.h"
 
 using namespace plimsoll;
 

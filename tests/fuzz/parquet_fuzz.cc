@@ -4,9 +4,9 @@
 #include <map>
 
 #include "base/units.h"
-#include "data/cell.h"
-#include "data/columns.h"
-#include "data/memory_pool.h"
+#include "data/files/cell.h"
+#include "data/files/memory_pool.h"
+#include "data/rows/columns.h"
 #include "fuzz/target.h"
 
 using namespace plimsoll;

@@ -2,10 +2,10 @@
 // the change in its first line, a workload (w), a command's change after it ran out of memory (o).
 #include <algorithm>
 
-#include "fleet/queue/choose_plans.h"
-#include "fleet/queue/command.h"
-#include "fleet/queue/config_copy.h"
-#include "fleet/queue/simulation.h"
+#include "fleet/queue/packing/choose_plans.h"
+#include "fleet/queue/packing/simulation.h"
+#include "fleet/queue/store/command.h"
+#include "fleet/queue/store/config_copy.h"
 #include "fuzz/target.h"
 
 using namespace plimsoll;

@@ -1,9 +1,9 @@
 // A recipe, ours or another tool's: JSON where it starts with '{', YAML otherwise. What is understood reads
 // back from its effective form as the same experiment.
 #include "fuzz/target.h"
-#include "recipe/builder.h"
 #include "recipe/effective.h"
-#include "recipe/load.h"
+#include "recipe/load/builder.h"
+#include "recipe/load/load.h"
 
 using namespace plimsoll;
 

@@ -6,14 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
-#include "data/cell.h"
-#include "data/columns.h"
-#include "data/example.h"
-#include "data/memory_pool.h"
-#include "data/messages.h"
+#include "chat/conversation.h"
+#include "data/encode/example.h"
+#include "data/encode/messages.h"
+#include "data/files/cell.h"
+#include "data/files/memory_pool.h"
+#include "data/rows/columns.h"
+#include "files/json.h"
 #include "fuzz/target.h"
-#include "io/json.h"
-#include "template/conversation.h"
 
 using namespace plimsoll;
 

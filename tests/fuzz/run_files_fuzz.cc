@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/rates_json.h"
+#include "files/json.h"
+#include "files/manifest.h"
 #include "fuzz/target.h"
-#include "io/json.h"
-#include "io/manifest.h"
 #include "report/history.h"
 
 using namespace plimsoll;

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "formats/safetensors.h"
 #include "fuzz/target.h"
-#include "io/safetensors.h"
 
 using namespace plimsoll;
 

@@ -1,6 +1,6 @@
 // tokenizer.json up to a byte 0, behind it the text to encode; what does not start with '{' is
 // SentencePiece's .model.
-#include "text/tokenizer_fuzz.h"
+#include "tokenizer/tokenizer_fuzz.h"
 
 #include "fuzz/target.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "io/test_folder.h"
+#include "files/test_folder.h"
 
 namespace plimsoll::gpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "graph/op_kind.h"
-#include "ops/attention_shape.h"
+#include "ops/attention/attention_shape.h"
 #include "ops/gpu_launches.h"
 
 namespace plimsoll::harness {

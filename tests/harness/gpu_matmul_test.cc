@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gpu/tensor_core.h"
-#include "ops/gpu_matmul.h"
+#include "ops/linear/gpu_matmul.h"
 
 namespace plimsoll {
 namespace {

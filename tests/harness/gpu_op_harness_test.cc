@@ -28,7 +28,7 @@ class GpuOpHarness : public ::testing::TestWithParam<OpCase> {};
 
 std::string describe(DType dtype, const std::string& more = "") {
   return std::string(to_string(dtype)) + more +
-         "; rerun: build/src/ops_gpu/ops_gpu_emulated_test --gtest_filter=" +
+         "; rerun: build/src/ops/ops_gpu_emulated_test --gtest_filter=" +
          ::testing::UnitTest::GetInstance()->current_test_info()->test_suite_name() + "." +
          ::testing::UnitTest::GetInstance()->current_test_info()->name();
 }

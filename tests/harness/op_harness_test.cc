@@ -25,7 +25,7 @@ class OpHarness : public ::testing::TestWithParam<OpCase> {};
 // What a failure is about, and how to see it again.
 std::string describe(DType dtype, Isa isa, const std::string& more = "") {
   return std::string(to_string(dtype)) + ", " + std::string(to_string(isa)) + more +
-         "; rerun: build/src/ops_cpu/ops_cpu_test --gtest_filter=" +
+         "; rerun: build/src/ops/ops_cpu_test --gtest_filter=" +
          ::testing::UnitTest::GetInstance()->current_test_info()->test_suite_name() + "." +
          ::testing::UnitTest::GetInstance()->current_test_info()->name();
 }

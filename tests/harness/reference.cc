@@ -9,11 +9,11 @@
 #include "graph/op_kind.h"
 #include "harness/op_harness.h"
 #include "harness/reference_site.h"
+#include "ops/linear/nf4.h"
+#include "ops/loss/word_scores.h"
 #include "ops/name_hash.h"
-#include "ops/nf4.h"
-#include "ops/padding_row.h"
 #include "ops/philox.h"
-#include "ops/word_scores.h"
+#include "ops/pointwise/padding_row.h"
 
 namespace plimsoll::harness {
 namespace {

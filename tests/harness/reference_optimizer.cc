@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "harness/reference_site.h"
-#include "ops/adamw8bit_kernels.h"
-#include "ops/optimizer.h"
+#include "ops/optimizer/adamw8bit_kernels.h"
+#include "ops/optimizer/optimizer.h"
 
 namespace plimsoll::harness {
 namespace {

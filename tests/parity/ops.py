@@ -1,6 +1,6 @@
 """Single ops against PyTorch's and transformers' modules: `make parity`.
 
-    python -m tests.parity.ops --tool build/src/ops_cpu/plimsoll_op_tool
+    python -m tests.parity.ops --tool build/src/ops/plimsoll_op_tool
 
 Values and gradients, in fp32: attention as T5's encoder, decoder and cross-attention have it (T5Attention without its
 projections), and attention of both sides (scaled_dot_product_attention); layer norm, gelu in both forms, tanh.

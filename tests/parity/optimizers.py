@@ -1,6 +1,6 @@
 """Plimsoll's optimizers against PyTorch's, transformers' and bitsandbytes': `make parity`.
 
-    python -m tests.parity.optimizers --tool build/src/ops_cpu/plimsoll_optimizer_tool [--golden FILE]
+    python -m tests.parity.optimizers --tool build/src/ops/plimsoll_optimizer_tool [--golden FILE]
 
 20 steps of one fp32 weight with random gradients through the ops that training runs. AdamW, SGD, Lion and Adafactor
 have to follow their references within fp32 rounding; 8-bit AdamW has to give bitsandbytes' codes and scales bit for
@@ -13,7 +13,7 @@ the map's finest codes (1.5e-5, where they go down to 3e-7), which zeros end up 
 optimizer of the CPU build is run here with the reference in the library's place, and the library is held against
 Plimsoll's codes where its table can tell them apart. Decoding is the library's own.
 
---golden writes the expectations of src/ops/adamw8bit_golden_test.cc instead.
+--golden writes the expectations of src/ops/optimizer/adamw8bit_golden_test.cc instead.
 """
 import argparse
 import pathlib

@@ -1,6 +1,6 @@
 """Templates against transformers' own rendering, on every case of template_cases.py.
 
-    python -m tests.parity.templates --tool build/src/template/plimsoll_template_tool
+    python -m tests.parity.templates --tool build/tests/parity/plimsoll_template_tool
 
 A case that one side renders and the other refuses fails, but for constructs that Plimsoll refuses on purpose
 (REFUSED): each must be refused, so that the list cannot grow stale.

@@ -1,6 +1,6 @@
 """Tokenizers of folders without tokenizer.json against transformers' own: `make parity`.
 
-    python -m tests.parity.vocabularies --tool build/src/text/plimsoll_tokenize_tool
+    python -m tests.parity.vocabularies --tool build/tests/parity/plimsoll_tokenize_tool
 
 BERT's vocab.txt in every setting, and vocab.json with merges.txt of GPT-2 and RoBERTa, each opened by transformers' class;
 the words are those of the golden tokenizers. Ids of the lines of a text in 20 scripts and of 2,000 random ones.

@@ -27,18 +27,16 @@ class Toy:
 
 TOYS = (
     Toy("an op", "swiglu", "halve",
-        ("src/ops/halve.cc", "src/ops/halve_kernels.h", "src/ops/halve_simd.cc", "src/ops/halve_cpu.cc"),
+        ("src/ops/pointwise/halve.cc", "src/ops/pointwise/halve_kernels.h", "src/ops/pointwise/halve_simd.cc", "src/ops/pointwise/halve_cpu.cc"),
         (("src/ops/ops.def", "OP(adafactor)                  // step, norm?, gradient -> weight, row?, column, master?\n",
           "OP(halve)                      // x -> x / 2; its own gradient\n"),
-         ("src/ops/CMakeLists.txt", "SOURCES rule.cc", " halve.cc"),
-         ("src/ops_cpu/CMakeLists.txt", "SOURCES ../ops/cpu_kernels.cc", " ../ops/halve_cpu.cc"),
-         ("src/ops_cpu/CMakeLists.txt", "plimsoll_simd(plimsoll_ops_cpu\n  ../ops/adafactor_simd.cc", " ../ops/halve_simd.cc"),
+         ("src/ops/pointwise/CMakeLists.txt", "plimsoll_op_family(activations.cc", " halve.cc halve_cpu.cc halve_simd.cc"),
          ("tests/harness/reference.cc", "void ref_store_wait(const Site& s) { refuse_transfer(s); }\n", """
 void ref_halve(const Site& s) {
   for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(0)[i] / 2;
 }
 """),
-         ("src/ops/elementwise_test.cc", "             \"s %[5,33] = relu(x) @m forward\\n\"},\n", """\
+         ("src/ops/pointwise/elementwise_test.cc", "             \"s %[5,33] = relu(x) @m forward\\n\"},\n", """\
     {.name = "halve",
      .body = "tensor x %[5,33] input\\n"
              "y %[5,33] = halve(x) @m forward\\n"},
@@ -71,9 +69,9 @@ void add_heavy(Update update) {
         (("src/tasks/tasks.def", "TASK(dpo, \"answers that are preferred to others: direct preference optimization and its kin\")\n",
           "TASK(parrot, \"what was said\")\n"),
          ("src/tasks/CMakeLists.txt", "SOURCES micro_room.cc", " parrot.cc"))),
-    Toy("a command", "recipe", "toy", ("src/cli/toy.cc",),
+    Toy("a command", "recipe", "toy", ("src/cli/plan/toy.cc",),
         (("src/cli/commands.def", "COMMAND(debug_dump)\n", "COMMAND(toy)\n"),
-         ("src/cli/CMakeLists.txt", "usage_text.cc", " toy.cc"),
+         ("src/cli/CMakeLists.txt", "usage_text.cc", " plan/toy.cc"),
          ("src/cli/pages.cc", "       {3, 4, 5, 130},\n       \"README.md\"},\n",
           "      {\"toy\", \"Says that it is one.\", {{\"plimsoll toy\", \"a toy\"}}, {}, \"README.md\"},\n"))),
     # Static, so that objects that were compiled without it agree on the others' places.
@@ -81,17 +79,17 @@ void add_heavy(Update update) {
         (("src/recipe/recipe.h", "  int64_t seed = 42;\n", "  inline static bool shallow = false;\n"),
          ("src/recipe/options.cc", "\"of the order of rows, dropout, rounding and new weights\")),\n",
           "      experiment(boolean(\"shallow\", FIELD(shallow), \"the first layer alone\")),\n"),
-         ("src/train/setup.cc", "  experiment.model = model_of(recipe);\n",
+         ("src/prepare/setup.cc", "  experiment.model = model_of(recipe);\n",
           "  if (Recipe::shallow) experiment.model = experiment.model.with_stacks({1});\n"))),
     Toy("a backend", "emulated", "toy", ("src/runtime/toy_device.h", "src/runtime/toy_device.cc"),
         (("src/recipe/recipe.h", "enum class DeviceChoice : uint8_t { automatic, cpu, card, cuda, emulated", ", toy"),
          ("src/recipe/options.cc", "{\"emulated\", DeviceChoice::emulated}", ", {\"toy\", DeviceChoice::toy}"),
          ("src/runtime/CMakeLists.txt", "emulated_device.cc", " toy_device.cc"),
-         ("src/train/setup.cc", "  if (recipe.device == DeviceChoice::emulated) device = as_emulated(device);\n",
+         ("src/prepare/setup.cc", "  if (recipe.device == DeviceChoice::emulated) device = as_emulated(device);\n",
           "  if (recipe.device == DeviceChoice::toy) device.kind = \"toy\";\n"),
          ("src/train/run.cc", "#include \"runtime/emulated_device.h\"\n", "#include \"runtime/toy_device.h\"\n"),
-         ("src/train/asked_device.cc", "#include \"runtime/emulated_device.h\"\n", "#include \"runtime/toy_device.h\"\n"),
-         ("src/train/asked_device.cc", "                                    RunObserver& observer) {\n",
+         ("src/prepare/asked_device.cc", "#include \"runtime/emulated_device.h\"\n", "#include \"runtime/toy_device.h\"\n"),
+         ("src/prepare/asked_device.cc", "                                    RunObserver& observer) {\n",
           "  if (device == DeviceChoice::toy) return std::make_unique<ToyDevice>(cpu);\n"),
          ("src/train/run.cc", "std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {\n",
           "  if (device == DeviceChoice::toy) return toy_kernels_text(cpu);\n"))),

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/system_memory.h"
-#include "fleet/queue/machine_record.h"
+#include "fleet/queue/store/machine_record.h"
 #include "fleet/top/progress.h"
 
 namespace plimsoll::batch {

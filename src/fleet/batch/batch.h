@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "fleet/queue/memory_history.h"
-#include "fleet/queue/store.h"
+#include "fleet/queue/processes/memory_history.h"
+#include "fleet/queue/store/store.h"
 
 namespace plimsoll::batch {
 

@@ -5,10 +5,10 @@
 #include <functional>
 #include <string>
 
-#include "fleet/queue/attempt.h"
-#include "fleet/queue/ladder.h"
 #include "fleet/queue/outcome.h"
-#include "fleet/queue/store.h"
+#include "fleet/queue/packing/ladder.h"
+#include "fleet/queue/processes/attempt.h"
+#include "fleet/queue/store/store.h"
 
 namespace plimsoll::queue {
 

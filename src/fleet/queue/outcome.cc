@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "fleet/doctor/diagnosis.h"
-#include "fleet/queue/ladder.h"
+#include "fleet/queue/packing/ladder.h"
 
 namespace plimsoll::queue {
 namespace {
@@ -155,7 +155,7 @@ void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const Log
 namespace {
 
 // Of a training that was refused at its start: the line that says so where its plan fits and what is free
-// does not do (train/fitting_plan.cc), or the driver gives no more.
+// does not do (prepare/fitting_plan.cc), or the driver gives no more.
 std::string no_room_now(std::string_view end_of_log) {
   for (const char* mark : {" are free on the card", " are free on this machine", "the driver gives no "}) {
     const size_t at = end_of_log.rfind(mark);

@@ -17,8 +17,8 @@
 
 #include <string>
 
-#include "fleet/queue/attempt.h"
-#include "fleet/queue/store.h"
+#include "fleet/queue/processes/attempt.h"
+#include "fleet/queue/store/store.h"
 
 namespace plimsoll::queue {
 

@@ -13,7 +13,7 @@
 #include "fleet/queue/entry_steps.h"
 #include "fleet/queue/log_reading.h"
 #include "fleet/queue/outcome.h"
-#include "fleet/queue/planned.h"
+#include "fleet/queue/packing/planned.h"
 
 namespace plimsoll::queue {
 namespace {

@@ -4,12 +4,12 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "files/atomic.h"
+#include "files/file.h"
 #include "fleet/queue/entry_steps.h"
-#include "fleet/queue/private_files.h"
-#include "fleet/queue/store.h"
-#include "fleet/queue/tables.h"
-#include "io/atomic.h"
-#include "io/file.h"
+#include "fleet/queue/store/private_files.h"
+#include "fleet/queue/store/store.h"
+#include "fleet/queue/store/tables.h"
 
 namespace plimsoll::queue {
 namespace {

@@ -13,9 +13,9 @@
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
-#include "fleet/queue/machine_record.h"
-#include "fleet/queue/planned.h"
-#include "fleet/queue/process_tree.h"
+#include "fleet/queue/packing/planned.h"
+#include "fleet/queue/processes/process_tree.h"
+#include "fleet/queue/store/machine_record.h"
 
 namespace plimsoll::queue {
 namespace {

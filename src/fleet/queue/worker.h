@@ -10,12 +10,12 @@
 #include <set>
 #include <string>
 
-#include "fleet/queue/choose_plans.h"
 #include "fleet/queue/entry_steps.h"
 #include "fleet/queue/log_reading.h"
-#include "fleet/queue/machine_ledger.h"
-#include "fleet/queue/process_tree.h"
-#include "fleet/queue/watched_cards.h"
+#include "fleet/queue/packing/choose_plans.h"
+#include "fleet/queue/packing/machine_ledger.h"
+#include "fleet/queue/packing/watched_cards.h"
+#include "fleet/queue/processes/process_tree.h"
 
 namespace plimsoll::queue {
 

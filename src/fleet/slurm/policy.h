@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "fleet/queue/attempt.h"
-#include "fleet/queue/packing.h"
+#include "fleet/queue/packing/packing.h"
+#include "fleet/queue/processes/attempt.h"
 #include "fleet/slurm/slurm.h"
 
 namespace plimsoll::slurm {

@@ -9,9 +9,9 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/units.h"
-#include "fleet/queue/machine_record.h"
-#include "fleet/queue/memory_history.h"
-#include "fleet/queue/planned.h"
+#include "fleet/queue/packing/planned.h"
+#include "fleet/queue/processes/memory_history.h"
+#include "fleet/queue/store/machine_record.h"
 
 namespace plimsoll::slurm {
 

@@ -8,10 +8,10 @@
 
 #include "base/proc_file.h"
 #include "base/system_memory.h"
-#include "fleet/queue/attempt.h"
-#include "fleet/queue/card_room.h"
-#include "fleet/queue/machine_record.h"
-#include "fleet/queue/memory_history.h"
+#include "fleet/queue/packing/card_room.h"
+#include "fleet/queue/processes/attempt.h"
+#include "fleet/queue/processes/memory_history.h"
+#include "fleet/queue/store/machine_record.h"
 #include "fleet/top/progress.h"
 
 namespace plimsoll::top {

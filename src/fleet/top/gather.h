@@ -5,8 +5,8 @@
 #include <set>
 
 #include "fleet/devices/watch.h"
-#include "fleet/queue/process_tree.h"
-#include "fleet/queue/store.h"
+#include "fleet/queue/processes/process_tree.h"
+#include "fleet/queue/store/store.h"
 #include "fleet/top/frame.h"
 
 namespace plimsoll::top {

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/screen.h"
 #include "base/strings.h"
-#include "fleet/queue/machine_record.h"
+#include "fleet/queue/store/machine_record.h"
 #include "fleet/top/gather.h"
 #include "fleet/top/metrics.h"
 #include "fleet/top/progress.h"

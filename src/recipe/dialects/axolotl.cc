@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "recipe/combine.h"
 #include "recipe/dialects/data_set.h"
-#include "recipe/foreign_value.h"
+#include "recipe/translate/combine.h"
+#include "recipe/translate/foreign_value.h"
 
 namespace plimsoll {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "recipe/layer.h"
+#include "recipe/translate/layer.h"
 
 namespace plimsoll {
 

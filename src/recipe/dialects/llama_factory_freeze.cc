@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "models/parameter_names.h"
-#include "recipe/combine.h"
-#include "recipe/combine_parts.h"
-#include "recipe/foreign_value.h"
 #include "recipe/hub.h"
+#include "recipe/translate/combine.h"
+#include "recipe/translate/combine_parts.h"
+#include "recipe/translate/foreign_value.h"
 
 namespace plimsoll {
 namespace {

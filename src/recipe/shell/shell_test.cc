@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "recipe/load.h"
+#include "recipe/load/load.h"
 
 namespace plimsoll {
 namespace {

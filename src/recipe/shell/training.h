@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "recipe/document.h"
+#include "recipe/document/document.h"
 
 namespace plimsoll {
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "recipe/document.h"
+#include "recipe/document/document.h"
 
 namespace plimsoll {
 

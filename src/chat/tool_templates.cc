@@ -1,0 +1,297 @@
+// What LLaMA-Factory, axolotl, torchtune and TRL make of their rows, under TOOL/NAME. Facts are those of
+// LLaMA-Factory 0.9.5 (src/llamafactory/data/template.py, formatter.py), axolotl 0.19.0 (prompters.py,
+// prompt_strategies/), torchtune 0.6.1 and its main branch (models/*/_tokenizer.py, data/_messages.py,
+// data/_prompt_templates.py) and TRL 1.16.0 (trainer/sft_trainer.py).
+#include <array>
+
+#include "chat/builtin_templates.h"
+
+namespace plimsoll {
+namespace {
+
+using Tokens = TemplateRules::Tokens;
+using Cutting = TemplateRules::Cutting;
+using Answers = TemplateRules::Answers;
+
+// --- LLaMA-Factory ---------------------------------------------------------------------------------------
+
+// A row of its register: texts around the content of a message. '\1' cuts, '\2' stands for the token that
+// begins a text, '\3' for the one that ends it; both are tokenised by themselves.
+struct Registered {
+  std::string_view name;
+  std::string_view prefix, before_system, after_system, before_user, after_user, before_answer, after_answer;
+  std::string_view system;      // where the row has none
+  bool system_in_user = false;  // its text is a part of the first question
+  bool thinks = false;          // an answer without thoughts begins with empty ones
+};
+
+constexpr std::string_view kImSystem = "<|im_start|>system\n";
+constexpr std::string_view kImUser = "<|im_start|>user\n";
+constexpr std::string_view kImEnd = "<|im_end|>\n";
+constexpr std::string_view kImAsk = "<|im_end|>\n<|im_start|>assistant\n";
+constexpr std::string_view kHeaderAsk = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n";
+constexpr std::string_view kHeaderUser = "<|start_header_id|>user<|end_header_id|>\n\n";
+constexpr std::string_view kHeaderSystem = "<|start_header_id|>system<|end_header_id|>\n\n";
+
+constexpr std::array kRegister = {
+    Registered{"alpaca", "", "", "", "### Instruction:\n", "\n\n### Response:\n", "", "\3\n\n",
+               "Below is an instruction that describes a task. Write a response that appropriately completes "
+               "the request.\n\n"},
+    Registered{"chatml", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, ""},
+    Registered{"deepseek", "\2", "", "\n\n", "User: ", "\n\nAssistant:", "", "\3", ""},
+    Registered{"deepseek3", "\2", "", "", "<｜User｜>", "<｜Assistant｜>", "", "\3", ""},
+    Registered{"default", "", "System: ", "\3\n", "Human: ", "\3\nAssistant:", "", "\3\n", ""},
+    Registered{"empty", "", "", "", "", "", "", "", ""},
+    Registered{"gemma", "\2", "", "\n\n", "<start_of_turn>user\n", "<end_of_turn>\n<start_of_turn>model\n",
+               "", "<end_of_turn>\n", "", true},
+    Registered{"llama2", "", "<<SYS>>\n", "\n<</SYS>>\n\n", "\2[INST] ", " [/INST]", "", "\3", "", true},
+    Registered{"llama3", "\2", kHeaderSystem, "<|eot_id|>", kHeaderUser, kHeaderAsk, "", "<|eot_id|>", ""},
+    Registered{"mistral", "\2", "", "\n\n", "[INST] ", "[/INST]", " ", "\3", "", true},
+    Registered{"phi", "", "<|system|>\n", "<|end|>\n", "<|user|>\n", "<|end|>\n<|assistant|>\n", "",
+               "<|end|>\n", ""},
+    Registered{"phi4", "", "<|im_start|>system<|im_sep|>", "<|im_end|>", "<|im_start|>user<|im_sep|>",
+               "<|im_end|><|im_start|>assistant<|im_sep|>", "", "<|im_end|>", ""},
+    Registered{"qwen", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd,
+               "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
+    Registered{"qwen3", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, "", false, true},
+    Registered{"qwen3_nothink", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, ""},
+    Registered{"vicuna", "", "", "", "USER: ", " ASSISTANT:", "", "\3",
+               "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
+               "helpful, detailed, and polite answers to the user's questions."},
+    Registered{"yi", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, ""},
+    Registered{"zephyr", "", "<|system|>\n", "\3", "<|user|>\n", "\3<|assistant|>\n", "", "\3",
+               "You are Zephyr, a helpful assistant."},
+};
+
+// The text as an expression of Jinja: 'a' ~ bos_token ~ 'b'.
+std::string expression(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\1')
+      out += kCut;
+    else if (c == '\2')
+      out.append(kCut).append("' ~ bos_token ~ '").append(kCut);
+    else if (c == '\3')
+      out.append(kCut).append("' ~ eos_token ~ '").append(kCut);
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '\'')
+      out += "\\'";
+    else
+      out += c;
+  }
+  return out + "'";
+}
+
+std::string cut() { return "'" + std::string(kCut) + "'"; }
+
+// Questions and answers in turns behind at most one system message; what else a row holds is refused.
+std::string source_of(const Registered& row) {
+  const auto around = [&](std::string_view before, const std::string& what, std::string_view after) {
+    return expression(before) + " ~ " + what + " ~ " + expression(after);
+  };
+  std::string source =
+      "{%- set ns = namespace(system=" + expression(row.system) + ", turn='user', first=true) %}\n";
+  source += "{{- " + expression(row.prefix) + " }}\n{%- for message in messages %}\n";
+  source +=
+      "{%- if message.role == 'system' and loop.first %}{%- set ns.system = message.content or ns.system "
+      "%}\n";
+  source +=
+      "{%- elif message.role != ns.turn %}{{- raise_exception(\"questions and answers take turns here; '\" ~ "
+      "message.role ~ \"' stands where '\" ~ ns.turn ~ \"' is expected\") }}\n";
+  source += "{%- elif message.role == 'user' %}\n";
+  const std::string system =
+      "(" + around(row.before_system, "ns.system", row.after_system) + " if ns.first and ns.system else '')";
+  if (row.system_in_user)
+    source += "{{- " + around(row.before_user, system + " ~ message.content", row.after_user) + " }}\n";
+  else
+    source += "{{- " + system + " ~ " + cut() + " ~ " +
+              around(row.before_user, "message.content", row.after_user) + " }}\n";
+  source += "{%- set ns.turn = 'assistant' %}{%- set ns.first = false %}\n{%- else %}\n{%- generation %}{{- ";
+  if (row.thinks)
+    source +=
+        "('' if '<think>' in message.content or '</think>' in message.content else "
+        "'<think>\\n\\n</think>\\n\\n" +
+        std::string(kCut) + "') ~ ";
+  source += around(row.before_answer, "message.content", row.after_answer);
+  source += " }}{%- endgeneration %}\n{%- set ns.turn = 'user' %}\n{%- endif %}\n{%- endfor %}";
+  return source;
+}
+
+// --- axolotl ---------------------------------------------------------------------------------------------
+
+// Instructions with or without an input; `system` stands before both. The prompt begins as the tokenizer
+// begins a text, the answer ends with the end-of-text token unless it is empty.
+std::string instruction_source(std::string_view with_input, std::string_view without_input,
+                               std::string_view with_prompt, std::string_view without_prompt,
+                               std::string_view before_system, std::string_view after_system) {
+  const auto text = [](std::string_view part) { return expression(part); };
+  return "{%- if messages | length > 2 or messages[0].role != 'user' %}{{- raise_exception('one question and "
+         "its "
+         "answer are expected') }}{%- endif %}\n{%- set ask = messages[0] %}{%- set given = ask.input %}{%- "
+         "set task = ask.instruction if "
+         "ask.instruction is "
+         "defined else ask.content %}\n{{- text_start ~ " +
+         cut() + " }}\n{%- if given %}{{- " + text(before_system) + " ~ " + text(with_prompt) + " ~ " +
+         text(after_system) + " ~ " + std::string(with_input) + " }}\n{%- else %}{{- " + text(before_system) +
+         " ~ " + text(without_prompt) + " ~ " + text(after_system) + " ~ " + std::string(without_input) +
+         " }}{%- endif %}\n{%- for message in messages[1:] %}{%- if message.content %}{%- generation %}{{- "
+         "message.content ~ " +
+         cut() +
+         " ~ ('' if message.content.endswith(eos_token) else eos_token) }}{%- endgeneration %}{%- endif "
+         "%}{%- endfor %}";
+}
+
+constexpr std::string_view kWithInput =
+    "Below is an instruction that describes a task, paired with an input that provides further context. "
+    "Write a "
+    "response that appropriately completes the request.";
+constexpr std::string_view kWithoutInput =
+    "Below is an instruction that describes a task. Write a response that appropriately completes the "
+    "request.";
+constexpr std::string_view kInstruct =
+    R"('### Instruction:\n' ~ task ~ '\n\n### Input:\n' ~ given ~ '\n\n### Response:\n')";
+constexpr std::string_view kInstructAlone = R"('### Instruction:\n' ~ task ~ '\n\n### Response:\n')";
+
+std::vector<BuiltinTemplate> axolotl_templates() {
+  const TemplateRules apart = {Tokens::pieces};
+  const TemplateRules contents = {Tokens::whole, Cutting::side, Answers::contents};
+  std::vector<BuiltinTemplate> all;
+  all.push_back({"axolotl", "", contents});
+  all.push_back({"axolotl/alpaca",
+                 instruction_source(kInstruct, kInstructAlone, kWithInput, kWithoutInput, "", "\n\n"),
+                 apart});
+  all.push_back(
+      {"axolotl/alpaca:chat",
+       instruction_source(R"('USER: ' ~ task ~ '\n' ~ given ~ '\nASSISTANT:')",
+                          R"('USER: ' ~ task ~ '\nASSISTANT:')", kWithInput, kWithoutInput, "SYSTEM: ", "\n"),
+       apart});
+  all.push_back({"axolotl/alpaca:chatml",
+                 instruction_source(
+                     R"('<|im_start|>user\n' ~ task ~ '\n' ~ given ~ '<|im_end|>\n<|im_start|>assistant\n')",
+                     R"('<|im_start|>user\n' ~ task ~ '<|im_end|>\n<|im_start|>assistant\n')", kWithInput,
+                     kWithoutInput, "<|im_start|>system\n", "<|im_end|>\n"),
+                 apart});
+  all.push_back({"axolotl/alpaca:phi",
+                 instruction_source(R"('<|user|>\n' ~ task ~ '<|end|>' ~ given ~ '<|assistant|>')",
+                                    R"('<|user|>\n' ~ task ~ '<|end|>\n<|assistant|>\n')", kWithInput,
+                                    kWithoutInput, "<|system|>\n", "<|end|>\n"),
+                 apart});
+  all.push_back({"axolotl/plain", instruction_source("task ~ given", "task", "", "", "", ""), apart});
+  all.push_back(
+      {"axolotl/chatml",
+       "{%- for message in messages %}{{- '<|im_start|>' ~ message.role ~ '\\n' ~ message.content ~ "
+       "'<|im_end|>\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- "
+       "endif %}",
+       contents});
+  all.push_back(
+      {"axolotl/llama3",
+       "{{- bos_token }}{%- for message in messages %}{{- '<|start_header_id|>' ~ message.role ~ "
+       "'<|end_header_id|>\\n\\n' ~ (message.content | trim) ~ '<|eot_id|>' }}{%- endfor %}{%- if "
+       "add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}",
+       contents});
+  return all;
+}
+
+// --- torchtune -------------------------------------------------------------------------------------------
+
+// Alpaca rows as one question; other messages as they are.
+constexpr std::string_view kQuestion =
+    "{%- macro said(message) %}{%- if message.instruction is defined %}{%- if message.input %}{{- "
+    "'Below is an instruction that describes a task, paired with an input that provides further context. "
+    "Write a "
+    "response that appropriately completes the request.\\n\\n### Instruction:\\n' ~ message.instruction ~ "
+    "'\\n\\n### "
+    "Input:\\n' ~ message.input ~ '\\n\\n### Response:\\n' }}{%- else %}{{- 'Below is an instruction that "
+    "describes a "
+    "task. Write a response that appropriately completes the request.\\n\\n### Instruction:\\n' ~ "
+    "message.instruction "
+    "~ '\\n\\n### Response:\\n' }}{%- endif %}{%- else %}{{- message.content }}{%- endif %}{%- endmacro %}\n";
+
+// `said` prints what is written out of one message; what the assistant says is learnt with all that stands
+// around it.
+std::string every_message(const std::string& written) {
+  return "{%- for message in messages %}{%- if message.role == 'assistant' %}{%- generation %}" + written +
+         "{%- endgeneration %}{%- else %}" + written + "{%- endif %}{%- endfor %}";
+}
+
+std::string im_messages() {
+  const std::string c(kCut);
+  // The last answer ends with the end token alone.
+  return every_message("{{- '<|im_start|>" + c + "' ~ message.role ~ '\\n" + c + "' ~ said(message) ~ '" + c +
+                       "' ~ ('<|im_end|>' if loop.last and message.role == 'assistant' else '<|im_end|>" + c +
+                       "\\n" + c + "') }}") +
+         "{%- if add_generation_prompt %}{{- '<|im_start|>" + c + "assistant\\n" + c + "' }}{%- endif %}";
+}
+
+std::string header_messages() {
+  const std::string c(kCut);
+  const std::string header = c + "<|end_header_id|>" + c + "\\n\\n" + c;
+  return "{{- '<|begin_of_text|>" + c + "' }}" +
+         every_message("{{- '<|start_header_id|>" + c + "' ~ (message.role | trim) ~ '" + header +
+                       "' ~ (said(message) | trim) ~ '" + c + "<|eot_id|>" + c + "' }}") +
+         "{{- '<|start_header_id|>" + c + "assistant" + header +
+         "' if add_generation_prompt else '<|end_of_text|>' }}";
+}
+
+// Texts one after the other; `around` stands for the tags of a question. A text that goes on begins without a
+// space of the tokenizer's, unless the one before ended with a space.
+std::string bare_messages() {
+  const std::string next =
+      "('" + std::string(kCutBare) + "' if ns.inside and not ns.blank else '" + std::string(kCut) + "')";
+  const std::string begin =
+      "('' if ns.inside else bos_token) ~ " + next + " ~ text_of.rstrip(' ') ~ '" + std::string(kCut) + "'";
+  return "{%- set ns = namespace(inside=false, blank=false) %}{%- for message in messages %}{%- set text_of "
+         "= "
+         "said(message) %}{%- if message.role == 'assistant' %}{%- generation %}{{- " +
+         begin +
+         " ~ eos_token }}"
+         "{%- endgeneration %}{%- set ns.inside = false %}{%- else %}{{- " +
+         begin +
+         " }}{%- set ns.inside = true %}"
+         "{%- endif %}{%- set ns.blank = text_of.endswith(' ') %}{%- endfor %}";
+}
+
+std::string instruct_messages(bool has_system) {
+  const std::string c = "'" + std::string(kCut) + "'";
+  const std::string system = has_system ? "{%- set ns.system = '<<SYS>>\\n' ~ " + c +
+                                              " ~ message.content.rstrip(' ') ~ " + c +
+                                              " ~ '\\n<</SYS>>\\n\\n' ~ " + c + " %}"
+                                        : "{{- raise_exception('this template has no system message') }}";
+  return "{%- set ns = namespace(system='', inside=false) %}{%- for message in messages %}{%- if "
+         "message.role == 'system' %}" +
+         system +
+         "{%- elif message.role == 'assistant' %}{%- generation %}{{- ('' if ns.inside else bos_token) ~ " +
+         c + " ~ said(message).rstrip(' ') ~ " + c + " ~ eos_token ~ " + c +
+         " }}{%- endgeneration %}{%- set ns.inside = false %}{%- else %}{{- ('' if ns.inside else bos_token) "
+         "~ " +
+         c + " ~ '[INST]' ~ " + c + " ~ ns.system ~ said(message).rstrip(' ') ~ " + c + " ~ ' [/INST]' ~ " +
+         c + " }}{%- set ns.inside = true %}{%- endif %}{%- endfor %}";
+}
+
+std::vector<BuiltinTemplate> torchtune_templates() {
+  // With tokenizer.max_seq_len the last token is never a target of these (truncate() over the mask).
+  const TemplateRules last_hidden = {Tokens::pieces, Cutting::ended, Answers::marked, false, true};
+  const TemplateRules learnt_end = {Tokens::pieces, Cutting::ended, Answers::marked, true, false};
+  const std::string question(kQuestion);
+  return {{"torchtune/llama3", question + header_messages(), last_hidden},
+          {"torchtune/qwen2", question + im_messages(), last_hidden},
+          {"torchtune/qwen2-uncut", question + im_messages(), learnt_end},
+          {"torchtune/llama2", question + instruct_messages(true), learnt_end},
+          {"torchtune/mistral", question + instruct_messages(false), learnt_end},
+          {"torchtune/plain", question + bare_messages(), learnt_end}};
+}
+
+}  // namespace
+
+std::vector<BuiltinTemplate> tool_templates() {
+  std::vector<BuiltinTemplate> all;
+  for (const Registered& row : kRegister)
+    all.push_back(
+        {"llama-factory/" + std::string(row.name), source_of(row), {Tokens::pieces, Cutting::turns}});
+  for (BuiltinTemplate& one : axolotl_templates()) all.push_back(std::move(one));
+  for (BuiltinTemplate& one : torchtune_templates()) all.push_back(std::move(one));
+  return all;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,59 @@
+// The report's line "would save": never done, only told.
+#include <algorithm>
+#include <utility>
+
+#include "base/units.h"
+#include "cli/advise/what_if.h"
+#include "prepare/allowed.h"
+
+namespace plimsoll {
+namespace {
+
+// Where few rows are much longer than all others, the length of those; else half of the longest.
+std::pair<int64_t, std::string> shorter_length(const Plan& plan) {
+  const int64_t longest = plan.request.experiment.max_length;
+  const auto& data = plan.request.data;
+  if (data && data->rows_longer > 0 && 3 * data->common_length <= 2 * longest)
+    return {data->common_length, "length " + format_count(data->common_length) + ", which " +
+                                     format_count(data->rows_longer) + " of " + format_count(data->rows) +
+                                     (data->rows_longer == 1 ? " rows exceeds" : " rows exceed")};
+  return {longest / 2, "length " + format_count(longest / 2)};
+}
+
+// A micro-step that is as large as the longest row stays so.
+Variant with_rows_of(const Variant& variant, const Experiment& now, const Experiment& then) {
+  Variant changed = variant;
+  for (int64_t* tokens : {&changed.micro_tokens, &changed.eval_micro_tokens})
+    if (*tokens > 0 && *tokens == now.longest_row().tokens) *tokens = then.longest_row().tokens;
+  return changed;
+}
+
+}  // namespace
+
+std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& input, const Plan& plan) {
+  constexpr double kWorthTelling = 0.01;  // of the arena
+  std::vector<Saving> savings;
+  const auto add = [&](const std::string& name, const Recipe& changed) {
+    const auto bytes = if_possible([&] {
+      const PlanRequest request = plan_request(changed, input.cpu, input.data.get());
+      return device_bytes_at_least(request,
+                                   with_rows_of(plan.variant, plan.request.experiment, request.experiment));
+    });
+    if (!bytes) return;
+    const double saved = static_cast<double>(plan.layout.lower_bound_bytes() - *bytes);
+    if (saved > kWorthTelling * static_cast<double>(plan.arena_bytes())) savings.push_back({name, *bytes});
+  };
+  const auto& allowed = recipe.memory.allow;
+  for (const char* means : {"adamw8bit", "bf16-states", "nf4"}) {
+    if (std::find(allowed.begin(), allowed.end(), means) != allowed.end()) continue;
+    if (const auto changed = with_means(recipe, means)) add(means, *changed);
+  }
+  if (const auto [length, words] = shorter_length(plan); length > 0) {
+    Recipe shorter = recipe;
+    shorter.data.max_length = length;
+    add(words, shorter);
+  }
+  return savings;
+}
+
+}  // namespace plimsoll

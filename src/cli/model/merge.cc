@@ -1,0 +1,58 @@
+#include "tools/merge.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/print.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/run_result.h"
+#include "recipe/hub.h"
+
+namespace plimsoll {
+namespace {
+
+struct MergeArguments {
+  MergeOptions options;
+  bool json = false;
+};
+
+ExitCode run(const MergeArguments& arguments) {
+  MergeOptions options = arguments.options;
+  options.adapter = model_folder(options.adapter);
+  if (options.base) options.base = model_folder(*options.base);
+  require_result(options.adapter);
+  if (options.base) require_result(*options.base);
+  const MergeResult result = merge(options);
+  if (arguments.json) {
+    const nlohmann::ordered_json json = {{"base", result.base.string()},
+                                         {"out", arguments.options.out.string()},
+                                         {"merged_weights", result.merged},
+                                         {"tensors", result.tensors},
+                                         {"bytes", result.bytes}};
+    print(json_text(json));
+  } else {
+    print("merged  " + format_count(result.merged) + " of " + format_count(result.tensors) + " tensors · " +
+          format_bytes(result.bytes) + " · " + printable(arguments.options.out.string()) + "\n");
+  }
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_merge(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<MergeArguments>();
+  CLI::App* command = app.add_subcommand("merge", "fold an adapter into its base model");
+  command->add_option("adapter", arguments->options.adapter, "PEFT folder, or a finished LoRA run's")
+      ->required()
+      ->type_name("FOLDER");
+  command
+      ->add_option("--base", arguments->options.base,
+                   "model folder; else the one that adapter_config.json names")
+      ->type_name("FOLDER");
+  command->add_option("--out", arguments->options.out, "new model folder")->required()->type_name("FOLDER");
+  command->add_flag("--json", arguments->json, "for machines");
+  command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,102 @@
+#include "train/run.h"
+
+#include "base/print.h"
+#include "cli/advise/plan_command.h"
+#include "cli/advise/plan_ways.h"
+#include "cli/commands.h"
+#include "cli/machine_rates.h"
+#include "prepare/allowed.h"
+#include "prepare/device_choice.h"
+#include "prepare/resume.h"
+#include "report/progress.h"
+
+namespace plimsoll {
+namespace {
+
+struct TrainArguments {
+  RecipeArguments recipe;
+  TrainOptions options;
+  std::string log_level = "info";
+  bool quiet = false;
+};
+
+// What would fit in place of a recipe that does not; none where it was something else that did not fit.
+std::vector<Way> ways_of(const TrainArguments& arguments, const Recipe& recipe) {
+  PlanArguments asked;
+  asked.recipe = arguments.recipe;
+  if (recipe.device == DeviceChoice::cuda)
+    asked.recipe = asked.recipe.on_device(recipe.cuda_card.empty() ? "cuda" : "cuda:" + recipe.cuda_card);
+  const PlanInput input = plan_input(asked, {});
+  const Plan plan = plan_allowed(input.recipe, input.cpu, input.data.get()).plan;
+  if (plan.fits()) return {};
+  const std::string flags = arguments.options.resume      ? " --resume"
+                            : arguments.options.overwrite ? " --overwrite"
+                                                          : "";
+  return ways_out("train" + flags, asked, input.recipe, plan);
+}
+
+// The card that was taken, or the refusal of one that is not here with what may be said instead.
+ChosenDevice choose(const TrainArguments& arguments, const LoadedRecipe& loaded) {
+  const auto command = [&](const char* device) {
+    return loaded.recipe.is_of_card() ? "plimsoll train " + arguments.recipe.on_device(device).words() : "";
+  };
+  return choose_device(loaded, {.trains = true,
+                                .resumes = arguments.options.resume,
+                                .on_card = command("cuda"),
+                                .on_cpu = command("cpu")});
+}
+
+// `again`: on the CPU, after a card; what the recipe's keys became has been said.
+ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
+  const bool quiet = level < LogLevel::info;
+  LoadedRecipe loaded = arguments.recipe.load(quiet || again);
+  std::vector<std::string> lines;
+  if (arguments.options.resume) loaded.recipe = as_read_before(loaded, lines);
+  if (again) lines.clear();
+  const ChosenDevice chosen = choose(arguments, loaded);
+  const Recipe& recipe = chosen.recipe;
+  lines.insert(lines.end(), chosen.lines.begin(), chosen.lines.end());
+  if (!quiet)
+    for (const std::string& line : lines) say(line);
+  arguments.options.machine = arguments.recipe.machine(recipe);
+  if (!arguments.recipe.no_probe && !recipe.is_of_card())
+    probe_where_unknown(cpu_settings(arguments.options.machine), recipe.memory.device, quiet);
+  arguments.options.recipe_file = arguments.recipe.path;
+  Progress progress(level, recipe.log.every);
+  arguments.options.observer = &progress;
+  try {
+    return train(recipe, arguments.options);
+  } catch (const DoesNotFitError& error) {
+    if (!chosen.by_itself) throw DoesNotFitError(error.what() + ways_text(ways_of(arguments, recipe)));
+    if (!quiet) say(too_small_line(error.what()));
+  }
+  arguments.recipe.change("device", "cpu");
+  return run(arguments, level, true);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = app.add_subcommand("train", "run the plan of a recipe");
+  arguments->recipe.add_to(*command, false);
+  CLI::Option* resume = command->add_flag("--resume", arguments->options.resume,
+                                          "go on from the run folder's newest checkpoint");
+  command
+      ->add_flag("--overwrite", arguments->options.overwrite, "replace the run that the output folder holds")
+      ->excludes(resume);
+  command->add_option("--log-level", arguments->log_level, "error, warn, info or debug")->type_name("LEVEL");
+  command->add_flag("--quiet", arguments->quiet, "print errors only: --log-level error");
+  command->add_flag("--profile", arguments->options.profile,
+                    "print where the time of a few steps went; their trace goes to trace.json in the output");
+  command->add_flag("--poison", arguments->options.poison, "for tests: NaN where a tensor's life ends");
+  command->add_flag("--no-reuse", arguments->options.no_reuse, "for tests: no two tensors share bytes");
+  command->callback([arguments, &action] {
+    action = [arguments] {
+      const LogLevel level = parse_log_level(arguments->quiet ? "error" : arguments->log_level);
+      return run(*arguments, level);
+    };
+  });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,215 @@
+#include <malloc.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+
+#include "base/print.h"
+#include "base/screen.h"
+#include "base/shell_word.h"
+#include "base/units.h"
+#include "cli/advise/plan_command.h"
+#include "cli/advise/plan_ways.h"
+#include "cli/machine_rates.h"
+#include "cpu/threads.h"
+#include "files/atomic.h"
+#include "models/spec.h"
+#include "plan/report/timeline.h"
+#include "prepare/allowed.h"
+#include "prepare/device_choice.h"
+#include "prepare/dump_rows.h"
+#include "prepare/task_setup.h"
+#include "recipe/hub.h"
+#include "report/history.h"
+#include "report/progress.h"
+
+namespace plimsoll {
+namespace {
+
+// On a terminal: rows that were read.
+std::function<void(int64_t, int64_t)> counting_progress() {
+  return [progress = std::make_shared<Progress>(LogLevel::info, 1)](int64_t done, int64_t rows) {
+    progress->counting(done, rows);
+  };
+}
+
+ChosenDevice chosen_device(const PlanArguments& arguments, const LoadedRecipe& loaded) {
+  return choose_device(loaded, {.elsewhere = !arguments.machine.empty()});
+}
+
+PlanInput input_of(const PlanArguments& arguments, const ChosenDevice& chosen, bool full_rows = false) {
+  const Recipe& recipe = chosen.recipe;
+  PlanInput input;
+  input.card_by_itself = chosen.by_itself;
+  const MachineOptions machine = arguments.recipe.machine(recipe);
+  const int64_t threads =
+      std::min<int64_t>(machine.threads > 0 ? machine.threads : INT64_MAX, available_cpus());
+  input.recipe = with_length(recipe, model_of(recipe), threads);
+  input.cpu = planned_machine(machine, arguments.machine);
+  // What model and task say of each other comes before what rows say.
+  if (!input.recipe.data.train.empty())
+    input.data =
+        std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model,
+                                              {arguments.count, counting_progress(), threads}, full_rows));
+  input.request = plan_request(input.recipe, input.cpu, input.data.get());
+  return input;
+}
+
+constexpr int64_t kDumpedRows = 100;
+
+// On a terminal, where a search takes longer than a breath: how much of it is done.
+std::function<void(size_t, size_t)> search_progress() {
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kQuiet = std::chrono::seconds(2);
+  if (isatty(STDERR_FILENO) == 0) return {};
+  return [begin = Clock::now(), shown = false](size_t done, size_t all) mutable {
+    if (Clock::now() - begin < kQuiet && !shown) return;
+    shown = done < all;
+    std::fputs(
+        shown ? ("\rplanning: " + std::to_string(done) + " of " + std::to_string(all) + " ways to cut it")
+                    .c_str()
+              : "\r\033[K",
+        stderr);
+  };
+}
+
+ExitCode run_report(const PlanArguments& arguments);
+
+PageOrigin page_origin(const PlanArguments& arguments, const Recipe& recipe) {
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return {model_name(recipe.model),
+          "plimsoll plan " + arguments.recipe.words() +
+              (arguments.machine.empty() ? "" : " --machine " + quoted(arguments.machine)) + " --html " +
+              quoted(arguments.html),
+          clock_words(now) + ", plimsoll " PLIMSOLL_VERSION};
+}
+
+// What device: auto does where the card is too small.
+ExitCode run_on_cpu(const PlanArguments& arguments, const Plan& refused) {
+  say(too_small_line(refusal_text(refused)));
+  PlanArguments on_cpu = arguments;
+  on_cpu.recipe.change("device", "cpu");
+  return run_report(on_cpu);
+}
+
+ExitCode run_report(const PlanArguments& arguments) {
+  const PlanInput input = plan_input(arguments);
+  if (arguments.dump == "rows") {
+    if (!input.data) throw UsageError("--dump rows: the recipe names no rows (data.train)");
+    // Opened once more: reading rows changes what is open, and the plan's stays as it was measured.
+    DataSetup data = open_data(input.recipe, model_of(input.recipe));
+    print(dump_rows(*data.train, kDumpedRows));
+    return ExitCode::ok;
+  }
+  AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get(), {}, true, search_progress());
+  Plan& plan = allowed.plan;
+  if (!plan.fits() && input.card_by_itself) return run_on_cpu(arguments, plan);
+  if (!arguments.dump.empty()) {
+    print(dump(plan, arguments.dump));
+    return ExitCode::ok;
+  }
+  plan.savings = not_allowed_savings(allowed.recipe, input, plan);
+  plan.faster = faster_runs(arguments, allowed.recipe, plan);
+  if (!arguments.html.empty())
+    write_file_atomically(arguments.html, timeline_page(plan, page_origin(arguments, input.recipe)));
+  if (arguments.json) {
+    nlohmann::ordered_json report = nlohmann::ordered_json::parse(report_json(plan));
+    if (!input.other_tools.empty()) report["other_tools"] = key_report_json(input.other_tools);
+    if (!plan.fits()) report["ways"] = ways_json(ways_out("plan", arguments, input.recipe, plan));
+    print(json_text(report));
+    return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
+  }
+  if (arguments.timeline) print(timeline_text(plan, output_columns()));
+  if (!plan.fits())
+    throw DoesNotFitError(refusal_text(plan) + ways_text(ways_out("plan", arguments, input.recipe, plan)));
+  if (!arguments.timeline) {
+    const ScreenSize screen = screen_of(STDOUT_FILENO);
+    const bool whole = arguments.full || !screen.is_terminal;
+    print(whole ? report_text(plan, screen.columns) : brief_report_text(plan, screen.columns, screen.rows));
+  }
+  if (!arguments.html.empty()) print("\n  page       " + arguments.html + "\n");
+  return ExitCode::ok;
+}
+
+// Programs are made and thrown away by the hundred: given back to the system each time, their memory was a
+// tenth of a plan's time.
+void keep_freed_memory() { mallopt(M_TRIM_THRESHOLD, 256 << 20); }
+
+ExitCode run(const PlanArguments& arguments) {
+  keep_freed_memory();
+  const int asked = (arguments.compare.empty() ? 0 : 1) + (arguments.sweep.empty() ? 0 : 1) +
+                    (arguments.max.empty() ? 0 : 1) + (arguments.timeline ? 1 : 0) +
+                    (arguments.explain ? 1 : 0) + (arguments.dump.empty() ? 0 : 1);
+  if (asked > 1)
+    throw UsageError(
+        "--compare, --sweep, --max, --timeline, --explain and --dump are different answers: ask for one");
+  if (!arguments.compare.empty()) return run_compare(arguments);
+  if (!arguments.sweep.empty()) return run_sweep(arguments);
+  if (!arguments.max.empty()) return run_max(arguments);
+  if (arguments.explain) return run_explain(arguments);
+  return run_report(arguments);
+}
+
+}  // namespace
+
+PlanInput plan_input(const PlanArguments& arguments) {
+  LoadedRecipe loaded = arguments.recipe.load();
+  const ChosenDevice chosen = chosen_device(arguments, loaded);
+  for (const std::string& line : chosen.lines) say(line);
+  const bool of_this_machine = arguments.machine.empty() && !chosen.recipe.is_of_card();
+  if (!arguments.recipe.no_probe && of_this_machine)
+    probe_where_unknown(planned_machine(arguments.recipe.machine(loaded.recipe), ""),
+                        loaded.recipe.memory.device, arguments.json);
+  PlanInput input = input_of(arguments, chosen);
+  input.other_tools = std::move(loaded.other_tools);
+  return input;
+}
+
+PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
+  return input_of(arguments, chosen_device(arguments, arguments.recipe.load_what_if(what_if)));
+}
+
+PlanInput plan_input_of_full_rows(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
+  return input_of(arguments, chosen_device(arguments, arguments.recipe.load_what_if(what_if)), true);
+}
+
+void add_plan(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<PlanArguments>();
+  CLI::App* command =
+      app.add_subcommand("plan", "exact bytes of a run, before it starts; exit 3 when it does not fit");
+  arguments->recipe.add_to(*command, true);
+  command
+      ->add_option("--compare", arguments->compare,
+                   "plan every combination: method=full,lora optimizer=adamw,adamw8bit")
+      ->type_name("KEY=A,B");
+  command->add_option("--sweep", arguments->sweep, "the fastest plan of each budget: memory=2GiB..24GiB")
+      ->type_name("KEY=A..B");
+  command->add_option("--max", arguments->max, "the largest that fits")
+      ->type_name("TEXT:{length,micro_batch}");
+  command->add_flag("--count", arguments->count,
+                    "read every row of large data for how long they are, as train does, not a sample");
+  command->add_flag("--full", arguments->full,
+                    "on a terminal: the whole report, also what 24 lines have no room for");
+  command->add_flag("--explain", arguments->explain,
+                    "what each component is, what it grows with, by layer and by kind of tensor");
+  command->add_flag("--timeline", arguments->timeline,
+                    "memory over the ops of a step, drawn in the terminal");
+  command
+      ->add_option("--machine", arguments->machine,
+                   "plan for another machine: a file that calibrate --export wrote there")
+      ->type_name("FILE");
+  command->add_option("--html", arguments->html, "write the report with its timeline as a page")
+      ->type_name("FILE");
+  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  command->add_option(
+      "--dump", arguments->dump,
+      "print graph, program, layout or table instead of the report, the programs after a pass "
+      "(docs/graph-text.md), or token ids and labels of rows");
+  command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace plimsoll

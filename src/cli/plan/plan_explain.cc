@@ -1,0 +1,67 @@
+// plimsoll plan --explain.
+#include <algorithm>
+#include <cstdio>
+
+#include "base/print.h"
+#include "base/screen.h"
+#include "cli/advise/plan_command.h"
+#include "cpu/describe.h"
+#include "plan/report/explain.h"
+#include "prepare/allowed.h"
+
+namespace plimsoll {
+namespace {
+
+// The host's needs of a changed recipe, with rows so many times as long as they are.
+HostNeeds host_of(const Recipe& recipe, const PlanRequest& request, const CpuSettings& cpu,
+                  int64_t longer = 1) {
+  std::optional<DataSetup> data;
+  if (!recipe.data.train.empty()) {
+    data = open_data(recipe, request.experiment.model);
+    for (auto* source : {&data->train, &data->eval})
+      if (*source) (*source)->loader.longest_sample *= longer;
+  }
+  return host_needs(recipe, request.experiment, cpu, data ? &*data : nullptr);
+}
+
+std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed) {
+  const Plan& plan = allowed.plan;
+  std::vector<Doubled> list = doubled_dimensions(plan);
+  Recipe longer = allowed.recipe;
+  longer.data.max_length *= 2;
+  list.front().request.host = host_of(longer, list.front().request, input.cpu, 2);
+
+  Doubled batch{"effective batch", plan.request, plan.variant};
+  Recipe larger = allowed.recipe;
+  larger.batch.effective *= 2;
+  batch.request.experiment.effective_batch *= 2;
+  batch.variant.accumulation *= 2;
+  batch.request.host = host_of(larger, batch.request, input.cpu);
+  list.push_back(std::move(batch));
+
+  Doubled threads{"threads", plan.request, plan.variant};
+  CpuSettings cpu = input.cpu;
+  cpu.threads *= 2;
+  if (plan.request.device.card_name.empty()) {  // threads are nothing to a card
+    threads.request.device = describe_cpu(cpu.isa, cpu.threads);
+    threads.request.device.rates = plan.request.device.rates;
+    threads.request.device.reaches_host = plan.request.device.reaches_host;
+  }
+  threads.request.host = host_of(allowed.recipe, threads.request, cpu);
+  list.push_back(std::move(threads));
+  return list;
+}
+
+}  // namespace
+
+ExitCode run_explain(const PlanArguments& arguments) {
+  const PlanInput input = plan_input(arguments);
+  const AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
+  const Plan& plan = allowed.plan;
+  const Explanation explanation = explain(plan, doubled(input, allowed));
+  print(arguments.json ? explain_json(plan, explanation)
+                       : explain_text(plan, explanation, std::min<size_t>(output_columns(), 100)));
+  return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,390 @@
+// plimsoll queue add: a recipe, planned, or a command with what it is said to need.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/print.h"
+#include "base/shell_word.h"
+#include "base/units.h"
+#include "cli/queue/queue_commands.h"
+#include "cli/queue/queue_configs.h"
+#include "cli/queue/queue_recipe.h"
+#include "cli/usage_text.h"
+#include "fleet/devices/gpu.h"
+#include "fleet/queue/packing/planned.h"
+#include "fleet/queue/store/sweep.h"
+#include "prepare/own_cards.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Copies = std::vector<std::unique_ptr<ConfigCopies>>;
+
+struct AddArguments {
+  std::vector<std::string> words, sets, environment, sweeps, zips, yaml_sets, on_oom;
+  std::vector<int64_t> after;
+  std::string memory, host_memory, gpu, name, group, plan;
+  int threads = 0, devices = 0, priority = 0, retries = 2;
+  double seconds = 0;
+  bool json = false;
+};
+
+bool is_recipe(const std::vector<std::string>& words) {
+  const std::string end = fs::path(words.front()).extension().string();
+  return words.size() == 1 && (end == ".yaml" || end == ".yml" || end == ".json");
+}
+
+void fill_command(const AddArguments& arguments, queue::Entry& entry) {
+  if (!arguments.gpu.empty())
+    throw UsageError("--gpu is for recipes, which are planned for the card; commands take --devices");
+  if (!arguments.plan.empty())
+    throw UsageError(
+        "--plan is for recipes: a command has no plans to choose from; --on-oom names smaller ones");
+  if (!arguments.sets.empty())
+    throw UsageError("--set is for recipes; commands take --env, --yaml-set, --sweep and their own options");
+  if (arguments.devices == 0 && !arguments.host_memory.empty())
+    throw UsageError("--host-memory is for commands with --devices; --memory is all that this one takes");
+  const bool on_devices = arguments.devices > 0;
+  const std::string& host = on_devices ? arguments.host_memory : arguments.memory;
+  entry.words = arguments.words;
+  entry.need.devices = arguments.devices;
+  if (on_devices && !arguments.memory.empty())
+    entry.need.device_bytes = parse_bytes(arguments.memory, "--memory");
+  if (!host.empty()) entry.need.host_bytes = parse_bytes(host, on_devices ? "--host-memory" : "--memory");
+  entry.need.threads = std::max(1, arguments.threads);
+}
+
+// What earlier runs of the command took, and a tenth: peaks are looked at four times a second.
+int64_t with_margin(int64_t peak) { return peak + std::max(peak / 10, 16 * kMiB); }
+
+// One of what a command is said to take, beside what runs of it took before.
+struct LearnedPart {
+  const char* option;
+  std::string where;    // "of the host"
+  std::string what;     // behind "is missing: what the command takes"
+  int64_t peak, least;  // of runs that were done, and of any attempt
+  std::string unknown;  // why nothing is known of it
+};
+
+// Where it is not said what earlier runs took; and more than was said where that has been too little before.
+void use_part(const LearnedPart& part, int runs, int64_t& bytes) {
+  if (bytes == 0) {
+    if (part.peak == 0)
+      throw UsageError(std::string(part.option) + " is missing: what the command takes" + part.what + "; " +
+                       part.unknown);
+    bytes = with_margin(part.peak);
+    say("note    it took up to " + format_bytes(part.peak) + part.where + " in " + std::to_string(runs) +
+        (runs == 1 ? " run" : " runs") + " before: reserves " + format_bytes(bytes));
+  } else if (part.least > bytes) {
+    say("note    it took " + format_bytes(part.least) + part.where + " before, more than " +
+        format_bytes(bytes) + ": reserves " + format_bytes(with_margin(part.least)));
+    bytes = with_margin(part.least);
+  }
+}
+
+void use_what_was_learned(queue::Store& store, queue::Entry& entry) {
+  const queue::Learned learned = store.learned(entry.fingerprint);
+  const bool on_devices = entry.need.devices > 0;
+  const std::string none = "no run of it has been done here whose peak would tell";
+  if (on_devices)
+    use_part({"--memory", " on a device", " on each device", learned.card_peak_bytes,
+              learned.least_card_bytes, none},
+             learned.runs, entry.need.device_bytes);
+  use_part({on_devices ? "--host-memory" : "--memory", on_devices ? " of the host" : "",
+            on_devices ? " of the host beside its devices" : ", all its processes together",
+            learned.peak_bytes, learned.least_bytes, none},
+           learned.runs, entry.need.host_bytes);
+  if (entry.seconds <= 0) entry.seconds = learned.seconds;
+}
+
+void add_config_copies(const AddArguments& arguments, ConfigCopies& copies, queue::Entry& entry) {
+  queue::Command command{entry.words, entry.environment};
+  copies.change(arguments.yaml_sets, "--yaml-set", command);
+  entry.words = command.words;
+  entry.environment = command.environment;
+}
+
+// What it becomes where memory runs out: each step goes on from the one before.
+void add_variants(const std::vector<std::string>& texts, ConfigCopies& copies, queue::Entry& entry) {
+  queue::Command command{entry.words, entry.environment};
+  entry.fingerprint = queue::fingerprint(command, entry.folder, entry.need.devices);
+  for (const std::string& text : texts) {
+    std::string rest;
+    const std::vector<std::string> changes = config_changes_of(text, rest);
+    if (!changes.empty()) copies.change(changes, "--on-oom", command);
+    if (changes.empty() || !rest.empty()) command = queue::changed_command(std::move(command), rest);
+    entry.variants.push_back({text, command, queue::fingerprint(command, entry.folder, entry.need.devices)});
+  }
+}
+
+void check_environment(const std::vector<std::string>& environment) {
+  for (const std::string& one : environment)
+    if (one.find('=') == std::string::npos || one.front() == '=')
+      throw UsageError("--env: expected NAME=VALUE, found '" + one + "'");
+}
+
+queue::Entry read_entry(const AddArguments& arguments) {
+  queue::Entry entry;
+  entry.name = !arguments.name.empty() ? arguments.name : queue::display_name(arguments.words);
+  entry.group = arguments.group;
+  entry.environment = arguments.environment;
+  entry.folder = fs::current_path().string();
+  entry.priority = arguments.priority;
+  entry.retries = arguments.retries;
+  entry.after = arguments.after;
+  entry.seconds = arguments.seconds;
+  entry.submitted =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return entry;
+}
+
+std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
+  if (!arguments.on_oom.empty())
+    throw UsageError("--on-oom is for commands: a recipe is planned, and resumes with the same batch");
+  if (!arguments.yaml_sets.empty())
+    throw UsageError("--yaml-set is for the files of commands; recipes take --set");
+  if (arguments.devices > 1)
+    throw UsageError("--devices " + std::to_string(arguments.devices) +
+                     ": a training computes on one card; --devices 1 asks for one");
+  const RecipeToAdd recipe{.file = arguments.words.front(),
+                           .sets = arguments.sets,
+                           .sweeps = arguments.sweeps,
+                           .zips = arguments.zips,
+                           .memory = arguments.memory,
+                           .host_memory = arguments.host_memory,
+                           .gpu = arguments.gpu,
+                           .on_card = arguments.devices == 1,
+                           .plan = arguments.plan,
+                           .threads = arguments.threads};
+  return read_recipes(recipe, read_entry(arguments));
+}
+
+// Whether the command has "{lr}" for a set "lr=1e-4".
+bool names_in_braces(const queue::Command& command, const std::string& set) {
+  const std::string mark = "{" + set.substr(0, set.find('=')) + "}";
+  const auto has_mark = [&](const std::string& word) { return word.find(mark) != std::string::npos; };
+  return std::ranges::any_of(command.words, has_mark) || std::ranges::any_of(command.environment, has_mark);
+}
+
+// A point of a sweep in a command's own words: "lr=1e-4", or "train.yaml:lr=1e-4". What stands there in
+// braces alone needs no option of that name.
+void apply_point(const queue::SweepPoint& point, ConfigCopies& copies, queue::Command& command) {
+  for (const std::string& set : point.sets) {
+    std::string rest;
+    if (const std::vector<std::string> changes = config_changes_of(set, rest); !changes.empty())
+      copies.change(changes, "--sweep", command);
+    else if (!names_in_braces(command, set) || queue::has_name(command, set))
+      command = queue::changed_command(std::move(command), set, "--sweep");
+  }
+  for (std::string& word : command.words) word = with_values(word, point);
+  for (std::string& one : command.environment) one = with_values(one, point);
+}
+
+// One for each point of a sweep.
+std::vector<queue::Entry> read_commands(const AddArguments& arguments, queue::Store& store, Copies& copies) {
+  std::vector<queue::Entry> entries;
+  for (const queue::SweepPoint& point : queue::read_sweeps(arguments.sweeps, arguments.zips)) {
+    queue::Entry& entry = entries.emplace_back(read_entry(arguments));
+    fill_command(arguments, entry);
+    copies.push_back(std::make_unique<ConfigCopies>(store));  // each run has files of its own
+    add_config_copies(arguments, *copies.back(), entry);
+    if (!point.suffix.empty()) {
+      entry.name += "-" + point.suffix;
+      queue::Command command{entry.words, entry.environment};
+      apply_point(point, *copies.back(), command);
+      entry.words = command.words;
+      entry.environment = command.environment;
+    }
+    add_variants(arguments.on_oom, *copies.back(), entry);
+    use_what_was_learned(store, entry);
+  }
+  return entries;
+}
+
+// A sweep is a group, of a name that no entry has yet.
+void name_group(const AddArguments& arguments, queue::Store& store, std::vector<queue::Entry>& entries) {
+  if (!arguments.group.empty() || (arguments.sweeps.empty() && arguments.zips.empty())) return;
+  const std::string name = read_entry(arguments).name;
+  std::set<std::string> taken;
+  for (const queue::Entry& one : store.entries()) taken.insert(one.group);
+  std::string group = name;
+  for (int number = 2; taken.contains(group); ++number) group = name + "-" + std::to_string(number);
+  for (queue::Entry& one : entries) one.group = group;
+}
+
+// "RTX 3060 12GB or 9.10 GiB on RTX 4090 24GB": what is reserved of the first stands before it.
+std::string kinds_of_cards(const queue::Entry& entry) {
+  const std::string emulated = emulates_cards() ? " (emulated)" : "";
+  std::vector<std::string> kinds = {entry.need.card};
+  std::string text = printable(devices::short_name(entry.need.card)) + emulated;
+  for (const queue::SmallerPlan& plan : entry.smaller) {
+    if (std::find(kinds.begin(), kinds.end(), plan.card) != kinds.end()) continue;
+    kinds.push_back(plan.card);
+    text += " or " + format_bytes(plan.device_bytes) + " on " + printable(plan.card) + emulated;
+  }
+  return text;
+}
+
+std::string added_text(const queue::Entry& entry) {
+  const queue::Need& need = entry.need;
+  std::string text = "added " + std::to_string(entry.id) + " " + printable(entry.name) + ": ";
+  if (!need.card.empty())
+    text += format_bytes(need.device_bytes) + " on " + kinds_of_cards(entry) + ", ";
+  else if (need.devices > 0)
+    text += format_bytes(need.device_bytes) + " on each of " + std::to_string(need.devices) + " devices, ";
+  text += format_bytes(need.host_bytes) + (need.devices > 0 ? " on the host, " : ", ") +
+          std::to_string(need.threads) + (need.threads == 1 ? " thread" : " threads");
+  if (entry.seconds > 0) text += ", about " + format_seconds(entry.seconds);
+  return text;
+}
+
+std::string added_json(const AddArguments& arguments, queue::Store& store,
+                       const std::vector<queue::Entry>& entries, const std::vector<RecipeEntry>& recipes) {
+  nlohmann::ordered_json root = {{"entries", nlohmann::ordered_json::array()}};
+  for (size_t i = 0; i < entries.size(); ++i) {
+    nlohmann::ordered_json one = entry_json(store, entries[i]);
+    if (i < recipes.size() && !recipes[i].presets.empty()) one["presets"] = presets_json(recipes[i]);
+    root["entries"].push_back(std::move(one));
+  }
+  return json_text(arguments.sweeps.empty() && arguments.zips.empty() ? root["entries"].front() : root);
+}
+
+std::string added_text(queue::Store& store, const std::vector<queue::Entry>& entries,
+                       const std::vector<RecipeEntry>& recipes) {
+  std::string text;
+  for (const queue::Entry& entry : entries) text += (text.empty() ? "" : "\n") + added_text(entry);
+  if (entries.size() > 1)
+    text += "\ngroup " + printable(entries.front().group) + ": " + std::to_string(entries.size()) +
+            " runs; plimsoll report " + (recipes.empty() ? "--queue " : "") + "--group " +
+            quoted(entries.front().group) + (recipes.empty() ? " tells of them" : " compares them");
+  return text + worker_note(store) + "\n" + presets_text(recipes);
+}
+
+ExitCode run_add(const AddArguments& arguments) {
+  check_environment(arguments.environment);
+  std::vector<RecipeEntry> recipes;
+  std::vector<queue::Entry> entries;
+  const bool recipe = is_recipe(arguments.words);
+  if (recipe) {
+    recipes = read_recipes(arguments);
+    for (const RecipeEntry& one : recipes) entries.push_back(one.entry);
+  }
+  queue::Store store(queue::queue_folder());
+  Copies copies;
+  if (!recipe) entries = read_commands(arguments, store, copies);
+  name_group(arguments, store, entries);
+  const std::vector<int64_t> ids = store.add(entries);
+  for (const auto& one : copies) one->keep();
+  for (size_t i = 0; i < entries.size(); ++i) entries[i].id = ids[i];
+  print(arguments.json ? added_json(arguments, store, entries, recipes)
+                       : added_text(store, entries, recipes));
+  try {
+    finish_output();
+  } catch (const StoppedError& error) {  // whoever adds it again would run it twice
+    std::string numbers;
+    for (const int64_t id : ids) numbers += (numbers.empty() ? "" : ", ") + std::to_string(id);
+    throw StoppedError(std::string(error.what()) + "; added all the same: entry " + numbers +
+                       " (plimsoll queue list)");
+  }
+  return ExitCode::ok;
+}
+
+void add_recipe_options(CLI::App& add, AddArguments& arguments) {
+  add.add_option("--set", arguments.sets, "key=value: changes one key of the recipe (may be repeated)")
+      ->type_name("KEY=VALUE");
+  // As --set says them; the words that people try first.
+  for (const auto& [option, key] :
+       {std::pair{"--lr", "optimizer.lr"}, std::pair{"--epochs", "schedule.epochs"},
+        std::pair{"--output", "output"}}) {
+    const auto take = [&arguments, key = std::string(key)](const std::string& value) {
+      arguments.sets.insert(arguments.sets.begin(),
+                            key == "output" ? assignment(key, value) : key + "=" + value);
+    };
+    add.add_option_function<std::string>(option, take, std::string(key) + " of a recipe");
+  }
+  add.add_option("--sweep", arguments.sweeps,
+                 "key=1,2,3: a run for each value; given several times, for each combination. Of a command "
+                 "the key is an option's name, a variable of --env, or FILE:key")
+      ->type_name("KEY=VALUES");
+  add.add_option("--zip", arguments.zips,
+                 "key=1,2,3: as --sweep, but all --zip go in step: first values together, then second ones")
+      ->type_name("KEY=VALUES");
+  add.add_option(
+         "--plan", arguments.plan,
+         "of a recipe, as memory.plan: a, the least memory in a twentieth more time; b, the same with half "
+         "of its micro-batch; c, the least memory in twice the time; or fastest. Unless given, the queue "
+         "may take a smaller plan where that ends all sooner")
+      ->check(CLI::IsMember({"a", "b", "c", "fastest"}))
+      ->type_name("a|b|c|fastest");
+}
+
+}  // namespace
+
+void add_queue_add(CLI::App& group, Action& action) {
+  auto arguments = std::make_shared<AddArguments>();
+  CLI::App* command = group.add_subcommand("add", "puts a recipe or a command into the queue");
+  command->add_option("run", arguments->words, "a recipe, or behind -- a command with its arguments")
+      ->required();
+  command
+      ->add_option(
+          "--memory", arguments->memory,
+          "of a recipe its budget; of a command what it takes of each device, or of the host; it may be left "
+          "to what earlier runs took")
+      ->type_name("SIZE");
+  command
+      ->add_option("--host-memory", arguments->host_memory,
+                   "of what has a card: what it takes of the host; of a recipe its budget there")
+      ->type_name("SIZE");
+  command->add_option("--threads", arguments->threads, "that compute; of a command 1 unless given")
+      ->check(at_least(1));
+  command
+      ->add_option("--devices", arguments->devices,
+                   "devices that a command takes, each with --memory; of a recipe 1: a card that is here")
+      ->check(at_least(0));
+  command
+      ->add_option("--gpu", arguments->gpu,
+                   "of a recipe: the card that it is planned for and runs on, such as \"RTX 3060 12GB\"")
+      ->type_name("NAME");
+  command->add_option("--seconds", arguments->seconds, "how long it takes, where that is known")
+      ->check(at_least(0));
+  command->add_option("--priority", arguments->priority, "higher goes first");
+  command->add_option("--after", arguments->after, "starts when this entry is done (may be repeated)")
+      ->type_name("ID");
+  command->add_option("--name", arguments->name, "what lists call it");
+  command
+      ->add_option("--group", arguments->group,
+                   "a name for several entries, which are listed, steered and reported together; a sweep has "
+                   "one unless given")
+      ->type_name("NAME");
+  add_recipe_options(*command, *arguments);
+  command
+      ->add_option(
+          "--yaml-set", arguments->yaml_sets,
+          "FILE:key=value: the command is given a copy of its YAML or JSON file with this key changed "
+          "(may be repeated)")
+      ->type_name("FILE:KEY=VALUE");
+  command->add_option("--env", arguments->environment, "NAME=VALUE for its environment (may be repeated)")
+      ->type_name("NAME=VALUE");
+  command
+      ->add_option(
+          "--on-oom", arguments->on_oom,
+          "\"batch=4 train.yaml:accum=8 --resume\": what the command becomes where all of a device, or the "
+          "last retry, was too little (may be repeated: each goes on from the one before)")
+      ->type_name("CHANGES");
+  command
+      ->add_option("--retries", arguments->retries,
+                   "times that it is tried again where that may help: docs/queue.md")
+      ->check(at_least(0));
+  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  for (const char* one : {"--after", "--set", "--env", "--sweep", "--zip", "--yaml-set", "--on-oom"})
+    command->get_option(one)->allow_extra_args(false);
+  command->callback([arguments, &action] { action = [arguments] { return run_add(*arguments); }; });
+}
+
+}  // namespace plimsoll

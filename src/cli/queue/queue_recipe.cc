@@ -1,0 +1,305 @@
+#include "cli/queue/queue_recipe.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/print.h"
+#include "base/printable.h"
+#include "base/screen.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "cli/queue/queue_commands.h"
+#include "device/catalogue.h"
+#include "fleet/queue/packing/card_room.h"
+#include "fleet/queue/packing/planned.h"
+#include "fleet/queue/store/sweep.h"
+#include "prepare/card_models.h"
+#include "prepare/device_choice.h"
+#include "recipe/load/load.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFastest = "fastest";
+
+LoadedRecipe load(const std::string& file, const std::vector<std::string>& sets) {
+  Overrides overrides;
+  overrides.sets = sets;
+  if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
+  return load_recipe(file, overrides);
+}
+
+// The run folder; empty where it has none.
+std::string output_of(const Recipe& recipe) {
+  return recipe.output ? fs::absolute(*recipe.output).lexically_normal().string() : "";
+}
+
+// Whether nobody has said what it may take: then the queue may choose.
+bool is_open(const RecipeToAdd& arguments, const Recipe& recipe) {
+  return arguments.memory.empty() && arguments.plan.empty() && !recipe.memory.plan &&
+         recipe.memory.device.kind == MemoryLimit::Kind::automatic;
+}
+
+void add_set(std::vector<std::string>& words, const std::string& set) {
+  words.insert(words.end(), {"--set", set});
+}
+
+// What `plan` is asked: the recipe as it will be trained, and the flags that were given.
+struct Asked {
+  std::vector<std::string> recipe, memory, threads;
+  std::string card = {};  // what Need::card becomes; empty: the CPU
+  [[nodiscard]] std::vector<std::string> words() const {
+    std::vector<std::string> all = recipe;
+    all.insert(all.end(), memory.begin(), memory.end());
+    all.insert(all.end(), threads.begin(), threads.end());
+    return all;
+  }
+  void limit(int64_t bytes) {
+    const std::string text = std::to_string(bytes);
+    memory = card.empty() ? std::vector<std::string>{"--memory", text}
+                          : std::vector<std::string>{"--set", "memory.device=" + text};
+  }
+};
+
+queue::Planned plan(const Asked& asked) {
+  std::vector<std::string> words = asked.words();
+  words.emplace_back("--json");
+  queue::Planned planned = queue::plan_recipe(own_program(), words);
+  planned.need.card = asked.card;
+  return planned;
+}
+
+// Of the whole run; where its length is not known, of a step: choices are compared, not added.
+double time_of(const queue::Planned& planned) {
+  return planned.seconds > 0 ? planned.seconds : planned.seconds_per_step;
+}
+
+// A plan that memory.plan names.
+PlanPreset preset(Asked asked, const std::string& name, const queue::Planned& fastest) {
+  if (name == kFastest) return {name, fastest.need, time_of(fastest)};
+  add_set(asked.recipe, "memory.plan=" + name);
+  try {
+    const queue::Planned planned = plan(asked);
+    const double slower = planned.seconds_per_step / fastest.seconds_per_step;
+    return {name, planned.need, time_of(fastest) * slower};
+  } catch (const DoesNotFitError&) {
+    return {name, fastest.need, 0, false};
+  }
+}
+
+// The one that was asked for.
+const PlanPreset& take(std::vector<PlanPreset>& presets, const RecipeToAdd& arguments,
+                       const queue::Planned& fastest) {
+  PlanPreset& preset = *std::find_if(presets.begin(), presets.end(),
+                                     [&](const PlanPreset& one) { return arguments.plan == one.name; });
+  if (!preset.fits)
+    throw DoesNotFitError("does not fit   --plan " + preset.name + ": " + printable(arguments.file) +
+                          " needs " + format_bytes_up(fastest.smallest_bytes) +
+                          " at least; --plan a is the next best");
+  preset.taken = true;
+  return preset;
+}
+
+// The plans for the CPU, or for cards of one kind.
+struct PlansThere {
+  queue::Planned planned;
+  std::vector<PlanPreset> presets;  // where --plan was given
+  queue::SmallerPlan own;           // that is reserved
+  std::vector<queue::SmallerPlan> smaller;
+};
+
+queue::SmallerPlan as_plan(const queue::Need& need, double seconds) {
+  return {need.host_bytes, seconds, need.threads, need.device_bytes, need.card};
+}
+
+PlansThere plans_there(const RecipeToAdd& arguments, const Recipe& recipe, const Asked& asked,
+                       double known_seconds) {
+  PlansThere there{plan(asked), {}, {}, {}};
+  queue::Planned& planned = there.planned;
+  if (known_seconds > 0) planned.seconds = known_seconds;  // the user knows better
+  there.own = as_plan(planned.need, planned.seconds);
+  if (is_open(arguments, recipe)) {
+    const bool threads_open = asked.card.empty() && arguments.threads == 0 && recipe.threads == kAuto;
+    there.smaller = threads_open ? queue::plans_of_fewer_threads(own_program(), asked.words(), planned)
+                                 : queue::smaller_plans(own_program(), asked.words(), planned);
+  }
+  if (arguments.plan.empty()) return there;
+  for (const char* name : {"a", "b", "c", kFastest}) there.presets.push_back(preset(asked, name, planned));
+  const PlanPreset& taken = take(there.presets, arguments, planned);
+  there.own = as_plan(taken.need, planned.seconds > 0 ? taken.seconds : 0);
+  return there;
+}
+
+// What of such a card may be reserved, and within that what the recipe states.
+int64_t room_on(const CardModel& card, const MemoryLimit& stated) {
+  devices::Gpu gpu;
+  gpu.total = card.memory_bytes > 0 ? card.memory_bytes : find_card(card.name, "--gpu").memory_mib * kMiB;
+  const int64_t room = queue::card_capacity(gpu);
+  if (stated.kind == MemoryLimit::Kind::bytes) return std::min(room, stated.bytes);
+  if (stated.kind == MemoryLimit::Kind::automatic) return room;
+  return static_cast<int64_t>(stated.percent / 100.0 * static_cast<double>(room));
+}
+
+// A thread gives the card its work, where nobody says how many there are to be.
+Asked on_card(Asked asked, const CardModel& card, const Recipe& recipe) {
+  add_set(asked.recipe, "device=card");
+  add_set(asked.recipe, "memory.gpu=" + card.name);
+  asked.card = card.only.empty() ? card.name : card.only;
+  asked.limit(room_on(card, recipe.memory.device));
+  if (asked.threads.empty() && recipe.threads == kAuto) asked.threads = {"--threads", "1"};
+  return asked;
+}
+
+// For each kind of cards that it fits; for the CPU where `auto` finds none.
+std::vector<PlansThere> all_plans(const RecipeToAdd& arguments, const LoadedRecipe& loaded,
+                                  const std::vector<std::string>& sets, double known_seconds) {
+  const Recipe& recipe = loaded.recipe;
+  Asked asked{{arguments.file}, {}, {}};
+  for (const std::string& set : sets) add_set(asked.recipe, set);
+  if (arguments.threads > 0) asked.threads = {"--threads", std::to_string(arguments.threads)};
+  const CardModels cards = card_models(loaded);
+  if (!cards.note.empty()) say(cards.note);
+  std::vector<PlansThere> plans;
+  std::string refusal;
+  for (const CardModel& card : cards.models) try {
+      plans.push_back(plans_there(arguments, recipe, on_card(asked, card, recipe), known_seconds));
+    } catch (const DoesNotFitError& error) {
+      if (refusal.empty()) refusal = error.what();
+    }
+  if (!plans.empty()) return plans;
+  const bool is_open_device = recipe.device == DeviceChoice::automatic && !recipe.memory.gpu;
+  if (!refusal.empty() && !is_open_device) throw DoesNotFitError(refusal);
+  if (!refusal.empty()) say(too_small_line(refusal));
+  if (refusal.empty() && !cards.problem.empty()) say("device  cpu, as " + cards.problem);
+  if (is_open_device) asked.recipe.insert(asked.recipe.end(), {"--device", "cpu"});
+  if (!arguments.memory.empty()) asked.memory = {"--memory", arguments.memory};
+  return {plans_there(arguments, recipe, asked, known_seconds)};
+}
+
+// Seconds of the run, or of an unknown run so many as others are taken to have, by what a step takes.
+double seconds_beside(const PlansThere& own, const PlansThere& other, double seconds) {
+  if (own.planned.seconds > 0 && other.planned.seconds > 0) return seconds;
+  return queue::kUnknownSeconds * other.planned.seconds_per_step / own.planned.seconds_per_step;
+}
+
+// The plan is fixed as it was made: its peak is the budget of the training.
+RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::string>& sets,
+                          const queue::Entry& common) {
+  RecipeEntry recipe{common, {}, false};
+  queue::Entry& entry = recipe.entry;
+  std::vector<std::string> read = sets;
+  if (!arguments.gpu.empty())
+    read.insert(read.begin(), {"device=card", "memory.device=auto", "memory.gpu=" + arguments.gpu});
+  if (arguments.on_card) read.emplace_back("device=cuda");
+  if (!arguments.host_memory.empty()) read.push_back("memory.host=" + arguments.host_memory);
+  if (!arguments.memory.empty()) read.push_back("memory.device=" + arguments.memory);
+  const LoadedRecipe loaded = load(arguments.file, read);
+  std::vector<std::string> planned_sets = sets;
+  if (!arguments.host_memory.empty()) planned_sets.push_back("memory.host=" + arguments.host_memory);
+  std::vector<PlansThere> plans = all_plans(arguments, loaded, planned_sets, common.seconds);
+  std::stable_sort(plans.begin(), plans.end(), [](const PlansThere& a, const PlansThere& b) {
+    return a.planned.seconds_per_step < b.planned.seconds_per_step;
+  });
+  const PlansThere& own = plans.front();
+  entry.recipe = true;
+  entry.output = output_of(loaded.recipe);
+  entry.need = with_plan(own.planned.need, own.own);
+  entry.seconds = own.own.seconds;
+  entry.smaller = own.smaller;
+  for (size_t i = 1; i < plans.size(); ++i) {
+    std::vector<queue::SmallerPlan> there = {plans[i].own};
+    there.insert(there.end(), plans[i].smaller.begin(), plans[i].smaller.end());
+    for (queue::SmallerPlan& one : there) {
+      one.seconds = seconds_beside(own, plans[i], one.seconds);
+      entry.smaller.push_back(one);
+    }
+  }
+  std::stable_sort(entry.smaller.begin(), entry.smaller.end(),
+                   [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  recipe.per_step = own.planned.seconds <= 0;
+  recipe.presets = own.presets;
+  entry.words = {"train", arguments.file};
+  for (const std::string& set : planned_sets) add_set(entry.words, set);
+  if (entry.need.devices > 0) {
+    if (loaded.recipe.memory.gpu) add_set(entry.words, "memory.gpu=null");
+    add_set(entry.words, "device=cuda");
+  } else if (loaded.recipe.device == DeviceChoice::automatic) {
+    entry.words.insert(entry.words.end(), {"--device", "cpu"});
+  }
+  queue::bind_to_plan(entry.words, entry.need);
+  return recipe;
+}
+
+// Where a recipe's runs of a sweep write: beside where it would.
+std::string swept_output(const RecipeToAdd& arguments, const std::vector<std::string>& sets,
+                         const std::string& suffix) {
+  const std::string output = output_of(load(arguments.file, sets).recipe);
+  if (output.empty()) throw UsageError(arguments.file + ": has no output; --set output=FOLDER gives it one");
+  return assignment("output", output + "-" + suffix);
+}
+
+std::string choice_text(const PlanPreset& preset, bool per_step) {
+  if (!preset.fits) return "-";
+  const std::string device =
+      preset.need.devices > 0 ? format_bytes(preset.need.device_bytes) + " on the card, " : "";
+  return device + format_bytes(preset.need.host_bytes) + ", " + std::to_string(preset.need.threads) +
+         (preset.need.threads == 1 ? " thread" : " threads") + ", " + format_seconds(preset.seconds) +
+         (per_step ? " a step" : "") + (preset.taken ? " *" : "");
+}
+
+}  // namespace
+
+std::vector<RecipeEntry> read_recipes(const RecipeToAdd& arguments, const queue::Entry& common) {
+  if (arguments.plan == "c")
+    say("note    --plan c is the least memory in at most twice the time of the fastest plan, as memory.plan: "
+        "c; "
+        "earlier versions took the fastest: --plan fastest");
+  std::vector<RecipeEntry> recipes;
+  for (const queue::SweepPoint& point : queue::read_sweeps(arguments.sweeps, arguments.zips)) {
+    queue::Entry entry = common;
+    std::vector<std::string> sets;
+    for (const std::string& set : arguments.sets) sets.push_back(with_values(set, point));
+    sets.insert(sets.end(), point.sets.begin(), point.sets.end());
+    if (!point.suffix.empty()) {
+      entry.name += "-" + point.suffix;
+      if (std::none_of(point.sets.begin(), point.sets.end(),
+                       [](const std::string& set) { return set.starts_with("output="); }))
+        sets.push_back(swept_output(arguments, sets, point.suffix));
+    }
+    recipes.push_back(planned_entry(arguments, sets, entry));
+  }
+  return recipes;
+}
+
+std::string presets_text(const std::vector<RecipeEntry>& recipes) {
+  if (recipes.empty() || recipes.front().presets.empty()) return "";
+  TextTable table;
+  table.add_row({"run", "plan a", "plan b", "plan c", kFastest});
+  for (const RecipeEntry& recipe : recipes) {
+    std::vector<std::string> row = {printable(recipe.entry.name)};
+    for (const PlanPreset& preset : recipe.presets) row.push_back(choice_text(preset, recipe.per_step));
+    table.add_row(row);
+  }
+  return table.render("  ", output_columns());
+}
+
+nlohmann::ordered_json presets_json(const RecipeEntry& recipe) {
+  nlohmann::ordered_json root;
+  const char* seconds = recipe.per_step ? "seconds_per_step" : "predicted_seconds";
+  for (const PlanPreset& one : recipe.presets) {
+    nlohmann::ordered_json& preset = root[one.name] = nullptr;
+    if (!one.fits) continue;
+    if (one.need.devices > 0) preset["device_bytes"] = one.need.device_bytes;
+    preset["host_bytes"] = one.need.host_bytes;
+    preset["threads"] = one.need.threads;
+    preset[seconds] = one.seconds;
+  }
+  return root;
+}
+
+}  // namespace plimsoll

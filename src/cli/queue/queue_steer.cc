@@ -1,0 +1,286 @@
+// plimsoll queue cancel, pause, resume, drain, retry, priority, wait, rescue.
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <thread>
+
+#include "base/print.h"
+#include "cli/queue/queue_commands.h"
+#include "fleet/queue/entry_steps.h"
+#include "fleet/queue/processes/attempt.h"
+#include "fleet/queue/store/machine_record.h"
+
+namespace plimsoll {
+namespace {
+
+using queue::Entry;
+using queue::State;
+using queue::Store;
+
+constexpr const char* kJsonHelp = "for machines: docs/json.md";
+
+struct SteerArguments {
+  std::vector<int64_t> ids;
+  int priority = 0;
+  bool json = false;
+  std::string group;  // in the place of ids
+};
+
+// The entries as they are now, as `show` tells them.
+void print_entries(Store& store, const std::vector<int64_t>& ids) {
+  nlohmann::ordered_json root = {{"entries", nlohmann::ordered_json::array()}};
+  for (const int64_t id : ids) root["entries"].push_back(entry_json(store, store.entry(id)));
+  print(json_text(root));
+}
+
+// What has become of the queue.
+void print_queue(Store& store, bool json, const char* text) {
+  if (!json) return print(text);
+  print(json_text(nlohmann::ordered_json{{"paused", store.paused()}, {"draining", store.draining()}}));
+}
+
+std::string printed_title(const Entry& entry) {
+  return std::to_string(entry.id) + " " + printable(entry.name);
+}
+
+// The worker does it too, where there is one; the supervisor needs none.
+void ask_supervisor(const Store& store, const Entry& entry) {
+  if (entry.stop_asked) queue::ask_to_end(store.folder_of(entry.id, entry.attempts));
+}
+
+std::string hold(Store& store, int64_t id) {
+  const Entry entry = store.change(id, [id](Entry& found) {
+    if (found.state == State::running && !found.recipe)
+      throw UsageError(printed_title(found) +
+                       " runs, and only recipes save and go on: cancel it, or let it end");
+    if (is_begun(found.state)) {
+      found.stop_asked = found.hold_asked = true;
+    } else if (found.state == State::waiting || queue::is_held_by_another(found)) {
+      found.state = State::held;
+      found.held_by = 0;
+      found.note = "paused; it goes on with plimsoll queue resume " + std::to_string(id);
+    } else {
+      return false;
+    }
+    return true;
+  });
+  ask_supervisor(store, entry);
+  return printed_title(entry) + ": " +
+         (entry.stop_asked ? "saves and stops" : std::string(name_of(entry.state)));
+}
+
+void let_go_what_follows(Store& store) {
+  std::vector<Entry> others = store.open_entries();
+  let_go_what_may_follow(store, others);
+}
+
+std::string let_go(Store& store, int64_t id) {
+  const Entry entry = store.change(id, [](Entry& found) {
+    if (found.state != State::held)
+      throw UsageError(printed_title(found) + " is " + std::string(name_of(found.state)) + ", not held");
+    found.state = State::waiting;
+    found.note.clear();
+    return true;
+  });
+  let_go_what_follows(store);
+  return printed_title(entry) + ": waiting";
+}
+
+std::string retry(Store& store, int64_t id) {
+  const Entry entry = store.change(id, [](Entry& found) {
+    if (!is_over(found.state)) {
+      std::string why =
+          printed_title(found) + " is " + std::string(name_of(found.state)) + ": there is nothing to repeat";
+      if (found.state == State::held)
+        why += "; plimsoll queue resume " + std::to_string(found.id) + " lets it go on (" +
+               printable(found.note) + ")";
+      throw UsageError(why);
+    }
+    found.state = State::waiting;
+    found.note.clear();
+    found.promised.reset();
+    return true;
+  });
+  let_go_what_follows(store);
+  return printed_title(entry) + ": waiting";
+}
+
+std::string set_priority(Store& store, int64_t id, int priority) {
+  return printed_title(store.change(id,
+                                    [&](Entry& found) {
+                                      found.priority = priority;
+                                      return true;
+                                    })) +
+         ": priority " + std::to_string(priority);
+}
+
+// Over, or held: it needs somebody.
+bool has_settled(const Entry& entry) { return is_over(entry.state) || entry.state == State::held; }
+
+// Those of a group that a command means something to.
+std::vector<int64_t> ids_of(Store& store, const SteerArguments& arguments, bool (*is_meant)(const Entry&)) {
+  if (arguments.group.empty()) return arguments.ids;
+  if (!arguments.ids.empty()) throw UsageError("--group is in the place of entries: give one of them");
+  std::vector<int64_t> ids;
+  for (const Entry& one : store.entries_of(arguments.group))
+    if (is_meant(one)) ids.push_back(one.id);
+  return ids;
+}
+
+ExitCode wait(const SteerArguments& arguments) {
+  Store store(queue::queue_folder());
+  std::vector<int64_t> ids = ids_of(store, arguments, [](const Entry&) { return true; });
+  if (ids.empty())
+    for (const Entry& one : store.open_entries()) ids.push_back(one.id);
+  bool good = true;
+  for (const int64_t id : ids) {
+    Entry entry = store.entry(id);
+    for (; !has_settled(entry); entry = store.entry(id))
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    good &= entry.state == State::done;
+    if (arguments.json) continue;
+    print(printed_title(entry) + ": " + std::string(name_of(entry.state)) +
+          (entry.note.empty() ? "" : ", " + printable(entry.note)) + "\n");
+    flush_output();
+  }
+  if (arguments.json) print_entries(store, ids);
+  return good ? ExitCode::ok : ExitCode::stopped;
+}
+
+template <class Change>
+ExitCode for_each_entry(const SteerArguments& arguments, bool (*is_meant)(const Entry&), Change&& change) {
+  Store store(queue::queue_folder());
+  const std::vector<int64_t> ids = ids_of(store, arguments, is_meant);
+  if (ids.empty() && arguments.group.empty())
+    throw UsageError("entries are missing: their ids, or --group NAME");
+  for (const int64_t id : ids) {
+    const std::string said = change(store, id);
+    if (!arguments.json) print(said + "\n");
+  }
+  if (ids.empty() && !arguments.json)
+    print("nothing was done: no entry of the group " + printable(arguments.group) +
+          " is in a state for it\n");
+  if (arguments.json) print_entries(store, ids);
+  return ExitCode::ok;
+}
+
+bool is_open(const Entry& entry) { return !is_over(entry.state); }
+bool is_held(const Entry& entry) { return entry.state == State::held; }
+// Of a group: what runs as a command has no place to stop at, and goes on.
+bool can_be_held(const Entry& entry) { return is_open(entry) && (entry.recipe || !is_begun(entry.state)); }
+bool has_failed(const Entry& entry) { return entry.state == State::failed || entry.state == State::canceled; }
+
+ExitCode pause_all(bool paused, bool json) {
+  Store store(queue::queue_folder());
+  store.pause(paused);
+  if (!paused) store.drain(false);
+  print_queue(store, json, paused ? "paused: what runs goes on, nothing new starts\n" : "resumed\n");
+  return ExitCode::ok;
+}
+
+// The worker ends when what runs is over; with `wait` this command does too.
+ExitCode drain(bool wait, bool json) {
+  Store store(queue::queue_folder());
+  if (!queue::has_worker(store.folder())) throw UsageError("no worker runs: there is nothing to drain");
+  store.drain(true);
+  print_queue(store, json,
+              "draining: nothing new starts, and the worker ends with what runs; what waits stays\n");
+  flush_output();
+  while (wait && queue::has_worker(store.folder())) {
+    if (!store.draining()) break;  // the worker is about to end, or somebody took it back
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  return ExitCode::ok;
+}
+
+void add_drain(CLI::App& group, Action& action) {
+  auto wait = std::make_shared<bool>(false), json = std::make_shared<bool>(false);
+  CLI::App* command =
+      group.add_subcommand("drain", "nothing new starts, and the worker ends when what runs is over");
+  command->add_flag("--wait", *wait, "returns when it has");
+  command->add_flag("--json", *json, kJsonHelp);
+  command->callback([wait, json, &action] { action = [wait, json] { return drain(*wait, *json); }; });
+}
+
+bool is_of_all(const SteerArguments& arguments) { return arguments.ids.empty() && arguments.group.empty(); }
+
+CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char* summary, bool ids_needed,
+                  std::function<ExitCode(const SteerArguments&)> run) {
+  auto arguments = std::make_shared<SteerArguments>();
+  CLI::App* command = group.add_subcommand(name, summary);
+  CLI::Option* ids = command->add_option("id", arguments->ids, "entries; none: see above");
+  command->add_option("--group", arguments->group, "the entries of a group")->type_name("NAME");
+  if (ids_needed) ids->description("entries");
+  if (std::string_view(name) == "priority")
+    command->add_option("--to", arguments->priority, "the new one: higher goes first")->required();
+  command->add_flag("--json", arguments->json, kJsonHelp);
+  command->callback(
+      [arguments, run = std::move(run), &action] { action = [arguments, run] { return run(*arguments); }; });
+  return command;
+}
+
+}  // namespace
+
+std::string cancel_entry(Store& store, int64_t id) {
+  const Entry entry = store.change(id, [](Entry& found) {
+    if (is_over(found.state)) return false;
+    if (is_begun(found.state)) {
+      found.stop_asked = true;
+      found.hold_asked = false;
+    } else {
+      found.state = State::canceled;
+      found.note.clear();
+    }
+    return true;
+  });
+  ask_supervisor(store, entry);
+  // Of a damaged row it is not known whether it runs, and as which attempt.
+  if (!entry.damage.empty())
+    for (const queue::Attempt& attempt : store.attempts(id))
+      if (!attempt.ended) queue::ask_to_end(store.folder_of(id, attempt.number));
+  return printed_title(entry) + ": " +
+         (entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
+}
+
+namespace {
+
+ExitCode rescue_queue() {
+  const queue::Rescued rescued = queue::rescue(queue::queue_folder());
+  print("kept " + std::to_string(rescued.entries) + " entries and " + std::to_string(rescued.attempts) +
+        " attempts; the damaged database is " + printable(rescued.damaged.string()) + "\n");
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_queue_steering(CLI::App& group, Action& action) {
+  group
+      .add_subcommand("rescue",
+                      "keeps what can be read of a damaged database, and puts a new one in its place")
+      ->callback([&action] { action = rescue_queue; });
+  add_one(group, action, "cancel", "ends entries with all that they started, or takes them out", true,
+          [](const SteerArguments& arguments) { return for_each_entry(arguments, is_open, cancel_entry); });
+  add_one(group, action, "pause",
+          "holds entries back; running recipes save and stop; without an entry: nothing new starts", false,
+          [](const SteerArguments& arguments) {
+            return is_of_all(arguments) ? pause_all(true, arguments.json)
+                                        : for_each_entry(arguments, can_be_held, hold);
+          });
+  add_one(group, action, "resume", "lets held entries go on; without an entry: the queue", false,
+          [](const SteerArguments& arguments) {
+            return is_of_all(arguments) ? pause_all(false, arguments.json)
+                                        : for_each_entry(arguments, is_held, let_go);
+          });
+  add_drain(group, action);
+  add_one(group, action, "retry", "puts entries that ended back; recipes go on from their checkpoint", true,
+          [](const SteerArguments& arguments) { return for_each_entry(arguments, has_failed, retry); });
+  add_one(group, action, "priority", "changes the priority of entries", true,
+          [](const SteerArguments& arguments) {
+            return for_each_entry(arguments, is_open, [&](Store& store, int64_t id) {
+              return set_priority(store, id, arguments.priority);
+            });
+          });
+  add_one(group, action, "wait", "until entries are over or held; without an entry: all", false, wait);
+}
+
+}  // namespace plimsoll

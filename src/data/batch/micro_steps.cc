@@ -1,0 +1,71 @@
+#include "data/batch/micro_steps.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace plimsoll {
+
+MicroSteps::MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_t sequences, const Rank& rank)
+    : room_(room),
+      labels_of_(labels_of(shape.of_row)),
+      packer_(room, room.by_tokens() ? sequences : 0),
+      batch_(room, shape),
+      rank_(rank) {
+  if (shape.shares_prefixes && !shape.packs()) shared_.emplace(room, sequences, std::ssize(batch_.input_ids));
+  if (shape.longest_alike) longest_.emplace(sequences * shape.documents, sequences * shape.tokens);
+  check_internal(rank.ranks > 0 && rank.number >= 0 && rank.number < rank.ranks, "no such rank");
+}
+
+void MicroSteps::cut(const EffectiveBatch& batch) {
+  of_ = &batch;
+  if (longest_) longest_->set(batch);
+  cut_by_shared_ = false;
+  all_ = ceil_div(batch.packed_sequences(), room_.samples);
+  if (room_.by_tokens()) pack(batch);
+  if (!shared_ || all_ <= 1) return;
+  shared_->set(batch, labels_of_);
+  const int64_t apart = shared_->tokens(all_, [&](int64_t row) { return step_of(row); });
+  if (!shared_->cut(all_)) return;
+  const int64_t together =
+      shared_->tokens(shared_->count(), [&](int64_t row) { return shared_->of_row(row); });
+  cut_by_shared_ = shared_->count() < all_ || together < apart;
+  if (cut_by_shared_) all_ = shared_->count();
+}
+
+void MicroSteps::pack(const EffectiveBatch& batch) {
+  packer_.clear();
+  for (int64_t sequence = 0; sequence < batch.packed_sequences(); ++sequence) {
+    const RowSize size = batch.size_of(sequence, room_.targets > 0);
+    const int64_t shared = shared_ ? room_.begin + size.shared : 0;
+    const RowSize row{std::max<int64_t>(0, size.tokens - shared), size.targets};
+    if (shared_ && room_.begin + row.tokens > room_.tokens)
+      throw UsageError(
+          "data.share_prefixes: rows share less than when the run was planned: the data changed since. Start "
+          "the run again.");
+    packer_.add(row);
+  }
+  all_ = packer_.pack();
+}
+
+int64_t MicroSteps::step_of(int64_t sequence) const {
+  if (cut_by_shared_) return shared_->of_row(sequence);
+  return room_.by_tokens() ? packer_.of_row(sequence) : sequence / room_.samples;
+}
+
+const MicroBatch& MicroSteps::fill(int64_t step) {
+  check_internal(of_ != nullptr && step >= 0 && step < count(), "no such micro-step");
+  batch_.clear();
+  const int64_t number = step * rank_.ranks + rank_.number;
+  for (int64_t sequence = 0; sequence < of_->packed_sequences(); ++sequence)
+    if (step_of(sequence) == number) of_->append_to(batch_, sequence);
+  if (longest_)
+    for (size_t i = 0; i < static_cast<size_t>(batch_.live_sequences); ++i)
+      std::ranges::copy(longest_->of(batch_.sample_in_batch[i]),
+                        batch_.row_lengths.begin() + batch_.seq_starts[i]);
+  batch_.build_tree();
+  return batch_;
+}
+
+}  // namespace plimsoll

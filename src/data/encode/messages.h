@@ -1,0 +1,40 @@
+// Rows of conversations as data sets hold them, brought into the form that chat templates know.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "chat/chat_template.h"
+#include "data/files/data_file.h"
+
+namespace plimsoll {
+
+// `messages` is a list in OpenAI's form ({"role", "content", ...}) or ShareGPT's ({"from", "value"}; human,
+// gpt, system, tool), or the JSON text of one; `tools` a list of schemas, the JSON text of one, or null.
+// Further keys of a message are kept: templates read them. `names`, where not empty, are the keys that hold a
+// message's role and content. An answer that is not to be learnt, by "weight": 0, or "loss", "train" or
+// "training": false, has the weight 0. Throws DamagedError that starts with where(), and UsageError for keys
+// that may mask in a way that is not known.
+struct MessageNames {
+  std::string role, content;
+  bool masks = true;  // what messages say of being learnt is read
+};
+Conversation read_conversation(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                               const std::function<std::string()>& where, const MessageNames& names = {});
+
+// Whether a message says that it is, or is not, to be learnt; other roles than the assistant's keep "loss"
+// and its like.
+std::optional<bool> learnt_by_itself(const nlohmann::ordered_json& message);
+
+// A question and its answer as a conversation.
+Conversation conversation_of(const std::string& prompt, const std::string& response);
+
+// A question of Alpaca's rows with its answer. `parts` says what each cell is (columns.h). The question's
+// content is instruction and input with a line's end between them; templates that set them apart find both
+// under their names.
+// `reading`: data.reading; before its third version an output that is null was an empty answer.
+Conversation read_alpaca(const Row& row, const std::vector<std::string>& parts, int64_t reading,
+                         const std::function<std::string()>& where);
+
+}  // namespace plimsoll

@@ -1,0 +1,153 @@
+#include "data/files/data_files.h"
+
+#include <glob.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/regular_file.h"
+#include "base/shell_word.h"
+#include "base/strings.h"
+#include "files/json.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 7> kEndings = {".parquet", ".jsonl", ".json",   ".csv",
+                                                      ".tsv",     ".arrow", ".feather"};
+constexpr const char* kFormats = ".parquet, .jsonl, .json, .csv, .tsv, .arrow and .feather files are read";
+
+// Written by `datasets` beside the rows.
+constexpr std::array<std::string_view, 4> kDescriptions = {"state.json", "dataset_info.json",
+                                                           "dataset_infos.json", "dataset_dict.json"};
+
+bool is_description(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return std::find(kDescriptions.begin(), kDescriptions.end(), name) != kDescriptions.end();
+}
+
+// The files of a folder that `datasets` saved with save_to_disk(), in their order.
+std::vector<fs::path> saved_files(const fs::path& folder) {
+  const fs::path state_path = folder / "state.json";
+  const nlohmann::json state = read_json(state_path, kMiB);
+  const auto names = state.is_object() ? state.find("_data_files") : state.end();
+  if (names == state.end() || !names->is_array())
+    throw DamagedError(state_path.string() + ": has no list '_data_files'.");
+  const auto indices = state.find("_indices_files");
+  if (indices != state.end() && indices->is_array() && !indices->empty())
+    throw UsageError(folder.string() +
+                     ": keeps its rows' order in files of indices. Save it again with a current version of "
+                     "datasets.");
+  std::vector<fs::path> files;
+  for (const nlohmann::json& entry : *names) {
+    const auto name = entry.is_object() ? entry.find("filename") : entry.end();
+    const bool plain = name != entry.end() && name->is_string() &&
+                       fs::path(name->get<std::string>()).filename() == name->get<std::string>();
+    if (!plain) throw DamagedError(state_path.string() + ": '_data_files' holds what is no file's name.");
+    files.push_back(folder / name->get<std::string>());
+    if (!fs::is_regular_file(files.back()))
+      throw UsageError(files.back().string() + ": is missing, though " + state_path.string() + " lists it.");
+  }
+  if (files.empty()) throw UsageError(folder.string() + ": has no rows.");
+  return files;
+}
+
+std::vector<fs::path> files_of_folder(const fs::path& folder) {
+  if (fs::exists(folder / "dataset_dict.json"))
+    throw UsageError(folder.string() + ": is a set of splits: name one of its folders, such as " +
+                     (folder / "train").string() + ".");
+  if (fs::exists(folder / "state.json")) return saved_files(folder);
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.is_regular_file() && is_data_file(entry.path())) files.push_back(entry.path());
+  if (files.empty()) throw UsageError(folder.string() + ": the folder has no data file: " + kFormats + ".");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool is_pattern(const fs::path& path) { return path.string().find_first_of("*?[") != std::string::npos; }
+
+// Files alone: a folder that matches is not entered.
+std::vector<fs::path> matching_files(const fs::path& pattern) {
+  if (pattern.string().find("**") != std::string::npos)
+    throw UsageError(pattern.string() + ": '**' is not supported; * stands for names within one folder.");
+  glob_t found{};
+  const int status = glob(pattern.c_str(), 0, nullptr, &found);
+  std::vector<fs::path> files;
+  for (size_t i = 0; status == 0 && i < found.gl_pathc; ++i) {
+    const fs::path path = found.gl_pathv[i];
+    if (fs::is_regular_file(path) && is_data_file(path)) files.push_back(path);
+  }
+  globfree(&found);
+  if (files.empty())
+    throw UsageError(pattern.string() + ": no data file matches: " + std::string(kFormats) + ".");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+bool is_data_file(const fs::path& path) {
+  const std::string ending = path.extension().string();
+  return std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end() && !is_description(path);
+}
+
+std::vector<fs::path> data_files(const fs::path& path) {
+  std::error_code problem;
+  if (!fs::exists(path, problem)) {
+    if (is_pattern(path)) return matching_files(path);
+    throw UsageError(path.string() + ": no such file or folder.");
+  }
+  if (fs::is_directory(path)) return files_of_folder(path);
+  static const std::map<std::string, std::string> kPacked = {{".gz", "gunzip -k "},
+                                                             {".zst", "zstd -d "},
+                                                             {".bz2", "bunzip2 -k "},
+                                                             {".xz", "unxz -k "},
+                                                             {".zip", "unzip "}};
+  if (const auto packed = kPacked.find(path.extension().string()); packed != kPacked.end())
+    throw UsageError(path.string() + ": is packed, and rows are read in any order: unpack it first, " +
+                     packed->second + quoted(path.string()) + ". " + kFormats + ".");
+  if (!is_data_file(path))
+    throw UsageError(path.string() + ": the format is not supported: " + kFormats + ".");
+  return {path};
+}
+
+bool is_arrow_format(const fs::path& path) {
+  return path.extension() == ".parquet" || path.extension() == ".arrow" || path.extension() == ".feather";
+}
+
+namespace {
+
+// What some programs write as "Unicode"; as UTF-8 its first bytes are no text.
+void require_utf8_mark(const fs::path& path) {
+  const std::string start = read_start(path, 4);
+  const bool little = start.starts_with("\xFF\xFE"), big = start.starts_with("\xFE\xFF");
+  if (!little && !big) return;
+  const bool wide = little && start.size() == 4 && start.ends_with(std::string(2, '\0'));
+  const std::string encoding = wide ? "UTF-32" : "UTF-16";
+  throw DamagedError(path.string() + ": is written in " + encoding + " (its first bytes are " +
+                     (little ? "FF FE" : "FE FF") + "), UTF-8 is expected: iconv -f " + encoding +
+                     " -t UTF-8 " + quoted(path.string()) + " > NEW makes it so.");
+}
+
+}  // namespace
+
+std::unique_ptr<DataFile> open_data_file(const fs::path& path, CappedMemoryPool& pool, RowErrors on_error,
+                                         const TabText& tabs, int64_t most_rows) {
+  require_regular(path);
+  const std::string ending = path.extension().string();
+  if (ending == ".parquet") return open_parquet(path, pool);
+  if (ending == ".arrow" || ending == ".feather") return open_arrow(path, pool);
+  require_utf8_mark(path);
+  if (ending == ".jsonl") return open_jsonl(path, on_error, most_rows);
+  if (ending == ".json") return open_json(path, on_error, most_rows);
+  return ending == ".tsv" ? open_csv(path, '\t', tabs, most_rows) : open_csv(path, ',', {}, most_rows);
+}
+
+}  // namespace plimsoll

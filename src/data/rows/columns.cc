@@ -1,0 +1,348 @@
+#include "data/rows/columns.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace plimsoll {
+namespace {
+
+// Names that data sets in use give to prompt and response.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPromptResponseNames = {{
+    {"prompt", "response"},
+    {"prompt", "completion"},
+    {"instruction", "output"},
+    {"question", "answer"},
+    {"source", "target"},
+    {"document", "summary"},
+    {"article", "highlights"},
+    {"query", "response"},
+    {"input", "output"},
+}};
+
+// OpenAI's name of a column of conversations, and ShareGPT's.
+constexpr std::array<std::string_view, 2> kMessagesNames = {"messages", "conversations"};
+
+// Of a turn, as ShareGPT's and OpenAI's conversations hold it.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kTurnNames = {
+    {{"from", "value"}, {"role", "content"}}};
+
+using Names = std::map<std::string, std::string>;
+
+bool has(std::span<const Column> columns, std::string_view name) {
+  return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+}
+
+std::string list_columns(std::span<const Column> columns) {
+  std::vector<std::string> names;
+  for (const Column& column : columns) names.push_back(column.name + " (" + column.type + ")");
+  return join(names, ", ");
+}
+
+std::string naming(const std::string& prompt, const std::string& response) {
+  return "--set 'data.columns={prompt: " + prompt + ", response: " + response + "}'";
+}
+
+// How to name columns of text that are a prompt and a response. Which is which is not guessed: the other way
+// round a model would learn to ask.
+std::string how_to_name(std::span<const Column> columns) {
+  std::vector<std::string> texts;
+  for (const Column& column : columns) {
+    const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+    if (column.kind == ColumnKind::text && !column.name.empty() &&
+        std::all_of(column.name.begin(), column.name.end(), plain))
+      texts.push_back(column.name);
+  }
+  if (texts.size() < 2) return "Name yours, such as " + naming("question", "answer") + ".";
+  if (texts.size() == 2)
+    return "Which is the prompt and which the response is not known: say\n  " + naming(texts[0], texts[1]) +
+           "\n  or\n  " + naming(texts[1], texts[0]);
+  return "Which of " + join(texts, ", ") + " is the prompt and which the response is not known: say " +
+         naming("COLUMN", "COLUMN");
+}
+
+std::vector<std::string> parts_of(RowFormat format) {
+  switch (format) {
+    case RowFormat::prompt_response:
+      return {"prompt", "response"};
+    case RowFormat::messages:
+      return {"messages", "tools", "message_role", "message_content"};
+    case RowFormat::text:
+      return {"text"};
+    case RowFormat::input_ids:
+      return {"input_ids", "labels"};
+    case RowFormat::alpaca:
+      return {"instruction", "output", "input", "system", "history"};
+    case RowFormat::preference:
+      return {"chosen", "rejected", "prompt", "margin", "message_role", "message_content"};
+    case RowFormat::sentence_label:
+      return {"sentence", "label", "sentence2", "token_type_ids"};
+  }
+  throw InternalError("parts_of: no such format");
+}
+
+// Rows that other tasks learn from are known, so that they get a better answer than that their columns are
+// unknown.
+void refuse_rows_of_other_tasks(std::span<const Column> columns, const std::string& where) {
+  if (has(columns, "chosen") && has(columns, "rejected"))
+    throw UsageError(where +
+                     ": has rows of preferences (chosen, rejected), which task: dpo and task: reward learn "
+                     "from. To learn the chosen answers alone say data.columns: "
+                     "{prompt: prompt, response: chosen}.");
+  if (has(columns, "label") && (has(columns, "sentence") || has(columns, "text")))
+    throw UsageError(where +
+                     ": has rows of labels, which task: classify learns from. To learn the text alone say "
+                     "data.format: text.");
+}
+
+// The format whose parts data.columns names, or else the one whose columns exist.
+RowFormat detect_format(std::span<const Column> columns, const Names& names, const std::string& where) {
+  for (const auto& [format, label] : kRowFormats) {
+    if (format == RowFormat::preference) break;  // those of tasks that score sequences are named by the task
+    for (const std::string& part : parts_of(format))
+      if (names.contains(part)) return format;
+  }
+  if (has(columns, "input_ids")) return RowFormat::input_ids;
+  for (const std::string_view name : kMessagesNames)
+    if (has(columns, name) && find_column(columns, std::string(name), where).kind == ColumnKind::other)
+      return RowFormat::messages;
+  if (has(columns, "instruction") && has(columns, "output") && has(columns, "input"))
+    return RowFormat::alpaca;
+  for (const auto& [prompt, response] : kPromptResponseNames)
+    if (has(columns, prompt) && has(columns, response)) return RowFormat::prompt_response;
+  if (has(columns, "text") && !has(columns, "label")) return RowFormat::text;
+  for (const std::string_view name : kMessagesNames)  // the JSON text of the list
+    if (has(columns, name)) return RowFormat::messages;
+  refuse_rows_of_other_tasks(columns, where);
+  for (const auto& [speaker, said] : kTurnNames)
+    if (has(columns, speaker) && has(columns, said))
+      throw UsageError(where + ": has a turn of a conversation in each row (" + std::string(speaker) + ", " +
+                       std::string(said) +
+                       "), and nothing says which turns belong together. Each row is one conversation: "
+                       "{\"messages\": [{\"role\": ..., \"content\": ...}, ...]}.");
+  throw UsageError(where + ": no known format has the columns " + list_columns(columns) + ". " +
+                   how_to_name(columns));
+}
+
+// The column for prompt or response: the named one, or of the first known pair that exists whole.
+std::pair<std::string, std::string> prompt_and_response(std::span<const Column> columns, const Names& names,
+                                                        const std::string& where) {
+  std::pair<std::string, std::string> found = {"prompt", "response"};
+  for (const auto& [prompt, response] : kPromptResponseNames) {
+    if (!has(columns, prompt) || !has(columns, response)) continue;
+    found = {std::string(prompt), std::string(response)};
+    break;
+  }
+  // Alpaca's third column belongs to the prompt. Dropping it in silence would train on half the question.
+  if (found.first == "instruction" && has(columns, "input") && !names.contains("prompt"))
+    throw UsageError(
+        where +
+        ": has 'input' beside 'instruction', which prompt-response would drop. Say data.format: alpaca, "
+        "or leave 'input' out by data.columns: {prompt: instruction, response: output}.");
+  if (names.contains("prompt")) found.first = names.at("prompt");
+  if (names.contains("response")) found.second = names.at("response");
+  return found;
+}
+
+// The columns of conversations: they are read as JSON, so that only their absence is an error here.
+std::vector<std::string> message_columns(std::span<const Column> columns, const Names& names,
+                                         const std::string& where) {
+  std::string messages(kMessagesNames.front());
+  for (const std::string_view name : kMessagesNames)
+    if (!has(columns, messages) && has(columns, name)) messages = name;
+  if (names.contains("messages")) messages = names.at("messages");
+  std::vector<std::string> found = {find_column(columns, messages, where).name};
+  if (names.contains("tools"))
+    found.push_back(find_column(columns, names.at("tools"), where).name);
+  else if (has(columns, "tools"))
+    found.emplace_back("tools");
+  return found;
+}
+
+// The columns of Alpaca rows and what they are; they are read as JSON, too. An input belongs to an
+// instruction of the usual name; beside named columns, and for systems and histories, only what is named is
+// read.
+void bind_alpaca(std::span<const Column> columns, const Names& names, const std::string& where,
+                 ColumnBinding& binding) {
+  for (const std::string& part : parts_of(RowFormat::alpaca)) {
+    const bool required = part == "instruction" || part == "output";
+    const bool named = names.contains(part);
+    const std::string column = named ? names.at(part) : part;
+    const bool comes_along = part == "input" && !names.contains("instruction") && has(columns, column);
+    if (!required && !named && !comes_along) continue;
+    binding.columns.push_back(find_column(columns, column, where).name);
+    binding.parts.push_back(part);
+  }
+}
+
+// Columns that are read as JSON: what is required must be there, what is optional is read where it is there
+// or named.
+void bind_parts(std::span<const Column> columns, const Names& names, const std::string& where,
+                std::initializer_list<std::pair<std::string_view, bool>> parts, ColumnBinding& binding) {
+  for (const auto& [part, required] : parts) {
+    const std::string key(part);
+    const std::string column = names.contains(key) ? names.at(key) : key;
+    if (!required && !names.contains(key) && !has(columns, column)) continue;
+    binding.columns.push_back(find_column(columns, column, where).name);
+    binding.parts.push_back(key);
+  }
+}
+
+// Answers that are lists of messages, or ready token ids.
+void bind_message_keys(std::span<const Column> columns, const Names& names, const std::string& where,
+                       ColumnBinding& binding) {
+  const Column& answer = find_column(columns, binding.columns.front(), where);
+  if (answer.kind == ColumnKind::plain)
+    throw UsageError(where + ": column '" + answer.name + "' is " + answer.type +
+                     ", a text or a list is expected. The columns are " + list_columns(columns) + ".");
+  const ColumnKind kind = answer.kind;
+  binding.talks = kind == ColumnKind::other;
+  binding.ready = kind == ColumnKind::ids;
+  if (names.contains("message_role")) binding.message_role = names.at("message_role");
+  if (names.contains("message_content")) binding.message_content = names.at("message_content");
+}
+
+// The names, and those of columns of ready token ids for the parts that are not named and not there.
+Names with_ready_ids(std::span<const Column> columns, Names names,
+                     std::initializer_list<std::pair<const char*, const char*>> parts) {
+  for (const auto& [part, ids] : parts)
+    if (!names.contains(part) && !has(columns, part) && has(columns, ids)) names[part] = ids;
+  return names;
+}
+
+// A text under one of the names that data sets in use give it, and GLUE's pairs; with its label, or without.
+void bind_sentences(std::span<const Column> columns, Names names, bool labelled, const std::string& where,
+                    ColumnBinding& binding) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kPairs = {{
+      {"sentence1", "sentence2"},
+      {"#1 String", "#2 String"},
+      {"question1", "question2"},
+      {"question", "sentence"},
+      {"premise", "hypothesis"},
+      {"text", "text_pair"},
+      {"sentence", ""},
+  }};
+  for (const auto& [first, second] : kPairs) {
+    if (names.contains("sentence")) break;
+    const bool pair = has(columns, second);
+    if (!has(columns, first) || (!pair && !second.empty() && first != "text")) continue;
+    names["sentence"] = first;
+    if (pair) names.emplace("sentence2", second);
+  }
+  bind_parts(columns, names, where, {{"sentence", true}, {"sentence2", false}, {"token_type_ids", false}},
+             binding);
+  if (labelled) bind_parts(columns, names, where, {{"label", true}}, binding);
+  binding.ready = find_column(columns, binding.columns.front(), where).kind == ColumnKind::ids;
+}
+
+// Two answers with the prompt or without, and a margin.
+void bind_preference(std::span<const Column> columns, Names names, const std::string& where,
+                     ColumnBinding& binding) {
+  names = with_ready_ids(
+      columns, std::move(names),
+      {{"chosen", "chosen_input_ids"}, {"rejected", "rejected_input_ids"}, {"prompt", "prompt_input_ids"}});
+  bind_parts(columns, names, where,
+             {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}}, binding);
+  bind_message_keys(columns, names, where, binding);
+}
+
+// One answer, under the first of the names that there is, and its prompt.
+void bind_answer(std::span<const Column> columns, Names names, const std::string& where,
+                 ColumnBinding& binding) {
+  Names parts = names;
+  for (const char* part : {"messages", "text", "input_ids", "response"})
+    if (names.contains(part)) parts["chosen"] = names.at(part);
+  for (const auto& [prompt, response] : kPromptResponseNames) {
+    if (parts.contains("chosen") || !has(columns, prompt) || !has(columns, response)) continue;
+    parts["chosen"] = response;
+    parts.emplace("prompt", prompt);
+  }
+  for (const char* name : {"messages", "conversations", "response", "text", "input_ids"})
+    if (!parts.contains("chosen") && has(columns, name)) parts["chosen"] = name;
+  if (!parts.contains("chosen"))
+    throw UsageError(where + ": no column is known as an answer to score: " + list_columns(columns) +
+                     ". Name yours, such as --set 'data.columns={prompt: question, response: answer}'.");
+  bind_parts(columns, parts, where, {{"chosen", true}, {"prompt", false}}, binding);
+  bind_message_keys(columns, names, where, binding);
+}
+
+void check_column(std::span<const Column> columns, const std::string& name, ColumnKind kind,
+                  const std::string& where) {
+  const Column& column = find_column(columns, name, where);
+  if (column.kind == kind) return;
+  throw UsageError(where + ": column '" + name + "' is " + column.type + ", " +
+                   (kind == ColumnKind::text ? "text" : "lists of integers") +
+                   " is expected. The columns are " + list_columns(columns) + ".");
+}
+
+void check_part_names(RowFormat format, const Names& names) {
+  const std::vector<std::string> parts = parts_of(format);
+  for (const auto& [part, column] : names)
+    if (std::find(parts.begin(), parts.end(), part) == parts.end())
+      throw UsageError("data.columns: the format " + std::string(to_string(format)) + " has no part '" +
+                       part + "'; it has " + join(parts, ", ") + ".");
+}
+
+}  // namespace
+
+ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFormat> format,
+                           const Names& names, const std::string& where) {
+  ColumnBinding binding;
+  binding.format = format ? *format : detect_format(columns, names, where);
+  check_part_names(binding.format, names);
+  const auto named = [&names](const std::string& part) {
+    return names.contains(part) ? names.at(part) : part;
+  };
+  switch (binding.format) {
+    case RowFormat::prompt_response: {
+      const auto [prompt, response] = prompt_and_response(columns, names, where);
+      binding.columns = {prompt, response};
+      break;
+    }
+    case RowFormat::messages:
+      binding.columns = message_columns(columns, names, where);
+      if (names.contains("message_role")) binding.message_role = names.at("message_role");
+      if (names.contains("message_content")) binding.message_content = names.at("message_content");
+      return binding;
+    case RowFormat::alpaca:
+      bind_alpaca(columns, names, where, binding);
+      return binding;
+    case RowFormat::preference:
+      bind_preference(columns, names, where, binding);
+      return binding;
+    case RowFormat::sentence_label:
+      bind_sentences(columns, with_ready_ids(columns, names, {{"sentence", "input_ids"}}), true, where,
+                     binding);
+      return binding;
+    case RowFormat::text:
+      binding.columns = {named("text")};
+      break;
+    case RowFormat::input_ids:
+      binding.columns = {named("input_ids")};
+      if (names.contains("labels") || has(columns, "labels")) binding.columns.push_back(named("labels"));
+      break;
+  }
+  const ColumnKind kind = binding.format == RowFormat::input_ids ? ColumnKind::ids : ColumnKind::text;
+  for (const std::string& column : binding.columns) check_column(columns, column, kind, where);
+  return binding;
+}
+
+ColumnBinding bind_to_score(std::span<const Column> columns, const Names& names, bool rewards,
+                            const std::string& where) {
+  ColumnBinding binding;
+  binding.format = rewards ? RowFormat::preference : RowFormat::sentence_label;
+  if (!rewards)
+    bind_sentences(columns, with_ready_ids(columns, names, {{"sentence", "input_ids"}}), false, where,
+                   binding);
+  else if (names.contains("chosen") || has(columns, "chosen") || has(columns, "chosen_input_ids"))
+    bind_preference(columns, names, where, binding);
+  else
+    bind_answer(columns, names, where, binding);
+  return binding;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,100 @@
+#include "data/rows/columns.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "files/test_folder.h"
+
+namespace plimsoll {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<Column> texts(std::initializer_list<const char*> names) {
+  std::vector<Column> columns;
+  for (const char* name : names) columns.push_back({name, ColumnKind::text, "string"});
+  return columns;
+}
+
+TEST(Columns, formats_are_known_by_their_columns) {
+  EXPECT_THAT(bind_columns(texts({"id", "prompt", "response"}), {}, {}, "d").columns,
+              ElementsAre("prompt", "response"));
+  EXPECT_THAT(bind_columns(texts({"output", "instruction"}), {}, {}, "d").columns,
+              ElementsAre("instruction", "output"));
+  EXPECT_THAT(bind_columns(texts({"question", "answer"}), {}, {}, "d").columns,
+              ElementsAre("question", "answer"));
+  EXPECT_THAT(bind_columns(texts({"completion", "prompt"}), {}, {}, "d").columns,
+              ElementsAre("prompt", "completion"));
+  EXPECT_THAT(bind_columns(texts({"response", "query"}), {}, {}, "d").columns,
+              ElementsAre("query", "response"));
+  EXPECT_THAT(bind_columns(texts({"output", "input"}), {}, {}, "d").columns, ElementsAre("input", "output"));
+  EXPECT_EQ(bind_columns(texts({"text"}), {}, {}, "d").format, RowFormat::text);
+  EXPECT_EQ(bind_columns(texts({"text", "messages"}), {}, {}, "d").format, RowFormat::text);
+  EXPECT_EQ(bind_columns(texts({"id", "messages"}), {}, {}, "d").format, RowFormat::messages)
+      << "the JSON text of a list";
+  std::vector<Column> ready = {{"input_ids", ColumnKind::ids, "list"}};
+  EXPECT_THAT(bind_columns(ready, {}, {}, "d").columns, ElementsAre("input_ids"));
+  ready.push_back({"labels", ColumnKind::ids, "list"});
+  EXPECT_THAT(bind_columns(ready, {}, {}, "d").columns, ElementsAre("input_ids", "labels"));
+}
+
+TEST(Columns, named_columns_win) {
+  const auto columns = texts({"prompt", "response", "q", "a"});
+  const ColumnBinding binding = bind_columns(columns, {}, {{"prompt", "q"}, {"response", "a"}}, "d");
+  EXPECT_EQ(binding.format, RowFormat::prompt_response);
+  EXPECT_THAT(binding.columns, ElementsAre("q", "a"));
+  EXPECT_THAT(bind_columns(columns, RowFormat::text, {{"text", "q"}}, "d").columns, ElementsAre("q"));
+}
+
+TEST(Columns, what_does_not_fit_names_the_columns_that_exist) {
+  EXPECT_THAT(message_of<UsageError>([] {
+                bind_columns(texts({"x", "y"}), {}, {}, "d.parquet");
+              }),
+              HasSubstr("d.parquet: no known format has the columns x (string), y (string)."));
+  EXPECT_THAT(message_of<UsageError>([] { bind_columns(texts({"x"}), RowFormat::text, {}, "d"); }),
+              HasSubstr("has no column 'text'; it has 'x'."));
+  EXPECT_THAT(message_of<UsageError>([] {
+                bind_columns(texts({"x"}), {}, {{"text", "z"}}, "d");
+              }),
+              HasSubstr("has no column 'z'; it has 'x'."));
+  const std::vector<Column> number = {{"text", ColumnKind::other, "int64"}};
+  EXPECT_THAT(message_of<UsageError>([&] { bind_columns(number, {}, {}, "d"); }),
+              HasSubstr("column 'text' is int64, text is expected."));
+  EXPECT_THAT(message_of<UsageError>([] {
+                bind_columns(texts({"text"}), {}, {{"text", "text"}, {"promt", "q"}}, "d");
+              }),
+              HasSubstr("the format text has no part 'promt'; it has text."));
+}
+
+TEST(Columns, a_third_column_of_alpaca_is_not_dropped_in_silence) {
+  const auto columns = texts({"instruction", "input", "output"});
+  EXPECT_THAT(message_of<UsageError>([&] { bind_columns(columns, RowFormat::prompt_response, {}, "d"); }),
+              HasSubstr("has 'input' beside"));
+  const ColumnBinding binding = bind_columns(columns, {}, {}, "d");
+  EXPECT_EQ(binding.format, RowFormat::alpaca);
+  EXPECT_THAT(binding.parts, ElementsAre("instruction", "output", "input"));
+  EXPECT_THAT(bind_columns(columns, {}, {{"instruction", "instruction"}}, "d").parts,
+              ElementsAre("instruction", "output"));
+  EXPECT_THAT(bind_columns(columns, {}, {{"prompt", "instruction"}, {"response", "output"}}, "d").columns,
+              ElementsAre("instruction", "output"));
+}
+
+TEST(Columns, rows_of_other_tasks_are_known_and_refused) {
+  EXPECT_THAT(message_of<UsageError>([] {
+                bind_columns(texts({"prompt", "chosen", "rejected"}), {}, {}, "d");
+              }),
+              HasSubstr("has rows of preferences"));
+  const std::vector<Column> labels = {{"text", ColumnKind::text, "string"},
+                                      {"label", ColumnKind::other, "int64"}};
+  EXPECT_THAT(message_of<UsageError>([&] { bind_columns(labels, {}, {}, "d"); }),
+              HasSubstr("has rows of labels"));
+  EXPECT_EQ(bind_columns(labels, RowFormat::text, {}, "d").format, RowFormat::text);
+  EXPECT_THAT(
+      bind_columns(texts({"prompt", "chosen", "rejected"}), {}, {{"response", "chosen"}}, "d").columns,
+      ElementsAre("prompt", "chosen"));
+}
+
+}  // namespace
+}  // namespace plimsoll

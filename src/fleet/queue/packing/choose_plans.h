@@ -1,0 +1,29 @@
+// Which of the waiting recipes take a smaller plan of the same run, so that more run at once and all are done
+// sooner: a pure function of predictions. What a plan is made of does not matter here, its bytes, threads and
+// seconds do.
+#pragma once
+
+#include <vector>
+
+#include "fleet/queue/packing/packing.h"
+
+namespace plimsoll::queue {
+
+// When the last of all these runs will have ended if nothing more arrives and predictions hold. Runs that
+// never fit do not count.
+double predicted_end(const Machine& machine, std::vector<Waiting> waiting, std::vector<Running> running,
+                     double now);
+
+struct ChosenPlans {
+  std::vector<Waiting> waiting;            // `need` and `seconds` as chosen
+  double seconds_before = 0, seconds = 0;  // until all is done: with each run's own plan, and as chosen
+};
+
+// Nothing is chosen, and both times are 0, while not even the smallest plan of any run fits beside what runs.
+// A run keeps its own plan where a smaller one does not end the whole at least a hundredth sooner, a
+// twentieth where that has fewer threads; one whose own plan never fits `machine` has the largest that does.
+// A run on cards has the largest for each kind of them, and no smaller one to end sooner.
+ChosenPlans choose_plans(const Machine& machine, std::vector<Waiting> waiting,
+                         const std::vector<Running>& running, double now);
+
+}  // namespace plimsoll::queue

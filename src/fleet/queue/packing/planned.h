@@ -1,0 +1,45 @@
+// What a recipe needs, by the program's own `plan --json` in a process of its own: the fleet stays free of
+// what plans and computes, and the worker small.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fleet/queue/packing/packing.h"
+
+namespace plimsoll::queue {
+
+struct Planned {
+  Need need;           // of the host, or of one card and the host
+  double seconds = 0;  // of the whole run; 0: unknown
+  double seconds_per_step = 0;
+  int64_t smallest_bytes = 0;  // of any plan
+};
+
+// `words`: what stands behind `plan`. The program says itself on standard error what is wrong. Throws Error
+// with its exit code, DoesNotFitError with the smallest need.
+Planned plan_recipe(const std::string& program, const std::vector<std::string>& words);
+
+// The same of an answer of `plan --json`; `words` for messages. Of a card that is named what is reserved of
+// it is its arena with all that the process has beside it.
+Planned read_plan(const std::string& json, const std::vector<std::string>& words);
+
+// Plans of the same run in less memory, each at least a twentieth smaller than the one before it; none where
+// no time is predicted. `words` as of plan_recipe.
+std::vector<SmallerPlan> smaller_plans(const std::string& program, const std::vector<std::string>& words,
+                                       const Planned& planned);
+// With half and a quarter of its threads too, and with one; the fastest first. None is slower than another
+// that takes no more of anything.
+std::vector<SmallerPlan> plans_of_fewer_threads(const std::string& program,
+                                                const std::vector<std::string>& words,
+                                                const Planned& planned);
+// Sorted so, and without those that are.
+std::vector<SmallerPlan> worth_keeping(std::vector<SmallerPlan> plans, const Need& own);
+// The same of an answer of `plan --sweep memory=.. --json`.
+std::vector<SmallerPlan> read_sweep(const std::string& json, const Planned& planned);
+
+// What `train` is to keep, at the end of its words, and what it is to keep instead in the same place: on a
+// card its budget is what is reserved of the card.
+void bind_to_plan(std::vector<std::string>& words, const Need& need);
+
+}  // namespace plimsoll::queue

@@ -1,0 +1,41 @@
+#include "fleet/queue/store/private_files.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "files/atomic.h"
+
+namespace plimsoll::queue {
+
+namespace fs = std::filesystem;
+
+mode_t own_umask() {
+  const mode_t mask = umask(kOwnersAlone);
+  umask(mask);
+  return mask;
+}
+
+void make_private(const fs::path& folder) {
+  const Umask mask(own_umask() & kOwnersAlone);  // a folder that its owner may not enter would stay
+  if (!folder.parent_path().empty()) make_folders(folder.parent_path());
+  const bool made = mkdir(folder.c_str(), 0700) == 0;
+  if (made) flush_name(folder);
+  if (!made && errno != EEXIST)
+    throw UsageError(printable(folder.string()) + ": " + std::generic_category().message(errno));
+  struct stat found {};
+  if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode))
+    throw UsageError(printable(folder.string()) + ": is no folder");
+  if (found.st_uid != geteuid())
+    throw UsageError(printable(folder.string()) + ": belongs to another user; a queue is its owner's alone");
+  if ((found.st_mode & 077) != 0)
+    throw UsageError(printable(folder.string()) +
+                     ": others may enter it; a queue is its owner's alone: chmod 700");
+  if ((found.st_mode & 0700) != 0700)
+    throw UsageError(printable(folder.string()) + ": its owner may not enter it or write there: chmod 700");
+}
+
+}  // namespace plimsoll::queue

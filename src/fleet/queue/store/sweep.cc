@@ -1,0 +1,122 @@
+#include "fleet/queue/store/sweep.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "base/error.h"
+#include "base/outer_split.h"
+
+namespace plimsoll::queue {
+namespace {
+
+constexpr size_t kLongestSuffix = 80;  // with a name before it a folder's name stays below 255 bytes
+
+struct Sweep {
+  std::string key;
+  std::vector<std::string> values;
+};
+
+Sweep read_sweep(const std::string& text, const std::string& option, bool once) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    throw UsageError(option + ": expected KEY=VALUE,VALUE..., found '" + text + "'");
+  Sweep sweep{text.substr(0, equals), outer_split(text.substr(equals + 1), ",")};
+  std::set<std::string> seen;
+  for (const std::string& value : sweep.values) {
+    if (value.empty())
+      throw UsageError(option + ": '" + text + "' has an empty value; null takes a key back to its default");
+    if (!seen.insert(value).second && once)
+      throw UsageError(option + ": '" + text + "' has the value " + value + " twice");
+  }
+  return sweep;
+}
+
+// "method.r", "8": r8. What has no place in a folder's name becomes '_'.
+std::string label(const std::string& key, const std::string& value) {
+  std::string text = key.substr(key.rfind('.') + 1) + value;
+  for (char& c : text)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '_' && c != '+' && c != '-')
+      c = '_';
+  return text;
+}
+
+// All values of one key, or of several that go in step.
+using Axis = std::vector<Sweep>;
+
+Axis read_zips(const std::vector<std::string>& zips) {
+  Axis axis;
+  for (const std::string& text : zips) {
+    axis.push_back(read_sweep(text, "--zip", false));
+    const Sweep &first = axis.front(), &last = axis.back();
+    if (first.values.size() != last.values.size())
+      throw UsageError("--zip: " + first.key + " has " + std::to_string(first.values.size()) +
+                       " values and " + last.key + " " + std::to_string(last.values.size()) +
+                       "; what goes in step has as many");
+  }
+  if (axis.size() == 1)
+    throw UsageError("--zip: " + axis.front().key +
+                     " goes in step with nothing; give another --zip, or --sweep");
+  return axis;
+}
+
+// A name of a run by all of its values in step would be long: the first tells them apart, where it does.
+bool tells_apart(const Sweep& sweep) {
+  return std::set<std::string>(sweep.values.begin(), sweep.values.end()).size() == sweep.values.size();
+}
+
+void cross(std::vector<SweepPoint>& points, const Axis& axis) {
+  const size_t values = axis.front().values.size();
+  if (points.size() * values > kMostPoints)
+    throw UsageError("--sweep: more than " + std::to_string(kMostPoints) + " runs");
+  std::vector<SweepPoint> next;
+  for (const SweepPoint& point : points)
+    for (size_t i = 0; i < values; ++i) {
+      next.push_back(point);
+      std::string& suffix = next.back().suffix;
+      bool named = false;
+      for (const Sweep& sweep : axis) {
+        next.back().sets.push_back(sweep.key + "=" + sweep.values[i]);
+        if (!named) suffix += (suffix.empty() ? "" : "-") + label(sweep.key, sweep.values[i]);
+        named |= tells_apart(sweep);
+      }
+    }
+  points = std::move(next);
+}
+
+}  // namespace
+
+std::vector<SweepPoint> read_sweeps(const std::vector<std::string>& sweeps,
+                                    const std::vector<std::string>& zips) {
+  std::vector<Axis> axes;
+  if (!zips.empty()) axes.push_back(read_zips(zips));
+  for (const std::string& text : sweeps) axes.push_back({read_sweep(text, "--sweep", true)});
+  std::vector<SweepPoint> points(1);
+  std::set<std::string> keys;
+  for (const Axis& axis : axes) {
+    for (const Sweep& sweep : axis)
+      if (!keys.insert(sweep.key).second)
+        throw UsageError("--sweep: " + sweep.key + " is there twice; give its values in one: " + sweep.key +
+                         "=1,2");
+    cross(points, axis);
+  }
+  std::set<std::string> seen;
+  const bool usable = std::all_of(points.begin(), points.end(), [&](const SweepPoint& point) {
+    return point.suffix.size() <= kLongestSuffix && seen.insert(point.suffix).second;
+  });
+  for (size_t i = 0; i < points.size() && !usable; ++i) points[i].suffix = std::to_string(i + 1);
+  return points;
+}
+
+std::string with_values(const std::string& text, const SweepPoint& point) {
+  std::string result = text;
+  for (const std::string& set : point.sets) {
+    const size_t equals = set.find('=');
+    const std::string mark = "{" + set.substr(0, equals) + "}", value = set.substr(equals + 1);
+    for (size_t at = 0; (at = result.find(mark, at)) != std::string::npos; at += value.size())
+      result.replace(at, mark.size(), value);
+  }
+  return result;
+}
+
+}  // namespace plimsoll::queue

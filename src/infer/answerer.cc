@@ -1,0 +1,223 @@
+#include "infer/answerer.h"
+#include "tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "data/encode/conversations.h"
+#include "recipe/load/load.h"
+#include "tokenizer/special_tokens.h"
+#include "tokenizer/stop_strings.h"
+#include "tokenizer/stream_decoder.h"
+#include "weights/adapter_config.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Contexts are rounded up to this, so that prompts of about one length make one plan.
+constexpr int64_t kContextStep = 32;
+
+GenerationRequest request_of(const AnswerOptions& options, const ModelPaths& paths, int64_t longest) {
+  GenerationRequest request;
+  request.model = read_model_spec(paths.base / "config.json");
+  request.compute = options.precision ? *options.precision : trained_type(paths);
+  if (paths.adapter) read_adapter_config(*paths.adapter, request.lora.emplace());
+  request.nf4 = quantisation_of(paths);
+  request.context = answering_context(options, request.model, longest);
+  request.sequences = options.beams.beams;
+  if (request.model.encoder_decoder) request.source = std::exchange(request.context, options.max_new_tokens);
+  return request;
+}
+
+std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokenizer,
+                                   const ChatTemplate* chat) {
+  std::vector<int32_t> ids = stop_ids(base, tokenizer);
+  if (chat != nullptr)
+    if (const auto end = end_of_turn(*tokenizer, *chat)) ids.push_back(*end);
+  return ids;
+}
+
+std::string plan_text(const GenerationPlan& plan) {
+  const GenerationRequest& request = plan.request;
+  std::string text = "plan    device " + format_bytes(plan.device_bytes()) + " · ";
+  if (request.source > 0)
+    text += format_count(request.source) + " tokens read, " + format_count(request.context) + " written";
+  else
+    text += "context " + format_count(request.context) + " tokens";
+  if (request.sequences > 1) text += " · " + format_count(request.sequences) + " beams";
+  return text + " · " + std::string(to_string(request.compute)) + (request.nf4 ? " · nf4" : "") +
+         (plan.device.is_card() ? " · " + name_of(plan.device) : "") +
+         (plan.graphs.bytes > 0 ? " · " + plan.graphs.name : "");
+}
+
+}  // namespace
+
+std::string_view to_string(AnswerEnd end) {
+  switch (end) {
+    case AnswerEnd::end_token:
+      return "end_token";
+    case AnswerEnd::stop:
+      return "stop";
+    case AnswerEnd::length:
+      return "length";
+    case AnswerEnd::context:
+      return "context";
+    case AnswerEnd::interrupted:
+      return "interrupted";
+  }
+  throw InternalError("to_string: no such end of an answer");
+}
+
+AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
+                         std::span<const std::string> sets) {
+  constexpr std::string_view kKey = "device=";
+  std::optional<std::string> named = options.device;
+  for (const std::string& set : sets)
+    if (!options.device && set.starts_with(kKey)) named = set.substr(kKey.size());
+  const fs::path file = paths.adapter.value_or(paths.base) / "recipe.yaml";
+  std::optional<Recipe> run;
+  if (fs::exists(file)) run = load_recipe(file.string()).recipe;
+  AskedDevice device = asked_device(options.machine, named, run ? &*run : nullptr, *options.observer);
+  device.graphs = options.graphs.value_or(run ? run->memory.graphs : UseGraphs::automatic);
+  return device;
+}
+
+std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths) {
+  const std::string& name = options.chat_template;
+  std::optional<std::tm> now = local_time();
+  const bool of_run = fs::exists(options.folder / "recipe.yaml");
+  if (of_run) {
+    const auto trained = date_of(load_recipe((options.folder / "recipe.yaml").string()).recipe.data.date);
+    if (trained) now = trained;
+  }
+  if (name == "plain") return std::nullopt;
+  if (name != "auto") return ChatTemplate::builtin(name, paths.base, now);
+  // A run's folder has the file where its rows were rendered, and only then.
+  if (of_run)
+    return fs::exists(options.folder / "chat_template.jinja") ? ChatTemplate::of_folder(options.folder, now)
+                                                              : std::nullopt;
+  if (paths.adapter)
+    if (auto own = ChatTemplate::of_folder(*paths.adapter, now)) return own;
+  return ChatTemplate::of_folder(paths.base, now);
+}
+
+Tokenizer model_tokenizer(const fs::path& base) {
+  if (const auto file = Tokenizer::find_file(base)) return Tokenizer::from_file(*file);
+  throw UsageError(
+      base.string() +
+      ": has no tokenizer.json or tokenizer.model, which texts need (--ids of generate does not)");
+}
+
+int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest) {
+  const int64_t answer = model.encoder_decoder ? 0 : options.max_new_tokens;
+  const int64_t wanted =
+      options.context.value_or(round_up(std::max<int64_t>(longest, 1) + answer, kContextStep));
+  const std::optional<int64_t> bound = model.longest_text();
+  if (!bound) return wanted;
+  if (options.context && wanted > *bound) {
+    throw UsageError("--context: " + format_count(wanted) + " tokens, but the model knows " +
+                     format_count(*bound) + " positions (max_position_embeddings)");
+  }
+  return std::min(wanted, *bound);
+}
+
+void refuse_template(const AnswerOptions& options, const std::string& command) {
+  if (options.system || (options.chat_template != "auto" && options.chat_template != "plain"))
+    throw UsageError(command +
+                     ": --template and --system mean nothing to an encoder, which reads its text as it is");
+}
+
+std::optional<int32_t> end_of_source(const fs::path& base, const Tokenizer& tokenizer) {
+  const std::optional<int32_t> end = read_special_tokens(base, tokenizer).end_of_text;
+  if (!end)
+    throw UsageError(base.string() + ": names no end-of-text token (eos_token in tokenizer_config.json)");
+  return end;
+}
+
+Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const AskedDevice& device,
+                   const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt)
+    : options_(options), end_tokens_(end_tokens_of(paths.base, tokenizer, chat)), sampler_(options.sampling) {
+  if (tokenizer != nullptr) tokenizer_ = *tokenizer;
+  GenerationPlan plan = plan_generation(request_of(options, paths, longest_prompt), device);
+  require_fit(plan);
+  options.observer->event(plan_text(plan));
+  generator_ = std::make_unique<Generator>(std::move(plan), *options.observer);
+  if (const std::string products = generator_->device().products(); !products.empty())
+    options.observer->event("products by " + products);
+  load_base_weights(generator_->state(), paths.base,
+                    [&](int64_t done, int64_t total) { options.observer->loading(done, total); });
+  if (paths.adapter) load_adapters(generator_->state(), *paths.adapter);
+}
+
+bool Answerer::ends_answers(int32_t id) const {
+  return std::find(end_tokens_.begin(), end_tokens_.end(), id) != end_tokens_.end();
+}
+
+Answer Answerer::answer_of(Hypothesis found) const {
+  Answer answer;
+  answer.score = found.score;
+  answer.ids = std::move(found.ids);
+  if (ends_answers(answer.ids.back())) {
+    answer.end = AnswerEnd::end_token;
+    answer.ids.pop_back();
+  } else if (static_cast<int64_t>(answer.ids.size()) < options_.max_new_tokens) {
+    answer.end = AnswerEnd::context;
+  }
+  if (!tokenizer_) return answer;
+  StreamDecoder stream(*tokenizer_);
+  for (const int32_t id : answer.ids) answer.text += stream.push(id);
+  answer.text += stream.finish();
+  return answer;
+}
+
+Answer Answerer::searched(std::span<const int32_t> prompt, const Show& show) {
+  std::vector<Hypothesis> found =
+      generator_->search(prompt, options_.max_new_tokens, options_.beams, end_tokens_);
+  if (found.empty()) return {};
+  Answer best = answer_of(std::move(found.front()));
+  for (size_t i = 1; i < found.size(); ++i) best.next.push_back(answer_of(std::move(found[i])));
+  if (show && !best.text.empty() && !show(best.text)) best.end = AnswerEnd::interrupted;
+  return best;
+}
+
+Answer Answerer::answer(std::span<const int32_t> prompt, int64_t index, const Show& show) {
+  if (options_.beams.beams > 1) return searched(prompt, show);
+  Answer answer;
+  std::optional<StreamDecoder> stream;
+  if (tokenizer_) stream.emplace(*tokenizer_);
+  StopStrings stops(options_.stops);
+  const auto add = [&](const std::string& text) {
+    answer.text += text;
+    if (!show || show(text)) return true;
+    answer.end = AnswerEnd::interrupted;
+    return false;
+  };
+  const auto on_token = [&](int32_t id) {
+    if (ends_answers(id)) {
+      answer.end = AnswerEnd::end_token;
+      return false;
+    }
+    answer.ids.push_back(id);
+    if (stream && !add(stops.push(stream->push(id)))) return false;
+    if (stops.found()) answer.end = AnswerEnd::stop;
+    return !stops.found();
+  };
+  generator_->generate(
+      prompt, options_.max_new_tokens,
+      [&](std::span<const float> logits, int64_t number) { return sampler_.choose(logits, index, number); },
+      on_token, options_.go_on);
+  if (answer.end == AnswerEnd::length && static_cast<int64_t>(answer.ids.size()) < options_.max_new_tokens)
+    answer.end = AnswerEnd::context;
+  if (stream && !stops.found() && answer.end != AnswerEnd::interrupted) {
+    add(stops.push(stream->finish()));
+    add(stops.finish());
+  }
+  return answer;
+}
+
+}  // namespace plimsoll

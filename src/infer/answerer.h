@@ -1,0 +1,103 @@
+// A model that answers prompts: what `generate`, `chat` and `eval` share.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/chat_template.h"
+#include "infer/generator.h"
+#include "infer/sampling.h"
+#include "prepare/model_paths.h"
+#include "prepare/setup.h"
+#include "runs/observer.h"
+#include "tokenizer/tokenizer.h"
+
+namespace plimsoll {
+
+struct AnswerOptions {
+  std::filesystem::path folder;                  // a model, or an adapter that names its base model
+  std::optional<std::filesystem::path> adapter;  // over the model in `folder`
+  std::string chat_template = "auto";            // auto, plain, or a built-in one's name
+  std::optional<std::string> system;             // a system message before the prompt
+  int64_t max_new_tokens = 64;
+  std::vector<std::string> stops;  // texts that end an answer; they are not part of it
+  std::optional<int64_t> context;  // tokens of prompt and answer; none: what the longest prompt needs
+  std::optional<DType> precision;  // none: as it was trained, else as it is stored
+  SamplingOptions sampling;
+  BeamOptions beams;
+  MachineOptions machine;
+  std::optional<std::string> device;  // cpu, cuda, cuda:1, emulated; none: the run's, else the CPU
+  std::optional<UseGraphs> graphs;    // of a card; none: as the run says
+  bool go_on = false;                 // prompts mostly begin as the one before did: Generator::generate
+  RunObserver* observer = &nobody();  // outlives what it is told by
+};
+
+// What ended an answer: an end token of the model, a text of `stops`, max_new_tokens, the context, or whoever
+// was shown it.
+enum class AnswerEnd : uint8_t { end_token, stop, length, context, interrupted };
+std::string_view to_string(AnswerEnd end);
+
+struct Answer {
+  std::vector<int32_t> ids;  // without an end token; with the tokens of a stop's text
+  std::string text;
+  AnswerEnd end = AnswerEnd::length;
+  std::optional<double> score = {};  // Hypothesis::score, of a search
+  std::vector<Answer> next = {};     // of a search the next best ones, as many as were asked for
+};
+
+// What the options say to compute on, or `sets`, keys of the recipe as --set says them ("device=cuda"), or
+// the run in the folder, or beside the adapter. Before any thread is started.
+AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
+                         std::span<const std::string> sets = {});
+
+// What questions are rendered with. `auto`: what a finished run was trained with, or the chat template of the
+// adapter or the model; nothing where there is none, and for `plain`. Throws UsageError for an unknown name.
+std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths);
+
+// The tokenizer of a model folder. Throws UsageError where there is none.
+Tokenizer model_tokenizer(const std::filesystem::path& base);
+
+// A cache for prompts of at most `longest` tokens and their answers, as options.context and the model's
+// positions allow; for an encoder, of prompts alone. Throws UsageError for a context that the model does not
+// have.
+int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest);
+
+// Where an encoder reads the text: it knows no conversation. `command`: for the message.
+void refuse_template(const AnswerOptions& options, const std::string& command);
+// The token that ends a source, as training ends them. Throws UsageError where the model names none.
+std::optional<int32_t> end_of_source(const std::filesystem::path& base, const Tokenizer& tokenizer);
+
+class Answerer {
+ public:
+  // Plans, refuses with DoesNotFitError before anything is mapped, tells the plan, maps,
+  // loads. `tokenizer` may be null where only ids are asked for.
+  Answerer(const AnswerOptions& options, const ModelPaths& paths, const AskedDevice& device,
+           const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt);
+
+  // Gets the text as it grows, whole characters at a time and once for every token; false ends the answer.
+  using Show = std::function<bool(std::string_view text)>;
+  // The same seed, prompt and `index` give the same answer; with go_on also the same questions before it.
+  // That of a search is shown at once.
+  Answer answer(std::span<const int32_t> prompt, int64_t index, const Show& show = {});
+  // Tokens that an encoder reads at most; 0: the model has none, and reads and writes in its context.
+  [[nodiscard]] int64_t source() const { return generator_->plan().request.source; }
+  [[nodiscard]] int64_t context() const { return generator_->plan().request.context; }
+
+ private:
+  Answer searched(std::span<const int32_t> prompt, const Show& show);
+  [[nodiscard]] Answer answer_of(Hypothesis found) const;
+  [[nodiscard]] bool ends_answers(int32_t id) const;
+
+  AnswerOptions options_;
+  std::optional<Tokenizer> tokenizer_;
+  std::vector<int32_t> end_tokens_;
+  Sampler sampler_;
+  std::unique_ptr<Generator> generator_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,272 @@
+#include "infer/generator.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "formats/convert.h"
+#include "formats/load.h"
+#include "ops/step_values.h"
+#include "plan/program/experiment.h"
+#include "plan/program/time_model.h"
+#include "plan/search/depth_model.h"
+
+namespace plimsoll {
+
+namespace {
+
+// The tensors of the cache that decoding extends: they have a part for each sequence.
+std::vector<const TableRow*> written_cache(const GenerationPlan& plan) {
+  const Graph& decode = plan.programs[1];
+  std::vector<const TableRow*> rows;
+  for (const Op& op : decode.ops())
+    for (const TensorId id : op.outputs)
+      if (id != kNoTensor && decode.tensor(id).role == Role::kv_cache)
+        rows.push_back(plan.layout.find_persistent(decode.tensor(id).name));
+  return rows;
+}
+
+const TableRow& logits_row(const GenerationPlan& plan) { return *plan.layout.find_persistent("logits"); }
+
+// Logits as floats, and as a card has them.
+int64_t logits_bytes(const GenerationPlan& plan) {
+  return logits_row(plan).shape.elements() * int64_t{sizeof(float)} +
+         (plan.device.is_card() ? logits_row(plan).bytes : 0);
+}
+
+std::optional<std::string> refusal_of(const GenerationPlan& plan) {
+  // Thread stacks and libraries as measured for training (setup.cc), the staging of loading, bound programs.
+  const int64_t host = 4 * kMiB + plan.device.threads * kMiB / 2 + kLoadStagingBytes +
+                       program_heap_bytes(plan.programs) + logits_bytes(plan) +
+                       host_bytes_of_card(plan.device, plan.layout);
+  return AskedRoom(plan.device).refusal("generation", {plan.device_bytes(), host});
+}
+
+// Of tokens that are written one by one, or as beams, and of whole chunks of prompts. Those that nobody asked
+// for are left where there is no room.
+void take_graphs(GenerationPlan& plan, const DeviceDescription& described) {
+  TimeModel time(described.rates);
+  for (const Graph& program : plan.programs) {
+    const double seconds = time.program_seconds(program);
+    plan.program_graphs.push_back(
+        plan_graphs(program, described, {.seconds = seconds, .beside = seconds}, plan.device.graphs));
+  }
+  plan.graphs = graphs_part(plan.program_graphs, described);
+  if (plan.device.graphs != UseGraphs::automatic || plan.graphs.bytes == 0 || !refusal_of(plan)) return;
+  for (PlannedGraphs& one : plan.program_graphs) one.graphs = 0;
+  plan.graphs = {};
+}
+
+}  // namespace
+
+GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& device) {
+  request.prefill = std::min(request.prefill, request.context);
+  GenerationPlan plan;
+  plan.device = device;
+  const DeviceDescription described = describe(device, request.compute);
+  plan.card = described.card;
+  plan.programs = build_generation_programs(request.model, request.lora ? &*request.lora : nullptr,
+                                            request.nf4 ? &*request.nf4 : nullptr, request.compute,
+                                            request.shape(), described);
+  plan.layout = lay_out(plan.programs);
+  validate(plan.programs, plan.layout);
+  plan.request = std::move(request);
+  if (plan.request.sequences > 1)
+    for (const TableRow* row : written_cache(plan)) plan.spare_bytes = std::max(plan.spare_bytes, row->bytes);
+  take_graphs(plan, described);
+  return plan;
+}
+
+void require_fit(const GenerationPlan& plan) {
+  const auto refusal = refusal_of(plan);
+  if (!refusal) return;
+  throw DoesNotFitError(*refusal + " with a context of " + format_count(plan.request.context) + " tokens" +
+                        (plan.request.sequences > 1
+                             ? " and " + format_count(plan.request.sequences) + " beams; fewer of them,"
+                             : std::string(";")) +
+                        " --context and --precision bf16 make it smaller");
+}
+
+Generator::Generator(GenerationPlan plan, RunObserver& observer)
+    : plan_(std::move(plan)),
+      device_(open_device(plan_.device.device, plan_.device.cuda_card, plan_.device, plan_.card,
+                          plan_.programs, observer)),
+      memory_(*device_, plan_.layout, {}),
+      spare_(plan_.spare_bytes > 0 ? device_->map(plan_.spare_bytes) : nullptr),
+      first_(plan_.programs[0], plan_.layout.programs[0], *device_, memory_.arenas(),
+             {.graphs = plan_.program_graphs[0].graphs}),
+      decode_(plan_.programs[1], plan_.layout.programs[1], *device_, memory_.arenas(),
+              {.graphs = plan_.program_graphs[1].graphs}),
+      logits_(static_cast<size_t>(plan_.request.model.vocab * plan_.request.sequences)),
+      stored_logits_(plan_.device.is_card() ? static_cast<size_t>(logits_row(plan_).bytes) : 0),
+      cache_(written_cache(plan_)) {
+  cached_.reserve(static_cast<size_t>(plan_.request.context));
+}
+
+void Generator::begin(std::span<const int32_t> prompt, bool go_on) {
+  check_prompt(prompt);
+  if (!encodes()) return prefill(prompt, go_on);
+  read_source(prompt);
+  cached_.clear();
+  length_ = 0;
+  const auto start = static_cast<int32_t>(plan_.request.model.encoder_decoder->start_token);
+  feed(decode_, std::vector<int32_t>(static_cast<size_t>(plan_.request.sequences), start), 1);
+}
+
+void Generator::prefill(std::span<const int32_t> prompt, bool go_on) {
+  const GenerationRequest& request = plan_.request;
+  const auto chunk = static_cast<size_t>(request.prefill);
+  // Frequencies that depend on the length make another cache for another length.
+  if (request.sequences > 1 || request.model.rope.type == RopeType::dynamic) cached_.clear();
+  const auto known = static_cast<size_t>(
+      std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end() - 1).first -
+      cached_.begin());
+  size_t kept = go_on ? known : std::min(known, whole_chunks_) / chunk * chunk;
+  // A state has taken in all of its text: no part of it can be left out again.
+  if (request.model.linear_attention && (!go_on || known != cached_.size())) kept = 0;
+  const bool from_chunks = kept % chunk == 0 && kept <= whole_chunks_;
+  whole_chunks_ = (from_chunks ? prompt.size() : std::min(whole_chunks_, kept)) / chunk * chunk;
+  cached_.resize(kept);
+  length_ = static_cast<int64_t>(kept);
+  computed_ += static_cast<int64_t>(prompt.size() - kept);
+  for (size_t at = kept; at < prompt.size(); at += chunk)
+    feed(first_, prompt.subspan(at, std::min(chunk, prompt.size() - at)),
+         static_cast<int64_t>(prompt.size()));
+  if (request.sequences > 1) reorder(std::vector<int32_t>(static_cast<size_t>(request.sequences), 0));
+}
+
+void Generator::generate(std::span<const int32_t> prompt, int64_t max_new, const ChooseToken& choose,
+                         const OnToken& on_token, bool go_on) {
+  check_internal(plan_.request.sequences == 1, "generate: beams are for search");
+  begin(prompt, go_on);
+  for (int64_t number = 0; number < max_new; ++number) {
+    const int32_t token = choose(logits_, number);
+    if (!on_token(token) || number + 1 == max_new || length_ == plan_.request.context) return;
+    feed(decode_, {&token, 1}, length_ + 1);
+  }
+}
+
+std::vector<Hypothesis> Generator::search(std::span<const int32_t> prompt, int64_t max_new,
+                                          const BeamOptions& options,
+                                          const std::vector<int32_t>& end_tokens) {
+  check_internal(plan_.request.sequences == options.beams, "search: a plan of other beams");
+  begin(prompt, false);
+  // The last token of an answer is not cached.
+  BeamSearch beams(options, plan_.request.model.vocab, end_tokens,
+                   std::min(max_new, plan_.request.context - length_ + 1));
+  while (beams.step(logits_)) {
+    reorder(beams.parents());
+    feed(decode_, beams.tokens(), length_ + 1);
+  }
+  return beams.best();
+}
+
+void Generator::check_prompt(std::span<const int32_t> prompt) const {
+  if (prompt.empty()) throw UsageError("the prompt is empty: generation starts from at least one token");
+  const int64_t longest = encodes() ? plan_.request.source : plan_.request.context;
+  if (static_cast<int64_t>(prompt.size()) > longest) {
+    throw UsageError("the prompt has " + format_count(static_cast<int64_t>(prompt.size())) +
+                     " tokens, the context only " + format_count(longest));
+  }
+  for (const int32_t id : prompt) {
+    if (id < 0 || id >= plan_.request.model.vocab) {
+      throw UsageError("token id " + std::to_string(id) + " is not in the model's vocabulary of " +
+                       format_count(plan_.request.model.vocab));
+    }
+  }
+}
+
+namespace {
+
+// What a program reads of one token axis.
+void write_tokens(const Executor& program, const std::string& prefix, std::span<const int32_t> ids) {
+  const auto input_ids = program.input<int32_t>(prefix + "input_ids");
+  std::fill(input_ids.begin(), input_ids.end(), 0);
+  std::copy(ids.begin(), ids.end(), input_ids.begin());
+  const auto starts = program.input<int32_t>(prefix + "seq_starts");
+  starts[0] = 0;
+  starts[1] = static_cast<int32_t>(ids.size());
+}
+
+class Step {
+ public:
+  explicit Step(const Executor& program) : values_(program.input<double>(kStepTensor)) {
+    std::fill(values_.begin(), values_.end(), 0.0);
+    set(StepValue::first_micro_step, 1.0);
+  }
+  void set(StepValue which, double value) { values_[static_cast<size_t>(which)] = value; }
+  void set_live(AxisId axis, int64_t tokens) {
+    set(live_tokens_of(axis), static_cast<double>(tokens));
+    set(live_sequences_of(axis), 1.0);
+  }
+
+ private:
+  std::span<double> values_;
+};
+
+}  // namespace
+
+void Generator::read_source(std::span<const int32_t> source) {
+  source_length_ = static_cast<int64_t>(source.size());
+  write_tokens(first_, "", source);
+  Step(first_).set_live(kFirstAxis, source_length_);
+  first_.run();
+}
+
+void Generator::feed(const Executor& program, std::span<const int32_t> ids, int64_t sequence) {
+  const GenerationRequest& request = plan_.request;
+  const auto rows = static_cast<int64_t>(ids.size());
+  const bool chunk = &program == &first_ || request.sequences == 1;
+  // Inputs share the transient arena with everything else: all of them are written before each run.
+  const std::string prefix = encodes() ? "decoder." : "";
+  write_tokens(program, prefix, ids);
+  const auto positions = program.input<int32_t>(prefix + "positions");
+  std::fill(positions.begin(), positions.end(), 0);
+  for (size_t i = 0; i < ids.size(); ++i)
+    positions[i] = static_cast<int32_t>(length_) + (chunk ? static_cast<int32_t>(i) : 0);
+  if (program.has("inv_freq")) rope_frequencies(request.model, sequence, program.input<float>("inv_freq"));
+  const auto last_row = program.input<int32_t>("last_row");
+  for (size_t i = 0; i < last_row.size(); ++i)
+    last_row[i] = static_cast<int32_t>(chunk ? rows - 1 : static_cast<int64_t>(i));
+  Step step(program);
+  if (encodes()) step.set_live(kFirstAxis, source_length_);
+  step.set_live(encodes() ? kFirstAxis + 1 : kFirstAxis, rows);
+  step.set(StepValue::kv_length, static_cast<double>(length_));
+  program.run();
+  length_ += chunk ? rows : 1;
+  if (request.sequences == 1) cached_.insert(cached_.end(), ids.begin(), ids.end());
+  read_logits();
+}
+
+void Generator::read_logits() {
+  const TableRow& row = logits_row(plan_);
+  const PersistentState now = state();
+  std::span<const std::byte> stored = stored_logits_;
+  if (now.in_memory(row)) {
+    stored = now.bytes(row);
+  } else {
+    now.read(row, 0, stored_logits_);
+  }
+  convert(stored, row.dtype, std::as_writable_bytes(std::span(logits_)), DType::f32);
+  if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); }))
+    throw StoppedError("the model's logits are not finite after token " + format_count(length_) +
+                       ": its weights are damaged, or --precision fp32 is needed");
+}
+
+void Generator::reorder(std::span<const int32_t> parents) {
+  const Arenas arenas = memory_.arenas();
+  std::byte* const spare = spare_->data();
+  for (const TableRow* row : cache_) {
+    std::byte* const all = arenas.address(*row);
+    const size_t part = static_cast<size_t>(row->bytes) / parents.size();
+    const size_t live = part / static_cast<size_t>(plan_.request.context) * static_cast<size_t>(length_);
+    const auto moves = [&](size_t i) { return static_cast<size_t>(parents[i]) != i; };
+    for (size_t i = 0; i < parents.size(); ++i)
+      if (moves(i)) device_->copy(spare + i * live, {all + static_cast<size_t>(parents[i]) * part, live});
+    for (size_t i = 0; i < parents.size(); ++i)
+      if (moves(i)) device_->copy(all + i * part, {spare + i * live, live});
+  }
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,245 @@
+#include "infer/questions.h"
+
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "chat/conversation.h"
+#include "data/encode/conversations.h"
+#include "data/encode/messages.h"
+#include "data/files/cell.h"
+#include "data/rows/columns.h"
+#include "data/rows/dataset.h"
+#include "files/file.h"
+#include "infer/generate.h"
+#include "recipe/load/load.h"
+#include "unicode/utf8.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has_column(const Dataset& dataset, const std::string& name) {
+  return std::any_of(dataset.columns().begin(), dataset.columns().end(),
+                     [&](const Column& column) { return column.name == name; });
+}
+
+void require_text(const Dataset& dataset, const std::string& name) {
+  const Column& column = find_column(dataset.columns(), name, dataset.name());
+  if (column.kind != ColumnKind::text)
+    throw UsageError(dataset.name() + ": column '" + name + "' is " + column.type + ", not text");
+}
+
+Question question_of(const Row& cells) {
+  Question question{cells[0].text, {}, {}, std::nullopt, {}};
+  if (cells.size() > 1) question.expected = cells[1].text;
+  return question;
+}
+
+std::string text_of(const nlohmann::ordered_json& message) {
+  const auto content = message.find("content");
+  return content != message.end() && content->is_string() ? content->get<std::string>() : "";
+}
+
+// The last message, where it is the assistant's, is the expected answer.
+Question question_of(Conversation conversation) {
+  Question question;
+  nlohmann::ordered_json& messages = conversation.messages;
+  if (messages.back()["role"] == "assistant") {
+    question.expected = text_of(messages.back());
+    messages.erase(messages.size() - 1);
+  }
+  for (const auto& message : messages)
+    if (message["role"] == "user") question.prompt = text_of(message);
+  question.conversation = std::move(conversation);
+  return question;
+}
+
+// A file, "-" being standard input, without the end of its last line, which editors and echo write.
+std::string read_prompt(const fs::path& file) {
+  constexpr int64_t kMostBytes = 64 * kMiB;
+  std::string text;
+  if (file == "-") {
+    std::array<char, 65536> piece{};
+    while (std::cin.read(piece.data(), piece.size()) || std::cin.gcount() > 0) {
+      text.append(piece.data(), static_cast<size_t>(std::cin.gcount()));
+      if (static_cast<int64_t>(text.size()) > kMostBytes)
+        throw UsageError("--prompt-file: standard input has more than " + format_bytes(kMostBytes));
+    }
+  } else {
+    text = read_text(file, kMostBytes);
+  }
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+using Names = std::map<std::string, std::string>;
+
+// data.columns: as --set names them, or as the run read its own rows where this file has such columns.
+Names names_of(const Dataset& dataset, const GenerateOptions& options) {
+  Overrides overrides;
+  overrides.sets = options.sets;
+  const fs::path own = options.folder / "recipe.yaml";
+  const bool of_run = overrides.of_run = fs::exists(own);
+  if (!of_run) overrides.sets.insert(overrides.sets.begin(), assignment("model", options.folder.string()));
+  const Recipe recipe =
+      of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
+  const Names& names = recipe.data.columns;
+  const bool here = std::all_of(names.begin(), names.end(),
+                                [&](const auto& name) { return has_column(dataset, name.second); });
+  return here || !options.sets.empty() ? names : Names();
+}
+
+// What is read of a data file: a prompt, and a response where there is one, or conversations.
+ColumnBinding columns_of(const Dataset& dataset, const Names& names) {
+  const auto column_of = [&](const std::string& part) {
+    return names.contains(part) ? names.at(part) : part;
+  };
+  if (names.contains("prompt") || has_column(dataset, "prompt")) {
+    ColumnBinding binding{RowFormat::prompt_response, {column_of("prompt")}};
+    const bool completes = !names.contains("response") && !has_column(dataset, "response");
+    const std::string response = completes ? "completion" : column_of("response");
+    if (names.contains("response") || has_column(dataset, response)) binding.columns.push_back(response);
+    for (const std::string& column : binding.columns) require_text(dataset, column);
+    return binding;
+  }
+  const ColumnBinding binding = bind_columns(dataset.columns(), std::nullopt, names, dataset.name());
+  const bool asks = binding.format == RowFormat::prompt_response || binding.format == RowFormat::messages ||
+                    binding.format == RowFormat::alpaca;
+  if (!asks)
+    throw UsageError(dataset.name() + ": its rows are " + std::string(to_string(binding.format)) +
+                     ", which has no question; name its column with --set data.columns={prompt: ...}");
+  return binding;
+}
+
+Question read_question(const Row& cells, const ColumnBinding& binding,
+                       const std::function<std::string()>& where) {
+  if (binding.format == RowFormat::alpaca)
+    return question_of(read_alpaca(cells, binding.parts, kFirstReading, where));
+  if (binding.format != RowFormat::messages) return question_of(cells);
+  return question_of(read_conversation(cells[0].json, cells.size() > 1 ? cells[1].json : nullptr, where,
+                                       {binding.message_role, binding.message_content, false}));
+}
+
+// Ascending rows of a data set whose columns are selected.
+std::vector<Question> read_rows(Dataset& dataset, const RowSubset& rows, const ColumnBinding& binding) {
+  std::vector<Question> questions;
+  Row cells;
+  size_t unit = dataset.units().size();
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    const int64_t row = rows.row(i);
+    const auto holds = [&](size_t u) {
+      const PlacedUnit& placed = dataset.units()[u];
+      return row >= placed.first_row && row < placed.first_row + placed.rows;
+    };
+    if (unit == dataset.units().size() || !holds(unit)) {
+      unit = 0;
+      while (!holds(unit)) ++unit;
+      dataset.hold(std::span(&unit, 1));
+    }
+    dataset.read(row, cells);
+    const auto where = [&] { return dataset.where(row); };
+    questions.push_back(read_question(cells, binding, where));
+    questions.back().where = where();
+  }
+  return questions;
+}
+
+std::vector<Question> read_file(const GenerateOptions& options) {
+  const fs::path& file = *options.data;
+  Dataset dataset = Dataset::open(std::span(&file, 1));
+  const ColumnBinding binding = columns_of(dataset, names_of(dataset, options));
+  dataset.select(binding.columns, binding.read_as());
+  return read_rows(dataset, first_rows(RowSubset::all(dataset.rows()), dataset.rows(), options.limit),
+                   binding);
+}
+
+Conversation asked(const Question& question, const AnswerOptions& options) {
+  Conversation conversation = question.conversation;
+  if (conversation.messages.empty())
+    conversation.messages.push_back({{"role", "user"}, {"content", question.prompt}});
+  if (options.system) {
+    const nlohmann::ordered_json system = {{"role", "system"},
+                                           {"content", replace_invalid_utf8(*options.system)}};
+    conversation.messages.insert(conversation.messages.begin(), system);
+  }
+  return conversation;
+}
+
+}  // namespace
+
+RowSubset first_rows(const RowSubset& rows, int64_t total, std::optional<int64_t> limit) {
+  if (!limit || *limit >= rows.size()) return rows;
+  std::vector<int64_t> first;
+  for (int64_t i = 0; i < *limit; ++i) first.push_back(rows.row(i));
+  return RowSubset::only(total, std::move(first));
+}
+
+void encode_questions(std::vector<Question>& questions, const AnswerOptions& options, const Asking& asking) {
+  const ChatTemplate* chat = asking.chat;
+  for (Question& question : questions) {
+    if (chat == nullptr && (!question.conversation.messages.empty() || options.system))
+      throw UsageError(
+          question.where +
+          ": messages with roles need a chat template, and the model has none; name one by --template");
+    try {
+      const std::string text =
+          chat != nullptr ? chat->render(asked(question, options), true) : question.prompt;
+      asking.tokenizer->encode_into(text, false, question.ids);
+    } catch (const TemplateError& error) {
+      throw UsageError(question.where + ": " + error.what());
+    }
+    if (question.ids.empty())
+      throw UsageError(question.where + ": the prompt is empty; generation starts from at least one token");
+    if (asking.end_of_source) question.ids.push_back(*asking.end_of_source);
+  }
+}
+
+std::vector<Question> read_questions(const GenerateOptions& options, const Asking& asking) {
+  if (!options.ids.empty()) return {{"", {}, options.ids, std::nullopt, "--ids"}};
+  check_internal(asking.tokenizer != nullptr, "texts without a tokenizer");
+  std::vector<Question> questions;
+  if (options.prompt) {
+    questions.push_back({replace_invalid_utf8(*options.prompt), {}, {}, std::nullopt, "--prompt"});
+  } else if (options.prompt_file) {
+    questions.push_back({replace_invalid_utf8(read_prompt(*options.prompt_file)),
+                         {},
+                         {},
+                         std::nullopt,
+                         options.prompt_file->string()});
+  } else {
+    questions = read_file(options);
+  }
+  encode_questions(questions, options, asking);
+  return questions;
+}
+
+std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, const AnswerOptions& options,
+                                     const Tokenizer& tokenizer, const ChatTemplate* chat) {
+  const RowFormat format = source.encoder.options().format;
+  const bool asks =
+      format == RowFormat::prompt_response || format == RowFormat::messages || format == RowFormat::alpaca;
+  if (!asks)
+    throw UsageError(source.dataset.name() + ": its rows are " + std::string(to_string(format)) +
+                     ", which has no question and answer");
+  std::vector<Question> questions = read_rows(source.dataset, rows,
+                                              {format,
+                                               {},
+                                               source.encoder.options().parts,
+                                               source.encoder.options().message_role,
+                                               source.encoder.options().message_content});
+  const ExampleOptions& rules = source.encoder.options();
+  Asking asking{&tokenizer, chat};
+  if (rules.task.task == Task::seq2seq) asking.end_of_source = rules.eos;
+  encode_questions(questions, options, asking);
+  if (asking.end_of_source)
+    for (Question& question : questions) cut_text(rules.max_length, rules.truncation, true, question.ids);
+  return questions;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,42 @@
+// What a model is asked: a text, ids, or the rows of a data file.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chat/chat_template.h"
+#include "chat/conversation.h"
+#include "infer/answerer.h"
+#include "tokenizer/tokenizer.h"
+
+namespace plimsoll {
+
+struct GenerateOptions;
+
+struct Question {
+  std::string prompt;              // of a conversation the last message of the user
+  Conversation conversation = {};  // up to the answer
+  std::vector<int32_t> ids;
+  std::optional<std::string> expected;
+  std::string where;  // where it comes from, for messages
+};
+
+// How texts become what the model reads.
+struct Asking {
+  const Tokenizer* tokenizer = nullptr;  // null: only ids are asked for
+  const ChatTemplate* chat = nullptr;    // null: prompts are put as they are
+  // Of an encoder: the token that a source ends with.
+  std::optional<int32_t> end_of_source = std::nullopt;
+};
+
+// The prompt, the ids, or the data file's rows; texts are encoded as in training.
+std::vector<Question> read_questions(const GenerateOptions& options, const Asking& asking);
+// The rows of a recipe's data, sources cut to its longest. Throws UsageError for rows that are no questions.
+std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, const AnswerOptions& options,
+                                     const Tokenizer& tokenizer, const ChatTemplate* chat);
+
+// The first `limit` of some of a data set's `total` rows, or all of them.
+RowSubset first_rows(const RowSubset& rows, int64_t total, std::optional<int64_t> limit);
+
+}  // namespace plimsoll

@@ -1,0 +1,146 @@
+#include "infer/row_program.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "formats/load.h"
+#include "prepare/task_setup.h"
+#include "runs/agreement.h"
+#include "train/batch_writer.h"
+#include "train/run_programs.h"
+#include "weights/adapter_config.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t kMostRowsAtATime = 16;
+
+RowPlan plan_rows(const Experiment& experiment, int64_t batch, int64_t rows, const AskedDevice& device,
+                  const DeviceDescription& described) {
+  RowPlan plan;
+  plan.device = device;
+  plan.card = described.card;
+  plan.batch = batch;
+  Variant variant;
+  variant.micro_batch = variant.eval_micro_batch = batch;
+  variant.loss_chunk = default_loss_chunk(experiment, experiment.logit_rows({batch}));
+  plan.programs = build_evaluation_programs(experiment, variant, described);
+  plan.layout = lay_out(plan.programs);
+  validate(plan.programs, plan.layout);
+  // Thread stacks and libraries as measured for training (setup.cc), staging, two batches, a window of rows.
+  plan.host_bytes = 4 * kMiB + device.threads * kMiB / 2 + kLoadStagingBytes +
+                    host_bytes_of_card(device, plan.layout) +
+                    3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment)) + 4 * kUnitBytes;
+  if (experiment.task.task == Task::classify)
+    plan.host_bytes += Agreement::planned_bytes(experiment.task, rows);
+  return plan;
+}
+
+}  // namespace
+
+// Rows are cut to the model's positions: the recipe says so afterwards.
+Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe) {
+  Experiment experiment;
+  experiment.model = model_of(recipe, paths);
+  experiment.task = read_task(recipe, experiment.model);
+  experiment.lora = paths.adapter.has_value();
+  Preference::Reference& reference = experiment.task.preference.reference;
+  if (reference != Preference::Reference::none && !paths.adapter) {
+    reference = Preference::Reference::given;
+    if (options.data)
+      throw UsageError(
+          options.folder.string() +
+          ": task: dpo compares a model with the one that it began as, which a model in full keeps "
+          "for the run's own rows alone: leave --data out, or say --set dpo.loss=orpo");
+  }
+  if (paths.adapter)
+    read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
+  require_frozen_reference(experiment);
+  if (const auto nf4 = quantisation_of(paths)) {
+    experiment.nf4 = true;
+    experiment.nf4_options = *nf4;
+  }
+  experiment.precision.compute = options.precision ? *options.precision : trained_type(paths);
+  if (const auto longest = experiment.model.longest_text()) {
+    if (options.max_length && *options.max_length > *longest)
+      throw UsageError("--max-length: " + format_count(*options.max_length) +
+                       " tokens, but the model knows " + format_count(*longest) +
+                       " positions (max_position_embeddings)");
+    recipe.data.max_length = std::min(recipe.data.max_length, *longest);
+  }
+  experiment.max_length = recipe.data.max_length;
+  if (experiment.model.encoder_decoder) experiment.target_length = recipe.data.targets_at_most();
+  return experiment;
+}
+
+RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
+                     const AskedDevice& device, const std::string& what) {
+  const DeviceDescription described = describe(device, experiment.precision.compute);
+  const AskedRoom room(device);
+  int64_t batch = options.batch > 0 ? options.batch : std::min(kMostRowsAtATime, std::max<int64_t>(rows, 1));
+  for (;;) {
+    RowPlan plan = plan_rows(experiment, batch, rows, device, described);
+    const auto refusal = room.refusal(what, {plan.layout.arena_bytes(), plan.host_bytes});
+    if (!refusal) return plan;
+    if (options.batch > 0 || batch == 1)
+      throw DoesNotFitError(*refusal + " with " + format_count(batch) +
+                            (batch == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
+                            " tokens at a time; --batch, --max-length and --precision bf16 make it smaller");
+    batch /= 2;
+  }
+}
+
+RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
+                       RunObserver& observer)
+    : plan_(plan),
+      experiment_(experiment),
+      device_(open_device(plan.device.device, plan.device.cuda_card, plan.device, plan.card, plan.programs,
+                          observer)),
+      memory_(*device_, plan.layout, {}),
+      program_(plan.programs[0], plan.layout.programs[0], *device_, memory_.arenas()),
+      state_(plan.layout, memory_.arenas()) {
+  if (const std::string products = device_->products(); !products.empty())
+    observer.event("products by " + products);
+  load_base_weights(state_, paths.base, [&](int64_t done, int64_t total) { observer.loading(done, total); });
+  if (paths.adapter) load_adapters(state_, *paths.adapter);
+}
+
+RowTally RowProgram::run(const Next& next, const Done& done) {
+  MicroSteps steps({plan_.batch}, eval_shape(experiment_), 0);
+  BatchWriter writer(program_, experiment_.model);
+  RowTally tally;
+  const auto start = std::chrono::steady_clock::now();
+  writer.set(StepValue::first_micro_step, 1.0);
+  while (const EffectiveBatch* batch = next()) {
+    tally.rows += batch->packed_sequences();
+    tally.skipped += batch->skipped_rows();
+    tally.damaged += batch->damaged_rows();
+    tally.truncated += batch->truncated_rows();
+    tally.tokens += batch->tokens();
+    steps.cut(*batch);
+    for (int64_t i = 0; i < steps.count(); ++i) {
+      const MicroBatch& micro = steps.fill(i);
+      writer.write(micro);
+      program_.run();
+      writer.set(StepValue::first_micro_step, 0.0);
+      done(*batch, micro);
+    }
+  }
+  tally.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return tally;
+}
+
+std::span<const float> RowProgram::scores() { return read_scores(state_, scores_); }
+
+std::span<const double> RowProgram::sums() const { return program_.result<double>(kEvalLossTensor); }
+
+std::string plan_line(const RowPlan& plan, const Experiment& experiment) {
+  return "plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " + format_count(plan.batch) +
+         (plan.batch == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
+         " tokens at a time · " + std::string(to_string(experiment.precision.compute)) +
+         (experiment.nf4 ? " · nf4" : "") + (plan.device.is_card() ? " · " + name_of(plan.device) : "");
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,88 @@
+// The rows of a data set through a forward program: what `eval`, `score` and `classify` share.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/batch/effective_batch.h"
+#include "infer/answerer.h"
+#include "runtime/executor.h"
+#include "weights/persistent_state.h"
+
+namespace plimsoll {
+
+struct RowOptions : AnswerOptions {
+  std::optional<std::filesystem::path> data;
+  std::vector<std::string> sets;      // keys of the recipe that say how rows are read: "data.columns=..."
+  std::optional<int64_t> limit;       // rows
+  std::optional<int64_t> max_length;  // tokens of a row; none: the run's, or the default's
+  int64_t batch = 0;                  // rows at a time; 0: as many as fit, up to 16
+  std::optional<std::filesystem::path> out;  // JSONL of the answers, or of the scores
+};
+
+// The model with its adapter as the recipe's task has it, at the options' precision; the recipe's rows are
+// cut to the model's positions. Throws UsageError.
+Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe);
+
+struct RowPlan {
+  AskedDevice device;
+  CardFacts card;  // that it is made for
+  int64_t batch = 1;
+  std::vector<Graph> programs;
+  ArenaLayout layout;
+  int64_t host_bytes = 0;  // beside the arena
+};
+
+// The stated number of rows at a time, or the largest that fits. `what` needs it: "evaluation". Throws
+// DoesNotFitError.
+RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
+                     const AskedDevice& device, const std::string& what);
+
+// What became of the rows.
+struct RowTally {
+  int64_t rows = 0;       // that went through the program
+  int64_t skipped = 0;    // too long, where the recipe drops such rows, or without a target
+  int64_t damaged = 0;    // that could not be read, with data.on_error: skip
+  int64_t truncated = 0;  // longer than max_length
+  int64_t tokens = 0;
+  double seconds = 0;
+  std::string device = {};  // what they went through it on
+};
+
+// The program of a plan over weights that are read. It refers to the plan and the experiment.
+class RowProgram {
+ public:
+  using Next = std::function<const EffectiveBatch*()>;  // nullptr: no more
+  using Done = std::function<void(const EffectiveBatch&, const MicroBatch&)>;
+
+  RowProgram(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
+             RunObserver& observer);
+
+  // Once. `done` is called after each micro-batch, while its scores are there.
+  RowTally run(const Next& next, const Done& done);
+
+  // Of the last micro-batch, f32 [B, outputs]; of tasks with scores.
+  [[nodiscard]] std::span<const float> scores();
+  // What LossRequest::loss_name holds after a run.
+  [[nodiscard]] std::span<const double> sums() const;
+
+ private:
+  const RowPlan& plan_;
+  const Experiment& experiment_;
+  std::unique_ptr<Device> device_;
+  RunMemory memory_;
+  Executor program_;
+  PersistentState state_;
+  std::vector<float> scores_;
+};
+
+// "plan    device 12.3 MiB · 16 rows of 64 tokens at a time · bf16"
+std::string plan_line(const RowPlan& plan, const Experiment& experiment);
+
+}  // namespace plimsoll

@@ -1,0 +1,143 @@
+#include "infer/score.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "cpu/threads.h"
+#include "data/files/cell.h"
+#include "infer/answer_file.h"
+#include "infer/questions.h"
+#include "infer/score_lines.h"
+#include "prepare/task_setup.h"
+#include "recipe/load/load.h"
+#include "train/run_programs.h"
+#include "unicode/utf8.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The run's recipe, or the defaults with what the model's config says of its head.
+Recipe recipe_of(const ScoreOptions& options, const ModelPaths& paths) {
+  const Task task = options.rewards ? Task::reward : Task::classify;
+  Overrides overrides;
+  overrides.sets = options.sets;
+  if (options.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*options.max_length));
+  const fs::path own = options.folder / "recipe.yaml";
+  const bool of_run = overrides.of_run = fs::exists(own);
+  if (!of_run) {
+    const auto given = [&](const std::string& key) {
+      return std::any_of(options.sets.begin(), options.sets.end(),
+                         [&](const std::string& set) { return set.starts_with(key); });
+    };
+    overrides.sets.push_back(assignment("model", paths.base.string()));
+    overrides.sets.push_back(assignment("task", std::string(to_string(task))));
+    const auto problem = problem_of_head(paths.base);
+    if (!options.rewards && problem && !given("classify.problem"))
+      overrides.sets.push_back(assignment("classify.problem", *problem));
+  }
+  Recipe recipe =
+      of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
+  if (recipe.task != task)
+    throw UsageError(own.string() + ": the run's task is " + std::string(to_string(recipe.task)) + ": " +
+                     (recipe.task == Task::reward     ? "plimsoll score tells its rewards"
+                      : recipe.task == Task::classify ? "plimsoll classify tells its classes"
+                                                      : "it scores no sequences; plimsoll generate asks it"));
+  recipe.model = paths.base.string();
+  recipe.data.train.clear();
+  if (options.data) recipe.data.train = {{options.data->string()}};
+  recipe.data.eval = {};
+  return recipe;
+}
+
+void require_head(const ModelSpec& model, const ModelPaths& paths) {
+  if (model.scores_sequences || model.value_head || !model.words.empty() || paths.adapter) return;
+  throw UsageError(
+      (paths.base / "config.json").string() + ": is a " + model.architecture +
+      ", which has no head that scores sequences; task: reward and task: classify train one, and "
+      "--set 'classify.words=[\" bad\", \" good\"]' asks it which of these words comes next");
+}
+
+nlohmann::ordered_json text_cell(const std::string& text) { return replace_invalid_utf8(text); }
+
+// Batches of given texts, as a loader makes them of rows.
+class TextBatches {
+ public:
+  TextBatches(const ScoreOptions& options, const RowsToScore& rows, int64_t batch, const SequenceShape& shape)
+      : options_(options), encoder_(rows.encoder), size_(batch), batch_(batch, shape) {}
+
+  const EffectiveBatch* next() {
+    if (at_ == options_.texts.size()) return nullptr;
+    batch_.clear();
+    Example example;
+    for (int64_t i = 0; i < size_ && at_ < options_.texts.size(); ++i, ++at_) {
+      Row row(options_.partner ? 2 : 1);
+      row[0].json = text_cell(options_.texts[at_]);
+      if (options_.partner) row[1].json = text_cell(*options_.partner);
+      encoder_.encode(
+          row, [&] { return "text " + std::to_string(at_ + 1); }, example);
+      batch_.add(example, static_cast<int64_t>(at_));
+    }
+    return &batch_;
+  }
+
+ private:
+  const ScoreOptions& options_;
+  const ExampleEncoder& encoder_;
+  int64_t size_;
+  EffectiveBatch batch_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+RowTally score(const ScoreOptions& options, const std::function<void(const nlohmann::ordered_json&)>& line) {
+  const ModelPaths paths = find_model(options.folder, options.adapter);
+  Recipe recipe = recipe_of(options, paths);
+  const AskedDevice device = asked_device(options, paths, options.sets);
+  std::vector<fs::path> read = {options.folder, paths.base};
+  if (options.data) read.push_back(*options.data);
+  require_apart(options.out, read);
+  Experiment experiment = experiment_of(options, paths, recipe);
+  require_head(experiment.model, paths);
+  // In 16 bits all texts that it is sure of have one score. Decoders may be too large for 32.
+  if (!options.precision && experiment.model.encoder) experiment.precision.compute = DType::f32;
+  const bool talks = options.rewards && answering_template(options, paths).has_value();
+  RowsToScore rows = open_to_score(recipe, experiment.model, talks, options.partner.has_value());
+  experiment.task = rows.encoder.options().task;
+  auto count = static_cast<int64_t>(options.texts.size());
+  if (rows.source) {
+    DataSource& source = *rows.source;
+    source.rows = first_rows(source.rows, source.dataset.rows(), options.limit);
+    count = source.rows.size();
+  }
+  const RowPlan plan = fitting_rows(experiment, options, count, device, "scoring");
+  options.observer->event(plan_line(plan, experiment));
+  start_threads(device.threads);
+  OutLines file(options.out);
+  ScoreLines lines(
+      experiment.task, label_names(recipe),
+      [&](const nlohmann::ordered_json& one) { options.out ? file.write(one) : line(one); }, options.rewards);
+  RowProgram program(plan, experiment, paths, *options.observer);
+  const auto run = [&](const RowProgram::Next& next) {
+    RowTally tally = program.run(next, [&](const EffectiveBatch& batch, const MicroBatch& micro) {
+      lines.add(batch, micro, program.scores());
+    });
+    tally.device = name_of(device);
+    return tally;
+  };
+  if (!rows.source) {
+    TextBatches texts(options, rows, plan.batch, eval_shape(experiment));
+    return run([&] { return texts.next(); });
+  }
+  LoaderOptions loading = rows.source->loader;
+  loading.effective = plan.batch;
+  Loader loader(std::move(rows.source->dataset), std::move(rows.source->rows), rows.source->encoder, loading);
+  loader.start({});
+  return run([&] { return loader.next(); });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,25 @@
+// From an attention op to the shape its kernels know; rule and binding share it.
+#pragma once
+
+#include "graph/graph.h"
+#include "ops/attention/attention_scratch.h"
+
+namespace plimsoll {
+
+// Of attention or its gradient: whether its sequences are segments of trees.
+bool has_parents(const Op& op);
+// Of any of the three kinds of attention.
+AttentionShape attention_shape(const Graph& graph, const Op& op);
+// Of attention_grad's workspace, behind the kernel's own: the gradient of a bias before it is added to what
+// there is.
+int64_t attention_bias_sums_bytes(const AttentionShape& shape);
+
+// Of attention or its gradient: whether the tensor cores of GPUs do it (ops/attention/gpu_attention_tiles.h):
+// 16-bit values, heads of up to 128 in eights, and a bias that goes into a block's memory. Else plain
+// arithmetic in f32 does (ops/attention/gpu_attention_plain.h), at a share of the card's f32 rate.
+bool attention_fits_tiles(const Graph& graph, const Op& op);
+inline constexpr int64_t kGpuAttentionTile = 64;  // queries
+// Sums of the gradient of a bias that trains: of each bucket, by tile, head and sequence.
+int64_t attention_tile_sums(const AttentionShape& shape);
+
+}  // namespace plimsoll

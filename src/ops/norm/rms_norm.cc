@@ -1,0 +1,64 @@
+// rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over groups of weight.size() values (the whole row, or one
+// head). For bf16 the normalised value is rounded before the product, as transformers does.
+#include "graph/op_kind.h"
+#include "ops/norm/rms_norm_kernels.h"
+#include "ops/rules.h"
+
+namespace plimsoll {
+namespace {
+
+// x [T, G*H], weight [H] -> y like x, rstd f32 [T, G]
+std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& weight = input_tensor(g, op, 1);
+  require(x.shape.rank() == 2 && weight.shape.rank() == 1 && x.shape[1] % weight.shape[0] == 0, g, op,
+          "rms_norm: shapes");
+  return {{"", x.shape, x.dtype}, {".rstd", {x.shape[0], x.shape[1] / weight.shape[0]}, DType::f32}};
+}
+
+// x, weight, rstd, d_y, d_x_in?, step -> d_x (= d_x_in + ...), gradient of weight?
+std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  return {{"", x.shape, x.dtype}, {".weight_grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, 1)}};
+}
+
+void gradient(GradientContext& ctx, const Op& op) {
+  const TensorId x = op.inputs[0];
+  const TensorId weight = op.inputs[1];
+  const bool wants_x = ctx.wants(x);
+  TensorId weight_gradient = kNoTensor;
+  int64_t accumulate = 0;
+  if (ctx.wants(weight)) {
+    const auto target = ctx.weight_gradient(weight);
+    weight_gradient = target.tensor;
+    accumulate = target.accumulate;
+  }
+  const TensorId partial = wants_x ? ctx.partial(x) : kNoTensor;
+  const auto out = ctx.emit(
+      OpKind::rms_norm_grad, {x, weight, op.outputs[1], ctx.gradient_of(op.outputs[0]), partial, ctx.step()},
+      {{"accumulate", accumulate}, {"eps", op.attr_float("eps")}},
+      {wants_x ? kNewTensor : kNoTensor, weight_gradient}, "d_" + ctx.graph().tensor(x).name);
+  if (wants_x) ctx.set_gradient(x, out[0]);
+}
+
+// The partial sums of the weight's gradient.
+int64_t scratch(const Graph& g, const Op& op, const DeviceDescription&) {
+  if (!op.has_output(1)) return 0;
+  const Tensor& x = input_tensor(g, op, 0);
+  const int64_t width = input_tensor(g, op, 1).shape[0];
+  const int64_t rows = x.shape.elements() / width;
+  return (rows + kRmsNormRowsPerBlock - 1) / kRmsNormRowsPerBlock * width * int64_t{sizeof(float)};
+}
+
+}  // namespace
+
+const OpRule rms_norm_rule{.kind = OpKind::rms_norm, .infer = infer, .gradient = gradient, .reuse = {{0, 0}}};
+const OpRule rms_norm_grad_rule{.kind = OpKind::rms_norm_grad,
+                                .infer = infer_grad,
+                                .scratch_bytes = scratch,
+                                .gpu_scratch_bytes = scratch,
+                                .reuse = {{0, 4}},
+                                .updates = true,
+                                .shortens = Shortens::rows};
+
+}  // namespace plimsoll

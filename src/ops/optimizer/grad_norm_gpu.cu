@@ -1,0 +1,90 @@
+#include <vector>
+
+#include "ops/gpu_dispatch.h"
+#include "ops/gpu_launches.h"
+#include "ops/optimizer/grad_norm_kernels.h"
+#include "ops/optimizer/optimizer_slices.h"
+
+namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
+namespace {
+
+constexpr int kGradNormThreads = 256;
+
+// A block of threads sums the squares of kSumOfSquaresBlock values, in f64: they neither overflow nor vanish.
+template <class T>
+__global__ void __launch_bounds__(kGradNormThreads) sum_block(const T* x, int64_t count, double* partials) {
+  PL_SHARED(double, parts, kGradNormThreads / gpu::kWarpSize);
+  const int64_t begin = blockIdx.x * kSumOfSquaresBlock;
+  const int64_t end = begin + kSumOfSquaresBlock < count ? begin + kSumOfSquaresBlock : count;
+  double sum = 0;
+  for (int64_t at = begin + threadIdx.x * gpu::kEight; at < end;
+       at += int64_t{kGradNormThreads} * gpu::kEight) {
+    const int64_t left = end - at;
+    const int own = left >= gpu::kEight ? gpu::kEight : static_cast<int>(left);
+    float value[gpu::kEight];
+    gpu::load8(value, x + at, own, own == gpu::kEight);
+    PL_UNROLL
+    for (int i = 0; i < gpu::kEight; ++i) sum = gpu::fma(double{value[i]}, double{value[i]}, sum);
+  }
+  sum = gpu::block_sum<kGradNormThreads>(sum, parts);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+// One thread adds them up in order, so that slices give the bits of the whole.
+__global__ void add_blocks(const double* partials, int64_t blocks, bool continues, double* square) {
+  double total = continues ? *square : 0.0;
+  for (int64_t block = 0; block < blocks; ++block) total += partials[block];
+  *square = total;
+}
+
+struct Squares {
+  const double* at[kSquaresOfLaunch];
+  int count;
+};
+// result[0] grows by the squares; the last launch makes it the norm.
+__global__ void add_squares(Squares squares, bool first, bool last, double max_norm, const double* step,
+                            bool scaled, double* result) {
+  double sum = first ? 0.0 : result[0];
+  for (int i = 0; i < squares.count; ++i) sum += *squares.at[i];
+  result[0] = sum;
+  if (!last) return;
+  const double scale = scaled ? step_value(step, StepValue::gradient_scale) : 0;
+  const GradNorm found = grad_norm_of(sqrt(sum), max_norm, scale);
+  result[0] = found.norm;
+  result[1] = found.factor;
+}
+
+}  // namespace
+
+BoundCall bind_gpu_grad_square(const GpuBinding& b) {
+  return with_stored_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    const ElementRange range = updated_range(b.graph(), b.op(), 0);
+    const unsigned blocks = gpu::blocks_of(range.elements, kSumOfSquaresBlock);
+    return [&stream = b.stream(), x = gradient_slice<T>(b, 0), count = range.elements, blocks,
+            partials = reinterpret_cast<double*>(b.scratch()), continues = range.first > 0,
+            square = b.output<double>(0)] {
+      gpu::launch(stream, {blocks}, {kGradNormThreads}, sum_block<T>, x, count, partials);
+      gpu::launch(stream, {1}, {1}, add_blocks, partials, int64_t{blocks}, continues, square);
+    };
+  });
+}
+
+BoundCall bind_gpu_grad_norm(const GpuBinding& b) {
+  std::vector<Squares> launches;
+  for (size_t i = 1; i < b.op().inputs.size(); ++i) {
+    if (launches.empty() || launches.back().count == kSquaresOfLaunch) launches.push_back({});
+    Squares& last = launches.back();
+    last.at[last.count++] = b.input<double>(i);
+  }
+  return [launches, &stream = b.stream(), max_norm = b.op().attr_float("max_norm"), step = b.input<double>(0),
+          scaled = is_scaled(b.op()), result = b.output<double>(0)] {
+    for (size_t i = 0; i < launches.size(); ++i)
+      gpu::launch(stream, {1}, {1}, add_squares, launches[i], i == 0, i + 1 == launches.size(), max_norm,
+                  step, scaled, result);
+  };
+}
+
+}  // namespace PLIMSOLL_GPU
+}  // namespace plimsoll

@@ -1,0 +1,78 @@
+#include "ops/optimizer/optimizer.h"
+
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+int64_t attr_or(const Op& op, const char* name, int64_t otherwise) {
+  return op.attrs.contains(name) ? op.attr_int(name) : otherwise;
+}
+
+bool is_of(DType dtype, const Graph& g, const Op& op, size_t output) {
+  return op.has_output(output) && op.outputs[output] >= 0 && g.tensor(op.outputs[output]).dtype == dtype;
+}
+bool is_bf16(const Graph& g, const Op& op, size_t output) { return is_of(DType::bf16, g, op, output); }
+
+}  // namespace
+
+bool is_scaled(const Op& op) { return attr_or(op, "scaled", 0) == 1; }
+
+ElementRange updated_range(const Graph& g, const Op& op, size_t gradient) {
+  const ElementRange range = {attr_or(op, "first", 0),
+                              attr_or(op, "elements", input_tensor(g, op, gradient).shape.elements())};
+  require(range.first >= 0 && range.first % kSliceUnit == 0 && range.elements > 0, g, op,
+          "a slice that does not start at a multiple of 65536");
+  return range;
+}
+
+ElementRange range_in(const Graph& g, const Op& op, TensorId operand, ElementRange updated, int64_t block) {
+  const int64_t held = g.tensor(operand).shape.elements();
+  const int64_t elements = ceil_div(updated.elements, block);
+  if (held == elements) return {0, elements};
+  const int64_t first = updated.first / block;
+  require(first + elements <= held, g, op, "an operand does not hold the slice");
+  return {first, elements};
+}
+
+OutputSpec updated_output(const Graph& g, const Op& op, size_t i, const char* suffix, DType dtype,
+                          int64_t block) {
+  const Shape& gradient = input_tensor(g, op, kGradientInput).shape;
+  const Shape whole = block == 1 ? gradient : Shape{ceil_div(gradient.elements(), block)};
+  if (op.output(i) < 0) return {suffix, whole, dtype};
+  const Tensor& output = g.tensor(op.outputs[i]);
+  if (!op.attrs.contains("elements")) return {suffix, whole, output.dtype};
+  range_in(g, op, op.outputs[i], updated_range(g, op), block);
+  return {suffix, output.shape, output.dtype};
+}
+
+void require_precision(const Graph& g, const Op& op, size_t first_state, size_t end_of_states,
+                       size_t master) {
+  const bool has_master = op.has_output(master);
+  const bool is_f16 = is_of(DType::f16, g, op, 0);
+  require(!has_master || ((is_bf16(g, op, 0) || is_f16) && !is_bf16(g, op, master)), g, op,
+          "a master copy is f32, its weight bf16 or f16");
+  require(has_master || !is_f16, g, op, "f16 weights need a master copy");
+  bool loses = is_bf16(g, op, 0) && !has_master;
+  for (size_t i = first_state; i < end_of_states; ++i) {
+    require(!op.has_output(i) || is_bf16(g, op, i) == is_bf16(g, op, first_state), g, op,
+            "the states differ in type");
+    loses = loses || is_bf16(g, op, i);
+  }
+  require(!loses || op.attr_int("stochastic") == 1, g, op,
+          "bf16 weights without master copy and bf16 states need stochastic rounding");
+}
+
+double bytes_of_range(const Graph& g, TensorId operand, ElementRange updated, int64_t block) {
+  return static_cast<double>(ceil_div(updated.elements, block) * size_of(g.tensor(operand).dtype));
+}
+
+Cost cost_of_update(const Graph& g, const Op& op) {
+  const ElementRange range = updated_range(g, op);
+  Cost total{0, bytes_of_range(g, op.inputs[kGradientInput], range)};
+  for (const TensorId id : op.outputs)
+    if (id != kNoTensor) total.bytes += 2.0 * bytes_of_range(g, id, range);
+  return total;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,183 @@
+// Updates in slices, as offload has them, against the update of the whole weight: the same bits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "harness/op_harness.h"
+#include "harness/optimizer_cases.h"
+#include "ops/optimizer/optimizer.h"
+
+namespace plimsoll::harness {
+namespace {
+
+using ::testing::IsEmpty;
+
+constexpr int64_t kElements = 300 * 250;  // a slice and a rest
+
+const std::string kShape = "300,250";
+
+OpCase adamw_case(const std::string& weight, const std::string& gradient, const std::string& state,
+                  bool master) {
+  return update_case({.name = "adamw",
+                      .op = "adamw",
+                      .attributes = "beta1=0.9, beta2=0.99, eps=1e-08, stochastic=1, weight_decay=0.1",
+                      .shape = kShape,
+                      .weight = weight,
+                      .gradient = gradient,
+                      .master = master,
+                      .states = {"m " + state + "[" + kShape + "]", "v " + state + "[" + kShape + "]"},
+                      .given = {{"v", Values(kElements, 0.25)}}});
+}
+
+OpCase adamw8bit_case(const std::string& weight) {
+  return update_case({.name = "adamw8bit",
+                      .op = "adamw8bit",
+                      .attributes = "beta1=0.9, beta2=0.99, eps=1e-08, stochastic=1, weight_decay=0.1",
+                      .shape = kShape,
+                      .weight = weight,
+                      .states = {"m u8[300,250]", "v u8[300,250]", "m_scale f32[293]", "v_scale f32[293]"},
+                      .given = {{"m", every_code(kElements)},
+                                {"v", every_code(kElements)},
+                                {"m_scale", Values(293, 0.5)},
+                                {"v_scale", Values(293, 0.25)}}});
+}
+
+OpCase one_state_case(const std::string& op, const std::string& attributes) {
+  return update_case({.name = op,
+                      .op = op,
+                      .attributes = attributes + ", stochastic=1, weight_decay=0.1",
+                      .shape = kShape,
+                      .weight = "bf16",
+                      .states = {"m bf16[300,250]"}});
+}
+
+// The same update as one op a slice. The weight stays whole; what else the op reads and writes is in slices.
+struct Sliced {
+  Graph graph{"sliced"};
+  std::vector<Values> values;
+  // By whole tensor: its slices in order, or its one whole self.
+  std::vector<std::vector<TensorId>> parts;
+};
+
+Sliced slice(const Graph& whole, const std::vector<Values>& values) {
+  Sliced result;
+  result.parts.resize(whole.tensors().size());
+  const Op& op = whole.ops().back();
+  const auto stays = [&](TensorId id) {
+    return id == op.input(0) || id == op.input(1) || id == op.output(0);
+  };
+  const auto add = [&](TensorId of, const std::string& suffix, int64_t first, int64_t count) {
+    Tensor tensor = whole.tensor(of);
+    tensor.name = tensor.name + suffix;
+    if (!suffix.empty()) tensor.shape = Shape{count};
+    const auto begin = values[static_cast<size_t>(of)].begin() + first;
+    result.values.emplace_back(begin, begin + count);
+    result.parts[static_cast<size_t>(of)].push_back(result.graph.add_tensor(tensor));
+  };
+  for (size_t i = 0; i < whole.tensors().size(); ++i) {
+    const auto id = static_cast<TensorId>(i);
+    if (stays(id)) add(id, "", 0, whole.tensor(id).shape.elements());
+  }
+  for (int64_t first = 0; first < kElements; first += kSliceUnit) {
+    const int64_t elements = std::min(kSliceUnit, kElements - first);
+    const auto operand = [&](TensorId id) {
+      if (id == kNoTensor) return kNoTensor;
+      if (!stays(id)) {
+        const int64_t block = ceil_div(kElements, whole.tensor(id).shape.elements());
+        add(id, "." + std::to_string(first), first / block, ceil_div(elements, block));
+      }
+      return result.parts[static_cast<size_t>(id)].back();
+    };
+    Op part = op;
+    std::transform(op.inputs.begin(), op.inputs.end(), part.inputs.begin(), operand);
+    std::transform(op.outputs.begin(), op.outputs.end(), part.outputs.begin(), operand);
+    part.attrs["first"] = first;
+    part.attrs["elements"] = elements;
+    emit(result.graph, part, "");
+  }
+  verify(result.graph);
+  return result;
+}
+
+class Slices : public ::testing::TestWithParam<OpCase> {};
+
+TEST_P(Slices, give_the_bits_of_the_whole) {
+  const Graph whole = make_graph(GetParam(), DType::f32);
+  const std::vector<Values> values = make_values(whole, GetParam());
+  const Sliced sliced = slice(whole, values);
+  for (const Isa isa : isas_here()) {
+    const OpRun want = run_cpu(whole, values, {isa, 2});
+    const OpRun got = run_cpu(sliced.graph, sliced.values, {isa, 2});
+    EXPECT_THAT(got.faults, IsEmpty());
+    for (const TensorId id : whole.ops().back().outputs) {
+      if (id == kNoTensor) continue;
+      std::vector<std::byte> joined;
+      for (const TensorId part : sliced.parts[static_cast<size_t>(id)])
+        joined.insert(joined.end(), got.bytes[static_cast<size_t>(part)].begin(),
+                      got.bytes[static_cast<size_t>(part)].end());
+      EXPECT_TRUE(joined == want.bytes[static_cast<size_t>(id)]) << whole.tensor(id).name;
+    }
+  }
+}
+
+std::vector<OpCase> cases() {
+  return {adamw_case("f32", "f32", "f32", false),
+          adamw_case("bf16", "bf16", "bf16", false),
+          adamw_case("bf16", "f32", "f32", true),
+          adamw8bit_case("f32"),
+          adamw8bit_case("bf16"),
+          one_state_case("lion", "beta1=0.9, beta2=0.99"),
+          one_state_case("sgd", "momentum=0.9")};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Slices, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name + std::to_string(info.index); });
+
+TEST(GradSquare, adds_up_over_slices_to_the_bits_of_the_whole) {
+  for (const char* type : {"f32", "bf16"}) {
+    OpCase c;
+    c.name = "grad_square";
+    c.body = "tensor g " + std::string(type) +
+             "[300,250] gradient\n"
+             "tensor whole f64[1] metric\n"
+             "tensor parts f64[1] metric\n"
+             "whole = grad_square(g) @g update\n"
+             "parts = grad_square(g) {elements=65536, first=0} @g update\n"
+             "parts = grad_square(g) {elements=9464, first=65536} @g update\n";
+    const Graph graph = make_graph(c, DType::f32);
+    for (const Isa isa : isas_here()) {
+      const OpRun run = run_cpu(graph, make_values(graph, c), {isa, 2});
+      EXPECT_TRUE(run.bytes[2] == run.bytes[3]) << run.values[2][0] << " and " << run.values[3][0];
+    }
+  }
+}
+
+TEST(AdamW, without_a_norm_is_not_clipped) {
+  OpCase c = adamw_case("f32", "f32", "f32", false);
+  c.given["norm"] = {2, 1.0};
+  const Graph clipped = make_graph(c, DType::f32);
+  c.body.replace(c.body.find("(step, norm, w.grad)"), 20, "(step, -, w.grad)");
+  const Graph free = make_graph(c, DType::f32);
+  const std::vector<Values> values = make_values(clipped, c);
+  EXPECT_TRUE(run_cpu(free, values, {Isa::avx2, 1}).bytes == run_cpu(clipped, values, {Isa::avx2, 1}).bytes);
+}
+
+TEST(Slices, that_are_not_in_their_operands_are_refused) {
+  const auto with_attrs = [](const char* attrs) {
+    return make_graph({.name = "bad",
+                       .body = "tensor g f32[300,250] gradient\n"
+                               "tensor s f64[1] metric\n"
+                               "s = grad_square(g) {" +
+                               std::string(attrs) + "} @g update\n"},
+                      DType::f32);
+  };
+  EXPECT_THROW(with_attrs("elements=65536, first=65536"), InternalError);
+  EXPECT_THROW(with_attrs("elements=16, first=16"), InternalError);
+  EXPECT_THROW(with_attrs("elements=0, first=0"), InternalError);
+}
+
+}  // namespace
+}  // namespace plimsoll::harness

@@ -1,0 +1,156 @@
+// relu, geglu, gelu, tanh and their gradients: one kernel for whatever works value by value. Formulas and
+// bits are the CPU's (activations_simd.cc).
+#include "ops/gpu_dispatch.h"
+#include "ops/pointwise/activation_curves.h"
+
+namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
+namespace {
+
+constexpr unsigned kActivationsThreads = 256;
+constexpr int64_t kActivationsPerBlock = int64_t{kActivationsThreads} * gpu::kEight;
+
+template <class T, int kIn, int kOut>
+struct Operands {
+  const T* in[kIn] = {};
+  T* out[kOut] = {};
+};
+
+// Outputs may be inputs: a thread reads all of its eight before it writes.
+template <class T, class Function>
+__global__ void __launch_bounds__(kActivationsThreads)
+    map_values(Operands<T, Function::kIn, Function::kOut> operands, int64_t count) {
+  const gpu::OwnEight own(count);
+  if (own.count == 0) return;
+  float in[Function::kIn][gpu::kEight], out[Function::kOut][gpu::kEight];
+  PL_UNROLL
+  for (int k = 0; k < Function::kIn; ++k) gpu::load8(in[k], operands.in[k] + own.at, own.count, own.whole());
+  PL_UNROLL
+  for (int i = 0; i < gpu::kEight; ++i) {
+    float x[Function::kIn], y[Function::kOut];
+    PL_UNROLL
+    for (int k = 0; k < Function::kIn; ++k) x[k] = in[k][i];
+    Function::of(x, y);
+    PL_UNROLL
+    for (int k = 0; k < Function::kOut; ++k) out[k][i] = y[k];
+  }
+  PL_UNROLL
+  for (int k = 0; k < Function::kOut; ++k)
+    gpu::store8(operands.out[k] + own.at, out[k], own.count, own.whole());
+}
+
+template <class Function>
+BoundCall bind_map(const GpuBinding& b) {
+  return with_gpu_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    Operands<T, Function::kIn, Function::kOut> operands;
+    for (size_t i = 0; i < Function::kIn; ++i) operands.in[i] = b.input<T>(i);
+    for (size_t i = 0; i < Function::kOut; ++i) operands.out[i] = b.output<T>(i);
+    return [operands, &stream = b.stream(), count = b.output_tensor(0).shape.elements()] {
+      gpu::launch(stream, {gpu::blocks_of(count, kActivationsPerBlock)}, {kActivationsThreads},
+                  map_values<T, Function>, operands, count);
+    };
+  });
+}
+
+template <int kCount>
+PL_DEV float polynomial(const float (&c)[kCount], float x) {
+  float p = c[kCount - 1];
+  PL_UNROLL
+  for (int i = kCount - 2; i >= 0; --i) p = gpu::fma(p, x, c[i]);
+  return p;
+}
+
+struct Curve {
+  float value, derivative;
+};
+
+PL_DEV Curve gelu_by_tanh(float x) {
+  const float square = x * x;
+  const float t = kGeluSlope * x * gpu::fma(kGeluCube, square, 1.0F);
+  const float half = gpu::sigmoid(t);
+  const float slope = kGeluSlope * gpu::fma(0.134145F, square, 1.0F);
+  return {x * half, gpu::fma(x * half * (1.0F - half), slope, half)};
+}
+
+PL_DEV Curve gelu_by_normal(float x) {
+  if (!(x == x)) return {x, x};
+  const float size = x < 0 ? -x : x;
+  const float a = size < kNormalEnd ? size : kNormalEnd;
+  const float density = gpu::exp(-0.5F * a * a);
+  const float t = 1.0F / gpu::fma(kNormalTailScale, a, 1.0F);
+  constexpr NormalTail kTail;
+  const float tail = density * t * polynomial(kTail.c, t);
+  const float sign = x > 0 ? 1.0F : x < 0 ? -1.0F : 0.0F;
+  const float side = gpu::fma(0.5F, sign, 0.5F);
+  const float apart = gpu::fma(a * kNormalAtZero, density, 0.0F - tail);
+  return {gpu::fma(-a, tail, gpu::max(0.0F, x)), gpu::fma(sign, apart, side)};
+}
+
+struct Relu {
+  static constexpr int kIn = 1, kOut = 1;
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[0] = x[0] < 0 ? 0 : x[0]; }
+};
+struct ReluGrad {  // s, d_s
+  static constexpr int kIn = 2, kOut = 1;
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[0] = x[1] * (x[0] > 0 ? 1.0F : 0.0F); }
+};
+struct Geglu {  // gate, up
+  static constexpr int kIn = 2, kOut = 1;
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[0] = gelu_by_tanh(x[0]).value * x[1]; }
+};
+struct GegluGrad {  // gate, up, d_s -> d_gate, d_up
+  static constexpr int kIn = 3, kOut = 2;
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
+    const Curve curve = gelu_by_tanh(x[0]);
+    y[0] = x[2] * x[1] * curve.derivative;
+    y[1] = x[2] * curve.value;
+  }
+};
+template <Curve (*kCurve)(float)>
+struct Gelu {
+  static constexpr int kIn = 1, kOut = 1;
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[0] = kCurve(x[0]).value; }
+};
+template <Curve (*kCurve)(float)>
+struct GeluGrad {  // x, d_s
+  static constexpr int kIn = 2, kOut = 1;
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[0] = x[1] * kCurve(x[0]).derivative; }
+};
+struct Tanh {
+  static constexpr int kIn = 1, kOut = 1;
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
+    const float v = x[0] > kTanhEnd ? kTanhEnd : x[0] < -kTanhEnd ? -kTanhEnd : x[0];
+    const float square = v * v;
+    constexpr TanhOver kOver;
+    constexpr TanhUnder kUnder;
+    const float wide = v * polynomial(kOver.c, square) / polynomial(kUnder.c, square);
+    y[0] = wide > 1.0F ? 1.0F : wide < -1.0F ? -1.0F : wide;
+  }
+};
+struct TanhGrad {  // y, d_y
+  static constexpr int kIn = 2, kOut = 1;
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
+    y[0] = x[1] * gpu::fma(-x[0], x[0], 1.0F);
+  }
+};
+
+bool by_tanh(const GpuBinding& b) { return b.op().attr_text("approximate") == "tanh"; }
+
+}  // namespace
+
+BoundCall bind_gpu_relu(const GpuBinding& b) { return bind_map<Relu>(b); }
+BoundCall bind_gpu_relu_grad(const GpuBinding& b) { return bind_map<ReluGrad>(b); }
+BoundCall bind_gpu_geglu(const GpuBinding& b) { return bind_map<Geglu>(b); }
+BoundCall bind_gpu_geglu_grad(const GpuBinding& b) { return bind_map<GegluGrad>(b); }
+BoundCall bind_gpu_gelu(const GpuBinding& b) {
+  return by_tanh(b) ? bind_map<Gelu<gelu_by_tanh>>(b) : bind_map<Gelu<gelu_by_normal>>(b);
+}
+BoundCall bind_gpu_gelu_grad(const GpuBinding& b) {
+  return by_tanh(b) ? bind_map<GeluGrad<gelu_by_tanh>>(b) : bind_map<GeluGrad<gelu_by_normal>>(b);
+}
+BoundCall bind_gpu_tanh(const GpuBinding& b) { return bind_map<Tanh>(b); }
+BoundCall bind_gpu_tanh_grad(const GpuBinding& b) { return bind_map<TanhGrad>(b); }
+
+}  // namespace PLIMSOLL_GPU
+}  // namespace plimsoll

@@ -1,0 +1,101 @@
+#include "ops/gpu_step.h"
+#include "ops/pointwise/rope_kernels.h"
+
+namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
+namespace {
+
+constexpr unsigned kRopeThreads = 256;
+
+struct RopeTable {
+  const int32_t* positions;
+  const int32_t* starts;  // of the sequences, and the end of the last
+  const float* inv_freq;  // [sequences, half + 1], the last value of each is the attention factor
+  const double* step;
+  AxisId axis;
+  float* table;  // [tokens, 2 * half]: cosines, then sines
+  int64_t tokens, half;
+};
+
+// Angles in double, since one of 1e5 has lost its fraction in f32.
+__global__ void __launch_bounds__(kRopeThreads) make_table(RopeTable a) {
+  const int64_t number = int64_t{blockIdx.x} * kRopeThreads + threadIdx.x;
+  if (number >= a.tokens * a.half) return;
+  const int64_t token = number / a.half;
+  const int64_t i = number % a.half;
+  float* const cosines = a.table + token * 2 * a.half;
+  const int64_t sequence = sequence_of(a.starts, live_sequences(a.step, a.axis), token);
+  if (sequence < 0) {
+    cosines[i] = 1.0F;
+    cosines[a.half + i] = 0.0F;
+    return;
+  }
+  const float* const frequencies = a.inv_freq + sequence * (a.half + 1);
+  const double angle = static_cast<double>(a.positions[token]) * static_cast<double>(frequencies[i]);
+  const auto factor = static_cast<double>(frequencies[a.half]);
+  cosines[i] = static_cast<float>(cos(angle) * factor);
+  cosines[a.half + i] = static_cast<float>(sin(angle) * factor);
+}
+
+// Eight pairs (i, i + D/2) of a head a thread. y may be x. Arguments as the CPU's kernel has them.
+template <class T>
+__global__ void __launch_bounds__(kRopeThreads) rotate(Rope<T> a, int64_t eights) {
+  const int64_t number = int64_t{blockIdx.x} * kRopeThreads + threadIdx.x;
+  if (number >= a.tokens * a.heads * eights) return;
+  const int64_t half = a.head_dim / 2;
+  const int64_t head = number / eights;  // counted through all tokens
+  const int64_t i = number % eights * gpu::kEight;
+  const int count = half - i >= gpu::kEight ? gpu::kEight : static_cast<int>(half - i);
+  const bool packed = half % gpu::kEight == 0;
+  const float* const cosines = a.table + head / a.heads * a.head_dim + i;
+  const T* const x = a.x + head * a.head_dim + i;
+  T* const y = a.y + head * a.head_dim + i;
+  float c[gpu::kEight], s[gpu::kEight], low[gpu::kEight], high[gpu::kEight];
+  gpu::load8(c, cosines, count, packed);
+  gpu::load8(s, cosines + half, count, packed);
+  gpu::load8(low, x, count, packed);
+  gpu::load8(high, x + half, count, packed);
+  const float sign = a.inverse ? -1.0F : 1.0F;
+  PL_UNROLL
+  for (int k = 0; k < gpu::kEight; ++k) {
+    const float sine = s[k] * sign;
+    const float turned = low[k] * c[k] - high[k] * sine;
+    high[k] = high[k] * c[k] + low[k] * sine;
+    low[k] = turned;
+  }
+  gpu::store8(y, low, count, packed);
+  gpu::store8(y + half, high, count, packed);
+}
+
+}  // namespace
+
+BoundCall bind_gpu_rope_table(const GpuBinding& b) {
+  const RopeTable args{
+      b.input<int32_t>(0), b.input<int32_t>(1), b.input<float>(2),          b.input<double>(3),
+      b.op().axis,         b.output<float>(0),  b.input_tensor(0).shape[0], b.input_tensor(2).shape[1] - 1};
+  return [args, &stream = b.stream(), blocks = gpu::blocks_of(args.tokens * args.half, kRopeThreads)] {
+    gpu::launch(stream, {blocks}, {kRopeThreads}, make_table, args);
+  };
+}
+
+BoundCall bind_gpu_rope(const GpuBinding& b) {
+  const Tensor& x = b.input_tensor(0);
+  return with_gpu_type(b, x.dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    const int64_t head_dim = b.input_tensor(1).shape[1];
+    const Rope<T> args{.x = b.input<T>(0),
+                       .table = b.input<float>(1),
+                       .y = b.output<T>(0),
+                       .tokens = x.shape[0],
+                       .heads = x.shape[1] / head_dim,
+                       .head_dim = head_dim,
+                       .inverse = b.op().attr_int("inverse") == 1};
+    const int64_t eights = (head_dim / 2 + gpu::kEight - 1) / gpu::kEight;
+    const unsigned blocks = gpu::blocks_of(args.tokens * args.heads * eights, kRopeThreads);
+    return
+        [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kRopeThreads}, rotate<T>, args, eights); };
+  });
+}
+
+}  // namespace PLIMSOLL_GPU
+}  // namespace plimsoll

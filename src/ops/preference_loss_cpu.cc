@@ -1,9 +1,0 @@
-#include "ops/cpu_dispatch.h"
-#include "ops/preference_loss_math.h"
-
-namespace plimsoll {
-
-BoundCall bind_preference_loss(const CpuBinding& b) { return PreferenceCall(b); }
-BoundCall bind_preference_loss_grad(const CpuBinding& b) { return PreferenceCall(b); }
-
-}  // namespace plimsoll

@@ -1,0 +1,14 @@
+// From an op of gated linear attention to the shape its kernels know; rule and binding share it.
+#pragma once
+
+#include "graph/graph.h"
+#include "ops/scan/gla_blocking.h"
+
+namespace plimsoll {
+
+// Of any of the three kinds.
+GlaShape gla_shape(const Graph& graph, const Op& op);
+// Whether its sequences are segments of trees.
+bool gla_has_parents(const Op& op);
+
+}  // namespace plimsoll

@@ -1,0 +1,423 @@
+#include "plan/program/program_needs.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "layout/program_layout.h"
+#include "ops/gpu_launches.h"
+#include "ops/rule.h"
+#include "ops/transfer.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr BlockId kNobody = -2;  // no block has this number, and kNoBlock is another
+
+using Slots = std::array<BlockId, kSlots>;
+constexpr Slots nobody() {
+  Slots slots{};
+  slots.fill(kNobody);
+  return slots;
+}
+
+// The blocks whose ops, tensors and seconds count for all of their slot, and those whose storages do. A
+// stack's first block is none of them: below the model's first one nothing trains.
+struct SampleBlocks {
+  Slots blocks = nobody();
+  Slots forward = nobody();   // left by their forward pass
+  Slots input = nobody();     // left to their backward pass
+  Slots repeated = nobody();  // made again, for the block after them
+  bool mixture = false;
+};
+
+// Of a mixture: a block in the midst of the first ones and one in the midst of the rest. Of three segments of
+// three: the first, the midst and the last block of one; the input that the middle segment keeps, and the
+// inputs that wait inside of the middle and of the last segment. Segments of two have no midst, and always
+// the input that waits in the middle one.
+SampleBlocks blocks_of(const Graph& graph, Samples samples) {
+  SampleBlocks result;
+  if (samples == Samples::none) return result;
+  result.mixture = samples == Samples::mixture;
+  const std::vector<Stack> stacks = graph.stacks();
+  check_internal(stacks.size() <= kMostStacks, "needs_of: " + graph.name() + " has too many stacks");
+  for (size_t i = 0; i < stacks.size(); ++i) {
+    const size_t slot = i * kSlotsOfStack;
+    const BlockId first = stacks[i].first;
+    const BlockId size = samples == Samples::pairs ? 2 : kSampledSegment;
+    check_internal(
+        stacks[i].count == (result.mixture ? kSampledFirst + kSampledRest : kSampledSegments * size),
+        "needs_of: " + graph.name() + " has another depth than its samples");
+    if (result.mixture) {
+      result.blocks[slot] = result.forward[slot] = first + 1;
+      result.blocks[slot + 1] = result.forward[slot + 1] = first + 3;
+    } else {
+      result.blocks[slot] = first + size;
+      result.blocks[slot + 2] = first + 2 * size - 1;
+      // The input may lie in storage that was first written blocks before.
+      result.input[slot] = first + size;
+      result.repeated[slot + 2] = first + 2 * size;
+      if (samples == Samples::pairs) continue;
+      result.blocks[slot + 1] = first + size + 1;
+      result.repeated[slot + 1] = first + size;
+    }
+  }
+  return result;
+}
+
+bool is_among(BlockId block, const Slots& slots) {
+  return std::find(slots.begin(), slots.end(), block) != slots.end();
+}
+
+// The slot that a block is the sample of; kSlots: of none.
+size_t slot_of(BlockId block, const Slots& samples) {
+  return static_cast<size_t>(std::find(samples.begin(), samples.end(), block) - samples.begin());
+}
+
+template <class Amount>
+void add(Affine<Amount>& to, Amount amount, size_t slot) {
+  to.base += amount;
+  if (slot < kSlots) to.slope[slot] += amount;
+}
+
+// Adds an amount, for its block where that is one of the samples.
+template <class Amount>
+void add(Affine<Amount>& to, Amount amount, BlockId block, const Slots& samples) {
+  add(to, amount, slot_of(block, samples));
+}
+
+// What a storage's bytes count as: what the forward pass of a sample leaves to the backward pass, or an input
+// of the next block that a segment's repetition makes.
+AffineBytes storage_bytes(const Graph& graph, const StorageLife& life, const SampleBlocks& samples) {
+  AffineBytes bytes{life.bytes, {}};
+  const Op& writer = graph.ops()[static_cast<size_t>(life.first)];
+  const Op& last = graph.ops()[static_cast<size_t>(life.last)];
+  if (last.stage == Stage::forward) return bytes;
+  const BlockId block = writer.block;
+  const bool forward = writer.stage == Stage::forward;
+  const BlockId reader = last.block;
+  for (size_t i = 0; i < kSlots; ++i) {
+    const bool kept = forward && (block == samples.forward[i] || reader == samples.input[i]);
+    const bool waits_inside = !forward && reader > block && block == samples.repeated[i];
+    if (kept || waits_inside) bytes.slope[i] = life.bytes;
+  }
+  return bytes;
+}
+
+// The op with so many rows of logits at a time.
+Op with_rows(Op op, int64_t chunk) {
+  op.attrs["chunk"] = chunk;
+  return op;
+}
+
+// An op of the loss with its workspace by rows of logits at a time.
+struct LossOp {
+  size_t at = 0;
+  std::vector<int64_t> workspace;
+};
+
+// For each op, what is alive and how much of it belongs to each sample; ops of a mixture's samples themselves
+// are left out, since the block after them has the same and more.
+void add_lives(const Graph& graph, const SampleBlocks& samples, const std::vector<LossOp>& losses,
+               ProgramNeeds& needs) {
+  const size_t n = graph.ops().size();
+  struct Change {
+    std::vector<int64_t> base;                               // by op; empty where a space has no storage
+    std::vector<std::pair<size_t, AffineBytes>> of_samples;  // at few ops
+  };
+  std::array<Change, 3> changes;
+  for (const StorageLife& life : storage_lives(graph)) {
+    AffineBytes bytes = storage_bytes(graph, life, samples);
+    Change& change = changes[index(life.space)];
+    const auto first = static_cast<size_t>(life.first), after = static_cast<size_t>(life.last) + 1;
+    change.base.resize(n + 1);
+    change.base[first] += bytes.base;
+    change.base[after] -= std::exchange(bytes.base, 0);
+    if (bytes.slope == AffineBytes().slope) continue;
+    change.of_samples.emplace_back(first, bytes);
+    change.of_samples.emplace_back(after, AffineBytes()).second.add(bytes, -1);
+  }
+  for (size_t space = 0; space < changes.size(); ++space) {
+    Change& change = changes[space];
+    std::ranges::sort(change.of_samples, {}, [](const auto& at) { return at.first; });
+    AffineBytes alive;
+    Largest largest;
+    auto of_samples = change.of_samples.begin();
+    auto loss = losses.begin();
+    for (size_t i = 0; i < n && !change.base.empty(); ++i) {
+      alive.base += change.base[i];
+      for (; of_samples != change.of_samples.end() && of_samples->first == i; ++of_samples)
+        alive.add(of_samples->second, 1);
+      const Op& op = graph.ops()[i];
+      if (samples.mixture && is_among(op.block, samples.blocks)) continue;
+      if (space != index(Space::device) || !rule_of(op.kind).chunked) {
+        largest.take(alive);
+        continue;
+      }
+      while (loss->at < i) ++loss;
+      AffineBytes without = alive;
+      if (op.scratch != kNoTensor)
+        without.base -= round_up(graph.tensor(op.scratch).bytes(), kArenaAlignment);
+      needs.losses.push_back({without, loss->workspace});
+    }
+    needs.transient[space] = largest.list();
+  }
+}
+
+// Launches by rows of logits at a time, where the device counts them.
+void add_calls(const Graph& graph, const SampleBlocks& samples, const std::vector<LossOp>& losses,
+               const std::vector<int64_t>& chunks, const DeviceDescription& device, ProgramNeeds& needs) {
+  needs.calls.resize(chunks.size());
+  if (device.launch_seconds == 0 && device.backend != Backend::gpu) return;
+  needs.moves_disk = moves_disk_bytes(graph);
+  AffineBytes calls;
+  auto loss = losses.begin();
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    if (loss != losses.end() && loss->at == i) {
+      for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
+        add(needs.calls[chunk], gpu_launches(graph, with_rows(op, chunks[chunk]), device.library_products),
+            op.block, samples.blocks);
+      ++loss;
+      continue;
+    }
+    add(calls, gpu_launches(graph, op, device.library_products), op.block, samples.blocks);
+  }
+  for (AffineBytes& of_chunk : needs.calls) of_chunk.add(calls, 1);
+}
+
+// By tensor: the first op after its writer that reads it and moves nothing.
+std::vector<size_t> first_readers(const Graph& graph) {
+  std::vector<size_t> first(graph.tensors().size(), graph.ops().size());
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    if (is_transfer(graph.ops()[i].kind)) continue;
+    for (const TensorId id : graph.ops()[i].inputs)
+      if (id != kNoTensor) first[static_cast<size_t>(id)] = std::min(first[static_cast<size_t>(id)], i);
+  }
+  return first;
+}
+
+// The ops from the first to the last of which a storage is alive for sure, whatever is made again for the
+// backward pass and whichever activations are fetched; none: no more is known than that it is touched.
+// Forward passes are alike but for what they keep, and so is all that has no backward pass. In the backward
+// pass a weight's copy is read at the same ops and earlier ones, one stretch at a time.
+std::optional<std::pair<size_t, size_t>> sure_life(const Graph& graph, const StorageLife& life,
+                                                   const std::vector<size_t>& readers) {
+  const auto at = [](int32_t op) { return static_cast<size_t>(op); };
+  const Op& first = graph.ops()[at(life.first)];
+  const Op& last = graph.ops()[at(life.last)];
+  const std::pair whole{at(life.first), at(life.last)};
+  if (first.stage == Stage::forward && last.stage != Stage::forward) return std::nullopt;
+  if (!is_transfer(first.kind)) return is_transfer(last.kind) ? std::nullopt : std::optional(whole);
+  if (first.kind != OpKind::fetch || !is_persistent(graph.tensor(first.inputs[0]).role)) return std::nullopt;
+  if (first.stage == Stage::forward) return whole;
+  const size_t reader = readers[static_cast<size_t>(first.outputs[0])];
+  if (is_transfer(last.kind) || reader > at(life.last)) return std::nullopt;
+  return std::pair{reader, at(life.last)};
+}
+
+// The most that is alive on the device at an op for sure; of the loss no workspace.
+int64_t floor_of(const Graph& graph) {
+  const auto& ops = graph.ops();
+  const bool repeats = std::ranges::any_of(ops, [](const Op& op) { return op.stage == Stage::backward; });
+  const std::vector<size_t> readers = first_readers(graph);
+  std::vector<int64_t> change(ops.size() + 1), touched(ops.size());
+  for (const StorageLife& life : storage_lives(graph)) {
+    if (life.space != Space::device) continue;
+    const auto first = static_cast<size_t>(life.first), last = static_cast<size_t>(life.last);
+    const auto sure = repeats ? sure_life(graph, life, readers) : std::pair(first, last);
+    if (sure) {
+      change[sure->first] += life.bytes;
+      change[sure->second + 1] -= life.bytes;
+      continue;
+    }
+    touched[first] += life.bytes;
+    if (last != first) touched[last] += life.bytes;
+  }
+  int64_t most = 0, alive = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    alive += change[i];
+    if (is_transfer(ops[i].kind)) continue;
+    const bool chunked = rule_of(ops[i].kind).chunked && ops[i].scratch != kNoTensor;
+    const int64_t workspace = chunked ? round_up(graph.tensor(ops[i].scratch).bytes(), kArenaAlignment) : 0;
+    most = std::max(most, alive + touched[i] - workspace);
+  }
+  return most;
+}
+
+// By tensor: the block whose depth it comes with, a persistent one's own and else that of the op that makes
+// it. (Gradients of one block may be summed up by all blocks of another stack.)
+std::vector<BlockId> find_makers(const Graph& graph) {
+  std::vector<BlockId> makers;
+  makers.reserve(graph.tensors().size());
+  for (const Tensor& tensor : graph.tensors())
+    makers.push_back(is_persistent(tensor.role) ? tensor.block : kNobody);
+  for (const Op& op : graph.ops()) {
+    const auto make = [&](TensorId id) {
+      if (id != kNoTensor && makers[static_cast<size_t>(id)] == kNobody)
+        makers[static_cast<size_t>(id)] = op.block;
+    };
+    for (const TensorId id : op.outputs) make(id);
+    make(op.scratch);
+  }
+  for (BlockId& block : makers)
+    if (block == kNobody) block = kNoBlock;
+  return makers;
+}
+
+// What the queues are given of an op, for one number of rows at a time.
+struct TimedOp {
+  double seconds = 0;     // on its queue
+  double contention = 0;  // of a transfer: what it takes from the compute queue
+  size_t slot = kSlots;
+  TensorId copy = kNoTensor;  // of transfers and waits
+  bool queued = false;
+};
+
+// Ops of one slot that follow each other, with the transfers right before them: a stretch of a sample block,
+// or of what is none.
+struct TimedStretch {
+  size_t begin = 0, end = 0;
+  size_t slot = kSlots;
+};
+
+std::vector<TimedStretch> stretches_of(const std::vector<TimedOp>& ops) {
+  std::vector<TimedStretch> stretches;
+  size_t begin = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].copy != kNoTensor) continue;  // goes with what follows
+    if (stretches.empty() || stretches.back().slot != ops[i].slot)
+      stretches.push_back({begin, begin, ops[i].slot});
+    stretches.back().end = begin = i + 1;
+  }
+  if (begin < ops.size()) stretches.push_back({begin, ops.size(), kSlots});
+  return stretches;
+}
+
+// By op: of a wait, how many transfers were issued since the one that it is for, itself included; 0: none is.
+std::vector<size_t> waits_of(const std::vector<TimedOp>& ops) {
+  std::vector<size_t> waits(ops.size());
+  std::unordered_map<TensorId, size_t> issued;
+  size_t count = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].copy == kNoTensor) continue;
+    if (ops[i].queued) {
+      issued[ops[i].copy] = count++;
+    } else if (const auto of = issued.find(ops[i].copy); of != issued.end()) {
+      waits[i] = count - of->second;
+    }
+  }
+  return waits;
+}
+
+// Both queues, as time_model.h has them, where a wait is known by how long ago its transfer was issued: so a
+// stretch can be repeated, and each repetition waits for what the one before it issued.
+class RepeatedQueues {
+ public:
+  void run(const std::vector<TimedOp>& ops, const std::vector<size_t>& waits, const TimedStretch& stretch) {
+    for (size_t i = stretch.begin; i < stretch.end; ++i) {
+      if (ops[i].queued) {
+        io_ = std::max(io_, compute_) + ops[i].seconds;
+        compute_ += ops[i].contention;
+        complete_.push_back(io_);
+      } else if (ops[i].copy == kNoTensor) {
+        compute_ += ops[i].seconds;
+      } else if (waits[i] > 0 && waits[i] <= complete_.size()) {
+        compute_ = std::max(compute_, complete_[complete_.size() - waits[i]]);
+      }
+    }
+  }
+  [[nodiscard]] double compute() const { return compute_; }
+  [[nodiscard]] double end() const { return std::max(compute_, io_); }
+
+ private:
+  double compute_ = 0, io_ = 0;
+  std::vector<double> complete_;  // in the order of their issue
+};
+
+// The program with the stretches of sample blocks repeated until what they move delays them as it does in the
+// midst of a deep model: the first few blocks still compute while the queue of transfers falls behind.
+AffineSeconds seconds_together(const std::vector<TimedOp>& ops) {
+  constexpr int kRepeats = 8;
+  AffineSeconds seconds;
+  RepeatedQueues queues;
+  const std::vector<size_t> waits = waits_of(ops);
+  for (const TimedStretch& stretch : stretches_of(ops)) {
+    queues.run(ops, waits, stretch);
+    if (stretch.slot == kSlots) continue;
+    double before = 0;
+    for (int i = 0; i < kRepeats; ++i) {
+      before = queues.compute();
+      queues.run(ops, waits, stretch);
+    }
+    seconds.slope[stretch.slot] += queues.compute() - before;
+  }
+  seconds.base = queues.end();
+  for (const double slope : seconds.slope) seconds.base -= kRepeats * slope;
+  return seconds;
+}
+
+void add_seconds(const std::vector<TimedOp>& ops, ProgramNeeds& needs) {
+  AffineSeconds compute, io;
+  for (const TimedOp& op : ops) {
+    add(op.queued ? io : compute, op.seconds, op.slot);
+    if (op.queued) add(compute, op.contention, op.slot);
+  }
+  needs.io = io;
+  needs.compute.push_back(compute);
+  needs.together.push_back(io.base > 0 ? seconds_together(ops) : compute);
+}
+
+}  // namespace
+
+ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::vector<int64_t>& chunks,
+                      const DeviceDescription& device, TimeModel& time) {
+  const SampleBlocks samples = blocks_of(graph, kind);
+  ProgramNeeds needs;
+  needs.runs = runs;
+  for (const BlockId block : find_makers(graph)) add(needs.tensors, int64_t{1}, block, samples.blocks);
+  for (const Tensor& tensor : graph.tensors()) {
+    if (!is_persistent(tensor.role)) continue;
+    ProgramNeeds::Persistent& persistent = needs.persistent.emplace_back();
+    persistent.name = tensor.name;
+    persistent.space = tensor.space;
+    add(persistent.bytes, round_up(tensor.bytes(), kArenaAlignment), tensor.block, samples.blocks);
+  }
+  std::vector<TimedOp> timed;
+  timed.reserve(graph.ops().size());
+  std::vector<LossOp> losses;
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    TimedOp& times = timed.emplace_back();
+    times.slot = slot_of(op.block, samples.blocks);
+    times.seconds = time.seconds_of(graph, op);
+    times.queued = is_queued(op);
+    if (times.queued) times.contention = contention_seconds(graph, op, device.rates);
+    if (is_transfer(op.kind)) times.copy = times.queued ? copy_of(op) : op.inputs[0];
+    add(needs.ops, int64_t{1}, times.slot);
+    add(needs.disk_traffic, static_cast<double>(disk_bytes_of(graph, op)), times.slot);
+    if (!rule_of(op.kind).chunked) continue;
+    LossOp& loss = losses.emplace_back();
+    loss.at = i;
+    for (const int64_t chunk : chunks)
+      loss.workspace.push_back(
+          round_up(scratch_bytes_of(graph, with_rows(op, chunk), device), kArenaAlignment));
+  }
+  add_calls(graph, samples, losses, chunks, device, needs);
+  add_lives(graph, samples, losses, needs);
+  needs.floor_bytes = floor_of(graph);
+  for (const int64_t chunk : chunks) {
+    for (const LossOp& loss : losses)
+      timed[loss.at].seconds = time.seconds_of(graph, with_rows(graph.ops()[loss.at], chunk));
+    add_seconds(timed, needs);
+    if (losses.empty()) break;  // alike for all
+  }
+  needs.compute.resize(chunks.size(), needs.compute.front());
+  needs.together.resize(chunks.size(), needs.together.front());
+  return needs;
+}
+
+}  // namespace plimsoll

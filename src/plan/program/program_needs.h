@@ -1,0 +1,103 @@
+// What one program needs, measured op by op on a program of few blocks: bytes, numbers and seconds that grow
+// with the blocks of each stack (depth_model.h).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "device/description.h"
+#include "graph/graph.h"
+#include "plan/program/graphs.h"
+#include "plan/program/time_model.h"
+
+namespace plimsoll {
+
+// A stack has a slot for each way in which its blocks count.
+inline constexpr size_t kSlotsOfStack = 3;
+inline constexpr size_t kMostStacks = 2;
+inline constexpr size_t kSlots = kMostStacks * kSlotsOfStack;
+using More = std::array<int64_t, kSlots>;
+
+// base + slope[i] * (what there is more of slot i than was measured).
+template <class Amount>
+struct Affine {
+  Amount base{};
+  std::array<Amount, kSlots> slope{};
+
+  [[nodiscard]] Amount at(const More& more) const {
+    Amount amount = base;
+    for (size_t i = 0; i < kSlots; ++i) amount += slope[i] * static_cast<Amount>(more[i]);
+    return amount;
+  }
+  void add(const Affine& amount, Amount times) {
+    base += amount.base * times;
+    for (size_t i = 0; i < kSlots; ++i) slope[i] += amount.slope[i] * times;
+  }
+};
+using AffineBytes = Affine<int64_t>;
+using AffineSeconds = Affine<double>;  // and whatever else is an average
+
+// What is alive op by op, as (what else is alive grows) -> the most.
+class Largest {
+ public:
+  void take(const AffineBytes& alive) {
+    // From op to op it seldom changes what grows.
+    if (latest_ >= largest_.size() || largest_[latest_].slope != alive.slope) {
+      const auto place = std::ranges::lower_bound(largest_, alive.slope, {}, &AffineBytes::slope);
+      latest_ = static_cast<size_t>(place - largest_.begin());
+      if (place == largest_.end() || place->slope != alive.slope) largest_.insert(place, alive);
+    }
+    int64_t& base = largest_[latest_].base;
+    base = std::max(base, alive.base);
+  }
+  [[nodiscard]] const std::vector<AffineBytes>& list() const { return largest_; }
+
+ private:
+  std::vector<AffineBytes> largest_;  // ascending by slope
+  size_t latest_ = 0;
+};
+
+// Which blocks of a measured program stand for others: none; in each stack of kSampledFirst + kSampledRest
+// blocks, one in the midst of the first and one in the midst of the rest; in each stack of kSampledSegments
+// segments of kSampledSegment blocks, or of two, those of the midst.
+enum class Samples : uint8_t { none, mixture, segments, pairs };
+inline constexpr int64_t kSampledFirst = 3;
+inline constexpr int64_t kSampledRest = 3;
+inline constexpr int64_t kSampledSegment = 3;
+inline constexpr int64_t kSampledSegments = 3;
+
+// What a program needs: persistent tensors, transient bytes alive together (the largest counts),
+// time. Rows of logits at a time are counted by their index in the list that was measured.
+struct ProgramNeeds {
+  struct Persistent {
+    Name name;
+    Space space = Space::device;
+    AffineBytes bytes;
+  };
+  struct Loss {  // an op of the loss: what is alive but for its workspace, which goes by the rows
+    AffineBytes alive;
+    std::vector<int64_t> workspace;
+  };
+  double runs = 0;  // in an optimizer step, on average
+  ProgramUse use;
+  bool moves_disk = false;
+  std::vector<AffineBytes> calls;  // by rows: what a host launches, where that counts
+  std::vector<Persistent> persistent;
+  std::array<std::vector<AffineBytes>, 3> transient;  // by space
+  std::vector<Loss> losses;
+  int64_t floor_bytes = 0;              // of the device, alive together however much is made again or fetched
+  AffineBytes ops, tensors;             // numbers of them
+  AffineSeconds disk_traffic;           // bytes
+  std::vector<AffineSeconds> compute;   // by rows: what the compute queue does
+  std::vector<AffineSeconds> together;  // by rows: both queues, with what waits for what
+  AffineSeconds io;
+};
+
+// `runs`: in an optimizer step. Every stack of the graph has the blocks that `samples` says. For losses, the
+// workspace and the seconds at each of `chunks` rows of logits.
+ProgramNeeds needs_of(const Graph& graph, double runs, Samples samples, const std::vector<int64_t>& chunks,
+                      const DeviceDescription& device, TimeModel& time);
+
+}  // namespace plimsoll

@@ -1,0 +1,76 @@
+// What the rows of a run are, in words and for machines.
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "plan/report/report_parts.h"
+#include "plan/search/plan.h"
+#include "plan/search/run_time.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr double kToldShare = 0.01;  // of tokens that rows share
+
+std::string short_percent(double share) {
+  const double value = share * 100.0;
+  const std::string text = std::to_string(value);
+  return (value > 0.0 && value < 0.1 ? "below 0.1" : text.substr(0, text.find('.') + 2)) + " %";
+}
+
+}  // namespace
+
+std::string data_words(const DataSummary& data) {
+  const std::string about = data.sampled_rows > 0 ? "about " : "";
+  std::string text = format_count(data.rows) + " rows · " + about + format_count(data.tokens) +
+                     " tokens · longest " + format_count(data.longest);
+  if (data.truncated_share > 0.0) text += " · " + about + short_percent(data.truncated_share) + " truncated";
+  if (data.skipped_share > 0.0)
+    text += " · " + about + short_percent(data.skipped_share) + " without a target";
+  if (data.damaged_share > 0.0) text += " · " + about + short_percent(data.damaged_share) + " damaged";
+  if (data.shared_share >= kToldShare)
+    text += " · about " + short_percent(data.shared_share) + " of a step shared by its rows";
+  if (data.shared_share >= kToldShare && data.common_begin > 1)
+    text += " · " + about + format_count(data.common_begin) + " tokens begin every row";
+  text += " · " + format_bytes(data.bytes_per_epoch) + " an epoch";
+  if (data.sampled_rows > 0) text += " (estimated from " + format_count(data.sampled_rows) + " rows)";
+  return text;
+}
+
+std::string scratch_words(const DataSummary& data) {
+  if (data.scratch_bytes == 0) return "";
+  const std::string about = data.scratch_exact ? "" : "about ";
+  return about + format_bytes(data.scratch_bytes) +
+         " of disk in the run's folder while it runs, for the full shuffle (data.shuffle: window takes "
+         "none): "
+         "about " +
+         duration_words(data.scratch_seconds) + " to write before the first step" +
+         (data.scratch_shortage.empty() ? "" : "; " + data.scratch_shortage);
+}
+
+nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {
+  if (!data) return nullptr;
+  return {{"rows", data->rows},
+          {"sampled_rows", data->sampled_rows > 0 ? data->sampled_rows : data->rows},
+          {"estimated", data->sampled_rows > 0},
+          {"tokens", data->tokens},
+          {"targets", data->targets},
+          {"row_length", data->row_length},
+          {"longest", data->longest},
+          {"common_length", data->common_length},
+          {"rows_longer", data->rows_longer},
+          {"truncated_share", data->truncated_share},
+          {"skipped_share", data->skipped_share},
+          {"damaged_share", data->damaged_share},
+          {"common_begin", data->common_begin},
+          {"shared_share", data->shared_share},
+          {"bytes_per_epoch", data->bytes_per_epoch},
+          {"shuffle",
+           {{"order", data->shuffle},
+            {"rows_read", data->rows_read},
+            {"row_seconds", data->row_read_seconds},
+            {"scratch_bytes", data->scratch_bytes},
+            {"scratch_exact", data->scratch_exact},
+            {"scratch_seconds", data->scratch_seconds}}}};
+}
+
+}  // namespace plimsoll

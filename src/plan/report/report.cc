@@ -1,0 +1,624 @@
+// What `plimsoll plan` prints: the verdict first, then the reason, then what to do next (docs/plan.md).
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/screen.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "graph/op_kind.h"
+#include "models/model.h"
+#include "ops/rule.h"
+#include "plan/program/time_model.h"
+#include "plan/program/train_graphs.h"
+#include "plan/report/report_parts.h"
+#include "plan/search/micro_rooms.h"
+#include "plan/search/plan.h"
+#include "plan/search/run_time.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr size_t kWidestText = 100;  // columns; longer lines read badly
+
+// Columns of a table that its bars may take beside names and sizes.
+int bar_width(size_t columns) {
+  constexpr size_t kWidest = 40, kNarrowest = 10, kBeside = 40;
+  return static_cast<int>(std::clamp(columns - std::min(columns, kBeside), kNarrowest, kWidest));
+}
+
+std::string bar(int64_t bytes, int64_t total, int width) {
+  const auto filled = static_cast<int>(static_cast<double>(bytes) / static_cast<double>(total) * width + 0.5);
+  std::string text;
+  for (int i = 0; i < filled; ++i) text += "█";
+  return text;
+}
+
+std::string of_budget(int64_t bytes, const std::optional<int64_t>& budget) {
+  return budget ? format_bytes(bytes) + " of " + format_bytes(*budget) : format_bytes(bytes);
+}
+
+std::string share(double part) { return format_count(std::llround(100 * part)) + " %"; }
+
+std::string split_text(const Plan& plan) {
+  const Experiment& experiment = plan.request.experiment;
+  const Variant& variant = plan.variant;
+  if (experiment.train_room(variant).by_tokens())
+    return "effective batch " + format_count(experiment.effective_batch) + " in about " +
+           tenths(plan.micro_steps) + " micro-steps of " + format_count(variant.micro_tokens) + " tokens, " +
+           share(plan.fill) + " full";
+  return "effective batch " + format_count(experiment.effective_batch) + " = " +
+         format_count(variant.micro_batch) + " micro-batch x " + format_count(variant.accumulation) +
+         " accumulation" +
+         (variant.micro_batch * variant.accumulation == experiment.effective_batch
+              ? ""
+              : " (the last one partly empty)");
+}
+
+std::string method_text(const Experiment& experiment) {
+  if (!experiment.lora)
+    return "full fine-tuning" +
+           (experiment.frozen.empty() ? "" : std::string(", frozen: ") + join(experiment.frozen, " "));
+  const LoraOptions& lora = experiment.lora_options;
+  return std::string(experiment.nf4 ? "qlora" : "lora") + (lora.dora ? " with dora r" : " r") +
+         std::to_string(lora.r) +
+         (lora.targets.empty() ? ", all linear layers" : ", " + join(lora.targets, " ")) +
+         (lora.layers.empty() ? "" : ", some layers") +
+         (lora.rank_pattern.empty() ? "" : ", other ranks by pattern") +
+         (lora.modules_to_save.empty() ? "" : ", whole " + join(lora.modules_to_save, " "));
+}
+
+int64_t phase_bytes(const Plan& plan, const ProgramLayout& program) {
+  return plan.layout.persistent_bytes + program.transient_bytes;
+}
+
+// "+31 % time" against the chosen variant.
+std::string time_change(const Plan& plan, const Candidate& candidate) {
+  const double percent = (candidate.seconds_per_step / plan.seconds_per_step - 1.0) * 100.0;
+  const auto rounded = static_cast<int>(percent + (percent < 0 ? -0.5 : 0.5));
+  return (rounded >= 0 ? "+" : "") + std::to_string(rounded) + " % time";
+}
+
+// What is beside the arena, as a row of the table; nothing where nothing is known of the device.
+void add_outside(const Plan& plan, TextTable& table) {
+  const auto add = [&](const char* name, const std::vector<OutsidePart>& parts) {
+    if (parts.empty()) return;
+    std::string names;
+    int64_t expected = 0, uncertain = 0;
+    for (const OutsidePart& part : parts) {
+      names += (names.empty() ? "" : ", ") + part.name;
+      expected += part.bytes;
+      uncertain += part.uncertain;
+    }
+    table.add_row({name, format_bytes(expected + uncertain),
+                   names + ": " + format_bytes(expected) + " +- " + format_bytes(uncertain)});
+  };
+  add("outside the arena", plan.request.device.outside);
+  if (plan.request.own_memory && plan.graph_bytes() > 0)
+    add("captured graphs", {graphs_part(plan.graphs, plan.request.device)});
+}
+
+// The components, of more than `most` the smallest as one.
+std::vector<Component> with_others(std::vector<Component> components, size_t most) {
+  if (components.size() <= most || most < 2) return components;
+  std::vector<int64_t> sizes;
+  for (const Component& component : components) sizes.push_back(component.bytes);
+  std::ranges::sort(sizes, std::greater{});
+  const int64_t least = sizes[most - 2];  // the smallest that is shown by itself
+  auto room =
+      most - 1 - static_cast<size_t>(std::ranges::count_if(sizes, [&](auto size) { return size > least; }));
+  std::vector<Component> shown;
+  int64_t others = 0;
+  for (Component& component : components) {
+    const bool shows = component.bytes > least || (component.bytes == least && room > 0);
+    if (component.bytes == least && room > 0) --room;
+    if (shows)
+      shown.push_back(std::move(component));
+    else
+      others += component.bytes;
+  }
+  shown.push_back({"others", others});
+  return shown;
+}
+
+// With at most `most` rows of components: smaller ones are summed up.
+std::string device_table(const Plan& plan, size_t columns, size_t most = SIZE_MAX) {
+  TextTable table({false, true});
+  std::string place = peak_place(plan);
+  if (constexpr std::string_view kModel = "model."; place.starts_with(kModel)) place.erase(0, kModel.size());
+  table.add_row({"device", "", "peak at: " + place});
+  const std::vector<Component> components = with_others(device_components(plan), most);
+  for (const Component& component : components)
+    table.add_row({component.name, format_bytes(component.bytes),
+                   bar(component.bytes, plan.arena_bytes(), bar_width(columns))});
+  table.add_row({"total", format_bytes(plan.arena_bytes()),
+                 "(lower bound " + format_bytes(plan.layout.lower_bound_bytes()) + ")"});
+  add_outside(plan, table);
+  return table.render("  ", columns);
+}
+
+std::string host_table(const Plan& plan) {
+  TextTable table({false, true});
+  table.add_row({"host"});
+  for (const Component& component : plan.host_components())
+    table.add_row({component.name, format_bytes(component.bytes)});
+  table.add_row({"total", format_bytes(plan.host_bytes())});
+  return table.render("  ");
+}
+
+// What a budget bounds and how much of it is taken.
+std::string memory_text(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  if (!plan.request.own_memory)
+    return of_budget(plan.process_peak_bytes(), budget.process_bytes) + " (the whole process)";
+  const std::string device = "device " + of_budget(plan.memory_bytes(), memory_budget(plan.request));
+  if (!budget.host_bytes) return device + "   needs " + format_bytes(plan.host_bytes()) + " of host memory";
+  return device + "   host " + of_budget(plan.host_bytes(), budget.host_bytes);
+}
+
+std::string process_text(const Plan& plan) {
+  const std::string data = format_bytes(plan.data_bytes()) + " of private data";
+  if (plan.request.own_memory)
+    return format_bytes(plan.process_peak_bytes()) + " of the host's memory at its peak; " + data;
+  return format_bytes(plan.process_peak_bytes()) + " at its peak: device " +
+         format_bytes(plan.arena_bytes()) + ", host " + format_bytes(plan.host_bytes()) + "; " + data;
+}
+
+// Stated sizes may be those of another machine; whoever means this one is told.
+std::string shortage_here(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  if (plan.request.own_memory || budget.of_free || budget.free_bytes == 0) return "";
+  if (plan.process_peak_bytes() <= budget.free_bytes) return "";
+  return "not here and now: " + format_bytes(budget.free_bytes) + " are free on this machine";
+}
+
+std::string disk_text(const Plan& plan) {
+  std::vector<Component> components = disk_components(plan);
+  std::string text = of_budget(plan.disk_bytes(), plan.request.budget.disk_bytes);
+  for (const Component& component : components)
+    text += (&component == components.data() ? ": " : ", ") + component.name + " " +
+            format_bytes(component.bytes);
+  return text;
+}
+
+std::string savings_text(const Plan& plan) {
+  std::string text;
+  for (const Saving& saving : plan.savings)
+    text += (text.empty() ? "" : " · ") + saving.means + " " +
+            format_bytes(saving.device_bytes - plan.arena_bytes());
+  return text + "; lossy: not allowed by the recipe";
+}
+
+std::string faster_text(const Plan& plan, const Faster& faster) {
+  std::string sets;
+  for (const std::string& set : faster.sets) sets += "--set " + set + " ";
+  const double shorter = (1.0 - faster.run_seconds / plan.run_seconds()) * 100.0;
+  return sets + "  " + duration_words(faster.run_seconds) + " (-" + std::to_string(std::lround(shorter)) +
+         " %), " + format_bytes(faster.memory_bytes) + ": " + faster.effect;
+}
+
+nlohmann::ordered_json run_json(const Plan& plan) {
+  if (!plan.request.run) return nullptr;
+  const RunSteps& run = *plan.request.run;
+  return {{"steps", run.steps},
+          {"epochs", run.epochs},
+          {"estimated", run.estimated},
+          {"seconds", plan.run_seconds()},
+          {"evaluations", run.evaluations},
+          {"seconds_per_evaluation", plan.seconds_per_evaluation},
+          {"kept_seconds", plan.kept_seconds},
+          {"tokens_per_step", run.tokens},
+          {"row_length", run.row_length}};
+}
+
+nlohmann::ordered_json faster_json(const Plan& plan) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Faster& faster : plan.faster)
+    list.push_back({{"set", faster.sets},
+                    {"run_seconds", faster.run_seconds},
+                    {"memory_bytes", faster.memory_bytes},
+                    {"effect", faster.effect}});
+  return list;
+}
+
+nlohmann::ordered_json components_json(const std::vector<Component>& components) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Component& component : components)
+    list.push_back({{"name", component.name}, {"bytes", component.bytes}});
+  return list;
+}
+
+nlohmann::ordered_json optional_bytes(const std::optional<int64_t>& bytes) {
+  return bytes ? nlohmann::ordered_json(*bytes) : nlohmann::ordered_json(nullptr);
+}
+
+std::string table_dump(const Plan& plan) {
+  TextTable table({false, false, false, true, false, true, true});
+  table.add_row({"program", "tensor", "type", "bytes", "space", "offset", "live", "role"});
+  const auto add = [&](const std::string& program, const TableRow& row, bool transient) {
+    table.add_row(
+        {program, row.name, std::string(to_string(row.dtype)) + row.shape.to_string(),
+         std::to_string(row.bytes), std::string(to_string(row.space)), std::to_string(row.offset),
+         transient ? std::to_string(row.first) + ".." + std::to_string(row.last) : "always",
+         std::string(to_string(row.role)) + (row.shares.empty() ? "" : ", in place of " + row.shares)});
+  };
+  for (const TableRow& row : plan.layout.persistent) add("all", row, false);
+  for (const ProgramLayout& program : plan.layout.programs)
+    for (const TableRow& row : program.rows)
+      if (!is_persistent(row.role)) add(program.name, row, true);
+  return table.render();
+}
+
+// The layout problem of each program as CSV: what an outside solver would need.
+std::string layout_dump(const Plan& plan) {
+  std::string text = "program,tensor,first,last,bytes,space,offset\n";
+  for (const ProgramLayout& program : plan.layout.programs)
+    for (const TableRow& row : program.rows)
+      if (!is_persistent(row.role))
+        text += program.name + "," + row.name + "," + std::to_string(row.first) + "," +
+                std::to_string(row.last) + "," + std::to_string(row.bytes) + "," +
+                std::string(to_string(row.space)) + "," + std::to_string(row.offset) + "\n";
+  return text;
+}
+
+std::string program_text(const std::vector<Graph>& programs) {
+  std::string text;
+  for (const Graph& graph : programs) text += print_graph(graph) + "\n";
+  return text;
+}
+
+// The plan's programs as the pass leaves them.
+std::string pass_dump(const Plan& plan, const Pass& wanted) {
+  std::vector<Graph> programs;
+  const AfterPass after = [&](const Pass& pass, const Graph& graph) {
+    if (pass.id == wanted.id) programs.push_back(graph);
+  };
+  const Experiment& experiment = plan.request.experiment;
+  Graph train = build_micro_step(experiment, plan.variant, PassId::recompute, after);
+  finish_programs(experiment, plan.variant, plan.request.device, std::move(train), Programs::all, after);
+  if (programs.empty())
+    throw UsageError("--dump: no program of this plan goes through the pass '" + std::string(wanted.name) +
+                     "'");
+  return program_text(programs);
+}
+
+std::string names_of_dumps() {
+  std::string names = "graph, program, layout, table, or a pass:";
+  for (const Pass& pass : passes()) names += (pass.id == kFirstPass ? " " : ", ") + std::string(pass.name);
+  return names;
+}
+
+std::string graph_dump(const Plan& plan) {
+  return print_graph(build_forward(plan.request.experiment, plan.variant));
+}
+
+}  // namespace
+
+namespace {
+
+std::string basis_words(const DeviceDescription& device) {
+  if (!device.card_name.empty()) return " (+-30 %, by the data sheet of the " + device.card_name + ")";
+  return device.rates.calibrated ? "" : " (guessed: this machine is not calibrated)";
+}
+
+nlohmann::ordered_json outside_json(const Plan& plan) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const OutsidePart& part : plan.outside())
+    list.push_back({{"name", part.name}, {"bytes", part.bytes}, {"uncertain_bytes", part.uncertain}});
+  return list;
+}
+
+nlohmann::ordered_json graphs_json(const Plan& plan) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const PlannedGraphs& one : plan.graphs)
+    list.push_back(
+        {{"program", one.program},
+         {"graphs", one.graphs},
+         {"nodes", one.nodes},
+         {"why_none", one.why.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(one.why)}});
+  return list;
+}
+
+bool has_graphs(const Plan& plan) {
+  return std::ranges::any_of(plan.graphs, [](const PlannedGraphs& one) { return one.graphs > 0; });
+}
+
+}  // namespace
+
+std::string verdict_text(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  const std::string disk =
+      plan.disk_bytes() > 0 ? "   disk " + of_budget(plan.disk_bytes(), budget.disk_bytes) : "";
+  const int64_t scratch_bytes = plan.request.data ? plan.request.data->scratch_bytes : 0;
+  const std::string scratch =
+      scratch_bytes > 0 ? "   scratch " + format_bytes(scratch_bytes) + " of disk" : "";
+  const std::string indent(7, ' ');
+  return std::string(plan.fits() ? "fits" : "does not fit") + "   " + memory_text(plan) + disk + scratch +
+         "\n" + indent + run_words(plan) + "\n" + indent + duration_words(plan.seconds_per_step) +
+         " a step, " + speed_words(plan.tokens_per_second()) + basis_words(plan.request.device);
+}
+
+// Scores of the head that the task puts in place of the model's own; 0: none.
+int64_t head_of(const Experiment& experiment) {
+  return rule_of(experiment.task.task).scores ? experiment.task.outputs : 0;
+}
+
+std::string model_text(const Plan& plan) {
+  const Experiment& experiment = plan.request.experiment;
+  std::array<char, 32> number{};
+  std::snprintf(number.data(), number.size(), "%.1f",
+                static_cast<double>(count_parameters(experiment.model, head_of(experiment))) / 1e6);
+  return experiment.model.describe() + ", " + number.data() + " M parameters";
+}
+
+std::string experiment_text(const Plan& plan) {
+  const Experiment& experiment = plan.request.experiment;
+  const TaskRule& rule = rule_of(experiment.task.task);
+  const std::string task = rule.scores || rule.pairs
+                               ? std::string(to_string(rule.task)) + " (" + std::string(rule.unit) + ") · "
+                               : "";
+  return task + method_text(experiment) + " · " + std::string(to_string(experiment.precision.compute)) +
+         " · length " + format_count(experiment.max_length) + " · " + split_text(plan);
+}
+
+std::string phases_text(const Plan& plan) {
+  std::string text;
+  for (const ProgramLayout& program : plan.layout.programs)
+    text += (text.empty() ? "" : " · ") + program.name + " " + format_bytes(phase_bytes(plan, program));
+  return text;
+}
+
+std::string also_fits_text(const Plan& plan) {
+  const Candidate& least = plan.smallest;
+  const int64_t graphs = plan.request.graphs == UseGraphs::on ? plan.graph_bytes() : 0;
+  const int64_t bytes = memory_bytes(plan.request, least) + graphs;
+  if (bytes >= plan.memory_bytes()) return "nothing smaller: this is the least";
+  return "budget down to " + format_bytes_up(bytes) + " (" +
+         variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
+}
+
+namespace {
+
+// As an option of the command takes it.
+std::string mib_text(int64_t bytes) { return std::to_string(ceil_div(bytes, kMiB)) + "MiB"; }
+
+// Less memory for little more time.
+std::string knee_text(const Plan& plan) {
+  const std::string bytes = format_bytes_up(memory_bytes(plan.request, *plan.knee));
+  return bytes + " would do, " + time_change(plan, *plan.knee) + " (" +
+         variant_words(plan.request.experiment, plan.knee->variant) + "): --memory " +
+         mib_text(memory_bytes(plan.request, *plan.knee));
+}
+
+// A desktop on the card: 0.3 to 1 GiB were seen. Cards of data centres have none, and of one that is here
+// what is free is known.
+std::string display_text(const Plan& plan) {
+  constexpr int64_t kDesktop = kGiB;
+  const PlanRequest& request = plan.request;
+  const bool may_have =
+      request.device.card_name.starts_with("RTX") || request.device.card_name.starts_with("TITAN");
+  const auto driver = std::ranges::find_if(
+      request.device.outside, [](const OutsidePart& part) { return part.name.starts_with("driver"); });
+  if (!may_have || driver == request.device.outside.end() || request.budget.device_free_bytes) return "";
+  const std::optional<int64_t> all = memory_budget(request);
+  if (!all || plan.memory_bytes() <= *all - kDesktop) return "";
+  return "a desktop on this card takes 0.3 to 1 GiB of it: --memory " +
+         mib_text(*all - kDesktop - driver->bytes - driver->uncertain) + " leaves it room";
+}
+
+}  // namespace
+
+std::vector<ReportLine> facts(const Plan& plan) {
+  const PlanRequest& request = plan.request;
+  std::vector<ReportLine> list = {{"process", process_text(plan)}};
+  if (const std::string text = shortage_here(plan); !text.empty()) list.push_back({"train", text});
+  if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
+  if (request.data && request.data->scratch_bytes > 0)
+    list.push_back({"scratch", scratch_words(*request.data)});
+  if (plan.variant.keep_frozen)
+    list.push_back({"kept", "what the frozen blocks say of each row, computed once: " +
+                                duration_words(plan.kept_seconds) + " in all to make, write and read"});
+  if (has_graphs(plan) || request.graphs == UseGraphs::on)
+    list.push_back({"graphs", graphs_words(plan.graphs)});
+  if (plan.search_ended)
+    list.push_back({"search", "ended at its limit of work; this is the best that was found until then"});
+  if (request.own_memory && !request.budget.host_bytes && plan.host_arena_bytes() > 0)
+    list.push_back({"host", "not limited: say what that machine has, such as --host-memory 16GiB"});
+  if (!request.lossy.empty())
+    list.push_back({"lossy", join(request.lossy, ", ") +
+                                 ", as memory.allow permits: nothing that keeps the result fits"});
+  if (request.data) list.push_back({"data", data_words(*request.data)});
+  if (request.data)
+    for (const std::string& text : request.data->rendering) list.push_back({"rows", text});
+  if (const std::string text = display_text(plan); !text.empty()) list.push_back({"display", text});
+  if (plan.knee) list.push_back({"knee", knee_text(plan)});
+  list.push_back({"also fits", also_fits_text(plan)});
+  if (!plan.savings.empty()) list.push_back({"would save", savings_text(plan)});
+  for (const Faster& faster : plan.faster) list.push_back({"faster", faster_text(plan, faster)});
+  for (const std::string& note : request.notes) list.push_back({"note", note});
+  if (!request.device.rates.note.empty()) list.push_back({"note", request.device.rates.note});
+  return list;
+}
+
+namespace {
+
+std::string fact_text(const ReportLine& fact, size_t columns) {
+  const std::string name = "  " + fact.name + std::string(11 - fact.name.size(), ' ');
+  return name + wrap(fact.text, std::string(name.size(), ' '), columns) + "\n";
+}
+
+std::string head_text(const Plan& plan, size_t columns) {
+  return fitted(verdict_text(plan), columns) + "\n\n  " + wrap(model_text(plan), "  ", columns) + "\n  " +
+         wrap(experiment_text(plan), "  ", columns) + "\n\n";
+}
+
+size_t lines_of(std::string_view text) { return static_cast<size_t>(std::ranges::count(text, '\n')); }
+
+// What nobody may miss comes first where not all facts have room.
+std::vector<ReportLine> facts_by_weight(const Plan& plan) {
+  std::vector<ReportLine> list = facts(plan);
+  std::ranges::stable_partition(
+      list, [](const ReportLine& fact) { return fact.name == "train" || fact.name == "lossy"; });
+  return list;
+}
+
+}  // namespace
+
+std::string report_text(const Plan& plan, size_t columns) {
+  columns = std::min(columns, kWidestText);
+  std::string text = head_text(plan, columns) + device_table(plan, columns) + "\n";
+  text += fact_text({"variant", variant_words(plan.request.experiment, plan.variant)}, columns);
+  text += fact_text({"phases", phases_text(plan)}, columns) + "\n" + host_table(plan) + "\n";
+  for (const ReportLine& fact : facts(plan)) text += fact_text(fact, columns);
+  return text;
+}
+
+std::string brief_report_text(const Plan& plan, size_t columns, size_t rows) {
+  columns = std::min(columns, kWidestText);
+  const std::string head = head_text(plan, columns);
+  const std::string variant =
+      fact_text({"variant", variant_words(plan.request.experiment, plan.variant)}, columns);
+  constexpr size_t kBeside = 3;  // the command, the line that names --full, the next prompt
+  const size_t room = rows - std::min(rows, lines_of(head) + lines_of(variant) + 1 + kBeside);
+  std::string table = device_table(plan, columns);
+  constexpr size_t kFewest = 3;
+  for (size_t most = device_components(plan).size(); lines_of(table) > room && most > kFewest; --most)
+    table = device_table(plan, columns, most - 1);
+  std::string text = table + "\n" + variant;
+  size_t left = room - std::min(room, lines_of(table));
+  size_t notes = 0;
+  for (const ReportLine& fact : facts_by_weight(plan)) {
+    const bool matters = fact.name == "train" || fact.name == "lossy" || fact.name == "note";
+    const std::string line = fact_text(fact, columns);
+    if (matters && lines_of(line) <= left) {
+      text += line;
+      left -= lines_of(line);
+    } else if (matters) {
+      ++notes;
+    }
+  }
+  const std::string more =
+      notes == 0 ? "" : format_count(static_cast<int64_t>(notes)) + (notes == 1 ? " note, " : " notes, ");
+  return head + text + "  more       --full: " + more + "phases, host, what else fits\n";
+}
+
+namespace {
+
+// Of a step, by kind of op, the longest first: what a profile of the run stands beside.
+nlohmann::ordered_json op_seconds_json(const Plan& plan) {
+  const Filling filling = filling_of(plan.request.experiment, plan.request.run, plan.variant);
+  TimeModel model(plan.request.device.rates, filling);
+  std::map<std::string_view, double> seconds;
+  for (const Graph& graph : plan.programs) {
+    const double runs = runs_per_step(graph, plan.variant, filling);
+    for (const Op& op : graph.ops())
+      if (runs > 0 && !is_transfer(op.kind))
+        seconds[to_string(op.kind)] += runs * model.seconds_of(graph, op);
+  }
+  std::vector<std::pair<std::string_view, double>> sorted(seconds.begin(), seconds.end());
+  std::ranges::stable_sort(sorted, std::greater{}, &std::pair<std::string_view, double>::second);
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& [op, of_step] : sorted) list.push_back({{"op", op}, {"seconds_per_step", of_step}});
+  return list;
+}
+
+}  // namespace
+
+std::string report_json(const Plan& plan) {
+  using Json = nlohmann::ordered_json;
+  const PlanRequest& request = plan.request;
+  const MicroRoom room = request.experiment.train_room(plan.variant);
+  Json phases = Json::array();
+  for (const ProgramLayout& program : plan.layout.programs) {
+    phases.push_back({{"name", program.name},
+                      {"transient_bytes", program.transient_bytes},
+                      {"lower_bound_bytes", program.lower_bound_bytes}});
+  }
+  Json savings = Json::array();
+  for (const Saving& saving : plan.savings)
+    savings.push_back({{"means", saving.means}, {"device_bytes", saving.device_bytes}});
+  const auto brief = [&](const Candidate& candidate) {
+    return Json{{"device_bytes", candidate.arena_bytes},
+                {"host_bytes", request.host.total() + candidate.host_bytes},
+                {"memory_bytes", memory_bytes(request, candidate)},
+                {"disk_bytes", candidate.disk_bytes},
+                {"seconds_per_step", candidate.seconds_per_step},
+                {"variant", variant_words(request.experiment, candidate.variant)}};
+  };
+  const Json json = {{"feasible", plan.fits()},
+                     {"device",
+                      {{"kind", request.device.kind},
+                       {"budget_bytes", optional_bytes(request.budget.device_bytes)},
+                       {"gpu", request.device.card_name.empty() ? Json() : Json(request.device.card_name)},
+                       {"outside", outside_json(plan)},
+                       {"outside_bytes", outside_bytes(request.device) + plan.graph_bytes()},
+                       {"graphs", graphs_json(plan)},
+                       {"arena_bytes", plan.arena_bytes()},
+                       {"persistent_bytes", plan.layout.persistent_bytes},
+                       {"transient_bytes", plan.layout.transient_bytes},
+                       {"lower_bound_bytes", plan.layout.lower_bound_bytes()},
+                       {"peak", peak_place(plan)},
+                       {"components", components_json(device_components(plan))},
+                       {"phases", phases}}},
+                     {"host",
+                      {{"budget_bytes", optional_bytes(request.budget.host_bytes)},
+                       {"planned_peak_bytes", plan.host_bytes()},
+                       {"components", components_json(plan.host_components())}}},
+                     {"process",
+                      {{"budget_bytes", optional_bytes(request.budget.process_bytes)},
+                       {"planned_peak_rss_bytes", plan.process_peak_bytes()},
+                       {"planned_data_bytes", plan.data_bytes()}}},
+                     {"variant",
+                      {{"micro_batch", plan.variant.micro_batch},
+                       {"micro_tokens", room.by_tokens() ? Json(plan.variant.micro_tokens) : Json()},
+                       {"accumulation", plan.variant.accumulation},
+                       {"share_prefixes", request.experiment.shares_prefixes},
+                       {"micro_steps", plan.micro_steps},
+                       {"fill", plan.fill},
+                       {"effective_batch", request.experiment.effective_batch},
+                       {"eval_micro_batch", plan.variant.eval_micro_batch},
+                       {"loss_chunk", plan.variant.loss_chunk},
+                       {"words", variant_words(request.experiment, plan.variant)},
+                       {"max_length", request.experiment.max_length},
+                       {"threads", request.device.threads},
+                       {"isa", std::string(to_string(request.device.isa))}}},
+                     {"predicted",
+                      {{"seconds_per_step", plan.seconds_per_step},
+                       {"tokens_per_second", plan.tokens_per_second()},
+                       {"disk_traffic_bytes_per_step", candidate_of(plan).disk_traffic},
+                       {"calibrated", request.device.rates.calibrated},
+                       {"ops", op_seconds_json(plan)}}},
+                     {"run", run_json(plan)},
+                     {"faster", faster_json(plan)},
+                     {"disk",
+                      {{"budget_bytes", optional_bytes(request.budget.disk_bytes)},
+                       {"planned_bytes", plan.disk_bytes()},
+                       {"components", components_json(disk_components(plan))}}},
+                     {"notes", request.notes},
+                     {"lossy", request.lossy},
+                     {"data", data_json(request.data)},
+                     {"tie", request.tie},
+                     {"knee", plan.knee ? brief(*plan.knee) : Json()},
+                     {"smallest", brief(plan.smallest)},
+                     {"search_ended", plan.search_ended},
+                     {"would_save", savings}};
+  return json_text(json);
+}
+
+std::string dump(const Plan& plan, const std::string& what) {
+  if (what == "graph") return graph_dump(plan);
+  if (what == "layout") return layout_dump(plan);
+  if (what == "table") return table_dump(plan);
+  if (what == "program") return program_text(plan.programs);
+  const Pass* pass = find_pass(what);
+  if (pass == nullptr) throw UsageError("--dump: '" + what + "' is not one of " + names_of_dumps());
+  return pass_dump(plan, *pass);
+}
+
+}  // namespace plimsoll

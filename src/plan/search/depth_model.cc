@@ -1,0 +1,351 @@
+#include "plan/search/depth_model.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "layout/program_layout.h"
+
+namespace plimsoll {
+namespace {
+
+// Regression over models of 1 to 80 layers, full and LoRA: what the process keeps beyond arena and data.
+constexpr int64_t kHeapBase = kMiB;
+constexpr int64_t kHeapPerOp = 1024;
+constexpr int64_t kHeapPerTensor = 640;
+
+std::atomic<int64_t> work_done = 0;
+
+// A stack of fewer layers is measured as it is, and with it the model.
+constexpr int64_t kFewest = 7;
+
+std::vector<int64_t> depths_of_each(const Experiment& experiment, int64_t layers) {
+  return std::vector<int64_t>(experiment.model.stacks().size(), layers);
+}
+
+}  // namespace
+
+int64_t planning_work() { return work_done; }
+void add_planning_work(int64_t ops) { work_done += ops; }
+
+bool is_deep(const Experiment& experiment) {
+  const std::vector<int64_t> depths = experiment.model.stacks();
+  return experiment.layers_are_alike() && std::ranges::min(depths) >= kFewest;
+}
+
+int64_t program_heap_bytes(int64_t ops, int64_t tensors) {
+  return kHeapBase + ops * kHeapPerOp + tensors * kHeapPerTensor;
+}
+
+int64_t program_heap_bytes(std::span<const Graph> programs) {
+  int64_t ops = 0, tensors = 0;
+  for (const Graph& graph : programs) {
+    ops += std::ssize(graph.ops());
+    tensors += std::ssize(graph.tensors());
+  }
+  return program_heap_bytes(ops, tensors);
+}
+
+void KnownPrograms::add_depths(Key& key, const Experiment& experiment) {
+  for (const int64_t depth : experiment.model.stacks()) key.push_back(depth);
+}
+
+void KnownPrograms::enter_room_of(const Variant& variant) {
+  const std::pair room{variant.micro_batch, variant.micro_tokens};
+  if (room_ == room) return;
+  room_ = room;
+  micro_steps_.clear();
+  if (filling_of_) time_.emplace(device_.rates, filling_of_(variant));
+}
+
+ProgramNeeds KnownPrograms::measured(const Graph& graph, const Variant& variant, Samples samples,
+                                     const std::vector<int64_t>& chunks) {
+  ops_built_ += std::ssize(graph.ops());
+  add_planning_work(std::ssize(graph.ops()));
+  const double runs = runs_per_step(graph, variant, time_->filling());
+  ProgramNeeds needs = needs_of(graph, runs, samples, chunks, device_, *time_);
+  needs.use = use_of(graph, variant, time_->filling());
+  return needs;
+}
+
+std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experiment& experiment,
+                                                                 const Variant& variant, Samples samples,
+                                                                 const std::vector<int64_t>& chunks) {
+  const OffloadChoice& o = variant.offload;
+  const bool updates = variant.update_in_backward;
+  Key key = {static_cast<int64_t>(samples),
+             variant.accumulation,
+             variant.loss_chunk,
+             static_cast<int64_t>(o.gradients),
+             static_cast<int64_t>(o.weights),
+             static_cast<int64_t>(o.activations),
+             o.prefetch,
+             o.smallest_bytes,
+             updates ? 1 : 0,
+             updates ? static_cast<int64_t>(o.states) : 0,
+             updates ? o.slice_elements : 0,
+             variant.recompute.segment,
+             static_cast<int64_t>(chunks.size())};
+  key.insert(key.end(), chunks.begin(), chunks.end());
+  add_depths(key, experiment);
+  for (const RecomputePoint point : variant.recompute.layers) key.push_back(static_cast<int64_t>(point));
+  std::shared_ptr<const ProgramNeeds>& micro_step = micro_steps_[key];
+  if (micro_step == nullptr) {
+    const Graph& train = trains_.of(experiment, variant);
+    micro_step = std::make_shared<ProgramNeeds>(
+        measured(finish_programs(experiment, variant, device_, train, Programs::micro_step).front(), variant,
+                 samples, chunks));
+  }
+  return micro_step;
+}
+
+std::shared_ptr<const ProgramNeeds> KnownPrograms::update_of(const Experiment& experiment,
+                                                             const Variant& variant, Samples samples,
+                                                             const std::vector<int64_t>& chunks) {
+  const OffloadChoice& o = variant.offload;
+  Key key = {static_cast<int64_t>(samples),
+             static_cast<int64_t>(chunks.size()),
+             static_cast<int64_t>(o.states),
+             static_cast<int64_t>(o.gradients),
+             static_cast<int64_t>(o.weights),
+             o.prefetch,
+             o.slice_elements,
+             o.smallest_bytes};
+  add_depths(key, experiment);
+  std::shared_ptr<const ProgramNeeds>& update = updates_[key];
+  if (update == nullptr) {
+    Variant plain = variant;
+    plain.recompute = {};
+    const Graph& train = trains_.keeping(experiment, plain);
+    update = std::make_shared<ProgramNeeds>(
+        measured(finish_programs(experiment, plain, device_, train, Programs::update).front(), variant,
+                 samples, chunks));
+  }
+  return update;
+}
+
+std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experiment& experiment,
+                                                                 const Variant& variant, Samples samples,
+                                                                 const std::vector<int64_t>& chunks) {
+  const OffloadChoice& o = variant.offload;
+  Key key = chunks;
+  for (const int64_t part :
+       {static_cast<int64_t>(samples), variant.eval_micro_batch, variant.eval_micro_tokens,
+        static_cast<int64_t>(o.weights), o.prefetch, o.smallest_bytes})
+    key.push_back(part);
+  add_depths(key, experiment);
+  std::shared_ptr<const ProgramNeeds>& evaluation = evaluations_[key];
+  if (evaluation == nullptr)
+    evaluation = std::make_shared<ProgramNeeds>(
+        measured(finish_programs(experiment, variant, device_, Graph(), Programs::evaluation).front(),
+                 variant, samples, chunks));
+  return evaluation;
+}
+
+const Experiment& KnownPrograms::of_depth(const std::vector<int64_t>& depths) {
+  const auto [known, is_new] = by_depth_.try_emplace(depths, experiment_);
+  if (is_new && depths != experiment_.model.stacks())
+    known->second.model = experiment_.model.with_stacks(depths);
+  return known->second;
+}
+
+KnownPrograms::Needs KnownPrograms::of(const Variant& variant, const std::vector<int64_t>& depths,
+                                       Samples samples, const std::vector<int64_t>& chunks) {
+  const Experiment& experiment = of_depth(depths);
+  enter_room_of(variant);
+  Needs needs = {micro_step_of(experiment, variant, samples, chunks)};
+  if (experiment.evaluates) needs.push_back(evaluation_of(experiment, variant, samples, chunks));
+  if (!variant.update_in_backward) needs.push_back(update_of(experiment, variant, samples, chunks));
+  return needs;
+}
+
+DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_transient_(chunks) {
+  std::vector<const std::string*> known;  // names of persistent tensors, in the order of their addresses
+  std::array<Largest, 3> largest;
+  std::vector<Largest> of_loss(chunks);
+  for (const auto& program : needs) {
+    const std::ptrdiff_t before = std::ssize(known);
+    for (const ProgramNeeds::Persistent& tensor : program->persistent) {
+      const std::string* name = &tensor.name.text();
+      if (std::binary_search(known.begin(), known.begin() + before, name, std::less<>())) continue;
+      known.push_back(name);
+      persistent_[index(tensor.space)].add(tensor.bytes, 1);
+    }
+    if (program != needs.back()) std::sort(known.begin(), known.end(), std::less<>());
+    for (size_t space = 0; space < largest.size(); ++space)
+      for (const AffineBytes& alive : program->transient[space]) largest[space].take(alive);
+    for (const ProgramNeeds::Loss& loss : program->losses)
+      for (size_t chunk = 0; chunk < chunks; ++chunk)
+        of_loss[chunk].take({loss.alive.base + loss.workspace[chunk], loss.alive.slope});
+    floor_ = std::max(floor_, program->floor_bytes);
+    ops_.add(program->ops, 1);
+    tensors_.add(program->tensors, 1);
+    disk_traffic_.add(program->disk_traffic, program->runs);
+    timed_.push_back({program->runs, program->use, program->moves_disk, program->calls, program->compute,
+                      program->together, program->io});
+  }
+  for (size_t space = 0; space < largest.size(); ++space) transient_[space] = largest[space].list();
+  for (size_t chunk = 0; chunk < chunks; ++chunk) loss_transient_[chunk] = of_loss[chunk].list();
+}
+
+DepthModel DepthModel::exact(KnownPrograms& programs, const Variant& variant,
+                             const std::vector<int64_t>& chunks) {
+  return {programs.of(variant, programs.experiment().model.stacks(), Samples::none, chunks), chunks.size()};
+}
+
+DepthModel DepthModel::mixture(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
+                               const std::vector<StackPoints>& points) {
+  variant.recompute = {};
+  auto& layers = variant.recompute.layers;
+  for (const auto& [first, rest] : points) {
+    layers.insert(layers.end(), kSampledFirst, first);
+    layers.insert(layers.end(), kSampledRest, rest);
+  }
+  const std::vector<int64_t> depths(points.size(), kSampledFirst + kSampledRest);
+  return {programs.of(variant, depths, Samples::mixture, chunks), chunks.size()};
+}
+
+DepthModel DepthModel::segments(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
+                                Segments segments) {
+  const bool pairs = segments == Segments::pairs;
+  const int64_t segment = pairs ? 2 : kSampledSegment;
+  const auto depths = depths_of_each(programs.experiment(), kSampledSegments * segment);
+  const auto layers = static_cast<size_t>(std::accumulate(depths.begin(), depths.end(), int64_t{0}));
+  variant.recompute = {std::vector<RecomputePoint>(layers, RecomputePoint::block), segment};
+  return {programs.of(variant, depths, pairs ? Samples::pairs : Samples::segments, chunks), chunks.size()};
+}
+
+Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) const {
+  Usage usage;
+  const auto largest = [&](const std::vector<AffineBytes>& list) {
+    int64_t bytes = 0;
+    for (const AffineBytes& at : list) bytes = std::max(bytes, at.at(alive));
+    return bytes;
+  };
+  for (size_t space = 0; space < usage.bytes.size(); ++space) {
+    int64_t transient = largest(transient_[space]);
+    if (space == index(Space::device)) transient = std::max(transient, largest(loss_transient_[chunk]));
+    usage.bytes[space] = persistent_[space].at(blocks) + transient;
+  }
+  usage.ops = ops_.at(blocks);
+  usage.program_bytes = program_heap_bytes(usage.ops, tensors_.at(blocks));
+  usage.disk_traffic = std::llround(disk_traffic_.at(blocks));
+  for (size_t i = 0; i < timed_.size(); ++i) {
+    const Timed& program = timed_[i];
+    const double seconds = std::max(
+        {program.together[chunk].at(blocks), program.compute[chunk].at(blocks), program.io.at(blocks)});
+    usage.seconds += program.count * seconds;
+    usage.runs[i] = {.runs = program.count,
+                     .seconds = seconds,
+                     .calls = {program.calls[chunk].at(blocks), program.moves_disk},
+                     .use = program.use};
+  }
+  return usage;
+}
+
+Usage DepthModel::at(const std::vector<StackDepth>& stacks, size_t chunk) const {
+  check_internal(stacks.size() <= kMostStacks, "DepthModel: too many stacks");
+  More more{};
+  for (size_t i = 0; i < stacks.size(); ++i) {
+    const auto& [blocks, first] = stacks[i];
+    const size_t slot = i * kSlotsOfStack;
+    // All at one point: both halves of what was measured are of the first slot.
+    more[slot] = first == blocks ? blocks - kSampledFirst - kSampledRest : first - kSampledFirst;
+    more[slot + 1] = first == blocks ? 0 : blocks - first - kSampledRest;
+  }
+  return usage(more, more, chunk);
+}
+
+Usage DepthModel::in_segments(const std::vector<int64_t>& depths, int64_t segment, size_t chunk) const {
+  constexpr int64_t kMidst = kSampledSegments * (kSampledSegment - 2);
+  More blocks{}, alive{};
+  for (size_t i = 0; i < depths.size(); ++i) {
+    const size_t slot = i * kSlotsOfStack;
+    const int64_t segments = ceil_div(depths[i], segment);
+    const int64_t last = depths[i] - (segments - 1) * segment;
+    blocks[slot] = blocks[slot + 2] = alive[slot] = segments - kSampledSegments;
+    if (segment == 2) {
+      blocks[slot] -= 2 - last;  // one block alone counts as the last of two
+      alive[slot + 2] = last - 2;
+    } else {
+      blocks[slot + 1] = depths[i] - 2 * segments - kMidst;
+      alive[slot + 1] = segment - kSampledSegment;
+      alive[slot + 2] = last - kSampledSegment;
+    }
+  }
+  return usage(blocks, alive, chunk);
+}
+
+DepthModel::Floor DepthModel::floor_beside(int64_t transient, const More& blocks) const {
+  return {
+      persistent_[index(Space::device)].at(blocks) + transient,
+      persistent_[index(Space::host)].at(blocks) + program_heap_bytes(ops_.at(blocks), tensors_.at(blocks))};
+}
+
+namespace {
+
+constexpr int64_t kSampled = kSampledFirst + kSampledRest;
+
+More beyond_sampled(const std::vector<int64_t>& depths) {
+  More more{};
+  for (size_t i = 0; i < depths.size(); ++i) more[i * kSlotsOfStack] = depths[i] - kSampled;
+  return more;
+}
+
+}  // namespace
+
+DepthModel::Floor DepthModel::floor_of_ops(const std::vector<int64_t>& depths) const {
+  return floor_beside(floor_, beyond_sampled(depths));
+}
+
+DepthModel::Floor DepthModel::floor(const std::vector<int64_t>& depths, size_t chunk) const {
+  const auto least = [](const std::vector<AffineBytes>& list) {
+    int64_t bytes = 0;
+    for (const AffineBytes& at : list) {
+      int64_t kept = 0;
+      for (size_t slot = 0; slot < kSlots; slot += kSlotsOfStack)
+        kept += kSampled * std::max(at.slope[slot], at.slope[slot + 1]);
+      bytes = std::max(bytes, at.base - kept);
+    }
+    return bytes;
+  };
+  return floor_beside(std::max(least(transient_[index(Space::device)]), least(loss_transient_[chunk])),
+                      beyond_sampled(depths));
+}
+
+DepthModel::Floor DepthModel::floor() const { return floor_beside(floor_, {}); }
+
+Usage estimate(KnownPrograms& programs, const Variant& variant) {
+  const Experiment& experiment = programs.experiment();
+  const std::vector<int64_t> chunks = {variant.loss_chunk};
+  const std::vector<int64_t> depths = experiment.model.stacks();
+  if (!is_deep(experiment)) return measure(programs, variant);
+  if (variant.recompute.segment > 1)
+    return DepthModel::segments(programs, variant, chunks, DepthModel::segments_of(variant.recompute.segment))
+        .in_segments(depths, variant.recompute.segment, 0);
+  std::vector<RecomputePoint> layers = variant.recompute.layers;
+  layers.resize(static_cast<size_t>(experiment.model.layers), RecomputePoint::none);
+  std::vector<StackPoints> points;
+  std::vector<StackDepth> blocks;
+  auto begin = layers.begin();
+  for (const int64_t depth : depths) {
+    const auto end = begin + depth;
+    const auto change = std::find_if(begin, end, [&](RecomputePoint point) { return point != *begin; });
+    if (std::find_if(change, end, [&](RecomputePoint point) { return point != *change; }) != end)
+      return measure(programs, variant);
+    points.push_back({*begin, *(end - 1)});
+    blocks.push_back({depth, change - begin});
+    begin = end;
+  }
+  return DepthModel::mixture(programs, variant, chunks, points).at(blocks, 0);
+}
+
+Usage measure(KnownPrograms& programs, const Variant& variant) {
+  return DepthModel::exact(programs, variant, {variant.loss_chunk}).at(0);
+}
+
+}  // namespace plimsoll

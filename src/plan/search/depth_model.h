@@ -1,0 +1,174 @@
+// Bytes and seconds of a variant at any depth, measured on its real programs at a depth of a few layers.
+//
+// The blocks of a stack repeat, so the bytes alive at an op and the seconds of a step are affine in the
+// number of blocks of each stack at each recompute point: one block is taken for all of its kind and point.
+// What is alive at the busiest op of the last block of a kind is the most for that kind, since the backward
+// pass takes blocks from the last to the first. So the programs of 6 layers tell the lower bound of the arena
+// for 80; in segments, those of three segments of three layers, or of two. Rows of logits at a time change
+// nothing but the workspace and the seconds of the loss, so that one program stands for all of them. The
+// planner checks every plan that it chooses against the program of full depth (search.h).
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "plan/program/experiment.h"
+#include "plan/program/program_needs.h"
+#include "plan/program/time_model.h"
+#include "plan/program/train_graphs.h"
+
+namespace plimsoll {
+
+// The work of all plans that this process has made or looked for, in ops that were measured: the same for the
+// same questions, however busy the machine is. Some two million take a second.
+int64_t planning_work();
+void add_planning_work(int64_t ops);
+inline constexpr int64_t kLayoutWork = 4;  // of laying an op out
+
+// What a variant takes of a machine.
+struct Usage {
+  std::array<int64_t, 3> bytes{};  // by Space: lower bound of each space's arena
+  int64_t program_bytes = 0;       // of the host, for the programs themselves
+  int64_t ops = 0;                 // of all programs
+  int64_t disk_traffic = 0;        // bytes read from and written to the disk in an optimizer step
+  double seconds = 0;              // of an optimizer step
+  std::array<ProgramRun, 3> runs;  // of micro-step, evaluation and update, for what launches add
+  int64_t graph_bytes = 0;         // of the device, counted in `bytes`: of captured graphs
+  [[nodiscard]] int64_t of(Space space) const { return bytes[index(space)]; }
+};
+
+// Bytes of the process's heap for programs: what planning and binding them was measured to leave resident.
+int64_t program_heap_bytes(int64_t ops, int64_t tensors);
+int64_t program_heap_bytes(std::span<const Graph> programs);
+
+// Programs of one experiment, each built and measured once for all variants that have it in common. Updates
+// are alike where the same parts have the same homes, and going slice by slice they have most of the ops;
+// evaluations likewise. Homes of optimizer states change no micro-step that leaves updates to the update.
+class KnownPrograms {
+ public:
+  // Experiment and device must outlive this.
+  using FillingOf = std::function<Filling(const Variant&)>;
+  KnownPrograms(const Experiment& experiment, const DeviceDescription& device, FillingOf filling = {})
+      : experiment_(experiment),
+        device_(device),
+        filling_of_(std::move(filling)),
+        time_(std::in_place, device.rates) {}
+
+  using Needs = std::vector<std::shared_ptr<const ProgramNeeds>>;
+  // Those of the variant with each of `chunks` rows of logits, for a model of so many layers of each stack.
+  Needs of(const Variant& variant, const std::vector<int64_t>& depths, Samples samples,
+           const std::vector<int64_t>& chunks);
+  [[nodiscard]] const Experiment& experiment() const { return experiment_; }
+  // Ops of all programs built so far: the work that was done.
+  [[nodiscard]] int64_t ops_built() const { return ops_built_; }
+
+ private:
+  ProgramNeeds measured(const Graph& graph, const Variant& variant, Samples samples,
+                        const std::vector<int64_t>& chunks);
+  std::shared_ptr<const ProgramNeeds> micro_step_of(const Experiment& experiment, const Variant& variant,
+                                                    Samples samples, const std::vector<int64_t>& chunks);
+  std::shared_ptr<const ProgramNeeds> update_of(const Experiment& experiment, const Variant& variant,
+                                                Samples samples, const std::vector<int64_t>& chunks);
+  std::shared_ptr<const ProgramNeeds> evaluation_of(const Experiment& experiment, const Variant& variant,
+                                                    Samples samples, const std::vector<int64_t>& chunks);
+
+  const Experiment& of_depth(const std::vector<int64_t>& depths);
+
+  const Experiment& experiment_;
+  const DeviceDescription& device_;
+  std::map<std::vector<int64_t>, Experiment> by_depth_;  // by layers of each stack
+  TrainGraphs trains_;
+  // Graphs, times and micro-steps are of one room: the search goes from one to the next.
+  void enter_room_of(const Variant& variant);
+
+  FillingOf filling_of_;  // empty: full
+  std::optional<TimeModel> time_;
+  std::optional<std::pair<int64_t, int64_t>> room_;
+  int64_t ops_built_ = 0;
+  using Key = std::vector<int64_t>;
+  static void add_depths(Key& key, const Experiment& experiment);
+  std::map<Key, std::shared_ptr<const ProgramNeeds>> micro_steps_, updates_, evaluations_;
+};
+
+// Blocks of one stack, the first of them at one point of recomputation and the rest at another.
+struct StackDepth {
+  int64_t blocks = 0;
+  int64_t first = 0;  // from 1 to blocks; all of them only where both points are the same
+};
+
+// Whether a few layers of each stack tell of all; shallower models are measured as they are.
+bool is_deep(const Experiment& experiment);
+
+// Two points of recomputation in one stack.
+struct StackPoints {
+  RecomputePoint first = RecomputePoint::none, rest = RecomputePoint::none;
+};
+
+// One way to recompute, at any depth and any of the measured rows of logits.
+class DepthModel {
+ public:
+  // Of programs that were measured alike.
+  DepthModel(const KnownPrograms::Needs& needs, size_t chunks);
+
+  // The variant as it is, at full depth.
+  static DepthModel exact(KnownPrograms& programs, const Variant& variant,
+                          const std::vector<int64_t>& chunks);
+  // The first layers of each stack at one point, all others of it at another; `variant.recompute` is ignored.
+  static DepthModel mixture(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
+                            const std::vector<StackPoints>& points);
+  // All layers at `block`, in segments of two, or of any more.
+  enum class Segments : uint8_t { pairs, longer };
+  static DepthModel segments(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
+                             Segments segments);
+
+  static Segments segments_of(int64_t segment) { return segment == 2 ? Segments::pairs : Segments::longer; }
+
+  // Of an exact model.
+  [[nodiscard]] Usage at(size_t chunk) const { return usage({}, {}, chunk); }
+  // Of a mixture, by stack of the model.
+  [[nodiscard]] Usage at(const std::vector<StackDepth>& stacks, size_t chunk) const;
+  // Of segments of so many layers, of the kind that was measured.
+  [[nodiscard]] Usage in_segments(const std::vector<int64_t>& depths, int64_t segment, size_t chunk) const;
+  // What no choice of recomputation goes below, by a model that makes nothing again and moves no activations:
+  // a mixture, an exact one.
+  struct Floor {
+    int64_t device = 0, host = 0;  // bytes; of the host with those for the programs
+  };
+  [[nodiscard]] Floor floor(const std::vector<int64_t>& depths, size_t chunk) const;
+  [[nodiscard]] Floor floor() const;
+  // And what none goes below that moves activations, whatever is fetched for an op: by a mixture.
+  [[nodiscard]] Floor floor_of_ops(const std::vector<int64_t>& depths) const;
+
+ private:
+  struct Timed {
+    double count = 0;  // how often a step runs it
+    ProgramUse use;
+    bool moves_disk = false;
+    std::vector<AffineBytes> calls;
+    std::vector<AffineSeconds> compute, together;
+    AffineSeconds io;
+  };
+  // `blocks`: more blocks of each slot; `alive`: more of what each slot's storages stand for.
+  [[nodiscard]] Usage usage(const More& blocks, const More& alive, size_t chunk) const;
+  [[nodiscard]] Floor floor_beside(int64_t transient, const More& blocks) const;
+
+  std::array<AffineBytes, 3> persistent_;                 // by space
+  std::array<std::vector<AffineBytes>, 3> transient_;     // by space
+  std::vector<std::vector<AffineBytes>> loss_transient_;  // by chunk, of the device
+  int64_t floor_ = 0;                                     // beside what is persistent
+  AffineBytes ops_, tensors_;
+  AffineSeconds disk_traffic_;  // bytes of a step, as of micro-steps on average
+  std::vector<Timed> timed_;
+};
+
+// The variant's programs at full depth, as they are.
+Usage measure(KnownPrograms& programs, const Variant& variant);
+// The same by measured depth, where the variant's layers repeat.
+Usage estimate(KnownPrograms& programs, const Variant& variant);
+
+}  // namespace plimsoll

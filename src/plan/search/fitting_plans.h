@@ -1,0 +1,32 @@
+// Plans for suggestions, which are of no use where they do not fit.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "plan/search/plan.h"
+
+namespace plimsoll {
+
+// The plans of make_plan where they fit, and nothing else: no least memory is looked for, and nothing is laid
+// out where estimates say that nothing fits. Budgets of one request share what was measured.
+class FittingPlans {
+ public:
+  explicit FittingPlans(const PlanRequest& request);
+  FittingPlans(FittingPlans&&) noexcept;
+  FittingPlans& operator=(FittingPlans&&) noexcept;
+  FittingPlans(const FittingPlans&) = delete;
+  FittingPlans& operator=(const FittingPlans&) = delete;
+  ~FittingPlans();
+  std::optional<Plan> within(const Budget& budget);
+
+ private:
+  std::optional<Plan> fastest(const Budget& budget);
+
+  struct State;
+  PlanRequest request_;
+  bool is_possible_ = true;  // not where frozen blocks' outputs are to be kept and cannot be
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,27 @@
+// Micro-steps measured in tokens: what rows as they are make of a room, and the rooms worth weighing.
+#pragma once
+
+#include <vector>
+
+#include "plan/program/time_model.h"
+#include "plan/search/plan.h"
+
+namespace plimsoll {
+
+// How an optimizer step's rows go into micro-steps of this room: on average, over a fixed choice among
+// `sizes` that is the same for every room.
+struct MicroEstimate {
+  double steps = 0;
+  int64_t most_rows = 0;  // in a micro-step
+};
+MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroRoom& room,
+                                   const std::vector<RowSize>& sizes);
+
+// The smallest room for each number of micro-steps on average, the largest room first. In rows where the
+// recipe says so, where their sizes are not known or all alike, and with packing.
+std::vector<MicroRoom> micro_rooms(const PlanRequest& request);
+
+// What the rows of a step fill of the variant's programs. Full where no rows are known.
+Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& run, const Variant& variant);
+
+}  // namespace plimsoll

@@ -1,0 +1,538 @@
+#include "plan/search/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "graph/op_kind.h"
+#include "passes/keep_frozen.h"
+#include "plan/program/time_model.h"
+#include "plan/search/depth_model.h"
+#include "plan/search/fitting_plans.h"
+#include "plan/search/graphs_of_plan.h"
+#include "plan/search/micro_rooms.h"
+#include "plan/search/run_time.h"
+#include "plan/search/search.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr const char* kProgramsComponent = "programs";
+// Of a search for a layout (ArenaLayout::work), in terms of planning_work().
+constexpr double kSearchedOfWork = 50;
+
+// Of a token, in the micro-step that reads it.
+int64_t kept_row_bytes(const std::vector<Graph>& programs) {
+  const Graph& train = programs.front();
+  const Tensor& kept = train.tensor(train.find(kKeptTensor));
+  return kept.shape.last() * size_of(kept.dtype);
+}
+
+// Of an epoch: targets that have an axis of their own are not below the blocks that train, nor is the token
+// that each begins with, which the loss does not see.
+int64_t kept_tokens(const PlanRequest& request) {
+  const DataSummary& data = *request.data;
+  if (!request.experiment.has_targets()) return data.tokens;
+  const double with_targets = 1 - data.skipped_share - data.damaged_share;
+  return data.tokens - data.targets - std::llround(static_cast<double>(data.rows) * with_targets);
+}
+
+int64_t kept_bytes_of(const PlanRequest& request, int64_t token_bytes) {
+  if (!request.data) return 0;
+  return kKeptLineBytes + kept_tokens(request) * token_bytes +
+         (request.data->rows * kept_records(request.experiment) + 1) * kKeptHeadBytes;
+}
+
+// The request of a search through variants that keep what the frozen blocks say of rows.
+PlanRequest keeping_frozen(PlanRequest request) {
+  request.keeps_frozen = true;
+  request.kept_bytes =
+      kept_bytes_of(request, kept_row_bytes({begin_at_kept(build_forward(request.experiment, {}))}));
+  return request;
+}
+
+Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
+  Plan plan;
+  plan.request = request;
+  plan.variant = variant;
+  plan.programs = build_programs(request.experiment, variant, request.device);
+  plan.layout = lay_out(plan.programs, request.layout);
+  for (const Graph& graph : plan.programs) add_planning_work(kLayoutWork * std::ssize(graph.ops()));
+  add_planning_work(static_cast<int64_t>(plan.layout.work / kSearchedOfWork));
+  validate(plan.programs, plan.layout);
+  const Filling filling = filling_of(request.experiment, request.run, variant);
+  plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates, filling);
+  plan.seconds_per_step += launch_gaps(plan, TimeModel(request.device.rates, filling));
+  plan.micro_steps =
+      filling.micro_steps > 0 ? filling.micro_steps : static_cast<double>(variant.accumulation);
+  plan.fill = filling.tokens;
+  if (variant.keep_frozen) plan.kept_bytes = kept_bytes_of(request, kept_row_bytes(plan.programs));
+  return plan;
+}
+
+const char* component_of(const TableRow& row) {
+  switch (row.role) {
+    case Role::frozen_weight:
+      return row.dtype == DType::u8 || row.parameter.origin == Origin::derived ? "weights (nf4)"
+                                                                               : "weights (frozen)";
+    case Role::trainable_weight:
+      return "weights (trained)";
+    case Role::master:
+      return "master weights";
+    case Role::gradient:
+      return "gradients";
+    case Role::optimizer_state:
+      return "optimizer states";
+    case Role::kv_cache:
+      return "key-value cache";
+    case Role::metric:
+    case Role::input:
+      return "inputs and metrics";
+    case Role::scratch:
+      return "library scratch";
+    case Role::activation:
+      return "activations";
+  }
+  return "";
+}
+
+const ProgramLayout& largest_program(const ArenaLayout& layout) {
+  return *std::max_element(layout.programs.begin(), layout.programs.end(), [](const auto& a, const auto& b) {
+    return a.transient_bytes < b.transient_bytes;
+  });
+}
+
+void add_component(std::vector<Component>& components, const std::string& name, int64_t bytes) {
+  if (bytes == 0) return;
+  const auto found =
+      std::find_if(components.begin(), components.end(), [&](const Component& c) { return c.name == name; });
+  if (found == components.end()) {
+    components.push_back({name, bytes});
+  } else {
+    found->bytes += bytes;
+  }
+}
+
+std::string at_peak(const std::string& component) {
+  return component == "working tensors" ? "working tensors at the peak" : component;
+}
+
+}  // namespace
+
+int64_t HostNeeds::total() const {
+  int64_t bytes = 0;
+  for (const Component& component : components) bytes += component.bytes;
+  return bytes;
+}
+
+std::vector<Component> Plan::host_components() const {
+  std::vector<Component> components = request.host.components;
+  components.push_back({kProgramsComponent, program_heap_bytes(programs)});
+  if (host_arena_bytes() > 0) components.push_back({"offloaded to the host", host_arena_bytes()});
+  if (variant.keep_frozen)
+    components.push_back({"places of kept rows", request.dataset_rows * kept_records(request.experiment) *
+                                                     int64_t{sizeof(int64_t)}});
+  if (!request.own_memory && graph_bytes() > 0) components.push_back({"graphs", graph_bytes()});
+  if (request.budget.disk_in_memory && disk_bytes() > 0)
+    components.push_back({"offload folder in memory (tmpfs)", disk_bytes()});
+  return components;
+}
+
+int64_t Plan::host_bytes() const {
+  int64_t bytes = 0;
+  for (const Component& component : host_components()) bytes += component.bytes;
+  return bytes;
+}
+
+int64_t Plan::data_bytes() const {
+  int64_t planning = 0;  // beside the programs that are kept, those that were weighed
+  for (const Component& component : host_components())
+    if (component.name == kProgramsComponent) planning = component.bytes;
+  const int64_t files = request.budget.disk_in_memory ? disk_bytes() : 0;  // pages, but not of the process
+  const int64_t arena = request.own_memory ? 0 : arena_bytes();  // a card's is no data of the process
+  return arena + request.host.baseline_data_bytes + host_bytes() - files + request.host.extra_data_bytes +
+         planning;
+}
+
+int64_t Plan::memory_bytes() const {
+  if (!request.own_memory) return process_peak_bytes();
+  return arena_bytes() + outside_bytes(request.device) + graph_bytes();
+}
+
+int Plan::graphs_of(const std::string& program) const {
+  const auto found = std::ranges::find(graphs, program, &PlannedGraphs::program);
+  return found == graphs.end() ? 0 : found->graphs;
+}
+
+std::vector<OutsidePart> Plan::outside() const {
+  std::vector<OutsidePart> parts = request.device.outside;
+  if (request.own_memory && graph_bytes() > 0) parts.push_back(graphs_part(graphs, request.device));
+  return parts;
+}
+
+std::optional<int64_t> Plan::arena_budget() const {
+  const auto& process = request.budget.process_bytes;
+  if (request.own_memory || !process) return request.budget.device_bytes;
+  return std::max<int64_t>(0, *process - host_bytes());
+}
+
+std::optional<int64_t> memory_budget(const PlanRequest& request) {
+  if (!request.own_memory) return request.budget.process_bytes;
+  const auto& arena = request.budget.device_bytes;
+  return arena ? std::optional(*arena + outside_bytes(request.device)) : std::nullopt;
+}
+
+void limit_memory(PlanRequest& request, std::optional<int64_t> bytes) {
+  if (request.own_memory && bytes) bytes = std::max<int64_t>(0, *bytes - outside_bytes(request.device));
+  (request.own_memory ? request.budget.device_bytes : request.budget.process_bytes) = bytes;
+}
+
+int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate) {
+  if (request.own_memory)
+    return candidate.arena_bytes + candidate.graph_bytes + outside_bytes(request.device);
+  return candidate.arena_bytes + candidate.host_bytes + request.host.total() +
+         (request.budget.disk_in_memory ? candidate.disk_bytes : 0);
+}
+
+double Plan::tokens_per_second() const {
+  const Experiment& experiment = request.experiment;
+  const double tokens = request.run && request.run->tokens > 0
+                            ? request.run->tokens
+                            : static_cast<double>(experiment.effective_batch * experiment.sample_tokens());
+  return tokens / seconds_per_step;
+}
+
+double Plan::run_seconds() const {
+  if (!request.run) return 0;
+  return static_cast<double>(request.run->steps) * seconds_per_step +
+         static_cast<double>(request.run->evaluations) * seconds_per_evaluation + kept_seconds +
+         (request.data ? request.data->scratch_seconds : 0.0);
+}
+
+bool Plan::fits_device() const {
+  return keeps(arena_bytes() + (request.own_memory ? graph_bytes() : 0), request.budget.device_bytes);
+}
+bool Plan::fits_host() const { return keeps(host_bytes(), request.budget.host_bytes); }
+bool Plan::fits_disk() const { return keeps(disk_bytes(), request.budget.disk_bytes); }
+bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.budget.process_bytes); }
+
+namespace {
+
+void time_evaluations(Plan& plan) {
+  const auto& run = plan.request.run;
+  if (!run) return;
+  const Experiment& experiment = plan.request.experiment;
+  TimeModel model(plan.request.device.rates, filling_of(experiment, run, plan.variant));
+  const MicroRoom room = experiment.eval_room(plan.variant);
+  const auto effective = static_cast<double>(experiment.effective_batch);
+  const double rows = room.by_tokens() && run->sizes
+                          ? effective / estimate_micro_steps(experiment, room, *run->sizes).steps
+                          : static_cast<double>(room.samples);
+  for (const Graph& graph : plan.programs)
+    if (graph.name() == kEvalProgram)
+      plan.seconds_per_evaluation =
+          model.program_seconds(graph) * std::ceil(static_cast<double>(run->eval_rows) / rows);
+}
+
+// Once over an epoch's rows, and what is written and read of them, as though nothing went on meanwhile.
+void time_kept(Plan& plan) {
+  const auto& run = plan.request.run;
+  if (!plan.variant.keep_frozen || !run || !plan.request.data || run->tokens <= 0) return;
+  const DeviceRates& rates = plan.request.device.rates;
+  TimeModel model(rates, filling_of(plan.request.experiment, run, plan.variant));
+  const double epoch_steps = static_cast<double>(plan.request.data->tokens) / run->tokens;
+  const double kept_share =
+      static_cast<double>(kept_tokens(plan.request)) / static_cast<double>(plan.request.data->tokens);
+  const double read = static_cast<double>(run->steps) * run->tokens * kept_share *
+                      static_cast<double>(kept_row_bytes(plan.programs)) / rates.disk_read;
+  plan.kept_seconds = read + static_cast<double>(plan.kept_bytes) / rates.disk_write;
+  for (const Graph& graph : plan.programs)
+    if (graph.name() == kFrozenProgram)
+      plan.kept_seconds += model.program_seconds(graph) * plan.micro_steps * epoch_steps;
+}
+
+std::optional<Candidate> choose_within(const Budget& budget, Search& search, const PlanRequest& request,
+                                       const Search::LayOut& lay_out, bool on_device = false) {
+  constexpr double kLittleSlower = 1.05;
+  constexpr double kMuchSlower = 2;
+  if (request.preset == Preset::least) {
+    const Candidate least = search.smallest(budget, lay_out);
+    return within(least, budget, request.host) ? std::optional(least) : std::nullopt;
+  }
+  const auto fastest = search.fastest(budget, lay_out, on_device);
+  if (!fastest || request.preset == Preset::none) return fastest;
+  const double slower = request.preset == Preset::c ? kMuchSlower : kLittleSlower;
+  const auto least = search.least_within(budget, slower * fastest->seconds_per_step, lay_out, on_device);
+  return least ? least : fastest;
+}
+
+std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
+  const bool is_open = request.likely_host_bytes && !request.budget.host_bytes && !request.offload &&
+                       request.preset != Preset::c && request.preset != Preset::least;
+  if (is_open) {
+    if (const auto found = choose_within(request.budget, search, request, lay_out, true)) return found;
+    Budget likely = request.budget;
+    for (const int64_t times : {1, 2, 4}) {
+      likely.host_bytes = times * *request.likely_host_bytes;
+      if (const auto found = choose_within(likely, search, request, lay_out)) return found;
+    }
+  }
+  return choose_within(request.budget, search, request, lay_out);
+}
+
+}  // namespace
+
+// Lays candidates of a request out, each of them once.
+class Layouts {
+ public:
+  explicit Layouts(const PlanRequest& request) : request_(request) {}
+
+  Candidate of(const Candidate& candidate) {
+    for (const Candidate& known : known_)
+      if (known.variant == candidate.variant && known.graphs == candidate.graphs) return known;
+    plan(candidate);
+    set_graphs(*latest_, candidate.graphs);
+    known_.push_back(candidate_of(*latest_));
+    known_.back().graphs = candidate.graphs;
+    return known_.back();
+  }
+  const Plan& plan(const Candidate& candidate) {
+    if (!latest_ || latest_->variant != candidate.variant)
+      latest_ = lay_out_plan(request_, candidate.variant);
+    return *latest_;
+  }
+  Plan take(const Candidate& candidate) {
+    plan(candidate);
+    return *std::exchange(latest_, std::nullopt);
+  }
+
+ private:
+  const PlanRequest& request_;
+  std::vector<Candidate> known_;
+  std::optional<Plan> latest_;
+};
+
+namespace {
+
+Plan search_plan(const PlanRequest& given, int64_t most_ops);
+
+// With the micro-batch that preset B settles.
+PlanRequest settled(const PlanRequest& given, int64_t most_ops) {
+  PlanRequest request = given;
+  if (request.preset == Preset::b && !request.micro_batch) {
+    PlanRequest least = given;
+    least.preset = Preset::a;
+    const Variant best = search_plan(least, most_ops).variant;
+    request.micro_batch = ceil_div(best.micro_batch, 2);
+    if (best.micro_tokens > 0)
+      request.micro_tokens = std::max(given.experiment.longest_row().tokens, ceil_div(best.micro_tokens, 2));
+  }
+  return request;
+}
+
+}  // namespace
+
+Candidate candidate_of(const Plan& plan) {
+  Candidate candidate;
+  candidate.variant = plan.variant;
+  candidate.arena_bytes = plan.arena_bytes();
+  candidate.graph_bytes = plan.request.own_memory ? plan.graph_bytes() : 0;
+  const int64_t files = plan.request.budget.disk_in_memory ? plan.disk_bytes() : 0;
+  candidate.host_bytes = plan.host_bytes() - plan.request.host.total() - files;
+  candidate.disk_bytes = plan.disk_bytes();
+  candidate.disk_traffic = disk_traffic(plan.programs, plan.variant,
+                                        filling_of(plan.request.experiment, plan.request.run, plan.variant));
+  candidate.seconds_per_step = plan.seconds_per_step;
+  candidate.layout_work = plan.layout.work;
+  return candidate;
+}
+
+int64_t kept_records(const Experiment& experiment) {
+  return experiment.has_targets() ? 1 : rule_of(experiment.task.task).sequences;
+}
+
+std::string why_nothing_is_kept(const PlanRequest& request) {
+  if (!request.budget.disk_bytes || *request.budget.disk_bytes == 0)
+    return "memory.disk says that there is no disk for it (--disk 20GiB)";
+  if (!request.data || !request.run) return "the recipe names no rows";
+  if (request.own_memory) return "it is read into memory that the host reaches, and a card's is not";
+  if (request.experiment.shares_prefixes)
+    return "data.share_prefixes computes what rows begin with alike once for all of them; say off there";
+  if (request.experiment.documents > 1) return "data.packing puts other rows together in every epoch";
+  if (!request.same_rows)
+    return "a weight of data.train that is no whole number takes other rows in every epoch";
+  if (!has_frozen_blocks(build_forward(request.experiment, {})))
+    return "no block lies below all that trains and draws nothing at random, or more than one tensor leaves "
+           "them";
+  return "";
+}
+
+Plan make_plan(const PlanRequest& request) { return make_plan(request, kMostOps); }
+
+namespace {
+
+Plan plan_as_asked(const PlanRequest& given, int64_t most_ops) {
+  const auto visits_rows_again = [&] {
+    return given.run && given.data &&
+           static_cast<double>(given.run->steps) * given.run->tokens >
+               1.001 * static_cast<double>(given.data->tokens);
+  };
+  const bool always = given.keep_frozen == KeepFrozen::on;
+  const bool asked = always || (given.keep_frozen == KeepFrozen::automatic && visits_rows_again());
+  const std::string why_not = asked ? why_nothing_is_kept(given) : "";
+  if (always && !why_not.empty()) throw UsageError("memory.keep_frozen: on, but " + why_not);
+  if (!asked || !why_not.empty()) return search_plan(given, most_ops);
+  Plan kept = search_plan(keeping_frozen(given), most_ops);
+  if (always) return kept;
+  Plan usual = search_plan(given, most_ops);
+  const bool sooner = !usual.fits() || kept.run_seconds() < usual.run_seconds();
+  return kept.fits() && sooner ? std::move(kept) : std::move(usual);
+}
+
+Plan search_plan(const PlanRequest& given, int64_t most_ops) {
+  const PlanRequest request = settled(given, most_ops);
+  Search search(request, most_ops);
+  Layouts layouts(request);
+  const auto lay_out = [&](const Candidate& candidate) { return layouts.of(candidate); };
+  const auto chosen = choose(search, request, lay_out);
+  std::optional<Plan> plan;
+  if (chosen) plan = layouts.take(*chosen);
+  const auto knee = chosen && given.names_knee ? search.knee(*chosen, request.budget, lay_out) : std::nullopt;
+  const Candidate smallest = search.smallest(request.budget, lay_out);
+  if (!plan) plan = layouts.take(smallest);
+  plan->request = given;
+  // What is chosen may be the least that was laid out.
+  const bool is_least = chosen && memory_bytes(given, *chosen) < memory_bytes(given, smallest);
+  plan->smallest = is_least ? *chosen : smallest;
+  plan->knee = knee;
+  plan->search_ended = search.ended_early();
+  take_graphs(*plan);
+  time_evaluations(*plan);
+  time_kept(*plan);
+  return std::move(*plan);
+}
+
+// Trees of rows need memory of their own in the backward pass.
+Plan share_or_not(const PlanRequest& given, int64_t most_ops) {
+  Plan plan = plan_as_asked(given, most_ops);
+  if (plan.fits() || !given.may_stop_sharing) return plan;
+  PlanRequest apart = given;
+  apart.experiment.shares_prefixes = apart.may_stop_sharing = false;
+  Plan other = plan_as_asked(apart, most_ops);
+  return other.fits() || other.process_peak_bytes() < plan.process_peak_bytes() ? std::move(other)
+                                                                                : std::move(plan);
+}
+
+}  // namespace
+
+Plan make_plan(const PlanRequest& given, int64_t most_ops) { return share_or_not(given, most_ops); }
+
+struct FittingPlans::State {
+  explicit State(const PlanRequest& given) : request(settled(given, kMostOps)) {}
+  PlanRequest request;
+  Search search{request};
+  Layouts layouts{request};
+};
+
+FittingPlans::FittingPlans(const PlanRequest& request) : request_(request) {
+  if (request.keep_frozen != KeepFrozen::on) return;
+  is_possible_ = why_nothing_is_kept(request).empty();
+  if (is_possible_) request_ = keeping_frozen(request);
+}
+FittingPlans::FittingPlans(FittingPlans&&) noexcept = default;
+FittingPlans& FittingPlans::operator=(FittingPlans&&) noexcept = default;
+FittingPlans::~FittingPlans() = default;
+
+std::optional<Plan> FittingPlans::within(const Budget& budget) {
+  if (!is_possible_) return std::nullopt;
+  request_.budget = budget;
+  auto plan = fastest(budget);
+  return plan && plan->fits() ? std::move(plan) : std::nullopt;
+}
+
+std::optional<Plan> FittingPlans::fastest(const Budget& budget) {
+  // Preset B has another space for each budget.
+  if (state_ == nullptr || request_.preset == Preset::b) state_ = std::make_unique<State>(request_);
+  state_->request.budget = budget;
+  const auto chosen = choose(state_->search, state_->request,
+                             [&](const Candidate& candidate) { return state_->layouts.of(candidate); });
+  if (!chosen) return std::nullopt;
+  Plan plan = state_->layouts.plan(*chosen);
+  plan.request = request_;
+  plan.request.budget = budget;
+  plan.smallest = candidate_of(plan);
+  plan.search_ended = state_->search.ended_early();
+  take_graphs(plan);
+  time_evaluations(plan);
+  time_kept(plan);
+  return plan;
+}
+
+Plan plan_variant(const PlanRequest& request, const Variant& variant) {
+  Plan plan = lay_out_plan(request, variant);
+  plan.smallest = candidate_of(plan);
+  take_graphs(plan);
+  time_evaluations(plan);
+  time_kept(plan);
+  return plan;
+}
+
+int64_t device_bytes_at_least(const PlanRequest& request, const Variant& variant) {
+  KnownPrograms programs(request.experiment, request.device);
+  return estimate(programs, variant).of(Space::device);
+}
+
+std::string component_name(const Graph& graph, const TableRow& row) {
+  if (row.role != Role::activation) return component_of(row);
+  const auto stage = [&](int32_t op) { return graph.ops()[static_cast<size_t>(op)].stage; };
+  const bool kept = stage(row.first) == Stage::forward && stage(row.last) == Stage::backward;
+  return kept ? "activations kept" : "working tensors";
+}
+
+std::vector<Component> device_components(const Plan& plan) {
+  std::vector<Component> components;
+  for (const TableRow& row : plan.layout.persistent)
+    if (row.space == Space::device)
+      add_component(components, component_of(row), round_up(row.bytes, kArenaAlignment));
+  const ProgramLayout& program = largest_program(plan.layout);
+  const auto index = static_cast<size_t>(&program - plan.layout.programs.data());
+  std::set<int64_t> counted;  // storages shared by several tensors count once
+  int64_t alive = 0;
+  for (const TableRow& row : program.rows) {
+    if (is_persistent(row.role) || row.space != Space::device) continue;
+    if (row.first > program.peak_op || row.last < program.peak_op) continue;
+    if (!counted.insert(row.offset).second) continue;
+    const int64_t bytes = round_up(row.bytes, kArenaAlignment);
+    add_component(components, at_peak(component_name(plan.programs[index], row)), bytes);
+    alive += bytes;
+  }
+  add_component(components, "gaps of the layout", program.transient_bytes - alive);
+  return components;
+}
+
+std::vector<Component> disk_components(const Plan& plan) {
+  std::vector<Component> components;
+  int64_t persistent = 0;
+  for (const TableRow& row : plan.layout.persistent) {
+    if (row.space != Space::disk) continue;
+    add_component(components, component_of(row), round_up(row.bytes, kArenaAlignment));
+    persistent += round_up(row.bytes, kArenaAlignment);
+  }
+  add_component(components, "activations", plan.disk_bytes() - plan.kept_bytes - persistent);
+  add_component(components, "outputs of the frozen blocks", plan.kept_bytes);
+  return components;
+}
+
+std::string peak_place(const Plan& plan) {
+  const ProgramLayout& program = largest_program(plan.layout);
+  const auto index = static_cast<size_t>(&program - plan.layout.programs.data());
+  const Graph& graph = plan.programs[index];
+  if (graph.ops().empty()) return program.name;
+  const Op& op = graph.ops()[static_cast<size_t>(program.peak_op)];
+  return op.scope + ", " + std::string(to_string(op.stage)) + " (" + std::string(to_string(op.kind)) + ")";
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,714 @@
+#include "plan/search/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+namespace plimsoll {
+namespace {
+
+// Ops of the programs of full depth that one question lays out where layouts miss their bounds, a dozen of 80
+// layers, and how often it tries with room for the largest miss after that.
+constexpr int64_t kMostLaidOut = 150'000;
+// Of searches for layouts (ArenaLayout::work, 1e8 are about a second of the processor's): after so much, what
+// is not like a layout that missed comes before its twins, and after so much more they are let be.
+constexpr double kSearchedInOrder = 5e7, kMostSearched = 6e8;
+constexpr int kLastLayouts = 4;
+// Layouts that were fast by estimate alone, until the best of them is taken.
+constexpr int kMostLate = 4;
+// Layouts that the least memory of all is the least of.
+constexpr int kMostLayouts = 12;
+// Of those of a deep model so many come in the order of their bounds, before twins of what missed wait.
+constexpr int kLayoutsInOrder = 6;
+constexpr int64_t kEstimateError = 20;   // a twentieth: deep models are known by a few of their layers
+constexpr int64_t kRoomForPrograms = 8;  // an eighth of the least host: programs differ
+constexpr int64_t kOpenBytes = std::numeric_limits<int64_t>::max();
+constexpr double kOpen = 1e300;
+constexpr double kSameSeconds = 1e-9;  // a share
+// Of the tie that is left to what layouts take longer than their estimates: what is chosen at the tie's very
+// end would be laid out for nothing.
+constexpr double kLeftOfTie = 0.1;
+// What is named beside a plan: at most so much of its memory, in at most so many times its seconds.
+constexpr double kKneeMemory = 0.8, kKneeSeconds = 1.1;
+
+// Whether `most` moves every part that `some` moves.
+bool moves_all_of(const OffloadChoice& most, const OffloadChoice& some) {
+  const auto moved = [](Space home) { return home != Space::device; };
+  return moved(most.states) >= moved(some.states) && moved(most.gradients) >= moved(some.gradients) &&
+         moved(most.weights) >= moved(some.weights) && moved(most.activations) >= moved(some.activations);
+}
+
+int64_t process_bytes(const Usage& usage) {
+  return usage.of(Space::device) + usage.of(Space::host) + usage.program_bytes;
+}
+
+// What is on disk where that is memory.
+int64_t files_in_memory(const Usage& usage, const Budget& budget) {
+  return budget.disk_in_memory ? usage.of(Space::disk) : 0;
+}
+
+// Less disk traffic, then less of a card's host for what leaves the card, then less memory, then less time.
+bool is_preferred(const Usage& a, const Usage& b) {
+  const auto rank = [](const Usage& u) {
+    return std::tuple(u.disk_traffic, u.of(Space::host), process_bytes(u), u.seconds);
+  };
+  return rank(a) < rank(b);
+}
+
+// Of a convex function on [low, high]: the first place of its least value.
+template <class Function>
+int64_t least_place(int64_t low, int64_t high, const Function& value) {
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (value(middle) <= value(middle + 1)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+// The place in [low, high] farthest from `from`, which holds, where `holds` is true from there to here only.
+template <class Predicate>
+int64_t farthest(int64_t from, int64_t to, const Predicate& holds) {
+  while (from != to) {
+    const int64_t middle = from + (to - from) / 2 + (to - from) % 2;
+    if (holds(middle)) {
+      from = middle;
+    } else {
+      to = middle + (from < to ? -1 : 1);
+    }
+  }
+  return from;
+}
+
+}  // namespace
+
+bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& host) {
+  const int64_t host_bytes = host.total() + candidate.host_bytes;
+  const int64_t device_bytes = candidate.arena_bytes + candidate.graph_bytes;
+  return keeps(device_bytes, budget.device_bytes) && keeps(host_bytes, budget.host_bytes) &&
+         keeps(candidate.disk_bytes, budget.disk_bytes) &&
+         keeps(device_bytes + host_bytes + (budget.disk_in_memory ? candidate.disk_bytes : 0),
+               budget.process_bytes);
+}
+
+Search::Key Search::key_of(const Spot& spot) {
+  return {spot.frame, spot.first, spot.rest, spot.first_layers, spot.segment};
+}
+
+// Lines of one pair of points differ in the stack that has both.
+Search::Key Search::line_of(Spot spot) const {
+  int64_t line = 0;
+  for (const StackRange& stack : stack_ranges()) {
+    const int64_t first = stack.first_of(spot.first_layers);
+    line += first == 0 ? 0 : first == stack.depth ? 2 : 1;
+  }
+  spot.first_layers = spot.first == spot.rest ? 0 : line;
+  spot.segment = std::min<int64_t>(spot.segment, 3);
+  return key_of(spot);
+}
+
+// Deep models: one for a line, one for segments of two and one for all others. Shallow ones: one for every
+// choice.
+Search::Key Search::model_key(const Spot& spot) const { return is_deep_ ? line_of(spot) : key_of(spot); }
+
+std::optional<DepthModel::Floor> Search::floor_of(const Variant& variant) {
+  std::optional<DepthModel::Floor> most;
+  for (size_t frame = 0; frame < frames_.size(); ++frame) {
+    const Variant& other = frames_[frame].variant;
+    const bool everywhere = takes_no_less(variant, other);
+    if (!everywhere && !takes_no_less_on_device(variant, other)) continue;
+    const auto floor = floor_of(frame);
+    if (!floor) return std::nullopt;
+    if (!most) most.emplace();
+    most->device = std::max(most->device, floor->device);
+    if (everywhere) most->host = std::max(most->host, floor->host);
+  }
+  return most;
+}
+
+std::vector<Search::StackRange> Search::stack_ranges() const {
+  std::vector<StackRange> ranges;
+  for (const int64_t depth : depths_)
+    ranges.push_back({ranges.empty() ? 0 : ranges.back().begin + ranges.back().depth, depth});
+  return ranges;
+}
+
+std::vector<StackPoints> Search::points_of(const Spot& spot) const {
+  std::vector<StackPoints> points;
+  for (const StackRange& stack : stack_ranges()) {
+    const int64_t first = stack.first_of(spot.first_layers);
+    points.push_back({first > 0 ? spot.first : spot.rest, first < stack.depth ? spot.rest : spot.first});
+  }
+  return points;
+}
+
+// At its limit of work the search goes on among what it has measured. The first of all is always measured, so
+// that there is an answer.
+bool Search::may_measure(const Spot& spot) {
+  if (programs_.ops_built() + ops_laid_out_ <= most_ops_) return true;
+  if (models_.empty() || models_.contains(model_key(spot))) return true;
+  ended_early_ = true;
+  return false;
+}
+
+const DepthModel& Search::model_of(const Spot& spot) {
+  const Key key = model_key(spot);
+  const auto known = models_.find(key);
+  if (known != models_.end()) return known->second;
+  const Frame& frame = frames_[spot.frame];
+  if (is_deep_ && spot.segment > 1)
+    return models_
+        .emplace(key, DepthModel::segments(programs_, frame.variant, frame.chunks,
+                                           DepthModel::segments_of(spot.segment)))
+        .first->second;
+  if (is_deep_)
+    return models_.emplace(key, DepthModel::mixture(programs_, frame.variant, frame.chunks, points_of(spot)))
+        .first->second;
+  Variant variant = frame.variant;
+  variant.recompute = choice_of(spot);
+  return models_.emplace(key, DepthModel::exact(programs_, variant, frame.chunks)).first->second;
+}
+
+Usage Search::usage_at(const Spot& spot) {
+  Usage usage = estimate(spot);
+  if (late_.empty()) return usage;
+  if (const auto found = late_.find(line_of(spot)); found != late_.end()) usage.seconds *= found->second;
+  return usage;
+}
+
+// With what is kept on disk beside the variant's own bytes.
+Usage Search::estimate(const Spot& spot) {
+  Usage usage = bytes_and_seconds(spot);
+  usage.bytes[index(Space::disk)] += request_.kept_bytes;
+  if (request_.device.launch_seconds > 0 || spot.graphs) add_launches(spot, usage);
+  return usage;
+}
+
+// Graphs count to the device, as far as limits go.
+void Search::add_launches(const Spot& spot, Usage& usage) const {
+  const LaunchCost cost =
+      launch_cost(usage.runs, request_.device, spot.graphs ? request_.graphs : UseGraphs::off);
+  usage.seconds += cost.seconds;
+  usage.graph_bytes = cost.graph_bytes;
+  if (request_.own_memory) {
+    usage.bytes[index(Space::device)] += cost.graph_bytes;
+  } else {
+    usage.program_bytes += cost.graph_bytes;
+  }
+}
+
+int64_t Search::arena_bytes(const Spot& spot) const {
+  return spot.usage.of(Space::device) - (request_.own_memory ? spot.usage.graph_bytes : 0);
+}
+
+std::vector<Search::Spot> Search::choices_at(const Spot& spot) const {
+  const bool makes_graphs = request_.device.backend == Backend::gpu && request_.graphs != UseGraphs::off;
+  std::vector<Spot> spots;
+  for (size_t chunk = 0; chunk < frames_[spot.frame].chunks.size(); ++chunk) {
+    Spot& choice = spots.emplace_back(spot);
+    choice.chunk = chunk;
+    choice.graphs = makes_graphs && request_.graphs == UseGraphs::on;
+    if (!makes_graphs || choice.graphs) continue;
+    Spot with = choice;
+    with.graphs = true;
+    spots.push_back(with);
+  }
+  return spots;
+}
+
+void Search::offer_all(const Spot& spot, Limits& limits, const Visit& visit) {
+  for (const Spot& choice : choices_at(spot)) offer(choice, limits, visit);
+}
+
+Usage Search::bytes_and_seconds(const Spot& spot) {
+  const DepthModel& model = model_of(spot);
+  if (!is_deep_) return model.at(spot.chunk);
+  if (spot.segment > 1) return model.in_segments(depths_, spot.segment, spot.chunk);
+  std::vector<StackDepth> stacks;
+  for (const StackRange& stack : stack_ranges()) {
+    const int64_t first = stack.first_of(spot.first_layers);
+    const bool both = spot.first != spot.rest && first > 0;
+    stacks.push_back({stack.depth, both ? first : stack.depth});
+  }
+  return model.at(stacks, spot.chunk);
+}
+
+// By the fastest rows of logits.
+double Search::seconds_at_point(size_t frame, RecomputePoint point) {
+  double seconds = kOpen;
+  const Spot spot{.frame = frame, .first = point, .rest = point};
+  if (!may_measure(spot)) return seconds;
+  for (const Spot& choice : choices_at(spot)) seconds = std::min(seconds, usage_at(choice).seconds);
+  return seconds;
+}
+
+int64_t Search::taken(const Usage& usage, const Budget& budget) const {
+  if (request_.own_memory || budget.device_bytes) return usage.of(Space::device);
+  return process_bytes(usage) + request_.host.total() + files_in_memory(usage, budget);
+}
+
+int64_t Search::slack(const Spot& spot) const {
+  const auto found = slack_.find(line_of(spot));
+  return std::max(margin_, is_deep_ && found != slack_.end() ? found->second : 0);
+}
+
+// Bytes above the limits (at most 0: within them); time counts for more than any bytes.
+double Search::overrun(const Spot& spot, const Limits& limits) const {
+  constexpr double kBytesPerSecond = 1e15;
+  const Usage& usage = spot.usage;
+  const Budget& budget = limits.budget;
+  const int64_t device = usage.of(Space::device) + slack(spot);
+  const int64_t host = usage.of(Space::host) + usage.program_bytes + request_.host.total();
+  double most = -1;
+  const auto take = [&](int64_t bytes, const std::optional<int64_t>& limit) {
+    if (limit) most = std::max(most, static_cast<double>(bytes - *limit));
+  };
+  take(device, budget.device_bytes);
+  take(host, budget.host_bytes);
+  take(usage.of(Space::disk), budget.disk_bytes);
+  take(device + host + files_in_memory(usage, budget), budget.process_bytes);
+  if (limits.seconds < kOpen && usage.seconds >= limits.seconds)
+    most = std::max(most, 1 + kBytesPerSecond * (usage.seconds - limits.seconds));
+  return most;
+}
+
+bool Search::is_rejected(const Spot& spot) const {
+  return !rejected_.empty() && rejected_.contains({key_of(spot), spot.chunk, spot.graphs});
+}
+
+void Search::reject(const Spot& spot, const Candidate& laid_out) {
+  rejected_.insert({key_of(spot), spot.chunk, spot.graphs});
+  int64_t& slack = slack_[line_of(spot)];
+  slack = std::max(slack, laid_out.arena_bytes - arena_bytes(spot));
+}
+
+void Search::forget_layouts() {
+  rejected_.clear();
+  late_.clear();
+  slack_.clear();
+  margin_ = 0;
+}
+
+void Search::offer(Spot spot, Limits& limits, const Visit& visit) {
+  if (!may_measure(spot)) return;
+  spot.usage = usage_at(spot);
+  if (overrun(spot, limits) <= 0 && !is_rejected(spot)) visit(spot, limits);
+}
+
+void Search::each_of_line(Spot spot, Limits& limits, const Visit& visit) {
+  if (is_deep_) {
+    for (const StackRange& stack : stack_ranges()) {
+      spot.first_layers = stack.begin;
+      if (stack.begin > 0) offer(spot, limits, visit);
+      each_of_deep_line(spot, stack, limits, visit);
+    }
+    return;
+  }
+  each_of_shallow_line(spot, limits, visit);
+}
+
+// The measured places; and between one that is too large and one that fits, which may be all layers, the
+// first place that fits: it is the fastest.
+void Search::each_of_shallow_line(Spot line, Limits& limits, const Visit& visit) {
+  Limits of_bytes = limits;
+  of_bytes.seconds = kOpen;
+  const auto at = [&](int64_t place) {
+    Spot spot = line;
+    spot.first_layers = place % layers_;
+    if (place == 0) spot.first = spot.rest;
+    if (place == layers_) spot.rest = spot.first;
+    return spot;
+  };
+  const auto fits = [&](int64_t place) {
+    Spot spot = at(place);
+    if (!may_measure(spot)) return false;
+    spot.usage = usage_at(spot);
+    return overrun(spot, of_bytes) <= 0;
+  };
+  std::vector<int64_t> places = measured_places();
+  places.push_back(layers_);
+  int64_t before = 0;
+  bool before_fits = fits(0);
+  for (const int64_t place : places) {
+    const bool now_fits = fits(place);
+    if (now_fits && !before_fits)
+      if (const int64_t first = farthest(place, before + 1, fits); first != place)
+        offer(at(first), limits, visit);
+    if (place < layers_) offer(at(place), limits, visit);
+    before = place;
+    before_fits = now_fits;
+  }
+}
+
+void Search::each_of_deep_line(Spot spot, const StackRange& stack, Limits& limits, const Visit& visit) {
+  const int64_t begin = stack.begin + 1, end = stack.begin + stack.depth - 1;
+  spot.first_layers = begin;
+  if (!may_measure(spot)) return;
+  const auto at = [&](int64_t first_layers) {
+    spot.first_layers = first_layers;
+    spot.usage = usage_at(spot);
+    return spot;
+  };
+  const auto over = [&](int64_t k) { return overrun(at(k), limits); };
+  const int64_t best = least_place(begin, end, over);
+  if (over(best) > 0) return;
+  const auto holds = [&](int64_t k) { return over(k) <= 0; };
+  const int64_t low = farthest(best, begin, holds);
+  const int64_t high = farthest(best, end, holds);
+  const auto device = [&](int64_t k) { return at(k).usage.of(Space::device); };
+  const auto process = [&](int64_t k) { return process_bytes(at(k).usage); };
+  const auto seconds = [&](int64_t k) { return at(k).usage.seconds; };
+  const std::set<int64_t> places = {low, high, least_place(low, high, device),
+                                    least_place(low, high, process), least_place(low, high, seconds)};
+  for (const int64_t place : places) offer(at(place), limits, visit);
+}
+
+// What is made again adds to what computing takes; where activations move away, it also leaves less to be
+// moved, and the frame that leaves them tells what all else takes.
+bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limits) {
+  if (frames_[frame].at_least >= limits.seconds) return true;
+  const std::optional<size_t> of = moves_activations(frame) ? frames_[frame].at_home : frame;
+  return of && seconds_at_point(*of, point) >= limits.seconds;
+}
+
+// By what a frame takes when it keeps everything and leaves activations on the device. What moves comes back
+// in copies: how many of them are there at a time, and how many ops move them, falls with what is made again,
+// so that a frame whose activations move says nothing of its other choices.
+std::optional<DepthModel::Floor> Search::floor_of(size_t frame) {
+  const bool moves = moves_activations(frame);
+  const std::optional<size_t> of = moves ? frames_[frame].at_home : frame;
+  Spot spot{.frame = of.value_or(frame), .first = points_.front(), .rest = points_.front()};
+  spot.chunk = frames_[spot.frame].chunks.size() - 1;
+  // What was not measured says nothing of larger rooms.
+  if (!of || !may_measure(spot)) return std::nullopt;
+  const DepthModel& plain = model_of(spot);
+  if (!is_deep_) return plain.floor();
+  return moves ? plain.floor_of_ops(depths_) : plain.floor(depths_, spot.chunk);
+}
+
+bool Search::exceeds(const DepthModel::Floor& least, const Limits& limits) const {
+  const int64_t host = least.host + request_.host.total();
+  return !keeps(least.device, limits.budget.device_bytes) || !keeps(host, limits.budget.host_bytes) ||
+         !keeps(least.device + host, limits.budget.process_bytes) ||
+         least.device + (limits.of_process ? least.host : 0) >= limits.bytes;
+}
+
+// Where activations move: of the layers of a line at two points one has half of them or more, and those hold
+// at least what is alive where all are at that point, but for what each of them keeps.
+bool Search::is_line_too_large(const Spot& line, const Limits& limits) {
+  if (!is_deep_ || !moves_activations(line.frame)) return false;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const RecomputePoint point : {line.first, line.rest}) {
+    const Spot all{.frame = line.frame, .first = point, .rest = point};
+    if (!may_measure(all)) return false;
+    least = std::min(least, model_of(all).floor(depths_, line.chunk).device);
+  }
+  return exceeds({least, 0}, limits);
+}
+
+// Whether both are cut alike but for the room of a micro-step, which is no larger in `variant`.
+bool Search::takes_no_less(const Variant& larger, const Variant& variant) const {
+  return larger.offload == variant.offload && has_no_less_room(larger, variant);
+}
+
+bool Search::has_no_less_room(const Variant& larger, const Variant& variant) const {
+  const auto tokens = [&](const Variant& v) {
+    return request_.experiment.batch_shape(request_.experiment.train_room(v), 1).tokens;
+  };
+  return larger.update_in_backward == variant.update_in_backward &&
+         (larger.accumulation == 1) == (variant.accumulation == 1) &&
+         larger.micro_batch >= variant.micro_batch && tokens(larger) >= tokens(variant);
+}
+
+// What leaves the device is there in copies of a part at a time, whichever its home; what stays is there
+// whole. Copies for the next layer are less than the whole of two layers and more.
+bool Search::takes_no_less_on_device(const Variant& larger, const Variant& variant) const {
+  return layers_ > 1 && moves_all_of(variant.offload, larger.offload) && has_no_less_room(larger, variant);
+}
+
+bool Search::Excluded::holds(const Search& search, const Variant& variant) const {
+  return std::ranges::any_of(everywhere,
+                             [&](const Variant* v) { return search.takes_no_less(variant, *v); }) ||
+         std::ranges::any_of(on_device,
+                             [&](const Variant* v) { return search.takes_no_less_on_device(variant, *v); });
+}
+
+// By frames that are known to be too large, else by this one's own bound.
+bool Search::is_excluded(size_t frame, const Limits& limits, Excluded& excluded) {
+  const Variant& variant = frames_[frame].variant;
+  if (excluded.holds(*this, variant)) return true;
+  const auto floor = floor_of(frame);
+  if (!floor || !exceeds(*floor, limits)) return false;
+  excluded.everywhere.push_back(&variant);
+  if (exceeds({floor->device, 0}, limits)) excluded.on_device.push_back(&variant);
+  return true;
+}
+
+// Begins with the frames that move most, of small rooms first: where those are too large, nearly all are.
+Search::Excluded Search::excluded_from_the_start(const Limits& limits) {
+  Excluded excluded;
+  for (size_t frame = frames_.size(); frame-- > 0;) {
+    const OffloadChoice& offload = frames_[frame].variant.offload;
+    const bool most = std::ranges::all_of(
+        frames_, [&](const Frame& other) { return moves_all_of(offload, other.variant.offload); });
+    if (most && may_be_among(frame, limits)) is_excluded(frame, limits, excluded);
+  }
+  return excluded;
+}
+
+void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
+  for (size_t i = 0; i < points_.size(); ++i) {
+    Spot spot{.frame = frame, .first = points_[i], .rest = points_[i]};
+    offer_all(spot, limits, visit);
+    if (is_too_slow(frame, points_[i], limits)) return;
+    if (i + 1 == points_.size()) break;
+    if (layers_ == 1) continue;
+    spot.first = points_[i + 1];
+    for (const Spot& line : choices_at(spot))
+      if (!is_line_too_large(line, limits)) each_of_line(line, limits, visit);
+  }
+  for (const int64_t segment : segment_sizes())
+    offer_all(
+        {.frame = frame, .first = RecomputePoint::block, .rest = RecomputePoint::block, .segment = segment},
+        limits, visit);
+}
+
+// By what is known of a frame without measuring it.
+bool Search::may_be_among(size_t frame, const Limits& limits) const {
+  return frames_[frame].at_least < limits.seconds &&
+         !(limits.on_device && frames_[frame].variant.offload.any());
+}
+
+void Search::each(Limits limits, const Visit& visit) {
+  // Limits never widen: what is too large stays so.
+  Excluded excluded = excluded_from_the_start(limits);
+  for (size_t i = 0; i < frames_.size(); ++i) {
+    const size_t frame = limits.smallest_first ? frames_.size() - 1 - i : i;
+    if (may_be_among(frame, limits) && !is_excluded(frame, limits, excluded) &&
+        !is_too_slow(frame, points_.front(), limits))
+      each_of_frame(frame, limits, visit);
+    if (request_.progress) request_.progress(i + 1, frames_.size());
+  }
+}
+
+std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
+  std::optional<Spot> best;
+  const Visit visit = [&](const Spot& spot, Limits& left) {
+    if (!best || spot.usage.seconds < best->usage.seconds) best = spot;
+    left.seconds = best->usage.seconds;
+  };
+  // What fits as it is comes first: it is known soon, and leaves little of the rest to be looked at.
+  Excluded excluded = excluded_from_the_start(limits);
+  for (size_t frame = 0; frame < frames_.size(); ++frame) {
+    const Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
+    if (!may_be_among(frame, limits) || is_excluded(frame, limits, excluded) ||
+        is_too_slow(frame, points_.front(), limits))
+      continue;
+    offer_all(spot, limits, visit);
+  }
+  each(limits, visit);
+  return best;
+}
+
+Search::Spot Search::preferred(const Spot& fastest, Limits limits) {
+  Spot best = fastest;
+  // Sums of the same seconds in another order differ in their last digits.
+  const double tie = is_deep_ ? (1 - kLeftOfTie) * request_.tie : request_.tie;
+  limits.seconds = best.usage.seconds * (1 + std::max(tie, kSameSeconds));
+  limits.smallest_first = limits.of_process = true;
+  each(limits, [&](const Spot& spot, Limits& left) {
+    // Of equals the one of the earlier frame, which moves fewer parts.
+    const bool equal = !is_preferred(best.usage, spot.usage);
+    if (is_preferred(spot.usage, best.usage) || (equal && spot.frame < best.frame)) best = spot;
+    // More memory in all may still be less of the disk or the host.
+    if (best.usage.disk_traffic == 0 && best.usage.of(Space::host) == 0)
+      left.bytes = process_bytes(best.usage) + 1;
+  });
+  return best;
+}
+
+// What was laid out takes longer than was estimated: others of its line will too.
+void Search::is_late(const Spot& spot, const Candidate& laid_out) {
+  double& late = late_.try_emplace(line_of(spot), 1.0).first->second;
+  late = std::max(late, late * laid_out.seconds_per_step / spot.usage.seconds);
+}
+
+std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay_out, bool on_device) {
+  const double tie = 1 + std::max(request_.tie, kSameSeconds);
+  forget_layouts();
+  int64_t laid_out_ops = 0;
+  const auto laid_out = [&](const Spot& spot) {
+    laid_out_ops += spot.usage.ops;
+    ops_laid_out_ += kLayoutWork * spot.usage.ops;
+    return lay_out(candidate(spot));
+  };
+  std::optional<Candidate> chosen;
+  for (int last = 0, late = 0; last < kLastLayouts;) {
+    // So often missed: from now on all must have room for the most that was ever missed.
+    if (laid_out_ops > kMostLaidOut && last++ == 0)
+      for (const auto& [line, bytes] : slack_) margin_ = std::max(margin_, bytes);
+    const std::optional<Spot> fastest = fastest_spot({.budget = budget, .on_device = on_device});
+    if (!fastest) break;
+    const Spot best = preferred(*fastest, {.budget = budget, .on_device = on_device});
+    const Candidate now = laid_out(best);
+    if (!within(now, budget, request_.host)) {
+      reject(best, now);
+      continue;
+    }
+    if (!chosen || now.seconds_per_step < chosen->seconds_per_step) chosen = now;
+    // Seconds of deep models are estimates, which are off where much moves.
+    if (now.seconds_per_step <= tie * fastest->usage.seconds || late++ == kMostLate) return chosen;
+    is_late(best, now);
+  }
+  if (chosen) return chosen;
+  // Nothing by estimates and what layouts were seen to add to them: of those that nearly fit, or missed, the
+  // one of the least memory may still do.
+  Limits near{.budget = budget, .smallest_first = true, .on_device = on_device};
+  for (auto* limit : {&near.budget.device_bytes, &near.budget.process_bytes})
+    if (*limit) **limit += **limit / (kEstimateError - 1) + 1;
+  const std::optional<Candidate> found = least(near, lay_out);
+  return found && within(*found, budget, request_.host) ? found : std::nullopt;
+}
+
+// Bounds are met nearly always. Where one is not, the next ones are laid out as long as their bound is below
+// the least layout and the work is not too much: thousands of layers are laid out for seconds each. Where
+// layouts are searched for in vain, all of a deep model's frame that is not in segments is expected to miss
+// by as much as what was laid out, and likewise segments: the next one is another kind, not a twin.
+std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_out) {
+  constexpr double kNear = 1.02;
+  forget_layouts();
+  std::vector<std::pair<int64_t, Spot>> spots;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  each(limits, [&](const Spot& spot, Limits& left) {
+    const int64_t bytes = taken(spot.usage, limits.budget);
+    least = std::min(least, bytes);
+    const auto near = static_cast<int64_t>(kNear * static_cast<double>(least));
+    if (bytes <= near) spots.emplace_back(bytes, spot);
+    left.bytes = near;
+  });
+  std::map<std::pair<size_t, bool>, int64_t> missed;
+  const auto miss = [&](const Spot& spot) -> int64_t& { return missed[{spot.frame, spot.segment > 1}]; };
+  std::optional<Candidate> best;
+  int64_t best_bytes = std::numeric_limits<int64_t>::max();
+  int layouts = 0;
+  int64_t laid_out_ops = 0;
+  double searched = 0;
+  const auto bound = [](const auto& entry) { return std::pair(entry.first, entry.second.usage.seconds); };
+  const auto expected = [&](const auto& entry) {
+    return std::pair(entry.first + miss(entry.second), entry.second.usage.seconds);
+  };
+  const auto choose = [&] {
+    const auto first = std::ranges::min_element(spots, {}, bound);
+    if (!is_deep_ || (searched <= kSearchedInOrder && layouts <= kLayoutsInOrder)) return first;
+    const auto other = std::ranges::min_element(spots, {}, expected);
+    if (other != spots.end() && expected(*other).first < best_bytes) return other;
+    return searched < kMostSearched ? first : spots.end();
+  };
+  // Deep models are known no better than that, and layouts are not looked for more closely.
+  constexpr double kAsGood = 1.005;
+  const auto is_as_good = [&](int64_t at_least) {
+    return static_cast<double>(best_bytes) <= (is_deep_ ? kAsGood : 1.0) * static_cast<double>(at_least);
+  };
+  while (layouts++ < kMostLayouts && !(best && laid_out_ops > kMostLaidOut)) {
+    const auto next = choose();
+    if (next == spots.end() || is_as_good(next->first)) break;
+    const auto [bytes, spot] = *next;
+    spots.erase(next);
+    // Other rows of logits with the same bound would be laid out alike: the loss is not where it is reached.
+    if (is_deep_)
+      std::erase_if(spots, [&](const auto& other) {
+        return other.first == bytes && key_of(other.second) == key_of(spot);
+      });
+    const Candidate laid_out = lay_out(candidate(spot));
+    laid_out_ops += spot.usage.ops;
+    ops_laid_out_ += kLayoutWork * spot.usage.ops;
+    searched += laid_out.layout_work;
+    const int64_t above = laid_out.arena_bytes - arena_bytes(spot);
+    miss(spot) = std::max(miss(spot), above);
+    if (!within(laid_out, limits.budget, request_.host)) continue;
+    if (bytes + above < best_bytes) best = laid_out;
+    best_bytes = std::min(best_bytes, bytes + above);
+  }
+  return best;
+}
+
+std::optional<Candidate> Search::least_within(const Budget& budget, double seconds, const LayOut& lay_out,
+                                              bool on_device) {
+  return least({.budget = budget, .seconds = std::nextafter(seconds, kOpen), .on_device = on_device},
+               lay_out);
+}
+
+// Host and disk that are less than any variant takes say nothing of the device: room for the least, on the
+// host also for programs of more ops.
+Budget Search::at_least_possible(Budget budget) {
+  const auto raise = [&](std::optional<int64_t> Budget::*limit, int64_t room_of, const auto& bytes_of) {
+    if (!(budget.*limit)) return;
+    std::optional<int64_t> least;
+    each({.budget = {}, .smallest_first = true}, [&](const Spot& spot, Limits& left) {
+      least = std::min(least.value_or(kOpenBytes), bytes_of(spot.usage));
+      left.budget.*limit = least;
+    });
+    if (least && *least > *(budget.*limit)) budget.*limit = *least + *least / room_of;
+  };
+  raise(&Budget::host_bytes, kRoomForPrograms, [&](const Usage& usage) {
+    return usage.of(Space::host) + usage.program_bytes + request_.host.total();
+  });
+  raise(&Budget::disk_bytes, kOpenBytes, [](const Usage& usage) { return usage.of(Space::disk); });
+  return budget;
+}
+
+std::optional<Candidate> Search::knee(const Candidate& chosen, const Budget& budget, const LayOut& lay_out) {
+  const auto bytes_of = [&](const Candidate& candidate) {
+    return memory_bytes(request_, candidate) - (request_.own_memory ? outside_bytes(request_.device) : 0);
+  };
+  const auto most = static_cast<int64_t>(kKneeMemory * static_cast<double>(bytes_of(chosen)));
+  const OffloadChoice& moved = chosen.variant.offload;
+  std::optional<Spot> best;
+  each({.budget = budget,
+        .seconds = kKneeSeconds * chosen.seconds_per_step,
+        .smallest_first = true,
+        .on_device = !moved.any(),
+        .bytes = most},
+       [&](const Spot& spot, Limits& left) {
+         const int64_t bytes = taken(spot.usage, budget);
+         if (bytes >= left.bytes || !moves_all_of(moved, frames_[spot.frame].variant.offload)) return;
+         best = spot;
+         left.bytes = bytes;
+       });
+  if (!best) return std::nullopt;
+  const Candidate found = lay_out(candidate(*best));
+  const bool is_one = within(found, budget, request_.host) && bytes_of(found) <= most &&
+                      found.seconds_per_step <= kKneeSeconds * chosen.seconds_per_step;
+  return is_one ? std::optional(found) : std::nullopt;
+}
+
+Candidate Search::smallest(const Budget& budget, const LayOut& lay_out) {
+  // The limits that are not to be made small, and what marks which one is.
+  Limits others{.budget = budget, .smallest_first = true};
+  const auto open = [](std::optional<int64_t>& limit) {
+    if (limit) limit = std::numeric_limits<int64_t>::max();
+  };
+  open(others.budget.device_bytes);
+  open(others.budget.process_bytes);
+  const Others key{budget.host_bytes, budget.disk_bytes, budget.device_bytes.has_value(),
+                   budget.process_bytes.has_value()};
+  if (const auto known = smallest_.find(key); known != smallest_.end()) return known->second;
+  if (const auto found = least(others, lay_out)) return smallest_.emplace(key, *found).first->second;
+  others.budget = at_least_possible(others.budget);
+  if (const auto found = least(others, lay_out)) return smallest_.emplace(key, *found).first->second;
+  std::optional<Spot> best;
+  double least_excess = kOpen;
+  const Limits unlimited{.budget = {}, .smallest_first = true};
+  each(unlimited, [&](const Spot& spot, Limits&) {
+    const double excess = overrun(spot, {.budget = budget});
+    if (excess < least_excess) best = spot;
+    least_excess = std::min(excess, least_excess);
+  });
+  return lay_out(candidate(*best));
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,189 @@
+// The search over variants, by bytes and seconds of real programs: the fastest one within the limits, and the
+// least memory of all.
+//
+// A frame is a micro-batch and the parts that leave the device. Within a frame lie lines: the first k layers
+// at one point of recomputation, the rest at the point before it; and points: all layers at one, or in
+// segments. Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
+// limits is an interval, found by bisection; shallow models are measured one by one. Frames are left out only
+// for bounds: what they take without recomputation, in seconds, and with all of it, in bytes. Nothing in the
+// space depends on a limit, so a larger budget never leads to a slower variant.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "plan/search/depth_model.h"
+#include "plan/search/plan.h"
+
+namespace plimsoll {
+
+// Ops of programs that a search builds or lays out at most, a few minutes of work. A number of ops and not of
+// seconds, so that the same question has the same answer on a busy machine.
+inline constexpr int64_t kMostOps = 60'000'000;
+
+inline bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
+
+class Search {
+ public:
+  // `request` must outlive the search.
+  explicit Search(const PlanRequest& request, int64_t most_ops = kMostOps);
+
+  // The candidate as it is when its programs are laid out.
+  using LayOut = std::function<Candidate(const Candidate&)>;
+  // Of the candidates within `budget` whose time exceeds that of the fastest by at most the request's tie:
+  // the one with the least disk traffic, of these the one with the least memory of the host for
+  // what leaves the device, of these the one with the least memory. None: nothing fits.
+  // `on_device`: of those that move nothing off the device.
+  std::optional<Candidate> fastest(const Budget& budget, const LayOut& lay_out, bool on_device = false);
+  // The least memory within all other limits: of the device, or of the process where that is what is limited.
+  // Limits of host and disk below what every candidate takes count as so much. Where no candidate keeps
+  // those, the one that exceeds them least.
+  Candidate smallest(const Budget& budget, const LayOut& lay_out);
+  // The least memory within all limits and so many seconds.
+  std::optional<Candidate> least_within(const Budget& budget, double seconds, const LayOut& lay_out,
+                                        bool on_device = false);
+  // The least memory in at most 10 % more time than `chosen`, where that is a fifth less of it or better and
+  // moves no other parts off the device. By what the search knows already, and one layout.
+  std::optional<Candidate> knee(const Candidate& chosen, const Budget& budget, const LayOut& lay_out);
+  // Bytes that the variant does not go below, by its frame and by all frames that take no more: for tests.
+  std::optional<DepthModel::Floor> floor_of(const Variant& variant);
+  // Every variant of the space: what any budget may lead to.
+  [[nodiscard]] std::vector<Variant> all() const;
+  // Whether it stopped at its limit of work, with the best found until then.
+  [[nodiscard]] bool ended_early() const { return ended_early_; }
+
+ private:
+  struct Frame {
+    Variant variant;              // with the largest chunk
+    std::vector<int64_t> chunks;  // of the loss, the largest first
+    double at_least = 0;          // seconds: without recomputation and transfers
+    // The one that leaves activations on the device and is like this otherwise, if there is one.
+    std::optional<size_t> at_home;
+  };
+  // A place in the space, with what it takes there.
+  struct Spot {
+    size_t frame = 0, chunk = 0;
+    RecomputePoint first = RecomputePoint::none, rest = RecomputePoint::none;
+    int64_t first_layers = 0;
+    int64_t segment = 1;
+    bool graphs = false;  // captured, of the programs for which they are worth it
+    Usage usage{};
+  };
+  struct Limits {
+    Budget budget;
+    double seconds = 1e300;  // exclusive
+    bool smallest_first = false;
+    bool on_device = false;  // frames that move nothing
+    // Frames that take at least so many are left out: bytes of the process, or else of what `taken` says.
+    int64_t bytes = int64_t{1} << 62;
+    bool of_process = false;
+  };
+  using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t>;
+  // May lower the seconds and bytes of the limits.
+  using Visit = std::function<void(const Spot&, Limits&)>;
+
+  void add_frames(const MicroRoom& room);
+  void find_frames_at_home();
+  [[nodiscard]] std::vector<OffloadChoice> offloads() const;
+  [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
+  [[nodiscard]] std::vector<int64_t> segment_sizes() const;
+  // Numbers of first layers that are measured whatever the limits: of shallow models.
+  [[nodiscard]] std::vector<int64_t> measured_places() const;
+  // A stack of layers, and where it begins.
+  struct StackRange {
+    int64_t begin = 0, depth = 0;
+    [[nodiscard]] int64_t first_of(int64_t first_layers) const {
+      return std::clamp(first_layers - begin, int64_t{0}, depth);
+    }
+  };
+  [[nodiscard]] std::vector<StackRange> stack_ranges() const;
+  [[nodiscard]] std::vector<StackPoints> points_of(const Spot& spot) const;
+
+  [[nodiscard]] RecomputeChoice choice_of(const Spot& spot) const;
+  [[nodiscard]] Candidate candidate(const Spot& spot) const;
+  [[nodiscard]] Key model_key(const Spot& spot) const;
+  bool may_measure(const Spot& spot);
+  Usage usage_at(const Spot& spot);
+  Usage estimate(const Spot& spot);
+  Usage bytes_and_seconds(const Spot& spot);
+  void is_late(const Spot& spot, const Candidate& laid_out);
+  const DepthModel& model_of(const Spot& spot);
+  double seconds_at_point(size_t frame, RecomputePoint point);
+  [[nodiscard]] int64_t taken(const Usage& usage, const Budget& budget) const;
+  // Whether no choice at this point or a deeper one is fast enough.
+  bool is_too_slow(size_t frame, RecomputePoint point, const Limits& limits);
+  std::optional<DepthModel::Floor> floor_of(size_t frame);
+  [[nodiscard]] bool moves_activations(size_t frame) const {
+    return frames_[frame].variant.offload.activations != Space::device;
+  }
+  [[nodiscard]] bool exceeds(const DepthModel::Floor& least, const Limits& limits) const;
+  bool is_line_too_large(const Spot& line, const Limits& limits);
+  [[nodiscard]] bool has_no_less_room(const Variant& larger, const Variant& variant) const;
+  [[nodiscard]] bool takes_no_less(const Variant& larger, const Variant& variant) const;
+  [[nodiscard]] bool takes_no_less_on_device(const Variant& larger, const Variant& variant) const;
+  // Frames that are too large for limits, in all or for the device alone: what takes no less is so too.
+  struct Excluded {
+    std::vector<const Variant*> everywhere, on_device;
+    [[nodiscard]] bool holds(const Search& search, const Variant& variant) const;
+  };
+  [[nodiscard]] bool may_be_among(size_t frame, const Limits& limits) const;
+  bool is_excluded(size_t frame, const Limits& limits, Excluded& excluded);
+  Excluded excluded_from_the_start(const Limits& limits);
+  [[nodiscard]] int64_t slack(const Spot& spot) const;
+
+  // Visits what may be the best of all within the limits: of a line the ends and the least of what keeps
+  // them.
+  void each(Limits limits, const Visit& visit);
+  void each_of_frame(size_t frame, Limits& limits, const Visit& visit);
+  void each_of_line(Spot spot, Limits& limits, const Visit& visit);
+  void each_of_shallow_line(Spot line, Limits& limits, const Visit& visit);
+  void each_of_deep_line(Spot spot, const StackRange& stack, Limits& limits, const Visit& visit);
+  void offer(Spot spot, Limits& limits, const Visit& visit);
+  [[nodiscard]] double overrun(const Spot& spot, const Limits& limits) const;
+  std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
+  [[nodiscard]] Budget at_least_possible(Budget budget);
+  std::optional<Spot> fastest_spot(Limits limits);
+  Spot preferred(const Spot& fastest, Limits limits);
+  // The spot with all numbers of rows of logits, each with and without graphs where a device makes some.
+  [[nodiscard]] std::vector<Spot> choices_at(const Spot& spot) const;
+  void offer_all(const Spot& spot, Limits& limits, const Visit& visit);
+  void add_launches(const Spot& spot, Usage& usage) const;
+  [[nodiscard]] int64_t arena_bytes(const Spot& spot) const;
+  [[nodiscard]] bool is_rejected(const Spot& spot) const;
+  void forget_layouts();
+  void reject(const Spot& spot, const Candidate& laid_out);
+
+  const PlanRequest& request_;
+  int64_t most_ops_;
+  int64_t layers_;
+  std::vector<int64_t> depths_;  // of each stack
+  bool is_deep_;
+  std::vector<RecomputePoint> points_;  // that may be chosen, ascending
+  KnownPrograms programs_;
+  std::vector<Frame> frames_;
+  static Key key_of(const Spot& spot);
+  [[nodiscard]] Key line_of(Spot spot) const;
+  std::map<Key, DepthModel> models_;
+  std::set<std::tuple<Key, size_t, bool>> rejected_;  // their layout takes more than there is
+  int64_t margin_ = 0;                                // device bytes that all must leave free
+  std::map<Key, int64_t> slack_;                      // by line: what layouts took above their bound
+  std::map<Key, double> late_;  // by line: how many times as long they take as was estimated
+  // The least memory of all, by the limits that stay beside it: host, disk, and which of the memories has
+  // one.
+  using Others = std::tuple<std::optional<int64_t>, std::optional<int64_t>, bool, bool>;
+  std::map<Others, Candidate> smallest_;
+  int64_t ops_laid_out_ = 0;
+  bool ended_early_ = false;
+};
+
+// The plan that a search of so much work finds; what it has measured until then is what it chooses from.
+Plan make_plan(const PlanRequest& request, int64_t most_ops);
+
+// Whether a candidate keeps all limits.
+bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& host);
+
+}  // namespace plimsoll

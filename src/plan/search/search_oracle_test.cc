@@ -1,0 +1,399 @@
+// The search against brute force: every variant of its space is built and laid out, and a budget's best is
+// looked up among them.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "models/test_specs.h"
+#include "plan/search/search.h"
+
+namespace plimsoll {
+namespace {
+
+enum class Method : uint8_t { full, unclipped, lora, qlora };
+enum class Family : uint8_t { decoder, t5, gla, encoder };
+
+struct Case {
+  const char* name;
+  Method method = Method::full;
+  int64_t layers = 2;
+  int64_t effective = 2;
+  std::optional<int64_t> micro = {};
+  std::vector<Space> homes = {};
+  bool own_memory = false;  // of the device: what lives on the host is copied
+  double disk = 1;          // times the reference's rates
+  int64_t length = 48;
+  int budgets = 300;
+  Family family = Family::decoder;
+  Task task = Task::sft;
+  bool launches = false;  // a host launches calls, and they may be captured
+  bool lengths = false;   // rows of many lengths
+  bool is_long = false;   // for `make oracle` alone
+  bool is_large = false;  // so many variants that building them takes half a minute under sanitizers
+};
+
+ModelSpec model_of(const Case& c) {
+  constexpr int64_t kVocab = 600;
+  switch (c.family) {
+    case Family::decoder:
+      return test_spec({.hidden = 128, .mlp = 320, .layers = c.layers, .vocab = kVocab});
+    case Family::t5:
+      return parse_model_spec({{"model_type", "t5"},
+                               {"vocab_size", kVocab},
+                               {"d_model", 64},
+                               {"d_ff", 160},
+                               {"num_heads", 4},
+                               {"d_kv", 16},
+                               {"num_layers", c.layers},
+                               {"num_decoder_layers", c.layers}},
+                              "test");
+    case Family::gla:
+      return parse_model_spec({{"model_type", "gla"},
+                               {"vocab_size", kVocab},
+                               {"hidden_size", 64},
+                               {"num_heads", 2},
+                               {"num_hidden_layers", c.layers}},
+                              "test");
+    case Family::encoder:
+      return parse_model_spec({{"model_type", "bert"},
+                               {"vocab_size", kVocab},
+                               {"hidden_size", 64},
+                               {"intermediate_size", 160},
+                               {"num_attention_heads", 4},
+                               {"num_hidden_layers", c.layers}},
+                              "test");
+  }
+  return {};
+}
+
+// Half of the rows are short, the others of every length.
+RunSteps rows_of_many_lengths(const Case& c) {
+  RunSteps run;
+  run.steps = 10;
+  std::vector<RowSize> sizes;
+  for (int64_t i = 0; i < 64; ++i) {
+    const int64_t tokens = i % 2 == 0 ? c.length / 6 : 1 + (i * 7) % c.length;
+    sizes.push_back({.tokens = tokens, .targets = tokens});
+    run.row_length += static_cast<double>(tokens) / 64;
+  }
+  run.rows = static_cast<double>(c.effective);
+  run.tokens = run.targets = run.rows * run.row_length;
+  run.sizes = std::make_shared<const std::vector<RowSize>>(sizes);
+  return run;
+}
+
+PlanRequest request_for(const Case& c) {
+  PlanRequest request;
+  Experiment& experiment = request.experiment;
+  experiment.model = model_of(c);
+  experiment.task.task = c.task;
+  if (c.task == Task::dpo && !(c.method == Method::lora || c.method == Method::qlora))
+    experiment.task.preference.reference = Preference::Reference::given;
+  if (c.family == Family::t5) experiment.target_length = c.length / 2;
+  experiment.lora = c.method == Method::lora || c.method == Method::qlora;
+  experiment.nf4 = c.method == Method::qlora;
+  experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  experiment.optimizer.max_grad_norm = c.method == Method::unclipped ? 0.0 : 1.0;
+  experiment.max_length = c.length;
+  experiment.effective_batch = c.effective;
+  experiment.evaluates = c.method == Method::full;
+  request.micro_batch = c.micro;
+  request.homes = c.homes;
+  request.device = reference_description();
+  request.device.reaches_host = !c.own_memory;
+  request.device.rates.disk_read *= c.disk;
+  request.device.rates.disk_write *= c.disk;
+  // Ops of this size would all take the overhead of one.
+  request.device.rates.op_overhead = 1e-9;
+  request.own_memory = c.own_memory;
+  if (c.launches) {
+    request.device.backend = Backend::gpu;
+    request.device.launch_seconds = 2e-6;
+    request.device.graph_node = {.bytes = 512, .uncertain = 0};
+  }
+  if (c.lengths) request.run = rows_of_many_lengths(c);
+  request.host.components = {{"process", 1 << 20}};
+  return request;
+}
+
+// All variants as they are when they are laid out.
+class Oracle {
+ public:
+  explicit Oracle(const PlanRequest& request) : request_(request) {
+    for (const Variant& variant : Search(request).all()) {
+      for (const bool graphs : {false, true}) {
+        if (graphs && request.device.backend != Backend::gpu) continue;
+        PlanRequest with = request;
+        with.graphs = graphs ? UseGraphs::automatic : UseGraphs::off;
+        Candidate candidate = candidate_of(plan_variant(with, variant));
+        candidate.graphs = graphs;
+        all_.push_back(candidate);
+      }
+    }
+  }
+
+  [[nodiscard]] const std::vector<Candidate>& all() const { return all_; }
+  [[nodiscard]] Candidate find(const Candidate& candidate) const {
+    for (const Candidate& c : all_)
+      if (c.variant == candidate.variant && c.graphs == candidate.graphs) return c;
+    ADD_FAILURE() << "not in the space: " << variant_words(request_.experiment, candidate.variant);
+    return {};
+  }
+  [[nodiscard]] std::vector<const Candidate*> fitting(const Budget& budget) const {
+    std::vector<const Candidate*> found;
+    for (const Candidate& c : all_)
+      if (within(c, budget, request_.host)) found.push_back(&c);
+    return found;
+  }
+
+ private:
+  const PlanRequest& request_;
+  std::vector<Candidate> all_;
+};
+
+// Budgets from where nothing fits to where everything does, of every kind of limit.
+class Budgets {
+ public:
+  Budgets(const PlanRequest& request, const Oracle& oracle) : request_(request), all_(oracle.all()) {}
+
+  Budget next() {
+    Budget budget;
+    const int64_t host = request_.host.total();
+    const unsigned kinds = static_cast<unsigned>(random_()) % 8;
+    if (kinds < 6)
+      budget.device_bytes = near([](const Candidate& c) { return c.arena_bytes + c.graph_bytes; });
+    if (kinds >= 5)
+      budget.process_bytes = near([&](const Candidate& c) { return c.arena_bytes + c.host_bytes + host; });
+    if (kinds % 3 == 1) budget.host_bytes = near([&](const Candidate& c) { return c.host_bytes + host; });
+    if (kinds % 2 == 1) budget.disk_bytes = near([](const Candidate& c) { return c.disk_bytes; });
+    return budget;
+  }
+
+ private:
+  template <class Bytes>
+  int64_t near(const Bytes& bytes) {
+    std::vector<int64_t> values;
+    for (const Candidate& c : all_) values.push_back(bytes(c));
+    std::sort(values.begin(), values.end());
+    // Half of them among the smallest fifth, where it matters.
+    const size_t range = random_() % 2 == 0 ? values.size() : 1 + values.size() / 5;
+    const int64_t value = values[random_() % range];
+    return value + static_cast<int64_t>(random_() % 3) * 512 - 512;
+  }
+
+  const PlanRequest& request_;
+  const std::vector<Candidate>& all_;
+  std::mt19937 random_{12};
+};
+
+// Less of the memories by so much.
+Budget with_spare(Budget budget, double share) {
+  for (auto* limit : {&budget.device_bytes, &budget.process_bytes, &budget.host_bytes, &budget.disk_bytes})
+    if (*limit) *limit = static_cast<int64_t>(static_cast<double>(**limit) * (1 - share));
+  return budget;
+}
+
+// `make oracle` asks for every case, and for more budgets.
+std::optional<int> times_as_many() {
+  const char* times = std::getenv("PLIMSOLL_ORACLE_TIMES");
+  return times == nullptr ? std::nullopt : std::optional(std::stoi(times));
+}
+
+class EveryBudget : public ::testing::TestWithParam<Case> {};
+
+// What is told as the smallest is the least of all that keep the other limits.
+void expect_smallest(Search& search, const Budget& budget, const PlanRequest& request, const Oracle& oracle,
+                     const Search::LayOut& lay_out, double tolerance) {
+  Budget others = budget;
+  others.device_bytes.reset();
+  others.process_bytes.reset();
+  const auto fitting = oracle.fitting(others);
+  if (fitting.empty()) return;
+  const bool together = !request.own_memory && !budget.device_bytes && budget.process_bytes;
+  const auto bytes = [&](const Candidate& c) {
+    return static_cast<double>(c.arena_bytes + c.graph_bytes + (together ? c.host_bytes : 0));
+  };
+  const Candidate* least = *std::min_element(
+      fitting.begin(), fitting.end(), [&](const auto* a, const auto* b) { return bytes(*a) < bytes(*b); });
+  const Candidate smallest = search.smallest(budget, lay_out);
+  ASSERT_TRUE(within(smallest, others, request.host));
+  ASSERT_LE(bytes(smallest), (1 + tolerance) * bytes(*least))
+      << variant_words(request.experiment, smallest.variant) << " instead of "
+      << variant_words(request.experiment, least->variant);
+}
+
+// Frames are left out by what none of their variants goes below.
+void expect_floors_below_all(Search& search, const PlanRequest& request, const Oracle& oracle) {
+  int moved = 0;
+  for (const Candidate& candidate : oracle.all()) {
+    const auto floor = search.floor_of(candidate.variant);
+    ASSERT_TRUE(floor) << variant_words(request.experiment, candidate.variant);
+    ASSERT_LE(floor->device, candidate.arena_bytes) << variant_words(request.experiment, candidate.variant);
+    ASSERT_LE(floor->host, candidate.host_bytes) << variant_words(request.experiment, candidate.variant);
+    moved += candidate.variant.offload.activations != Space::device ? 1 : 0;
+  }
+  EXPECT_EQ(moved > 0, !request.homes.empty());
+}
+
+TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
+#ifdef __SANITIZE_ADDRESS__
+  if (GetParam().layers >= 5 || GetParam().is_large)
+    GTEST_SKIP()
+        << "half a minute to a quarter of an hour under sanitizers; the other cases are of every family";
+#endif
+  if (GetParam().is_long && !times_as_many()) GTEST_SKIP() << "thousands of layouts: `make oracle` runs it";
+  PlanRequest request = request_for(GetParam());
+  const int kBudgets = GetParam().budgets * times_as_many().value_or(1);
+  // Deep models are known by a few of their layers, to half a percent where tensors are as small as here.
+  const bool deep = is_deep(request.experiment);
+  const double tolerance = deep ? 0.005 : 0.0;
+  const Oracle oracle(request);
+  ASSERT_GT(oracle.all().size(), 100U);
+  Search search(request);
+  ASSERT_NO_FATAL_FAILURE(expect_floors_below_all(search, request, oracle));
+  const auto lay_out = [&](const Candidate& c) { return oracle.find(c); };
+  Budgets budgets(request, oracle);
+  const auto rank = [](const Candidate& c) {
+    return std::pair(c.disk_traffic, c.arena_bytes + c.graph_bytes + c.host_bytes);
+  };
+  int refused = 0;
+  int tied = 0;
+  for (int i = 0; i < kBudgets; ++i) {
+    const Budget budget = budgets.next();
+    const std::string what = "budget " + std::to_string(i) + ": device " +
+                             std::to_string(budget.device_bytes.value_or(-1)) + ", host " +
+                             std::to_string(budget.host_bytes.value_or(-1)) + ", disk " +
+                             std::to_string(budget.disk_bytes.value_or(-1)) + ", process " +
+                             std::to_string(budget.process_bytes.value_or(-1));
+    const auto fitting = oracle.fitting(with_spare(budget, tolerance));
+    request.tie = 0;
+    const auto fastest = search.fastest(budget, lay_out);
+    ASSERT_TRUE(fastest || fitting.empty()) << what;
+    ASSERT_TRUE(!fastest || !oracle.fitting(budget).empty()) << what;
+    if (i % 5 == 0) {
+      ASSERT_NO_FATAL_FAILURE(expect_smallest(search, budget, request, oracle, lay_out, tolerance)) << what;
+    }
+    if (fitting.empty() || !fastest) {
+      ++refused;
+      continue;
+    }
+    ASSERT_TRUE(within(*fastest, budget, request.host)) << what;
+    const Candidate* best = *std::min_element(
+        fitting.begin(), fitting.end(),
+        [](const auto* a, const auto* b) { return a->seconds_per_step < b->seconds_per_step; });
+    ASSERT_LE(fastest->seconds_per_step, 1.01 * best->seconds_per_step)
+        << what << ", taken " << variant_words(request.experiment, fastest->variant) << ", best "
+        << variant_words(request.experiment, best->variant);
+    request.tie = 0.01;
+    const auto preferred = search.fastest(budget, lay_out);
+    ASSERT_TRUE(preferred) << what;
+    ASSERT_LE(preferred->seconds_per_step, 1.01 * 1.01 * best->seconds_per_step) << what;
+    tied += rank(*preferred) < rank(*fastest) ? 1 : 0;
+    ASSERT_LE(rank(*preferred).first, rank(*fastest).first) << what;
+  }
+  // The budgets say something.
+  EXPECT_GT(refused, kBudgets / 100);
+  EXPECT_LT(refused, kBudgets * 9 / 10);
+  EXPECT_GT(tied, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, EveryBudget,
+    ::testing::Values(
+        Case{.name = "full_with_disk", .homes = {Space::disk}},
+        Case{.name = "full_with_slow_disk", .effective = 4, .micro = 2, .homes = {Space::disk}, .disk = 0.05},
+        Case{.name = "full_on_a_card",
+             .micro = 1,
+             .homes = {Space::host, Space::disk},
+             .own_memory = true,
+             .disk = 0.3},
+        Case{.name = "full_updated_in_backward",
+             .method = Method::unclipped,
+             .homes = {Space::disk},
+             .disk = 10,
+             .is_large = true},
+        Case{.name = "lora_with_disk", .method = Method::lora, .homes = {Space::disk}, .is_large = true},
+        Case{.name = "lora_without", .method = Method::lora, .layers = 5, .effective = 6},
+        Case{.name = "qlora_on_a_card",
+             .method = Method::qlora,
+             .homes = {Space::host},
+             .own_memory = true,
+             .is_large = true},
+        Case{.name = "t5_lora_with_disk",
+             .method = Method::lora,
+             .homes = {Space::disk},
+             .budgets = 150,
+             .family = Family::t5},
+        Case{.name = "gla_on_a_card",
+             .micro = 1,
+             .homes = {Space::host},
+             .own_memory = true,
+             .budgets = 150,
+             .family = Family::gla},
+        Case{.name = "encoder_classifies",
+             .method = Method::lora,
+             .homes = {Space::disk},
+             .budgets = 150,
+             .family = Family::encoder,
+             .task = Task::classify},
+        Case{.name = "reward_of_a_decoder",
+             .method = Method::lora,
+             .homes = {Space::disk},
+             .budgets = 150,
+             .task = Task::reward},
+        Case{.name = "dpo_of_a_decoder",
+             .method = Method::lora,
+             .micro = 1,
+             .homes = {Space::disk},
+             .length = 24,
+             .budgets = 150,
+             .task = Task::dpo},
+        Case{.name = "launches_on_a_card",
+             .effective = 6,
+             .own_memory = true,
+             .length = 24,
+             .budgets = 200,
+             .launches = true},
+        Case{.name = "launches_beside_offload",
+             .method = Method::lora,
+             .homes = {Space::host},
+             .own_memory = true,
+             .length = 24,
+             .budgets = 200,
+             .launches = true,
+             .is_large = true},
+        Case{.name = "rows_of_many_lengths",
+             .method = Method::lora,
+             .effective = 8,
+             .homes = {Space::disk},
+             .length = 96,
+             .budgets = 150,
+             .lengths = true,
+             .is_large = true},
+        Case{.name = "deep_gla_full_with_disk",
+             .layers = 7,
+             .effective = 1,
+             .homes = {Space::disk},
+             .length = 32,
+             .budgets = 100,
+             .family = Family::gla},
+        Case{.name = "deep_full_with_disk",
+             .layers = 8,
+             .effective = 1,
+             .homes = {Space::disk},
+             .length = 96,
+             .budgets = 100,
+             .is_long = true},
+        Case{.name = "deep_lora",
+             .method = Method::lora,
+             .layers = 9,
+             .micro = 1,
+             .homes = {Space::disk},
+             .length = 16,
+             .budgets = 100}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,124 @@
+#include "prepare/allowed.h"
+
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "base/error.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "plan/search/fitting_plans.h"
+
+namespace plimsoll {
+namespace {
+
+// Every set of the allowed means, those of few first.
+std::vector<std::vector<std::string>> subsets(const std::vector<std::string>& allowed) {
+  std::vector<std::vector<std::string>> sets;
+  for (size_t size = 1; size <= allowed.size(); ++size) {
+    for (unsigned mask = 1; mask < 1U << allowed.size(); ++mask) {
+      if (static_cast<size_t>(std::popcount(mask)) != size) continue;
+      auto& set = sets.emplace_back();
+      for (size_t i = 0; i < allowed.size(); ++i)
+        if ((mask >> i & 1U) != 0) set.push_back(allowed[i]);
+    }
+  }
+  return sets;
+}
+
+// What plans a recipe under lossy means; none: nothing fits.
+using Planner = std::function<std::optional<Plan>(const Recipe&, std::vector<std::string>)>;
+
+// As few of the allowed means as will do; of equally many, the fastest.
+std::optional<AllowedPlan> fitting_lossy(const Recipe& recipe, const Planner& planner) {
+  std::optional<AllowedPlan> best;
+  for (const std::vector<std::string>& set : subsets(recipe.memory.allow)) {
+    if (best && best->plan.request.lossy.size() < set.size()) break;
+    std::optional<Recipe> changed = recipe;
+    for (const std::string& means : set)
+      if (changed) changed = with_means(*std::move(changed), means);
+    if (!changed) continue;
+    std::optional<Plan> plan;
+    try {
+      plan = planner(*changed, set);
+    } catch (const UsageError&) {
+      continue;  // not possible for this model, as NF4 for odd widths
+    }
+    if (plan && (!best || plan->seconds_per_step < best->plan.seconds_per_step))
+      best = {*std::move(changed), *std::move(plan)};
+  }
+  return best;
+}
+
+}  // namespace
+
+std::optional<Recipe> with_means(Recipe recipe, const std::string& means) {
+  const bool full = recipe.method.type == MethodType::full;
+  if (means == "adamw8bit") {
+    const bool bf16_states =
+        recipe.precision.states != DType::f32 && recipe.precision.gradients == DType::f32;
+    if (recipe.optimizer.name != OptimizerKind::adamw || bf16_states) return std::nullopt;
+    recipe.precision.states = DType::f32;  // of what stays beside the 8 bits: scales, small weights
+    recipe.optimizer.name = OptimizerKind::adamw8bit;
+  } else if (means == "bf16-states") {
+    // Adapters' states are f32 whatever the precision says.
+    if (!full || recipe.optimizer.name != OptimizerKind::adamw || recipe.precision.states != DType::f32)
+      return std::nullopt;
+    recipe.precision.states = DType::bf16;
+    recipe.precision.rounding = Rounding::stochastic;
+  } else {
+    if (recipe.method.type != MethodType::lora) return std::nullopt;
+    recipe.method.type = MethodType::qlora;
+  }
+  return recipe;
+}
+
+namespace {
+
+// In a group with little room, weighing variants may take more than there is.
+Plan plan_in_group(const PlanRequest& request) {
+  const GrowthWithinCgroups room;
+  try {
+    return make_plan(request);
+  } catch (const std::bad_alloc&) {
+    if (!room.bytes()) throw;
+    throw DoesNotFitError("does not fit   planning alone takes more than the " + format_bytes(*room.bytes()) +
+                          " that this process's cgroup leaves free");
+  }
+}
+
+}  // namespace
+
+AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data,
+                         const LayoutOptions& layout, bool names_knee,
+                         const std::function<void(size_t, size_t)>& progress) {
+  const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
+    PlanRequest request = plan_request(changed, machine, data);
+    request.layout = layout;
+    request.names_knee = names_knee;
+    request.progress = progress;
+    request.lossy = std::move(lossy);
+    return plan_in_group(request);
+  };
+  AllowedPlan lossless{recipe, planned(recipe, {})};
+  if (lossless.plan.fits()) return lossless;
+  auto lossy = fitting_lossy(recipe, [&](const Recipe& changed, std::vector<std::string> means) {
+    Plan plan = planned(changed, std::move(means));
+    return plan.fits() ? std::optional(std::move(plan)) : std::nullopt;
+  });
+  return lossy ? *std::move(lossy) : std::move(lossless);
+}
+
+std::optional<Plan> fitting_allowed(const Recipe& recipe, const PlannedMachine& machine,
+                                    const DataSetup* data) {
+  const Planner planner = [&](const Recipe& changed, std::vector<std::string> lossy) {
+    PlanRequest request = plan_request(changed, machine, data);
+    request.lossy = std::move(lossy);
+    return FittingPlans(request).within(request.budget);
+  };
+  if (auto lossless = planner(recipe, {})) return lossless;
+  auto lossy = fitting_lossy(recipe, planner);
+  return lossy ? std::optional(std::move(lossy->plan)) : std::nullopt;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,140 @@
+#include "prepare/asked_device.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "cpu/describe.h"
+#include "ops/gpu_kernel.h"
+#include "prepare/memory_budget.h"
+#include "prepare/planned_card.h"
+#include "recipe/load/load.h"
+#include "runtime/cuda_device.h"
+#include "runtime/emulated_device.h"
+#include "runtime/executor.h"
+
+namespace plimsoll {
+
+std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda_card, const CpuSettings& cpu,
+                                    const CardFacts& planned, const std::vector<Graph>& programs,
+                                    RunObserver& observer) {
+  if (device != DeviceChoice::emulated && device != DeviceChoice::cuda)
+    return std::make_unique<CpuDevice>(cpu);
+  for (const Graph& program : programs) require_gpu_kernels(program);
+  std::unique_ptr<Device> opened;
+  if (device == DeviceChoice::emulated)
+    opened = std::make_unique<EmulatedDevice>(emulated_order());
+  else if (card_here(cuda_card).facts.emulated)
+    opened = std::make_unique<EmulatedDevice>(emulated_order(), planned);
+  else
+    opened = open_cuda_device(planned, cuda_card);
+  if (const std::string note = opened->loading_note(); !note.empty()) observer.event(note);
+  return opened;
+}
+
+namespace {
+
+constexpr const char* kAskedOn =
+    "use cpu, cuda (of several cuda:1, or cuda: and the beginning of a UUID) or emulated";
+
+// Only the device is of interest.
+Recipe device_named(const std::string& text) {
+  try {
+    return recipe_from_overrides({.sets = {"model=.", "device=" + text}, .environment = ""}).recipe;
+  } catch (const UsageError&) {
+    throw UsageError("--device: '" + printable(text) + "' is none that a model is asked on; " + kAskedOn);
+  }
+}
+
+// A card of this machine, as its plans have it.
+Recipe own_card(const AskedDevice& device) {
+  Recipe recipe;
+  recipe.device = DeviceChoice::cuda;
+  recipe.cuda_card = device.cuda_card;
+  return with_own_card(std::move(recipe));
+}
+
+AskedDevice on(const CpuSettings& cpu, const Recipe& recipe) {
+  AskedDevice device(cpu);
+  device.device = recipe.device;
+  device.cuda_card = recipe.cuda_card;
+  if (device.device == DeviceChoice::cuda) card_here(device.cuda_card);
+  return device;
+}
+
+}  // namespace
+
+AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
+                         const Recipe* run, RunObserver& observer) {
+  const CpuSettings cpu = cpu_settings(options);
+  const auto computes = [](const Recipe& recipe) {
+    return recipe.device == DeviceChoice::cuda || recipe.device == DeviceChoice::emulated;
+  };
+  if (named) {
+    const Recipe recipe = device_named(*named);
+    if (recipe.device == DeviceChoice::card)
+      throw UsageError(std::string("--device card describes a card for plan; ") + kAskedOn);
+    if (computes(recipe)) return on(cpu, recipe);  // in ?: with cpu it would be cut to one
+    if (recipe.device != DeviceChoice::automatic) return cpu;
+  }
+  if (run == nullptr || !computes(*run)) return cpu;
+  try {
+    return on(cpu, *run);
+  } catch (const UsageError& error) {
+    // Told to whoever hears anything: answers of another device are not quite the run's.
+    observer.event(std::string("note    the run's device is not here (") + error.what() +
+                       "); the CPU answers, as --device cpu says without this note",
+                   LogLevel::error);
+    return cpu;
+  }
+}
+
+DeviceDescription describe(const AskedDevice& device, DType compute) {
+  if (device.device == DeviceChoice::cuda) return device_of(own_card(device), compute, device);
+  DeviceDescription here = describe_cpu(device.isa, device.threads);
+  return device.device == DeviceChoice::emulated ? as_emulated(std::move(here)) : here;
+}
+
+std::string name_of(const AskedDevice& device) {
+  if (device.device == DeviceChoice::cuda) return card_words(known_card_here()->facts);
+  return device.device == DeviceChoice::emulated ? "the emulated card" : "the CPU";
+}
+
+int64_t host_bytes_of_card(const AskedDevice& device, const ArenaLayout& layout) {
+  if (!device.is_card()) return 0;
+  int64_t bytes = GpuDevice::staging_bytes(false);
+  for (const ProgramLayout& program : layout.programs) bytes += mirror_bytes(program);
+  if (device.device != DeviceChoice::cuda) return bytes;
+  const OutsidePart cuda =
+      host_part(planned_card(own_card(device)).known(), !known_card_here()->facts.library.empty());
+  return bytes + cuda.bytes + cuda.uncertain;
+}
+
+AskedRoom::AskedRoom(const AskedDevice& device) {
+  const FreeMemory free = free_memory();
+  of_process_.push_back({free.bytes, "free by " + free.source});
+  if (const auto limit = data_limit())
+    of_process_.push_back(
+        {std::max<int64_t>(0, *limit - process_memory().data), "left of RLIMIT_DATA, ulimit -d"});
+  if (device.device != DeviceChoice::cuda) return;
+  const Budget budget = read_budget(own_card(device));
+  of_card_ = Limit{*budget.device_bytes, budget.device_source};
+}
+
+std::optional<std::string> AskedRoom::refusal(const std::string& what, const AskedBytes& bytes) const {
+  const auto text = [&](int64_t need, const std::string& of, const Limit& limit) {
+    return "does not fit   " + what + " needs " + format_bytes(need) + of + ", " + format_bytes(limit.bytes) +
+           " may be used (" + limit.source + ")\n  short by " + format_bytes(need - limit.bytes);
+  };
+  if (of_card_ && bytes.device > of_card_->bytes) return text(bytes.device, " of the card", *of_card_);
+  const int64_t need = bytes.host + (of_card_ ? 0 : bytes.device);
+  for (const Limit& limit : of_process_)
+    if (need > limit.bytes)
+      return text(need, of_card_ ? " beside the card" : " (device " + format_bytes(bytes.device) + ")",
+                  limit);
+  return std::nullopt;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,69 @@
+// What a model is asked on by `generate`, `chat`, `eval`, `score` and `classify`: the CPU, or a card as
+// training has it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/search/plan.h"
+#include "prepare/setup.h"
+#include "recipe/recipe.h"
+#include "runs/observer.h"
+#include "runtime/device.h"
+
+namespace plimsoll {
+
+// Opens what programs are planned for. Throws UsageError, before any memory is asked for, where it has no
+// kernel for what they compute. What binding ops may wait for is said.
+std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda_card, const CpuSettings& cpu,
+                                    const CardFacts& planned, const std::vector<Graph>& programs,
+                                    RunObserver& observer);
+
+struct AskedDevice : CpuSettings {
+  AskedDevice() = default;
+  AskedDevice(const CpuSettings& cpu) : CpuSettings(cpu) {}  // NOLINT: every one of these is such a device
+  DeviceChoice device = DeviceChoice::cpu;                   // or emulated, or cuda
+  std::string cuda_card;                                     // as in Recipe
+  UseGraphs graphs = UseGraphs::automatic;                   // of what is asked again and again
+
+  [[nodiscard]] bool is_card() const { return device != DeviceChoice::cpu; }
+};
+
+// The one that `named` says (the value of --device); else that of `run`, the recipe that the model was
+// trained by, where there is one. Throws UsageError for a card that is named and not here; a run's card that
+// is not here is said, and the CPU answers. Before any thread is started.
+AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
+                         const Recipe* run, RunObserver& observer);
+
+// What programs are planned for. Throws UsageError for a card that does not compute in such values.
+DeviceDescription describe(const AskedDevice& device, DType compute);
+// "the CPU", "the emulated card", "NVIDIA H200".
+std::string name_of(const AskedDevice& device);
+
+// Bytes of an arena with all that is beside it on the device, and of the rest of the process.
+struct AskedBytes {
+  int64_t device = 0, host = 0;
+};
+// Of the host, beside what every process that answers has: what a card wants there for such programs.
+int64_t host_bytes_of_card(const AskedDevice& device, const ArenaLayout& layout);
+
+// What is free now, for one process.
+class AskedRoom {
+ public:
+  explicit AskedRoom(const AskedDevice& device);
+  // Why it does not fit: "does not fit   `what` needs 3 GiB (device 2.9 GiB), ..."; none: it does.
+  [[nodiscard]] std::optional<std::string> refusal(const std::string& what, const AskedBytes& bytes) const;
+
+ private:
+  struct Limit {
+    int64_t bytes = 0;
+    std::string source;
+  };
+  std::vector<Limit> of_process_;  // on a card: beside its memory
+  std::optional<Limit> of_card_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,511 @@
+// From a recipe's data to rows that a loader reads.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "cpu/threads.h"
+#include "data/batch/statistics.h"
+#include "data/encode/conversations.h"
+#include "data/encode/dialogue.h"
+#include "data/files/cell.h"
+#include "files/json.h"
+#include "prepare/order_words.h"
+#include "prepare/rendering_words.h"
+#include "prepare/row_counts.h"
+#include "prepare/setup.h"
+#include "prepare/task_setup.h"
+#include "tasks/glue.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What rows are read for: scores alone need no labels.
+enum class Reads : uint8_t { to_learn, to_score };
+
+bool has_part(const ColumnBinding& binding, std::string_view part) {
+  return std::find(binding.parts.begin(), binding.parts.end(), part) != binding.parts.end();
+}
+
+// The chat template of the rows, where they are conversations.
+std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBinding& binding,
+                                        Reads reads = Reads::to_learn) {
+  if (binding.format != RowFormat::preference) return chat_template_of(recipe, binding.format);
+  // A model without a template reads a dialogue as it stands.
+  if (binding.dialogues) return chat_template_of(recipe, RowFormat::prompt_response);
+  // Texts are a question and its answer where a template is named, or by the model's own beside a prompt. In
+  // TRL's recipes, and in runs that began so, they stand as they are.
+  const std::string& name = recipe.data.chat_template;
+  const bool by_own = name == "auto" && has_part(binding, "prompt") && reads == Reads::to_learn &&
+                      recipe.data.reading > kFirstReading;
+  const bool asked = !binding.ready && name != "auto" && name != "plain" && name != "trl";
+  if (!binding.ready && !binding.talks && by_own) return chat_template_of(recipe, RowFormat::prompt_response);
+  return chat_template_of(recipe, binding.talks || asked ? RowFormat::messages : RowFormat::text);
+}
+
+bool learns_prompts(const Recipe& recipe, RowFormat format) {
+  if (recipe.task == Task::dpo) return recipe.data.train_on_prompt == PromptLoss::yes;
+  return rule_of(recipe.task).scores || recipe.task == Task::pretrain ||
+         recipe.data.train_on_prompt == PromptLoss::yes ||
+         (recipe.data.train_on_prompt == PromptLoss::messages && format == RowFormat::messages);
+}
+
+// A reward model gives one answer one number.
+TaskSpec task_of(const Recipe& recipe, const ModelSpec& model, const ColumnBinding& binding, Reads reads) {
+  TaskSpec task = read_task(recipe, model);
+  const bool two = has_part(binding, "rejected");
+  if (reads == Reads::to_score && task.task == Task::reward && !two)
+    return {.task = Task::classify, .outputs = 1, .problem = ClassProblem::numbers};
+  return task;
+}
+
+// What an encoder is to find around texts: it is scored at the token before them.
+const Affixes& affixes_of(const Recipe& recipe, const Tokenizer& tokenizer) {
+  if (tokenizer.affixes().prefix.empty())
+    throw UsageError(
+        recipe.model +
+        ": its tokenizer.json puts no token before a text (post_processor), and an encoder is scored "
+        "at that one; save the tokenizer by transformers again");
+  return tokenizer.affixes();
+}
+
+// What the model asks of its rows.
+void say_model(const ModelSpec& model, ExampleOptions& options) {
+  options.vocab_size = model.vocab;
+  const bool scores = rule_of(options.task.task).scores;
+  // A value head is asked at the last token, whatever that is, as LLaMA-Factory asks it.
+  if (scores && !model.value_head) options.padding = model.pad_token;
+  if (model.encoder) options.token_types = model.encoder->token_types;
+  if (model.encoder_decoder) options.decoder = decoder_tokens(*model.encoder_decoder);
+  if (model.encoder_decoder && scores) {
+    const auto end = static_cast<int32_t>(model.encoder_decoder->end_token);
+    options.scored_end = end;
+    options.around = Affixes{{}, {end}, PairAffixes{{}, {end}, {end}}};
+  }
+}
+
+ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, const DataSetup& data,
+                            const ModelSpec& model, Reads reads = Reads::to_learn) {
+  ExampleOptions options;
+  options.task = task_of(recipe, model, binding, reads);
+  options.learns = reads == Reads::to_learn;
+  options.ready = binding.ready;
+  options.dialogues = binding.dialogues;
+  if (recipe.task == Task::classify) options.labels = label_names(recipe);
+  options.lists = binding.lists;
+  options.reading = recipe.data.reading;
+  options.format = binding.format;
+  options.parts = binding.parts;
+  options.message_role = binding.message_role;
+  options.message_content = binding.message_content;
+  options.max_length = recipe.data.max_length;
+  options.target_length = recipe.data.targets_at_most();
+  say_model(model, options);
+  options.truncation = recipe.data.truncation;
+  options.train_on_prompt = learns_prompts(recipe, binding.format);
+  options.joined = recipe.data.chat_template == "trl";
+  if (binding.format == RowFormat::input_ids || binding.ready) return ExampleEncoder(options, {});
+  if (!data.tokenizer)
+    throw UsageError(
+        recipe.model +
+        ": has no tokenizer.json or tokenizer.model, which rows of text need (ready token ids do not)");
+  if (!model.encoder && !data.special.end_of_text)
+    throw UsageError(recipe.model + ": names no end-of-text token (eos_token in tokenizer_config.json)");
+  options.eos = data.special.end_of_text.value_or(0);
+  if (model.encoder)
+    options.around = affixes_of(recipe, *data.tokenizer);
+  else if (recipe.data.bos)
+    options.begin = text_start(*data.tokenizer, options.eos);
+  EncodeConversation converse;
+  auto chat = recipe.task == Task::seq2seq ? std::nullopt : template_of(recipe, binding, reads);
+  if (chat) {
+    std::optional<int32_t> end_of_turn;
+    if (const auto end = recipe.data.special_tokens.find("eot_token");
+        end != recipe.data.special_tokens.end())
+      end_of_turn = data.tokenizer->token_id(end->second);
+    if (const auto end = recipe.data.special_tokens.find("eos_token");
+        end != recipe.data.special_tokens.end())
+      chat->end_texts_with(end->second);
+    converse = conversation_encoder(data.tokenizer, *std::move(chat),
+                                    {options.train_on_prompt && recipe.task != Task::dpo, options.max_length,
+                                     options.eos, end_of_turn, options.reading});
+  }
+  return ExampleEncoder(
+      options,
+      [tokenizer = data.tokenizer](std::string_view text, std::vector<int32_t>& ids) {
+        tokenizer->encode_into(text, false, ids);
+      },
+      std::move(converse));
+}
+
+// A data set with its columns selected, and the rows that its sources' ranges name.
+struct OpenRows {
+  Dataset dataset;
+  ColumnBinding binding;
+  RowSubset rows;
+};
+
+// The rows of each source that its range names; sources follow each other in the data set.
+RowSubset named_rows(const Dataset& dataset, const std::vector<TrainSource>& sources) {
+  const bool all = std::all_of(sources.begin(), sources.end(), [](const auto& s) { return s.rows.is_all(); });
+  if (all) return RowSubset::all(dataset.rows());
+  std::vector<std::pair<int64_t, int64_t>> spans(sources.size(), {0, 0});  // first row and number of rows
+  for (const PlacedUnit& unit : dataset.units()) {
+    auto& [first, count] = spans[static_cast<size_t>(unit.source)];
+    if (count == 0) first = unit.first_row;
+    count += unit.rows;
+  }
+  std::vector<int64_t> kept;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto [begin, end] = sources[i].rows.of(spans[i].second);
+    for (int64_t row = begin; row < end; ++row) kept.push_back(spans[i].first + row);
+  }
+  if (kept.empty())
+    throw UsageError(dataset.name() + ": no row is left of those that data.train and data.eval name");
+  return RowSubset::only(dataset.rows(), std::move(kept));
+}
+
+// TRL reads a column `text` where rows have neither messages nor prompts, whatever else they have.
+// Tasks of pairs, and those that score whole sequences, have one format each.
+std::optional<RowFormat> format_of(const Recipe& recipe, std::span<const Column> columns) {
+  if (rule_of(recipe.task).pairs) return RowFormat::preference;
+  if (recipe.task == Task::classify) return RowFormat::sentence_label;
+  const std::optional<RowFormat>& format = recipe.data.format;
+  const auto has = [&](std::string_view name) {
+    return std::any_of(columns.begin(), columns.end(), [name](const Column& c) { return c.name == name; });
+  };
+  const bool talks = has("messages") || has("conversations") || has("prompt") || has("input_ids");
+  if (format || recipe.data.chat_template != "trl" || talks || !has("text")) return format;
+  return RowFormat::text;
+}
+
+void require_two_texts(const ColumnBinding& binding, const std::string& where) {
+  const bool two = binding.format == RowFormat::prompt_response || binding.format == RowFormat::alpaca ||
+                   (binding.format == RowFormat::input_ids && binding.columns.size() == 2);
+  if (!two)
+    throw UsageError(
+        where +
+        ": task: seq2seq needs a source and a target in each row, such as columns source and target, or "
+        "input_ids and labels. Name yours: data.columns: {prompt: ..., response: ...}.");
+}
+
+// Shows the first of these rows, `most` of them, as long as `goes_on`. What is wrong with rows is told, or
+// counted, where all are read.
+void look_at_rows(Dataset& dataset, const RowSubset& rows, int64_t most,
+                  const std::function<bool(const Row&)>& goes_on) {
+  std::optional<size_t> held;
+  Row row;
+  for (int64_t i = 0; i < std::min(rows.size(), most); ++i) {
+    const size_t unit = dataset.unit_of(rows.row(i));
+    if (held != unit) dataset.hold(std::span(&unit, 1));
+    held = unit;
+    try {
+      dataset.read(rows.row(i), row);
+    } catch (const DamagedError&) {
+      continue;
+    }
+    if (!goes_on(row)) break;
+  }
+  dataset.hold({});
+}
+
+// Whether the answers of the first of these rows that has some are dialogues in one text.
+bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubset& rows) {
+  constexpr int64_t kLookedAt = 64;
+  if (binding.format != RowFormat::preference || binding.talks || binding.ready ||
+      has_part(binding, "prompt"))
+    return false;
+  bool all = false;
+  look_at_rows(dataset, rows, kLookedAt, [&](const Row& row) {
+    const auto every = [&](auto is) {
+      return (!has_part(binding, "chosen") || is(part_of(row, binding.parts, "chosen"))) &&
+             (!has_part(binding, "rejected") || is(part_of(row, binding.parts, "rejected")));
+    };
+    const bool found = every([](const nlohmann::ordered_json& answer) { return answer.is_string(); });
+    all = found && every(holds_dialogue);
+    return !found;
+  });
+  return all;
+}
+
+// What lists of labels mean, by the first of these rows.
+LabelLists label_lists(const Recipe& recipe, const ModelSpec& model, Dataset& dataset,
+                       const ColumnBinding& binding, const RowSubset& rows) {
+  constexpr int64_t kLookedAt = 1000;
+  if (recipe.task != Task::classify || recipe.classify.problem != ClassProblem::any_of)
+    return LabelLists::unknown;
+  LabelListEvidence evidence(read_task(recipe, model).outputs);
+  look_at_rows(dataset, rows, kLookedAt, [&](const Row& row) {
+    evidence.add(part_of(row, binding.parts, "label"));
+    return true;
+  });
+  return evidence.found();
+}
+
+bool is_verdict(const nlohmann::ordered_json& value) {
+  if (value.is_number()) return value.get<double>() == 0.0 || value.get<double>() == 1.0;
+  return value.is_boolean() || value == "true" || value == "false" || value == "True" || value == "False";
+}
+
+// A column that says of each answer whether it is a good one, as rows of KTO have it.
+std::optional<std::string> verdict_column(Dataset& dataset) {
+  constexpr int64_t kLookedAt = 64;
+  for (const char* name : {"label", "kto_tag"}) {
+    const auto columns = dataset.columns();
+    const auto column =
+        std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+    if (column == columns.end()) continue;
+    const bool is_flag = column->type == "bool" || column->type == describe_kind(nlohmann::json(true));
+    try {
+      dataset.select(std::vector<std::string>{name}, ReadAs::json);
+    } catch (const UsageError&) {  // another file lacks it
+      if (is_flag) return name;
+      continue;
+    }
+    bool some = false, all = true;
+    look_at_rows(dataset, RowSubset::all(dataset.rows()), kLookedAt, [&](const Row& row) {
+      const auto& value = row.front().json;
+      some |= !value.is_null();
+      all = all && (value.is_null() || is_verdict(value));
+      return all;
+    });
+    if (some && all) return name;
+  }
+  return std::nullopt;
+}
+
+// Rows of good and bad answers. Where the columns are named, a verdict is known not to be one of them.
+void refuse_verdicts(const Recipe& recipe, Dataset& dataset, const ColumnBinding& binding) {
+  const bool answers = binding.format == RowFormat::messages || binding.format == RowFormat::alpaca ||
+                       binding.format == RowFormat::prompt_response;
+  if (!answers || !recipe.data.columns.empty() || recipe.data.reading == kFirstReading) return;
+  const auto verdict = verdict_column(dataset);
+  if (!verdict) return;
+  std::vector<std::string> parts = binding.parts, named;
+  if (binding.format == RowFormat::prompt_response) parts = {"prompt", "response"};
+  if (binding.format == RowFormat::messages) parts = {"messages", "tools"};
+  for (size_t i = 0; i < binding.columns.size(); ++i) named.push_back(parts[i] + ": " + binding.columns[i]);
+  throw UsageError(
+      dataset.name() + ": its rows say of each answer whether it is a good one (column '" + *verdict +
+      "'), and task: " + std::string(to_string(recipe.task)) +
+      " would learn the bad ones as well: training by such verdicts (KTO) is not supported. Keep the rows "
+      "with good answers, without that column, in a file of their own; to learn every row as it is say --set "
+      "'data.columns={" +
+      join(named, ", ") + "}'");
+}
+
+OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources,
+                   Reads reads = Reads::to_learn, int64_t most_rows = kAllRows) {
+  std::vector<WeightedPath> paths;
+  for (const TrainSource& source : sources) paths.push_back({source.path, source.weight});
+  const GlueTask* glue = recipe.classify.glue ? find_glue_task(*recipe.classify.glue) : nullptr;
+  TabText tabs;
+  if (glue != nullptr) tabs = {.quotes = false, .header = glue->header};
+  Dataset dataset = Dataset::open(paths, recipe.data.on_error, tabs, most_rows);
+  const auto bound = [&](std::span<const Column> columns) {
+    std::map<std::string, std::string> names = recipe.data.columns;
+    const auto has = [&](const std::string& name) {
+      return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+    };
+    if (glue != nullptr && !has("label") && has(glue->label)) names.emplace("label", glue->label);
+    return reads == Reads::to_score
+               ? bind_to_score(columns, names, recipe.task == Task::reward, dataset.name())
+               : bind_columns(columns, format_of(recipe, columns), names, dataset.name());
+  };
+  ColumnBinding binding = dataset.bind(bound);
+  if (reads == Reads::to_learn) refuse_verdicts(recipe, dataset, binding);
+  if (recipe.task == Task::seq2seq) require_two_texts(binding, dataset.name());
+  dataset.select(binding.columns, binding.read_as());
+  RowSubset rows = named_rows(dataset, sources);
+  binding.dialogues = has_dialogues(dataset, binding, rows);
+  return {std::move(dataset), std::move(binding), std::move(rows)};
+}
+
+// Rows that are too long do not count as rows where the recipe drops them.
+void drop_long_rows(const Recipe& recipe, Dataset& dataset, const ExampleEncoder& encoder, int64_t threads,
+                    RowSubset& rows) {
+  if (recipe.data.truncation == Truncation::drop) rows = rows_that_fit(dataset, rows, encoder, threads);
+  if (rows.size() == 0)
+    throw UsageError(dataset.name() + ": every row is longer than data.max_length " +
+                     std::to_string(recipe.data.max_length) + ", and data.truncation is drop");
+}
+
+// The token that ends texts where the recipe names one; others are the tokenizer's, or refused.
+void take_special_tokens(const Recipe& recipe, DataSetup& data) {
+  for (const auto& [name, text] : recipe.data.special_tokens) {
+    const auto id = data.tokenizer->token_id(text);
+    const std::string where = "data.special_tokens: " + name + ": '" + text + "' is ";
+    if (!id)
+      throw UsageError(where + "no token of " + recipe.model +
+                       "; new tokens, which need new rows of the embedding, are not supported");
+    if (name == "eos_token") data.special.end_of_text = id;
+    if (name == "bos_token" && data.special.bos && data.special.bos != id)
+      throw UsageError(where + "not the token that begins a text in " + recipe.model +
+                       "; another one is not supported");
+  }
+}
+
+LoaderOptions train_loader(const Recipe& recipe) {
+  LoaderOptions options;
+  options.effective = recipe.batch.effective;
+  options.packing = recipe.data.packing;
+  options.prefetch = recipe.data.prefetch == kAuto ? 2 : recipe.data.prefetch;
+  options.order.shuffle = recipe.data.shuffle;
+  options.order.seed = static_cast<uint64_t>(recipe.seed);
+  options.on_thread_start = unpin_this_thread;
+  return options;
+}
+
+// Evaluation walks all its rows once, in order, a micro-batch at a time.
+LoaderOptions eval_loader(int64_t micro) {
+  LoaderOptions options;
+  options.effective = micro;
+  options.prefetch = 1;
+  options.epochs = 1;
+  options.order.shuffle = Shuffle::off;
+  options.on_thread_start = unpin_this_thread;
+  return options;
+}
+
+void open_eval(const Recipe& recipe, const ModelSpec& model, int64_t threads, DataSetup& data) {
+  const EvalSource& source = recipe.data.eval;
+  const int64_t micro = recipe.eval.micro == kAuto ? recipe.batch.effective : recipe.eval.micro;
+  if (source.kind == EvalSource::Kind::none) return;
+  const bool apart = source.kind == EvalSource::Kind::path;
+  OpenRows open = open_rows(
+      recipe, apart ? std::vector<TrainSource>{{source.path, 1.0, source.rows}} : recipe.data.train);
+  open.binding.lists = label_lists(recipe, model, open.dataset, open.binding, open.rows);
+  if (open.binding.lists == LabelLists::unknown) open.binding.lists = data.train->encoder.options().lists;
+  ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
+  if (apart) {
+    drop_long_rows(recipe, open.dataset, encoder, threads, open.rows);
+    data.eval.emplace(
+        DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), eval_loader(micro)});
+    return;
+  }
+  const auto seed = static_cast<uint64_t>(recipe.seed);
+  HoldOut parts = source.kind == EvalSource::Kind::count
+                      ? hold_out(data.train->rows, source.count, seed)
+                      : hold_out(data.train->rows, source.percent / 100.0, seed);
+  data.train->rows = std::move(parts.train);
+  data.eval.emplace(
+      DataSource{std::move(open.dataset), std::move(parts.held_out), std::move(encoder), eval_loader(micro)});
+}
+
+// The tokenizer of the model folder, where it has one.
+DataSetup with_tokenizer(const Recipe& recipe) {
+  DataSetup data;
+  const auto file = Tokenizer::find_file(recipe.model);
+  if (!file) return data;
+  data.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(*file));
+  data.special = read_special_tokens(recipe.model, *data.tokenizer);
+  take_special_tokens(recipe, data);
+  return data;
+}
+
+}  // namespace
+
+RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool talks, bool two) {
+  const DataSetup data = with_tokenizer(recipe);
+  const bool rewards = recipe.task == Task::reward;
+  if (recipe.data.train.empty()) {
+    ColumnBinding binding{rewards ? RowFormat::preference : RowFormat::sentence_label, {}};
+    binding.parts = {rewards ? "chosen" : "sentence"};
+    if (two) binding.parts.emplace_back(rewards ? "prompt" : "sentence2");
+    binding.talks = rewards && talks;
+    return {make_encoder(recipe, binding, data, model, Reads::to_score), std::nullopt};
+  }
+  OpenRows open = open_rows(recipe, recipe.data.train, Reads::to_score);
+  open.binding.talks |= rewards && talks && !open.binding.ready;
+  const ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model, Reads::to_score);
+  DataSource source{std::move(open.dataset), std::move(open.rows), encoder,
+                    eval_loader(recipe.batch.effective)};
+  source.loader.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;
+  return {encoder, std::move(source)};
+}
+
+DecoderTokens decoder_tokens(const EncoderDecoderSpec& model) {
+  return {static_cast<int32_t>(model.start_token), static_cast<int32_t>(model.pad_token)};
+}
+
+DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting& counting, bool full_rows) {
+  DataSetup data = with_tokenizer(recipe);
+  OpenRows open = open_rows(recipe, recipe.data.train);
+  open.binding.lists = label_lists(recipe, model, open.dataset, open.binding, open.rows);
+  ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
+  const int64_t named = open.rows.size();
+  drop_long_rows(recipe, open.dataset, encoder, counting.threads, open.rows);
+  data.dropped_rows = named - open.rows.size();
+  data.chat = template_of(recipe, open.binding);
+  if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
+  data.train.emplace(
+      DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(recipe)});
+  open_eval(recipe, model, counting.threads, data);
+  measure_rows(recipe, counting, full_rows, data);
+  data.summary->rendering = rendering_words(recipe, open.binding, data);
+  describe_order(recipe, counting.every_row, data);
+  const LoaderOptions& loader = data.train->loader;
+  if (loader.packing && data.summary->sampled_rows == 0)
+    data.packed_steps = count_packed_steps(data.train->dataset, data.train->rows, data.train->encoder, loader,
+                                           1, counting.threads);
+  return data;
+}
+
+FirstRows open_first_rows(const Recipe& recipe, const ModelSpec& model, int64_t count) {
+  // Where a source names some of its rows, they are counted from an end that has to be found.
+  const bool all = std::ranges::all_of(recipe.data.train, [](const auto& one) { return one.rows.is_all(); });
+  constexpr int64_t kLookedAt = 1000;  // what lists of labels and answers mean is found by so many
+  Recipe whole = recipe;
+  whole.data.max_length = int64_t{1} << 24;
+  whole.data.target_length = whole.data.max_length;
+  whole.data.truncation = Truncation::right;
+  Recipe read = recipe;
+  if (read.data.max_length == kLongestRow) read.data.max_length = whole.data.max_length;
+  DataSetup data = with_tokenizer(read);
+  OpenRows open =
+      open_rows(read, read.data.train, Reads::to_learn, all ? std::max(count, kLookedAt) : kAllRows);
+  open.binding.lists = label_lists(read, model, open.dataset, open.binding, open.rows);
+  ExampleEncoder encoder = make_encoder(read, open.binding, data, model);
+  ExampleEncoder uncut = make_encoder(whole, open.binding, data, model);
+  data.chat = template_of(read, open.binding);
+  if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
+  data.train.emplace(
+      DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(read)});
+  data.summary.emplace();
+  data.summary->rendering = rendering_words(read, open.binding, data);
+  return {std::move(data), std::move(uncut)};
+}
+
+Recipe with_length(const Recipe& recipe, const ModelSpec& model, int64_t threads) {
+  if (recipe.data.max_length != kLongestRow) return recipe;
+  if (recipe.data.train.empty())
+    throw UsageError(
+        "data.max_length: null is the length of the longest row, and there are none: say a number, or name "
+        "rows as data.train");
+  Recipe measured = recipe;
+  measured.data.max_length = int64_t{1} << 24;
+  measured.data.truncation = Truncation::right;
+  const auto longest = [&](DataSource& source) {
+    return measure_data(source.dataset, source.rows, source.encoder, {}, threads).longest;
+  };
+  DataSetup data = open_data(measured, model);
+  Recipe settled = recipe;
+  settled.data.max_length = std::max<int64_t>(2, longest(*data.train));
+  if (data.eval) settled.data.max_length = std::max(settled.data.max_length, longest(*data.eval));
+  return settled;
+}
+
+int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads) {
+  if (recipe.schedule.max_steps) return *recipe.schedule.max_steps;
+  const int64_t epochs = recipe.schedule.epochs;
+  if (train.loader.packing)
+    return count_packed_steps(train.dataset, train.rows, train.encoder, train.loader, epochs, threads);
+  const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
+  return epochs * ceil_div(order.rows(), train.loader.effective);
+}
+
+}  // namespace plimsoll

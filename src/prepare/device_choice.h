@@ -1,0 +1,38 @@
+// On which device a recipe is planned and trained where it leaves that open (device: auto) or names a card,
+// and in which precision where it states none.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "recipe/load/load.h"
+
+namespace plimsoll {
+
+struct DeviceWish {
+  bool trains = false;     // on a card of this machine; `plan` is for cards elsewhere too
+  bool resumes = false;    // where the run began
+  bool elsewhere = false;  // planned for another machine: no card of this one is looked at
+  // Commands that a refusal of a card that is not here may print: on a card that is, and on the CPU.
+  std::string on_card = {}, on_cpu = {};
+};
+
+struct ChosenDevice {
+  Recipe recipe;  // which says it: device: cuda and the card's UUID, or as it was
+  std::vector<std::string>
+      lines;               // for a terminal: which one, or why not a card; a precision that was not stated
+  bool by_itself = false;  // `device: auto` took a card
+};
+
+// `auto` is a card of this machine that can be used, of several the one with the most free memory; else the
+// CPU. A run that was begun on the CPU goes on there. Throws UsageError where a card is named that is not
+// here, and trained on.
+ChosenDevice choose_device(const LoadedRecipe& loaded, const DeviceWish& wish);
+
+// bf16 is the default; a card without it computes in fp16. Returns the line that says so.
+std::string take_precision(bool is_stated, Recipe& recipe);
+
+// What is said where `auto` took a card, the recipe does not fit it, and the CPU takes its place.
+std::string too_small_line(const std::string& refusal);
+
+}  // namespace plimsoll

@@ -1,0 +1,46 @@
+#include "prepare/fitting_plan.h"
+
+#include "base/error.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "plan/search/fitting_plans.h"
+
+namespace plimsoll {
+
+void require_fit(const Plan& plan, std::vector<std::string>& notes) {
+  if (!plan.fits()) throw DoesNotFitError(refusal_text(plan));
+  const auto require = [](const char* who, int64_t need, int64_t free, const char* where) {
+    if (need <= free) return;
+    throw DoesNotFitError(std::string("does not fit   ") + who + " needs " + format_bytes(need) + ", " +
+                          format_bytes(free) + " are free " + where + "; short by " +
+                          format_bytes(need - free) +
+                          "\n  memory: auto takes the largest variant that fits what is free");
+  };
+  const Budget& budget = plan.request.budget;
+  if (budget.device_free_bytes)
+    require(plan.graph_bytes() > 0 ? "the arena with captured graphs" : "the arena",
+            plan.arena_bytes() + plan.graph_bytes(), *budget.device_free_bytes, "on the card");
+  require("the process", plan.process_peak_bytes(), budget.free_bytes, "on this machine");
+  const auto limit = data_limit();
+  if (limit && plan.data_bytes() > *limit) {
+    throw DoesNotFitError("does not fit   the process needs " + format_bytes(plan.data_bytes()) +
+                          " of private data, RLIMIT_DATA allows " + format_bytes(*limit) +
+                          " (ulimit -d); short by " + format_bytes(plan.data_bytes() - *limit));
+  }
+  if (std::string text = shortage_text(plan); !text.empty()) notes.push_back(std::move(text));
+}
+
+std::string shortage_text(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  if (!budget.of_free) return "";  // stated sizes are no shortage
+  PlanRequest open = plan.request;
+  limit_memory(open, std::nullopt);
+  const auto fastest = FittingPlans(open).within(open.budget);
+  if (!fastest || fastest->variant == plan.variant) return "";
+  const Experiment& experiment = plan.request.experiment;
+  return "memory  " + format_bytes(budget.free_bytes) + " are free, the fastest variant needs " +
+         format_bytes(fastest->process_peak_bytes()) + " (" + variant_words(experiment, fastest->variant) +
+         "); taken instead: " + variant_words(experiment, plan.variant);
+}
+
+}  // namespace plimsoll

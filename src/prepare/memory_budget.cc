@@ -1,0 +1,220 @@
+#include "prepare/memory_budget.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "device/catalogue.h"
+#include "prepare/planned_card.h"
+#include "recipe/load/load.h"
+#include "recipe/values.h"
+#include "runs/checkpoint.h"
+
+namespace plimsoll {
+namespace {
+
+using Kind = MemoryLimit::Kind;
+
+bool is_auto(const MemoryLimit& limit) { return limit.kind == Kind::automatic; }
+
+int64_t limit_bytes(const MemoryLimit& limit, int64_t free, double headroom_percent) {
+  if (limit.kind == Kind::bytes) return limit.bytes;
+  const double share = limit.kind == Kind::percent ? limit.percent / 100.0 : 1.0;
+  return static_cast<int64_t>(static_cast<double>(free) * share * (1.0 - headroom_percent / 100.0));
+}
+
+std::string limit_source(const char* key, const MemoryLimit& limit, const FreeMemory& free) {
+  switch (limit.kind) {
+    case Kind::bytes:
+      return std::string(key) + ": " + format_bytes(limit.bytes);
+    case Kind::percent:
+      return std::string(key) + ": " + std::to_string(static_cast<int>(limit.percent)) + " % of " +
+             format_bytes(free.bytes) + " less headroom";
+    case Kind::automatic:
+      break;
+  }
+  const SwapMemory swap = swap_memory();
+  const std::string words = swap.total > 0 ? "; swap, " + format_bytes(swap.used) + " of " +
+                                                 format_bytes(swap.total) + " in use, is not counted"
+                                           : "";
+  return std::string(key) + ": auto, free by " + free.source + " less headroom" + words;
+}
+
+// What two stated budgets of an earlier version come to as one.
+std::string together(const Recipe::Memory& memory) {
+  if (memory.device.kind == Kind::bytes && memory.host.kind == Kind::bytes)
+    return "memory: " + to_yaml(print_bytes(memory.device.bytes + memory.host.bytes));
+  return "memory: auto";
+}
+
+void refuse_host_budget(const Recipe::Memory& memory) {
+  if (is_auto(memory.host)) return;
+  throw UsageError("memory.host: on a CPU there is one memory and one budget, for the whole process; say `" +
+                   together(memory) +
+                   "` (--memory), and leave memory.host out; two budgets belong to device: card");
+}
+
+void require_card_size(const Recipe::Memory& memory) {
+  if (memory.device.kind == Kind::bytes) return;
+  throw UsageError(
+      "memory.device: with device: card state the card's memory as a size, such as 12GiB, or name the card "
+      "(memory.gpu, --gpu \"RTX 3060 12GB\"); a card that is only planned for cannot be asked what is free");
+}
+
+// Of a card that is named all of its memory, a share of it, or a size.
+int64_t card_bytes(const MemoryLimit& limit, const Card& card) {
+  const int64_t all = card.memory_mib * kMiB;
+  if (limit.kind == Kind::percent)
+    return static_cast<int64_t>(limit.percent / 100.0 * static_cast<double>(all));
+  if (limit.kind == Kind::automatic) return all;
+  // As it is sold it may be a little more than the driver tells.
+  if (limit.bytes > std::max(all, card.gigabytes * kGiB))
+    throw UsageError("memory.device: " + format_bytes(limit.bytes) + ", but the " + full_name(card) +
+                     " has " + format_bytes(all) + "; leave it out (--memory auto) for all of it");
+  return std::min(limit.bytes, all);
+}
+
+// What the run may take of the card, and of that the arena, with what says so.
+void read_card_budget(const Recipe& recipe, Budget& budget) {
+  const Recipe::Memory& memory = recipe.memory;
+  if (!memory.gpu) {
+    require_card_size(memory);
+    budget.device_bytes = memory.device.bytes;
+    budget.device_source = "memory.device: " + format_bytes(memory.device.bytes);
+    return;
+  }
+  const PlannedCard planned = planned_card(recipe);
+  const int64_t all = card_bytes(memory.device, planned.card);
+  const auto outside = [&](bool driver) {
+    return outside_bytes(describe_card(planned.card, driver, planned.known()));
+  };
+  // What the driver keeps cannot be had, however much is stated. Below 0 nothing fits, by as much.
+  const int64_t stated = all - outside(is_whole_card(memory));
+  const int64_t most = planned.card.memory_mib * kMiB - outside(true);
+  budget.device_bytes = std::min(stated, most);
+  budget.device_source = planned.words() +
+                         (is_whole_card(memory) ? "" : ", memory.device: " + format_bytes(all)) +
+                         (stated > most ? " with what its driver keeps" : "");
+  if (recipe.device == DeviceChoice::cuda)
+    if (const CardHere* const here = known_card_here(); here != nullptr)
+      limit_to_free(memory.device.kind != Kind::bytes, here->free_bytes, budget);
+}
+
+// On one device a tier says which of states, gradients and weights leave it (docs/planner.md).
+std::optional<OffloadParts> tier_parts(const std::string& tier) {
+  if (tier == "deepspeed") return OffloadParts{};
+  if (tier == "stage2_offload") return OffloadParts{.states = true};
+  if (tier == "stage3") return OffloadParts{.states = true, .gradients = true};
+  return OffloadParts{.states = true, .gradients = true, .weights = true};
+}
+
+}  // namespace
+
+void limit_to_free(bool is_open, int64_t free_bytes, Budget& budget) {
+  budget.device_free_bytes = free_bytes;
+  if (!is_open || free_bytes >= budget.device_bytes.value_or(0)) return;
+  budget.device_bytes = free_bytes;
+  budget.device_source += ", of which " + format_bytes(free_bytes) + " are free for an arena now";
+}
+
+bool is_whole_card(const Recipe::Memory& memory) {
+  return memory.device.kind != Kind::bytes ||
+         memory.device.bytes >= find_card(*memory.gpu, "memory.gpu").memory_mib * kMiB;
+}
+
+Budget read_budget(const Recipe& recipe) {
+  const Recipe::Memory& memory = recipe.memory;
+  const FreeMemory free = free_memory();
+  // What this process holds already is free in the sense of the plan, which counts it in the host's needs.
+  // Its file pages (the program itself) are free in the kernel's sense already.
+  const FreeMemory usable{free.bytes + process_memory().held, free.source};
+  Budget budget;
+  budget.free_bytes = usable.bytes;
+  budget.disk_bytes = memory.disk_bytes;
+  if (recipe.memory.gpu && !recipe.is_of_card())
+    throw UsageError(
+        "memory.gpu: names a card, and device says to compute elsewhere; say --device card to plan for it, "
+        "--device cuda to train on one that is here, or take the name away: --set memory.gpu=null");
+  if (recipe.is_of_card()) {
+    read_card_budget(recipe, budget);
+    // `auto` bounds nothing where the machine with the card is another one.
+    if (!is_auto(memory.host) || recipe.device == DeviceChoice::cuda)
+      budget.host_bytes = limit_bytes(memory.host, usable.bytes, memory.headroom_percent);
+    budget.host_source = limit_source("memory.host", memory.host, usable);
+    return budget;
+  }
+  refuse_host_budget(memory);
+  budget.of_free = memory.device.kind != Kind::bytes;
+  budget.process_bytes = limit_bytes(memory.device, usable.bytes, memory.headroom_percent);
+  budget.device_source = limit_source("memory", memory.device, usable);
+  budget.disk_in_memory = memory.disk_bytes > 0 && recipe.output && keeps_files_in_memory(*recipe.output);
+  return budget;
+}
+
+std::vector<Space> offload_homes(const Recipe& recipe) {
+  // The emulated card's memory is the host's: what leaves it goes there only for who asks for that.
+  const Recipe::Memory& memory = recipe.memory;
+  const bool asks = (memory.offload || memory.tier) && memory.disk_bytes == 0;
+  std::vector<Space> homes;
+  if (recipe.is_of_card() || (recipe.device == DeviceChoice::emulated && asks)) homes.push_back(Space::host);
+  if (recipe.memory.disk_bytes > 0) homes.push_back(Space::disk);
+  return homes;
+}
+
+std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes) {
+  std::optional<OffloadParts> parts;
+  if (memory.tier) {
+    if (memory.offload)
+      throw UsageError("memory.tier and memory.offload both say what leaves the device; set one of them");
+    parts = tier_parts(*memory.tier);
+  } else if (memory.offload) {
+    parts.emplace();
+    for (const std::string& name : *memory.offload) {
+      parts->states |= name == "states";
+      parts->gradients |= name == "gradients";
+      parts->weights |= name == "weights";
+      parts->activations |= name == "activations";
+    }
+  }
+  if (parts && parts->any() && homes.empty())
+    throw UsageError(
+        std::string(memory.tier ? "memory.tier" : "memory.offload") +
+        ": on a CPU what leaves the arena goes to disk, and memory.disk is 0; state a size, such "
+        "as memory.disk: 20GiB (--disk 20GiB)");
+  return parts;
+}
+
+Recipe with_own_card(Recipe recipe) {
+  if (recipe.device == DeviceChoice::cuda && !recipe.memory.gpu) {
+    const gpu::CudaFacts& facts = card_here(recipe.cuda_card).facts;
+    recipe.memory.gpu = full_name(find_card_of(facts.name, facts.memory_bytes, "device: cuda"));
+  }
+  return recipe;
+}
+
+Recipe recipe_to_train(const Recipe& given, bool resumes, std::vector<std::string>& notes) {
+  require_trainable(given);
+  if (given.device == DeviceChoice::cuda) {
+    card_here(given.cuda_card);  // before anything is read for a card that is not there
+    return with_own_card(given);
+  }
+  if (given.is_of_card())
+    throw UsageError(
+        std::string(given.memory.gpu ? "memory.gpu" : "device: card") +
+        " describes a card for plan; to train on a card that is here, say --device cuda, and on the CPU "
+        "--device cpu" +
+        (given.memory.gpu ? " --set memory.gpu=null" : ""));
+  Recipe recipe = given;
+  Recipe::Memory& memory = recipe.memory;
+  if (!resumes || is_auto(memory.host) || !latest_checkpoint(*recipe.output)) return recipe;
+  notes.push_back("note    memory.host is of an earlier version: one budget bounds the whole process now, " +
+                  together(memory));
+  const bool both = memory.device.kind == Kind::bytes && memory.host.kind == Kind::bytes;
+  memory.device =
+      both ? MemoryLimit{Kind::bytes, 0.0, memory.device.bytes + memory.host.bytes} : MemoryLimit{};
+  memory.host = {};
+  return recipe;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,39 @@
+// The recipe's group `memory` as the planner takes it: budgets in bytes, and where offloaded tensors may go.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/search/plan.h"
+#include "recipe/recipe.h"
+
+namespace plimsoll {
+
+// On a CPU one budget for the whole process, stated or of what is free now; with a card one for its arena,
+// which is less than the card that is named has, and one for the host. Throws UsageError for what means
+// nothing on the device.
+Budget read_budget(const Recipe& recipe);
+
+// What is free of a card bounds its arena: an open budget takes that instead, a stated one stays, and what it
+// gives too much is refused when the run starts.
+void limit_to_free(bool is_open, int64_t free_bytes, Budget& budget);
+
+// Whether a run may have all of the card that memory.gpu names (one must be): else a size says what it may
+// have of it.
+bool is_whole_card(const Recipe::Memory& memory);
+
+// Of device: cuda that names no card, with the one of this machine. Throws UsageError where there is none.
+Recipe with_own_card(Recipe recipe);
+
+// The host is a home only beside a device with memory of its own.
+std::vector<Space> offload_homes(const Recipe& recipe);
+// What memory.tier or memory.offload says. Throws UsageError where it has no place to go.
+std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes);
+
+// The recipe as `train` takes it. Runs of earlier versions had two budgets on a CPU: where one of them is
+// resumed, one for the process takes their place, and a note says so. Throws UsageError for a card that is
+// only planned for or is not there, and for what every run needs (require_trainable).
+Recipe recipe_to_train(const Recipe& recipe, bool resumes, std::vector<std::string>& notes);
+
+}  // namespace plimsoll

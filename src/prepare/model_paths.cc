@@ -1,0 +1,102 @@
+#include "prepare/model_paths.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "formats/model_folder.h"
+#include "recipe/hub.h"
+#include "recipe/load/load.h"
+#include "tokenizer/special_tokens.h"
+#include "weights/quantised_weights.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const nlohmann::json& config, const char* key) {
+  const auto found = config.find(key);
+  return found != config.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+}  // namespace
+
+std::optional<fs::path> base_of_adapter(const fs::path& adapter) {
+  const nlohmann::json config = read_config(adapter, "adapter_config.json");
+  const std::string named = text_of(config, "base_model_name_or_path");
+  if (named.empty()) return std::nullopt;
+  for (const fs::path& candidate : {fs::path(named), adapter / named})
+    if (fs::exists(candidate / "config.json")) return candidate;
+  if (!is_hub_name(named, true)) return std::nullopt;
+  if (auto version = find_in_hub_cache(HubKind::model, named, text_of(config, "revision"))) return version;
+  return find_in_hub_cache(HubKind::model, named);
+}
+
+ModelPaths find_model(const fs::path& named, const std::optional<fs::path>& named_adapter) {
+  const fs::path folder = model_folder(named);
+  const auto adapter = named_adapter ? std::optional(model_folder(*named_adapter)) : std::nullopt;
+  if (!fs::is_directory(folder)) throw UsageError(folder.string() + ": no such folder");
+  if (!fs::exists(folder / "adapter_config.json")) return {folder, adapter};
+  if (adapter)
+    throw UsageError("--adapter: " + folder.string() + " is an adapter itself; name its base model");
+  if (const auto base = base_of_adapter(folder)) return {*base, folder};
+  throw UsageError((folder / "adapter_config.json").string() +
+                   ": base_model_name_or_path names no model folder here; name the model itself, with "
+                   "--adapter " +
+                   folder.string());
+}
+
+ModelSpec read_model(const ModelPaths& paths) {
+  ModelSpec model = read_model_spec(paths.base / "config.json");
+  if (!model.encoder || model.encoder->pooler.empty() || !has_weights(paths.base)) return model;
+  const std::string weight = model.encoder->pooler + ".weight";
+  const auto beside = [&] {
+    return paths.adapter && has_weights(*paths.adapter, "adapter_model") &&
+           ModelFolder::open(*paths.adapter, "adapter_model").contains("base_model.model." + weight);
+  };
+  model.encoder->fresh_pooler = beside() || !ModelFolder::open(paths.base).contains(weight);
+  return model;
+}
+
+DType stored_type(const fs::path& base) {
+  const nlohmann::json config = read_config(base);
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (const auto found = config.find(key); found != config.end() && *found == "bfloat16")
+      return DType::bf16;
+  return DType::f32;
+}
+
+DType trained_type(const ModelPaths& paths) {
+  const fs::path recipe = paths.adapter.value_or(paths.base) / "recipe.yaml";
+  return fs::exists(recipe) ? load_recipe(recipe.string()).recipe.precision.weights : stored_type(paths.base);
+}
+
+std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths) {
+  std::optional<QuantiseOptions> options = stored_quantisation(paths.base);
+  if (!paths.adapter || !fs::exists(*paths.adapter / "recipe.yaml")) return options;
+  const Recipe recipe = load_recipe((*paths.adapter / "recipe.yaml").string()).recipe;
+  if (recipe.method.type != MethodType::qlora) return options;
+  if (!options) options.emplace(QuantiseOptions{recipe.method.double_quant});
+  // Runs of before this key quantised every module.
+  options->kept = recipe.method.unquantised.value_or(std::vector<std::string>());
+  return options;
+}
+
+std::vector<int32_t> stop_ids(const fs::path& base, const Tokenizer* tokenizer) {
+  if (tokenizer != nullptr) return read_special_tokens(base, *tokenizer).eos;
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    if (!fs::exists(base / name)) continue;
+    const nlohmann::json config = read_config(base, name);
+    const auto eos = config.find("eos_token_id");
+    if (eos == config.end() || eos->is_null()) continue;
+    if (eos->is_number_integer()) return {eos->get<int32_t>()};
+    const bool ids = eos->is_array() && std::all_of(eos->begin(), eos->end(),
+                                                    [](const auto& id) { return id.is_number_integer(); });
+    if (!ids) throw DamagedError((base / name).string() + ": eos_token_id is no id: " + eos->dump());
+    return eos->get<std::vector<int32_t>>();
+  }
+  return {};
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,20 @@
+// The order of a run's rows: what it costs, for the plan.
+#pragma once
+
+#include "prepare/setup.h"
+#include "recipe/recipe.h"
+
+namespace plimsoll {
+
+// Tells data.summary how the training rows are shuffled and how they are reached; a row store
+// (data/rows/row_store.h) is measured exactly where every row is `counted`.
+void describe_order(const Recipe& recipe, bool counted, DataSetup& data);
+
+// A note for a run that goes on in the order of an earlier version, where that is another one for these rows;
+// "" for others.
+std::string begun_order_note(const Recipe& asked, const Recipe& begun, const DataSetup& data);
+
+// Whether the order visits rows in parts, so that a kind of rows may come late (runs/seen_targets.h).
+bool visits_in_parts(const DataSource& train);
+
+}  // namespace plimsoll

@@ -1,0 +1,137 @@
+#include "prepare/plan_run.h"
+
+#include <malloc.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/own_process.h"
+#include "prepare/fitting_plan.h"
+#include "prepare/resume.h"
+
+namespace plimsoll {
+namespace {
+
+using nlohmann::json;
+
+// What is chosen, with the budget that it was chosen within: what is free changes.
+struct Choice {
+  std::vector<std::string> lossy;  // means
+  Variant variant;
+  bool shares_prefixes = false;
+  std::optional<int64_t> process_bytes;
+  int64_t free_bytes = 0;
+  std::string budget_source;
+  int64_t planned_bytes = 0;
+  std::vector<std::string> notes;
+};
+
+json written(const Variant& v) {
+  return {v.micro_batch,
+          v.micro_tokens,
+          v.accumulation,
+          v.eval_micro_batch,
+          v.eval_micro_tokens,
+          v.loss_chunk,
+          v.recompute.layers,
+          v.recompute.segment,
+          v.offload.states,
+          v.offload.gradients,
+          v.offload.weights,
+          v.offload.activations,
+          v.offload.prefetch,
+          v.offload.slice_elements,
+          v.offload.smallest_bytes,
+          v.update_in_backward,
+          v.keep_frozen};
+}
+
+Variant read_variant(const json& list) {
+  Variant v;
+  size_t at = 0;
+  const auto take = [&](auto& value) { list.at(at++).get_to(value); };
+  take(v.micro_batch);
+  take(v.micro_tokens);
+  take(v.accumulation);
+  take(v.eval_micro_batch);
+  take(v.eval_micro_tokens);
+  take(v.loss_chunk);
+  take(v.recompute.layers);
+  take(v.recompute.segment);
+  take(v.offload.states);
+  take(v.offload.gradients);
+  take(v.offload.weights);
+  take(v.offload.activations);
+  take(v.offload.prefetch);
+  take(v.offload.slice_elements);
+  take(v.offload.smallest_bytes);
+  take(v.update_in_backward);
+  take(v.keep_frozen);
+  return v;
+}
+
+std::string written(const Choice& choice) {
+  const json variant = written(choice.variant);
+  check_internal(read_variant(variant) == choice.variant, "a part of the variant is not handed on");
+  return json({{"lossy", choice.lossy},
+               {"variant", variant},
+               {"shares_prefixes", choice.shares_prefixes},
+               {"process_bytes", choice.process_bytes ? json(*choice.process_bytes) : json()},
+               {"free_bytes", choice.free_bytes},
+               {"budget_source", choice.budget_source},
+               {"planned_bytes", choice.planned_bytes},
+               {"notes", choice.notes}})
+      .dump();
+}
+
+Choice read_choice(const std::string& text) {
+  const json object = json::parse(text);
+  Choice choice;
+  object.at("lossy").get_to(choice.lossy);
+  choice.variant = read_variant(object.at("variant"));
+  object.at("shares_prefixes").get_to(choice.shares_prefixes);
+  if (!object.at("process_bytes").is_null()) choice.process_bytes = object["process_bytes"].get<int64_t>();
+  object.at("free_bytes").get_to(choice.free_bytes);
+  object.at("budget_source").get_to(choice.budget_source);
+  object.at("planned_bytes").get_to(choice.planned_bytes);
+  object.at("notes").get_to(choice.notes);
+  return choice;
+}
+
+}  // namespace
+
+AllowedPlan plan_run(const Recipe& recipe, const CpuSettings& cpu, const DataSetup& data,
+                     const LayoutOptions& layout, bool resumes, std::vector<std::string>& notes) {
+  const Choice choice = read_choice(in_own_process([&] {
+    AllowedPlan allowed = plan_allowed(recipe, cpu, &data, layout);
+    if (resumes) keep_sums_in_order(recipe, cpu, data, layout, allowed);
+    const Plan& plan = allowed.plan;
+    Choice chosen{.lossy = plan.request.lossy,
+                  .variant = plan.variant,
+                  .shares_prefixes = plan.request.experiment.shares_prefixes,
+                  .process_bytes = plan.request.budget.process_bytes,
+                  .free_bytes = plan.request.budget.free_bytes,
+                  .budget_source = plan.request.budget.device_source,
+                  .planned_bytes = plan.process_peak_bytes(),
+                  .notes = {}};
+    require_fit(plan, chosen.notes);
+    return written(chosen);
+  }));
+  notes.insert(notes.end(), choice.notes.begin(), choice.notes.end());
+  Recipe taken = recipe;
+  for (const std::string& means : choice.lossy) taken = with_means(std::move(taken), means).value();
+  PlanRequest request = plan_request(taken, cpu, &data);
+  request.experiment.shares_prefixes = choice.shares_prefixes;
+  request.layout = layout;
+  request.lossy = choice.lossy;
+  request.budget.process_bytes = choice.process_bytes;
+  request.budget.free_bytes = choice.free_bytes;
+  request.budget.device_source = choice.budget_source;
+  AllowedPlan allowed{std::move(taken), plan_variant(request, choice.variant)};
+  check_internal(allowed.plan.process_peak_bytes() == choice.planned_bytes,
+                 "the plan that was chosen is another one now");
+  malloc_trim(0);
+  return allowed;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,159 @@
+#include "prepare/preview.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "data/batch/row_reader.h"
+#include "prepare/setup.h"
+#include "prepare/task_setup.h"
+
+namespace plimsoll {
+namespace {
+
+std::string text_of(const Tokenizer* tokenizer, std::span<const int32_t> ids) {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (tokenizer != nullptr)
+      tokenizer->append_token_bytes(id, false, text);
+    else
+      text += (text.empty() ? "" : " ") + std::to_string(id);
+  }
+  return text;
+}
+
+// Of a sequence's ids before and after they were cut: what is missing stands together.
+void find_cut(const Tokenizer* tokenizer, std::span<const int32_t> whole, std::span<const int32_t> kept,
+              PreviewSequence& sequence) {
+  if (kept.size() >= whole.size()) return;
+  sequence.cut_tokens = std::ssize(whole) - std::ssize(kept);
+  const auto begin = static_cast<size_t>(
+      std::mismatch(kept.begin(), kept.end(), whole.begin(), whole.end()).first - kept.begin());
+  sequence.cut_text = text_of(tokenizer, whole.subspan(begin, whole.size() - kept.size()));
+}
+
+std::vector<std::string> sequence_names(const RowFormat format, Task task, int64_t count) {
+  if (count != 2) return std::vector<std::string>(static_cast<size_t>(count));
+  if (task == Task::seq2seq) return {"source", "target"};
+  if (format == RowFormat::preference) return {"chosen", "rejected"};
+  return {"", ""};
+}
+
+std::span<const int32_t> sequence_of(const Example& example, int64_t number) {
+  const int64_t begin = number == 0 ? 0 : example.end_of(number - 1);
+  return std::span(example.ids)
+      .subspan(static_cast<size_t>(begin), static_cast<size_t>(example.end_of(number) - begin));
+}
+
+PreviewSequence sequence_preview(const Tokenizer* tokenizer, const Example& example, int64_t number) {
+  PreviewSequence sequence;
+  const std::span<const int32_t> ids = sequence_of(example, number);
+  sequence.tokens = std::ssize(ids);
+  const bool labelled = example.labels.size() == example.ids.size();
+  const auto is_learnt = [&](size_t i) {
+    const auto offset = static_cast<size_t>(ids.data() - example.ids.data());
+    return labelled && example.labels[offset + i] != kIgnoreLabel;
+  };
+  for (size_t i = 0; i < ids.size();) {
+    size_t end = i + 1;
+    while (end < ids.size() && is_learnt(end) == is_learnt(i)) ++end;
+    sequence.parts.push_back({text_of(tokenizer, ids.subspan(i, end - i)), is_learnt(i)});
+    if (is_learnt(i)) sequence.learnt += static_cast<int64_t>(end - i);
+    i = end;
+  }
+  return sequence;
+}
+
+// "2 (neutral)", "1, 3", "0.5": what a row that is scored as a whole is to be given.
+std::string target_words(const ExampleOptions& options, const Example& example) {
+  if (!rule_of(options.task.task).scores || options.format == RowFormat::preference) return "";
+  std::vector<std::string> words;
+  const auto name = [&](size_t label) {
+    return label < options.labels.size() ? std::to_string(label) + " (" + options.labels[label] + ")"
+                                         : std::to_string(label);
+  };
+  for (size_t i = 0; i < example.values.size(); ++i) {
+    const double value = example.values[i];
+    if (options.task.task == Task::classify && options.task.problem == ClassProblem::one_of)
+      words.push_back(value >= 0 ? name(static_cast<size_t>(value)) : "none");
+    else if (options.task.task == Task::classify && options.task.problem == ClassProblem::any_of) {
+      if (value > 0.5) words.push_back(name(i));
+    } else {
+      words.push_back(format_number("%.6g", value));
+    }
+  }
+  return words.empty() ? "none" : join(words, ", ");
+}
+
+class RowPreviews {
+ public:
+  RowPreviews(const Recipe& recipe, FirstRows& rows) : recipe_(recipe), rows_(rows) {}
+
+  PreviewRow row(int64_t number) {
+    DataSource& source = *rows_.data.train;
+    PreviewRow row;
+    try {
+      reader_.encode_row(number, rows_.whole, whole_);
+      reader_.encode_row(number, source.encoder, example_);
+    } catch (const DamagedError& error) {
+      row.problem = error.what();
+    }
+    row.where = source.dataset.where(number);  // its unit is held now
+    if (!row.problem.empty()) return row;
+    if (!whole_.damage.empty() || !example_.damage.empty()) {
+      row.problem = whole_.damage.empty() ? example_.damage : whole_.damage;
+      return row;
+    }
+    fill(row);
+    return row;
+  }
+
+ private:
+  void fill(PreviewRow& row) {
+    const ExampleOptions& options = rows_.data.train->encoder.options();
+    const bool dropped = example_.ids.empty() && !whole_.ids.empty();
+    const Example& shown = dropped ? whole_ : example_;
+    if (dropped)
+      row.problem = "left out: " + format_count(std::max(whole_.longest(), whole_.whole_length)) +
+                    " tokens are more than data.max_length: " + format_count(recipe_.data.max_length) +
+                    " (data.truncation: drop)";
+    else if (example_.targets == 0)
+      row.problem = "left out: it has nothing to learn";
+    const Tokenizer* tokenizer = rows_.data.tokenizer.get();
+    const std::vector<std::string> names =
+        sequence_names(options.format, options.task.task, shown.sequences());
+    for (int64_t i = 0; i < shown.sequences(); ++i) {
+      PreviewSequence sequence = sequence_preview(tokenizer, shown, i);
+      sequence.name = names[static_cast<size_t>(i)];
+      if (!dropped && whole_.sequences() == shown.sequences())
+        find_cut(tokenizer, sequence_of(whole_, i), sequence_of(shown, i), sequence);
+      row.sequences.push_back(std::move(sequence));
+    }
+    row.target = target_words(options, shown);
+  }
+
+  const Recipe& recipe_;
+  FirstRows& rows_;
+  RowReader reader_{rows_.data.train->dataset, rows_.data.train->rows, {.shuffle = Shuffle::off}};
+  Example whole_, example_;
+};
+
+}  // namespace
+
+Preview preview_rows(const Recipe& recipe, int64_t count) {
+  if (recipe.data.train.empty()) throw UsageError("the recipe names no rows (data.train)");
+  FirstRows rows = open_first_rows(recipe, model_of(recipe), count);
+  Preview preview;
+  preview.rendering = rows.data.summary->rendering;
+  preview.learns_tokens = !rule_of(recipe.task).scores;
+  RowPreviews previews(recipe, rows);
+  const RowSubset& subset = rows.data.train->rows;
+  for (int64_t i = 0; i < std::min(count, subset.size()); ++i)
+    preview.rows.push_back(previews.row(subset.row(i)));
+  return preview;
+}
+
+}  // namespace plimsoll

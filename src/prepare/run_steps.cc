@@ -1,0 +1,63 @@
+// How many steps a run has and what is in them, before it starts.
+#include <algorithm>
+#include <cmath>
+
+#include "base/units.h"
+#include "prepare/setup.h"
+
+namespace plimsoll {
+namespace {
+
+int64_t evaluations_of(const Every& every, int64_t steps, int64_t epochs) {
+  constexpr int64_t kAtTheEnd = 1;
+  if (!every.is_asked_for()) return kAtTheEnd;
+  switch (every.unit) {
+    case Every::Unit::steps:
+      return std::max(kAtTheEnd, ceil_div(steps, every.steps));
+    case Every::Unit::epochs:
+      return std::max(kAtTheEnd, epochs);
+    case Every::Unit::percent:
+      return std::max(kAtTheEnd, static_cast<int64_t>(std::ceil(100.0 / every.percent)));
+  }
+  return kAtTheEnd;
+}
+
+// Rows stay whole, so that half a row of each sequence stays empty on average.
+int64_t estimated_packed_steps(const DataSummary& data, int64_t effective, int64_t max_length) {
+  const double mean = static_cast<double>(data.tokens) / static_cast<double>(std::max<int64_t>(1, data.rows));
+  const double filled = std::max(1.0, static_cast<double>(max_length) - mean / 2);
+  const double sequences = static_cast<double>(data.tokens) / filled;
+  return std::max<int64_t>(1, std::llround(std::ceil(sequences / static_cast<double>(effective))));
+}
+
+}  // namespace
+
+std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data) {
+  const bool rows = data != nullptr && data->summary.has_value();
+  if (!rows && !recipe.schedule.max_steps) return std::nullopt;
+  RunSteps run;
+  int64_t an_epoch = 0;
+  if (rows) {
+    const DataSummary& summary = *data->summary;
+    const bool estimated = recipe.data.packing && !data->packed_steps;
+    an_epoch = !recipe.data.packing ? ceil_div(summary.rows, recipe.batch.effective)
+               : estimated ? estimated_packed_steps(summary, recipe.batch.effective, recipe.data.max_length)
+                           : *data->packed_steps;
+    an_epoch = std::max<int64_t>(1, an_epoch);
+    run.estimated = estimated && !recipe.schedule.max_steps;
+    run.tokens = static_cast<double>(summary.tokens) / static_cast<double>(an_epoch);
+    run.rows = static_cast<double>(summary.rows) / static_cast<double>(an_epoch);
+    run.targets = static_cast<double>(summary.targets) / static_cast<double>(an_epoch);
+    run.row_length = summary.row_length;
+    run.shared = data->shared;
+    if (data->lengths) run.sizes = data->lengths->sizes;
+    if (data->eval) run.eval_rows = data->eval->rows.size();
+  }
+  run.epochs = recipe.schedule.max_steps ? 0 : recipe.schedule.epochs;
+  run.steps = recipe.schedule.max_steps.value_or(an_epoch * recipe.schedule.epochs);
+  const int64_t epochs = rows ? ceil_div(run.steps, an_epoch) : 0;
+  if (run.eval_rows > 0) run.evaluations = evaluations_of(recipe.eval.every, run.steps, epochs);
+  return run;
+}
+
+}  // namespace plimsoll

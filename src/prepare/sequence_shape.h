@@ -1,0 +1,13 @@
+// How long the sequences of an experiment are, and how many a place of a micro-batch takes.
+#pragma once
+
+#include "data/batch/packer.h"
+#include "plan/program/experiment.h"
+
+namespace plimsoll {
+
+// What a place of a micro-batch holds: a sample, in training with packing several.
+SequenceShape train_shape(const Experiment& experiment);
+SequenceShape eval_shape(const Experiment& experiment);
+
+}  // namespace plimsoll

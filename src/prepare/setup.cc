@@ -1,0 +1,503 @@
+#include "prepare/setup.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "calibrate/rates_cache.h"
+#include "cpu/describe.h"
+#include "cpu/isa.h"
+#include "cpu/threads.h"
+#include "data/batch/longest_alike.h"
+#include "formats/load.h"
+#include "models/family.h"
+#include "ops/linear/nf4.h"
+#include "prepare/memory_budget.h"
+#include "prepare/model_paths.h"
+#include "prepare/order_words.h"
+#include "prepare/planned_card.h"
+#include "prepare/sequence_shape.h"
+#include "prepare/shared_prefixes.h"
+#include "prepare/task_setup.h"
+#include "runs/agreement.h"
+#include "runs/seen_targets.h"
+#include "runtime/gpu_device.h"
+#include "weights/adapter_config.h"
+#include "weights/low_rank_start.h"
+#include "weights/quantised_weights.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+TrainPrecision precision_of(const Precision& recipe) {
+  return {
+      recipe.weights, recipe.gradients, recipe.states, recipe.master, recipe.rounding == Rounding::stochastic,
+      recipe.tf32};
+}
+
+OptimizerOptions optimizer_of(const Recipe::Optimizer& recipe) {
+  return {.beta1 = recipe.betas[0],
+          .beta2 = recipe.betas[1],
+          .eps = recipe.eps,
+          .weight_decay = recipe.weight_decay,
+          .max_grad_norm = recipe.max_grad_norm,
+          .kind = recipe.name,
+          .momentum = recipe.momentum};
+}
+
+LoraOptions lora_of(const Recipe::Method& method) {
+  const std::string& init = method.init;
+  const size_t number = init.find_first_of("0123456789");
+  return {.r = method.r,
+          .alpha = method.alpha,
+          .dropout = method.dropout,
+          .rslora = method.rslora,
+          .dora = method.dora,
+          .targets = method.targets,
+          .rank_pattern = method.rank_pattern,
+          .alpha_pattern = method.alpha_pattern,
+          .layers = method.layers,
+          .layers_pattern = method.layers_pattern,
+          .modules_to_save = method.modules_to_save,
+          .start = init == "lora"    ? AdapterStart::lora
+                   : init == "olora" ? AdapterStart::olora
+                                     : AdapterStart::pissa,
+          .start_iterations = number == std::string::npos ? 0 : std::stoll(init.substr(number))};
+}
+
+int64_t thread_stack_bytes() {
+  rlimit limit{};
+  constexpr int64_t kUsual = 8 * kMiB;
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUsual;
+  return static_cast<int64_t>(limit.rlim_cur);
+}
+
+void refuse_start(const Experiment& experiment, const Recipe& recipe) {
+  if (!experiment.lora || experiment.lora_options.start == AdapterStart::lora) return;
+  const std::string where = "method.init: " + recipe.method.init;
+  if (experiment.nf4)
+    throw UsageError(
+        where +
+        " takes a part out of the weights, which 4 bits hold no longer exactly; say method.type: lora");
+  if (experiment.lora_options.dora)
+    throw UsageError(
+        where + " beside method.dora cannot be saved as an adapter of the model as it is; say one of them");
+  if (experiment.task.preference.reference == Preference::Reference::computed)
+    throw UsageError(where +
+                     " takes a part out of the weights, which are the reference of task: dpo; say lora");
+}
+
+bool adapts_embedding(const Experiment& experiment) {
+  const auto& targets = experiment.lora_options.targets;
+  const std::string table(family_of(experiment.model).embedding);
+  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+    return table == target || table.ends_with("." + target);
+  });
+}
+
+// PEFT trains adapters of embeddings at a rate of their own there.
+void refuse_loraplus(const Experiment& experiment, const Recipe& recipe) {
+  if (recipe.method.loraplus_ratio != 1.0 && adapts_embedding(experiment))
+    throw UsageError(
+        "method.loraplus_ratio: is of adapters of linear layers, and method.targets names an embedding; "
+        "leave "
+        "one of them out");
+}
+
+// The number of scores may be the model's alone to say.
+void require_goal(const Recipe& recipe, const TaskSpec& task) {
+  if (recipe.save.best && !is_goal(task, *recipe.save.best))
+    throw UsageError("save.best: '" + *recipe.save.best + "' is no metric of " +
+                     std::to_string(task.outputs) + " numbers a row; say loss");
+}
+
+}  // namespace
+
+QuantiseOptions nf4_of(const Recipe& recipe) {
+  const auto stored = stored_quantisation(recipe.model);
+  const bool qlora = recipe.method.type == MethodType::qlora;
+  if (stored && !qlora && recipe.init == Init::weights)
+    throw UsageError(recipe.model +
+                     ": holds its weights in 4 bits (bitsandbytes), which only method.type: qlora "
+                     "reads");
+  QuantiseOptions options = stored ? *stored : QuantiseOptions{recipe.method.double_quant};
+  if (recipe.method.unquantised)
+    options.kept = *recipe.method.unquantised;
+  else if (!stored)
+    options.kept = unquantised_modules(read_model_spec(fs::path(recipe.model) / "config.json"));
+  return options;
+}
+
+void require_frozen_reference(const Experiment& experiment) {
+  const bool computed = experiment.task.preference.reference == Preference::Reference::computed;
+  if (experiment.lora && computed && !experiment.lora_options.modules_to_save.empty())
+    throw UsageError(
+        "method.modules_to_save: task: dpo compares with the base under the adapter, and what trains whole "
+        "is "
+        "no longer the base; leave it out, or say dpo.loss: orpo, which needs no reference");
+}
+
+std::string random_base_note(const Recipe& recipe) {
+  if (recipe.init == Init::weights || recipe.method.type == MethodType::full) return "";
+  return "init: random puts the adapter over new random weights, which are not saved: nothing will be able "
+         "to use it. To fine-tune the model remove init: random" +
+         std::string(has_weights(recipe.model) ? "" : " and put its weights into " + recipe.model) +
+         "; to train a new one say method.type: full";
+}
+
+void require_base(const Recipe& recipe) {
+  const std::string note = random_base_note(recipe);
+  if (!note.empty() && has_weights(recipe.model))
+    throw UsageError(recipe.model + ": has weights, which init: random does not read: " + note +
+                     " (--set init=weights, or --method full)");
+}
+
+Experiment read_experiment(const Recipe& recipe) {
+  Experiment experiment;
+  experiment.model = model_of(recipe);
+  experiment.task = read_task(recipe, experiment.model);
+  require_goal(recipe, experiment.task);
+  experiment.lora = recipe.method.type != MethodType::full;
+  experiment.nf4 = recipe.method.type == MethodType::qlora;
+  experiment.nf4_options = nf4_of(recipe);
+  if (experiment.lora) {
+    experiment.lora_options = lora_of(recipe.method);
+    if (recipe.adapter)
+      read_adapter_config(*recipe.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
+    require_frozen_reference(experiment);
+    refuse_start(experiment, recipe);
+    refuse_loraplus(experiment, recipe);
+    if (!recipe.method.freeze.empty())
+      throw UsageError(
+          "method.freeze: beside adapters every weight of the model stays as it is; leave it out, or say "
+          "method.type: full");
+  }
+  experiment.frozen = recipe.method.freeze;
+  experiment.precision = precision_of(recipe.precision);
+  const TrainPrecision& types = experiment.precision;
+  const bool rounds_bf16 = (types.compute == DType::bf16 && !types.master) || types.states == DType::bf16;
+  if (!experiment.lora && rounds_bf16 && !types.stochastic) {
+    throw UsageError(
+        "precision.rounding: nearest is not supported for bf16 weights without a master copy, nor for bf16 "
+        "states: "
+        "small updates would be lost; use stochastic, or precision: bf16-master");
+  }
+  experiment.noise = recipe.method.neftune_alpha;
+  experiment.optimizer = optimizer_of(recipe.optimizer);
+  experiment.optimizer.adapter_out_ratio = recipe.method.loraplus_ratio;
+  experiment.effective_batch = recipe.batch.effective;
+  experiment.max_length = recipe.data.max_length;
+  if (experiment.model.encoder_decoder) experiment.target_length = recipe.data.targets_at_most();
+  if (recipe.data.packing) experiment.documents = packed_documents(recipe.data.max_length);
+  experiment.evaluates = recipe.data.eval.kind != EvalSource::Kind::none;
+  const std::optional<int64_t> longest = experiment.model.longest_text();
+  if (longest && experiment.max_length > *longest) {
+    throw UsageError("data.max_length: " + format_count(experiment.max_length) + " tokens, but " +
+                     recipe.model + " knows " + format_count(*longest) +
+                     " positions (max_position_embeddings in config.json): say data.max_length: " +
+                     std::to_string(*longest) + ", or less");
+  }
+  return experiment;
+}
+
+CpuSettings cpu_settings(const MachineOptions& options) {
+  CpuSettings cpu;
+  cpu.isa = effective_isa(options.max_isa);
+  cpu.threads = options.threads > 0 ? static_cast<int>(options.threads) : available_cpus();
+  if (cpu.threads > available_cpus()) {
+    throw UsageError("threads: " + std::to_string(cpu.threads) + " asked for, this process may use " +
+                     std::to_string(available_cpus()) + " CPUs");
+  }
+  return cpu;
+}
+
+PlannedMachine planned_machine(const MachineOptions& options, const std::string& file) {
+  PlannedMachine machine;
+  if (!file.empty()) {
+    const MeasuredMachine measured = read_machine(file);
+    machine.isa = parse_isa(measured.machine.isa, file);
+    machine.threads = measured.machine.threads;
+    if (options.threads > 0 && options.threads != machine.threads)
+      throw UsageError("--machine: " + file + " was measured with " + std::to_string(machine.threads) +
+                       " threads, not with " + std::to_string(options.threads) +
+                       "; measure that too: plimsoll calibrate --threads " + std::to_string(options.threads) +
+                       " --export FILE");
+    if (options.max_isa && *options.max_isa != machine.isa)
+      throw UsageError("--machine: " + file + " was measured with " + measured.machine.isa +
+                       "; leave --max-isa out");
+    machine.rates = std::make_shared<DeviceRates>(measured.rates);
+    machine.elsewhere = true;
+    return machine;
+  }
+  machine.isa = effective_isa(options.max_isa);
+  machine.threads = options.threads > 0 ? static_cast<int>(options.threads) : available_cpus();
+  machine.elsewhere = machine.threads > available_cpus();
+  return machine;
+}
+
+namespace {
+
+// Bounds of what runs of every kind were measured to take (tests/loadline, tests/budget_test.py), stated and
+// not measured anew: identical commands say identical bytes, and the need that one prints is enough for the
+// next. Code and data of the program and its libraries, and the heap beside what has a component of its own.
+constexpr int64_t kProgramBytes = 32 * kMiB;
+constexpr int64_t kProgramDataBytes = 44 * kMiB;  // in VmData's terms, with what planning takes of the heap
+constexpr int64_t kArrowBytes = 2 * kMiB;         // code and heap of Arrow, where a data set is read by it
+
+// The largest matrix of a layer: one of each stack tells of all.
+Shape largest_matrix(Experiment shallow) {
+  shallow.model = shallow.model.with_stacks(std::vector<int64_t>(shallow.model.stacks().size(), 1));
+  shallow.lora = shallow.nf4 = false;
+  shallow.frozen.clear();
+  Shape largest = {0, 0};
+  const Graph forward = build_forward(shallow, {});
+  for (const Tensor& tensor : forward.tensors())
+    if (is_persistent(tensor.role) && tensor.parameter.part == WeightPart::body && tensor.shape.rank() == 2 &&
+        tensor.shape.elements() > largest.elements())
+      largest = tensor.shape;
+  return largest;
+}
+
+// What quantising holds beside the staging: codes of a piece, and a weight's scales as they are and nested.
+int64_t nf4_loading_bytes(const Experiment& experiment) {
+  const int64_t scales = nf4_blocks(largest_matrix(experiment).elements()) * int64_t{sizeof(float)};
+  return kLoadStagingBytes / 8 + scales + scales / 2;
+}
+
+}  // namespace
+
+// A weight and the part of it that its adapter begins with, while that is found; the adapter of an embedding,
+// as it is held and as it is saved.
+int64_t start_bytes(const Experiment& experiment) {
+  const LoraOptions& lora = experiment.lora_options;
+  if (!experiment.lora) return 0;
+  int64_t r = lora.r;
+  for (const auto& [pattern, rank] : lora.rank_pattern) r = std::max(r, rank);
+  if (adapts_embedding(experiment)) return 3 * experiment.model.vocab * r * int64_t{sizeof(float)};
+  if (lora.start == AdapterStart::lora) return 0;
+  const Shape weight = largest_matrix(experiment);
+  // As it is stored and in f32.
+  return 2 * weight.elements() * int64_t{sizeof(float)} + low_rank_bytes(weight[0], weight[1], r);
+}
+
+namespace {
+
+// What lies on the host for a card: staging, and of each program the inputs that are sent to it (train,
+// evaluation, and what a preference loss asks before the first step).
+int64_t card_bytes(const Recipe& recipe, const Experiment& experiment) {
+  constexpr int64_t kPrograms = 3;
+  constexpr int64_t kInputsOfToken = 7, kInputsOfSequence = 6;
+  const int64_t samples = std::max(experiment.effective_batch, recipe.eval.micro);
+  const SequenceShape shape = train_shape(experiment);
+  const int64_t sequences = samples * std::max<int64_t>(shape.documents, 1);
+  const int64_t frequencies = experiment.model.head_dim / 2 + 1;
+  const int64_t values = samples * shape.tokens * kInputsOfToken +
+                         sequences * (kInputsOfSequence + frequencies + experiment.task.outputs);
+  return GpuDevice::staging_bytes(recipe.memory.disk_bytes > 0) +
+         kPrograms * (values * int64_t{sizeof(float)} + 4 * kKiB);
+}
+
+}  // namespace
+
+HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+                     const DataSetup* data) {
+  HostNeeds needs;
+  needs.baseline_data_bytes = kProgramDataBytes - kProgramBytes;
+  needs.components.push_back({"program", kProgramBytes});
+  // Code pages and heaps of the thread pool and the libraries that the first step brings in.
+  needs.components.push_back({"threads and libraries", 4 * kMiB + cpu.threads * kMiB / 2});
+
+  if (const auto tokenizer = Tokenizer::find_file(recipe.model))
+    needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(*tokenizer)});
+  if (data != nullptr && data->summary && data->summary->scratch_bytes > 0 && recipe.output &&
+      keeps_files_in_memory(*recipe.output))
+    needs.components.push_back(
+        {"rows to shuffle (run folder in memory, tmpfs)", data->summary->scratch_bytes});
+  int64_t virtual_only = 0;
+  if (data != nullptr && data->train) {
+    for (const auto* source : {&data->train, &data->eval}) {
+      if (!*source) continue;
+      const LoaderMemory memory = plan_loader_memory((*source)->dataset, (*source)->rows,
+                                                     (*source)->encoder.options(), (*source)->loader);
+      const bool train = source == &data->train;
+      const int64_t arrow = (*source)->dataset.expected_bytes(0) > 0 ? kArrowBytes : 0;
+      needs.components.push_back(
+          {train ? "rows" : "evaluation rows", memory.rows_bytes + (*source)->dataset.index_bytes() + arrow});
+      needs.components.push_back({train ? "batches" : "evaluation batches", memory.queue_bytes});
+      if (memory.long_row_bytes > 0)
+        needs.components.push_back({train ? "longest row" : "longest evaluation row", memory.long_row_bytes});
+      virtual_only += memory.slack_bytes + memory.thread_stack_bytes;
+    }
+  }
+  if (const SequenceShape shape = train_shape(experiment); shape.longest_alike)
+    needs.components.push_back({"lengths of rows that begin alike",
+                                LongestAlike::planned_bytes(experiment.effective_batch * shape.documents,
+                                                            experiment.effective_batch * shape.tokens)});
+  if (data != nullptr && data->train && visits_in_parts(*data->train))
+    needs.components.push_back(
+        {"targets that were seen", SeenTargets::planned_bytes(experiment.task, experiment.model.vocab)});
+  if (data != nullptr && data->eval && experiment.task.task == Task::classify)
+    needs.components.push_back(
+        {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
+  const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment) : 0;
+  needs.components.push_back({"staging", kLoadStagingBytes + quantising + start_bytes(experiment)});
+  const bool named = recipe.is_of_card() && recipe.memory.gpu;
+  if (recipe.device == DeviceChoice::emulated || named)
+    needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});
+  if (named) {
+    const CardHere* const here = recipe.device == DeviceChoice::cuda ? known_card_here() : nullptr;
+    const OutsidePart cuda =
+        host_part(planned_card(recipe).known(), here == nullptr || !here->facts.library.empty());
+    needs.components.push_back(
+        {cuda.name + " (" + format_bytes(cuda.bytes) + " +- " + format_bytes(cuda.uncertain) + ")",
+         cuda.bytes + cuda.uncertain});
+  }
+  // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
+  needs.extra_data_bytes = virtual_only + cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;
+  return needs;
+}
+
+namespace {
+
+Preset preset_of(const std::optional<std::string>& name) {
+  if (!name || *name == "fastest") return Preset::none;
+  return *name == "a" ? Preset::a : *name == "b" ? Preset::b : Preset::c;
+}
+
+// Rows that were cut to less tell nothing of how long they are.
+void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& experiment) {
+  if (recipe.data.max_length > rows.max_length || recipe.data.packing) return;
+  experiment.max_length = std::min(experiment.max_length, rows.longest_sequence);
+  experiment.target_length = std::min(experiment.target_length, rows.longest_target);
+  if (experiment.has_targets()) return;
+  const int64_t most = experiment.max_length * experiment.sample_sequences();
+  experiment.longest_sample = std::min(rows.longest_sample, most);
+  experiment.longest_shared = std::min(rows.longest_shared, most);
+  // Of rows whose left ends are cut shorter than of those which were read nothing is sure.
+  if (recipe.data.max_length == rows.max_length || recipe.data.truncation != Truncation::left)
+    experiment.common_begin = rows.common_begin;
+}
+
+void require_bf16(const PlannedCard& planned, DType compute) {
+  const Card& card = planned.card;
+  if (compute != DType::bf16 || has_bf16(card)) return;
+  throw UsageError("precision: the " + planned.words() + " (compute capability " +
+                   std::to_string(card.compute_capability / 10) + "." +
+                   std::to_string(card.compute_capability % 10) +
+                   ") does not compute in bf16, which begins with 8.0 (RTX 30, A100); say precision: fp16 "
+                   "(--precision fp16)");
+}
+
+// What a CPU multiplies keeps its bits, and cards before Ampere have no such products.
+void require_tf32(const Recipe& recipe) {
+  if (!recipe.precision.tf32) return;
+  constexpr int kFirstWithTf32 = 80;
+  if (!recipe.is_of_card() && recipe.device != DeviceChoice::emulated)
+    throw UsageError(
+        "precision.tf32: is of products on cards, and a CPU multiplies fp32 as it is; leave it out "
+        "(--set precision.tf32=false)");
+  if (!recipe.memory.gpu) return;
+  const PlannedCard planned = planned_card(recipe);
+  if (planned.card.compute_capability < kFirstWithTf32)
+    throw UsageError("precision.tf32: the " + planned.words() +
+                     " has no such products, which begin with compute capability 8.0; leave it out");
+}
+
+}  // namespace
+
+void require_card_computes(const Recipe& recipe) {
+  require_tf32(recipe);
+  require_bf16(planned_card(recipe), recipe.precision.weights);
+}
+
+DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMachine& machine) {
+  require_tf32(recipe);
+  DeviceDescription device = describe_cpu(machine.isa, machine.threads);
+  if (recipe.is_of_card() && recipe.memory.gpu) {
+    const PlannedCard planned = planned_card(recipe);
+    require_bf16(planned, compute);
+    DeviceDescription named = describe_card(planned.card, is_whole_card(recipe.memory), planned.known());
+    if (!planned.note.empty()) named.rates.note = planned.note;
+    if (planned.emulated) named.card_name = planned.words();
+    named.isa = device.isa;
+    named.threads = device.threads;
+    return named;
+  }
+  device.reaches_host = !recipe.is_of_card();
+  if (recipe.is_of_card()) device.kind = "card";
+  if (recipe.device == DeviceChoice::emulated) device = as_emulated(device);
+  device.rates = machine.rates ? *machine.rates : calibrated_or_shipped(machine, device.rates);
+  return device;
+}
+
+namespace {
+
+// What plans may lose to less memory (docs/decisions/25-ties.md). A preset has a share of its own.
+double tie_percent(const Recipe::Memory& memory, const DeviceRates& rates) {
+  constexpr double kMeasured = 1, kGuessed = 5;
+  return memory.tie_percent.value_or(rates.calibrated || memory.plan ? kMeasured : kGuessed);
+}
+
+}  // namespace
+
+PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data) {
+  PlanRequest request;
+  request.experiment = read_experiment(recipe);
+  const bool summarised = data != nullptr && data->summary;
+  request.experiment.shares_prefixes =
+      shares_prefixes(recipe, request.experiment, summarised ? &*data->summary : nullptr);
+  request.may_stop_sharing =
+      request.experiment.shares_prefixes && recipe.data.share_prefixes == SharePrefixes::automatic;
+  if (data != nullptr && data->lengths) take_lengths(recipe, *data->lengths, request.experiment);
+  if (const int64_t longest = request.experiment.longest_row().tokens;
+      recipe.batch.micro_tokens != kAuto && recipe.batch.micro_tokens < longest)
+    throw UsageError("batch.micro_tokens: " + format_count(recipe.batch.micro_tokens) +
+                     " tokens, but rows are never split and the longest may have " + format_count(longest) +
+                     "; say at least that, or auto");
+  const auto given = [](int64_t value) {
+    return value == kAuto ? std::nullopt : std::optional<int64_t>(value);
+  };
+  request.micro_batch = given(recipe.batch.micro);
+  request.micro_tokens = given(recipe.batch.micro_tokens);
+  request.eval_micro_batch = given(recipe.eval.micro);
+  request.loss_chunk = given(recipe.memory.loss_chunk);
+  request.keep_frozen = recipe.memory.keep_frozen;
+  request.graphs = recipe.memory.graphs;
+  request.same_rows =
+      std::all_of(recipe.data.train.begin(), recipe.data.train.end(),
+                  [](const TrainSource& source) { return source.weight == std::floor(source.weight); });
+  if (data != nullptr && data->train) request.dataset_rows = data->train->dataset.rows();
+  if (recipe.memory.recompute) request.recompute = parse_recompute_point(*recipe.memory.recompute);
+  request.own_memory = recipe.is_of_card();
+  request.homes = offload_homes(recipe);
+  request.offload = offload_parts(recipe.memory, request.homes);
+  request.offload_of_tier = recipe.memory.tier.has_value();
+  request.preset = preset_of(recipe.memory.plan);
+  request.device = device_of(recipe, request.experiment.precision.compute, machine);
+  request.tie = tie_percent(recipe.memory, request.device.rates) / 100.0;
+  request.host = host_needs(recipe, request.experiment, machine, data);
+  if (data != nullptr) request.data = data->summary;
+  request.run = run_steps(recipe, data);
+  if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);
+  request.budget = read_budget(recipe);
+  // A card that is not here is in another machine, of which nothing is known: as much as the card has.
+  if (request.own_memory && recipe.device != DeviceChoice::cuda)
+    request.likely_host_bytes =
+        recipe.memory.gpu ? planned_card(recipe).card.memory_mib * kMiB : memory_budget(request);
+  if (machine.elsewhere) {
+    if (request.budget.of_free)
+      throw UsageError(
+          "memory: state the other machine's as a size (--memory 64GiB): what is free here says nothing of "
+          "it");
+    request.budget.free_bytes = 0;
+  }
+  return request;
+}
+
+}  // namespace plimsoll

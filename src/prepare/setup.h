@@ -1,0 +1,139 @@
+// From a recipe to everything that planning and running ask: experiment, device, data, host needs, budgets.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "chat/chat_template.h"
+#include "data/batch/loader.h"
+#include "ops/cpu_kernel.h"
+#include "plan/search/plan.h"
+#include "prepare/model_paths.h"
+#include "recipe/recipe.h"
+#include "tokenizer/special_tokens.h"
+#include "tokenizer/tokenizer.h"
+
+namespace plimsoll {
+
+// The model folder's config.json, the recipe's method and precision. A PEFT folder in `adapter` decides rank,
+// scale and targets. Throws UsageError.
+Experiment read_experiment(const Recipe& recipe);
+
+// What adapters over new random weights (init: random) are good for; "" for another recipe.
+std::string random_base_note(const Recipe& recipe);
+
+// Throws UsageError where a run that begins would put adapters over random weights although the model's
+// folder has weights.
+void require_base(const Recipe& recipe);
+
+// The reference of preferences is the frozen base: throws UsageError where a part of it trains.
+void require_frozen_reference(const Experiment& experiment);
+
+// How the recipe's base model is quantised with qlora: as it is stored where it is stored in 4 bits, else as
+// the recipe says; method.unquantised counts in both cases. Throws UsageError where it is stored in 4 bits
+// and the method is another.
+QuantiseOptions nf4_of(const Recipe& recipe);
+
+struct MachineOptions {
+  std::optional<Isa> max_isa;
+  int64_t threads = 0;  // 0: one per CPU of the process's mask
+};
+CpuSettings cpu_settings(const MachineOptions& options);
+
+// A machine that is planned for: this one, or another one.
+struct PlannedMachine : CpuSettings {
+  PlannedMachine() = default;
+  PlannedMachine(const CpuSettings& here)
+      : CpuSettings(here) {}                 // NOLINT: every one of these is such a machine
+  bool elsewhere = false;                    // what is free here says nothing of it
+  std::shared_ptr<const DeviceRates> rates;  // measured there; none: those known here
+};
+// As the options say, where threads may be more than this process may use; with `file`, which
+// `calibrate --export` wrote, that machine. Throws UsageError, DamagedError.
+PlannedMachine planned_machine(const MachineOptions& options, const std::string& file);
+
+// Of a recipe for a card that is named: throws UsageError where that does not compute in its precision.
+void require_card_computes(const Recipe& recipe);
+
+// What is planned for, of a recipe that computes in `compute`. Throws UsageError for what its card does not
+// do.
+DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMachine& machine);
+
+// Training and evaluation rows with what turns them into token ids. Of rows some are read for the plan.
+struct DataSource {
+  Dataset dataset;
+  RowSubset rows;
+  ExampleEncoder encoder;
+  LoaderOptions loader;
+};
+// How long rows are. Of a sample, longer ones may come.
+struct RowLengths {
+  int64_t max_length = 0;                                                // that they were cut to
+  int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;  // as in DataStatistics
+  int64_t longest_shared = 0, common_begin = 0;
+  std::shared_ptr<const std::vector<RowSize>> sizes = {};  // of training rows
+};
+struct DataSetup {
+  std::shared_ptr<const Tokenizer> tokenizer;  // none when rows carry ids
+  SpecialTokens special;
+  std::optional<DataSource> train;
+  std::optional<DataSource> eval;
+  std::optional<ChatTemplate> chat;  // of the training rows
+  std::optional<DataSummary> summary;
+  std::vector<double> shared;           // as in DataStatistics, of training rows
+  std::optional<RowLengths> lengths;    // of training and evaluation; none: any row may be as long as allowed
+  std::optional<int64_t> packed_steps;  // of the first epoch, where rows are packed and all of them were read
+  int64_t dropped_rows = 0;             // too long, and left out
+  int64_t total_steps = 0;              // for whoever trains: total_steps() below
+};
+
+// Whether rows beyond a sample are read to know how long they are, who is told of it (rows done, and all),
+// and the threads that read them.
+struct Counting {
+  bool every_row = false;
+  std::function<void(int64_t, int64_t)> progress = {};
+  int64_t threads = 1;
+};
+DecoderTokens decoder_tokens(const EncoderDecoderSpec& model);
+// Where the folder has a tokenizer file it is loaded.
+// `full_rows`: as though any row might be as long as the recipe allows.
+DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting& counting = {},
+                    bool full_rows = false);
+
+// The first rows of each file, as they are read and as they would be if nothing were cut.
+struct FirstRows {
+  DataSetup data;  // without evaluation rows; of its summary the rendering alone
+  ExampleEncoder whole;
+};
+FirstRows open_first_rows(const Recipe& recipe, const ModelSpec& model, int64_t count);
+
+// Rows or texts that a model is to score, and how: the encoder's task is that of a reward model asked for one
+// answer at a time, where it is.
+struct RowsToScore {
+  ExampleEncoder encoder;
+  std::optional<DataSource> source;  // none: texts are given
+};
+// data.train, or with none texts: of a classifier one or `two`, of a reward model an answer and its prompt.
+// Where the model `talks`, an answer beside its prompt is one of a conversation.
+RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool talks, bool two);
+
+// The recipe with its data.max_length, where null says that of the longest row: every row is encoded for it,
+// once.
+Recipe with_length(const Recipe& recipe, const ModelSpec& model, int64_t threads = 1);
+
+// Optimizer steps of the run. With packing and no schedule.max_steps all rows are encoded for it, once.
+int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads = 1);
+
+// The steps of the run and what is in them, by what opening its data told; none where neither rows nor steps
+// are named.
+std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data);
+
+// What the process needs beside the arena. Data counts as far as the recipe names it.
+HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+                     const DataSetup* data);
+
+PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data);
+
+}  // namespace plimsoll

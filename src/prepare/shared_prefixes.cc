@@ -1,0 +1,33 @@
+#include "prepare/shared_prefixes.h"
+
+#include "base/error.h"
+#include "models/model.h"
+
+namespace plimsoll {
+namespace {
+
+// Of a step's tokens. Below it what trees cost (a segment's inputs, the backward pass of attention over whole
+// trees) is not worth what they save.
+constexpr double kWorthSharing = 0.2;
+
+}  // namespace
+
+std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& experiment) {
+  if (recipe.memory.keep_frozen == KeepFrozen::on)
+    return "memory.keep_frozen: on keeps what frozen layers say of each row by itself; say off there";
+  const std::string why = why_no_shared_prefixes(experiment.model);
+  return why.empty() ? "" : "the model is a " + experiment.model.architecture + ", which " + why;
+}
+
+bool shares_prefixes(const Recipe& recipe, const Experiment& experiment, const DataSummary* rows) {
+  if (recipe.data.share_prefixes == SharePrefixes::off) return false;
+  const std::string why = why_no_shared_prefixes(recipe, experiment);
+  if (recipe.data.share_prefixes == SharePrefixes::automatic)
+    return why.empty() && !recipe.draws_by_rows() && rows != nullptr && rows->shared_share >= kWorthSharing;
+  if (!why.empty())
+    throw UsageError("data.share_prefixes: on, but " + why +
+                     ", or data.share_prefixes: off (auto is off here by itself)");
+  return true;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,175 @@
+#include "prepare/task_setup.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "files/json_values.h"
+#include "formats/load.h"
+#include "formats/model_folder.h"
+#include "tokenizer/tokenizer.h"
+#include "weights/weights.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+Preference read_preference(const Recipe& recipe) {
+  const bool orpo = recipe.dpo.loss == PreferenceLoss::orpo;
+  const bool full = recipe.method.type == MethodType::full;
+  Preference preference{recipe.dpo.loss, recipe.dpo.beta, recipe.dpo.label_smoothing,
+                        recipe.dpo.ftx + (orpo ? 1.0 : 0.0)};
+  if (orpo) return preference;
+  preference.reference = full ? Preference::Reference::given : Preference::Reference::computed;
+  const bool weighted = std::any_of(recipe.data.train.begin(), recipe.data.train.end(),
+                                    [](const TrainSource& source) { return source.weight != 1.0; });
+  if (full && weighted)
+    throw UsageError(
+        "data.train: weights draw other rows in every epoch, and task: dpo with method.type: full reads all "
+        "of "
+        "them once before the first step; leave the weights out, or say method.type: lora");
+  return preference;
+}
+
+// The token that each word begins with. What a word has behind it is not asked.
+std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const fs::path& model) {
+  const auto file = Tokenizer::find_file(model);
+  if (!file)
+    throw UsageError("classify.words: " + model.string() +
+                     " has no tokenizer.json or tokenizer.model, which the words are read with");
+  const Tokenizer tokenizer = Tokenizer::from_file(*file);
+  std::vector<int32_t> first;
+  for (const std::string& word : words) {
+    std::vector<int32_t> ids;
+    tokenizer.encode_into(word, false, ids);
+    if (ids.empty()) throw UsageError("classify.words: '" + word + "' has no token in " + file->string());
+    const auto same = std::find(first.begin(), first.end(), ids.front());
+    if (same != first.end())
+      throw UsageError("classify.words: '" + words[static_cast<size_t>(same - first.begin())] + "' and '" +
+                       word + "' begin with the same token of " + file->string() + " (" +
+                       std::to_string(*same) +
+                       "), which would decide between them: take words that differ there");
+    first.push_back(ids.front());
+  }
+  return first;
+}
+
+void choose_words(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model) {
+  if (recipe.classify.words.empty()) return;
+  if (model.scores_sequences || model.encoder)
+    throw UsageError("classify.words: are asked of a model that writes text, and " + paths.base.string() +
+                     " is a " + model.architecture);
+  model.words = first_tokens(recipe.classify.words, paths.base);
+  const auto largest = std::max_element(model.words.begin(), model.words.end());
+  if (*largest >= model.vocab)
+    throw UsageError("classify.words: the tokenizer gives the id " + std::to_string(*largest) +
+                     ", the model has the ids 0 to " + std::to_string(model.vocab - 1) +
+                     " (vocab_size in config.json). Tokenizer and model do not belong together.");
+}
+
+// Whether scores are those of a value head: where its file lies beside the adapter or the model, or the
+// recipe asks for a new one.
+void choose_value_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model) {
+  const fs::path folder = paths.adapter.value_or(paths.base);
+  const bool there = fs::exists(folder / kValueHeadFile);
+  if (!there && fs::exists(folder / "value_head.bin"))
+    throw UsageError((folder / "value_head.bin").string() +
+                     ": is a Python pickle, which is not read. Save it as safetensors: python -c \"import "
+                     "torch, safetensors.torch as s; s.save_file(torch.load('value_head.bin', "
+                     "weights_only=True), 'value_head.safetensors')\"");
+  model.value_head = there || recipe.reward.head == RewardHead::value;
+  if (!model.value_head) return;
+  const std::string where = there ? (folder / kValueHeadFile).string() : "reward.head: value";
+  if (model.scores_sequences || model.encoder || model.encoder_decoder)
+    throw UsageError(where + ": a value head stands above a decoder that says next tokens, and " +
+                     paths.base.string() + " is a " + model.architecture);
+  if (recipe.method.type == MethodType::full && !model.tied_head && recipe.init == Init::random)
+    throw UsageError(where +
+                     ": such a folder holds the model's lm_head.weight too, which does not train and, with "
+                     "init: random, is nowhere; say reward.head: score");
+}
+
+}  // namespace
+
+ModelSpec model_of(const Recipe& recipe, const ModelPaths& paths) {
+  ModelSpec model = read_model(paths);
+  if (recipe.data.reading < kPaddingReading) model.padding_row.reset();
+  if (recipe.task == Task::classify) choose_words(recipe, paths, model);
+  if (recipe.task == Task::reward) choose_value_head(recipe, paths, model);
+  return model;
+}
+
+ModelSpec model_of(const Recipe& recipe) { return model_of(recipe, {recipe.model, recipe.adapter}); }
+
+TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
+  TaskSpec task;
+  task.task = recipe.task;
+  const std::string config = recipe.model + "/config.json";
+  if (model.encoder && task.task != Task::classify)
+    throw UsageError(config + ": is a " + model.architecture +
+                     ", an encoder: task: classify is for it, not " + std::string(to_string(task.task)));
+  const bool two = model.encoder_decoder && !rule_of(task.task).scores;
+  if (two != (task.task == Task::seq2seq))
+    throw UsageError(config + ": is a " + model.architecture +
+                     (two ? ", an encoder and a decoder: task: seq2seq, reward and classify are for it, not "
+                          : ", which has no encoder: task: sft is for it, not ") +
+                     std::string(to_string(task.task)) + "; say --set task=" + (two ? "seq2seq" : "sft"));
+  if (task.task == Task::dpo) task.preference = read_preference(recipe);
+  if (!rule_of(task.task).scores) {
+    if (model.scores_sequences)
+      throw UsageError(config + ": is a " + model.architecture +
+                       ", whose head scores sequences: task: reward and classify are for it, not " +
+                       std::string(to_string(task.task)));
+    return task;
+  }
+  if (task.task == Task::reward) {
+    task.centering = recipe.reward.centering;
+    if (model.scores_sequences && model.labels > 1)
+      throw UsageError(config + ": its head has " + std::to_string(model.labels) +
+                       " labels; a reward model has one (task: classify is for several)");
+    return task;
+  }
+  task.problem = recipe.classify.problem;
+  const auto named = static_cast<int64_t>(recipe.classify.labels.size());
+  task.outputs = named > 0 ? named : model.labels;
+  if (task.problem == ClassProblem::numbers && task.outputs == 0) task.outputs = 1;
+  if (task.outputs == 0)
+    throw UsageError(
+        "classify.labels: name the classes, such as --set 'classify.labels=[negative, positive]': " + config +
+        " has no id2label");
+  if (model.scores_sequences && model.labels > 0 && model.labels != task.outputs)
+    throw UsageError("classify.labels: " + std::to_string(task.outputs) + " classes, but the head of " +
+                     config + " has " + std::to_string(model.labels));
+  if (task.problem == ClassProblem::one_of && task.outputs < 2)
+    throw UsageError(
+        "classify.labels: one class is no choice: name two or more, or say classify.problem: "
+        "numbers");
+  return task;
+}
+
+std::vector<std::string> label_names(const Recipe& recipe) {
+  if (!recipe.classify.labels.empty()) return recipe.classify.labels;
+  const nlohmann::json config = read_config(recipe.model);
+  const auto names = config.find("id2label");
+  if (names == config.end() || !names->is_object()) return {};
+  std::vector<std::string> labels;
+  for (size_t i = 0; i < names->size(); ++i) {
+    const auto name = names->find(std::to_string(i));
+    if (name == names->end() || !name->is_string()) return {};
+    labels.push_back(name->get<std::string>());
+  }
+  return labels;
+}
+
+std::optional<std::string> problem_of_head(const fs::path& model) {
+  const nlohmann::json config = read_config(model);
+  const auto type = config.find("problem_type");
+  if (type == config.end() || !type->is_string()) return std::nullopt;
+  if (*type == "multi_label_classification") return "any-of";
+  if (*type == "regression") return "numbers";
+  return "one-of";
+}
+
+}  // namespace plimsoll

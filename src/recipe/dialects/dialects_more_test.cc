@@ -1,0 +1,393 @@
+// What recipes of other tools mean, as real files are written: files that are elsewhere, repeated keys,
+// versions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "recipe/load/load.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Contains;
+using testing::HasSubstr;
+
+class RealFiles : public testing::Test {
+ protected:
+  RealFiles()
+      : folder_(testing::TempDir() + "real_files/" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    write("a.jsonl", "{}");
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+  }
+  [[nodiscard]] LoadedRecipe load(const std::string& text, const Overrides& overrides = {}) const {
+    write("q.yaml", text);
+    return load_recipe((folder_ / "q.yaml").string(), overrides);
+  }
+  [[nodiscard]] Recipe recipe(const std::string& text) const { return load(text).recipe; }
+  [[nodiscard]] std::string error_of(const std::string& text, const Overrides& overrides = {}) const {
+    try {
+      (void)load(text, overrides);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  [[nodiscard]] static std::vector<std::string> notes(const LoadedRecipe& loaded) {
+    std::vector<std::string> theirs;
+    for (const auto& note : loaded.other_tools.no_effect) theirs.push_back(note.theirs);
+    return theirs;
+  }
+
+  fs::path folder_;
+};
+
+const std::string kAxolotlRun = "base_model: m\nadapter: lora\nlora_r: 8\nlora_alpha: 16\n";
+const std::string kTrl = "model_name_or_path: m\ndataset_name: a.jsonl\nlearning_rate: 1e-5\n";
+
+TEST_F(RealFiles, the_last_of_repeated_keys_counts_and_the_others_are_noted) {
+  const LoadedRecipe loaded =
+      load(kAxolotlRun + "learning_rate: 0.0002\noptimizer: adamw_torch\nlearning_rate: 1e-4\n");
+  EXPECT_DOUBLE_EQ(loaded.recipe.optimizer.lr, 1e-4);
+  EXPECT_THAT(notes(loaded), Contains("learning_rate: 0.0002"));
+  // OmegaConf, which reads torchtune's files, refuses them.
+  EXPECT_THAT(
+      error_of("model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: {checkpoint_dir: m}\n"
+               "epochs: 1\nepochs: 2\n"),
+      HasSubstr("epochs"));
+}
+
+TEST_F(RealFiles, numbers_have_underscores) {
+  EXPECT_EQ(recipe(kAxolotlRun + "sequence_len: 500_000\n").data.max_length, 500'000);
+  EXPECT_THAT(error_of(kAxolotlRun + "sequence_len: _5\n"), HasSubstr("expected a whole number"));
+}
+
+TEST_F(RealFiles, deepspeed_files_that_the_tools_ship_are_known_by_name) {
+  EXPECT_EQ(error_of(kAxolotlRun + "deepspeed: deepspeed_configs/zero3_bf16.json\n"), "no error");
+  EXPECT_EQ(error_of(kAxolotlRun + "deepspeed: /elsewhere/ds_z2_offload_config.json\n"), "no error");
+  EXPECT_THAT(error_of(kAxolotlRun + "deepspeed: nobody/mine.json\n"), HasSubstr("mine.json"));
+  write("mine.json", R"({"zero_optimization": {"stage": 2}, "fp16": {"enabled": true}})");
+  EXPECT_THAT(error_of(kAxolotlRun + "deepspeed: mine.json\n"), HasSubstr("'fp16.enabled'"));
+  EXPECT_EQ(load(kAxolotlRun + "fp16: true\nbf16: false\ndeepspeed: mine.json\n").recipe.precision.weights,
+            DType::f16);
+  write("mine.json",
+        R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Lamb", "params": {"lr": 1}}})");
+  EXPECT_THAT(error_of(kAxolotlRun + "deepspeed: mine.json\n"), HasSubstr("'optimizer' of its own"));
+  write("mine.json",
+        R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})");
+  EXPECT_EQ(error_of(kAxolotlRun + "deepspeed: mine.json\n"), "no error");
+}
+
+// --- batches
+// -------------------------------------------------------------------------------------------------
+
+TEST_F(RealFiles, batch_of_a_device_times_accumulation_times_processes_is_the_effective_batch) {
+  struct Keys {
+    std::string base, micro, accumulation;
+  };
+  const std::vector<Keys> tools = {
+      {"model_name_or_path: m\nstage: sft\n", "per_device_train_batch_size", "gradient_accumulation_steps"},
+      {"model_name_or_path: m\nstage: sft\n", "micro_batch_size", "gradient_accumulation_steps"},
+      {"base_model: m\n", "micro_batch_size", "gradient_accumulation_steps"},
+      {"model: {_component_: torchtune.models.qwen2.qwen2_0_5b}\ncheckpointer: {checkpoint_dir: m}\n",
+       "batch_size", "gradient_accumulation_steps"},
+      {"model_name_or_path: m\ndataset_name: a.jsonl\n", "per_device_train_batch_size",
+       "gradient_accumulation_steps"},
+      {"model: m\n", "batch_size", "gradient_accumulation_steps"},
+      {"model: m\n", "batch_size_per_gpu", "gradient_accumulation_steps"},
+      {"model: m\n", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}};
+  const std::vector<std::string> launchers = {"world_size: ",
+                                              "num_processes: ",
+                                              "nproc_per_node: ",
+                                              "n_gpus: ",
+                                              "num_gpus: ",
+                                              "gpus_per_node: ",
+                                              "accelerate_config: {num_machines: 1, num_processes: ",
+                                              "nnodes: 1\nnum_gpus: "};
+  const std::vector<int64_t> numbers = {1, 2, 3, 8, 16};
+  for (const Keys& tool : tools)
+    for (const std::string& launcher : launchers)
+      for (const int64_t micro : numbers)
+        for (const int64_t times : numbers) {
+          const int64_t processes = numbers[static_cast<size_t>(micro * 7 + times * 3) % numbers.size()];
+          const std::string text = tool.base + tool.micro + ": " + std::to_string(micro) + "\n" +
+                                   tool.accumulation + ": " + std::to_string(times) + "\n" + launcher +
+                                   std::to_string(processes) +
+                                   (launcher.find('{') != std::string::npos ? "}\n" : "\n");
+          const LoadedRecipe loaded = load(text);
+          ASSERT_EQ(loaded.recipe.batch.effective, micro * times * processes) << text;
+          EXPECT_TRUE(loaded.other_tools.notes.empty()) << text;
+        }
+}
+
+TEST_F(RealFiles, nodes_and_parts_of_a_model_count) {
+  const auto batch = [&](const std::string& text) {
+    return recipe("batch_size: 4\nmodel: m\n" + text).batch.effective;
+  };
+  EXPECT_EQ(batch("nproc_per_node: 2\nnnodes: 3\n"), 24);
+  EXPECT_EQ(batch("nproc_per_node: 2\nnnodes: 3\nworld_size: 6\n"), 24);
+  EXPECT_EQ(batch("num_processes: 6\nnum_machines: 3\n"), 24);  // accelerate's is of all machines
+  EXPECT_EQ(recipe(kAxolotlRun +
+                   "micro_batch_size: 2\nworld_size: 8\ntensor_parallel_size: 2\ncontext_parallel_size: "
+                   "2\n")
+                .batch.effective,
+            4);
+  EXPECT_EQ(recipe("model_name_or_path: m\nstage: sft\nper_device_train_batch_size: 2\nray_num_workers: 4\n")
+                .batch.effective,
+            8);
+  EXPECT_EQ(recipe(kAxolotlRun + "micro_batch_size: 2\nray_num_workers: 4\n").batch.effective, 2);
+  EXPECT_EQ(recipe(kAxolotlRun + "micro_batch_size: 2\nuse_ray: true\nray_num_workers: 4\n").batch.effective,
+            8);
+  EXPECT_EQ(
+      recipe(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 2\ndp_replicate_size: 3\n").batch.effective,
+      12);
+  EXPECT_EQ(
+      recipe(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 4\ntensor_parallel_size: 2\nworld_size: 8\n")
+          .batch.effective,
+      8);
+  EXPECT_THAT(error_of(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 4\nworld_size: 3\n"),
+              HasSubstr("says 4 processes, 'world_size: 3' 3"));
+  EXPECT_THAT(error_of("model: m\nbatch_size: 4\nnproc_per_node: 2\nnnodes: 3\nworld_size: 5\n"),
+              HasSubstr("2 x 3 = 6 processes, 'world_size: 5' says 5"));
+  EXPECT_THAT(error_of("model: m\nbatch_size: 4\nnum_gpus: 2\nnnodes: 3\n"), HasSubstr("Say world_size"));
+  EXPECT_EQ(batch("num_gpus: 2\nnnodes: 3\nworld_size: 6\n"), 24);
+  EXPECT_THAT(error_of(kAxolotlRun + "micro_batch_size: 2\nworld_size: 3\ntensor_parallel_size: 2\n"),
+              HasSubstr("3 processes cannot be divided by 2"));
+  const std::string most = "model: m\nbatch_size: 1000000\ngradient_accumulation_steps: 1000000\n";
+  EXPECT_THAT(error_of(most + "nproc_per_node: 1000000\nnnodes: 1000000\n"), HasSubstr("1,000,000"));
+  EXPECT_THAT(error_of(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 4000000000\n"
+                                     "dp_replicate_size: 4000000000\n"),
+              HasSubstr("1,000,000"));
+}
+
+TEST_F(RealFiles, a_batch_of_one_process_is_noted_until_their_number_is_said) {
+  const std::string text = kAxolotlRun + "micro_batch_size: 2\ngradient_accumulation_steps: 4\n";
+  EXPECT_THAT(load(text).other_tools.notes.at("batch"),
+              HasSubstr("batch.effective is 8, that of one process; of N processes it is N x 8"));
+  for (const char* set : {"world_size=3", "batch.effective=24"}) {
+    Overrides overrides;
+    overrides.sets = {set};
+    const LoadedRecipe loaded = load(text, overrides);
+    EXPECT_EQ(loaded.recipe.batch.effective, 24);
+    EXPECT_TRUE(loaded.other_tools.notes.empty()) << set;
+  }
+  EXPECT_TRUE(load("model: m\nbatch: {effective: 4}\n").other_tools.notes.empty());
+}
+
+TEST_F(RealFiles, batches_of_deepspeed_are_read_and_must_agree) {
+  const auto batch = [&](const std::string& file, const std::string& more = "") {
+    write("ds.json", file);
+    return recipe("model: m\ndeepspeed: ds.json\n" + more).batch;
+  };
+  const std::string whole =
+      R"({"train_batch_size": 384, "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 8,
+          // three cards
+          "zero_optimization": {"stage": 2} /* no offload */})";
+  EXPECT_EQ(batch(whole).effective, 384);
+  EXPECT_EQ(batch(whole).micro, 16);
+  EXPECT_EQ(batch(whole, "world_size: 3\nbatch_size_per_gpu: 16\n").effective, 384);
+  const std::string automatic =
+      R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"})";
+  EXPECT_EQ(batch(automatic, "batch_size: 2\nworld_size: 4\n").effective, 8);
+  EXPECT_EQ(batch(R"({"train_batch_size": 48, "train_micro_batch_size_per_gpu": "auto"})", "batch_size: 4\n")
+                .effective,
+            48);
+  const auto error = [&](const std::string& file, const std::string& more) {
+    write("ds.json", file);
+    return error_of("model: m\ndeepspeed: ds.json\n" + more);
+  };
+  const std::string other =
+      R"({"train_batch_size": 256, "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 8})";
+  EXPECT_THAT(error(other, "world_size: 3\n"), HasSubstr("16 x 8 x 3 = 384, train_batch_size says 256"));
+  EXPECT_EQ(batch(other).effective, 256);  // two processes
+  EXPECT_THAT(error(R"({"train_batch_size": 100, "train_micro_batch_size_per_gpu": 16})", ""),
+              HasSubstr("16 x A x N cannot be that, train_batch_size says 100"));
+  EXPECT_THAT(error(whole, "batch_size: 2\n"), HasSubstr("contradicts 'batch_size: 2'"));
+  EXPECT_THAT(error(R"({"gradient_clipping": 0.5})", "gradient_clipping: 1.0\n"), HasSubstr("contradict"));
+  EXPECT_THAT(error_of("model: m\ntrain_batch_size: 32\n"), HasSubstr("of one device, or of all?"));
+  EXPECT_EQ(recipe("model: m\ntrain_batch_size: 32\ntrain_micro_batch_size_per_gpu: 4\n").batch.effective,
+            32);
+}
+
+TEST_F(RealFiles, configurations_of_accelerate_are_read) {
+  write("acc.yaml",
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nmixed_precision: "
+        "bf16\nnum_machines: 1\n"
+        "num_processes: 3\ndeepspeed_config: {gradient_accumulation_steps: 8, zero_stage: 3, "
+        "offload_optimizer_device: "
+        "cpu, offload_param_device: none}\n");
+  const LoadedRecipe loaded =
+      load("model: m\nbatch_size_per_gpu: 16\naccelerate_config: acc.yaml\nmemory: {disk: 9GiB}\n");
+  EXPECT_EQ(loaded.recipe.batch.effective, 384);
+  EXPECT_EQ(loaded.recipe.memory.tier, "stage3");
+  // The file itself, beside a model.
+  Overrides overrides;
+  overrides.sets = {"model=m", "batch_size_per_gpu=16"};
+  const Recipe itself = load_recipe((folder_ / "acc.yaml").string(), overrides).recipe;
+  EXPECT_EQ(itself.batch.effective, 384);
+  overrides.sets = {"accelerate_config=" + (folder_ / "acc.yaml").string()};
+  EXPECT_EQ(load(kTrl + "per_device_train_batch_size: 2\n", overrides).recipe.batch.effective, 48);
+  EXPECT_EQ(recipe(kTrl + "per_device_train_batch_size: 2\naccelerate_config: zero2\n").batch.effective, 16);
+  EXPECT_EQ(recipe(kTrl + "per_device_train_batch_size: 2\naccelerate_config: single_gpu\n").batch.effective,
+            2);
+  EXPECT_THAT(error_of(kTrl + "accelerate_config: {megatron_lm_config: {a: 1}}\n"),
+              HasSubstr("'megatron_lm_config'"));
+  EXPECT_THAT(error_of(kTrl + "accelerate_config: nobody.yaml\n"), HasSubstr("nobody.yaml"));
+}
+
+TEST_F(RealFiles, offload_of_deepspeed_is_a_tier_wherever_the_device_is_said) {
+  write("z.json", R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})");
+  const auto loaded = [&](const std::string& more, const std::vector<std::string>& sets) {
+    Overrides overrides;
+    overrides.sets = sets;
+    return load("model: m\ndeepspeed: z.json\n" + more, overrides);
+  };
+  const std::vector<std::vector<std::string>> homes = {
+      {"device=card", "memory.device=4GiB"},
+      {"device=cuda"},
+      {"device=cuda:1"},
+      {"device=emulated"},
+      {"device=card", "memory.device=auto", "memory.gpu=RTX 3060 12GB"},
+      {"memory.disk=4GiB"}};
+  for (const std::vector<std::string>& sets : homes) {
+    const LoadedRecipe with = loaded("", sets);
+    EXPECT_EQ(with.recipe.memory.tier, "stage2_offload") << sets.front();
+    EXPECT_THAT(notes(with), testing::Not(Contains("deepspeed: z.json"))) << sets.front();
+  }
+  EXPECT_EQ(loaded("device: emulated\n", {}).recipe.memory.tier, "stage2_offload");
+  const LoadedRecipe on_cpu = loaded("", {});
+  EXPECT_EQ(on_cpu.recipe.memory.tier, std::nullopt);
+  EXPECT_THAT(notes(on_cpu), Contains("deepspeed: z.json"));
+  EXPECT_EQ(loaded("memory: {disk: 4GiB}\n", {"memory.disk=0"}).recipe.memory.tier, std::nullopt);
+  EXPECT_EQ(loaded("", {"memory.tier=minimal", "memory.disk=4GiB"}).recipe.memory.tier, "minimal");
+  EXPECT_EQ(loaded("", {"memory.tier=null", "memory.disk=4GiB"}).recipe.memory.tier, std::nullopt);
+  EXPECT_EQ(loaded("", {"memory.disk=4GiB", "memory.tier=null"}).recipe.memory.tier, std::nullopt);
+  EXPECT_EQ(loaded("", {"memory.offload=none", "memory.disk=4GiB"}).recipe.memory.tier, std::nullopt);
+}
+
+// -------------------------------------------------------------------------------------------------------------
+
+TEST_F(RealFiles, shares_of_the_handbook_are_the_first_rows) {
+  const Recipe read =
+      recipe("model_name_or_path: m\ndataset_mixer: {a.jsonl: 0.25}\ndataset_splits: [train]\n");
+  ASSERT_EQ(read.data.train.size(), 1U);
+  EXPECT_EQ(read.data.train.front().rows.of(100), (std::pair<int64_t, int64_t>{0, 25}));
+  EXPECT_THAT(error_of("model_name_or_path: m\ndataset_mixer: {a.jsonl: 1.5}\n"),
+              HasSubstr("a share of the rows"));
+}
+
+TEST_F(RealFiles, rows_of_tokens_have_no_type) {
+  EXPECT_EQ(recipe(kAxolotlRun + "datasets: [{path: a.jsonl, type: }]\n").data.format, RowFormat::input_ids);
+}
+
+TEST_F(RealFiles, an_end_of_turn_is_asked_for_by_name) {
+  const Recipe read =
+      recipe(kAxolotlRun + "datasets: [{path: a.jsonl, type: chat_template}]\neot_tokens: ['<|eot_id|>']\n");
+  EXPECT_EQ(read.data.special_tokens.at("eot_token"), "<|eot_id|>");
+  EXPECT_TRUE(recipe(kAxolotlRun + "datasets: [{path: a.jsonl, type: alpaca}]\neot_tokens: [a, b]\n")
+                  .data.special_tokens.empty());
+  EXPECT_THAT(
+      error_of(kAxolotlRun + "datasets: [{path: a.jsonl, type: chat_template}]\neot_tokens: [a, b]\n"),
+      HasSubstr("several tokens that end a turn"));
+}
+
+TEST_F(RealFiles, sharegpt_is_read_as_its_successor_where_its_template_is_known) {
+  const LoadedRecipe loaded =
+      load(kAxolotlRun + "datasets: [{path: a.jsonl, type: sharegpt, conversation: chatml}]\n");
+  EXPECT_EQ(loaded.recipe.data.format, RowFormat::messages);
+  EXPECT_EQ(loaded.recipe.data.chat_template, "axolotl/chatml");
+  EXPECT_EQ(loaded.recipe.data.columns.at("messages"), "conversations");
+  EXPECT_THAT(loaded.other_tools.notes.at("sharegpt"), HasSubstr("read as chat_template"));
+  EXPECT_EQ(recipe(kAxolotlRun + "chat_template: llama3\ndatasets: [{path: a.jsonl, type: sharegpt}]\n")
+                .data.chat_template,
+            "axolotl/llama3");
+  for (const char* entry : {"type: sharegpt", "type: sharegpt, conversation: vicuna_v1.1"})
+    EXPECT_THAT(error_of(kAxolotlRun + "datasets: [{path: a.jsonl, " + entry + "}]\n"),
+                HasSubstr("chat_template with field_messages: conversations"));
+}
+
+TEST_F(RealFiles, all_is_no_module_of_peft) {
+  EXPECT_THAT(error_of(kAxolotlRun + "lora_target_modules: [all]\n"), HasSubstr("no module is called 'all'"));
+  EXPECT_EQ(error_of(kAxolotlRun + "lora_target_modules: all-linear\n"), "no error");
+}
+
+TEST_F(RealFiles, numbers_stand_in_quotes) {
+  const Recipe read =
+      recipe(kAxolotlRun + "learning_rate: '1e-5'\nweight_decay: \"0.1\"\nlora_dropout: '0.05'\n");
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 1e-5);
+  EXPECT_DOUBLE_EQ(read.optimizer.weight_decay, 0.1);
+}
+
+const std::string kTorchtuneRun =
+    "model: {_component_: torchtune.models.qwen2.qwen2_0_5b}\ncheckpointer: {checkpoint_dir: m}\nbatch_size: "
+    "2\n"
+    "tokenizer: {_component_: torchtune.models.qwen2.qwen2_tokenizer, max_seq_len: 32}\n";
+
+TEST_F(RealFiles, several_data_sets_of_torchtune_are_one) {
+  write("b.jsonl", "{}");
+  const std::string both =
+      "dataset: [{_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl}, {_component_: "
+      "torchtune.datasets.alpaca_dataset, source: b.jsonl";
+  EXPECT_EQ(recipe(kTorchtuneRun + both + "}]\n").data.train.size(), 2U);
+  EXPECT_THAT(error_of(kTorchtuneRun + both + ", train_on_input: false}]\n"), HasSubstr("cannot be mixed"));
+}
+
+TEST_F(RealFiles, texts_of_qwen_in_torchtune_end_with_its_end_of_a_turn) {
+  const Recipe read =
+      recipe(kTorchtuneRun + "dataset: {_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl}\n");
+  EXPECT_EQ(read.data.special_tokens.at("eos_token"), "<|im_end|>");
+}
+
+TEST_F(RealFiles, weights_begin_anew) {
+  EXPECT_EQ(recipe("base_model: m\nreinit_weights: true\n").init, Init::random);
+}
+
+TEST_F(RealFiles, packing_before_0_18_of_trl_cut_rows) {
+  Overrides overrides;
+  EXPECT_TRUE(load(kTrl + "packing: true\n").recipe.data.packing);
+  overrides.as_tool = "trl-0.16";
+  EXPECT_THAT(error_of(kTrl + "packing: true\n", overrides), HasSubstr("cut to fill sequences"));
+}
+
+TEST_F(RealFiles, a_name_that_is_none_of_the_hub_is_noted) {
+  const LoadedRecipe loaded = load(kAxolotlRun + "hub_model_id: <your-hub-model-id>\n");
+  EXPECT_EQ(loaded.recipe.save.hub, std::nullopt);
+  EXPECT_THAT(notes(loaded), Contains("hub_model_id: <your-hub-model-id>"));
+}
+
+TEST_F(RealFiles, a_version_and_a_tokenizer_go_with_the_model) {
+  const std::string text = kTrl + "model_revision: v2\ntokenizer_name_or_path: other\n";
+  EXPECT_THAT(error_of(text), HasSubstr("model_revision: no other version than main"));
+  EXPECT_THAT(error_of(text), HasSubstr("tokenizer_name_or_path: a tokenizer of another folder"));
+  Overrides overrides;
+  overrides.sets = {"model=mine"};
+  EXPECT_EQ(error_of(text, overrides), "no error");
+  EXPECT_EQ(error_of(kTrl + "tokenizer_name_or_path: m\nmodel_revision: main\n"), "no error");
+}
+
+TEST_F(RealFiles, no_steps_are_no_limit_and_the_best_checkpoint_is_kept) {
+  EXPECT_EQ(recipe(kAxolotlRun + "max_steps: 0\n").schedule.max_steps, std::nullopt);
+  const Recipe read = recipe(kAxolotlRun + "val_set_size: 0.1\neval_steps: 20\nsave_strategy: best\n");
+  EXPECT_EQ(read.save.best, "loss");
+  EXPECT_EQ(read.save.every, read.eval.every);
+}
+
+TEST_F(RealFiles, an_empty_system_message_is_refused_by_name) {
+  EXPECT_THAT(error_of(kTrl + "auto_insert_empty_system_msg: true\n"), HasSubstr("an empty system message"));
+  EXPECT_EQ(error_of(kTrl + "auto_insert_empty_system_msg: false\n"), "no error");
+  EXPECT_THAT(error_of(kTrl + "dataset_kwargs: {append_concat_token: false}\n"),
+              HasSubstr("texts without an end-of-text token"));
+  EXPECT_FALSE(recipe(kTrl + "dataset_kwargs: {add_special_tokens: false}\n").data.bos);
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,427 @@
+#include "recipe/load/builder.h"
+
+#include "base/error.h"
+#include "base/lines.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "models/spec.h"
+#include "recipe/aliases.h"
+#include "recipe/dialects/families.h"
+#include "recipe/hub.h"
+#include "recipe/translate/sections.h"
+#include "recipe/unsupported.h"
+#include "tasks/glue.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::string_view kPrecisionParts = "precision.";
+
+std::string expected(const Option& option, const Node& node) {
+  return option.key + ": expected " + option.values + ", found " + describe(node);
+}
+
+}  // namespace
+
+void Problems::add(const std::string& place, const std::string& message, const std::string& key, int layer) {
+  ++count_;
+  if (!is_full()) lines_.push_back({key, place + ": " + message, layer});
+}
+
+void Problems::add_first(const std::string& place, const std::string& message) {
+  ++count_;
+  lines_.insert(lines_.begin(), {"", place + ": " + message, 0});
+  if (lines_.size() > kShown) lines_.pop_back();
+}
+
+void Problems::forget(const std::string& key, int layer) {
+  count_ -= std::erase_if(lines_, [&](const Line& line) { return line.key == key && line.layer < layer; });
+}
+
+void Problems::throw_if_any() const {
+  if (count_ == 0) return;
+  std::string text;
+  for (const Line& line : lines_) text += (text.empty() ? "" : "\n") + visible_breaks(line.text);
+  if (count_ > lines_.size())
+    text += "\nand " + format_count(static_cast<int64_t>(count_ - lines_.size())) + " more";
+  throw RecipeError(text);
+}
+
+std::string Source::place(int line) const {
+  return has_lines && line > 0 ? name + ":" + std::to_string(line) : name;
+}
+
+void RecipeBuilder::apply(const Node& root, const Source& source) {
+  ++calls_;
+  if (root.kind == Node::Kind::null) {
+    problems_.add(source.place(0), "is empty: a recipe is a map of keys, 'model:' at least");
+  } else if (root.kind != Node::Kind::map) {
+    problems_.add(source.place(root.line), "a recipe is a map of keys, found " + describe(root));
+  } else {
+    walk(translator_.translate(root, source, current(), problems_), "", source);
+  }
+}
+
+void RecipeBuilder::walk(const Node& map, const std::string& prefix, const Source& source) {
+  for (const Node* child : distinct(map, prefix, source)) visit(*child, prefix + child->key, source);
+}
+
+void RecipeBuilder::visit(const Node& child, const std::string& key, const Source& source) {
+  // "memory: 8GiB" is the budget itself.
+  if (key == "memory" && child.kind == Node::Kind::scalar)
+    return assign(*find_option("memory.device"), child, source);
+  const Option* option = find_option(key);
+  if (is_group(key) && (child.kind == Node::Kind::map || option == nullptr)) {
+    if (child.kind == Node::Kind::map) return walk(child, key + ".", source);
+    if (child.kind == Node::Kind::null) return take_back_group(key, source);
+    problems_.add(source.place(child.line), key + ": expected a map of keys, found " + describe(child));
+  } else if (option != nullptr) {
+    assign(*option, child, source);
+  } else {
+    report_unknown(child, key, source);
+  }
+}
+
+// In a file "data:" with nothing below it says nothing; on the command line it takes back the whole group.
+void RecipeBuilder::take_back_group(const std::string& group, const Source& source) {
+  if (!source.takes_back) return;
+  for (const Option& option : options())
+    if (option.key.starts_with(group + ".")) take_back(option, source);
+}
+
+void RecipeBuilder::take_back(const Option& option, const Source& source) {
+  problems_.forget(option.key, calls_);
+  missing_.erase(option.key);
+  given_.erase(option.key);
+  taken_back_[option.key] = calls_;
+  if (option.required) return;
+  const Node usual = read_yaml(to_yaml(option.get(Recipe{})));
+  check_internal(option.set(recipe_, usual, source.folder), "recipe: no default of " + option.key);
+  if (option.key == "precision") forget_precision_parts();
+}
+
+// A preset replaces parts given before it.
+void RecipeBuilder::forget_precision_parts() {
+  std::erase_if(given_, [](const auto& given) { return given.first.starts_with(kPrecisionParts); });
+}
+
+void RecipeBuilder::assign(const Option& option, const Node& node, const Source& source) {
+  if (node.kind == Node::Kind::null && source.takes_back) return take_back(option, source);
+  const std::string place = source.place(node.line);
+  if (node.kind == Node::Kind::map) distinct(node, option.key + ".", source);
+  problems_.forget(option.key, calls_);  // a later layer puts right what an earlier one could not say
+  if (const auto refusal = refuse_node(option.key, node)) return problems_.add(place, *refusal, option.key);
+  try {
+    const Node located = on_this_machine(option.key, node, source);
+    if (!option.set(recipe_, located, source.folder)) return problems_.add(place, expected(option, node));
+  } catch (const UsageError& error) {
+    return problems_.add(place, error.what());
+  }
+  if (const auto refusal = refuse_value(option.key, option.get(recipe_)))
+    problems_.add(place, *refusal, option.key);
+  if (option.key == "precision") forget_precision_parts();
+  taken_back_.erase(option.key);
+  Given& given = given_[option.key];
+  // A key can be written nested and dotted in one file.
+  if (given.call == calls_ && given.place != place)
+    problems_.add(place, "key '" + option.key + "' is given twice (first at " + given.place + ")");
+  given = {place, calls_};
+}
+
+Node RecipeBuilder::on_this_machine(const std::string& key, const Node& node, const Source& source) {
+  if (key != "model" && key != "adapter" && key != "data.train" && key != "data.eval") return node;
+  Located located = locate_on_hub(key, node, source.folder);
+  std::vector<std::string>& missing = missing_[key];
+  missing.clear();
+  for (const std::string& name : located.missing) missing.push_back(source.place(node.line) + ": " + name);
+  return std::move(located.node);
+}
+
+std::vector<std::string> RecipeBuilder::missing() const {
+  std::vector<std::string> all;
+  for (const auto& [key, lines] : missing_) all.insert(all.end(), lines.begin(), lines.end());
+  return all;
+}
+
+bool RecipeBuilder::states_precision() const {
+  return std::any_of(given_.begin(), given_.end(), [](const auto& given) {
+    return given.first == "precision" || given.first.starts_with(kPrecisionParts);
+  });
+}
+
+std::vector<const Node*> RecipeBuilder::distinct(const Node& map, const std::string& prefix,
+                                                 const Source& source) {
+  std::vector<const Node*> children;
+  std::map<std::string_view, int> first_lines;
+  for (const Node& child : map.items) {
+    const auto [first, is_new] = first_lines.emplace(child.key, child.key_line);
+    if (is_new) {
+      children.push_back(&child);
+    } else {
+      problems_.add(source.place(child.key_line), "key '" + excerpt(prefix + child.key) +
+                                                      "' is given twice (first at line " +
+                                                      std::to_string(first->second) + ")");
+    }
+  }
+  return children;
+}
+
+void RecipeBuilder::report_unknown(const Node& child, const std::string& key, const Source& source) {
+  // What is unknown inside of a known map is named itself.
+  if ((is_alias_group(key) || is_section(key)) && child.kind == Node::Kind::map && !child.items.empty()) {
+    for (const Node& inner : child.items) report_unknown(inner, key + "." + inner.key, source);
+    return;
+  }
+  const std::string suggestion = problems_.is_full() ? "" : suggest_key(key);
+  const std::string hint = suggestion.empty() ? "; `plimsoll recipe --explain` lists the keys"
+                                              : " (did you mean '" + suggestion + "'?)";
+  problems_.add(source.place(child.key_line), "unknown key '" + excerpt(key) + "'" + hint);
+}
+
+Recipe RecipeBuilder::current() const {
+  Recipe recipe = recipe_;
+  if (!given_.contains("precision.rounding")) recipe.precision.rounding = default_rounding(recipe.precision);
+  return recipe;
+}
+
+std::vector<std::string> RecipeBuilder::keys_since(int first) const {
+  std::vector<std::string> keys;
+  for (const Option& option : options()) {
+    const auto given = given_.find(option.key);
+    const auto taken_back = taken_back_.find(option.key);
+    if ((given != given_.end() && given->second.call >= first) ||
+        (taken_back != taken_back_.end() && taken_back->second >= first))
+      keys.push_back(option.key);
+  }
+  return keys;
+}
+
+Recipe RecipeBuilder::finish(const std::string& name) {
+  Recipe recipe = current();
+  take_glue_task(recipe);
+  take_words(recipe);
+  // What `precision: bf16-pure` says of states is of those that have a choice. Adapters' have none.
+  if (recipe.method.type == MethodType::full && traits_of(recipe.optimizer.name).own_types &&
+      recipe.precision.states == DType::bf16 && !given_.contains("precision.states"))
+    recipe.precision.states = DType::f32;
+  if (problems_.count() > 0) check_family();
+  // Keys are held against each other only when each of them is right.
+  if (problems_.count() == 0) check_together(recipe);
+  for (const Option& option : options())
+    if (option.required && problems_.count() == 0 && !given_.contains(option.key))
+      problems_.add(name, "'" + option.key + "' is missing: " + option.meaning);
+  problems_.throw_if_any();
+  return recipe;
+}
+
+// What a task of GLUE says; the same said beside it is no conflict, as saved recipes say everything.
+void RecipeBuilder::take_glue_task(Recipe& recipe) {
+  if (!recipe.classify.glue) return;
+  const GlueTask& task = *find_glue_task(*recipe.classify.glue);
+  const std::string other = "is another one than that of classify.glue: " + *recipe.classify.glue;
+  if (given_.contains("classify.labels") && !recipe.classify.labels.empty() &&
+      recipe.classify.labels != task.labels)
+    conflict("classify.labels", other + "; remove one of them");
+  if (given_.contains("classify.problem") && recipe.classify.problem != task.problem)
+    conflict("classify.problem", other + "; remove one of them");
+  recipe.classify.labels = task.labels;
+  recipe.classify.problem = task.problem;
+}
+
+// Classes without names are called by their words.
+void RecipeBuilder::take_words(Recipe& recipe) {
+  const std::vector<std::string>& words = recipe.classify.words;
+  if (words.empty()) return;
+  if (recipe.classify.labels.empty())
+    for (const std::string& word : words) recipe.classify.labels.emplace_back(trim(word));
+  if (words.size() != recipe.classify.labels.size())
+    conflict("classify.words", std::to_string(words.size()) + " words for " +
+                                   std::to_string(recipe.classify.labels.size()) +
+                                   " classes (classify.labels); name one for each");
+  if (recipe.classify.problem != ClassProblem::one_of)
+    conflict("classify.words", "one of them is right; classify.problem: " +
+                                   to_yaml(find_option("classify.problem")->get(recipe)) +
+                                   " needs a head of its own");
+}
+
+// By its config.json where that is on this machine, or else by its name.
+void RecipeBuilder::check_family() {
+  const auto given = given_.find("model");
+  if (given == given_.end()) return;
+  const std::filesystem::path config = std::filesystem::path(recipe_.model) / "config.json";
+  std::error_code ignored;
+  if (std::filesystem::exists(config, ignored)) {
+    try {
+      read_model_spec(config);
+    } catch (const std::exception& error) {
+      problems_.add_first(given->second.place, error.what());
+    }
+    return;
+  }
+  const std::string& named = translator_.report().model_name;
+  const std::string& name = named.empty() ? recipe_.model : named;
+  if (const auto family = unsupported_family(name))
+    problems_.add_first(given->second.place,
+                        "model: '" + excerpt(name) +
+                            "' is, by its name, of a family that is not supported: " + *family +
+                            " (llama, mistral, qwen2, qwen3, gla, t5 and mt5 are)");
+}
+
+void RecipeBuilder::conflict(const std::string& key, const std::string& message) {
+  const auto given = given_.find(key);
+  check_internal(given != given_.end(), "conflict over a key that was not given: " + key);
+  problems_.add(given->second.place, key + ": " + message);
+}
+
+namespace {
+
+// "adamw, lion and sgd": whose states have the type that precision.states says.
+std::string optimizers_of_any_type() {
+  std::vector<std::string> names;
+  for (const OptimizerTraits& optimizer : kOptimizers)
+    if (!optimizer.own_types) names.emplace_back(optimizer.name);
+  const std::string last = names.back();
+  names.pop_back();
+  return join(names, ", ") + " and " + last;
+}
+
+std::string method_name(MethodType type) {
+  switch (type) {
+    case MethodType::full:
+      return "full";
+    case MethodType::lora:
+      return "lora";
+    case MethodType::qlora:
+      return "qlora";
+  }
+  throw InternalError("method_name: no such method");
+}
+
+}  // namespace
+
+void RecipeBuilder::forget_what_means_nothing(int first) {
+  if (recipe_.method.type == MethodType::full) recipe_.adapter.reset();
+  for (const Option& option : options()) {
+    const auto given = given_.find(option.key);
+    if (given == given_.end() || given->second.call >= first) continue;
+    if (!applies_to_optimizer(option, recipe_) || !applies(option, recipe_)) given_.erase(given);
+  }
+}
+
+void RecipeBuilder::leave_out_of_other_methods(int first) {
+  std::vector<std::string> keys;
+  for (const Option& option : options()) {
+    const auto given = given_.find(option.key);
+    if (given == given_.end() || given->second.call >= first || option.method <= recipe_.method.type)
+      continue;
+    given_.erase(given);
+    keys.push_back(option.key);
+  }
+  if (!keys.empty())
+    translator_.note("method", join(keys, ", ") + " of the recipe mean nothing beside method.type: " +
+                                   method_name(recipe_.method.type) + " and are left out");
+}
+
+// Tasks of pairs and tasks that score whole sequences read rows of their own, and have no packing; the latter
+// have no logits.
+void RecipeBuilder::check_task(const Recipe& recipe) {
+  const std::optional<RowFormat> format = recipe.data.format;
+  const bool scores = rule_of(recipe.task).scores, pairs = rule_of(recipe.task).pairs;
+  const RowFormat own = pairs ? RowFormat::preference : RowFormat::sentence_label;
+  const bool of_scores = format == RowFormat::preference || format == RowFormat::sentence_label;
+  const std::string task = "task: " + std::string(to_string(recipe.task));
+  if (format && (scores || pairs ? format != own : of_scores))
+    conflict("data.format",
+             to_yaml(find_option("data.format")->get(recipe)) + " does not belong to " + task +
+                 (scores || pairs
+                      ? std::string("; it reads ") + std::string(to_string(own))
+                      : std::string("; preference is for reward and dpo, sentence-label for classify")));
+  if (recipe.data.target_length > 0 && recipe.task != Task::seq2seq)
+    conflict("data.max_length", "a source and a target are of task: seq2seq; " + task + " has one length");
+  if (recipe.data.packing && recipe.task == Task::seq2seq)
+    conflict("data.packing", "is not supported beside " + task);
+  if (recipe.data.packing && (scores || pairs)) conflict("data.packing", "is not supported beside " + task);
+  if (recipe.task == Task::dpo) check_preference(recipe);
+  const auto named = static_cast<int64_t>(recipe.classify.labels.size());
+  const TaskSpec spec{
+      .task = recipe.task, .outputs = std::max<int64_t>(1, named), .problem = recipe.classify.problem};
+  if (recipe.save.best && !is_goal(spec, *recipe.save.best))
+    conflict("save.best", "'" + *recipe.save.best + "' is not measured here; " + task + " has " +
+                              join(goals_of(spec), ", "));
+  if (!scores) return;
+  if (recipe.memory.loss_chunk != kAuto)
+    conflict("memory.loss_chunk",
+             "means nothing beside " + task + ", which has no logits over the vocabulary");
+}
+
+void RecipeBuilder::check_preference(const Recipe& recipe) {
+  const PreferenceLoss loss = recipe.dpo.loss;
+  const std::string named = "dpo.loss: " + to_yaml(find_option("dpo.loss")->get(recipe));
+  const bool sigmoid = loss == PreferenceLoss::sigmoid || loss == PreferenceLoss::sigmoid_norm;
+  if (recipe.dpo.label_smoothing > 0 && !sigmoid)
+    conflict("dpo.label_smoothing",
+             "means nothing beside " + named + "; it is of dpo.loss: sigmoid and sigmoid_norm");
+  if (recipe.data.train_on_prompt == PromptLoss::yes && recipe.dpo.ftx == 0 && loss != PreferenceLoss::orpo)
+    conflict("data.train_on_prompt", "means nothing beside " + named +
+                                         " without dpo.ftx: losses between two answers leave the prompt out");
+}
+
+void RecipeBuilder::check_together(const Recipe& recipe) {
+  const auto gave = [this](const std::string& key) { return given_.contains(key); };
+  for (const Option& option : options())
+    if (!applies_to_optimizer(option, recipe) && gave(option.key))
+      conflict(option.key, "means nothing beside optimizer.name: " +
+                               to_yaml(find_option("optimizer.name")->get(recipe)) + "; remove it");
+    else if (!applies_to_task(option, recipe) && gave(option.key))
+      conflict(option.key, "means nothing beside task: " + std::string(to_string(recipe.task)) +
+                               "; remove it, or say task: " + std::string(to_string(*option.task)));
+    else if (!applies(option, recipe) && gave(option.key))
+      conflict(option.key, "means nothing beside method.type: " + method_name(recipe.method.type) +
+                               "; remove it, or say method.type: " + method_name(option.method));
+  if (recipe.method.type == MethodType::full && recipe.adapter)
+    conflict("adapter", "continues LoRA training, but method.type is full");
+  check_task(recipe);
+  const bool answers = recipe.data.format == RowFormat::prompt_response ||
+                       recipe.data.format == RowFormat::messages || recipe.data.format == RowFormat::alpaca;
+  if (recipe.task == Task::pretrain && answers)
+    conflict("data.format", to_yaml(find_option("data.format")->get(recipe)) +
+                                " belongs to task: sft; pretrain reads text or input-ids");
+  if (recipe.batch.micro > recipe.batch.effective)
+    conflict("batch.micro", "is larger than batch.effective (" + format_count(recipe.batch.effective) + ")");
+  if (recipe.batch.micro_tokens != kAuto && recipe.data.packing)
+    conflict("batch.micro_tokens",
+             "means nothing beside data.packing, which fills sequences of data.max_length");
+  if (recipe.schedule.name == ScheduleName::constant && recipe.schedule.min_ratio > 0.0)
+    conflict("schedule.min_ratio", "means nothing beside schedule.name: constant");
+  if (recipe.eval.every.is_asked_for() && recipe.data.eval.kind == EvalSource::Kind::none)
+    conflict("eval.every", "there is nothing to evaluate on: give data.eval a file or a share such as 2%");
+  if (recipe.save.best && recipe.data.eval.kind == EvalSource::Kind::none)
+    conflict("save.best", "needs evaluation: give data.eval a file or a share such as 2%");
+  if (recipe.stop.patience > 0 && recipe.data.eval.kind == EvalSource::Kind::none)
+    conflict("stop.patience", "needs evaluation: give data.eval a file or a share such as 2%");
+  if (recipe.precision.master && recipe.precision.weights == DType::f32)
+    conflict(gave("precision.master") ? "precision.master" : "precision.weights",
+             "fp32 weights need no fp32 master copy");
+  if (recipe.precision.tf32 && recipe.precision.weights != DType::f32)
+    conflict(gave("precision.tf32") ? "precision.tf32" : "precision.weights",
+             "is of products of fp32 weights; bf16 and fp16 have tensor cores without it");
+  if (recipe.precision.weights == DType::f16) {
+    if (!recipe.precision.master)
+      conflict(gave("precision.master") ? "precision.master" : "precision.weights",
+               "fp16 weights need an fp32 master copy: small updates are lost in fp16");
+    if (recipe.precision.gradients != DType::f32 || recipe.precision.states != DType::f32)
+      conflict(recipe.precision.gradients != DType::f32 ? "precision.gradients" : "precision.states",
+               "gradients and states beside fp16 weights are fp32");
+  }
+  const bool has_own_states = traits_of(recipe.optimizer.name).own_types;
+  if (recipe.method.type == MethodType::full && recipe.precision.states == DType::bf16 && has_own_states)
+    conflict("precision.states",
+             "bf16 is for the states of " + optimizers_of_any_type() +
+                 "; those of optimizer.name: " + to_yaml(find_option("optimizer.name")->get(recipe)) +
+                 " are small already: say precision.states: fp32");
+  if (recipe.precision.rounding == Rounding::stochastic &&
+      default_rounding(recipe.precision) == Rounding::nearest)
+    conflict("precision.rounding", "stochastic is for bf16 weights without a master copy");
+}
+
+}  // namespace plimsoll

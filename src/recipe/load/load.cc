@@ -1,0 +1,267 @@
+#include "recipe/load/load.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/outer_split.h"
+#include "base/strings.h"
+#include "recipe/document/document.h"
+#include "recipe/load/builder.h"
+#include "recipe/option.h"
+#include "recipe/translate/read_file.h"
+#include "recipe/values.h"
+
+namespace plimsoll {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kEnvironment = "PLIMSOLL_SET";
+
+// {a: {b: value}} for the key a.b.
+Node nested(std::string_view key, Node value) {
+  const std::vector<std::string> parts = split(key, '.');
+  for (size_t i = parts.size(); i-- > 0;) {
+    value.key = parts[i];
+    Node map;
+    map.kind = Node::Kind::map;
+    map.items.push_back(std::move(value));
+    value = std::move(map);
+  }
+  return value;
+}
+
+void apply_assignment(RecipeBuilder& builder, std::string_view option, const std::string& text) {
+  Source source = {std::string(option) + " " + excerpt(text), false, std::filesystem::current_path()};
+  const size_t equals = text.find('=');
+  const std::string_view key = trim(std::string_view(text).substr(0, equals));
+  // Keys are shallow; the limit keeps what follows from recursing as deep as an argument is long.
+  const std::vector<std::string> parts = split(key, '.');
+  if (equals == std::string::npos || key.empty() || parts.size() > kMaxDocumentDepth)
+    return builder.problem(source.name, "expected key=value, such as method.r=8");
+  const std::string_view value = std::string_view(text).substr(equals + 1);
+  source.takes_back = !trim(value).empty();
+  try {
+    builder.apply(nested(key, read_yaml(value)), source);
+  } catch (const DocumentError& error) {
+    builder.problem(source.name, error.what());
+  }
+}
+
+std::vector<std::string> split_assignments(std::string_view text) {
+  std::vector<std::string> parts = outer_split(text, " \t\n");
+  std::erase(parts, "");
+  return parts;
+}
+
+std::vector<std::string> changes(const Recipe& before, const Recipe& after,
+                                 const std::vector<std::string>& keys) {
+  std::vector<std::string> lines;
+  for (const std::string& key : keys) {
+    const Option& option = *find_option(key);
+    const std::string was = to_yaml(option.get(before));
+    const std::string is = to_yaml(option.get(after));
+    if (was != is) lines.push_back(key + " = " + is + " (was " + was + ")");
+  }
+  return lines;
+}
+
+// Another method than the file's, to which keys of the file may mean nothing.
+bool chooses_method(const std::vector<std::string>& sets) {
+  return std::any_of(sets.begin(), sets.end(), [](const std::string& set) {
+    return trim(std::string_view(set).substr(0, set.find('='))) == "method.type";
+  });
+}
+
+LoadedRecipe apply_overrides(RecipeBuilder& builder, const Overrides& overrides, const std::string& name) {
+  const Recipe before = builder.current();
+  const int first = builder.calls() + 1;
+  for (const std::string& text : split_assignments(overrides.environment))
+    apply_assignment(builder, kEnvironment, text);
+  const std::vector<std::string> from_environment = builder.keys_since(first);
+  const Recipe with_environment = builder.current();
+  const int first_set = builder.calls() + 1;
+  for (const std::string& text : overrides.sets) apply_assignment(builder, "--set", text);
+  if (chooses_method(overrides.sets)) builder.leave_out_of_other_methods(first_set);
+  const int first_what_if = builder.calls() + 1;
+  for (const std::string& text : overrides.what_if) apply_assignment(builder, "what if", text);
+  if (!overrides.what_if.empty()) builder.forget_what_means_nothing(first_what_if);
+
+  LoadedRecipe loaded;
+  loaded.recipe = builder.finish(name);
+  loaded.other_tools = builder.other_tools();
+  loaded.missing = builder.missing();
+  loaded.states_precision = builder.states_precision();
+  // What --set then changed again is not the environment's.
+  std::vector<std::string> lasting = from_environment;
+  for (const std::string& key : builder.keys_since(first_set)) std::erase(lasting, key);
+  loaded.environment_changes = changes(before, with_environment, lasting);
+  return loaded;
+}
+
+}  // namespace
+
+namespace {
+
+// Replaces the node of a key, nested or dotted, or takes it out; inside of a map that is there it may be a
+// new one. False where the file has no such key.
+bool replace_key(Node& map, std::string_view key, const Node& value, bool is_inner = false) {
+  if (map.kind != Node::Kind::map) return false;
+  for (auto at = map.items.begin(); at != map.items.end(); ++at) {
+    if (at->key == key) {
+      Node node = value;
+      node.key = at->key;
+      node.line = at->line;
+      node.key_line = at->key_line;
+      if (value.kind == Node::Kind::null)
+        map.items.erase(at);
+      else
+        *at = std::move(node);
+      return true;
+    }
+    if (!at->key.empty() && key.starts_with(at->key) && key[at->key.size()] == '.' &&
+        replace_key(*at, key.substr(at->key.size() + 1), value, true))
+      return true;
+  }
+  if (!is_inner || key.find('.') != std::string_view::npos) return false;
+  map.items.push_back(value);
+  map.items.back().key = key;
+  return true;
+}
+
+// A key of another tool that the file has is changed where it stands, so that what the file says of it is
+// gone with all that follows from it; it may be one that is refused or not known.
+std::vector<std::string> change_theirs(Node& root, const std::vector<std::string>& sets, bool is_of_tool) {
+  std::vector<std::string> others;
+  for (const std::string& text : sets) {
+    const size_t equals = text.find('=');
+    const std::string_view key = trim(std::string_view(text).substr(0, equals));
+    const std::string_view outer = key.substr(0, key.find('.'));
+    const bool is_ours = find_option(key) != nullptr || is_group(outer) || find_node(root, outer) == nullptr;
+    bool is_changed = false;
+    if (!is_ours && equals != std::string::npos) {
+      try {
+        const Node value = read_yaml(std::string_view(text).substr(equals + 1));
+        // Of a training script's file a key can be taken out; what it is set to meets the file's as a layer.
+        const bool takes_out = value.kind == Node::Kind::null && equals + 1 < text.size();
+        is_changed = (is_of_tool || takes_out) && replace_key(root, key, value);
+      } catch (const DocumentError&) {  // NOLINT: told where it is applied
+      }
+    }
+    if (!is_changed) others.push_back(text);
+  }
+  return others;
+}
+
+// A run that says `true` began when the order of windows was the only shuffle.
+void shuffle_as_begun(Node& run) {
+  const Node* data = find_node(run, "data");
+  const Node* shuffle = data == nullptr ? nullptr : find_node(*data, "shuffle");
+  if (shuffle != nullptr && read_boolean(*shuffle) == true)
+    replace_key(run, "data.shuffle", read_yaml("window"));
+}
+
+}  // namespace
+
+namespace {
+
+// A script names files from the folder that it is started in: its own, one above it, or the working folder.
+fs::path folder_of_script(const fs::path& script, const ShellTraining& training) {
+  std::vector<std::string> named = {training.config};
+  for (const char* key : {"deepspeed", "deepspeed_config", "accelerate_config"})
+    if (const Node* node = find_node(training.keys, key); node != nullptr && node->kind == Node::Kind::scalar)
+      named.push_back(node->text);
+  std::erase(named, "");
+  const fs::path own = fs::absolute(script).parent_path();
+  std::vector<fs::path> folders = {own};
+  for (int i = 0; i < 6 && folders.back().has_parent_path(); ++i)
+    folders.push_back(folders.back().parent_path());
+  folders.push_back(fs::current_path());
+  std::error_code ignored;
+  for (const fs::path& folder : folders)
+    for (const std::string& file : named)
+      if (fs::is_regular_file(folder / file, ignored)) return folder;
+  return own;
+}
+
+// The recipe that a script's command names, and the keys that the command says.
+std::vector<std::pair<Node, Source>> layers_of(const std::string& file) {
+  RecipeText read = read_recipe_text(file);
+  if (!read.training) return {{std::move(read.root), {file, true, fs::absolute(file).parent_path()}}};
+  const ShellTraining& training = *read.training;
+  const fs::path folder = folder_of_script(file, training);
+  std::vector<std::pair<Node, Source>> layers;
+  if (!training.config.empty()) {
+    const fs::path config = folder / training.config;
+    std::error_code ignored;
+    if (!fs::exists(config, ignored))
+      throw UsageError(file + ":" + std::to_string(training.line) + ": starts a training by '" +
+                       excerpt(training.config) +
+                       "', which is neither beside the script nor above it, nor in " +
+                       "the working folder: start the command in the folder that its paths are relative to");
+    layers.push_back(
+        {read_tree(config.string()), {config.string(), true, fs::absolute(config).parent_path()}});
+  }
+  layers.push_back({training.keys, {file, true, folder}});
+  Node program;
+  program.kind = Node::Kind::scalar;
+  program.text = training.program;
+  program.line = program.key_line = training.line;
+  program.key = kProgramKey;
+  layers.back().first.items.push_back(std::move(program));
+  return layers;
+}
+
+}  // namespace
+
+LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
+  std::vector<std::pair<Node, Source>> layers = layers_of(file);
+  RecipeBuilder builder;
+  if (!overrides.as_tool.empty()) builder.set_tool(parse_tool_version(overrides.as_tool));
+  Overrides others = overrides;
+  for (auto& [root, source] : layers)
+    if (root.kind == Node::Kind::map)
+      others.sets = change_theirs(
+          root, others.sets,
+          builder.is_named() || tool_of(root).has_value() || find_node(root, kProgramKey) != nullptr);
+  if (overrides.of_run) shuffle_as_begun(layers.front().first);
+  if (overrides.of_run)
+    builder.apply(nested("data.reading", read_yaml(std::to_string(kFirstReading))), layers.front().second);
+  for (const auto& [root, source] : layers) builder.apply(root, source);
+  return apply_overrides(builder, others, file);
+}
+
+LoadedRecipe recipe_from_overrides(const Overrides& overrides) {
+  RecipeBuilder builder;
+  return apply_overrides(builder, overrides, "--set");
+}
+
+Recipe parse_recipe(std::string_view text, const std::string& name, const std::filesystem::path& folder) {
+  const Source source = {name, true, folder};
+  RecipeBuilder builder;
+  builder.apply(read_yaml_of(text, source), source);
+  return builder.finish(name);
+}
+
+std::string assignment(std::string_view key, const std::string& text) {
+  try {
+    return std::string(key) + "=" + Json(text).dump();
+  } catch (const Json::type_error&) {
+    throw UsageError(std::string(key) + ": '" + excerpt(text) + "' is not UTF-8");
+  }
+}
+
+void require_present(const LoadedRecipe& loaded) {
+  if (!loaded.missing.empty()) throw UsageError(join(loaded.missing, "\n"));
+}
+
+void require_trainable(const Recipe& recipe) {
+  Problems problems;
+  if (recipe.data.train.empty())
+    problems.add("data.train", "is missing: name the files to train on (--set data.train=FILE)");
+  if (!recipe.output) problems.add("output", "is missing: name the folder of the run (--set output=FOLDER)");
+  problems.throw_if_any();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,446 @@
+#include "recipe/translate/combine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/shell_word.h"
+#include "base/strings.h"
+#include "recipe/option.h"
+#include "recipe/translate/combine_parts.h"
+#include "recipe/translate/foreign_value.h"
+
+namespace plimsoll {
+namespace {
+
+// axolotl's `adapter` and TRL's `use_peft` alone say that there are adapters; a script's rank does, too.
+bool rank_says_lora(const Layer& layer) {
+  return layer.tool() != Tool::axolotl && (layer.tool() != Tool::trl || !own_script(layer).empty());
+}
+
+// bitsandbytes' 8 bits do not exist here; its 4 bits do, beside adapters.
+bool refuse_eight_bits(Layer& layer) {
+  const Said* by_flag = layer.part("@eight_bit");
+  const Said* by_number = is_word(layer.part("@four_bit"), "eight") ? layer.part("@four_bit") : nullptr;
+  const Said* said = is_true(by_flag) ? by_flag : by_number;
+  if (by_flag != nullptr && layer.says({"@eight_bit"}) && !is_true(by_flag))
+    layer.ignore(*by_flag, "off, as here", true);
+  if (said == nullptr || !layer.says({"@eight_bit", "@four_bit"})) return said != nullptr;
+  const std::string sets =
+      said == by_flag ? "--set " + said->key + "=false --set load_in_4bit=true" : "--set " + said->key + "=4";
+  const std::string file = layer.source().has_lines ? quoted(layer.source().name) : "FILE";
+  layer.refuse(*said,
+               "8-bit base weights do not exist here; the same recipe in 4 bits (NF4, which is QLoRA): "
+               "`plimsoll plan " +
+                   file + " " + sets + "`");
+  return true;
+}
+
+void combine_method(Layer& layer) {
+  if (refuse_eight_bits(layer)) return;
+  const bool has_adapter_keys = layer.emits("method.r") || layer.emits("method.alpha") ||
+                                layer.says({"@targets", "@all_targets", "@attention_targets"});
+  const bool is_lora_by_rank = has_adapter_keys && rank_says_lora(layer);
+  if (!layer.says({"@method", "@use_lora", "@four_bit", "@quantize_base"}) && !has_adapter_keys) return;
+  const Said* method = layer.part("@method");
+  const Said* use_lora = layer.part("@use_lora");
+  const Said* four_bit = layer.part("@four_bit");
+  const Said* quantised = layer.part("@quantize_base");
+  const auto from = present({method, use_lora, four_bit, quantised});
+  if (from.empty()) {  // the rank alone: LoRA is the default, and what the tool's script would do
+    if (is_lora_by_rank) layer.emit_default("method.type", "lora");
+    return;
+  }
+  std::string type = "full";
+  if (is_word(method, "freeze")) {  // and method.freeze: dialects/llama_factory_freeze.cc
+    if (layer.tool() != Tool::llama_factory)
+      return layer.refuse(*method, "is a word of LLaMA-Factory; method.freeze says what stays as it is");
+  } else if (method != nullptr)
+    type = method->value.text;
+  else if (is_true(use_lora) || (use_lora == nullptr && rank_says_lora(layer) &&
+                                 (is_true(four_bit) || is_true(quantised) || has_adapter_keys)))
+    type = "lora";
+  // torchtune names DoRA in the builder.
+  if (type == "dora" || type == "qdora") {
+    layer.emit("method.dora", "true", {method});
+    type.replace(type.find("dora"), 4, "lora");
+  }
+  if (type == "lora" && is_true(quantised)) type = "qlora";
+  if (method != nullptr && use_lora != nullptr && is_true(use_lora) != (type != "full"))
+    return layer.refuse(*use_lora, "contradicts '" + method->as_written + "'; keep one of them");
+  if (is_true(four_bit) && type == "full")
+    return layer.refuse(*four_bit,
+                        "4-bit weights cannot train; adapters beside them do (method.type: qlora)");
+  if (type == "qlora" && four_bit != nullptr && !is_true(four_bit))
+    return layer.refuse(*four_bit, "contradicts '" + method->as_written + "'; keep one of them");
+  layer.emit("method.type", is_true(four_bit) ? "qlora" : type, from);
+}
+
+// LLaMA-Factory decomposes by 16 iterations unless told otherwise; -1 is exactly.
+void combine_start(Layer& layer) {
+  if (!layer.says({"@pissa", "@pissa_iterations"})) return;
+  const Said* pissa = layer.part("@pissa");
+  const Said* iterations = layer.part("@pissa_iterations");
+  if (!is_true(pissa)) {
+    for (const Said* said : present({pissa, iterations}))
+      layer.ignore(*said, "pissa_init is off, as here", true);
+    return;
+  }
+  const int64_t count = iterations == nullptr ? 16 : read_foreign_whole(iterations->value).value_or(0);
+  if (count == 0 || count < -1) return layer.refuse(*iterations, "expected -1 or a whole number from 1");
+  layer.emit("method.init", count == -1 ? "pissa" : "pissa_niter_" + std::to_string(count),
+             present({pissa, iterations}));
+}
+
+// The names of attention's linears that torchtune spells otherwise.
+std::string linear_name(const std::string& theirs) { return theirs == "output_proj" ? "o_proj" : theirs; }
+
+void combine_targets(Layer& layer) {
+  if (!layer.says({"@targets", "@all_targets", "@attention_targets", "@mlp_targets", "@head_target"})) return;
+  const Said* targets = layer.part("@targets");
+  const Said* all = layer.part("@all_targets");
+  if (is_true(all)) {
+    const auto from = present({all, targets});
+    if (targets == nullptr) return layer.emit("method.targets", "all-linear", from);
+    std::vector<std::string> both = {"all-linear"};  // and others, such as the embedding
+    for (const Node& name : targets->value.items) both.push_back(name.text);
+    return layer.emit("method.targets", list_at(targets->value, both), from);
+  }
+  if (all != nullptr && targets == nullptr) layer.ignore(*all, "off, as here", true);
+  if (targets != nullptr) {
+    const bool is_peft = layer.tool() == Tool::axolotl || layer.tool() == Tool::trl;
+    for (const Node& name : targets->value.items) {
+      if (name.text == "all" && is_peft)
+        return layer.refuse(*targets, "no module is called 'all'; all-linear means all of them");
+      if (name.text == "all" || name.text == "all-linear")
+        return layer.emit("method.targets", "all-linear", {targets});
+    }
+    return layer.emit("method.targets", targets->value, {targets});
+  }
+  const Said* attention = layer.part("@attention_targets");
+  const Said* mlp = layer.part("@mlp_targets");
+  std::vector<std::string> names;
+  if (attention != nullptr)
+    for (const Node& name : attention->value.items) names.push_back(linear_name(name.text));
+  if (is_true(mlp)) names.insert(names.end(), {"gate_proj", "up_proj", "down_proj"});
+  const Said* head = layer.part("@head_target");
+  if (is_true(head)) names.emplace_back("lm_head");
+  const auto from = present({attention, mlp, head});
+  if (names.empty() && head != nullptr) layer.ignore(*head, "off, as here", true);
+  if (!names.empty()) layer.emit("method.targets", list_at(from.front()->value, names), from);
+}
+
+// axolotl names what trains, by expressions that are tried at the beginning of a name, in which dots are
+// dots.
+void combine_frozen(Layer& layer) {
+  if (!layer.says({"@unfrozen"})) return;
+  const Said* unfrozen = layer.part("@unfrozen");
+  std::vector<std::string> patterns;
+  for (const Node& name : unfrozen->value.items) {
+    if (name.text.ends_with(']') && name.text.find_last_of('[') != std::string::npos &&
+        name.text.find_first_not_of("0123456789:", name.text.find_last_of('[') + 1) == name.text.size() - 1)
+      return layer.refuse(*unfrozen, "training some rows of a weight does not exist here");
+    std::string pattern;
+    for (size_t i = 0; i < name.text.size(); ++i) {
+      const bool dot = name.text[i] == '.' && (i + 1 == name.text.size() || name.text[i + 1] != '+');
+      pattern += dot ? "\\." : std::string(1, name.text[i]);
+    }
+    patterns.push_back(pattern);
+  }
+  if (patterns.empty()) return layer.ignore(*unfrozen, "off, as here", true);
+  layer.emit("method.freeze", list_at(unfrozen->value, {"^(?!(?:" + join(patterns, "|") + ")).*"}),
+             {unfrozen});
+}
+
+void combine_betas(Layer& layer) {
+  if (!layer.says({"@beta1", "@beta2"})) return;
+  const Said* first = layer.part("@beta1");
+  const Said* second = layer.part("@beta2");
+  const auto from = present({first, second});
+  layer.emit("optimizer.betas",
+             list_at(from.front()->value, {first != nullptr ? first->value.text : "0.9",
+                                           second != nullptr ? second->value.text : "0.999"}),
+             from);
+}
+
+void combine_clip(Layer& layer) {
+  if (!layer.says({"@clip"})) return;
+  const Said* clip = layer.part("@clip");
+  layer.emit("optimizer.max_grad_norm", is_off(clip->value) ? scalar_at(clip->value, "0") : clip->value,
+             {clip});
+}
+
+void combine_warmup(Layer& layer) {
+  const Said* ratio = layer.part("@warmup_ratio");
+  const Said* steps = layer.part("@warmup_steps");
+  const bool has_steps = steps != nullptr && !is_off(steps->value);
+  if (has_steps && ratio != nullptr && !is_off(ratio->value))
+    layer.ignore(*ratio, "warmup_steps is given beside it, and wins");
+  const Said* used = has_steps || ratio == nullptr ? steps : ratio;
+  const auto value = read_foreign_number(used->value);
+  if (!value || *value < 0.0)
+    return layer.refuse(*used, "expected a share such as 0.03 or a number of steps");
+  // transformers takes a warmup_steps below 1 as a share.
+  const bool is_share = used == ratio || (*value > 0.0 && *value < 1.0);
+  if (!is_share && std::floor(*value) != *value)
+    return layer.refuse(*used, "expected a whole number of steps");
+  const bool of_axolotl = layer.tool() == Tool::axolotl;
+  // axolotl 0.19.0, core/builders/base.py:256: one step of warm-up is two.
+  const auto whole = static_cast<int64_t>(of_axolotl && *value == 1.0 ? 2.0 : *value);
+  const std::string text =
+      is_share ? (of_axolotl ? "axolotl " : "") + percent(*value) : std::to_string(whole);
+  layer.emit("schedule.warmup", text, present({used}));
+}
+
+// transformers' cosine_with_min_lr has its end as a rate or as a share of the highest one.
+void combine_schedule_arguments(Layer& layer) {
+  const Said* given = layer.part("@schedule_kwargs");
+  if (!layer.says({"@schedule_kwargs"}) || is_off(given->value)) return;
+  const Node* rate = find_node(given->value, "min_lr");
+  const Node* share = find_node(given->value, "min_lr_rate");
+  const Node* cycles = find_node(given->value, "num_cycles");
+  const size_t known =
+      (rate != nullptr ? 1U : 0U) + (share != nullptr ? 1U : 0U) + (cycles != nullptr ? 1U : 0U);
+  if (given->value.kind != Node::Kind::map || known != given->value.items.size() ||
+      !is_word(layer.part("@schedule"), "cosine_with_min_lr") || (cycles != nullptr && cycles->text != "0.5"))
+    return layer.refuse(
+        *given, "of the arguments of schedules only min_lr and min_lr_rate of cosine_with_min_lr exist here");
+  const Node* highest = layer.given("optimizer.lr");
+  const auto lowest = rate == nullptr ? std::nullopt : read_foreign_number(*rate);
+  const auto most = highest == nullptr ? std::nullopt : read_foreign_number(*highest);
+  if (share != nullptr) return layer.emit("schedule.min_ratio", *share, {given});
+  if (most.value_or(0.0) <= 0.0 || !lowest)
+    return layer.refuse(*given, "min_lr needs a learning_rate beside it");
+  layer.emit("schedule.min_ratio", to_yaml(Json(lowest.value_or(0.0) / most.value_or(1.0))), {given});
+}
+
+void combine_schedule(Layer& layer) {
+  const Said* name = layer.part("@schedule");
+  const bool no_warmup = is_word(name, "constant") && layer.tool() != std::nullopt;
+  if (layer.says({"@schedule"}))
+    layer.emit("schedule.name",
+               is_word(name, "constant_with_warmup") ? "constant"
+               : is_word(name, "cosine_with_min_lr") ? "cosine"
+                                                     : name->value.text,
+               {name});
+  combine_schedule_arguments(layer);
+  if (no_warmup && layer.says({"@schedule"})) {
+    layer.emit("schedule.warmup", "0", {name});
+    for (const char* part : {"@warmup_ratio", "@warmup_steps"})
+      if (layer.says({part})) layer.ignore(*layer.part(part), "lr_scheduler_type: constant has no warm-up");
+  } else if (layer.says({"@warmup_ratio", "@warmup_steps"})) {
+    combine_warmup(layer);
+  }
+}
+
+// axolotl's bf16 is auto where it is not said (utils/schemas/config.py:561).
+bool is_automatic_bf16(const Layer& layer) {
+  return layer.tool() == Tool::axolotl && layer.part("@bf16") == nullptr &&
+         layer.part("@stored_type") == nullptr;
+}
+
+// decisions: a mode of another tool is one of ours, or refused.
+std::string precision_of(const Layer& layer) {
+  const Said* stored = layer.part("@stored_type");
+  const bool is_full = layer.method() == MethodType::full;
+  if (is_true(layer.part("@pure_bf16"))) return "bf16-pure";
+  // The launcher's word counts where the recipe does not choose bf16 itself.
+  const bool launched_in_fp16 = is_word(layer.part("@mixed"), "fp16") && !is_true(layer.part("@bf16"));
+  if (is_true(layer.part("@fp16")) || launched_in_fp16) return "fp16";
+  // torchtune keeps weights, gradients and states in its dtype.
+  if (const Said* type = layer.part("@train_type"))
+    return type->value.text == "bf16" ? (is_full ? "bf16-pure" : "bf16") : type->value.text;
+  if (is_word(stored, "fp16")) return "fp16";
+  const bool stored_bf16 = is_word(stored, "bf16") || layer.tool() == Tool::axolotl;
+  if (is_automatic_bf16(layer) || is_true(layer.part("@bf16")) || is_word(layer.part("@mixed"), "bf16")) {
+    // Adapters train in fp32 beside frozen bf16 weights. Else: autocast over fp32 weights keeps a master
+    // copy, weights loaded in bf16 have none.
+    if (!is_full) return "bf16";
+    return stored_bf16 ? "bf16-pure" : "bf16-master";
+  }
+  // What is quantised has no other type than that of the adapters beside it.
+  if (is_word(stored, "auto")) return layer.method() == MethodType::qlora ? "bf16" : "";
+  if (is_word(stored, "bf16")) return is_full ? "bf16-pure" : "bf16";
+  return layer.method() == MethodType::qlora ? "bf16" : "fp32";
+}
+
+void combine_precision(Layer& layer) {
+  const auto from = present({layer.part("@pure_bf16"), layer.part("@fp16"), layer.part("@bf16"),
+                             layer.part("@train_type"), layer.part("@stored_type"), layer.part("@mixed")});
+  if (!layer.says({"@pure_bf16", "@fp16", "@bf16", "@train_type", "@stored_type", "@mixed"})) return;
+  const std::string precision = precision_of(layer);
+  if (is_automatic_bf16(layer))
+    layer.read_once_as("precision", layer.method() == MethodType::qlora ? "bf16" : "fp32");
+  if (is_true(layer.part("@fp16")) && is_true(layer.part("@bf16")))
+    return layer.refuse(*layer.part("@fp16"), "contradicts '" + layer.part("@bf16")->as_written + "'");
+  // Neither copies of the weights nor a scale of the loss: the type of the weights and of everything else.
+  const Said* alone =
+      layer.part("@train_type") != nullptr ? layer.part("@train_type") : layer.part("@stored_type");
+  const bool mixed = is_true(layer.part("@fp16")) || is_word(layer.part("@mixed"), "fp16");
+  if (precision == "fp16" && !mixed && layer.method() == MethodType::full)
+    return layer.refuse(*alone, "fp16 weights without an fp32 copy lose small updates; say precision: fp16");
+  if (precision.empty())
+    return layer.refuse(
+        *layer.part("@stored_type"),
+        "the type that the folder happens to have is no answer here; say float32 or bfloat16");
+  if (precision != "bf16-pure" || !has_own_states(layer)) return layer.emit("precision", precision, from);
+  for (const auto& [key, value] : kPureWeights) layer.emit(key, value, from);
+}
+
+// A share of the rows: 0.05. A number of rows has no key here.
+void combine_eval_percent(Layer& layer) {
+  if (!layer.says({"@eval_percent"})) return;
+  const Said* share = layer.part("@eval_percent");
+  const auto value = read_foreign_number(share->value);
+  if (is_off(share->value)) return layer.ignore(*share, "off: no rows are held out", true);
+  if (!value || *value <= 0.0 || *value >= 100.0) return layer.refuse(*share, "expected percent, such as 5");
+  layer.emit("data.eval", percent(*value / 100.0), {share});
+}
+
+void combine_eval_share(Layer& layer) {
+  if (!layer.says({"@eval_share"})) return;
+  const Said* share = layer.part("@eval_share");
+  const auto value = read_foreign_number(share->value);
+  if (is_off(share->value)) return layer.ignore(*share, "off: no rows are held out", true);
+  if (!value || *value < 0.0) return layer.refuse(*share, "expected a share such as 0.05");
+  if (*value >= 1.0) return layer.emit("data.eval", std::to_string(static_cast<int64_t>(*value)), {share});
+  layer.emit("data.eval", percent(*value), {share});
+}
+
+// LLaMA-Factory's packing lets tokens see the rows beside theirs; its neat_packing does what packing is here.
+void combine_packing(Layer& layer) {
+  if (!layer.says({"@packing", "@neat_packing"})) return;
+  const Said* packing = layer.part("@packing");
+  const Said* neat = layer.part("@neat_packing");
+  const Node* task = layer.given("task");
+  if (task != nullptr && task->text == "pretrain")
+    return layer.emit("data.packing", "false", present({packing, neat}));
+  if (is_true(packing) && !is_true(neat))
+    return layer.refuse(*packing,
+                        "attention across rows does not exist here; neat_packing: true packs without it");
+  layer.emit("data.packing", is_true(neat) ? "true" : "false", present({neat, packing}));
+}
+
+// TRL has a key for prompts with completions, where answers alone are learnt unless it says otherwise, and
+// one for conversations, where all is learnt unless it says otherwise.
+void combine_answers_only(Layer& layer) {
+  if (!layer.says({"@completion_only", "@assistant_only"})) return;
+  const Said* completion = layer.part("@completion_only");
+  const Said* assistant = layer.part("@assistant_only");
+  const bool prompts = completion != nullptr && !is_true(completion);
+  // In TRL's own scripts a conversation without assistant_only_loss is learnt whole.
+  const bool is_trl = layer.tool() == Tool::trl && own_script(layer).empty();
+  const bool messages = is_trl && !is_true(assistant);
+  if (prompts && !messages)
+    return layer.refuse(*completion, "contradicts '" + assistant->as_written + "' here: one key says both");
+  layer.emit("data.train_on_prompt",
+             prompts    ? "true"
+             : messages ? "messages"
+                        : "false",
+             present({completion, assistant}));
+}
+
+// The version of a model, and a tokenizer of another folder, go with the model's name.
+void combine_model(Layer& layer) {
+  const Said* revision = layer.part("@revision");
+  if (layer.says({"@revision"})) {
+    if (is_word(revision, "main"))
+      layer.ignore(*revision, "the version in the cache is the one that was downloaded");
+    else
+      layer.refuse_until_later(*revision,
+                               "no other version than main is looked for; the folder of '" +
+                                   excerpt(revision->value.text) + "' can be the model",
+                               "model");
+  }
+  const Said* tokenizer = layer.part("@tokenizer_name");
+  if (!layer.says({"@tokenizer_name"})) return;
+  if (is_off(tokenizer->value)) return layer.ignore(*tokenizer, "off, as here", true);
+  const Node* model = layer.given("model");
+  if (model != nullptr && model->text == tokenizer->value.text)
+    return layer.ignore(*tokenizer, "the model's own, as here", true);
+  layer.refuse_until_later(
+      *tokenizer,
+      "a tokenizer of another folder than the model's does not exist here; put its files into the model's",
+      "model");
+}
+
+// Whole epochs; of a part of one only a number of steps can be said here.
+void combine_epochs(Layer& layer) {
+  if (!layer.says({"@epochs"})) return;
+  const Said* epochs = layer.part("@epochs");
+  const auto count = read_foreign_number(epochs->value);
+  if (!count) return layer.refuse(*epochs, "expected a number of epochs");
+  const Node* steps = layer.given("schedule.max_steps");  // what ends the run, whatever epochs says
+  const bool is_limited = steps != nullptr && read_foreign_number(*steps).value_or(0.0) > 0.0;
+  const double whole = is_limited ? std::max(std::ceil(*count), 1.0) : *count;
+  if (std::floor(whole) == whole)
+    return layer.emit("schedule.epochs", std::to_string(static_cast<int64_t>(whole)), {epochs});
+  layer.refuse_until_later(
+      *epochs,
+      "a part of an epoch does not exist here; a number of steps does: --set schedule.epochs=" +
+          std::to_string(static_cast<int64_t>(std::ceil(*count))) + " --set schedule.max_steps=N",
+      "schedule.epochs");
+}
+
+// A seed for the order of rows says nothing where it is that of all else (transformers: 42 unless given).
+void combine_data_seed(Layer& layer) {
+  if (!layer.says({"@data_seed"})) return;
+  const Said* order = layer.part("@data_seed");
+  const Node* seed = layer.given("seed");
+  const std::string all = seed != nullptr ? seed->text : std::to_string(layer.before().seed);
+  if (is_off(order->value) && order->value.text != "0")
+    layer.ignore(*order, "nothing is given", true);
+  else if (order->value.text == all)
+    layer.ignore(*order, "the seed of all else, as here");
+  else
+    layer.refuse_until_later(
+        *order, "a seed for the order of rows alone does not exist here; seed decides all", "seed");
+}
+
+// LLaMA-Factory holds the norms' weights in fp32; their products have fp32 values here, whatever is stored.
+void combine_norms(Layer& layer) {
+  if (!layer.says({"@upcast_norms"})) return;
+  const Said* upcast = layer.part("@upcast_norms");
+  if (!is_true(upcast))
+    layer.ignore(*upcast, "off, as here", true);
+  else if (layer.method() != MethodType::full)
+    layer.ignore(*upcast, "norms beside adapters do not train, and are computed in fp32");
+  else
+    layer.refuse(*upcast,
+                 "another type for norms that train does not exist here; precision says that of all weights");
+}
+
+}  // namespace
+
+void combine(Layer& layer) {
+  combine_launch(layer);  // keys of the files that it reads
+  combine_epochs(layer);  // what comes by epochs asks for them
+  combine_data_seed(layer);
+  combine_model(layer);
+  combine_preference(layer);  // the data sets ask for the task
+  combine_method(layer);
+  if (layer.is_recipe()) fill_tool_method(layer);  // the precision asks for the method
+  combine_targets(layer);
+  combine_frozen(layer);
+  combine_llama_factory_freeze(layer);
+  combine_start(layer);
+  combine_batch(layer);
+  combine_betas(layer);
+  combine_clip(layer);
+  combine_schedule(layer);
+  combine_precision(layer);
+  combine_norms(layer);
+  combine_torchtune(layer);  // a length that the data set asks for
+  combine_data(layer);
+  combine_llama_factory(layer);
+  combine_axolotl(layer);
+  combine_trl(layer);
+  combine_packing(layer);
+  combine_answers_only(layer);
+  combine_eval_share(layer);
+  combine_eval_percent(layer);
+  combine_run(layer);
+  combine_deepspeed(layer);
+}
+
+}  // namespace plimsoll

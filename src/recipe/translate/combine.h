@@ -1,0 +1,33 @@
+// Keys of ours that follow from several of other tools'. Each function acts where the layer says one of its
+// parts.
+#pragma once
+
+#include "recipe/translate/layer.h"
+
+namespace plimsoll {
+
+// All of them, in an order in which each finds what it asks.
+void combine(Layer& layer);
+
+// What launchers' and DeepSpeed's files say of a run's parts (combine_launch.cc).
+void combine_launch(Layer& layer);
+void combine_batch(Layer& layer);
+// What happens how often, and what ends the run (combine_run.cc).
+void combine_run(Layer& layer);
+void combine_deepspeed(Layer& layer);
+// The loss between two answers (combine_preference.cc).
+void combine_preference(Layer& layer);
+// The data sets, and what tools have of their own (dialects/).
+void combine_data(Layer& layer);
+void combine_llama_factory(Layer& layer);
+void combine_llama_factory_freeze(Layer& layer);
+void combine_axolotl(Layer& layer);
+void combine_torchtune(Layer& layer);
+void combine_trl(Layer& layer);
+
+// The method of a tool's recipe that says none.
+void fill_tool_method(Layer& layer);
+// What a tool does where its recipe says nothing, and we would do something else.
+void fill_tool_defaults(Layer& layer);
+
+}  // namespace plimsoll

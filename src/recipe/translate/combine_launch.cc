@@ -1,0 +1,110 @@
+// Files beside a recipe that say how its tool was launched: accelerate's configuration, and what a DeepSpeed
+// file says of batches and clipping. What they say becomes parts, as if the recipe said it.
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "recipe/translate/combine.h"
+#include "recipe/translate/combine_parts.h"
+#include "recipe/translate/foreign_value.h"
+
+namespace plimsoll {
+namespace {
+
+// Keys of accelerate's file (accelerate 1.x, commands/config/config_args.py) that are read here; the others
+// say how processes are started and find each other, which changes nothing of a run of one.
+constexpr std::array<std::string_view, 5> kRead = {"num_processes", "num_machines", "mixed_precision",
+                                                   "gradient_accumulation_steps", "deepspeed_config"};
+
+// TRL 1.16.0, trl/accelerate_configs: files that recipes name without a path.
+struct ShippedLaunch {
+  std::string_view name;
+  std::string_view text;
+};
+constexpr std::array kShippedLaunches = {
+    ShippedLaunch{"single_gpu", "{num_processes: 8, distributed_type: 'NO', mixed_precision: bf16}"},
+    ShippedLaunch{"multi_gpu", "{num_processes: 8, mixed_precision: bf16}"},
+    ShippedLaunch{"fsdp1", "{num_processes: 8, mixed_precision: bf16}"},
+    ShippedLaunch{"fsdp2", "{num_processes: 8, mixed_precision: bf16}"},
+    ShippedLaunch{"zero1", "{num_processes: 8, mixed_precision: bf16, deepspeed_config: {zero_stage: 1}}"},
+    ShippedLaunch{"zero2", "{num_processes: 8, mixed_precision: bf16, deepspeed_config: {zero_stage: 2}}"},
+    ShippedLaunch{"zero3", "{num_processes: 8, mixed_precision: bf16, deepspeed_config: {zero_stage: 3}}"}};
+
+Node launch_config(const Layer& layer, const Node& said) {
+  if (said.kind == Node::Kind::scalar)
+    for (const ShippedLaunch& shipped : kShippedLaunches)
+      if (said.text == shipped.name) return read_yaml(shipped.text);
+  return layer.read_file(said);
+}
+
+void set_line(Node& node, int line) {
+  node.line = node.key_line = line;
+  for (Node& item : node.items) set_line(item, line);
+}
+
+// accelerate launches one process where `distributed_type: NO` says so, whatever number stands beside it.
+bool is_one_process(const Node& config) {
+  const Node* type = find_node(config, "distributed_type");
+  return type != nullptr && (is_off(*type) || type->is_word("NO"));
+}
+
+void read_launch(Layer& layer, const Said& said) {
+  const Node config = launch_config(layer, said.value);
+  if (config.kind != Node::Kind::map)
+    throw UsageError("expected a map of accelerate's keys, found " + describe(config));
+  if (const Node* megatron = find_node(config, "megatron_lm_config");
+      megatron != nullptr && !is_off(*megatron))
+    throw UsageError("'megatron_lm_config' does not exist here");
+  bool says_something = false;
+  for (const Node& item : config.items) {
+    if (std::find(kRead.begin(), kRead.end(), item.key) == kRead.end() || is_off(item)) continue;
+    Node node = item;
+    set_line(node, said.value.line);
+    if (item.key == "num_processes" && is_one_process(config)) node.text = "1";
+    const Alias& row = *find_alias(item.key, Tool::script);
+    says_something = true;
+    // A command's own option wins over the file that it names.
+    if (layer.says({kProgramPart}) && layer.says({row.to})) continue;
+    layer.read(row, item.key, node);
+  }
+  if (!says_something) layer.ignore(said, "one device: nothing is launched, sharded or exchanged");
+}
+
+// DeepSpeed's keys and the parts that they say; "auto" is what the recipe says.
+constexpr std::array<std::pair<const char*, const char*>, 4> kOfDeepSpeed = {
+    {{"train_micro_batch_size_per_gpu", "@deepspeed_micro"},
+     {"gradient_accumulation_steps", "@deepspeed_accumulation"},
+     {"train_batch_size", "@deepspeed_total"},
+     {"gradient_clipping", "@clip"}}};
+
+void read_deepspeed(Layer& layer, const Said& said) {
+  const auto config = deepspeed_config(layer, said.value);
+  if (!config) return;
+  for (const auto& [key, part] : kOfDeepSpeed) {
+    const Node* node = find_node(*config, key);
+    if (node == nullptr || node->kind != Node::Kind::scalar || node->is_word("auto")) continue;
+    Said value = {*node, key, std::string(key) + ": " + excerpt(node->text), said.layer};
+    set_line(value.value, said.value.line);
+    layer.say(part, std::move(value));
+  }
+}
+
+}  // namespace
+
+void combine_launch(Layer& layer) {
+  const Said* launch = layer.part("@accelerate");
+  if (layer.says({"@accelerate"})) {
+    try {
+      read_launch(layer, *launch);
+    } catch (const UsageError& error) {
+      layer.refuse(*launch, error.what());
+    }
+  }
+  if (!layer.says({"@deepspeed"})) return;
+  try {
+    read_deepspeed(layer, *layer.part("@deepspeed"));
+  } catch (const UsageError&) {  // NOLINT: told by combine_deepspeed, which reads it as well
+  }
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,56 @@
+// What the combining of other tools' keys asks of what a file said.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "recipe/option.h"
+#include "recipe/translate/layer.h"
+
+namespace plimsoll {
+
+inline bool is_true(const Said* said) { return said != nullptr && said->value.text == "true"; }
+inline bool is_word(const Said* said, std::string_view word) {
+  return said != nullptr && said->value.text == word;
+}
+
+inline std::vector<const Said*> present(std::initializer_list<const Said*> parts) {
+  std::vector<const Said*> all;
+  for (const Said* part : parts)
+    if (part != nullptr) all.push_back(part);
+  return all;
+}
+
+// What starts the training: a script's name, or a tool's command.
+inline constexpr const char* kProgramPart = "@program";
+// A training script of somebody's own, by its name; "" where the recipe is not of one.
+inline std::string own_script(const Layer& layer) {
+  const Said* program = layer.part(kProgramPart);
+  return layer.is_of_scripts() && program != nullptr ? program->value.text : "";
+}
+
+// Whether the optimizer stores its states in types of its own.
+inline bool has_own_states(const Layer& layer) {
+  const Node* optimizer = layer.given("optimizer.name");
+  const OptimizerTraits* known = optimizer != nullptr ? find_optimizer(optimizer->text) : nullptr;
+  return known != nullptr && known->own_types;
+}
+// bf16 weights and gradients; the states are such an optimizer's business.
+inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPureWeights = {
+    {{"precision.weights", "bf16"},
+     {"precision.gradients", "bf16"},
+     {"precision.states", "fp32"},
+     {"precision.rounding", "stochastic"}}};
+
+// The tree of a DeepSpeed section or file; nothing for one that a tool ships, known by its name alone
+// (combine_deepspeed.cc). Throws UsageError.
+std::optional<Node> deepspeed_config(const Layer& layer, const Node& said);
+
+inline std::string percent(double share) { return to_yaml(Json(share * 100.0)) + "%"; }
+
+}  // namespace plimsoll

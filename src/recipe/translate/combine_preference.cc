@@ -1,0 +1,206 @@
+// Preference training as other tools say it: LLaMA-Factory 0.9.5 (hparams/finetuning_args.py,
+// train/dpo/trainer.py), axolotl 0.19.0 (core/trainers/dpo, utils/schemas/config.py), TRL 1.16.0
+// (trl/trainer/dpo_config.py).
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/strings.h"
+#include "recipe/translate/combine.h"
+#include "recipe/translate/combine_parts.h"
+#include "recipe/translate/foreign_value.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::array<std::string_view, 4> kLosses = {"sigmoid", "sigmoid_norm", "ipo", "orpo"};
+constexpr std::array<std::string_view, 6> kParts = {"@pref_loss",  "@pref_norm", "@pref_beta",
+                                                    "@orpo_alpha", "@pref_ftx",  "@pref_smoothing"};
+// Other references and other losses: refused unless off.
+constexpr std::array<std::string_view, 5> kMore = {"@pref_more", "@pref_reference_adapters",
+                                                   "@pref_reference_bits", "@pref_bco", "@pref_verbose"};
+
+bool prefers(const Layer& layer) {
+  const Node* task = layer.given("task");
+  return task != nullptr ? task->text == "dpo" : layer.before().task == Task::dpo;
+}
+
+// The loss that one of the parts names; empty where none does.
+std::string loss_of(const Layer& layer) {
+  const Said* loss = layer.part("@pref_loss");
+  std::string name = loss == nullptr ? "" : loss->value.text;
+  if (loss != nullptr && loss->value.items.size() == 1) name = loss->value.items.front().text;
+  if (name.empty())
+    if (const Said* rl = layer.part("@rl")) name = rl->value.text;
+  const bool normed = is_true(layer.part("@pref_norm"));
+  return normed && (name.empty() || name == "sigmoid") ? "sigmoid_norm" : name;
+}
+
+void combine_number(Layer& layer, std::string_view part, std::string_view key) {
+  if (!layer.says({part})) return;
+  const Said* said = layer.part(part);
+  if (is_off(said->value) && key != "dpo.beta") return layer.ignore(*said, "off, as here", true);
+  layer.emit(key, said->value, {said});
+}
+
+void combine_loss(Layer& layer) {
+  const std::string loss = loss_of(layer);
+  if (layer.says({"@pref_loss", "@pref_norm", "@rl"}) && !loss.empty()) {
+    const std::vector<const Said*> from =
+        present({layer.part("@pref_loss"), layer.part("@pref_norm"), layer.part("@rl")});
+    if (std::find(kLosses.begin(), kLosses.end(), loss) == kLosses.end())
+      layer.refuse(*from.front(), "the loss '" + excerpt(loss) +
+                                      "' does not exist here; sigmoid, sigmoid_norm, ipo and orpo do");
+    else
+      layer.emit("dpo.loss", loss, from);
+  }
+  if (layer.says({"@orpo_alpha"}) && loss != "orpo")
+    layer.ignore(*layer.part("@orpo_alpha"), "read by ORPO only");
+  else
+    combine_number(layer, "@orpo_alpha", "dpo.beta");
+}
+
+// TRL has one key for the losses of all of its trainers; its SFT has two that mean the same.
+void combine_supervised_loss(Layer& layer, const Said& loss) {
+  if (is_word(&loss, "nll") || is_word(&loss, "chunked_nll"))
+    return layer.ignore(loss, "cross-entropy, in chunks where the memory asks for it", true);
+  const std::string name = excerpt(loss.value.text);
+  const bool is_of_pairs = std::find(kLosses.begin(), kLosses.end(), loss.value.text) != kLosses.end();
+  layer.refuse(loss, is_of_pairs ? "'" + name + "' is a loss of preferences: say task: dpo beside it"
+                                 : "'" + name + "' does not exist here; nll, the cross-entropy, does");
+}
+
+// axolotl's reward models.
+void combine_reward_model(Layer& layer) {
+  const Said* model = layer.part("@reward_model");
+  if (layer.says({"@reward_model"})) {
+    if (is_true(model))
+      layer.emit("task", "reward", {model});
+    else
+      layer.ignore(*model, "off, as here", true);
+  }
+  if (!layer.says({"@num_labels"})) return;
+  const Said* labels = layer.part("@num_labels");
+  if (is_off(labels->value) || (is_true(model) && is_word(labels, "1")))
+    layer.ignore(*labels, "as here: the task says how many scores there are", true);
+  else
+    layer.refuse(*labels, "classes have names here: task: classify with classify.labels");
+}
+
+// What transformers' example scripts are told: run_glue.py, run_summarization.py, run_translation.py.
+void combine_scripts(Layer& layer) {
+  if (layer.says({"@glue"})) {
+    const Said* glue = layer.part("@glue");
+    layer.emit("task", "classify", {glue});
+    layer.emit("classify.glue", glue->value, {glue});
+  }
+  if (!layer.says({"@source_length", "@target_length"})) return;
+  const Said* source = layer.part("@source_length");
+  const Said* target = layer.part("@target_length");
+  const auto from = present({source, target});
+  // Theirs where a script is not told.
+  const auto length = [&](const Said* said, const char* key, const char* otherwise) {
+    Node node = scalar_at(from.front()->value, said == nullptr ? otherwise : said->value.text);
+    node.key = key;
+    return node;
+  };
+  Node both = from.front()->value;
+  both.kind = Node::Kind::map;
+  both.text.clear();
+  both.items = {length(source, "source", "1024"), length(target, "target", "128")};
+  layer.emit("task", "seq2seq", from);
+  layer.emit("data.max_length", both, from);
+}
+
+// Where a name of the file says another trainer of TRL's than DPO's.
+std::string other_trainer(const Layer& layer) {
+  std::string names = layer.source().name;
+  if (const Said* program = layer.part(kProgramPart)) names += " " + program->value.text;
+  for (const char* key : {"output", "save.hub"})
+    if (const Node* node = layer.given(key)) names += " " + node->text;
+  if (const Said* hub = layer.part("@hub_model")) names += " " + hub->value.text;
+  names = in_small_letters(names);
+  for (const char* trainer : {"orpo", "kto", "cpo", "simpo", "grpo", "rloo", "bco"})
+    if (names.find(trainer) != std::string::npos) return trainer;
+  return "";
+}
+
+// TRL has a configuration for each of its trainers, and a file of keys does not say which one reads it.
+void combine_trainer(Layer& layer) {
+  const bool is_said = layer.given("task") != nullptr || layer.before().task != Task::sft;
+  if (layer.tool() != Tool::trl || is_said) return;
+  const Said* loss = layer.says({"@pref_loss"}) ? layer.part("@pref_loss") : nullptr;
+  const std::string name = loss == nullptr ? "" : loss_of(layer);
+  const bool is_of_pairs = std::find(kLosses.begin(), kLosses.end(), name) != kLosses.end();
+  if (loss != nullptr && !is_of_pairs) return;
+  if (loss == nullptr && !layer.says({"@pref_beta", "@max_prompt"})) return;
+  const auto from = present({loss, layer.says({"@pref_beta"}) ? layer.part("@pref_beta") : nullptr,
+                             layer.says({"@max_prompt"}) ? layer.part("@max_prompt") : nullptr});
+  if (const std::string other = other_trainer(layer); !other.empty())
+    return layer.refuse(*from.front(),
+                        "is read by several trainers of TRL's, and a name here says " + other +
+                            ", which does not exist; say task: dpo where DPO is meant",
+                        "task");
+  layer.emit("task", "dpo", from);
+  layer.note("task",
+             "'" + from.front()->as_written +
+                 "' is a key of TRL's trainers of pairs, and DPO is taken: --set task=sft or reward says "
+                 "otherwise");
+}
+
+// trl 0.29 (#3906) counts max_length over prompt and answer, and cuts no prompt before.
+void combine_prompt_length(Layer& layer) {
+  if (!layer.says({"@max_prompt"})) return;
+  const Said* length = layer.part("@max_prompt");
+  const bool is_older = layer.version() != Version{} && layer.version() < Version{{0, 29, 0}};
+  const bool cuts = is_older && !is_off(length->value);
+  if (cuts)
+    layer.refuse(*length,
+                 "prompts that are cut at their beginning, as TRL did before 0.29, do not exist here");
+  else
+    layer.ignore(*length,
+                 "TRL cuts prompts by themselves no more since 0.29: max_length counts prompt and answer");
+}
+
+}  // namespace
+
+void combine_preference(Layer& layer) {
+  combine_trainer(layer);
+  combine_prompt_length(layer);
+  combine_reward_model(layer);
+  combine_scripts(layer);
+  if (layer.says({"@rl"})) layer.emit("task", "dpo", {layer.part("@rl")});
+  std::vector<const Said*> said;
+  const auto collect = [&](std::span<const std::string_view> parts) {
+    for (const std::string_view part : parts)
+      if (layer.says({part})) said.push_back(layer.part(part));
+  };
+  collect(kParts);
+  collect(kMore);
+  if (said.empty() && !layer.says({"@rl"})) return;
+  if (!prefers(layer)) {
+    for (const Said* one : said) {
+      if (one->key == "loss_type")
+        combine_supervised_loss(layer, *one);
+      else
+        layer.ignore(*one, "read by preference tasks only; the task decides");
+    }
+    return;
+  }
+  combine_loss(layer);
+  combine_number(layer, "@pref_beta", "dpo.beta");
+  combine_number(layer, "@pref_ftx", "dpo.ftx");
+  combine_number(layer, "@pref_smoothing", "dpo.label_smoothing");
+  for (const std::string_view part : kMore) {
+    if (!layer.says({part})) continue;
+    const Said* more = layer.part(part);
+    if (is_off(more->value) || is_word(more, "reverse_kl"))
+      layer.ignore(*more, "off, as here", true);
+    else
+      layer.refuse(*more,
+                   "does not exist here: the reference is the base under the adapter, and the loss what "
+                   "dpo.loss says");
+  }
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,278 @@
+// Keys of ours about the run: what happens how often, what ends it, where it goes.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "base/strings.h"
+#include "recipe/hub.h"
+#include "recipe/option.h"
+#include "recipe/translate/combine.h"
+#include "recipe/translate/combine_parts.h"
+#include "recipe/translate/foreign_value.h"
+#include "tasks/task.h"
+
+namespace plimsoll {
+namespace {
+
+struct EveryParts {
+  const char* key;
+  const char* steps;
+  const char* strategy;
+  const char* times;
+};
+
+// "save_steps: 500", or 0.1 for a share of all steps.
+std::optional<std::string> interval_of(const Node& steps) {
+  const auto value = read_foreign_number(steps);
+  if (!value || *value < 0.0 || (*value >= 1.0 && std::floor(*value) != *value)) return std::nullopt;
+  if (*value > 0.0 && *value < 1.0) return percent(*value);
+  return std::to_string(static_cast<int64_t>(*value));
+}
+
+// axolotl's times of an epoch are a share of all steps (utils/config/__init__.py:249); nothing where it is
+// more.
+std::optional<std::string> interval_of_times(const Layer& layer, const Said& times) {
+  const auto count = read_foreign_number(times.value);
+  const Node* epochs = layer.given("schedule.epochs");
+  const auto all = epochs == nullptr ? std::optional(1.0) : read_foreign_number(*epochs);
+  if (!count || !all || *count * *all <= 1.0) return std::nullopt;
+  return percent(1.0 / (*count * *all));
+}
+
+bool has_evaluation(const Layer& layer) {
+  return layer.given("data.eval") != nullptr || layer.before().data.eval.kind != EvalSource::Kind::none;
+}
+
+// Whether this layer gives the rows to evaluate on that an earlier one's keys waited for.
+bool gains_evaluation(const Layer& layer, const EveryParts& every) {
+  const Recipe& before = layer.before();
+  return every.key == std::string_view("eval.every") && layer.given("data.eval") != nullptr &&
+         before.data.eval.kind == EvalSource::Kind::none && !before.eval.every.is_asked_for() &&
+         layer.given("eval.every") == nullptr;
+}
+
+void combine_strategy(Layer& layer, const EveryParts& every, const Said& strategy) {
+  const Said* steps = layer.part(every.steps);
+  if (steps != nullptr && layer.says({every.steps}))
+    layer.ignore(*steps, "'" + strategy.as_written + "' switches it off");
+  if (is_word(&strategy, "epoch")) return layer.emit(every.key, "epoch", {&strategy});
+  if (!is_word(&strategy, "best")) {
+    // Checkpoints have an interval of the tool's by default, evaluations have none.
+    if (every.key == std::string_view("save.every")) return layer.emit(every.key, "0", {&strategy});
+    return layer.ignore(strategy, "it happens at the end of the run alone");
+  }
+  // A checkpoint at each evaluation that is better (combine_best).
+  const Node* evaluations = layer.given("eval.every");
+  if (evaluations != nullptr)
+    layer.emit(every.key, *evaluations, {&strategy});
+  else
+    layer.emit(every.key, "0", {&strategy});
+}
+
+// Between evaluations or checkpoints. What a strategy switches off has no effect.
+void combine_every(Layer& layer, const EveryParts& every) {
+  const Said* steps = layer.part(every.steps);
+  const Said* strategy = layer.part(every.strategy);
+  const Said* times = layer.part(every.times);
+  const std::vector<const Said*> all = present({steps, strategy, times});
+  const bool gains = gains_evaluation(layer, every);
+  if (all.empty() || (!gains && !layer.says({every.steps, every.strategy, every.times}))) return;
+  const std::string key = every.key;
+  if (gains)
+    for (const Said* said : all) layer.withdraw(*said);
+  const auto ignore_all = [&](const std::string& why) {
+    for (const auto& [name, said] :
+         {std::pair{every.steps, steps}, std::pair{every.strategy, strategy}, std::pair{every.times, times}})
+      if (said != nullptr && layer.says({name})) layer.ignore(*said, why);
+  };
+  if (key == "eval.every" && !has_evaluation(layer))
+    return ignore_all("no rows to evaluate on are named (data.eval)");
+  if (strategy != nullptr && !is_word(strategy, "steps")) return combine_strategy(layer, every, *strategy);
+  if (steps != nullptr && !is_off(steps->value)) {
+    const auto interval = interval_of(steps->value);
+    if (!interval) return layer.refuse(*steps, "expected a number of steps, or a share such as 0.1");
+    return layer.emit(key, *interval, present({steps, strategy}));
+  }
+  if (times != nullptr && !is_off(times->value)) {
+    if (const auto interval = interval_of_times(layer, *times)) return layer.emit(key, *interval, {times});
+    // core/builders/base.py:517: without an interval a checkpoint comes with each epoch.
+    if (key == "save.every") return layer.emit(key, "epoch", {times});
+    return layer.ignore(*times, "once an epoch of one is the end of the run");
+  }
+  if (steps != nullptr || times != nullptr)
+    return key == "save.every" ? layer.emit(key, "0", all)
+                               : ignore_all("off: it happens at the end of the run alone");
+  // transformers/training_args.py:1578: an evaluation with every line of the log; a checkpoint every 500
+  // steps.
+  const Node* logged = layer.given("log.every");
+  const std::string usual = layer.tool() == Tool::trl ? "10" : "500";
+  layer.emit(key, key == "save.every" ? "500" : logged != nullptr ? logged->text : usual, {strategy});
+}
+
+// How many checkpoints stay. transformers removes none by a limit that is not positive; to axolotl 0 is no
+// word (core/builders/base.py:520).
+void combine_save_limit(Layer& layer) {
+  if (layer.says({"@save_limit"})) {
+    const Said* limit = layer.part("@save_limit");
+    const int64_t count = read_foreign_whole(limit->value).value_or(0);
+    const bool is_unset = count == 0 && layer.tool() == Tool::axolotl;
+    layer.emit("save.keep", is_unset ? "4" : count < 1 ? "all" : std::to_string(count), {limit});
+  }
+  const Said* last = layer.part("@save_last");
+  if (!layer.says({"@save_last"})) return;
+  if (is_true(last))
+    layer.emit("save.every", "0", {last});
+  else
+    layer.ignore(*last, "off: each epoch has a checkpoint", true);
+}
+
+// The checkpoint that a run ends with, and what it is the best by; transformers writes "eval_" before
+// metrics.
+void combine_best(Layer& layer) {
+  const Said* strategy = layer.part("@save_strategy");
+  const bool by_strategy = is_word(strategy, "best");
+  if (!layer.says({"@best", "@best_metric", "@greater_is_better"}) &&
+      !(by_strategy && layer.says({"@save_strategy"})))
+    return;
+  const Said* best = layer.part("@best");
+  const Said* metric = layer.part("@best_metric");
+  const Said* greater = layer.part("@greater_is_better");
+  std::string goal(kLossGoal);
+  if (metric != nullptr && !is_off(metric->value)) goal = metric->value.text;
+  if (goal.starts_with("eval_")) goal.erase(0, 5);
+  const std::vector<std::string> known = all_goals();
+  if (std::find(known.begin(), known.end(), goal) == known.end())
+    return layer.refuse(*metric,
+                        "'" + excerpt(goal) + "' is not measured here; " + join(known, ", ") + " are");
+  if (greater != nullptr && greater->value.kind != Node::Kind::null &&
+      is_true(greater) == (goal == kLossGoal))
+    return layer.refuse(*greater, "of a loss less is better, of other metrics more");
+  if (is_true(best) || by_strategy)
+    return layer.emit(
+        "save.best", goal,
+        present({is_true(best) ? best : nullptr, metric, greater, by_strategy ? strategy : nullptr}));
+  if (goal != kLossGoal && layer.given("stop.patience") != nullptr)
+    return layer.refuse(*metric,
+                        "needs load_best_model_at_end: true: one metric ends a run and chooses here");
+  for (const Said* said : present({best, metric, greater}))
+    layer.ignore(*said, "the run ends with its last checkpoint, as load_best_model_at_end: false has it",
+                 said == best);
+}
+
+// Of several trackers TensorBoard's files are written, and the others are told apart.
+void combine_report_to(Layer& layer) {
+  if (!layer.says({"@report_to"})) return;
+  const Said* to = layer.part("@report_to");
+  std::vector<std::string> others;
+  for (const Node& name : to->value.items)
+    if (name.text != "tensorboard" && !name.text.ends_with("TensorBoardLogger"))
+      others.push_back("'" + excerpt(name.text) + "'");
+  if (others.size() < to->value.items.size()) layer.emit("log.tensorboard", "true", {to});
+  if (to->value.items.empty() || !others.empty())
+    layer.ignore(*to, (others.size() < to->value.items.size() ? join(others, ", ") + ": " : "") +
+                          "the run folder's metrics.jsonl is the log");
+}
+
+void combine_plugins(Layer& layer) {
+  // Kernels, logs, and what measures after the training.
+  static constexpr std::array<std::string_view, 5> kIdle = {"liger", "cut_cross_entropy", "kernels",
+                                                            "lm_eval", "swanlab"};
+  if (!layer.says({"@plugins"})) return;
+  const Said* plugins = layer.part("@plugins");
+  for (const Node& name : plugins->value.items)
+    if (std::none_of(kIdle.begin(), kIdle.end(), [&](std::string_view idle) {
+          return name.text.starts_with("axolotl.integrations." + std::string(idle) + ".");
+        }))
+      return layer.refuse(*plugins, "'" + excerpt(name.text) + "' does not exist here");
+  layer.ignore(*plugins, "no plugin of these changes what is learnt");
+}
+
+// axolotl's watchdog over the losses that are logged.
+void combine_watchdog(Layer& layer) {
+  if (!layer.says({"@watchdog", "@watchdog_steps"})) return;
+  const Said* limit = layer.part("@watchdog");
+  const Said* steps = layer.part("@watchdog_steps");
+  if (limit == nullptr || is_off(limit->value)) {
+    for (const Said* said : present({limit, steps})) layer.ignore(*said, "off, as here", true);
+    return;
+  }
+  layer.emit("stop.above", limit->value, {limit});
+  if (steps != nullptr && !is_off(steps->value)) layer.emit("stop.above_steps", steps->value, {steps});
+}
+
+// The name under which a run is uploaded: transformers takes the output folder's where none is given.
+void combine_hub(Layer& layer) {
+  if (!layer.says({"@push", "@hub_model"})) return;
+  const Said* push = layer.part("@push");
+  const Said* name = layer.part("@hub_model");
+  const bool asks = is_true(push) || (push == nullptr && layer.tool() == Tool::axolotl);
+  if (!asks) {
+    for (const Said* said : present({push, name})) layer.ignore(*said, "off, as here", true);
+    return;
+  }
+  const Node* output = layer.given("output");
+  std::string folder =
+      output == nullptr ? "" : std::filesystem::path(output->text).lexically_normal().string();
+  while (folder.ends_with('/')) folder.pop_back();
+  const std::string text =
+      name != nullptr ? name->value.text : std::filesystem::path(folder).filename().string();
+  if (text.empty()) return layer.refuse(*push, "needs a hub_model_id beside it");
+  if (!is_hub_name(text, true))
+    return layer.ignore(name != nullptr ? *name : *push,
+                        "'" + excerpt(text) + "' is no name of the hub: no upload is printed");
+  layer.emit("save.hub", text, present({name, push}));
+}
+
+void combine_special_tokens(Layer& layer) {
+  if (!layer.says({"@bos_token", "@eos_token", "@unk_token", "@eot_token"})) return;
+  // axolotl's end of a turn; another than the end of texts is read for rows of messages only.
+  const Said* ends = layer.part("@eot_token");
+  const Node* rows = layer.given("data.format");
+  if (ends != nullptr && (rows == nullptr || rows->text != "messages")) {
+    layer.ignore(*ends, "read for rows of the type chat_template");
+    ends = nullptr;
+  }
+  if (ends != nullptr && ends->value.items.size() > 1)
+    return layer.refuse(*ends, "several tokens that end a turn do not exist here; one does");
+  std::vector<const Said*> from;
+  Node tokens;
+  tokens.kind = Node::Kind::map;
+  for (const char* part : {"@bos_token", "@eos_token", "@unk_token", "@eot_token"}) {
+    const Said* said = layer.part(part);
+    if (said == nullptr || (part == std::string_view("@eot_token") && ends == nullptr)) continue;
+    from.push_back(said);
+    const bool is_list = said->value.kind == Node::Kind::list;
+    tokens.items.push_back(
+        scalar_at(said->value, is_list ? said->value.items.front().text : said->value.text));
+    tokens.items.back().quoted = true;
+    tokens.items.back().key = std::string(part).substr(1);
+  }
+  if (from.empty()) return;
+  tokens.line = from.front()->value.line;
+  layer.emit("data.special_tokens", tokens, from);
+}
+
+void combine_gpu_limit(Layer& layer) {
+  if (!layer.says({"@gpu_limit"})) return;
+  const Said* limit = layer.part("@gpu_limit");
+  const bool is_number = read_foreign_whole(limit->value).has_value();
+  layer.emit("memory.device", limit->value.text + (is_number ? "GiB" : ""), {limit});
+}
+
+}  // namespace
+
+void combine_run(Layer& layer) {
+  combine_every(layer, {"eval.every", "@eval_steps", "@eval_strategy", "@eval_times"});
+  combine_every(layer, {"save.every", "@save_steps", "@save_strategy", "@save_times"});
+  combine_save_limit(layer);
+  combine_best(layer);
+  combine_watchdog(layer);
+  combine_hub(layer);
+  combine_report_to(layer);
+  combine_plugins(layer);
+  combine_special_tokens(layer);
+  combine_gpu_limit(layer);
+}
+
+}  // namespace plimsoll

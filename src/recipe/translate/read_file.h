@@ -1,0 +1,25 @@
+// Recipes, and the files that recipes of other tools name, as trees.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "recipe/document/document.h"
+#include "recipe/document/problems.h"
+#include "recipe/shell/training.h"
+
+namespace plimsoll {
+
+// JSON where the name ends in .json, YAML otherwise. Throws UsageError that names file and line.
+Node read_tree(const std::string& file);
+// The same, or the training that a shell script starts.
+struct RecipeText {
+  Node root;
+  std::optional<ShellTraining> training;
+};
+RecipeText read_recipe_text(const std::string& file);
+// YAML; `source` names it in errors.
+Node read_yaml_of(std::string_view text, const Source& source);
+
+}  // namespace plimsoll

@@ -1,0 +1,24 @@
+// Files of training scripts that put their keys into sections: {model: {name: m}, training: {learning_rate:
+// 1e-4}}.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "recipe/translate/layer.h"
+
+namespace plimsoll {
+
+// The keys of such sections, without them, under the names that most scripts use; what a section says of logs
+// and of what follows the training goes to the report. Keys that nobody knows stay where they are. Nothing
+// where a file has no section about the training.
+std::optional<Node> open_sections(const Node& root, const Source& source, KeyReport& report);
+
+// Whether a key is the name of such a section.
+bool is_section(std::string_view key);
+
+// Whether a key is about logs, names, places and people: it changes nothing that is learnt.
+bool is_of_logs(std::string_view key);
+inline constexpr const char* kOfLogs = "about logs and names: it changes nothing that is learnt";
+
+}  // namespace plimsoll

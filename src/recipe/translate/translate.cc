@@ -1,0 +1,223 @@
+#include "recipe/translate/translate.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "recipe/option.h"
+#include "recipe/shell/training.h"
+#include "recipe/translate/combine.h"
+#include "recipe/translate/combine_parts.h"
+#include "recipe/translate/foreign_value.h"
+#include "recipe/translate/sections.h"
+
+namespace plimsoll {
+namespace {
+
+bool holds_component(const Node& node) {
+  return std::any_of(node.items.begin(), node.items.end(), [](const Node& item) {
+    return item.key == "_component_" || item.key.ends_with("._component_") || holds_component(item);
+  });
+}
+
+bool holds_one_of(const Node& root, std::initializer_list<std::string_view> keys) {
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](std::string_view key) { return find_node(root, key) != nullptr; });
+}
+
+// ${output_dir} in torchtune's recipes is another key's text. `left` bounds the time that a text can cost.
+// Notes the keys whose text was used.
+void fill_references(Node& node, const Node& root, std::set<std::string, std::less<>>& used, int& left) {
+  for (Node& item : node.items) fill_references(item, root, used, left);
+  const size_t begin = node.text.find("${");
+  const size_t end = node.text.find('}', begin);
+  if (node.kind != Node::Kind::scalar || begin == std::string::npos || end == std::string::npos) return;
+  if (--left < 0) return;
+  const std::string key = node.text.substr(begin + 2, end - begin - 2);
+  const Node* target = find_node(root, key);
+  if (target == nullptr || target->kind != Node::Kind::scalar || target->text.find("${") != std::string::npos)
+    return;
+  used.insert(key);
+  node.text.replace(begin, end + 1 - begin, target->text);
+}
+
+// PyYAML, which reads the files of these, takes the last of several values of a key.
+bool has_last_word(std::optional<Tool> tool) {
+  return tool == Tool::axolotl || tool == Tool::llama_factory || tool == Tool::trl;
+}
+
+void keep_last_of_each(Node& root, Layer& layer) {
+  std::map<std::string, const Node*> last;
+  for (const Node& item : root.items) last[item.key] = &item;
+  std::vector<Node> kept;
+  for (const Node& item : root.items) {
+    const Node& counts = *last[item.key];
+    if (&counts == &item) {
+      kept.push_back(item);
+    } else {
+      layer.ignore({item, item.key, item.key + ": " + excerpt(as_text(item)), 0},
+                   "said again in line " + std::to_string(counts.line) + ", and the last one counts");
+    }
+  }
+  root.items = std::move(kept);
+}
+
+bool is_empty(const Node& node) {
+  return node.kind == Node::Kind::null ||
+         (node.kind == Node::Kind::scalar ? node.text.empty() : node.items.empty());
+}
+
+// What names the model: torchtune's builder says its family.
+std::string model_name_of(const Node& root) {
+  for (const char* key : {"model._component_", "base_model", "model_name_or_path"})
+    if (const Node* node = find_node(root, key); node != nullptr && node->kind == Node::Kind::scalar)
+      return node->text;
+  return "";
+}
+
+// Words of axolotl's `adapter`; anything else there is a folder, as in our own recipes.
+bool is_method_word(const Node& node) {
+  return node.is_word("lora") || node.is_word("qlora") || node.is_word("none");
+}
+
+// transformers' example scripts (run_glue.py, run_summarization.py, run_clm.py ...), by keys that TRL has
+// not.
+bool is_of_scripts(const Node& root) {
+  if (find_node(root, "model_name_or_path") == nullptr) return false;
+  if (holds_one_of(root, {"use_peft", "lora_r", "dataset_text_field", "packing", "dataset_mixer",
+                          "dataset_mixture", "datasets", "loss_type", "beta", "completion_only_loss",
+                          "assistant_only_loss", "finetuning_type", "stage", "template", "cutoff_len"}))
+    return false;
+  return holds_one_of(root, {"task_name", "max_source_length", "max_target_length", "val_max_target_length",
+                             "source_lang", "target_lang", "source_prefix", "block_size", "do_train",
+                             "do_predict", "train_file", "max_train_samples", "pad_to_max_length"});
+}
+
+// TRL's command and the handbook's scripts, whose defaults are TRL's. Anybody's own may be called sft.py.
+bool is_of_trl(std::string_view program) {
+  return program.starts_with("trl ") || program == "run_sft.py" || program == "run_dpo.py" ||
+         program == "run_orpo.py";
+}
+
+// Arguments of transformers' TrainingArguments, which most training scripts begin from.
+bool has_training_arguments(const Node& root) {
+  return holds_one_of(root, {"per_device_train_batch_size", "num_train_epochs", "lr_scheduler_type",
+                             "save_total_limit", "logging_steps"});
+}
+
+}  // namespace
+
+std::optional<Tool> tool_of(const Node& root) {
+  if (root.kind != Node::Kind::map) return std::nullopt;
+  const bool is_mixture = holds_one_of(root, {"dataset_mixture", "dataset_mixer"});
+  if (is_mixture && find_node(root, "model_name_or_path") != nullptr) return Tool::trl;
+  if (find_node(root, "base_model") != nullptr) return Tool::axolotl;
+  if (holds_component(root)) return Tool::torchtune;
+  if (find_node(root, "model_name_or_path") == nullptr) return std::nullopt;
+  if (holds_one_of(root, {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir", "lora_target",
+                          "lora_rank", "quantization_bit"}))
+    return Tool::llama_factory;
+  if (holds_one_of(root, {"dataset_name", "use_peft", "num_train_epochs", "per_device_train_batch_size",
+                          "max_steps", "datasets", "torch_dtype", "learning_rate"}) ||
+      is_of_scripts(root))
+    return Tool::trl;
+  return std::nullopt;
+}
+
+bool Translator::read_theirs(const Node& child, const std::string& key, Layer& layer) {
+  if (key == "seed" && child.kind == Node::Kind::null && layer.tool()) {
+    layer.ignore({child, key, "seed: null", 0}, "every run has a seed; the default is taken", true);
+    return true;
+  }
+  const Alias* row = find_alias(key, layer.tool());
+  if (row == nullptr) return false;
+  // Of the file alone: what is set beside it is said to this program.
+  const bool their_device = key == "device" && layer.source().has_lines &&
+                            (layer.tool() == Tool::torchtune || layer.tool() == Tool::axolotl);
+  const bool of_theirs = is_method_word(child) || their_device;
+  if (find_option(key) != nullptr && !of_theirs) return false;
+  const bool has_inner = is_alias_group(key) || is_group(key);
+  // A map whose keys are known one by one, rather than the value of a key; an empty one is off.
+  if (has_inner && child.kind == Node::Kind::map) return false;
+  if (is_group(key) && child.kind == Node::Kind::null) return false;
+  layer.read(*row, key, child);
+  return true;
+}
+
+Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& layer) {
+  Node own = map;
+  own.items.clear();
+  for (const Node& child : map.items) {
+    const std::string key = prefix + child.key;
+    if (key == kProgramKey) continue;
+    if (read_theirs(child, key, layer)) continue;
+    const bool is_theirs = is_alias_group(key);
+    if (is_theirs && child.kind == Node::Kind::map && find_option(key) == nullptr) {
+      Node inner = own_keys(child, key + ".", layer);
+      if (!inner.items.empty() || child.items.empty()) own.items.push_back(std::move(inner));
+    } else if (is_theirs && child.kind == Node::Kind::map && key == "model") {
+      Node inner = own_keys(child, key + ".", layer);
+      for (Node& item : inner.items) {
+        item.key.insert(0, key + ".");
+        own.items.push_back(std::move(item));
+      }
+    } else if (is_empty(child) && (is_theirs || layer.tool()) && !is_group(key) &&
+               find_option(key) == nullptr) {
+      layer.ignore({child, key, key + ": " + as_text(child), 0},
+                   is_theirs ? "nothing is given" : "not known here, and nothing is given", true);
+    } else if (used_.contains(key) && !is_theirs && !is_group(key) && find_option(key) == nullptr) {
+      layer.ignore({child, key, key + ": " + excerpt(as_text(child)), 0},
+                   "used as ${" + key + "} in this file", true);
+    } else if (!is_theirs && child.kind != Node::Kind::map && !is_group(key) && find_option(key) == nullptr &&
+               is_of_logs(key)) {
+      layer.ignore({child, key, key + ": " + excerpt(as_text(child)), 0}, kOfLogs);
+    } else {
+      own.items.push_back(child);
+    }
+  }
+  return own;
+}
+
+Node Translator::translate(const Node& text, const Source& source, const Recipe& before, Problems& problems) {
+  if (text.kind != Node::Kind::map) return text;
+  std::optional<Tool> tool = named_ && layers_ == 0 ? std::optional(named_->tool) : tool_of(text);
+  const bool is_first = !report_.tool;
+  const Node* launched = find_node(text, kProgramKey);
+  const bool may_have_sections = !tool && is_first && source.has_lines && launched == nullptr;
+  const auto opened = may_have_sections ? open_sections(text, source, report_) : std::nullopt;
+  const Node& root = opened ? *opened : text;
+  const std::string program = launched != nullptr ? launched->text
+                              : opened            ? "the script of this file"
+                                                  : std::string();
+  if (!program.empty()) {
+    Said said = {text, std::string(kProgramKey), program, layers_ + 1};
+    said.value.kind = Node::Kind::scalar;
+    said.value.text = program;
+    parts_.insert_or_assign(kProgramPart, std::move(said));
+  }
+  if (!tool && is_first && !program.empty() && has_training_arguments(root)) tool = Tool::trl;
+  if (tool) {
+    report_.tool = tool;
+    const bool by_program = !program.empty() && is_first && !is_of_trl(program);
+    report_.of_scripts = tool == Tool::trl && !named_ && (by_program || is_of_scripts(root));
+    report_.model_name = model_name_of(root);
+    const KnownVersions* known = known_versions(*tool);
+    if (known != nullptr) report_.version = named_ ? *named_ : ToolVersion{*tool, known->newest, true};
+  }
+  Layer layer(++layers_, source, report_.tool, before, parts_, problems, report_);
+  Node filled = root;
+  if (has_last_word(report_.tool)) keep_last_of_each(filled, layer);
+  int references = 256;
+  if (report_.tool == Tool::torchtune) fill_references(filled, root, used_, references);
+  Node own = own_keys(filled, "", layer);
+  std::erase_if(report_.once, [&](const auto& key) { return find_node(own, key.first) != nullptr; });
+  layer.set_own(&own);
+  layer.set_recipe(tool.has_value());
+  combine(layer);
+  if (layer.is_recipe()) fill_tool_defaults(layer);
+  layer.drop_what_means_nothing();
+  for (Node& node : layer.take()) own.items.push_back(std::move(node));
+  return own;
+}
+
+}  // namespace plimsoll

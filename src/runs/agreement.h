@@ -1,0 +1,42 @@
+// How well a classifier's answers agree with the labels of all rows, by the metrics that are no mean over
+// rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/batch/micro_batch.h"
+#include "tasks/task.h"
+
+namespace plimsoll {
+
+class Agreement {
+ public:
+  explicit Agreement(const TaskSpec& task) : task_(task) {}
+
+  // Heap bytes of that many rows, with what the metrics need beside them.
+  static int64_t planned_bytes(const TaskSpec& task, int64_t rows);
+
+  // The live rows of a micro-batch, with the scores [B, outputs] of all its rows.
+  void add(std::span<const float> scores, const MicroBatch& rows);
+  // A row's scores [outputs] and its targets: the class; 0 or 1 for each class; or the numbers.
+  void add(std::span<const float> scores, std::span<const float> targets);
+
+  // As scikit-learn 1.9 and scipy 1.17 define them. One class of two: f1 of the second, of more: f1's mean
+  // over the classes that occur (macro), and matthews_correlation. Any of several: accuracy (all of a row
+  // right), f1 over all of them (micro). One number: pearson, spearmanr. A metric that is not defined is left
+  // out.
+  [[nodiscard]] Metrics metrics() const;
+
+ private:
+  [[nodiscard]] Metrics of_classes() const;
+  [[nodiscard]] Metrics of_sets() const;
+  [[nodiscard]] Metrics of_numbers() const;
+
+  TaskSpec task_;
+  // A value for each row, or for each row and class.
+  std::vector<float> said_, true_;
+};
+
+}  // namespace plimsoll

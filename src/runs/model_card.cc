@@ -1,0 +1,162 @@
+#include "runs/model_card.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "files/file.h"
+#include "files/run_folder.h"
+#include "formats/model_folder.h"
+#include "recipe/hub.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+// As a recipe writes the key's value.
+std::string value_of(const Recipe& recipe, const char* key) { return to_yaml(find_option(key)->get(recipe)); }
+
+std::string title_of(const Recipe& recipe) {
+  const std::string base = model_name(recipe.model);
+  if (recipe.init == Init::random) return "A model of the shape of " + base + ", trained from random weights";
+  if (recipe.method.type == MethodType::full) return base + ", fine-tuned";
+  return "Adapter for " + base;
+}
+
+const char* pipeline_of(Task task) {
+  if (task == Task::seq2seq) return "text2text-generation";
+  return rule_of(task).scores ? "text-classification" : "text-generation";
+}
+
+std::string front_matter(const Recipe& recipe) {
+  const auto hub = hub_model_of(recipe.model);
+  const bool full = recipe.method.type == MethodType::full;
+  return std::string("---\n") + "library_name: " + (full ? "transformers" : "peft") + "\n" +
+         (hub && recipe.init == Init::weights ? "base_model: " + to_yaml(Json(hub->name)) + "\n" : "") +
+         std::string("pipeline_tag: ") + pipeline_of(recipe.task) + "\n" + "tags:\n- plimsoll\n" +
+         (full ? "" : "- lora\n") + "---\n\n";
+}
+
+std::string method_row(const Recipe& recipe) {
+  const std::string type = value_of(recipe, "method.type");
+  if (recipe.method.type == MethodType::full) return type;
+  const Recipe::Method& method = recipe.method;
+  return type + (method.dora ? " with DoRA" : "") + ", rank " + value_of(recipe, "method.r") + ", alpha " +
+         value_of(recipe, "method.alpha") + ", dropout " + value_of(recipe, "method.dropout") + ", on " +
+         value_of(recipe, "method.targets") +
+         (method.layers.empty() ? "" : " of layers " + value_of(recipe, "method.layers")) +
+         (method.modules_to_save.empty() ? "" : "; whole " + value_of(recipe, "method.modules_to_save"));
+}
+
+std::string data_row(const Recipe& recipe) {
+  std::vector<std::string> names;
+  for (const TrainSource& source : recipe.data.train) {
+    const fs::path path = source.path;
+    names.push_back((path.parent_path().filename() / path.filename()).string());
+  }
+  constexpr size_t kShown = 4;
+  const size_t more = names.size() - std::min(names.size(), kShown);
+  names.resize(names.size() - more);
+  return join(names, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "") +
+         ", rows of at most " + format_count(recipe.data.max_length) + " tokens";
+}
+
+// The card in a folder; empty where there is none that may travel on: a link may lead to anything, but for
+// the Hugging Face cache's own.
+std::string card_in(const fs::path& folder) {
+  constexpr int64_t kMostBytes = kMiB;
+  const fs::path path = folder / kModelCard;
+  std::error_code none;
+  if (!fs::is_regular_file(path, none) || fs::file_size(path, none) > kMostBytes) return "";
+  if (fs::is_symlink(path) && !hub_model_of(folder)) return "";
+  return read_text(path, kMostBytes);
+}
+
+// The rows of the table in a card that a run wrote.
+std::string training_rows(const std::string& card) {
+  constexpr const char* kEnd = "Trained with Plimsoll;";
+  const size_t table = card.find("| | |\n|---|---|\n");
+  const size_t end = card.find(kEnd);
+  if (table == std::string::npos || end == std::string::npos || end < table) return "";
+  return card.substr(table, end - table);
+}
+
+}  // namespace
+
+std::string merged_card(const fs::path& base, const fs::path& adapter) {
+  const auto hub = hub_model_of(base);
+  const std::string rows = training_rows(card_in(adapter));
+  const nlohmann::json config = read_config(adapter, "adapter_config.json");
+  const bool scores = config.contains("task_type") && config["task_type"] == "SEQ_CLS";
+  return "---\nlibrary_name: transformers\n" + (hub ? "base_model: " + to_yaml(Json(hub->name)) + "\n" : "") +
+         "pipeline_tag: " + (scores ? "text-classification" : "text-generation") +
+         "\ntags:\n- plimsoll\n- lora\n---\n\n# " + printable(model_name(base)) +
+         ", fine-tuned\n\nThe adapter `" + printable(adapter.lexically_normal().filename().string()) +
+         "`, folded into " + printable(model_name(base)) + " with Plimsoll.\n" +
+         (rows.empty() ? "" : "\nHow the adapter was trained:\n\n" + rows);
+}
+
+std::string converted_card(const fs::path& folder, const std::string& change) {
+  std::string card = card_in(folder);
+  if (card.empty()) {
+    const bool adapter = fs::exists(folder / "adapter_config.json");
+    card = std::string("---\nlibrary_name: ") + (adapter ? "peft" : "transformers") +
+           "\npipeline_tag: text-generation\ntags:\n- plimsoll\n---\n\n# " + printable(model_name(folder)) +
+           "\n";
+  }
+  if (!card.ends_with('\n')) card += '\n';
+  return card + "\nWritten anew with Plimsoll: " + change + ".\n";
+}
+
+std::string gguf_card(const fs::path& folder, const std::string& file) {
+  std::string card = converted_card(folder, file + ", for llama.cpp and what is built on it");
+  constexpr std::string_view kLibrary = "library_name: ";
+  const size_t end = card.starts_with("---\n") ? card.find("\n---\n", 3) : std::string::npos;
+  if (end == std::string::npos) return "---\nlibrary_name: gguf\n---\n\n" + card;
+  const size_t library = card.find(kLibrary);
+  if (library >= end) return card.insert(4, "library_name: gguf\n");
+  const size_t value = library + kLibrary.size();
+  return card.replace(value, card.find('\n', value) - value, "gguf");
+}
+
+std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& record) {
+  std::string text = front_matter(recipe) + "# " + printable(title_of(recipe)) + "\n\n| | |\n|---|---|\n";
+  const auto row = [&](const std::string& name, const std::string& value) {
+    text += "| " + name + " | " + printable(value) + " |\n";
+  };
+  row("base model", model_name(recipe.model) + (recipe.init == Init::random ? " (its shape alone)" : ""));
+  row("method", method_row(recipe));
+  row("data", data_row(recipe));
+  row("steps", format_count(record.steps) + ", " + format_count(recipe.batch.effective) + " sequences each");
+  row("optimizer", value_of(recipe, "optimizer.name") + ", rate " + value_of(recipe, "optimizer.lr") + ", " +
+                       value_of(recipe, "schedule.name") + " schedule");
+  row("precision", value_of(recipe, "precision"));
+  row("loss",
+      format_number("%.4f", record.final_loss) + " in the last step" +
+          (record.eval_loss ? ", " + format_number("%.4f", *record.eval_loss) + " on the evaluation rows"
+                            : ""));
+  if (record.best)
+    row("weights of", "step " + format_count(record.best->step) + ", the best evaluation by its " +
+                          record.best->goal + ", " + format_number("%.4f", record.best->value));
+  row("memory", "process at most " + format_bytes(record.memory.peak_rss) + " (planned " +
+                    format_bytes(plan.process_peak_bytes()) + ")");
+  return text +
+         "\nTrained with Plimsoll; `recipe.yaml` has every setting, `plimsoll report .` the course of the "
+         "run.\n";
+}
+
+void write_model_card(RunFolder& folder, const std::string& card) {
+  try {
+    folder.require_free({kModelCard});
+  } catch (const UsageError&) {
+    return;  // the user's own
+  }
+  folder.write(kModelCard, card);
+}
+
+}  // namespace plimsoll

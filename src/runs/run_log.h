@@ -1,0 +1,34 @@
+// Everything that a run writes about itself while it goes on: its logs, and TensorBoard's where asked for.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "files/event_file.h"
+#include "runs/metrics.h"
+
+namespace plimsoll {
+
+class RunLog {
+ public:
+  // Goes on after `resumed_step`; what was logged of later steps is dropped. The visits are MetricsLog's.
+  RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit,
+         const LineLog::Visit& visit_evaluation);
+
+  void step(const StepMetrics& metrics);  // allocates nothing
+  void evaluation(const EvaluationMetrics& metrics);
+  // "start", "resume", "save", "signal", "stop", "end"; `details` are further fields of the line.
+  void event(std::string_view kind, int64_t step, const nlohmann::ordered_json& details = {});
+  void write_pending() { metrics_.write_pending(); }
+
+ private:
+  MetricsLog metrics_;
+  LineLog events_;
+  std::optional<EventFile> tensorboard_;
+};
+
+// What could not be written yet, and the line of a run that could not go on; a disk that takes no line is no
+// further error.
+void log_stop(RunLog& log, int64_t step, const std::string& reason);
+
+}  // namespace plimsoll

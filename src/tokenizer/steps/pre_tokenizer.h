@@ -1,0 +1,54 @@
+// Pre-tokenisers of tokenizer.json: they cut a normalised piece into the words the model sees.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/files/json_part.h"
+
+namespace plimsoll {
+
+// Words as views of the text, or of `owned` where a stage had to add a character (a deque never moves them).
+struct Words {
+  std::vector<std::string_view> views;
+  std::deque<std::string> owned;
+  // Where the input starts, if this text is its start: what Metaspace's "first" asks. Else null.
+  const char* input_start = nullptr;
+};
+
+// One stage: appends the parts of `word` (not empty, valid UTF-8) to `out`; empty parts are left out.
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  virtual void split(std::string_view word, Words& out) const = 0;
+  [[nodiscard]] virtual int64_t resident_bytes() const { return 0; }
+};
+
+// The stages in order, Sequences unfolded.
+struct PreTokenizerChain {
+  std::vector<std::unique_ptr<PreTokenizer>> stages;
+  // The last stage is ByteLevel: the model sees bytes. They stay raw here; BPE's tables know the printable
+  // alphabet that the reference writes them in, for other models `spell_bytes` writes it.
+  bool byte_level = false;
+  // A stage puts characters of its own into words.
+  bool adds = false;
+
+  void spell_bytes();
+
+  // Replaces the words of `words` by the parts; `spare` is scratch.
+  void split(Words& words, std::vector<std::string_view>& spare) const;
+  [[nodiscard]] int64_t resident_bytes() const;
+};
+
+// Throws UsageError naming what is not supported.
+PreTokenizerChain make_pre_tokenizer(const JsonPart& json);
+
+// The families, by "type"; null for a type of another family. Each in its own file.
+std::unique_ptr<PreTokenizer> make_split(const JsonPart& json, std::string_view type);
+std::unique_ptr<PreTokenizer> make_class_split(const JsonPart& json, std::string_view type);
+std::unique_ptr<PreTokenizer> make_metaspace(const JsonPart& json, std::string_view type);
+
+}  // namespace plimsoll

@@ -1,0 +1,354 @@
+#include "tools/convert_gguf.h"
+
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/shell_word.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "files/atomic.h"
+#include "files/run_folder.h"
+#include "formats/load.h"
+#include "models/spec.h"
+#include "recipe/hub.h"
+#include "runs/model_card.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Beginnings and ends of names, as checkpoints have them and as GGUF does.
+struct NamePair {
+  std::string_view theirs, ours;
+};
+constexpr std::array kWhole = {NamePair{"model.embed_tokens", "token_embd"},
+                               NamePair{"model.norm", "output_norm"}, NamePair{"lm_head", "output"}};
+constexpr std::array kParts = {
+    NamePair{"input_layernorm", "attn_norm"},    NamePair{"post_attention_layernorm", "ffn_norm"},
+    NamePair{"self_attn.q_proj", "attn_q"},      NamePair{"self_attn.k_proj", "attn_k"},
+    NamePair{"self_attn.v_proj", "attn_v"},      NamePair{"self_attn.o_proj", "attn_output"},
+    NamePair{"self_attn.q_norm", "attn_q_norm"}, NamePair{"self_attn.k_norm", "attn_k_norm"},
+    NamePair{"mlp.gate_proj", "ffn_gate"},       NamePair{"mlp.up_proj", "ffn_up"},
+    NamePair{"mlp.down_proj", "ffn_down"}};
+
+template <size_t count>
+std::string_view renamed(const std::array<NamePair, count>& names, std::string_view name) {
+  for (const auto& [theirs, ours] : names)
+    if (name == theirs) return ours;
+  return "";
+}
+
+// "model.layers.3.self_attn.q_proj.weight" as "blk.3.attn_q.weight"; empty for what GGUF has no name for.
+std::string gguf_name(const std::string& name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return "";
+  const std::string ending = name.substr(dot);
+  if (ending != ".weight" && ending != ".bias") return "";
+  const std::string_view stem = std::string_view(name).substr(0, dot);
+  if (const auto whole = renamed(kWhole, stem); !whole.empty()) return std::string(whole) + ending;
+  if (!stem.starts_with(kLayers)) return "";
+  const std::string_view rest = stem.substr(kLayers.size());
+  const size_t end = rest.find('.');
+  if (end == std::string_view::npos) return "";
+  const auto part = renamed(kParts, rest.substr(end + 1));
+  return part.empty() ? "" : "blk." + std::string(rest.substr(0, end)) + "." + std::string(part) + ending;
+}
+
+GgufType stored_as(DType dtype) {
+  if (dtype == DType::bf16) return GgufType::bf16;
+  return dtype == DType::f16 ? GgufType::f16 : GgufType::f32;
+}
+
+// Numbers of llama.cpp's list of file types.
+uint32_t file_type(GgufType type) {
+  switch (type) {
+    case GgufType::f32:
+      return 0;
+    case GgufType::f16:
+      return 1;
+    case GgufType::q8_0:
+      return 7;
+    case GgufType::bf16:
+      return 32;
+  }
+  throw InternalError("file_type: no such type");
+}
+
+class Writer {
+ public:
+  explicit Writer(const GgufOptions& options)
+      : options_(options),
+        spec_(read_model_spec(options.folder / "config.json")),
+        model_(ModelFolder::open(options.folder)),
+        staging_(static_cast<size_t>(kLoadStagingBytes)) {
+    if (spec_.linear_attention)
+      throw UsageError(options_.folder.string() + ": GGUF is not supported for " + spec_.architecture +
+                       ": llama.cpp has no such model");
+    list_tensors();
+    describe();
+    add_gguf_tokenizer(options.folder, spec_.vocab, head_);
+    if (!rope_factors_.empty())
+      head_.add_tensor("rope_freqs.weight", GgufType::f32, {static_cast<int64_t>(rope_factors_.size())});
+    for (const Tensor& tensor : tensors_)
+      head_.add_tensor(tensor.name, tensor.type, tensor.stored.entry->shape);
+    result_.tensors = static_cast<int64_t>(tensors_.size()) + (rope_factors_.empty() ? 0 : 1);
+    result_.bytes = head_.file_bytes();
+  }
+
+  GgufResult write(const fs::path& file) {
+    GgufWriter writer(file, head_);
+    if (!rope_factors_.empty()) {
+      writer.write(std::as_bytes(std::span(rope_factors_)));
+      writer.end_tensor();
+    }
+    for (const Tensor& tensor : tensors_) {
+      write_tensor(tensor, writer);
+      writer.end_tensor();
+    }
+    writer.finish();
+    return result_;
+  }
+  [[nodiscard]] int64_t bytes() const { return result_.bytes; }
+
+ private:
+  struct Tensor {
+    std::string name;
+    GgufType type = GgufType::f32;
+    int64_t head_rows = 0;  // rows of a head whose halves are dealt out in turn; 0: as they are
+    StoredTensor stored;
+  };
+
+  void list_tensors() {
+    int64_t unblocked = 0;
+    for (const std::string& name : model_.names()) {
+      if ((name == "lm_head.weight" && spec_.tied_head) || name.ends_with("rotary_emb.inv_freq")) continue;
+      Tensor tensor{gguf_name(name), GgufType::f32, 0, model_.find(name)};
+      if (tensor.name.empty())
+        throw UsageError(options_.folder.string() + ": GGUF has no name for '" + name + "'");
+      const Shape& shape = tensor.stored.entry->shape;
+      const GgufType wanted = options_.type.value_or(stored_as(tensor.stored.entry->dtype));
+      const bool blocks = wanted != GgufType::q8_0 || shape.last() % kGgufBlock == 0;
+      if (shape.rank() > 1) tensor.type = blocks ? wanted : GgufType::f16;
+      if (shape.rank() > 1 && !blocks) ++unblocked;
+      if (tensor.name == "token_embd.weight") type_ = wanted;
+      if (tensor.name == "token_embd.weight" && shape[0] != spec_.vocab)
+        throw UsageError(options_.folder.string() + ": the embedding has " + format_count(shape[0]) +
+                         " rows, config.json says " + format_count(spec_.vocab));
+      const bool rotated = tensor.name.find(".attn_q.") != std::string::npos ||
+                           tensor.name.find(".attn_k.") != std::string::npos;
+      if (rotated && architecture() == "llama") tensor.head_rows = spec_.head_dim;
+      tensors_.push_back(std::move(tensor));
+    }
+    if (unblocked > 0)
+      result_.notes.push_back(format_count(unblocked) +
+                              " matrices are f16: their rows are no multiple of 32");
+  }
+
+  // Llama and Mistral are one architecture there, whose rotation pairs neighbours and not halves.
+  [[nodiscard]] std::string architecture() const {
+    return spec_.family == "mistral" ? "llama" : spec_.family;
+  }
+
+  void describe() {
+    const std::string arch = architecture();
+    const auto count = [&](const char* key, int64_t value) {
+      head_.add(arch + key, static_cast<uint32_t>(value));
+    };
+    const auto real = [&](const char* key, double value) {
+      head_.add(arch + key, static_cast<float>(value));
+    };
+    head_.add("general.architecture", arch);
+    head_.add("general.type", "model");
+    head_.add("general.name", model_name(options_.folder));
+    head_.add("general.file_type", file_type(type_));
+    if (type_ == GgufType::q8_0) head_.add("general.quantization_version", uint32_t{2});
+    count(".block_count", spec_.layers);
+    count(".context_length", context());
+    count(".embedding_length", spec_.hidden);
+    count(".feed_forward_length", spec_.mlp_width);
+    count(".attention.head_count", spec_.heads);
+    count(".attention.head_count_kv", spec_.kv_heads);
+    count(".attention.key_length", spec_.head_dim);
+    count(".attention.value_length", spec_.head_dim);
+    real(".attention.layer_norm_rms_epsilon", spec_.rms_norm_eps);
+    count(".rope.dimension_count", spec_.head_dim);
+    count(".vocab_size", spec_.vocab);
+    real(".rope.freq_base", spec_.rope.theta);
+    describe_scaling(arch);
+  }
+
+  // These architectures have no windows there: up to a window's length there is no difference.
+  int64_t context() {
+    int64_t length = spec_.max_positions;
+    for (const int64_t window : spec_.windows)
+      if (window > 0) length = std::min(length, window);
+    if (length < spec_.max_positions)
+      result_.notes.push_back("a context of " + format_count(length) +
+                              " tokens, the model's sliding window, which GGUF does not know of this family");
+    return length;
+  }
+
+  void describe_scaling(const std::string& arch) {
+    const RopeSpec& rope = spec_.rope;
+    const std::string key = arch + ".rope.scaling.";
+    const double usual = 0.1 * std::log(rope.factor) + 1.0;
+    const bool usual_yarn = std::abs(rope.attention_factor - usual) < 1e-6 && rope.beta_fast == 32.0 &&
+                            rope.beta_slow == 1.0 && rope.truncate;
+    if (rope.type == RopeType::dynamic || (rope.type == RopeType::yarn && !usual_yarn))
+      throw UsageError(options_.folder.string() + ": GGUF cannot say its RoPE scaling (" +
+                       (rope.type == RopeType::dynamic ? "dynamic" : "yarn with parameters of its own") +
+                       ")");
+    if (rope.type == RopeType::llama3) {
+      ModelSpec plain = spec_;
+      plain.rope.type = RopeType::standard;
+      const auto half = static_cast<size_t>(spec_.head_dim / 2);
+      std::vector<float> scaled(half + 1), unscaled(half + 1);
+      rope_frequencies(spec_, spec_.max_positions, scaled);
+      rope_frequencies(plain, spec_.max_positions, unscaled);
+      for (size_t i = 0; i < half; ++i) rope_factors_.push_back(unscaled[i] / scaled[i]);
+    } else if (rope.type != RopeType::standard) {
+      head_.add(key + "type", rope.type == RopeType::linear ? "linear" : "yarn");
+      head_.add(key + "factor", static_cast<float>(rope.factor));
+      if (rope.type == RopeType::yarn)
+        head_.add(key + "original_context_length", static_cast<uint32_t>(rope.original_length));
+    }
+  }
+
+  // Some rows at a time; of rotated ones a head.
+  void write_tensor(const Tensor& tensor, GgufWriter& writer) {
+    const TensorEntry& entry = *tensor.stored.entry;
+    const int64_t width = entry.shape.rank() > 1 || tensor.head_rows == 0 ? entry.shape.last() : 1;
+    const int64_t rows = entry.shape.elements() / width;
+    const int64_t fit = std::max<int64_t>(1, kLoadStagingBytes / (width * 4));
+    const int64_t step = tensor.head_rows > 0 ? tensor.head_rows : std::min(fit, rows);
+    std::vector<float> values(static_cast<size_t>(step * width)), dealt;
+    std::vector<std::byte> bytes;
+    for (int64_t row = 0; row < rows; row += step) {
+      const auto count = static_cast<size_t>(std::min(step, rows - row) * width);
+      const auto part = std::span(values).first(count);
+      load_elements(tensor.stored, row * width, std::as_writable_bytes(part), DType::f32, staging_);
+      require_range(part, tensor);
+      if (tensor.head_rows > 0) deal_halves(values, width, dealt);
+      bytes.resize(static_cast<size_t>(gguf_bytes(tensor.type, {static_cast<int64_t>(count)})));
+      to_gguf(part, tensor.type, bytes);
+      writer.write(bytes);
+    }
+  }
+
+  // Rows 0, D/2, 1, D/2 + 1, ...
+  static void deal_halves(std::vector<float>& values, int64_t width, std::vector<float>& dealt) {
+    dealt.resize(values.size());
+    const auto w = static_cast<std::ptrdiff_t>(width);
+    const auto half = static_cast<std::ptrdiff_t>(values.size()) / w / 2;
+    for (std::ptrdiff_t row = 0; row < half; ++row)
+      for (std::ptrdiff_t second : {0, 1})
+        std::copy_n(values.begin() + (row + second * half) * w, w, dealt.begin() + (2 * row + second) * w);
+    std::copy(dealt.begin(), dealt.end(), values.begin());  // in place: others look at these bytes
+  }
+
+  void require_range(std::span<const float> values, const Tensor& tensor) const {
+    constexpr float kLargestHalf = 65504.0F;
+    const float most = tensor.type == GgufType::f16    ? kLargestHalf
+                       : tensor.type == GgufType::q8_0 ? kLargestHalf * 127.0F
+                                                       : std::numeric_limits<float>::max();
+    for (const float value : values)
+      if (!(std::abs(value) <= most))
+        throw UsageError(options_.folder.string() + ": '" + tensor.stored.entry->name + "' holds " +
+                         std::to_string(value) + ", which the type asked for cannot");
+  }
+
+  GgufOptions options_;
+  ModelSpec spec_;
+  ModelFolder model_;
+  std::vector<std::byte> staging_;
+  std::vector<Tensor> tensors_;
+  std::vector<float> rope_factors_;  // llama3: what frequencies are divided by
+  GgufType type_ = GgufType::f32;
+  GgufHead head_;
+  GgufResult result_;
+};
+
+// Hidden beside the file, and gone unless it got the file's name.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const fs::path& out)
+      : path_(out.parent_path() / ("." + out.filename().string() + "." + std::to_string(getpid()))) {}
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  [[nodiscard]] const fs::path& path() const { return path_; }
+  // Never in place of a file that came meanwhile.
+  void publish(const fs::path& out) const {
+    std::error_code failed;
+    fs::create_hard_link(path_, out, failed);
+    if (failed && fs::exists(fs::symlink_status(out)))
+      throw UsageError(out.string() + ": exists already; name a new file with --out");
+    if (failed) fs::rename(path_, out);
+    flush_name(out);
+  }
+
+ private:
+  fs::path path_;
+};
+
+const char* word_of(GgufType type) {
+  switch (type) {
+    case GgufType::f32:
+      return "f32";
+    case GgufType::f16:
+      return "f16";
+    case GgufType::q8_0:
+      return "q8_0";
+    case GgufType::bf16:
+      return "bf16";
+  }
+  throw InternalError("GGUF: unknown type");
+}
+
+// A folder of the user's other files gets no card: it would tell of them.
+bool write_card(const GgufOptions& options) {
+  const fs::path folder = options.out.has_parent_path() ? options.out.parent_path() : fs::path(".");
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none))
+    if (entry.path().extension() != ".gguf") return false;
+  const std::string file =
+      options.out.filename().string() + (options.type ? std::string(", ") + word_of(*options.type) : "");
+  write_file_atomically(folder / kModelCard, gguf_card(options.folder, printable(file)));
+  return true;
+}
+
+}  // namespace
+
+GgufResult convert_to_gguf(const GgufOptions& options) {
+  if (fs::exists(fs::symlink_status(options.out)))
+    throw UsageError(options.out.string() + ": exists already; name a new file with --out");
+  if (fs::exists(options.folder / "adapter_config.json"))
+    throw UsageError(options.folder.string() + ": is an adapter; merge it first: plimsoll merge " +
+                     quoted(options.folder.string()) + " --out FOLDER");
+  if (read_config(options.folder).contains("quantization_config"))
+    throw UsageError(options.folder.string() + ": is quantised; convert the 16-bit model instead");
+  Writer writer(options);
+  if (options.out.has_parent_path()) fs::create_directories(options.out.parent_path());
+  require_disk_space(options.out, writer.bytes(), "the GGUF file", "choose another folder with --out");
+  GgufResult result;
+  {
+    const TemporaryFile file(options.out);
+    result = writer.write(file.path());
+    file.publish(options.out);
+  }
+  result.card = write_card(options);
+  return result;
+}
+
+}  // namespace plimsoll

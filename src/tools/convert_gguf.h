@@ -1,0 +1,33 @@
+// A model folder as one GGUF file, for llama.cpp and what is built on it, in bounded memory.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/gguf.h"
+
+namespace plimsoll {
+
+struct GgufOptions {
+  std::filesystem::path folder;  // a model, not an adapter
+  std::filesystem::path out;     // a file that must not exist yet
+  std::optional<GgufType> type;  // of matrices; none: as they are stored. Vectors are always f32
+};
+
+struct GgufResult {
+  int64_t tensors = 0, bytes = 0;
+  std::vector<std::string> notes;  // where the file does not say all that the model is
+  bool card = false;               // a README.md was written beside the file
+};
+
+// The file appears whole or not at all, with a model card beside it where its folder holds nothing but GGUF
+// files. Throws UsageError for adapters, quantised weights, what GGUF cannot
+// say (tokenizers and RoPE scalings, by their name) and an output that exists.
+GgufResult convert_to_gguf(const GgufOptions& options);
+
+// The tokenizer's keys, for an embedding of `rows` rows.
+void add_gguf_tokenizer(const std::filesystem::path& folder, int64_t rows, GgufHead& head);
+
+}  // namespace plimsoll

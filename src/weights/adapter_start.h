@@ -1,0 +1,37 @@
+// Adapters that are saved otherwise than they are held. Those that begin with a part of the weight (PiSSA,
+// OLoRA): the part is taken out of the base in memory; what is saved is a plain adapter of twice the rank,
+// [A; -A0] and [B, B0], which gives the same outputs over the base as its folder has it. And A beside an
+// embedding, which is saved transposed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/cpu_kernel.h"
+#include "passes/lora.h"
+#include "weights/persistent_state.h"
+
+namespace plimsoll {
+
+// What an adapter's weight began with; nullptr where it began at random.
+const TableRow* start_of(const PersistentState& state, const TableRow& adapter);
+
+// Finds the parts of all weights that are loaded, begins the adapters with them, and takes them out.
+void start_adapters(const PersistentState& state, const LoraOptions& lora, const CpuSettings& cpu,
+                    uint64_t seed);
+// Takes out what load_start() read, after the weights are loaded anew.
+void take_out_starts(const PersistentState& state, const LoraOptions& lora);
+
+// Whether it is one, and its tensor in a folder: an adapter's weight with its start, or its transpose; and
+// back.
+bool is_saved_otherwise(const PersistentState& state, const TableRow& adapter);
+Shape saved_shape(const PersistentState& state, const TableRow& adapter);
+std::vector<float> values_to_save(const PersistentState& state, const TableRow& adapter);
+void store_saved(const PersistentState& state, const TableRow& adapter, std::span<const float> values);
+
+// Of `columns` columns.
+std::vector<float> transposed(std::span<const float> values, int64_t columns);
+
+}  // namespace plimsoll

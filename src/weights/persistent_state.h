@@ -1,0 +1,86 @@
+// The persistent tensors of a layout, wherever they are: in the device's or the host's memory, or on disk.
+// What the host does not reach comes and goes in pieces, from the disk or by the device's own copies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ops/optimizer/optimizer.h"
+#include "runtime/run_memory.h"
+
+namespace plimsoll {
+
+// No program may run meanwhile.
+class PersistentState {
+ public:
+  PersistentState(const ArenaLayout& layout, const Arenas& arenas) : layout_(layout), arenas_(arenas) {}
+  // For layouts that are on the device alone.
+  PersistentState(const ArenaLayout& layout, std::byte* device)
+      : PersistentState(layout, Arenas{.device = device}) {}
+
+  [[nodiscard]] const std::vector<TableRow>& rows() const { return layout_.persistent; }
+  // nullptr when there is no such tensor.
+  [[nodiscard]] const TableRow* find(std::string_view name) const { return layout_.find_persistent(name); }
+  // The tensor's f32 master copy; nullptr when it has none.
+  [[nodiscard]] const TableRow* master_of(const TableRow& row) const {
+    return layout_.find_persistent(row.name + kMasterSuffix);
+  }
+
+  // Whether the host reaches the tensor by an address.
+  [[nodiscard]] bool in_memory(const TableRow& row) const {
+    return row.space == Space::host || (row.space == Space::device && arenas_.apart == nullptr);
+  }
+  // Of a tensor in memory; InternalError for another.
+  [[nodiscard]] std::span<std::byte> bytes(const TableRow& row) const;
+
+  // Bytes from `start` of the tensor on.
+  void read(const TableRow& row, int64_t start, std::span<std::byte> to) const;
+  void write(const TableRow& row, int64_t start, std::span<const std::byte> from) const;
+
+  // Passes the whole tensor to `use`, or lets it write the whole tensor: at once where it is in memory, else
+  // piece by piece through `staging`, in order. Pieces hold whole elements.
+  using Use = std::function<void(int64_t start, std::span<const std::byte> piece)>;
+  using Fill = std::function<void(int64_t start, std::span<std::byte> piece)>;
+  void visit(const TableRow& row, std::span<std::byte> staging, const Use& use) const;
+  void fill(const TableRow& row, std::span<std::byte> staging, const Fill& fill) const;
+
+ private:
+  const ArenaLayout& layout_;
+  Arenas arenas_;
+};
+
+// A small tensor's values in memory: the tensor itself, or a copy of what the host does not reach, which
+// flush() writes back.
+template <class T>
+class ResidentValues {
+ public:
+  ResidentValues(const PersistentState& state, const TableRow& row) : state_(state), row_(row) {
+    if (state.in_memory(row)) {
+      values_ = {reinterpret_cast<T*>(state.bytes(row).data()), static_cast<size_t>(row.bytes) / sizeof(T)};
+      return;
+    }
+    copy_.resize(static_cast<size_t>(row.bytes) / sizeof(T));
+    values_ = copy_;
+    state.read(row, 0, std::as_writable_bytes(values_));
+  }
+  ResidentValues(const ResidentValues&) = delete;
+  ResidentValues& operator=(const ResidentValues&) = delete;
+
+  [[nodiscard]] std::span<T> span() const { return values_; }
+  // Writes a copy back; what is in memory is written already.
+  void flush() const {
+    if (!copy_.empty()) state_.write(row_, 0, std::as_bytes(values_));
+  }
+
+ private:
+  const PersistentState& state_;
+  const TableRow& row_;
+  std::vector<T> copy_;
+  std::span<T> values_;
+};
+
+}  // namespace plimsoll

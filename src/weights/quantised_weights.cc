@@ -1,0 +1,370 @@
+#include "weights/quantised_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "cpu/isa.h"
+#include "files/json.h"
+#include "files/json_values.h"
+#include "formats/convert.h"
+#include "formats/load.h"
+#include "models/family.h"
+#include "models/parameter_names.h"
+#include "ops/dynamic_map.h"
+#include "ops/linear/nf4.h"
+#include "passes/name_pattern.h"
+#include "weights/row_io.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kStateSuffix = ".quant_state.bitsandbytes__nf4";
+constexpr const char* kOtherStateSuffix = ".quant_state.bitsandbytes__fp4";
+constexpr const char* kLevelsSuffix = ".quant_map";
+
+void require_finite(std::span<const float> scales, const std::string& weight) {
+  const auto bad = std::find_if_not(scales.begin(), scales.end(), [](float s) { return std::isfinite(s); });
+  if (bad == scales.end()) return;
+  const int64_t block = bad - scales.begin();
+  throw DamagedError(weight + ": holds a value that is not finite, between elements " +
+                     std::to_string(block * kNf4Block) + " and " + std::to_string((block + 1) * kNf4Block) +
+                     "; it cannot be quantised");
+}
+
+// The small facts of a quantised weight, which bitsandbytes keeps as JSON in a tensor of bytes.
+struct QuantState {
+  bool nested = false;
+  float offset = 0;
+};
+
+void read_bytes(const ModelFolder& model, const PersistentState& state, const TableRow& row,
+                std::span<std::byte> staging) {
+  const StoredTensor stored = model.find(row.name);
+  if (stored.entry->bytes != row.bytes)
+    throw DamagedError(row.name + ": has " + std::to_string(stored.entry->bytes) + " bytes, expected " +
+                       std::to_string(row.bytes));
+  load_row_bytes(state, row, stored, staging);
+}
+
+void expect(bool condition, const std::string& where, const std::string& what) {
+  if (!condition) throw UsageError(where + ": " + what);
+}
+
+QuantState read_state(const ModelFolder& model, const std::string& weight, const Shape& shape) {
+  const std::string where = weight + kStateSuffix;
+  const StoredTensor stored = model.find(where);
+  std::string text(static_cast<size_t>(stored.entry->bytes), '\0');
+  stored.file->read(*stored.entry, 0, std::as_writable_bytes(std::span(text)));
+  try {
+    const nlohmann::json json = parse_json(text, where);
+    expect(json.at("quant_type") == "nf4", where, "quant_type must be nf4");
+    expect(json.at("blocksize") == kNf4Block, where, "a blocksize other than 64 is not supported");
+    expect(Shape(json.at("shape").get<std::vector<int64_t>>()) == shape, where,
+           "the shape is not the model's, " + shape.to_string());
+    QuantState state;
+    state.nested = json.contains("nested_offset");
+    if (!state.nested) return state;
+    expect(json.at("nested_blocksize") == kNf4NestedBlock, where,
+           "a nested_blocksize other than 256 is not supported");
+    state.offset = json.at("nested_offset").get<float>();
+    return state;
+  } catch (const nlohmann::json::exception& error) {
+    throw DamagedError(where + ": " + error.what());
+  }
+}
+
+// The levels are the same in every checkpoint; another table would be another format.
+void check_levels(const ModelFolder& model, const std::string& weight, std::span<std::byte> staging) {
+  std::array<float, 16> levels{};
+  load_tensor(model.find(weight + kLevelsSuffix), {16}, std::as_writable_bytes(std::span(levels)), DType::f32,
+              staging);
+  expect(std::equal(levels.begin(), levels.end(), std::begin(kNf4Levels)), weight + kLevelsSuffix,
+         "these are not NF4's levels");
+}
+
+void read_quantised(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
+                    std::span<std::byte> staging) {
+  const std::string& name = rows.codes->name;
+  const QuantState stored = read_state(model, name, rows.weight_shape());
+  const bool nested = rows.nested_absmax != nullptr;
+  expect(stored.nested == nested, name,
+         nested ? "stored without double quantisation; set method.double_quant: false"
+                : "stored with double quantisation; set method.double_quant: true");
+  check_levels(model, name, staging);
+  read_bytes(model, state, *rows.codes, staging);
+  read_bytes(model, state, *rows.absmax, staging);
+  if (!nested) return;
+  for (const TableRow* row : {rows.nested_absmax, rows.nested_map})
+    load_row(state, *row, model.find(row->name), staging);
+  state.write(*rows.nested_offset, 0, std::as_bytes(std::span(&stored.offset, 1)));
+}
+
+// A weight of a folder in 4 bits, a range of its values at a time.
+class StoredNf4 {
+ public:
+  StoredNf4(const ModelFolder& model, const std::string& name, const Shape& shape)
+      : codes_(model.find(name)),
+        absmax_(model.find(name + kAbsmaxSuffix)),
+        state_(read_state(model, name, shape)) {
+    const int64_t blocks = nf4_blocks(shape.elements());
+    expect_bytes(codes_, (shape.elements() + 1) / 2);
+    expect_bytes(absmax_, state_.nested ? blocks : blocks * int64_t{sizeof(float)});
+    if (!state_.nested) return;
+    nested_ = model.find(name + kNestedAbsmaxSuffix);
+    expect_bytes(nested_, nf4_nested_blocks(blocks) * int64_t{sizeof(float)});
+    const StoredTensor map = model.find(name + kNestedMapSuffix);
+    expect_bytes(map, int64_t{sizeof map_});
+    map.file->read(*map.entry, 0, std::as_writable_bytes(std::span(map_)));
+  }
+
+  void read(int64_t first, std::span<float> to) {
+    const auto count = static_cast<int64_t>(to.size());
+    const int64_t first_block = first / kNf4Block;
+    read_scales(first_block, (first + count - 1) / kNf4Block - first_block + 1);
+    bytes_.resize(static_cast<size_t>((first + count + 1) / 2 - first / 2));
+    codes_.file->read(*codes_.entry, first / 2, std::as_writable_bytes(std::span(bytes_)));
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = first + i;
+      const uint8_t two = bytes_[static_cast<size_t>(at / 2 - first / 2)];
+      const int code = at % 2 == 0 ? two >> 4 : two & 15;
+      to[static_cast<size_t>(i)] =
+          kNf4Levels[code] * scales_[static_cast<size_t>(at / kNf4Block - first_block)];
+    }
+  }
+
+ private:
+  static void expect_bytes(const StoredTensor& tensor, int64_t bytes) {
+    if (tensor.entry->bytes != bytes)
+      throw DamagedError(tensor.entry->name + ": has " + std::to_string(tensor.entry->bytes) +
+                         " bytes, expected " + std::to_string(bytes));
+  }
+
+  // Of blocks from `first` on: one scale of the nested ones at a time, since a piece may begin within one.
+  void read_scales(int64_t first, int64_t count) {
+    scales_.resize(static_cast<size_t>(count));
+    if (!state_.nested) {
+      absmax_.file->read(*absmax_.entry, first * int64_t{sizeof(float)},
+                         std::as_writable_bytes(std::span(scales_)));
+      return;
+    }
+    std::vector<uint8_t> codes(static_cast<size_t>(count));
+    absmax_.file->read(*absmax_.entry, first, std::as_writable_bytes(std::span(codes)));
+    for (int64_t i = 0; i < count;) {
+      const int64_t nested = (first + i) / kNf4NestedBlock;
+      const int64_t end = std::min(count, (nested + 1) * kNf4NestedBlock - first);
+      float scale = 0;
+      nested_.file->read(*nested_.entry, nested * int64_t{sizeof scale},
+                         std::as_writable_bytes(std::span(&scale, 1)));
+      unnest_scales(std::span(codes).subspan(static_cast<size_t>(i), static_cast<size_t>(end - i)),
+                    {&scale, 1}, map_, state_.offset, std::span(scales_).subspan(static_cast<size_t>(i)));
+      i = end;
+    }
+  }
+
+  StoredTensor codes_, absmax_, nested_;
+  QuantState state_;
+  std::array<float, 256> map_{};
+  std::vector<uint8_t> bytes_;
+  std::vector<float> scales_;
+};
+
+// Scales into their rows; with double quantisation they are quantised on the way.
+void store_scales(const PersistentState& state, const Nf4Rows& rows, std::span<const float> scales) {
+  require_finite(scales, rows.codes->name);
+  if (rows.nested_absmax == nullptr) {
+    state.write(*rows.absmax, 0, std::as_bytes(scales));
+    return;
+  }
+  const auto& map = signed_dynamic_map().value;
+  state.write(*rows.nested_map, 0, std::as_bytes(std::span(map)));
+  const ResidentValues<uint8_t> absmax(state, *rows.absmax);
+  const ResidentValues<float> nested_absmax(state, *rows.nested_absmax);
+  const float offset = nest_scales(scales, map, absmax.span(), nested_absmax.span());
+  state.write(*rows.nested_offset, 0, std::as_bytes(std::span(&offset, 1)));
+  absmax.flush();
+  nested_absmax.flush();
+}
+
+// The part of a module's name that repeats in every block: behind its last number, but for a number at its
+// end ("attn.gk_proj.0").
+std::string within_block(const std::string& module) {
+  size_t start = 0;
+  for (size_t dot = module.find('.'), part = 0; dot != std::string::npos;
+       part = dot + 1, dot = module.find('.', part))
+    if (module.find_first_not_of("0123456789", part) == dot) start = dot + 1;
+  return module.substr(start);
+}
+
+// Modules that have a matrix and no state of a quantised one; one name for what no block has in 4 bits.
+std::vector<std::string> kept_in(const ModelFolder& model) {
+  constexpr std::string_view kWeight = ".weight";
+  std::vector<std::string> whole;
+  std::set<std::string> quantised;  // within their blocks
+  for (const std::string& name : model.names()) {
+    if (!name.ends_with(kWeight)) continue;
+    const std::string module = name.substr(0, name.size() - kWeight.size());
+    if (stores_nf4(model, name))
+      quantised.insert(within_block(module));
+    else if (model.find(name).entry->shape.rank() == 2)
+      whole.push_back(module);
+  }
+  std::set<std::string> kept;
+  for (const std::string& module : whole) {
+    const std::string end = within_block(module);
+    kept.insert(quantised.contains(end) ? module : end);
+  }
+  return {kept.begin(), kept.end()};
+}
+
+// By the rule of transformers (should_convert_module): from the name's beginning to a dot as a regular
+// expression, or its end.
+std::vector<std::string> kept_by(const nlohmann::json& skipped, const fs::path& folder) {
+  const ModelSpec model = read_model_spec(folder / "config.json");
+  std::vector<std::string> kept = unquantised_modules(model);
+  if (skipped.is_null()) return kept;
+  constexpr const char* kKey = "llm_int8_skip_modules";
+  std::vector<std::pair<std::string, NamePattern>> patterns;
+  for (const std::string& text : skipped.get<std::vector<std::string>>())
+    patterns.emplace_back(text, NamePattern("(?:" + text + ")(?:(?<=\\.)|(?=\\.|$))", text, kKey));
+  for (const std::string& name : parameter_names(model)) {
+    const std::string module = name.substr(0, name.rfind('.'));
+    if (std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) {
+          return module.ends_with(pattern.first) || pattern.second.match(module);
+        }))
+      kept.push_back(module);
+  }
+  return kept;
+}
+
+constexpr const char* kEightBits =
+    "the weights are in 8 bits (bitsandbytes' load_in_8bit), which are not read. Name the 16-bit model that "
+    "they "
+    "were made from, and train it in 4 bits: --set model=FOLDER --method qlora";
+
+}  // namespace
+
+std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& row) {
+  if (row.dtype != DType::u8 || !is_weight(row) || row.parameter.origin == Origin::derived)
+    return std::nullopt;
+  return Nf4Rows{&row, state.find(row.name + kAbsmaxSuffix), state.find(row.name + kNestedAbsmaxSuffix),
+                 state.find(row.name + kNestedMapSuffix), state.find(row.name + kNestedOffsetSuffix)};
+}
+
+std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder) {
+  const nlohmann::json config = read_config(folder);
+  const auto found = config.find("quantization_config");
+  if (found == config.end() || found->is_null()) return std::nullopt;
+  const std::string where = (folder / "config.json").string() + ": quantization_config";
+  return read_values(where, [&]() -> std::optional<QuantiseOptions> {
+    const std::string method = found->value("quant_method", "bitsandbytes");
+    expect(method == "bitsandbytes", where,
+           "quant_method '" + method + "' is not supported, only bitsandbytes");
+    expect(!found->value("load_in_8bit", false), where, kEightBits);
+    expect(found->value("load_in_4bit", false), where, "only load_in_4bit is supported");
+    const std::string type = found->value("bnb_4bit_quant_type", "fp4");
+    expect(type == "nf4", where, "bnb_4bit_quant_type '" + type + "' is not supported, only nf4");
+    const std::string storage = found->value("bnb_4bit_quant_storage", "uint8");
+    expect(storage == "uint8", where,
+           "bnb_4bit_quant_storage '" + storage + "' is not supported, only uint8");
+    const auto skipped = found->find("llm_int8_skip_modules");
+    return QuantiseOptions{found->value("bnb_4bit_use_double_quant", false),
+                           has_weights(folder)
+                               ? kept_in(ModelFolder::open(folder))
+                               : kept_by(skipped == found->end() ? nlohmann::json() : *skipped, folder)};
+  });
+}
+
+void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
+                     const ReadValues& read) {
+  const auto kernel = detect_isa() == Isa::avx2 ? avx2::nf4_quantize : avx512::nf4_quantize;
+  const int64_t count = rows.weight_shape().elements();
+  const int64_t step = static_cast<int64_t>(chunk.size()) / kNf4Block * kNf4Block;
+  std::vector<uint8_t> codes(static_cast<size_t>(step / 2));
+  std::vector<float> scales(static_cast<size_t>(nf4_blocks(count)));
+  for (int64_t first = 0; first < count; first += step) {
+    const auto values = chunk.first(static_cast<size_t>(std::min(step, count - first)));
+    read(first, values);
+    kernel({values.data(), static_cast<int64_t>(values.size()), codes.data(),
+            scales.data() + first / kNf4Block});
+    state.write(*rows.codes, first / 2, std::as_bytes(std::span(codes)).first(values.size() / 2));
+  }
+  store_scales(state, rows, scales);
+}
+
+bool stores_nf4(const ModelFolder& model, const std::string& weight) {
+  return model.contains(weight + kStateSuffix) || model.contains(weight + kOtherStateSuffix);
+}
+
+void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
+              std::span<std::byte> staging) {
+  const std::string& name = rows.codes->name;
+  if (stores_nf4(model, name)) {
+    read_quantised(state, rows, model, staging);
+    return;
+  }
+  const StoredTensor stored = model.find(name);
+  expect(
+      stored.entry->shape == rows.weight_shape(), name,
+      "has the shape " + stored.entry->shape.to_string() + ", expected " + rows.weight_shape().to_string());
+  // Half for the values, half for what they are converted from.
+  const std::span<std::byte> values = staging.first(staging.size() / 2);
+  quantise_values(state, rows, {reinterpret_cast<float*>(values.data()), values.size() / sizeof(float)},
+                  [&](int64_t first, std::span<float> to) {
+                    load_elements(stored, first, std::as_writable_bytes(to), DType::f32,
+                                  staging.subspan(values.size()));
+                  });
+}
+
+void load_from_nf4(const PersistentState& state, const TableRow& row, const ModelFolder& model,
+                   const std::string& weight, std::span<std::byte> staging) {
+  StoredNf4 stored(model, weight, row.shape);
+  // Half for a piece of the row, half for its values in f32.
+  const auto half = staging.size() / 2;
+  const std::span values(reinterpret_cast<float*>(staging.data() + half), half / sizeof(float));
+  const auto size = static_cast<size_t>(size_of(row.dtype));
+  state.fill(row, staging.first(half), [&](int64_t start, std::span<std::byte> piece) {
+    for (size_t at = 0; at < piece.size() / size;) {
+      const auto part = values.first(std::min(values.size(), piece.size() / size - at));
+      stored.read(start / static_cast<int64_t>(size) + static_cast<int64_t>(at), part);
+      convert(std::as_bytes(part), DType::f32, piece.subspan(at * size, part.size() * size), row.dtype);
+      at += part.size();
+    }
+  });
+}
+
+void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std::byte> staging,
+               const UseValues& use) {
+  std::vector<float> scales(static_cast<size_t>(nf4_blocks(rows.weight_shape().elements())));
+  if (rows.nested_absmax == nullptr) {
+    state.read(*rows.absmax, 0, std::as_writable_bytes(std::span(scales)));
+  } else {
+    const ResidentValues<uint8_t> codes(state, *rows.absmax);
+    const ResidentValues<float> absmax(state, *rows.nested_absmax), map(state, *rows.nested_map);
+    const ResidentValues<float> offset(state, *rows.nested_offset);
+    unnest_scales(codes.span(), absmax.span(), map.span(), offset.span()[0], scales);
+  }
+  state.visit(*rows.codes, staging, [&](int64_t start, std::span<const std::byte> piece) {
+    std::array<float, kNf4Block> values{};
+    for (size_t at = 0; at < piece.size(); at += kNf4Block / 2) {
+      const auto first = 2 * (start + static_cast<int64_t>(at));
+      const auto codes = piece.subspan(at, std::min<size_t>(kNf4Block / 2, piece.size() - at));
+      const float scale = scales[static_cast<size_t>(first / kNf4Block)];
+      for (size_t i = 0; i < codes.size(); ++i) {
+        const auto two = std::to_integer<uint8_t>(codes[i]);
+        values[2 * i] = kNf4Levels[two >> 4U] * scale;
+        values[2 * i + 1] = kNf4Levels[two & 15U] * scale;
+      }
+      use(first, std::span(values).first(2 * codes.size()));
+    }
+  });
+}
+
+}  // namespace plimsoll

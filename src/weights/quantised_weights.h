@@ -1,0 +1,60 @@
+// NF4 weights of a state (ops/linear/nf4.h): quantised while they are loaded, or read from a bitsandbytes
+// checkpoint.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "formats/model_folder.h"
+#include "passes/quantise.h"
+#include "weights/weights.h"
+
+namespace plimsoll {
+
+// The tensors of one quantised weight; the nested ones are null where its scales are f32.
+struct Nf4Rows {
+  const TableRow* codes = nullptr;
+  const TableRow* absmax = nullptr;
+  const TableRow* nested_absmax = nullptr;
+  const TableRow* nested_map = nullptr;
+  const TableRow* nested_offset = nullptr;
+  [[nodiscard]] Shape weight_shape() const { return {codes->shape[0], 2 * codes->shape[1]}; }
+};
+// None where the row is no quantised weight's codes.
+std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& row);
+
+// How the folder says that its weights are quantised: by config.json, and by the headers of its files where
+// it has any (else by llm_int8_skip_modules) which modules are not. None: not at all. Throws UsageError for
+// ways that are not supported, with the key.
+std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& folder);
+
+// Fills `to` with values of the weight from element `first` on.
+using ReadValues = std::function<void(int64_t first, std::span<float> to)>;
+// Quantises the values that `read` gives, `chunk` at a time. Throws DamagedError for one that is not finite.
+void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
+                     const ReadValues& read);
+
+// From a folder of either kind: a plain weight is quantised, one that bitsandbytes has quantised is read as
+// it is. `staging` is all the memory used, but for a piece's codes and the weight's scales, in f32 and
+// nested.
+void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
+              std::span<std::byte> staging);
+
+// Passes all values of the weight to `use`, in order, as the forward pass reads them.
+using UseValues = std::function<void(int64_t first, std::span<const float> values)>;
+void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std::byte> staging,
+               const UseValues& use);
+
+// Whether the folder holds this weight quantised by bitsandbytes.
+bool stores_nf4(const ModelFolder& model, const std::string& weight);
+
+// Fills a row that holds whole values, a task's head for one, with the values of a weight that the folder
+// holds in 4 bits.
+void load_from_nf4(const PersistentState& state, const TableRow& row, const ModelFolder& model,
+                   const std::string& weight, std::span<std::byte> staging);
+
+}  // namespace plimsoll

@@ -1,0 +1,91 @@
+// Weights between the arena and Hugging Face folders: loading, new random ones, and writing back.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "files/kept_files.h"
+#include "formats/model_folder.h"
+#include "models/spec.h"
+#include "passes/lora.h"
+#include "tasks/task.h"
+#include "weights/persistent_state.h"
+
+namespace plimsoll {
+
+bool is_adapter(const TableRow& row);
+bool is_weight(const TableRow& row);
+// Whether a weight, or a master, is saved with the adapters: one of them, or a task's own head beside them.
+bool is_beside_adapters(const PersistentState& state, const TableRow& row);
+
+// Called with the bytes filled so far and in all; for a progress bar.
+using LoadProgress = std::function<void(int64_t done, int64_t total)>;
+
+// What becomes of a task's own head that the folder does not have.
+enum class FreshHead : uint8_t { must_be_there, stays };
+// Fills every base weight from the folder, converted through a small staging buffer; masters get the stored
+// precision. What the state holds in NF4 is quantised on the way (weights/quantised_weights.h).
+void load_base_weights(const PersistentState& state, const std::filesystem::path& folder,
+                       const LoadProgress& progress, FreshHead fresh = FreshHead::must_be_there);
+// A new head of a task, as Hugging Face makes one: normal(0, initializer_range).
+void init_fresh_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed);
+// New base weights as Hugging Face makes them: normal(0, initializer_range), ones for norms, zeros for
+// biases.
+void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed);
+// New adapters as PEFT makes them: A Kaiming-uniform, B zero, DoRA's magnitudes those of the rows, once the
+// weights are there.
+void init_adapters(const PersistentState& state, uint64_t seed);
+// Adapters of a PEFT folder, and the head that is saved with them. Throws UsageError when one is missing.
+void load_adapters(const PersistentState& state, const std::filesystem::path& folder,
+                   FreshHead fresh = FreshHead::must_be_there);
+
+// The small files of a model's folder that a save copies, where it has them.
+std::vector<std::string> copied_files(const std::filesystem::path& model_folder);
+
+// All that a save takes from the model's folder, as it is now: a run saves whatever becomes of the folder.
+struct SavedFrom {
+  // `temporary` as KeptFiles has it. Throws as KeptFiles does, DamagedError for a config.json that is none.
+  SavedFrom(const std::filesystem::path& model_folder, const std::filesystem::path& temporary);
+
+  nlohmann::json config;
+  std::string base;  // as adapters name it: of the hub with a revision, or the path
+  std::optional<std::string> revision;
+  KeptFiles files;  // copied_files()
+  // Where a value head trains in full above an own head for next tokens: the folder's weights, open, of which
+  // that head is copied as it is.
+  std::optional<ModelFolder> head = {};
+};
+// The head for next tokens, where it is not tied to the embedding.
+inline constexpr const char* kWordHead = "lm_head.weight";
+
+// Makes the config that of a model that scores sequences, as transformers reads it. Nothing where the task
+// has no such head.
+struct ScoreHead {
+  const TaskSpec& task;
+  const ModelSpec& model;
+  const std::vector<std::string>& labels;  // names of the classes; empty: the config's, or LABEL_0 ...
+};
+void describe_head(const ScoreHead& head, nlohmann::json& config);
+
+// Writes config.json, model.safetensors (or adapter_config.json and adapter_model.safetensors), and the
+// tokenizer's files. Trained weights are written from their masters where they have one and are adapters,
+// else as they are.
+// Return the checksum of the weights' file. A value head is in neither.
+std::optional<uint32_t> write_model(const PersistentState& state, const SavedFrom& from,
+                                    const std::filesystem::path& to);
+std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
+                                      const SavedFrom& from, const std::filesystem::path& to);
+// A value head as TRL and LLaMA-Factory have it, beside either: v_head.summary.weight and .bias. Nothing, and
+// none, where the model has another head.
+inline constexpr const char* kValueHeadFile = "value_head.safetensors";
+std::optional<uint32_t> write_value_head(const PersistentState& state, const std::filesystem::path& to);
+// Bytes that write_model or write_adapter will write, about: weights, and what is copied beside them.
+int64_t export_bytes(const PersistentState& state, bool adapter, const SavedFrom& from);
+
+}  // namespace plimsoll

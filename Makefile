@@ -215,6 +215,9 @@ check: check-format
 	python3 scripts/check_layers.py
 	python3 scripts/check_size.py
 	python3 scripts/check_names.py
+	python3 scripts/messages.py
+	python3 scripts/check_words.py
+	python3 scripts/check_pages.py
 	python3 tests/gpu_mutants.py --texts
 
 check-format: setup-dev

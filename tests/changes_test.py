@@ -128,7 +128,7 @@ class OtherFiles(TrainingTest):
             process = self.waiting_run(recipe, lines=1)
             os.truncate(path, 100)
             text = self.go_on(process, DAMAGED)
-            self.assertRegex(text, f"(?s){path}: ends at byte .* is saved: --resume goes on from there")
+            self.assertRegex(text, f"(?s){path}: ends at byte .* is saved: --resume continues from there")
             self.data(ending)
             command_run.output("train", recipe, "--quiet", "--resume")
             self.assertEqual((self.output / "metrics.jsonl").read_text().count("\n"), 18)
@@ -148,7 +148,7 @@ class OtherFiles(TrainingTest):
                     else:
                         file.write(before.replace(b"answer 29", b"omitted 9"))
                 text = self.go_on(process, DAMAGED)
-                self.assertRegex(text, f"(?s){path} changed while .* is saved: --resume goes on from there")
+                self.assertRegex(text, f"(?s){path} changed while .* is saved: --resume continues from there")
                 self.refused(USAGE, "data", "train", recipe, "--quiet", "--resume")
                 path.write_bytes(before)
                 command_run.output("train", recipe, "--quiet", "--resume")
@@ -197,7 +197,7 @@ class OtherFiles(TrainingTest):
             text = self.go_on(process, STOPPED)
             self.assertIn(f"{self.output}: was removed or replaced", text)
             if is_saved:
-                self.assertIn("the state after step 3 is saved: --resume goes on from there", text)
+                self.assertIn("the state after step 3 is saved: --resume continues from there", text)
                 command_run.output("train", path, "--quiet", "--resume")
                 self.assertTrue((self.output / "model.safetensors").exists())
             else:

@@ -183,7 +183,7 @@ class Packed(DevicesTest):
         self.assertEqual(worker.returncode, 0, text)
         shown = self.show(steps)
         self.assertEqual((shown["state"], [one["device_bytes"] // MIB for one in shown["attempts"]]), ("done", [550, 550]), text)
-        self.assertIn("others leave it no more than it ran out with; it goes on with --on-oom BS=2", shown["attempts"][0]["outcome"])
+        self.assertIn("others leave it no more than it ran out with; next attempt: --on-oom BS=2", shown["attempts"][0]["outcome"])
         self.assertEqual(self.show(asked)["state"], "held", "it was never raised: it waits until others are gone, as long as the worker does")
         self.assertRegex(self.show(asked)["note"], r"held after 2\.00 s: no device with 700 MiB beside what others use; plimsoll queue resume")
         shown = self.show(ends)

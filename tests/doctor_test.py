@@ -213,7 +213,7 @@ class Words(unittest.TestCase):
         for end in ("Training complete. saved model", "Training completed. Do not forget to share your model",
                     "{'train_runtime': 12.5, 'epoch': 1.0}", "`Trainer.fit` stopped: `max_steps=10` reached."):
             (note,) = [one for one in diagnose(skipped + end + "\n")["notes"] if "went on" in one]
-            self.assertEqual(note, f"the run went on after it, and came to its end at line 4: {end}")
+            self.assertEqual(note, f"the run continued after it, and ended at line 4: {end}")
         for text in (skipped, "Training complete. saved model\n" + skipped):
             self.assertFalse([one for one in diagnose(text)["notes"] if "went on" in one])
 

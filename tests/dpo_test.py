@@ -146,7 +146,7 @@ class Dpo(CommandTest):
             (out / "reference.jsonl").write_text(spoilt)
             done = run("train", recipe, "--resume")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("they are computed again with the weights of", done.stderr)
+            self.assertIn("they are recomputed with the weights of", done.stderr)
             self.assertEqual(sorted((out / "reference.jsonl").read_text().splitlines()), sorted(kept))
             self.assertEqual((out / "model.safetensors").read_bytes(), whole)
         # A file of an earlier version has no checksums, and no last line.
@@ -344,13 +344,13 @@ class Dpo(CommandTest):
 
     def test_what_means_nothing_is_refused_by_name(self):
         recipe, _ = self.recipe("odd")
-        for key, words in (("data.packing=true", "is not supported beside task: dpo"),
+        for key, words in (("data.packing=true", "is not supported with task: dpo"),
                            ("data.format=text", "does not belong to task: dpo"),
-                           ("reward.centering=0.1", "means nothing beside task: dpo"),
+                           ("reward.centering=0.1", "has no effect with task: dpo"),
                            ("dpo.label_smoothing=0.5", "dpo.label_smoothing")):
             self.assertIn(words, output("plan", recipe, "--set", key, code=2))
         self.assertIn("sigmoid and sigmoid_norm", output("plan", recipe, "--set", "dpo.loss=ipo", "--set", "dpo.label_smoothing=0.1", code=2))
-        self.assertIn("means nothing beside task: sft", output("plan", recipe, "--set", "task=sft", "--set", "dpo.beta=0.2", code=2))
+        self.assertIn("has no effect with task: sft", output("plan", recipe, "--set", "task=sft", "--set", "dpo.beta=0.2", code=2))
 
     def test_a_7b_model_is_planned_from_its_config_alone(self):
         (self.folder / "mistral").mkdir()

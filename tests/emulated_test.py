@@ -290,7 +290,7 @@ class EmulatedTest(unittest.TestCase):
         self.assertEqual(done.returncode, 5, done.stderr)
         self.assertIn("the card failed: unspecified launch failure", done.stderr)
         self.assertIn("PLIMSOLL_CARD_WAITS=1", done.stderr)
-        self.assertRegex(done.stderr, r"the last checkpoint is whole: \S+: --resume goes on from there")
+        self.assertRegex(done.stderr, r"the last checkpoint is whole: \S+: --resume continues from there")
         for trap, words in (("20", "there is no checkpoint yet: the run begins again with --overwrite"), ("900", r"the last checkpoint is whole")):
             named = self.plimsoll("train", tiny_recipe(self.folder, LLAMA, f"named{trap}", save={"every": 1}), "--quiet", "--device", "emulated", PLIMSOLL_EMULATED_TRAP=trap, PLIMSOLL_CARD_WAITS="1")
             self.assertEqual(named.returncode, 5, named.stderr)

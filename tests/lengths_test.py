@@ -172,7 +172,7 @@ class LengthsTest(RowsTest):
         recipe = self.recipe(data={"train": str(self.data), "max_length": LIMIT, "packing": True})
         self.assertEqual(self.plan(recipe)["variant"]["max_length"], LIMIT)
         said = run("plan", self.recipe(data={"packing": True}, batch={"effective": 8, "micro_tokens": 512}))
-        self.assertIn("batch.micro_tokens: means nothing beside data.packing", said.stderr)
+        self.assertIn("batch.micro_tokens: has no effect with data.packing", said.stderr)
 
 
 class CountsTest(RowsTest):

@@ -202,7 +202,7 @@ class OtherToolsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         done = run("train", recipe, "--resume", "--set", "schedule.max_steps=2")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("was begun with batch.effective: 2, as earlier versions read this file, and goes on so; a new run has 6",
+        self.assertIn("was begun with batch.effective: 2, as earlier versions read this file, and continues so; a new run has 6",
                       done.stderr)
         kept = (output / "recipe.yaml").read_text()
         self.assertIn("effective: 2\n", kept)
@@ -306,7 +306,7 @@ class FirstContactTest(unittest.TestCase):
         done = run("train", recipe, "--no-probe", "--lr", "3e-4", "--epochs", 1, "--output", self.folder / "o",
                    "--set", "schedule.max_steps=1", "--set", "init=random", "--method", "full")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("note    method.r, method.alpha of the recipe mean nothing beside method.type: full", done.stderr)
+        self.assertIn("note    method.r, method.alpha of the recipe have no effect with method.type: full", done.stderr)
         said = (self.folder / "o/recipe.yaml").read_text()
         self.assertIn("lr: 3e-4\n", said)
         self.assertIn("type: full\n", said)

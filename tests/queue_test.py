@@ -315,10 +315,10 @@ class Running(QueueTest):
         third = self.add("true", memory="50MiB", after=second, name="third")
         paused = self.add("true", memory="50MiB", after=first, name="paused")
         self.run_all()
-        note = f"held: {first}, which it comes after, is failed; it goes on with plimsoll queue retry {first}"
+        note = f"held: {first}, which it comes after, is failed; continue it with plimsoll queue retry {first}"
         self.assertEqual((self.show(second)["state"], self.show(second)["note"]), ("held", note))
         self.assertEqual(self.show(third)["note"], f"held: {second}, which it comes after, is held; plimsoll queue show {second} says why")
-        self.assertIn(f"plimsoll queue resume {second} lets it go on ({note})", self.refusal("retry", second))
+        self.assertIn(f"plimsoll queue resume {second} continues it ({note})", self.refusal("retry", second))
         self.queue("resume", second)
         self.run_all()
         self.assertEqual(self.show(second)["note"], note, "what it comes after has failed still")
@@ -328,7 +328,7 @@ class Running(QueueTest):
         self.assertEqual((self.show(second)["state"], self.show(second)["note"]), ("waiting", ""))
         self.run_all()
         self.assertEqual([self.show(one)["state"] for one in (first, second, third, paused)], ["done"] * 3 + ["held"])
-        self.assertEqual(self.show(paused)["note"], f"paused; it goes on with plimsoll queue resume {paused}")
+        self.assertEqual(self.show(paused)["note"], f"paused; continue it with plimsoll queue resume {paused}")
 
     def test_a_queue_with_a_hold_whose_reason_is_gone_goes_on(self):
         first, second = self.add("false", memory="50MiB"), self.add("true", memory="50MiB", after=1)
@@ -498,7 +498,7 @@ class Running(QueueTest):
         self.assertEqual(self.queue("logs", 4), "['lr:', '2', 'seed:', '0'] ['task=rte', '--rows', '2.5k', 'out/rte-2']\n")
         report = output("report", "--queue", "--group", "grid", "--json", env=self.environment, cwd=self.folder)
         self.assertEqual(sorted({one["id"] for one in json.loads(report)["attempts"]}), [1, 2, 3, 4])
-        self.assertIn("a command, whose losses nobody knows", output("report", "--group", "grid", code=2, env=self.environment))
+        self.assertIn("a command, whose losses are unknown", output("report", "--group", "grid", code=2, env=self.environment))
         self.assertIn("it has grid, grid-2", self.queue("cancel", "--group", "gird", code=2))
         self.assertIn("--zip: task has 2 values and rows 1", self.queue("add", "--memory", "1MiB", "--zip", "task=1,2", "--zip", "rows=1", "--", "true", "task=1", code=2))
         self.assertIn("--sweep: neither the command nor --env has a 'nothing'", self.queue("add", "--memory", "1MiB", "--sweep", "nothing=1", "--", "true", code=2))
@@ -705,7 +705,7 @@ class Ending(QueueTest):
         resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         text, _ = worker.communicate(timeout=SECONDS)
         self.assertEqual(worker.returncode, 0, text)
-        self.assertIn("the queue goes on", text)
+        self.assertIn("the queue continues", text)
         self.assertEqual([(self.show(one)["state"], len(self.show(one)["attempts"])) for one in (entry - 1, entry)], [("done", 1)] * 2)
         self.assertEqual((self.folder / "ran").read_text(), "x\n")
 

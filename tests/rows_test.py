@@ -182,7 +182,7 @@ class RowsTest(unittest.TestCase):
             self.assertEqual(self.learnt(rows, "--set", "data.reading=1"), [both] * len(rows))
             for mark, why in (({"train_detail": []}, "has 'train_detail'"), ({"mask": 1}, "has 'mask'"), ({"masked": True}, "has 'masked'")):
                 self.assertIn(f"message 2: {why}", self.refused([talk((1, mark))], data={"template": "chatml"}))
-            self.assertIn("message 1 says that it is to be learnt, and its role is \"user\"",
+            self.assertIn("message 1 is marked as trained, but its role is \"user\"",
                           self.refused([talk((0, {"loss": True}))], data={"template": "chatml"}))
             self.assertIn("data.train_on_prompt learns all", self.refused([talk((1, {"loss": False}))], data={"template": "chatml", "train_on_prompt": True}))
             done = run("train", self.recipe([talk((1, {"loss": "no"}))], data={"template": "chatml"}))

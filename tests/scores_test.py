@@ -624,14 +624,14 @@ class Scores(CommandTest):
         self.assertEqual(json.loads((out / "run.json").read_text())["rows"]["without_targets"], 1)
 
     def test_what_means_nothing_beside_a_task_is_refused(self):
-        for key, words in (("data.packing=true", "is not supported beside task: reward"),
-                           ("memory.loss_chunk=64", "means nothing beside task: reward"),
-                           ("classify.problem=numbers", "means nothing beside task: reward"),
+        for key, words in (("data.packing=true", "is not supported with task: reward"),
+                           ("memory.loss_chunk=64", "has no effect with task: reward"),
+                           ("classify.problem=numbers", "has no effect with task: reward"),
                            ("data.format=text", "does not belong to task: reward")):
             recipe, _ = self.reward("odd")
             self.assertIn(words, output("plan", recipe, "--set", key, code=2))
         recipe, _ = self.reward("odd")
-        self.assertIn("means nothing beside task: sft", output("plan", recipe, "--set", "task=sft", "--set",
+        self.assertIn("has no effect with task: sft", output("plan", recipe, "--set", "task=sft", "--set",
                                                                "reward.centering=0.1", code=2))
 
     def test_budgets_and_recomputation_change_no_bit_of_a_reward_model(self):

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -309,6 +310,63 @@ class Claims(unittest.TestCase):
             self.assertIn(f"{place}:3: ", told)
         true = "`train` computes on a card that is here, or on the CPU. A run computes on CPUs or cards.\n"
         self.assertEqual(run_check("check_claims.py", {"README.md": true, "docs/x.md": true}), (0, ""))
+
+
+class Messages(unittest.TestCase):
+    SOURCE = 'void f(const std::string& n) {\n  // "no message"\n  throw E("the file " + n +\n          " is " "damaged");\n  g("key");\n  t.add_row({"size", "s/step"});\n}\n'
+
+    def test_strings_that_are_joined_are_one_message_and_a_changed_one_is_noticed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            write(root, {"src/a/b.cc": self.SOURCE, "src/a/b_test.cc": 'g("not a message of ours");\n'})
+            check = [sys.executable, ROOT / "scripts/messages.py"]
+            subprocess.run([*check, "--write", root], check=True)
+            golden = (root / "tests/golden/messages.txt").read_text()
+            self.assertEqual(golden.splitlines()[1:], ["", "src/a/b.cc", "  the file {} is damaged", "  size", "  s/step"])
+            self.assertEqual(subprocess.run([*check, root]).returncode, 0)
+            write(root, {"src/a/b.cc": self.SOURCE.replace("damaged", "broken")})
+            changed = subprocess.run([*check, root], capture_output=True, text=True)
+            self.assertEqual(changed.returncode, 1)
+            self.assertIn("+  the file {} is broken", changed.stdout)
+
+
+class Words(unittest.TestCase):
+    def test_more_of_a_house_word_than_there_were_is_noticed_and_fewer_too(self):
+        rows = "# head\nbeside | with | {} | 1 | 1\n"
+        files = {"src/a/b.cc": '// It stands beside it.\nthrow E("it goes beside it");\n', "docs/a.md": "One beside another.\n"}
+        self.assertEqual(run_check("check_words.py", {**files, "scripts/house_words.txt": rows.format(1)}), (0, ""))
+        for allowed, told in ((0, "messages say 'beside' 1 times, 0 are left"), (2, "messages say 'beside' 1 times where")):
+            status, text = run_check("check_words.py", {**files, "scripts/house_words.txt": rows.format(allowed)})
+            self.assertEqual(status, 1)
+            self.assertIn(told, text)
+
+
+class Pages(unittest.TestCase):
+    def problems(self, page="", old="", new=""):
+        """What the check finds in the repository's pages with one text replaced."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name in ("docs", "src", "bench", "examples", "demo", "CONTRIBUTING.md", "CHANGELOG.md", "README.md", "scripts", "tests"):
+                if name == "docs" or name == "README.md":
+                    copy = shutil.copytree if name == "docs" else shutil.copy
+                    copy(ROOT / name, root / name)
+                else:
+                    (root / name).symlink_to(ROOT / name)
+            if page:
+                text = (root / page).read_text()
+                self.assertIn(old, text)
+                (root / page).write_text(text.replace(old, new))
+            return subprocess.run([sys.executable, ROOT / "scripts/check_pages.py", root], capture_output=True, text=True).stderr
+
+    def test_broken_links_pages_without_a_link_lost_words_and_other_figures_are_found(self):
+        self.assertEqual(self.problems(), "")
+        for page, old, new, told in (
+                ("docs/README.md", "(gla.md)", "(gl.md)", "docs/README.md: links to gl.md, which is not there"),
+                ("README.md", "cuda.md#a-real-card", "cuda.md#none", "docs/cuda.md has no such heading"),
+                ("docs/README.md", "(inspect.md)", "(init.md)", "docs/inspect.md: no page"),
+                ("docs/optimizers.md", "Gradient clipping", "Clipping", "says 'gradient clipping'"),
+                ("README.md", "70,395", "70,396", "README.md: 'Qwen3-0.6B, LoRA, 2048 tokens' shows")):
+            self.assertIn(told, self.problems(page, old, new))
 
 
 class Size(unittest.TestCase):

@@ -11,7 +11,7 @@ LogLevel parse_log_level(std::string_view word) {
   constexpr std::array<std::string_view, 4> kWords = {"error", "warn", "info", "debug"};
   for (size_t i = 0; i < kWords.size(); ++i)
     if (word == kWords[i]) return static_cast<LogLevel>(i);
-  throw UsageError("--log-level: '" + std::string(word) + "' is none of error, warn, info, debug");
+  throw UsageError("--log-level: '" + std::string(word) + "' is not one of error, warn, info, debug");
 }
 
 }  // namespace plimsoll

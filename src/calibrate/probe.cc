@@ -90,7 +90,8 @@ std::string crowded_note(double share, int threads) {
   if (threads < 2 || share < kCrowded) return "";
   return "other programs took " + std::to_string(std::llround(100 * share)) + " % of the time of the " +
          std::to_string(threads) +
-         " threads, which wait for each other: --threads 1 is likely to be faster (--resume goes on with it)";
+         " threads, which wait for each other: --threads 1 is likely to be faster (--resume continues the "
+         "run)";
 }
 
 }  // namespace plimsoll

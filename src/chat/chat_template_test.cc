@@ -53,10 +53,9 @@ constexpr const char* kPlainChatml =
 // Thoughts of all but the last answer are left out.
 constexpr const char* kForgetsThoughts =
     "{% for m in messages %}{% set c = m.content if loop.last else "
-    "m.content.split('</think>')[-1].lstrip('\\n') %}"
-    "{{ '<|' + m.role + '|>\\n' }}{% if loop.last and m.role == 'assistant' and '<think>' not in c %}"
-    "{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{{ c + '<|end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}";
+    "m.content.split('</think>')[-1].lstrip('\\n') %}{{ '<|' + m.role + '|>\\n' }}{% if loop.last and m.role "
+    "== 'assistant' and '<think>' not in c %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{{ c + "
+    "'<|end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}";
 
 TEST(ChatTemplate, answers_are_found_by_rendering_what_comes_before_them) {
   EXPECT_THAT(learnt(chat_of(kPlainChatml), two_turns()),
@@ -66,8 +65,7 @@ TEST(ChatTemplate, answers_are_found_by_rendering_what_comes_before_them) {
 TEST(ChatTemplate, generation_blocks_decide_where_there_are_any) {
   const auto chat = chat_of(
       "{% for m in messages %}[{% if m.role == 'assistant' %}{% generation %}{{ m.content }}!{% "
-      "endgeneration %}"
-      "{% else %}{{ m.content }}{% endif %}]{% endfor %}");
+      "endgeneration %}{% else %}{{ m.content }}{% endif %}]{% endfor %}");
   EXPECT_THAT(learnt(chat, two_turns()), ElementsAre("a1!", "<think>\nt\n</think>\n\na2!"));
 }
 
@@ -89,7 +87,7 @@ TEST(ChatTemplate, what_cannot_be_told_apart_is_refused) {
   };
   // Everything shifts with the number of messages.
   EXPECT_THAT(error("{{ messages|length }}{% for m in messages %}{{ m.content }}{% endfor %}"),
-              HasSubstr("message 3 cannot be told from the rest"));
+              HasSubstr("message 3 cannot be separated from the rest"));
   // The last answer first, in capitals: no mark comes out as it went in.
   EXPECT_THAT(error("{% for m in messages %}{{ m.content|length }}{{ m.content if loop.last else "
                     "m.content|upper }}{% endfor %}"),

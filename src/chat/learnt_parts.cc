@@ -34,7 +34,7 @@ Conversation first_messages(const Conversation& conversation, size_t count) {
 
 [[noreturn]] void refuse(const std::string& name, size_t index, const std::string& why) {
   throw TemplateError(name + ": what the assistant says in message " + std::to_string(index + 1) +
-                      " cannot be told from the rest: " + why +
+                      " cannot be separated from the rest: " + why +
                       ". Use a template that marks it with {% generation %} ... {% endgeneration %}");
 }
 

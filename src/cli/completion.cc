@@ -257,7 +257,7 @@ std::string completion_script(HelpCommand program, const std::string& shell) {
 
 void add_completion(CLI::App& app, Action& action) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("completion", "a script that teaches a shell to complete");
+  CLI::App* command = app.add_subcommand("completion", "shell completion script");
   command->add_option("shell", *shell, "the shell")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));

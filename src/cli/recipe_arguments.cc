@@ -22,28 +22,30 @@ struct Shortcut {
   const char* values = "TEXT";  // as CLI11 names a type: what completion offers and help names
 };
 constexpr std::array kShortcuts = {
-    Shortcut{"--memory", "memory.device", "memory: a size, a share, or auto; on a CPU of the whole process"},
+    Shortcut{"--memory", "memory.device",
+             "memory budget: a size, a share, or auto; on a CPU, of the whole process"},
     Shortcut{"--host-memory", "memory.host",
-             "memory.host, what a run on a card may take of the host: a size, a share, or auto"},
+             "memory.host: host memory budget of a run on a GPU: a size, a share, or auto"},
     Shortcut{"--gpu", "memory.gpu",
-             "memory.gpu: a card by its name, such as \"RTX 3060 12GB\", to plan for, or to train on where "
-             "it is here"},
-    Shortcut{"--disk", "memory.disk", "memory.disk: a size, for what is offloaded"},
+             "memory.gpu: plan for a GPU by name, such as \"RTX 3060 12GB\"; train uses it if it is in this "
+             "machine"},
+    Shortcut{"--disk", "memory.disk", "memory.disk: disk space for offloading, a size"},
     Shortcut{
         "--device", "device",
-        "device: auto (a card that is here, else the CPU), cpu, cuda (of several cards cuda:1), or card: one "
-        "that is elsewhere, to plan for"},
+        "device: auto (a GPU of this machine, else the CPU), cpu, cuda (cuda:1: the second GPU), or card: a "
+        "GPU of another machine, to plan for"},
     Shortcut{"--method", "method.type", "method.type", "TEXT:{full,lora,qlora}"},
     Shortcut{"--rank", "method.r", "method.r: rank of the adapters"},
     Shortcut{"--length", "data.max_length", "data.max_length in tokens"},
-    Shortcut{"--batch", "batch.effective", "batch.effective: sequences of an optimizer step"},
-    Shortcut{"--micro-batch", "batch.micro", "batch.micro: sequences at a time, or auto"},
-    Shortcut{"--lr", "optimizer.lr", "optimizer.lr: highest learning rate"},
-    Shortcut{"--epochs", "schedule.epochs", "schedule.epochs: passes over the training rows"},
-    Shortcut{"--output", "output", "output: folder of the run"},
+    Shortcut{"--batch", "batch.effective",
+             "batch.effective: effective batch size, sequences per optimizer step"},
+    Shortcut{"--micro-batch", "batch.micro", "batch.micro: micro-batch size, or auto"},
+    Shortcut{"--lr", "optimizer.lr", "optimizer.lr: peak learning rate"},
+    Shortcut{"--epochs", "schedule.epochs", "schedule.epochs: passes over the training data"},
+    Shortcut{"--output", "output", "output: run folder"},
     Shortcut{"--precision", "precision", "precision", "TEXT:{fp32,bf16,bf16-master,bf16-pure,fp16}"},
     Shortcut{"--optimizer", "optimizer.name", "optimizer.name", "TEXT:{adamw,adamw8bit,lion,sgd,adafactor}"},
-    Shortcut{"--threads", "threads", "threads that compute, or auto"},
+    Shortcut{"--threads", "threads", "CPU threads, or auto"},
 };
 
 // As of a variable that is not set: "--gpu $CARD" would say nothing.
@@ -61,22 +63,21 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
                      ? "recipe (YAML or JSON), a model folder, or a model's name on the Hugging Face hub"
                      : "recipe (YAML or JSON)")
       ->required();
-  app.add_option(
-         "--set", sets,
-         "key=value: changes one key of the recipe; key=null takes it back to its default (may be repeated)")
+  app.add_option("--set", sets,
+                 "key=value: set a key of the recipe; key=null restores its default (may be repeated)")
       ->type_name("KEY=VALUE");
   for (const Shortcut& shortcut : kShortcuts)
     app.add_option(shortcut.option, shortcuts[shortcut.key], shortcut.meaning)
         ->check(not_empty)
         ->type_name(shortcut.values);
   app.add_flag("--no-probe", no_probe,
-               "measure nothing where this machine's rates are unknown: times are guesses");
+               "do not measure this machine where its speed is unknown; times are estimates");
   app.add_option(
          "--as", as_tool,
-         "the tool and version that the recipe is written for, such as trl-0.24; unless given it is found by "
-         "its keys, and the newest version known is assumed")
+         "tool and version that the recipe was written for, such as trl-0.24; by default recognised by its "
+         "keys, in the newest known version")
       ->type_name("TOOL-VERSION");
-  app.add_option("--max-isa", max_isa, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
+  app.add_option("--max-isa", max_isa, "highest instruction set to use: avx2, avx512, avx512-bf16 or amx");
 }
 
 namespace {

@@ -43,7 +43,7 @@ void require_result(const fs::path& folder) {
   // A run saves the recipe that it is of, before its first step.
   text += run.state == RunState::running
               ? "Wait for its end"
-              : "Go on with it by `plimsoll train " + quoted(folder / "recipe.yaml") + " --resume`";
+              : "Continue it with `plimsoll train " + quoted(folder / "recipe.yaml") + " --resume`";
   throw UsageError(text + (checkpoint ? ", or ask its newest checkpoint: " + quoted(checkpoint->string())
                                       : "; it has no checkpoint that could be asked"));
 }

@@ -25,7 +25,7 @@ void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   if (lasts(error)) throw CardFault(cudaGetErrorString(error));
   throw StoppedError(std::string("the card: ") + what + ": " + cudaGetErrorString(error) +
-                     "\n  the last checkpoint is intact; go on with --resume");
+                     "\n  the last checkpoint is intact; continue with --resume");
 }
 
 // Of what opening a card takes, where others have left too little of it.
@@ -106,8 +106,8 @@ void check_graph(cudaError_t error, const char* what) {
   if (lasts(error)) throw CardFault(cudaGetErrorString(error));
   throw StoppedError(
       std::string("the card: ") + what + ": " + cudaGetErrorString(error) +
-      "\n  memory.graphs: off (--set memory.graphs=off) runs without graphs; the last checkpoint "
-      "is intact; go on with --resume");
+      "\n  memory.graphs: off (--set memory.graphs=off) runs without graphs; the last checkpoint is intact; "
+      "continue with --resume");
 }
 
 class CudaGraph : public CardGraph {

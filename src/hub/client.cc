@@ -78,7 +78,7 @@ class Failures {
     if (++count_ >= kMostFailures || seconds > kLongestWait)
       throw StoppedError(
           what + (seconds > kLongestWait ? "; it asks to wait for " + std::to_string(seconds) + " s" : "") +
-          ". What was received is kept: the same command goes on from there");
+          ". What was received is kept: the same command continues from there");
     say_(what + "; trying again" + (seconds > 0 ? " in " + std::to_string(seconds) + " s" : ""));
     std::this_thread::sleep_for(std::chrono::seconds(seconds));
   }
@@ -106,8 +106,7 @@ HubSettings hub_settings() {
   if (printable(settings.token) != settings.token || settings.token.find(' ') != std::string::npos)
     throw UsageError(
         "the token (HF_TOKEN, or what `hf auth login` has stored) holds blanks or control characters; copy "
-        "it "
-        "again");
+        "it again");
   return settings;
 }
 

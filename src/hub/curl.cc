@@ -176,7 +176,7 @@ Curl::Curl() : library_(std::make_unique<Library>()) {
   if (opened == nullptr || !library_->find(opened))
     throw UsageError(
         "fetch needs libcurl, and " + names.front() +
-        " is not here: install it (Debian, Ubuntu: apt-get install libcurl4; Fedora: dnf install "
+        " is not installed: install it (Debian, Ubuntu: apt-get install libcurl4; Fedora: dnf install "
         "libcurl), or copy the model's folder from a machine that has it");
   library_->handle = library_->init();
   check_internal(library_->handle != nullptr, "libcurl makes no handle");

@@ -27,7 +27,7 @@ constexpr mode_t kMode = 0666;  // the umask takes what it takes
 [[noreturn]] void fail(const fs::path& path, int error) {
   const std::string message = path.string() + ": " + system_message(error);
   if (is_exhaustion(error))
-    throw StoppedError(message + ". What was received is kept: the same command goes on from there");
+    throw StoppedError(message + ". What was received is kept: the same command continues from there");
   throw UsageError(message);
 }
 
@@ -230,8 +230,7 @@ class Fetch {
     if (into.bytes() < file.bytes)
       throw StoppedError(options_.name + ": " + file.name + " ends after " + std::to_string(into.bytes()) +
                          " of " + std::to_string(file.bytes) +
-                         " bytes. What was received is kept: the same command goes on "
-                         "from there");
+                         " bytes. What was received is kept: the same command continues from there");
   }
 
   // As huggingface_hub: a link into blobs; where the file system has none, another name of the same file or a

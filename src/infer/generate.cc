@@ -15,7 +15,7 @@ void check(const GenerateOptions& options) {
                     (options.ids.empty() ? 0 : 1);
   if (given != 1) throw UsageError("generate: give one of --prompt, --prompt-file, --data and --ids");
   if (!options.ids.empty() && (options.system || options.chat_template != "auto"))
-    throw UsageError("generate: --template and --system mean nothing beside --ids");
+    throw UsageError("generate: --template and --system have no effect with --ids");
   if (!options.ids.empty() && !options.stops.empty())
     throw UsageError("generate: --stop is a text, which --ids has none of");
   if (!options.data && !options.sets.empty())

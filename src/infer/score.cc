@@ -43,8 +43,8 @@ Recipe recipe_of(const ScoreOptions& options, const ModelPaths& paths) {
       of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
   if (recipe.task != task)
     throw UsageError(own.string() + ": the run's task is " + std::string(to_string(recipe.task)) + ": " +
-                     (recipe.task == Task::reward     ? "plimsoll score tells its rewards"
-                      : recipe.task == Task::classify ? "plimsoll classify tells its classes"
+                     (recipe.task == Task::reward     ? "plimsoll score prints its rewards"
+                      : recipe.task == Task::classify ? "plimsoll classify prints its classes"
                                                       : "it scores no sequences; plimsoll generate asks it"));
   recipe.model = paths.base.string();
   recipe.data.train.clear();

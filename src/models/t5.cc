@@ -42,7 +42,7 @@ void require_activation(const ConfigReader& in, bool gated) {
   const std::string act = gated ? "gelu_new" : "relu";
   if (in.names("dense_act_fn") && in.text("dense_act_fn", "null") != act)
     in.fail("'dense_act_fn' is " + in.at("dense_act_fn").dump() +
-            ", which is not supported beside this feed_forward_proj: '" + act + "' is");
+            ", which is not supported with this feed_forward_proj: '" + act + "' is");
   if (in.names("is_gated_act") && in.flag("is_gated_act", false) != gated)
     in.fail("'is_gated_act' is " + in.at("is_gated_act").dump() + ", and feed_forward_proj says otherwise");
 }

@@ -44,7 +44,7 @@ Recipe device_named(const std::string& text) {
   try {
     return recipe_from_overrides({.sets = {"model=.", "device=" + text}, .environment = ""}).recipe;
   } catch (const UsageError&) {
-    throw UsageError("--device: '" + printable(text) + "' is none that a model is asked on; " + kAskedOn);
+    throw UsageError("--device: '" + printable(text) + "' is not a device for inference; " + kAskedOn);
   }
 }
 
@@ -84,7 +84,7 @@ AskedDevice asked_device(const MachineOptions& options, const std::optional<std:
     return on(cpu, *run);
   } catch (const UsageError& error) {
     // Told to whoever hears anything: answers of another device are not quite the run's.
-    observer.event(std::string("note    the run's device is not here (") + error.what() +
+    observer.event(std::string("note    the run's device is not in this machine (") + error.what() +
                        "); the CPU answers, as --device cpu says without this note",
                    LogLevel::error);
     return cpu;

@@ -102,9 +102,8 @@ CardModels card_models(const LoadedRecipe& loaded) {
   if (recipe.is_of_card() && recipe.memory.gpu) return {{of_named_card(loaded, *recipe.memory.gpu)}, ""};
   if (recipe.device == DeviceChoice::card)
     throw UsageError(
-        "device: card describes a card that is elsewhere, and trains nowhere; say --set device=cuda for a "
-        "card "
-        "that is here, or name one: --gpu \"RTX 3060\"");
+        "device: card describes a GPU of another machine, and cannot train; use --set device=cuda for a GPU "
+        "of this machine, or name one: --gpu \"RTX 3060\"");
   return recipe.device == DeviceChoice::automatic ? of_all_cards(loaded) : CardModels{};
 }
 

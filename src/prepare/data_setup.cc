@@ -484,8 +484,8 @@ Recipe with_length(const Recipe& recipe, const ModelSpec& model, int64_t threads
   if (recipe.data.max_length != kLongestRow) return recipe;
   if (recipe.data.train.empty())
     throw UsageError(
-        "data.max_length: null is the length of the longest row, and there are none: say a number, or name "
-        "rows as data.train");
+        "data.max_length: null is the length of the longest row, and there are no rows: give a number, or "
+        "name data.train");
   Recipe measured = recipe;
   measured.data.max_length = int64_t{1} << 24;
   measured.data.truncation = Truncation::right;

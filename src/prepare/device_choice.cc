@@ -104,7 +104,7 @@ std::optional<Recipe> recipe_of_run(const Recipe& recipe) {
 void take_device_of(const Recipe& saved, const LoadedRecipe& loaded, ChosenDevice& chosen) {
   if (saved.device != DeviceChoice::cuda) {
     if (saved.device != DeviceChoice::emulated && !own_cards().gpus.empty())
-      chosen.lines.emplace_back("device  cpu, where the run began (--device cuda goes on on a card)");
+      chosen.lines.emplace_back("device  cpu, where the run began (--device cuda continues on a GPU)");
     return;
   }
   LoadedRecipe begun = loaded;
@@ -115,8 +115,9 @@ void take_device_of(const Recipe& saved, const LoadedRecipe& loaded, ChosenDevic
   const std::string reason = take_any_card(begun, chosen);
   if (!chosen.by_itself)
     throw UsageError("the run began on a card (" + saved.memory.gpu.value_or("device: cuda") +
-                     "), and none is here that it can go on with" + (reason.empty() ? "" : ": " + reason) +
-                     "\n  --device cpu goes on on the CPU: the same experiment, with other last bits");
+                     "), and this machine has none that it can continue on" +
+                     (reason.empty() ? "" : ": " + reason) +
+                     "\n  --device cpu continues on the CPU: the same experiment, with different rounding");
   chosen.by_itself = false;  // the CPU does not take its place
 }
 

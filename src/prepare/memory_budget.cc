@@ -134,8 +134,8 @@ Budget read_budget(const Recipe& recipe) {
   budget.disk_bytes = memory.disk_bytes;
   if (recipe.memory.gpu && !recipe.is_of_card())
     throw UsageError(
-        "memory.gpu: names a card, and device says to compute elsewhere; say --device card to plan for it, "
-        "--device cuda to train on one that is here, or take the name away: --set memory.gpu=null");
+        "memory.gpu: names a GPU, but device is another one; use --device card to plan for it, --device "
+        "cuda to train on a GPU of this machine, or unset the name: --set memory.gpu=null");
   if (recipe.is_of_card()) {
     read_card_budget(recipe, budget);
     // `auto` bounds nothing where the machine with the card is another one.
@@ -202,7 +202,7 @@ Recipe recipe_to_train(const Recipe& given, bool resumes, std::vector<std::strin
   if (given.is_of_card())
     throw UsageError(
         std::string(given.memory.gpu ? "memory.gpu" : "device: card") +
-        " describes a card for plan; to train on a card that is here, say --device cuda, and on the CPU "
+        " describes a GPU for plan; to train on a GPU of this machine use --device cuda, on the CPU "
         "--device cpu" +
         (given.memory.gpu ? " --set memory.gpu=null" : ""));
   Recipe recipe = given;

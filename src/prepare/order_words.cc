@@ -68,7 +68,7 @@ std::string begun_order_note(const Recipe& asked, const Recipe& begun, const Dat
   if (asked.data.shuffle == begun.data.shuffle || !exceeds_window(*data.train)) return "";
   return "note    this run began in an earlier version, which shuffled rows in windows of " +
          format_bytes(data.train->loader.order.window_bytes) +
-         ", and goes on so (data.shuffle: window); a new run shuffles all rows";
+         ", and continues so (data.shuffle: window); a new run shuffles all rows";
 }
 
 }  // namespace plimsoll

@@ -89,11 +89,10 @@ void require_same_experiment(const fs::path& checkpoint, const TrainerState& sav
     return one.key.starts_with("model") || one.key.starts_with("method.") || one.key.starts_with("task");
   });
   if (!other_model && recipe.output)
-    text +=
-        "\n  or go on from its weights in a run of its own, whose schedule and optimizer begin anew: --set " +
-        quoted((recipe.method.type == MethodType::full ? "model=" : "adapter=") +
-               fs::absolute(checkpoint).lexically_normal().string()) +
-        " --output " + quoted(*recipe.output + "-2");
+    text += "\n  or start a new run from its weights, with a new schedule and optimizer state: --set " +
+            quoted((recipe.method.type == MethodType::full ? "model=" : "adapter=") +
+                   fs::absolute(checkpoint).lexically_normal().string()) +
+            " --output " + quoted(*recipe.output + "-2");
   throw UsageError(text);
 }
 
@@ -109,9 +108,10 @@ Recipe as_read_before(const LoadedRecipe& loaded, std::vector<std::string>& note
     const bool is_read = option.set(once, read_yaml(value), fs::current_path());
     if (!is_read || option.get(once) == option.get(recipe) || option.get(once) != option.get(*begun))
       continue;
-    notes.push_back(
-        "note    " + checkpoint->string() + " was begun with " + key + ": " + to_yaml(option.get(once)) +
-        ", as earlier versions read this file, and goes on so; a new run has " + to_yaml(option.get(recipe)));
+    notes.push_back("note    " + checkpoint->string() + " was begun with " + key + ": " +
+                    to_yaml(option.get(once)) +
+                    ", as earlier versions read this file, and continues so; a new run has " +
+                    to_yaml(option.get(recipe)));
     recipe = once;
   }
   return recipe;
@@ -159,10 +159,8 @@ std::string skipped_steps_note(const fs::path& checkpoint, const TrainerState& s
   return "note    " + checkpoint.string() + ": an earlier version skipped " +
          format_count(saved.loss_scale->skipped_steps) +
          " steps of this run, whose gradients overflowed fp16. If its weights were offloaded "
-         "(memory.offload), each "
-         "of them wrote over weights, and the next step learned from those: for the result that the recipe "
-         "states "
-         "start anew with --overwrite";
+         "(memory.offload), each of them wrote over weights, and the next step learned from those: for the "
+         "result that the recipe states start anew with --overwrite";
 }
 
 void take_over(const TrainerState& saved, TrainerState& run) {

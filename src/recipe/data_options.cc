@@ -13,7 +13,7 @@ Option data_train() {
       "data.train", [](auto& recipe) -> auto& { return recipe.data.train; },
       "a path, a list of paths or of {path, weight, rows}, or null",
       "files, folders or patterns such as data/*.parquet; weight: how often an epoch visits the rows; rows: "
-      "\":1000\" or \"10%:\"",
+      "a range such as \":1000\" or \"10%:\"",
       read_sources, [](const std::vector<TrainSource>& sources) { return print(sources); });
 }
 
@@ -53,7 +53,7 @@ Option data_truncation() {
        {"left", Truncation::left},
        {"drop", Truncation::drop},
        {"refuse", Truncation::refuse}},
-      "the end that sequences beyond max_length lose; drop leaves such rows out, refuse is an error");
+      "the end that rows longer than max_length lose; drop: leave such rows out; refuse: stop with an error");
 }
 
 Option data_max_length() {
@@ -62,9 +62,8 @@ Option data_max_length() {
   option.key = "data.max_length";
   option.values = "null, " + describe(kTokens) + ", or {source, target}";
   option.meaning =
-      "tokens of a sequence; longer ones are cut. null: as many as the longest row has. {source, target}: of "
-      "task: "
-      "seq2seq";
+      "maximum sequence length in tokens; longer rows are truncated. null: the length of the longest row. "
+      "{source, target}: for task: seq2seq";
   option.set = [](Recipe& recipe, const Node& node, Folder) {
     auto& data = recipe.data;
     if (node.kind == Node::Kind::map) {
@@ -101,7 +100,8 @@ Option data_train_on_prompt() {
   return make(
       "data.train_on_prompt", [](auto& recipe) -> auto& { return recipe.data.train_on_prompt; },
       "true, false or messages",
-      "loss on the prompt as well; messages: on all of a conversation, not on prompts before a response",
+      "compute the loss on prompts too; messages: on whole conversations, but not on prompts of "
+      "prompt-response rows",
       [](const Node& node, Folder) -> std::optional<PromptLoss> {
         if (node.is_word("messages")) return PromptLoss::messages;
         const auto flag = read_boolean(node);
@@ -119,9 +119,8 @@ Option data_special_tokens() {
   option.key = "data.special_tokens";
   option.values = "a map such as {eos_token: <|im_end|>}";
   option.meaning =
-      "the token that ends texts, where it is not the tokenizer's, and eot_token, which ends turns and is "
-      "learnt with "
-      "axolotl's templates; others must be the tokenizer's";
+      "eos_token: the token that ends texts, if not the tokenizer's; eot_token: the token that ends turns in "
+      "axolotl's templates; other tokens must match the tokenizer's";
   option.set = [](Recipe& recipe, const Node& node, Folder) {
     if (node.kind != Node::Kind::map) return false;
     std::map<std::string, std::string> tokens;
@@ -144,7 +143,8 @@ Option data_special_tokens() {
 Option data_template_source() {
   return make(
       "data.template_source", [](auto& recipe) -> auto& { return recipe.data.template_source; },
-      "a text in Jinja, a path that ends in .jinja, or null", "in place of the model folder's own template",
+      "a text in Jinja, a path that ends in .jinja, or null",
+      "a chat template in Jinja that replaces the model's own",
       [](const Node& node, Folder folder) -> std::optional<std::optional<std::string>> {
         if (node.kind == Node::Kind::null) return std::optional<std::string>();
         if (node.kind != Node::Kind::scalar) return std::nullopt;
@@ -161,7 +161,7 @@ Option save_hub() {
   return make(
       "save.hub", [](auto& recipe) -> auto& { return recipe.save.hub; },
       "a name such as me/my-model, or null",
-      "the command that uploads the run under this name is printed at its end",
+      "print the command that uploads the result to the Hugging Face hub under this name",
       [](const Node& node, Folder) -> std::optional<std::optional<std::string>> {
         if (node.kind == Node::Kind::null) return std::optional<std::string>();
         const auto name = read_text(node);
@@ -175,7 +175,7 @@ Option data_on_error() {
   return choice<RowErrors>(
       "data.on_error", [](auto& recipe) -> auto& { return recipe.data.on_error; },
       {{"stop", RowErrors::stop}, {"skip", RowErrors::skip}},
-      "a row that cannot be read ends the run, or is counted and left out");
+      "stop the run at a row that cannot be read, or skip and count it");
 }
 
 }  // namespace plimsoll

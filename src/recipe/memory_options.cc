@@ -22,7 +22,8 @@ Option memory_recompute() {
   static const std::vector<std::string> kPoints = {"none", "act", "cheap", "mlp", "attention", "block"};
   return make(
       "memory.recompute", FIELD(memory.recompute), "auto | " + join(kPoints, " | "),
-      "activations computed again instead of kept, in all layers",
+      "activation checkpointing (gradient checkpointing): activations that are recomputed in the backward "
+      "pass instead of kept, in all layers",
       [](const Node& node, Folder) -> std::optional<std::optional<std::string>> {
         if (node.is_word("auto")) return std::optional<std::string>();
         const bool known = std::find(kPoints.begin(), kPoints.end(), node.text) != kPoints.end();
@@ -36,7 +37,7 @@ Option memory_allow() {
   static const std::vector<std::string> kMeans = {"adamw8bit", "nf4", "bf16-states"};
   return make(
       "memory.allow", FIELD(memory.allow), "a list of " + join(kMeans, ", "),
-      "means that change the result, taken where nothing else fits",
+      "lossy memory savings, used only if nothing else fits",
       [](const Node& node, Folder) -> std::optional<std::vector<std::string>> {
         auto names = read_names(node);
         if (!names) return std::nullopt;
@@ -52,7 +53,8 @@ Option memory_offload() {
   using Parts = std::optional<std::vector<std::string>>;
   return make(
       "memory.offload", FIELD(memory.offload), "auto, none, or a list of " + join(kParts, ", "),
-      "tensors that wait on disk; with device: card, on the host or on disk",
+      "offloading: tensors that are kept on disk, or for a GPU in host memory or on disk, until they are "
+      "needed",
       [](const Node& node, Folder) -> std::optional<Parts> {
         if (node.is_word("auto")) return Parts();
         if (node.is_word("none")) return Parts(std::vector<std::string>());
@@ -77,9 +79,8 @@ std::optional<double> read_share(const Node& node) {
 Option memory_gpu() {
   return make(
       "memory.gpu", FIELD(memory.gpu), "a card such as RTX 3060 12GB, or null",
-      "a card by its name: its memory, what a process has there beside the arena, and seconds by its data "
-      "sheet are planned with; means device: card, and train takes it where it is here. memory.device is "
-      "then what the run may have of it",
+      "plan for a GPU by name: its memory, the CUDA context and its data sheet's speed; implies device: "
+      "card, and train uses that GPU if it is in this machine. memory.device is then the run's share of it",
       [](const Node& node, Folder) -> std::optional<std::optional<std::string>> {
         if (node.kind == Node::Kind::null) return std::optional<std::string>();
         if (node.kind != Node::Kind::scalar || node.text.empty()) return std::nullopt;
@@ -92,16 +93,17 @@ Option memory_gpu() {
 
 std::vector<Option> memory_options() {
   return {
-      memory_limit(
-          "memory.device", FIELD(memory.device),
-          "memory of the whole process; with device: card, of the card. `memory: 8GiB` says the same"),
+      memory_limit("memory.device", FIELD(memory.device),
+                   "memory budget: of the whole process on a CPU, of GPU memory otherwise. `memory: 8GiB` "
+                   "sets it too"),
       memory_gpu(),
-      memory_limit("memory.host", FIELD(memory.host), "memory beside the card; means nothing on a CPU"),
+      memory_limit("memory.host", FIELD(memory.host),
+                   "host memory budget of a run on a GPU; no meaning on a CPU"),
       make(
           "memory.tie", FIELD(memory.tie_percent), "a share from 0% to 100%, or auto",
-          "plans this close to the fastest are as good: of them the one with least disk traffic, then least "
-          "memory of a card's host, then least memory is taken. auto: 1% where seconds are measured "
-          "(plimsoll calibrate), 5% where they are guessed",
+          "plans within this share of the fastest count as equal; among them the one with least disk "
+          "traffic, then least host memory beside a GPU, then least memory is taken. auto: 1% where speeds "
+          "are measured (plimsoll calibrate), 5% where they are estimated",
           [](const Node& node, Folder) -> std::optional<std::optional<double>> {
             if (node.kind == Node::Kind::scalar && node.text == "auto") return std::optional<double>();
             const std::optional<double> share = read_share(node);
@@ -110,34 +112,33 @@ std::vector<Option> memory_options() {
           },
           [](const std::optional<double>& share) { return share ? print_percent(*share) : Json("auto"); }),
       make(
-          "memory.disk", FIELD(memory.disk_bytes), "a size such as 100GiB", "disk for what is offloaded",
+          "memory.disk", FIELD(memory.disk_bytes), "a size such as 100GiB", "disk space for offloading",
           [](const Node& node, Folder) { return read_bytes(node); }, print_bytes),
       make(
           "memory.headroom", FIELD(memory.headroom_percent), "a share from 0% to 100%",
-          "left free of auto and of shares; a stated size is taken as it is",
+          "share of free memory that auto and shares leave unused; a stated size is used in full",
           [](const Node& node, Folder) { return read_share(node); }, print_percent),
       memory_allow(),
       optional_word("memory.plan", FIELD(memory.plan), {"a", "b", "c", "fastest"},
-                    "a: the least memory in at most a twentieth more time than the fastest plan; b: the same "
-                    "with half of its micro-batch; c: the least memory in at most twice the time; queue add "
-                    "--plan means the same"),
+                    "a: least memory at no more than 5 % more time than the fastest plan; b: the same with "
+                    "half of its micro-batch; c: least memory at no more than twice the time; as in queue "
+                    "add --plan"),
       optional_word("memory.tier", FIELD(memory.tier), {"deepspeed", "stage2_offload", "stage3", "minimal"},
-                    "what leaves the device for the host or the disk: deepspeed nothing, stage2_offload the "
-                    "optimizer's states, stage3 gradients too, minimal the weights of the layers too"),
+                    "what is offloaded to host or disk: deepspeed: nothing; stage2_offload: optimizer "
+                    "states; stage3: gradients too; minimal: layer weights too"),
       memory_recompute(),
       memory_offload(),
       auto_integer("memory.loss_chunk", FIELD(memory.loss_chunk), {1, int64_t{1} << 24},
-                   "tokens whose logits exist at a time"),
+                   "tokens whose logits are held at a time (chunked cross entropy)"),
       choice("memory.keep_frozen", FIELD(memory.keep_frozen),
              Words<KeepFrozen>{
                  {"auto", KeepFrozen::automatic}, {"on", KeepFrozen::on}, {"off", KeepFrozen::off}},
-             "what layers below all that trains say of each row is kept on disk (memory.disk) from one epoch "
-             "to the next; auto: where the run is sooner over by prediction"),
+             "cache the activations of frozen layers below all trained ones on disk (memory.disk) across "
+             "epochs; auto: if the run is predicted to end sooner"),
       choice("memory.graphs", FIELD(memory.graphs),
              Words<UseGraphs>{{"auto", UseGraphs::automatic}, {"on", UseGraphs::on}, {"off", UseGraphs::off}},
-             "a card's calls of a program are captured and launched as one; auto: where the host is "
-             "predicted to "
-             "launch slower than the card computes"),
+             "CUDA graphs: capture the kernel launches of a step and launch them as one; auto: if launching "
+             "is predicted to be slower than computing"),
   };
 }
 

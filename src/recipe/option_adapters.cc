@@ -49,7 +49,7 @@ Option method_rank_pattern() {
   return patterns(
       "method.rank_pattern", [](auto& recipe) -> auto& { return recipe.method.rank_pattern; },
       "a map such as {q_proj: 32, 'layers\\.0\\..*': 8} to whole numbers from 1 to 8,192",
-      "LoRA: other ranks, by regular expressions for the ends of modules' names; the first that matches "
+      "LoRA: ranks that differ, by regular expressions that match ends of module names; the first match "
       "counts",
       [](const Node& node) {
         return read_integer(node, {1, 8192});
@@ -59,7 +59,8 @@ Option method_rank_pattern() {
 Option method_alpha_pattern() {
   return patterns(
       "method.alpha_pattern", [](auto& recipe) -> auto& { return recipe.method.alpha_pattern; },
-      "a map such as {q_proj: 64} to numbers from 0 to 1e6", "LoRA: other alphas, likewise",
+      "a map such as {q_proj: 64} to numbers from 0 to 1e6",
+      "LoRA: alphas that differ, by the same kind of patterns",
       [](const Node& node) {
         return read_number(node, {0, 1e6});
       });
@@ -68,7 +69,8 @@ Option method_alpha_pattern() {
 Option method_layers() {
   return make(
       "method.layers", [](auto& recipe) -> auto& { return recipe.method.layers; },
-      "all, a number or a list of numbers such as [0, 1]", "LoRA: layers that get adapters, counted from 0",
+      "all, a number or a list of numbers such as [0, 1]",
+      "LoRA: indices of the layers that get adapters, from 0",
       [](const Node& node, Folder) -> std::optional<std::vector<int64_t>> {
         constexpr IntegerRange kLayer = {0, 100'000};
         std::vector<int64_t> layers;
@@ -89,7 +91,7 @@ Option method_layers_pattern() {
   return make(
       "method.layers_pattern", [](auto& recipe) -> auto& { return recipe.method.layers_pattern; },
       "null or a list of names such as [layers]",
-      "LoRA: what a layer's number stands behind in names; null: the first number in a name",
+      "LoRA: the part of module names before a layer's index; null: the first number in a name is the index",
       [](const Node& node, Folder) {
         return node.kind == Node::Kind::null ? std::vector<std::string>() : read_names(node);
       },
@@ -100,7 +102,7 @@ Option method_modules_to_save() {
   return make(
       "method.modules_to_save", [](auto& recipe) -> auto& { return recipe.method.modules_to_save; },
       "null or a list of names such as [embed_tokens, lm_head]",
-      "LoRA: modules, by the ends of their names, that train whole and are saved with the adapter",
+      "LoRA: modules that are trained in full and saved with the adapter, by ends of their names",
       [](const Node& node, Folder) {
         return node.kind == Node::Kind::null ? std::vector<std::string>() : read_names(node);
       },
@@ -112,9 +114,8 @@ Option method_unquantised() {
   return make(
       "method.unquantised", [](auto& recipe) -> auto& { return recipe.method.unquantised; },
       "auto, none, or a list of names such as [down_proj, layers.0.self_attn.q_proj]",
-      "QLoRA: modules, by the ends of their names, that stay in 16 or 32 bits; auto: those that a 4-bit "
-      "folder "
-      "holds so, and T5's wo, as transformers leaves it",
+      "QLoRA: modules that stay in 16 or 32 bits, by ends of their names; auto: those that a 4-bit folder "
+      "keeps so, and T5's wo, as in transformers",
       [](const Node& node, Folder) -> std::optional<Names> {
         if (node.is_word("auto")) return Names();
         if (node.is_word("none")) return Names(std::in_place);
@@ -132,7 +133,7 @@ Option method_freeze() {
   return make(
       "method.freeze", [](auto& recipe) -> auto& { return recipe.method.freeze; },
       "null or a list of names such as [encoder, 'layers\\.[0-7]']",
-      "full: weights that stay as they are, by regular expressions for parts of their names",
+      "full: frozen weights, by regular expressions that match parts of their names",
       [](const Node& node, Folder) {
         return node.kind == Node::Kind::null ? std::vector<std::string>() : read_expressions(node);
       },
@@ -143,7 +144,7 @@ Option method_init() {
   return make(
       "method.init", [](auto& recipe) -> auto& { return recipe.method.init; },
       "lora, pissa, pissa_niter_N with N iterations from 1 to 1,000, or olora",
-      "what adapters begin with: A at random and B zero, or a part of the weight",
+      "initialisation of adapters: lora: A random, B zero; pissa, olora: from the weights",
       [](const Node& node, Folder) -> std::optional<std::string> {
         constexpr std::string_view kIterations = "pissa_niter_";
         for (const char* word : {"lora", "pissa", "olora"})

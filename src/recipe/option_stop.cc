@@ -7,7 +7,8 @@ Option stop_loss() {
   constexpr NumberRange kLoss = {0, 1e9};
   return make(
       "stop.loss", [](auto& recipe) -> auto& { return recipe.stop.loss; }, "auto, null or " + describe(kLoss),
-      "end the run where the mean loss of 20 steps is above this; auto: twice the lowest such mean, plus 1",
+      "stop when the loss diverges: when the mean loss of 20 steps is above this; auto: twice the lowest "
+      "such mean, plus 1",
       [kLoss](const Node& node, Folder) -> std::optional<StopLoss> {
         if (node.is_word("auto")) return StopLoss{};
         if (node.kind == Node::Kind::null) return StopLoss{StopLoss::Kind::never};
@@ -25,7 +26,7 @@ Option stop_above() {
   constexpr NumberRange kLoss = {0, 1e9};
   return make(
       "stop.above", [](auto& recipe) -> auto& { return recipe.stop.above; }, "null or " + describe(kLoss),
-      "end the run where the loss is above this in stop.above_steps steps in a row",
+      "stop when the loss is above this in stop.above_steps steps in a row",
       [kLoss](const Node& node, Folder) -> std::optional<std::optional<double>> {
         if (node.kind == Node::Kind::null) return std::optional<double>();
         const auto limit = read_number(node, kLoss);

@@ -55,7 +55,7 @@ Option told_if_on(Option option) {
 
 Option data_pin() {
   return make(
-      "data.pin", FIELD(data.pin), "auto, true or false", "page-locked staging for CUDA",
+      "data.pin", FIELD(data.pin), "auto, true or false", "page-locked (pinned) staging memory for CUDA",
       [](const Node& node, Folder) -> std::optional<std::optional<bool>> {
         if (node.is_word("auto")) return std::optional<bool>();
         const auto value = read_boolean(node);
@@ -69,7 +69,7 @@ Option data_pin() {
 Option data_shuffle() {
   return make(
       "data.shuffle", FIELD(data.shuffle), "full (or true), window or false",
-      "new order of rows in each epoch: of all rows, or of rows in windows of 12 MiB",
+      "shuffle the rows in each epoch: all of them, or within windows of 12 MiB",
       [](const Node& node, Folder) -> std::optional<Shuffle> {
         if (node.is_word("full")) return Shuffle::full;
         if (node.is_word("window")) return Shuffle::window;
@@ -86,7 +86,7 @@ Option method_targets() {
   return make(
       "method.targets", FIELD(method.targets),
       "all-linear, or a list such as [q_proj, v_proj] or [all-linear, lm_head]",
-      "linears, and where they are named embedding and head, that get an adapter",
+      "LoRA: linear layers that get an adapter; embedding and head only if named",
       [](const Node& node, Folder) -> std::optional<std::vector<std::string>> {
         if (node.is_word("all-linear")) return std::vector<std::string>();
         auto names = read_names(node);
@@ -117,7 +117,7 @@ std::optional<std::vector<std::string>> read_texts(const Node& node) {
 Option classify_labels() {
   return make(
       "classify.labels", FIELD(classify.labels), "a list of names such as [negative, positive], or null",
-      "classify: the classes, in the order of their numbers; null: those of the model's config.json",
+      "classify: class names in the order of their ids; null: id2label of the model's config.json",
       [](const Node& node, Folder) -> std::optional<std::vector<std::string>> {
         if (node.kind == Node::Kind::null) return std::vector<std::string>();
         return read_texts(node);
@@ -128,8 +128,8 @@ Option classify_labels() {
 Option classify_words() {
   return make(
       "classify.words", FIELD(classify.words), "a list of texts such as [' bad', ' good'], or null",
-      "classify: what the model would write behind a text of each class, in their order; it decides by the "
-      "logits of these words alone, without a new head",
+      "classify: label words (verbalizers), one per class, that follow a text; the class is chosen by the "
+      "logits of these words, without a new head",
       [](const Node& node, Folder) -> std::optional<std::vector<std::string>> {
         if (node.kind == Node::Kind::null) return std::vector<std::string>();
         return read_texts(node);
@@ -141,7 +141,7 @@ Option optimizer_betas() {
   static constexpr NumberRange kBeta = {0, 1, true};
   return make(
       "optimizer.betas", FIELD(optimizer.betas), "a list of two numbers from 0 to below 1",
-      "decay of the first and the second moment",
+      "decay rates of the first and second moment",
       [](const Node& node, Folder) -> std::optional<std::array<double, 2>> {
         if (node.kind != Node::Kind::list || node.items.size() != 2) return std::nullopt;
         const auto first = read_number(node.items[0], kBeta);
@@ -162,7 +162,8 @@ Option precision() {
   Option option;
   option.key = "precision";
   option.values = names + ", or a map of its parts";
-  option.meaning = "types of what is trained; a map starts from bf16";
+  option.meaning =
+      "mixed precision: data types of weights, gradients and optimizer states; a map starts from bf16";
   option.set = [](Recipe& recipe, const Node& node, Folder) {
     for (const PrecisionPreset& preset : precision_presets()) {
       if (!node.is_word(preset.name)) continue;
@@ -211,8 +212,8 @@ Words<Task> task_words() {
 }
 
 std::string task_meaning() {
-  std::string text = "what is learnt";
-#define TASK(name, meaning) text += std::string(text.size() > 14 ? "; " : ": ") + #name + ": " + (meaning);
+  std::string text;
+#define TASK(name, meaning) text += std::string(text.empty() ? "" : "; ") + #name + ": " + (meaning);
 #include "tasks/tasks.def"
 #undef TASK
   return text;
@@ -224,17 +225,18 @@ std::vector<Option> model_options() {
           "model", FIELD(model), "a path", "Hugging Face folder; config.json is enough to plan", read_path,
           [](const std::string& path) { return path.empty() ? Json(nullptr) : Json(path); }))),
       experiment(choice<Init>("init", FIELD(init), {{"weights", Init::weights}, {"random", Init::random}},
-                              "start from the folder's weights, or from new random ones")),
-      experiment(optional_path("adapter", FIELD(adapter), "PEFT folder to continue from")),
+                              "start from pretrained weights, or from random weights (pretraining from "
+                              "scratch)")),
+      experiment(optional_path("adapter", FIELD(adapter), "PEFT adapter folder to continue training")),
       experiment(choice<Task>("task", FIELD(task), task_words(), task_meaning())),
       of_task(Task::reward,
               choice<RewardHead>("reward.head", FIELD(reward.head),
                                  {{"score", RewardHead::score}, {"value", RewardHead::value}},
-                                 "reward: what a new head is: score.weight, as transformers loads it, or a "
-                                 "value head with a bias and dropout before it, saved as LLaMA-Factory "
-                                 "reads it")),
+                                 "reward: the kind of a new head: score.weight, as transformers loads it, or "
+                                 "a value head with bias and dropout, saved as LLaMA-Factory reads it")),
       of_task(Task::reward, number("reward.centering", FIELD(reward.centering), {0, 1e3},
-                                   "reward: times the squared sum of a pair's rewards, added to the loss")),
+                                   "reward: coefficient that centers rewards: it multiplies the squared sum "
+                                   "of a pair's rewards, which is added to the loss")),
       of_task(Task::classify, classify_labels()),
       of_task(Task::classify, classify_words()),
       of_task(Task::classify,
@@ -242,9 +244,10 @@ std::vector<Option> model_options() {
                                    {{"one-of", ClassProblem::one_of},
                                     {"any-of", ClassProblem::any_of},
                                     {"numbers", ClassProblem::numbers}},
-                                   "classify: a row has one class, any number of them, or numbers")),
+                                   "classify: one-of: one class per row; any-of: multi-label; numbers: "
+                                   "regression")),
       of_task(Task::classify, optional_word("classify.glue", FIELD(classify.glue), glue_names(),
-                                            "classify: a task of GLUE by its name: labels, problem, and "
+                                            "classify: name of a GLUE task, which sets labels, problem and "
                                             "how its .tsv files are read")),
       of_task(Task::dpo,
               choice<PreferenceLoss>("dpo.loss", FIELD(dpo.loss),
@@ -252,16 +255,19 @@ std::vector<Option> model_options() {
                                       {"sigmoid_norm", PreferenceLoss::sigmoid_norm},
                                       {"ipo", PreferenceLoss::ipo},
                                       {"orpo", PreferenceLoss::orpo}},
-                                     "dpo: the loss over a pair; _norm: of means over tokens; orpo needs "
-                                     "no reference")),
+                                     "dpo: the loss of a pair; sigmoid_norm: log-probabilities are means "
+                                     "over tokens; orpo needs no reference model")),
       of_task(Task::dpo, number("dpo.beta", FIELD(dpo.beta), {1e-6, 1e3},
-                                "dpo: how dear it is to leave the reference; orpo: weight of the odds")),
+                                "dpo: beta, the strength of the KL penalty towards the reference model; "
+                                "orpo: weight of the odds ratio")),
       of_task(Task::dpo,
               number("dpo.label_smoothing", FIELD(dpo.label_smoothing), {0, 0.5, true},
-                     "dpo: share of pairs that are the wrong way round; sigmoid and sigmoid_norm")),
+                     "dpo: label smoothing: assumed share of pairs with flipped preference (sigmoid, "
+                     "sigmoid_norm)")),
       of_task(Task::dpo,
               number("dpo.ftx", FIELD(dpo.ftx), {0, 1e3},
-                     "dpo: times the chosen answer's mean negative log-likelihood, added to the loss")),
+                     "dpo: coefficient of an SFT loss on the chosen answer (RPO's alpha): its mean negative "
+                     "log-likelihood, which is added to the loss")),
   };
 }
 
@@ -276,36 +282,36 @@ std::vector<Option> data_options() {
       experiment(data_train()),
       experiment(make("data.eval", FIELD(data.eval),
                       "a path, {path, rows}, a share such as 2%, a number of rows, or null",
-                      "rows to evaluate on: a file, or a share or a number of rows taken out of train",
+                      "evaluation rows: a file, or a share or number of rows split off the training data",
                       read_eval_source, [](const EvalSource& source) { return print(source); })),
       experiment(choice("data.format", FIELD(data.format), format_words(),
-                        "what a row holds; auto looks at the columns")),
+                        "kind of rows; auto: found by the names of the columns")),
       experiment(data_columns()),
       experiment(data_template()),
       experiment(data_template_source()),
       experiment(data_date()),
       experiment(data_max_length()),
       experiment(data_truncation()),
-      experiment(
-          boolean("data.packing", FIELD(data.packing), "several rows in one sequence, none seeing another")),
+      experiment(boolean("data.packing", FIELD(data.packing),
+                         "sequence packing: several rows in one sequence, without attention between them")),
       choice<SharePrefixes>(
           "data.share_prefixes", FIELD(data.share_prefixes),
           {{"auto", SharePrefixes::automatic}, {"on", SharePrefixes::on}, {"off", SharePrefixes::off}},
-          "tokens that rows of a micro-step begin with alike pass through the model once; "
-          "changes memory and time, not the result; on beside dropout or neftune_alpha: also what is drawn"),
+          "compute a prompt prefix that rows of a micro-batch share only once; changes memory and time, not "
+          "the result (with dropout or neftune_alpha, on also changes the random draws)"),
       data_on_error(),
       experiment(data_train_on_prompt()),
       experiment(boolean("data.bos", FIELD(data.bos),
-                         "texts and plain prompts begin with what the tokenizer puts before a text")),
+                         "begin texts and plain prompts with the tokenizer's first tokens, such as BOS")),
       experiment(data_special_tokens()),
       auto_integer("data.loader_threads", FIELD(data.loader_threads), {1, 256},
                    "threads that prepare batches"),
-      auto_integer("data.prefetch", FIELD(data.prefetch), {1, 1024}, "batches held ready"),
+      auto_integer("data.prefetch", FIELD(data.prefetch), {1, 1024}, "batches prepared ahead"),
       data_pin(),
       experiment(data_shuffle()),
       experiment(integer("data.reading", FIELD(data.reading), {kFirstReading, kReading},
-                         "the rules by which rows are read (docs/data.md): 3; runs that began by 1 or 2 "
-                         "keep them")),
+                         "version of the rules by which rows are read (docs/data.md); runs that began with 1 "
+                         "or 2 keep it")),
   };
 }
 
@@ -314,70 +320,74 @@ std::vector<Option> method_options() {
       experiment(choice<MethodType>(
           "method.type", FIELD(method.type),
           {{"full", MethodType::full}, {"lora", MethodType::lora}, {"qlora", MethodType::qlora}},
-          "train all weights, adapters beside frozen ones, or adapters beside frozen "
-          "ones in 4 bits (NF4)")),
+          "full: train all weights; lora: train adapters, the base frozen; qlora: the same with a base in 4 "
+          "bits (NF4)")),
       experiment(method_freeze()),
       lora(integer("method.r", FIELD(method.r), {1, 8192}, "LoRA: rank of the adapters")),
-      lora(number("method.alpha", FIELD(method.alpha), {0, 1e6}, "LoRA: scale is alpha / r")),
-      lora(number("method.dropout", FIELD(method.dropout), {0, 1, true}, "LoRA: on the adapters' input")),
+      lora(number("method.alpha", FIELD(method.alpha), {0, 1e6},
+                  "LoRA: the adapters' output is scaled by alpha / r")),
+      lora(number("method.dropout", FIELD(method.dropout), {0, 1, true},
+                  "LoRA: dropout on the adapters' input")),
       lora(method_targets()),
-      lora(boolean("method.rslora", FIELD(method.rslora), "LoRA: scale is alpha / sqrt(r)")),
+      lora(boolean("method.rslora", FIELD(method.rslora), "LoRA: scale by alpha / sqrt(r) (rsLoRA)")),
       lora(method_rank_pattern()),
       lora(method_alpha_pattern()),
       lora(method_layers()),
       lora(method_layers_pattern()),
       lora(method_modules_to_save()),
       lora(number("method.loraplus_ratio", FIELD(method.loraplus_ratio), {1e-6, 1e6},
-                  "LoRA+: times the learning rate of B, and of vectors")),
+                  "LoRA+: factor on the learning rate of B matrices and of vectors")),
       lora(boolean("method.dora", FIELD(method.dora),
-                   "DoRA: length and direction of a weight's rows train apart")),
+                   "DoRA: train magnitude and direction of weights separately")),
       lora(method_init()),
       qlora(boolean("method.double_quant", FIELD(method.double_quant),
-                    "QLoRA: the scales of the 4-bit weights in 8 bits")),
+                    "QLoRA: double quantisation: the scales of 4-bit weights are kept in 8 bits")),
       qlora(method_unquantised()),
       experiment(number("method.neftune_alpha", FIELD(method.neftune_alpha), {0, 1e4},
-                        "NEFTune: noise on embeddings while training, at most alpha / sqrt(length x width); "
-                        "0: none")),
+                        "NEFTune: noise on embeddings in training, at most alpha / sqrt(length x width); 0: "
+                        "none")),
   };
 }
 
 std::vector<Option> step_options() {
   return {
       experiment(integer("batch.effective", FIELD(batch.effective), kCount,
-                         "sequences of an optimizer step over all devices: the contract")),
+                         "effective batch size: sequences per optimizer step over all devices and gradient "
+                         "accumulation; never changed by the planner")),
       auto_integer("batch.micro", FIELD(batch.micro), kCount,
-                   "sequences at a time; changes memory and time, not the result"),
+                   "micro-batch size: sequences per forward and backward pass; the rest is gradient "
+                   "accumulation. Changes memory and time, not the result"),
       auto_integer("batch.micro_tokens", FIELD(batch.micro_tokens), kCount,
-                   "tokens at a time, of as many sequences as they hold; likewise"),
+                   "micro-batch size in tokens, for as many sequences as fit; changes memory and time, not "
+                   "the result"),
       experiment(choice<OptimizerKind>("optimizer.name", FIELD(optimizer.name), optimizer_words(),
                                        "the optimizer; docs/optimizers.md compares them")),
-      experiment(number("optimizer.lr", FIELD(optimizer.lr), {0, 10}, "highest learning rate")),
+      experiment(number("optimizer.lr", FIELD(optimizer.lr), {0, 10}, "peak learning rate")),
       of_optimizers(&OptimizerTraits::betas, optimizer_betas()),
-      of_optimizers(&OptimizerTraits::eps,
-                    number("optimizer.eps", FIELD(optimizer.eps), {1e-20, 1}, "added to the denominator")),
+      of_optimizers(&OptimizerTraits::eps, number("optimizer.eps", FIELD(optimizer.eps), {1e-20, 1},
+                                                  "epsilon, added to the denominator")),
       of_optimizers(&OptimizerTraits::momentum,
-                    number("optimizer.momentum", FIELD(optimizer.momentum), {0, 1, true},
-                           "SGD: share of the last step's direction that is kept")),
+                    number("optimizer.momentum", FIELD(optimizer.momentum), {0, 1, true}, "SGD: momentum")),
       experiment(number("optimizer.weight_decay", FIELD(optimizer.weight_decay), {0, 10},
-                        "decoupled decay; with sgd added to the gradient")),
+                        "weight decay: decoupled (AdamW); with sgd added to the gradient")),
       experiment(number("optimizer.max_grad_norm", FIELD(optimizer.max_grad_norm), {0, 1e9},
-                        "gradients are clipped to this norm; 0 switches it off")),
+                        "gradient clipping: the maximum norm of all gradients together; 0: off")),
       experiment(choice<ScheduleName>("schedule.name", FIELD(schedule.name),
                                       {{"cosine", ScheduleName::cosine},
                                        {"linear", ScheduleName::linear},
                                        {"constant", ScheduleName::constant}},
-                                      "learning rate after the warm-up")),
+                                      "learning rate schedule after the warmup")),
       experiment(make(
           "schedule.warmup", FIELD(schedule.warmup), "a share such as 3%, a number of steps, or axolotl",
-          "the learning rate rises from 0 over these steps",
+          "warmup: steps over which the learning rate rises from 0",
           [](const Node& node, Folder) { return read_warmup(node); },
           [](const Warmup& warmup) { return print(warmup); })),
       experiment(number("schedule.min_ratio", FIELD(schedule.min_ratio), {0, 1},
-                        "lowest learning rate, as a part of lr")),
-      experiment(integer("schedule.epochs", FIELD(schedule.epochs), kCount, "passes over the training rows")),
+                        "final learning rate as a share of lr")),
+      experiment(integer("schedule.epochs", FIELD(schedule.epochs), kCount, "passes over the training data")),
       experiment(make(
           "schedule.max_steps", FIELD(schedule.max_steps), "null or a whole number from 1",
-          "stop after so many steps, whatever epochs says",
+          "stop after this many optimizer steps; overrides epochs",
           [](const Node& node, Folder) -> std::optional<std::optional<int64_t>> {
             if (node.kind == Node::Kind::null) return std::optional<int64_t>();
             const auto steps = read_integer(node, {1, 1'000'000'000});
@@ -391,17 +401,16 @@ std::vector<Option> step_options() {
 std::vector<Option> precision_options() {
   return {
       precision(),
-      number_type("precision.weights", FIELD(precision.weights), "type of trained weights", true),
-      number_type("precision.gradients", FIELD(precision.gradients), "type of their gradients"),
-      number_type("precision.states", FIELD(precision.states), "type of the optimizer's states"),
-      part(boolean("precision.master", FIELD(precision.master), "an fp32 copy beside 16-bit weights")),
+      number_type("precision.weights", FIELD(precision.weights), "data type of trained weights", true),
+      number_type("precision.gradients", FIELD(precision.gradients), "data type of gradients"),
+      number_type("precision.states", FIELD(precision.states), "data type of optimizer states"),
+      part(boolean("precision.master", FIELD(precision.master),
+                   "keep fp32 master weights beside 16-bit weights")),
       part(choice<Rounding>("precision.rounding", FIELD(precision.rounding),
                             {{"nearest", Rounding::nearest}, {"stochastic", Rounding::stochastic}},
-                            "of updated bf16 weights; unless given, what suits the other parts")),
-      told_if_on(
-          boolean("precision.tf32", FIELD(precision.tf32),
-                  "products of fp32 values by tensor cores, which read 10 of their 23 bits of mantissa; on "
-                  "cards alone")),
+                            "rounding of updated bf16 weights; the default depends on the other parts")),
+      told_if_on(boolean("precision.tf32", FIELD(precision.tf32),
+                         "TF32: fp32 matrix products on tensor cores with a 10-bit mantissa; GPUs only")),
   };
 }
 
@@ -414,10 +423,9 @@ Option device() {
        {"card", DeviceChoice::card},
        {"cuda", DeviceChoice::cuda},
        {"emulated", DeviceChoice::emulated}},
-      "where the run computes; auto: a card of NVIDIA's that is here and can be used, else the CPU; cuda: "
-      "such "
-      "a card, or none (of several cuda:1, or cuda: and the beginning of its UUID); card: one that is "
-      "elsewhere, to plan for; emulated: kernels for GPUs on a GPU that is emulated, for tests");
+      "device of the run; auto: an NVIDIA GPU of this machine if it can be used, else the CPU; cuda: a GPU "
+      "or an error (cuda:1, or cuda: and the start of a UUID, picks one of several); card: a GPU of another "
+      "machine, to plan for; emulated: GPU kernels on an emulated GPU, for tests");
   option.set = [set = option.set](Recipe& recipe, const Node& node, Folder folder) {
     constexpr std::string_view kBegin = "cuda:";
     recipe.cuda_card.clear();
@@ -438,7 +446,7 @@ Option device() {
 
 Option save_keep() {
   return make(
-      "save.keep", FIELD(save.keep), "all, or " + describe(kCount), "latest checkpoints kept",
+      "save.keep", FIELD(save.keep), "all, or " + describe(kCount), "number of latest checkpoints to keep",
       [](const Node& node, Folder) {
         return node.is_word("all") ? std::optional(kKeepAll) : read_integer(node, kCount);
       },
@@ -448,31 +456,31 @@ Option save_keep() {
 std::vector<Option> run_options() {
   return {
       device(),
-      auto_integer("threads", FIELD(threads), {1, 4096}, "threads that compute; auto is one a core"),
+      auto_integer("threads", FIELD(threads), {1, 4096}, "CPU threads; auto: one per core"),
       // Up to 2^53, which every JSON reader keeps exactly.
       experiment(integer("seed", FIELD(seed), {0, int64_t{1} << 53},
-                         "of the order of rows, dropout, rounding and new weights")),
+                         "random seed: order of rows, dropout, rounding, new weights")),
       every("eval.every", FIELD(eval.every), "steps between evaluations; 0: at the end only"),
-      auto_integer("eval.micro", FIELD(eval.micro), kCount, "sequences at a time in evaluation"),
-      name_list("eval.metrics", FIELD(eval.metrics), "what evaluation measures"),
+      auto_integer("eval.micro", FIELD(eval.micro), kCount, "batch size of evaluation"),
+      name_list("eval.metrics", FIELD(eval.metrics), "metrics of evaluation"),
       every("save.every", FIELD(save.every), "steps between checkpoints; 0: at the end only"),
       save_keep(),
       optional_word("save.best", FIELD(save.best), all_goals(),
-                    "keep the checkpoint that is best in this metric of evaluation as well, and end with it; "
-                    "others than loss are of reward, classify and dpo"),
+                    "also keep the checkpoint that is best in this evaluation metric, and save its weights "
+                    "as the result; metrics other than loss belong to reward, classify and dpo"),
       choice<SaveFormat>("save.format", FIELD(save.format), {{"auto", SaveFormat::automatic}},
-                         "auto: a full model in safetensors, or a PEFT folder"),
+                         "auto: a full model in safetensors, or a PEFT adapter folder"),
       save_hub(),
       stop_loss(),
       stop_above(),
-      integer("stop.above_steps", FIELD(stop.above_steps), kCount, "steps in a row for stop.above"),
+      integer("stop.above_steps", FIELD(stop.above_steps), kCount, "steps in a row that stop.above needs"),
       integer(
           "stop.patience", FIELD(stop.patience), {0, 1'000'000},
-          "end the run after so many evaluations without a better value of save.best's metric, else of the "
-          "loss; 0: never"),
-      integer("log.every", FIELD(log.every), kCount, "steps between lines of the log"),
-      boolean("log.tensorboard", FIELD(log.tensorboard), "TensorBoard event files in the run folder"),
-      optional_path("output", FIELD(output), "folder of the run; train needs it"),
+          "early stopping: stop after this many evaluations without a better save.best metric (or loss); 0: "
+          "never"),
+      integer("log.every", FIELD(log.every), kCount, "steps between log lines"),
+      boolean("log.tensorboard", FIELD(log.tensorboard), "write TensorBoard event files to the run folder"),
+      optional_path("output", FIELD(output), "run folder; required by train"),
   };
 }
 

@@ -72,9 +72,8 @@ Option data_template() {
   return make(
       "data.template", [](auto& recipe) -> auto& { return recipe.data.chat_template; },
       "auto, plain, chatml, llama2, llama3, mistral, alpaca, or one of another tool such as "
-      "llama-factory/qwen "
-      "(docs/templates.md)",
-      "how conversations become text; auto is the model's own, or for prompts without one plain",
+      "llama-factory/qwen (docs/templates.md)",
+      "chat template; auto: the model's own, or plain for prompts where it has none",
       [](const Node& node, Folder) -> std::optional<std::string> {
         const auto& names = template_names();
         if (node.kind != Node::Kind::scalar ||
@@ -88,7 +87,7 @@ Option data_template() {
 Option data_date() {
   return make(
       "data.date", [](auto& recipe) -> auto& { return recipe.data.date; },
-      "a date such as 2025-01-31, or null", "what templates print as today's date",
+      "a date such as 2025-01-31, or null", "the date that templates print as today's",
       [](const Node& node, Folder) -> std::optional<std::optional<std::string>> {
         if (node.kind == Node::Kind::null) return std::optional<std::string>();
         const auto text = read_text(node);

@@ -65,7 +65,7 @@ std::string sort_runs(std::vector<RunHistory>& runs, const std::string& by) {
   if (!by.empty() && by != kLossGoal) {
     const std::vector<std::string> metrics = metrics_of(runs);
     if (std::ranges::find(metrics, by) == metrics.end())
-      throw UsageError("--by " + by + ": no evaluation of these runs tells it; they tell loss" +
+      throw UsageError("--by " + by + ": no evaluation of these runs has it; they have loss" +
                        (metrics.empty() ? "" : ", " + join(metrics, ", ")));
   }
   const std::string goal = by.empty() ? shared_goal(runs) : by;

@@ -164,7 +164,7 @@ bool verify_checkpoint(const fs::path& checkpoint) {
   if (!fs::exists(file)) return false;
   const auto damaged = [&](const fs::path& path, const std::string& what) {
     return DamagedError(path.string() + ": " + what +
-                        "\n  remove the folder to go on from the checkpoint before it");
+                        "\n  remove the folder to resume from the checkpoint before it");
   };
   const nlohmann::json checksums = read_json(file, kMaxStateBytes);
   read_values(file.string(), [&] {
@@ -221,7 +221,7 @@ void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, c
       load_row(state, *row, optimizer.find(row->name), staging);
   } catch (const UsageError& error) {
     throw DamagedError(checkpoint.string() + ": the checkpoint is incomplete: " + error.what() +
-                       "\n  remove the folder to go on from the checkpoint before it");
+                       "\n  remove the folder to resume from the checkpoint before it");
   }
   // Full fine-tuning with masters: the masters are exact, the stored weights are rounded from them.
   for (const TableRow& row : state.rows()) {

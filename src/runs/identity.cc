@@ -130,7 +130,7 @@ void require_model_unchanged(const Recipe& recipe, const std::string& identity, 
     reason = error.code().message();
   }
   throw StoppedError(adapter.string() + ": the adapter is whole, but its base model, " + recipe.model +
-                     ", was changed or removed while the run went on (" + reason +
+                     ", was changed or removed during the run (" + reason +
                      ")\n  generate and merge need the model as it was: put it back, or name a copy "
                      "(generate COPY --adapter, merge --base)");
 }

@@ -52,7 +52,7 @@ std::string SeenClasses::missing() const {
   const size_t more = missing.size() - std::min(missing.size(), kNamed);
   missing.resize(missing.size() - more);
   return "note    no row that was trained on has the class " + join(missing, ", ") +
-         (more > 0 ? " and " + std::to_string(more) + " more" : "") + ": nothing was learnt of it";
+         (more > 0 ? " and " + std::to_string(more) + " more" : "") + ": it was not trained";
 }
 
 std::vector<std::string> row_lines(const Plan& plan) {

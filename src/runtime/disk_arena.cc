@@ -142,7 +142,7 @@ void DiskArena::drop_pages(int64_t offset, int64_t bytes, bool dirty) const {
 void DiskArena::fail(const char* what, int64_t offset, int error) const {
   throw StoppedError("the offload file in " + folder_.string() + " " + what + " at byte " +
                      format_count(offset) + ": " + std::strerror(error) +
-                     "\n  the last checkpoint is intact; go on with --resume");
+                     "\n  the last checkpoint is intact; continue with --resume");
 }
 
 }  // namespace plimsoll

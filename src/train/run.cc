@@ -188,7 +188,7 @@ class TrainingRun {
       if (as_begun) return;
       as_begun = true;
       observer_.event(std::string("note    ") + References::kFile +
-                          " lacks rows, or was changed: they are computed again with the weights of " +
+                          " lacks rows, or was changed: they are recomputed with the weights of " +
                           recipe_.model,
                       LogLevel::warn);
       state_whole_ = false;
@@ -219,7 +219,7 @@ class TrainingRun {
   ExitCode take_steps() {
     if (!know_references() || !know_frozen()) {
       observer_.event(std::string("stopped before ") + (current_.step > 0 ? "another" : "the first") +
-                      " step; go on with --resume");
+                      " step; continue with --resume");
       return ExitCode::interrupted;
     }
     if (current_.step > 0) settle();
@@ -416,7 +416,7 @@ class TrainingRun {
            ". The rows are sorted by something, and data.shuffle: " +
            (recipe_.data.shuffle == Shuffle::off ? "false" : "window") +
            " visits them in parts: the optimizer did not diverge\n  a new run with --set data.shuffle=full "
-           "--overwrite learns all kinds side by side; --resume --set stop.loss=1e9 goes on in this order";
+           "--overwrite mixes all kinds; --resume --set stop.loss=1e9 continues in this order";
   }
 
   void take_scale(const StepMetrics& metrics, const EffectiveBatch& batch) {
@@ -470,7 +470,7 @@ class TrainingRun {
     saves_->log().event("signal", current_.step, {{"signal", stop_request()}});
     save("");
     observer_.event("stopped at step " + format_count(current_.step) + " of " + format_count(total_steps_) +
-                    "; go on with --resume");
+                    "; continue with --resume");
     write_run_json(folder_, plan_, record(false), times_);
     return ExitCode::interrupted;
   }

@@ -83,7 +83,7 @@ RunFolder open_output(const Recipe& recipe, const OutputWish& wish) {
   RunFolder folder(*recipe.output);
   if (folder.holds_run() && !wish.resume && !wish.overwrite)
     throw UsageError("output: " + folder.path().string() +
-                     " holds a run already; go on with it by --resume, or replace it by --overwrite");
+                     " holds a run already; continue it with --resume, or replace it by --overwrite");
   folder.require_free(written_names(recipe, wish.profile));
   if (wish.overwrite) folder.require_clearable();
   return folder;

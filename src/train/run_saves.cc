@@ -136,10 +136,10 @@ std::string RunSaves::keep_work(const TrainerState& current, bool whole, const s
     if (!options_.folder->still_there()) make_folder_again(current);
     if (saving_) {
       if (const auto last = latest_checkpoint(options_.folder->path()))
-        told = "\n  the last checkpoint is whole: " + last->string() + ": --resume goes on from there";
+        told = "\n  the last checkpoint is whole: " + last->string() + ": --resume continues from there";
     } else if (whole && current.step > 0 && !weight_not_finite(state_)) {
       if (!holds(current)) save(current, " (before the stop)", true);
-      told = state + " is saved: --resume goes on from there";
+      told = state + " is saved: --resume continues from there";
     }
   } catch (const std::exception& error) {
     told = state + " could not be saved: " + error.what();
@@ -157,7 +157,7 @@ std::string RunSaves::without_card(const TrainerState& current, const std::strin
   if (!last)
     return "\n  there is no checkpoint yet: the run begins again with --overwrite, and save.every has one "
            "sooner";
-  return "\n  the last checkpoint is whole: " + last->string() + ": --resume goes on from there";
+  return "\n  the last checkpoint is whole: " + last->string() + ": --resume continues from there";
 }
 
 void RunSaves::keep_logs() noexcept {

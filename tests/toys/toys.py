@@ -66,7 +66,7 @@ void add_heavy(Update update) {
         (("src/models/families.def", "FAMILY(xlm_roberta)\n", "FAMILY(toy)\n"),
          ("src/models/CMakeLists.txt", "SOURCES bert.cc", " toy.cc"))),
     Toy("a task", "reward", "parrot", ("src/tasks/parrot.cc",),
-        (("src/tasks/tasks.def", "TASK(dpo, \"answers that are preferred to others: direct preference optimization and its kin\")\n",
+        (("src/tasks/tasks.def", "TASK(dpo, \"direct preference optimization and its variants (IPO, ORPO)\")\n",
           "TASK(parrot, \"what was said\")\n"),
          ("src/tasks/CMakeLists.txt", "SOURCES micro_room.cc", " parrot.cc"))),
     Toy("a command", "recipe", "toy", ("src/cli/plan/toy.cc",),
@@ -77,7 +77,7 @@ void add_heavy(Update update) {
     # Static, so that objects that were compiled without it agree on the others' places.
     Toy("a key of the recipe", "", "", (),
         (("src/recipe/recipe.h", "  int64_t seed = 42;\n", "  inline static bool shallow = false;\n"),
-         ("src/recipe/options.cc", "\"of the order of rows, dropout, rounding and new weights\")),\n",
+         ("src/recipe/options.cc", "\"random seed: order of rows, dropout, rounding, new weights\")),\n",
           "      experiment(boolean(\"shallow\", FIELD(shallow), \"the first layer alone\")),\n"),
          ("src/prepare/setup.cc", "  experiment.model = model_of(recipe);\n",
           "  if (Recipe::shallow) experiment.model = experiment.model.with_stacks({1});\n"))),

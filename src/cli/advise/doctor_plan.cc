@@ -196,11 +196,10 @@ class Planner {
     Recipe changed = recipe_;
     changed.method.type = MethodType::lora;
     changed.method.freeze.clear();
-    add_other(
-        "adapters in the place of full fine-tuning (LoRA, rank " + std::to_string(changed.method.r) + ")",
-        changed,
-        recipe_.method.freeze.empty() ? "--set method.type=lora"
-                                      : "--set method.type=lora --set method.freeze=null");
+    add_other("adapters instead of full fine-tuning (LoRA, rank " + std::to_string(changed.method.r) + ")",
+              changed,
+              recipe_.method.freeze.empty() ? "--set method.type=lora"
+                                            : "--set method.type=lora --set method.freeze=null");
   }
   void add_shorter() {
     Recipe changed = recipe_;

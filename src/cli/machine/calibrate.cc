@@ -100,21 +100,21 @@ ExitCode run(const CalibrateArguments& arguments) {
 
 void add_calibrate(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<CalibrateArguments>();
-  CLI::App* command = app.add_subcommand("calibrate", "measures this machine once, for predicted times");
+  CLI::App* command = app.add_subcommand("calibrate", "measure this machine once, for predicted times");
   command->add_flag("--quick", arguments->quick, "seconds instead of minutes, on a coarser grid");
-  command->add_flag(
-      "--probe", arguments->probe,
-      "half a second: one product of each type and a copy; what `plan` does where nothing is known");
+  command->add_flag("--probe", arguments->probe,
+                    "half a second: one product per type and a copy, as `plan` does on an unknown machine");
   command->add_flag("--even-if-busy", arguments->even_if_busy,
-                    "store what was measured while other programs took part of the time");
-  command->add_option("--threads", arguments->threads, "compute threads; 0: one per CPU")->check(at_least(0));
+                    "save the result although other programs took part of the time");
+  command->add_option("--threads", arguments->threads, "CPU threads; 0: one per CPU")->check(at_least(0));
   command->add_option("--max-isa", arguments->max_isa,
-                      "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
+                      "highest instruction set to use: avx2, avx512, avx512-bf16 or amx");
   command->add_option("--disk-folder", arguments->disk_folder,
-                      "where the disk is measured; where offload will write. Default: the cache folder");
+                      "folder to measure the disk in, where offloading will write; by default the cache "
+                      "folder");
   command
       ->add_option("--export", arguments->export_file,
-                   "write this machine's rates to a file too, for plan --machine FILE elsewhere")
+                   "also write the result to a file, for plan --machine FILE on another machine")
       ->type_name("FILE");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }

@@ -66,16 +66,13 @@ void add_doctor(CLI::App& app, Action& action) {
   command
       ->add_option(
           "--recipe", arguments->recipe.path,
-          "plan the next steps for this recipe, Plimsoll's or another tool's; of a run's folder its own")
+          "plan the next steps for this recipe, Plimsoll's or another tool's; a run folder has its own")
       ->type_name("FILE");
-  command
-      ->add_option("--set", arguments->recipe.sets,
-                   "key=value: changes one key of the recipe (may be repeated)")
+  command->add_option("--set", arguments->recipe.sets, "key=value: set a key of the recipe (may be repeated)")
       ->type_name("KEY=VALUE");
-  command
-      ->add_option("--as", arguments->recipe.as_tool, "the tool and version that the recipe is written for")
+  command->add_option("--as", arguments->recipe.as_tool, "tool and version that the recipe was written for")
       ->type_name("TOOL-VERSION");
-  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -29,17 +29,16 @@ std::string unescaped(const std::string& text) {
 void AnswerArguments::add_model(CLI::App& command, AnswerOptions& options) {
   command
       .add_option("folder", options.folder,
-                  "model folder, a finished run's, or a model's name on the Hugging Face hub")
+                  "model folder, run folder, or a model's name on the Hugging Face hub")
       ->required()
       ->type_name("FOLDER");
-  command.add_option("--adapter", options.adapter, "PEFT folder over the model")->type_name("FOLDER");
+  command.add_option("--adapter", options.adapter, "PEFT adapter folder for the model")->type_name("FOLDER");
 }
 
 void AnswerArguments::add_sets(CLI::App& command, std::vector<std::string>& sets) {
   command
       .add_option("--set", sets,
-                  "key=value of a recipe that says how rows of --data are read, such as data.columns (may be "
-                  "repeated)")
+                  "key=value: recipe keys for reading --data, such as data.columns (may be repeated)")
       ->type_name("KEY=VALUE");
 }
 
@@ -50,9 +49,9 @@ void AnswerArguments::add_rows(CLI::App& command, RowOptions& options, const std
   command.add_option("--limit", options.limit, "the first rows only")->check(at_least(1));
   command
       .add_option("--max-length", options.max_length,
-                  "tokens of a row; longer ones are cut. Else as the run had it, or 1,024")
+                  "maximum tokens of a row; longer rows are truncated. By default as in training, or 1,024")
       ->check(CLI::Range(int64_t{1}, kMostTokens));
-  command.add_option("--batch", options.batch, "rows at a time; 0: as many as fit, up to 16")
+  command.add_option("--batch", options.batch, "batch size; 0: as many as fit, up to 16")
       ->check(CLI::Range(int64_t{0}, int64_t{65536}))
       ->capture_default_str();
   command.add_option("--out", options.out, out)->type_name("FILE");
@@ -63,8 +62,7 @@ void AnswerArguments::add_template(CLI::App& command, AnswerOptions& options) {
   for (const BuiltinTemplate& one : builtin_templates()) names.emplace_back(one.name);
   command
       .add_option("--template", options.chat_template,
-                  "how prompts are put to the model: auto (as in training, or the model's own), plain, or "
-                  "one by name")
+                  "chat template of prompts: auto (as in training, or the model's own), plain, or a name")
       ->check(CLI::IsMember(names))
       ->capture_default_str();
 }
@@ -74,26 +72,29 @@ void AnswerArguments::add_system(CLI::App& command, AnswerOptions& options) {
 }
 
 void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
-  command.add_option("--max-new-tokens", options.max_new_tokens, "longest answer")
+  command.add_option("--max-new-tokens", options.max_new_tokens, "maximum number of new tokens")
       ->check(CLI::Range(int64_t{1}, kMostTokens))
       ->capture_default_str();
   command
       .add_option("--stop", stops_,
-                  "a text that ends the answer and is no part of it; \\n is a line's end (may be repeated)")
+                  "a text that ends the answer and is not part of it; \\n is a newline (may be repeated)")
       ->type_name("TEXT")
       ->allow_extra_args(false);
-  command.add_option("--context", options.context, "tokens of prompt and answer; sizes the cache")
+  command.add_option("--context", options.context, "tokens of prompt and answer; the size of the KV cache")
       ->check(CLI::Range(int64_t{1}, kMostTokens));
-  command.add_option("--temperature", options.sampling.temperature, "0 takes the likeliest token")
+  command
+      .add_option("--temperature", options.sampling.temperature, "sampling temperature; 0: greedy decoding")
       ->check(at_least(0))
       ->capture_default_str();
-  command.add_option("--top-k", options.sampling.top_k, "sample among so many tokens; 0: all")
+  command.add_option("--top-k", options.sampling.top_k, "sample among the k likeliest tokens; 0: all")
       ->check(at_least(0))
       ->capture_default_str();
-  command.add_option("--top-p", options.sampling.top_p, "sample among the likeliest with this share")
+  command
+      .add_option("--top-p", options.sampling.top_p,
+                  "nucleus sampling: the likeliest tokens with this total probability")
       ->check(share())
       ->capture_default_str();
-  command.add_option("--seed", options.sampling.seed, "of sampling")
+  command.add_option("--seed", options.sampling.seed, "random seed of sampling")
       ->check(at_least(0))
       ->capture_default_str();
 }
@@ -101,21 +102,19 @@ void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
 void AnswerArguments::add_beams(CLI::App& command, AnswerOptions& options) {
   constexpr int64_t kMostBeams = 256;
   BeamOptions& beams = options.beams;
-  command
-      .add_option("--num-beams", beams.beams,
-                  "above 1: search the answer that is likeliest as a whole, with so many at once")
+  command.add_option("--num-beams", beams.beams, "above 1: beam search with this many beams")
       ->check(CLI::Range(int64_t{1}, kMostBeams))
       ->capture_default_str();
   command
       .add_option("--length-penalty", beams.length_penalty,
-                  "of beams: scores are divided by the length to this power; above 0 favours long answers")
+                  "beam search: scores are divided by the length to this power; above 0 favours long answers")
       ->check(between(-10, 10))
       ->capture_default_str();
   command
       .add_option(
           "--early-stopping", early_stopping_,
-          "of beams: true ends with as many answers as beams, false when better ones are unlikely, never "
-          "when they are impossible")
+          "beam search: true: stop with as many answers as beams; false: when better ones are unlikely; "
+          "never: when they are impossible")
       ->check(CLI::IsMember({"false", "true", "never"}))
       ->capture_default_str();
 }
@@ -123,24 +122,24 @@ void AnswerArguments::add_beams(CLI::App& command, AnswerOptions& options) {
 void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
   command
       .add_option("--precision", precision_,
-                  "fp32, bf16 or fp16; else that of the training, or of config.json")
+                  "fp32, bf16 or fp16; by default as in training, or as in config.json")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   command
       .add_option(
           "--device", options.device,
-          "cpu, cuda (of several cards cuda:1, or cuda: and the beginning of a UUID) or emulated; else "
-          "what the run trained on, or the CPU")
+          "cpu, cuda (cuda:1, or cuda: and the start of a UUID, for one of several GPUs) or emulated; by "
+          "default the device of the training, or the CPU")
       ->type_name("DEVICE");
   command
       .add_option("--graphs", graphs_,
-                  "whether a card's calls are captured and launched as one: auto, on or off; else as "
-                  "memory.graphs of the run says")
+                  "CUDA graphs: auto, on or off; by default as in the run (memory.graphs)")
       ->check(CLI::IsMember({"auto", "on", "off"}));
-  command.add_option("--max-isa", max_isa_, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
+  command.add_option("--max-isa", max_isa_,
+                     "highest instruction set to use: avx2, avx512, avx512-bf16 or amx");
   command.add_option("--threads", options.machine.threads, "0: one per CPU")->check(at_least(0));
 }
 
-void AnswerArguments::add_json(CLI::App& command) { command.add_flag("--json", json_, "for machines"); }
+void AnswerArguments::add_json(CLI::App& command) { command.add_flag("--json", json_, "JSON output"); }
 
 void AnswerArguments::finish(AnswerOptions& options) const {
   require_result(options.folder);

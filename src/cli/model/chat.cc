@@ -22,14 +22,11 @@ constexpr int64_t kUsualContext = 4096;
 constexpr int64_t kUsualAnswer = 512;
 
 constexpr const char* kHelp =
-    "/reset        forget the conversation\n"
-    "/undo         forget the last question and its answer\n"
-    "/again        another answer to the last question\n"
-    "/system TEXT  the system message from now on; without a text: none\n"
-    "/save FILE    write the conversation as one JSON line, a row for training\n"
-    "/exit         the end, as Ctrl-D\n"
-    "A line that ends with \\ goes on in the next one; // begins a message with a /.\n"
-    "Ctrl-C ends an answer.";
+    "/reset        forget the conversation\n/undo         forget the last question and its answer\n"
+    "/again        another answer to the last question\n/system TEXT  the system message from now on; "
+    "without a text: none\n/save FILE    write the conversation as one JSON line, a row for training\n"
+    "/exit         the end, as Ctrl-D\nA line that ends with \\ continues on the next; // begins a message "
+    "with a /.\nCtrl-C ends an answer.";
 
 using Messages = nlohmann::ordered_json;
 

@@ -87,10 +87,10 @@ ExitCode run(ConvertArguments& arguments) {
 
 void add_convert(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<ConvertArguments>();
-  CLI::App* command = app.add_subcommand("convert", "a model folder with other element types or shards");
+  CLI::App* command = app.add_subcommand("convert", "change data type, shards or format of a model folder");
   command
       ->add_option("folder", arguments->options.folder,
-                   "model folder; an adapter is merged into one first (plimsoll merge)")
+                   "model folder; merge an adapter into it first (plimsoll merge)")
       ->required()
       ->type_name("FOLDER");
   command->add_option("--out", arguments->options.out, "new folder, or new file")
@@ -100,13 +100,13 @@ void add_convert(CLI::App& app, Action& action) {
       ->add_option("--to", arguments->to, "folder: as Hugging Face writes it; gguf: one file for llama.cpp")
       ->check(CLI::IsMember({"folder", "gguf"}))
       ->capture_default_str();
-  command->add_option("--dtype", arguments->dtype, "element type of the weights; else as they are")
+  command->add_option("--dtype", arguments->dtype, "data type of the weights; by default unchanged")
       ->check(CLI::IsMember({"f32", "bf16", "f16", "q8_0"}));
   command
       ->add_option("--shard-size", arguments->shard_size,
-                   "most bytes of tensors in a file; else the files that are there")
+                   "maximum bytes of tensors per file; by default as in the input")
       ->type_name("SIZE");
-  command->add_flag("--json", arguments->json, "for machines");
+  command->add_flag("--json", arguments->json, "JSON output");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

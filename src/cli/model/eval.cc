@@ -89,10 +89,10 @@ void add_eval(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("eval", "loss, perplexity, exact matches and BLEU over a data set");
   arguments->shared.add_model(*command, arguments->options);
   AnswerArguments::add_rows(*command, arguments->options,
-                            "rows to evaluate; else the evaluation rows that the run in the folder had",
+                            "rows to evaluate; by default the run's evaluation data",
                             "write the answers of --generate, or the scores, here as JSON lines");
   command->add_flag("--generate", arguments->options.generate,
-                    "also answer the rows: exact matches and BLEU");
+                    "also generate answers: exact matches and BLEU");
   AnswerArguments::add_template(*command, arguments->options);
   arguments->shared.add_choices(*command, arguments->options);
   arguments->shared.add_beams(*command, arguments->options);

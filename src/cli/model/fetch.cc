@@ -103,17 +103,16 @@ ExitCode run(FetchArguments& arguments) {
 
 void add_fetch(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<FetchArguments>();
-  CLI::App* command =
-      app.add_subcommand("fetch", "a model or data set of the hub, into the Hugging Face cache");
+  CLI::App* command = app.add_subcommand("fetch", "download a model or data set from the Hugging Face hub");
   command->add_option("name", arguments->options.name, "such as Qwen/Qwen2.5-0.5B")
       ->required()
       ->type_name("NAME");
-  command->add_flag("--config-only", arguments->config_only, "what `plan` needs: no weights");
-  command->add_flag("--dataset", arguments->dataset, "a data set: its files of rows");
+  command->add_flag("--config-only", arguments->config_only, "download only what `plan` needs, no weights");
+  command->add_flag("--dataset", arguments->dataset, "NAME is a data set: download its data files");
   command->add_option("--revision", arguments->options.revision, "a branch, a tag or a commit")
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_flag("--json", arguments->json, "for machines");
+  command->add_flag("--json", arguments->json, "JSON output");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -40,13 +40,12 @@ void add_questions(CLI::App& command, GenerateOptions& options) {
           [&options](const std::vector<std::string>& words) {
             for (const std::string& word : words) append_ids(word, options.ids);
           },
-          "answer these token ids; prints ids")
+          "answer these token ids, and print ids")
       ->type_name("ID,ID,...");
   command
       .add_option(
           "--data", options.data,
-          "answer the prompts (or conversations) of a file of rows; where it has responses, count the "
-          "exact matches")
+          "answer the prompts (or conversations) of a data file; if it has responses, count exact matches")
       ->type_name("FILE");
   AnswerArguments::add_sets(command, options.sets);
   command.add_option("--limit", options.limit, "rows of --data")->check(at_least(1));
@@ -132,7 +131,7 @@ void add_generate(CLI::App& app, Action& action) {
   arguments->shared.add_beams(*command, arguments->options);
   command
       ->add_option("--num-return-sequences", arguments->options.beams.best,
-                   "of beams: the best so many answers, with their scores")
+                   "beam search: number of answers, best first, with their scores")
       ->check(at_least(1))
       ->capture_default_str();
   arguments->shared.add_machine(*command, arguments->options);

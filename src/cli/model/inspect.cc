@@ -121,20 +121,20 @@ Description describe(const fs::path& path, bool tensors) {
   if (extension == ".json") return may_be_tokenizer(path) ? describe_tokenizer(path) : describe_data(path);
   throw UsageError(
       path.string() +
-      ": is none of .safetensors, tokenizer.json, a file of rows (docs/data.md), nor a folder of them");
+      ": is not a .safetensors file, a tokenizer.json, a data file (docs/data.md) or a folder of them");
 }
 
 void add_inspect(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<InspectArguments>();
-  CLI::App* command = app.add_subcommand("inspect", "what a file or folder is, and what is in it");
+  CLI::App* command = app.add_subcommand("inspect", "describe a file or folder");
   command
       ->add_option("path", arguments->path,
                    "folder of a model (or its name on the hub), adapter, run or checkpoint; a tokenizer, "
-                   ".safetensors, or a file of rows")
+                   ".safetensors or data file")
       ->required()
       ->type_name("PATH");
-  command->add_flag("--tensors", arguments->tensors, "also every tensor");
-  command->add_flag("--json", arguments->json, "for machines");
+  command->add_flag("--tensors", arguments->tensors, "list all tensors");
+  command->add_flag("--json", arguments->json, "JSON output");
   command->callback([arguments, &action] {
     action = [arguments] {
       const Description d = describe(model_folder(arguments->path), arguments->tensors);

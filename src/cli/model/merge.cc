@@ -42,16 +42,16 @@ ExitCode run(const MergeArguments& arguments) {
 
 void add_merge(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<MergeArguments>();
-  CLI::App* command = app.add_subcommand("merge", "fold an adapter into its base model");
-  command->add_option("adapter", arguments->options.adapter, "PEFT folder, or a finished LoRA run's")
+  CLI::App* command = app.add_subcommand("merge", "merge an adapter into its base model");
+  command->add_option("adapter", arguments->options.adapter, "PEFT adapter folder, or a finished LoRA run")
       ->required()
       ->type_name("FOLDER");
   command
       ->add_option("--base", arguments->options.base,
-                   "model folder; else the one that adapter_config.json names")
+                   "base model folder; by default the one named in adapter_config.json")
       ->type_name("FOLDER");
   command->add_option("--out", arguments->options.out, "new model folder")->required()->type_name("FOLDER");
-  command->add_flag("--json", arguments->json, "for machines");
+  command->add_flag("--json", arguments->json, "JSON output");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -42,7 +42,7 @@ ExitCode report_several(const ReportArguments& arguments, const std::vector<RunH
 
 // Of a group of the queue: the trainings that have begun.
 ExitCode report_group(const ReportArguments& arguments) {
-  if (!arguments.runs.empty()) throw UsageError("--group is in the place of RUN: give one of them");
+  if (!arguments.runs.empty()) throw UsageError("--group replaces RUN: give one of them");
   queue::Store store(queue::queue_folder());
   std::vector<RunHistory> runs;
   std::string others;
@@ -54,12 +54,12 @@ ExitCode report_group(const ReportArguments& arguments) {
     else
       others += "\n  " + std::to_string(entry.id) + " " + printable(entry.name) + ": " +
                 (entry.recipe ? "has not begun, " + std::string(name_of(entry.state))
-                              : "a command, whose losses nobody knows; " + std::string(name_of(entry.state)));
+                              : "a command, whose losses are unknown; " + std::string(name_of(entry.state)));
   }
   if (runs.empty())
     throw UsageError("no training of the group " + printable(arguments.group) + " has begun:" + others +
                      "\n  plimsoll report --queue --group " + quoted(arguments.group) +
-                     " tells of time and memory");
+                     " shows time and memory");
   return report_several(arguments, runs, others.empty() ? "" : others + "\n");
 }
 
@@ -100,23 +100,21 @@ ExitCode report_queue(const ReportArguments& arguments) {
 
 void add_report(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<ReportArguments>();
-  CLI::App* command =
-      app.add_subcommand("report", "what became of a run, or of the queue, also while it goes on");
-  command->add_option(
-      "run", arguments->runs,
-      "the run's folder (output of its recipe); of several they are compared, the best first");
+  CLI::App* command = app.add_subcommand("report", "results of a run or of the queue, also while it runs");
+  command->add_option("run", arguments->runs,
+                      "run folder (output of its recipe); several are compared, the best first");
   command
-      ->add_option("--html", arguments->html, "write a page: of one run its curves, of several their table")
+      ->add_option("--html", arguments->html, "write an HTML page: curves of one run, or a table of several")
       ->type_name("FILE");
-  command->add_flag("--queue", arguments->queue, "of the queue's last batch: who was where and when");
+  command->add_flag("--queue", arguments->queue, "the queue's last batch: runs by device and time");
   command
       ->add_option("--group", arguments->group,
-                   "the runs of a group of the queue, compared; with --queue: when they were where")
+                   "compare the runs of a group of the queue; with --queue: runs by device and time")
       ->type_name("NAME");
-  command->add_option("--by", arguments->by, "of several: sorts by loss, or by a metric such as accuracy")
+  command->add_option("--by", arguments->by, "sort several runs by loss, or by a metric such as accuracy")
       ->type_name("METRIC");
-  command->add_flag("--all", arguments->all, "with --queue: all that ever ran");
-  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  command->add_flag("--all", arguments->all, "with --queue: all runs, not only the last batch");
+  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
   command->callback([arguments, &action] {
     action = [arguments] { return arguments->queue ? report_queue(*arguments) : report_run(*arguments); };
   });

@@ -110,8 +110,8 @@ std::shared_ptr<ScoreArguments> add(CLI::App& command, const std::string& name, 
   auto arguments = std::make_shared<ScoreArguments>();
   arguments->shared.add_model(command, arguments->options);
   AnswerArguments::add_rows(command, arguments->options,
-                            "rows to score; a label or a margin in them is not read",
-                            "write the lines here in place of printing them");
+                            "rows to score; labels and margins in them are ignored",
+                            "write the lines to this file instead of printing them");
   AnswerArguments::add_template(command, arguments->options);
   arguments->shared.add_machine(command, arguments->options);
   arguments->shared.add_json(command);
@@ -127,18 +127,19 @@ std::shared_ptr<ScoreArguments> add(CLI::App& command, const std::string& name, 
 }  // namespace
 
 void add_score(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("score", "rewards of answers, by a reward model");
+  CLI::App* command = app.add_subcommand("score", "score answers with a reward model");
   ScoreOptions& options = add(*command, "score", action)->options;
   options.rewards = true;
   command->add_option("--response", options.texts, "score this answer (may be repeated)");
-  command->add_option("--prompt", options.partner, "what the answers of --response answer");
+  command->add_option("--prompt", options.partner, "the prompt that --response answers");
 }
 
 void add_classify(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("classify", "classes of texts with their probabilities, or numbers");
+  CLI::App* command =
+      app.add_subcommand("classify", "classify texts, with probabilities; or predict numbers");
   ScoreOptions& options = add(*command, "classify", action)->options;
   command->add_option("--text", options.texts, "classify this text (may be repeated)");
-  command->add_option("--text-pair", options.partner, "the second text, of models of pairs");
+  command->add_option("--text-pair", options.partner, "the second text, for models of text pairs");
 }
 
 }  // namespace plimsoll

@@ -78,17 +78,16 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
 
 void add_train(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command = app.add_subcommand("train", "run the plan of a recipe");
+  CLI::App* command = app.add_subcommand("train", "train a recipe as planned");
   arguments->recipe.add_to(*command, false);
   CLI::Option* resume = command->add_flag("--resume", arguments->options.resume,
-                                          "go on from the run folder's newest checkpoint");
-  command
-      ->add_flag("--overwrite", arguments->options.overwrite, "replace the run that the output folder holds")
+                                          "continue from the newest checkpoint of the run folder");
+  command->add_flag("--overwrite", arguments->options.overwrite, "replace the run in the output folder")
       ->excludes(resume);
   command->add_option("--log-level", arguments->log_level, "error, warn, info or debug")->type_name("LEVEL");
   command->add_flag("--quiet", arguments->quiet, "print errors only: --log-level error");
   command->add_flag("--profile", arguments->options.profile,
-                    "print where the time of a few steps went; their trace goes to trace.json in the output");
+                    "profile a few steps; writes their trace to trace.json in the run folder");
   command->add_flag("--poison", arguments->options.poison, "for tests: NaN where a tensor's life ends");
   command->add_flag("--no-reuse", arguments->options.no_reuse, "for tests: no two tensors share bytes");
   command->callback([arguments, &action] {

@@ -66,9 +66,9 @@ void add_init(CLI::App& app, Action& action) {
     const auto take = [arguments, key = std::string(key)](const std::string& value) {
       arguments->wish.sets.push_back(key == "output" ? assignment(key, value) : key + "=" + value);
     };
-    command->add_option_function<std::string>(option, take, std::string(key) + " of the recipe");
+    command->add_option_function<std::string>(option, take, "recipe: " + std::string(key));
   }
-  command->add_flag("--force", arguments->force, "replace the file that is there");
+  command->add_flag("--force", arguments->force, "overwrite an existing file");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

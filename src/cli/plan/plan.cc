@@ -179,32 +179,31 @@ PlanInput plan_input_of_full_rows(const PlanArguments& arguments, const std::vec
 
 void add_plan(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<PlanArguments>();
-  CLI::App* command =
-      app.add_subcommand("plan", "exact bytes of a run, before it starts; exit 3 when it does not fit");
+  CLI::App* command = app.add_subcommand(
+      "plan", "peak memory of a run to the byte, before it starts; exit 3 if it does not fit");
   arguments->recipe.add_to(*command, true);
   command
       ->add_option("--compare", arguments->compare,
-                   "plan every combination: method=full,lora optimizer=adamw,adamw8bit")
+                   "plan all combinations: method=full,lora optimizer=adamw,adamw8bit")
       ->type_name("KEY=A,B");
   command->add_option("--sweep", arguments->sweep, "the fastest plan of each budget: memory=2GiB..24GiB")
       ->type_name("KEY=A..B");
-  command->add_option("--max", arguments->max, "the largest that fits")
+  command->add_option("--max", arguments->max, "the largest value that fits")
       ->type_name("TEXT:{length,micro_batch}");
   command->add_flag("--count", arguments->count,
-                    "read every row of large data for how long they are, as train does, not a sample");
+                    "scan the whole dataset for sequence lengths, as train does, instead of sampling");
   command->add_flag("--full", arguments->full,
-                    "on a terminal: the whole report, also what 24 lines have no room for");
+                    "print the whole report on a terminal, not only the first 24 lines");
   command->add_flag("--explain", arguments->explain,
-                    "what each component is, what it grows with, by layer and by kind of tensor");
-  command->add_flag("--timeline", arguments->timeline,
-                    "memory over the ops of a step, drawn in the terminal");
+                    "explain each component and what it grows with, by layer and by kind of tensor");
+  command->add_flag("--timeline", arguments->timeline, "draw memory over the ops of a step in the terminal");
   command
       ->add_option("--machine", arguments->machine,
-                   "plan for another machine: a file that calibrate --export wrote there")
+                   "plan for another machine: a file written there by calibrate --export")
       ->type_name("FILE");
-  command->add_option("--html", arguments->html, "write the report with its timeline as a page")
+  command->add_option("--html", arguments->html, "write the report with its memory timeline as an HTML page")
       ->type_name("FILE");
-  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
   command->add_option(
       "--dump", arguments->dump,
       "print graph, program, layout or table instead of the report, the programs after a pass "

@@ -39,13 +39,13 @@ ExitCode run(const PreviewArguments& arguments) {
 void add_preview(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<PreviewArguments>();
   CLI::App* command =
-      app.add_subcommand("preview", "rows as the model reads them, with what is learnt marked");
+      app.add_subcommand("preview", "rows as the model sees them, with trained tokens marked");
   arguments->recipe.add_to(*command, false);
-  command->add_option("--rows", arguments->rows, "how many, from the first on")
+  command->add_option("--rows", arguments->rows, "number of rows")
       ->check(between(1, 1000))
       ->capture_default_str();
-  command->add_option("--html", arguments->html, "write them as a page")->type_name("FILE");
-  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  command->add_option("--html", arguments->html, "write them as an HTML page")->type_name("FILE");
+  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

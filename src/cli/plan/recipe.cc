@@ -46,12 +46,11 @@ ExitCode run(const RecipeCommandArguments& arguments) {
 
 void add_recipe(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<RecipeCommandArguments>();
-  CLI::App* command =
-      app.add_subcommand("recipe", "a recipe with every default filled in, or what its keys mean");
+  CLI::App* command = app.add_subcommand("recipe", "a recipe with all defaults, or the meaning of its keys");
   arguments->recipe.add_to(*command, true);
   command->get_option("recipe")->required(false);
-  command->add_flag("--explain", arguments->explain, "every key with its default and meaning");
-  command->add_flag("--aliases", arguments->aliases, "the keys of other tools that are known, as a table");
+  command->add_flag("--explain", arguments->explain, "all keys with their defaults and meanings");
+  command->add_flag("--aliases", arguments->aliases, "a table of the known keys of other tools");
   command->add_flag("--json", arguments->json, "as JSON");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }

@@ -28,18 +28,17 @@ ExitCode run_simulate(const SimulateArguments& arguments) {
 
 void add_simulate(CLI::App& group, Action& action) {
   auto arguments = std::make_shared<SimulateArguments>();
-  CLI::App* command =
-      group.add_subcommand("simulate", "a workload on a virtual clock, beside what scripts do");
+  CLI::App* command = group.add_subcommand("simulate", "simulate a workload, compared with other policies");
   command->add_option("workload", arguments->workload, "machine and jobs, as JSON: docs/queue.md")
       ->required();
-  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
   command->callback([arguments, &action] { action = [arguments] { return run_simulate(*arguments); }; });
 }
 
 }  // namespace
 
 void add_queue(CLI::App& app, Action& action) {
-  CLI::App* group = app.add_subcommand("queue", "many runs on few devices, packed by their planned memory");
+  CLI::App* group = app.add_subcommand("queue", "many jobs on few devices, packed by their planned memory");
   group->require_subcommand(1);
   add_queue_add(*group, action);
   add_queue_run(*group, action);

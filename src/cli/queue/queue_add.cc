@@ -296,7 +296,7 @@ ExitCode run_add(const AddArguments& arguments) {
 }
 
 void add_recipe_options(CLI::App& add, AddArguments& arguments) {
-  add.add_option("--set", arguments.sets, "key=value: changes one key of the recipe (may be repeated)")
+  add.add_option("--set", arguments.sets, "key=value: set a key of the recipe (may be repeated)")
       ->type_name("KEY=VALUE");
   // As --set says them; the words that people try first.
   for (const auto& [option, key] :
@@ -306,20 +306,21 @@ void add_recipe_options(CLI::App& add, AddArguments& arguments) {
       arguments.sets.insert(arguments.sets.begin(),
                             key == "output" ? assignment(key, value) : key + "=" + value);
     };
-    add.add_option_function<std::string>(option, take, std::string(key) + " of a recipe");
+    add.add_option_function<std::string>(option, take, "recipe: " + std::string(key));
   }
   add.add_option("--sweep", arguments.sweeps,
-                 "key=1,2,3: a run for each value; given several times, for each combination. Of a command "
-                 "the key is an option's name, a variable of --env, or FILE:key")
+                 "key=1,2,3: one job per value; if repeated, one per combination. For a command, key is an "
+                 "option's name, a variable of --env, or FILE:key")
       ->type_name("KEY=VALUES");
   add.add_option("--zip", arguments.zips,
-                 "key=1,2,3: as --sweep, but all --zip go in step: first values together, then second ones")
+                 "key=1,2,3: as --sweep, but values of all --zip are paired: first with first, second with "
+                 "second")
       ->type_name("KEY=VALUES");
   add.add_option(
          "--plan", arguments.plan,
-         "of a recipe, as memory.plan: a, the least memory in a twentieth more time; b, the same with half "
-         "of its micro-batch; c, the least memory in twice the time; or fastest. Unless given, the queue "
-         "may take a smaller plan where that ends all sooner")
+         "recipe, as memory.plan: a: least memory at 5 % more time; b: the same with half of its "
+         "micro-batch; c: least memory at twice the time; or fastest. By default the queue may take a "
+         "smaller plan if all jobs then end sooner")
       ->check(CLI::IsMember({"a", "b", "c", "fastest"}))
       ->type_name("a|b|c|fastest");
 }
@@ -328,60 +329,60 @@ void add_recipe_options(CLI::App& add, AddArguments& arguments) {
 
 void add_queue_add(CLI::App& group, Action& action) {
   auto arguments = std::make_shared<AddArguments>();
-  CLI::App* command = group.add_subcommand("add", "puts a recipe or a command into the queue");
-  command->add_option("run", arguments->words, "a recipe, or behind -- a command with its arguments")
+  CLI::App* command = group.add_subcommand("add", "add a recipe or a command to the queue");
+  command->add_option("run", arguments->words, "a recipe, or a command with its arguments after --")
       ->required();
   command
       ->add_option(
           "--memory", arguments->memory,
-          "of a recipe its budget; of a command what it takes of each device, or of the host; it may be left "
-          "to what earlier runs took")
+          "recipe: its memory budget; command: the memory it needs on each device, or on the host; by "
+          "default what earlier runs of it took")
       ->type_name("SIZE");
   command
       ->add_option("--host-memory", arguments->host_memory,
-                   "of what has a card: what it takes of the host; of a recipe its budget there")
+                   "host memory of a job on a GPU; for a recipe its budget there")
       ->type_name("SIZE");
-  command->add_option("--threads", arguments->threads, "that compute; of a command 1 unless given")
+  command->add_option("--threads", arguments->threads, "CPU threads; for a command 1 by default")
       ->check(at_least(1));
   command
       ->add_option("--devices", arguments->devices,
-                   "devices that a command takes, each with --memory; of a recipe 1: a card that is here")
+                   "number of devices of a command, each with --memory; for a recipe 1: a GPU of this "
+                   "machine")
       ->check(at_least(0));
   command
       ->add_option("--gpu", arguments->gpu,
-                   "of a recipe: the card that it is planned for and runs on, such as \"RTX 3060 12GB\"")
+                   "recipe: the GPU that it is planned for and runs on, such as \"RTX 3060 12GB\"")
       ->type_name("NAME");
-  command->add_option("--seconds", arguments->seconds, "how long it takes, where that is known")
-      ->check(at_least(0));
-  command->add_option("--priority", arguments->priority, "higher goes first");
-  command->add_option("--after", arguments->after, "starts when this entry is done (may be repeated)")
+  command->add_option("--seconds", arguments->seconds, "expected duration, if known")->check(at_least(0));
+  command->add_option("--priority", arguments->priority, "higher starts first");
+  command->add_option("--after", arguments->after, "start after this job is done (may be repeated)")
       ->type_name("ID");
-  command->add_option("--name", arguments->name, "what lists call it");
+  command->add_option("--name", arguments->name, "name in lists");
   command
       ->add_option("--group", arguments->group,
-                   "a name for several entries, which are listed, steered and reported together; a sweep has "
-                   "one unless given")
+                   "a common name for several jobs, to list, steer and report them together; a sweep has "
+                   "one by default")
       ->type_name("NAME");
   add_recipe_options(*command, *arguments);
   command
       ->add_option(
           "--yaml-set", arguments->yaml_sets,
-          "FILE:key=value: the command is given a copy of its YAML or JSON file with this key changed "
-          "(may be repeated)")
+          "FILE:key=value: give the command a copy of its YAML or JSON file with this key changed (may be "
+          "repeated)")
       ->type_name("FILE:KEY=VALUE");
-  command->add_option("--env", arguments->environment, "NAME=VALUE for its environment (may be repeated)")
+  command->add_option("--env", arguments->environment, "NAME=VALUE: environment variable (may be repeated)")
       ->type_name("NAME=VALUE");
   command
       ->add_option(
           "--on-oom", arguments->on_oom,
-          "\"batch=4 train.yaml:accum=8 --resume\": what the command becomes where all of a device, or the "
-          "last retry, was too little (may be repeated: each goes on from the one before)")
+          "\"batch=4 train.yaml:accum=8 --resume\": changes to the command after it ran out of memory with "
+          "a whole device, or on its last retry (may be repeated: each adds to the one before)")
       ->type_name("CHANGES");
   command
       ->add_option("--retries", arguments->retries,
-                   "times that it is tried again where that may help: docs/queue.md")
+                   "number of retries where a retry may help (docs/queue.md)")
       ->check(at_least(0));
-  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
   for (const char* one : {"--after", "--set", "--env", "--sweep", "--zip", "--yaml-set", "--on-oom"})
     command->get_option(one)->allow_extra_args(false);
   command->callback([arguments, &action] { action = [arguments] { return run_add(*arguments); }; });

@@ -359,28 +359,27 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
 
 void add_queue_list(CLI::App& group, Action& action) {
   auto arguments = std::make_shared<ShowArguments>();
-  CLI::App* command = group.add_subcommand("list", "what waits, runs, and ended last");
-  command->add_flag("--all", arguments->all, "everything that ever was in it");
-  command->add_option("--group", arguments->group, "the entries of a group, also those that ended")
-      ->type_name("NAME");
-  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  CLI::App* command = group.add_subcommand("list", "waiting, running and recently finished jobs");
+  command->add_flag("--all", arguments->all, "all jobs that were ever added");
+  command->add_option("--group", arguments->group, "jobs of a group, finished ones too")->type_name("NAME");
+  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
   command->callback([arguments, &action] { action = [arguments] { return run_list(*arguments); }; });
 }
 
 void add_queue_show(CLI::App& group, Action& action) {
   auto arguments = std::make_shared<ShowArguments>();
-  CLI::App* command = group.add_subcommand("show", "all about one entry, with its attempts");
-  command->add_option("id", arguments->id, "the entry")->required();
-  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  CLI::App* command = group.add_subcommand("show", "details of one job, with its attempts");
+  command->add_option("id", arguments->id, "id of the job")->required();
+  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
   command->callback([arguments, &action] { action = [arguments] { return run_show(*arguments); }; });
 }
 
 void add_queue_logs(CLI::App& group, Action& action) {
   auto arguments = std::make_shared<ShowArguments>();
-  CLI::App* command = group.add_subcommand("logs", "what an entry has printed");
-  command->add_option("id", arguments->id, "the entry")->required();
-  command->add_option("--attempt", arguments->attempt, "of this attempt, from 1; else of the last");
-  command->add_flag("-f,--follow", arguments->follow, "goes on until the attempt is over");
+  CLI::App* command = group.add_subcommand("logs", "the log of a job");
+  command->add_option("id", arguments->id, "id of the job")->required();
+  command->add_option("--attempt", arguments->attempt, "number of the attempt, from 1; by default the last");
+  command->add_flag("-f,--follow", arguments->follow, "follow the log until the attempt ends");
   command->callback([arguments, &action] { action = [arguments] { return run_logs(*arguments); }; });
 }
 

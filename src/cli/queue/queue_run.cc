@@ -152,8 +152,9 @@ ExitCode run_slurm_worker(const RunArguments& arguments) {
               (node.cards.empty() ? "" : ", " + std::to_string(node.cards.size()) + " GPUs"));
   worker.run([] { return stop_request() != nullptr; });
   if (worker.handed_over() > 0)
-    report_line(std::to_string(worker.handed_over()) +
-                " jobs go on without the worker; the next plimsoll queue run --backend slurm follows them");
+    report_line(
+        std::to_string(worker.handed_over()) +
+        " jobs continue without the worker; the next plimsoll queue run --backend slurm follows them");
   return ExitCode::ok;
 }
 
@@ -223,47 +224,50 @@ ExitCode run_worker(const RunArguments& arguments) {
   worker.run([] { return stop_request() != nullptr; });
   if (worker.running() > 0)
     options.report(std::to_string(worker.running()) +
-                   " runs go on without the worker; the next plimsoll queue run takes them up");
+                   " jobs continue without the worker; the next plimsoll queue run takes them over");
   return ExitCode::ok;
 }
 
 // What a worker may give out.
 void add_machine_options(CLI::App* command, const std::shared_ptr<RunArguments>& arguments) {
-  command->add_option("--memory", arguments->memory, "of the host for all runs together; else 90 % of it")
+  command
+      ->add_option("--memory", arguments->memory, "host memory of all jobs together; by default 90 % of it")
       ->type_name("SIZE");
-  command->add_option("--threads", arguments->threads, "for all runs together; else the machine's")
+  command->add_option("--threads", arguments->threads, "CPU threads of all jobs together; by default all")
       ->check(at_least(1));
   command
       ->add_option(
           "--device", arguments->devices,
-          "a device with memory of its own, as CUDA_VISIBLE_DEVICES names it, and what runs may take of "
-          "it (may be repeated); else every GPU that the driver tells of")
+          "a GPU, as in CUDA_VISIBLE_DEVICES, and the memory that jobs may take of it (may be repeated); by "
+          "default all GPUs of the driver")
       ->type_name("NAME=SIZE")
       ->allow_extra_args(false);
-  command->add_option("--gpu-plan", arguments->gpu_plan, "the most runs on each device at once: 2,2,1")
+  command
+      ->add_option("--gpu-plan", arguments->gpu_plan, "maximum number of jobs at once on each device: 2,2,1")
       ->type_name("COUNTS");
   command
       ->add_option(
           "--headroom", arguments->headroom,
-          "the share of each card that is not given out; 10%,5% for the first and the second; else 5%")
+          "share of each GPU's memory that is not given out; 10%,5% for the first and second GPU; by "
+          "default 5%")
       ->type_name("SHARES");
   command->add_option("--backend", arguments->backend, "local: this machine; slurm: a cluster's scheduler")
       ->check(CLI::IsMember({"local", "slurm"}));
-  command->add_option("--partition", arguments->partition, "of Slurm")->type_name("NAME");
+  command->add_option("--partition", arguments->partition, "Slurm: partition")->type_name("NAME");
   command
       ->add_option("--time-limit", arguments->time_limit,
-                   "of Slurm: the most that a job is given, and what it is where no time is predicted (24h)")
+                   "Slurm: longest time limit of a job, and the limit where no time is predicted (24h)")
       ->type_name("TIME");
   command
       ->add_option("--sbatch", arguments->sbatch,
-                   "an option of sbatch for every job: --sbatch=--account=lab (may be repeated)")
+                   "Slurm: an option of sbatch for every job: --sbatch=--account=lab (may be repeated)")
       ->type_name("OPTION")
       ->allow_extra_args(false);
-  command->add_option("--poll", arguments->poll, "seconds between questions to Slurm; else 10")
+  command->add_option("--poll", arguments->poll, "Slurm: seconds between queries; by default 10")
       ->check(above_zero());
-  command->add_option("--jobs", arguments->jobs, "the most that Slurm has at a time; else 1000")
+  command->add_option("--jobs", arguments->jobs, "Slurm: maximum number of submitted jobs; by default 1000")
       ->check(at_least(1));
-  command->add_option("--grace", arguments->grace, "seconds from SIGTERM to SIGKILL of a run that is ended")
+  command->add_option("--grace", arguments->grace, "seconds from SIGTERM to SIGKILL when a job is stopped")
       ->check(at_least(0));
 }
 
@@ -332,20 +336,20 @@ ExitCode print_unit(const RunArguments& arguments) {
 
 void add_queue_run(CLI::App& group, Action& action) {
   auto arguments = std::make_shared<RunArguments>();
-  CLI::App* command = group.add_subcommand("run", "the worker: starts what fits, as long as it runs");
+  CLI::App* command = group.add_subcommand("run", "the worker: starts jobs that fit until it is stopped");
   add_machine_options(command, arguments);
-  command->add_flag("--until-done", arguments->until_done, "ends when nothing waits and nothing runs");
+  command->add_flag("--until-done", arguments->until_done, "end when no job waits or runs");
   command
       ->add_option("--patience", arguments->patience,
-                   "with --until-done: how long a run waits for memory that others use before it is held; "
-                   "else 24h")
+                   "with --until-done: how long a job waits for memory that others use before it is held; "
+                   "by default 24h")
       ->type_name("TIME");
   command->callback([arguments, &action] { action = [arguments] { return run_worker(*arguments); }; });
 }
 
 void add_queue_unit(CLI::App& group, Action& action) {
   auto arguments = std::make_shared<RunArguments>();
-  CLI::App* command = group.add_subcommand("unit", "prints a systemd user unit that keeps a worker running");
+  CLI::App* command = group.add_subcommand("unit", "print a systemd user unit that keeps a worker running");
   add_machine_options(command, arguments);
   command->callback([arguments, &action] { action = [arguments] { return print_unit(*arguments); }; });
 }

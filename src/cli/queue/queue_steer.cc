@@ -17,7 +17,7 @@ using queue::Entry;
 using queue::State;
 using queue::Store;
 
-constexpr const char* kJsonHelp = "for machines: docs/json.md";
+constexpr const char* kJsonHelp = "JSON output (docs/json.md)";
 
 struct SteerArguments {
   std::vector<int64_t> ids;
@@ -52,13 +52,13 @@ std::string hold(Store& store, int64_t id) {
   const Entry entry = store.change(id, [id](Entry& found) {
     if (found.state == State::running && !found.recipe)
       throw UsageError(printed_title(found) +
-                       " runs, and only recipes save and go on: cancel it, or let it end");
+                       " runs, and only recipes can be paused and resumed: cancel it, or let it end");
     if (is_begun(found.state)) {
       found.stop_asked = found.hold_asked = true;
     } else if (found.state == State::waiting || queue::is_held_by_another(found)) {
       found.state = State::held;
       found.held_by = 0;
-      found.note = "paused; it goes on with plimsoll queue resume " + std::to_string(id);
+      found.note = "paused; continue it with plimsoll queue resume " + std::to_string(id);
     } else {
       return false;
     }
@@ -92,7 +92,7 @@ std::string retry(Store& store, int64_t id) {
       std::string why =
           printed_title(found) + " is " + std::string(name_of(found.state)) + ": there is nothing to repeat";
       if (found.state == State::held)
-        why += "; plimsoll queue resume " + std::to_string(found.id) + " lets it go on (" +
+        why += "; plimsoll queue resume " + std::to_string(found.id) + " continues it (" +
                printable(found.note) + ")";
       throw UsageError(why);
     }
@@ -120,7 +120,7 @@ bool has_settled(const Entry& entry) { return is_over(entry.state) || entry.stat
 // Those of a group that a command means something to.
 std::vector<int64_t> ids_of(Store& store, const SteerArguments& arguments, bool (*is_meant)(const Entry&)) {
   if (arguments.group.empty()) return arguments.ids;
-  if (!arguments.ids.empty()) throw UsageError("--group is in the place of entries: give one of them");
+  if (!arguments.ids.empty()) throw UsageError("--group replaces the ids: give one of them");
   std::vector<int64_t> ids;
   for (const Entry& one : store.entries_of(arguments.group))
     if (is_meant(one)) ids.push_back(one.id);
@@ -174,7 +174,7 @@ ExitCode pause_all(bool paused, bool json) {
   Store store(queue::queue_folder());
   store.pause(paused);
   if (!paused) store.drain(false);
-  print_queue(store, json, paused ? "paused: what runs goes on, nothing new starts\n" : "resumed\n");
+  print_queue(store, json, paused ? "paused: running jobs continue, nothing new starts\n" : "resumed\n");
   return ExitCode::ok;
 }
 
@@ -196,7 +196,7 @@ ExitCode drain(bool wait, bool json) {
 void add_drain(CLI::App& group, Action& action) {
   auto wait = std::make_shared<bool>(false), json = std::make_shared<bool>(false);
   CLI::App* command =
-      group.add_subcommand("drain", "nothing new starts, and the worker ends when what runs is over");
+      group.add_subcommand("drain", "start nothing new, and end the worker when running jobs end");
   command->add_flag("--wait", *wait, "returns when it has");
   command->add_flag("--json", *json, kJsonHelp);
   command->callback([wait, json, &action] { action = [wait, json] { return drain(*wait, *json); }; });
@@ -209,8 +209,8 @@ CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char*
   auto arguments = std::make_shared<SteerArguments>();
   CLI::App* command = group.add_subcommand(name, summary);
   CLI::Option* ids = command->add_option("id", arguments->ids, "entries; none: see above");
-  command->add_option("--group", arguments->group, "the entries of a group")->type_name("NAME");
-  if (ids_needed) ids->description("entries");
+  command->add_option("--group", arguments->group, "all jobs of a group")->type_name("NAME");
+  if (ids_needed) ids->description("ids of jobs");
   if (std::string_view(name) == "priority")
     command->add_option("--to", arguments->priority, "the new one: higher goes first")->required();
   command->add_flag("--json", arguments->json, kJsonHelp);
@@ -254,33 +254,31 @@ ExitCode rescue_queue() {
 }  // namespace
 
 void add_queue_steering(CLI::App& group, Action& action) {
-  group
-      .add_subcommand("rescue",
-                      "keeps what can be read of a damaged database, and puts a new one in its place")
+  group.add_subcommand("rescue", "save what can be read of a damaged database into a new one")
       ->callback([&action] { action = rescue_queue; });
-  add_one(group, action, "cancel", "ends entries with all that they started, or takes them out", true,
+  add_one(group, action, "cancel", "cancel jobs: stop running ones, remove waiting ones", true,
           [](const SteerArguments& arguments) { return for_each_entry(arguments, is_open, cancel_entry); });
   add_one(group, action, "pause",
-          "holds entries back; running recipes save and stop; without an entry: nothing new starts", false,
+          "pause jobs: running recipes save and stop; without a job: start nothing new", false,
           [](const SteerArguments& arguments) {
             return is_of_all(arguments) ? pause_all(true, arguments.json)
                                         : for_each_entry(arguments, can_be_held, hold);
           });
-  add_one(group, action, "resume", "lets held entries go on; without an entry: the queue", false,
+  add_one(group, action, "resume", "resume held jobs; without a job: the queue", false,
           [](const SteerArguments& arguments) {
             return is_of_all(arguments) ? pause_all(false, arguments.json)
                                         : for_each_entry(arguments, is_held, let_go);
           });
   add_drain(group, action);
-  add_one(group, action, "retry", "puts entries that ended back; recipes go on from their checkpoint", true,
+  add_one(group, action, "retry", "retry jobs that ended; recipes continue from their checkpoint", true,
           [](const SteerArguments& arguments) { return for_each_entry(arguments, has_failed, retry); });
-  add_one(group, action, "priority", "changes the priority of entries", true,
+  add_one(group, action, "priority", "change the priority of jobs", true,
           [](const SteerArguments& arguments) {
             return for_each_entry(arguments, is_open, [&](Store& store, int64_t id) {
               return set_priority(store, id, arguments.priority);
             });
           });
-  add_one(group, action, "wait", "until entries are over or held; without an entry: all", false, wait);
+  add_one(group, action, "wait", "wait until jobs are done or held; without a job: all", false, wait);
 }
 
 }  // namespace plimsoll

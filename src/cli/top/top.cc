@@ -243,18 +243,18 @@ ExitCode run_top(TopArguments arguments) {
 void add_top(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<TopArguments>();
   CLI::App* command = app.add_subcommand("top", "the queue and this machine, live");
-  command->add_flag("--once", arguments->once, "one look, as a table");
+  command->add_flag("--once", arguments->once, "print one sample as a table");
   command->add_flag("--json", arguments->json,
-                    "a line of JSON for each look; with --once one object: docs/json.md");
-  command->add_option("--interval", arguments->interval, "seconds between two looks")
+                    "one line of JSON per sample; with --once one object (docs/json.md)");
+  command->add_option("--interval", arguments->interval, "seconds between samples")
       ->check(between(0.1, 3600));
-  command->add_option("--count", arguments->count, "ends after that many looks")->check(at_least(0));
-  command->add_option("--record", arguments->record, "appends every look to a file")->type_name("FILE");
-  command->add_option("--replay", arguments->replay, "shows what was recorded instead")->type_name("FILE");
+  command->add_option("--count", arguments->count, "end after this many samples")->check(at_least(0));
+  command->add_option("--record", arguments->record, "append every sample to a file")->type_name("FILE");
+  command->add_option("--replay", arguments->replay, "show a recorded file instead")->type_name("FILE");
   command
       ->add_option_function<std::string>(
           "--serve", [arguments](const std::string& text) { arguments->serve = text; },
-          "as a page to read and metrics for Prometheus, at 127.0.0.1:8642 or where it is said, with a token")
+          "serve a page and metrics for Prometheus at 127.0.0.1:8642 or another address, with a token")
       ->type_name("ADDRESS:PORT")
       ->expected(0, 1);
   command->callback([arguments, &action] { action = [arguments] { return run_top(*arguments); }; });

@@ -228,12 +228,12 @@ void require_honoured(const Conversation& conversation, bool train_on_prompt,
     const std::string here = where() + ": message " + std::to_string(i + 1);
     if (train_on_prompt)
       throw UsageError(here +
-                       " says that it is not to be learnt, and data.train_on_prompt learns all of a "
-                       "conversation (--set data.train_on_prompt=false learns the other answers)");
+                       " is marked as not trained, but data.train_on_prompt trains on whole conversations "
+                       "(--set data.train_on_prompt=false trains on the other answers)");
     if (*said)
-      throw UsageError(here + " says that it is to be learnt, and its role is " + message["role"].dump() +
-                       ": only what the assistant says is (--set data.train_on_prompt=true learns all of a "
-                       "conversation)");
+      throw UsageError(here + " is marked as trained, but its role is " + message["role"].dump() +
+                       ": only the assistant's messages are (--set data.train_on_prompt=true trains on "
+                       "whole conversations)");
   }
 }
 
@@ -243,8 +243,8 @@ void require_targets(const Example& example, const std::function<std::string()>&
   const auto ignored = std::count(example.labels.begin(), example.labels.end(), kIgnoreLabel);
   if (ignored != static_cast<std::ptrdiff_t>(example.labels.size())) return;
   throw DamagedError(where() +
-                     ": the conversation has nothing to learn: no message of the role assistant leaves a "
-                     "token (data.train_on_prompt learns from all of it).");
+                     ": the conversation has nothing to train on: no message of the role assistant leaves a "
+                     "token (data.train_on_prompt trains on all of it).");
 }
 
 }  // namespace

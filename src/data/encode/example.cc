@@ -282,7 +282,7 @@ Conversation ExampleEncoder::read_answer(const nlohmann::ordered_json& messages,
     const bool said_apart = i >= prompt_messages && learnt_by_itself(message) == false;
     if (said_apart && message["role"] == "assistant" && !rule_of(options_.task.task).scores)
       throw UsageError(where() + ": message " + std::to_string(i + 1) +
-                       " says that it is not to be learnt, and task: dpo weighs answers whole");
+                       " is marked as not trained, but task: dpo scores whole answers");
     for (const char* key : {"weight", "loss", "train", "training"}) message.erase(key);
   }
   return conversation;

@@ -141,8 +141,8 @@ void take_masks(ordered_json& message, const std::string& here) {
     if (const auto mask = message.find(key); mask != message.end() && !mask->is_null())
       throw UsageError(
           here + ": has '" + key +
-          "', which may say what of it is learnt and is not known here. Say \"loss\": false in an answer "
-          "that is not to be learnt, or leave the key out");
+          "', an unknown key that may mark what is trained. Write \"loss\": false in an answer that is not "
+          "to be trained, or leave the key out");
   bool masked = false, learnt = false;
   for (const char* key : kLearnt) {
     const auto said = message.find(key);
@@ -152,7 +152,7 @@ void take_masks(ordered_json& message, const std::string& here) {
       throw DamagedError(here + ": '" + key + "' is " + describe_kind(*said) + ", not true or false.");
     (*flag ? learnt : masked) = true;
   }
-  if (masked && learnt) throw DamagedError(here + ": says both that it is learnt and that it is not.");
+  if (masked && learnt) throw DamagedError(here + ": is marked both as trained and as not trained.");
   if (masked && message["role"] == "assistant") message["weight"] = 0;
 }
 

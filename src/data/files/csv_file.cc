@@ -100,7 +100,7 @@ void split(std::string_view record, char separator, bool quotes, const std::stri
       }
       ++i;
       if (i < record.size() && record[i] != separator)
-        throw DamagedError(where + ": a quoted field goes on after its closing quote.");
+        throw DamagedError(where + ": a quoted field continues after its closing quote.");
     } else {
       const size_t end = std::min(record.find(separator, i), record.size());
       field = record.substr(i, end - i);

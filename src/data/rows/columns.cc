@@ -95,7 +95,7 @@ void refuse_rows_of_other_tasks(std::span<const Column> columns, const std::stri
                      "{prompt: prompt, response: chosen}.");
   if (has(columns, "label") && (has(columns, "sentence") || has(columns, "text")))
     throw UsageError(where +
-                     ": has rows of labels, which task: classify learns from. To learn the text alone say "
+                     ": has rows of labels, which need task: classify. To train on the text alone set "
                      "data.format: text.");
 }
 

@@ -186,11 +186,8 @@ std::unique_ptr<Block> RowStore::load(int64_t row, std::string where) const {
   file_.read(row * kPlaceBytes, std::as_writable_bytes(std::span(place)));
   const auto damaged = [&] {
     return StoppedError(file_.path().string() +
-                        ": the shuffle's scratch file does not hold what was written "
-                        "there (" +
-                        where +
-                        "). Is the disk sound? The last checkpoint is intact: --resume goes "
-                        "on from it");
+                        ": the shuffle's scratch file does not hold what was written there (" + where +
+                        "). Is the disk sound? The last checkpoint is intact: --resume continues from it");
   };
   if (place[0] < 0 || place[1] - place[0] < kHeadBytes || place[1] > bytes_) throw damaged();
   std::string record(static_cast<size_t>(place[1] - place[0]), '\0');

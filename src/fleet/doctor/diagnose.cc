@@ -180,11 +180,11 @@ void say_that_it_went_on(const Message& message, const Evidence& evidence, Diagn
                one.last_line > message.last_line;
       });
   if (end != evidence.messages.rend()) {
-    diagnosis.notes.push_back("the run went on after it, and came to its end at line " +
+    diagnosis.notes.push_back("the run continued after it, and ended at line " +
                               format_count(end->last_line) + ": " + end->quote);
   } else if (evidence.last_step_line > message.last_line && evidence.last_step > message.step &&
              message.step >= 0) {
-    diagnosis.notes.push_back("the run went on after it, to step " + format_count(evidence.last_step) +
+    diagnosis.notes.push_back("the run continued after it, to step " + format_count(evidence.last_step) +
                               " at line " + format_count(evidence.last_step_line));
   }
 }

@@ -46,7 +46,7 @@ class PickleReader {
   }
   [[noreturn]] void refuse(unsigned char code) const {
     constexpr std::string_view kObjects = "cRbioPQ\x81\x82\x83\x84\x92\x93";
-    if (kObjects.find(static_cast<char>(code)) == kObjects.npos) damaged("an operation that is none");
+    if (kObjects.find(static_cast<char>(code)) == kObjects.npos) damaged("an unknown operation");
     throw UsageError(
         printable(name_) + ": byte " + std::to_string(at_ - 1) +
         ": this pickle builds objects or calls functions; only containers, numbers and texts are read");

@@ -85,7 +85,7 @@ void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
            "offload or shard optimizer states, gradients and weights (ZeRO, FSDP; Plimsoll: memory.offload)");
     shrink(steps, "smaller optimizer states: 8-bit AdamW, Adafactor", false);
     if (!diagnosis.trains_adapters)
-      shrink(steps, "adapters in the place of full fine-tuning (LoRA, QLoRA)", false);
+      shrink(steps, "adapters instead of full fine-tuning (LoRA, QLoRA)", false);
     return;
   } else {
     shrink(steps, "halve the micro-batch and double the accumulation: the effective batch stays");
@@ -94,8 +94,7 @@ void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
   shrink(steps,
          "offload or shard optimizer states, gradients and weights (ZeRO, FSDP; Plimsoll: memory.offload)");
   shrink(steps, "smaller optimizer states: 8-bit AdamW, Adafactor", false);
-  if (!diagnosis.trains_adapters)
-    shrink(steps, "adapters in the place of full fine-tuning (LoRA, QLoRA)", false);
+  if (!diagnosis.trains_adapters) shrink(steps, "adapters instead of full fine-tuning (LoRA, QLoRA)", false);
   shrink(steps, "shorter sequences", false);
 }
 

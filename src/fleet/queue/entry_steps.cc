@@ -43,7 +43,7 @@ std::string note_of_stuck(int64_t id, std::optional<State> state) {
   if (!state) return note + "not in the queue; plimsoll queue cancel takes out what waits for it";
   note += std::string(name_of(*state)) + "; ";
   return note + (state == State::held ? "plimsoll queue show " + number + " says why"
-                                      : "it goes on with plimsoll queue retry " + number);
+                                      : "continue it with plimsoll queue retry " + number);
 }
 
 }  // namespace
@@ -76,11 +76,11 @@ WorkerLock::~WorkerLock() { close(file_); }
 bool Patience::done(const std::function<void()>& step) {
   try {
     step();
-    if (!problem_.empty()) report_("the queue goes on");
+    if (!problem_.empty()) report_("the queue continues");
     problem_.clear();
     return true;
   } catch (const StoppedError& error) {
-    if (problem_.empty()) report_(std::string(error.what()) + "; what runs goes on, and it is tried again");
+    if (problem_.empty()) report_(std::string(error.what()) + "; running jobs continue; retrying");
     problem_ = error.what();
     std::this_thread::sleep_for(std::chrono::seconds(1));
     return false;

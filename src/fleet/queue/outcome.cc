@@ -63,7 +63,7 @@ void become_smaller(Entry& entry, Attempt& attempt) {
   entry.words = next.command.words;
   entry.environment = next.command.environment;
   entry.fingerprint = next.fingerprint;
-  attempt.outcome += "; it goes on with --on-oom " + next.text;
+  attempt.outcome += "; next attempt: --on-oom " + next.text;
   again(entry, attempt, false);
 }
 
@@ -108,7 +108,7 @@ void settle_beside_others(Entry& entry, Attempt& last) {
 static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState& state,
                               const LogVerdict& verdict, const Machine& machine) {
   if (state.life == Life::supervisor_lost) {
-    attempt.outcome = "its supervisor was lost: ended by somebody, or the machine went down";
+    attempt.outcome = "its supervisor was lost: killed, or the machine went down";
     return again(entry, attempt, false);
   }
   const Exit& exit = *state.exit;
@@ -126,7 +126,7 @@ static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState
   if (entry.stop_asked && exit.canceled) {
     entry.state = state_as_asked(entry, State::canceled);
     entry.note =
-        entry.hold_asked ? "stopped; it goes on with plimsoll queue resume " + std::to_string(entry.id) : "";
+        entry.hold_asked ? "stopped; continue it with plimsoll queue resume " + std::to_string(entry.id) : "";
     return;
   }
   if (entry.recipe && exit.code == static_cast<int>(ExitCode::does_not_fit) && !verdict.no_room_now.empty())

@@ -67,9 +67,9 @@ std::string device_metrics(const Frame& frame) {
   Metric capacity("device_capacity_bytes", "What all runs together may take."),
       reserved("device_reserved_bytes", "What runs are promised."),
       used("device_used_bytes", "What runs take now."), runs("device_runs", "Runs that are there."),
-      memory("device_memory_bytes", "Memory of a card."),
+      memory("device_memory_bytes", "Memory of a GPU."),
       in_use("device_memory_used_bytes", "What all there is on a card takes of it."),
-      others("device_others_bytes", "What is of no run takes of a card."),
+      others("device_others_bytes", "GPU memory of processes that are no runs."),
       answers("device_answers", "Whether a card answers.");
   for (const Device& one : frame.devices) {
     const Labels labels = {{"device", one.name}};

@@ -552,10 +552,9 @@ TEST_F(Dialects, another_method_leaves_out_what_the_file_says_of_the_first) {
   const LoadedRecipe loaded = load(text, overrides);
   EXPECT_EQ(loaded.recipe.method.type, MethodType::full);
   EXPECT_THAT(loaded.other_tools.notes.at("method"), HasSubstr("method.r, method.alpha of the recipe"));
-  EXPECT_THAT(error_of(text, {"method.type=full", "method.r=4"}),
-              HasSubstr("method.r: means nothing beside"));
+  EXPECT_THAT(error_of(text, {"method.type=full", "method.r=4"}), HasSubstr("method.r: has no effect with"));
   EXPECT_THAT(error_of("model: m\nadapter: a\n", {"method.type=full"}), HasSubstr("continues LoRA training"));
-  EXPECT_THAT(error_of("model: m\nmethod: {type: full, r: 8}\n"), HasSubstr("means nothing beside"));
+  EXPECT_THAT(error_of("model: m\nmethod: {type: full, r: 8}\n"), HasSubstr("has no effect with"));
 }
 
 // --- versions --------------------------------------------------------------------------------------------

@@ -81,8 +81,7 @@ void read_ranking(const Node& entry, bool is_alpaca, DataSet& set, const std::st
   if (is_alpaca && columns == nullptr)
     refuse(where +
            ": rows of preferences (ranking) name their columns prompt, chosen and rejected; inputs (query) "
-           "beside "
-           "instructions are not read");
+           "beside instructions are not read");
   const Node none;
   const Node& given = columns != nullptr ? *columns : none;
   const char* before = is_alpaca ? "prompt" : "messages";
@@ -126,8 +125,7 @@ DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder
       if (!text_of(*columns, "system").empty())
         refuse("'" + name +
                ".columns.system': a system message in a column of its own does not exist here beside "
-               "messages; say it as "
-               "the first message of a row, or take this line out of dataset_info.json");
+               "messages; say it as the first message of a row, or take this line out of dataset_info.json");
     }
     set.columns["messages"] =
         columns == nullptr ? "conversations" : text_of(*columns, "messages", "conversations");
@@ -213,7 +211,7 @@ void combine_thinking(Layer& layer) {
                  "'false': answers without thoughts do not exist here as an option; template: "
                  "qwen3_nothink does");
   else
-    layer.ignore(*thinking, thinks ? "empty thoughts are learnt" : "read by templates with thoughts only",
+    layer.ignore(*thinking, thinks ? "empty thoughts are trained" : "read by templates with thoughts only",
                  true);
 }
 

@@ -318,7 +318,7 @@ void RecipeBuilder::leave_out_of_other_methods(int first) {
     keys.push_back(option.key);
   }
   if (!keys.empty())
-    translator_.note("method", join(keys, ", ") + " of the recipe mean nothing beside method.type: " +
+    translator_.note("method", join(keys, ", ") + " of the recipe have no effect with method.type: " +
                                    method_name(recipe_.method.type) + " and are left out");
 }
 
@@ -339,8 +339,8 @@ void RecipeBuilder::check_task(const Recipe& recipe) {
   if (recipe.data.target_length > 0 && recipe.task != Task::seq2seq)
     conflict("data.max_length", "a source and a target are of task: seq2seq; " + task + " has one length");
   if (recipe.data.packing && recipe.task == Task::seq2seq)
-    conflict("data.packing", "is not supported beside " + task);
-  if (recipe.data.packing && (scores || pairs)) conflict("data.packing", "is not supported beside " + task);
+    conflict("data.packing", "is not supported with " + task);
+  if (recipe.data.packing && (scores || pairs)) conflict("data.packing", "is not supported with " + task);
   if (recipe.task == Task::dpo) check_preference(recipe);
   const auto named = static_cast<int64_t>(recipe.classify.labels.size());
   const TaskSpec spec{
@@ -350,8 +350,7 @@ void RecipeBuilder::check_task(const Recipe& recipe) {
                               join(goals_of(spec), ", "));
   if (!scores) return;
   if (recipe.memory.loss_chunk != kAuto)
-    conflict("memory.loss_chunk",
-             "means nothing beside " + task + ", which has no logits over the vocabulary");
+    conflict("memory.loss_chunk", "has no effect with " + task + ", which has no logits over the vocabulary");
 }
 
 void RecipeBuilder::check_preference(const Recipe& recipe) {
@@ -360,9 +359,9 @@ void RecipeBuilder::check_preference(const Recipe& recipe) {
   const bool sigmoid = loss == PreferenceLoss::sigmoid || loss == PreferenceLoss::sigmoid_norm;
   if (recipe.dpo.label_smoothing > 0 && !sigmoid)
     conflict("dpo.label_smoothing",
-             "means nothing beside " + named + "; it is of dpo.loss: sigmoid and sigmoid_norm");
+             "has no effect with " + named + "; it is of dpo.loss: sigmoid and sigmoid_norm");
   if (recipe.data.train_on_prompt == PromptLoss::yes && recipe.dpo.ftx == 0 && loss != PreferenceLoss::orpo)
-    conflict("data.train_on_prompt", "means nothing beside " + named +
+    conflict("data.train_on_prompt", "has no effect with " + named +
                                          " without dpo.ftx: losses between two answers leave the prompt out");
 }
 
@@ -370,13 +369,13 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   const auto gave = [this](const std::string& key) { return given_.contains(key); };
   for (const Option& option : options())
     if (!applies_to_optimizer(option, recipe) && gave(option.key))
-      conflict(option.key, "means nothing beside optimizer.name: " +
+      conflict(option.key, "has no effect with optimizer.name: " +
                                to_yaml(find_option("optimizer.name")->get(recipe)) + "; remove it");
     else if (!applies_to_task(option, recipe) && gave(option.key))
-      conflict(option.key, "means nothing beside task: " + std::string(to_string(recipe.task)) +
+      conflict(option.key, "has no effect with task: " + std::string(to_string(recipe.task)) +
                                "; remove it, or say task: " + std::string(to_string(*option.task)));
     else if (!applies(option, recipe) && gave(option.key))
-      conflict(option.key, "means nothing beside method.type: " + method_name(recipe.method.type) +
+      conflict(option.key, "has no effect with method.type: " + method_name(recipe.method.type) +
                                "; remove it, or say method.type: " + method_name(option.method));
   if (recipe.method.type == MethodType::full && recipe.adapter)
     conflict("adapter", "continues LoRA training, but method.type is full");
@@ -390,9 +389,9 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
     conflict("batch.micro", "is larger than batch.effective (" + format_count(recipe.batch.effective) + ")");
   if (recipe.batch.micro_tokens != kAuto && recipe.data.packing)
     conflict("batch.micro_tokens",
-             "means nothing beside data.packing, which fills sequences of data.max_length");
+             "has no effect with data.packing, which fills sequences of data.max_length");
   if (recipe.schedule.name == ScheduleName::constant && recipe.schedule.min_ratio > 0.0)
-    conflict("schedule.min_ratio", "means nothing beside schedule.name: constant");
+    conflict("schedule.min_ratio", "has no effect with schedule.name: constant");
   if (recipe.eval.every.is_asked_for() && recipe.data.eval.kind == EvalSource::Kind::none)
     conflict("eval.every", "there is nothing to evaluate on: give data.eval a file or a share such as 2%");
   if (recipe.save.best && recipe.data.eval.kind == EvalSource::Kind::none)

@@ -151,9 +151,8 @@ TEST(RecipeErrors, all_problems_are_told_at_once) {
 }
 
 TEST(RecipeErrors, keys_that_contradict_each_other_are_errors) {
-  EXPECT_EQ(
-      error_of("method:\n  r: 8\n  type: full"),
-      "q.yaml:3: method.r: means nothing beside method.type: full; remove it, or say method.type: lora");
+  EXPECT_EQ(error_of("method:\n  r: 8\n  type: full"),
+            "q.yaml:3: method.r: has no effect with method.type: full; remove it, or say method.type: lora");
   for (const char* wrong :
        {"adapter: a\nmethod: {type: full}", "task: pretrain\ndata: {format: prompt-response}",
         "batch: {effective: 4, micro: 5}", "schedule: {name: constant, min_ratio: 0.1}", "eval: {every: 5}",

@@ -185,7 +185,7 @@ void combine_plugins(Layer& layer) {
           return name.text.starts_with("axolotl.integrations." + std::string(idle) + ".");
         }))
       return layer.refuse(*plugins, "'" + excerpt(name.text) + "' does not exist here");
-  layer.ignore(*plugins, "no plugin of these changes what is learnt");
+  layer.ignore(*plugins, "none of these plugins changes what is trained");
 }
 
 // axolotl's watchdog over the losses that are logged.

@@ -212,8 +212,8 @@ void Layer::drop_what_means_nothing() {
       continue;
     }
     for (const Said* said : at->second.from)
-      ignore(*said, applies_to_optimizer(option, recipe) ? "means nothing beside the method"
-                                                         : "means nothing beside the optimizer");
+      ignore(*said, applies_to_optimizer(option, recipe) ? "has no effect with the method"
+                                                         : "has no effect with the optimizer");
     at = emitted_.erase(at);
   }
 }

@@ -19,6 +19,6 @@ bool is_section(std::string_view key);
 
 // Whether a key is about logs, names, places and people: it changes nothing that is learnt.
 bool is_of_logs(std::string_view key);
-inline constexpr const char* kOfLogs = "about logs and names: it changes nothing that is learnt";
+inline constexpr const char* kOfLogs = "about logs and names: it does not change training";
 
 }  // namespace plimsoll

@@ -234,7 +234,7 @@ std::string changed_config(const std::string& text, const std::string& name,
   for (const ConfigChange& change : changes) check_change(change);
   // The YAML library ends a text there in one place and goes on in another.
   if (text.find('\0') != std::string::npos)
-    throw UsageError(printable(name) + ": holds the character NUL, which is none of YAML or JSON");
+    throw UsageError(printable(name) + ": holds the character NUL, which neither YAML nor JSON allows");
   if (is_json(name)) {
     ordered_json root = read_json(text, printable(name));
     if (!root.is_structured()) throw UsageError(printable(name) + ": is no JSON object");

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Checks README.md and docs/: links and anchors lead somewhere, docs/README.md reaches every page, words that people search for are
+there, and the figures beside transformers + PEFT are those of bench/results.
+"""
+import json
+import pathlib
+import re
+import sys
+
+INDEX = "docs/README.md"
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.M | re.S)
+# The field's words for what Plimsoll does; each stands on a page of its subject, not only in the glossary.
+TERMS = ("gradient accumulation", "activation checkpointing", "gradient clipping", "mixed precision", "early stopping", "batch size",
+         "throughput", "peak memory", "GPU memory", "KV cache")
+FIGURES = "<!-- figures: "
+# Rows of README's table: the file in bench/results, and the run's name there.
+RUNS = {
+    "Qwen3-0.6B, LoRA, 2048 tokens": ("nvidia-h200-2026-11-26.json", "qwen3-0.6b sft lora, bf16, 2048 x 2 x 4"),
+    "Qwen2.5-1.5B, full, 1024 tokens": ("nvidia-h200-2026-11-26.json", "qwen2.5-1.5b sft full, bf16, 1024 x 4 x 2"),
+    "Mistral-7B, LoRA, reward model": ("nvidia-h200-2026-11-26.json", "mistral-7b reward lora, bf16, 1024 x 2 x 2"),
+    "Qwen2.5-0.5B, LoRA, 512 tokens": ("compare-hf-epyc-zen4-2cores.json", "qwen2.5-0.5b lora 512x4"),
+    "Qwen1.5-0.5B, full, 512 tokens": ("compare-hf-epyc-zen4-2cores.json", "qwen1.5-0.5b full 512x1"),
+}
+
+
+def anchors(text):
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.M)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"[`*]|\]\([^)]*\)|\[", "", title).lower()).replace(" ", "-") for title in titles}
+
+
+def links(root, page, texts):
+    """(target page or None, problem or None) of each link of a page to another file."""
+    for target in LINK.findall(FENCE.sub("", texts[page])):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (root / page).parent / path if path else root / page
+        name = str(file.resolve().relative_to(root.resolve())) if file.resolve().is_relative_to(root.resolve()) else path
+        if not file.exists():
+            yield None, f"{page}: links to {target}, which is not there"
+        elif anchor and name in texts and anchor not in anchors(texts[name]):
+            yield None, f"{page}: links to {target}, but {name} has no such heading"
+        else:
+            yield name, None
+
+
+def unreached(reached, texts):
+    pages, waiting = set(), [INDEX]
+    while waiting:
+        page = waiting.pop()
+        if page in texts and page not in pages:
+            pages.add(page)
+            waiting.extend(reached[page])
+    return [f"{page}: no page that {INDEX} leads to links to it" for page in sorted(texts) if page.startswith("docs/") and page not in pages]
+
+
+def measured(root, run):
+    """(tokens/s, theirs, peak GiB, theirs) of a run in bench/results."""
+    file, name = RUNS[run]
+    results = json.loads((root / "bench/results" / file).read_text())
+    if "runs" in results:
+        one = next(one for one in results["runs"] if one["case"] == name)
+        theirs, bytes_ = one["transformers"], one["planned_arena_bytes"]
+        return one["tokens_per_second"], theirs["tokens_per_second"], bytes_ / 2**30, theirs["peak_bytes"] / 2**30
+    one = next(one for one in results["results"] if one["case"]["name"] == name)
+    ours, theirs = one["plimsoll"], one["rival"]
+    return ours["tokens_per_s"], theirs["tokens_per_s"], ours["peak_bytes"] / 2**30, theirs["peak_bytes"] / 2**30
+
+
+def wrong_figures(root, text):
+    if FIGURES not in text:
+        return ["README.md: the table of figures is gone"]
+    rows = [line.strip("|").split("|") for line in text.split(FIGURES, 1)[1].splitlines()[3:] if line.startswith("|")]
+    found, named = [], set()
+    for cells in rows[:len(RUNS)]:
+        run, shown = cells[0].strip(), [cell.strip() for cell in cells[2:]]
+        if run not in RUNS:
+            found.append(f"README.md: no measurement is known for the row '{run}'")
+            continue
+        named.add(run)
+        speed, their_speed, peak, their_peak = measured(root, run)
+        expected = [f"{speed:,.0f}", f"{their_speed:,.0f}", f"{peak:.1f} GiB", f"{their_peak:.1f} GiB"]
+        if shown != expected:
+            found.append(f"README.md: '{run}' shows {shown}, measured were {expected}")
+    return found + [f"README.md: the row '{run}' is gone" for run in RUNS if run not in named]
+
+
+def problems(root):
+    pages = [root / "README.md", root / "CONTRIBUTING.md", root / "src/README.md", *sorted((root / "docs").rglob("*.md"))]
+    texts = {str(page.relative_to(root)): page.read_text() for page in pages if page.exists()}
+    found, reached = [], {}
+    for page in texts:
+        reached[page] = []
+        for target, problem in links(root, page, texts):
+            if problem:
+                found.append(problem)
+            else:
+                reached[page].append(target)
+    said = " ".join(text for page, text in texts.items() if page.startswith("docs/") and page not in (INDEX, "docs/glossary.md"))
+    said = re.sub(r"\s+", " ", said).lower()
+    found += [f"docs/: no page but the glossary says '{term}'" for term in TERMS if term.lower() not in said]
+    return found + unreached(reached, texts) + wrong_figures(root, texts["README.md"])
+
+
+if __name__ == "__main__":
+    found = problems(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent)
+    if found:
+        sys.exit("\n".join(f"error: {problem}" for problem in found))

@@ -3,7 +3,9 @@
 Usage: data_test.py PLIMSOLL [--megabytes N] (from the repository's root); N: size of the large file.
 Standard library, and pyarrow where setup put it.
 """
+import gzip
 import json
+import os
 import resource
 import shutil
 import struct
@@ -114,6 +116,46 @@ class DataTest(unittest.TestCase):
             again = run("train", self.folder / name / "recipe.json", "--quiet", "--resume")
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual((output / "model.safetensors").read_bytes(), weights, name)
+
+    def test_texts_packed_by_gzip_train_as_they_do_unpacked_within_the_plan(self):
+        """14 MB of rows: more than a window, so that the shuffle writes its scratch file."""
+        plain, packed = self.folder / "a.jsonl", self.folder / "b.jsonl.gz"
+        lines = [json.dumps({"text": f"{i} {TEXTS[i % 40]}" * 24}) + "\n" for i in range(14_000)]
+        text = "".join(lines).encode()
+        plain.write_bytes(text)
+        self.assertGreater(len(text), 12 * MIB)
+        packed.write_bytes(gzip.compress(text[:2_345_678], 1) + gzip.compress(text[2_345_678:], 1))
+        seen = {}
+        for shuffle in ("full", "window", False):
+            for path in (plain, packed):
+                output = self.train(f"{path.stem}-{shuffle}", str(path), "--quiet", data={"shuffle": shuffle}, seed=3)
+                seen.setdefault(shuffle, []).append(metrics(output, "loss"))
+                record = json.loads((output / "run.json").read_text())
+                planned, measured = record["planned"], record["measured"]
+                self.assertLessEqual(measured["process_peak_rss_bytes"], planned["process_peak_rss_bytes"], path)
+                stored = shuffle and path != plain
+                self.assertEqual(bool(planned["scratch_bytes"]), bool(stored), (path, shuffle))
+                self.assertLessEqual(measured["scratch_bytes"], planned["scratch_bytes"] + 4096, path)
+            self.assertEqual(seen[shuffle], [seen[shuffle][0]] * 2, shuffle)
+        told = run("plan", recipe(self.folder / "plan", str(packed)), "--count").stdout
+        self.assertRegex(told, r"scratch \d+\.\d MiB of disk")
+        self.assertIn("b.jsonl.gz: is cut off", self.cut(packed))
+
+    def cut(self, path):
+        path.write_bytes(path.read_bytes()[:-100])
+        return self.refusal(str(path), 4)
+
+    def test_a_packed_text_that_grows_without_bound_takes_no_memory(self):
+        """A GB of zeros in a MB."""
+        (self.folder / "a.jsonl.gz").write_bytes(gzip.compress(bytes(MIB)) * 1024)
+        for name in ("a.jsonl.gz", "a.json.gz", "a.csv.gz"):
+            path = self.folder / name
+            if not path.exists():
+                os.link(self.folder / "a.jsonl.gz", path)
+            done = run("plan", recipe(self.folder / "bomb", str(path)),
+                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (200 * MIB, 200 * MIB)))
+            self.assertEqual(done.returncode, 4, done.stderr)
+            self.assertIn(name, done.stderr)
 
     def test_patterns_and_weighted_sources(self):
         self.lines("part-1.jsonl", TEXTS[:10])

@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/packed_name.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
 
@@ -45,8 +46,8 @@ constexpr std::array<std::string_view, 6> kOtherSplits = {"test", "validation", 
                                                           "val",  "dev",        "eval"};
 
 // What ends so is a file that is not there, and no name of the hub.
-constexpr std::array<std::string_view, 10> kFileTypes = {".parquet", ".jsonl", ".json", ".csv",     ".tsv",
-                                                         ".arrow",   ".txt",   ".yaml", ".feather", ".yml"};
+constexpr std::array<std::string_view, 11> kFileTypes = {
+    ".parquet", ".jsonl", ".json", ".csv", ".tsv", ".arrow", ".txt", ".yaml", ".feather", ".yml", ".gz"};
 
 // "data/train-00000-of-00001.parquet" says train: a word of its name or of one of its folders.
 bool says(const std::string& path, std::string_view word) {
@@ -64,7 +65,7 @@ bool says(const std::string& path, std::string_view word) {
 
 // "train_sft" of "data/train_sft-00000-of-00003.parquet": the hub's own naming of a split's files.
 std::optional<std::string> sharded_split(const std::string& path) {
-  static const std::regex kSharded("([A-Za-z0-9_.]+)-[0-9]{5}-of-[0-9]{5}(-[0-9a-f]+)?\\.[a-z]+");
+  static const std::regex kSharded("([A-Za-z0-9_.]+)-[0-9]{5}-of-[0-9]{5}(-[0-9a-f]+)?\\.[a-z]+(\\.gz)?");
   const std::string name = fs::path(path).filename().string();
   std::smatch match;
   if (name.size() > 200 || !std::regex_match(name, match, kSharded)) return std::nullopt;
@@ -98,7 +99,7 @@ std::vector<std::string> data_files(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string type = at->path().extension().string();
+    const std::string type = unpacked_name(at->path()).extension().string();
     const bool is_data =
         type == ".parquet" || type == ".jsonl" || type == ".json" || type == ".csv" || type == ".arrow";
     std::error_code unknown;

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/packed_name.h"
 #include "base/print.h"
 #include "base/regular_file.h"
 #include "base/screen.h"
@@ -35,7 +36,9 @@ bool is_run(const fs::path& folder) {
 }
 
 // A .json file may be anything; in a folder it is no sign of data.
-bool is_rows(const fs::path& path) { return is_data_file(path) && path.extension() != ".json"; }
+bool is_rows(const fs::path& path) {
+  return is_data_file(path) && unpacked_name(path).extension() != ".json";
+}
 
 bool holds_data(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
@@ -118,6 +121,7 @@ Description describe(const fs::path& path, bool tensors) {
         path.string() +
         ": is a GGUF file, which llama.cpp and programs like it read; inspect the folder that it "
         "was made of");
+  if (is_packed(path) && is_data_file(path)) return describe_data(path);
   if (extension == ".json") return may_be_tokenizer(path) ? describe_tokenizer(path) : describe_data(path);
   throw UsageError(
       path.string() +

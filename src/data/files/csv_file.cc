@@ -219,7 +219,9 @@ class CsvFile final : public DataFile {
     const auto [from, to] = marks_.around(row, ranges_.back().end);
     return {load(from.start, to.start, to.row - from.row, from.line), from.row, to.row - from.row};
   }
-  [[nodiscard]] RowCost row_cost() const override { return RowMarks::cost(longest_); }
+  [[nodiscard]] RowCost row_cost() const override { return file_.row_cost(longest_); }
+  [[nodiscard]] bool reads_from_start() const override { return file_.packed(); }
+  [[nodiscard]] int64_t index_bytes() const override { return file_.kept_bytes(); }
 
  private:
   std::unique_ptr<Block> load(int64_t start, int64_t end, int64_t rows, int64_t first_line) {
@@ -236,7 +238,7 @@ class CsvFile final : public DataFile {
   }
 
   void scan(int64_t most_rows) {
-    int64_t rows = 0, seen = 0;
+    int64_t rows = 0;
     std::optional<RecordScanner> scanner;
     const auto place = [this, &rows](const Record& record) {
       if (header_.columns.empty() && !lacks_header(record)) return read_header(record);
@@ -249,7 +251,7 @@ class CsvFile final : public DataFile {
       ++ranges_.back().rows;
       ++rows;
     };
-    file_.scan([&](std::string_view piece) {
+    const bool whole = file_.scan([&](std::string_view piece) {
       if (!scanner) {
         header_.line_end = line_end_of(piece, header_.text.quotes);
         if (header_.separator == ',')
@@ -257,10 +259,9 @@ class CsvFile final : public DataFile {
         scanner.emplace(header_.path, header_.separator, header_.line_end, header_.text.quotes);
       }
       scanner->feed(piece, place);
-      seen += std::ssize(piece);
       return rows < most_rows;
     });
-    if (scanner && seen == file_.size()) scanner->finish(place);
+    if (scanner && whole) scanner->finish(place);
   }
 
   // Of the first record: whether it is a row of columns that have their names from elsewhere.

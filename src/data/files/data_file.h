@@ -109,11 +109,13 @@ class DataFile {
   virtual RowPart load_row(int64_t row) = 0;
   // Of load_row(): bytes of the dearest row, seconds of an ordinary one.
   [[nodiscard]] virtual RowCost row_cost() const = 0;
+  // Whether a unit costs the reading of all before it, unless that was read last.
+  [[nodiscard]] virtual bool reads_from_start() const { return false; }
   // Most bytes that the values of all rows take in a row store (row_store.h), where they are known without
   // reading the rows.
   [[nodiscard]] virtual std::optional<int64_t> stored_bytes() const { return std::nullopt; }
-  // Memory that reading and keeping the file's own index takes, such as the footer of Parquet; 0: it has
-  // none.
+  // Memory that reading and keeping the file's own index takes, such as the footer of Parquet, or unpacking
+  // it; 0: none.
   [[nodiscard]] virtual int64_t index_bytes() const { return 0; }
   // Units that are loaded from here on refuse rows with more values of JSON.
   void limit_values(int64_t most) { most_values_ = most; }

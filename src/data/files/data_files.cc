@@ -9,9 +9,11 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/packed_name.h"
 #include "base/regular_file.h"
 #include "base/shell_word.h"
 #include "base/strings.h"
+#include "data/files/packed_text.h"
 #include "files/json.h"
 
 namespace plimsoll {
@@ -19,9 +21,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 7> kEndings = {".parquet", ".jsonl", ".json",   ".csv",
-                                                      ".tsv",     ".arrow", ".feather"};
-constexpr const char* kFormats = ".parquet, .jsonl, .json, .csv, .tsv, .arrow and .feather files are read";
+constexpr std::array<std::string_view, 4> kTexts = {".jsonl", ".json", ".csv", ".tsv"};
+constexpr const char* kFormats =
+    ".parquet, .jsonl, .json, .csv, .tsv, .arrow and .feather files are read, .jsonl.gz, .json.gz, .csv.gz "
+    "and "
+    ".tsv.gz, too";
 
 // Written by `datasets` beside the rows.
 constexpr std::array<std::string_view, 4> kDescriptions = {"state.json", "dataset_info.json",
@@ -94,8 +98,9 @@ std::vector<fs::path> matching_files(const fs::path& pattern) {
 }  // namespace
 
 bool is_data_file(const fs::path& path) {
-  const std::string ending = path.extension().string();
-  return std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end() && !is_description(path);
+  const std::string ending = unpacked_name(path).extension().string();
+  const bool text = std::find(kTexts.begin(), kTexts.end(), ending) != kTexts.end();
+  return (text || is_arrow_format(path)) && !is_description(path);
 }
 
 std::vector<fs::path> data_files(const fs::path& path) {
@@ -110,8 +115,9 @@ std::vector<fs::path> data_files(const fs::path& path) {
                                                              {".bz2", "bunzip2 -k "},
                                                              {".xz", "unxz -k "},
                                                              {".zip", "unzip "}};
-  if (const auto packed = kPacked.find(path.extension().string()); packed != kPacked.end())
-    throw UsageError(path.string() + ": is packed, and rows are read in any order: unpack it first, " +
+  const auto packed = kPacked.find(path.extension().string());
+  if (packed != kPacked.end() && !is_data_file(path))
+    throw UsageError(path.string() + ": is packed in a way that rows are not read from: unpack it first, " +
                      packed->second + quoted(path.string()) + ". " + kFormats + ".");
   if (!is_data_file(path))
     throw UsageError(path.string() + ": the format is not supported: " + kFormats + ".");
@@ -124,16 +130,23 @@ bool is_arrow_format(const fs::path& path) {
 
 namespace {
 
+std::string start_of_text(const fs::path& path, int64_t most) {
+  if (!is_packed(path)) return read_start(path, most);
+  std::string start(static_cast<size_t>(most), '\0');
+  start.resize(PackedText(path).read(start));
+  return start;
+}
+
 // What some programs write as "Unicode"; as UTF-8 its first bytes are no text.
 void require_utf8_mark(const fs::path& path) {
-  const std::string start = read_start(path, 4);
+  const std::string start = start_of_text(path, 4);
   const bool little = start.starts_with("\xFF\xFE"), big = start.starts_with("\xFE\xFF");
   if (!little && !big) return;
   const bool wide = little && start.size() == 4 && start.ends_with(std::string(2, '\0'));
   const std::string encoding = wide ? "UTF-32" : "UTF-16";
   throw DamagedError(path.string() + ": is written in " + encoding + " (its first bytes are " +
                      (little ? "FF FE" : "FE FF") + "), UTF-8 is expected: iconv -f " + encoding +
-                     " -t UTF-8 " + quoted(path.string()) + " > NEW makes it so.");
+                     " -t UTF-8 " + quoted(unpacked_name(path).string()) + " > NEW makes it so.");
 }
 
 }  // namespace
@@ -141,7 +154,7 @@ void require_utf8_mark(const fs::path& path) {
 std::unique_ptr<DataFile> open_data_file(const fs::path& path, CappedMemoryPool& pool, RowErrors on_error,
                                          const TabText& tabs, int64_t most_rows) {
   require_regular(path);
-  const std::string ending = path.extension().string();
+  const std::string ending = unpacked_name(path).extension().string();
   if (ending == ".parquet") return open_parquet(path, pool);
   if (ending == ".arrow" || ending == ".feather") return open_arrow(path, pool);
   require_utf8_mark(path);

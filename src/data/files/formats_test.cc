@@ -346,5 +346,62 @@ TEST_F(Formats, jsonl_whose_first_line_is_bad_takes_its_columns_from_the_next_wh
   EXPECT_EQ(dataset.rows(), 2);
 }
 
+// Every text format, packed in two members with zeros between and behind them, as tapes leave them.
+TEST(Packed, texts_are_read_as_what_is_in_them) {
+  const TestFolder folder;
+  const std::string zeros(700, '\0');
+  for (const auto& [name, text] :
+       std::vector<std::pair<std::string, std::string>>{{"a.jsonl", R"({"t": "x"})"
+                                                                    "\n"
+                                                                    R"({"t": "y"})"},
+                                                        {"a.json", R"([{"t": "x"}, {"t": "y"}])"},
+                                                        {"lines.json", R"({"t": "x"})"
+                                                                       "\n"
+                                                                       R"({"t": "y"})"
+                                                                       "\n"},
+                                                        {"a.csv", "t\nx\ny\n"},
+                                                        {"a.tsv", "u\tt\n1\tx\n2\ty\n"}}) {
+    const std::string packed =
+        packed_by_gzip(text.substr(0, 5)) + zeros + packed_by_gzip(text.substr(5)) + zeros;
+    Dataset dataset = Dataset::open(std::vector{folder.write(name + ".gz", packed)});
+    dataset.select(std::vector<std::string>{"t"});
+    ASSERT_EQ(dataset.rows(), 2) << name;
+    dataset.hold_row(1);
+    dataset.hold_row(0);
+    Row cells;
+    dataset.read(0, cells);
+    EXPECT_EQ(cells[0].text, "x") << name;
+  }
+}
+
+TEST(Packed, what_is_no_whole_gzip_is_named) {
+  const TestFolder folder;
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += R"({"t": ")" + std::to_string(i * i) + "\"}\n";
+  const std::string packed = packed_by_gzip(text);
+  std::string flipped = packed;
+  flipped[packed.size() / 2] = static_cast<char>(flipped[packed.size() / 2] ^ 1);
+  for (const auto& [bytes, how] : std::vector<std::pair<std::string, std::string>>{
+           {packed.substr(0, packed.size() / 2), "is cut off"},
+           {packed.substr(0, packed.size() - 1), "is cut off"},
+           {packed.substr(0, 1), "is cut off"},
+           {flipped, "is damaged"},
+           {"", "is empty"},
+           {text, "is not packed by gzip"},
+           {packed + "more", "what follows the packed text is not gzip's"}}) {
+    const auto path = folder.write("a.jsonl.gz", bytes);
+    EXPECT_THAT(message_of<DamagedError>([&] { Dataset::open(std::vector{path}); }),
+                AllOf(HasSubstr(path.string() + ": " + how), HasSubstr("gzip -t ")));
+  }
+  // Changed behind the reader's back.
+  const auto path = folder.write("a.jsonl.gz", packed);
+  Dataset dataset = Dataset::open(std::vector{path});
+  dataset.select(std::vector<std::string>{"t"});
+  std::ofstream(path, std::ios::in) << packed_by_gzip("{\"t\": 1}\n" + text);
+  dataset.hold_row(0);
+  Row cells;
+  EXPECT_THAT(message_of<DamagedError>([&] { dataset.read(0, cells); }), HasSubstr(path.string()));
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -64,7 +64,9 @@ class JsonFile final : public DataFile {
     const int64_t rows = to.row - from.row;
     return {load(from.start, to.start, rows, from.line, from.row), from.row, rows};
   }
-  [[nodiscard]] RowCost row_cost() const override { return RowMarks::cost(longest_); }
+  [[nodiscard]] RowCost row_cost() const override { return file_.row_cost(longest_); }
+  [[nodiscard]] bool reads_from_start() const override { return file_.packed(); }
+  [[nodiscard]] int64_t index_bytes() const override { return file_.kept_bytes(); }
 
  private:
   std::unique_ptr<Block> load(int64_t start, int64_t end, int64_t expected, int64_t first_line,
@@ -99,7 +101,7 @@ class JsonFile final : public DataFile {
 };
 
 // Whether the file's text, blanks at its ends aside, stands on one line.
-bool is_one_line(const ScannedFile& file) {
+bool is_one_line(ScannedFile& file) {
   if (file.size() > kMaxRowBytes) return false;
   const std::string text = file.text(0, file.size());
   const size_t end = text.find_last_not_of(" \t\r\n");
@@ -108,7 +110,7 @@ bool is_one_line(const ScannedFile& file) {
 
 // Whether a file is an object that is one row itself: its list, whose first item is `turn`, holds the turns
 // of a conversation.
-bool is_one_conversation(const ScannedFile& file, const JsonListScanner::Found& turn) {
+bool is_one_conversation(ScannedFile& file, const JsonListScanner::Found& turn) {
   constexpr int64_t kLongest = 4 * kUnitBytes;  // nobody talks for so long
   if (file.size() > kLongest) return false;
   const auto has = [](const nlohmann::json& object, const char* a, const char* b) {
@@ -141,14 +143,12 @@ std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors
     ++rows;
   });
   bool lines = false;
-  int64_t seen = 0;
-  file.scan([&](std::string_view piece) {
+  const bool whole = file.scan([&](std::string_view piece) {
     lines = !scanner.feed(piece);
-    seen += std::ssize(piece);
     return !lines && rows < most_rows;
   });
   if (lines) return open_jsonl(path, on_error, most_rows);
-  if (seen < file.size())
+  if (!whole)
     return std::make_unique<JsonFile>(std::move(file), std::move(ranges), std::move(marks), on_error);
   const JsonListScanner::Kind kind = scanner.finish();
   if (first && scanner.is_within_object() && is_one_conversation(file, *first)) {

@@ -80,13 +80,11 @@ class Scanner {
 
 Scanner scan(ScannedFile& file, int64_t most_rows) {
   Scanner scanner(file.path());
-  int64_t seen = 0;
-  file.scan([&](std::string_view piece) {
+  const bool whole = file.scan([&](std::string_view piece) {
     scanner.feed(piece);
-    seen += std::ssize(piece);
     return scanner.rows() < most_rows;
   });
-  scanner.finish(seen == file.size());
+  scanner.finish(whole);
   return scanner;
 }
 
@@ -143,7 +141,9 @@ class JsonlFile final : public DataFile {
     const auto [from, to] = marks_.around(row, ranges_.back().end);
     return {load(from.start, to.start, to.row - from.row, from.line), from.row, to.row - from.row};
   }
-  [[nodiscard]] RowCost row_cost() const override { return RowMarks::cost(longest_); }
+  [[nodiscard]] RowCost row_cost() const override { return file_.row_cost(longest_); }
+  [[nodiscard]] bool reads_from_start() const override { return file_.packed(); }
+  [[nodiscard]] int64_t index_bytes() const override { return file_.kept_bytes(); }
 
  private:
   std::unique_ptr<Block> load(int64_t start, int64_t end, int64_t expected, int64_t first_line) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 
 #include "base/units.h"
 #include "data/files/data_file.h"
+#include "data/files/packed_text.h"
 #include "files/file.h"
 
 namespace arrow::io {
@@ -56,25 +58,40 @@ class RowMarks {
   int64_t rows_ = 0;
 };
 
-// A text, with a checksum (4 bytes) for each 64 KiB. What is appended to it later is not seen.
+// A text, with a checksum (4 bytes) for each 64 KiB. What is appended to it later is not seen. Of a packed
+// one a part is read by unpacking all before it; parts that follow one another cost one pass.
 class ScannedFile {
  public:
   // Throws as File::open does.
   explicit ScannedFile(const std::filesystem::path& path);
 
-  [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+  [[nodiscard]] const std::filesystem::path& path() const {
+    return packed_ ? packed_->path() : plain_->path();
+  }
+  [[nodiscard]] bool packed() const { return packed_.has_value(); }
+  // Of the text; of a packed one what scan() has shown of it.
   [[nodiscard]] int64_t size() const { return size_; }
-  // Shows the file from its start, piece by piece, until `feed` returns false.
-  void scan(const std::function<bool(std::string_view piece)>& feed);
+  // Shows the text from its start, piece by piece, until `feed` returns false. Returns whether it was shown
+  // to its end.
+  bool scan(const std::function<bool(std::string_view piece)>& feed);
   // Bytes [start, end), both within what scan() has shown.
-  [[nodiscard]] std::string text(int64_t start, int64_t end) const;
+  [[nodiscard]] std::string text(int64_t start, int64_t end);
+  // Of reading what lies between two marks, where the longest row has so many bytes.
+  [[nodiscard]] RowCost row_cost(int64_t longest) const;
+  // Memory that it keeps, beside that of marks and checksums.
+  [[nodiscard]] int64_t kept_bytes() const;
 
  private:
-  void read_block(size_t block, std::span<char> to) const;
+  void read_block(size_t block, std::span<char> to);
+  void unpack_block(int64_t block);
 
-  File file_;
+  std::optional<File> plain_;
+  std::optional<PackedText> packed_;
   int64_t size_ = 0;
   std::vector<uint32_t> sums_;
+  // Of a packed text: the block that was unpacked last, which the next part may begin in.
+  std::string unpacked_;
+  int64_t unpacked_block_ = -1;
 };
 
 // Of a file that Arrow reads: what it was when it was opened. A change is looked for by the inode's time of

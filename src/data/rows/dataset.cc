@@ -218,6 +218,7 @@ RowsAlone Dataset::rows_alone() const {
       continue;
     }
     columns = source.columns.size();
+    alone.from_start = alone.from_start || source.file->reads_from_start();
     alone.exact = alone.exact && source.value_bytes.has_value();
     value_bytes += source.value_bytes.value_or(0);
     if (source.value_bytes) continue;
@@ -267,7 +268,12 @@ void Dataset::store_rows(const fs::path& folder, const std::function<void(int64_
   constexpr int64_t kTold = 1024;  // rows
   if (stored_rows_ == 0 || store_ != nullptr) return;
   held_.clear();
-  auto store = std::make_unique<RowStore>(folder, stored_rows_, rows_alone().store_bytes);
+  const RowsAlone alone = rows_alone();
+  const std::string or_else =
+      alone.from_start ? "unpack the .gz files of data.train (gunzip -k FILE), whose rows are then "
+                         "read where they lie"
+                       : "shuffle in windows, which takes no disk: --set data.shuffle=window";
+  auto store = std::make_unique<RowStore>(folder, stored_rows_, alone.store_bytes, or_else);
   int64_t done = 0;
   const auto count = [&] {
     if (progress && done++ % kTold == 0) progress(done - 1, stored_rows_);

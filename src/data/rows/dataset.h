@@ -39,7 +39,8 @@ struct RowsAlone {
   double seconds = 0;  // beside those of stored rows
   int64_t stored_rows = 0;
   int64_t store_bytes = 0;
-  bool exact = true;  // else the store's bytes are an estimate, until measure_store()
+  bool from_start = false;  // DataFile::reads_from_start() of a stored one
+  bool exact = true;        // else the store's bytes are an estimate, until measure_store()
 };
 
 class Dataset {

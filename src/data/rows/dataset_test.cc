@@ -317,8 +317,8 @@ TEST(Dataset, no_rows_and_no_files_are_refused) {
   EXPECT_THROW(open_one(folder.path() / "absent.jsonl"), UsageError);
   EXPECT_THAT(message_of<UsageError>([&] { open_one(folder.write("a.txt", "t\nx\n")); }),
               HasSubstr("the format is not supported"));
-  EXPECT_THAT(message_of<UsageError>([&] { open_one(folder.write("a.jsonl.gz", "x")); }),
-              AllOf(HasSubstr("gunzip -k "), HasSubstr("a.jsonl.gz. .parquet, .jsonl")));
+  EXPECT_THAT(message_of<UsageError>([&] { open_one(folder.write("a.parquet.gz", "x")); }),
+              AllOf(HasSubstr("gunzip -k "), HasSubstr("a.parquet.gz. .parquet, .jsonl")));
   EXPECT_THAT(message_of<DamagedError>([&] { open_one(folder.write("a.parquet", "no Parquet at all")); }),
               testing::MatchesRegex(".*a.parquet: cannot be read as Parquet: .*[^.]\\."));
   std::filesystem::create_directory(folder.path() / "sub");

@@ -28,9 +28,11 @@ std::string_view to_string(AccessKind kind) {
 }
 
 RowAccess plan_access(const Dataset& dataset, const OrderOptions& options) {
-  if (options.shuffle != Shuffle::full || !exceeds_window(dataset.units(), options))
-    return {.held_bytes = max_window_bytes(dataset.units(), options)};
+  const RowAccess held = {.held_bytes = max_window_bytes(dataset.units(), options)};
+  if (options.shuffle == Shuffle::off || !exceeds_window(dataset.units(), options)) return held;
   const RowsAlone alone = dataset.rows_alone();
+  // Every window of a packed file would be another pass over it.
+  if (options.shuffle == Shuffle::window && !alone.from_start) return held;
   RowAccess access{.kind = alone.stored_rows > 0 ? AccessKind::stored : AccessKind::alone,
                    .held_bytes = std::max(least_held(dataset), alone.bytes),
                    .store_bytes = alone.store_bytes,

@@ -28,7 +28,8 @@ struct RowAccess {
 };
 
 // What a data set of a window or less needs is held; of a full shuffle of a larger one, each row is read
-// alone, from its file where that takes milliseconds, else from a row store.
+// alone, from its file where that takes milliseconds, else from a row store. A shuffle in windows does so
+// where files are read from their start alone.
 RowAccess plan_access(const Dataset& dataset, const OrderOptions& options);
 
 }  // namespace plimsoll

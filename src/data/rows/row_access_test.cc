@@ -153,6 +153,26 @@ TEST(FullShuffle, stores_only_rows_whose_files_cannot_give_one_alone) {
   }
 }
 
+// The rows of a packed text come in the order of the text, by whatever way they are reached.
+TEST(PackedRows, have_the_order_of_the_text_itself) {
+  const TestFolder folder;
+  std::string lines;
+  for (int64_t row = 0; row < kRows; ++row) lines += R"({"text": ")" + sorted_text(row) + "\"}\n";
+  const size_t half = lines.size() / 2;  // within a row
+  const auto plain = folder.write("a.jsonl", lines);
+  const auto packed =
+      folder.write("b.jsonl.gz", packed_by_gzip(lines.substr(0, half)) + packed_by_gzip(lines.substr(half)));
+  for (const OrderOptions& order : {OrderOptions{}, OrderOptions{.window_bytes = kSmallWindow},
+                                    OrderOptions{.shuffle = Shuffle::window, .window_bytes = kSmallWindow},
+                                    OrderOptions{.shuffle = Shuffle::off, .window_bytes = kSmallWindow}}) {
+    const auto loader = load_texts(packed, order);
+    EXPECT_TRUE(texts_of(*loader) == texts_of(*load_texts(plain, order)));
+    // Each window would be a pass over the file.
+    const bool stored = order.window_bytes == kSmallWindow && order.shuffle != Shuffle::off;
+    EXPECT_EQ(loader->stored_bytes() > 0, stored);
+  }
+}
+
 TEST(FullShuffle, names_rows_of_a_scratch_file_that_cannot_be_read) {
   const TestFolder folder;
   constexpr int64_t kBad = 5'345, kNull = 7'000;
@@ -179,7 +199,7 @@ TEST(RowStore, gives_back_what_was_put_in) {
   rows[2][2].json = std::numeric_limits<double>::quiet_NaN();
   int64_t bytes = 0;
   for (const Row& row : rows) bytes += stored_value_bytes(row, columns);
-  RowStore store(folder.path(), 4, row_store_bytes(4, columns.size(), bytes));
+  RowStore store(folder.path(), 4, row_store_bytes(4, columns.size(), bytes), "");
   for (const Row& row : rows) store.add(row, columns);
   store.add_damaged("a.parquet: row 3: 'text' is null.");
   store.finish();
@@ -199,9 +219,10 @@ TEST(RowStore, gives_back_what_was_put_in) {
 
 TEST(RowStore, needs_its_bytes_on_the_disk_and_takes_no_more) {
   const TestFolder folder;
-  EXPECT_THAT(message_of<DoesNotFitError>([&] { RowStore(folder.path(), 1, int64_t{1} << 60); }),
-              HasSubstr("--set data.shuffle=window"));
-  RowStore store(folder.path(), 2, row_store_bytes(2, 1, 8));
+  EXPECT_THAT(
+      message_of<DoesNotFitError>([&] { RowStore(folder.path(), 1, int64_t{1} << 60, "read it elsewhere"); }),
+      HasSubstr("on another disk with --set output=FOLDER, or read it elsewhere"));
+  RowStore store(folder.path(), 2, row_store_bytes(2, 1, 8), "");
   Row row(1);
   row[0].text = std::string(100'000, 'x');
   EXPECT_THAT(message_of<DamagedError>([&] { store.add(row, {StoredAs::text}); }),

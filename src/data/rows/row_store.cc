@@ -86,14 +86,14 @@ class StoredRow final : public Block {
   std::string where_;
 };
 
-File open_store(const std::filesystem::path& folder, int64_t bytes) {
+File open_store(const std::filesystem::path& folder, int64_t bytes, const std::string& or_else) {
   const int64_t free = free_disk_bytes(folder);
   if (free < bytes)
-    throw DoesNotFitError("does not fit   the scratch file of the shuffle (data.shuffle: full) needs " +
+    throw DoesNotFitError("does not fit   the scratch file of the shuffle (data.shuffle) needs " +
                           format_bytes(bytes) + " in " + folder.string() + ", where " + format_bytes(free) +
                           " are free\n  free some space, choose a folder on another disk with --set "
-                          "output=FOLDER, or shuffle in windows, which takes no disk: --set "
-                          "data.shuffle=window");
+                          "output=FOLDER, or " +
+                          or_else);
   File file = File::unnamed(folder, "shuffle");
   file.reserve(bytes);
   return file;
@@ -116,8 +116,9 @@ int64_t stored_value_bytes(const Row& cells, const std::vector<StoredAs>& column
   return static_cast<int64_t>(bytes);
 }
 
-RowStore::RowStore(const std::filesystem::path& folder, int64_t rows, int64_t bytes)
-    : file_(open_store(folder, bytes)),
+RowStore::RowStore(const std::filesystem::path& folder, int64_t rows, int64_t bytes,
+                   const std::string& or_else)
+    : file_(open_store(folder, bytes, or_else)),
       rows_(rows),
       bytes_(bytes),
       written_(kPlaceBytes * (rows + 1)),

@@ -1,5 +1,5 @@
-// The rows of files that cannot give one row without decoding many others (a large Parquet row group),
-// written once into a file without a name and read from there one by one, in any order.
+// The rows of files that cannot give one row without decoding many others (a large Parquet row group,
+// a file of gzip), written once into a file without a name and read from there one by one, in any order.
 //
 // The file's size is fixed before it is written: 8 bytes a row for where it lies, and what its values take.
 #pragma once
@@ -26,9 +26,9 @@ int64_t stored_value_bytes(const Row& cells, const std::vector<StoredAs>& column
 
 class RowStore {
  public:
-  // Claims the bytes in `folder`. Throws DoesNotFitError where they are not free, StoppedError where the file
-  // cannot be made.
-  RowStore(const std::filesystem::path& folder, int64_t rows, int64_t bytes);
+  // Claims the bytes in `folder`. Throws DoesNotFitError where they are not free, which says how to do
+  // without them, StoppedError where the file cannot be made.
+  RowStore(const std::filesystem::path& folder, int64_t rows, int64_t bytes, const std::string& or_else);
 
   // Writes the next row. Throws StoppedError where it cannot be written, DamagedError where the rows take
   // more than the bytes that were claimed.

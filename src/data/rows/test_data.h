@@ -3,6 +3,7 @@
 
 #include <arrow/api.h>
 #include <arrow/io/file.h>
+#include <arrow/util/compression.h>
 #include <parquet/arrow/writer.h>
 
 #include <filesystem>
@@ -52,6 +53,17 @@ inline std::filesystem::path write_parquet(const std::filesystem::path& path,
   must(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), file, row_group_rows));
   must(file->Close());
   return path;
+}
+
+// As gzip packs it, one member.
+inline std::string packed_by_gzip(const std::string& text) {
+  const auto codec = arrow::util::Codec::Create(arrow::Compression::GZIP).ValueOrDie();
+  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+  std::string packed(static_cast<size_t>(codec->MaxCompressedLen(std::ssize(text), bytes)), '\0');
+  packed.resize(static_cast<size_t>(
+      codec->Compress(std::ssize(text), bytes, std::ssize(packed), reinterpret_cast<uint8_t*>(packed.data()))
+          .ValueOrDie()));
+  return packed;
 }
 
 // One token per byte of text.

@@ -27,6 +27,9 @@ EXIT = re.compile(r"#\s*exit (\d+)\s*$")
 SECONDS = 600  # of one command, however busy the machine is
 OPENING = re.compile(r"```sh test( short| output)?$")
 SHORT = "schedule.max_steps=12"
+# Five situations, each from its first command to its last table. A page that is gone, or whose blocks are not tested any more,
+# would be noticed by no command.
+CASES = {"1-gla-glue.md": 11, "2-t5-chat.md": 15, "3-qwen-cards.md": 11, "4-micro-batch.md": 12, "5-mistral-7b.md": 13}
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,17 @@ def messages(name, text):
             yield from ((f"{name}:{number}", part) for part in re.findall("`([^`]+)`", line.split("|")[1]))
 
 
+def missing_from_cases(found):
+    """What the pages of docs/cases lack: commands that CASES counts, or a plan, a run or a table among them."""
+    for page, least in CASES.items():
+        mine = [" ".join(c.arguments[1:3]) for c in found if c.where.startswith(f"docs/cases/{page}:")]
+        if len(mine) < least:
+            yield f"docs/cases/{page}: {len(mine)} commands are tested; it had {least} (CASES in tests/docs_test.py)"
+        for words in (("plan",), ("train", "queue run"), ("report",)):
+            if not any(command.startswith(words) for command in mine):
+                yield f"docs/cases/{page}: has no command of {' or '.join(words)}: the situation is not lived through"
+
+
 def source_texts():
     """All of src/ in one string, with literals that the compiler joins joined."""
     sources = (path.read_text() for path in sorted((ROOT / "src").rglob("*.cc")) if not path.stem.endswith("_test"))
@@ -117,6 +131,9 @@ def main():
     binary = pathlib.Path(sys.argv[1]).resolve()
     pages = [ROOT / page for page in sys.argv[2:]] or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     found = [c for page in pages for c in commands(str(page.relative_to(ROOT)), page.read_text())]
+    lacking = [] if sys.argv[2:] else list(missing_from_cases(found))
+    if lacking:
+        sys.exit("error: " + "\nerror: ".join(lacking))
     if not found:
         sys.exit("error: no `sh test` block in README.md or docs/: nothing was tested")
     environment = {name: value for name, value in os.environ.items() if name != "PLIMSOLL_SET"}

@@ -652,6 +652,21 @@ class RecipesOnCards(EmulatedCards):
         self.assertEqual((shown["state"], shown["retries"]), ("done", 0), text)
         self.assertGreater(len(shown["attempts"]), 1)
 
+    def test_a_command_that_trains_goes_down_its_ladder_beside_others_and_computes_on_the_card(self):
+        settings = {"batch": {"effective": 32, "micro": 1}, "memory": {"recompute": "none", "offload": "none"}, "data": {"max_length": 48}}
+        recipe = self.tiny("run", 1, **settings)
+        plan = json.loads(output("plan", recipe, "--gpu", "RTX 3060 12GB", "--memory", "11GiB", "--json", env=self.environment))
+        left = (plan["device"]["arena_bytes"] + plan["device"]["outside_bytes"]) // MIB + 2
+        self.cards_of([(self.RTX, 4096, 4096 - left)], f"process 1 {(4096 - left) * MIB}")
+        entry = self.add(PLIMSOLL, "train", recipe, "--device", "cuda", devices=1, memory=f"{left - 1}MiB", host_memory="1GiB",
+                         env="PLIMSOLL_SET=batch.micro=32", on_oom="PLIMSOLL_SET=batch.micro=1")
+        text = self.run_all("--memory", "4GiB", "--threads", 2, "--headroom", "0")
+        shown = self.show(entry)
+        self.assertEqual(shown["state"], "done", text)
+        self.assertRegex(shown["attempts"][-2]["outcome"], "are free for an arena now.*; it goes on with --on-oom PLIMSOLL_SET=batch.micro=1")
+        self.assertIn("emulated card", self.kernels("run"))
+        self.assertRegex((self.folder / "run/recipe.yaml").read_text(), r"(?m)^ +micro: 1$")
+
     def test_the_cpu_takes_what_no_card_can_and_a_card_that_is_asked_for_is_refused_with_the_reason(self):
         self.cards_of([(self.RTX, 12288)], "mig")
         recipe = self.tiny("run")

@@ -86,6 +86,9 @@ std::string memory_failure(const Entry& entry, const Exit& exit, const LogVerdic
   if (exit.over_limit)
     return "took more than its reservation of " + format_bytes(entry.need.host_bytes) + " on the host";
   if (exit.kernel_killed) return "the kernel ended it: the host was out of memory";
+  // A command that is a training of ours: what it was given may not be enough, so its ladder moves.
+  if (exit.code == static_cast<int>(ExitCode::does_not_fit) && !verdict.no_room_now.empty())
+    return "it was refused at its start: " + verdict.no_room_now;
   return verdict.out_of_memory ? verdict.headline : "";
 }
 
@@ -155,9 +158,11 @@ void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const Log
 namespace {
 
 // Of a training that was refused at its start: the line that says so where its plan fits and what is free
-// does not do (prepare/fitting_plan.cc), or the driver gives no more.
+// does not do (prepare/fitting_plan.cc), none of its plans fits into what others leave of the card
+// (prepare/memory_budget.cc), or the driver gives no more.
 std::string no_room_now(std::string_view end_of_log) {
-  for (const char* mark : {" are free on the card", " are free on this machine", "the driver gives no "}) {
+  for (const char* mark : {" are free on the card", " are free on this machine", " are free for an arena now",
+                           "the driver gives no "}) {
     const size_t at = end_of_log.rfind(mark);
     if (at == std::string_view::npos) continue;
     const size_t begin = end_of_log.rfind('\n', at) + 1;  // of npos: 0

@@ -582,6 +582,20 @@ TEST(Settle, ATrainingWhoseRoomOthersHadTakenWaitsAndNeverFails) {
   EXPECT_EQ(one.entry.state, State::failed) << "it fits nowhere";
 }
 
+TEST(Settle, ACommandThatIsRefusedForWhatIsFreeGoesDownItsLadder) {
+  Case one;
+  one.entry.need = {1, 40, 100, 1};
+  one.exit.code = 3;
+  one.verdict.no_room_now = "the arena needs 3 GiB, 1 GiB are free on the card";
+  one.entry.variants = {{"BS=2", {{"true"}, {"BS=2"}}, "f"}};
+  EXPECT_EQ(one.settled(), State::waiting);
+  EXPECT_EQ(one.entry.need.device_bytes, 60);
+  one.entry.retries = 0;
+  EXPECT_EQ(one.settled(), State::waiting);
+  EXPECT_EQ(one.entry.environment, std::vector<std::string>{"BS=2"});
+  EXPECT_THAT(one.attempt.outcome, HasSubstr("1 GiB are free on the card; it goes on with --on-oom BS=2"));
+}
+
 TEST(Settle, TheLogSaysWhetherOthersHadTakenItsRoom) {
   const fs::path log = fs::temp_directory_path() / "plimsoll-refused.log";
   const auto said = [&](const std::string& text) {
@@ -591,6 +605,9 @@ TEST(Settle, TheLogSaysWhetherOthersHadTakenItsRoom) {
   EXPECT_EQ(said("plan\nerror: does not fit   the arena needs 3 GiB, 1 GiB are free on the card; short by 2 "
                  "GiB\n  memory: auto\n"),
             "the arena needs 3 GiB, 1 GiB are free on the card; short by 2 GiB");
+  EXPECT_EQ(said("does not fit   device needs 3 GiB, 2 GiB may be used (T4, of which 1 GiB are free for an "
+                 "arena now)\n  short by 1 GiB\n"),
+            "device needs 3 GiB, 2 GiB may be used (T4, of which 1 GiB are free for an arena now)");
   EXPECT_EQ(said("error: does not fit   device needs 3 GiB, 1 GiB may be used (memory.device: 1 GiB)\n"), "");
   fs::remove(log);
 }

@@ -62,6 +62,18 @@ TEST(ChatTemplate, answers_are_found_by_rendering_what_comes_before_them) {
               ElementsAre("a1<|end|>\n", "<think>\nt\n</think>\n\na2<|end|>\n"));
 }
 
+// Of an empty conversation it cannot be rendered.
+TEST(ChatTemplate, an_answer_that_comes_first_is_found_where_the_template_looks_at_the_first_message) {
+  const auto chat = chat_of(
+      "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}{% for m in messages %}"
+      "<{{ m.role }}>{{ m.thinking or '' }}{{ m.content | trim }}!{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}");
+  Conversation conversation = talk({{"assistant", " Hello "}, {"user", "q"}, {"assistant", "a"}});
+  EXPECT_THAT(learnt(chat, conversation), ElementsAre("Hello!", "a!"));
+  conversation.messages[0]["thinking"] = "hm";
+  EXPECT_THROW((void)chat.render_for_training(conversation), TemplateError) << "where the thought begins?";
+}
+
 TEST(ChatTemplate, generation_blocks_decide_where_there_are_any) {
   const auto chat = chat_of(
       "{% for m in messages %}[{% if m.role == 'assistant' %}{% generation %}{{ m.content }}!{% "

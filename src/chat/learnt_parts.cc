@@ -49,20 +49,26 @@ void require_few(const std::vector<size_t>& turns, const std::string& text, cons
       "{% generation %} ... {% endgeneration %}, or split the conversation");
 }
 
-// Where each content ends, by rendering once more with a mark behind each; nothing where the marks change the
-// text.
-std::optional<std::vector<size_t>> content_ends(const Conversation& conversation,
-                                                const std::vector<size_t>& turns,
-                                                const RenderConversation& render, const std::string& whole) {
+// Where the white space at an end of a content, which templates like to trim, parts from the rest.
+size_t place_of_mark(const std::string& content, bool behind) {
+  constexpr const char* kWhite = " \t\r\n";
+  const size_t at = behind ? content.find_last_not_of(kWhite) : content.find_first_not_of(kWhite);
+  return at == std::string::npos ? 0 : at + (behind ? 1 : 0);
+}
+
+// Where each content begins, or ends, by rendering once more with a mark before or behind each; nothing where
+// the marks change the text.
+std::optional<std::vector<size_t>> content_places(const Conversation& conversation,
+                                                  const std::vector<size_t>& turns,
+                                                  const RenderConversation& render, const std::string& whole,
+                                                  bool behind) {
   if (whole.find(kMark) != std::string::npos) return std::nullopt;
   Conversation marked = conversation;
   for (const size_t turn : turns) {
     auto content = marked.messages[turn].find("content");
     if (content == marked.messages[turn].end() || !content->is_string()) return std::nullopt;
     auto text = content->get<std::string>();
-    // Before the white space at the end, which templates like to trim.
-    const size_t last = text.find_last_not_of(" \t\r\n");
-    text.insert(last == std::string::npos ? 0 : last + 1, kMark);
+    text.insert(place_of_mark(text, behind), kMark);
     *content = text;
   }
   const std::string with_marks = render(marked, false);
@@ -77,6 +83,23 @@ std::optional<std::vector<size_t>> content_ends(const Conversation& conversation
   }
   if (without != whole || ends.size() != turns.size()) return std::nullopt;
   return ends;
+}
+
+// The conversation before the answer, with the prompt for it. Templates that look at the first message cannot
+// render what is before an answer that is one: that ends where the content comes out, if it has no more
+// parts.
+std::string before_answer(const Conversation& conversation, size_t turn, const RenderConversation& render,
+                          const std::string& whole) {
+  if (turn > 0) return render(first_messages(conversation, turn), true);
+  try {
+    return render(first_messages(conversation, 0), true);
+  } catch (const TemplateError&) {
+    for (const auto& [key, value] : conversation.messages[0].items())
+      if (key != "role" && key != "content" && key != "weight" && !value.is_null()) throw;
+    const auto begins = content_places(conversation, {0}, render, whole, false);
+    if (!begins) throw;
+    return whole.substr(0, begins->front());
+  }
 }
 
 }  // namespace
@@ -94,7 +117,7 @@ TrainingText find_learnt_parts(const Conversation& conversation, const RenderCon
   require_few(turns, result.text, name);
   std::vector<ByteSpan> spans;
   for (const size_t turn : turns) {
-    const std::string before = render(first_messages(conversation, turn), true);
+    const std::string before = before_answer(conversation, turn, render, result.text);
     if (!result.text.starts_with(before)) refuse(name, turn, "the text before it changes with what follows");
     spans.push_back({before.size(), 0});
   }
@@ -104,7 +127,7 @@ TrainingText find_learnt_parts(const Conversation& conversation, const RenderCon
     spans[i].end = with.size();
   }
   if (!result.to_end) {
-    const auto ends = content_ends(conversation, turns, render, result.text);
+    const auto ends = content_places(conversation, turns, render, result.text, true);
     if (!ends)
       refuse(name, turns.front(), "the template shows an earlier answer in another way than the last one");
     for (size_t i = 0; i < turns.size(); ++i) spans[i].end = (*ends)[i];

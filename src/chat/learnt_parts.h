@@ -14,11 +14,12 @@ bool is_learnt(const nlohmann::ordered_json& message);
 
 using RenderConversation = std::function<std::string(const Conversation&, bool add_generation_prompt)>;
 
-// An answer begins where the conversation before it, rendered with the prompt for an answer, ends; it ends
-// where the conversation up to it does. Both must be beginnings of the whole text. Templates that show an
-// earlier answer in another way than the last one (Qwen3 leaves its thoughts out) break the second; then a
-// mark is put behind each content and the end is where the mark comes out, provided that it changes nothing
-// else. Throws TemplateError, with `name`, where neither works: nothing is guessed.
+// An answer begins where the conversation before it, rendered with the prompt for an answer, ends (before a
+// first message that is an answer, where its content comes out, if the template renders no empty
+// conversation); it ends where the conversation up to it does. Both must be beginnings of the whole text.
+// Templates that show an earlier answer in another way than the last one (Qwen3 leaves its thoughts out)
+// break the second; then a mark is put behind each content and the end is where the mark comes out, provided
+// that it changes nothing else. Throws TemplateError, with `name`, where neither works: nothing is guessed.
 TrainingText find_learnt_parts(const Conversation& conversation, const RenderConversation& render,
                                const std::string& name);
 

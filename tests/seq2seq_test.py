@@ -287,6 +287,14 @@ class Seq2Seq(CommandTest):
         recipe, _ = self.recipe("empty", data={"train": write_rows(self.folder / "none.jsonl", data[1:2]), "eval": None})
         self.assertIn("targets are empty", output("train", recipe, code=2))
 
+    def test_the_decoder_reads_padding_where_a_label_is_hidden(self):
+        """As transformers' _shift_right has it: not the token that it starts with."""
+        row = {"input_ids": [5, 6], "labels": [7, -100, -100, 8]}
+        data = {"train": write_rows(self.folder / "hidden.jsonl", [row] * 8), "eval": None}
+        recipe, _ = self.recipe("hidden", model=str(self.model("starts", decoder_start_token_id=3, pad_token_id=2)), data=data)
+        told = json.loads(output("plan", recipe, "--dump", "rows").splitlines()[0])
+        self.assertEqual((told["ids"], told["labels"]), ([5, 6, 3, 7, 2, 2, 8], [-100, -100, -100, 7, -100, -100, 8]))
+
     def test_what_does_not_belong_is_refused(self):
         recipe, _ = self.recipe("bad")
         self.assertIn("data.packing", output("plan", recipe, "--set", "data.packing=true", code=2))

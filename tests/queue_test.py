@@ -561,6 +561,16 @@ class Running(QueueTest):
         (self.folder / "go").touch()
         self.assertEqual(follows.communicate(timeout=SECONDS)[0], "")
 
+    def test_what_starts_later_than_predicted_says_so(self):
+        first = self.add("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done", memory="60MiB", seconds=1)
+        worker = self.worker("--until-done", "--memory", "100MiB")
+        self.eventually(lambda: self.show(first)["state"] == "running", "it never began")
+        waits = self.add("true", memory="60MiB")
+        self.eventually(lambda: "starts by  later than predicted (" in self.queue("show", waits), "its time was not seen to pass")
+        (self.folder / "go").touch()
+        text, _ = worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 0, text)
+
     def test_what_a_log_holds_does_not_steer_the_terminal(self):
         entry = self.add("printf", r"a\033[2Jb\n", memory="10MiB", name="x\033[31my")
         self.run_all("--memory", "500MiB")

@@ -6,6 +6,7 @@ import os
 import pty
 import resource
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -144,6 +145,20 @@ class Served(TopTest):
         self.assertEqual(server.wait(timeout=SECONDS), 0)
         self.serve()
         self.assertEqual(self.page, first, "the token stays")
+
+    @unittest.skipUnless(shutil.which("node"), "no node runs the page's script")
+    def test_the_page_writes_bytes_and_times_as_the_program_does(self):
+        """C's printf makes a number in the middle even; JavaScript's own rounding makes it larger: 1012 MiB here, 1013 there."""
+        self.serve()
+        page = self.get("/")
+        script = page[page.index("function fixed"):page.index("function loss")]
+        sizes = {1012.5 * MIB: "1012 MiB", 1013.5 * MIB: "1014 MiB", 999.6 * MIB: "1000 MiB", 9.996 * MIB: "10.0 MiB", 1.125 * MIB: "1.12 MiB",
+                 512: "512 B", 1.5 * 1024: "1.50 KiB", 99.96 * MIB: "100 MiB"}
+        times = {0.0004: "400 us", 0.0125: "12 ms", 1.125: "1.12 s", 90.5: "90 s", 125.7: "2:06", 3725.6: "1:02:06"}
+        asked = f"{script}; console.log(JSON.stringify([{list(map(int, sizes))}.map(bytes), {list(times)}.map(duration)]))"
+        done = subprocess.run(["node", "-e", asked], capture_output=True, text=True, timeout=SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout), [list(sizes.values()), list(times.values())])
 
     def test_what_cannot_be_served_says_why(self):
         with socket.socket() as taken:

@@ -16,6 +16,7 @@
 #include "cli/queue/queue_commands.h"
 #include "cli/queue/queue_configs.h"
 #include "fleet/devices/gpu.h"
+#include "fleet/queue/entry_steps.h"
 #include "fleet/queue/processes/memory_history.h"
 #include "fleet/queue/store/machine_record.h"
 #include "fleet/top/progress.h"
@@ -241,7 +242,11 @@ std::string show_text(Store& store, const Entry& entry) {
                                     ", " + format_seconds(one.seconds)});
   for (const int64_t other : entry.after) facts.add_row({"after", std::to_string(other)});
   facts.add_row({"added", date(entry.submitted)});
-  if (entry.promised && entry.state == State::waiting) facts.add_row({"starts by", date(*entry.promised)});
+  // What runs before it may take longer than was predicted.
+  if (entry.promised && entry.state == State::waiting)
+    facts.add_row({"starts by", *entry.promised < queue::clock_now()
+                                    ? "later than predicted (" + date(*entry.promised) + ")"
+                                    : date(*entry.promised)});
   std::string text =
       std::to_string(entry.id) + " " + printable(entry.name) + "\n" + facts.render("  ", output_columns());
   for (const Attempt& one : attempts) text += attempt_text(store, entry, one);

@@ -31,17 +31,24 @@ const char* const kTopBody = R"html(
 
 const char* const kTopScript = R"js(
 const $ = id => document.getElementById(id);
+// As the program prints them (base/units.cc): a number in the middle becomes the even one.
+function fixed(n, digits) {
+  const whole = Math.floor(n * 10 ** digits);
+  return (n * 10 ** digits - whole === 0.5 ? (whole + whole % 2) / 10 ** digits : n).toFixed(digits);
+}
 function bytes(n) {
   if (n === null || n === undefined) return '-';
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let unit = 0;
   while (n >= 1024 && unit < 4) { n /= 1024; unit += 1; }
-  return (unit ? n.toPrecision(n >= 1000 ? 4 : 3) : n) + ' ' + units[unit];
+  return (unit ? fixed(n, n < 9.995 ? 2 : n < 99.95 ? 1 : 0) : n) + ' ' + units[unit];
 }
 function duration(s) {
   if (s === null || s === undefined) return '-';
-  if (s < 1) return Math.round(s * 1000) + ' ms';
-  if (s < 120) return (s < 10 ? s.toFixed(2) : Math.round(s)) + ' s';
+  if (s < 1e-3) return fixed(s * 1e6, 0) + ' us';
+  if (s < 1) return fixed(s * 1e3, 0) + ' ms';
+  if (s < 120) return fixed(s, s < 10 ? 2 : 0) + ' s';
+  s = Math.round(s);
   const two = n => String(Math.floor(n)).padStart(2, '0');
   return s < 3600 ? Math.floor(s / 60) + ':' + two(s % 60) : Math.floor(s / 3600) + ':' + two(s / 60 % 60) + ':' + two(s % 60);
 }

@@ -316,6 +316,21 @@ class Dpo(CommandTest):
         half = self.rows([{"chosen": row["chosen"], "rejected": "a cloud"}], name="half")[0]
         self.assertEqual(len(half["ends"]), 2)
 
+    def test_an_answer_of_a_chat_ends_as_the_template_ends_it(self):
+        """No end of text stands behind it, as TRL's ORPO trainer has one; texts of a prompt's end with it."""
+        begin, end = "<|im_start|>user\nwhat<|im_end|>\n<|im_start|>assistant\n", "<|im_end|>"
+        said = self.rows([{"prompt": [{"role": "user", "content": "what"}], "chosen": [{"role": "assistant", "content": "a stone"}],
+                           "rejected": [{"role": "assistant", "content": "a cloud"}]}], template="chatml")[0]
+        texts = self.rows([{"prompt": begin, "chosen": f"a stone{end}\n", "rejected": f"a cloud{end}\n"}], name="texts")[0]
+        first, both = said["ends"]
+        shown = json.loads(output("plan", self.recipe("end", data={"train": write_rows(self.folder / "end.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "c"}]),
+                                                                   "eval": None})[0], "--dump", "rows").splitlines()[0])
+        stop = shown["ids"][-1]  # of the text
+        self.assertEqual((texts["ids"][texts["ends"][0] - 1], texts["ids"][-1]), (stop, stop))
+        self.assertNotIn(stop, (said["ids"][first - 1], said["ids"][-1]))
+        self.assertEqual([said["ids"][:first], said["ids"][first:both]],
+                         [texts["ids"][:texts["ends"][0] - 1], texts["ids"][texts["ends"][0]:-1]])
+
     def test_ready_ids_and_prompts_that_are_learnt_too(self):
         row = {"prompt_input_ids": [5, 6, 7], "chosen_input_ids": [8, 9, 1], "rejected_input_ids": [8, 4]}
         ready = self.rows([row])[0]

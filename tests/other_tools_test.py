@@ -98,9 +98,9 @@ EXPECTED = {
         "schedule.max_steps": 20, "precision": "bf16-master"},
     # Preferences, rewards and classes.
     "trl_dpo.yaml": {
-        "task": "dpo", "dpo.loss": "ipo", "dpo.beta": 0.2, "method.type": "lora", "method.r": 4, "data.train": "preferred.jsonl"},
+        "task": "dpo", "dpo.loss": "ipo", "dpo.beta": 0.2, "method.type": "lora", "method.r": 4, "method.dropout": 0, "data.train": "preferred.jsonl"},
     "trl_reward.yaml": {
-        "task": "reward", "reward.centering": 0.01, "reward.head": "score", "method.type": "lora", "data.train": "preferred.jsonl"},
+        "task": "reward", "reward.centering": 0.01, "reward.head": "score", "method.type": "lora", "method.dropout": 0, "data.train": "preferred.jsonl"},
     "axolotl_dpo.yml": {
         "task": "dpo", "dpo.loss": "sigmoid", "dpo.beta": 0.2, "data.format": "preference", "data.template": "axolotl/chatml",
         "data.columns": {"prompt": "asked", "chosen": "better", "rejected": "worse"}, "method.targets": "all-linear"},
@@ -174,6 +174,21 @@ class OtherToolsTest(unittest.TestCase):
                                  | {f"{layer}mlp.{part}_proj" for part in ("gate", "up", "down")})
             again = run("plan", "--no-probe", output / "recipe.yaml")  # the effective recipe, in our keys alone
             self.assertEqual((again.returncode, again.stderr), (0, ""), name)
+
+    def test_pairs_are_trained_without_dropout_where_their_tools_set_it_to_0(self):
+        for name, more, words, dropout in (
+                ("trl_dpo.yaml", "", (), 0), ("trl_dpo.yaml", "disable_dropout: false", (), 0.1), ("trl_dpo.yaml", "disable_dropout: true", (), 0),
+                ("trl_dpo.yaml", "", ("--set", "method.dropout=0.2"), 0.2),
+                ("trl_reward.yaml", "", (), 0), ("axolotl_dpo.yml", "", (), 0), ("axolotl_lora.yml", "", (), 0.1), ("llama_factory_rm.yaml", "", (), 0.1)):
+            text = [line for line in (SAMPLES / name).read_text().splitlines() if not line.startswith("lora_dropout:")]
+            recipe = self.folder / name
+            recipe.write_text("\n".join([*text, "lora_dropout: 0.1", more]).replace("../../demo/model", str(MODEL)).replace("data/", f"{SAMPLES}/data/")
+                              .replace("dataset_dir: data", f"dataset_dir: {SAMPLES}/data"))
+            done = run("recipe", recipe, "--json", *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["recipe"]["method"]["dropout"], dropout, (name, more, words))
+            told = run("plan", recipe, *words).stderr
+            self.assertEqual("trains pairs without dropout" in told, dropout == 0 or words == ("--set", "method.dropout=0.2"), (name, told))
 
     def test_plan_reports_on_standard_error_and_in_json(self):
         done = run("plan", SAMPLES / "axolotl_lora.yml", "--json")

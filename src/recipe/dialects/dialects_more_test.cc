@@ -367,7 +367,8 @@ TEST_F(RealFiles, a_name_that_is_none_of_the_hub_is_noted) {
 TEST_F(RealFiles, a_version_and_a_tokenizer_go_with_the_model) {
   const std::string text = kTrl + "model_revision: v2\ntokenizer_name_or_path: other\n";
   EXPECT_THAT(error_of(text), HasSubstr("model_revision: no other version than main"));
-  EXPECT_THAT(error_of(text), HasSubstr("tokenizer_name_or_path: a tokenizer of another folder"));
+  EXPECT_THAT(error_of(text),
+              HasSubstr("tokenizer_name_or_path: a tokenizer or config.json of another folder"));
   Overrides overrides;
   overrides.sets = {"model=mine"};
   EXPECT_EQ(error_of(text, overrides), "no error");

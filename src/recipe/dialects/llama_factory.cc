@@ -199,13 +199,34 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kReplaced
 
 namespace {
 
+// data/template.py: of these names the templates differ from others in what becomes of images alone.
+std::string of_texts(const std::string& name) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kSame = {
+      {{"gemma3", "gemma"},
+       {"gemma3n", "gemma"},
+       {"llava_next_llama3", "llama3"},
+       {"llava_next_mistral", "mistral"},
+       {"llava_next_yi", "yi"},
+       {"mllama", "llama3"},
+       {"qwen3_omni", "qwen3"},
+       {"qwen3_omni_nothink", "qwen3_nothink"},
+       {"qwen3_vl", "qwen3"},
+       {"qwen3_vl_nothink", "qwen3_nothink"},
+       {"smollm", "yi"},
+       {"keye_vl", "qwen3"}}};
+  const auto same =
+      std::find_if(kSame.begin(), kSame.end(), [&](const auto& one) { return one.first == name; });
+  return std::string(same == kSame.end() ? name : same->second);
+}
+
 // data/template.py, ReasoningTemplate: of templates that are known here, those put an empty thought into the
 // prompt where it is off; others never ask.
 void combine_thinking(Layer& layer) {
   if (!layer.says({"@thinking"})) return;
   const Said* thinking = layer.part("@thinking");
   const Said* name = layer.part("@template");
-  const bool thinks = is_word(name, "qwen3") || is_word(name, "deepseek3");
+  const std::string text = name == nullptr ? "" : of_texts(name->value.text);
+  const bool thinks = text == "qwen3" || text == "deepseek3";
   if (!is_true(thinking) && thinks)
     layer.refuse(*thinking,
                  "'false': answers without thoughts do not exist here as an option; template: "
@@ -250,7 +271,7 @@ void combine_llama_factory(Layer& layer) {
     layer.emit_default("data.template", "llama-factory");
     return;
   }
-  const std::string ours = "llama-factory/" + name->value.text;
+  const std::string ours = "llama-factory/" + of_texts(name->value.text);
   const auto& names = template_names();
   if (std::find(names.begin(), names.end(), ours) != names.end())
     return layer.emit("data.template", ours, {name});

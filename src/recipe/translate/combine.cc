@@ -199,6 +199,10 @@ void combine_schedule_arguments(Layer& layer) {
   const Node* rate = find_node(given->value, "min_lr");
   const Node* share = find_node(given->value, "min_lr_rate");
   const Node* cycles = find_node(given->value, "num_cycles");
+  // Of one cycle, the default, nothing restarts.
+  if (is_word(layer.part("@schedule"), "cosine_with_restarts") && cycles != nullptr &&
+      given->value.items.size() == 1 && read_foreign_number(*cycles) == 1.0)
+    return layer.ignore(*given, "one cosine, as here", true);
   const size_t known =
       (rate != nullptr ? 1U : 0U) + (share != nullptr ? 1U : 0U) + (cycles != nullptr ? 1U : 0U);
   if (given->value.kind != Node::Kind::map || known != given->value.items.size() ||
@@ -217,10 +221,12 @@ void combine_schedule_arguments(Layer& layer) {
 void combine_schedule(Layer& layer) {
   const Said* name = layer.part("@schedule");
   const bool no_warmup = is_word(name, "constant") && layer.tool() != std::nullopt;
+  // Of restarts transformers has one cycle where it is not told more: the cosine itself.
+  const bool is_cosine = is_word(name, "cosine_with_min_lr") || is_word(name, "cosine_with_restarts");
   if (layer.says({"@schedule"}))
     layer.emit("schedule.name",
                is_word(name, "constant_with_warmup") ? "constant"
-               : is_word(name, "cosine_with_min_lr") ? "cosine"
+               : is_cosine                           ? "cosine"
                                                      : name->value.text,
                {name});
   combine_schedule_arguments(layer);
@@ -360,7 +366,8 @@ void combine_model(Layer& layer) {
     return layer.ignore(*tokenizer, "the model's own, as here", true);
   layer.refuse_until_later(
       *tokenizer,
-      "a tokenizer of another folder than the model's does not exist here; put its files into the model's",
+      "a tokenizer or config.json of another folder than the model's does not exist here; put it into the "
+      "model's",
       "model");
 }
 

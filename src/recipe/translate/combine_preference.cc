@@ -162,6 +162,45 @@ void combine_prompt_length(Layer& layer) {
                  "TRL cuts prompts by themselves no more since 0.29: max_length counts prompt and answer");
 }
 
+bool is_task(const Layer& layer, Task task, std::string_view name) {
+  const Node* said = layer.given("task");
+  return said != nullptr ? said->text == name : layer.before().task == task;
+}
+
+// TRL's trainers of pairs set every dropout of a model to 0 once its adapter is there (disable_dropout,
+// trl/trainer/dpo_trainer.py, reward_trainer.py); axolotl's are made of them. LLaMA-Factory's DPO does the
+// same (train/dpo/trainer.py), its reward models do not.
+bool drops_nothing(const Layer& layer) {
+  const bool of_trl = layer.tool() == Tool::trl || layer.tool() == Tool::axolotl;
+  const Said* key = layer.part("@disable_dropout");
+  if (key != nullptr && !is_true(key)) return false;
+  return is_task(layer, Task::dpo, "dpo") ? of_trl || layer.tool() == Tool::llama_factory
+                                          : of_trl && is_task(layer, Task::reward, "reward");
+}
+
+void combine_dropout(Layer& layer) {
+  const Said* dropout = layer.part("@dropout");
+  const bool says = layer.says({"@dropout"});
+  if (layer.says({"@disable_dropout"}))
+    layer.ignore(*layer.part("@disable_dropout"), "read of pairs: adapters there have method.dropout");
+  if (!drops_nothing(layer)) {
+    if (says) layer.emit("method.dropout", dropout->value, {dropout});
+    return;
+  }
+  const double otherwise = layer.tool() == Tool::trl ? 0.05 : 0;  // model_config.py:98
+  const double once =
+      dropout == nullptr ? otherwise : read_foreign_number(dropout->value).value_or(otherwise);
+  if (says)
+    layer.ignore(*dropout,
+                 "this tool trains pairs without dropout (disable_dropout); method.dropout says another");
+  if (layer.method() == MethodType::full || once == 0) return;
+  if (!layer.is_recipe() && !says && layer.given("task") == nullptr) return;
+  // Whoever says the task later has not said a dropout of ours.
+  if (!layer.is_recipe() && layer.before().method.dropout != once) return;
+  layer.emit_default("method.dropout", "0");
+  layer.read_once_as("method.dropout", format_number("%g", once));
+}
+
 }  // namespace
 
 void combine_preference(Layer& layer) {
@@ -170,6 +209,7 @@ void combine_preference(Layer& layer) {
   combine_reward_model(layer);
   combine_scripts(layer);
   if (layer.says({"@rl"})) layer.emit("task", "dpo", {layer.part("@rl")});
+  combine_dropout(layer);
   std::vector<const Said*> said;
   const auto collect = [&](std::span<const std::string_view> parts) {
     for (const std::string_view part : parts)

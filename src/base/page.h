@@ -22,7 +22,7 @@ std::string percent(double share);
 std::string tick(double share, const std::string& label);
 // 1, 2 or 5 times a power of ten: two to five steps over the range, which is above 0.
 double tick_step(double range);
-// The same times a binary unit.
+// The same times a binary unit, or a quarter or half of one.
 int64_t tick_bytes(int64_t top);
 
 }  // namespace plimsoll::page

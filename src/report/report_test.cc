@@ -9,8 +9,10 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/page.h"
 #include "base/screen.h"
 #include "base/strings.h"
+#include "base/units.h"
 #include "files/test_folder.h"
 #include "files/work_folder.h"
 #include "report/curve.h"
@@ -114,6 +116,9 @@ TEST_F(Report, the_end_of_a_run_is_known_from_its_events_and_its_lock) {
   {
     const WorkFolder lock(folder_.path(), WorkFolder::inside(folder_.path()));
     EXPECT_EQ(read().state, RunState::running);
+    EXPECT_THAT(run_text(read()), Not(HasSubstr("left")));  // no step is
+    folder_.write("metrics.jsonl", step_line(1, "4.5"));
+    EXPECT_THAT(run_text(read()), HasSubstr("left    about 1.00 s\n"));
   }
   write_events(event_line(3, "signal", ", \"signal\": \"SIGTERM\"") + event_line(3, "save"));
   EXPECT_EQ(read().state, RunState::interrupted);
@@ -189,6 +194,18 @@ TEST_F(Report, a_run_of_one_step_is_a_dot_in_the_middle_of_an_axis_with_distinct
   EXPECT_THAT(page, HasSubstr("<span>step 1</span>"));
   EXPECT_THAT(page, HasSubstr(">4.4</div>"));
   EXPECT_THAT(page, HasSubstr(">4.6</div>"));
+}
+
+// Labels of a chart: 256 MiB and not 205 beside 1 GiB.
+TEST(Ticks, of_bytes_are_round_numbers_of_the_unit_that_they_are_told_in) {
+  for (const auto& [top, step] : std::vector<std::pair<int64_t, int64_t>>{{600 * kMiB, 200 * kMiB},
+                                                                          {1023 * kMiB, 500 * kMiB},
+                                                                          {kGiB, 256 * kMiB},
+                                                                          {kGiB + kGiB / 4, 256 * kMiB},
+                                                                          {2 * kGiB, 512 * kMiB},
+                                                                          {5 * kGiB, kGiB},
+                                                                          {6 * kGiB, 2 * kGiB}})
+    EXPECT_EQ(page::tick_bytes(top), step) << format_bytes(top);
 }
 
 TEST_F(Report, a_long_reason_is_shown_whole) {

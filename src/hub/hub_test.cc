@@ -93,6 +93,8 @@ TEST(Wanted, weights_once_and_in_safetensors) {
               ElementsAre("config.json", "vocab.txt"));
   EXPECT_THAT(wanted({"data/train-00000-of-00001.parquet", "README.md"}, Wanted::all, HubKind::dataset),
               ElementsAre("data/train-00000-of-00001.parquet"));
+  EXPECT_THAT(wanted({"train.jsonl.gz", "code.tar.gz"}, Wanted::all, HubKind::dataset),
+              ElementsAre("train.jsonl.gz"));
 }
 
 TEST(Wanted, pickles_are_refused_by_name) {

@@ -268,6 +268,11 @@ TEST_F(OtherTools, names_of_the_hub_are_found_in_the_cache_or_answered_with_the_
   EXPECT_THAT(found.recipe.data.train,
               testing::ElementsAre(TrainSource{(folder_ / rows / "train-00000-of-00002.parquet").string()},
                                    TrainSource{(folder_ / rows / "train-00001-of-00002.parquet").string()}));
+  const std::string packed = "hub/datasets--a--b/snapshots/d0/";
+  for (const char* name : {"train-00000-of-00001.jsonl.gz", "test-00000-of-00001.jsonl.gz", "code.tar.gz"})
+    write(packed + name, "x");
+  EXPECT_EQ(load("model: Qwen/Qwen2.5-0.5B\ndata: {train: a/b}\n").recipe.data.train.front().path,
+            (folder_ / packed / "train-00000-of-00001.jsonl.gz").string());
   // A folder beside the recipe goes first.
   write("Qwen/Qwen2.5-0.5B/config.json", "{}");
   EXPECT_EQ(load("model: Qwen/Qwen2.5-0.5B\n").recipe.model, (folder_ / "Qwen/Qwen2.5-0.5B").string());

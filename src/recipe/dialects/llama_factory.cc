@@ -236,6 +236,28 @@ void combine_thinking(Layer& layer) {
                  true);
 }
 
+// Of a template that is not known here, nobody can say what it puts in the place of the tokenizer's end. Of
+// llama3 alone the end is another than its template's.
+void combine_end_of_texts(Layer& layer, const Said& name) {
+  const auto& names = template_names();
+  const std::string same = of_texts(name.value.text);
+  const bool is_known = std::find(names.begin(), names.end(), "llama-factory/" + same) != names.end();
+  if (!is_known || (same == "llama3" && name.value.text != same))
+    return layer.refuse(name,
+                        "what ends a text beside this template is not known here; data.special_tokens: "
+                        "{eos_token: TOKEN} says it, null keeps the tokenizer's",
+                        "data.special_tokens");
+  for (const auto& [known, end] : kReplacedEnds) {
+    if (same != known || end.empty()) continue;
+    Node tokens = scalar_at(name.value, "");
+    tokens.kind = Node::Kind::map;
+    tokens.items.push_back(scalar_at(name.value, end));
+    tokens.items.back().key = "eos_token";
+    layer.emit("data.special_tokens", tokens, {&name});
+  }
+  layer.ignore(name, "texts have no template");
+}
+
 }  // namespace
 
 void combine_llama_factory(Layer& layer) {
@@ -246,15 +268,7 @@ void combine_llama_factory(Layer& layer) {
   const Node* task = layer.given("task");
   if (task != nullptr && task->text == "pretrain") {
     layer.emit_default("data.bos", "true");  // pretrain.py; only where the tokenizer adds one
-    for (const auto& [known, end] : kReplacedEnds)
-      if (name != nullptr && name->value.text == known && !end.empty()) {
-        Node tokens = scalar_at(name->value, "");
-        tokens.kind = Node::Kind::map;
-        tokens.items.push_back(scalar_at(name->value, end));
-        tokens.items.back().key = "eos_token";
-        layer.emit("data.special_tokens", tokens, {name});
-      }
-    if (name != nullptr) layer.ignore(*name, "texts have no template");
+    if (name != nullptr) combine_end_of_texts(layer, *name);
     const Said* packing = layer.part("@packing");
     if (packing == nullptr || packing->value.text == "true") {
       const Said stage = {*task, "stage", "stage: pt", 0};

@@ -1,4 +1,4 @@
-// Forward graph -> graph with gradients, by asking each op's rule. Nothing here knows an op.
+// Adds gradients to a forward graph by asking each op's rule. Nothing here knows an op.
 #pragma once
 
 #include "graph/graph.h"

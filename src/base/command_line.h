@@ -1,4 +1,4 @@
-// The command line of this process, as ps and pkill -f see it.
+// This process's command line, as ps and pkill -f see it.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), as iSCSI and TFRecord use it: tells files that changed from those that did not.
+// CRC-32C (Castagnoli), as iSCSI and TFRecord use it: a checksum that shows whether a file changed.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace plimsoll {
 
-// Of `bytes`, after bytes whose checksum was `before` (0: none). 8 GB a second of one core.
+// The checksum of `bytes`, which follow bytes whose checksum was `before` (0: no bytes). 8 GB a second on one
+// core.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// Variables of the environment.
+// Reads variables of the environment.
 #pragma once
 
 #include <cstdlib>

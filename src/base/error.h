@@ -38,7 +38,7 @@ struct DoesNotFitError : Error {
 struct DamagedError : Error {
   explicit DamagedError(const std::string& message) : Error(ExitCode::damaged, message) {}
 };
-// The run cannot go on (exit 5).
+// The run has to stop (exit 5).
 struct StoppedError : Error {
   explicit StoppedError(const std::string& message) : Error(ExitCode::stopped, message) {}
 };

@@ -1,4 +1,4 @@
-// JSON of others, read without an exception.
+// Reads JSON that other programs wrote, without an exception.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Lines of messages.
+// Makes line breaks within a message visible.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// How much a command says on standard error.
+// The levels of what a command writes to standard error.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Texts that are stored once, however often they are used: names of tensors and modules, which every copy of
-// a program has again.
+// Strings that are stored once, however often they are used: names of tensors and modules, which every copy
+// of a program repeats.
 #pragma once
 
 #include <compare>

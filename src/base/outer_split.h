@@ -1,4 +1,4 @@
-// Lists that people write on one line, whose parts may be YAML of one line themselves.
+// Splits lists that people write on one line and whose parts may be one-line YAML themselves.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the HTML pages share: each is one file that needs nothing but itself.
+// Parts that all HTML pages share. Each page is one file that needs nothing else.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace plimsoll::page {
 
-// From the doctype to the page's heading; `title` is HTML. `style` is CSS beside the shared one.
+// From the doctype to the page's heading; `title` is HTML. `style` is CSS in addition to the shared one.
 std::string head(const std::string& title, const char* style);
 // The end of the page: `data`, JSON, as a constant of that name, and the script that reads it.
 std::string end(std::string data, const char* script);
@@ -18,7 +18,7 @@ std::string escaped(std::string_view text);
 std::string number(double value);
 std::string percent(double share);
 
-// A chart's line at `share` of its height, with a label beside the axis.
+// A chart's line at `share` of its height, with a label next to the axis.
 std::string tick(double share, const std::string& label);
 // 1, 2 or 5 times a power of ten: two to five steps over the range, which is above 0.
 double tick_step(double range);

@@ -1,4 +1,5 @@
-// What most sources read, compiled once (cmake/plimsoll.cmake). Nobody includes this.
+// The precompiled header: what most sources include, compiled once (cmake/plimsoll.cmake). It is never
+// included by name.
 #include <algorithm>
 #include <array>
 #include <charconv>

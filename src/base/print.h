@@ -1,5 +1,5 @@
-// All that the program prints passes here. For report/ and cli/: what lies below returns what there is to
-// say, or tells it to an observer (runs/observer.h).
+// All output of the program passes through here. Only report/ and cli/ use it: lower layers return their text
+// or pass it to an observer (runs/observer.h).
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Names and texts of others must not steer a terminal.
+// Makes names and texts of others safe to print: they must not steer a terminal.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the kernel says in the files of /proc and /sys.
+// Reads the kernel's files in /proc and /sys.
 #pragma once
 
 #include <cstdint>

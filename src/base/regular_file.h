@@ -1,5 +1,5 @@
-// Files that others wrote, opened in one place: a FIFO, a socket or a device under a file's name never makes
-// a command wait, and is refused by name.
+// Opens files that others wrote, all in one place: a FIFO, a socket or a device under a file's name never
+// makes a command wait, and is refused by name.
 #pragma once
 
 #include <cstdint>

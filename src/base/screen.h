@@ -1,4 +1,4 @@
-// How wide and high the output for people is.
+// The width and height of the output for people.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ struct ScreenSize {
   size_t rows = 24;
   bool is_terminal = false;
 };
-// Of a descriptor: COLUMNS, else the terminal's size, else 80 columns.
+// The size for a file descriptor: COLUMNS, else the terminal's size, else 80 columns.
 ScreenSize screen_of(int descriptor);
 // Standard output's columns.
 size_t output_columns();

@@ -1,4 +1,4 @@
-// Commands that people paste into a shell.
+// Quotes words of commands that people paste into a shell.
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ class TextTable {
   [[nodiscard]] std::string render(std::string_view indent = "", size_t width = SIZE_MAX) const;
   // Columns, from 0, that are left out where there is no room for them: the first of them first.
   void may_go(std::vector<size_t> columns) { may_go_ = std::move(columns); }
-  // Texts without room are cut, "like th…", in the place of being broken into lines.
+  // Texts that do not fit are cut, "like th…", instead of being broken into lines.
   void cut_texts() { cuts_ = true; }
 
  private:

@@ -1,4 +1,4 @@
-// What failed system calls mean for the user.
+// Turns failed system calls into errors that tell the user what to do.
 #pragma once
 
 #include <cerrno>

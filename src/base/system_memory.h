@@ -1,4 +1,4 @@
-// What the kernel says about memory: what is free, what this process uses, and what limits it.
+// Memory as the kernel reports it: what is free, what this process uses, and what limits it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace plimsoll {
 
-// Of this process, in bytes (/proc/self/status).
+// This process's memory, in bytes (/proc/self/status).
 struct ProcessMemory {
   int64_t rss = 0;       // VmRSS
   int64_t held = 0;      // RssAnon and RssShmem: resident pages that are no file's, and count nowhere as free
@@ -19,10 +19,10 @@ ProcessMemory process_memory();
 // The process's resident bytes now (/proc/self/statm). Allocates nothing.
 int64_t resident_bytes();
 
-// Of this machine, in bytes.
+// This machine's memory, in bytes.
 int64_t total_memory();
 
-// Of this machine, in bytes (SwapTotal less SwapFree); 0 in all: it has none.
+// This machine's swap, in bytes (used: SwapTotal less SwapFree); `total` is 0 where it has none.
 struct SwapMemory {
   int64_t total = 0, used = 0;
 };
@@ -32,10 +32,9 @@ struct FreeMemory {
   int64_t bytes = 0;
   std::string source;  // "MemAvailable" or the cgroup file that is tighter
 };
-// PLIMSOLL_MEMINFO names a file in the place of /proc/meminfo, for containers that show their own, and tests.
-// The least of MemAvailable and, for cgroups v2 and v1, limit minus usage, up the tree. The pages of files
-// that a group has in the page cache do not count as used: the kernel gives them back before it refuses
-// anything.
+// PLIMSOLL_MEMINFO names a file instead of /proc/meminfo, for containers that show their own, and tests. The
+// least of MemAvailable and, for cgroups v2 and v1, limit minus usage, up the tree. The pages of files that a
+// group has in the page cache do not count as used: the kernel gives them back before it refuses anything.
 FreeMemory free_memory();
 // The same from `free` on, for the groups of a text like /proc/self/cgroup, mounted at `root`.
 FreeMemory free_in_cgroups(const std::string& groups, const std::filesystem::path& root, FreeMemory free);

@@ -1,4 +1,5 @@
-// Heap allocations, for tests that promise none. Test programs name the source file beside their own.
+// Counts heap allocations, for tests that promise none. A test program lists test_allocations.cc among its
+// sources.
 #pragma once
 
 #include <cstdint>

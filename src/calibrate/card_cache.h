@@ -1,4 +1,4 @@
-// Where it is kept what a card was measured to be: one file per card in the user's cache folder, by its UUID.
+// Stores what was measured on a GPU: one file per card in the user's cache folder, by its UUID.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +10,12 @@
 namespace plimsoll {
 
 // Adds what `measured` knows to what the file says of the same card with the same driver and kernels;
-// replaces it where one of these is another. Of bytes the least of all measurements stays: what others had on
-// the card meanwhile only adds. Throws StoppedError where nothing can be written.
+// replaces it where one of these is another. Of bytes the least of all measurements is kept, since memory
+// that other processes use during a measurement only adds. Throws StoppedError where nothing can be written.
 void save_card(const std::filesystem::path& folder, const MeasuredCard& measured);
 
-// Of the card with that UUID, else of the one of that name that was measured last. None where no file says; a
-// file of no use is passed over, and `note` says why.
+// The measurements of the card with that UUID, else of the one of that name that was measured last; nullopt
+// where there is no such file. A file that cannot be used is skipped, and `note` gives the reason.
 std::optional<MeasuredCard> find_measured_card(const std::filesystem::path& folder, const std::string& name,
                                                const std::string& uuid, std::string& note);
 // The same from cache_folder(); none where there is no such folder.

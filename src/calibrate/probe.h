@@ -1,4 +1,5 @@
-// What half a second tells of a machine that nobody calibrated: one product of each type and one copy.
+// A measurement of half a second for a machine that has not been calibrated: one product of each type and one
+// copy.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace plimsoll {
 
-// What a process that probes takes at its peak.
+// Peak memory of a process that probes.
 inline constexpr int64_t kProbeBytes = 192 * kMiB;
 
 // `shipped` with its rates of products, memory and copies measured here. Takes about half a second; the
@@ -30,11 +31,11 @@ class TimeLost {
   double ran_ = 0, waited_ = 0;
 };
 
-// What to tell of a run of several threads that lost so much: they wait for each other, so that one of them
-// without time keeps all. "" where one thread would be no faster.
+// The note for a run of several threads that lost so large a share of time: threads wait for each other, so
+// that one without time holds up all. "" where one thread would be no faster.
 std::string crowded_note(double share, int threads);
 
-// Measured beside other work, rates say more of the moment than of the machine.
+// Rates that were measured while the machine was this busy describe the moment, not the machine.
 inline constexpr double kBusy = 0.15;
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// Where measured rates are kept: one file per machine in the user's cache folder.
+// Stores measured rates: one file per machine in the user's cache folder.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-// What rates belong to: with another of these, other rates.
+// The key that rates belong to: another machine or other settings have other rates.
 struct Machine {
   std::string cpu;  // as /proc/cpuinfo names it
   std::string isa;
@@ -22,7 +22,7 @@ Machine this_machine(const CpuSettings& settings);
 // PLIMSOLL_CACHE_DIR, else plimsoll/ in XDG_CACHE_HOME or in ~/.cache. Throws UsageError where none is set.
 std::filesystem::path cache_folder();
 std::filesystem::path rates_file(const std::filesystem::path& folder, const Machine& machine);
-// Where those of a probe are (calibrate/probe.h): they are used as long as nobody calibrated.
+// The file with the rates of a probe (calibrate/probe.h), used until the machine is calibrated.
 std::filesystem::path probe_file(const std::filesystem::path& folder, const Machine& machine);
 // Whether the folder holds either.
 bool knows_rates(const std::filesystem::path& folder, const Machine& machine);
@@ -39,8 +39,8 @@ void write_machine(const std::filesystem::path& file, const MeasuredMachine& mea
 // Throws UsageError where there is no such file, DamagedError for what it holds.
 MeasuredMachine read_machine(const std::filesystem::path& file);
 
-// The rates measured on this machine, else those of its probe, whose note says so. Where there are none, or
-// the file is of no use, `shipped`, whose note says why. Never throws for what a file holds.
+// The rates measured on this machine, else those of its probe, with a note about it. Where neither exists or
+// the file cannot be used, `shipped`, with a note that gives the reason. Never throws for what a file holds.
 DeviceRates load_rates(const std::filesystem::path& folder, const Machine& machine,
                        const DeviceRates& shipped);
 // The same from cache_folder().

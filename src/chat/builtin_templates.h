@@ -1,5 +1,5 @@
 // Chat templates by name, for models that bring none. They mark the assistant's words, so that masks are
-// exact. Names with a slash are what another tool makes of its rows (tool_templates.cc).
+// exact. Names with a slash are the texts that another tool makes of its rows (tool_templates.cc).
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct BuiltinTemplate {
   TemplateRules rules = {};
 };
 const std::vector<BuiltinTemplate>& builtin_templates();
-// Null where there is none of that name.
+// Null where no template has that name.
 const BuiltinTemplate* find_builtin_template(std::string_view name);
 
 // Those of other tools.

@@ -1,4 +1,4 @@
-// A model's chat template: conversations become text, and the text's parts that the assistant says are known.
+// A model's chat template: renders conversations as text and finds the parts of it that the assistant says.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace plimsoll {
 
 struct Conversation;  // chat/conversation.h
 
-// The text of a whole conversation, with the parts that are learnt.
+// The text of a whole conversation, with the parts that are trained.
 struct TrainingText {
   std::string text;
-  // In order and apart, one for each assistant message that is learnt, or for each generation block. With
+  // In order and apart, one for each assistant message that is trained, or for each generation block. With
   // `to_end` false they end where the message's content does: the end token behind it belongs to them, too.
   std::vector<ByteSpan> learnt;
   bool to_end = true;
@@ -33,8 +33,8 @@ class ChatTemplate {
                std::map<std::string, std::string> tokens, std::optional<std::tm> now);
 
   // A template by its name in builtin_templates.h. Throws UsageError for another name, and where the name
-  // means the folder's own template and it has none. `source`: in place of the folder's own, a text in Jinja
-  // or the path of a file.
+  // means the folder's own template and it has none. `source`: a text in Jinja or the path of a file, instead
+  // of the folder's own template.
   static ChatTemplate builtin(std::string_view name, const std::filesystem::path& model_folder,
                               std::optional<std::tm> now,
                               const std::optional<std::string>& source = std::nullopt);
@@ -46,13 +46,13 @@ class ChatTemplate {
 
   // Without the marks of pieces. Throws TemplateError.
   [[nodiscard]] std::string render(const Conversation& conversation, bool add_generation_prompt) const;
-  // Throws TemplateError also where the parts cannot be told apart.
+  // Throws TemplateError also where the parts cannot be distinguished.
   [[nodiscard]] TrainingText render_for_training(const Conversation& conversation) const;
 
   [[nodiscard]] const TemplateRules& rules() const { return rules_; }
   // The text that ends a text, where it is not the folder's.
   void end_texts_with(const std::string& text) { tokens_["eos_token"] = text; }
-  // What the tokenizer puts before a text: `text_start` in templates of other tools.
+  // Sets what the tokenizer puts before a text: `text_start` in templates of other tools.
   void begin_texts_with(const std::string& text) { tokens_["text_start"] = text; }
   // Arguments of tools' calls that are texts stay texts, as data of before were rendered.
   void keep_argument_texts() { arguments_ = Arguments::as_given; }
@@ -62,8 +62,8 @@ class ChatTemplate {
   [[nodiscard]] Template published() const;
 
  private:
-  // What becomes of arguments that are the text of an object: a template that prints texts as they are gets
-  // them so, one that prints objects as JSON gets the object.
+  // How tool arguments that are the text of an object are passed: a template that prints texts as they are
+  // gets the text, one that prints objects as JSON gets the object.
   enum class Arguments : uint8_t { as_given, objects };
 
   [[nodiscard]] Template::Output output(const Conversation& conversation, bool add_generation_prompt) const;

@@ -1,4 +1,4 @@
-// What a chat template renders.
+// A conversation as a chat template renders it: messages and tools.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// Where in the text of a conversation the assistant speaks, for templates that do not mark it.
+// Finds the assistant's parts in the text of a conversation, for templates that do not mark them.
 #pragma once
 
 #include <functional>
@@ -28,8 +28,8 @@ TrainingText find_learnt_parts(const Conversation& conversation, const RenderCon
 TrainingText find_contents(const Conversation& conversation, const RenderConversation& render,
                            const std::string& name);
 
-// The blocks that the template marked, without those of messages that are not learnt. Throws TemplateError
-// where they are not one for each assistant message and some are not learnt.
+// The blocks that the template marked, without those of messages that are not trained. Throws TemplateError
+// where there is not one block for each assistant message and some messages are not trained.
 std::vector<ByteSpan> learnt_blocks(const Conversation& conversation, std::vector<ByteSpan> blocks,
                                     const std::string& name);
 

@@ -1,5 +1,5 @@
-// How the text of a rendered conversation becomes tokens and targets. Tools differ here even where their
-// texts are the same.
+// Rules by which the text of a rendered conversation becomes tokens and targets. Tools differ here even where
+// their texts are the same.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ struct TemplateRules {
   // whole: the text is tokenised once. pieces: it is cut at kCut, kCutBare and at the ends of generation
   // blocks, and each piece is tokenised by itself.
   enum class Tokens : uint8_t { whole, pieces };
-  // What of a long conversation stays: as data.truncation says; of each question and answer a part, so that
-  // the answer stays (LLaMA-Factory); the beginning, with the end-of-text token in place of the last one
-  // (torchtune).
+  // How a conversation that is too long is cut: as data.truncation says; a part of each question and answer
+  // is kept, so that the answer stays (LLaMA-Factory); or the beginning is kept, with the end-of-text token
+  // instead of its last token (torchtune).
   enum class Cutting : uint8_t { side, turns, ended };
-  // What is learnt of an answer: what the template marks, with its end token; or the content and the
-  // tokenizer's end-of-text token within three tokens behind it (axolotl).
+  // The part of an answer that is trained: what the template marks, with its end token; or the content and
+  // the tokenizer's end-of-text token within three tokens behind it (axolotl).
   enum class Answers : uint8_t { marked, contents };
   Tokens tokens = Tokens::whole;
   Cutting cutting = Cutting::side;
@@ -27,8 +27,8 @@ struct TemplateRules {
   bool last_is_hidden = false;
 };
 
-// Characters that no text holds (U+FDD1, U+FDD2 are none): where a text is cut into pieces. A tokenizer that
-// puts a space before a text puts none behind kCutBare.
+// Characters that no text holds (U+FDD1 and U+FDD2 are noncharacters): they mark where a text is cut into
+// pieces. A tokenizer that puts a space before a text puts none behind kCutBare.
 inline constexpr std::string_view kCut = "\uFDD1";
 inline constexpr std::string_view kCutBare = "\uFDD2";
 

@@ -16,7 +16,7 @@
 
 namespace plimsoll {
 
-// What a command does once the command line is read; empty while it was not chosen.
+// The function that a command runs once the command line is read; empty while the command was not chosen.
 using Action = std::function<ExitCode()>;
 
 // Options that every command with a recipe takes.
@@ -39,13 +39,13 @@ struct RecipeArguments {
   [[nodiscard]] MachineOptions machine(const Recipe& recipe) const;
   // Gives a key another value, whatever was said of it before; by its own option where it has one.
   void change(const std::string& key, const std::string& value);
-  // On another device than was said: "cpu", "cuda"; what the recipe says of a card's name is taken away.
+  // The same arguments on another device, "cpu" or "cuda"; a GPU that the recipe names is left out.
   [[nodiscard]] RecipeArguments on_device(const std::string& device) const;
   // These arguments as a shell takes them.
   [[nodiscard]] std::string words() const;
 };
 
-// What became of other tools' keys: comments for a recipe file, notes for a terminal, an object of JSON.
+// The report of other tools' keys: comments for a recipe file, notes for a terminal, an object of JSON.
 std::string key_report_comments(const KeyReport& report);
 std::string key_report_notes(const KeyReport& report, const std::string& recipe);
 nlohmann::ordered_json key_report_json(const KeyReport& report);

@@ -1,5 +1,5 @@
-// What a command is and takes, read from its declaration (CLI11) and its page (pages.h): the one source of
-// --help, shell completion and manual pages.
+// A command's options, arguments and texts, read from its declaration (CLI11) and its page (pages.h): the one
+// source of --help, shell completion and manual pages.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -19,7 +19,7 @@ struct HelpOption {
   std::vector<std::string> choices;  // where only these are allowed
 
   [[nodiscard]] bool names_folder() const { return value == "FOLDER"; }
-  // Completed as a file: what is said to be one, and arguments without choices.
+  // Completed as a file: values named FILE, and arguments without choices.
   [[nodiscard]] bool names_file() const { return value == "FILE" || (argument && choices.empty()); }
 };
 

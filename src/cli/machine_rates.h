@@ -1,4 +1,4 @@
-// Rates of a machine that nobody calibrated, before the first plan.
+// Measures rates of a machine that has not been calibrated, before the first plan.
 #pragma once
 
 #include "ops/cpu_kernel.h"
@@ -6,10 +6,10 @@
 
 namespace plimsoll {
 
-// Where the cache knows no rates of these settings, measures a product and a copy for half a second, in a
-// process of its own so that no byte of this one's plan depends on it, and keeps them there; says so on
-// standard error unless `quiet`. What goes wrong, a busy machine included, leaves the shipped rates, whose
-// note says that times are guessed; so does a stated budget that is less than the measurement takes.
+// Where the cache has no rates for these settings, measures a product and a copy for half a second and stores
+// the rates there. It does so in a process of its own, so that no byte of this process's plan depends on it,
+// and reports it on standard error unless `quiet`. If the measurement fails, a busy machine included, or a
+// stated budget is less than it takes, the shipped rates stay, whose note says that times are guessed.
 void probe_where_unknown(const CpuSettings& cpu, const MemoryLimit& budget, bool quiet);
 
 }  // namespace plimsoll

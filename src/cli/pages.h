@@ -1,4 +1,4 @@
-// What --help says of a command beside its options.
+// The text of a command's --help page in addition to its options.
 #pragma once
 
 #include <string_view>
@@ -15,14 +15,14 @@ struct CommandPage {
   std::string_view name;         // "" for the program itself
   std::string_view description;  // paragraphs with an empty line between them
   std::vector<CommandExample> examples;
-  std::vector<int> exits;     // exit codes that it ends with, beside 0, 1 and 2
+  std::vector<int> exits;     // exit codes that it ends with, in addition to 0, 1 and 2
   std::string_view document;  // "docs/train.md"
 };
 
 // Null for a command without one; a test lists those.
 const CommandPage* find_page(std::string_view name);
 
-// What an exit code means.
+// The meaning of an exit code.
 std::string_view exit_meaning(int code);
 
 }  // namespace plimsoll

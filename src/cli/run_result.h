@@ -1,4 +1,4 @@
-// What a run's folder has for those who ask it.
+// Checks that a run's folder has a result, for commands that need one.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What is said of a command line that cannot be read, and checks of numbers with messages of their own.
+// Messages for a command line that cannot be read, and checks of numbers with messages of their own.
 #pragma once
 
 #include <CLI/App.hpp>

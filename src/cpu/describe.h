@@ -1,4 +1,4 @@
-// This machine's CPU as planning sees it.
+// Describes this machine's CPU for planning.
 #pragma once
 
 #include "device/description.h"

@@ -1,4 +1,4 @@
-// Which kernel family this machine can run.
+// The kernel family (instruction set) that this machine can run.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// Dense row-major matmul on the CPU: C = (accumulate ? C : 0) + alpha * A * B + rider_alpha * T * U + bias,
-// T U being the rider of shapes that have one.
+// Dense row-major matmul on the CPU: C = (accumulate ? C : 0) + alpha * A * B + rider_alpha * T * U + bias, T
+// U being the rider, a second product summed into the same C, of shapes that have one.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class Matmul {
 // of two bf16.
 std::unique_ptr<Matmul> create_rider_apart(const MatmulShape& shape, Isa isa, int threads);
 
-// What create(...)->scratch_bytes() says.
+// The value of create(...)->scratch_bytes().
 int64_t matmul_scratch_bytes(const MatmulShape& shape, Isa isa, int threads);
 
 }  // namespace plimsoll

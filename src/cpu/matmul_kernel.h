@@ -1,5 +1,5 @@
-// What matmul.cc and the kernels compiled per instruction set agree on: plain data, no library templates
-// (cmake/plimsoll.cmake, plimsoll_simd).
+// The interface between matmul.cc and the kernels compiled per instruction set: plain data, no library
+// templates (cmake/plimsoll.cmake, plimsoll_simd).
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct MatmulTask {
   int64_t rider;
   const void* rider_a;  // [m, rider]
   const void* rider_b;  // stored as B is
-  float rider_scale;    // beside alpha
+  float rider_scale;    // on top of alpha
   bool accumulate;
   float alpha;
   MatmulBlocks blocks;

@@ -12,14 +12,15 @@ inline constexpr int kPerStep = 2;
 inline constexpr int kPerStep = 1;
 #endif
 
-// What AVX2 alone does, until it is measured elsewhere: packing takes whole lines of the cache, tiles fetch
-// what follows them, and whole ones go from registers into C.
+// Settings for AVX2 alone, until they are measured elsewhere: packing takes whole lines of the cache, tiles
+// prefetch what follows them, and whole tiles go from registers into C.
 #if defined(PLIMSOLL_ISA_avx512)
 inline constexpr bool kFetches = false;
 #else
 inline constexpr bool kFetches = true;
 #endif
-inline constexpr int64_t kShort = 64;  // steps of k in which little of what is fetched meanwhile would arrive
+inline constexpr int64_t kShort = 64;  // steps of k in which little of what is prefetched would arrive in
+                                       // time
 
 // One operand seen as lanes x k. Lanes contiguous: element (lane, k) at k * stride + lane, else transposed.
 template <class In>
@@ -38,7 +39,7 @@ struct Panels {
   const float* b;
 };
 
-// What comes into the cache while a tile is computed: `step` bytes further with each step.
+// Addresses to prefetch while a tile is computed: `step` bytes further with each step.
 struct Ahead {
   const char* line;
   int64_t step;

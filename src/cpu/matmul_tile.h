@@ -28,9 +28,9 @@ inline constexpr int kStrips = 1;                   // of A, in a panel
 inline constexpr int kUnrolled = kFetches ? 2 : 1;  // steps: more were slower
 static_assert(kTile.lanes == kLanes && kTile.rows <= kLanes && kTile.k_per_step == kPerStep);
 
-// Where the tile finds element (row, step) of A and the columns of a step of B, in floats from the first
-// ones. As packed, and so the only one for bf16: a row of A is 1 further, a step of it kLanes (AVX2: as many
-// as there are rows, for a smaller share of L1), one of B kColumns.
+// Strides by which the tile finds element (row, step) of A and the columns of a step of B, in floats from the
+// first ones. These are the packed ones, and so the only ones for bf16: a row of A is 1 further, a step of it
+// kLanes (AVX2: as many as there are rows, for a smaller share of L1), one of B kColumns.
 struct Packed {
   static constexpr int64_t a_row = 1, a_step = kFetches ? kTile.rows : kLanes, b_step = kColumns;
 };

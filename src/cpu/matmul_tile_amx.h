@@ -1,5 +1,5 @@
 // The register tile of the matmul kernels in AMX's tile registers: 32 rows x 32 columns of C are four tiles
-// of 16 x 16, which take 32 of k at a time. Include it only in *_simd.cc files, in place of matmul_tile.h.
+// of 16 x 16, which take 32 of k at a time. Include it only in *_simd.cc files, instead of matmul_tile.h.
 // Pieces of A lie in a row and pass by L1 (tileloaddt1), which is left to B.
 #pragma once
 

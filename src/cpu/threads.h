@@ -1,4 +1,4 @@
-// The compute threads: OpenMP's.
+// The compute threads, which are OpenMP's.
 #pragma once
 
 #include <cstdint>

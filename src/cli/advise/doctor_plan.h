@@ -1,4 +1,4 @@
-// What a run would take otherwise, planned from its recipe: the doctor's next steps with their bytes.
+// Plans alternatives to a run from its recipe: the doctor's next steps, with their bytes.
 #pragma once
 
 #include "cli/commands.h"

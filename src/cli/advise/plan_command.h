@@ -1,4 +1,4 @@
-// What the parts of `plimsoll plan` share.
+// Functions and types that the parts of `plimsoll plan` share.
 #pragma once
 
 #include <string>
@@ -32,13 +32,14 @@ PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::stri
 // The same, with rows that may all be as long as data.max_length.
 PlanInput plan_input_of_full_rows(const PlanArguments& arguments, const std::vector<std::string>& what_if);
 
-// What the plan's variant would take with means that the recipe neither names nor allows.
+// Memory savings of lossy options that the recipe neither names nor allows, each with what the plan's variant
+// would take.
 std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& input, const Plan& plan);
 
-// What would be over sooner, fastest first, where the plan fits and its run takes days.
+// Changes with which the run would end sooner, fastest first, for a plan that fits and whose run takes days.
 std::vector<Faster> faster_runs(const PlanArguments& arguments, const Recipe& recipe, const Plan& plan);
 
-// What --sweep=memory=SIZE..SIZE looks at: budgets from the one to the other, evenly spaced in ratios.
+// The budgets of --sweep=memory=SIZE..SIZE: from the first to the second, evenly spaced in ratios.
 struct SweptMemory {
   std::string low, high;  // as they were written
   std::vector<int64_t> budgets;

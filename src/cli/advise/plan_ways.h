@@ -1,4 +1,4 @@
-// What would fit in place of a refused plan: commands to paste, each of them planned for real.
+// Suggestions that fit instead of a refused plan: commands to paste, each of them planned for real.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

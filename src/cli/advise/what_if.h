@@ -1,4 +1,4 @@
-// Plans of a recipe with changes, for what the report offers beside the plan that was asked for.
+// Plans of a recipe with changes, for suggestions that the report makes in addition to the plan.
 #pragma once
 
 #include <optional>
@@ -22,8 +22,8 @@ class Patience {
   int64_t end_;
 };
 
-// What `suggest` returns, or nothing where the changed recipe is not possible (4 bits beside a PiSSA start,
-// rows without a target): a report never fails on what it only suggests.
+// Returns the result of `suggest`, or nothing where the changed recipe is not possible (4 bits with a PiSSA
+// start, rows without a target): a report never fails on what it only suggests.
 template <class Suggest>
 auto if_possible(const Suggest& suggest) -> std::optional<decltype(suggest())> {
   try {

@@ -1,4 +1,4 @@
-// What the doctor is given: logs, snapshots, run folders.
+// Reads the doctor's inputs: logs, snapshots, run folders.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct DoctorInput {
 // Draws how much was read on a terminal, of large files. Throws UsageError for what cannot be read.
 DoctorInput read_doctor_input(const std::string& path);
 
-// The logs right in a folder, told apart by their names, and where the folder is a run's what its own logs
-// tell. Throws UsageError where there is neither.
+// Reads the logs right in a folder, identified by their names, and in the folder of a run its own logs.
+// Throws UsageError where there is neither.
 doctor::Evidence read_doctor_folder(const std::string& folder);
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// Options of the commands that ask a model: generate, chat, eval, score, classify.
+// Options of the commands that run a model on prompts or rows: generate, chat, eval, score, classify.
 #pragma once
 
 #include <CLI/App.hpp>

@@ -1,4 +1,4 @@
-// Lines that somebody types, and Ctrl-C.
+// Reads lines from a terminal or a pipe, and handles Ctrl-C.
 #pragma once
 
 #include <termios.h>
@@ -18,13 +18,13 @@ class ChatTerminal {
   ChatTerminal& operator=(const ChatTerminal&) = delete;
   ~ChatTerminal();
 
-  // Whether somebody sits at both ends.
+  // Whether input and output are both terminals.
   [[nodiscard]] bool interactive() const { return interactive_; }
 
   enum class Read : unsigned char { line, end, interrupted };
   // The next line without its end, after `prompt` (ASCII) where the terminal is interactive; there it may be
-  // edited, and what is pasted is one line whatever its line ends. A line that ends with a backslash goes on
-  // in the next one.
+  // edited, and what is pasted is one line whatever its line ends. A line that ends with a backslash
+  // continues in the next one.
   Read read(const char* prompt, std::string& line);
   // Whether Ctrl-C was pressed since the last call.
   bool interrupted();

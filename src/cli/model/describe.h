@@ -1,4 +1,4 @@
-// What a file or folder is, found by looking at it: headers and small files, never weights.
+// Describes a file or folder by looking at headers and small files, never at weights.
 #pragma once
 
 #include <filesystem>
@@ -39,8 +39,8 @@ struct Description {
   void add_count(std::string name, int64_t count);
 };
 
-// `tensors`: with every tensor. Throws UsageError for what is none of these kinds, DamagedError for a damaged
-// one.
+// `tensors`: lists every tensor too. Throws UsageError for a path that is not one of these kinds,
+// DamagedError for a damaged one.
 Description describe(const std::filesystem::path& path, bool tensors);
 
 // Its parts, by kind.

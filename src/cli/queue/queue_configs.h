@@ -1,4 +1,4 @@
-// Files of settings that commands are given changed copies of: --yaml-set, and steps of --on-oom.
+// Changed copies of settings files that commands are given: --yaml-set, and steps of --on-oom.
 #pragma once
 
 #include <map>
@@ -16,11 +16,12 @@ class ConfigCopies {
   explicit ConfigCopies(const queue::Store& store) : store_(store) {}
   ConfigCopies(const ConfigCopies&) = delete;
   ConfigCopies& operator=(const ConfigCopies&) = delete;
-  // Of an entry that was not added, nobody uses them.
+  // Removes the copies if the entry was not added: no command uses them then.
   ~ConfigCopies();
   void keep() { folders_.clear(); }
-  // Makes copies with these changes ("FILE:key=value"), on top of those that were made before, and names them
-  // in the place of the files. Throws UsageError, with `option`, where the command names no such file.
+  // Makes copies with these changes ("FILE:key=value"), on top of those that were made before, and puts their
+  // names into the command instead of the files'. Throws UsageError, with `option`, where the command names
+  // no such file.
   void change(const std::vector<std::string>& texts, const std::string& option, queue::Command& command);
 
  private:
@@ -36,7 +37,7 @@ class ConfigCopies {
 // Takes "FILE:key=value" of YAML and JSON files out of a step of --on-oom; `rest` is what it says else.
 std::vector<std::string> config_changes_of(const std::string& step, std::string& rest);
 
-// What was changed in the copies that a command names, a line each: "train.yaml: batch: 4 -> 2".
+// The changes in the copies that a command names, a line each: "train.yaml: batch: 4 -> 2".
 std::vector<std::string> config_changes_in(const queue::Store& store, const std::vector<std::string>& words,
                                            const std::vector<std::string>& environment);
 

@@ -14,7 +14,7 @@ struct RecipeToAdd {
   std::vector<std::string> sets, sweeps, zips;
   std::string memory, host_memory;  // as they were written; empty: the recipe's
   std::string gpu;                  // a card by its name; empty: the recipe's
-  bool on_card = false;             // on any card that is here, whatever the recipe says
+  bool on_card = false;             // on any GPU of this machine, whatever the recipe says
   std::string plan;                 // of memory.plan; empty: the fastest, or what the queue chooses
   int threads = 0;                  // 0: the recipe's
 };

@@ -1,4 +1,4 @@
-// `plimsoll top --serve`: what the screen shows, as a page and as metrics, for reading alone.
+// Serves `plimsoll top --serve`: the screen's content as a page and as metrics, read-only.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ struct Served {
   std::string token;  // that every request must name
   double interval = 2;
   std::function<top::Frame()> next;
-  std::function<void()> ready;  // told when the address answers
+  std::function<void()> ready;  // called when the address answers
 };
 
 // Until a signal asks to stop. Throws UsageError where the address cannot be had.

@@ -1,4 +1,4 @@
-// What planning knows of a device: facts and rates, no backend. Rules ask it for scratch and cost.
+// A device as planning knows it: facts and rates, no backend. Rules ask it for scratch and cost.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,22 @@ Isa parse_isa(std::string_view text, std::string_view what);
 // Whose kernels run: what they need as workspace differs.
 enum class Backend : uint8_t { cpu, gpu };
 
-// What kernels choose their grids by. The emulated card is a small one of compute capability 8.6.
+// The facts that kernels choose their grids by. The emulated card is a small one of compute capability 8.6.
 struct CardFacts {
   int compute_capability = 86;  // times 10
   int multiprocessors = 4;
   int64_t shared_bytes_per_block = 99 * 1024;
 };
 
-// What a process has on the card beside its arena. Nobody knows it exactly without the card: `bytes` is what
-// is expected, and it is within `uncertain` of that.
+// Memory that a process has on the card in addition to its arena. It is not known exactly without the card:
+// `bytes` is what is expected, and the true value is within `uncertain` of that.
 struct OutsidePart {
   std::string name;
   int64_t bytes = 0, uncertain = 0;
   [[nodiscard]] int64_t counted() const { return bytes + uncertain; }
 };
 
-// What a node of a captured graph takes of a card's memory, likewise: a guess until a run has measured it.
+// The memory that a node of a captured graph takes on a GPU, likewise: a guess until a run has measured it.
 struct GraphNodeBytes {
   int64_t bytes = 32 * 1024, uncertain = 32 * 1024;
   bool measured = false;
@@ -61,7 +61,7 @@ struct DeviceDescription {
   };
 };
 
-// What a plan counts for it: as much as it may be.
+// The bytes that a plan counts for it: as much as it may be.
 int64_t outside_bytes(const DeviceDescription& device);
 
 // The emulated card: it computes in the memory and at the rates of the machine that emulates it, as far as

@@ -1,4 +1,4 @@
-// How fast a device is: tables of measured times, read between their points. Another kind of device brings
+// The speed of a device: tables of measured times, read between their points. Another kind of device brings
 // another table, from a file, not other code.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace plimsoll {
 
 // C [m, n] (+)= A [m, k] * B [k, n]; row-major, `a_transposed` means A is stored [k, m], `b_transposed` [n,
 // k]. A rider is one more pair, [m, rider] and [rider, n] stored likewise, that is summed in the same
-// product; of a product over rows (a_transposed) there is none.
+// product; a product over rows (a_transposed) has no rider.
 struct MatmulShape {
   int64_t m = 0, n = 0, k = 0;
   DType a = DType::f32, b = DType::f32, c = DType::f32;

@@ -1,5 +1,5 @@
-// Runs that were written before there were manifests, or whose manifest was left behind when they were
-// copied.
+// Takes over runs that were written before there were manifests, or whose manifest was left behind when they
+// were copied.
 #pragma once
 
 #include <filesystem>

@@ -11,8 +11,8 @@
 namespace plimsoll {
 
 // For a path that a user named: replaces the file by one with this content. Where a link has the name, what
-// it leads to is replaced and the link stays; a device, or a FIFO that somebody reads, takes the content as
-// it comes. Throws UsageError where the place does not allow it, StoppedError where the disk gives up.
+// it leads to is replaced and the link stays; a device, or a FIFO with a reader, takes the content as it
+// comes. Throws UsageError where the place does not allow it, StoppedError where the disk gives up.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 // The same where nothing has the name. Throws UsageError where something has, and stays.
@@ -27,7 +27,7 @@ class AtomicFolder {
  public:
   enum class Existing : uint8_t { replace, refuse };
 
-  // What is left at `temporary` is removed. Its parent must be there.
+  // Removes what is left at `temporary`. Its parent must be there.
   AtomicFolder(std::filesystem::path final_path, std::filesystem::path temporary);
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
@@ -55,8 +55,8 @@ void flush_name(const std::filesystem::path& path) noexcept;
 // The folder and its parents, where they are absent, each on the disk as far as that can be asked for.
 void make_folders(const std::filesystem::path& folder);
 
-// Where folders cannot be exchanged, the old one waits under this temporary name while the new one takes its
-// place: after a crash between the two it gets its name back.
+// The temporary name under which the old folder waits while the new one takes its place, where folders cannot
+// be exchanged: after a crash between the two it gets its name back.
 std::filesystem::path set_aside(const std::filesystem::path& temporary);
 
 // Removes a folder: its name goes first, on the disk too, so that what is left of it is never taken for the

@@ -1,5 +1,5 @@
-// One open file, read and written at offsets. Plain pread and pwrite, never a memory map: pages of a map
-// count towards the process's memory or not as the kernel likes, and a plan cannot promise what it cannot
+// An open file that is read and written at offsets. Plain pread and pwrite, never a memory map: pages of a
+// map count towards the process's memory or not as the kernel likes, and a plan cannot promise what it cannot
 // count.
 #pragma once
 

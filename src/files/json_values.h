@@ -1,4 +1,5 @@
-// Values of JSON that others wrote: what is missing or of another type is damage, and says where.
+// Values of JSON that others wrote: a missing value or one of another type is damage, reported with its
+// place.
 #pragma once
 
 #include <nlohmann/json.hpp>

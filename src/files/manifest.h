@@ -1,6 +1,6 @@
-// What a run wrote into its folder, so that nothing else is ever removed, renamed or overwritten. One JSON
-// object a line, appended (docs/formats.md): a name enters before its file exists, its fingerprint once it is
-// closed.
+// The list of the files that a run wrote into its folder, so that nothing else is ever removed, renamed or
+// overwritten. One JSON object a line, appended (docs/formats.md): a name enters before its file exists, its
+// fingerprint once it is closed.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace plimsoll {
 
-// Tells a file from another one: its size, and a checksum of all of it, or of 32 pieces of a large file.
+// Identifies a file's content: its size, and a checksum of all of it, or of 32 pieces of a large file.
 struct FileMark {
   int64_t bytes = 0;
   uint32_t crc = 0;
   friend bool operator==(const FileMark&, const FileMark&) = default;
 };
 
-// Of a regular file. Throws as open_regular() does.
+// The mark of a regular file. Throws as open_regular() does.
 FileMark mark_of(const std::filesystem::path& path);
 
 class Manifest {
@@ -31,7 +31,8 @@ class Manifest {
     folder  // proven by the fingerprints of all that is in it
   };
 
-  // Of `folder`, kept at `file`; nothing is written. Throws DamagedError for a file that is no manifest.
+  // The manifest of `folder`, kept at `file`; nothing is written. Throws DamagedError for a file that is not
+  // a manifest.
   Manifest(std::filesystem::path folder, std::filesystem::path file);
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] bool exists() const { return exists_; }
@@ -43,11 +44,11 @@ class Manifest {
   // none: nothing there, or all of it is.
   [[nodiscard]] std::optional<std::filesystem::path> foreign(const std::string& name) const;
 
-  // What follows changes the list.
-  // Takes what is there under the name for the run's. These two only in memory, until write().
+  // The calls below change the list. adopt() takes what is there under the name for the run's. The first two
+  // change it in memory only, until write().
   void adopt(const std::string& name, Kind kind);
   void forget_all() { entries_.clear(); }
-  // Writes the whole list in place of the old one, through the temporary path.
+  // Writes the whole list instead of the old one, through the temporary path.
   void write(const std::filesystem::path& temporary);
   // The name enters: until close() whatever has it is the run's.
   void begin(const std::string& name, Kind kind);

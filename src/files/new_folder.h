@@ -1,5 +1,5 @@
 // A folder that a command makes at a path that nothing has yet, whole or not at all; of two commands with one
-// path, one makes it and the other is told.
+// path, one makes it and the other one fails.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ class NewFolder {
  public:
   // `out` from require_new(). Throws as WorkFolder does.
   explicit NewFolder(const std::filesystem::path& out);
-  // Where its files are written until publish().
+  // The folder in which its files are written until publish().
   [[nodiscard]] const std::filesystem::path& path() const { return folder_.path(); }
   void publish() { folder_.publish(AtomicFolder::Existing::refuse); }
 

@@ -1,4 +1,4 @@
-// Where paths lie, links resolved, whether they exist or not.
+// Resolves where paths lie, links included, whether they exist or not.
 #pragma once
 
 #include <filesystem>

@@ -19,8 +19,8 @@ namespace plimsoll {
 class RunFolder {
  public:
   // Takes the folder's lock, creating the folder where it is absent, and reads what a run left there. Folders
-  // that an earlier version wrote have no manifest: their files count as the run's where their content says
-  // so (files/adopted_run.h). What a killed run left unfinished goes; nothing else is changed before begin().
+  // that an earlier version wrote have no manifest: their files count as the run's where their content shows
+  // it (files/adopted_run.h). What a killed run left unfinished goes; nothing else is changed before begin().
   explicit RunFolder(const std::filesystem::path& folder);
 
   [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
@@ -53,7 +53,7 @@ class RunFolder {
   std::filesystem::path begin_log(const std::string& name);
   // A log that is of no more use goes.
   void remove_log(const std::string& name);
-  // What the logs hold is on the disk, and then the first line of each is recorded as what proves it.
+  // Flushes the logs to disk, and then records the first line of each as what proves it.
   void keep_logs();
   // A folder that appears whole with publish(); then its content is proven.
   std::unique_ptr<AtomicFolder> begin_folder(const std::string& name);
@@ -78,7 +78,7 @@ class RunFolder {
   std::map<std::string, bool> logs_;  // that were begun, and whether they are proven
 };
 
-// The model card: of what a run writes, what people go on writing.
+// The model card: a run writes it, and people continue it.
 inline constexpr const char* kModelCard = "README.md";
 
 // The step in a checkpoint's name, "checkpoint-<step>"; none for other names.

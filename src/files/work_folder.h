@@ -1,5 +1,5 @@
 // The hidden folder in which a command keeps its lock and whatever is not finished yet: `.plimsoll` inside a
-// run's folder, `.NAME.plimsoll` beside a folder NAME that a command is about to make.
+// run's folder, `.NAME.plimsoll` next to a folder NAME that a command is about to make.
 #pragma once
 
 #include <filesystem>

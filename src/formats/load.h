@@ -1,4 +1,4 @@
-// Tensors from disk into planned memory, converted on the way.
+// Loads tensors from disk into planned memory, and converts them on the way.
 #pragma once
 
 #include <cstdint>

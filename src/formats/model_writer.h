@@ -1,5 +1,5 @@
-// A model folder written anew: which tensors go to which file, their bytes through a small staging buffer,
-// and the small files beside them.
+// Writes a new model folder: chooses the file of each tensor, copies the bytes through a small staging
+// buffer, and copies the small files next to them.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ int64_t shards_bytes(std::span<const Shard> shards);
 // STEM.safetensors.index.json, where there are several shards.
 void write_shard_index(std::span<const Shard> shards, const std::filesystem::path& folder,
                        const std::string& stem);
-// Configuration, tokenizer, templates: what stands beside the weights, without indices of shards and files
-// that a run wrote.
+// Copies configuration, tokenizer and templates, the files next to the weights, without indices of shards and
+// files that a run wrote.
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);
 // `folder`/config.json with its element type set to `dtype`.
 void set_config_dtype(const std::filesystem::path& folder, DType dtype);

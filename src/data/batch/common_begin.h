@@ -1,4 +1,4 @@
-// What every sequence of some rows begins with.
+// The tokens that all sequences of some rows begin with.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace plimsoll {
 
-// Exact, so that a plan may count on it: a micro-step of any of these rows has these tokens once
-// (data/batch/prefix_tree.h). It is the same in whatever order rows are told. Of tokens that are learnt,
-// `of_one` ends before the first.
+// The common beginning is exact, so that a plan may count on it: a micro-step of any of these rows has these
+// tokens once (data/batch/prefix_tree.h). It does not depend on the order in which rows are added. With
+// `of_one` it ends before the first token that is trained.
 class CommonBegin {
  public:
   explicit CommonBegin(SharedLabels labels) : labels_(labels) {}
@@ -28,7 +28,7 @@ class CommonBegin {
   void keep(std::span<const int32_t> ids);
 
   SharedLabels labels_;
-  std::optional<Ids> ids_;  // none: no row was told
+  std::optional<Ids> ids_;  // none: no row was added
 };
 
 }  // namespace plimsoll

@@ -14,7 +14,7 @@
 
 namespace plimsoll {
 
-// Where an epoch's order is continued: what a checkpoint stores.
+// The position at which an epoch's order is continued; checkpoints store it.
 struct DataPosition {
   int64_t epoch = 0;
   int64_t index = 0;  // rows of the epoch already used
@@ -38,10 +38,10 @@ class EffectiveBatch {
   bool add(const Example& example, int64_t row = -1);
 
   [[nodiscard]] int64_t sequences() const { return static_cast<int64_t>(starts_.size()) - 1; }
-  // Of the program: at most as many as the constructor was told.
+  // The program's sequences: at most as many as the constructor was given.
   [[nodiscard]] int64_t packed_sequences() const { return packer_.sequences(); }
   [[nodiscard]] int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
-  // What the loss is a mean over: target tokens, or what the task counts in their place (tasks/task.h). 0
+  // The number that the loss is a mean over: target tokens, or what the task counts instead (tasks/task.h). 0
   // when every row was skipped: such a step has no loss and no update.
   [[nodiscard]] int64_t target_tokens() const { return target_tokens_; }
   [[nodiscard]] int64_t truncated_rows() const { return truncated_rows_; }
@@ -56,11 +56,11 @@ class EffectiveBatch {
   // The numbers that came with it; none where the task has none.
   [[nodiscard]] std::span<const float> targets(int64_t sequence) const;
 
-  // Of the program's sequence, with all its documents; of a source with a target the two `apart`, of a pair
-  // also what both begin with.
+  // The size of the program's sequence, with all its documents: for a source with a target of the two
+  // `apart`, for a pair also of what both begin with.
   [[nodiscard]] RowSize size_of(int64_t packed_sequence, bool apart) const;
-  // Of the program's sequence, what others may share of its first document's beginning: where `of_one` may
-  // learn a label, nothing that one of its documents learns, or what is behind that.
+  // The part of the program's sequence that others may share, at the beginning of its first document. Where
+  // `of_one` may train on a label, the part ends before the first token that one of its documents trains on.
   [[nodiscard]] std::span<const int32_t> begin_of(int64_t packed_sequence, SharedLabels labels_of) const;
   // Appends the documents of the program's sequence side by side, in the order in which they came.
   void append_to(MicroBatch& out, int64_t packed_sequence) const;

@@ -32,7 +32,7 @@ inline constexpr int64_t kAlwaysPlannedRow = 256 * kKiB;
 struct LoaderOptions {
   int64_t effective = 16;  // rows, or with packing places, of an optimizer step
   bool packing = false;    // several rows in a place
-  int64_t prefetch = 2;    // batches held ready beside the one in use
+  int64_t prefetch = 2;    // batches held ready in addition to the one in use
   int64_t longest_sample =
       0;  // tokens of a row's sequences together, without packing; 0: any that are allowed
   // Size of the largest row that was read for the plan (data/files/cell.h); rows that are larger than planned
@@ -47,7 +47,7 @@ struct LoaderOptions {
   std::function<void(bool begins)> on_batch = {};
 };
 
-// What the loader's batches are laid out for.
+// The shape that the loader's batches are laid out for.
 SequenceShape sequence_shape(const LoaderOptions& options, const ExampleOptions& examples);
 
 // Host memory of a loader by component, known before it runs.

@@ -1,4 +1,4 @@
-// Of tokens that sequences share, one length for all of them.
+// Gives tokens that sequences share one length for all of them.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,20 @@
 
 namespace plimsoll {
 
-// What depends on the length of a token's sequence (NEFTune's noise) has to be the same in all sequences that
-// begin alike up to it, whichever of them are beside each other in a micro-step: it goes by the longest of
-// the effective batch. Behind the last token that a sequence shares that is its own.
+// A value that depends on the length of a token's sequence (NEFTune's noise) has to be the same in all
+// sequences that begin alike up to the token, whichever of them share a micro-step. So it is computed from
+// the length of the longest such sequence in the effective batch. Behind the last token that a sequence
+// shares, that is the sequence's own length.
 //
 // All storage is allocated by the constructor.
 class LongestAlike {
  public:
-  // Of batches of so many documents, and tokens of them together, at most.
+  // For batches of at most so many documents, with at most so many tokens together.
   LongestAlike(int64_t documents, int64_t tokens);
 
   // `batch` must stay as it is.
   void set(const EffectiveBatch& batch);
-  // Of each token of a document, in its order.
+  // The length for each token of a document, in its order.
   [[nodiscard]] std::span<const int32_t> of(int64_t document) const;
   static int64_t planned_bytes(int64_t documents, int64_t tokens);
 

@@ -14,8 +14,8 @@ namespace plimsoll {
 
 // T is the capacity of the token axis: sequences x longest allowed length, or the tokens that there is room
 // for. B is the capacity in documents: one for each sequence, or several with packing. Both are shapes of the
-// program, which knows documents alone, as sequences of their own. What is live of them varies from step to
-// step and is counted beside. All storage is allocated by the constructor.
+// program, which knows documents alone, as sequences of their own. The live part of them varies from step to
+// step and is counted separately. All storage is allocated by the constructor.
 class MicroBatch {
  public:
   MicroBatch(const MicroRoom& room, const SequenceShape& shape);
@@ -30,7 +30,7 @@ class MicroBatch {
   std::vector<int32_t> seconds;  // [B] where in a sequence a second text begins, of token type 1; -1: nowhere
   std::vector<int32_t> row_lengths;  // [T] SequenceShape::longest_alike; none where that is not asked for
   std::vector<float> targets;        // [B, ..] numbers that came with the sequence; 0 beyond the live ones
-  // Where its sequences share what they begin with: how, once build_tree() was called.
+  // The tree of what its sequences share at their beginnings, where they do and build_tree() was called.
   std::optional<PrefixTree> tree;
   int64_t live_tokens = 0;
   int64_t live_sequences = 0;  // documents
@@ -42,7 +42,7 @@ class MicroBatch {
   // does not fit.
   void append(std::span<const int32_t> ids, std::span<const int32_t> aligned_labels, int32_t sample,
               std::span<const float> its_targets = {}, int32_t second = -1);
-  // Of the sequences that were appended; nothing where they share none.
+  // Builds the tree of the appended sequences; nothing where they share no beginning.
   void build_tree();
   // Heap bytes of the arrays.
   [[nodiscard]] int64_t bytes() const;

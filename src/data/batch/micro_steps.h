@@ -1,4 +1,4 @@
-// An effective batch cut into micro-steps, in rows or in tokens, and those dealt to the processes that share
+// Cuts an effective batch into micro-steps, by rows or by tokens, and deals them to the processes that share
 // it.
 #pragma once
 
@@ -20,8 +20,8 @@ struct Rank {
   int64_t ranks = 1;
 };
 
-// Where sequences share what they begin with, rows that do are put together as far as that makes micro-steps
-// fewer or shorter. Rows that are packed keep their places.
+// Rows that begin alike are put together, where sequences share their beginnings, as far as that makes
+// micro-steps fewer or shorter. Rows that are packed keep their places.
 //
 // The batch is cut as one process would cut it, and rank r of R takes the micro-steps r, r + R, r + 2 R ...
 // of all. So the ranks together have every row once, in micro-steps whose sums do not depend on how many
@@ -30,12 +30,12 @@ struct Rank {
 // All storage is allocated by the constructor.
 class MicroSteps {
  public:
-  // Of batches of `sequences` at most.
+  // For batches of at most `sequences`.
   MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_t sequences, const Rank& rank = {});
 
   // `batch` must stay as it is until the next call.
   void cut(const EffectiveBatch& batch);
-  // Of this rank, and of every other: they meet behind each.
+  // The number of micro-steps of this rank, which is that of every other: ranks synchronise after each.
   [[nodiscard]] int64_t count() const { return ceil_div(all_, rank_.ranks); }
   // The rank's rows in the order in which they came; none where other ranks have one micro-step more. Valid
   // until the next call.

@@ -1,4 +1,5 @@
-// Which sequence of a step a row joins. Rows stay whole: a row goes to the first sequence that has room.
+// Decides which sequence of a step a row joins. Rows stay whole: a row goes to the first sequence that has
+// room.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +8,16 @@
 
 namespace plimsoll {
 
-// What a place of the program may hold: one row, or with packing several. A row is one sequence, or a few
-// that stay together (a pair); each is a document to the program.
+// Capacity of a place of the program: one row, or several with packing. A row is one sequence, or a few that
+// stay together (a pair); each is a document to the program.
 struct SequenceShape {
   int64_t tokens = 1024;
   int64_t documents = 1;
   int64_t targets = 0;  // numbers that come with each document
-  // What documents begin with alike needs room in a micro-step once (data/batch/prefix_tree.h).
+  // The common beginning of documents needs room in a micro-step only once (data/batch/prefix_tree.h).
   bool shares_prefixes = false;
   int64_t of_row = 1;  // documents that a row has
-  // Each token is told the length of the longest sequence that begins as its own does
+  // Each token gets the length of the longest sequence that begins as its own does
   // (data/batch/longest_alike.h).
   bool longest_alike = false;
 

@@ -1,4 +1,4 @@
-// What every row of a data set becomes, found by reading and encoding all of them on several threads.
+// Reads and encodes all rows of a data set on several threads, and reports what each of them becomes.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace plimsoll {
 
-// What counting asks of a row, without its ids.
+// The facts of a row that counting needs, without its ids.
 struct RowFacts {
   int64_t row = 0;                         // of the data set
   int64_t whole_length = 0, row_size = 0;  // as in Example
@@ -33,13 +33,13 @@ enum class Visit : uint8_t {
   each_once  // of the subset
 };
 
-// Of rows that such an encoder makes.
+// An empty beginning, for rows that such an encoder makes.
 CommonBegin no_common_begin(const ExampleEncoder& encoder);
 
-// Calls `take` for each row in order, from one thread at a time. What it is told does not depend on the
-// number of threads, nor does the error that ends it: that of the first row which has one. Each thread holds
-// a unit of its own; `dataset` has its columns selected and holds nothing afterwards. `begin` is told of the
-// rows that a batch takes.
+// Calls `take` for each row in order, from one thread at a time. Its arguments do not depend on the number of
+// threads, nor does the error that ends the walk: that of the first row which has one. Each thread holds a
+// unit of its own; `dataset` has its columns selected and holds nothing afterwards. The rows that a batch
+// takes are added to `begin`.
 void for_each_row(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder, Visit visit,
                   int64_t threads, const std::function<void(const RowFacts&)>& take,
                   CommonBegin* begin = nullptr);

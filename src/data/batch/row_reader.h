@@ -1,4 +1,4 @@
-// Rows in the order of an epoch, with the units of the current window held in memory or each row read alone.
+// Reads rows in the order of an epoch, with the units of the current window in memory or each row read alone.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace plimsoll {
 
-// Encodes a row of a unit, by its number there. Throws DamagedError for one that cannot be read, or says so
-// in `example` where such are to be skipped.
+// Encodes a row of a unit, by its number there. Throws DamagedError for one that cannot be read, or marks it
+// in `example` where damaged rows are to be skipped.
 void encode_row_of(const Block& unit, int64_t row, RowErrors on_error, const ExampleEncoder& encoder,
                    Row& cells, Example& example);
 
@@ -26,8 +26,8 @@ class RowReader {
   [[nodiscard]] int64_t rows() const { return order_.rows(); }
   // Encodes the row that the epoch visits at `index`. Cheap while indices ascend: a new window loads its
   // units. Rows that are stored (row_access.h) must be, by Dataset::store_rows(). Returns the row's number in
-  // the data set. Throws DamagedError for a row that cannot be read, or says so in `example` where the data
-  // set is to skip them.
+  // the data set. Throws DamagedError for a row that cannot be read, or marks it in `example` where the data
+  // set is to skip damaged rows.
   int64_t encode(int64_t epoch, int64_t index, const ExampleEncoder& encoder, Example& example);
 
   // A row by its number in the data set; its unit alone is held then.

@@ -1,4 +1,4 @@
-// Rows of an effective batch in micro-steps beside those that begin as they do.
+// Puts rows of an effective batch into micro-steps with rows that begin as they do.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace plimsoll {
 
-// Where rows are sorted by their tokens, two of them share the least of what neighbours between them share,
-// and a micro-step's tokens are those of its rows less what each shares with the one before it there: no
-// fewer than its tree has (data/batch/prefix_tree.h). The same rows are always put alike.
+// Rows are sorted by their tokens. Then two rows share the least of what neighbours between them share, and a
+// micro-step's tokens are those of its rows less what each shares with the one before it there: no fewer than
+// its tree has (data/batch/prefix_tree.h). The same rows are always put alike.
 //
 // All storage is allocated by the constructor.
 class SharedCut {
  public:
-  // Of batches of `rows` at most; the whole rows of a micro-step have `whole_tokens` together at most.
+  // For batches of at most `rows`; the whole rows of a micro-step have at most `whole_tokens` together.
   SharedCut(const MicroRoom& room, int64_t rows, int64_t whole_tokens);
 
   // `batch` must stay as it is.

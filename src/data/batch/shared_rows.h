@@ -1,4 +1,4 @@
-// What rows of a data set begin with alike, by a sample of them.
+// Estimates from a sample of a data set's rows how much of their beginnings they share.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,13 @@ class SharedRows {
   static constexpr int64_t kMostRows = 256;
   SharedRows() : spread_(rows_) {}
   void add(const Example& example);
-  // Element i: of the tokens of 2^i rows together, on average over rows that no order put beside each other.
+  // Element i: the share for the tokens of 2^i rows together, on average over rows that no order put next to
+  // each other.
   [[nodiscard]] std::vector<double> shares() const;
 
  private:
   using Ids = std::vector<int32_t>;
-  // What a row's sequences begin with: sharing beyond that is not seen.
+  // The beginnings of a row's sequences: sharing beyond them is not seen.
   struct Row {
     std::vector<Ids> sequences;
     int64_t tokens = 0;  // of whole sequences

@@ -1,4 +1,4 @@
-// What a data set holds, by reading and encoding every row once.
+// Statistics of a data set, by reading and encoding every row once.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@ struct DataStatistics {
   bool of_all_rows = false;  // else of a sample
   int64_t rows = 0;
   int64_t tokens = 0;         // after truncation, skipped rows not counted
-  int64_t target_tokens = 0;  // that the loss sees, or what it counts in place of tokens
+  int64_t target_tokens = 0;  // that the loss sees, or what it counts instead of tokens
   int64_t labelled = 0;       // tokens that carry a label
   int64_t squares = 0;        // of the lengths behind `tokens`: what attention's work grows with
   int64_t longest = 0;        // tokens of the longest row, before truncation
-  // Of rows with targets, as they are cut: tokens of the longest sequence (beside targets, of a source), of
-  // the longest target, and of all sequences of a row together.
+  // Tokens of rows with targets, as they are cut: of the longest sequence (where targets are separate, of a
+  // source), of the longest target, and of all sequences of a row together.
   int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;
   int64_t longest_shared = 0;  // the last of them, where what a row's sequences begin with alike counts once
   int64_t common_begin = 0;    // tokens that every sequence of rows with targets begins with
   // The least length that all but one row in a thousand stay within, and how many do not.
   int64_t common_length = 0, rows_longer = 0;
   std::vector<RowSize> sizes;  // of rows with targets: all of few, of many some that are spread evenly
-  // Of the tokens of 1, 2, 4 ... rows together, the share that these begin with alike, as a few hundred rows
-  // have it.
+  // The share of tokens that 1, 2, 4 ... rows have in common at their beginnings, estimated from a few
+  // hundred rows.
   std::vector<double> shared;
   int64_t longest_bytes = 0;  // size of the largest row (data/files/cell.h)
   int64_t truncated = 0;      // rows
@@ -46,9 +46,9 @@ struct DataStatistics {
   [[nodiscard]] double share_truncated() const { return share_of_rows(truncated); }
 };
 
-// Of an epoch; lengths and sizes are of every row, also where an epoch visits a part of them. Costs the time
-// of tokenising everything, shared by `threads`, and the memory of a unit for each of them; the numbers are
-// the same for any number. `dataset` has its columns selected and holds nothing afterwards. `progress` is
+// Measures an epoch; lengths and sizes are of every row, also where an epoch visits a part of them. Costs the
+// time of tokenising everything, shared by `threads`, and the memory of a unit for each of them; the numbers
+// are the same for any number. `dataset` has its columns selected and holds nothing afterwards. `progress` is
 // called now and then with the rows that were read, from one thread at a time.
 DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
                             const std::function<void(int64_t)>& progress = {}, int64_t threads = 1);
@@ -65,8 +65,8 @@ RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const Example
 [[noreturn]] void refuse_without_targets(const std::string& name, const ExampleOptions& options,
                                          const std::string& first_damage);
 
-// Optimizer steps of so many epochs with packing, found by encoding every row once: 4 bytes of memory a row
-// meanwhile.
+// Optimizer steps of so many epochs with packing, found by encoding every row once: while it counts, a row
+// takes 4 bytes of memory.
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
                            const LoaderOptions& options, int64_t epochs, int64_t threads = 1);
 

@@ -1,4 +1,4 @@
-// Conversations whose texts are tokenised piece by piece, as LLaMA-Factory, axolotl and torchtune do it.
+// Tokenises conversations piece by piece, as LLaMA-Factory, axolotl and torchtune do it.
 #pragma once
 
 #include <vector>

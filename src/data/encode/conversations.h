@@ -1,4 +1,5 @@
-// Conversations to token ids and labels: a chat template, a tokenizer, and what of their text is learnt.
+// Turns conversations into token ids and labels, by a chat template, a tokenizer and the parts of the text
+// that are trained.
 #pragma once
 
 #include <filesystem>
@@ -18,17 +19,17 @@ namespace plimsoll {
 // template.
 std::optional<ChatTemplate> chat_template_of(const Recipe& recipe, RowFormat format);
 
-// What templates print as today: the date as given (YYYY-MM-DD), or nothing.
+// The date that templates print as today: as given (YYYY-MM-DD), or nothing.
 std::optional<std::tm> date_of(const std::optional<std::string>& date);
 // The local time now.
 std::tm local_time();
 
-// Where in `text`, of which `ids` were made, each of its tokens begins, and the end of the text. Nothing
-// where the tokens do not spell the text but for blanks (a normaliser changed it).
+// The places in `text`, of which `ids` were made, at which each of its tokens begins, and the end of the
+// text. Nothing where the tokens do not spell the text but for blanks (a normaliser changed it).
 std::optional<std::vector<size_t>> token_starts(const Tokenizer& tokenizer, std::string_view text,
                                                 const std::vector<int32_t>& ids);
 
-// Which tokens of the text are learnt: those that overlap its learnt parts, the end token behind each
+// Which tokens of the text are trained: those that overlap its trained parts, the end token behind each
 // included. What follows an end token within a part (a line's end) is not.
 std::vector<bool> learnt_tokens(const Tokenizer& tokenizer, const TrainingText& rendered,
                                 const std::vector<int32_t>& ids);
@@ -37,15 +38,15 @@ struct ConversationOptions {
   bool train_on_prompt = false;
   int64_t max_length = 1024;                          // for templates that cut in a way of their own
   int32_t eos = 0;                                    // the end-of-text token
-  std::optional<int32_t> end_of_turn = std::nullopt;  // another one that is learnt behind contents
+  std::optional<int32_t> end_of_turn = std::nullopt;  // another one that is trained, after contents
   int64_t reading = kReading;                         // the rules of reading (tasks/rows.h)
 };
 EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokenizer, ChatTemplate chat,
                                         const ConversationOptions& options);
 
-// Tells a template of pieces what the tokenizer puts before a text.
+// Sets what the tokenizer puts before a text, for templates of pieces.
 void begin_texts(const Tokenizer& tokenizer, std::optional<int32_t> eos, ChatTemplate& chat);
-// What the tokenizer puts before a text.
+// The tokens that the tokenizer puts before a text.
 std::vector<int32_t> text_start(const Tokenizer& tokenizer, std::optional<int32_t> eos);
 
 // The token that ends the assistant's turns, where the template has one: answers stop there.

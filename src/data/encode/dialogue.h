@@ -16,8 +16,8 @@ bool holds_dialogue(const nlohmann::ordered_json& cell);
 nlohmann::ordered_json dialogue_messages(std::string_view text, const std::string& role,
                                          const std::string& content);
 
-// Bytes that two dialogues share up to the end of the last "\n\nAssistant:" before they part; 0: there is
-// none.
+// Bytes that two dialogues share up to the end of the last "\n\nAssistant:" before they part; 0 where they
+// share none.
 size_t shared_dialogue(std::string_view a, std::string_view b);
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// A row becomes token ids, and labels or numbers.
+// Encodes a row as token ids with labels or numbers.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct Example {
   std::vector<int32_t> labels;
   int64_t whole_length = 0;  // tokens before truncation, of the longest sequence
   int64_t size = 0;          // of the row, which its memory is planned by (data/files/cell.h)
-  // What the loss sees: labels, of which the first of a sequence is nobody's next one; or one of what the
-  // task counts.
+  // The number of targets that the loss sees: labels, without the first of each sequence, which no token
+  // predicts; or what the task counts.
   int64_t targets = 0;
   std::string damage = {};         // why the row could not be read; then the rest means nothing
   std::vector<int64_t> ends = {};  // of the sequences in `ids`; empty: it is one
@@ -47,7 +47,7 @@ struct Example {
   [[nodiscard]] bool truncated() const { return whole_length > longest(); }
 };
 
-// What a decoder beside an encoder reads before a target, and in the place of an id that is no target.
+// The tokens that a decoder after an encoder reads before a target, and instead of an id that is no target.
 struct DecoderTokens {
   int32_t start = 0, pad = 0;
 };
@@ -104,9 +104,9 @@ struct ExampleOptions {
   int64_t reading = kReading;              // the rules of reading (tasks/rows.h)
 };
 
-// Sets ids and labels of a conversation: labels of what is to be learnt, kIgnoreLabel elsewhere; whole_length
-// where it cut the conversation itself. Throws DamagedError that starts with where() for a conversation that
-// its template refuses or learns nothing from.
+// Sets ids and labels of a conversation: labels for the tokens to train on, kIgnoreLabel elsewhere;
+// whole_length where it cut the conversation itself. Throws DamagedError that starts with where() for a
+// conversation that its template refuses or that has nothing to train on.
 using EncodeConversation =
     std::function<void(const Conversation&, const std::function<std::string()>& where, Example&)>;
 
@@ -135,10 +135,10 @@ class ExampleEncoder {
   [[nodiscard]] MessageNames message_names() const {
     return {options_.message_role, options_.message_content, options_.reading > kFirstReading};
   }
-  // A conversation of a pair's answer. What its messages say of being learnt means nothing to pairs.
+  // The conversation of a pair's answer. For pairs it is ignored which messages are marked for training.
   [[nodiscard]] Conversation read_answer(const nlohmann::ordered_json& messages, size_t prompt_messages,
                                          const std::function<std::string()>& where) const;
-  // Of tasks that score whole sequences.
+  // For tasks that score whole sequences.
   void encode_pair(const Row& row, const std::function<std::string()>& where, Example& example) const;
   // Labels are of the answers alone, or of the chosen one's prompt, too (ops/loss/linear_log_prob.h).
   void encode_preference(const Row& row, const std::function<std::string()>& where, Example& example) const;
@@ -156,7 +156,7 @@ class ExampleEncoder {
   // Token types of ready ids: 0 up to a second text, then 1.
   void read_types(const nlohmann::ordered_json& types, const std::function<std::string()>& where,
                   Example& one) const;
-  // What stands for the numbers that the loss would read, where nothing is learnt from the scores.
+  // Fills in placeholders for the numbers that the loss would read, where the scores are not trained.
   void expect_nothing(Example& example) const;
   // A prompt, which may be null, with its answer: two texts, or two lists of messages.
   void encode_answer(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
@@ -170,7 +170,7 @@ class ExampleEncoder {
                      const std::function<std::string()>& where) const;
   void truncate(std::vector<int32_t>& tokens) const;
   void encode_text(std::string_view prompt, std::string_view response, Example& example) const;
-  // As one text; what is learnt begins where its tokens and those of the prompt alone part.
+  // Encodes both as one text; the trained part begins where its tokens and those of the prompt alone part.
   void encode_joined(const std::string& prompt, const std::string& response, Example& example) const;
   void fit(const std::function<std::string()>& where, Example& example) const;
   [[noreturn]] void refuse_long(int64_t tokens, const std::function<std::string()>& where) const;

@@ -1,4 +1,4 @@
-// Rows of conversations as data sets hold them, brought into the form that chat templates know.
+// Brings rows of conversations, as data sets hold them, into the form that chat templates know.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,18 @@ namespace plimsoll {
 // `messages` is a list in OpenAI's form ({"role", "content", ...}) or ShareGPT's ({"from", "value"}; human,
 // gpt, system, tool), or the JSON text of one; `tools` a list of schemas, the JSON text of one, or null.
 // Further keys of a message are kept: templates read them. `names`, where not empty, are the keys that hold a
-// message's role and content. An answer that is not to be learnt, by "weight": 0, or "loss", "train" or
+// message's role and content. An answer that is not to be trained on, by "weight": 0, or "loss", "train" or
 // "training": false, has the weight 0. Throws DamagedError that starts with where(), and UsageError for keys
 // that may mask in a way that is not known.
 struct MessageNames {
   std::string role, content;
-  bool masks = true;  // what messages say of being learnt is read
+  bool masks = true;  // whether marks of messages for training are read
 };
 Conversation read_conversation(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                                const std::function<std::string()>& where, const MessageNames& names = {});
 
-// Whether a message says that it is, or is not, to be learnt; other roles than the assistant's keep "loss"
-// and its like.
+// Whether a message is marked to be trained on or not; for roles other than the assistant's "loss" and its
+// like are kept as they are.
 std::optional<bool> learnt_by_itself(const nlohmann::ordered_json& message);
 
 // A question and its answer as a conversation.

@@ -1,4 +1,4 @@
-// What Arrow and Parquet report, as errors of ours.
+// Turns errors of Arrow and Parquet into errors of ours.
 #pragma once
 
 #include <arrow/status.h>

@@ -1,5 +1,5 @@
-// What the formats share: a file of rows, read in units of about a MiB, so that memory is bounded whatever
-// the file's own structure is.
+// The interface of all file formats: a file of rows, read in units of about a MiB, so that memory is bounded
+// whatever the file's own structure is.
 #pragma once
 
 #include <cstdint>

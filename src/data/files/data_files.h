@@ -1,4 +1,4 @@
-// Which files a path of the recipe means.
+// Finds the files that a path of the recipe means.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Rows that are JSON objects within a text, as files of JSON Lines and JSON lists have them.
+// Parses rows that are JSON objects within a text, as files of JSON Lines and JSON lists have them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Arrow's memory, counted and capped.
+// Arrow's memory pool, counted and capped.
 #pragma once
 
 #include <arrow/memory_pool.h>

@@ -1,4 +1,4 @@
-// Rows of a Parquet file as Arrow has decoded them, and what of Arrow's types counts as text or token ids.
+// Rows of a Parquet file as Arrow has decoded them, and the Arrow types that count as text or token ids.
 #pragma once
 
 #include <arrow/api.h>

@@ -1,5 +1,5 @@
-// Files that are looked at once, to find where their rows lie, and read later: what is read later is what was
-// there at first, or DamagedError says that it is not.
+// Files that are scanned once, to find where their rows lie, and read later: the later read returns what was
+// there at first, or throws DamagedError.
 #pragma once
 
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// Which columns of a data set an example is made of.
+// Chooses the columns of a data set that an example is made of.
 #pragma once
 
 #include <map>
@@ -39,9 +39,9 @@ struct ColumnBinding {
 ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFormat> format,
                            const std::map<std::string, std::string>& names, const std::string& where);
 
-// Of rows that a model is asked to score, and that say nothing of what it should answer: a text or two of a
-// classifier; of a reward model two answers to compare, as preference has them, or one, which is a text, a
-// list of messages, or a response to a prompt. One answer is the part "chosen".
+// The columns of rows that a model is to score and that hold no expected answer: for a classifier one or two
+// texts; for a reward model two answers to compare, as preference has them, or one, which is a text, a list
+// of messages, or a response to a prompt. One answer is the part "chosen".
 ColumnBinding bind_to_score(std::span<const Column> columns, const std::map<std::string, std::string>& names,
                             bool rewards, const std::string& where);
 

@@ -32,11 +32,11 @@ struct WeightedPath {
   double weight = 1.0;
 };
 
-// What reading rows one by one takes: most bytes of a part that a row is read with, seconds for all of them
-// once, and the store of the rows whose files cannot do it.
+// The cost of reading rows one by one: most bytes of a part that a row is read with, seconds for all of them
+// once, and the store for the rows whose files cannot do it.
 struct RowsAlone {
   int64_t bytes = 0;
-  double seconds = 0;  // beside those of stored rows
+  double seconds = 0;  // in addition to those for stored rows
   int64_t stored_rows = 0;
   int64_t store_bytes = 0;
   bool from_start = false;  // DataFile::reads_from_start() of a stored one
@@ -57,11 +57,11 @@ class Dataset {
 
   // The first path given: how messages call the data set.
   [[nodiscard]] const std::string& name() const { return name_; }
-  // Of the first file that has rows.
+  // The columns of the first file that has rows.
   [[nodiscard]] std::span<const Column> columns() const;
-  // What `bind` makes of its columns. Where it throws UsageError, because the first row has not what rows
-  // need, the columns of other rows among the first are tried; the first that it takes become the data set's,
-  // and where it takes none the first error is thrown.
+  // Calls `bind` with the data set's columns. Where it throws UsageError, because the first row lacks what
+  // rows need, the columns of other rows among the first are tried; the first that it takes become the data
+  // set's, and where it takes none the first error is thrown.
   ColumnBinding bind(const std::function<ColumnBinding(std::span<const Column>)>& bind);
   // Chooses what rows are read with; every file must have these columns. Throws UsageError naming those that
   // exist, or when there is no row at all. Drops what is held.
@@ -93,9 +93,10 @@ class Dataset {
   // Writes them, into a file without a name in `folder`. Throws as RowStore does.
   void store_rows(const std::filesystem::path& folder,
                   const std::function<void(int64_t done, int64_t rows)>& progress);
-  // Of disk, of the rows that are stored.
+  // Bytes on disk of the rows that are stored.
   [[nodiscard]] int64_t stored_bytes() const { return store_ == nullptr ? 0 : store_->bytes_on_disk(); }
-  // Holds this row and few others, besides those that are held. What is damaged throws where it is read.
+  // Holds this row and few others, in addition to those that are held. What is damaged throws where it is
+  // read.
   void hold_row(int64_t row);
 
   // Memory while at most `held_bytes` of units are held: what to expect, and the bound that Arrow is kept to.
@@ -119,7 +120,7 @@ class Dataset {
     std::string path_name = {};
     int64_t first_row = 0;
     int64_t rows = 0;
-    // Of a file whose rows are stored: the number of its first row there, else -1.
+    // For a file whose rows are stored, the number of its first row there, else -1.
     int64_t first_stored = -1;
     std::vector<StoredAs> columns = {};
     std::optional<int64_t> value_bytes = {};  // of all rows in the store, where they are known

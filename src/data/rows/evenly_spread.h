@@ -1,4 +1,4 @@
-// A few of many things, spread evenly over them.
+// Keeps a few of many things, spread evenly over them.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-// Of as many as there is room for every one, then every second of them, and so on.
+// Keeps every thing while there is room, then every second of them, and so on.
 template <class T, int64_t kMost>
 class EvenlySpread {
  public:

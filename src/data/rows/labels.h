@@ -1,4 +1,4 @@
-// What a row of a classifier says of its text, as the numbers that the loss reads.
+// Reads the label of a classifier's row as the numbers that the loss reads.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,8 @@
 
 namespace plimsoll {
 
-// What lists of whole numbers mean where one alone does not tell: classes, or a 0 or 1 for each class.
+// The meaning of lists of whole numbers, where one list alone does not decide it: classes, or a 0 or 1 for
+// each class.
 enum class LabelLists : uint8_t { unknown, classes, multi_hot };
 
 struct Labels {
@@ -28,7 +29,7 @@ struct Labels {
 std::vector<float> label_values(const nlohmann::ordered_json& label, const Labels& labels,
                                 const std::function<std::string()>& where);
 
-// What the lists of a file are, by its first rows: fed with their labels one after the other.
+// Decides what the lists of a file mean, by its first rows: it is fed with their labels one after the other.
 class LabelListEvidence {
  public:
   explicit LabelListEvidence(int64_t classes) : classes_(classes) {}

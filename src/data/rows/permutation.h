@@ -17,7 +17,7 @@ constexpr uint64_t mix_bits(uint64_t x) {
   return x ^ (x >> 31U);
 }
 
-// What the random numbers of this folder are drawn for: each purpose has its own stream.
+// The purposes of this folder's random numbers: each has its own stream.
 enum class Stream : uint64_t { hold_out = 1, groups = 2, rows = 3, drawn = 4 };
 
 constexpr uint64_t stream_key(uint64_t seed, Stream stream, int64_t epoch = 0, int64_t window = 0) {

@@ -16,7 +16,7 @@
 
 namespace plimsoll {
 
-// What a cell of such a column holds.
+// The kinds of content of a stored cell.
 enum class StoredAs : uint8_t { text, ids, json };
 
 // Bytes of a store of so many rows: for each row, for each of its values, and for the values themselves.
@@ -41,7 +41,7 @@ class RowStore {
   // Throws StoppedError where it is not what was written. Reading the block's only row, numbered 0, throws
   // DamagedError with the row's reason where it was added as damaged. `where` is how messages call it.
   [[nodiscard]] std::unique_ptr<Block> load(int64_t row, std::string where) const;
-  // Of disk, as the system counts them.
+  // Bytes on disk, as the system counts them.
   [[nodiscard]] int64_t bytes_on_disk() const { return file_.allocated(); }
 
   // Memory while it is written.

@@ -1,5 +1,5 @@
-// A batch of the queue when it is over, or so far: which run was where and when, and what was reserved beside
-// what was used.
+// A report of a batch of the queue, over or so far: when and where each run was, and what was reserved
+// compared with what was used.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -24,8 +24,8 @@ struct Bar {
   int64_t peak_bytes = 0;       // of the host; 0: unknown
   int64_t card_peak_bytes = 0;  // the most on one of its cards that a worker saw; 0: unknown
   std::optional<queue::MemoryHistory> memory;
-  // Of a training's run folder, in the bar of its last attempt: of the last step, and the least of its
-  // evaluations.
+  // The run folder's losses, if it is a training, in the bar of its last attempt: that of the last step, and
+  // the least of its evaluations.
   std::optional<double> loss = {}, eval_loss = {};
 };
 
@@ -45,7 +45,7 @@ Batch take(queue::Store& store, double now, double pause, const std::string& gro
 // one behind them, by that of the last step.
 std::vector<const Bar*> ranked(const Batch& batch);
 
-// What the host gave, at `count` equally distant times from begin to end: bytes.
+// The host's memory at `count` equally distant times from begin to end, in bytes.
 struct Course {
   std::vector<int64_t> reserved, used;
 };
@@ -58,7 +58,7 @@ int64_t most_reserved(const Batch& batch, const std::string& device);
 // known. 0: of none is it known.
 int64_t most_used(const Batch& batch, const std::string& card);
 
-// Of bytes of which 0 means that they are not known: "-".
+// Bytes in words, or "-" for 0, which means that they are not known.
 std::string known_bytes(int64_t bytes);
 
 std::string batch_text(const Batch& batch, size_t width);

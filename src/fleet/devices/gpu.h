@@ -1,4 +1,4 @@
-// The machine's GPUs as its driver tells of them, as data. What is not known is absent, never 0.
+// The machine's GPUs as its driver reports them, as data. Unknown values are absent, never 0.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace plimsoll::devices {
 
-// The problem of a card that is late: it hangs, and may yet answer.
+// The problem of a GPU that is late: it hangs, and may yet answer.
 inline constexpr std::string_view kSilent = "does not answer";
 
 struct GpuProcess {
-  int64_t pid = 0;               // as the driver sees it: inside a container it may be nobody's there
+  int64_t pid = 0;               // as the driver sees it: inside a container there may be no such process
   std::optional<int64_t> bytes;  // of the card's memory
 };
 
 struct Gpu {
   int index = -1;                     // in the driver's order, which is that of the PCI bus
-  std::string uuid;                   // "GPU-...": its name for all time; empty where even that was not told
+  std::string uuid;                   // "GPU-...": its name for all time; empty where even that was not
+                                      // reported
   std::string name;                   // of the model, foreign text
   int64_t total = 0;                  // bytes that programs may have; 0 where it does not answer
   int64_t used = 0;                   // by all that there is on it
@@ -47,7 +48,7 @@ GpuReport read_report(const std::string& text);
 // with that as its problem.
 GpuReport with_known(GpuReport now, const GpuReport& before);
 
-// As plans name it, "RTX 3060 12GB"; of a card that the catalogue lacks what its driver calls it.
+// The name that plans use, "RTX 3060 12GB"; for a GPU that the catalogue lacks, the driver's name.
 std::string model_of(const Gpu& gpu);
 
 // "GPU-1a2b3c4d" of "GPU-1a2b3c4d-....": CUDA takes such a beginning as well. Other names as they are.
@@ -62,7 +63,7 @@ struct VisibleGpus {
 // (CUDA_DEVICE_ORDER=PCI_BUS_ID). Without it numbers are only sure where all cards are of one model: where
 // they are not, throws UsageError.
 VisibleGpus visible_gpus(const std::vector<Gpu>& gpus, const std::string& list, bool by_bus);
-// The one card that `name` names; null where there is none, or more than one.
+// The one card that `name` names; null where no card, or more than one, has that name.
 const Gpu* find_gpu(const std::vector<Gpu>& gpus, const std::string& name, bool by_bus);
 
 }  // namespace plimsoll::devices

@@ -1,4 +1,5 @@
-// NVIDIA's management library (NVML), opened where it is there, without its headers and without linking it.
+// Calls NVIDIA's management library (NVML), which is opened where it is installed, without its headers and
+// without linking it.
 //
 // Its calls may hang for good on a card that is in trouble, and nothing ends a call that hangs. So this is
 // for a process of its own (watch.h): a card is asked in a thread of its own, which is left behind where it
@@ -20,12 +21,12 @@ struct NvmlAnswers;
 
 class Nvml {
  public:
-  // Opens and starts the library; failures are told by ask(), none throws.
+  // Opens and starts the library; ask() reports failures, none throws.
   explicit Nvml(const std::string& library);
-  // Of all cards. One that takes longer than `seconds` is said not to answer (kSilent), and not asked again
-  // before it has.
+  // Reports all cards. One that takes longer than `seconds` is reported as not answering (kSilent), and not
+  // asked again before it has answered.
   [[nodiscard]] GpuReport ask(double seconds);
-  // Tells the library that nobody asks any more; not where a call still hangs.
+  // Closes the library, as no more questions come; not where a call still hangs.
   void shut_down();
 
  private:

@@ -1,6 +1,6 @@
-// What the GPUs are at, asked again and again without ever waiting for them: a process of its own asks the
-// driver (nvml.h), and one that does not answer in time is ended and said not to answer. A card that hangs is
-// left alone while the others are asked. Where one failed, and none hangs, the next question is asked by a
+// Polls the state of the GPUs without ever waiting for them: a process of its own asks the driver (nvml.h).
+// If it does not answer in time, it is ended, and the report says that it did not answer. A card that hangs
+// is left alone while the others are asked. Where one failed, and none hangs, the next question is asked by a
 // new process, as the library sees some cards again only after a new start.
 #pragma once
 

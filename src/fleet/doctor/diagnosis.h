@@ -1,4 +1,4 @@
-// The verdict on a log or a snapshot: a pure function of what was found in it.
+// The verdict on a log or a snapshot, a pure function of what was found in it.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ enum class Cause : uint8_t {
   host_refused,    // malloc and the like were refused
   shared_memory,
   refused_by_plan,
-  killed,           // by SIGKILL, by somebody
+  killed,           // by SIGKILL, the sender is unknown
   library_unclear,  // cuBLAS and the like, which say too little
   other_failure,
 };
@@ -69,9 +69,9 @@ struct Diagnosis {
 
 Diagnosis diagnose(const Evidence& evidence);
 
-// Of a message with figures of a device; diagnose_device.cc.
+// Handles a message with figures of a device; diagnose_device.cc.
 void diagnose_device(const Message& message, Diagnosis& diagnosis);
-// What to do next, by cause; steps.cc.
+// Adds what to do next, by cause; steps.cc.
 void add_steps(Diagnosis& diagnosis);
 
 // For people, at most 100 columns where words allow it, and for machines (docs/json.md).

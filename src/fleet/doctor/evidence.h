@@ -1,4 +1,4 @@
-// What a log proves: messages with their figures, in the log's order.
+// The facts that a log proves: messages with their figures, in the log's order.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Expressions over squeezed text (log_streams.h), run by PCRE2 under limits of time and memory.
+// Expressions over squeezed text (log_scanner.h), run by PCRE2 under limits of time and memory.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ class Expression {
   explicit Expression(std::string_view text);
 
   using Groups = std::map<std::string, std::string, std::less<>>;
-  // The named groups of the first match, those that took part; false where there is none, and where the
-  // search exceeds its limits.
+  // Sets the named groups of the first match, those that took part; false where nothing matches, and where
+  // the search exceeds its limits.
   bool match(std::string_view text, Groups& groups) const;
   // Calls `found` for each match, from left to right, at most `most` times.
   void for_each(std::string_view text, size_t most, const std::function<void(const Groups&)>& found) const;

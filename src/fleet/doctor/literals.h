@@ -1,4 +1,4 @@
-// Many literals looked for at once, one table look-up a byte (Aho and Corasick, 1975).
+// Searches for many literals at once, with one table look-up a byte (Aho and Corasick, 1975).
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// A log as lines of plain text: what a terminal, a container engine or a launcher put around them is taken
-// off.
+// Reads a log as lines of plain text, without what a terminal, a container engine or a launcher put around
+// them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 // A line, or what stands between two carriage returns of it.
 struct LogPiece {
   int64_t line = 0;       // counted from 1
-  bool fresh = true;      // false: goes on where the piece before it was cut, as longer than kMostPiece
+  bool fresh = true;      // false: continues where the piece before it was cut, as longer than kMostPiece
   bool progress = false;  // a bar that is drawn over
   std::string_view text;
 };
@@ -46,7 +46,7 @@ class LogLines {
 
 // Prefixes of loggers, launchers, container engines and the kernel before the text of a line.
 struct Unprefixed {
-  std::string_view sender;  // what tells apart those who write into one log, "[rank3]:"; empty: nothing does
+  std::string_view sender;  // identifies who writes into a shared log, "[rank3]:"; empty: unknown
   std::string_view text;
 };
 Unprefixed without_prefixes(std::string_view line);

@@ -44,7 +44,7 @@ class LogScanner {
   }
   void finish();
 
-  // Of each row the first kKept and the last kKept, in the log's order.
+  // The first kKept and the last kKept of each row, in the log's order.
   [[nodiscard]] std::vector<Sighting> sightings() const;
   // How often each row was met, all counted.
   [[nodiscard]] int64_t count(const MessageRow& row) const;
@@ -72,7 +72,7 @@ class LogScanner {
   void hit(Stream& stream, uint16_t row, const LogPiece& piece, std::string_view text, size_t at);
   void read_step(const LogPiece& piece, std::string_view text, size_t at, bool bar);
   static bool is_bar_of_steps(std::string_view text);
-  // What the program is doing while it draws a bar; empty: nothing that is known.
+  // The program's activity while it draws a bar, as a place; empty: not known.
   static std::string_view place_of_bar(std::string_view text);
   void close_full(Stream& stream);
   void close(Stream& stream, const Open& open, int64_t end);

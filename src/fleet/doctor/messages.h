@@ -1,5 +1,5 @@
-// What programs say when memory runs out, and what looks like it and is not: one row a message, one file a
-// family. Text is compared squeezed, without blanks, so a message is found however it was wrapped.
+// Messages that programs print when memory runs out, and others that look like them: one row a message, one
+// file a family. Text is compared squeezed, without blanks, so a message is found however it was wrapped.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace plimsoll::doctor {
 
-// What a message proves. The order is that of diagnosis where one log has several: ahead is what says more.
+// The fact that a message proves. The order is that of diagnosis where one log has several: the more telling
+// come first.
 enum class Sign : uint8_t {
   device_full,      // an allocation on a device failed; figures tell why
   pinned_host,      // host memory for transfers
@@ -22,7 +23,7 @@ enum class Sign : uint8_t {
   host_refused,     // malloc, numpy, Python were refused memory
   shared_memory,    // /dev/shm is full, or an object store
   refused_by_plan,  // Plimsoll's own refusal: nothing ran
-  killed,           // by SIGKILL, nobody says why
+  killed,           // by SIGKILL, for an unknown reason
   maybe_device,     // often, not always, memory of a device
   other_failure,    // the run failed of something else
   warning,          // speaks of memory, and nothing failed

@@ -1,5 +1,5 @@
-// PyTorch's memory snapshots (torch.cuda.memory._dump_snapshot): what a device held, and what it held at its
-// peak.
+// Reads PyTorch's memory snapshots (torch.cuda.memory._dump_snapshot): what a device held at their time and
+// at its peak.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ bool looks_like_pickle(std::string_view start);
 // Throws UsageError naming `name` for a file that is no such snapshot.
 Snapshot read_snapshot(std::string_view bytes, const std::string& name);
 
-// Of the device that ran out of memory, else of the fullest.
+// Diagnoses the device that ran out of memory, else the fullest one.
 Diagnosis diagnose(const Snapshot& snapshot);
 std::string snapshot_text(const Snapshot& snapshot, const Diagnosis& diagnosis, size_t columns = 100);
 std::string snapshot_json(const Snapshot& snapshot, const Diagnosis& diagnosis);

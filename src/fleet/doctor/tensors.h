@@ -1,4 +1,4 @@
-// Which tensor an allocation that failed was, where shapes of the run are known.
+// Identifies the tensor whose allocation failed, where shapes of the run are known.
 #pragma once
 
 #include <cstdint>

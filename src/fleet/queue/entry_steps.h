@@ -1,5 +1,5 @@
-// What every worker of a queue does with an entry, whoever runs it in the end: may it start, what is started,
-// what has become of it.
+// The steps that every worker of a queue takes with an entry, local or on Slurm: whether it may start, what
+// is started, what has become of it.
 #pragma once
 
 #include <functional>
@@ -31,12 +31,12 @@ class WorkerLock {
   int file_ = -1;
 };
 
-// A full disk, and a database that another program holds, pass: a worker waits for that, and nobody has to
-// start it again.
+// Waits for errors that pass, a full disk or a database that another program holds, so that the worker need
+// not be started again.
 class Patience {
  public:
   explicit Patience(std::function<void(const std::string&)> report) : report_(std::move(report)) {}
-  // Whether `step` could be done. What kept it from that is told once, and waited for a second.
+  // Whether `step` could be done. An error that prevents it is reported once, and waited for a second.
   bool done(const std::function<void()>& step);
 
  private:
@@ -44,10 +44,10 @@ class Patience {
   std::string problem_;
 };
 
-// Plans that may be chosen for what begins. A run that goes on keeps the plan it began with, where that still
-// fits `machine` at all.
+// The plans that may be chosen for an entry that starts. A run that continues keeps the plan it began with,
+// where that still fits `machine` at all.
 std::vector<SmallerPlan> open_plans(const Machine& machine, const Entry& entry);
-// What keeps its own plan, and each of these, from ever fitting; empty where one of them fits.
+// The reason why neither its own plan nor any of these can ever fit; empty where one of them fits.
 std::string never_fits_at_all(const Machine& machine, const Entry& entry,
                               const std::vector<SmallerPlan>& plans);
 // Whether all that a waiting entry comes after is done. What can never start on `machine` is held, with the
@@ -66,7 +66,7 @@ void hold_cycles(Store& store, std::vector<Entry>& entries);
 Launch launch_of(Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
                  double grace_seconds);
 
-// What an entry has tried, for room_beside_others().
+// The needs that an entry has tried, for room_beside_others().
 std::vector<Tried> tried_by(Store& store, const Entry& entry);
 
 // Attempts that another worker has begun end by this one's grace.

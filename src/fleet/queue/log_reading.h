@@ -1,4 +1,4 @@
-// The doctor's reading of attempts' logs, each in a process of its own: a worker never waits for it, and no
+// The doctor's reading of attempts' logs, each in a process of its own: the worker never waits for it, and no
 // log takes the worker's memory.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace plimsoll::queue {
 
-// What a reading may take.
+// The limits of a reading.
 struct ReadingLimits {
   unsigned seconds = 10;
   int64_t bytes = int64_t{256} << 20;
@@ -25,10 +25,10 @@ class LogReadings {
   LogReadings(const LogReadings&) = delete;
   LogReadings& operator=(const LogReadings&) = delete;
 
-  // What the log says; nothing while it is read, which begins with the first call. This process must have no
-  // other thread. A log that is not read to its end within the limits is said to be unread.
+  // The verdict on the log; nothing while it is read, which begins with the first call. This process must
+  // have no other thread. A log that is not read to its end within the limits is reported as unread.
   std::optional<LogVerdict> of(const std::filesystem::path& log);
-  // Of the logs in this folder.
+  // Drops the readings of the logs in this folder.
   void forget(const std::filesystem::path& folder);
 
  private:

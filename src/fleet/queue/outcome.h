@@ -1,11 +1,11 @@
-// What becomes of an entry when an attempt of it has ended: a pure function, and the whole of the policy.
+// The policy for an entry whose attempt has ended, all of it, as a pure function.
 //
 //   exit code 0                       done
 //   ended as asked                    canceled, or held
 //   memory ran out                    again, with what the ladder says (ladder.h), while retries are left;
 //                                     then as the user's next smaller variant, where there is one. So too
 //                                     where others leave a raised reservation no more than it ran out with
-//   ended by somebody's signal, disk full and the like (exit 5, 130 of a recipe)
+// ended by a signal, disk full and the like (exit 5, 130 of a recipe)
 //                                     again, while retries are left
 //   its supervisor was lost           again: that was not the run's doing; at most kMostAttempts in all
 //   a recipe was refused as others had taken the room (exit 3)   again, when there is room for it
@@ -24,13 +24,13 @@ namespace plimsoll::queue {
 
 inline constexpr int kMostAttempts = 20;
 
-// What the doctor says of the attempt's log.
+// The doctor's verdict on the attempt's log.
 struct LogVerdict {
   bool out_of_memory = false;
   bool of_others = false;  // others held what was missing
   std::string headline;
-  std::string failure = {};  // another one that the log tells of, in the doctor's words
-  // What a training says that is refused not for its plan but for what is free at its start; empty: it was
+  std::string failure = {};  // another failure that the log reports, in the doctor's words
+  // The message of a training that is refused for what is free at its start, not for its plan; empty: it was
   // not.
   std::string no_room_now = {};
   std::string unread = {};  // what of the log was not read, and why; empty: all was
@@ -40,11 +40,11 @@ struct LogVerdict {
 void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const LogVerdict& verdict,
             const Machine& machine);
 
-// Of a waiting entry whose raised reservation others leave no room for: its next step, or its end. `last`:
-// its last attempt, whose outcome then says so.
+// Decides on a waiting entry whose raised reservation others leave no room for: its next step, or its end.
+// `last` is its last attempt, whose outcome then records it.
 void settle_beside_others(Entry& entry, Attempt& last);
 
-// Of at most the first and last 32 MiB of a log.
+// Reads at most the first and last 32 MiB of a log.
 LogVerdict diagnose_log(const std::filesystem::path& log);
 
 }  // namespace plimsoll::queue

@@ -1,6 +1,6 @@
 // The worker: starts what fits, settles what has ended, and takes up what an earlier worker has started.
 //
-// It may end at any moment. Runs go on under their supervisors; the next worker finds them by the database
+// It may end at any moment. Runs continue under their supervisors; the next worker finds them by the database
 // and the folders of their attempts.
 #pragma once
 
@@ -26,15 +26,15 @@ struct WorkerOptions {
   double grace_seconds = 30;
   // Until what waits for others is held, where the worker is to end (ladder.h).
   double patience_seconds = kOthersPatienceSeconds;
-  // What the system has left, beside what runs take; asked once a second at most.
+  // Host memory that the system has left in addition to what runs take; asked once a second at most.
   std::function<int64_t()> free_host_bytes;
   std::filesystem::path machine_folder;  // of the machine's queues (machine_ledger.h)
-  std::shared_ptr<WatchedCards> cards;   // of `machine`; null: nobody else uses them
+  std::shared_ptr<WatchedCards> cards;   // of `machine`; null: there are no other users
   // One line for people about a start or an end.
   std::function<void(const std::string&)> report;
 };
 
-// A plan that a run begins with in the place of its own.
+// A plan that a run begins with instead of its own.
 struct TakenPlan {
   SmallerPlan plan;
   std::string why;
@@ -74,7 +74,7 @@ class Worker {
   void launch_attempt(const Entry& entry, const Attempt& attempt);
   [[nodiscard]] std::vector<Running> reserved();
   [[nodiscard]] std::vector<RunOnCards> runs_on_cards() const;
-  // What runs of it. `children`: of the machine, listed when the first needs them.
+  // The processes of an attempt. `children`: of the machine, listed when the first needs them.
   [[nodiscard]] std::vector<pid_t> processes_of(const Attempt& attempt,
                                                 std::optional<Children>& children) const;
   [[nodiscard]] std::optional<RunOnCards> run_on_cards(const Attempt& attempt,
@@ -102,11 +102,12 @@ class Worker {
   int64_t version_ = -1;
   std::vector<Entry> entries_;               // not over, as the database has them
   std::map<int64_t, Attempt> attempts_;      // of those that run, and of `damaged_`
-  std::set<int64_t> damaged_;                // whose rows are, and whose run goes on
+  std::set<int64_t> damaged_;                // entries with damaged rows, whose runs continue
   std::map<pid_t, Child> children_;          // supervisors that this process started
   std::map<int64_t, int> launched_;          // attempts that this process has tried to begin, by entry
   std::map<int64_t, double> stop_asked_at_;  // by entry, as far as this worker knows
-  // Of runs that were refused as others had taken their room: not before this time, and how often that was.
+  // Runs that were refused as others had taken their memory: they start not before this time; and how often
+  // that was.
   struct Later {
     double time = 0;
     int times = 0;

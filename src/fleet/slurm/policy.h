@@ -1,4 +1,4 @@
-// What is asked of Slurm for a run, and what an end there means: pure functions.
+// The request to Slurm for a run, and the meaning of an end there: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace plimsoll::slurm {
 
-// Of a job beside its run's memory: its supervisor, with the kernel's own of its control group.
+// Memory of a job in addition to its run's: its supervisor, with the kernel's own of its control group.
 inline constexpr int64_t kSupervisorBytes = int64_t{32} << 20;
 
 struct GpuType {
@@ -21,22 +21,22 @@ struct GpuType {
   std::string model = {};  // as plans name it; empty: not known by its name
 };
 
-// What a job may take: predicted seconds and half as much again, a quarter of an hour at least.
+// The time limit of a job: predicted seconds and half as much again, a quarter of an hour at least.
 double time_limit(double predicted_seconds, double stated_limit);
-// Memory of a job: the run's, and what its supervisor takes beside it.
+// Memory of a job: the run's, and what its supervisor takes in addition.
 int64_t job_memory(int64_t host_bytes);
 // "l4", "a100" and the like with what plans call it.
 GpuType read_type(const std::string& name, int64_t bytes);
 // The smallest type that has so much, and that the plan is for; none where no type is, "" where there is no
 // choice to make.
 std::optional<std::string> gpu_type(const std::vector<GpuType>& types, const queue::Need& need);
-// The first plan that a type is for: the run's own, or one of the others. Its own where there is none.
+// The first plan that a type is for: the run's own, or one of the others. Its own where there is no such
+// type.
 queue::Need need_of_types(const std::vector<GpuType>& types, const queue::Need& own,
                           const std::vector<queue::SmallerPlan>& plans);
 
-// What an attempt has come to by Slurm's word and its own record. `begun`: its supervisor was there. Nothing:
-// it is not over, or its record may still be on its way (`seconds_over`: for so long it has been over, or
-// gone).
+// The end of an attempt, by Slurm's word and its own record. `begun`: its supervisor was there. Nothing: it
+// is not over, or its record may still be on its way (`seconds_over`: for so long it has been over, or gone).
 struct Ended {
   queue::AttemptState state;
   bool canceled_there = false;  // by scancel, not through the queue

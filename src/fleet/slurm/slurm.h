@@ -1,4 +1,4 @@
-// Slurm by its commands: sbatch, squeue, sacct, scontrol, scancel and sinfo, as they are in PATH. Their texts
+// Runs Slurm's commands: sbatch, squeue, sacct, scontrol, scancel and sinfo, as they are in PATH. Their texts
 // are asked for in stated formats and read with care; nothing of Slurm is linked.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace plimsoll::slurm {
 
 enum class Phase : uint8_t { pending, running, over };
-// Of Slurm's word for a state. Words that are not known are `running`: what they mean shows in what follows.
+// The phase of Slurm's word for a state. Unknown words are `running`: the next states show what they mean.
 Phase phase_of(std::string_view state);
 
 struct Job {
@@ -19,7 +19,7 @@ struct Job {
   std::string state;   // Slurm's word: PENDING, RUNNING, OUT_OF_MEMORY
   std::string reason;  // why it is pending, or what became of it
   std::string node;
-  std::string comment;  // as it was submitted; squeue alone tells
+  std::string comment;  // as it was submitted; only squeue reports it
 };
 
 // Lines of squeue -o kQueueFormat, of sacct -P -o kAccountFormat, of scontrol show job -o. Lines that say
@@ -30,7 +30,7 @@ std::vector<Job> read_queue(std::string_view text);
 std::vector<Job> read_account(std::string_view text);
 std::vector<Job> read_details(std::string_view text);
 
-// What the largest node of a cluster has, and all together.
+// The largest node of a cluster, and all nodes together.
 struct Nodes {
   int64_t memory_bytes = 0, total_bytes = 0;
   int threads = 0, total_threads = 0;
@@ -42,7 +42,7 @@ Nodes read_nodes(std::string_view text);
 
 struct Submission {
   std::string name, comment;
-  std::string output;        // a file for what is said before the command's own log is open
+  std::string output;        // a file for what is printed before the command's own log is open
   int64_t memory_bytes = 0;  // on the node; 0: the partition's default
   int threads = 1;
   int gpus = 0;
@@ -62,8 +62,8 @@ std::string quoted(std::string_view word);
 // A folder's name in sbatch's --output, which gives '%' a meaning.
 std::string as_pattern(std::string_view folder);
 
-// What was asked of Slurm: `text` where `ok`, else `problem`, for people, empty where a signal ended the
-// question; `later`: the same may do later; `unknown`: Slurm may have done it, as its answer never came.
+// Slurm's answer: `text` where `ok`, else `problem`, for people, empty where a signal ended the question;
+// `later`: the same may succeed later; `unknown`: Slurm may have done it, as its answer never came.
 struct Answer {
   bool ok = false, later = false, unknown = false;
   std::string text, problem;
@@ -76,7 +76,7 @@ Answer cancel(const std::string& job);
 Answer nodes(const std::string& partition);
 // All jobs of this user that Slurm still has at hand; nothing where it does not answer, with `problem`.
 std::optional<std::vector<Job>> jobs(std::string& problem);
-// What the accounting, or where that is off the controller, remembers of those.
+// The same jobs as the accounting remembers them, or the controller where accounting is off.
 std::vector<Job> remembered(const std::vector<std::string>& ids);
 
 }  // namespace plimsoll::slurm

@@ -6,8 +6,8 @@
 // log, memory and record are where they always are. The queue's folder must be on a file system that the
 // nodes share, and so must the program and what a run reads.
 //
-// The worker may end at any moment. Jobs go on; the next worker finds them by the database, and one that was
-// handed over but not yet written down by its comment, the attempt's folder.
+// The worker may end at any moment. Jobs continue; the next worker finds them by the database, and one that
+// was handed over but not yet written down by its comment, the attempt's folder.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
-// What `plimsoll top` shows: one look at the queue and this machine, as data. A frame is one line of JSON
-// where it is recorded, and what is replayed is the same data again.
+// The content of `plimsoll top`: one look at the queue and this machine, as data. A recorded frame is one
+// line of JSON; a replay shows the same data again.
 //
-// What is not known is absent, never 0.
+// Unknown values are absent, never 0.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace plimsoll::top {
 
-// Somebody who computes on a GPU and is of no run.
+// A process that computes on a GPU and belongs to no run.
 struct CardProcess {
   int64_t pid = 0;               // as the driver numbers it
   std::string name;              // empty: it is not to be seen from here
@@ -30,7 +30,7 @@ struct Device {
   std::optional<int64_t> used;  // by the queue's runs
   int runs = 0;
   int threads = 0, threads_reserved = 0;  // of cpu:0
-  // Of a GPU that the driver tells of.
+  // For a GPU that the driver reports.
   std::string model = {};
   std::optional<int64_t> memory = {}, memory_used = {};  // the card's, and what all there is on it takes
   std::optional<int64_t> others = {};                    // what is of no run takes of it
@@ -99,10 +99,10 @@ nlohmann::ordered_json frame_json(const Frame& frame);
 // Throws DamagedError that begins with `where`.
 Frame read_frame(std::string_view text, const std::string& where);
 
-// What a run could still have of a device; none: it does not answer, or that is not known.
+// Memory that a run could still have on a device; nullopt: it does not answer, or that is not known.
 std::optional<int64_t> free_bytes(const Device& device);
 
-// In the place of a list without runs.
+// Shown instead of a list without runs.
 inline constexpr std::string_view kQueueIsEmpty = "the queue is empty";
 
 // The frame as tables. Foreign names are as they are: printing makes them printable.

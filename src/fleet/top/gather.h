@@ -13,7 +13,8 @@ namespace plimsoll::top {
 
 class Gatherer {
  public:
-  // `free_host_bytes`: what the system has left. `gpus`: asked for cards, outlives this; null: nobody is.
+  // `free_host_bytes`: what the system has left. `gpus`: watches the cards, outlives this; null: they are not
+  // asked.
   Gatherer(queue::Store& store, int64_t (*free_host_bytes)(), devices::GpuWatch* gpus = nullptr)
       : store_(store), free_(free_host_bytes), gpus_(gpus) {}
   // Open entries, and the last ones that ended.

@@ -1,4 +1,4 @@
-// A frame as Prometheus reads it.
+// Prints a frame as metrics for Prometheus.
 #pragma once
 
 #include <string>

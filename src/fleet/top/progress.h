@@ -1,4 +1,4 @@
-// How far a training is, by the ends of the files that it writes (docs/json.md).
+// Reads how far a training is, from the ends of the files that it writes (docs/json.md).
 #pragma once
 
 #include <filesystem>
@@ -9,10 +9,11 @@
 
 namespace plimsoll::top {
 
-// Of a run folder; nothing where no training has begun in it. Files that grow meanwhile are no error.
+// The progress of a run folder; nothing where no training has begun in it. Files that grow during the reading
+// are no error.
 std::optional<Progress> read_progress(const std::filesystem::path& run_folder);
 
-// "1.0977"; "-" where there is none.
+// "1.0977"; "-" where there is no loss.
 std::string loss_words(const std::optional<double>& loss);
 
 }  // namespace plimsoll::top

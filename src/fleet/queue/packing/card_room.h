@@ -1,4 +1,4 @@
-// What runs may have of a card that others use too: pure functions of what the driver tells.
+// The memory that runs may have on a GPU which others use too: pure functions of what the driver reports.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 
 namespace plimsoll::queue {
 
-// Of a card that nobody has stated a size of: the share that is not given out. What a process has on a card
-// beside its tensors, and what allocators leave in between, is in what runs take; this is for what they do
-// not know of.
+// The share of a card that is not given out, where its size was not stated. Memory that a process has on a
+// card in addition to its tensors, and what allocators leave in between, is in what runs take; this is for
+// what they do not know of.
 inline constexpr double kCardHeadroom = 0.05;
 
-// Bytes of a card that all runs together may have: without others.
+// Bytes on a GPU that all runs together may have: without others.
 int64_t card_capacity(const devices::Gpu& gpu, double headroom = kCardHeadroom);
 
-// What these processes have on a card; none: the driver does not say. `pids_known`: processes that the driver
-// lists are numbered as they are here, so that who is not listed has nothing.
+// The bytes that these processes have on a card; nullopt where the driver does not report them. `pids_known`:
+// the driver lists processes by the numbers that they have here, so that a process which is not listed has
+// nothing.
 std::optional<int64_t> used_on(const devices::Gpu& gpu, const std::vector<pid_t>& processes, bool pids_known);
 
 // Whether the driver numbers processes as they are numbered here: not in a container with numbers of its own,
@@ -38,10 +39,10 @@ struct CardShare {
   bool measured = false;  // who uses what is known
 };
 
-// `limit`: the most that this queue gives out; `ceiling`: the most that anybody may have. Each run counts as
-// what it reserved or as what it has, where that is more. Where the driver does not tell who has what, all
-// that is in use beyond the reservations is somebody else's, and at least what was in use before runs came,
-// as far as it can still be.
+// `limit`: the most that this queue gives out; `ceiling`: the most that any queue may have. Each run counts
+// as what it reserved or as what it has, where that is more. Where the driver does not report who has what,
+// all use beyond the reservations counts as that of others, and at least what was in use before runs came, as
+// far as it can still be.
 CardShare share_of(const devices::Gpu& gpu, int64_t limit, int64_t ceiling, const CardRuns& runs,
                    bool pids_known);
 

@@ -1,6 +1,5 @@
-// Which of the waiting recipes take a smaller plan of the same run, so that more run at once and all are done
-// sooner: a pure function of predictions. What a plan is made of does not matter here, its bytes, threads and
-// seconds do.
+// Chooses the waiting recipes that take a smaller plan of the same run, so that more run at once and all are
+// done sooner: a pure function of predictions. A plan counts only by its bytes, threads and seconds.
 #pragma once
 
 #include <vector>
@@ -19,8 +18,8 @@ struct ChosenPlans {
   double seconds_before = 0, seconds = 0;  // until all is done: with each run's own plan, and as chosen
 };
 
-// Nothing is chosen, and both times are 0, while not even the smallest plan of any run fits beside what runs.
-// A run keeps its own plan where a smaller one does not end the whole at least a hundredth sooner, a
+// Nothing is chosen, and both times are 0, while not even the smallest plan of any run fits next to what
+// runs. A run keeps its own plan where a smaller one does not end the whole at least a hundredth sooner, a
 // twentieth where that has fewer threads; one whose own plan never fits `machine` has the largest that does.
 // A run on cards has the largest for each kind of them, and no smaller one to end sooner.
 ChosenPlans choose_plans(const Machine& machine, std::vector<Waiting> waiting,

@@ -1,5 +1,5 @@
-// What a run asks for after its memory ran out: never the same impossible attempt twice, and never what
-// others on the machine leave no room for.
+// Decides what a run asks for after its memory ran out: never the same impossible attempt twice, and never
+// more than others on the machine leave.
 #pragma once
 
 #include <optional>
@@ -32,8 +32,8 @@ struct RoomBesideOthers {
   Need need;  // that it is to have
 };
 
-// What becomes of a need on `machine`, from which all that others use is taken off. A reservation is raised
-// by the ladder alone: the user asked for less, so less is given rather than waited for.
+// Fits a need to `machine`, which is without all that others use. A reservation is raised by the ladder
+// alone: the user asked for less, so less is given rather than waited for.
 RoomBesideOthers room_beside_others(const Machine& machine, const Need& need,
                                     const std::vector<Tried>& tried);
 

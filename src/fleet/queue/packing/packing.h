@@ -1,8 +1,9 @@
-// Which waiting runs start now, and where: pure functions of what is reserved, waiting and expected to end.
+// Decides which waiting runs start now, and where: pure functions of what is reserved, waiting and expected
+// to end.
 //
-// A run starts only where its whole need fits beside the needs of the runs that are there, on its cards and
-// on the host; all its cards at once or none. Free memory is never asked: what a neighbour has yet to take is
-// not free.
+// A run starts only where its whole need fits in addition to the needs of the runs that are there, on its
+// cards and on the host; all its cards at once or none. Free memory is never asked: what a neighbour has yet
+// to take is not free.
 //
 // Order: rank (priority, and one more for each `patience` of waiting), then the longest, then the oldest. The
 // first run that does not fit is promised the time at which it will; others may overtake it where they do not
@@ -19,13 +20,13 @@
 
 namespace plimsoll::queue {
 
-// What a run takes, all of it at once.
+// The resources that a run takes, all of them at once.
 struct Need {
   int devices = 0;           // cards, each of them `device_bytes`; 0: the host alone
   int64_t device_bytes = 0;  // on each card
   int64_t host_bytes = 0;
   int threads = 1;
-  // What cards a plan is for: those of a model (Card::model), or one by its name. Empty: any.
+  // The cards that a plan is for: those of a model (Card::model), or one by its name. Empty: any.
   std::string card = {};
   bool operator==(const Need&) const = default;
 };
@@ -39,7 +40,7 @@ struct Card {
 };
 
 struct Machine {
-  int64_t host_bytes = 0;  // as of a card
+  int64_t host_bytes = 0;  // as of a card: that runs may reserve
   int threads = 0;
   std::vector<Card> cards;
   std::string host = "cpu:0";  // what the host's memory and threads are called
@@ -55,7 +56,7 @@ struct SmallerPlan {
   bool operator==(const SmallerPlan&) const = default;
 };
 
-// What a run with this need takes with the plan.
+// The need of a run that runs with this plan.
 Need with_plan(Need need, const SmallerPlan& plan);
 
 struct Waiting {
@@ -110,9 +111,9 @@ double expected_end(const Running& run, double now);
 // In the order in which they are looked at: priority and waiting, then the longest, then the oldest.
 void sort_by_rank(std::vector<Waiting>& waiting, double now, double patience = kPatienceSeconds);
 
-// What keeps a need from ever fitting this machine, empty where it fits when nothing else runs.
+// The reason why a need can never fit this machine, empty where it fits when nothing else runs.
 std::string never_fits(const Machine& machine, const Need& need);
-// What is short while these run, in words for a list: "4.00 GiB of memory short on the host".
+// The shortage while these run, in words for a list: "4.00 GiB of memory short on the host".
 std::string what_is_short(const Machine& machine, const Need& need, const std::vector<Running>& running);
 
 // Reserved now, all runs together: never above the machine.

@@ -1,5 +1,5 @@
-// What a recipe needs, by the program's own `plan --json` in a process of its own: the fleet stays free of
-// what plans and computes, and the worker small.
+// Plans a recipe by the program's own `plan --json` in a process of its own: so the fleet's code needs none
+// that plans or computes, and the worker stays small.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct Planned {
 // with its exit code, DoesNotFitError with the smallest need.
 Planned plan_recipe(const std::string& program, const std::vector<std::string>& words);
 
-// The same of an answer of `plan --json`; `words` for messages. Of a card that is named what is reserved of
-// it is its arena with all that the process has beside it.
+// Reads the same from the output of `plan --json`; `words` for messages. On a named GPU the arena is reserved
+// with all that the process has there in addition.
 Planned read_plan(const std::string& json, const std::vector<std::string>& words);
 
 // Plans of the same run in less memory, each at least a twentieth smaller than the one before it; none where
@@ -38,8 +38,8 @@ std::vector<SmallerPlan> worth_keeping(std::vector<SmallerPlan> plans, const Nee
 // The same of an answer of `plan --sweep memory=.. --json`.
 std::vector<SmallerPlan> read_sweep(const std::string& json, const Planned& planned);
 
-// What `train` is to keep, at the end of its words, and what it is to keep instead in the same place: on a
-// card its budget is what is reserved of the card.
+// Appends to the words of `train` what it has to keep to, and replaces what is there of it: on a card its
+// budget is what is reserved of the card.
 void bind_to_plan(std::vector<std::string>& words, const Need& need);
 
 }  // namespace plimsoll::queue

@@ -1,4 +1,4 @@
-// A workload on a virtual clock: the packing of the queue beside what people do without one.
+// Simulates a workload on a virtual clock: the queue's packing compared with what people do without one.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ struct Job {
   int priority = 0;
   double arrives = 0;
   double seconds = 0;            // that it takes
-  double predicted_seconds = 0;  // that the queue is told; 0: nothing
-  Need need;                     // that the queue is told
+  double predicted_seconds = 0;  // that the queue knows; 0: nothing
+  Need need;                     // that the queue knows
   int64_t peak_bytes = 0;        // that it takes on each card, or on the host where it has none
   double ramp_seconds = 0;       // from nothing to its peak, evenly
   double leak_bytes_per_second = 0;
   std::vector<SmallerPlan> smaller = {};  // that the queue may give it; seconds as predicted
-  // What it becomes where memory runs out and there is no more: --on-oom.
+  // The next smaller variant where memory runs out and there is no more: --on-oom.
   struct Step {
     int64_t peak_bytes = 0;
     double seconds = 0;
@@ -30,7 +30,7 @@ struct Job {
   std::vector<Step> steps = {};
 };
 
-// What somebody else has of a device for a while, or of the host.
+// Memory that another user has of a device, or of the host, for a while.
 struct OthersUse {
   int64_t bytes = 0;
   double from = 0, until = 0;  // until 0: for ever
@@ -41,7 +41,8 @@ struct Workload {
   double headroom = 0;  // share of each device that is not given out
   double margin = 0;    // added to every estimate
   std::vector<Job> jobs;
-  std::vector<std::vector<OthersUse>> others = {};   // of each device, and last of the host; empty: nobody
+  std::vector<std::vector<OthersUse>> others = {};   // on each device, and last on the host; empty: no other
+                                                     // users
   double patience_seconds = kOthersPatienceSeconds;  // of the queue, with what waits for others
 };
 
@@ -51,12 +52,12 @@ Machine beside_others(const Workload& workload, Machine machine, double now);
 // Throws UsageError, with the file's `name` and the job, for what is no workload: docs/queue.md.
 Workload read_workload(std::string_view json, const std::string& name);
 
-// What may be given out.
+// The machine with what may be given out.
 Machine less_headroom(const Workload& workload);
 
 enum class Policy : uint8_t {
   packed,      // this queue
-  polled,      // every 30 s, in order, wherever as much memory is free as the job is said to need
+  polled,      // every 30 s, in order, wherever as much memory is free as the job is expected to need
   one_a_card,  // one job on each card, in order
 };
 std::string_view name_of(Policy policy);

@@ -1,5 +1,5 @@
-// The cards of a worker: found by what the driver tells, or stated and recognised in it; what others use of
-// them is taken off, and one that stopped answering takes nothing new.
+// The GPUs of a worker: found by what the driver reports, or stated and recognised in it. Memory that others
+// use is taken off, and a GPU that stopped answering takes nothing new.
 #pragma once
 
 #include <map>
@@ -44,7 +44,7 @@ class WatchedCards {
   // in use on cards without runs, for the time when runs are there.
   [[nodiscard]] Machine with_room(Machine machine, const std::vector<RunOnCards>& own,
                                   const PromisedByOthers& others);
-  // What a run has on one of its cards at most; none: unknown.
+  // The most that a run has on one of its cards; nullopt: unknown.
   [[nodiscard]] std::optional<int64_t> most_on_a_card(const RunOnCards& run) const;
   // Numbers and beginnings of names, by which an earlier worker may have started a run, become whole names.
   void name_whole(std::vector<std::string>& cards) const;

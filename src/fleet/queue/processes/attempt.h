@@ -6,7 +6,7 @@
 //               command: nothing runs twice.
 //   log         what the command prints
 //   cancel      asks the supervisor to end it
-//   grace       of a worker that took it up: in the place of what it was launched with
+//   grace       of a worker that took it up: instead of what it was launched with
 //   processes   the command's, as the supervisor saw them last: number and birth
 //   group       the folder of its control group, where it has one (memory_group.h)
 //   memory.json what it takes over time, in bounded room (memory_history.h)
@@ -42,7 +42,7 @@ struct Exit {
   int signal = 0;
   bool canceled = false;       // as it was asked to
   bool over_limit = false;     // it took more than its reservation
-  bool kernel_killed = false;  // the kernel ended processes for want of memory meanwhile
+  bool kernel_killed = false;  // the kernel ended processes for want of memory during the attempt
   bool timed_out = false;      // at the end of the time that it was given
   int64_t peak_bytes = 0;
   double seconds = 0;   // that it ran
@@ -82,8 +82,8 @@ void ask_to_end(const std::filesystem::path& folder);
 // How long that is from now on, whatever it was launched with. Where it cannot be written, that stays.
 void set_grace(const std::filesystem::path& folder, double seconds);
 std::optional<double> read_grace(const std::filesystem::path& folder);
-// Of an attempt that was asked to end so long ago: a supervisor that was stopped (SIGSTOP) is continued, and
-// one that has not ended after twice the grace is ended, with its command.
+// Wakes or ends the supervisor of an attempt that was asked to end so long ago: one that was stopped
+// (SIGSTOP) is continued, and one that has not ended after twice the grace is ended, with its command.
 void wake_or_end_supervisor(const std::filesystem::path& folder, double seconds_since_asked,
                             double grace_seconds);
 // Ends what a lost supervisor left behind, its control group too: what is in the group, what has the mark,

@@ -1,8 +1,8 @@
 // A control group of its own for what one command starts, where this process may make one: the kernel then
 // holds all its processes together to a limit, at every moment, and says how many it has ended for it.
 //
-// Version 1: below the group that this process is in. Version 2: beside it, as a group with processes has
-// none below it; of a user that is so in services of their systemd, whose groups are theirs.
+// Version 1: below the group that this process is in. Version 2: next to it, as a group with processes has
+// none below it; a user may do that in services of their systemd, whose groups are theirs.
 #pragma once
 
 #include <sys/types.h>
@@ -33,11 +33,12 @@ class MemoryGroup {
   }
   ~MemoryGroup();  // takes it away, if nothing is left in it
 
-  // Of a process and what it starts from now on. Safe between fork and exec.
+  // Takes a process and what it starts from now on. Safe between fork and exec.
   [[nodiscard]] bool take(pid_t process) const;
   // Processes that the kernel ended as this limit was reached.
   [[nodiscard]] int64_t kills() const;
-  // Of all of them together at most, files that they read included; 0: the kernel does not say.
+  // The most that all of them took together, files that they read included; 0 where the kernel does not
+  // report it.
   [[nodiscard]] int64_t peak() const;
   // Whether it has the process: then the kernel holds the limit.
   [[nodiscard]] bool has(pid_t process) const;

@@ -1,4 +1,4 @@
-// What a run took over its time, in bounded room, and whether it grows without end.
+// A run's memory over time, in bounded space, and whether it grows without end.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class MemoryHistory {
   // `seconds` since the start of the run; not before those that were added.
   void add(double seconds, int64_t bytes);
   [[nodiscard]] double span_seconds() const { return span_seconds_; }
-  // Of each span; one in which nobody looked has what the one before it had.
+  // By span; one in which no sample was taken has the bytes of the one before it.
   [[nodiscard]] const std::vector<int64_t>& bytes() const { return bytes_; }
 
  private:
@@ -32,21 +32,21 @@ class MemoryHistory {
 
 // The file of an attempt's folder. Writing gives up silently: a full disk must not end a run.
 void keep(const MemoryHistory& history, const std::filesystem::path& folder);
-// None where there is none, or it is damaged.
+// Nullopt where the file is absent or damaged.
 std::optional<MemoryHistory> kept_memory(const std::filesystem::path& folder);
 
-// Growth that goes on: of a run that does the same again and again, a leak.
+// Growth that continues: in a run that does the same again and again, a leak.
 struct Growth {
   double bytes_per_second = 0;  // Theil-Sen: the median of the slopes between all pairs
-  // Of the trend test (Mann-Kendall) in the earlier and the later half, the smaller one: 4 is one chance in
+  // The smaller of the trend tests (Mann-Kendall) of the earlier and the later half: 4 is one chance in
   // 30,000 for a use that does not grow.
   double z = 0;
   int64_t now = 0;  // bytes, of the last span
 };
 
-// Of the last three quarters of the run, so that its start is no growth; none before a minute, or 32 spans,
-// are there. Both halves must grow, the later at a third of the earlier's rate or more, and all together by
-// 2 % and 8 MiB or more: neither a step nor what levels off is a leak.
+// The growth over the last three quarters of the run, so that its start does not count; nullopt before it has
+// lasted a minute, or 32 spans. Both halves must grow, the later at a third of the earlier's rate or more,
+// and all together by 2 % and 8 MiB or more: neither a step nor a use that levels off is a leak.
 std::optional<Growth> growth_of(const MemoryHistory& history);
 // When it will have taken `limit`, in seconds from the last span on; 0 where it has.
 double seconds_until(const Growth& growth, int64_t limit);

@@ -30,17 +30,17 @@ std::optional<Process> read_process(pid_t pid);
 // All that there are now.
 std::map<pid_t, Process> all_processes();
 
-// By their parents, for whoever asks for more than one tree.
+// Processes by their parents, for callers that ask for more than one tree.
 using Children = std::multimap<pid_t, pid_t>;
 Children children_of(const std::map<pid_t, Process>& processes);
 std::vector<pid_t> descendants(pid_t root, const Children& children);
 // All that `root` started, and what those started; not itself.
 std::vector<pid_t> descendants(pid_t root, const std::map<pid_t, Process>& processes = all_processes());
-// Those whose environment holds `entry` (NAME=VALUE), whoever their parent is now.
+// Processes whose environment holds `entry` (NAME=VALUE), whatever their parent is now.
 std::vector<pid_t> with_environment(std::string_view entry);
 
-// What is no file's: pages of their own, and shared memory (memfd, /dev/shm, anonymous) once, each process
-// its share. Pages of mapped files are the system's, which takes them back when it needs them.
+// Memory without files: pages of the processes' own, and shared memory (memfd, /dev/shm, anonymous) once,
+// each process its share. Pages of mapped files are the system's, which takes them back when it needs them.
 struct TreeMemory {
   int64_t now = 0;
   int64_t peak = 0;        // of one process also what it had before
@@ -51,8 +51,8 @@ int64_t shared_out_memory(pid_t pid);
 // While processes share and let go of memory, their shares are read one after the other, and the sum may be
 // above what they ever had: memory_standing_still() is exact.
 TreeMemory memory_of(const std::vector<pid_t>& processes);
-// Of all that `root` started: they are stopped while it is read (SIGSTOP), for some milliseconds, and go on.
-// Those that were stopped stay so.
+// Memory of all that `root` started: the processes are stopped while it is read (SIGSTOP), for some
+// milliseconds, and then continue. Those that were stopped before stay so.
 int64_t memory_standing_still(pid_t root);
 
 }  // namespace plimsoll::queue

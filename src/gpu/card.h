@@ -14,7 +14,7 @@
 
 namespace plimsoll::gpu {
 
-// What computes, what copies from the host, what copies to it.
+// The queues: computation, copies from the host, copies to it.
 enum class Queue : uint8_t { compute, in, out };
 
 // A place in a queue.
@@ -23,15 +23,15 @@ class Event {
   virtual ~Event() = default;
 };
 
-// What the queues were given between begin_capture() and end_capture(), to be launched as a whole. On the
-// card it takes memory of the driver's, by its nodes: kernels, copies and fills.
+// The work that the queues got between begin_capture() and end_capture(), to be launched as a whole. On the
+// card a graph takes memory of the driver's, by its nodes: kernels, copies and fills.
 class CardGraph {
  public:
   virtual ~CardGraph() = default;
   [[nodiscard]] virtual int64_t nodes() const = 0;
 };
 
-// Of a card's memory, as its driver tells: of all processes.
+// Free and total memory of a GPU, as its driver reports it, all processes included.
 struct MemoryLeft {
   int64_t free = 0, total = 0;
 };
@@ -42,8 +42,8 @@ class Card {
 
   [[nodiscard]] virtual MemoryLeft memory_left() const = 0;
 
-  // Memory of the card, and of the host where copies run beside the queue's thread; zeros. Throws
-  // DoesNotFitError.
+  // Memory of the card, and memory of the host for copies that run concurrently with the queue's thread;
+  // zeros. Throws DoesNotFitError.
   virtual std::byte* allocate(int64_t bytes) = 0;
   virtual std::byte* allocate_host(int64_t bytes) = 0;
   virtual void release(std::byte* memory) noexcept = 0;
@@ -53,7 +53,7 @@ class Card {
   virtual std::unique_ptr<Event> make_event(const std::string& name) = 0;
   // The event is what the queue holds now.
   virtual void record(Queue queue, Event& event) = 0;
-  // What the queue gets from now on comes after the event, which was recorded.
+  // The queue's further work comes after the event, which was recorded.
   virtual void wait(Queue queue, const Event& event) = 0;
   virtual void wait_on_host(const Event& event) = 0;
 

@@ -1,4 +1,4 @@
-// Errors of a card that last: nothing that is asked of it from then on takes place, until the process ends.
+// Errors of a GPU that last: until the process ends the GPU does nothing more.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace plimsoll::gpu {
 
-// Whoever asks next is told, so the message says what is to be done to learn which op it was.
+// The error of every later call too, so the message says what to do to learn which op it was.
 class CardFault : public StoppedError {
  public:
   explicit CardFault(const std::string& cause)

@@ -1,5 +1,5 @@
-// Products by NVIDIA's cuBLASLt, which is looked for when a run starts: a program that is linked with nothing
-// of it runs on machines that have none.
+// Matrix products by NVIDIA's cuBLASLt, which is looked for when a run starts: a program that is not linked
+// with it runs on machines that have none.
 #pragma once
 
 #include <filesystem>
@@ -14,12 +14,12 @@ namespace plimsoll::gpu {
 
 using ReadVariable = std::function<const char*(const char*)>;  // as std::getenv
 
-// What is tried, in order, 13 before 12: names that the loader looks up by itself, then files that are there
-// in folders of CUDA and of Python's packages. PLIMSOLL_CUBLASLT names a file, or says none: then it is all
-// that is tried.
+// The libraries that are tried, in order, 13 before 12: names that the loader looks up by itself, then files
+// that are there in folders of CUDA and of Python's packages. PLIMSOLL_CUBLASLT names a file, or says none:
+// then it is all that is tried.
 std::vector<std::filesystem::path> cublas_lt_places(const ReadVariable& variable);
 
-// A library, or in `reason` why there is none, beginning with what was tried. One thread uses it, with the
+// A library, or in `reason` why none was opened, beginning with what was tried. One thread uses it, with the
 // card chosen that it is for (cudaSetDevice). Throws UsageError where PLIMSOLL_CUBLASLT names one that does
 // not load.
 struct OpenedLibrary {

@@ -1,5 +1,5 @@
-// What is used of cuBLASLt's binary interface, as NVIDIA documents it: the same in its versions 12 and 13. A
-// build needs none of its headers.
+// The part of cuBLASLt's binary interface that is used, as NVIDIA documents it: the same in its versions 12
+// and 13. A build needs none of its headers.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A card of NVIDIA's, by CUDA's runtime.
+// An NVIDIA GPU, by CUDA's runtime.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace plimsoll::gpu {
 
-// What the driver tells of a card.
+// Facts about a GPU, as its driver reports them.
 struct CudaFacts {
   int number = 0;  // CUDA's
   std::string name;

@@ -1,5 +1,5 @@
-// What kernels are written in: CUDA C++ and these few names. nvcc compiles it for GPUs; any other compiler,
-// for the emulator. Only *_gpu.cu files include it.
+// The names that kernels are written in, in addition to CUDA C++. nvcc compiles it for GPUs; any other
+// compiler, for the emulator. Only *_gpu.cu files include it.
 //
 // Arithmetic is f32, storage f32, bf16 or f16. No contraction happens behind the source's back (-fmad=false,
 // -ffp-contract=off): fma is written where it is meant, so that a GPU gives the bits of a CPU.
@@ -188,7 +188,7 @@ PL_DEV int opaque(int x) {
 // The thread's warp, of which the compiler knows that all its lanes have the same.
 PL_DEV int warp_of_block() { return __shfl_sync(kAll, static_cast<int>(threadIdx.x) / kWarpSize, 0); }
 
-// Of bits that are not all 0.
+// The place of the lowest bit that is set; `bits` is not 0.
 PL_DEV int lowest_bit(uint32_t bits) {
 #ifdef __CUDA_ARCH__
   return __ffs(static_cast<int>(bits)) - 1;

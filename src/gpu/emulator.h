@@ -2,9 +2,9 @@
 // any C++20 compiler and run anywhere. Every GPU thread is a fiber that runs until it has to wait. Order is a
 // parameter: code that lacks a barrier gives other results under another order. For tests, not for speed.
 //
-// What it finds by itself: barriers that some threads do not reach, warp operations that not all lanes of
-// their mask reach, shared memory written past its arrays or beyond a block's limit, copies that nobody
-// waited for. Shared memory is NaN until it is written.
+// It finds by itself: barriers that some threads do not reach, warp operations that not all lanes of their
+// mask reach, shared memory written past its arrays or beyond a block's limit, copies that no thread waited
+// for. Shared memory is NaN until it is written.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace plimsoll::gpu::emulated {
 
-// Of a grid, a block, or a place in one.
+// The size of a grid or a block, or a place in one.
 struct Extent {
   unsigned x = 1, y = 1, z = 1;
 };
@@ -36,10 +36,10 @@ struct Settings {
   size_t shared_limit =
       99 * 1024;  // bytes a block may have: 64 KiB sm_75, 163 sm_80, 99 sm_86/89/120, 227 sm_90
 };
-// Of all grids that run from now on.
+// The settings of all grids that run from now on.
 Settings& settings();
 
-// What a kernel does wrong; says block, thread and line.
+// An error of a kernel; its message names block, thread and line.
 class Fault : public InternalError {
  public:
   using InternalError::InternalError;
@@ -110,7 +110,7 @@ class Block {
   // Runs `body` as every thread of the block at `at`. Throws Fault.
   void run(const Extent& at, const std::function<void()>& body);
 
-  // What running threads call.
+  // The functions that running threads call.
   void barrier(Place place);
   // Calls compute(meeting) once when all lanes of `mask` are there; returns this lane's result, valid until
   // the thread waits again.
@@ -157,7 +157,7 @@ class Block {
   std::string fault_;
 };
 
-// Of this CPU thread; nullptr outside kernels.
+// The block and thread that this CPU thread runs; nullptr outside kernels.
 extern constinit thread_local Block* block;
 extern constinit thread_local Thread* current;
 
@@ -169,7 +169,7 @@ void run_grid(const Extent& grid, const Extent& size, size_t launched_shared,
 struct Listener {
   void (*grid_begins)() = nullptr;
   void (*block_ends)(const Block&) = nullptr;
-  // What an instruction of the card touches.
+  // Called with the bytes that an instruction of the card touches.
   void (*touches)(const void* at, size_t bytes, bool write) = nullptr;
 };
 Listener& listener();
@@ -178,7 +178,7 @@ Listener& listener();
 inline void tell(const void* at, size_t bytes, bool write) {
   if (listener().touches != nullptr) listener().touches(at, bytes, write);
 }
-// NaN, as memory that nobody wrote to.
+// Fills with NaN, as memory that was never written.
 void poison(void* at, size_t bytes);
 
 }  // namespace plimsoll::gpu::emulated

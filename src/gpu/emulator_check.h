@@ -12,7 +12,7 @@
 
 namespace plimsoll::gpu::emulated {
 
-// Memory of the device that kernels see. The whole of it is `allowed` to nobody; operands in it are.
+// Memory of the device that kernels see. The whole of it is `allowed` to no op; operands in it are.
 struct Region {
   const void* begin = nullptr;
   size_t bytes = 0;
@@ -25,7 +25,7 @@ struct Region {
 // From now on these are watched, all others forgotten. An operand that lies in another's place is given after
 // it.
 void watch(const std::vector<Region>& regions);
-// What was found since, one line each.
+// The errors found since watch(), one line each.
 std::vector<std::string> findings();
 
 }  // namespace plimsoll::gpu::emulated

@@ -1,5 +1,5 @@
 // Streams, events, copies and graphs of an emulated card: the part of CUDA's runtime that a static program
-// needs. What a stream holds runs when somebody waits for it, in any order that streams and events allow: a
+// needs. The work of a stream runs when the host waits for it, in any order that streams and events allow: a
 // program that lacks a wait gives other results in another order. For tests, on one thread.
 #pragma once
 
@@ -23,7 +23,7 @@ struct StreamId {
   size_t number = 0;
 };
 
-// Of a queue, its first `count` items.
+// A place in a queue: behind its first `count` items.
 struct Position {
   size_t queue = 0;
   uint64_t count = 0;
@@ -46,16 +46,16 @@ class Event {
   std::optional<Place> place_;
 };
 
-// What a queue holds: work, or a wait where there is none.
+// An item of a queue: work, or without work a wait for `after`.
 struct Item {
   std::function<void()> work;
   Position after;
 };
 
-// What a capture recorded, to be launched any number of times on the card that captured it.
+// A recorded capture, to be launched any number of times on the card that captured it.
 class Graph {
  public:
-  // What runs when it is launched: waits are none.
+  // The number of items that run at a launch: waits do not count.
   [[nodiscard]] int64_t nodes() const;
 
  private:
@@ -65,8 +65,8 @@ class Graph {
       queues_;  // where branches run, but the first, which runs in the stream it is launched on
 };
 
-// All streams of a card. What nobody waits for never runs. Throws Fault for what CUDA refuses, and for waits
-// that it takes in silence though they order nothing.
+// All streams of a GPU. Work that the host never waits for never runs. Throws Fault for what CUDA refuses,
+// and for waits that it takes in silence though they order nothing.
 class Streams {
  public:
   explicit Streams(When when, uint64_t seed = 1) : when_(when), random_state_(seed * 2654435761U + 1) {}
@@ -77,14 +77,14 @@ class Streams {
   void copy(StreamId stream, void* to, const void* from, size_t bytes);
   // The event is what the stream holds now.
   void record(StreamId stream, Event& event);
-  // What the stream gets from now on runs after the event.
+  // The stream's further work runs after the event.
   void wait(StreamId stream, const Event& event);
 
   // The host waits: for a stream, for an event, for all.
   void synchronise(StreamId stream);
   void synchronise(const Event& event);
   void synchronise();
-  // What waits is forgotten, as if it had run; so is a capture.
+  // Drops waiting work, as if it had run; so too a capture.
   void abandon() noexcept;
 
   // From here to the end nothing runs: what the stream gets, and what streams get that wait for it, makes a

@@ -1,4 +1,4 @@
-// What a launch may ask of a card, and what is said of one that fails: the same for nvcc's launches and the
+// Limits of a launch on a GPU, and the error of one that fails: the same for nvcc's launches and the
 // emulator's.
 #pragma once
 
@@ -20,7 +20,7 @@ struct LaunchShape {
   unsigned shared = 0;
 };
 
-// No card takes it. Whoever binds the op names it.
+// No card takes the launch. The code that binds the op adds its name.
 struct LaunchRefused : UsageError {
   using UsageError::UsageError;
 };
@@ -34,8 +34,8 @@ void require_launchable(const LaunchShape& shape, int64_t most_shared);
 // By CUDA's error: CardFault where it lasts, which a kernel before this one caused; else InternalError.
 [[noreturn]] void throw_failed_launch(int error, const char* text);
 
-// What is to be said before kernels are loaded on a card of that compute capability (90) by a build that has
-// code for `architectures` ("75,120"): that the driver compiles them, and for how long. Empty: it need not.
+// The note before kernels are loaded on a card of that compute capability (90) by a build that has code for
+// `architectures` ("75,120"): that the driver compiles them, and for how long. Empty: it need not.
 std::string compile_note(std::string_view architectures, int compute_capability);
 
 // How much shared memory kernels may be launched with. It is only raised: a graph may hold launches of one
@@ -49,7 +49,7 @@ class SharedLimits {
   static constexpr unsigned kUnasked = 48 * 1024;  // what a kernel gets without asking
   std::map<const void*, unsigned> limits_;
 };
-// Of this process, whose one thread launches.
+// The limits of this process, whose one thread launches.
 SharedLimits& shared_limits();
 
 }  // namespace plimsoll::gpu

@@ -1,4 +1,4 @@
-// Functions of kernels that not everybody needs.
+// Mathematical functions that only some kernels need.
 #pragma once
 
 #ifndef __CUDACC__

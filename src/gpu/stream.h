@@ -1,5 +1,5 @@
-// Where kernels are put, and how: launch(stream, grid, block, kernel, arguments...). nvcc makes a launch of
-// it; any other compiler runs the kernel on the emulator, at once or when the stream's taker does.
+// Launches kernels: launch(stream, grid, block, kernel, arguments...). nvcc makes a launch of it; any other
+// compiler runs the kernel on the emulator, at once or when the stream's taker does.
 #pragma once
 
 #ifdef __CUDACC__
@@ -39,7 +39,7 @@ void launch_with_shared(Stream& stream, Dim3 grid, Dim3 block, unsigned shared, 
   if (shared_limits().raises(reinterpret_cast<const void*>(kernel), shared))
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
   if (stream.only_loads()) {
-    // Whoever asks for a kernel's attributes has it loaded.
+    // Asking for a kernel's attributes loads it.
     cudaFuncAttributes loaded;
     cudaFuncGetAttributes(&loaded, kernel);
   } else {

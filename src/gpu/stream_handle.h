@@ -20,10 +20,10 @@ class Stream {
   // A cudaStream_t of the caller's; the emulator's: a LaunchTaker*.
   explicit Stream(void* handle) : handle_(handle) {}
   [[nodiscard]] void* handle() const { return handle_; }
-  // What is launched from now on is loaded, and does not run.
+  // Kernels launched from now on are loaded, and do not run.
   void only_load(bool only) { only_loads_ = only; }
   [[nodiscard]] bool only_loads() const { return only_loads_; }
-  // What is launched from now on is captured, to be launched again with other inputs.
+  // Kernels launched from now on are captured, to be launched again with other inputs.
   void capture(bool captures) { captures_ = captures; }
   [[nodiscard]] bool captures() const { return captures_; }
   // Blocks of all that was launched, and did not only load.

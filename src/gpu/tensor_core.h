@@ -1,6 +1,6 @@
 // Tensor core products of 16x8x16 (of f32 cut to TF32 16x8x8) with f32 sums, their operand loads, and copies
-// to shared memory that run beside the computation. sm_75 has f16 products of depth 8 and no such copies: it
-// gets two products and plain loads.
+// to shared memory that run concurrently with the computation. sm_75 has f16 products of depth 8 and no such
+// copies: it gets two products and plain loads.
 #pragma once
 
 #include "gpu/device.h"

@@ -26,7 +26,7 @@ enum class OpKind : uint8_t;
 using TensorId = int32_t;
 inline constexpr TensorId kNoTensor = -1;
 
-// What a tensor is to the run. Everything from `frozen_weight` to `metric` is persistent: it lives between
+// A tensor's role in the run. Everything from `frozen_weight` to `metric` is persistent: it lives between
 // programs. Inputs are written by the host before a program runs.
 enum class Role : uint8_t {
   frozen_weight,
@@ -44,8 +44,8 @@ std::string_view to_string(Role role);
 Role parse_role(std::string_view text);
 bool is_persistent(Role role);
 
-// Where a tensor's bytes are. Ops compute on device tensors (and on host tensors where the device reaches
-// them, as the CPU does); what is on disk only passes through fetch and store.
+// The place of a tensor's bytes. Ops compute on device tensors (and on host tensors where the device reaches
+// them, as the CPU does); bytes on disk only pass through fetch and store.
 enum class Space : uint8_t { device, host, disk };
 constexpr size_t index(Space space) { return static_cast<size_t>(space); }
 std::string_view to_string(Space space);
@@ -74,14 +74,14 @@ using AxisId = int32_t;
 inline constexpr AxisId kFirstAxis = 0;
 inline constexpr AxisId kMostAxes = 4;
 
-// Where a weight's values come from, and which files it goes into.
+// The source of a weight's values, which also decides which files it goes into.
 enum class Origin : uint8_t {
   checkpoint,  // the model's folder
   derived,     // made with the weight that it belongs to: scales of a quantised one
   fresh,       // the checkpoint where it has it, else new: the head of a task
   adapter      // new, or an adapter's folder
 };
-// What a new weight begins with.
+// The initial values of a new weight.
 enum class Initialiser : uint8_t {
   normal,
   zeros,
@@ -89,7 +89,7 @@ enum class Initialiser : uint8_t {
   kaiming_uniform,
   row_norms  // the lengths of the rows of the weight that it belongs to
 };
-// What it is to the model. A head that is tied to the embedding is an embedding.
+// A weight's part of the model. A head that is tied to the embedding is an embedding.
 enum class WeightPart : uint8_t { body, embedding, head };
 // Which learning rate it trains with: LoRA+ has another one for what an adapter ends with.
 enum class RateGroup : uint8_t { usual, adapter_out };
@@ -130,7 +130,7 @@ class Attrs {
   Attrs() = default;
   Attrs(std::initializer_list<Entry> entries);
 
-  // The value of a name, made where there is none.
+  // The value of a name, added where it is absent.
   AttrValue& operator[](std::string_view name);
   // False, and nothing changed, where the name is there already.
   bool emplace(std::string name, AttrValue value);
@@ -163,7 +163,7 @@ struct Op {
   Attrs attrs;
   Name scope;                 // the module it belongs to: "model.layers.3.mlp.down_proj"
   Name adapts;                // of an adapter's: the scope of what it adapts; else empty
-  bool of_reference = false;  // computes the model as it began, beside the one that trains
+  bool of_reference = false;  // computes the model as it began, next to the one that trains
   Stage stage = Stage::forward;
   TensorId scratch = kNoTensor;  // workspace, given by the last pass
   BlockId block = kNoBlock;
@@ -202,7 +202,7 @@ class Graph {
   void set_axes(std::vector<std::string> names) { axes_ = std::move(names); }
   // Throws InternalError for more than kMostAxes.
   AxisId add_axis(std::string name);
-  // What an input of an axis is called: "positions" of the first, "NAME.positions" of another.
+  // The name of an input of an axis: "positions" of the first, "NAME.positions" of another.
   [[nodiscard]] std::string axis_input(AxisId axis, std::string_view input) const;
 
   // Names are unique: a second tensor of the same name is an InternalError.
@@ -211,7 +211,7 @@ class Graph {
   void set_role(TensorId id, Role role) { tensors_[static_cast<size_t>(id)].role = role; }
   void set_space(TensorId id, Space space) { tensors_[static_cast<size_t>(id)].space = space; }
   void set_block(TensorId id, BlockId block) { tensors_[static_cast<size_t>(id)].block = block; }
-  // kNoTensor when there is none.
+  // kNoTensor where no tensor has the name.
   [[nodiscard]] TensorId find(std::string_view name) const;
   [[nodiscard]] bool contains(const Name& name) const;
   // `base`, or `base` with the first free suffix ".2", ".3", ...

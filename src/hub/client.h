@@ -14,14 +14,14 @@ namespace plimsoll::hub {
 
 struct HubSettings {
   std::string endpoint;  // "https://huggingface.co", without a slash at its end
-  std::string token;     // "" where there is none
+  std::string token;     // "" where there is no token
 };
 
 // HF_ENDPOINT; HF_TOKEN, or the token that `hf auth login` has left (HF_TOKEN_PATH, HF_HOME/token). Throws
-// UsageError where HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids connections, or the address is none.
+// UsageError where HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids connections, or the address is not valid.
 HubSettings hub_settings();
 
-// Where one piece of content comes from, and who takes it.
+// The address of a piece of content, and the function that receives it.
 struct Download {
   std::string path;  // behind the endpoint, percent-encoded
   std::string of;    // what messages call it: "Qwen/Qwen2.5-7B"

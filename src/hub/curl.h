@@ -1,4 +1,4 @@
-// HTTP by libcurl, which is opened when it is first needed: no other command looks for it.
+// HTTP by libcurl, which is opened when it is first needed, so that no other command looks for it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct HttpResponse {
 // The connection failed, or broke in the middle of an answer.
 struct ConnectionError : StoppedError {
   ConnectionError(const std::string& message, bool found) : StoppedError(message), reached_server(found) {}
-  bool reached_server;  // false: no address, or nobody answers there
+  bool reached_server;  // false: no address, or no server answers there
 };
 
 // Called with each piece of a 2xx answer's body; `status` is that of the answer. May throw.
@@ -40,8 +40,8 @@ using TakePiece = std::function<void(int status, std::string_view piece)>;
 
 class Curl {
  public:
-  // "libcurl.so.4" and the names of other builds; PLIMSOLL_CURL names another file. Throws UsageError that
-  // says what to install where there is none.
+  // Opens "libcurl.so.4" or one of the names of other builds; PLIMSOLL_CURL names another file. Throws
+  // UsageError that says what to install where libcurl is missing.
   Curl();
   Curl(const Curl&) = delete;
   Curl& operator=(const Curl&) = delete;

@@ -1,4 +1,4 @@
-// Checksums by which the hub names files: SHA-256 of large ones, git's SHA-1 of a blob of all others.
+// The checksums by which the hub names files: SHA-256 of large ones, git's SHA-1 of a blob of all others.
 #pragma once
 
 #include <cstdint>

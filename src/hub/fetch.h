@@ -1,5 +1,5 @@
-// A model or a data set of the hub in the Hugging Face cache, in the layout of huggingface_hub: transformers,
-// PEFT and `hf` find it there, and what they have fetched is not fetched again.
+// Downloads a model or a data set from the hub into the Hugging Face cache, in the layout of huggingface_hub:
+// transformers, PEFT and `hf` find it there, and what they have fetched is not fetched again.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct FetchResult {
   int64_t received = 0;  // over the network, now
 };
 
-// Each file is received beside its place (blobs/CHECKSUM.incomplete), goes on from there after a broken
+// Each file is received next to its place (blobs/CHECKSUM.incomplete), resumes from there after a broken
 // connection or a killed process, and takes its name only with the right size and checksum, flushed to disk.
 // The snapshot's links and refs appear when all files are there. Of two processes one receives a file, the
 // other waits. Throws UsageError (unknown, private, gated, no connection allowed), DamagedError for a wrong

@@ -1,4 +1,4 @@
-// The files of a repository on the hub, and which of them a run needs.
+// Lists the files of a repository on the hub, and chooses those that a run needs.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,10 @@ Listing read_listing(std::string_view json, const std::string& where);
 
 enum class Wanted : uint8_t { all, config_only };
 
-// Of a model: configuration, tokenizer and chat template, and for Wanted::all the weights in safetensors; a
-// second copy of the weights in another layout is left out. Of a data set: its files of rows. Throws
-// UsageError where a model has weights in pickles alone, which run code when they are read, or where nothing
-// is to be had.
+// The files to fetch. For a model: configuration, tokenizer and chat template, and for Wanted::all the
+// weights in safetensors; a second copy of the weights in another layout is left out. For a data set: its
+// files of rows. Throws UsageError where a model has weights in pickles alone, which run code when they are
+// read, or where there is nothing to fetch.
 std::vector<HubFile> wanted_files(const Listing& listing, HubKind kind, Wanted wanted,
                                   const std::string& name);
 

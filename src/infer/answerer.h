@@ -1,4 +1,4 @@
-// A model that answers prompts: what `generate`, `chat` and `eval` share.
+// A model that answers prompts, shared by `generate`, `chat` and `eval`.
 #pragma once
 
 #include <filesystem>

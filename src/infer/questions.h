@@ -1,4 +1,4 @@
-// What a model is asked: a text, ids, or the rows of a data file.
+// The prompts for a model: a text, ids, or the rows of a data file.
 #pragma once
 
 #include <optional>

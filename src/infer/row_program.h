@@ -1,4 +1,4 @@
-// The rows of a data set through a forward program: what `eval`, `score` and `classify` share.
+// Runs the rows of a data set through a forward program, for `eval`, `score` and `classify`.
 #pragma once
 
 #include <cstddef>

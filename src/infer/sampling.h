@@ -1,4 +1,4 @@
-// Choosing a token of logits.
+// Chooses a token by its logits.
 #pragma once
 
 #include <cstdint>

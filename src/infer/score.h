@@ -1,4 +1,4 @@
-// `plimsoll score` and `plimsoll classify`: what a reward model or a classifier says of rows or texts.
+// `plimsoll score` and `plimsoll classify`: a reward model's or a classifier's scores of rows or texts.
 #pragma once
 
 #include <functional>

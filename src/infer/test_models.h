@@ -1,4 +1,4 @@
-// Tiny models that answer, for tests.
+// Tiny models that answer prompts, for tests.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Runs a syntax tree.
+// Renders a template by running its syntax tree.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ class Interpreter {
   Output run(const SyntaxTree& tree);
 
  private:
-  // What a block that opens one assigns; values of blocks around it are seen through.
+  // The names that a block assigns, where it opens a scope; names of the blocks around it are visible too.
   struct Scope {
     const Scope* parent = nullptr;
     std::vector<std::pair<std::string_view, Value>> names;

@@ -1,4 +1,4 @@
-// What a template may use. Templates come with models from anywhere.
+// Limits on what a template may use, since templates come with models from anywhere.
 #pragma once
 
 #include <cstddef>

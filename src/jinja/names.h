@@ -1,4 +1,4 @@
-// The names that templates may use: functions, methods, filters and tests. What is not here is refused when a
+// The names that templates may use: functions, methods, filters and tests. Any other name is refused when a
 // template is read.
 #pragma once
 

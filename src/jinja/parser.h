@@ -1,4 +1,4 @@
-// Expressions and the tokens they are read from; statements are added in parser.cc.
+// Parses expressions from tokens; statements are added in parser.cc.
 #pragma once
 
 #include <set>

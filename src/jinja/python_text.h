@@ -1,4 +1,4 @@
-// Text as Python treats it: code points, white space, case, repr().
+// Handles text as Python does: code points, white space, case, repr().
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the parts of the interpreter share: the account of work, and operations on values.
+// The parts that all of the interpreter shares: the account of work, and operations on values.
 #pragma once
 
 #include <ctime>
@@ -23,9 +23,9 @@ class Runtime {
   [[nodiscard]] const std::optional<std::tm>& now() const { return now_; }
   // Throws Failure once too much was done.
   void charge(int64_t steps);
-  // What a walk through a text costs; nothing for other values, whose elements are charged one by one.
+  // Charges a walk through a text; nothing for other values, whose elements are charged one by one.
   void charge_reading(const Value& value);
-  // What comparing two values costs at most.
+  // Charges the most that comparing two values costs.
   void charge_comparison(const Value& a, const Value& b);
   // Throws Failure for a text of so many bytes, before it is made.
   void check_text(size_t bytes) const;

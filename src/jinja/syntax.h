@@ -50,7 +50,7 @@ struct Expression {
   std::vector<Comparison> comparisons;
 };
 
-// What is assigned to: a name, an attribute of a namespace, or several of them.
+// The target of an assignment: a name, an attribute of a namespace, or several of them.
 struct Target {
   std::string name;
   std::string attribute;      // not empty: of the namespace `name`

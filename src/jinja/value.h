@@ -1,4 +1,4 @@
-// Values as templates see them: Python's, as far as JSON and the language of the templates make them.
+// A value as templates see it: Python's, as far as JSON and the language of the templates make them.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class Value {
   static Value boolean(bool value);
   static Value integer(int64_t value);
   static Value real(double value);
-  // `safe` is what |safe and |escape mark: + escapes the text beside it.
+  // `safe` is what |safe and |escape mark: + escapes the text next to it.
   static Value string(std::string text, bool safe = false);
   // list, tuple, generator or range.
   static Value sequence(Type type, std::vector<Value> items);
@@ -76,10 +76,10 @@ class Value {
   [[nodiscard]] int64_t as_integer() const { return number_; }  // boolean or integer
   [[nodiscard]] double as_real() const { return is(Type::real) ? real_ : static_cast<double>(number_); }
   [[nodiscard]] bool is_safe() const { return is(Type::string) && number_ != 0; }
-  // Of a string; of an undefined value the reason; of a view or function its name.
+  // A string's text; an undefined value's reason; the name of a view or function.
   [[nodiscard]] const std::string& text() const;
   [[nodiscard]] const std::vector<Value>& items() const;
-  // Where a generator stands in its items.
+  // A generator's position in its items.
   [[nodiscard]] size_t& position() const;
   [[nodiscard]] const Dict& dict() const;
   [[nodiscard]] Dict& attributes() const;  // of a namespace

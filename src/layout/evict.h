@@ -1,9 +1,4 @@
-// Buffers that find room by taking it from others.
-//
-// Below a given height, a buffer without a place takes the one where what lies there weighs least; what lay
-// there looks for a place in its turn. Each time that it is driven out a buffer weighs more, so that what is
-// hard to place comes to rest first (ejection chains: Glover 1996; weights that learn: Morris 1993). Unlike
-// an order of buffers, this works between others that stay where they are, on both sides in time.
+// Finds places for buffers by taking them from others.
 #pragma once
 
 #include <span>
@@ -34,10 +29,10 @@ class Evictions {
 
  private:
   enum class Standing : uint8_t { nowhere, lies, stays };
-  // What is read of a buffer each time that one beside it looks for a place: together in memory.
+  // The part of a buffer that is read whenever a neighbour looks for a place: together in memory.
   struct Place {
     int64_t begin = 0, end = 0;
-    int64_t weight = 0;     // with what it has learnt
+    int64_t weight = 0;     // with what it has gained
     int64_t placed_at = 0;  // the step
     Standing standing = Standing::nowhere;
 
@@ -50,7 +45,7 @@ class Evictions {
     int64_t weight = 0;
     int32_t buffer = 0;
   };
-  // Where a place begins or ends to count, with what it weighs.
+  // A position where a place begins or ends to count, with its weight.
   struct Side {
     int64_t at = 0;
     int64_t weight = 0;

@@ -1,4 +1,4 @@
-// First fit in rounds of orders in which what stuck out goes earlier.
+// First fit, in rounds: each round's order takes earlier the buffers that stuck out in the one before.
 #pragma once
 
 #include "layout/instance.h"

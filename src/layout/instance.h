@@ -12,7 +12,7 @@
 
 namespace plimsoll::layout {
 
-// What all orders share, computed once per problem.
+// The facts that all orders share, computed once per problem.
 struct Instance {
   uint32_t num_points = 0;
   int64_t alignment = 1;
@@ -41,12 +41,12 @@ std::vector<int32_t> by_keys(const Instance& instance, const Key& key) {
   return order;
 }
 
-// What improving stops for: a five-hundredth of the bound is not worth its time.
+// The result at which improving stops: a five-hundredth of the bound is not worth its time.
 inline int64_t good_enough(const Instance& instance) {
   return std::max(instance.enough, instance.lower_bound + instance.lower_bound / 500);
 }
 
-// What is looked for where improving is hard: the arena within a hundredth of its bound.
+// The aim where improving is hard: the arena within a hundredth of its bound.
 inline int64_t near_enough(const Instance& instance) {
   const int64_t hundredth =
       (instance.lower_bound + instance.beside) / 100 / instance.alignment * instance.alignment;

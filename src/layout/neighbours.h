@@ -1,4 +1,4 @@
-// Which buffers are alive together.
+// Finds the buffers that are alive at the same time.
 #pragma once
 
 #include <optional>

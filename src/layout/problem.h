@@ -25,7 +25,7 @@ struct Problem {
   int64_t beside = 0;  // bytes of the same arena that are not to be placed
 };
 
-// What a solver answers; offsets[i] belongs to buffers[i].
+// A solver's answer; offsets[i] belongs to buffers[i].
 struct Placement {
   std::vector<int64_t> offsets;
   int64_t top = 0;  // bytes the arena needs: the highest end, every buffer counted in whole alignments

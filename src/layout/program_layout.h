@@ -1,4 +1,4 @@
-// Where every tensor of a set of programs lies: one arena in each space (device, host, a file on disk).
+// The addresses of all tensors of a set of programs: one arena in each space (device, host, a file on disk).
 //
 // The programs of a run (micro-step, update, evaluation, ...) work on the same persistent tensors, matched by
 // name, which fill the front of their space's arena. Behind them lies its transient region, used by one
@@ -48,7 +48,7 @@ struct ArenaSizes {
 struct ProgramLayout {
   std::string name;
   std::vector<TableRow> rows;  // by tensor id of the program's graph, persistent tensors included
-  // Of the device.
+  // Bytes on the device.
   int64_t transient_bytes = 0;
   int64_t lower_bound_bytes = 0;  // the largest sum of transient bytes alive at one op
   int32_t peak_op = 0;

@@ -1,5 +1,5 @@
-// Spans with ranks: which one inside a given range goes first? A k-d tree over (begin, end) whose nodes keep
-// the bounds and the best rank of what is left below them.
+// Spans with ranks, searched for the first by rank inside a given range: a k-d tree over (begin, end) whose
+// nodes keep the bounds and the best rank of what is left below them.
 #pragma once
 
 #include <cstddef>

@@ -23,8 +23,8 @@
 
 namespace plimsoll::layout {
 
-// What makes a buffer go first among those that could be placed equally low; the larger the earlier. The
-// profile of a buffer is the largest number of bytes alive together at any op of its lifetime.
+// The rule by which a buffer goes first among those that could be placed equally low; the larger the earlier.
+// The profile of a buffer is the largest number of bytes alive together at any op of its lifetime.
 enum class TieBreak : uint8_t { profile_area, area, profile_lifetime, lifetime, bytes };
 
 // In the order in which solve() tries them: the ones that are exact most often stand first.

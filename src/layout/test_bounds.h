@@ -1,4 +1,4 @@
-// What tests compare arenas with.
+// Bounds that tests compare arenas with.
 #pragma once
 
 #include <algorithm>

@@ -33,7 +33,7 @@ inline Problem read_problem(const std::filesystem::path& path, int64_t alignment
   return problem;
 }
 
-// What is wrong with a placement, a line each.
+// The errors of a placement, a line each.
 inline std::string faults(const Problem& problem, const Placement& placement) {
   std::string text;
   for (const Verdict& verdict : validate(problem, placement)) text += verdict.text + "\n";

@@ -1,5 +1,6 @@
-// What builders of forward graphs share: parameters by their names in the checkpoint, ops in the block and on
-// the axis at hand, the layers that families have in common. Shapes in names: h_TH is [tokens, hidden].
+// The parts that builders of forward graphs share: parameters by their names in the checkpoint, ops in the
+// block and on the axis at hand, the layers that families have in common. Shapes in names: h_TH is [tokens,
+// hidden].
 #pragma once
 
 #include "graph/graph.h"
@@ -12,22 +13,24 @@ struct BatchShape {
   int64_t tokens;     // T: capacity of the token axis
   int64_t sequences;  // B
   int64_t length;     // S: longest sequence
-  // Of a second text of each sample, where the model writes one: the decoder's axis.
+  // The second text of each sample, where the model writes one: the decoder's axis.
   int64_t target_tokens = 0;
   int64_t target_length = 0;
-  // Where sequences share prefixes: segments of their trees, and what each lies in is no sequence of its own.
+  // Where sequences share prefixes: the number of segments of their trees, which then delimit the axis
+  // instead of whole sequences.
   int64_t segments = 0;
 
-  // What the first axis is delimited by.
+  // Whether segments delimit the first axis, and what delimits it.
   [[nodiscard]] bool shares() const { return segments > 0; }
   [[nodiscard]] int64_t delimited() const { return shares() ? segments : sequences; }
 };
 
-// What generation keeps between its programs: the sequences that are written, each behind the one before it.
+// The cache that generation keeps between its programs: the sequences that are written, each behind the one
+// before it.
 struct CacheShape {
   int64_t capacity = 0;   // positions of a sequence; 0: no generation
   int64_t sequences = 1;  // written at once
-  bool apart = false;  // each row of the program goes on with a sequence of its own; else all with the first
+  bool apart = false;  // each row of the program continues a sequence of its own; else all continue the first
 };
 
 // The axis of programs that score sequences whose rows are sequences: a row each, and as many live ones.
@@ -98,13 +101,13 @@ class ModelBuilder {
   // x itself where nothing is dropped.
   TensorId dropout(TensorId x, double probability, const std::string& scope);
 
-  // Of programs that score sequences: their axis, whose inputs say for each sequence the row that decides
-  // (scored_rows), and samples, positions and seq_starts as token axes have them.
+  // Adds the sequences' axis, in programs that score sequences: its inputs are for each sequence the row that
+  // decides (scored_rows), and samples, positions and seq_starts as token axes have them.
   void add_sequence_axis();
   // Whether there is that axis: a program that scores, while the model below the head is built.
   [[nodiscard]] bool scores() const { return std::ssize(graph_.axes()) > sequence_axis(spec_); }
   // Whether layer `index` of a stack of `layers` is the last before scores: once it has the keys and values
-  // of all rows, it goes on with those that decide.
+  // of all rows, it continues with those that decide.
   [[nodiscard]] bool decides(int64_t index, int64_t layers) const;
   // The rows of x [T, ..] that decide, [B, ..]; what follows is of the sequences' axis.
   TensorId deciding(TensorId x, const std::string& scope, const std::string& name);
@@ -115,20 +118,20 @@ class ModelBuilder {
   TensorId dense_and_tanh(TensorId x, const std::string& scope, bool fresh);
 
   TensorId embedding_table();
-  // The rows of the table that the ids name; the model's padding row learns nothing from them.
+  // The rows of the table that the ids name; the model's padding row is not trained by them.
   TensorId embedded(TensorId ids, TensorId table, const std::string& scope);
   // [V, H]; refused where the model's head scores sequences.
   TensorId head();
 
-  // What follows belongs to a block, until end_block().
+  // Further ops belong to a block, until end_block().
   void begin_block(const std::string& name, const std::string& kind) {
     block_ = graph_.add_block({name, kind});
   }
   void end_block() { block_ = kNoBlock; }
   [[nodiscard]] BlockId block() const { return block_; }
-  // What follows has the rows of that axis.
+  // Further ops have the rows of that axis.
   void set_axis(AxisId axis) { axis_ = axis; }
-  // What the names of the model begin with, where a head is above it: "" or "transformer.".
+  // The prefix of the model's names, where a head is above it: "" or "transformer.".
   void set_prefix(std::string_view prefix) { prefix_ = prefix; }
   [[nodiscard]] const std::string& prefix() const { return prefix_; }
   [[nodiscard]] AxisId axis() const { return axis_; }

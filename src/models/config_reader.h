@@ -36,7 +36,7 @@ class ConfigReader {
   [[nodiscard]] double number(const char* key, double otherwise, double least, double most) const;
   [[nodiscard]] bool flag(const char* key, bool otherwise) const;
   [[nodiscard]] std::string text(const char* key, const std::string& otherwise) const;
-  // The first of `architectures`; empty where there is none.
+  // The first of `architectures`; empty where that key is absent.
   [[nodiscard]] std::string architecture() const;
 
  private:

@@ -1,4 +1,4 @@
-// What the dense decoders (Llama, Mistral, Qwen2, Qwen3) share: their keys of config.json and their layers. A
+// The keys of config.json and the layers that the dense decoders (Llama, Mistral, Qwen2, Qwen3) share. A
 // family of theirs is a file with its facts.
 #pragma once
 
@@ -21,7 +21,7 @@ struct DenseDecoderFacts {
 void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec);
 // Windows of layers from `first` on, where `sliding_window` has one; `layer_types` decides first.
 std::vector<int64_t> windows_from(const ConfigReader& in, int64_t layers, int64_t first);
-// Qwen: from max_window_layers on, where use_sliding_window says so.
+// Qwen: windows from max_window_layers on, where use_sliding_window is set.
 std::vector<int64_t> qwen_windows(const ConfigReader& in, int64_t layers);
 
 void dense_decoder_inputs(ModelBuilder& b);

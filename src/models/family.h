@@ -24,19 +24,20 @@ struct FamilyRule {
   // Hidden states [T, H] after the last block; of generation over the builder's cache.
   TensorId (*hidden)(ModelBuilder&);
   TensorId (*final_norm)(ModelBuilder&, TensorId h);
-  // Where another text is read before one is written: caches what the writing asks of it.
+  // Reads the first text, in models that read one before they write another: caches what the writing needs of
+  // it.
   void (*encode)(ModelBuilder&) = nullptr;
   // The head that scores sequences: its module, and whether it has a bias.
   std::string_view score = "score";
   bool score_bias = false;
-  // What that head reads of the rows [B, H] that are scored, where it is not what final_norm makes of them;
-  // and what stands before the names of the model below it.
+  // The input of that head, computed from the rows [B, H] that are scored, where it is not the output of
+  // final_norm; and the prefix of the names of the model below it.
   TensorId (*score_input)(ModelBuilder&, TensorId h) = nullptr;
   std::string_view score_prefix = {};
   // Whether it computes what sequences share once: its tokens meet in causal
   // attention, or by a state, alone.
   bool shares_prefixes = false;
-  // The end of the names of modules that transformers leaves in 16 or 32 bits beside weights in 4 bits
+  // The end of the names of modules that transformers leaves in 16 or 32 bits when other weights have 4 bits
   // (_keep_in_fp32_modules).
   std::string_view unquantised = {};
   // Other architectures whose folders such a model is made of.

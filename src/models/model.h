@@ -1,9 +1,9 @@
-// A model of any family as forward graphs over a flat token axis, by what is asked of it.
+// Builds a model of any family as forward graphs over a flat token axis, one for each use.
 //
 // Inputs: input_ids, labels, positions, samples i32 [T]; seq_starts i32 [B+1]; inv_freq f32 [B, D/2+1]; step
-// f64 [16]; of sequences that share prefixes parents i32 [B] of their segments, label_rows i32 [T] and
-// label_weights f32 [T] or label_sequences i32 [T]; of a decoder beside an encoder `decoder.input_ids` and so
-// on. Parameters carry their Hugging Face names; all are born frozen, passes decide what trains.
+// f64 [16]; with shared prefixes parents i32 [B] of their segments, label_rows i32 [T] and label_weights f32
+// [T] or label_sequences i32 [T]; for a decoder after an encoder `decoder.input_ids` and so on. Parameters
+// carry their Hugging Face names; all are born frozen, passes decide what trains.
 #pragma once
 
 #include "models/builder.h"

@@ -1,4 +1,4 @@
-// What a model's parameters are called, for those who need no program of it.
+// The names of a model's parameters, for code that needs none of its programs.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a config.json says of rotary positions.
+// Reads the rotary position embedding of a config.json.
 #pragma once
 
 #include "models/config_reader.h"

@@ -1,4 +1,4 @@
-// What a Hugging Face config.json says about a dense decoder, with the family's defaults filled in.
+// A model's sizes and kind, as its config.json states them, with the family's defaults filled in.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct EncoderDecoderSpec {
   bool gated = false;                                   // the MLP: gelu(gate) * up, else relu
   bool scales_head = false;                             // what the head reads, by 1 / sqrt(hidden)
   int64_t start_token = 0;                              // that a target begins with
-  int64_t pad_token = 0;                                // that a decoder reads where a label is none
+  int64_t pad_token = 0;                                // that a decoder reads where there is no label
   int64_t end_token = 1;                                // that a text ends with, which a head scores it at
   double head_dropout = 0;                              // in training, of that head
 };
@@ -45,7 +45,7 @@ struct EncoderSpec {
   enum class Activation : uint8_t { gelu, gelu_tanh, relu };
   Activation activation = Activation::gelu;
   int64_t token_types = 2;      // of first and second texts
-  int64_t position_rows = 512;  // of the table of learnt positions
+  int64_t position_rows = 512;  // of the table of trained positions
   bool counts_from_padding =
       false;  // the first position is the padding's id plus 1, and padding is not counted
   double layer_norm_eps = 1e-12;
@@ -56,7 +56,7 @@ struct EncoderSpec {
   bool fresh_pooler = false;
 };
 
-// Gated linear attention in place of softmax attention: a state [key_dim, value_dim] for each key-value head.
+// Gated linear attention instead of softmax attention: a state [key_dim, value_dim] for each key-value head.
 struct LinearAttentionSpec {
   int64_t key_dim = 0, value_dim = 0;  // of a head
   std::optional<double> clamp_min;     // of a decay's logarithm
@@ -72,19 +72,19 @@ struct ModelSpec {
   int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   bool tied_head = false;
-  bool scores_sequences = false;  // the checkpoint has a head `score` in place of one for next tokens
+  bool scores_sequences = false;  // the checkpoint has a head `score` instead of one for next tokens
   // Scores come of a value head as trainers of reward models in TRL's way put it above a model that writes:
   // with a bias, and dropout before it in training.
   bool value_head = false;
   double value_dropout = 0.1;
-  // Scores are the logits of these tokens by the head for next tokens, in place of a head of their own:
-  // behind a text, or where an encoder and a decoder begin to write.
+  // Scores are the logits of these tokens by the head for next tokens, instead of a head of their own: behind
+  // a text, or where an encoder and a decoder begin to write.
   std::vector<int32_t> words;
   int64_t labels = 0;  // scores of that head: num_labels or id2label; 0 where neither is there
-  // Padding, which no score is read from: pad_token_id, or where there is none eos_token_id, as trainers of
-  // such models have it. None: the last token counts.
+  // Padding, which no score is read from: pad_token_id, or eos_token_id where that is absent, as trainers of
+  // such models have it. Nullopt: the last token counts.
   std::optional<int64_t> pad_token;
-  // The row of the embedding that learns nothing where it is read, as torch's padding_idx has it:
+  // The row of the embedding that is not trained where it is read, as torch's padding_idx has it:
   // pad_token_id, where the family's embedding has one.
   std::optional<int64_t> padding_row;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
@@ -101,7 +101,7 @@ struct ModelSpec {
   // The same model with so many layers of each stack.
   [[nodiscard]] ModelSpec with_stacks(const std::vector<int64_t>& depths) const;
 
-  // Longest text that the model's positions allow; none where they go on for any length.
+  // Longest text that the model's positions allow; none where they continue to any length.
   [[nodiscard]] std::optional<int64_t> longest_text() const;
   // "Qwen2, 24 layers, 494.0 M parameters"-style name for reports.
   [[nodiscard]] std::string describe() const;

@@ -1,5 +1,5 @@
-// What binding one op may ask, whatever the backend. Addresses are those of the arena and stay valid as long
-// as the executor.
+// The values that binding an op may ask for, whatever the backend. Addresses are those of the arena and stay
+// valid as long as the executor.
 #pragma once
 
 #include <cstddef>

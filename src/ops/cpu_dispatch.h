@@ -1,4 +1,5 @@
-// What the bind functions share: element types and instruction sets to kernels, and the step values.
+// Helpers that the CPU bind functions share: element types and instruction sets to kernels, and the step
+// values.
 #pragma once
 
 #include <cstdint>

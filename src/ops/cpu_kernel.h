@@ -1,5 +1,5 @@
-// How an op gets onto the CPU: a bind function looks at shapes, types and addresses once and returns a call
-// that only runs. Bound calls allocate nothing; what changes from step to step they read from the step
+// The interface of an op's CPU code: a bind function looks at shapes, types and addresses once and returns a
+// call that only runs. Bound calls allocate nothing; what changes from step to step they read from the step
 // tensor.
 #pragma once
 

@@ -1,4 +1,5 @@
-// What the bind functions of GPU kernels share: element types to kernels, and the step values on the device.
+// Helpers that the bind functions of GPU kernels share: element types to kernels, and the step values on the
+// device.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
-// How an op gets onto a GPU: a bind function looks at shapes, types and addresses once and returns a call
-// that launches kernels on the stream. Grids depend on planned sizes, attention's on what was sent
-// (ops/attention/gpu_attention_slots.h); what changes from step to step
-// (live tokens, rates, whether a gradient is overwritten) kernels read from the step tensor on the device.
+// The interface of an op's GPU code: a bind function looks at shapes, types and addresses once and returns a
+// call that launches kernels on the stream. Grids depend on planned sizes, attention's on what was sent
+// (ops/attention/gpu_attention_slots.h); what changes from step to step (live tokens, rates, whether a
+// gradient is overwritten) kernels read from the step tensor on the device.
 //
 // Kernel and bind function of an op lie in ops/NAME_gpu.cu, and its line in ops/gpu_kernels.def.
 #pragma once

@@ -1,6 +1,5 @@
-// How many kernels ops launch on a GPU: what a graph of a program's calls has as nodes, and what a host has
-// to launch where there is none. Facts that plans and kernels share; the op harness holds every kernel to
-// them.
+// The number of kernels that ops launch on a GPU: the nodes of a captured graph, and the host's launches
+// without one. Facts that plans and kernels share; the op harness holds every kernel to them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What RMSNorm and LayerNorm share: who takes which row, and the sum of a weight's gradient.
+// Helpers that RMSNorm and LayerNorm share on GPUs: which block takes which row, and the sum of a weight's
+// gradient.
 #pragma once
 
 #include "ops/gpu_dispatch.h"

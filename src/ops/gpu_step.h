@@ -1,4 +1,4 @@
-// What kernels read on the device of how much there is: grids depend on planned sizes, and blocks look here
+// The sizes of a step that kernels read on the device: grids depend on planned sizes, and blocks look here
 // whether they have something to do.
 #pragma once
 

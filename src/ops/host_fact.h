@@ -1,5 +1,5 @@
-// What a bound call decides by on the host before it launches anything: where that is the same, so is all
-// that it launches.
+// Values by which a bound call decides on the host before it launches anything: where they are the same, so
+// is all that it launches.
 #pragma once
 
 #include <cstdint>

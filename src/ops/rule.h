@@ -1,4 +1,4 @@
-// What every op answers about itself: shapes, gradient, cost, scratch, and what may share storage.
+// The interface of an op's rule: shapes, gradient, cost, scratch, and which operands may share storage.
 //
 // The rule is the only authority on an op; kernels (ops/*_cpu.cc) obey it. One file per op family holds its
 // rules; rule_of() finds them by kind. Nothing here knows a backend.

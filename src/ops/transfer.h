@@ -1,4 +1,4 @@
-// What layout and runtime ask about transfers.
+// Facts about transfers that layout and runtime ask for.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the attention kernels share: packing of blocks into f32 and the visible range of a row.
+// Helpers that the attention kernels share: packing of blocks into f32 and the visible range of a row.
 // Include it only in *_simd.cc files.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How attention over a cache is shared out among the blocks of a GPU: a fact that rule and kernel share.
+// The split of attention over a cache among the blocks of a GPU: a fact that rule and kernel share.
 #pragma once
 
 #include <algorithm>

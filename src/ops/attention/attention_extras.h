@@ -1,5 +1,5 @@
-// What a row of logits may meet beside its keys: a bias over the distance, and dropout of its probabilities.
-// Include it only in *_simd.cc files.
+// Optional steps on a row of logits: a bias over the distance, and dropout of its probabilities. Include it
+// only in *_simd.cc files.
 #pragma once
 
 #include "ops/attention/attention_bias.h"

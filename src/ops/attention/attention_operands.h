@@ -1,4 +1,4 @@
-// How blocks of q, k, v and d_o enter the products of the attention kernels: as f32 values, or, where the
+// Loads blocks of q, k, v and d_o for the products of the attention kernels: as f32 values, or, where the
 // processor multiplies bf16, as words of two bf16 neighbours along the axis that is summed over. Include it
 // only in *_simd.cc files.
 #pragma once

@@ -1,4 +1,4 @@
-// From an attention op to the shape its kernels know; rule and binding share it.
+// Converts an attention op to the shape that its kernels take; rule and binding share it.
 #pragma once
 
 #include "graph/graph.h"

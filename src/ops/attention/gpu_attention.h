@@ -1,5 +1,5 @@
-// What the attention kernels on the GPU share: operands, sites, and which keys a query sees. Shapes and what
-// is computed: ops/attention/attention_kernels.h.
+// Operands, sites, and the keys that a query sees, for all attention kernels on the GPU. Shapes and what is
+// computed: ops/attention/attention_kernels.h.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the tiles of attention (ops/attention/gpu_attention_tiles.h) do beside their products where an op asks
-// for it: a bias over the distance from a query to a key, its gradient, and dropout of the probabilities.
+// Optional steps of the tiles of attention (ops/attention/gpu_attention_tiles.h) in addition to their
+// products: a bias over the distance from a query to a key, its gradient, and dropout of the probabilities.
 // Include it only in attention_gpu.cu and attention_trees_gpu.cu.
 #pragma once
 

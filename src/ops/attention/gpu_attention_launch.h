@@ -1,5 +1,5 @@
-// How attention's kernels are launched, and with what: what sequences (attention_gpu.cu) and trees
-// (attention_trees_gpu.cu) share. QuerySite and KeySite: what blocks that have queries, and keys, work on.
+// Launches attention's kernels, for sequences (attention_gpu.cu) and trees (attention_trees_gpu.cu).
+// QuerySite and KeySite: what blocks that have queries, and keys, work on.
 #pragma once
 
 #include <cmath>

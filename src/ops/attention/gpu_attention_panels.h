@@ -1,4 +1,4 @@
-// What attention without tensor cores (ops/attention/gpu_attention_plain.h) multiplies: scores [64 rows, 64
+// The products of attention without tensor cores (ops/attention/gpu_attention_plain.h): scores [64 rows, 64
 // columns] of a block of 128 threads, 8 rows and 4 columns each, and panels of 64 rows and 32 of their
 // values, which come to shared memory as f32, two at a time while the two before are multiplied. A thread
 // reads 12 times 16 bytes for 128 multiplications. Include it only in attention_gpu.cu and

@@ -1,6 +1,6 @@
-// Which tile of which sequence a block of attention has. The tiles of all live sequences lie one behind
-// another, so that a launch has a block for each of them and none besides: a packed row has many short
-// sequences, and a grid of (longest sequence) x (planned sequences) would be empty but for a hundredth.
+// Assigns tiles of sequences to the blocks of attention. The tiles of all live sequences lie one behind
+// another, so that a launch has exactly one block for each of them: a packed row has many short sequences,
+// and a grid of (longest sequence) x (planned sequences) would be empty but for a hundredth.
 #pragma once
 
 #include <algorithm>

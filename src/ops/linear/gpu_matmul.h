@@ -1,7 +1,8 @@
 // Dense row-major matrix products on the GPU: C = alpha * A B [+ rider_alpha * T U] [+ addend] [+ bias], T U
-// being the rider of shapes that have one; 16-bit values by tensor cores, f32 by plain arithmetic or, where
-// the op says so, by tensor cores too, cut to TF32; all sum in f32 and round once. An element's order of
-// summation follows from k alone. A library computes what it has algorithms for.
+// being the rider, a second product summed into the same C, of shapes that have one; 16-bit values by tensor
+// cores, f32 by plain arithmetic or, where the op says so, by tensor cores too, cut to TF32; all sum in f32
+// and round once. An element's order of summation follows from k alone. A library computes what it has
+// algorithms for.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What labels mean to linear_log_prob.
+// The meaning of labels in linear_log_prob.
 #pragma once
 
 #include <cstdint>

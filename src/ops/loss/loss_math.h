@@ -1,5 +1,5 @@
-// What losses over whole sequences are made of, for CPU and GPU alike. Sequences are few: sums are f64, in
-// order, by one thread.
+// Functions that losses over whole sequences share, for CPU and GPU alike. Sequences are few: sums are f64,
+// in order, by one thread.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The losses of preference training, and what they add up in a metric tensor f64: overwritten by the first
+// The losses of preference training, and their sums in a metric tensor f64: overwritten by the first
 // micro-step of an effective batch, added to by the others.
 #pragma once
 

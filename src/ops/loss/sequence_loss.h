@@ -1,4 +1,4 @@
-// What the losses over whole sequences add up, in a metric tensor f64: overwritten by the first micro-step of
+// The sums of the losses over whole sequences, in a metric tensor f64: overwritten by the first micro-step of
 // an effective batch, added to by the others. The first two are the sum of losses and what it is divided by.
 #pragma once
 

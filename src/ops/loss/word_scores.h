@@ -1,4 +1,4 @@
-// What word_scores and its gradient read of their attributes.
+// Writes and reads the attribute of word_scores and its gradient.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the optimizers' kernels share on GPUs: who updates which elements, stochastic rounding, and the
-// numbers of a step. A rule is what a kernel is told, with
+// Helpers that the optimizers' kernels share on GPUs: which thread updates which elements, stochastic
+// rounding, and the numbers of a step. A kernel gets its rule as a type with
 //
 //   struct Coefficients;                               of a step, computed once by each block
 //   Coefficients coefficients() const;

@@ -1,4 +1,5 @@
-// What the optimizers' ops have in common. Each updates one weight in place, or a slice of it:
+// Operands and attributes that all optimizers' ops have. Each op updates one weight in place, or a slice of
+// it:
 //
 //   step, grad_norm?, gradient -> weight, states ..., master?
 //

@@ -1,5 +1,5 @@
-// What the bind functions of the optimizers share: element types, and the values that change from step to
-// step.
+// Helpers that the optimizers' bind functions on the CPU share: element types, and the values that change
+// from step to step.
 #pragma once
 
 #include "ops/cpu_dispatch.h"

@@ -1,4 +1,4 @@
-// What the optimizers' raw kernels have in common: the weight, its gradient, and the numbers of one step.
+// Arguments that all optimizers' raw kernels take: the weight, its gradient, and the numbers of one step.
 #pragma once
 
 #include <cstdint>

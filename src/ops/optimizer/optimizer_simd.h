@@ -1,5 +1,5 @@
-// What the optimizers' kernels share: rounding to the type of a weight or state. Include it only in *_simd.cc
-// files.
+// Helpers that the optimizers' kernels share: rounding to the type of a weight or state. Include it only in
+// *_simd.cc files.
 #pragma once
 
 #include "ops/optimizer/optimizer_kernels.h"

@@ -1,5 +1,5 @@
-// What the bind functions of the optimizers share on every backend: the addresses of a slice in its operands,
-// and factors.
+// Helpers that the optimizers' bind functions share on every backend: the addresses of a slice in its
+// operands, and factors.
 #pragma once
 
 #include "ops/binding.h"

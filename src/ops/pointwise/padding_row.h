@@ -1,4 +1,4 @@
-// The row of an embedding that learns nothing where it is read: an attribute of `embedding` and of its
+// The row of an embedding that is not trained where it is read: an attribute of `embedding` and of its
 // gradient where there is one.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the kernels of gated linear attention share: chunks, their decays, and the walk of the states.
+// Helpers that the kernels of gated linear attention share: chunks, their decays, and the walk of the states.
 // Include it only in *_simd.cc files.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What gated linear attention keeps in its workspace on a GPU: a fact that rule and kernels share.
+// The contents of gated linear attention's workspace on a GPU: a fact that rule and kernels share.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// From an op of gated linear attention to the shape its kernels know; rule and binding share it.
+// Converts an op of gated linear attention to the shape that its kernels take; rule and binding share it.
 #pragma once
 
 #include "graph/graph.h"

@@ -1,5 +1,5 @@
-// What the kernels of gated linear attention on the GPU share: operands, chunks, and their decays. Include it
-// only in gla_gpu.cu.
+// Helpers that the kernels of gated linear attention on the GPU share: operands, chunks, and their decays.
+// Include it only in gla_gpu.cu.
 #pragma once
 
 #include "ops/gpu_step.h"

@@ -1,7 +1,7 @@
-// The gradient of gated linear attention on the GPU, behind what its forward makes again (gla_prepare,
-// gla_scores, gla_walk) and a walk back. gla_grad_scores: gradients of the scores. gla_grad_values: d_v.
-// gla_grad_states: what d_q and d_k have from the states. gla_grad_keys: d_q, d_k and d_gate, of 32 keys.
-// Include it only in gla_gpu.cu.
+// The gradient of gated linear attention on the GPU, after a recomputed forward (gla_prepare, gla_scores,
+// gla_walk) and a walk back. gla_grad_scores: gradients of the scores. gla_grad_values: d_v. gla_grad_states:
+// what d_q and d_k have from the states. gla_grad_keys: d_q, d_k and d_gate, of 32 keys. Include it only in
+// gla_gpu.cu.
 #pragma once
 
 #include "ops/scan/gpu_gla_forward.h"

@@ -1,5 +1,5 @@
-// Which modules of a model an adapter is of, with what rank and scale, and which are trained and saved whole
-// beside it: PEFT's rules, so that a folder means the same here and there.
+// Decides which modules get an adapter, with what rank and scale, and which are trained and saved whole with
+// the adapter: PEFT's rules, so that a folder means the same here and there.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace plimsoll {
 
-// What adapters begin with: A at random and B zero; or a part of the weight, which is taken out of it.
+// The initial values of adapters: A at random and B zero; or a part of the weight, which is taken out of it.
 enum class AdapterStart : uint8_t { lora, pissa, olora };
 
 struct LoraOptions {
@@ -36,7 +36,7 @@ struct LoraOptions {
   AdapterStart start = AdapterStart::lora;
   int64_t start_iterations = 0;  // of PiSSA's decomposition; 0: until it is exact
 
-  // Whether all blocks of a stack have the same adapters, as far as the names alone say so.
+  // Whether all blocks of a stack have the same adapters, as far as the names alone show it.
   [[nodiscard]] bool blocks_are_alike() const;
 };
 

@@ -1,5 +1,5 @@
-// The blocks below all that trains give a row the same in every epoch: a program of their own says it once,
-// and the micro-step begins with what it said.
+// Splits off the blocks below everything that is trained, whose output for a row is the same in every epoch:
+// a program of their own computes it once, and the micro-step begins with it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace plimsoll {
 
-// Where the run is sooner over by prediction, always, or never.
+// Whether outputs of frozen blocks are kept: where the run is predicted to end sooner with it, always, or
+// never.
 enum class KeepFrozen : uint8_t { automatic, on, off };
 
 inline constexpr const char* kFrozenProgram = "frozen";
@@ -17,7 +18,8 @@ inline constexpr const char* kFrozenProgram = "frozen";
 // of the frozen program.
 inline constexpr const char* kKeptTensor = "kept_hidden";
 
-// What its rows are kept in begins with a line of so many bytes and ends with a record of no row.
+// Bytes of the first line of the file in which the rows' outputs are kept; the file ends with a record of no
+// row.
 inline constexpr int64_t kKeptLineBytes = 64;
 
 // Whether a forward pass with all that trains begins with whole blocks that nothing trains below, draws

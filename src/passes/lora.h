@@ -1,6 +1,6 @@
-// Low-rank adapters beside chosen linear layers: y += scale * B (A dropout(x)); with DoRA rows of the sum
-// have lengths of their own (ops/linear/dora.cc). Of an embedding (passes/embedding_adapter.h) and of the
-// output head, whose product is added where the loss makes the logits, where they are named.
+// Adds low-rank adapters to chosen linear layers: y += scale * B (A dropout(x)); with DoRA rows of the sum
+// have lengths of their own (ops/linear/dora.cc). An embedding (passes/embedding_adapter.h) and the output
+// head, whose product is added where the loss makes the logits, get adapters where they are named.
 #pragma once
 
 #include "graph/graph.h"
@@ -16,7 +16,8 @@ namespace plimsoll {
 // `part`: a program of a part of the model (an encoder's alone), which may lack modules that are named.
 Graph add_lora(const Graph& graph, const LoraOptions& options, bool part = false);
 
-// Where adapters begin with a part of the weight: it, in f32, beside the adapters.
+// The ends of the names of f32 tensors that are kept with adapters which begin with a part of the weight, and
+// hold that part.
 inline constexpr const char* kStartOfA = ".lora_A.start";
 inline constexpr const char* kStartOfB = ".lora_B.start";
 

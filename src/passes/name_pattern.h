@@ -1,4 +1,4 @@
-// Regular expressions of users over the names of modules and weights.
+// Matches users' regular expressions with the names of modules and weights.
 #pragma once
 
 #include <memory>

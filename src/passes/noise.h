@@ -1,4 +1,4 @@
-// NEFTune: noise on the embeddings of tokens while a model trains.
+// NEFTune: adds noise to the embeddings of tokens while a model trains.
 #pragma once
 
 #include "graph/graph.h"

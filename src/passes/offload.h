@@ -1,4 +1,4 @@
-// Offload: tensors whose home is not the device, fetched ahead of need and stored when done
+// Offloading: tensors whose home is not the device are fetched ahead of need and stored when done
 // (docs/offload.md).
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace plimsoll {
 
-// Home of each kind of tensor.
+// The space in which tensors of each kind are kept.
 struct OffloadChoice {
   Space states = Space::device;       // optimizer states and master copies
   Space gradients = Space::device;    // of the effective batch
@@ -28,7 +28,7 @@ struct OffloadChoice {
   friend bool operator==(const OffloadChoice&, const OffloadChoice&) = default;
 };
 
-// What the passes have to know besides the choice.
+// Facts that the passes need in addition to the choice.
 struct OffloadContext {
   bool reaches_host = true;  // ops of the device compute on host tensors: those need no transfer
   int64_t accumulation = 1;

@@ -1,5 +1,5 @@
 // The parts of offload, each a pass over one program that leaves its waits next to their transfers
-// (schedule_transfers sets them apart). Whatever the choice leaves on the device stays as it is.
+// (schedule_transfers sets them apart). Tensors that the choice leaves on the device stay as they are.
 #pragma once
 
 #include "passes/offload.h"
@@ -9,8 +9,8 @@ namespace plimsoll {
 // Weights of the blocks live in their space. Every block's forward and backward pass fetches its own copies.
 Graph offload_weights(Graph program, const OffloadChoice& choice, const OffloadContext& context);
 
-// What the forward pass leaves to the backward pass lives in their space meanwhile, but for what the last
-// block's backward pass reads: that is needed at once.
+// Between the forward and the backward pass activations live in the space that the choice names, but for
+// those that the last block's backward pass reads: they are needed at once.
 Graph offload_activations(Graph train, const OffloadChoice& choice, const OffloadContext& context);
 
 // Gradients are stored as soon as they are complete, and their squares taken before that. With accumulation,

@@ -1,4 +1,4 @@
-// One weight's update, by the optimizer that the options name.
+// Adds one weight's update, by the optimizer that the options name.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The passes that make a program of a model's graph: what they are, in the one order in which they run, and
-// why each stands where it stands.
+// The passes that turn a model's graph into a program: the list in the one order in which they run, and the
+// reason for each one's place.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@
 
 namespace plimsoll {
 
-// What a program is for. Outside of training nothing is dropped at random.
+// The purpose of a program. Outside of training nothing is dropped at random.
 enum class Purpose : uint8_t { train, update, evaluate, generate };
 
-// What the passes of one program ask.
+// The inputs of one program's passes.
 struct PassContext {
   Purpose purpose = Purpose::evaluate;
   double noise = 0.0;                         // NEFTune's alpha, while it trains
@@ -76,7 +76,7 @@ struct Pass {
 };
 
 std::span<const Pass> passes();
-// nullptr when there is none.
+// nullptr where no pass has the name.
 const Pass* find_pass(std::string_view name);
 
 // Sees a program as a pass left it.

@@ -1,4 +1,5 @@
-// NF4 (QLoRA): frozen weights of the layers in 4 bits, made whole right before each product that reads them.
+// NF4 (QLoRA): frozen weights of the layers are kept in 4 bits, and dequantised right before each product
+// that reads them.
 #pragma once
 
 #include <string>

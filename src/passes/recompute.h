@@ -1,5 +1,5 @@
-// Recomputation: activations that the backward pass reads are dropped after the forward pass and computed
-// again.
+// Activation checkpointing: activations that the backward pass reads are dropped after the forward pass and
+// recomputed.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace plimsoll {
 
-// What a block drops, each point more than the one before (docs/recompute.md), by the classes of its ops
-// (ops/rule.h):
+// The activations that a block drops, at each point more than the one before (docs/recompute.md), by the
+// classes of its ops (ops/rule.h):
 //   none       nothing
 //   act        the product of the MLP's gate, and what follows from it alone
 //   cheap      all that follows from kept values without a matrix product: norms, the gate's product, dropout
@@ -34,10 +34,10 @@ struct RecomputeChoice {
   friend bool operator==(const RecomputeChoice&, const RecomputeChoice&) = default;
 };
 
-// `train` is differentiated. Values are computed again right before the first backward op that needs them,
-// once for a block's backward pass, by the same op in the same scope, so that dropout sees the same numbers:
-// the same bits. Outputs of ops whose rule says `rematerialise` are computed anew for every reader, whatever
-// the choice is.
+// `train` is differentiated. Values are recomputed right before the first backward op that needs them, once
+// for a block's backward pass, by the same op in the same scope, so that dropout sees the same numbers: the
+// same bits. Outputs of ops whose rule says `rematerialise` are recomputed for every reader, whatever the
+// choice is.
 Graph recompute(Graph train, const RecomputeChoice& choice);
 
 }  // namespace plimsoll

@@ -1,5 +1,5 @@
-// Preference training reads two models: the one that trains, and the one that it began as. Beside adapters
-// the second is the frozen base, which is there already.
+// Adds the reference model of preference training, which reads two models: the one that trains, and the one
+// that it began as. With adapters the second is the frozen base, which is there already.
 #pragma once
 
 #include "graph/graph.h"

@@ -1,4 +1,4 @@
-// Tensors that are cheap to make and too large to keep: made anew right before every reader.
+// Recomputes tensors that are cheap to compute and too large to keep right before every reader.
 #pragma once
 
 #include <functional>

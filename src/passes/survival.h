@@ -1,4 +1,4 @@
-// Which values of the forward pass survive until the backward pass.
+// Determines which values of the forward pass survive until the backward pass.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ struct ForwardValues {
 
 ForwardValues find_forward_values(const Graph& train);
 
-// What becomes of a value after the forward pass.
+// The state of a value after the forward pass.
 enum class Fate : uint8_t {
   kept,
   derived,  // dropped; follows from kept values without a matrix product
   lost      // dropped
 };
 
-// By tensor id. Whoever reads a value that is not kept in the backward pass needs it computed again.
+// By tensor id. An op of the backward pass that reads a value which is not kept needs it recomputed.
 std::vector<Fate> find_fates(const Graph& train, const ForwardValues& values, const RecomputeChoice& choice);
 
 // By tensor id: whether the value follows from others that the backward pass reads anyway, without a matrix

@@ -1,4 +1,5 @@
-// From a forward graph to the programs of training: what trains, its gradients, and the optimizer's update.
+// Turns a forward graph into the programs of training: the trained weights, their gradients, and the
+// optimizer's update.
 #pragma once
 
 #include <optional>

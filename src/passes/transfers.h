@@ -35,8 +35,8 @@ class StretchCounter {
   Stage stage_ = Stage::update;  // of the stretch `blocks_`; no such stretch has this one
 };
 
-// `homes` by tensor id. In every stretch before the update, the ops that read a home read a copy instead,
-// fetched right before the first of them.
+// `homes` by tensor id marks tensors that are not kept on the device. In every stretch before the update, the
+// ops that read such a tensor read a copy instead, fetched right before the first of them.
 Graph fetch_for_readers(Graph graph, const std::vector<char>& homes);
 
 // Fetches start `distance` stretches ahead of the one that waits for them, but not before a store that wrote

@@ -1,4 +1,4 @@
-// The optimizer inside of the backward pass: each weight is updated as soon as its gradient is complete and
+// Moves the optimizer into the backward pass: each weight is updated as soon as its gradient is complete and
 // nothing reads the weight any more, so that no gradient outlives its layer.
 #pragma once
 

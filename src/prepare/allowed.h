@@ -1,5 +1,5 @@
-// Means that change the result, taken only where the recipe allows them by name (memory.allow) and nothing
-// without them fits.
+// Lossy memory options, used only where the recipe allows them by name (memory.allow) and nothing without
+// them fits.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What a model is asked on by `generate`, `chat`, `eval`, `score` and `classify`: the CPU, or a card as
+// The device on which `generate`, `chat`, `eval`, `score` and `classify` run a model: the CPU, or a GPU as
 // training has it.
 #pragma once
 

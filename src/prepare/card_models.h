@@ -1,5 +1,5 @@
-// Unlike cards that a recipe could be trained on, for who plans it once for each of them and not for a card
-// that is free now: none is opened.
+// The kinds of GPUs that a recipe could be trained on, for callers that plan it once for each kind and not
+// for a card that is free now: no card is opened.
 #pragma once
 
 #include <cstdint>

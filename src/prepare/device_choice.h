@@ -1,5 +1,5 @@
-// On which device a recipe is planned and trained where it leaves that open (device: auto) or names a card,
-// and in which precision where it states none.
+// Chooses the device on which a recipe is planned and trained where it leaves that open (device: auto) or
+// names a card, and the precision where it states none.
 #pragma once
 
 #include <string>

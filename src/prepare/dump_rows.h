@@ -1,4 +1,4 @@
-// What becomes of the first rows: `plan --dump rows`.
+// Prints the first rows as the model gets them: `plan --dump rows`.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A first recipe from a model folder and a data file: what `plimsoll init` writes.
+// Writes a first recipe from a model folder and a data file, for `plimsoll init`.
 #pragma once
 
 #include <filesystem>

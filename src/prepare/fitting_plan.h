@@ -1,4 +1,4 @@
-// What a plan has to keep before a run may begin with it.
+// Checks that a plan keeps its limits before a run may begin with it.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The recipe's group `memory` as the planner takes it: budgets in bytes, and where offloaded tensors may go.
+// Reads the recipe's group `memory` for the planner: budgets in bytes, and where offloaded tensors may go.
 #pragma once
 
 #include <optional>

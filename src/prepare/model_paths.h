@@ -1,4 +1,4 @@
-// The folders that make up a model, and what they say of it.
+// The folders that make up a model, and what their files state about it.
 #pragma once
 
 #include <filesystem>

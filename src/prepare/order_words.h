@@ -1,4 +1,4 @@
-// The order of a run's rows: what it costs, for the plan.
+// Describes the order of a run's rows and its cost, for the plan.
 #pragma once
 
 #include "prepare/setup.h"

@@ -1,4 +1,4 @@
-// Cards of NVIDIA's in this machine, as their driver tells of them.
+// The NVIDIA GPUs of this machine, as their driver reports them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The plan that a run trains with.
+// Makes the plan that a run trains with.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// Cards of recipes: what is known of the one that memory.gpu names, and of the one that device: cuda computes
-// on.
+// Looks up the GPU of a recipe: the one that memory.gpu names, or the one that device: cuda computes on.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// The first rows of a recipe's data as the model sees them: what is learnt of each, and what was cut.
+// Shows the first rows of a recipe's data as the model sees them: the trained parts of each, and what was
+// cut.
 #pragma once
 
 #include <cstdint>

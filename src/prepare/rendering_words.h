@@ -1,4 +1,4 @@
-// How the rows of a run become text, in words.
+// Describes in words how the rows of a run become text.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Going on from a checkpoint: what must be equal, what may differ, and what that does.
+// Resumes from a checkpoint: checks what must be equal, and reports what differs and what that does.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// How long the rows of a data set are: by reading all of them once, and kept for the next plan of the same
-// rows.
+// Counts how long the rows of a data set are, by reading all of them once, and keeps the result for the next
+// plan of the same rows.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// How long the sequences of an experiment are, and how many a place of a micro-batch takes.
+// Determines how long the sequences of an experiment are, and how many of them a place of a micro-batch
+// takes.
 #pragma once
 
 #include "data/batch/packer.h"

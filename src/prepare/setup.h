@@ -1,4 +1,4 @@
-// From a recipe to everything that planning and running ask: experiment, device, data, host needs, budgets.
+// Turns a recipe into the inputs of planning and running: experiment, device, data, host needs, budgets.
 #pragma once
 
 #include <filesystem>

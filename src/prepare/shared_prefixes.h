@@ -1,4 +1,4 @@
-// Whether a run's rows share what they begin with (docs/decisions/17-shared-prefixes.md).
+// Decides whether a run's rows share their prefixes (docs/decisions/17-shared-prefixes.md).
 #pragma once
 
 #include <string>

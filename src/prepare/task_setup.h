@@ -1,5 +1,4 @@
-// What a recipe's task makes of its model: the head that scores, the words or classes that it decides
-// between.
+// Sets up a recipe's task on its model: the head that scores, the words or classes that it decides between.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What a run computes (the experiment) and how it is cut to fit (the variant). A variant never changes the
+// The experiment (what a run computes) and the variant (how it is cut to fit). A variant never changes the
 // result.
 #pragma once
 

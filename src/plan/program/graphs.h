@@ -1,5 +1,5 @@
-// Captured graphs of a run's programs (runtime/program_graphs.h): which ones are worth their memory, and how
-// much that is.
+// Chooses which programs of a run are captured as graphs (runtime/program_graphs.h), as worth their memory,
+// and counts that memory.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What one program needs, measured op by op on a program of few blocks: bytes, numbers and seconds that grow
-// with the blocks of each stack (depth_model.h).
+// The needs of one program, measured op by op on a program of few blocks: bytes, numbers and seconds that
+// grow with the blocks of each stack (depth_model.h).
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The program that says, before the first step, what the model that a run began with makes of its rows: where
-// no weight of it remains and the loss asks (task: dpo in full).
+// The program that computes, before the first step, the log-probabilities of a run's rows by the model that
+// it began with: where no weight of that model remains and the loss asks for them (task: dpo in full).
 #pragma once
 
 namespace plimsoll {

@@ -1,6 +1,5 @@
-// Micro-steps before anything of them is moved away, kept while a search asks for them again: the backward
-// pass is the same for all points of recomputation, and what recomputes is the same for all homes of its
-// tensors.
+// A cache of micro-steps before offloading, for searches that ask for them again: the backward pass is the
+// same for all points of recomputation, and recomputation is the same wherever its tensors are offloaded to.
 #pragma once
 
 #include <array>

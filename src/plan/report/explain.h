@@ -1,5 +1,5 @@
-// Why a plan takes what it takes: each component with what it is and what it grows with, by layer and by kind
-// of tensor. All numbers are read from layout tables; growth is seen by planning again with something
+// Explains why a plan takes its memory: each component with what it is and what it grows with, by layer and
+// by kind of tensor. All numbers are read from layout tables; growth is seen by planning again with something
 // doubled.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Plans for suggestions, which are of no use where they do not fit.
+// Plans for suggestions, made only where they fit.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Captured graphs within a whole plan: which of its programs have some, with room for them, and what the
-// others cost a step.
+// Captured graphs within a whole plan: which of its programs are captured, in the memory that is left for
+// them, and what the others cost a step.
 #pragma once
 
 #include "plan/program/time_model.h"

@@ -1,4 +1,4 @@
-// Micro-steps measured in tokens: what rows as they are make of a room, and the rooms worth weighing.
+// Micro-batches measured in tokens: how the rows fill a capacity, and the capacities worth weighing.
 #pragma once
 
 #include <vector>

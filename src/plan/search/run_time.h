@@ -1,4 +1,4 @@
-// How long a run takes with its rows as they are, and the words for it.
+// Puts into words how long a run takes with its rows as they are.
 #pragma once
 
 #include <optional>

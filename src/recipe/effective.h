@@ -1,4 +1,4 @@
-// The recipe as it was understood, and the part of it that a checkpoint belongs to.
+// Prints the recipe as it was understood, and the part of it that a checkpoint belongs to.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,7 +16,7 @@ std::string effective_yaml(const Recipe& recipe);
 // The same as JSON, keys in their groups.
 nlohmann::ordered_json effective_json(const Recipe& recipe);
 
-// Canonical JSON ("optimizer.lr": 0.0002, ... in one line, sorted) of the keys that decide what is learnt.
+// Canonical JSON ("optimizer.lr": 0.0002, ... in one line, sorted) of the keys that decide what is trained.
 // Micro-batches, memory, threads, evaluation, saving and logging are not among them. A file of rows to
 // evaluate on is not either, a share taken out of the training rows is.
 std::string experiment_fingerprint(const Recipe& recipe);
@@ -33,7 +33,7 @@ struct ExperimentDifference {
   std::string b;
   friend bool operator==(const ExperimentDifference&, const ExperimentDifference&) = default;
 };
-// The keys in which two fingerprints differ. Throws DamagedError for text that is none.
+// The keys in which two fingerprints differ. Throws DamagedError for text that is not a fingerprint.
 std::vector<ExperimentDifference> experiment_differences(std::string_view a, std::string_view b);
 
 }  // namespace plimsoll

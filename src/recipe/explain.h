@@ -1,4 +1,4 @@
-// What `plimsoll recipe --explain` prints: every key with its default, what is allowed and what it means.
+// Prints `plimsoll recipe --explain`: every key with its default, its allowed values and its meaning.
 #pragma once
 
 #include <string>

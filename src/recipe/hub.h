@@ -1,5 +1,5 @@
-// Names of models and data sets on the Hugging Face hub, looked up in the local cache. Nothing is downloaded
-// here: what is absent is answered with the command that fetches it (src/hub).
+// Looks up names of models and data sets of the Hugging Face hub in the local cache. Nothing is downloaded
+// here: for an absent one the error names the command that fetches it (src/hub).
 #pragma once
 
 #include <filesystem>
@@ -20,7 +20,7 @@ bool is_hub_name(std::string_view text, bool bare = false);
 std::filesystem::path hub_home();
 // HF_HUB_CACHE, or hub_home()/hub.
 std::filesystem::path hub_cache();
-// Where the cache keeps a repository: hub_cache()/models--Qwen--Qwen2.5-0.5B.
+// The folder of a repository in the cache: hub_cache()/models--Qwen--Qwen2.5-0.5B.
 std::filesystem::path hub_repository(HubKind kind, std::string_view name);
 // The folder of the version that refs/main names, or of the only one there is.
 std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string_view name);
@@ -30,7 +30,8 @@ std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string
 // The models of the cache that are called so, with their owners, sorted: "Qwen2.5-0.5B" finds
 // "Qwen/Qwen2.5-0.5B". Letters may be small or large.
 std::vector<std::string> models_called(std::string_view bare);
-// Of those the only one; none where there is none. Throws UsageError that names all where there are several.
+// The only one of those; nullopt where there is none. Throws UsageError that names all where there are
+// several.
 std::optional<std::string> model_called(std::string_view bare);
 // The name with its owner: of a name without one a likely owner is added, or OWNER to be replaced.
 std::string likely_hub_name(std::string_view name);
@@ -44,7 +45,7 @@ struct HubModel {
   std::string revision;
 };
 std::optional<HubModel> hub_model_of(const std::filesystem::path& folder);
-// What to call the model in a folder: its name on the hub, or the folder's own.
+// The name of the model in a folder: its name on the hub, or the folder's own.
 std::string model_name(const std::filesystem::path& folder);
 // "plimsoll fetch Qwen/Qwen2.5-0.5B"
 std::string download_command(HubKind kind, std::string_view name);
@@ -52,12 +53,12 @@ std::string download_command(HubKind kind, std::string_view name);
 // The files of a split in a data set's folder, sorted: by the hub's naming
 // (train_sft-00000-of-00003.parquet), else those whose name or folder says the split, or, for train where no
 // file says any, all of them. `subset` is a folder or the start of names, where it is not empty. Throws
-// UsageError when there is none, or when several subsets have one.
+// UsageError where no file belongs to the split, or several subsets have it.
 std::vector<std::string> split_files(const std::filesystem::path& folder, const std::string& split,
                                      const std::string& subset);
 
 // The value of model, adapter, data.train or data.eval, with names of the hub replaced by paths of the cache
-// where no such path lies beside the recipe.
+// where the recipe's folder has no such path.
 struct Located {
   Node node;
   std::vector<std::string> missing;  // what is neither here nor in the cache, with what to do about it

@@ -1,5 +1,5 @@
-// The table of options: every key of a recipe is declared once, in options.cc, with what reads, prints and
-// explains it.
+// The table of options: every key of a recipe is declared once, in options.cc, with the functions that read
+// and print it and its explanation.
 #pragma once
 
 #include <filesystem>
@@ -27,27 +27,27 @@ struct Option {
   std::function<Json(const Recipe&)> get;
 
   bool required = false;  // a recipe without it means nothing
-  // The first of full, lora, qlora that the key means something to; an error beside those before it.
+  // The first of full, lora, qlora for which the key has a meaning; with those before it the key is an error.
   MethodType method = MethodType::full;
   std::optional<Task> task = {};  // the only one that the key means something to
-  // An error beside optimizers that have it not; nullptr: all use the key.
+  // With optimizers that do not use it the key is an error; nullptr: all use the key.
   bool OptimizerTraits::*optimizer_uses = nullptr;
   bool is_part = false;     // shown inside another key's value (precision.weights)
   bool told_if_on = false;  // such a part, left out where it is off: recipes of before it say the same
-  bool experiment = false;  // decides what the run learns: a checkpoint belongs to one value of it
+  bool experiment = false;  // decides the run's result: a checkpoint belongs to one value of it
 };
 
 // All options, in the order of docs/recipe.md.
 const std::vector<Option>& options();
-// nullptr when there is none.
+// nullptr where no option has the key.
 const Option* find_option(std::string_view key);
 // Whether some option's key starts with `name` and a dot.
 bool is_group(std::string_view name);
 // The key that was probably meant, or "".
 std::string suggest_key(std::string_view unknown);
 
-// Whether the option says anything in this recipe: LoRA's do not beside `method.type: full`, momentum does
-// not beside AdamW.
+// Whether the option has a meaning in this recipe: LoRA's have none with `method.type: full`, momentum none
+// with AdamW.
 bool applies(const Option& option, const Recipe& recipe);
 bool applies_to_optimizer(const Option& option, const Recipe& recipe);
 bool applies_to_task(const Option& option, const Recipe& recipe);

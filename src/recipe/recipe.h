@@ -1,5 +1,5 @@
-// What the user wants of a run. How it fits into memory is the planner's work. Each member is one key of the
-// recipe with its default; options.cc declares the keys, docs/recipe.md lists them.
+// A recipe: the run that the user wants. How it fits into memory is the planner's work. Each member is one
+// key of the recipe with its default; options.cc declares the keys, docs/recipe.md lists them.
 #pragma once
 
 #include <array>
@@ -94,12 +94,12 @@ struct Every {
   friend bool operator==(const Every&, const Every&) = default;
 };
 
-// Types of what is trained. LoRA adapters, their gradients and states are f32 whatever is said here.
+// Types of trained tensors. LoRA adapters, their gradients and states are f32 whatever these are.
 struct Precision {
   DType weights = DType::bf16;
   DType gradients = DType::f32;
   DType states = DType::f32;
-  bool master = false;                       // an f32 copy beside 16-bit weights
+  bool master = false;                       // an f32 copy of 16-bit weights
   Rounding rounding = Rounding::stochastic;  // of bf16 weights after an update
   bool tf32 = false;                         // products of f32 on cards
   friend bool operator==(const Precision&, const Precision&) = default;
@@ -115,7 +115,7 @@ const std::array<PrecisionPreset, 5>& precision_presets();
 // rounded stochastically.
 Rounding default_rounding(const Precision& parts);
 
-// Where a run stops because its loss is lost (train/loss_guard.h).
+// The condition on which a run stops because its loss is lost (train/loss_guard.h).
 struct StopLoss {
   enum class Kind : uint8_t { automatic, never, limit };
   Kind kind = Kind::automatic;
@@ -149,13 +149,13 @@ struct Recipe {
     int64_t reading = kReading;
     friend bool operator==(const Data&, const Data&) = default;
   };
-  // Of task: reward.
+  // Keys of task: reward.
   struct Reward {
     RewardHead head = RewardHead::score;
     double centering = 0.0;
     friend bool operator==(const Reward&, const Reward&) = default;
   };
-  // Of task: dpo.
+  // Keys of task: dpo.
   struct Dpo {
     PreferenceLoss loss = PreferenceLoss::sigmoid;
     double beta = 0.1;
@@ -163,7 +163,7 @@ struct Recipe {
     double ftx = 0.0;
     friend bool operator==(const Dpo&, const Dpo&) = default;
   };
-  // Of task: classify.
+  // Keys of task: classify.
   struct Classify {
     std::vector<std::string> labels;  // names of the classes; empty: as the model's config says
     ClassProblem problem = ClassProblem::one_of;
@@ -220,8 +220,8 @@ struct Recipe {
   };
   struct Memory {
     MemoryLimit device;                 // on a CPU: of the whole process
-    MemoryLimit host;                   // beside a device with memory of its own
-    std::optional<std::string> gpu;     // the full name of a card of the catalogue, to plan for
+    MemoryLimit host;                   // with a device that has memory of its own
+    std::optional<std::string> gpu;     // the full name of a GPU of the catalogue, to plan for
     std::optional<double> tie_percent;  // none: auto, by how well seconds are known
     int64_t disk_bytes = 0;
     double headroom_percent = 10.0;

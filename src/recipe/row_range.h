@@ -1,4 +1,4 @@
-// Some of the rows of a source, as Python's slices say it: ":95%", "1000:", "-10%:".
+// A range of the rows of a source, written as Python's slices: ":95%", "1000:", "-10%:".
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct RowRange {
   friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
-// Reads "10%:20%"; nothing for what is none.
+// Reads "10%:20%"; nothing for a text that is not a range.
 std::optional<RowRange> parse_row_range(std::string_view text);
 std::string print_row_range(const RowRange& range);
 

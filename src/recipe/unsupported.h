@@ -1,4 +1,4 @@
-// What recipes may one day say and this version cannot do. Such keys and values are refused by name, never
+// Keys and values that are known and that this version does not support. They are refused by name, never
 // ignored. When a capability arrives, its line in unsupported.cc goes.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How single values are read from a node and printed. Readers return nothing when the node holds something
+// Reads single values from a node, and prints them. Readers return nothing when the node holds something
 // else; printed values read back to the same value.
 #pragma once
 

@@ -1,5 +1,4 @@
-// What another tool says of one data set, in our words. Each tool has a file that reads its own way of saying
-// it.
+// One data set of another tool's recipe, in our words. Each tool has a file that reads its own keys for it.
 #pragma once
 
 #include <map>
@@ -36,8 +35,8 @@ std::string text_of(const Node& map, std::string_view key, const std::string& ot
 bool flag_of(const Node& map, std::string_view key, bool otherwise);
 // Keys of a map that this program does not know, but for those that are off, each by its name.
 void refuse_unknown(const Node& map, const std::vector<std::string>& known, const std::string& where);
-// Files of a data set: beside the recipe or the working directory, or of the hub. `split` is a name with or
-// without a range in brackets (train[:10%]).
+// Finds the files of a data set: in the recipe's folder or the working directory, or of the hub. `split` is a
+// name with or without a range in brackets (train[:10%]).
 void find_files(const Layer& layer, const Node& at, const std::string& name, const std::string& split,
                 const std::string& subset, DataSet& set);
 // {path: json, data_files: a.jsonl}

@@ -1,4 +1,4 @@
-// Families of models that other tools' recipes name and that do not exist here, by the name alone: their
+// Recognises families of models that other tools' recipes name and Plimsoll lacks, by the name alone: their
 // config.json is mostly not on this machine while a recipe is read.
 #pragma once
 

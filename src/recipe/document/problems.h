@@ -1,4 +1,4 @@
-// What is wrong with a recipe, and where it came from.
+// The problems of a recipe, with the place of each.
 #pragma once
 
 #include <filesystem>
@@ -36,7 +36,7 @@ class Problems {
   size_t count_ = 0;
 };
 
-// Where a tree of keys comes from.
+// The source of a tree of keys.
 struct Source {
   std::string name;              // "recipes/q.yaml", "--set method.r=x"
   bool has_lines = false;        // places are NAME:LINE

@@ -34,9 +34,10 @@ class RecipeBuilder {
   [[nodiscard]] bool states_precision() const;
   // Models and data sets that are nowhere on this machine.
   [[nodiscard]] std::vector<std::string> missing() const;
-  // Keys of calls before `first` that mean nothing beside the method and the optimizer count as not given.
+  // Keys of calls before `first` that have no meaning with the method and the optimizer count as not given.
   void forget_what_means_nothing(int first);
-  // Keys of the file that another method has not; a note tells them. An adapter to go on from stays.
+  // Leaves out keys of the file that the method does not have, and lists them in a note. An adapter to
+  // continue from stays.
   void leave_out_of_other_methods(int first);
   // Checks keys against each other; `name` is the place of what is missing. Throws UsageError for all
   // problems.
@@ -60,7 +61,7 @@ class RecipeBuilder {
   // The children of a map; each that repeats a key is a problem and left out.
   std::vector<const Node*> distinct(const Node& map, const std::string& prefix, const Source& source);
   void report_unknown(const Node& child, const std::string& key, const Source& source);
-  // A family that does not exist here, told before anything else that is wrong.
+  // Reports a family that does not exist here, before anything else that is wrong.
   void check_family();
   void check_task(const Recipe& recipe);
   void check_preference(const Recipe& recipe);

@@ -1,5 +1,5 @@
-// From files and overrides to a Recipe. Later layers win: the file, then PLIMSOLL_SET, then --set.
-// All errors are UsageErrors; one error names every problem found, one per line ("recipes/q.yaml:14: ...").
+// Reads a Recipe from files and overrides. Later layers win: the file, then PLIMSOLL_SET, then --set. All
+// errors are UsageErrors; one error names every problem found, one per line ("recipes/q.yaml:14: ...").
 #pragma once
 
 #include <filesystem>
@@ -15,8 +15,8 @@ namespace plimsoll {
 struct Overrides {
   std::vector<std::string> sets;  // "method.r=8": the values of --set; the value is YAML
   std::string environment;        // PLIMSOLL_SET: such assignments with blanks between them
-  // As `sets`, applied last. What was said before and means nothing beside them is left out: LoRA's rank
-  // where full fine-tuning is looked at.
+  // As `sets`, applied last. Earlier keys that have no meaning with them are left out: LoRA's rank where full
+  // fine-tuning is planned.
   std::vector<std::string> what_if = {};
   std::string as_tool = {};  // --as: the tool and version that the file is written for
   // The file is one that a run saved, which states every key of its version: what it lacks is as it was then.

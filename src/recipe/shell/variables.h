@@ -1,4 +1,4 @@
-// What the variables of a shell script hold, as far as the script alone says it.
+// The variables of a shell script, as far as the script alone determines them.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ class ShellVariables {
  public:
   using Values = std::vector<std::string>;  // of an array; a variable has one
 
-  // Takes NAME=value, NAME+=value and NAME=(a b); false where the word is none of them. In a branch or a loop
-  // (`is_certain` false) what a variable is afterwards is not known.
+  // Takes NAME=value, NAME+=value and NAME=(a b); false where the word is not one of these. In a branch or a
+  // loop (`is_certain` false) what a variable is afterwards is not known.
   bool assign(const ShellWord& word, bool is_certain);
   void set(const std::string& name, Values values) { values_[name] = {std::move(values), true}; }
   void forget(const std::string& name) { values_[name] = {{}, false}; }
@@ -45,7 +45,7 @@ class ShellVariables {
   std::map<std::string, Value, std::less<>> values_;
 };
 
-// Of a variable's name.
+// Whether a variable's name may hold the character.
 bool is_name_char(char c);
 
 // Whether something that only a shell knows is left in a text.

@@ -9,10 +9,10 @@ namespace plimsoll {
 // All of them, in an order in which each finds what it asks.
 void combine(Layer& layer);
 
-// What launchers' and DeepSpeed's files say of a run's parts (combine_launch.cc).
+// Keys of launchers and of DeepSpeed's files for the parts of a run (combine_launch.cc).
 void combine_launch(Layer& layer);
 void combine_batch(Layer& layer);
-// What happens how often, and what ends the run (combine_run.cc).
+// Intervals of a run's actions, and what ends the run (combine_run.cc).
 void combine_run(Layer& layer);
 void combine_deepspeed(Layer& layer);
 // The loss between two answers (combine_preference.cc).
@@ -27,7 +27,7 @@ void combine_trl(Layer& layer);
 
 // The method of a tool's recipe that says none.
 void fill_tool_method(Layer& layer);
-// What a tool does where its recipe says nothing, and we would do something else.
+// Fills in a tool's behaviour where its recipe states nothing, and ours would differ.
 void fill_tool_defaults(Layer& layer);
 
 }  // namespace plimsoll

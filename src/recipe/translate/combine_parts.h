@@ -1,4 +1,4 @@
-// What the combining of other tools' keys asks of what a file said.
+// Questions that the combining of other tools' keys asks about a layer.
 #pragma once
 
 #include <array>
@@ -26,9 +26,9 @@ inline std::vector<const Said*> present(std::initializer_list<const Said*> parts
   return all;
 }
 
-// What starts the training: a script's name, or a tool's command.
+// The part that names what starts the training: a script's name, or a tool's command.
 inline constexpr const char* kProgramPart = "@program";
-// A training script of somebody's own, by its name; "" where the recipe is not of one.
+// The name of the user's own training script; "" where the recipe does not belong to one.
 inline std::string own_script(const Layer& layer) {
   const Said* program = layer.part(kProgramPart);
   return layer.is_of_scripts() && program != nullptr ? program->value.text : "";

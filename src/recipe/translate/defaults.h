@@ -1,5 +1,5 @@
-// What a tool does where its recipe says nothing. Recipes do not name their tool's version: the newest known
-// is assumed, or the one that --as names.
+// The behaviour of a tool where its recipe states nothing. Recipes do not name their tool's version: the
+// newest known is assumed, or the one that --as names.
 #pragma once
 
 #include <array>

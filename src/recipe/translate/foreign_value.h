@@ -1,4 +1,4 @@
-// How values are written in other tools' recipes: YAML 1.1 and Python spell more than ours does.
+// Reads values as other tools' recipes write them: YAML 1.1 and Python spell more than ours does.
 #pragma once
 
 #include <optional>
@@ -29,7 +29,7 @@ std::optional<double> read_foreign_number(const Node& node);
 // own name in small letters.
 std::string word_of(const Node& node, std::string_view key);
 
-// What one row makes of a value.
+// One row's result for a value.
 struct ForeignValue {
   enum class Outcome : unsigned char { mapped, no_effect, refused };
   Outcome outcome = Outcome::mapped;

@@ -28,7 +28,7 @@ struct Said {
   int layer = 0;
 };
 
-// What became of other tools' keys.
+// The report of other tools' keys.
 struct KeyReport {
   struct Mapped {
     std::string place;   // "train.yaml:3"
@@ -62,24 +62,24 @@ class Layer {
 
   [[nodiscard]] const Source& source() const { return source_; }
   [[nodiscard]] std::optional<Tool> tool() const { return tool_; }
-  // Of the tool, assumed or named.
+  // The version of the tool, assumed or named.
   [[nodiscard]] Version version() const { return report_.version.version; }
   [[nodiscard]] bool is_of_scripts() const { return report_.of_scripts; }
-  // Whether this layer is a tool's recipe, rather than keys beside one.
+  // Whether this layer is a tool's recipe, rather than keys added to one.
   [[nodiscard]] bool is_recipe() const { return is_recipe_; }
   void set_recipe(bool is_recipe) { is_recipe_ = is_recipe; }
   // Reads one key of theirs by its row.
   void read(const Alias& row, const std::string& key, const Node& node);
   // Says a part by what a file of theirs holds.
   void say(const std::string& name, Said said);
-  // What is left of the text once their keys are out of it.
+  // Sets the rest of the text, without their keys.
   void set_own(const Node* own) { own_ = own; }
 
   // "@bf16" of this layer or an earlier one, or nullptr.
   [[nodiscard]] const Said* part(std::string_view name) const;
   // Whether this layer says one of them.
   [[nodiscard]] bool says(std::initializer_list<std::string_view> names) const;
-  // This layer's node of a key of ours, written or emitted; nullptr when there is none.
+  // This layer's node of a key of ours, written or emitted; nullptr where it has none.
   [[nodiscard]] const Node* given(std::string_view key) const;
   // Whether some key that starts with the prefix was emitted.
   [[nodiscard]] bool emits(std::string_view prefix) const;
@@ -98,21 +98,21 @@ class Layer {
   // A note about the recipe as a whole; later layers replace that of their topic.
   void note(const std::string& topic, const std::string& text) { report_.notes[topic] = text; }
   void forget_note(const std::string& topic) { report_.notes.erase(topic); }
-  // What earlier versions made of this recipe: runs that they began go on so.
+  // Records what earlier versions made of this recipe: runs that they began continue so.
   void read_once_as(const std::string& key, const std::string& value) { report_.once[key] = value; }
   // With a `key` of ours the problem is gone where a later layer says that key.
   void refuse(const Said& said, const std::string& message, const std::string& key = "");
   // The same, where this layer says the key as well.
   void refuse_until_later(const Said& said, const std::string& message, const std::string& key);
-  // A path of theirs: where nothing is beside the recipe, but in the working directory, that is meant.
+  // Resolves a path of theirs: it means the recipe's folder, or the working directory where only that has it.
   [[nodiscard]] Node locate(const Node& path) const;
 
   // The tree of a file of theirs, JSON or YAML; a map is its own. Throws UsageError.
   [[nodiscard]] Node read_file(const Node& path_or_map) const;
-  // Whether the recipe so far has a place for what is offloaded: a disk, or the host of a card.
+  // Whether the recipe so far has a place for offloaded tensors: a disk, or the host of a GPU.
   [[nodiscard]] bool has_offload_home() const;
 
-  // Takes back what means nothing beside the method and the optimizer, as their tools do.
+  // Takes back keys that have no meaning with the method and the optimizer, as their tools do.
   void drop_what_means_nothing();
   // The keys of ours to append to the layer; problems where they and the layer's own differ.
   [[nodiscard]] std::vector<Node> take();
@@ -143,7 +143,7 @@ class Layer {
 
 // A value in one line, as a recipe writes it.
 std::string as_text(const Node& node);
-// The node of a key, nested or dotted; nullptr when there is none.
+// The node of a key, nested or dotted; nullptr where it is absent.
 const Node* find_node(const Node& map, std::string_view key);
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// Recipes, and the files that recipes of other tools name, as trees.
+// Reads recipes, and the files that recipes of other tools name, as trees.
 #pragma once
 
 #include <optional>

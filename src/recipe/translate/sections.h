@@ -10,14 +10,14 @@
 namespace plimsoll {
 
 // The keys of such sections, without them, under the names that most scripts use; what a section says of logs
-// and of what follows the training goes to the report. Keys that nobody knows stay where they are. Nothing
-// where a file has no section about the training.
+// and of what follows the training goes to the report. Unknown keys stay where they are. Nothing where a file
+// has no section about the training.
 std::optional<Node> open_sections(const Node& root, const Source& source, KeyReport& report);
 
 // Whether a key is the name of such a section.
 bool is_section(std::string_view key);
 
-// Whether a key is about logs, names, places and people: it changes nothing that is learnt.
+// Whether a key is about logs, names, places and people: it changes nothing of the training.
 bool is_of_logs(std::string_view key);
 inline constexpr const char* kOfLogs = "about logs and names: it does not change training";
 

@@ -1,4 +1,4 @@
-// Other tools' keys become ours, layer by layer, before a builder reads them.
+// Translates other tools' keys into ours, layer by layer, before a builder reads them.
 #pragma once
 
 #include <set>
@@ -12,8 +12,8 @@ class Translator {
  public:
   // The first layer is a recipe of this tool, whatever it looks like.
   void set_tool(const ToolVersion& tool) { named_ = tool; }
-  // The layer's tree in our keys. `before` is the recipe of the earlier layers. Keys that nobody knows stay,
-  // for the builder to report.
+  // The layer's tree in our keys. `before` is the recipe of the earlier layers. Unknown keys stay, for the
+  // builder to report.
   Node translate(const Node& text, const Source& source, const Recipe& before, Problems& problems);
   [[nodiscard]] const KeyReport& report() const { return report_; }
   void note(const std::string& topic, const std::string& text) { report_.notes[topic] = text; }

@@ -1,4 +1,4 @@
-// Values over the steps of a run, made small enough for a picture.
+// Reduces values over the steps of a run to as many as a picture needs.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A run as its folder tells it: finished, stopped, killed, or still going.
+// A run as its folder shows it: finished, stopped, killed, or still running.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct StepPoint {
 struct EvalPoint {
   int64_t step = 0;
   double loss = 0;
-  std::vector<std::pair<std::string, double>> metrics = {};  // beside it, by name
-  // The loss or a metric, by its name; NaN where there is none.
+  std::vector<std::pair<std::string, double>> metrics = {};  // other than the loss, by name
+  // The loss or a metric, by its name; NaN where it is absent.
   [[nodiscard]] double value(std::string_view goal) const;
 };
 
@@ -46,13 +46,14 @@ struct RunHistory {
   std::vector<StepPoint> steps;  // ascending
   std::vector<EvalPoint> evaluations;
   std::vector<RunEvent> events;  // in the order in which they happened
-  // Of the latest start; 0 where it is not known.
+  // Steps of the latest start; 0 where they are not known.
   int64_t total_steps = 0;
   int64_t planned_process_bytes = 0, planned_device_bytes = 0;
   double planned_seconds_per_step = 0;
-  // Of run.json, which the end of a run writes; 0 before.
+  // Measured bytes of run.json, which the end of a run writes; 0 before.
   int64_t measured_device_bytes = 0, measured_process_bytes = 0;
-  // Of recipe.yaml: "Qwen/Qwen2.5-0.5B", "facts/train.parquet", "lora, rank 16"; empty where there is none.
+  // From recipe.yaml: "Qwen/Qwen2.5-0.5B", "facts/train.parquet", "lora, rank 16"; empty where there is no
+  // such file.
   std::string model, data, method;
   std::string goal = "loss";   // what the best evaluation is found by (save.best)
   std::string batch, kernels;  // "16 = 2 x 8", "avx512, 2 threads"
@@ -62,8 +63,8 @@ struct RunHistory {
   [[nodiscard]] int64_t last_step() const { return steps.empty() ? 0 : steps.back().step; }
 };
 
-// Reads the logs of docs/json.md, also while the run goes on: a last line that is cut off does not count.
-// Throws UsageError where the folder holds no run, DamagedError for a line that is none.
+// Reads the logs of docs/json.md, also while the run is running: a last line that is cut off does not count.
+// Throws UsageError where the folder holds no run, DamagedError for a line that is not one of a log.
 RunHistory read_history(const std::filesystem::path& folder);
 
 // "finished", "interrupted and saved", ...
@@ -78,7 +79,7 @@ double median_rate(const RunHistory& run);
 double median_seconds(const RunHistory& run);
 // The peak that the process measured, or where it has not ended the largest after a step.
 int64_t largest_rss(const RunHistory& run);
-// The first of the best ones by the loss or a metric; none where none was told.
+// The first of the best ones by the loss or a metric; none where no evaluation has it.
 std::optional<EvalPoint> best_evaluation(const RunHistory& run, std::string_view goal);
 // 2026-11-21 14:03:12, in local time.
 std::string clock_words(double time);

@@ -1,4 +1,4 @@
-// What people see while a run goes on: one line that updates on a terminal, a plain line every so often
+// Shows the progress of a run to people: one line that updates on a terminal, a plain line every so often
 // elsewhere.
 #pragma once
 

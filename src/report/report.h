@@ -1,4 +1,4 @@
-// What became of a run, for people.
+// Reports a run's results for people.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,9 +14,9 @@ std::string run_text(const RunHistory& run, size_t columns = 100);
 // docs/json.md
 nlohmann::ordered_json run_json(const RunHistory& run);
 
-// Several runs beside each other, the best first: by the evaluation that their recipes find the best one by,
-// else by the loss of the last step. Below the table the keys of the recipes that differ.
-// `by`: what they are sorted by instead, the loss or a metric. Throws UsageError where no run tells it.
+// Compares several runs, the best first: by the evaluation that their recipes find the best one by, else by
+// the loss of the last step. Below the table the keys of the recipes that differ. `by`: what they are sorted
+// by instead, the loss or a metric. Throws UsageError where no run has it.
 std::string compare_text(std::vector<RunHistory> runs, size_t columns = 100, const std::string& by = "");
 // The same order, with what differs.
 nlohmann::ordered_json compare_json(std::vector<RunHistory> runs, const std::string& by = "");

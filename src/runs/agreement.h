@@ -1,5 +1,5 @@
-// How well a classifier's answers agree with the labels of all rows, by the metrics that are no mean over
-// rows.
+// Metrics of how well a classifier's answers agree with the labels, those that are not a mean over rows and
+// so need all rows.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Agreement {
  public:
   explicit Agreement(const TaskSpec& task) : task_(task) {}
 
-  // Heap bytes of that many rows, with what the metrics need beside them.
+  // Heap bytes of that many rows, with what the metrics need in addition.
   static int64_t planned_bytes(const TaskSpec& task, int64_t rows);
 
   // The live rows of a micro-batch, with the scores [B, outputs] of all its rows.

@@ -20,9 +20,9 @@ struct CheckpointOptions {
   std::shared_ptr<const SavedFrom> from;
   std::string recipe_yaml;
   int64_t keep = 2;                                // kKeepAll: none is removed
-  std::optional<std::string> best = std::nullopt;  // beside them the one that is best in this (tasks/task.h)
-  // What the rows were rendered with: written as chat_template.jinja. Without one that file is not there,
-  // whatever the model folder has.
+  std::optional<std::string> best = std::nullopt;  // in addition the one that is best in this (tasks/task.h)
+  // The chat template that the rows were rendered with: written as chat_template.jinja. Without one that file
+  // is not there, whatever the model folder has.
   std::optional<Template> chat_template = std::nullopt;
 };
 
@@ -50,11 +50,11 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
 std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& output,
                                                      std::string_view goal);
 
-// Throws DamagedError for a manifest that is none, or another step's.
+// Throws DamagedError for a manifest that is not one of ours, or another step's.
 TrainerState read_trainer_state(const std::filesystem::path& checkpoint);
 
-// Reads all files of the checkpoint once and compares them with checksums.json. False where there is none, as
-// in checkpoints of earlier versions. Throws DamagedError naming the file that differs.
+// Reads all files of the checkpoint once and compares them with checksums.json. False where that file is
+// absent, as in checkpoints of earlier versions. Throws DamagedError naming the file that differs.
 bool verify_checkpoint(const std::filesystem::path& checkpoint);
 
 // Restores every persistent tensor of training. Throws DamagedError for what is missing or of another shape.

@@ -17,7 +17,7 @@ struct LossScale {
   bool skips_keep_weights = true;
 
   static constexpr int64_t kGrowthInterval = 2000;
-  // Below it no gradient of a model that learns overflows.
+  // With a smaller scale no gradient of a model that trains overflows.
   static constexpr double kLeast = 0x1p-14;
 
   // After a step.

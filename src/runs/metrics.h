@@ -27,7 +27,7 @@ struct StepMetrics {
   double data_wait = 0;                   // seconds of them that the step waited for data
   int64_t rss = 0;                        // of the process after the step, in bytes
   double time = 0;                        // seconds since 1970
-  Metrics of_task = {};                   // beside the loss
+  Metrics of_task = {};                   // in addition to the loss
   std::optional<double> loss_scale = {};  // that the step ran with, of runs in fp16
 };
 
@@ -39,7 +39,7 @@ struct EvaluationMetrics {
   Metrics of_task = {};
 };
 
-// "  accuracy 0.8125  margin 0.53": one after the other; nothing where there are none.
+// "  accuracy 0.8125  margin 0.53": one after the other; "" without metrics.
 std::string metric_words(const Metrics& metrics);
 
 // "debug   step 5  gradient norm 0.81  410 tokens  31 ms, of them 0 ms for data  resident 91.3 MiB".
@@ -50,8 +50,8 @@ class LineLog {
  public:
   // Called with each line that stays.
   using Visit = std::function<void(const nlohmann::json& line)>;
-  // A run that died may have left lines after its last checkpoint, the last of them cut off: the file ends
-  // before the first line of a later step than `last_step`, or that is none.
+  // A run that died may have left lines after its last checkpoint, the last of them cut off: the file is cut
+  // before the first line of a later step than `last_step`, or that is damaged.
   LineLog(const std::filesystem::path& path, int64_t last_step, const Visit& visit = {});
   void write(std::string_view line);  // allocates nothing for lines of up to 1 KiB
   // A line that could not be written waits for this, or for the next one.
@@ -79,7 +79,8 @@ class MetricsLog {
   LineLog steps_, evaluations_;
 };
 
-// Of seconds or rates by step: what a step does once pages and caches are warm. 0 where there are none.
+// The median of seconds or rates by step, without the steps before pages and caches are warm. 0 where there
+// are no others.
 double median_after_warmup(std::vector<double> values);
 
 // Seconds since 1970.

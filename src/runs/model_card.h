@@ -1,5 +1,5 @@
-// The README.md beside what a run leaves: where the weights come from and how they were made, with the front
-// matter that the Hugging Face hub reads.
+// Writes the README.md of a result: where the weights come from and how they were made, with the front matter
+// that the Hugging Face hub reads.
 #pragma once
 
 #include <filesystem>
@@ -14,11 +14,12 @@ namespace plimsoll {
 
 std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& record);
 
-// Of an adapter folded into `base`, with what the adapter's own card tells of its training.
+// The card of an adapter folded into `base`, with what the adapter's own card states about its training.
 std::string merged_card(const std::filesystem::path& base, const std::filesystem::path& adapter);
-// Of a model written as a GGUF file ("file.gguf, bf16").
+// The card of a model written as a GGUF file ("file.gguf, bf16").
 std::string gguf_card(const std::filesystem::path& folder, const std::string& file);
-// Of a model or adapter written anew: the card beside it as it is, and `change` ("the weights as bf16").
+// The card of a converted model or adapter: the card next to the original as it is, and `change` ("the
+// weights as bf16").
 std::string converted_card(const std::filesystem::path& folder, const std::string& change);
 
 // Writes it to the run's folder, unless a README.md lies there that no run wrote.

@@ -1,5 +1,5 @@
-// What a run, an evaluation or a model that answers tells of itself while it goes on. Nothing below cli
-// prints: who wants to be told derives from this; the base class hears nothing.
+// Progress events of a run, an evaluation or a model that answers. Nothing below cli prints: derive from
+// RunObserver to receive events; the base class ignores them.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class RunObserver {
   virtual void answering(int64_t /*done*/, int64_t /*total*/) {}
   // The last of step() for now.
   virtual void steps_end() {}
-  // What was asked for, in full: the table of a profile.
+  // The output that was asked for, in full: the table of a profile.
   virtual void result(std::string_view /*text*/) {}
 
  private:

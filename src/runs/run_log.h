@@ -1,4 +1,4 @@
-// Everything that a run writes about itself while it goes on: its logs, and TensorBoard's where asked for.
+// Writes all logs of a run while it runs: its own, and TensorBoard's where asked for.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace plimsoll {
 
 class RunLog {
  public:
-  // Goes on after `resumed_step`; what was logged of later steps is dropped. The visits are MetricsLog's.
+  // Continues after `resumed_step`; lines of later steps are dropped. The visits are MetricsLog's.
   RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit,
          const LineLog::Visit& visit_evaluation);
 
@@ -27,8 +27,8 @@ class RunLog {
   std::optional<EventFile> tensorboard_;
 };
 
-// What could not be written yet, and the line of a run that could not go on; a disk that takes no line is no
-// further error.
+// Writes what could not be written yet, and the line of a run that has to stop; a disk that takes no line is
+// no further error.
 void log_stop(RunLog& log, int64_t step, const std::string& reason);
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// What a run leaves behind when it ends: run.json, and the lines that compare plan and measurement.
+// The record of a run at its end: run.json, and the lines that compare plan and measurement.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +23,7 @@ struct BestStep {
   double value = 0;
 };
 
-// Of a card's own memory, of all processes on it.
+// Memory of a GPU, with all processes on it.
 struct CardBytes {
   int64_t total = 0;    // that programs may have
   int64_t arena = 0;    // what the driver took for it
@@ -44,7 +44,8 @@ struct RunRecord {
   int64_t scratch_bytes = 0;                                 // the same: of the shuffle
   ProcessMemory memory;
   std::optional<CardBytes> card;  // of a device with memory of its own
-  std::string products;           // who computes them on it; empty: nobody but its kernels could
+  std::string products;           // the library that computes them on it; empty: only the device's own
+                                  // kernels could
   double data_wait_seconds = 0, offload_wait_seconds = 0;
   std::string kernels;
   int64_t micro_steps = 0, tokens = 0;  // of this process
@@ -59,7 +60,7 @@ class StepTimes {
   void reserve(int64_t steps);
   void add(double seconds, double tokens_per_second);  // allocates nothing
   [[nodiscard]] int64_t steps() const { return static_cast<int64_t>(seconds_.size()); }
-  // Medians after the first two steps; 0 where there are none.
+  // Medians after the first two steps; 0 where there are no others.
   [[nodiscard]] double median_seconds() const;
   [[nodiscard]] double median_rate() const;
 
@@ -75,7 +76,7 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
 
 // The first line of a run: bytes, batch and steps.
 std::string plan_line(const Plan& plan, int64_t steps);
-// Where bf16 is computed without instructions for it; else empty.
+// The note where bf16 is computed without instructions for it; else empty.
 std::string products_note(const Plan& plan);
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// The rows of a run in words: what they are, and which of them it trained on in part or not at all.
+// Describes the rows of a run in words: what they are, and which of them it trained on in part or not at all.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ struct RowCounts {
 
 class SkippedRows {
  public:
-  // What to tell of the batch's damaged rows: of the first few batches that have some, then no more; else "".
+  // Returns a message about the batch's damaged rows, for the first few batches that have some; else "".
   std::string add(const EffectiveBatch& batch);
   [[nodiscard]] const RowCounts& counts() const { return counts_; }
 
@@ -36,13 +36,13 @@ class SeenClasses {
   // `names` of the classes, as far as they have any.
   SeenClasses(const TaskSpec& task, std::vector<std::string> names);
   void add(const EffectiveBatch& batch);
-  // What to tell of classes that no row had; "" where each had some, or the task has no classes.
+  // A message about classes that no row had; "" where each had some, or the task has no classes.
   [[nodiscard]] std::string missing() const;
 
  private:
   ClassProblem problem_;
   std::vector<std::string> names_;
-  std::vector<char> seen_;  // by class; empty where there are none
+  std::vector<char> seen_;  // by class; empty without classes
 };
 
 // "3 truncated, 1 damaged": what is not zero; "" where all is.

@@ -1,5 +1,5 @@
-// Whether a loss that rises met rows of a kind that the run had not learnt yet, which is no divergence: for
-// runs whose order visits sorted rows in parts (data.shuffle: window or false).
+// Distinguishes divergence from a loss that rises because rows of a kind came that the run had not trained on
+// yet, for runs whose order visits sorted rows in parts (data.shuffle: window or false).
 #pragma once
 
 #include <array>
@@ -14,12 +14,12 @@ namespace plimsoll {
 
 class SeenTargets {
  public:
-  // What a model of `vocab` tokens learns by such a task: tokens, or classes.
+  // The targets that a model of `vocab` tokens is trained on by such a task: tokens, or classes.
   SeenTargets(const TaskSpec& task, int64_t vocab);
 
   void add(const EffectiveBatch& batch, double loss);
-  // Where the first of the latest steps above `limit` begins rows whose targets were new: what happened, in
-  // words; else "". Steps of before this process are not known.
+  // An explanation where the first of the latest steps above `limit` begins rows whose targets were new; else
+  // "". Steps from before this process are not known.
   [[nodiscard]] std::string unseen(double limit) const;
 
   static int64_t planned_bytes(const TaskSpec& task, int64_t vocab);
@@ -36,7 +36,7 @@ class SeenTargets {
 
   void take(int64_t target, Step& step);
   [[nodiscard]] const Step& at(int64_t step) const { return steps_[static_cast<size_t>(step % kSteps)]; }
-  // Of the targets of steps [first, end), the share that no step before `first` had.
+  // The share of the targets of steps [first, end) that no step before `first` had.
   [[nodiscard]] double share_new(int64_t first, int64_t end) const;
 
   TaskSpec task_;

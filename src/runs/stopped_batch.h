@@ -1,4 +1,4 @@
-// The rows of the batch at which a run had to stop, kept for whoever looks into it.
+// Saves the rows of the batch at which a run had to stop, so that they can be examined.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,8 @@ namespace plimsoll {
 // the data, from 0), `input_ids` and `labels` as the step saw them; itself data of the format input-ids.
 std::filesystem::path save_stopped_batch(const EffectiveBatch& batch, RunFolder& output, int64_t step);
 
-// Saves it and says where: for the message of the stop. Never fails: without room it says so.
+// Saves the rows and returns words about the place, for the message of the stop. Never fails: where there is
+// no space, the words are about that.
 std::string stopped_batch_words(const EffectiveBatch& batch, RunFolder& output, int64_t step);
 
 }  // namespace plimsoll

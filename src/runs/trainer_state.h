@@ -27,9 +27,9 @@ struct TrainerState {
   int64_t total_steps = 0;
   double last_loss = 0.0;
   std::optional<double> eval_loss;                                // of an evaluation at this step
-  std::vector<std::pair<std::string, double>> eval_metrics = {};  // and what else that told
+  std::vector<std::pair<std::string, double>> eval_metrics = {};  // and the other metrics of that evaluation
 
-  // The evaluation's loss, or one of its metrics; none where it told none.
+  // The evaluation's loss, or one of its metrics; nullopt where it has no such metric.
   [[nodiscard]] std::optional<double> evaluated(std::string_view goal) const;
 };
 

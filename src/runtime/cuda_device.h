@@ -1,4 +1,4 @@
-// Kernels of src/ops/*_gpu.cu on a card of NVIDIA's, and a library's products, where there is one.
+// A CUDA GPU as a device: kernels of src/ops/*_gpu.cu, and a library's products, where there is one.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ enum class Products : uint8_t { by_library, own };
 std::unique_ptr<Device> open_cuda_device(const CardFacts& planned, const std::string& which = "",
                                          Products products = Products::by_library);
 
-// What the bits of a run on it are promised within.
+// GPU, driver and kernels of a run in words: its bits are promised only where these are the same.
 std::string cuda_kernels_text(const gpu::CudaFacts& facts);
 // Whose code a process holds on it: another build's takes other bytes.
 std::string cuda_code_text(const gpu::CudaFacts& facts);

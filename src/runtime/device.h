@@ -28,7 +28,7 @@ class DeviceMemory {
   [[nodiscard]] virtual int64_t bytes() const = 0;
 };
 
-// One copy between the device and a home, which is in the host's memory or in the disk's arena.
+// One copy between the device and a tensor's home, which is in the host's memory or in the disk's arena.
 struct Transfer {
   bool fetches = true;  // home -> copy; otherwise copy -> home
   std::span<std::byte> copy;
@@ -48,7 +48,7 @@ struct BoundTransfer {
 };
 
 using AddressOf = std::function<std::byte*(TensorId)>;
-// What the host sent of a program's inputs, as calls of its ops find it.
+// The inputs of a program as the host sent them, for the calls of its ops.
 struct Sent {
   std::function<const std::byte*(TensorId)> of;  // nullptr: the tensor is no input; empty: nothing is known
   std::vector<HostFact>* facts = nullptr;        // gets what the calls decide by
@@ -62,7 +62,7 @@ class Device {
   virtual ~Device() = default;
   // Whether the host may use the addresses of the device's memory.
   [[nodiscard]] virtual bool reaches_host() const = 0;
-  // Of a card's own memory; none: it has none.
+  // Memory of a GPU of its own; nullopt: the device has none.
   [[nodiscard]] virtual std::optional<gpu::MemoryLeft> memory_left() const { return std::nullopt; }
   // Throws DoesNotFitError when the device has not that much.
   virtual std::unique_ptr<DeviceMemory> map(int64_t bytes) = 0;
@@ -77,7 +77,7 @@ class Device {
   }
   // Who computes matrix products, where that is found out when a device is opened; else empty.
   [[nodiscard]] virtual std::string products() const { return ""; }
-  // What is to be said before the first op is bound, where its code is not ready; else empty.
+  // The note before the first op is bound, where its code is not ready; else empty.
   [[nodiscard]] virtual std::string loading_note() const { return ""; }
   // All of a program, in the order in which they start.
   virtual std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) = 0;
@@ -90,7 +90,7 @@ class Device {
   virtual void copy(std::byte* to, std::span<const std::byte> from) = 0;
   // Memory of the device or of map_host().
   virtual void fill(std::span<std::byte> bytes, int value) = 0;
-  // What graphs that it made have, and took of the card's memory.
+  // The number and nodes of the graphs that the device made, and the card's memory that they took.
   struct GraphUse {
     int64_t graphs = 0, nodes = 0, bytes = 0;
   };

@@ -17,7 +17,7 @@ class EmulatedDevice : public GpuDevice {
  public:
   // `facts`: what grids and workspaces were planned by.
   explicit EmulatedDevice(gpu::EmulatedOrder order = {}, const CardFacts& facts = {});
-  // Of a card that is not quite the emulated one, or with a library, for tests.
+  // An emulated card with other facts, or with a library, for tests.
   explicit EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card,
                           std::unique_ptr<gpu::ProductLibrary> library = nullptr);
 
@@ -34,15 +34,15 @@ class EmulatedDevice : public GpuDevice {
   std::unique_ptr<gpu::ProductLibrary> library_;
 };
 
-// What PLIMSOLL_EMULATED_ORDER says: at-once, late, or the number of a shuffled order; shuffled where it is
-// not set. Throws UsageError for anything else.
+// Reads PLIMSOLL_EMULATED_ORDER: at-once, late, or the number of a shuffled order; shuffled where it is not
+// set. Throws UsageError for anything else.
 gpu::EmulatedOrder emulated_order();
 
-// What PLIMSOLL_EMULATED_TRAP says: the number of the launch that fails as a trap of a kernel's does; 0 where
-// it is not set. Throws UsageError for anything else.
+// Reads PLIMSOLL_EMULATED_TRAP: the number of the launch that fails as a trap of a kernel's does; 0 where it
+// is not set. Throws UsageError for anything else.
 int64_t emulated_trap();
 
-// What the bits of a run on it are promised within.
+// The kernels of a run in words: its bits are promised only where these are the same.
 std::string emulated_kernels_text();
 
 }  // namespace plimsoll

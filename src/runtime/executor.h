@@ -52,14 +52,14 @@ class Executor {
   [[nodiscard]] std::span<T> input(std::string_view name) const {
     return values<T>(find(name, Role::input));
   }
-  // What the last run left in a metric; valid until the next run or, of the same one, the next result().
+  // A metric's values after the last run; valid until the next run or, of the same metric, the next result().
   template <class T>
   [[nodiscard]] std::span<const T> result(std::string_view name) const {
     const size_t row = find(name, Role::metric);
     fetch_mirror(row);
     return values<T>(row);
   }
-  // What the last op of the last run left, until the next run; for devices whose memory the host reaches.
+  // An activation's values after the last run, until the next run; for devices whose memory the host reaches.
   template <class T>
   [[nodiscard]] std::span<const T> left_behind(std::string_view name) const {
     return values<T>(find(name, Role::activation));

@@ -45,7 +45,7 @@ class GpuDevice : public Device {
   void finish() override;
   void abandon() noexcept override;
 
-  // Host memory beside map_host(): for uploads and downloads, and where there is a disk for its transfers.
+  // Host memory in addition to map_host(): for uploads and downloads, and with a disk for its transfers.
   static int64_t staging_bytes(bool with_disk);
 
  protected:

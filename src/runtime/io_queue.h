@@ -1,4 +1,4 @@
-// The I/O thread of a run: transfers run one after the other, beside the computation.
+// The I/O thread of a run: transfers run one after the other, concurrently with the computation.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What a profiled run keeps: when the ops of its programs ran, on which thread. Each track is written by one
+// Records a profiled run: when the ops of its programs ran, on which thread. Each track is written by one
 // thread; nothing is allocated after the constructor.
 #pragma once
 

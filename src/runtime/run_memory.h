@@ -11,7 +11,7 @@
 
 namespace plimsoll {
 
-// Where the arenas lie; not owned. Spaces that a run does not use have none.
+// The addresses of the arenas; not owned. Spaces that a run does not use have none.
 struct Arenas {
   std::byte* device = nullptr;
   std::byte* host = nullptr;

@@ -1,5 +1,5 @@
-// The nine tasks of GLUE (gluebenchmark.com/tasks): what their rows are told apart by, and how the
-// benchmark's own files are written. Class numbers are those of the data sets on the Hugging Face hub.
+// The nine tasks of GLUE (gluebenchmark.com/tasks): their classes, and how the benchmark's own files are
+// written. Class numbers are those of the data sets on the Hugging Face hub.
 #pragma once
 
 #include <span>
@@ -20,7 +20,7 @@ struct GlueTask {
 };
 
 std::span<const GlueTask> glue_tasks();
-// Nullptr for a name that is none of theirs.
+// Nullptr for a name that is not one of theirs.
 const GlueTask* find_glue_task(std::string_view name);
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// Which rows of an effective batch share a micro-step.
+// Decides which rows of an effective batch share a micro-step.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ struct RowSize {
   int64_t shared = 0;
 };
 
-// What a micro-step has room for: so many rows (with packing, places), each as long as it may be, or rows
-// until so many tokens are full.
+// Shape of a micro-batch: so many rows (with packing, places), each as long as it may be, or rows until so
+// many tokens are full.
 struct MicroRoom {
   int64_t samples = 1;
   int64_t tokens = 0;   // of rows together, or of their sources; 0: each row may be as long as any
@@ -28,8 +28,8 @@ struct MicroRoom {
 };
 
 // The longest row first, each to the first micro-step that has room (first-fit decreasing): few micro-steps,
-// and the same ones for the same rows. Rows are told by what they take beside the room's begin. Throws
-// InternalError for a row longer than the room.
+// and the same ones for the same rows. A row is given by what it takes in addition to the room's begin.
+// Throws InternalError for a row longer than the room.
 class MicroPacker {
  public:
   MicroPacker(const MicroRoom& room, int64_t rows);

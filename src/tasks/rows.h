@@ -1,4 +1,4 @@
-// What recipe and data say of rows in the same words.
+// Properties of rows that recipe and data share.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ enum class RowFormat : uint8_t {
   sentence_label  // a text or two, and the class or numbers that they have; read as JSON
 };
 
-// In the order in which they are tried where nobody says one.
+// In the order in which they are tried where the recipe names none.
 inline constexpr std::array<std::pair<RowFormat, std::string_view>, 7> kRowFormats = {{
     {RowFormat::prompt_response, "prompt-response"},
     {RowFormat::messages, "messages"},
@@ -30,22 +30,21 @@ inline constexpr std::array<std::pair<RowFormat, std::string_view>, 7> kRowForma
 }};
 std::string_view to_string(RowFormat format);
 
-// What becomes of a sequence that is too long: it loses its right or left end, teaches nothing, or is an
-// error.
+// The treatment of a sequence that is too long: it loses its right or left end, is left out, or is an error.
 enum class Truncation : uint8_t { right, left, drop, refuse };
 
-// What a row that cannot be read does: end the run, or be counted and left out.
+// The treatment of a row that cannot be read: it ends the run, or is counted and left out.
 enum class RowErrors : uint8_t { stop, skip };
 
 // The order of an epoch's rows: as they stand; rows of groups of units that are read together; any of all
 // rows.
 enum class Shuffle : uint8_t { off, window, full };
 
-// The rules by which rows become what is learnt: today's, and those of runs that began before there was a
-// key for it. A run goes on with the rules that it began with (docs/data.md).
+// The rules by which rows become targets: today's, and those of runs that began before there was a key for
+// it. A run continues with the rules that it began with (docs/data.md).
 inline constexpr int64_t kReading = 3;
 inline constexpr int64_t kFirstReading = 1;
-// Since these the embedding's row of the padding token learns nothing where it is read
+// Since these rules the embedding's row of the padding token is not trained where it is read
 // (ModelSpec::padding_row).
 inline constexpr int64_t kPaddingReading = 3;
 

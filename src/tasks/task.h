@@ -1,4 +1,4 @@
-// What a run learns: the sequences of a sample, the head and the loss over them, and what is told of its
+// A task of training: the sequences of a sample, the head and the loss over them, and the metrics of its
 // sums. One file per task; tasks.def lists them.
 #pragma once
 
@@ -22,13 +22,13 @@ enum class Task : uint8_t {
 #undef TASK
 };
 
-// Of dpo.
+// Options of dpo.
 struct Preference {
   PreferenceLoss loss = PreferenceLoss::sigmoid;
   double beta = 0.1;
   double label_smoothing = 0;
   double nll = 0;  // times the mean negative log-likelihood of the chosen answer, added to the loss
-  // Where the log-probabilities of the model that the run began with come from.
+  // The source of the log-probabilities of the model that the run began with.
   enum class Reference : uint8_t { none, computed, given } reference = Reference::none;
 };
 
@@ -41,7 +41,7 @@ struct TaskSpec {
   Preference preference = {};
 };
 
-// A figure of a step or an evaluation, beside its loss.
+// A figure of a step or an evaluation, in addition to its loss.
 struct Metric {
   std::string_view name;
   double value = 0;
@@ -55,7 +55,7 @@ struct Metrics {
   [[nodiscard]] const Metric* end() const { return all.data() + count; }
 };
 
-// What the forward graph of a task is built of.
+// The inputs from which the forward graph of a task is built.
 struct LossRequest {
   const TaskSpec& task;
   const ModelSpec& model;
@@ -74,7 +74,8 @@ struct TaskRule {
   bool scores = false;  // whole sequences, by a head `score`; else every token's next one, by the model's own
   std::string_view unit;  // what the loss is a mean over: "target tokens"
   Graph (*loss)(const LossRequest&) = nullptr;
-  // f32 of each sequence that the loss reads beside its scores (input `sequences.targets`); nullptr: none.
+  // f32 of each sequence that the loss reads in addition to its scores (input `sequences.targets`); nullptr:
+  // none.
   int64_t (*targets)(const TaskSpec&) = nullptr;
   Metrics (*metrics)(const TaskSpec&, std::span<const double> sums) = nullptr;  // nullptr: the loss alone
   // Metrics of an evaluation that tell which of two models is the better one: more of them is.
@@ -88,7 +89,8 @@ std::string_view to_string(Task task);
 int64_t targets_of(const TaskSpec& task);
 Metrics metrics_of(const TaskSpec& task, std::span<const double> sums);
 
-// What the best evaluation of a run can be found by: the loss, or a metric that the task's evaluations tell.
+// The goals by which a run's best evaluation can be found: the loss, or a metric that the task's evaluations
+// have.
 inline constexpr std::string_view kLossGoal = "loss";
 std::vector<std::string> goals_of(const TaskSpec& task);
 bool is_goal(const TaskSpec& task, std::string_view name);

@@ -1,5 +1,5 @@
-// Between f32 and bf16, exact to the bit: narrowing rounds to nearest, ties to even; infinities stay; a NaN
-// stays a (quiet) NaN.
+// Converts between f32 and bf16, exact to the bit: narrowing rounds to nearest, ties to even; infinities
+// stay; a NaN stays a (quiet) NaN.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Between f32 and f16, exact to the bit: narrowing rounds to nearest, ties to even, beyond 65,504 to
+// Converts between f32 and f16, exact to the bit: narrowing rounds to nearest, ties to even, beyond 65,504 to
 // infinity; a NaN stays a (quiet) NaN.
 #pragma once
 

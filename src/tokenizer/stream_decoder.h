@@ -1,4 +1,4 @@
-// Decoding token by token, for text shown while it is generated.
+// Decodes token by token, for text shown while it is generated.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace plimsoll {
 
 // The pieces given out joined are what Tokenizer::decode gives for all ids, and each piece is whole
 // characters: what an unfinished one needs is held back. One exception: where tokens of single bytes
-// (ByteFallback) make a character and then, without any other token between, something that is none, decode
-// replaces the whole run, as the reference does, but a character given out before stays.
+// (ByteFallback) make a character and then, without any other token between, something that is not a
+// character, decode replaces the whole run, as the reference does, but a character given out before stays.
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens = true)

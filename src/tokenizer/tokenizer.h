@@ -43,7 +43,7 @@ class Tokenizer {
   // Appends to `out`.
   void encode_into(std::string_view text, bool add_special_tokens, std::vector<int32_t>& out) const;
 
-  // What the post-processor puts around texts.
+  // The tokens that the post-processor puts around texts.
   [[nodiscard]] const Affixes& affixes() const;
 
   // Ids without a piece are skipped; bytes that are no UTF-8 become U+FFFD.
@@ -60,8 +60,8 @@ class Tokenizer {
   // How many bytes that is where `text` begins with them; 0 where it does not, or only append_token_bytes can
   // tell.
   [[nodiscard]] size_t token_bytes_in(int32_t id, std::string_view text) const;
-  // Of ids that encode() made of `text`: where each begins in it, and the end of the last. Empty where
-  // lengths of tokens alone do not tell.
+  // The places in `text` at which each of the ids that encode() made of it begins, and the end of the last.
+  // Empty where lengths of tokens alone do not determine them.
   [[nodiscard]] std::vector<size_t> starts_by_lengths(std::string_view text,
                                                       std::span<const int32_t> ids) const;
 
@@ -72,13 +72,13 @@ class Tokenizer {
   [[nodiscard]] std::string token(int32_t id) const;
   [[nodiscard]] bool is_special(int32_t id) const;
 
-  // What of the file is not obeyed on purpose (truncation, padding, ...), one sentence each.
+  // The parts of the file that are ignored on purpose (truncation, padding, ...), one sentence each.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 
   // Heap held, one thread's word cache included.
   [[nodiscard]] int64_t resident_bytes() const;
   // A bound of resident_bytes for a file, from its size alone. While loading, about three times the file's
-  // size is needed besides. Throws UsageError where there is no such file.
+  // size is needed in addition. Throws UsageError where there is no such file.
   static int64_t estimated_bytes(const std::filesystem::path& file);
 
   struct Parts;

@@ -1,4 +1,4 @@
-// What a fuzz target calls: a tokenizer file of any bytes, and any text.
+// The entry of a fuzz target: a tokenizer file of any bytes, and any text.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// What a tokenizer is made of, whichever file it came from.
+// The parts of a tokenizer, whichever file it came from.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Tokenizer::Parts {
 };
 
 Tokenizer::Parts make_parts(const TokenizerFile& file);
-// Of a SentencePiece model. `where` names it in errors.
+// Makes the parts of a SentencePiece model. `where` names it in errors.
 Tokenizer::Parts make_sentence_piece_parts(std::string_view model, const std::string& where);
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// A model folder as one GGUF file, for llama.cpp and what is built on it, in bounded memory.
+// Converts a model folder to one GGUF file, for llama.cpp and what is built on it, in bounded memory.
 #pragma once
 
 #include <filesystem>
@@ -19,12 +19,12 @@ struct GgufOptions {
 struct GgufResult {
   int64_t tensors = 0, bytes = 0;
   std::vector<std::string> notes;  // where the file does not say all that the model is
-  bool card = false;               // a README.md was written beside the file
+  bool card = false;               // a README.md was written next to the file
 };
 
-// The file appears whole or not at all, with a model card beside it where its folder holds nothing but GGUF
-// files. Throws UsageError for adapters, quantised weights, what GGUF cannot
-// say (tokenizers and RoPE scalings, by their name) and an output that exists.
+// The file appears whole or not at all, with a model card next to it where its folder holds nothing but GGUF
+// files. Throws UsageError for adapters, quantised weights, what GGUF cannot say (tokenizers and RoPE
+// scalings, by their name) and an output that exists.
 GgufResult convert_to_gguf(const GgufOptions& options);
 
 // The tokenizer's keys, for an embedding of `rows` rows.

@@ -1,4 +1,4 @@
-// A model or adapter folder with other element types or other shards, in bounded memory.
+// Converts a model or adapter folder to other element types or other shards, in bounded memory.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What the engine computes for one effective batch, written out to be compared with another implementation.
+// Writes out the engine's tensors for one effective batch, to be compared with another implementation.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// An adapter folded into its base model: W + scale * B A, one tensor at a time, in bounded memory.
+// Folds an adapter into its base model: W + scale * B A, one tensor at a time, in bounded memory.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Reading the wire format of protocol buffers, as far as SentencePiece's models need it.
+// Reads the wire format of protocol buffers, as far as SentencePiece's models need it.
 #pragma once
 
 #include <cstdint>

@@ -17,9 +17,9 @@ class ByteTrie {
   [[nodiscard]] bool empty() const { return nodes_.size() == 1; }
   // `key` is not empty, `value` not negative. A key that is there keeps its value.
   void add(std::string_view key, int32_t value);
-  // kNone where there is none.
+  // kNone where the node has no such child.
   [[nodiscard]] uint32_t child(uint32_t node, char byte) const;
-  // Of the key that ends in the node; -1 where none does.
+  // The value of the key that ends in the node; -1 where none does.
   [[nodiscard]] int32_t value(uint32_t node) const { return nodes_[node].value; }
 
   // After the last add(): what follow() and longest_value() need.

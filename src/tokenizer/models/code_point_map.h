@@ -1,4 +1,4 @@
-// Code point -> id in two loads.
+// A map from code points to ids, with two loads for a look-up.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Models: they turn a word into ids.
+// The interface of tokenizer models: they turn a word into ids.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Which pieces a text starts with, in one walk: a double-array trie, 12 bytes a node.
+// Finds the pieces that a text starts with, in one walk: a double-array trie, 12 bytes a node.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class PieceTrie {
     std::string_view piece;  // not empty
     int32_t id;              // not negative
   };
-  // Of entries with one piece the last counts. Sorts `entries`.
+  // The last of several entries with one piece counts. Sorts `entries`.
   explicit PieceTrie(std::vector<Entry> entries);
 
   // Calls found(length, id) for every piece that `text` starts with, the shortest first.

@@ -23,7 +23,7 @@ class Unigram final : public Model {
   Unigram(PieceTable vocab, std::vector<double> scores, std::span<const int32_t> matched,
           UnigramOptions options);
 
-  // Throws UsageError where a character needs an unknown piece and there is none.
+  // Throws UsageError where a character needs an unknown piece and the model has none.
   void tokenize(std::string_view word, std::vector<int32_t>& out) const override;
   [[nodiscard]] const PieceTable& vocab() const override { return vocab_; }
   [[nodiscard]] int64_t resident_bytes() const override;

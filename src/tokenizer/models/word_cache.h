@@ -53,7 +53,7 @@ class WordCache {
     }
     return mixed(hash) % kSlots;
   }
-  // The word's slot, which comes into the processor's cache meanwhile.
+  // The word's slot, which is prefetched into the processor's cache.
   [[nodiscard]] size_t prefetch(std::string_view word) const {
     const size_t slot = slot_of(word);
     __builtin_prefetch(&slots_[slot]);

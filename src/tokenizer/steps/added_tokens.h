@@ -23,8 +23,9 @@ struct AddedToken {
   bool normalized;   // matched in the normalised text, by its normalised content
   bool lstrip;       // takes the white space before it along
   bool rstrip;       // and after it
-  bool single_word;  // not beside a word character
-  // What the id reads back as: the normalised content of a normalized token, as in the reference since 0.23.
+  bool single_word;  // not next to a word character
+  // The text that the id decodes to: the normalised content of a normalized token, as in the reference since
+  // 0.23.
   std::string spelling;
 };
 
@@ -49,14 +50,14 @@ class AddedTokenMatcher {
  private:
   class Search;
 
-  // Where the next one may begin; the text's end where none does.
+  // The earliest place at which the next one may begin; the text's end where none does.
   [[nodiscard]] size_t next_start(std::string_view text, size_t from) const;
 
   std::vector<AddedToken> tokens_;
   std::array<bool, 256> starts_{};
   std::optional<char> only_start_;  // where all begin alike, as most special tokens do
   ByteTrie forward_;
-  // Of the spellings read from their ends, with failure links: only where walks from every place would not be
+  // The spellings read from their ends, with failure links: only where walks from every place would not be
   // linear.
   ByteTrie backward_;
   size_t longest_ = 0;

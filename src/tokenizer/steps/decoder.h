@@ -12,7 +12,7 @@
 
 namespace plimsoll {
 
-// Where tokens go: the next step of a decoder, or the text.
+// The receiver of tokens: the next step of a decoder, or the text.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
@@ -27,7 +27,7 @@ class Decoder {
   // Null: tokens are joined by spaces, as in the reference. Throws UsageError naming what is not supported.
   explicit Decoder(const JsonPart& json);
   // SentencePiece's: the mark becomes a space, byte pieces become characters, one leading space is dropped
-  // where `strip` says so.
+  // with `strip`.
   static Decoder sentence_piece(bool strip);
 
   // A run that appends whole characters to `out`. Bytes that are no UTF-8 become U+FFFD: each byte of a run
@@ -36,8 +36,8 @@ class Decoder {
   // the run breaks later.
   // The decoder must outlive the run.
   [[nodiscard]] std::unique_ptr<TokenSink> start(std::string& out, bool eager) const;
-  // Appends what one token is inside of a text, byte for byte: a part of a character stays one. What depends
-  // on the tokens beside it (spaces that are dropped or put between) is as after another word.
+  // Appends what one token is inside of a text, byte for byte: a part of a character stays one. Where it
+  // depends on neighbouring tokens (spaces that are dropped or put between), it is as after another word.
   void append_bytes(std::string_view token, std::string& out) const;
   // How many bytes that is where `text` begins with them; 0 where it does not, or only append_bytes can tell.
   [[nodiscard]] size_t bytes_in(std::string_view token, std::string_view text) const;

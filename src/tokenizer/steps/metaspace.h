@@ -10,7 +10,7 @@ namespace plimsoll {
 
 enum class PrependScheme : uint8_t { always, first, never };
 
-// What the pre-tokeniser and the decoder of this name have in common.
+// The settings that the pre-tokeniser and the decoder of this name have in common.
 struct Metaspace {
   std::string replacement;  // one character, usually U+2581
   PrependScheme prepend;

@@ -1,4 +1,4 @@
-// {"String": ...} or {"Regex": ...}: what Split and Replace look for.
+// The pattern that Split and Replace look for: {"String": ...} or {"Regex": ...}.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class Pattern {
     for (size_t i = find(text, 0); i != text.npos; i = find(text, i + literal_.size()))
       found(i, i + literal_.size());
   }
-  // Appends `text` with every match replaced; false, and nothing appended, where there is none. Throws
-  // TextError before `out` is longer than `most` bytes.
+  // Appends `text` with every match replaced; false, and nothing appended, without a match. Throws TextError
+  // before `out` is longer than `most` bytes.
   bool replace(std::string_view text, std::string_view content, size_t most, std::string& out) const;
   [[nodiscard]] int64_t resident_bytes() const { return regex_ ? regex_->resident_bytes() : 0; }
 

@@ -15,7 +15,7 @@ namespace plimsoll {
 struct Words {
   std::vector<std::string_view> views;
   std::deque<std::string> owned;
-  // Where the input starts, if this text is its start: what Metaspace's "first" asks. Else null.
+  // The start of the input, if this text begins there: Metaspace's "first" asks for it. Else null.
   const char* input_start = nullptr;
 };
 

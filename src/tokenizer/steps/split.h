@@ -1,4 +1,4 @@
-// How Split and Digits turn matches into words.
+// Turns matches into words, for Split and Digits.
 #pragma once
 
 #include <cstddef>

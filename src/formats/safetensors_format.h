@@ -1,4 +1,4 @@
-// Facts of the safetensors format that its reader and its writer share.
+// Constants of the safetensors format that its reader and its writer share.
 #pragma once
 
 #include <array>

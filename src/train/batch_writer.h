@@ -1,4 +1,4 @@
-// From the loader's micro-batch to a program's input tensors.
+// Writes the loader's micro-batch into a program's input tensors.
 #pragma once
 
 #include <limits>
@@ -23,7 +23,7 @@ class AxisInputs {
   struct Documents {
     size_t first = 0, every = 1;                            // documents first, first + every, ...
     int32_t without_last = 0;                               // tokens at the end of each that are left out
-    std::optional<int32_t> start = std::nullopt;            // that each begins with, in place of its last one
+    std::optional<int32_t> start = std::nullopt;            // that each begins with, instead of its last one
     int32_t at_most = std::numeric_limits<int32_t>::max();  // tokens of each
   };
   struct Live {
@@ -48,8 +48,8 @@ class AxisInputs {
   // counts.
   std::span<int32_t> input_ids_, labels_, positions_, samples_, seq_starts_, token_types_, position_ids_;
   std::span<int32_t> row_lengths_;  // of each token's sequence, where noise goes by it
-  // Of segments: what each goes on from; of each label the row that it asks, and for how many sequences it
-  // counts or whose it is.
+  // For segments: the segment that each continues; for each label the row that it reads, and for how many
+  // sequences it counts or whose it is.
   std::span<int32_t> parents_, label_rows_, label_sequences_;
   std::span<float> label_weights_;
   int32_t padding_ = -1;

@@ -1,5 +1,5 @@
-// What a run sees of a card's own memory: when the device is open, when its arena is there, when
-// programs are bound, and at the end.
+// Measures a GPU's memory during a run: when the device is open, when its arena is there, when programs are
+// bound, and at the end.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ class CardUse {
   void bound(const Device& device);
   // None where the device has no memory of its own.
   [[nodiscard]] std::optional<CardBytes> now(const Device& device) const;
-  // Of device: cuda.
+  // The measurements of a run on device: cuda.
   [[nodiscard]] static MeasuredCard measured(const CardBytes& bytes);
 
  private:

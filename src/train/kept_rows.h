@@ -1,5 +1,5 @@
-// What the blocks below all that trains say of each row (passes/keep_frozen.h): computed once before the
-// first step, kept in a file of the run folder as long as the run goes on, read where its micro-steps begin.
+// The cache of frozen blocks' outputs for each row (passes/keep_frozen.h): computed once before the first
+// step, kept in a file of the run folder as long as the run lasts, read where its micro-steps begin.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class KeptRows {
   const Plan& plan_;
   std::filesystem::path file_;
   int64_t each_;                 // records of a row
-  std::vector<int64_t> places_;  // by row and sequence: where the record begins; -1: there is none
+  std::vector<int64_t> places_;  // by row and sequence: where the record begins; -1: absent
   int64_t bytes_ = 0;
   bool complete_ = false;
   std::optional<AppendFile> to_;

@@ -1,4 +1,4 @@
-// Whether a run's loss is lost for good: decided over a window of steps, as single batches may be hard.
+// Decides whether a run's loss is lost for good, over a window of steps, as single batches may be hard.
 #pragma once
 
 #include <array>
@@ -10,15 +10,15 @@
 namespace plimsoll {
 
 // `stop.loss: auto` stops where the mean loss of 20 steps is more than twice the lowest such mean, plus 1: a
-// model that learns does not get there, one that broke down does (from 2.0 beyond 5, when guessing blindly
-// over a vocabulary of 32,000 costs 10.4). A number is a limit to the same mean. Allocates nothing.
+// model that trains well does not get there, one that broke down does (from 2.0 beyond 5, when guessing
+// blindly over a vocabulary of 32,000 costs 10.4). A number is a limit to the same mean. Allocates nothing.
 class LossGuard {
  public:
   explicit LossGuard(const StopLoss& stop) : stop_(stop) {}
 
   // The loss of the next step; NaN, that of a step without targets, is passed over.
   void add(double loss);
-  // Loss that the mean of a full window may not exceed; infinite where there is none.
+  // Loss that the mean of a full window may not exceed; infinite without a limit.
   [[nodiscard]] double limit() const;
   [[nodiscard]] double mean() const;
   [[nodiscard]] bool diverged() const { return count_ >= kWindow && mean() > limit(); }

@@ -1,4 +1,5 @@
-// `plimsoll train --profile`: where the time of the steps goes, and a trace of them (docs/profile.md).
+// `plimsoll train --profile`: reports where the time of the steps goes, and writes a trace of them
+// (docs/profile.md).
 #pragma once
 
 #include <filesystem>

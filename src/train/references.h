@@ -1,6 +1,7 @@
-// What the model that a run began with says of its rows' answers, where nothing else keeps it (task: dpo in
-// full): computed once before the first step, kept in the run folder as a line for each row, in any order.
-// Each line has a checksum; what follows the first that is not as it was written is computed again.
+// The cache of reference log-probabilities, those of a row's answers by the model that a run began with,
+// where nothing else keeps that model (task: dpo in full): computed once before the first step, kept in the
+// run folder as a line for each row, in any order. Each line has a checksum; lines from the first damaged one
+// on are recomputed.
 #pragma once
 
 #include <array>
@@ -34,8 +35,8 @@ class References {
   void open(RunFolder& folder, const std::string& fingerprint, bool resumed);
   // Whether the file says that all rows are there.
   [[nodiscard]] bool are_complete() const;
-  // What a finished run's file holds. Throws UsageError where there is none, DamagedError where a line is not
-  // as it was written.
+  // Reads a finished run's file. Throws UsageError where there is none, DamagedError where a line is not as
+  // it was written.
   void read(const std::filesystem::path& folder);
   // Runs the reference program over the rows of an epoch that are not known yet; before the first of them
   // `begin`, which gives the weights their first values. False where `interrupted`.

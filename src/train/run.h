@@ -1,4 +1,4 @@
-// `plimsoll train`: the plan, run.
+// `plimsoll train`: runs the plan.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,8 @@ struct TrainOptions {
   bool poison = false;                     // NaN where an owner died
   bool no_reuse = false;                   // every tensor has bytes of its own
   std::filesystem::path recipe_file = {};  // that the user named
-  bool profile = false;                    // tells where the time of a few steps went, and writes trace.json
+  bool profile = false;                    // reports where the time of a few steps went, and writes
+                                           // trace.json
   RunObserver* observer = &nobody();       // outlives the run
   MachineOptions machine;
 };

@@ -1,4 +1,4 @@
-// Where a run may write: the recipe's output beside everything that the recipe reads.
+// Checks where a run may write: the recipe's output must be apart from everything that the recipe reads.
 #pragma once
 
 #include <filesystem>
@@ -20,8 +20,8 @@ struct OutputWish {
 // used to resume it.
 void require_place(const Recipe& recipe, const OutputWish& wish);
 
-// The folder, locked. Throws UsageError where it holds a run that the wish does not go on with or replace,
-// and where a name that the run would write is taken by what no run wrote.
+// The folder, locked. Throws UsageError where it holds a run that the wish does not resume or replace, and
+// where a name that the run would write is taken by what no run wrote.
 RunFolder open_output(const Recipe& recipe, const OutputWish& wish);
 
 // Throws StoppedError unless `folder` has room for so many files, for the next checkpoint, of `bytes`, and

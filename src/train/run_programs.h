@@ -21,7 +21,7 @@ namespace plimsoll {
 
 class KeptRows;
 
-// Where programs run. All of it outlives them.
+// The place in which programs run. All of it outlives them.
 struct RunPlace {
   const Plan& plan;
   Device& device;
@@ -82,7 +82,7 @@ class RunEvaluation {
     int64_t target_tokens = 0;
     Metrics metrics = {};
   };
-  // None where `interrupted` says so between two batches, or no row has a target.
+  // Nullopt where `interrupted` returns true between two batches, or no row has a target.
   std::optional<Result> run(const std::function<bool()>& interrupted);
   Loader& loader() { return loader_; }
 

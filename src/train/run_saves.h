@@ -1,5 +1,4 @@
-// What a run keeps of its work: its folder's logs, its checkpoints, and what can be saved when it cannot go
-// on.
+// Saves a run's work: its folder's logs, its checkpoints, and what can be saved when it has to stop.
 #pragma once
 
 #include <filesystem>
@@ -19,12 +18,12 @@ class RunSaves {
   RunSaves(const Recipe& recipe, const Experiment& experiment, const PersistentState& state,
            CheckpointOptions options, RunObserver& observer);
 
-  // The run starts, or goes on from `current`: what a save will need is looked at, then the old run goes
+  // The run starts, or continues from `current`: what a save will need is looked at, then the old run goes
   // where it is to be replaced, then the logs are opened. The visits are RunLog's.
   void begin(const TrainerState& current, bool overwrite, LineLog::Visit visit,
              LineLog::Visit visit_evaluation);
   [[nodiscard]] RunLog& log() { return *log_; }
-  // The checkpoint that the run goes on from.
+  // The checkpoint from which the run continues.
   void resumed(const TrainerState& saved);
   // Throws StoppedError once the folder was removed or replaced.
   void require_folder() const;
@@ -33,8 +32,8 @@ class RunSaves {
   // Older checkpoints that the recipe does not keep go, unless `keep_all`.
   void save(const TrainerState& current, const std::string& why, bool keep_all);
   void remove_old();
-  // In a catch block: the run cannot go on. The state is saved where it is `whole` and that can be, the stop
-  // is in the log, and the exception goes on with words about it.
+  // Called in a catch block, when the run has to stop. The state is saved where it is `whole` and that can
+  // be, the stop is logged, and the exception is thrown again with words about it.
   [[noreturn]] void stop(const TrainerState& current, bool whole);
   // The logs as far as they are written (RunFolder), once a save; never fails.
   void keep_logs() noexcept;
@@ -43,7 +42,7 @@ class RunSaves {
   void require_savable(const TrainerState& current);
   void open_logs(const TrainerState& current);
   void make_folder_again(const TrainerState& current);
-  // What the card had is gone: where the last checkpoint is, in words.
+  // The work on the card is gone: returns words about where the last checkpoint is.
   std::string without_card(const TrainerState& current, const std::string& reason);
   std::string keep_work(const TrainerState& current, bool whole, const std::string& reason);
 

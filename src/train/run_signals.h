@@ -1,4 +1,4 @@
-// What a run does on signals: SIGINT, SIGTERM, SIGHUP and SIGPIPE end it after the step at hand, SIGUSR1 asks
+// Handles a run's signals: SIGINT, SIGTERM, SIGHUP and SIGPIPE end it after the step at hand, SIGUSR1 asks
 // for a checkpoint.
 #pragma once
 

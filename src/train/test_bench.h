@@ -105,7 +105,7 @@ inline DeviceDescription own_memory_device(const CpuSettings& cpu) {
 // The loss scale of a step in fp16, and one with which every gradient overflows.
 inline constexpr double kScale = 1024, kScaleThatOverflows = 0x1p100;
 
-// What a run starts from, and what it reads in each micro-step: the same for all variants of an experiment.
+// The start values of a run, and its inputs in each micro-step: the same for all variants of an experiment.
 struct Material {
   Persistent weights;
   std::vector<std::vector<Inputs>> steps;  // by step and micro-step
@@ -155,7 +155,7 @@ inline Material material_of(const Experiment& experiment, const CpuSettings& cpu
 }
 
 // Weights, masters, states, loss and norm after the last step. Gradients are left out: there may be none, or
-// squares beside them.
+// squares in addition.
 using Result = std::map<std::string, std::vector<std::byte>>;
 
 // Bit i of `parts` moves part i.

@@ -35,7 +35,7 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 void append_utf8(char32_t code, std::string& out);
 
 enum class Utf8Status : uint8_t { complete, broken, cut_off };
-// What stands at the start of `text` (not empty): one character, or the longest part of one that is broken by
+// The step at the start of `text` (not empty): one character, or the longest part of one that is broken by
 // the byte after it or cut off by the end of the text. One such part becomes one U+FFFD (Unicode 3.9,
 // "maximal subparts": the rule of Python and Rust).
 struct Utf8Step {

@@ -1,4 +1,4 @@
-// adapter_config.json of PEFT: what an adapter is of, read and written.
+// Reads and writes PEFT's adapter_config.json: an adapter's rank, scale and targets.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace plimsoll {
 
-// What PEFT saves beside the adapter of an embedding: the weight below it, as "<module>.base_layer.weight".
+// The weight below an embedding's adapter, which PEFT saves in addition, as "<module>.base_layer.weight".
 inline constexpr std::string_view kBaseLayer = ".base_layer.weight";
 
 // Rank, scale and targets of a PEFT folder; dropout stays. `scores`: whether a head that scores sequences may

@@ -1,7 +1,7 @@
 // Adapters that are saved otherwise than they are held. Those that begin with a part of the weight (PiSSA,
 // OLoRA): the part is taken out of the base in memory; what is saved is a plain adapter of twice the rank,
-// [A; -A0] and [B, B0], which gives the same outputs over the base as its folder has it. And A beside an
-// embedding, which is saved transposed.
+// [A; -A0] and [B, B0], which gives the same outputs over the base as its folder has it. And the A of an
+// embedding's adapter, which is saved transposed.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace plimsoll {
 
-// What an adapter's weight began with; nullptr where it began at random.
+// The initial value of an adapter's weight; nullptr where it began at random.
 const TableRow* start_of(const PersistentState& state, const TableRow& adapter);
 
 // Finds the parts of all weights that are loaded, begins the adapters with them, and takes them out.
@@ -31,7 +31,7 @@ Shape saved_shape(const PersistentState& state, const TableRow& adapter);
 std::vector<float> values_to_save(const PersistentState& state, const TableRow& adapter);
 void store_saved(const PersistentState& state, const TableRow& adapter, std::span<const float> values);
 
-// Of `columns` columns.
+// Transposes rows of `columns` columns.
 std::vector<float> transposed(std::span<const float> values, int64_t columns);
 
 }  // namespace plimsoll

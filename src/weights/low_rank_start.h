@@ -30,7 +30,7 @@ LowRank principal_part(const WeightView& weight, int64_t r, double scale, int64_
 // OLoRA: the first r columns of Q and rows of R of the weight's QR decomposition.
 LowRank leading_part(const WeightView& weight, int64_t r, Isa isa, int threads);
 
-// Host memory beside the weight's own values.
+// Host memory in addition to the weight's own values.
 int64_t low_rank_bytes(int64_t out, int64_t in, int64_t r);
 
 }  // namespace plimsoll

@@ -14,7 +14,7 @@
 
 namespace plimsoll {
 
-// No program may run meanwhile.
+// No program may run during its calls.
 class PersistentState {
  public:
   PersistentState(const ArenaLayout& layout, const Arenas& arenas) : layout_(layout), arenas_(arenas) {}
@@ -34,7 +34,7 @@ class PersistentState {
   [[nodiscard]] bool in_memory(const TableRow& row) const {
     return row.space == Space::host || (row.space == Space::device && arenas_.apart == nullptr);
   }
-  // Of a tensor in memory; InternalError for another.
+  // The bytes of a tensor in memory; InternalError for another.
   [[nodiscard]] std::span<std::byte> bytes(const TableRow& row) const;
 
   // Bytes from `start` of the tensor on.

@@ -1,4 +1,5 @@
-// Rows of a state from and into files, wherever the rows are. `staging` is all the memory used beside them.
+// Copies rows of a state from and into files, wherever the rows are. `staging` is all the memory that it uses
+// in addition.
 #pragma once
 
 #include <cstddef>

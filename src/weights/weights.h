@@ -1,4 +1,4 @@
-// Weights between the arena and Hugging Face folders: loading, new random ones, and writing back.
+// Copies weights between the arena and Hugging Face folders: loading, new random ones, and writing back.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,13 @@ namespace plimsoll {
 
 bool is_adapter(const TableRow& row);
 bool is_weight(const TableRow& row);
-// Whether a weight, or a master, is saved with the adapters: one of them, or a task's own head beside them.
+// Whether a weight, or a master, is saved with the adapters: an adapter, or a task's own head.
 bool is_beside_adapters(const PersistentState& state, const TableRow& row);
 
 // Called with the bytes filled so far and in all; for a progress bar.
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
-// What becomes of a task's own head that the folder does not have.
+// The treatment of a task's own head that the folder does not have.
 enum class FreshHead : uint8_t { must_be_there, stays };
 // Fills every base weight from the folder, converted through a small staging buffer; masters get the stored
 // precision. What the state holds in NF4 is quantised on the way (weights/quantised_weights.h).
@@ -50,15 +50,16 @@ std::vector<std::string> copied_files(const std::filesystem::path& model_folder)
 
 // All that a save takes from the model's folder, as it is now: a run saves whatever becomes of the folder.
 struct SavedFrom {
-  // `temporary` as KeptFiles has it. Throws as KeptFiles does, DamagedError for a config.json that is none.
+  // `temporary` as KeptFiles has it. Throws as KeptFiles does, DamagedError for a config.json that is not
+  // valid.
   SavedFrom(const std::filesystem::path& model_folder, const std::filesystem::path& temporary);
 
   nlohmann::json config;
   std::string base;  // as adapters name it: of the hub with a revision, or the path
   std::optional<std::string> revision;
   KeptFiles files;  // copied_files()
-  // Where a value head trains in full above an own head for next tokens: the folder's weights, open, of which
-  // that head is copied as it is.
+  // The folder's weights, open, where a value head trains in full above an own head for next tokens: that
+  // head is copied from them as it is.
   std::optional<ModelFolder> head = {};
 };
 // The head for next tokens, where it is not tied to the embedding.
@@ -81,11 +82,12 @@ std::optional<uint32_t> write_model(const PersistentState& state, const SavedFro
                                     const std::filesystem::path& to);
 std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
                                       const SavedFrom& from, const std::filesystem::path& to);
-// A value head as TRL and LLaMA-Factory have it, beside either: v_head.summary.weight and .bias. Nothing, and
-// none, where the model has another head.
+// A value head as TRL and LLaMA-Factory have it, written in addition to either: v_head.summary.weight and
+// .bias. Writes nothing and returns nullopt where the model has another head.
 inline constexpr const char* kValueHeadFile = "value_head.safetensors";
 std::optional<uint32_t> write_value_head(const PersistentState& state, const std::filesystem::path& to);
-// Bytes that write_model or write_adapter will write, about: weights, and what is copied beside them.
+// Bytes that write_model or write_adapter will write, about: weights, and the files that are copied with
+// them.
 int64_t export_bytes(const PersistentState& state, bool adapter, const SavedFrom& from);
 
 }  // namespace plimsoll

@@ -1,6 +1,5 @@
-// Computes LoRA's product without a pass over what it is added to: B's product is fused with the base's (as
-// its rider), and in the backward pass A's with that of the base's weight
-// (docs/decisions/19-merged-adapters.md).
+// Computes LoRA's product without a pass over what it is added to: B's product is fused with the base's, and
+// in the backward pass A's with that of the base's weight (docs/decisions/19-merged-adapters.md).
 #pragma once
 
 #include "graph/graph.h"

@@ -8,8 +8,8 @@
 
 namespace plimsoll::doctor {
 
-// The fact that a message proves. The order is that of diagnosis where one log has several: the more telling
-// come first.
+// The fact that a message proves. The order is that of diagnosis where one log has several: those that prove
+// more come first.
 enum class Sign : uint8_t {
   device_full,      // an allocation on a device failed; figures tell why
   pinned_host,      // host memory for transfers

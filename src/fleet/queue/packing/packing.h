@@ -40,7 +40,7 @@ struct Card {
 };
 
 struct Machine {
-  int64_t host_bytes = 0;  // as of a card: that runs may reserve
+  int64_t host_bytes = 0;  // that runs may reserve
   int threads = 0;
   std::vector<Card> cards;
   std::string host = "cpu:0";  // what the host's memory and threads are called

@@ -1,4 +1,4 @@
-// What is known of a command by its words: which other runs were the same, and what it becomes when memory
+// Recognises commands by their words: which other runs were the same, and how a command changes when memory
 // runs out.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the worker of a queue has to give, for programs that watch it: worker.json in the queue's folder.
+// The record of a worker's resources, for programs that watch it: worker.json in the queue's folder.
 #pragma once
 
 #include <filesystem>

@@ -73,7 +73,7 @@ class Differentiator : public GradientContext {
     const TensorId so_far = partial(input);
     if (so_far == kNoTensor) return set_gradient(input, gradient);
     const std::string name = "d_" + graph_.tensor(input).name;
-    // Of the rows of `input`, which an op may read from another axis than its own.
+    // The axis of the rows of `input`, which an op may read from another axis than its own.
     const AxisId axis = axis_of_[static_cast<size_t>(input)];
     set_gradient(input, emit_on(axis, OpKind::add, {so_far, gradient}, {}, {kNewTensor}, name)[0]);
   }

@@ -8,7 +8,8 @@
 namespace plimsoll {
 namespace {
 
-// Where the kernel reads the words, by /proc/self/stat; {0, 0} where it does not say.
+// The addresses between which the kernel reads the words, by /proc/self/stat; {0, 0} if it does not report
+// them.
 std::pair<uintptr_t, uintptr_t> words_range() {
   constexpr int kFirst = 48;  // of proc(5): arg_start, and arg_end behind it
   std::ifstream file("/proc/self/stat");

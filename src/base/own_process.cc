@@ -103,8 +103,9 @@ std::string read_to_end(int descriptor) {
   _exit(write_all(kAnswers, answer_of(work)) ? 0 : 1);
 }
 
-// `kills`: of the kernel, before it began. Where another process was killed for memory meanwhile and this one
-// by somebody, what is told is what most probably was.
+// `kills`: the kernel's count before the child began. If the kernel killed another process for memory during
+// that time and this child was ended by a signal from elsewhere, the error names the more probable cause,
+// that memory ran out.
 [[noreturn]] void throw_end(int status, int64_t kills) {
   if (!WIFSIGNALED(status)) throw InternalError("a process of our own ended without an answer");
   const int signal = WTERMSIG(status);

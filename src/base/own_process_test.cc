@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What this process sees of a failure there: its class, and how it is told.
+// The error that this process gets for a failure there: its class and its text.
 template <class Thrown>
 std::string told(const std::function<std::string()>& work) {
   try {

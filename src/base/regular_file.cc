@@ -49,7 +49,7 @@ std::string read_up_to(const std::filesystem::path& path, int descriptor, int64_
     const ssize_t count = ::read(descriptor, text.data() + filled, text.size() - filled);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) stop(path, "read", errno);
-    if (count == 0) break;  // it became shorter meanwhile
+    if (count == 0) break;  // it became shorter during the read
     filled += static_cast<size_t>(count);
   }
   text.resize(filled);

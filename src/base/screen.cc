@@ -62,7 +62,8 @@ bool is_command(std::string_view line) {
   return text.starts_with("plimsoll ") || text.starts_with("hf ") || text.starts_with("$ ");
 }
 
-// Where the text behind a label begins: "  also fits  budget ..."; else two blanks behind the line's own.
+// The column at which the text behind a label begins: "  also fits  budget ..."; else two blanks behind the
+// line's own.
 size_t hanging_indent(const std::vector<Word>& words, size_t columns) {
   size_t at = words.front().gap + columns_of(words.front().text);
   for (size_t i = 1; i < words.size(); ++i) {

@@ -40,7 +40,7 @@ constexpr CgroupFiles kVersion1 = {
     "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 constexpr CgroupFiles kVersion2 = {"memory.max", "memory.current", {"inactive_file", "active_file"}};
 
-// What a group uses and could not give back, in bytes.
+// The memory that a group uses and could not give back, in bytes.
 std::optional<int64_t> cgroup_use(const fs::path& folder, const CgroupFiles& files) {
   std::optional<int64_t> use = cgroup_number(folder / files.usage);
   if (!use) return std::nullopt;

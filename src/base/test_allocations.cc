@@ -1,5 +1,5 @@
-// Replaces operator new for the whole test program. A file of its own: where the compiler sees these bodies
-// beside their callers, it warns of pairs that do not match.
+// Replaces operator new for the whole test program. This is a file of its own because the compiler warns of
+// pairs that do not match if it sees these bodies together with their callers.
 #include "base/test_allocations.h"
 
 #include <malloc.h>

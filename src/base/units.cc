@@ -32,7 +32,7 @@ std::string format_bytes(int64_t bytes) {
 
 std::string format_bytes_up(int64_t bytes) {
   std::string text = format_bytes(bytes);
-  // A unit in the last digit is at most a hundredth of what is said.
+  // A unit in the last digit is at most a hundredth of the number that is shown.
   for (int64_t more = bytes; parse_bytes(text, "") < bytes; text = format_bytes(more)) more += bytes / 1000;
   return text;
 }

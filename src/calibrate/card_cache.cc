@@ -45,7 +45,7 @@ std::optional<int64_t> bytes_at(const nlohmann::json& json, const char* key, con
   const nlohmann::json& value = json.at(key);
   if (value.is_null()) return std::nullopt;
   const auto bytes = value.get<int64_t>();
-  // No card has more; a figure below nothing is none.
+  // No card has more; a negative figure is invalid.
   constexpr int64_t kMost = int64_t{1} << 44;
   if (bytes < 0 || bytes > kMost) throw DamagedError(where + ": " + key + " is " + std::to_string(bytes));
   return bytes;

@@ -55,7 +55,7 @@ class ColdPool {
   int64_t offset_ = 0;
 };
 
-// Where the other operands and the workspace lie; they grow to the largest need.
+// The memory of the other operands and the workspace; it grows to the largest need.
 class WarmBuffer {
  public:
   std::byte* of(int64_t bytes, int threads) {

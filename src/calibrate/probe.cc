@@ -18,7 +18,8 @@ namespace plimsoll {
 namespace {
 
 constexpr double kProductSeconds = 0.12;
-constexpr int64_t kHalf = 64 * kMiB;  // of a copy: beyond most caches, and small beside any machine's memory
+constexpr int64_t kHalf = 64 * kMiB;  // of a copy: beyond most caches, and small compared with any machine's
+                                      // memory
 
 // A linear layer's product of a common size, its weight in row-major order as checkpoints have it.
 double product_rate(const CpuSettings& settings, DType dtype) {

@@ -149,7 +149,7 @@ TEST(ChatTemplate, built_in_templates_mark_their_answers) {
   EXPECT_THROW((void)ChatTemplate::builtin("nothing", folder.path(), std::nullopt), UsageError);
 }
 
-// What tokens become of them is compared with the tools by tests/parity/other_tools.py.
+// tests/parity/other_tools.py compares the tokens that these texts become with those of the tools.
 TEST(ChatTemplate, templates_of_other_tools_learn_their_answers_and_show_no_marks) {
   const TestFolder folder;
   folder.write("tokenizer_config.json", R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>"})");

@@ -40,7 +40,7 @@ Conversation first_messages(const Conversation& conversation, size_t count) {
 
 // The text is rendered once or twice for each answer: that takes the square of a conversation's length.
 void require_few(const std::vector<size_t>& turns, const std::string& text, const std::string& name) {
-  // Of all renderings; those of 1,000 answers in 1 MiB are 1 GiB.
+  // The limit for all renderings; those of 1,000 answers in 1 MiB are 1 GiB.
   constexpr size_t kMostBytes = size_t{4} << 30;
   if (turns.size() <= kMostBytes / (text.size() + 1)) return;
   throw TemplateError(
@@ -49,15 +49,15 @@ void require_few(const std::vector<size_t>& turns, const std::string& text, cons
       "{% generation %} ... {% endgeneration %}, or split the conversation");
 }
 
-// Where the white space at an end of a content, which templates like to trim, parts from the rest.
+// The place that separates a content from the white space at its end, which templates like to trim.
 size_t place_of_mark(const std::string& content, bool behind) {
   constexpr const char* kWhite = " \t\r\n";
   const size_t at = behind ? content.find_last_not_of(kWhite) : content.find_first_not_of(kWhite);
   return at == std::string::npos ? 0 : at + (behind ? 1 : 0);
 }
 
-// Where each content begins, or ends, by rendering once more with a mark before or behind each; nothing where
-// the marks change the text.
+// The places at which the contents begin, or end, found by rendering once more with a mark before or behind each;
+// nothing where the marks change the text.
 std::optional<std::vector<size_t>> content_places(const Conversation& conversation,
                                                   const std::vector<size_t>& turns,
                                                   const RenderConversation& render, const std::string& whole,

@@ -1,7 +1,7 @@
-// What LLaMA-Factory, axolotl, torchtune and TRL make of their rows, under TOOL/NAME. Facts are those of
-// LLaMA-Factory 0.9.5 (src/llamafactory/data/template.py, formatter.py), axolotl 0.19.0 (prompters.py,
-// prompt_strategies/), torchtune 0.6.1 and its main branch (models/*/_tokenizer.py, data/_messages.py,
-// data/_prompt_templates.py) and TRL 1.16.0 (trainer/sft_trainer.py).
+// The texts that LLaMA-Factory, axolotl, torchtune and TRL make of their rows, under TOOL/NAME. Facts are
+// those of LLaMA-Factory 0.9.5 (src/llamafactory/data/template.py, formatter.py), axolotl 0.19.0
+// (prompters.py, prompt_strategies/), torchtune 0.6.1 and its main branch (models/*/_tokenizer.py,
+// data/_messages.py, data/_prompt_templates.py) and TRL 1.16.0 (trainer/sft_trainer.py).
 #include <array>
 
 #include "chat/builtin_templates.h"
@@ -208,8 +208,8 @@ constexpr std::string_view kQuestion =
     "message.instruction "
     "~ '\\n\\n### Response:\\n' }}{%- endif %}{%- else %}{{- message.content }}{%- endif %}{%- endmacro %}\n";
 
-// `said` prints what is written out of one message; what the assistant says is learnt with all that stands
-// around it.
+// `said` prints what is written out of one message; the assistant's words are trained with all that stands
+// around them.
 std::string every_message(const std::string& written) {
   return "{%- for message in messages %}{%- if message.role == 'assistant' %}{%- generation %}" + written +
          "{%- endgeneration %}{%- else %}" + written + "{%- endif %}{%- endfor %}";
@@ -234,8 +234,8 @@ std::string header_messages() {
          "' if add_generation_prompt else '<|end_of_text|>' }}";
 }
 
-// Texts one after the other; `around` stands for the tags of a question. A text that goes on begins without a
-// space of the tokenizer's, unless the one before ended with a space.
+// Texts one after the other; `around` stands for the tags of a question. A text that continues begins without
+// a space of the tokenizer's, unless the one before ended with a space.
 std::string bare_messages() {
   const std::string next =
       "('" + std::string(kCutBare) + "' if ns.inside and not ns.blank else '" + std::string(kCut) + "')";

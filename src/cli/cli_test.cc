@@ -1,4 +1,4 @@
-// What commands compute by themselves; tests/commands_test.py and others run whole commands.
+// Tests of functions of commands; tests/commands_test.py and others run whole commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

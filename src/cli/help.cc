@@ -13,7 +13,7 @@
 namespace plimsoll {
 namespace {
 
-// Columns that choices may take beside an option's name; longer lists stand in its explanation.
+// Columns that choices may take next to an option's name; longer lists stand in its explanation.
 constexpr size_t kWidestChoices = 60;
 
 std::string upper(std::string text) {

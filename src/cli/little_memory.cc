@@ -1,5 +1,5 @@
-// A limit on data (ulimit -d) that leaves no room for the libraries: they crash while they are loaded, before
-// main() could say so.
+// Handles a limit on data (ulimit -d) that leaves no memory for the libraries: they crash while they are
+// loaded, before main() could report it.
 #include <sys/resource.h>
 #include <unistd.h>
 

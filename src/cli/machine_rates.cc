@@ -47,7 +47,7 @@ void probe_where_unknown(const CpuSettings& cpu, const MemoryLimit& budget, bool
   try {
     if (knows_rates(cache_folder(), this_machine(cpu))) return;
   } catch (const UsageError&) {
-    return;  // no cache folder: the rates' note says so
+    return;  // no cache folder: the rates' note reports it
   }
   if (budget.kind == MemoryLimit::Kind::bytes && budget.bytes < kProbeBytes) {
     if (!quiet)

@@ -38,7 +38,7 @@ std::string for_terminal(const std::string& text) {
 
 // "error: " before each line of a user's mistake; refusals speak for themselves.
 int report(const Error& error) {
-  // What was printed before stands before it, and its own failure matters no more.
+  // Earlier output comes before the error, and a failure to write it matters no more.
   flush_output();
   std::string text = error.what();
   if (dynamic_cast<const RecipeError*>(&error) == nullptr) text = visible_breaks(text);
@@ -48,15 +48,15 @@ int report(const Error& error) {
   return static_cast<int>(error.code());
 }
 
-// What the system refuses about a path: a loop of links, a name too long, no permission. Where it is the disk
-// that gives up, or the process has no more to work with, the run had to stop.
+// An error of the system about a path: a loop of links, a name too long, no permission. If the disk gives up,
+// or the process has no more to work with, the run had to stop.
 Error as_error(const std::filesystem::filesystem_error& error) {
   const std::string path = (error.path2().empty() ? error.path1() : error.path2()).string();
   return {is_exhaustion(error.code().value()) ? ExitCode::stopped : ExitCode::usage,
           printable(path) + ": " + error.code().message()};
 }
 
-// What comes of no path: threads above all.
+// An error that concerns no path: threads above all.
 Error as_error(const std::system_error& error) {
   if (error.code() != std::errc::resource_unavailable_try_again)
     return {is_exhaustion(error.code().value()) ? ExitCode::stopped : ExitCode::internal, error.what()};
@@ -75,8 +75,8 @@ void keep_standard_streams() {
   }
 }
 
-// Idle OpenMP threads spin before they sleep, by default so long that a run beside other work loses most of
-// its time (measured: 166 ms a step instead of 42). libgomp reads the setting when it is loaded, so the
+// Idle OpenMP threads spin before they sleep, by default so long that a run loses most of its time when other
+// programs run (measured: 166 ms a step instead of 42). libgomp reads the setting when it is loaded, so the
 // program starts itself again with it; a user's own setting stays.
 void restart_with_short_spins(char** argv) {
   constexpr const char* kSpins = "GOMP_SPINCOUNT";
@@ -99,9 +99,9 @@ void return_large_buffers() {
 }
 
 #ifndef __SANITIZE_ADDRESS__
-// What starts before main, libraries and the registration of CUDA's kernels, crashes or ends in words of its
-// own where memory ends (seen under ulimit -v, in libcudart and libarrow). This runs before all of them, so
-// it may use nothing but the system.
+// Libraries and the registration of CUDA's kernels start before main, and crash or end in words of their own
+// where memory ends (seen under ulimit -v, in libcudart and libarrow). This runs before all of them, so it
+// may use nothing but the system.
 void say_that_memory_ends_before_main() {
   constexpr size_t kRoom = 24 << 20;  // bytes; with 8 MiB one failed at one size
   static constexpr std::string_view kText =
@@ -173,8 +173,9 @@ int run_or_report(int argc, char** argv) {
   }
 }
 
-// All is said and written: what libraries do behind main only costs time, and Arrow's allocator crashes there
-// where it found no room at the start (150 MiB of ulimit -v). The sanitizer looks for leaks there.
+// Everything is printed and written: what libraries do after main only costs time, and Arrow's allocator
+// crashes there where it found no memory at the start (150 MiB of ulimit -v). The sanitizer looks for leaks
+// there.
 int leave(int code) {
 #ifndef __SANITIZE_ADDRESS__
   std::fflush(nullptr);

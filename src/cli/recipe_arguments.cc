@@ -82,15 +82,15 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
 
 namespace {
 
-// A card that is asked for by name comes with its own memory: what the recipe says of another device's is not
-// meant. Whoever asks for a part of it says so beside the name.
+// A card that is asked for by name comes with its own memory: the recipe's memory keys for another device are
+// dropped. A part of a card is asked for by a memory key next to the name.
 void make_room_for_card(std::vector<std::string>& sets) {
   const bool names_card = std::any_of(sets.begin(), sets.end(),
                                       [](const std::string& set) { return set.starts_with("memory.gpu="); });
   if (names_card) sets.insert(sets.begin(), {"device=card", "memory.device=auto"});
 }
 
-// Whether somebody says how long rows may be.
+// Whether the length of rows is stated.
 bool states_length(const Overrides& overrides) {
   const auto names_it = [](const std::string& set) { return set.find("max_length") != std::string::npos; };
   return names_it(overrides.environment) ||
@@ -101,7 +101,7 @@ bool states_length(const Overrides& overrides) {
 // The longest text that the recipe's model knows, where its config.json can be read and sets a bound.
 std::optional<int64_t> longest_text_of(const Recipe& recipe) try {
   return model_of(recipe).longest_text();
-} catch (const Error&) {  // whoever needs the model says what is wrong with it
+} catch (const Error&) {  // later code that needs the model reports the error
   return std::nullopt;
 }
 

@@ -13,7 +13,7 @@
 namespace plimsoll {
 namespace {
 
-// By the exit code: in place of their own name some of these errors carry that of the command.
+// By the exit code: some of these errors carry the command's name instead of their own.
 bool is(const CLI::Error& error, CLI::ExitCodes kind) {
   return error.get_exit_code() == static_cast<int>(kind);
 }
@@ -61,7 +61,7 @@ std::string command_problem(const CLI::App& app, const HelpCommand& command, con
   return is(error, CLI::ExitCodes::RequiredError) ? missing(command, error.what()) : error.what();
 }
 
-// Whoever says the program's name alone wants to know where to begin.
+// The program's name alone prints where to begin.
 constexpr const char* kFirstSteps =
     "error: a command is missing. The usual order is\n"
     "  plimsoll init MODEL DATA        writes a recipe for a model and rows\n"

@@ -22,7 +22,7 @@ double matmul_rate(Isa isa, DType dtype) {
   return 4.5e10;
 }
 
-// Where products run in tiles: what one thread with AMX reached in vectors
+// Vector rate of machines whose products run in tiles: measured with AMX, one thread
 // (bench/results/matmul-amx-2cores.json).
 double vector_rate(Isa isa) { return isa == Isa::amx ? 1.1e11 : matmul_rate(isa, DType::bf16); }
 

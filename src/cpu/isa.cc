@@ -41,7 +41,7 @@ bool request_amx() {
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
 }
 
-// What the processor and the operating system have.
+// The best instruction set that the processor and the operating system have.
 Isa machine_isa() {
   constexpr unsigned kYmm = 0x6;        // SSE and AVX state
   constexpr unsigned kZmm = 0xE6;       // and the three AVX-512 states

@@ -97,7 +97,7 @@ class Worker {
     } while (k < end);
   }
 
-  // What a block of k has of one pair of operands, from `k` of its own on; as packed it begins at `step`.
+  // One pair of operands' part of a block of k, from `k` of its own on; as packed it begins at `step`.
   struct Part {
     const void *a, *b;
     int64_t a_stride, b_stride;
@@ -224,7 +224,7 @@ class Worker {
   // An operand that meets few rows or columns is read where it lies: packing it would take as long as the
   // sums. A block of two pairs of operands lies nowhere as one.
   [[nodiscard]] bool reads_a(const Block& block, Range column_panels) const {
-    // Of a transposed one 14 rows are a line of the cache or two, each in a page of its own.
+    // 14 rows of a transposed operand are a line of the cache or two, each in a page of its own.
     constexpr bool kTransposed = kTile.rows <= 8;
     return kReads && !has_rider(block) && (kTransposed || !task_.a_transposed) &&
            column_panels.end - column_panels.begin <= kFewPanels;
@@ -336,8 +336,8 @@ class Worker {
   }
 #endif
 
-  // What finish() will touch comes into the cache while the tile is computed: its rows lie far apart, and
-  // their misses took a fifth of the time.
+  // The memory that finish() will touch is prefetched into the cache while the tile is computed: its rows lie
+  // far apart, and their misses took a fifth of the time.
   void prefetch(const Block& block, const Tile& tile) {
     constexpr int64_t kLine = 64;
     if (kTile.rows > 8 && block.steps() < kShort) return;  // more lines than there is time for
@@ -423,7 +423,7 @@ void run_inputs(const MatmulTask& task) {
 }  // namespace
 
 void run_matmul(const MatmulTask& task) {
-#if !defined(PLIMSOLL_ISA_avx512_bf16)  // which is defined beside PLIMSOLL_ISA_amx, too
+#if !defined(PLIMSOLL_ISA_avx512_bf16)  // which is defined together with PLIMSOLL_ISA_amx, too
   if (!task.in_halves) return run_inputs<float>(task);
 #endif
   run_inputs<uint16_t>(task);

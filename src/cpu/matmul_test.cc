@@ -262,7 +262,7 @@ TEST(Matmul, several_blocks_of_k_of_columns_and_of_summed_rows_are_right) {
   }
 }
 
-// What ends a block of k, begins one, and fills several.
+// Lengths of k that end a block, begin one, and fill several.
 TEST(Matmul, riders_are_right_wherever_blocks_of_k_end) {
   for_each_kind([](MatmulShape shape, Isa isa) {
     if (shape.a_transposed) return;
@@ -355,7 +355,7 @@ Operand corner(const Operand& whole, DType type, int64_t rows, int64_t columns, 
   return part;
 }
 
-// Of few rows or columns operands are read where they lie, of many they are packed.
+// Operands of few rows or columns are read where they lie, those of many are packed.
 TEST(Matmul, an_element_has_the_same_bits_whatever_the_number_of_rows_and_columns) {
   for_each_kind([](MatmulShape shape, Isa isa) {
     if (shape.a != DType::f32 || shape.c != DType::f32) return;

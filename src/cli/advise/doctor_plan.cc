@@ -42,7 +42,8 @@ PlanRequest unlimited(const Recipe& recipe, const PlannedMachine& machine) {
   return request;
 }
 
-// Bytes of a step do not depend on rows: a data set that is not here is left out, of the commands as well.
+// Bytes of a step do not depend on rows: a data set that is absent on this machine is left out, of the
+// commands as well.
 LoadedRecipe read_without_rows(RecipeArguments& arguments) {
   try {
     return arguments.read();
@@ -70,7 +71,7 @@ class Planner {
 
   [[nodiscard]] const PlanRequest& request() const { return request_; }
   [[nodiscard]] int64_t base_bytes() const { return base_bytes_; }
-  // What a step of this recipe may ask for in one piece.
+  // Tensors that a step of this recipe may ask for in one piece.
   [[nodiscard]] std::vector<doctor::TensorShape> shapes() const {
     const Experiment& experiment = request_.experiment;
     const int64_t rows = base_.micro_batch, length = experiment.max_length;
@@ -217,7 +218,7 @@ class Planner {
   std::vector<Step> steps_;
 };
 
-// Whether the message is of the card that the recipe names: its driver tells of a little less than is sold.
+// Whether the message is about the card that the recipe names: its driver reports a little less than is sold.
 bool is_of_named_card(const doctor::Bytes* total, const Recipe& recipe) {
   if (!recipe.memory.gpu || recipe.memory.device.kind != MemoryLimit::Kind::automatic || total == nullptr)
     return false;
@@ -225,7 +226,8 @@ bool is_of_named_card(const doctor::Bytes* total, const Recipe& recipe) {
   return total->least() <= card && total->value >= card / 100 * 95;
 }
 
-// A card as large as the message's device, where it says so; options of `plan` that mean the same.
+// A card as large as the message's device, where the message has its size; options of `plan` that mean the
+// same.
 std::string plan_for_card(const Diagnosis& diagnosis, Recipe& recipe) {
   recipe.device = DeviceChoice::card;
   if (is_of_named_card(diagnosis.message ? diagnosis.message->size("total") : nullptr, recipe)) return "";
@@ -239,7 +241,7 @@ std::string plan_for_card(const Diagnosis& diagnosis, Recipe& recipe) {
   return " --device card --memory " + std::to_string(limit.bytes / kMiB) + "MiB" + other_card;
 }
 
-// What the recipe was read with, but for what `plan_for_card` says of the device.
+// The options by which the recipe was read, but for the device that `plan_for_card` gives.
 std::string given_words(const RecipeArguments& arguments, const std::string& device) {
   std::string words;
   for (const std::string& set : arguments.sets) {

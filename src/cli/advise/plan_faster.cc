@@ -67,7 +67,7 @@ std::vector<FasterChange> changes_of(const Recipe& recipe, const Plan& plan) {
   return changes;
 }
 
-// What a change is worth; none where it is not possible or does not fit.
+// The gain of a change; nullopt where it is not possible or does not fit.
 std::optional<Faster> weigh(const PlanArguments& arguments, const FasterChange& change) {
   const std::optional<Plan> plan = fitting_plan(arguments, change.sets);
   if (!plan) return std::nullopt;

@@ -12,8 +12,8 @@
 namespace plimsoll {
 namespace {
 
-// What is made as large as it can be, and what bounds it beside memory.
-// For models that positions do not bound.
+// --max makes a quantity as large as it can be, within memory and Quantity::most. For lengths that is the
+// model's number of positions, or this where positions do not bound a model.
 constexpr int64_t kLongestLookedAt = 1 << 20;
 
 struct Quantity {
@@ -83,7 +83,7 @@ ExitCode run_max(const PlanArguments& arguments) {
   const Quantity asked = quantity(arguments.max, input);
   const int64_t value = largest_that_fits(asked.most, memory_budget(input.request),
                                           [&](int64_t tried) { return try_value(arguments, asked, tried); });
-  // Where not even 1 fits: the least memory at 1, for what is missing.
+  // If not even 1 fits: the least memory at 1, to report what is missing.
   PlanRequest request = request_at(arguments, asked, std::max<int64_t>(value, 1));
   if (value == 0) request.preset = Preset::least;
   const Plan plan = make_plan(request);

@@ -1,4 +1,4 @@
-// The report's line "would save": never done, only told.
+// The report's line "would save": suggestions that are never applied, only printed.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-// Where few rows are much longer than all others, the length of those; else half of the longest.
+// The length of the other rows if few rows are much longer than all others; else half of the longest.
 std::pair<int64_t, std::string> shorter_length(const Plan& plan) {
   const int64_t longest = plan.request.experiment.max_length;
   const auto& data = plan.request.data;

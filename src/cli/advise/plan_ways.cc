@@ -22,7 +22,7 @@ using Changes = std::vector<WayChange>;
 constexpr int64_t kWaysPatience = 6'000'000;
 constexpr int64_t kShortestRow = 64;  // tokens: rows below that teach little
 constexpr int64_t kAnyDisk = int64_t{1} << 50;
-// What machines have beside a card, in GiB.
+// Sizes of host memory in machines with a GPU, in GiB.
 constexpr std::array<int64_t, 26> kHostSizes = {1,   2,   4,   6,   8,   12,  16,   20,  24,
                                                 32,  40,  48,  56,  64,  80,  96,   112, 128,
                                                 160, 192, 256, 384, 512, 768, 1024, 2048};
@@ -126,8 +126,8 @@ class WayFinder {
  private:
   static Changes with_host(int64_t size) { return {{"memory.host", std::to_string(size) + "GiB"}}; }
 
-  // Of the sizes, in GiB and ascending, a plan in the largest says which one is enough for sure; halved a few
-  // times.
+  // Suggests one of the sizes, in GiB and ascending: a plan in the largest shows which one is enough for
+  // sure; halved a few times.
   void add_with_one_host_of(const std::vector<int64_t>& sizes) {
     constexpr int kHalvings = 3;
     FittingPlans plans(plan_input(changed(with_host(sizes.back())), {}).request);
@@ -250,7 +250,8 @@ bool shorter_may_fit(const Recipe& recipe, const Plan& refused) {
   return held <= *memory + *host + *disk;
 }
 
-// The smallest card with as much, of a named card's generation or a later one; empty: there is none.
+// The smallest card with as much, of a named card's generation or a later one; empty where there is no such
+// card.
 std::string larger_card(const DeviceDescription& device, int64_t bytes) {
   const Card* best = nullptr;
   for (const Card& card : all_cards()) {

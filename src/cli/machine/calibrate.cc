@@ -52,7 +52,7 @@ void print_rates(const DeviceRates& rates, const std::filesystem::path& file) {
         std::to_string(rates.ops.size()) + " op curves in " + printable(file.string()) + "\n");
 }
 
-// What was measured beside other work says more of the moment than of the machine.
+// Rates measured while other programs run describe the moment, not the machine.
 void refuse_if_busy(const TimeLost& lost, bool even_if_busy, const char* outcome = "nothing was stored") {
   if (lost.share() <= kBusy || even_if_busy) return;
   throw StoppedError("calibrate: other programs took " + std::to_string(std::llround(100 * lost.share())) +

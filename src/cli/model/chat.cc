@@ -119,7 +119,7 @@ class Chat {
       if (file == saved_)
         write_file_atomically(file, text);
       else
-        write_new_file(file, text);  // another conversation may have saved one meanwhile
+        write_new_file(file, text);  // another conversation may have saved one since
       saved_ = file;
       say("saved " + file);
     } catch (const Error& error) {
@@ -134,7 +134,7 @@ class Chat {
     return conversation;
   }
 
-  // What the model reads: the conversation by the template, or the last question alone.
+  // The model's input: the conversation by the template, or the last question alone.
   [[nodiscard]] std::vector<int32_t> prompt() const {
     const std::string text =
         chat_ != nullptr ? chat_->render(conversation(), true) : turns_.back()["content"].get<std::string>();

@@ -64,7 +64,7 @@ std::string task_words(RowFormat format) {
   return format == RowFormat::sentence_label ? ", of task: classify" : "";
 }
 
-// What any tokenizer has; the reason why this one cannot be used, or "".
+// Describes the facts that any tokenizer has; returns the reason why this one cannot be used, or "".
 std::string add_pieces(const fs::path& file, Description& d) {
   try {
     const Tokenizer tokenizer = Tokenizer::from_file(file);

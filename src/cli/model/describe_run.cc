@@ -25,7 +25,7 @@ std::string decimals(double value) {
   return text;
 }
 
-// The last whole line of a log of JSON lines; null where there is none.
+// The last whole line of a log of JSON lines; null where it has none.
 Json last_line(const fs::path& file) {
   if (!fs::exists(file)) return nullptr;
   require_regular(file);

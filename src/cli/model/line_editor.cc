@@ -28,7 +28,7 @@ bool is_complete_key(std::string_view keys) {
   return keys.size() > 2 && keys.back() >= '@' && keys.back() <= '~';
 }
 
-// Of one that readers see as one character.
+// The columns of a cluster that readers see as one character.
 size_t shown_columns(std::string_view cluster) {
   const auto code = static_cast<UChar32>(decode_utf8(cluster.data()).code);
   if (code == '\t') return 4;
@@ -219,7 +219,7 @@ LineRows lay_out(std::string_view prompt, const LineEditor& line, size_t width) 
   for (size_t at = 0; at < text.size();) {
     const std::string_view cluster =
         std::string_view(text).substr(at, grapheme_bytes(std::string_view(text).substr(at)));
-    // What was pasted may hold controls that the keys cannot give.
+    // A pasted text may hold controls that the keys cannot give.
     const std::string shown = cluster == "\t" ? "    " : printable(cluster);
     const size_t columns = cluster == "\n" ? 0 : shown == cluster ? shown_columns(cluster) : shown.size();
     if (out.rows.back().columns + columns > width) out.rows.emplace_back();

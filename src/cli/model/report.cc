@@ -40,7 +40,7 @@ ExitCode report_several(const ReportArguments& arguments, const std::vector<RunH
   return ExitCode::ok;
 }
 
-// Of a group of the queue: the trainings that have begun.
+// Reports a group of the queue: the trainings that have begun.
 ExitCode report_group(const ReportArguments& arguments) {
   if (!arguments.runs.empty()) throw UsageError("--group replaces RUN: give one of them");
   queue::Store store(queue::queue_folder());

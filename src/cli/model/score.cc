@@ -30,7 +30,7 @@ std::string number(double value) {
   return text;
 }
 
-// What a line says, for people: a reward, the class with its probability, the classes, or the numbers.
+// A line's result for people: a reward, the class with its probability, the classes, or the numbers.
 std::vector<std::string> cells(const Json& line) {
   if (line.contains("score")) return {number(line["score"])};
   std::string words;

@@ -20,7 +20,7 @@ struct TrainArguments {
   bool quiet = false;
 };
 
-// What would fit in place of a recipe that does not; none where it was something else that did not fit.
+// Suggestions that fit instead of a recipe that does not; none if the plan was not what did not fit.
 std::vector<Way> ways_of(const TrainArguments& arguments, const Recipe& recipe) {
   PlanArguments asked;
   asked.recipe = arguments.recipe;
@@ -35,7 +35,7 @@ std::vector<Way> ways_of(const TrainArguments& arguments, const Recipe& recipe) 
   return ways_out("train" + flags, asked, input.recipe, plan);
 }
 
-// The card that was taken, or the refusal of one that is not here with what may be said instead.
+// The chosen card, or the refusal of one that this machine lacks, with what may be written instead.
 ChosenDevice choose(const TrainArguments& arguments, const LoadedRecipe& loaded) {
   const auto command = [&](const char* device) {
     return loaded.recipe.is_of_card() ? "plimsoll train " + arguments.recipe.on_device(device).words() : "";

@@ -49,7 +49,7 @@ PlanInput input_of(const PlanArguments& arguments, const ChosenDevice& chosen, b
       std::min<int64_t>(machine.threads > 0 ? machine.threads : INT64_MAX, available_cpus());
   input.recipe = with_length(recipe, model_of(recipe), threads);
   input.cpu = planned_machine(machine, arguments.machine);
-  // What model and task say of each other comes before what rows say.
+  // Errors about model and task come before those about rows.
   if (!input.recipe.data.train.empty())
     input.data =
         std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model,
@@ -88,7 +88,7 @@ PageOrigin page_origin(const PlanArguments& arguments, const Recipe& recipe) {
           clock_words(now) + ", plimsoll " PLIMSOLL_VERSION};
 }
 
-// What device: auto does where the card is too small.
+// What device: auto falls back to when the card is too small.
 ExitCode run_on_cpu(const PlanArguments& arguments, const Plan& refused) {
   say(too_small_line(refusal_text(refused)));
   PlanArguments on_cpu = arguments;

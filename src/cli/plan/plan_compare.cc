@@ -90,7 +90,7 @@ std::string label_of(const Choice& row) {
   return text;
 }
 
-// What a change of an experiment's key does to the result; empty where another key says it already.
+// The effect of a changed key of the experiment on the result; empty where another key covers it already.
 std::string difference_words(const ExperimentDifference& difference, bool other_method,
                              bool other_optimizer) {
   const std::string& key = difference.key;
@@ -121,8 +121,8 @@ void compare_results(const std::string& base, Choice& row) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// Of what all rows begin with. Where each has a device of its own, what is said of memory may mean nothing on
-// that of the recipe.
+// The fingerprint of the base of all rows. If each row has a device of its own, the recipe's memory keys may
+// mean nothing on the recipe's device.
 std::string base_fingerprint(const PlanArguments& arguments, const std::vector<Choice>& rows) {
   const bool own_devices = std::ranges::all_of(rows, [](const Choice& row) {
     return std::ranges::any_of(row.changes, [](const Change& change) {
@@ -185,7 +185,8 @@ std::string summary(const std::vector<Choice>& rows, size_t columns) {
                                 [](const Choice& row) { return row.plan && row.plan->disk_bytes() > 0; });
   const bool own = std::any_of(rows.begin(), rows.end(),
                                [](const Choice& row) { return row.plan && row.plan->request.own_memory; });
-  // What a tier frees goes to larger micro-batches: the fastest plan tells nothing of what it could do with.
+  // The memory that a tier frees goes to larger micro-batches: the fastest plan does not show how little it
+  // could run with.
   const bool tiers = std::any_of(rows.begin(), rows.end(), [](const Choice& row) {
     return std::any_of(row.changes.begin(), row.changes.end(),
                        [](const Change& change) { return change.key == "memory.tier"; });
@@ -266,7 +267,7 @@ void add_growth(TextTable& table, const char* head, std::vector<Component> a, st
   table.add_row({"  total", format_bytes(total_a), format_bytes(total_b), change_text(total_b - total_a)});
 }
 
-// Of two: component by component.
+// The growth from one plan to the other: component by component.
 std::string growth(const Choice& a, const Choice& b, size_t columns) {
   TextTable table({false, true, true, true});
   table.add_row({"what changes", label_of(a), label_of(b), "difference"});
@@ -275,7 +276,7 @@ std::string growth(const Choice& a, const Choice& b, size_t columns) {
   return table.render("  ", columns);
 }
 
-// What is not possible beside the other keys is said in the row's place.
+// If the change is not possible with the other keys, the row shows the reason.
 void plan_row(Choice& row) try {
   if (row.input) row.plan = make_plan(row.input->request);
 } catch (const Error& error) {

@@ -87,7 +87,7 @@ std::string length_words(const PreviewSequence& sequence, bool learns_tokens) {
   return text;
 }
 
-// What was cut, at most this much of it, on one line.
+// The text that was cut, at most this much of it, on one line.
 std::string cut_words(const PreviewSequence& sequence) {
   constexpr size_t kShown = 200;
   return cut_text(printable(sequence.cut_text), kShown);

@@ -1,4 +1,4 @@
-// plimsoll queue add: a recipe, planned, or a command with what it is said to need.
+// plimsoll queue add: a recipe, planned, or a command with its stated needs.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -60,10 +60,10 @@ void fill_command(const AddArguments& arguments, queue::Entry& entry) {
   entry.need.threads = std::max(1, arguments.threads);
 }
 
-// What earlier runs of the command took, and a tenth: peaks are looked at four times a second.
+// The peak of earlier runs of the command, and a tenth more: peaks are looked at four times a second.
 int64_t with_margin(int64_t peak) { return peak + std::max(peak / 10, 16 * kMiB); }
 
-// One of what a command is said to take, beside what runs of it took before.
+// One resource of a command: the stated amount, and what runs of it took before.
 struct LearnedPart {
   const char* option;
   std::string where;    // "of the host"
@@ -72,7 +72,8 @@ struct LearnedPart {
   std::string unknown;  // why nothing is known of it
 };
 
-// Where it is not said what earlier runs took; and more than was said where that has been too little before.
+// Takes what earlier runs took where no amount is stated; and more than is stated where that has been too
+// little before.
 void use_part(const LearnedPart& part, int runs, int64_t& bytes) {
   if (bytes == 0) {
     if (part.peak == 0)
@@ -110,7 +111,7 @@ void add_config_copies(const AddArguments& arguments, ConfigCopies& copies, queu
   entry.environment = command.environment;
 }
 
-// What it becomes where memory runs out: each step goes on from the one before.
+// Adds the variants for when memory runs out: each step continues from the one before.
 void add_variants(const std::vector<std::string>& texts, ConfigCopies& copies, queue::Entry& entry) {
   queue::Command command{entry.words, entry.environment};
   entry.fingerprint = queue::fingerprint(command, entry.folder, entry.need.devices);
@@ -286,7 +287,7 @@ ExitCode run_add(const AddArguments& arguments) {
                        : added_text(store, entries, recipes));
   try {
     finish_output();
-  } catch (const StoppedError& error) {  // whoever adds it again would run it twice
+  } catch (const StoppedError& error) {  // adding it again would run it twice
     std::string numbers;
     for (const int64_t id : ids) numbers += (numbers.empty() ? "" : ", ") + std::to_string(id);
     throw StoppedError(std::string(error.what()) + "; added all the same: entry " + numbers +

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostFileBytes = 16 * kMiB;
-constexpr const char* kChangesEnd = ".changes";  // beside the folder of a copy
+constexpr const char* kChangesEnd = ".changes";  // next to the folder of a copy
 
 // Whether a word, or what stands behind its '=', names the file; it then names `copy`.
 bool rename_in(std::string& word, const fs::path& file, const std::string& copy) {
@@ -40,7 +40,7 @@ bool rename_in(queue::Command& command, const std::string& file, const std::stri
   return named;
 }
 
-// A step may change what the step before has changed: the last counts, and it alone is told of.
+// A step may change what the step before has changed: the last counts, and only that is reported.
 void replace_change(std::vector<queue::ConfigChange>& changes, queue::ConfigChange change) {
   std::erase_if(changes, [&](const queue::ConfigChange& one) { return one.key == change.key; });
   changes.push_back(std::move(change));

@@ -57,7 +57,7 @@ std::string with_card(const std::string& text, const std::string& card) {
   return card.empty() ? text : text + " for " + printable(card);
 }
 
-// What an attempt took over its time, in a line, and whether it grows.
+// An attempt's memory over its time, in a line, and whether it grows.
 std::string memory_text(const Store& store, const Attempt& attempt) {
   const auto history = queue::kept_memory(store.folder_of(attempt.entry, attempt.number));
   if (!history || history->bytes().size() < 2) return "";
@@ -123,7 +123,7 @@ std::vector<queue::Card> cards_of_worker(const Store& store) {
   return queue::recorded_machine(store.folder()).value_or(queue::Machine{}).cards;
 }
 
-// What a run that is there has on a card beyond its reservation; else what the queue says of it.
+// The memory that a running job has on a card beyond its reservation; else the queue's note.
 std::string note_of(Store& store, const Entry& entry) {
   if (entry.state != State::running || entry.need.devices == 0) return entry.note;
   const std::vector<Attempt> attempts = store.attempts(entry.id);
@@ -285,7 +285,7 @@ ExitCode run_logs(const ShowArguments& arguments) {
   std::string part(1 << 16, '\0');
   for (;;) {
     const bool whole = !arguments.follow || log_is_whole(store, arguments.id, number);
-    // The supervisor makes it, a moment after the entry is said to run.
+    // The supervisor makes it, a moment after the entry's state becomes running.
     if (!log.is_open()) log.open(store.folder_of(arguments.id, number) / "log", std::ios::binary);
     while (log.read(part.data(), static_cast<std::streamsize>(part.size())) || log.gcount() > 0)
       print(std::string_view(part).substr(0, static_cast<size_t>(log.gcount())));

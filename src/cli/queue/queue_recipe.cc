@@ -39,7 +39,7 @@ std::string output_of(const Recipe& recipe) {
   return recipe.output ? fs::absolute(*recipe.output).lexically_normal().string() : "";
 }
 
-// Whether nobody has said what it may take: then the queue may choose.
+// Whether its limits are not stated: then the queue may choose.
 bool is_open(const RecipeToAdd& arguments, const Recipe& recipe) {
   return arguments.memory.empty() && arguments.plan.empty() && !recipe.memory.plan &&
          recipe.memory.device.kind == MemoryLimit::Kind::automatic;
@@ -49,7 +49,7 @@ void add_set(std::vector<std::string>& words, const std::string& set) {
   words.insert(words.end(), {"--set", set});
 }
 
-// What `plan` is asked: the recipe as it will be trained, and the flags that were given.
+// The arguments of `plan`: the recipe as it will be trained, and the flags that were given.
 struct Asked {
   std::vector<std::string> recipe, memory, threads;
   std::string card = {};  // what Need::card becomes; empty: the CPU
@@ -74,7 +74,7 @@ queue::Planned plan(const Asked& asked) {
   return planned;
 }
 
-// Of the whole run; where its length is not known, of a step: choices are compared, not added.
+// Seconds of the whole run; if its length is not known, of a step: choices are compared, not added.
 double time_of(const queue::Planned& planned) {
   return planned.seconds > 0 ? planned.seconds : planned.seconds_per_step;
 }
@@ -135,7 +135,7 @@ PlansThere plans_there(const RecipeToAdd& arguments, const Recipe& recipe, const
   return there;
 }
 
-// What of such a card may be reserved, and within that what the recipe states.
+// The memory of such a card that may be reserved, and within that what the recipe states.
 int64_t room_on(const CardModel& card, const MemoryLimit& stated) {
   devices::Gpu gpu;
   gpu.total = card.memory_bytes > 0 ? card.memory_bytes : find_card(card.name, "--gpu").memory_mib * kMiB;
@@ -145,7 +145,7 @@ int64_t room_on(const CardModel& card, const MemoryLimit& stated) {
   return static_cast<int64_t>(stated.percent / 100.0 * static_cast<double>(room));
 }
 
-// A thread gives the card its work, where nobody says how many there are to be.
+// One thread gives the card its work, unless a number of threads is stated.
 Asked on_card(Asked asked, const CardModel& card, const Recipe& recipe) {
   add_set(asked.recipe, "device=card");
   add_set(asked.recipe, "memory.gpu=" + card.name);
@@ -235,7 +235,7 @@ RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::s
   return recipe;
 }
 
-// Where a recipe's runs of a sweep write: beside where it would.
+// The output folder of one run of a sweep: next to the recipe's own.
 std::string swept_output(const RecipeToAdd& arguments, const std::vector<std::string>& sets,
                          const std::string& suffix) {
   const std::string output = output_of(load(arguments.file, sets).recipe);

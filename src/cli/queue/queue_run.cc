@@ -47,7 +47,7 @@ void cap_cards(const RunArguments& arguments, std::vector<queue::Card>& cards) {
   }
 }
 
-// Of --device NAME=BYTES.
+// Reads --device NAME=BYTES.
 std::vector<queue::Card> read_cards(const RunArguments& arguments) {
   std::vector<queue::Card> cards;
   for (const std::string& one : arguments.devices) {
@@ -182,7 +182,7 @@ std::vector<double> read_headroom(const std::string& text) {
   return shares;
 }
 
-// Cards that are stated, or else those that the driver tells of; what there is to say of them.
+// Cards that are stated, or else those that the driver reports; returns notes about them.
 std::vector<std::string> find_cards(const RunArguments& arguments, devices::GpuWatch& watch,
                                     queue::WorkerOptions& options) {
   queue::CardOptions cards = queue::card_options();
@@ -228,7 +228,7 @@ ExitCode run_worker(const RunArguments& arguments) {
   return ExitCode::ok;
 }
 
-// What a worker may give out.
+// Options for what a worker may give out.
 void add_machine_options(CLI::App* command, const std::shared_ptr<RunArguments>& arguments) {
   command
       ->add_option("--memory", arguments->memory, "host memory of all jobs together; by default 90 % of it")
@@ -354,7 +354,7 @@ void add_queue_unit(CLI::App& group, Action& action) {
   command->callback([arguments, &action] { action = [arguments] { return print_unit(*arguments); }; });
 }
 
-// What a job of another scheduler runs: an attempt that is written in its folder.
+// The command that a job of another scheduler runs: an attempt that is written in its folder.
 void add_queue_supervise(CLI::App& group, Action& action) {
   auto folder = std::make_shared<std::string>();
   CLI::App* command = group.add_subcommand("supervise", "of a job: runs an attempt of an entry");

@@ -23,17 +23,17 @@ struct SteerArguments {
   std::vector<int64_t> ids;
   int priority = 0;
   bool json = false;
-  std::string group;  // in the place of ids
+  std::string group;  // instead of ids
 };
 
-// The entries as they are now, as `show` tells them.
+// Prints the entries as they are now, as `show` does.
 void print_entries(Store& store, const std::vector<int64_t>& ids) {
   nlohmann::ordered_json root = {{"entries", nlohmann::ordered_json::array()}};
   for (const int64_t id : ids) root["entries"].push_back(entry_json(store, store.entry(id)));
   print(json_text(root));
 }
 
-// What has become of the queue.
+// Prints the state of the queue.
 void print_queue(Store& store, bool json, const char* text) {
   if (!json) return print(text);
   print(json_text(nlohmann::ordered_json{{"paused", store.paused()}, {"draining", store.draining()}}));
@@ -114,7 +114,7 @@ std::string set_priority(Store& store, int64_t id, int priority) {
          ": priority " + std::to_string(priority);
 }
 
-// Over, or held: it needs somebody.
+// Over, or held: it needs a person.
 bool has_settled(const Entry& entry) { return is_over(entry.state) || entry.state == State::held; }
 
 // Those of a group that a command means something to.
@@ -166,7 +166,7 @@ ExitCode for_each_entry(const SteerArguments& arguments, bool (*is_meant)(const 
 
 bool is_open(const Entry& entry) { return !is_over(entry.state); }
 bool is_held(const Entry& entry) { return entry.state == State::held; }
-// Of a group: what runs as a command has no place to stop at, and goes on.
+// Whether an entry of a group can be held: a running command has no place to stop at, and continues.
 bool can_be_held(const Entry& entry) { return is_open(entry) && (entry.recipe || !is_begun(entry.state)); }
 bool has_failed(const Entry& entry) { return entry.state == State::failed || entry.state == State::canceled; }
 
@@ -187,7 +187,7 @@ ExitCode drain(bool wait, bool json) {
               "draining: nothing new starts, and the worker ends with what runs; what waits stays\n");
   flush_output();
   while (wait && queue::has_worker(store.folder())) {
-    if (!store.draining()) break;  // the worker is about to end, or somebody took it back
+    if (!store.draining()) break;  // the worker is about to end, or the request was taken back
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
   return ExitCode::ok;
@@ -234,7 +234,7 @@ std::string cancel_entry(Store& store, int64_t id) {
     return true;
   });
   ask_supervisor(store, entry);
-  // Of a damaged row it is not known whether it runs, and as which attempt.
+  // It is not known of a damaged row whether it runs, and as which attempt.
   if (!entry.damage.empty())
     for (const queue::Attempt& attempt : store.attempts(id))
       if (!attempt.ended) queue::ask_to_end(store.folder_of(id, attempt.number));

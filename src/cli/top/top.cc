@@ -72,14 +72,14 @@ class Recorder {
   }
 
  private:
-  // Of a regular file; elsewhere it does nothing.
+  // Cuts a regular file; elsewhere it does nothing.
   void cut(off_t size) const { (void)!ftruncate(file_, size); }
 
   // A recorder that was killed, or whose disk was full, leaves a part of a line: nothing goes behind it.
   void mend_end() const {
     if (!std::filesystem::is_regular_file(path_)) return;
     const std::string text = read_end(path_, kLongestFrame);
-    const size_t begin = text.rfind('\n') + 1;  // 0 where there is none
+    const size_t begin = text.rfind('\n') + 1;  // 0 where there is no line end
     const std::string last = text.substr(begin);
     if (last.empty()) return;
     if (is_frame(last)) {
@@ -163,7 +163,7 @@ ExitCode print_frames(const TopArguments& arguments, const Source& next) {
   return ExitCode::ok;
 }
 
-// Of this queue, for its owner: kept, so that addresses stay good.
+// The token of this queue, for its owner: kept, so that addresses stay good.
 std::string token_of(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "serve.token";
   constexpr size_t kBytes = 16;
@@ -211,7 +211,7 @@ ExitCode run_top(TopArguments arguments) {
     throw UsageError("--serve shows what is, not what was recorded");
   const bool terminal = isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1;
   const bool screen = terminal && !arguments.once && !arguments.json && arguments.count == 0;
-  // A table is asked for by whoever reads this through a pipe.
+  // Output to a pipe asks for a table.
   if (!terminal && !arguments.json && !arguments.serve && arguments.record.empty() && arguments.count == 0)
     arguments.once = true;
   if (!arguments.replay.empty()) {

@@ -169,7 +169,7 @@ class Screen {
          split(top::frame_heading(frame_, static_cast<size_t>(std::max(1, columns - 1))), '\n'))
       if (!one.empty()) line(one);
     const std::vector<const Run*> runs = shown();
-    // Where it is tight, the runs come first: bars say what the table says.
+    // On a low screen the runs come first: bars repeat the table.
     const int list_rows = 3 + std::clamp(static_cast<int>(runs.size()), 1, kRunsBeforeBars);
     if (row_ + 1 + static_cast<int>(frame_.devices.size()) + list_rows <= rows) {
       line("  memory of runs, of the capacity  " +
@@ -215,7 +215,7 @@ class Screen {
     return format_blocks({history_.end() - static_cast<std::ptrdiff_t>(shown), history_.end()});
   }
 
-  // What is used, what is reserved beyond it, and what is free.
+  // A bar of what is used, what is reserved beyond it, and what is free.
   static std::string bar(const top::Device& device, int columns) {
     const int width = std::clamp(columns - 24, 10, 60);
     const auto part = [&](int64_t bytes) {
@@ -352,7 +352,7 @@ class Screen {
   size_t order_ = 0;
   int row_ = 0, scrolled_ = 0;  // lines from the end of a log
   bool left_ = false, frozen_ = false, descending_ = false, typing_ = false, reading_log_ = false;
-  std::optional<int64_t> confirming_;  // to be canceled, if they say so
+  std::optional<int64_t> confirming_;  // to be canceled, if confirmed
   std::string filter_, message_;
 };
 

@@ -155,8 +155,8 @@ class Server {
     return *frame_;
   }
 
-  // Ends what came first where there are too many connections: strangers who hold theirs keep nobody out. The
-  // library neither counts nor lists them, so the open sockets with another side are looked at.
+  // Ends the oldest connection where there are too many: strangers who hold theirs lock no other reader out.
+  // The library neither counts nor lists them, so the open sockets with another side are looked at.
   void end_oldest() {
     constexpr int kGap = 64;  // new files get the lowest free number
     for (int file = 3, last = file; file < last + kGap; ++file) {

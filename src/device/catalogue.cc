@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-// What two processes on one card may differ by.
+// The most by which two processes on one card may differ.
 constexpr int64_t kAgain = 16 * kMiB;
 
 // Links to the host: what pinned memory was seen to get of PCIe with 16 or 8 lanes.
@@ -144,7 +144,7 @@ Asked read(std::string_view text) {
 // Whether a card goes by these letters; where they are a family's, the card of it that most people have.
 bool goes_by(const Card& card, const std::string& letters) {
   const std::string own = read(card.name).letters;
-  // Of RTX cards what people say: "4090", "A6000".
+  // The names that people use for RTX cards: "4090", "A6000".
   const bool is_short = own.starts_with("rtx") && own.substr(3) == letters;
   return own == letters || own + "pcie" == letters || (own == "h100sxm" && letters == "h100") || is_short;
 }
@@ -271,7 +271,7 @@ OutsidePart host_part(const MeasuredCard* measured, bool library) {
 
 namespace {
 
-// What a card of 70 W sustains of the rate that others of its kind reach: under products its clock falls to
+// The share of the rate of others of its kind that a card of 70 W sustains: under products its clock falls to
 // stay within its power (Jia et al., Dissecting the NVidia Turing T4 GPU, arXiv:1903.07486). Public aggregate
 // scores of deep learning have a T4 at 0.63 of an RTX 3060 (25.7 against 40.9), which this keeps within the
 // 30 % that are printed; of the L4 NVIDIA says that it is 2.7 times a T4.
@@ -296,10 +296,11 @@ DeviceRates rates_of(const Card& card) {
   return rates;
 }
 
-// What attention and gated linear attention reach on a card where they were not measured: guesses by counting
-// what the kernels do and move beside products. By plain arithmetic (f32, and what else tensor cores do not
-// take) 55 to 72 of 100 instructions that nvcc makes are multiplications, and half of that is guessed to be
-// reached; the backward computes 7 products for the 5 that count, and heads above 128 values scores twice.
+// Rates of attention and gated linear attention on a card where they were not measured: guesses by counting
+// what the kernels do and move in addition to products. By plain arithmetic (f32, and what else tensor cores
+// do not take) 55 to 72 of 100 instructions that nvcc makes are multiplications, and half of that is guessed
+// to be reached; the backward computes 7 products for the 5 that count, and heads above 128 values scores
+// twice.
 std::vector<RateCurve> guessed_curves(const Card& card, double by_tiles) {
   const double all_32 = card.tflops_32 * 1e12, all_16 = card.tflops_16 * 1e12;
   const double gla = (is_halved(card) ? 0.10 : 0.05) * sustained(card) * all_16;
@@ -339,7 +340,7 @@ int64_t library_workspace_bytes(int compute_capability, int64_t memory_bytes) {
   return (memory_bytes < kSmallCard ? 1 : 4) * kMiB;
 }
 
-// What CUDA's runtime takes to launch a kernel, as published figures have it: a guess until it was measured.
+// The time that CUDA's runtime takes to launch a kernel, by published figures: a guess until it was measured.
 constexpr double kLaunchSeconds = 3.5e-6;
 
 DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCard* measured) {

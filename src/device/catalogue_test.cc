@@ -82,7 +82,7 @@ TEST(Catalogue, every_name_means_its_own_row) {
   }
 }
 
-// What data sheets cannot differ in: a slip in a column shows here.
+// Facts in which data sheets cannot differ: a slip in a column shows here.
 TEST(Catalogue, rows_agree_with_what_their_generations_are) {
   for (const Card& card : all_cards()) {
     SCOPED_TRACE(full_name(card));
@@ -109,7 +109,7 @@ TEST(Catalogue, what_is_outside_the_arena_is_stated_with_its_uncertainty) {
   int64_t sum = 0;
   for (const OutsidePart& part : h100.outside) sum += part.bytes + part.uncertain;
   EXPECT_EQ(outside_bytes(h100), sum);
-  // Of a share of the card the driver's bytes are somebody else's.
+  // In a share of the card the driver's bytes are not counted.
   const DeviceDescription share = describe_card(find_card("H100", ""), false);
   EXPECT_EQ(outside_bytes(h100) - outside_bytes(share), h100.outside[0].bytes + h100.outside[0].uncertain);
 }
@@ -129,7 +129,7 @@ TEST(Catalogue, what_was_measured_takes_the_place_of_what_is_guessed) {
   EXPECT_EQ(describe_card(card, false, &measured).outside.size(), 1U);
   EXPECT_EQ(host_part(&measured).bytes, 180 * kMiB);
   EXPECT_GT(host_part().uncertain, host_part(&measured).uncertain);
-  // Rates that nobody measured stay those of the data sheet.
+  // Rates that were not measured stay those of the data sheet.
   EXPECT_EQ(whole.rates.matmul_bf16, describe_card(card, true).rates.matmul_bf16);
   measured.rates = DeviceRates{};
   measured.rates->matmul_bf16 = 5e14;

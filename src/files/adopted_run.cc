@@ -21,7 +21,7 @@ using Kind = Manifest::Kind;
 constexpr int64_t kMostJsonBytes = kMiB;
 constexpr int64_t kMostLineBytes = 64 * 1024;
 
-// What a run puts into its folder beside logs: the files of a model or an adapter.
+// The files that a run puts into its folder in addition to logs: those of a model or an adapter.
 constexpr std::array<std::string_view, 16> kResultFiles = {"config.json",
                                                            "model.safetensors",
                                                            "adapter_config.json",

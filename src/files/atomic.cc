@@ -59,7 +59,7 @@ void rename_to_new_name(const fs::path& from, const fs::path& to) {
   rename_path(from, to);
 }
 
-// What the user can mend by another path or other rights, and no failing disk.
+// Whether the user can mend the error by another path or other rights; a failing disk is not such an error.
 bool is_about_the_place(int error) {
   for (const int place : {EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG, EISDIR, ENXIO, EBUSY})
     if (error == place) return true;
@@ -104,7 +104,7 @@ void write_into(const fs::path& path, std::string_view content) {
   if (const int error = file.write(content); error != 0) cannot_write(path, error);
 }
 
-// What a standard stream leads to stays what it is, a file too.
+// Whether the path is a standard stream: what it leads to stays what it is, a file too.
 bool is_stream(const fs::path& path) {
   const std::string name = path.lexically_normal().string();
   for (const char* const start : {"/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/"})
@@ -112,7 +112,7 @@ bool is_stream(const fs::path& path) {
   return false;
 }
 
-// A name that nothing has, beside `path`; the file is made.
+// Makes a file next to `path`, under a name that is free.
 fs::path make_beside(const fs::path& path, std::string_view content, mode_t mode) {
   static std::atomic<int> number = 0;
   for (;;) {

@@ -125,7 +125,7 @@ class OrderedBuilder : public nlohmann::json_sax<ordered_json> {
   }
 
  protected:
-  // Where values outside of any open one go: null for what is not kept.
+  // The place for values outside of any open one: null for values that are not kept.
   virtual ordered_json* outer_member(const std::string& name) = 0;
   // Whether an outermost object is made of outer members instead of being a value.
   [[nodiscard]] virtual bool has_outer_object() const { return false; }

@@ -58,7 +58,7 @@ TEST(Json, ordered_values_have_bounds_that_name_themselves) {
   EXPECT_NO_THROW(parse_ordered_json("[1,2]", "d", {.max_values = 3}));
   EXPECT_EQ(message_of<DamagedError>([] { parse_ordered_json(R"({"a":1,"b":2})", "d", {.max_keys = 1}); }),
             "d: has an object of more than 1 keys.");
-  // Values beside the members that are read do not count.
+  // Values other than the members that are read do not count.
   EXPECT_NO_THROW(
       parse_members(R"({"x":[1,2,3,4],"a":5})", std::vector<std::string>{"a"}, "d", {.max_values = 1}));
 }

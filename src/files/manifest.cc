@@ -34,7 +34,7 @@ FileMark mark_of_first_line(const fs::path& path) {
 }
 
 // The log that began with the marked line, or what a power cut left of it: earlier versions wrote the mark to
-// the disk before the line. A beginning of a JSON line, or zeros in the place of what was written.
+// the disk before the line. A beginning of a JSON line, or zeros instead of what was written.
 bool is_log_of(const fs::path& path, const FileMark& mark) {
   const std::string start = read_start(path, mark.bytes);
   if (FileMark{static_cast<int64_t>(start.size()), crc32c(as_bytes(start))} == mark) return true;

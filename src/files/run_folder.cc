@@ -24,7 +24,7 @@ fs::path manifest_file(const fs::path& folder) { return WorkFolder::inside(folde
                    ". Move it away, or choose another output.");
 }
 
-// Weights first: from then on nobody takes what is left for a model.
+// Weights are removed first: from then on what is left is not taken for a model.
 bool is_weights(const std::string& name) { return name.ends_with(".safetensors"); }
 
 }  // namespace
@@ -53,7 +53,7 @@ void RunFolder::require_free(const std::vector<std::string>& names) const {
   }
   for (const std::string& name : wanted) {
     const bool listed = manifest_->lists(name);
-    // What is in a checkpoint is looked at where it would be removed, and by its checksums.
+    // The contents of a checkpoint are looked at where it would be removed, and by its checksums.
     if (listed && checkpoint_step(name) && fs::is_directory(fs::symlink_status(folder_ / name))) continue;
     if (const auto path = manifest_->foreign(name)) refuse(*path, listed);
   }
@@ -75,7 +75,8 @@ std::optional<fs::path> RunFolder::keep_card() {
   return kept;
 }
 
-// Where folders cannot be exchanged, a crash may have left the old one under a temporary name.
+// On file systems where folders cannot be exchanged, a crash may have left the old one under a temporary
+// name.
 void RunFolder::give_names_back() const {
   const fs::path temporaries = work_->temporary("");
   std::vector<fs::path> found;

@@ -82,7 +82,7 @@ TEST(RunFolder, logs_that_a_power_cut_has_taken_are_the_runs) {
                                                     << "\n";
     first.keep_logs();
   }
-  // Of versions that flushed the mark alone: the line that it speaks of never reached the disk.
+  // Versions that flushed the mark alone: the line that it speaks of never reached the disk.
   for (const std::string& left : {std::string(), std::string(R"({"step": 1)"), std::string(400, '\0'),
                                   R"({"step": 1)" + std::string(200, '\0')}) {
     folder.write("run/metrics.jsonl", left);

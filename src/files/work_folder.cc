@@ -141,7 +141,7 @@ void WorkFolder::open() {
     require_ours(place_);
     std::error_code failed;
     fs::create_directories(place_, failed);
-    // A folder that was met as another's, and gone when it was looked at, is said to exist.
+    // If another process made the folder, and it was gone when it was looked at, the error is file_exists.
     const bool went = failed == std::errc::file_exists || failed == std::errc::no_such_file_or_directory;
     if (failed && !(went && attempt + 1 < kAttempts))
       throw UsageError(subject_.string() + ": cannot be created: " + failed.message() + ".");
@@ -228,7 +228,7 @@ void WorkFolder::remove_traces() const noexcept {
   }
 }
 
-// What is not empty is somebody else's: it stays.
+// A folder that is not empty belongs to others: it stays.
 void WorkFolder::remove_made() const noexcept {
   if (::rmdir(place_.c_str()) != 0) return;
   for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder)

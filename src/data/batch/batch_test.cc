@@ -137,7 +137,7 @@ TEST(MicroSteps, a_row_longer_than_their_room_is_our_own_bug) {
   EXPECT_THROW(steps.cut(uneven_batch()), InternalError);
 }
 
-// What micro-steps hold: their live ids, one after the other.
+// The contents of micro-steps: their live ids, one after the other.
 using Parts = std::vector<std::vector<int32_t>>;
 Parts parts_of(const EffectiveBatch& batch, const MicroRoom& room, const Rank& rank) {
   MicroSteps steps(room, {8, 1}, 5, rank);
@@ -198,7 +198,7 @@ TEST(MicroSteps, rows_of_a_rank_have_their_numbers_in_the_whole_batch) {
   EXPECT_THROW(MicroSteps({2}, {8, 1}, 5, {2, 2}), InternalError);
 }
 
-// Of rows of several prompts, each with as many tokens of its own as it has.
+// Rows of several prompts, each with as many tokens of its own as it has.
 struct Prompted {
   int32_t prompt;
   int32_t own;

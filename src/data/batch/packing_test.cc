@@ -103,7 +103,7 @@ TEST(Packing, every_row_is_visited_once_whole_and_beside_no_other) {
   EXPECT_LE(steps, kRows * 15 / 2 * 6 / 5 / (3 * 16) + 2);
 }
 
-// Every text is learnt from its second token on, and begins as others do.
+// Every text is trained from its second token on, and begins as others do.
 TEST(Packing, documents_of_a_micro_step_share_what_they_begin_with) {
   const TestFolder folder;
   const auto path = folder.write("a.jsonl", text_lines(78));

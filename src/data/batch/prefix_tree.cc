@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-// Whether a sequence learns its token `at`: labels of a batch are those of the next tokens.
+// Whether a sequence trains on its token `at`: labels of a batch are those of the next tokens.
 bool learns(const MicroBatch& batch, int32_t sequence, int32_t at) {
   const int32_t row = batch.seq_starts[static_cast<size_t>(sequence)] + at;
   return at > 0 && batch.labels[static_cast<size_t>(row) - 1] != kIgnoreLabel;
@@ -30,7 +30,7 @@ bool learns_another(const MicroBatch& batch, int32_t sequence, int32_t at) {
 
 }  // namespace
 
-// The first token is nobody's next.
+// The first token follows no other, so its label does not count.
 size_t shareable_begin(std::span<const int32_t> ids, std::span<const int32_t> labels, SharedLabels kind) {
   const auto may_be = [&](size_t at) {
     return labels[at] == kIgnoreLabel || (kind == SharedLabels::weighed && labels[at] == ids[at]);

@@ -19,7 +19,7 @@ using Ids = std::vector<int32_t>;
 
 constexpr int32_t kNone = kIgnoreLabel;
 
-// Sequences whose tokens are learnt from `learnt` on.
+// Sequences that are trained from their token `learnt` on.
 MicroBatch batch_of(const std::vector<Ids>& sequences, size_t learnt = 1000) {
   MicroBatch batch(static_cast<int64_t>(sequences.size()), 64);
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -73,8 +73,8 @@ TEST(PrefixTree, a_sequence_may_end_within_another_or_be_the_same) {
   EXPECT_EQ(tree.last_of(2), 1);
 }
 
-// Two answers that begin alike are learnt apart, their prompt is not; a third sequence that learns nothing
-// shares what another learns.
+// Two answers that begin alike are trained separately, their prompt is not trained; a third sequence without
+// labels shares what another is trained on.
 TEST(PrefixTree, a_token_that_two_sequences_learn_is_theirs_apart) {
   const MicroBatch batch = batch_of({{1, 2, 3, 4, 6}, {1, 2, 3, 5, 6}}, 2);
   EXPECT_THAT(segments(tree_of(batch, SharedLabels::of_one)),
@@ -97,8 +97,9 @@ TEST(PrefixTree, what_two_sequences_of_a_sample_share_is_counted_as_the_tree_sha
   EXPECT_EQ(common_tokens(first, learnt, second, none), 3);
 }
 
-// Each sample of two sequences, as preferences have them: answers are learnt, and of some the chosen one's
-// prompt, too. A micro-step has room for what all begin with and for what each sample does not share.
+// Each sample has two sequences, as preferences have them: answers are trained, and in some samples the
+// chosen one's prompt, too. A micro-step has room for what all begin with and for what each sample does not
+// share.
 TEST(PrefixTree, takes_no_more_than_samples_take_one_by_one_beside_what_all_begin_with) {
   std::mt19937 random(11);
   const auto draw = [&](size_t most) {
@@ -147,8 +148,8 @@ TEST(PrefixTree, takes_no_more_than_samples_take_one_by_one_beside_what_all_begi
   }
 }
 
-// Of 20,000 beginnings, many of which differ in a bit of one id, next to none have the same number; each bit
-// is as often set as not.
+// Among 20,000 beginnings, many of which differ in a bit of one id, next to none have the same number; each
+// bit is as often set as not.
 TEST(PrefixHashes, are_of_all_ids_up_to_a_token_and_well_mixed) {
   const Ids ids{5, 0, 5, 7};
   Ids all(4), rest(2), other(4);
@@ -222,7 +223,7 @@ TEST(PrefixTree, a_token_is_not_shared_where_what_is_learnt_is_not_that_token) {
   MicroBatch batch(3, 64);
   const Ids ids = {7, 7, 7};
   batch.append(ids, Ids{7, 7, 7}, 0);
-  batch.append(ids, Ids{9, 7, 9}, 1);  // the first token is nobody's next
+  batch.append(ids, Ids{9, 7, 9}, 1);  // the first token has no label
   batch.append(ids, Ids{kNone, kNone, 8}, 2);
   EXPECT_THAT(segments(tree_of(batch)),
               ElementsAre(Ids{0, 0, 2, -1}, Ids{0, 2, 3, 0}, Ids{1, 2, 3, 0}, Ids{2, 2, 3, 0}));

@@ -25,7 +25,7 @@ std::vector<PlacedUnit> visited_units(const Dataset& dataset, Visit visit) {
   return units;
 }
 
-// Of a pair, what both begin with.
+// The tokens that all sequences of a row begin with: of a pair, what both begin with.
 int64_t common_to_all(const Example& example) {
   int64_t common = 0;
   const std::span<const int32_t> ids(example.ids), labels(example.labels);
@@ -38,8 +38,8 @@ int64_t common_to_all(const Example& example) {
   return common;
 }
 
-// Threads take one window of the order after another and read it whole; what its rows became waits until all
-// before it was told.
+// Threads take one window of the order after another and read it whole; its results wait until all before it
+// were passed on.
 class RowVisitor {
  public:
   RowVisitor(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder, Visit visit,

@@ -1,4 +1,4 @@
-// What a row takes on its way to tokens stays within what is planned for its size, whatever it holds.
+// A row's memory on its way to tokens stays within what is planned for its size, whatever it holds.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t kBytes = 256 * kKiB;  // of a hostile part: large beside what every program takes
+constexpr int64_t kBytes = 256 * kKiB;  // of a hostile part: large compared with what every program takes
 
 std::string times(int64_t count, std::string_view text) {
   std::string out;
@@ -175,7 +175,7 @@ double times_its_size(const HostileRow& row, const std::string& tokenizer) {
 
 TEST(RowMemory, stays_within_what_is_planned_whatever_a_row_holds) {
   for (const char* tokenizer : {"llama2", "qwen2", "bert", "mt5"}) {
-    // What a thread keeps from its first row on.
+    // The memory that a thread keeps from its first row on.
     times_its_size({"", RowFormat::text, R"({"text":"a"})"}, tokenizer);
     auto rows = texts();
     if (std::string(tokenizer) == "qwen2")

@@ -229,7 +229,7 @@ TEST(Samples, a_source_and_its_target_are_two_sequences_each_of_its_own_length) 
   EXPECT_EQ(both.labels, (std::vector<int32_t>{-100, -100, -100, -100, 12, kSampleEos}));
   EXPECT_EQ(both.targets, 2);
   EXPECT_FALSE(both.truncated());
-  // What is cut keeps its end of text.
+  // A text that is cut keeps its end of text.
   const Example cut = two_texts("abcdef", "abc");
   EXPECT_EQ(cut.ids, (std::vector<int32_t>{10, 11, 12, kSampleEos, 7, 10, 11, kSampleEos}));
   EXPECT_TRUE(cut.truncated());

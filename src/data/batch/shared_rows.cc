@@ -14,7 +14,7 @@ int64_t common(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
 
 }  // namespace
 
-// Answers of a pair are learnt apart: their tokens are like no others.
+// Answers of a pair are trained separately: their tokens are like no others.
 void SharedRows::add(const Example& example) {
   if (!spread_.next_is_kept()) return;
   Row& row = rows_.emplace_back();

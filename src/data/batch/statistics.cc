@@ -103,7 +103,7 @@ void for_sampled_rows(Dataset& dataset, const RowSubset& subset, const ExampleEn
   dataset.hold({});
 }
 
-// Of rows with a source and a target no begin is shared.
+// Rows with a source and a target share no beginning.
 std::vector<double> shared_of(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder) {
   SharedRows shared;
   if (encoder.options().task.task != Task::seq2seq)

@@ -7,13 +7,13 @@
 namespace plimsoll {
 namespace {
 
-// A run of tokens that is learnt or not.
+// A run of tokens, all of them trained or none.
 struct Run {
   std::vector<int32_t> ids;
   bool learnt = false;
 };
 
-// What stands before a text so that the tokenizer puts no space of its own before the text.
+// The prefix of a text so that the tokenizer puts no space of its own before the text.
 constexpr std::string_view kPrefix = "\n";
 
 void encode_piece(const Tokenizer& tokenizer, std::string_view text, bool bare, std::vector<int32_t>& ids) {
@@ -36,7 +36,7 @@ void encode_part(const Tokenizer& tokenizer, std::string_view text, bool& bare, 
   }
 }
 
-// What stands outside of the answers, and the answers, in turns.
+// The texts outside of the answers, and the answers, in turns.
 std::vector<Run> runs_of(const Tokenizer& tokenizer, const TrainingText& rendered) {
   const std::string_view text = rendered.text;
   std::vector<Run> runs;

@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-// What a token takes along at most; a bound, so that time stays linear.
+// The most blanks that a token takes along; a bound, so that time stays linear.
 constexpr size_t kMostBlanks = 64;
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -23,8 +23,8 @@ bool is_blank_token(const Tokenizer& tokenizer, int32_t id) {
   return std::all_of(bytes.begin(), bytes.end(), is_space);
 }
 
-// Where a text that a normaliser changed is cut into tokens at `byte`: as many tokens as what stands before
-// it has, as far as they agree with the whole's.
+// The number of tokens before `byte` of a text that a normaliser changed: as many as the text before it has
+// by itself, as far as they agree with the whole's.
 size_t tokens_before(const Tokenizer& tokenizer, std::string_view text, size_t byte,
                      const std::vector<int32_t>& ids) {
   const std::vector<int32_t> before = tokenizer.encode(text.substr(0, byte), false);
@@ -135,7 +135,7 @@ std::optional<std::vector<size_t>> token_starts(const Tokenizer& tokenizer, std:
     bytes.clear();
     tokenizer.append_token_bytes(id, false, bytes);
     for (const char c : bytes) {
-      // A token may take blanks beside it along, and a space may be put before a word.
+      // A token may take neighbouring blanks along, and a space may be put before a word.
       size_t next = at;
       const size_t end = std::min(text.size(), at + kMostBlanks);
       while (next < end && text[next] != c && is_space(text[next])) ++next;
@@ -168,8 +168,8 @@ std::vector<bool> learnt_tokens(const Tokenizer& tokenizer, const TrainingText& 
 namespace {
 
 // The contents of the answers, and of the tokens behind each the end-of-text token and the one that ends a
-// turn, where they are not far: what axolotl learns (0.19.0, prompt_strategies/chat_template.py,
-// _tokenize_single_prompt).
+// turn, where they are not far: the tokens that axolotl trains on (0.19.0,
+// prompt_strategies/chat_template.py, _tokenize_single_prompt).
 std::vector<bool> learnt_contents(const Tokenizer& tokenizer, const TrainingText& rendered,
                                   const std::vector<int32_t>& ids,
                                   std::initializer_list<std::optional<int32_t>> ends) {
@@ -201,8 +201,7 @@ void label(const Tokenizer& tokenizer, const TrainingText& rendered, const Templ
     example.labels.push_back(learnt[i] ? example.ids[i] : kIgnoreLabel);
 }
 
-// A call of a tool that stands in the place of a content would be learnt as "None" from a template that does
-// not print calls.
+// A call of a tool instead of a content would be trained as "None" with a template that does not print calls.
 void require_printed_calls(const Conversation& conversation, const ChatTemplate& chat,
                            const std::function<std::string()>& where) {
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
@@ -218,7 +217,7 @@ void require_printed_calls(const Conversation& conversation, const ChatTemplate&
   }
 }
 
-// Only answers are learnt one by one: what turns say of being learnt beyond that is refused.
+// Only answers can be marked for training one by one: other marks of turns are refused.
 void require_honoured(const Conversation& conversation, bool train_on_prompt,
                       const std::function<std::string()>& where) {
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
@@ -270,7 +269,7 @@ EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokeniz
              const Conversation& conversation, const std::function<std::string()>& where, Example& example) {
     const TemplateRules& rules = chat.rules();
     const bool pieces = rules.tokens == TemplateRules::Tokens::pieces;
-    // Of messages that came as a text it is only known here how many values they are.
+    // Messages that came as a text show only here how many values they are.
     example.size = std::max(example.size, row_size(conversation.messages) + row_size(conversation.tools));
     require_printed_calls(conversation, chat, where);
     if (options.reading > kFirstReading) require_honoured(conversation, options.train_on_prompt, where);
@@ -283,7 +282,7 @@ EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokeniz
                       example);
         return require_targets(example, where);
       }
-      // Twice, as what is learnt may be found by tokens of a part of it.
+      // Twice, as the trained parts may be found by tokens of a part of it.
       example.size = std::max(example.size, 2 * std::ssize(rendered.text));
       tokenizer->encode_into(rendered.text, false, example.ids);
       if (options.train_on_prompt) {

@@ -45,7 +45,7 @@ Example encoded(const std::shared_ptr<const Tokenizer>& tokenizer, const ChatTem
   return example;
 }
 
-// The learnt tokens as text, "|" between stretches.
+// The trained tokens as text, "|" between stretches.
 std::string learnt_text(const Tokenizer& tokenizer, const Example& example) {
   std::string text;
   std::vector<int32_t> run;

@@ -200,7 +200,7 @@ bool ExampleEncoder::fit_text(int64_t length, const char* what, const std::funct
   return true;
 }
 
-// An empty target, and one of which nothing is learnt, leaves the row without targets.
+// An empty target, and one without a token to train on, leaves the row without targets.
 void ExampleEncoder::encode_two(const Row& row, const std::function<std::string()>& where,
                                 Example& example) const {
   const bool ready = options_.format == RowFormat::input_ids;
@@ -366,7 +366,7 @@ void ExampleEncoder::refuse_long(int64_t tokens, const std::function<std::string
 
 void ExampleEncoder::truncate(std::vector<int32_t>& tokens) const {
   const auto excess = static_cast<std::ptrdiff_t>(tokens.size()) - options_.max_length;
-  if (excess <= 0) return;  // labels of a text that is scored: there are none
+  if (excess <= 0) return;  // a text that is scored has no labels
   if (options_.truncation == Truncation::right)
     tokens.resize(static_cast<size_t>(options_.max_length));
   else

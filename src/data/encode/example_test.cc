@@ -43,7 +43,7 @@ TEST(Example, the_prompt_is_a_target_when_asked_for) {
   const Example example =
       encode({.format = RowFormat::prompt_response, .train_on_prompt = true}, row_of({"ab", "c"}));
   EXPECT_THAT(example.labels, ElementsAre('a', 'b', 'c', kEos));
-  EXPECT_EQ(example.targets, 3);  // the first token is nobody's next one
+  EXPECT_EQ(example.targets, 3);  // the first token has no label
 }
 
 TEST(Example, all_of_a_text_is_a_target) {

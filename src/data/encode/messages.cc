@@ -121,7 +121,7 @@ void check_message(const ordered_json& message, const std::string& here) {
   if (!known) throw DamagedError(here + ": 'weight' is neither 0 nor 1.");
 }
 
-// Keys by which data sets say of a turn whether it is learnt, beside OpenAI's "weight".
+// Keys by which data sets mark a turn for training or not, in addition to OpenAI's "weight".
 constexpr std::array<const char*, 3> kLearnt = {"loss", "train", "training"};
 // Those that say it in ways of their own.
 constexpr std::array<const char*, 8> kOtherMasks = {"train_detail", "training_detail", "mask",
@@ -135,7 +135,7 @@ std::optional<bool> flag_of(const ordered_json& value) {
   return std::nullopt;
 }
 
-// "loss": false of an answer becomes "weight": 0, which is asked where learnt parts are found.
+// "loss": false of an answer becomes "weight": 0, which is read where trained parts are found.
 void take_masks(ordered_json& message, const std::string& here) {
   for (const char* key : kOtherMasks)
     if (const auto mask = message.find(key); mask != message.end() && !mask->is_null())

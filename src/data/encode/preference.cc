@@ -14,8 +14,8 @@
 namespace plimsoll {
 namespace {
 
-// Where two answers without a prompt of their own part: TRL's extract_prompt. A space before the place
-// belongs to the answers.
+// The place at which two answers without a prompt of their own part: TRL's extract_prompt. A space before the
+// place belongs to the answers.
 size_t shared_text(std::string_view a, std::string_view b) {
   const size_t most = std::min(a.size(), b.size());
   size_t end = 0;
@@ -37,7 +37,7 @@ nlohmann::ordered_json shared_prompt(const nlohmann::ordered_json& a, const nloh
   return messages;
 }
 
-// What of an answer stands behind the prompt that it begins with.
+// The part of an answer behind the prompt that it begins with.
 nlohmann::ordered_json behind(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer) {
   if (prompt.is_string() && answer.is_string())
     return answer.get_ref<const std::string&>().substr(prompt.get_ref<const std::string&>().size());
@@ -45,7 +45,7 @@ nlohmann::ordered_json behind(const nlohmann::ordered_json& prompt, const nlohma
   return nlohmann::ordered_json(answer.begin() + static_cast<std::ptrdiff_t>(prompt.size()), answer.end());
 }
 
-// Where the run of labels begins that has `before` runs before it; the end where there is none.
+// The begin of the run of labels that has `before` runs before it; the end where there is no such run.
 size_t begin_of_run(const std::vector<int32_t>& labels, int64_t before) {
   for (size_t i = 0; i < labels.size(); ++i)
     if (labels[i] != kIgnoreLabel && (i == 0 || labels[i - 1] == kIgnoreLabel) && before-- == 0) return i;
@@ -56,7 +56,7 @@ size_t parting(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
-// Of whole conversations, to which a prompt adds nothing.
+// Whether an answer is a whole conversation, to which a prompt adds nothing.
 bool begins_with_question(const nlohmann::ordered_json& answer) {
   if (!answer.is_array() || answer.size() < 2 || !answer[0].is_object()) return false;
   const std::string role = answer[0].value("role", answer[0].value("from", ""));

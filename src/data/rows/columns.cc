@@ -27,7 +27,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPromptRe
 // OpenAI's name of a column of conversations, and ShareGPT's.
 constexpr std::array<std::string_view, 2> kMessagesNames = {"messages", "conversations"};
 
-// Of a turn, as ShareGPT's and OpenAI's conversations hold it.
+// The keys of a turn, as ShareGPT's and OpenAI's conversations hold it.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kTurnNames = {
     {{"from", "value"}, {"role", "content"}}};
 
@@ -164,7 +164,7 @@ std::vector<std::string> message_columns(std::span<const Column> columns, const 
 }
 
 // The columns of Alpaca rows and what they are; they are read as JSON, too. An input belongs to an
-// instruction of the usual name; beside named columns, and for systems and histories, only what is named is
+// instruction of the usual name; if columns are named, and for systems and histories, only what is named is
 // read.
 void bind_alpaca(std::span<const Column> columns, const Names& names, const std::string& where,
                  ColumnBinding& binding) {

@@ -187,7 +187,7 @@ const Dataset::Source& Dataset::source_of(int64_t row) const {
   return *std::prev(next);
 }
 
-// Where a row by itself takes this long, a batch of them is waited for. A row store costs one pass over the
+// If a row by itself takes this long, training waits for a batch of them. A row store costs one pass over the
 // file, and its bytes of disk.
 void Dataset::choose_stored(Source& source, std::span<const std::string> columns, ReadAs as) {
   constexpr double kDear = 2e-3;
@@ -355,7 +355,7 @@ int64_t Dataset::bound_bytes(int64_t held_bytes) const {
 }
 
 int64_t Dataset::index_bytes() const {
-  constexpr int64_t kOfUnit = 1 * kKiB;       // beside an index of the file's own
+  constexpr int64_t kOfUnit = 1 * kKiB;       // in addition to an index of the file's own
   constexpr int64_t kLeastOfUnit = 4 * kKiB;  // with it
   int64_t bytes = 0;
   for (const Source& source : sources_) {

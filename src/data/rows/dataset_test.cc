@@ -38,7 +38,7 @@ std::vector<std::string> all_texts(Dataset& dataset, const std::string& column) 
   return texts;
 }
 
-// What grows with the square of their number would take minutes.
+// Work that grows with the square of their number would take minutes.
 TEST(Dataset, a_row_of_200000_columns_takes_linear_time) {
   const TestFolder folder;
   std::string json = "{", header, values;

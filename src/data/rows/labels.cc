@@ -33,7 +33,7 @@ std::optional<int64_t> whole(const ordered_json& value) {
   return number;
 }
 
-// Where 4 may be a class's name or number.
+// Whether 4 may be a class's name or its number.
 bool are_numbers(const std::vector<std::string>& names) {
   return !names.empty() &&
          std::ranges::all_of(names, [](const std::string& name) { return whole(name).has_value(); });

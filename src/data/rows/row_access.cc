@@ -6,7 +6,7 @@
 namespace plimsoll {
 namespace {
 
-// Of the values that a row store takes; decoding them is most of it (bench/results).
+// Bytes of values that a row store takes a second; decoding them is most of the time (bench/results).
 constexpr double kStoredPerSecond = 1e8;
 constexpr double kSecondsOfStoredRow = 1e-4;
 

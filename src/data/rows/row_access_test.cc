@@ -114,7 +114,7 @@ TEST(FullShuffle, visits_rows_sorted_by_class_in_proportion_whatever_the_file) {
   EXPECT_EQ(std::unique(sorted.begin(), sorted.end()), sorted.end());
   // The same order as of a data set that is held whole, as it always was.
   EXPECT_TRUE(texts_of(*load_texts(folder.path() / "a.jsonl", {})) == first);
-  // What the test would see of an order in windows.
+  // The texts that the test would see in an order of windows.
   const auto in_windows = texts_of(
       *load_texts(folder.path() / "one.parquet", {.shuffle = Shuffle::window, .window_bytes = kSmallWindow}));
   EXPECT_GT(largest_chi_square(in_windows), 1000);

@@ -40,7 +40,7 @@ bool was_on(const Bar& bar, const std::string& card) {
   return std::find(bar.devices.begin(), bar.devices.end(), card) != bar.devices.end();
 }
 
-// Of the host every run takes its share, of a card those that are on it.
+// All runs share the host; only the runs on a card share that card.
 int64_t taken_of(const Batch& batch, const Bar& bar, const std::string& device) {
   if (device == batch.machine.host) return bar.need.host_bytes;
   return was_on(bar, device) ? bar.need.device_bytes : 0;

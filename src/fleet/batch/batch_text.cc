@@ -27,7 +27,7 @@ std::string bar_text(const Batch& batch, const Bar& bar, size_t width) {
   return text;
 }
 
-// "9.10 GiB + 512 MiB": of a card, and of the host.
+// "9.10 GiB + 512 MiB": on the card, and on the host.
 std::string of_card_and_host(const Bar& bar, const std::string& card, const std::string& host) {
   return bar.need.devices > 0 ? card + " + " + host : host;
 }
@@ -76,7 +76,7 @@ std::string batch_text(const Batch& batch, size_t width) {
                  : "") +
             "\n";
   text = fitted(text, width) + ranks_text(batch, width) + "\n";
-  // Names of devices and runs, and figures, beside the bars.
+  // Names of devices and runs, and figures, next to the bars.
   TextTable table({true, false, false, true, true, true, false});
   table.add_row({"id", "name", "device", "took", "reserved", "peak", "when"});
   // A bar is never broken: a table makes no column narrower than that.

@@ -1,4 +1,4 @@
-// What the driver tells, by a library of cards that are not there (tests/fake_nvml.cc).
+// The driver's reports, by a library of cards that do not exist (tests/fake_nvml.cc).
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ class DevicesTest : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  // Whole or not at all, as it is read meanwhile.
+  // Whole or not at all, as it is read at the same time.
   void tell(const std::string& text) const {
     std::ofstream(folder_ / "new") << text;
     fs::rename(folder_ / "new", folder_ / "cards");

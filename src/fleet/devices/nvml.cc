@@ -52,7 +52,7 @@ struct NvmlCalls {
   int (*mig)(NvmlDevice, unsigned*, unsigned*) = nullptr;
 };
 
-// Where the threads that ask leave their answers. It lives as long as the last of them.
+// The place in which the threads that ask leave their answers. It lives as long as the last of them.
 struct NvmlAnswers {
   struct Card {
     Gpu gpu;
@@ -117,7 +117,7 @@ bool has_all(const NvmlCalls& calls) {
          calls.name != nullptr && calls.memory != nullptr;
 }
 
-// What a call has answered, in words behind the name of a card.
+// A call's error, in words behind the name of a GPU.
 std::string in_words(const NvmlCalls& calls, int code) {
   switch (code) {
     case kNoPermission:
@@ -190,7 +190,7 @@ int read_memory(const NvmlCalls& calls, NvmlDevice device, Gpu& gpu) {
   return kSuccess;
 }
 
-// What a card is, which it tells also where it hangs later.
+// Reads a card's identity, which is kept for when it hangs later.
 int read_identity(const NvmlCalls& calls, NvmlDevice device, Gpu& gpu) {
   int code = read_text([&](char* to, unsigned size) { return calls.uuid(device, to, size); }, gpu.uuid);
   if (code == kSuccess)
@@ -198,7 +198,7 @@ int read_identity(const NvmlCalls& calls, NvmlDevice device, Gpu& gpu) {
   return code;
 }
 
-// Processes before memory: what one takes in between then counts as somebody else's, never as nobody's.
+// Processes before memory: what one takes in between then counts as memory of others, and is never lost.
 int read_state(const NvmlCalls& calls, NvmlDevice device, Gpu& gpu) {
   unsigned current = 0, pending = 0;
   gpu.mig = calls.mig != nullptr && calls.mig(device, &current, &pending) == kSuccess && current == 1;
@@ -212,7 +212,7 @@ int read_state(const NvmlCalls& calls, NvmlDevice device, Gpu& gpu) {
   return read_memory(calls, device, gpu);
 }
 
-// What is left of a card that failed half way: its name.
+// The rest of a GPU whose query failed half way: its name.
 Gpu silent(const Gpu& gpu, std::string problem) {
   Gpu left;
   left.index = gpu.index;

@@ -39,7 +39,7 @@ bool send_all(int channel, const std::string& text) {
   return true;
 }
 
-// The process that asks: a line for each byte that it is sent, until there is nobody to send one. It keeps
+// The process that asks: it sends a line for each byte that it gets, until the other side is closed. It keeps
 // nothing of its parent open, least of all its locks.
 [[noreturn]] void answer(int channel, const std::string& library, double card_seconds) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -176,7 +176,7 @@ void GpuWatch::retire() {
   child_ = 0;
 }
 
-// Where one still hangs in the kernel a second one would hang beside it.
+// While one still hangs in the kernel a second one would hang with it.
 bool GpuWatch::retired() {
   if (leaving_ > 0 && waitpid(leaving_, nullptr, WNOHANG) != 0) leaving_ = 0;
   return leaving_ == 0;

@@ -16,7 +16,7 @@ constexpr int64_t kVictimReach = 12;  // lines from the first line of the kernel
 bool is_memory(Sign sign) { return sign < Sign::killed; }
 bool is_generic(const Message& message) { return message.row->name.starts_with("python."); }
 
-// What one row of each sign says.
+// The verdict of one row of each sign.
 struct Meaning {
   Sign sign;
   Cause cause;
@@ -172,7 +172,7 @@ void support(const Evidence& evidence, Diagnosis& diagnosis) {
   }
 }
 
-// What was caught, a batch that was skipped, ended no run.
+// A failure that was caught, a batch that was skipped, ended no run.
 void say_that_it_went_on(const Message& message, const Evidence& evidence, Diagnosis& diagnosis) {
   const auto end =
       std::find_if(evidence.messages.rbegin(), evidence.messages.rend(), [&](const Message& one) {

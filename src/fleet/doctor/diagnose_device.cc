@@ -8,7 +8,8 @@
 namespace plimsoll::doctor {
 namespace {
 
-// What a process takes on a device beside its tensors: context, kernels, libraries' workspaces.
+// The memory that a process takes on a device in addition to its tensors: context, kernels, libraries'
+// workspaces.
 constexpr int64_t kContext = kGiB * 8 / 5;
 // Others' memory that no figure names counts from here on: context and rounding are below.
 constexpr int64_t kWorthNaming = kGiB / 4;
@@ -64,7 +65,7 @@ Figures read_figures(const Message& message) {
   if (!figures.unallocated && figures.allocated) {
     if (const Bytes* reserved = message.size("reserved"))
       figures.unallocated = *reserved - *figures.allocated;
-    // Until 1.3 "cached" is what is cached beside what is allocated.
+    // Until 1.3 "cached" does not include what is allocated.
     if (const Bytes* cached = message.size("cached"))
       figures.unallocated = cached->value < figures.allocated->value ? *cached : *cached - *figures.allocated;
   }

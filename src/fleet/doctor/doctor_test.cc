@@ -262,7 +262,8 @@ TEST(PickleReader, damage_is_refused_by_name) {
     EXPECT_THROW(Pickle(bytes, "f"), UsageError) << bytes;
 }
 
-// A pickle takes at most three times its size beside the file itself: what takes more is none of PyTorch's.
+// A pickle takes at most three times its size in addition to the file itself: one that takes more is not
+// PyTorch's.
 TEST(PickleReader, takes_little_memory_whatever_it_holds) {
   constexpr size_t kBytes = 8 << 20;
   std::string memo = "]", numbers = "(", empty = "(";

@@ -10,11 +10,11 @@
 namespace plimsoll::doctor {
 namespace {
 
-// Of one search in a few KiB; what needs more is no message of ours.
+// Limits of one search in a text of a few KiB; a text that needs more is no message of ours.
 constexpr uint32_t kMostMatchSteps = 200'000;
 constexpr uint32_t kMostHeapKiB = 1 << 10;
 
-// What {name:kind} stands for. A number that a line break fell into has a blank between two digits.
+// The expression for {name:kind}. A number that a line break fell into has a blank between two digits.
 std::string_view form_of(std::string_view kind) {
   if (kind == "size") return "[0-9][0-9.,\\ ]*(?:bytes|[KMGTP]i?[Bb]|kB|B)";
   if (kind == "count") return "[0-9]+";

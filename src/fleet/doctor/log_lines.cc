@@ -90,7 +90,7 @@ void LogLines::feed(std::string_view bytes) {
         found == nullptr ? bytes.npos : static_cast<size_t>(static_cast<const char*>(found) - bytes.data());
     const std::string_view part = bytes.substr(0, end);
     if (end == bytes.npos || !rest_.empty() || goes_on_) {
-      // What is longer than a piece is given away before the line ends.
+      // A line that is longer than a piece is passed on in pieces before it ends.
       for (size_t at = 0; at < part.size();) {
         const size_t room = kMostPiece - rest_.size();
         rest_.append(part.substr(at, room));

@@ -1,4 +1,5 @@
-// What stands before the text of a line. Each form is looked at once, from the line's start; a line has few.
+// Recognises what stands before the text of a line. Each form is looked at once, from the line's start; a
+// line has few.
 #include <array>
 
 #include "fleet/doctor/log_lines.h"
@@ -120,7 +121,7 @@ Found host(std::string_view text) {
   return {};
 }
 
-// Of a quoted log; "> 8388608" compares.
+// The mark of a quoted log; "> 8388608" compares.
 Found quote(std::string_view text) {
   const bool quotes = text.size() > 2 && text[1] == ' ' && !is_digit(text[2]);
   return {quotes ? size_t{2} : size_t{0}, false};

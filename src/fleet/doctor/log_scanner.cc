@@ -111,7 +111,7 @@ struct LogScanner::Kept {
   std::vector<Sighting> first;
   std::deque<Sighting> last;
   int64_t count = 0, tries = 0;
-  // What was looked at last, and what came of it: logs repeat themselves.
+  // The last text that was searched, and the result: logs repeat themselves.
   std::string head, before, window;
   bool passes = false, window_passes = false;
   Expression::Groups groups;
@@ -168,7 +168,7 @@ void LogScanner::take(const LogPiece& piece) {
   }
   if (!piece.fresh) return append(*current_, piece, piece.text);
   const Unprefixed line = without_prefixes(piece.text);
-  // What has no sender's prefix goes on with the last sender's message.
+  // A line without a sender's prefix continues the last sender's message.
   if (!line.sender.empty()) current_ = &stream_of(line.sender);
   append(*current_, piece, line.text);
 }

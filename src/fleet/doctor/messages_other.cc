@@ -149,7 +149,7 @@ std::vector<MessageRow> place_messages() {
   };
 }
 
-// What command lines, printed arguments and configurations say of a run's shapes.
+// Shapes of a run in command lines, printed arguments and configurations.
 std::vector<MessageRow> shape_messages() {
   std::vector<MessageRow> rows;
   const auto shape = [&rows](std::string_view name, std::string_view anchor, std::string_view first) {

@@ -115,7 +115,8 @@ class PickleReader {
     push(kind, static_cast<int64_t>(out_.containers_.size() - 1));
     append(out_.containers_.back(), items);
   }
-  // What is added last stands last in items_, and grows there; others move behind it, with twice the room.
+  // The container that was extended last stands last in items_, and grows there; others move behind it, with
+  // twice the room.
   void append(Pickle::Container& to, const std::vector<Index>& items) {
     auto& all = out_.items_;
     const size_t size = to.size + items.size();

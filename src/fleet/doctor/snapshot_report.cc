@@ -26,7 +26,7 @@ const MessageRow& row_of_snapshots() {
   return kRow;
 }
 
-// What the trace's last failure says, as a log's message would.
+// The trace's last failure as a log's message.
 Message message_of(const DeviceSnapshot& device) {
   Message message;
   message.row = &row_of_snapshots();

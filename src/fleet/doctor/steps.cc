@@ -1,4 +1,4 @@
-// What to do next, by cause: in order, what keeps the result first.
+// The next steps, by cause: in order, those that keep the result first.
 #include <algorithm>
 
 #include "base/units.h"
@@ -13,7 +13,7 @@ bool happened(const Diagnosis& diagnosis, std::string_view where) {
   return diagnosis.message && diagnosis.message->during.find(where) != std::string_view::npos;
 }
 
-// What the failing process needs at least, where its message says what it holds.
+// The least that the failing process needs, where its message states what it holds.
 int64_t own_need(const Message& message) {
   const Bytes* own =
       message.size("this_process") != nullptr ? message.size("this_process") : message.size("allocated");
@@ -38,8 +38,8 @@ bool idle_would_do(const Message& message, int64_t missing) {
   return wanted > 0 && idle_bytes(message) >= wanted;
 }
 
-// Who shares a device by hand meets the same again; the queue starts nothing beside neighbours that has no
-// room for all it will take.
+// Sharing a device by hand runs into the same again; the queue starts nothing next to others that has no room
+// for all it will take.
 void add_queue(const Diagnosis& diagnosis, Steps& steps) {
   const int64_t need = diagnosis.message ? own_need(*diagnosis.message) : 0;
   const std::string command = need > 0 ? "plimsoll queue add --devices 1 --memory " +
@@ -80,7 +80,7 @@ void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
     shrink(steps, "a base in 4 bits (QLoRA), or a smaller model", false);
     return;
   } else if (happened(diagnosis, "optimizer")) {
-    // What is asked for there does not depend on the batch.
+    // The memory of these states does not depend on the batch.
     shrink(steps,
            "offload or shard optimizer states, gradients and weights (ZeRO, FSDP; Plimsoll: memory.offload)");
     shrink(steps, "smaller optimizer states: 8-bit AdamW, Adafactor", false);

@@ -11,8 +11,8 @@ namespace {
 constexpr int64_t kLeastLogits = 256 * kMiB;  // smaller sizes are those of many tensors
 constexpr int64_t kMost = int64_t{1} << 24;   // of a dimension: products stay in 64 bits
 
-// Of GPT-2, Llama 2 and Mistral, T5, Mistral 0.3, SmolLM, Phi-4, Llama 3, DeepSeek, Mistral Nemo, Qwen,
-// Gemma.
+// Vocabularies of GPT-2, Llama 2 and Mistral, T5, Mistral 0.3, SmolLM, Phi-4, Llama 3, DeepSeek, Mistral
+// Nemo, Qwen, Gemma.
 constexpr std::array kVocabularies = {50257,  32000,  32128,  32768,  49152,  100352, 128256,
                                       129280, 131072, 151936, 152064, 256000, 262144};
 

@@ -22,12 +22,12 @@ std::vector<std::string> words_of(const Entry& entry, const std::string& program
   if (!entry.recipe) return entry.words;
   std::vector<std::string> words = {program};
   words.insert(words.end(), entry.words.begin(), entry.words.end());
-  words.emplace_back("--no-probe");  // it takes memory that nobody reserved, and the plan is fixed
+  words.emplace_back("--no-probe");  // it takes memory that was not reserved, and the plan is fixed
   if (entry.attempts > 1) words.emplace_back("--resume");
   return words;
 }
 
-// Whether what comes after it waits in vain until somebody does something.
+// Whether an entry after it waits in vain until a person acts.
 bool is_stuck(std::optional<State> state) {
   return !state || state == State::failed || state == State::canceled || state == State::held;
 }
@@ -62,7 +62,7 @@ WorkerLock::WorkerLock(const std::filesystem::path& queue_folder) {
   const std::string path = (queue_folder / "worker.lock").string();
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file_ < 0) throw StoppedError(printable(path) + ": cannot be made");
-  // Whoever looks for a worker shares the lock for a moment: a worker lets nobody share it.
+  // Commands that look for a worker share the lock for a moment: a worker shares it with no one.
   do {
     if (flock(file_, LOCK_EX | LOCK_NB) == 0) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -153,7 +153,7 @@ namespace {
 
 using Links = std::vector<std::pair<int64_t, int64_t>>;  // from what comes before
 
-// Of all that are linked, those that something comes before still when what has nothing before it was taken
+// Of all linked entries, those that still come after others when entries that come after nothing were taken
 // out again and again: they lie on a cycle, or behind one.
 std::set<int64_t> left_over(const Links& links) {
   std::map<int64_t, std::vector<int64_t>> behind;
@@ -196,7 +196,7 @@ void hold_cycles(Store& store, std::vector<Entry>& entries) {
   for (Entry& entry : entries) {
     if (!cycles.contains(entry.id)) continue;
     entry = store.change(entry.id, [](Entry& found) {
-      if (found.state != State::waiting) return false;  // somebody canceled it meanwhile
+      if (found.state != State::waiting) return false;  // it was canceled in the meantime
       found.state = State::held;
       found.note = "held: it comes after itself, by way of what it comes after; plimsoll queue cancel " +
                    std::to_string(found.id) + " takes it out";
@@ -247,7 +247,7 @@ std::string settle_attempt(Store& store, const Machine& machine, Entry& entry, i
   Attempt ended;
   entry = store.finish(entry.id, number, [&](Entry& found, Attempt& attempt) {
     settle(found, attempt, state, verdict, machine);
-    // By the supervisor's watch too: the system's clock may have been set meanwhile.
+    // By the supervisor's watch too: the system's clock may have been set since.
     attempt.ended = std::max(clock_now(), attempt.started + (state.exit ? state.exit->seconds : 0));
     ended = attempt;
   });

@@ -36,7 +36,7 @@ void fail(Entry& entry, const Attempt& attempt) {
   entry.note = attempt.outcome;
 }
 
-// It waits for its next attempt, unless it was asked meanwhile to end or to be held.
+// It waits for its next attempt, unless it was asked by now to end or to be held.
 void wait_again(Entry& entry, const Attempt& attempt) {
   entry.state = state_as_asked(entry, State::waiting);
   entry.promised.reset();
@@ -50,13 +50,14 @@ void again(Entry& entry, const Attempt& attempt, bool takes_a_retry) {
   wait_again(entry, attempt);
 }
 
-// Others took the room between the worker's look and the run's: nobody's failure, however often it happens.
+// Others took the room between the worker's look and the run's: that is no failure of the run, however often
+// it happens.
 void wait_for_room(Entry& entry, Attempt& attempt, const LogVerdict& verdict) {
   attempt.outcome = "others had taken its room: " + verdict.no_room_now;
   wait_again(entry, attempt);
 }
 
-// What the user said of such a case; the room is what it has come to.
+// Takes the user's next smaller variant; the room is what it has come to.
 void become_smaller(Entry& entry, Attempt& attempt) {
   const Variant next = entry.variants.front();
   entry.variants.erase(entry.variants.begin());
@@ -151,15 +152,15 @@ static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState
 void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const LogVerdict& verdict,
             const Machine& machine) {
   settle_by_outcome(entry, attempt, state, verdict, machine);
-  entry.stop_asked = entry.hold_asked = false;  // of the next attempt nobody has asked anything
+  entry.stop_asked = entry.hold_asked = false;  // no request is there for the next attempt
   if (!verdict.unread.empty()) attempt.outcome += "; " + verdict.unread;
 }
 
 namespace {
 
-// Of a training that was refused at its start: the line that says so where its plan fits and what is free
-// does not do (prepare/fitting_plan.cc), none of its plans fits into what others leave of the card
-// (prepare/memory_budget.cc), or the driver gives no more.
+// Finds the message of a training that was refused at its start although its plan fits: what is free does not do
+// (prepare/fitting_plan.cc), no plan fits into what others leave of the card (prepare/memory_budget.cc), or the
+// driver gives no more.
 std::string no_room_now(std::string_view end_of_log) {
   for (const char* mark : {" are free on the card", " are free on this machine", " are free for an arena now",
                            "the driver gives no "}) {

@@ -383,7 +383,7 @@ TEST_F(StoreTest, ALogIsReadInAnotherProcessWithinItsLimits) {
   EXPECT_FALSE(verdict.headline.empty());
   EXPECT_EQ(verdict.unread, "");
   EXPECT_THAT(read({.bytes = 1 << 20}, folder_ / "log").unread, HasSubstr("more than 1.00 MiB"));
-  ASSERT_EQ(mkfifo((folder_ / "endless").c_str(), 0600), 0);  // nobody ever writes to it
+  ASSERT_EQ(mkfifo((folder_ / "endless").c_str(), 0600), 0);  // no process ever writes to it
   EXPECT_THAT(read({.seconds = 1}, folder_ / "endless").unread, HasSubstr("longer than 1 s"));
   fs::resize_file(folder_ / "log", 100 << 20);
   EXPECT_THAT(read({}, folder_ / "log").unread,
@@ -680,7 +680,7 @@ TEST(Planned, ATrainingIsBoundToItsPlanInThePlaceOfAnother) {
   EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--memory", "77", "--threads", "2"));
   bind_to_plan(words, {0, 0, 50, 2});
   EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--memory", "50", "--threads", "2"));
-  // What --set says counts behind --memory.
+  // A value of --set behind --memory counts.
   words = {"train", "r.yaml", "--set", "memory.device=8GiB"};
   bind_to_plan(words, {1, 70, 50, 1, "T4 16GB"});
   EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--set", "memory.device=70", "--set", "memory.host=50",

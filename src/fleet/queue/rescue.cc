@@ -131,7 +131,7 @@ Rescued rescue(const fs::path& folder) {
   }
   fs::remove(fresh.string() + ".lock");
   rescued.damaged = free_name(file);
-  // The log first: beside another database it would be taken for that one's.
+  // The log first: next to another database it would be taken for that one's.
   if (!is_absent(file.string() + "-wal"))
     fs::rename(file.string() + "-wal", rescued.damaged.string() + "-wal");
   fs::remove(file.string() + "-shm");

@@ -39,7 +39,7 @@ std::optional<TorchVersion> version_in(const fs::path& file) {
   return TorchVersion{std::atoi(parts[0].c_str()), std::atoi(parts[1].c_str())};
 }
 
-// Of each Python in `lib`.
+// Looks into the folders of each Python in `lib`.
 void look_in(const fs::path& lib, std::vector<TorchVersion>& found) {
   std::error_code none;
   for (fs::directory_iterator one(lib, none); one != fs::directory_iterator(); one.increment(none)) {
@@ -61,7 +61,7 @@ std::optional<std::string> value_of(const std::string& name, const std::vector<s
 
 constexpr size_t kMostScript = 1 << 20;
 
-// Of a file: nobody waits for what a pipe or a terminal may say.
+// The text of a regular file: a pipe or a terminal could make it wait.
 std::string text_of(const fs::path& file) {
   std::error_code none;
   if (!fs::is_regular_file(file, none)) return "";
@@ -85,8 +85,8 @@ bool is_python(const std::string& program) {
          (name.starts_with("python") && name.find_first_not_of("python0123456789.") == name.npos);
 }
 
-// What a shell is told to run by a command of these words; empty: it is no shell's. A Python that is a
-// script, as those of version managers are, is a Python.
+// The script that a shell runs by a command of these words; empty: the command is not a shell. A Python that
+// is a script, as those of version managers are, is a Python.
 std::string script_of(const std::vector<std::string>& words, const fs::path& folder) {
   if (!is_shell(words.front())) {
     if (is_python(words.front())) return "";
@@ -153,7 +153,7 @@ std::vector<std::string> allocator_settings(const std::vector<std::string>& word
     if (value_of(name, environment)) return {};
   const std::string script = script_of(words, folder);
   for (const char* name : kNames)
-    if (script.find(name) != std::string::npos) return {};  // it says so itself
+    if (script.find(name) != std::string::npos) return {};  // it sets them itself
   std::optional<TorchVersion> version;
   for (const std::string& program : script.empty() ? std::vector{words.front()} : python_programs(script))
     if (const auto found = find_torch(program, folder, value_of("PATH", environment).value_or(""),

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kTickMilliseconds = 200;
 
-// In words, what a run on cards begins with in the place of its own plan.
+// In words, the plan with which a run on cards begins instead of its own.
 std::string plan_for_cards(const Entry& entry, const Need& need) {
   const std::string bytes = format_bytes(need.device_bytes) + " on the card";
   const bool own = std::none_of(entry.smaller.begin(), entry.smaller.end(), [&](const SmallerPlan& plan) {
@@ -32,7 +32,7 @@ std::string plan_for_cards(const Entry& entry, const Need& need) {
   return "a smaller plan, " + bytes + ": the largest that there is room for";
 }
 
-// A clock that nobody sets.
+// A clock that is never set.
 double steady_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -134,7 +134,7 @@ void Worker::reload() {
   draining_ = store_.draining();
   changed_ = true;
   attempts_.clear();
-  // What another scheduler has is followed by the worker that handed it over.
+  // An entry that another scheduler has is followed by the worker that handed it over.
   std::erase_if(entries_, [&](const Entry& entry) {
     if (!is_begun(entry.state)) return false;
     const auto last = store_.attempt(entry.id, entry.attempts);
@@ -149,7 +149,8 @@ void Worker::reload() {
   take_in_damaged();
 }
 
-// An entry whose row is damaged is held or canceled, and its run may go on: its room is taken until it ends.
+// An entry whose row is damaged is held or canceled, and its run may continue: its room is taken until it
+// ends.
 void Worker::take_in_damaged() {
   damaged_.clear();
   for (const Attempt& attempt : store_.open_attempts()) {
@@ -228,7 +229,7 @@ bool Worker::settle_one(Entry& entry, const AttemptState& state) {
     later_.erase(entry.id);
     return true;
   }
-  // What the driver says and what the run finds may differ for longer: twice as long each time.
+  // The driver's report and what the run finds may differ for longer: twice as long each time.
   constexpr double kLongest = 600;
   Later& later = later_[entry.id];
   if (later.times == 0) later.since = steady_now();
@@ -240,8 +241,8 @@ bool Worker::settle_one(Entry& entry, const AttemptState& state) {
   return true;
 }
 
-// After memory ran out a run is given no more of a card than others leave of it: what never comes would be
-// waited for. Of the host others often take much for a moment: see_to_what_others_block waits for that.
+// After memory ran out a run is given no more on a GPU than others leave there: it would wait for what never
+// comes. On the host others often take much for a moment: see_to_what_others_block waits for that.
 Machine Worker::machine_of_ladder() {
   if (!options_.cards) return options_.machine;
   Machine machine =
@@ -279,7 +280,7 @@ std::vector<RunOnCards> Worker::runs_on_cards() const {
   return runs;
 }
 
-// What the driver has said since: cards that came, stopped answering, or answer again, and what runs have.
+// Takes the driver's latest report: cards that came, stopped answering, or answer again, and what runs have.
 void Worker::look_at_cards() {
   if (!options_.cards) return;
   const auto lines = options_.cards->take(options_.machine);
@@ -312,7 +313,7 @@ std::vector<Running> Worker::reserved() {
   return running;
 }
 
-// What others take of the host is taken off, and what the machine's other queues have promised.
+// The machine without what others take on the host, and without what its other queues have promised.
 Machine Worker::machine_now() {
   Machine machine = options_.machine;
   // Asked before what is free: what is taken in between counts twice, never not at all.
@@ -364,7 +365,7 @@ std::string Worker::promised_words() const {
          " to runs of other queues";
 }
 
-// Who holds the lock of all queues for a minute holds up nobody any longer.
+// A process that holds the lock of all queues for a minute holds up the others no longer.
 bool Worker::starts_without_lock(const std::vector<Waiting>& waiting) {
   constexpr double kPatience = 60;
   const double now = steady_now();
@@ -394,7 +395,7 @@ std::string silent_cards(const Machine& machine) {
   return silent;
 }
 
-// What could run if it were not for others on the machine, or for cards that do not answer.
+// Handles entries that could run if it were not for others on the machine, or for cards that do not answer.
 void Worker::see_to_what_others_block(const Machine& machine, std::vector<Waiting>& waiting) {
   for (Entry& entry : entries_) {
     const auto found =
@@ -459,7 +460,7 @@ std::string Worker::what_others_block(const Entry& entry, const Machine& machine
          silent_cards(machine);
 }
 
-// A worker that is to end waits for nobody without end.
+// A worker that is to end waits for others only so long.
 void Worker::hold_blocked(Entry& entry, const std::string& why) {
   blocked_since_.erase(entry.id);
   entry = store_.change(entry.id, [&](Entry& found) {

@@ -21,7 +21,7 @@ Exit signaled(int number) {
   return exit;
 }
 
-// What Slurm says of an end beside what the supervisor wrote of it.
+// An end by the supervisor's record, and Slurm's word for it.
 Ended with_word(const Exit& record, const std::string& word, double limit) {
   Ended end{{queue::Life::ended, 0, record}, false};
   Exit& exit = *end.state.exit;

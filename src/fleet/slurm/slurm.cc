@@ -30,7 +30,8 @@ Answer ask(const std::vector<std::string>& words, const std::string& input = "")
     if (!line.empty()) answer.problem += (answer.problem.empty() ? "" : "; ") + line;
   if (child.code == 127) answer.problem = words.front() + " is not there: is Slurm installed, and in PATH?";
   if (child.late) answer.problem = words.front() + " did not answer within a minute";
-  // A signal, most likely Ctrl-C, which reaches this process too: nothing is known, and nothing to be told.
+  // A signal, most likely Ctrl-C, which reaches this process too: nothing is known, and there is nothing to
+  // report.
   if (child.code > 128 && !child.late) return {false, true, true, "", ""};
   if (answer.problem.empty())
     answer.problem = words.front() + " ended with code " + std::to_string(child.code);

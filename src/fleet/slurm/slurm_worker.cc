@@ -143,7 +143,7 @@ void SlurmWorker::ask_slurm() {
   }
 }
 
-// Of those that a worker was about to hand over when it ended, or when sbatch did not answer.
+// Finds jobs that a worker was about to hand over when it ended, or when sbatch did not answer.
 void SlurmWorker::find_lost_hand_overs(const std::vector<Job>& jobs) {
   std::vector<int64_t> never;
   for (auto& [id, handed] : handed_) {
@@ -247,7 +247,8 @@ bool SlurmWorker::settle_ended() {
 bool SlurmWorker::settle_one(Entry& entry, const Handed& handed, const Ended& ended) {
   queue::AttemptState state = ended.state;
   const std::filesystem::path folder = store_.folder_of(entry.id, handed.attempt.number);
-  // What Slurm's own part of the job wrote: it ends what takes more than was asked for, the supervisor too.
+  // The log of Slurm's own part of the job: Slurm ends what takes more than was asked for, the supervisor
+  // too.
   const auto slurms = readings_.of(folder / "slurm.out");
   const bool failed = state.exit && state.exit->code != 0;
   const auto own = failed ? readings_.of(folder / "log") : queue::LogVerdict{};
@@ -347,7 +348,7 @@ void SlurmWorker::submit_group(const std::vector<int64_t>& ids) {
     write_launch(launch_of(store_, entry, handed_.at(id).attempt, options_.program, options_.grace_seconds));
     group.push_back(&entry);
   }
-  // Somebody took one of them out meanwhile: places in an array are counted from its first id on.
+  // One of them was taken out in the meantime: places in an array are counted from its first id on.
   const bool whole = group.size() == ids.size();
   if (whole && !group.empty()) return hand_over(group);
   for (Entry* entry : group) hand_over({entry});
@@ -360,7 +361,7 @@ Submission SlurmWorker::submission_of(const std::vector<Entry*>& group) const {
   submission.name = "plimsoll-" + std::to_string(first.id) +
                     (group.size() > 1 ? "-" + std::to_string(group.back()->id) : "");
   submission.comment = folder.string();
-  // Beside each attempt's log: %a is a place in the array.
+  // Next to each attempt's log: %a is a place in the array.
   submission.output = as_pattern(folder.string()) + (group.size() > 1 ? "/slurm-%a.out" : "/slurm.out");
   submission.memory_bytes = job_memory(first.need.host_bytes);
   submission.threads = first.need.threads;
@@ -382,7 +383,7 @@ Submission SlurmWorker::submission_of(const std::vector<Entry*>& group) const {
 void SlurmWorker::hand_over(const std::vector<Entry*>& group) {
   std::vector<std::string> folders;
   for (const Entry* entry : group) folders.push_back(store_.folder_of(entry->id, entry->attempts).string());
-  // An array's output is beside its first run; each of the others finds its own by a link.
+  // An array's output is next to its first run; each of the others finds its own by a link.
   for (size_t i = 0; i < group.size() && group.size() > 1; ++i) {
     const std::string there = folders.front() + "/slurm-" + std::to_string(i) + ".out";
     unlink((folders[i] + "/slurm.out").c_str());

@@ -67,7 +67,7 @@ ordered_json device_json(const Device& one) {
           {"processes", std::move(processes)}};
 }
 
-// What frames of earlier versions lack.
+// Reads the fields that frames of earlier versions lack.
 void read_gpu(const json& object, Device& device) {
   if (!object.contains("model")) return;
   device.model = object.at("model");

@@ -54,7 +54,7 @@ std::vector<std::string> short_names(std::vector<std::string> names) {
   return names;
 }
 
-// What the driver tells of is known or said to be unknown; "-" is where nobody asks.
+// Bytes that the driver reports, or "unknown"; "-" where no driver is asked.
 std::string told(const Device& device, const std::optional<int64_t>& bytes) {
   return bytes ? format_bytes(*bytes) : device.memory ? "unknown" : "-";
 }
@@ -67,7 +67,7 @@ std::string card_text(const Device& device) {
   return text;
 }
 
-// What asks for somebody's eye first.
+// The note that needs a person's attention first.
 std::string note_text(const Run& run) {
   if (run.growth) return growth_text(run);
   const int64_t on_card = std::max(run.used_on_card.value_or(0), run.peak_on_card.value_or(0));
@@ -123,7 +123,7 @@ std::optional<int64_t> free_bytes(const Device& device) {
   if (!device.problem.empty()) return std::nullopt;
   int64_t taken = std::max(device.reserved, device.memory ? device.used.value_or(0) : 0);
   if (device.others) taken += *device.others;
-  // Where nobody says whose it is, what is in use beyond the reservations is others'.
+  // If the owner of memory is not known, what is in use beyond the reservations counts as others'.
   if (!device.others && device.memory_used) taken = std::max(taken, *device.memory_used);
   return std::max<int64_t>(0, device.capacity - taken);
 }
@@ -145,7 +145,7 @@ std::string runs_text(const std::vector<const Run*>& runs, size_t columns) {
   TextTable table({true, false, false, false, true, true, true, true, true, true, true, true, true, false});
   table.add_row({"id", "name", "state", "device", "planned", "used", "peak", "cpu", "step", "s/step", "left",
                  "loss", "eval", "note"});
-  // What a narrow screen misses least goes first; the step, how long it takes and the note stay.
+  // The columns that a narrow screen misses least go first; the step, how long it takes and the note stay.
   table.may_go({7, 6, 3, 4, 5, 11, 12, 2});
   table.cut_texts();
   for (const Run* one : runs) table.add_row(run_cells(*one));

@@ -39,7 +39,7 @@ bool is_on(const Run& run, const Device& device) {
          std::find(run.devices.begin(), run.devices.end(), device.name) != run.devices.end();
 }
 
-// What the driver tells of a card, and what of it runs and others have.
+// Fills in a GPU as its driver reports it, and what runs and others have there.
 void fill_card(const devices::Gpu& gpu, bool pids_known, const std::map<int64_t, std::vector<pid_t>>& trees,
                const std::map<pid_t, queue::Process>& processes, std::vector<Run>& runs, Device& device) {
   device.model = gpu.name;
@@ -127,7 +127,7 @@ Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue
   return run;
 }
 
-// Cards that the driver tells of, beside what the worker has said of them.
+// Adds cards that the driver reports to those that the worker has recorded.
 void Gatherer::look_at_gpus(Frame& frame, bool has_worker_record,
                             const std::map<pid_t, queue::Process>& processes) {
   if (gpus_ == nullptr) return;

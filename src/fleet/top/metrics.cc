@@ -20,7 +20,7 @@ std::string label_text(const std::string& value) {
   return text;
 }
 
-// One metric with all its values; nothing where there are none.
+// One metric with all its values; prints nothing without values.
 class Metric {
  public:
   Metric(const char* name, const char* help) : name_(name), help_(help) {}

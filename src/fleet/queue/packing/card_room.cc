@@ -16,7 +16,7 @@ bool has_first_pids() {
   return std::filesystem::read_symlink("/proc/self/ns/pid", none) == "pid:[4026531836]";
 }
 
-// What other queues say may be any number: sums end at what no card has.
+// Other queues' promises may be any number: sums end at what no card has.
 int64_t add(int64_t sum, int64_t bytes) { return std::min(int64_t{1} << 50, sum + bytes); }
 
 int64_t sum_of(const std::vector<PromisedOnCard>& runs) {

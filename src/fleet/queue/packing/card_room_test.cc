@@ -1,4 +1,4 @@
-// What runs may have of a card that others use too.
+// Tests of the memory that runs may have on a GPU which others use too.
 #include "fleet/queue/packing/card_room.h"
 
 #include <gmock/gmock.h>

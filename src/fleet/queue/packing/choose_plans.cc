@@ -9,7 +9,8 @@ namespace {
 constexpr size_t kMostConsidered =
     24;                         // of those that wait, the first in rank: later ones are asked again later
 constexpr int kMostBeside = 8;  // runs at once that the first guesses are made for
-// Of the time until all is done. What threads bring is predicted less well than what memory does.
+// Factors on the time until all is done. The gain of fewer threads is predicted less well than that of less
+// memory.
 constexpr double kWorthIt = 0.99, kFewerThreadsWorthIt = 0.95;
 
 SmallerPlan own_plan(const Waiting& entry) {
@@ -33,7 +34,7 @@ std::vector<SmallerPlan> plans_of(const Machine& machine, const Waiting& entry) 
   return plans;
 }
 
-// Whether any plan of any of them would fit beside what runs.
+// Whether any plan of any of them would fit next to what runs.
 bool any_could_start(const Machine& machine, const std::vector<Waiting>& waiting,
                      const std::vector<Running>& running) {
   return std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& entry) {
@@ -44,8 +45,9 @@ bool any_could_start(const Machine& machine, const std::vector<Waiting>& waiting
   });
 }
 
-// Of a run on cards, for each kind of them: its first plan that fits the machine at all. Runs side by side
-// share what a card computes, so a smaller plan that lets one more run beside it gains nothing.
+// A run on cards with the plans that it may have, for each kind of card its first plan that fits the machine
+// at all. Runs that share a card share what it computes, so a smaller plan that lets one more run join it
+// gains nothing.
 Waiting with_plans_of_cards(const Machine& machine, Waiting entry) {
   std::vector<SmallerPlan> plans = {
       {entry.need.host_bytes, entry.seconds, entry.need.threads, entry.need.device_bytes, entry.need.card}};
@@ -77,7 +79,7 @@ class Chooser {
     for (int beside = 2; beside <= kMostBeside; ++beside) try_choice(share_of(beside));
     for (size_t i = 0; i < choice_.size(); ++i)
       for (size_t plan = 0; plan < plans_[i].size(); ++plan) try_choice(changed(i, plan));
-    // Nobody is slower for nothing.
+    // No run is made slower without a gain.
     for (size_t i = 0; i < choice_.size(); ++i)
       for (size_t plan = 0; plan < choice_[i]; ++plan)
         if (const auto larger = changed(i, plan); end_of(larger) <= end_) choice_ = larger;

@@ -30,7 +30,7 @@ TEST(PredictedEnd, is_when_the_last_run_ends_as_they_would_be_packed) {
   // Behind what runs, also where that is late.
   EXPECT_EQ(predicted_end(host(10), {recipe(1, 6, 100)}, {{9, 0, 30, {0, 0, 6, 1}, {}}}, 5), 130);
   EXPECT_EQ(predicted_end(host(10), {recipe(1, 6, 100)}, {{9, 0, 30, {0, 0, 6, 1}, {}}}, 40), 200);
-  // What never fits is not waited for.
+  // A run that never fits is not waited for.
   EXPECT_EQ(predicted_end(host(10), {recipe(1, 60, 100), recipe(2, 6, 50)}, {}, 0), 50);
 }
 

@@ -35,7 +35,7 @@ constexpr int64_t kMostClaimBytes = int64_t{1} << 20;
 constexpr int64_t kMostRuns = 1000, kMostFiles = 100;  // of one user
 constexpr int64_t kMost = int64_t{1} << 50;            // of memory that anybody is believed to have promised
 
-// As Process::born; 0: there is none.
+// As Process::born; 0 where there is no such process.
 int64_t born(pid_t pid) {
   const std::optional<Process> process = read_process(pid);
   return process ? process->born : 0;
@@ -129,10 +129,10 @@ class OthersRuns {
   PromisedByOthers sum_;
 };
 
-// For reading, which is enough to lock it: whoever made it may have kept writing to themselves.
+// For reading, which is enough to lock it: its maker may have denied writing to others.
 int open_lock(const fs::path& path) {
   constexpr int kFlags = O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
-  // Where a file is another's in a folder for all, the kernel may refuse O_CREAT.
+  // If a file belongs to another user in a folder for all, the kernel may refuse O_CREAT.
   int file = open(path.c_str(), kFlags);
   if (file < 0 && errno == ENOENT) {
     file = open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0666);
@@ -257,7 +257,8 @@ void MachineLedger::promise(const std::vector<PromisedRun>& runs) const {
                     {"devices", run.cards}});
   const std::string text = list.dump(-1, ' ', false, json::error_handler_t::replace);
   const fs::path name = folder_ / own_name_;
-  std::string other = (folder_ / (own_name_ + ".XXXXXX")).string();  // a name that nobody can take before
+  std::string other = (folder_ / (own_name_ + ".XXXXXX")).string();  // a name that no other process can take
+                                                                     // before
   const int file = mkostemp(other.data(), O_CLOEXEC);
   if (file < 0) return;
   fchmod(file, kReadByAll);

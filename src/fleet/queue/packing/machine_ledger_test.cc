@@ -105,7 +105,7 @@ TEST_F(LedgerTest, files_that_are_no_promises_promise_nothing) {
   write("99999-e.json",
         R"([{"supervisor": 1, "born": 1, "host_bytes": 5, "device_bytes": 0, "devices": []}])");
   write("x.json", "[1]");
-  write(own + "-h.json", "[1e999]");  // which the library throws at even where it was told not to
+  write(own + "-h.json", "[1e999]");  // which the library throws at even with exceptions turned off
   fs::create_symlink("/etc/passwd", folder_ / (own + "-f.json"));
   ASSERT_EQ(mkfifo((folder_ / (own + "-g.json")).c_str(), 0600), 0);
   EXPECT_EQ(one.promised_by_others().host_bytes, 0);
@@ -120,7 +120,7 @@ TEST_F(LedgerTest, a_promise_counts_for_processes_of_its_files_owner_alone) {
   std::ofstream(folder_ / "1001-a.json") << "[" << run << "]";
   ASSERT_EQ(chown((folder_ / "1001-a.json").c_str(), 1001, 1001), 0);
   EXPECT_EQ(one.promised_by_others().host_bytes, 0);
-  // Of its own, a thousand at most.
+  // Of a file's own runs a thousand count at most.
   std::ofstream many(folder_ / "0-b.json");
   for (int i = 0; i < 3000; ++i) many << (i == 0 ? "[" : ",") << run;
   many << "]" << std::flush;

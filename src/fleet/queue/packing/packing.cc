@@ -50,7 +50,7 @@ Free least(const Free& a, const Free& b) {
   return both;
 }
 
-// When the first run that waits will fit, and what is then left beside it.
+// The time at which the first run that waits will fit, and what is then left in addition to it.
 struct Reservation {
   double time = std::numeric_limits<double>::infinity();
   Free beside;
@@ -71,7 +71,7 @@ Reservation reserve(const Machine& machine, Free free, const Need& need, std::ve
   return {std::numeric_limits<double>::infinity(), free};
 }
 
-// What a run may start with: its own plan, or that for other cards.
+// The plans that a run may start with: its own, or those for other cards.
 std::vector<Placement> ways_of(const Machine& machine, const Waiting& entry) {
   std::vector<Placement> ways = {{entry.id, {}, entry.need, entry.seconds}};
   for (const SmallerPlan& plan : entry.elsewhere)

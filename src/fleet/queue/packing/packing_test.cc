@@ -141,7 +141,7 @@ TEST(Packing, ACapOfRunsHoldsWhereMemoryWouldAllowMore) {
 TEST(Packing, OthersOvertakeOnlyWhereTheyDoNotPutOffTheFirstThatWaits) {
   const Machine machine{100, 10, {}};
   const std::vector<Running> running = {{9, 0, 50, on_host(60), {}}};
-  // 1 fits at 50. 2 is over by then; 3 is not, and would need what 1 needs; 4 fits beside 1.
+  // 1 fits at 50. 2 is over by then; 3 is not, and would need what 1 needs; 4 fits next to 1.
   const Packing packing = pack(machine,
                                {entry(1, on_host(80), 100), entry(2, on_host(20), 40),
                                 entry(3, on_host(20), 60), entry(4, on_host(10), 90)},
@@ -341,7 +341,7 @@ TEST(RoomBesideOthers, ARaisedReservationGetsWhatOthersLeaveAndAnAskedOneWaits) 
   EXPECT_EQ(room(80, {{on_cards(1, 80), false}}), std::pair(Room::none, int64_t{80}));
 }
 
-// Of random jobs on cards and on the host, where others come, go and stay.
+// A workload of random jobs on cards and on the host, where others come, go and stay.
 Workload random_situation(std::mt19937& random) {
   const auto pick = [&](int64_t least, int64_t most) {
     return std::uniform_int_distribution<int64_t>(least, most)(random);
@@ -380,9 +380,9 @@ TEST(Simulation, ItEndsWhateverOthersHaveOfTheCardsAndNothingWaitsForWhatCannotC
     const Outcome outcome = simulate(workload, Policy::packed);  // throws where it has no end
     ASSERT_EQ(outcome.done_jobs + outcome.lost_jobs, static_cast<int>(workload.jobs.size()));
     ASSERT_LE(outcome.held_jobs, outcome.lost_jobs);
-    // Nobody is waited for beyond the patience, once for each thing that a job may come to.
+    // No job waits beyond the patience, once for each thing that a job may come to.
     ASSERT_LE(outcome.longest_blocked, workload.patience_seconds + 10);
-    // What others never leave room for is held, and nothing else is.
+    // Jobs that others never leave room for are held, and no other is.
     const bool alone = std::all_of(workload.others.begin(), workload.others.end(),
                                    [](const auto& pool) { return pool.empty(); });
     if (alone) {

@@ -18,7 +18,8 @@ ChildAnswer run_plan(const std::string& program, const std::vector<std::string>&
   return run_child(all, errors);
 }
 
-// Of a card that is named, what a process has on it beside its arena; what the driver keeps no process has.
+// Bytes that a process has on a named GPU in addition to its arena; the driver's own share belongs to no
+// process.
 int64_t outside_of(const nlohmann::json& device) {
   int64_t bytes = device.at("outside_bytes").get<int64_t>();
   for (const nlohmann::json& part : device.at("outside"))
@@ -27,7 +28,7 @@ int64_t outside_of(const nlohmann::json& device) {
   return bytes;
 }
 
-// What the budget of a plan bounds.
+// The bytes that a plan's budget bounds.
 int64_t bytes_of(const Need& need) { return need.devices > 0 ? need.device_bytes : need.host_bytes; }
 
 }  // namespace
@@ -84,7 +85,7 @@ std::vector<SmallerPlan> smaller_plans(const std::string& program, const std::ve
   std::vector<std::string> asked = words;
   asked.insert(asked.end(),
                {"--json", "--sweep", "memory=" + std::to_string(least) + ".." + std::to_string(most)});
-  // What it has to say on standard error, it has said before.
+  // The program's messages on standard error were printed before.
   const ChildAnswer answer = run_plan(program, asked, ChildErrors::dropped);
   check_internal(answer.code == 0, "plan --sweep failed where plan did not");
   return read_sweep(answer.output, planned);
@@ -141,7 +142,7 @@ void bind_to_plan(std::vector<std::string>& words, const Need& need) {
       *(last - 1) = std::to_string(value);  // behind it
     }
   };
-  // What --set says counts behind such words.
+  // A value of --set that stands behind such words counts.
   const auto set = [&](const std::string& key, int64_t value) {
     const auto last = std::find_if(words.rbegin(), words.rend(),
                                    [&](const std::string& word) { return word.starts_with(key + "="); });

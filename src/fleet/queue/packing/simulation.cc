@@ -120,7 +120,7 @@ class Simulation {
     }
     return bytes;
   }
-  // What others leave of it now.
+  // The memory that others leave now.
   int64_t whole(size_t pool) const { return pool + 1 == pools_ ? left_.host_bytes : left_.cards[pool].bytes; }
   int64_t peak_of(const SimulatedAttempt& run) const {
     return run.step == 0 ? job(run.job).peak_bytes : job(run.job).steps[run.step - 1].peak_bytes;
@@ -129,7 +129,7 @@ class Simulation {
     return run.step == 0 ? job(run.job).seconds : job(run.job).steps[run.step - 1].seconds;
   }
 
-  // A script waits for ever where others have what its next job is said to need, and never go.
+  // A script waits for ever if others have what its next job needs by its estimate, and never go.
   bool waits_in_vain() const {
     if (!running_.empty() || next_ < coming_.size() || waiting_.empty()) return false;
     if (std::fmod(now_, kPollSeconds) != 0) return false;
@@ -222,7 +222,7 @@ class Simulation {
     }
   }
 
-  // The emptiest devices, where as much is free now as the job is said to need.
+  // The emptiest devices with as much free memory now as the job needs by its estimate.
   std::optional<std::vector<int>> free_cards(const SimulatedAttempt& wanted,
                                              const std::vector<int64_t>& bytes) const {
     if (wanted.need.devices == 0) {

@@ -142,7 +142,8 @@ std::string group_of(const fs::path& folder) {
   return group.find("/plimsoll-") == std::string::npos ? "" : group;
 }
 
-// What the supervisor saw of the attempt, what that started, what is in its group, and what has its mark.
+// The processes that the supervisor saw of the attempt, what they started, those in its group, and those with
+// its mark.
 std::set<pid_t> left_behind(const std::string& mark, const fs::path& folder) {
   std::set<pid_t> found;
   const auto add = [&](const std::vector<pid_t>& some) { found.insert(some.begin(), some.end()); };

@@ -41,7 +41,7 @@ fs::path below(const fs::path& mounted, const std::string& path) {
   return (mounted / fs::path(path).relative_path()).lexically_normal();
 }
 
-// What follows `name` and a blank in a file of lines; 0 where there is no such line.
+// The number that follows `name` and a blank in a file of lines; 0 where there is no such line.
 int64_t counter(const fs::path& file, const std::string& name) {
   const std::string text = "\n" + read_proc(file);
   const size_t at = text.find("\n" + name + " ");

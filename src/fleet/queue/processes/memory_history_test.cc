@@ -94,7 +94,7 @@ TEST(Growth, what_is_no_leak_is_none) {
   EXPECT_FALSE(growth_of(of(50, [](double at) { return 100 + at; }))) << "too early to tell";
 }
 
-// Of 400 runs whose use wanders within a range, none is said to leak.
+// None of 400 runs whose use wanders within a range is reported as leaking.
 TEST(Growth, is_not_said_of_chance) {
   std::mt19937 random(3);
   std::uniform_real_distribution<double> use(100, 900);

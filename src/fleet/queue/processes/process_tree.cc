@@ -29,7 +29,7 @@ std::vector<pid_t> all_pids() {
 
 std::string in_proc(pid_t pid, const char* name) { return "/proc/" + std::to_string(pid) + "/" + name; }
 
-// Where its maps may not be read (prctl(PR_SET_DUMPABLE)), all that it shares counts as its own.
+// If its maps may not be read (prctl(PR_SET_DUMPABLE)), all that it shares counts as its own.
 int64_t share_of(pid_t pid) {
   const std::string rollup = read_proc(in_proc(pid, "smaps_rollup"));
   if (rollup.find("Pss_Anon:") != std::string::npos)

@@ -21,7 +21,7 @@ namespace {
 // A child of this process that starts some of its own; all end with the test.
 class Tree {
  public:
-  // Each of `count` processes does this, then tells that it is ready, and waits.
+  // Each of `count` processes does this, then reports that it is ready, and waits.
   Tree(int count, const std::function<void(const std::function<void()>& ready)>& work) {
     int pipe_of[2];
     EXPECT_EQ(pipe(pipe_of), 0);

@@ -76,7 +76,7 @@ class Supervisor {
   }
 
  private:
-  // Made under another name and locked before it has its own: whoever sees it sees it locked.
+  // Made under another name and locked before it has its own: no process sees it unlocked.
   bool take_lock() {
     const std::string mine = (launch_.folder / ("lock." + std::to_string(getpid()))).string();
     lock_ = open(mine.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -142,7 +142,7 @@ class Supervisor {
                              launch_.folder.filename().string() + "-" + std::to_string(getpid());
     group_ = MemoryGroup::make(name, launch_.host_limit + std::max(kGroupBytes, launch_.host_limit / 16));
     if (!group_) return;
-    // For whoever finds that this supervisor was killed.
+    // For a process that finds that this supervisor was killed.
     std::ofstream(launch_.folder / "group") << group_->folder().string();
   }
 
@@ -180,12 +180,12 @@ class Supervisor {
     const std::vector<pid_t> tree = descendants(getpid(), processes);
     note_processes(tree, processes);
     TreeMemory memory = memory_of(tree);
-    // What one look has of several processes may be more than they had (process_tree.h).
+    // One look at several processes may count more than they had (process_tree.h).
     if (tree.size() > 1 && memory.peak > exit_.peak_bytes) {
       const TreeMemory again = memory_of(tree);
       memory = again.now < memory.now ? again : memory;
     }
-    // Where the kernel has ended one of several processes, the others would go on without it.
+    // After the kernel has ended one of several processes, the others would continue without it.
     const bool over = takes_too_much(memory, tree.size()) || (group_ && group_->kills() > 0);
     file_bytes_ = std::max(file_bytes_, memory.file_bytes);
     exit_.peak_bytes = std::max(exit_.peak_bytes, memory.peak);
@@ -198,8 +198,8 @@ class Supervisor {
     if (asked_at_ != 0 && seconds_now() > asked_at_ + grace()) send(tree, SIGKILL);
   }
 
-  // Where there is a control group, it decides. Elsewhere nothing is ended for what processes seemed to have
-  // together while they shared memory and let go of it.
+  // A control group decides, where there is one. Elsewhere a run is not ended for what processes seemed to
+  // have together while they shared memory and let go of it.
   bool takes_too_much(TreeMemory& memory, size_t processes) const {
     if (group_ || launch_.host_limit <= 0 || memory.now <= launch_.host_limit || exit_.over_limit)
       return false;
@@ -207,7 +207,8 @@ class Supervisor {
     return memory.now > launch_.host_limit;
   }
 
-  // For whoever finds that this supervisor was killed: what left its tree and its environment is known by it.
+  // For a process that finds that this supervisor was killed: by this it knows what left its tree and its
+  // environment.
   void note_processes(const std::vector<pid_t>& tree, const std::map<pid_t, Process>& processes) {
     std::string text;
     for (const pid_t pid : tree)
@@ -254,7 +255,7 @@ class Supervisor {
       const pid_t ended = wait4(-1, &status, WNOHANG, &used);
       if (ended <= 0) return;
       if (ended != command_) continue;
-      // What no tick has seen. The fork counts too, until the command takes its place: some MiB.
+      // The peak that no tick has seen. The fork counts too, until the command takes its place: some MiB.
       exit_.peak_bytes = std::max(exit_.peak_bytes, int64_t{used.ru_maxrss} * kKiB - file_bytes_);
       command_ended_ = true;
       if (WIFEXITED(status)) exit_.code = WEXITSTATUS(status);
@@ -262,7 +263,7 @@ class Supervisor {
     }
   }
 
-  // What the command left running has come to this process, and goes now.
+  // Processes that the command left running have become this one's children, and end now.
   void end_what_is_left() {
     for (bool first = true;; first = false) {
       reap();
@@ -300,7 +301,7 @@ class Supervisor {
   bool command_ended_ = false;
   double asked_at_ = 0, started_at_ = 0, kept_at_ = 0;
   int64_t file_bytes_ = 0;  // most of mapped files that the command had
-  std::string noted_;       // the processes that the attempt's folder tells of
+  std::string noted_;       // the processes that the attempt's folder lists
   MemoryHistory history_;
   std::optional<MemoryGroup> group_;
   int64_t kills_before_ = 0;
@@ -328,7 +329,7 @@ pid_t launch(const Launch& launch) {
   if (pid > 0) return pid;
   setsid();
   close_all_files();
-  // Whoever ends the worker by its command line does not mean the runs.
+  // Ending the worker by its command line must not end the runs.
   show_command_as("plimsoll run " + launch.folder.parent_path().filename().string());
   try {
     Supervisor(launch).run();

@@ -33,8 +33,8 @@ bool belongs_beside(const fs::path& file) {
   return extension == ".json" || extension == ".txt" || extension == ".model" || extension == ".jinja";
 }
 
-// A folder that somebody sends may hold a link to anything of the user's, whose content must not travel on.
-// The Hugging Face cache keeps a snapshot's files in `blobs` beside `snapshots`.
+// A folder that was sent by others may hold a link to anything of the user's, whose content must not travel
+// on. The Hugging Face cache keeps a snapshot's files in `blobs` next to `snapshots`.
 void require_near(const fs::path& link, const fs::path& folder) {
   const fs::path target = fs::canonical(link), home = fs::canonical(folder);
   for (const fs::path& near : {home, home.parent_path().parent_path() / "blobs"})
@@ -43,7 +43,7 @@ void require_near(const fs::path& link, const fs::path& folder) {
                    "; copy the file itself there, or remove the link");
 }
 
-// What rounds to infinity: from 65,520 on in f16, from 2^128 - 2^119 on in bf16.
+// Refuses values that round to infinity: from 65,520 on in f16, from 2^128 - 2^119 on in bf16.
 void require_range(std::span<const std::byte> values, const StoredTensor& tensor, DType dtype) {
   const float least = dtype == DType::f16 ? 65520.0F : dtype == DType::bf16 ? 0x1.FFp127F : INFINITY;
   for (size_t at = 0; at < values.size(); at += sizeof(float)) {

@@ -88,7 +88,7 @@ Calls find_calls(void* opened, std::string& missing) {
 
 int type_of(DType dtype) { return dtype == DType::f32 ? kR32F : dtype == DType::f16 ? kR16F : kR16BF; }
 
-// What the library says to what it does not compute.
+// Whether the status means that the library does not compute such a product.
 bool is_refusal(int status) {
   return status == kInvalidValue || status == kNotSupported || status == kArchMismatch;
 }
@@ -202,19 +202,19 @@ class Product : public LibraryProduct {
     need(calls_.layout_set(of, name, &unsigned_value, sizeof unsigned_value),
          "cublasLtMatrixLayoutSetAttribute");
   }
-  // Of A, and of B or C, as they are stored.
+  // Sets the live number of rows of A, and of B or C, as they are stored.
   void set_live(int64_t live) const {
     set_layout(a_, kColumns, live);
     set_layout(matmul_.shape.a_transposed ? b_ : c_, kColumns, live);
     live_ = live;
   }
-  // Of C.
+  // Sets the rows of C.
   void set_rows(int64_t rows) const {
     set_layout(a_, matmul_.shape.a_transposed ? kRows : kColumns, rows);
     set_layout(c_, kColumns, rows);
   }
-  // Of an address in an arena; no more than is promised of all of them, so that the choice is the same
-  // wherever a plan puts the product.
+  // The alignment of an address in an arena; no more than is promised of all of them, so that the choice is
+  // the same wherever a plan puts the product.
   static uint32_t alignment(const void* address) {
     constexpr uint32_t kPromised = 64;
     const auto bits = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kPromised);

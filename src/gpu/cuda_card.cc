@@ -20,7 +20,7 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// An error that ends the run: what a kernel did wrong is told by whatever is asked next.
+// An error that ends the run: the next call reports what a kernel did wrong.
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   if (lasts(error)) throw CardFault(cudaGetErrorString(error));
@@ -28,7 +28,7 @@ void check(cudaError_t error, const char* what) {
                      "\n  the last checkpoint is intact; continue with --resume");
 }
 
-// Of what opening a card takes, where others have left too little of it.
+// Checks what opening a card takes, for cards on which others have left too little memory.
 void check_opening(cudaError_t error, const char* what) {
   if (error == cudaErrorMemoryAllocation)
     throw DoesNotFitError(std::string("does not fit   the driver gives no memory of the card ") + what +
@@ -99,7 +99,7 @@ CudaFacts facts_of(int number) {
   return facts;
 }
 
-// Of a graph: a run can do without, unless a kernel before it failed.
+// Checks a call for a graph: a run can do without, unless a kernel before it failed.
 void check_graph(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();
@@ -125,7 +125,7 @@ class CudaGraph : public CardGraph {
       check_graph(sent, "a graph's place on it");
     }
   }
-  // What was launched goes on to its end.
+  // Launched graphs run to their end.
   ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
@@ -205,7 +205,8 @@ class CudaCard : public Card {
   [[nodiscard]] Stream& stream() override { return stream_; }
 
   // By thread: what this one must not ask during a capture (memory, a synchronisation, code that was not
-  // loaded) ends it with an error instead of taking place beside the graph, and other threads are left alone.
+  // loaded) ends it with an error instead of taking place outside of the graph, and other threads are left
+  // alone.
   void begin_capture() override {
     check_graph(cudaStreamBeginCapture(of(Queue::compute), cudaStreamCaptureModeThreadLocal),
                 "a capture to begin");

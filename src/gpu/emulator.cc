@@ -26,7 +26,7 @@ __attribute__((naked, noinline)) void switch_stack(void** /*save*/, void* /*load
 }
 void switch_to(Context& from, Context& to) { switch_stack(&from.stack_pointer, to.stack_pointer); }
 void make_context(Context& c, std::byte* stack, void (*entry)()) {
-  // Some room above, as a function called by nobody may look there for its caller's frame.
+  // Some room above, as a function without a caller may look there for its caller's frame.
   constexpr size_t kRoom = 256;
   auto** top = reinterpret_cast<void**>(stack + kStack - kRoom);
   *--top = nullptr;  // the address that entry would return to

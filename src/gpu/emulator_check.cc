@@ -12,15 +12,15 @@
 namespace plimsoll::gpu::emulated {
 namespace {
 
-// A thread at a moment: what has passed before tells which accesses are ordered.
+// A thread at a moment: what has passed before decides which accesses are ordered.
 struct Stamp {
-  uint32_t grid = 0;  // counts from 1; 0: nobody
+  uint32_t grid = 0;  // counts from 1; 0: none
   uint32_t block = 0;
   int32_t thread = 0;
   uint32_t barriers = 0, warp_barriers = 0;
   [[nodiscard]] int32_t warp() const { return thread / kWarp; }
 };
-// What touched a byte last: a write, a read, and a read by another warp than that.
+// The last accesses to a byte: a write, a read, and a read by another warp than that.
 struct Cell {
   Stamp write, read, read_elsewhere;
   bool written = false;
@@ -134,7 +134,7 @@ void access_shared(const Access& access, size_t offset) {
 }
 
 void access_device(const Access& access) {
-  bool inside = false;  // of memory that somebody may not touch
+  bool inside = false;  // of memory that some op may not touch
   auto& watched = checker().watched;
   for (auto w = watched.rbegin(); w != watched.rend(); ++w) {
     if (access.at < w->begin || access.at >= w->end) continue;
@@ -171,7 +171,7 @@ void block_ends(const Block&) {
   Checker& c = checker();
   std::fill(c.shared.begin(), c.shared.end(), Cell{});
 }
-// What the emulator itself does for a kernel: instructions of a card that no compiler sees.
+// Accesses of the emulator itself on a kernel's behalf: instructions on a GPU that no compiler sees.
 void instruction(const void* at, size_t bytes, bool write) {
   watch_access({reinterpret_cast<uintptr_t>(at), bytes, write, true,
                 reinterpret_cast<uintptr_t>(__builtin_return_address(0))});

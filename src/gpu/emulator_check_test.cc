@@ -47,7 +47,7 @@ void forgets_a_barrier(const float* in, float* out) {
   values[threadIdx.x] = in[threadIdx.x];
   __syncthreads();
   const float next = values[(threadIdx.x + 1) % kThreads];
-  values[threadIdx.x] = next;  // somebody may not have read it yet
+  values[threadIdx.x] = next;  // another thread may not have read it yet
   out[threadIdx.x] = next;
 }
 void reads_behind(const float* in, float* out) { out[threadIdx.x] = in[2 * kThreads + threadIdx.x]; }

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr uint64_t kSeeds = 20;
 constexpr size_t kBuffers = 2;
 
-// What a program forgets.
+// The waits that a program may lack.
 enum class Missing : uint8_t { nothing, fetch, reuse, store, join, host };
 
 std::vector<Event> events_of(const std::string& name, size_t count) {
@@ -242,7 +242,7 @@ TEST(EmulatedStreams, a_capture_refuses_what_a_graph_cannot_hold) {
   EXPECT_THAT(fault_of([&] { card.wait(a, inside); }), HasSubstr("recorded in a capture"));
 }
 
-// What graphs launch with several sizes needs the largest, whichever came last.
+// A kernel that graphs launch with several sizes needs the largest, whichever came last.
 TEST(SharedLimits, are_only_raised_and_only_above_what_every_kernel_gets) {
   SharedLimits limits;
   const int first = 0, second = 0;

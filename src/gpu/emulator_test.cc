@@ -1,5 +1,5 @@
-// What the emulated card notices, and that its instructions do what the PTX manual says. Kernels here are C++
-// like any other; lambdas stand for them.
+// Tests of the errors that the emulated card finds, and of its instructions against the PTX manual. Kernels
+// here are C++ like any other; lambdas stand for them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -137,7 +137,7 @@ TEST_F(Emulator, names_what_a_kernel_does_wrong_and_where) {
   EXPECT_THAT(fault_of(ends_with_a_copy, values.data()), HasSubstr("copies that nobody waited for"));
   EXPECT_THAT(fault_of(misses_what_it_needs),
               AllOf(HasSubstr("a row is out of range"), HasSubstr("thread 5")));
-  // And goes on with the next kernel.
+  // The card continues with the next kernel.
   std::vector<int> out(kThreads, -1);
   launch(stream_, {1}, {kThreads}, number, out.data());
   EXPECT_EQ(out.back(), kThreads - 1);

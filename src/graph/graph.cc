@@ -36,7 +36,7 @@ auto place_of(Entries& entries, std::string_view name) {
       [](const Attrs::Entry& entry, std::string_view n) { return entry.first.compare(n) < 0; });
 }
 
-// Where the tensor of that name is in an index, or would be put.
+// The place in an index of the tensor of that name, or of the free slot for it.
 template <typename Text>
 size_t place_in(const std::vector<TensorId>& index, const std::vector<Tensor>& tensors, size_t hash,
                 const Text& name) {

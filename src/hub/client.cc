@@ -67,12 +67,12 @@ std::optional<int64_t> asked_wait(const HttpResponse& response) {
   return std::atoll(text.c_str());
 }
 
-// What failed one after the other, with nothing received between.
+// Failures one after the other, with nothing received between them.
 class Failures {
  public:
   explicit Failures(const std::function<void(const std::string&)>& say) : say_(say) {}
   void forget() { count_ = 0; }
-  // Waits for the next try; throws where there is none.
+  // Waits for the next try; throws where no try is left.
   void wait_after(const std::string& what, std::optional<int64_t> asked) {
     const int64_t seconds = asked.value_or(count_ == 0 ? 0 : int64_t{1} << (count_ - 1));
     if (++count_ >= kMostFailures || seconds > kLongestWait)
@@ -174,7 +174,7 @@ void HubClient::get(const Download& wanted) {
     try {
       const HttpResponse response = follow(download, download.offset());
       if (response.status >= 200 && response.status <= 299) return;
-      if (response.status == 416) return;  // nothing lies behind what is there: its checksum tells
+      if (response.status == 416) return;  // nothing lies behind what is there: its checksum decides
       if (!may_pass(response)) refuse(response, download);
       failures.wait_after(download.of + ": " + settings_.endpoint + " answers " +
                               std::to_string(response.status) +

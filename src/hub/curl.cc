@@ -36,7 +36,7 @@ enum Option : int {
 constexpr int kResponseCode = 0x200002, kRedirectUrl = 0x10001F;
 constexpr long kHttpAndHttps = 3;
 
-// Codes of libcurl that mean: no address, nobody answers, the connection broke.
+// Codes of libcurl for: no address, no answer, a broken connection.
 constexpr std::array kNotReached = {5, 6, 7};
 constexpr std::array kBroken = {16, 18, 28, 35, 52, 55, 56, 92};
 constexpr int kBadCertificate = 60;

@@ -61,7 +61,7 @@ class BlobLock {
   Descriptor descriptor_;
 };
 
-// What is received of one file, and its checksum so far.
+// The received part of one file, and its checksum so far.
 class PartialFile {
  public:
   PartialFile(fs::path path, const HubFile& file)

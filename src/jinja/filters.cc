@@ -14,7 +14,7 @@ namespace {
   fail(value.text().empty() ? "an undefined value is used" : value.text());
 }
 
-// What int() and float() read: blanks at the ends, digits with single underscores between them.
+// A number as int() and float() read it: blanks at the ends, digits with single underscores between them.
 std::optional<std::string> plain_number(std::string_view text) {
   constexpr size_t kLongest = 1000;  // with its underscores
   std::string number(strip_left(strip_right(text)));

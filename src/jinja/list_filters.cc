@@ -29,7 +29,7 @@ Value folded(Runtime& runtime, const Value& value) {
 
 bool given(const Value* value) { return value != nullptr && !value->is(Type::none); }
 
-// What sort, unique, min and max compare.
+// The value that sort, unique, min and max compare.
 Value key_of(Runtime& runtime, const Value& item, const Value* attribute, bool case_sensitive) {
   runtime.charge(item.weight() / 8);
   const Value key = given(attribute) ? path_of(runtime, item, *attribute) : item;

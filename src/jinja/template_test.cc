@@ -28,7 +28,8 @@ std::string error_of(const std::string& source, const ordered_json& variables = 
   return "no error";
 }
 
-// What transformers makes of 400 templates (tests/parity/templates.py --golden writes the file).
+// Renders 400 templates and compares with transformers' results (tests/parity/templates.py --golden writes
+// the file).
 TEST(Template, renders_as_transformers_does) {
   std::ifstream file("tests/golden/templates.jsonl");
   std::string line;
@@ -157,7 +158,7 @@ TEST(Template, recursion_through_deep_expressions_is_bounded) {
   EXPECT_THAT(error_of("{% macro m(n) %}{{ " + deep + " }}{% endmacro %}{{ m(1) }}"), HasSubstr("levels"));
 }
 
-// Each of these would go on for hours if what it looks at were not charged.
+// Each of these would run for hours if what it looks at were not charged.
 TEST(Template, what_looks_at_large_texts_is_charged_by_their_length) {
   TemplateLimits limits;
   limits.steps = 4'000'000;  // half of them make the texts

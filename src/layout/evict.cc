@@ -69,7 +69,7 @@ bool Evictions::settle(std::span<const int32_t> buffers, double most_work, uint6
   return done;
 }
 
-// What has a place and is alive with it.
+// Finds the buffers that have a place and are alive with it.
 void Evictions::meet(int32_t buffer) {
   met_.clear();
   lows_.clear();

@@ -45,8 +45,8 @@ std::vector<int32_t> ranking(const Instance& instance, FitOrder fit_order) {
   return by_keys(instance, key);
 }
 
-// What has been placed, by offset. Nearly everything that a buffer is compared with is not alive with it, so
-// that lives lie apart from offsets, and several are compared at once.
+// The buffers that have been placed, by offset. Nearly everything that a buffer is compared with is not alive
+// with it, so that lives lie apart from offsets, and several are compared at once.
 class PlacedByOffset {
  public:
   explicit PlacedByOffset(size_t most) {
@@ -122,8 +122,8 @@ Placement first_fit(const Instance& instance, std::span<const int32_t> order, do
   return placement;
 }
 
-// What stuck out above the lower bound goes earlier the next time ("squeaky wheel" optimisation: Joslin and
-// Clements, JAIR 1999): at once to the front, or half the way.
+// Moves buffers that stuck out above the lower bound to an earlier place for the next time ("squeaky wheel"
+// optimisation: Joslin and Clements, JAIR 1999): at once to the front, or half the way.
 void promote_what_sticks_out(const Instance& instance, const Placement& placement, bool at_once,
                              std::vector<int32_t>& order) {
   const auto sticks_out = [&](int32_t buffer) {

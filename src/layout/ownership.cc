@@ -95,7 +95,7 @@ class Ownership {
     if (at.offset % kArenaAlignment != 0) fail(nullptr, tensor.name + " is not aligned");
   }
 
-  // The tensor becomes the owner of its bytes; whoever had some of them has lost its value.
+  // The tensor becomes the owner of its bytes; tensors that had some of them have lost their values.
   void claim(TensorId id, const Op* op) {
     const TableRow& at = row(id);
     if (at.bytes == 0 || is_persistent(at.role)) return;

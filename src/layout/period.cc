@@ -13,18 +13,18 @@ constexpr size_t kMostPeriods = 4;    // of a problem: the passes through its la
 constexpr size_t kMostClasses = 500;  // buffers of a cycle
 constexpr size_t kMostCycles = 6;     // of a circle
 constexpr size_t kFewestRepetitions = 3;
-constexpr size_t kJointCycles = 3;  // at both ends of a stretch, which give way to what lies beside it
+constexpr size_t kJointCycles = 3;  // at both ends of a stretch, which give way to their neighbours
 constexpr uint64_t kLargestTries = 3;
 constexpr double kLargestWork = 2e5;  // of each
-// Of the first try of a circle (Evictions::work). Tries find a way soon or late, so that each takes twice the
-// one before.
+// Work of the first try of a circle (Evictions::work). Tries succeed soon or late, so that each takes twice
+// the one before.
 constexpr double kTryWork = 1e6;
 constexpr double kFewestWork = 3;       // in terms of that, of a circle of the fewest cycles, the smallest
 constexpr double kAllWork = 12;         // likewise, of all that is placed around circles
 constexpr double kNearWork = 1e8;       // of all tries below what is near enough
 constexpr double kBetweenWork = 0.3e8;  // of those below a greater height
 
-// What may be done, and what was.
+// The work that may be done, and what was done.
 struct Work {
   double most = 0;
   double done = 0;
@@ -107,7 +107,7 @@ class PeriodFinder {
   [[nodiscard]] int64_t alive_at(size_t i) const {
     return instance_.live[span_of(instance_, order_[i]).begin];
   }
-  // Of the same size and life, begun as long after the one before.
+  // Whether two buffers have the same size and life, and begin as long after the one before.
   [[nodiscard]] bool alike(size_t a, size_t b) const {
     const auto after = [&](size_t i) {
       return i == 0 ? 0 : span_of(instance_, order_[i]).begin - span_of(instance_, order_[i - 1]).begin;
@@ -222,8 +222,8 @@ class CircleSearch {
     return std::ranges::any_of(circles_, [](const Prepared& each) { return each.largest.has_value(); });
   }
 
-  // Of the fewest cycles that do; `tight`: with the largest in as few bytes as they can, where there is a
-  // circle on which they do.
+  // The circles of the fewest cycles that can be placed; `tight`: with the largest in as few bytes as they
+  // can, if there is a circle on which they can.
   std::optional<Turns> find(uint64_t seed, bool tight, double share, Work& work) const {
     const bool some = tight && may_be_tight();
     double most = kFewestWork * share;
@@ -291,7 +291,7 @@ class Periods {
     return std::ranges::any_of(circles_, &CircleSearch::may_be_tight);
   }
 
-  // Another try for each seed, `tight` or not (CircleSearch::find). Circles first; then all that is beside
+  // Another try for each seed, `tight` or not (CircleSearch::find). Circles first; then all that is around
   // them, for which they change where they must.
   std::optional<Placement> place(uint64_t seed, bool tight, double share, Work& work) const {
     std::vector<Turns> turns;
@@ -324,8 +324,8 @@ class Periods {
   }
 
  private:
-  // What lives through the midst of a period and is no member of one, the longest lives first, each as low as
-  // it goes.
+  // Places buffers that live through the midst of a period and are no members of one, the longest lives
+  // first, each as low as it goes.
   void stack() {
     std::vector<char> is_member(instance_.spans.size());
     for (const Period& period : periods_)
@@ -350,7 +350,7 @@ class Periods {
     }
   }
 
-  // Of what lives in the period.
+  // The end of the buffers that live in the period.
   [[nodiscard]] int64_t end_of_stack(const Period& period) const {
     int64_t end = 0;
     for (const auto& [buffer, offset] : stack_) {

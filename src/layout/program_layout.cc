@@ -184,7 +184,7 @@ struct PlacedProgram {
   double work = 0;
 };
 
-// What is to be placed of a program, in each space.
+// The problems of placing a program, one in each space.
 struct ProgramProblems {
   Lifetimes lives;
   std::array<ProgramProblem, kSpaces.size()> of_space;

@@ -55,7 +55,7 @@ class Skyline {
   }
 
   // The lowest segment, the leftmost of several, joined with neighbours of its height: both sides of it are
-  // higher. Whoever takes it puts it back changed, by raise() or cover().
+  // higher. The caller puts it back changed, by raise() or cover().
   Valley take_lowest() {
     for (;;) {
       Valley valley = lowest_.top();

@@ -93,7 +93,8 @@ TEST(Spaces, programs_that_keep_a_tensor_in_different_places_are_refused) {
   EXPECT_THROW(lay_out(programs), InternalError);
 }
 
-// What the validator says of a program, laid out without reuse so that only its transfers can be at fault.
+// The validator's verdict on a program that is laid out without reuse, so that only its transfers can be at
+// fault.
 std::string verdict(const std::string& text) {
   const std::vector<Graph> programs = {parse_graph(text)};
   try {

@@ -1,5 +1,5 @@
-// BERT and RoBERTa: an encoder with learnt positions and token types, a layer norm behind each sum, a bias at
-// every product. Scores are made of the first token. Names and places of dropout as in transformers'
+// BERT and RoBERTa: an encoder with trained positions and token types, a layer norm behind each sum, a bias
+// at every product. Scores are made of the first token. Names and places of dropout as in transformers'
 // modeling_bert.py and modeling_roberta.py.
 #include "graph/op_kind.h"
 #include "models/family.h"
@@ -13,7 +13,7 @@ std::string base_of(const ModelSpec& spec) {
   return std::string(embedding.substr(0, embedding.find('.')));
 }
 
-// What the classes of configuration differ in.
+// The facts in which the classes of configuration differ.
 struct EncoderFacts {
   int64_t vocab = 30522, padding = 0;
   bool counts_from_padding = false;
@@ -128,7 +128,7 @@ class Encoder {
     return b_.dropout(normed(sum, scope), encoder_.dropout, scope + ".dropout");
   }
 
-  // What a product gives, dropped out, beside what went in.
+  // A product's output, dropped out, added to the product's input.
   TensorId output(TensorId x, int64_t width, TensorId beside, const std::string& scope) {
     const TensorId made = b_.linear(x, scope + ".dense", width, spec_.hidden, true);
     const TensorId kept = b_.dropout(made, encoder_.dropout, scope + ".dropout");
@@ -198,7 +198,7 @@ TensorId bert_pooler(ModelBuilder& b, TensorId x_BH) {
   return b.dropout(pooled, encoder.head_dropout, "dropout");
 }
 
-// The head has a layer of its own in place of a pooler.
+// The head has a layer of its own instead of a pooler.
 TensorId roberta_head(ModelBuilder& b, TensorId x_BH) {
   const double dropout = b.spec().encoder->head_dropout;
   const TensorId dropped = b.dropout(x_BH, dropout, "classifier.dropout");

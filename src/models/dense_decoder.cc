@@ -105,7 +105,7 @@ class DenseDecoder {
     return b_.op1(OpKind::rope, {x, table_TD}, {{"inverse", int64_t{0}}}, attn, attn + "." + which + "_rope");
   }
 
-  // Of the rows that decide, to all rows before them: each is the last of its sequence.
+  // Attention of the rows that decide to all rows before them: each is the last of its sequence.
   TensorId deciding_attention(TensorId n_TH, TensorId k, TensorId v, Attrs attrs, const std::string& attn) {
     const TensorId q = rotated(b_.deciding(n_TH, attn, attn + ".q_in"),
                                b_.deciding(table_TD_, attn, attn + ".q_table"), attn, "q", spec_.heads);

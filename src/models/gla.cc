@@ -1,4 +1,4 @@
-// Gated linear attention (flash-linear-attention's GLA): a state of constant size per head in place of keys
+// Gated linear attention (flash-linear-attention's GLA): a state of constant size per head instead of keys
 // and values, decays by a low-rank gate, a norm per head with a swish gate. No positions are encoded.
 #include <cmath>
 
@@ -62,7 +62,7 @@ void parse(const ConfigReader& in, ModelSpec& spec) {
   if (spec.heads % spec.kv_heads != 0) in.fail("'num_heads' must be a multiple of 'num_kv_heads'");
   spec.vocab = in.integer("vocab_size", 1, kLargestVocab, 32000);
   spec.mlp_width = in.integer("intermediate_size", 1, kWidest, default_mlp_width(in, spec.hidden));
-  // Of training: without encoded positions no text is too long.
+  // The length of training: without encoded positions no text is too long.
   spec.max_positions = in.integer("max_position_embeddings", 1, kMostPositions, 2048);
   spec.rms_norm_eps = in.number("norm_eps", 1e-6, 0.0, 1.0);
   spec.tied_head = in.flag("tie_word_embeddings", false);
@@ -99,7 +99,7 @@ class GlaModel {
     return b_.linear(low, attn + ".gk_proj.1", kGateRank, spec_.kv_heads * linear_.key_dim, true);
   }
 
-  // Where sequences lie, or segments that share prefixes and what they go on from.
+  // Appends where sequences lie, or segments that share prefixes and the ones that they continue.
   Operands with_sequences(Operands operands) {
     operands.push_back(b_.input_named("seq_starts"));
     operands.push_back(b_.step());

@@ -14,7 +14,7 @@ namespace {
 
 constexpr BatchShape kSmallest = {1, 1, 1, 1, 1};
 
-// Of the text that the model writes.
+// Tokens of the text that the model writes.
 int64_t text_tokens(const ModelBuilder& b) {
   return b.spec().encoder_decoder ? b.shape().target_tokens : b.shape().tokens;
 }

@@ -112,7 +112,7 @@ TEST(ModelSpec, encoders_have_the_parameters_of_their_checkpoints) {
   }
 }
 
-// Rows of what a product makes, of 32 tokens in 4 sequences; 0: there is none of that name.
+// Rows of a product's output, of 32 tokens in 4 sequences; 0 where no op has the name.
 int64_t rows_made_by(const Graph& graph, const std::string& scope) {
   for (const Op& op : graph.ops())
     if (op.kind == OpKind::linear && op.scope == scope) return graph.tensor(op.outputs[0]).shape[0];

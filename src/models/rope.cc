@@ -95,8 +95,8 @@ void read_yarn(const ConfigReader& rope, RopeSpec& spec) {
   spec.attention_factor = rope.number("attention_factor", inferred);
 }
 
-// What transformers calls the original length: for llama3 and yarn the key beside the map before the one in
-// it, for dynamic scaling the model's positions whatever is said.
+// The length that transformers calls the original one: for llama3 and yarn the key next to the map before the
+// one in it, for dynamic scaling the model's positions whatever the key states.
 int64_t original_length(const ConfigReader& in, const ConfigReader& rope, const std::string& type,
                         int64_t max_positions) {
   constexpr const char* kKey = "original_max_position_embeddings";

@@ -36,8 +36,8 @@ void parse_sizes(const ConfigReader& in, ModelSpec& spec) {
         "'relative_attention_max_distance'");
 }
 
-// transformers computes what these say, which it writes beside feed_forward_proj and derives from it where
-// they are not.
+// transformers computes by these keys, which it writes next to feed_forward_proj and derives from it where
+// they are absent.
 void require_activation(const ConfigReader& in, bool gated) {
   const std::string act = gated ? "gelu_new" : "relu";
   if (in.names("dense_act_fn") && in.text("dense_act_fn", "null") != act)
@@ -80,7 +80,7 @@ void parse_t5(const ConfigReader& in, ModelSpec& spec) {
 
 void parse_mt5(const ConfigReader& in, ModelSpec& spec) { parse(in, "gated-gelu", spec); }
 
-// Leaves the builder on the decoder's axis, whose labels are learnt.
+// Leaves the builder on the decoder's axis, whose labels are trained.
 void inputs(ModelBuilder& b) {
   b.token_inputs(kFirstAxis, b.shape().tokens);
   const AxisId decoder = b.graph().add_axis("decoder");
@@ -111,7 +111,7 @@ class Stack {
     for (int64_t i = 0; i < layers_; ++i) h_TH = layer(h_TH, encoded, i);
     return h_TH;
   }
-  // Of the decoder, on the encoder's axis: what its layers ask of the source.
+  // Caches the decoder's part, on the encoder's axis: what its layers read of the source.
   void cache_source(TensorId encoded) {
     for (int64_t i = 0; i < layers_; ++i) {
       const std::string block = begin_block(i);

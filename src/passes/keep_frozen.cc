@@ -55,8 +55,8 @@ std::vector<bool> results(const Graph& graph) {
   return needed;
 }
 
-// What one of the blocks below `first` makes and anything above reads; none where that is not one tensor with
-// a row for each token of the first axis, or they are needed beside it.
+// The output of the blocks below `first` that later ops read; nullopt unless it is one tensor with a row for
+// each token of the first axis, and nothing else of those blocks is read.
 std::optional<TensorId> boundary_below(const Graph& graph, BlockId first) {
   const auto is_below = [first](const Op& op) { return op.block != kNoBlock && op.block < first; };
   std::vector<AxisId> below(graph.tensors().size(), kMostAxes);  // the axis of what they make

@@ -189,8 +189,8 @@ class LoraPass {
       if (const auto found = base_of_.find(id); found != base_of_.end()) id = found->second;
   }
 
-  // What the adapter began with, which no op reads: it is out of the weight as long as the run lasts, and is
-  // saved.
+  // Keeps the part of the weight that the adapter began with, which no op reads: it is out of the weight as
+  // long as the run lasts, and is saved.
   void keep_start(const Op& base, int64_t r, int64_t in, int64_t out) {
     if (r > std::min(in, out))
       throw UsageError("method.r: " + base.scope + " has no part of rank " + std::to_string(r) +
@@ -255,7 +255,7 @@ class LoraPass {
                   {{"p", options_.dropout}}, kNewTensor, scope + ".lora_dropout", scope + ".lora_x");
   }
 
-  // What the task made new, and what is to be saved whole beside the adapters.
+  // Trains what the task made new, and what is to be saved whole with the adapters.
   void train_whole() {
     if (!options_.modules_to_save.empty()) part_tied_head();
     std::set<std::string> modules;
@@ -270,7 +270,7 @@ class LoraPass {
     if (!part_) rules_.require_saved_found(modules);
   }
 
-  // Where one of the two is saved they are no longer the same: PEFT trains a copy of it.
+  // When one of the two is saved they are no longer the same: PEFT trains a copy of it.
   void part_tied_head() {
     TensorId table = kNoTensor;
     std::vector<Op*> heads;

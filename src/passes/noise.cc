@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-// Of an axis, in its program's inputs: of each token the length of its sequence.
+// An axis's input of row lengths: for each token the length of its sequence.
 TensorId row_lengths(Graph& graph, AxisId axis) {
   const std::string name = graph.axis_input(axis, "row_lengths");
   const TensorId found = graph.find(name);

@@ -1,4 +1,4 @@
-// What the offload passes make of small programs: which transfers there are, where they start, and what their
+// Tests of the offload passes on small programs: which transfers there are, where they start, and what their
 // waits guard. That they change no bit is for src/train/offload_run_test.cc.
 #include "passes/offload.h"
 #include "graph/op_kind.h"

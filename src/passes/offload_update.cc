@@ -96,8 +96,8 @@ class Slicing {
     return graph_.tensor(home).name + ".slice" + std::to_string(range.first / slice_elements_);
   }
 
-  // Where the weight's `range` lies in an operand that may have one value for several of the weight's
-  // elements, as the scales of 8-bit states do. Operands of ops that cannot be sliced are moved as a whole.
+  // The weight's `range` in an operand that may have one value for several of the weight's elements, as the
+  // scales of 8-bit states do. Operands of ops that cannot be sliced are moved as a whole.
   [[nodiscard]] ElementRange part_of(TensorId operand, ElementRange range, int64_t all) const {
     const int64_t values = graph_.tensor(operand).shape.elements();
     if (range.elements == all) return {0, values};

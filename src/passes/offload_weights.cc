@@ -4,7 +4,7 @@
 namespace plimsoll {
 namespace {
 
-// Adapters stay: they are small beside their gradients and states, and read in every block.
+// Adapters stay: they are small compared with their gradients and states, and read in every block.
 bool is_streamed(const Tensor& tensor, const OffloadChoice& choice) {
   const bool weight = tensor.role == Role::frozen_weight || tensor.role == Role::trainable_weight;
   return weight && tensor.block != kNoBlock && tensor.parameter.origin != Origin::adapter &&

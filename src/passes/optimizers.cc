@@ -29,7 +29,7 @@ class UpdateWriter {
   void no_state() { op_.outputs.push_back(kNoTensor); }
 
   void emit_as(OpKind kind, Operands inputs, Attrs attrs) {
-    // What is f32 itself needs no copy that is.
+    // A weight that is f32 itself needs no f32 copy.
     const bool copied = precision_.master && weight_.dtype != DType::f32;
     op_.outputs.push_back(copied ? master() : kNoTensor);
     op_.kind = kind;
@@ -53,7 +53,7 @@ class UpdateWriter {
   Op op_;
 };
 
-// What an update is made with: its inputs, and what every optimizer is told.
+// The parts that an update is made of: its inputs, and the arguments of every optimizer.
 struct Update {
   UpdateWriter& writer;
   const Tensor& weight;

@@ -61,7 +61,7 @@ std::vector<PassCase> all_cases() {
   return all;
 }
 
-// What a program's passes are asked, by the words of a case's first line.
+// The request to a program's passes, by the words of a case's first line.
 class Asked {
  public:
   explicit Asked(const std::string& head) {

@@ -37,7 +37,7 @@ Graph add_adapters(Graph graph, const Context& c) {
   return add_lora(graph, options, c.purpose == Purpose::generate);
 }
 
-// Where the update is a part of the backward pass, gradients are activations, and there is none to move.
+// If the update is a part of the backward pass, gradients are activations, which are not moved here.
 Graph move_gradients(Graph graph, const Context& c) {
   return trains(c) ? offload_gradients_of_train(std::move(graph), c.offload, c.transfers)
                    : offload_gradients_of_update(std::move(graph), c.offload, c.transfers);

@@ -56,7 +56,7 @@ TEST(Pipeline, what_runs_is_verified_and_what_is_only_measured_is_not) {
 #endif
 }
 
-// Full, LoRA and QLoRA, with everything that a variant may do: run_passes verifies where somebody watches.
+// Full, LoRA and QLoRA, with everything that a variant may do: run_passes verifies if it has an observer.
 TEST(Pipeline, every_pass_leaves_programs_that_verify) {
   const DeviceDescription device = reference_description();
   const LoraOptions lora{.r = 4, .alpha = 8, .dropout = 0.1};

@@ -80,8 +80,8 @@ class Recomputation {
     forget_what_is_cheap(missing, reader);
   }
 
-  // Of the blocks that a segment's repetition ran through, only their inputs stay; the rest would be all that
-  // was dropped.
+  // Of the blocks that a segment's repetition ran through, only their inputs are kept; otherwise all that was
+  // dropped would be back.
   void forget_passed_blocks(const std::vector<int32_t>& repeated, BlockId reader_block) {
     for (const int32_t at : repeated) {
       for (const TensorId id : ops_[static_cast<size_t>(at)].outputs) {

@@ -56,7 +56,7 @@ bool is_repeated(const Graph& graph, const Op& op) {
   return op.outputs[0] != kNoTensor && graph.tensor(op.outputs[0]).name.find(".re") != std::string::npos;
 }
 
-// "kind scope" -> how often it is computed again, in one layer.
+// "kind scope" -> how often it is recomputed, in one layer.
 std::map<std::string, int> repeated(const Graph& graph, int32_t layer) {
   std::map<std::string, int> counts;
   const std::string prefix = "model.layers." + std::to_string(layer);

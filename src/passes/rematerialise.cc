@@ -70,7 +70,7 @@ class Rematerialisation {
       if (output == kNoTensor) continue;
       Copies& copies = copies_[static_cast<size_t>(output)];
       copies.latest = copies.latest == kNoTensor ? output : add_copy(output);
-      // A side output that nobody reads now belongs to this reader all the same.
+      // A side output without a reader now belongs to this reader all the same.
       copies.read_by = readers_;
       output = copies.latest;
     }

@@ -61,7 +61,7 @@ class Survival {
         fates_(graph.tensors().size(), Fate::kept),
         mixers_(count_mixers(graph)),
         summed_(points_.size()) {
-    // Where nothing mixes tokens, the whole block is its MLP.
+    // If nothing mixes tokens, the whole block is its MLP.
     for (size_t block = 0; block < mixers_.size(); ++block) summed_[block] = mixers_[block] == 0 ? 1 : 0;
   }
 
@@ -76,7 +76,7 @@ class Survival {
   }
 
  private:
-  // Of an op that can be repeated.
+  // The block of an op that can be repeated.
   [[nodiscard]] BlockId block_of_output(const Op& op) const {
     for (const TensorId id : op.outputs)
       if (id != kNoTensor) return values_.block[static_cast<size_t>(id)];
@@ -132,7 +132,7 @@ class Survival {
     return Fate::kept;
   }
 
-  // A value that dies in the forward pass must not live on because something computed again reads it.
+  // A value that dies in the forward pass must not live on because a recomputed op reads it.
   [[nodiscard]] Fate unless_needed(const Op& op) const {
     const bool needed = std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId id) {
       return id != kNoTensor && values_.needed[static_cast<size_t>(id)] != 0;
@@ -157,7 +157,7 @@ class Survival {
   }
 
   // A norm is not repeated for its reciprocal deviations alone (4 bytes a row): they stay unless the norm's
-  // main output is computed again anyway.
+  // main output is recomputed anyway.
   void keep_lone_side_outputs() {
     std::vector<char> demanded(fates_.size());
     for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {

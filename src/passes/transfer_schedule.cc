@@ -14,7 +14,8 @@ namespace {
 // The stretches of one kind: where each begins and ends, and which one every op of the program is next to.
 struct Stretches {
   std::vector<size_t> begin, end;  // of a stretch: its first op, and the one after its last
-  std::vector<int32_t> before;     // by op: the last stretch with an op before it, -1 if there is none
+  std::vector<int32_t> before;     // by op: the last stretch with an op before it, -1 where there is no such
+                                   // stretch
 
   [[nodiscard]] int32_t count() const { return static_cast<int32_t>(begin.size()); }
 };

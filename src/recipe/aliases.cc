@@ -25,7 +25,7 @@ const Index& index() {
   return kIndex;
 }
 
-// What a row does, as the manual says it.
+// A row's effect, in the manual's words.
 std::string effect(const Alias& row) {
   switch (row.reading) {
     case off:

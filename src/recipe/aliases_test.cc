@@ -37,7 +37,7 @@ bool rewrite() {
   return wish != nullptr && std::string_view(wish) == "write";
 }
 
-// What a map of a tool's keys becomes: "method.r: 8; ...", "no effect", or "refused: ...".
+// The result of a map of a tool's keys: "method.r: 8; ...", "no effect", or "refused: ...".
 std::string outcome(const Node& keys, Tool tool) {
   const Source source = {"rows", false, "tests/other_tools"};
   Parts parts;
@@ -273,7 +273,7 @@ TEST_F(OtherTools, names_of_the_hub_are_found_in_the_cache_or_answered_with_the_
     write(packed + name, "x");
   EXPECT_EQ(load("model: Qwen/Qwen2.5-0.5B\ndata: {train: a/b}\n").recipe.data.train.front().path,
             (folder_ / packed / "train-00000-of-00001.jsonl.gz").string());
-  // A folder beside the recipe goes first.
+  // A folder in the recipe's folder goes first.
   write("Qwen/Qwen2.5-0.5B/config.json", "{}");
   EXPECT_EQ(load("model: Qwen/Qwen2.5-0.5B\n").recipe.model, (folder_ / "Qwen/Qwen2.5-0.5B").string());
   unsetenv("HF_HUB_CACHE");

@@ -45,7 +45,7 @@ bool is_part(std::string_view text) {
 constexpr std::array<std::string_view, 6> kOtherSplits = {"test", "validation", "valid",
                                                           "val",  "dev",        "eval"};
 
-// What ends so is a file that is not there, and no name of the hub.
+// A name with such an end is a missing file, not a name of the hub.
 constexpr std::array<std::string_view, 11> kFileTypes = {
     ".parquet", ".jsonl", ".json", ".csv", ".tsv", ".arrow", ".txt", ".yaml", ".feather", ".yml", ".gz"};
 
@@ -213,7 +213,7 @@ fs::path model_folder(const fs::path& named) {
     const auto whole = model_called(name);
     return whole ? *find_in_hub_cache(HubKind::model, *whole) : named;
   }
-  // "runs/first": where such a folder is here, nobody means the hub.
+  // "runs/first": if the machine has such a folder, the hub is not meant.
   if (is_there(named.parent_path()))
     throw UsageError(name + ": there is no such folder in " + named.parent_path().string());
   throw UsageError(name + ": there is no such folder, nor a model of this name in the Hugging Face cache " +

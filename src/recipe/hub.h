@@ -30,8 +30,7 @@ std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string
 // The models of the cache that are called so, with their owners, sorted: "Qwen2.5-0.5B" finds
 // "Qwen/Qwen2.5-0.5B". Letters may be small or large.
 std::vector<std::string> models_called(std::string_view bare);
-// The only one of those; nullopt where there is none. Throws UsageError that names all where there are
-// several.
+// The only one of those; nullopt without any. Throws UsageError that names all where there are several.
 std::optional<std::string> model_called(std::string_view bare);
 // The name with its owner: of a name without one a likely owner is added, or OWNER to be replaced.
 std::string likely_hub_name(std::string_view name);

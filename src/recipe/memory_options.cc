@@ -70,7 +70,7 @@ Option memory_offload() {
       });
 }
 
-// A bare 0 is none, whatever it is a share of.
+// A bare 0, without %, is 0 whatever it is a share of.
 std::optional<double> read_share(const Node& node) {
   if (read_number(node, {0.0, 0.0})) return 0.0;
   return read_percent(node);

@@ -65,7 +65,7 @@ Option data_pin() {
       [](const std::optional<bool>& value) { return value ? Json(*value) : Json("auto"); });
 }
 
-// What `true` of a run of before meant, which was the order of windows, is settled where runs are read.
+// The meaning of `true` in runs of earlier versions, the order of windows, is settled where runs are read.
 Option data_shuffle() {
   return make(
       "data.shuffle", FIELD(data.shuffle), "full (or true), window or false",

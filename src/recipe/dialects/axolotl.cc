@@ -85,7 +85,7 @@ std::string chat_template_of(const Layer& layer, const Node& entry) {
   return chat != nullptr ? template_of(chat->value.text, "chat_template") : "axolotl";
 }
 
-// prompt_strategies/dpo/chat_template.py: an answer beside the messages that it answers, or whole
+// prompt_strategies/dpo/chat_template.py: an answer apart from the messages that it answers, or whole
 // conversations.
 void read_preferences(const Layer& layer, const Node& entry, bool has_prompt, DataSet& set) {
   set.format = "preference";
@@ -99,7 +99,7 @@ void read_preferences(const Layer& layer, const Node& entry, bool has_prompt, Da
 
 DataSet read_entry(const Layer& layer, const Node& entry);
 
-// Kinds of rows; what is learnt of each follows.
+// Kinds of rows; the trained part of each follows.
 void read_kind(const Layer& layer, const Node& entry, const std::string& kind, DataSet& set) {
   if (kind == "completion") {
     // completion.py: a document beyond sequence_len is cut into several sequences.

@@ -182,7 +182,7 @@ void combine_trl_evaluation(Layer& layer) {
   });
 }
 
-// The handbook's older form names the split to evaluate on beside that to train on: [train_sft, test_sft].
+// The handbook's older form names the split to evaluate on after that to train on: [train_sft, test_sft].
 void combine_mixture_evaluation(Layer& layer) {
   const Said* splits = layer.part("@mixture_splits");
   const Said* mixture = layer.part("@mixture");
@@ -198,7 +198,7 @@ void combine_mixture_evaluation(Layer& layer) {
   std::vector<DataSet> sets;
   try {
     sets = read_trl_mixture(layer, mixture->value, "test");
-  } catch (const UsageError&) {  // NOLINT: told of the rows to train on
+  } catch (const UsageError&) {  // NOLINT: reported for the rows to train on
     return;
   }
   const bool is_one = sets.size() == 1 && sets.front().files.size() == 1 && sets.front().missing.empty();

@@ -1,4 +1,4 @@
-// What recipes of other tools mean, as real files are written: files that are elsewhere, repeated keys,
+// Tests of recipes of other tools as real files are written: files that are elsewhere, repeated keys,
 // versions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -229,7 +229,7 @@ TEST_F(RealFiles, configurations_of_accelerate_are_read) {
       load("model: m\nbatch_size_per_gpu: 16\naccelerate_config: acc.yaml\nmemory: {disk: 9GiB}\n");
   EXPECT_EQ(loaded.recipe.batch.effective, 384);
   EXPECT_EQ(loaded.recipe.memory.tier, "stage3");
-  // The file itself, beside a model.
+  // The file itself, with a model.
   Overrides overrides;
   overrides.sets = {"model=m", "batch_size_per_gpu=16"};
   const Recipe itself = load_recipe((folder_ / "acc.yaml").string(), overrides).recipe;

@@ -1,4 +1,4 @@
-// What recipes of other tools mean: one test for each way in which they once meant something else here.
+// Tests of other tools' recipes: one test for each way in which they once meant something else here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -617,7 +617,7 @@ TEST_F(Dialects, an_empty_list_of_layers_is_all_of_them_as_peft_has_it) {
             recipe(kAxolotl).method.layers);
 }
 
-// What is set beside such a file names a device of this program.
+// A device that is set in addition to such a file is a device of this program.
 TEST_F(Dialects, a_device_that_is_set_beside_another_tools_file_is_ours) {
   for (const std::string& text : {kTorchtune + "device: cuda\n", kAxolotl})
     EXPECT_EQ(recipe(text, {"device=card", "memory.device=4GiB"}).device, DeviceChoice::card);

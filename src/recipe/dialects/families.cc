@@ -71,7 +71,7 @@ std::optional<std::string> unsupported_family(std::string_view name) {
     return std::any_of(words.begin(), words.end(),
                        [&](const std::string& word) { return word.starts_with(part); });
   };
-  // What a large model taught a smaller one is of the smaller one's family: DeepSeek-R1-Distill-Qwen-7B.
+  // A distilled model is of the smaller model's family: DeepSeek-R1-Distill-Qwen-7B.
   if (has_part("distill") && (has_part("qwen") || has_part("llama") || has_part("mistral")))
     return std::nullopt;
   for (const auto& [word, family] : kWords)

@@ -73,8 +73,8 @@ void read_tags(const Node& entry, DataSet& set, const std::string& where) {
   name_messages(text_of(given, "role_tag", "from"), text_of(given, "content_tag", "value"), set);
 }
 
-// Two answers, a message each beside a conversation, or texts beside an instruction; what else an instruction
-// may come with has no column here.
+// Two answers, a message each with a conversation, or texts with an instruction; other columns that an
+// instruction may have are not supported here.
 void read_ranking(const Node& entry, bool is_alpaca, DataSet& set, const std::string& where,
                   const std::string& name) {
   const Node* columns = find_node(entry, "columns");
@@ -136,7 +136,7 @@ DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder
   return set;
 }
 
-// What a name without an entry in the list is: an entry elsewhere, a file, or a data set of the hub.
+// Reads a name without an entry in the list: an entry elsewhere, a file, or a data set of the hub.
 DataSet read_loose(const Layer& layer, const Node& name, bool is_llama_factory) {
   DataSet set;
   const Said* split = layer.part("@split");

@@ -26,8 +26,8 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// What may be named: the part behind the first layer's number, and of weights outside of layers the last part
-// but one.
+// Modules that may be named: the part behind the first layer's number, and for weights outside of layers the
+// last part but one.
 Modules modules_of(const ModelSpec& spec) {
   Modules modules;
   for (const std::string& name : parameter_names(spec)) {
@@ -46,7 +46,7 @@ std::string refusal(const std::string& name, const std::set<std::string>& known)
   return "the model has no module '" + excerpt(name) + "' there; it has " + join(names, ", ");
 }
 
-// The model's facts; nothing where they are not here, which is told.
+// The model's facts; nothing, with a note, where its files are absent on this machine.
 std::optional<ModelSpec> spec_of(Layer& layer, const Said& method) {
   const Node* given = layer.given("model");
   const std::string none = "counts the layers of the model: ";

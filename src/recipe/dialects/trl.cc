@@ -61,7 +61,7 @@ std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture, s
     refuse_unknown(mixture, {"datasets", "seed", "test_split_size"}, "dataset_mixture");
     return read_list(layer, *list);
   }
-  // The handbook's older form: {name: share}, and dataset_splits beside it.
+  // The handbook's older form: {name: share}, with dataset_splits.
   const Said* splits = layer.part("@mixture_splits");
   std::vector<DataSet> sets;
   for (const Node& entry : mixture.items) {
@@ -83,7 +83,7 @@ std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture, s
 
 namespace {
 
-// What the handbook says of conversations: their template prints the tokens that begin and end them.
+// The handbook's rules for conversations: their template prints the tokens that begin and end them.
 void combine_dataset_arguments(Layer& layer, bool is_mixture) {
   const Said* begins = layer.part("@add_special_tokens");
   if (layer.says({"@add_special_tokens"}))

@@ -167,7 +167,7 @@ std::vector<const Node*> RecipeBuilder::distinct(const Node& map, const std::str
 }
 
 void RecipeBuilder::report_unknown(const Node& child, const std::string& key, const Source& source) {
-  // What is unknown inside of a known map is named itself.
+  // An unknown key inside of a known map is named itself.
   if ((is_alias_group(key) || is_section(key)) && child.kind == Node::Kind::map && !child.items.empty()) {
     for (const Node& inner : child.items) report_unknown(inner, key + "." + inner.key, source);
     return;
@@ -200,7 +200,7 @@ Recipe RecipeBuilder::finish(const std::string& name) {
   Recipe recipe = current();
   take_glue_task(recipe);
   take_words(recipe);
-  // What `precision: bf16-pure` says of states is of those that have a choice. Adapters' have none.
+  // `precision: bf16-pure` sets states only for optimizers that have a choice. Adapters' have none.
   if (recipe.method.type == MethodType::full && traits_of(recipe.optimizer.name).own_types &&
       recipe.precision.states == DType::bf16 && !given_.contains("precision.states"))
     recipe.precision.states = DType::f32;
@@ -214,7 +214,8 @@ Recipe RecipeBuilder::finish(const std::string& name) {
   return recipe;
 }
 
-// What a task of GLUE says; the same said beside it is no conflict, as saved recipes say everything.
+// Takes the settings of a task of GLUE; equal keys in the recipe are no conflict, as saved recipes hold all
+// keys.
 void RecipeBuilder::take_glue_task(Recipe& recipe) {
   if (!recipe.classify.glue) return;
   const GlueTask& task = *find_glue_task(*recipe.classify.glue);

@@ -1,4 +1,4 @@
-// What each wrong recipe is told.
+// Tests of the message for each wrong recipe.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -93,7 +93,7 @@ LoadedRecipe apply_overrides(RecipeBuilder& builder, const Overrides& overrides,
   loaded.other_tools = builder.other_tools();
   loaded.missing = builder.missing();
   loaded.states_precision = builder.states_precision();
-  // What --set then changed again is not the environment's.
+  // A key that --set then changed again is not the environment's.
   std::vector<std::string> lasting = from_environment;
   for (const std::string& key : builder.keys_since(first_set)) std::erase(lasting, key);
   loaded.environment_changes = changes(before, with_environment, lasting);
@@ -143,10 +143,10 @@ std::vector<std::string> change_theirs(Node& root, const std::vector<std::string
     if (!is_ours && equals != std::string::npos) {
       try {
         const Node value = read_yaml(std::string_view(text).substr(equals + 1));
-        // Of a training script's file a key can be taken out; what it is set to meets the file's as a layer.
+        // A key of a training script's file can be taken out; a value for it meets the file's as a layer.
         const bool takes_out = value.kind == Node::Kind::null && equals + 1 < text.size();
         is_changed = (is_of_tool || takes_out) && replace_key(root, key, value);
-      } catch (const DocumentError&) {  // NOLINT: told where it is applied
+      } catch (const DocumentError&) {  // NOLINT: reported where it is applied
       }
     }
     if (!is_changed) others.push_back(text);

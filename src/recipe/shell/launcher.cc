@@ -139,7 +139,7 @@ class Command {
     if (value.empty()) node.kind = Node::Kind::null;
     say(key, std::move(node), line);
   }
-  // How many processes there are is often asked of the machine; then nobody states it.
+  // The number of processes is often found out on the machine; then it is not stated.
   void say_count(const std::string& key, const std::string& value, int line) {
     const bool is_number = !value.empty() && std::all_of(value.begin(), value.end(), [](unsigned char c) {
       return std::isdigit(c) != 0;
@@ -198,7 +198,7 @@ class Command {
     return false;
   }
 
-  // What is launched: -m module, a file in Python, or another launcher.
+  // The launched program: -m module, a file in Python, or another launcher.
   bool script() {
     if (is_done()) return false;
     if (is_launcher(text())) return true;
@@ -234,7 +234,7 @@ class Command {
 
   using ReadOption = void (Command::*)(const std::string& name, const std::string& value, int line);
 
-  // Options of a launcher end where a word is none, or with the launched module.
+  // Options of a launcher end at a word that is no option, or with the launched module.
   void options(ReadOption read) {
     while (!is_done()) {
       if (text().starts_with('$')) {  // options that only the shell knows
@@ -346,8 +346,8 @@ class Command {
     say(option.name, std::move(list), line);
   }
 
-  // A folder that only the shell can name is none to write into, $RANDOM is any seed, and a stage of ZeRO
-  // decides nothing that is learnt.
+  // A folder that only the shell can name cannot be written into, $RANDOM is any seed, and a stage of ZeRO
+  // does not change the training's result.
   void say_argument(const std::string& name, const std::string& value, int line) {
     if ((name == "output_dir" || name == "run_name" || name == "seed" || name == "zero_stage") &&
         is_unresolved(value))

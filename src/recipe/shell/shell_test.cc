@@ -200,7 +200,7 @@ TEST_F(ShellScripts, defaults_are_those_of_what_is_started) {
   EXPECT_EQ(own.recipe.precision.weights, DType::f32);
   EXPECT_THAT(own.other_tools.notes.at("rows"), HasSubstr("finetune.py"));
   EXPECT_DOUBLE_EQ(recipe("trl sft" + rest).optimizer.lr, 2e-5);
-  // A script of one's own that is told of a rank trains adapters, whatever it is called.
+  // A script of one's own that gets a rank trains adapters, whatever it is called.
   for (const char* name : {"finetune.py", "sft.py"}) {
     const LoadedRecipe lora =
         load(std::string("python ") + name + " --lora_r 8 --completion_only_loss" + rest);

@@ -41,8 +41,8 @@ void read_slurm(std::string_view text, ShellVariables& variables) {
   }
 }
 
-// Where the script stands between if and fi, do and done. A function is read where it is written, as if it
-// were called there.
+// The script's position between if and fi, do and done. A function is read where it is written, as if it were
+// called there.
 class Branches {
  public:
   // Takes the words that begin and end branches off the command; `condition` is what the last if asked.

@@ -22,7 +22,7 @@ size_t name_length(std::string_view text) {
 
 constexpr int kMostNested = 16;
 
-// Where the ${ at `at` ends, with those inside of it.
+// The end of the ${ at `at`, with those inside of it.
 size_t closing_brace(std::string_view text, size_t at) {
   int depth = 0;
   for (; at < text.size(); ++at) {
@@ -139,7 +139,7 @@ bool is_argument(const std::vector<std::string>& values) {
 
 }  // namespace
 
-// What stands between ${ and }: NAME, NAME[i], NAME[@], NAME:-otherwise.
+// Expands what stands between ${ and }: NAME, NAME[i], NAME[@], NAME:-otherwise.
 std::optional<ShellVariables::Values> ShellVariables::lookup(std::string_view inside, int depth) const {
   const bool is_position = !inside.empty() && std::isdigit(static_cast<unsigned char>(inside.front())) != 0;
   size_t length = name_length(inside);
@@ -266,7 +266,7 @@ std::vector<std::string> ShellVariables::expand(const ShellWord& word) const {
         extend(part.text);
         continue;
       }
-      int depth = 0;  // inside of a $(...) that nobody has run
+      int depth = 0;  // inside of a $(...) that was not run
       for (size_t i = 0; i < part.text.size(); ++i) {
         const char c = part.text[i];
         if (c == '(' && (depth > 0 || (i > 0 && part.text[i - 1] == '$'))) ++depth;

@@ -94,7 +94,7 @@ class Lexer {
     if (at_ >= text_.size()) return;
     if (peek() == '\r' && peek(1) == '\n') take();
     if (peek() == '\n') {
-      take();  // the line goes on
+      take();  // the line continues
       return;
     }
     add(take(), Quote::single);

@@ -18,7 +18,7 @@ bool rank_says_lora(const Layer& layer) {
   return layer.tool() != Tool::axolotl && (layer.tool() != Tool::trl || !own_script(layer).empty());
 }
 
-// bitsandbytes' 8 bits do not exist here; its 4 bits do, beside adapters.
+// bitsandbytes' 8 bits do not exist here; its 4 bits do, with adapters.
 bool refuse_eight_bits(Layer& layer) {
   const Said* by_flag = layer.part("@eight_bit");
   const Said* by_number = is_word(layer.part("@four_bit"), "eight") ? layer.part("@four_bit") : nullptr;
@@ -76,7 +76,7 @@ void combine_method(Layer& layer) {
   layer.emit("method.type", is_true(four_bit) ? "qlora" : type, from);
 }
 
-// LLaMA-Factory decomposes by 16 iterations unless told otherwise; -1 is exactly.
+// LLaMA-Factory decomposes by 16 iterations by default; -1 is exactly.
 void combine_start(Layer& layer) {
   if (!layer.says({"@pissa", "@pissa_iterations"})) return;
   const Said* pissa = layer.part("@pissa");
@@ -259,12 +259,12 @@ std::string precision_of(const Layer& layer) {
   if (is_word(stored, "fp16")) return "fp16";
   const bool stored_bf16 = is_word(stored, "bf16") || layer.tool() == Tool::axolotl;
   if (is_automatic_bf16(layer) || is_true(layer.part("@bf16")) || is_word(layer.part("@mixed"), "bf16")) {
-    // Adapters train in fp32 beside frozen bf16 weights. Else: autocast over fp32 weights keeps a master
-    // copy, weights loaded in bf16 have none.
+    // Adapters train in fp32 on frozen bf16 weights. Else: autocast over fp32 weights keeps a master copy,
+    // weights loaded in bf16 have none.
     if (!is_full) return "bf16";
     return stored_bf16 ? "bf16-pure" : "bf16-master";
   }
-  // What is quantised has no other type than that of the adapters beside it.
+  // A quantised base has no other type than that of its adapters.
   if (is_word(stored, "auto")) return layer.method() == MethodType::qlora ? "bf16" : "";
   if (is_word(stored, "bf16")) return is_full ? "bf16-pure" : "bf16";
   return layer.method() == MethodType::qlora ? "bf16" : "fp32";
@@ -313,7 +313,7 @@ void combine_eval_share(Layer& layer) {
   layer.emit("data.eval", percent(*value), {share});
 }
 
-// LLaMA-Factory's packing lets tokens see the rows beside theirs; its neat_packing does what packing is here.
+// LLaMA-Factory's packing lets tokens see neighbouring rows; its neat_packing does what packing is here.
 void combine_packing(Layer& layer) {
   if (!layer.says({"@packing", "@neat_packing"})) return;
   const Said* packing = layer.part("@packing");
@@ -327,14 +327,14 @@ void combine_packing(Layer& layer) {
   layer.emit("data.packing", is_true(neat) ? "true" : "false", present({neat, packing}));
 }
 
-// TRL has a key for prompts with completions, where answers alone are learnt unless it says otherwise, and
-// one for conversations, where all is learnt unless it says otherwise.
+// TRL has a key for prompts with completions, where by default only answers are trained, and one for
+// conversations, where by default everything is trained.
 void combine_answers_only(Layer& layer) {
   if (!layer.says({"@completion_only", "@assistant_only"})) return;
   const Said* completion = layer.part("@completion_only");
   const Said* assistant = layer.part("@assistant_only");
   const bool prompts = completion != nullptr && !is_true(completion);
-  // In TRL's own scripts a conversation without assistant_only_loss is learnt whole.
+  // In TRL's own scripts a conversation without assistant_only_loss is trained whole.
   const bool is_trl = layer.tool() == Tool::trl && own_script(layer).empty();
   const bool messages = is_trl && !is_true(assistant);
   if (prompts && !messages)

@@ -41,7 +41,7 @@ bool check_counts(Layer& layer, const std::vector<const Said*>& all) {
   return true;
 }
 
-// What two places say of one number; nothing where they differ.
+// One number that two places give; nothing where they differ.
 std::optional<Count> one_of(Layer& layer, const Said* recipe, const Said* file) {
   Count count;
   count.from = present({recipe, file});
@@ -59,7 +59,7 @@ std::optional<Count> one_of(Layer& layer, const Said* recipe, const Said* file) 
   return count;
 }
 
-// What a key says, 1 where it is not there. Products of three such numbers stay within 64 bits.
+// A key's number, 1 where it is absent. Products of three such numbers stay within 64 bits.
 int64_t number_of(const Said* said) {
   const int64_t value = said == nullptr ? 1 : read_foreign_whole(said->value).value_or(1);
   return std::clamp<int64_t>(value, 0, kMostSequences + 1);
@@ -144,7 +144,7 @@ Count counted_otherwise(Layer& layer) {
   return {};
 }
 
-// The number of processes, by whichever of them it is said.
+// The number of processes, by whichever key gives it.
 std::optional<Count> processes_of(Layer& layer) {
   const std::optional<Count> launched = read_processes(layer);
   const Count counted = counted_otherwise(layer);
@@ -210,7 +210,7 @@ std::optional<Batch> read_batch(Layer& layer) {
   return batch;
 }
 
-// The product; 0 and a refusal where what is said cannot be together.
+// The product; 0 and a refusal for numbers that contradict each other.
 int64_t product_of(Layer& layer, const Batch& batch) {
   const auto least = [](const Count& count) { return std::max<int64_t>(count.value, 1); };
   const int64_t known = least(batch.micro) * least(batch.accumulation) * least(batch.processes);
@@ -225,7 +225,7 @@ int64_t product_of(Layer& layer, const Batch& batch) {
   return 0;
 }
 
-// What earlier versions read: the recipe's own numbers, and one process.
+// Records what earlier versions read: the recipe's own numbers, and one process.
 void remember_one_process(Layer& layer) {
   const Said* micro = layer.part("@micro");
   const Said* times = layer.part("@accumulation");

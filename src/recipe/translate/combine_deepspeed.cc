@@ -63,7 +63,8 @@ constexpr std::array kShippedZero = {ShippedZero{"ds_z0_config.json", {0, false,
                                      ShippedZero{"zero3_bf16_cpuoffload_all.json", {3, true, true}},
                                      ShippedZero{"zero3_bf16_cpuoffload_params.json", {3, false, true}}};
 
-// What such a file says beside ZeRO: keys that change the experiment must say "auto", or nothing new.
+// Checks keys of such a file outside of ZeRO: keys that change the experiment must say "auto", or nothing
+// new.
 void check_experiment(const Node& config, const Layer& layer) {
   const Node* fp16 = find_node(config, "fp16.enabled");
   const bool trains_in_fp16 = layer.part("@fp16") != nullptr && is_true(layer.part("@fp16"));
@@ -139,7 +140,7 @@ bool read_offload(Layer& layer, const std::vector<const Said*>& from) {
   return true;
 }
 
-// Whether what is offloaded has a place, and nobody said in our words what leaves the device.
+// Whether there is a place to offload to, and no key of ours names what leaves the device.
 bool offloads(const Layer& layer) {
   const Node* parts = layer.given("memory.offload");
   const bool is_stated = parts != nullptr ? !parts->is_word("auto") && parts->kind != Node::Kind::null

@@ -1,5 +1,5 @@
-// Files beside a recipe that say how its tool was launched: accelerate's configuration, and what a DeepSpeed
-// file says of batches and clipping. What they say becomes parts, as if the recipe said it.
+// Files next to a recipe with the settings of its launch: accelerate's configuration, and a DeepSpeed file's
+// keys for batches and clipping. Their keys become parts, as if the recipe had them.
 #include <algorithm>
 #include <array>
 
@@ -42,7 +42,7 @@ void set_line(Node& node, int line) {
   for (Node& item : node.items) set_line(item, line);
 }
 
-// accelerate launches one process where `distributed_type: NO` says so, whatever number stands beside it.
+// accelerate launches one process with `distributed_type: NO`, whatever number stands next to it.
 bool is_one_process(const Node& config) {
   const Node* type = find_node(config, "distributed_type");
   return type != nullptr && (is_off(*type) || type->is_word("NO"));
@@ -103,7 +103,7 @@ void combine_launch(Layer& layer) {
   if (!layer.says({"@deepspeed"})) return;
   try {
     read_deepspeed(layer, *layer.part("@deepspeed"));
-  } catch (const UsageError&) {  // NOLINT: told by combine_deepspeed, which reads it as well
+  } catch (const UsageError&) {  // NOLINT: reported by combine_deepspeed, which reads it as well
   }
 }
 

@@ -87,7 +87,7 @@ void combine_reward_model(Layer& layer) {
     layer.refuse(*labels, "classes have names here: task: classify with classify.labels");
 }
 
-// What transformers' example scripts are told: run_glue.py, run_summarization.py, run_translation.py.
+// Arguments of transformers' example scripts: run_glue.py, run_summarization.py, run_translation.py.
 void combine_scripts(Layer& layer) {
   if (layer.says({"@glue"})) {
     const Said* glue = layer.part("@glue");
@@ -98,7 +98,7 @@ void combine_scripts(Layer& layer) {
   const Said* source = layer.part("@source_length");
   const Said* target = layer.part("@target_length");
   const auto from = present({source, target});
-  // Theirs where a script is not told.
+  // Their defaults where a script has no argument.
   const auto length = [&](const Said* said, const char* key, const char* otherwise) {
     Node node = scalar_at(from.front()->value, said == nullptr ? otherwise : said->value.text);
     node.key = key;
@@ -112,7 +112,7 @@ void combine_scripts(Layer& layer) {
   layer.emit("data.max_length", both, from);
 }
 
-// Where a name of the file says another trainer of TRL's than DPO's.
+// The other trainer of TRL than DPO's that a name of the file points to.
 std::string other_trainer(const Layer& layer) {
   std::string names = layer.source().name;
   if (const Said* program = layer.part(kProgramPart)) names += " " + program->value.text;

@@ -160,7 +160,7 @@ void combine_best(Layer& layer) {
                  said == best);
 }
 
-// Of several trackers TensorBoard's files are written, and the others are told apart.
+// For several trackers TensorBoard's files are written, and the others are reported separately.
 void combine_report_to(Layer& layer) {
   if (!layer.says({"@report_to"})) return;
   const Said* to = layer.part("@report_to");

@@ -90,7 +90,7 @@ constexpr std::array kDefaults = {
     Default{Tool::trl, kAlways, v(0, 20), "log.every", "500"},                 // TA:1001
 };
 
-// What a default was in earlier versions of this program, where it decides how a run goes on.
+// A default of earlier versions of this program, where it decides how a run continues.
 struct Once {
   Tool tool;
   std::string_view key;
@@ -122,8 +122,8 @@ void fill_script_defaults(Layer& layer) {
   layer.emit_default("log.every", "500");  // TA:1001
 }
 
-// The precision of what trains where nothing is said. TRL trains in bf16 since 0.20 (sft_config.py:110
-// there), before as transformers: in the type of the weights. axolotl's bf16 is auto
+// The precision of trained tensors where the recipe states none. TRL trains in bf16 since 0.20
+// (sft_config.py:110 there), before as transformers: in the type of the weights. axolotl's bf16 is auto
 // (utils/schemas/config.py:561), which is weights in bf16 (utils/config/__init__.py: resolve_dtype).
 void fill_precision(Layer& layer) {
   const bool is_full = layer.method() == MethodType::full;
@@ -148,7 +148,7 @@ void fill_trl_rate(Layer& layer) {
     layer.emit_default("optimizer.lr", "2e-5");
 }
 
-// What follows from other keys.
+// Fills in defaults that follow from other keys.
 void fill_dependent_defaults(Layer& layer) {
   const Node* rank = layer.given("method.r");
   // finetuning_args.py:568: lora_alpha is twice the rank.
@@ -158,7 +158,7 @@ void fill_dependent_defaults(Layer& layer) {
   if (layer.tool() == Tool::trl) fill_trl_rate(layer);
 }
 
-// What a script of somebody's own makes of a row stands in the script.
+// Whether a key is about how a row becomes text: with a script of the user's own, the script decides that.
 bool is_of_rows(std::string_view key) {
   return key == "data.template" || key == "data.train_on_prompt" || key == "data.bos";
 }
@@ -215,7 +215,7 @@ void fill_tool_method(Layer& layer) {
 
 namespace {
 
-// What a script of somebody's own decides by itself where its command is silent.
+// Keys that a script of the user's own decides by itself where its command does not.
 std::vector<std::string> left_to_script(const Layer& layer) {
   std::vector<std::string> keys;
   for (const char* key :

@@ -28,7 +28,7 @@ std::string read_text_of(const std::string& file) {
   return text;
 }
 
-// What a file is that is no YAML; "" where it may be meant as such.
+// The kind of a file that is not YAML; "" where it may be meant as YAML.
 std::string other_kind(std::string_view text, const Source& source) {
   const std::string end = std::filesystem::path(source.name).extension().string();
   if (text.starts_with("#!") || end == ".py")

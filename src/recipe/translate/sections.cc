@@ -309,13 +309,13 @@ class Opener {
       opened.items.push_back(std::move(left));
       return;
     }
-    for (Node& child : left.items) {  // told by their names, unless a tool has them so
+    for (Node& child : left.items) {  // reported by their names, unless a tool has them so
       child.key = section.key + "." + child.key;
       opened.items.push_back(std::move(child));
     }
   }
 
-  // What a section about other things may say of the training all the same.
+  // Whether a key in a section about other things changes the training all the same.
   static bool changes_a_run(std::string_view key) {
     static constexpr std::string_view kKeys[] = {"seed",
                                                  "output_dir",

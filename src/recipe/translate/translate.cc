@@ -67,7 +67,7 @@ bool is_empty(const Node& node) {
          (node.kind == Node::Kind::scalar ? node.text.empty() : node.items.empty());
 }
 
-// What names the model: torchtune's builder says its family.
+// The key that names the model: torchtune's builder names its family.
 std::string model_name_of(const Node& root) {
   for (const char* key : {"model._component_", "base_model", "model_name_or_path"})
     if (const Node* node = find_node(root, key); node != nullptr && node->kind == Node::Kind::scalar)
@@ -131,7 +131,7 @@ bool Translator::read_theirs(const Node& child, const std::string& key, Layer& l
   }
   const Alias* row = find_alias(key, layer.tool());
   if (row == nullptr) return false;
-  // Of the file alone: what is set beside it is said to this program.
+  // Only keys of the file: a device that is set in addition to it is one of this program.
   const bool their_device = key == "device" && layer.source().has_lines &&
                             (layer.tool() == Tool::torchtune || layer.tool() == Tool::axolotl);
   const bool of_theirs = is_method_word(child) || their_device;

@@ -1,4 +1,4 @@
-// `plimsoll report RUN RUN ...`: several runs beside each other; and a run as JSON.
+// `plimsoll report RUN RUN ...`: compares several runs; and a run as JSON.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -173,7 +173,7 @@ std::string compare_text(std::vector<RunHistory> runs, size_t columns, const std
   right[1] = right[2] = false;
   TextTable table(right);
   for (const std::vector<std::string>& row : rows) table.add_row(row);
-  // First what says least of how well a run did; last the metrics that nobody sorted by.
+  // First the columns that show least how well a run did; last the metrics that the table is not sorted by.
   std::vector<size_t> may_go = {width - 3, 3, 2};
   for (size_t i = width - 4; i > 6; --i) may_go.push_back(i);
   table.may_go(may_go);

@@ -96,7 +96,7 @@ void fit_height(std::vector<double> values, const std::vector<double>& also, boo
 }
 
 std::string ticks(const Axis& axis, const Quantity& quantity) {
-  constexpr int kMost = 16;  // a log may hold any numbers: steps that vanish beside them, or none at all
+  constexpr int kMost = 16;  // a log may hold any numbers: steps that vanish next to them, or none at all
   const bool bytes = &quantity == &kMemory;
   const double step = bytes ? static_cast<double>(page::tick_bytes(std::llround(axis.high)))
                             : page::tick_step(axis.high - axis.low);
@@ -182,7 +182,7 @@ std::string readout() {
   return html + "</div>\n";
 }
 
-// What the readout says of the steps that the curves show.
+// The readout's values for the steps that the curves show.
 std::string data(const RunHistory& run) {
   const Axis axis = steps_axis(run);
   Json points = Json::array();
@@ -213,7 +213,7 @@ std::string events(const RunHistory& run) {
   return html + "</ul>\n";
 }
 
-// What evaluations tell beside the loss, the latest ones; nothing where they tell no more.
+// The metrics of evaluations other than the loss, the latest ones; "" without such metrics.
 std::string evaluations(const RunHistory& run) {
   if (run.evaluations.empty() || run.evaluations.back().metrics.empty()) return "";
   const auto cell = [](const std::string& text) { return "<td class=\"n\">" + text + "</td>"; };

@@ -52,8 +52,8 @@ std::string loss_text(const RunHistory& run) {
   return text;
 }
 
-// "accuracy 0.9100 · f1 0.9052 at last · best accuracy 0.9300 at step 40"; empty where the loss alone is
-// told.
+// "accuracy 0.9100 · f1 0.9052 at last · best accuracy 0.9300 at step 40"; empty where evaluations have the
+// loss alone.
 std::string metrics_text(const RunHistory& run) {
   if (run.evaluations.empty()) return "";
   std::vector<std::string> parts;
@@ -70,7 +70,7 @@ std::string metrics_text(const RunHistory& run) {
 
 std::string planned(const std::string& text, bool known) { return known ? " (planned " + text + ")" : ""; }
 
-// Events in a row that say the same, as one: a run of many checkpoints tells more than that it saved.
+// Equal events in a row, as one: a run of many checkpoints has more to show than that it saved.
 struct EventGroup {
   RunEvent last;
   int64_t count = 1, first_step = 0;
@@ -106,7 +106,7 @@ std::string events_text(const RunHistory& run, size_t columns) {
   return text + table.render("  ", columns);
 }
 
-// What the run's logs say of it: the plan's figures are in an event, the process's in its steps.
+// The memory in the run's logs: the plan's figures are in an event, the process's in its steps.
 std::string memory_text(const RunHistory& run) {
   std::vector<std::string> parts;
   if (largest_rss(run) > 0)

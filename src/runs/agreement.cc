@@ -86,7 +86,7 @@ std::vector<double> ranks(std::span<const float> values) {
 
 int64_t Agreement::planned_bytes(const TaskSpec& task, int64_t rows) {
   const int64_t values = task.problem == ClassProblem::one_of ? 1 : task.outputs;
-  // Vectors that grow may be twice as large, and lie beside what they were; ranks, their order, or doubles.
+  // Vectors that grow may be twice as large, and lie next to what they were; ranks, their order, or doubles.
   constexpr int64_t kGrowth = 3, kBeside = 48;
   return rows * (2 * kGrowth * values * static_cast<int64_t>(sizeof(float)) + kBeside);
 }

@@ -1,4 +1,4 @@
-// Metrics beside what scikit-learn 1.9.1 and scipy 1.17.1 say of the same rows.
+// Compares metrics with those of scikit-learn 1.9.1 and scipy 1.17.1 for the same rows.
 #include "runs/agreement.h"
 
 #include <gtest/gtest.h>

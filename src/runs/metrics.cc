@@ -47,7 +47,7 @@ int64_t bytes_to_keep(const fs::path& file, int64_t last_step, const LineLog::Vi
     kept += static_cast<int64_t>(line.size()) + 1;
     if (visit) visit(json);
   }
-  // What cannot be read is not cut off.
+  // A file that cannot be read is not cut off.
   if (!in.is_open() || in.bad()) throw StoppedError(file.string() + ": cannot be read.");
   return kept;
 }

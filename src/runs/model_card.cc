@@ -66,8 +66,8 @@ std::string data_row(const Recipe& recipe) {
          ", rows of at most " + format_count(recipe.data.max_length) + " tokens";
 }
 
-// The card in a folder; empty where there is none that may travel on: a link may lead to anything, but for
-// the Hugging Face cache's own.
+// The card in a folder; empty where the folder has none that may travel on: a link may lead to anything, but
+// for the Hugging Face cache's own.
 std::string card_in(const fs::path& folder) {
   constexpr int64_t kMostBytes = kMiB;
   const fs::path path = folder / kModelCard;

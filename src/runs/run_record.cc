@@ -30,7 +30,7 @@ double fill_of(const Plan& plan, const RunRecord& record) {
   return static_cast<double>(record.passed) / static_cast<double>(record.micro_steps * capacity);
 }
 
-// Of the rows' tokens, those that passed through the model with another row's.
+// The share of the rows' tokens that passed through the model with another row's.
 double shared_of(const RunRecord& record) {
   if (record.tokens == 0) return 0;
   return 1 - static_cast<double>(record.passed) / static_cast<double>(record.tokens);

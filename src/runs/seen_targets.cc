@@ -67,7 +67,7 @@ std::string SeenTargets::unseen(double limit) const {
   const int64_t oldest = std::max<int64_t>(0, count_ - kBefore);
   int64_t rise = oldest;
   while (rise < count_ && !(at(rise).loss > limit)) ++rise;
-  // Of a run's first steps, the later half: at the start every target is new.
+  // The later half of a run's first steps: at the start every target is new.
   const int64_t before = std::min(kBefore, rise / 2);
   if (rise == count_ || before < kFewest) return "";
   const double new_after = share_new(rise, count_), new_before = share_new(rise - before, rise);

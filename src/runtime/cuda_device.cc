@@ -51,7 +51,7 @@ class CudaDevice : public GpuDevice {
 
   CardFacts facts_;
   gpu::OpenedLibrary found_;
-  int capability_;  // of the card that is here
+  int capability_;  // of this machine's card
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 // All bits set: NaN in f32, bf16 and f64, -1 in i32.
 constexpr int kPoison = 0xFF;
 
-// Where a row of an executor's mirror begins; fit for any element and for vectors.
+// The alignment of rows in an executor's mirror; fit for any element and for vectors.
 constexpr int64_t kMirrorAlignment = 64;
 
 bool has_mirror(const TableRow& row) { return row.role == Role::input || row.role == Role::metric; }
@@ -195,7 +195,7 @@ void Executor::run() const {
     }
     finish_transfers();
   } catch (...) {
-    // Nothing may go on writing into tensors when the caller looks at them.
+    // Nothing may still write into tensors when the caller looks at them.
     if (arenas_.io != nullptr) arenas_.io->abandon();
     device_.abandon();
     throw;

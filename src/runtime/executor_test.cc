@@ -14,8 +14,8 @@
 namespace plimsoll {
 namespace {
 
-// state = (x + x) + state, where x + x has a home elsewhere and so has the state, which is updated in two
-// slices. Sizes are no multiples of a disk's block.
+// state = (x + x) + state, where x + x is kept elsewhere and so is the state, which is updated in two slices.
+// Sizes are no multiples of a disk's block.
 std::string program(const std::string& space) {
   return "graph g\n"
          "tensor x f32[1300] input\n"

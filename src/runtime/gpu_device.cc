@@ -21,7 +21,7 @@ constexpr int64_t kSlot = kMiB;
 // Long enough for the disk's full rate.
 constexpr int64_t kDiskPiece = 4 * kMiB;
 
-// Of the card, or of the host where the card copies by itself.
+// Memory of the card, or of the host where the card copies by itself.
 class CardMemory : public DeviceMemory {
  public:
   CardMemory(gpu::Card& card, int64_t bytes, bool on_host)
@@ -93,7 +93,7 @@ class GpuDevice::OwnTransfer {
   OwnTransfer& operator=(const OwnTransfer&) = delete;
 
   [[nodiscard]] Queue queue() const { return transfer_.fetches ? Queue::in : Queue::out; }
-  // Of another queue than this one's: events order those.
+  // Orders this transfer after one of another queue, by an event.
   void follow(const OwnTransfer& other) {
     if (other.queue() != queue()) after_.push_back(other.done_.get());
   }

@@ -125,8 +125,8 @@ using Wait = std::pair<int, int>;
 
 enum class Forgets : uint8_t { always, in_captures };
 
-// A card that leaves some of its waits out, and knows which ones told their queue something: what had been
-// put to the event's queue by then, or what that one knew.
+// A card that leaves some of its waits out, and records which of them brought their queue something new: what
+// had been put to the event's queue by then, or what that one knew.
 class ForgetfulCard : public gpu::EmulatedCard {
  public:
   ForgetfulCard(EmulatedOrder order, std::optional<Wait> forgotten, std::set<Wait>* telling,
@@ -263,8 +263,8 @@ TEST_P(OnItsOwnMemory, a_program_gives_the_same_in_every_order_of_the_queues) {
   }
 }
 
-// A fetch's wait for its start is idle where the layout gave its copy bytes that nobody used since the queue
-// last waited.
+// A fetch's wait for its start is idle where the layout gave its copy bytes that were not used since the
+// queue last waited.
 bool may_be_idle(const Wait& wait) {
   return wait.first == static_cast<int>(gpu::Queue::in) && wait.second % 2 == 0;
 }
@@ -530,7 +530,7 @@ TEST(GpuDevice, an_op_that_is_called_finds_on_the_host_what_was_sent_for_it) {
   EXPECT_FALSE(device.sees_others);
 }
 
-// In every build: what is missing is said, and where to compute instead.
+// In every build: the message names what is missing, and where to compute instead.
 TEST(CudaDevice, without_a_driver_is_refused_with_what_is_missing) {
   if (std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "a driver may be here";
   try {
@@ -558,7 +558,7 @@ TEST(EmulatedOrder, is_read_from_the_environment_and_anything_else_is_refused) {
   unsetenv("PLIMSOLL_EMULATED_ORDER");
 }
 
-// As a kernel's trap does: whoever asks next is told, and everybody after that.
+// As after a kernel's trap: the next call fails, and every later one.
 TEST(GpuDevice, a_trap_stops_whatever_is_asked_next_and_names_the_op_where_each_is_waited_for) {
   for (const char* set : {"", "0", "1"}) {
     setenv("PLIMSOLL_CARD_WAITS", set, 1);

@@ -1,4 +1,4 @@
-// Pairs of a chosen and a rejected answer; the model itself learns to say the one rather than the other
+// Pairs of a chosen and a rejected answer; the model itself is trained to prefer the one to the other
 // (ops/loss/preference_loss.cc). Metrics are named as TRL names them.
 #include "graph/op_kind.h"
 #include "ops/rule.h"

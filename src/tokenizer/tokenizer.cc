@@ -19,10 +19,10 @@ namespace fs = std::filesystem;
 // ICU counts in 32 bits, and so do the models.
 constexpr size_t kLongestText = size_t{1} << 26;
 constexpr int64_t kLargestFile = 512 * kMiB;  // the largest known tokenizer.json has 33 MB
-// Of all the pieces of a text together: a mark for spaces makes three bytes of one, as do parts of Korean
-// syllables, and short pieces may get a prefix each. Of a long text no more, as its memory is planned by its
-// length (data/batch/loader.h): compatibility forms make eleven bytes of one (U+FDFA), which no text consists
-// of.
+// The most bytes of all the pieces of a text together: a mark for spaces makes three bytes of one, as do
+// parts of Korean syllables, and short pieces may get a prefix each. A long text gets no more, as its memory
+// is planned by its length (data/batch/loader.h): compatibility forms make eleven bytes of one (U+FDFA),
+// which no text consists of.
 size_t most_normal_bytes(size_t bytes) { return std::min((size_t{64} << 10) + 4 * bytes, size_t{1} << 30); }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST(Tokenizer, decoding_an_encoded_text_gives_its_nfc) {
             "Ångström: \u00E9 \u4F60\u597D \U0001F6A2");
 }
 
-// Of this thread's processor: other work on the machine does not count.
+// Seconds of the processor for this thread: other work on the machine does not count.
 double processor_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -83,14 +83,14 @@ double encode_seconds(const Tokenizer& tokenizer, std::string_view unit, size_t 
   return processor_seconds() - start;
 }
 
-// What grows with the square of the length would take minutes here.
+// Work that grows with the square of the length would take minutes here.
 TEST(Tokenizer, text_without_a_break_takes_linear_time) {
   for (const char* name :
        {"qwen2", "llama2", "mistral", "gemma", "clip", "t5", "mt5", "xlmr", "bert", "word_level"}) {
     const Tokenizer tokenizer =
         Tokenizer::from_file("tests/golden/tokenizers/" + std::string(name) + ".json");
     for (const char* unit : {"a", " ", "\n", "\u0301", "'", "\U0001F6A2", "e\u0301", "\u2581", "\u4F60"}) {
-      // Programs beside this one may slow a single measurement; what is not linear is slow every time.
+      // Other programs may slow a single measurement; a function that is not linear is slow every time.
       bool linear = false;
       for (int attempt = 0; attempt < 5 && !linear; ++attempt)
         linear =

@@ -276,7 +276,7 @@ class Writer {
   GgufResult result_;
 };
 
-// Hidden beside the file, and gone unless it got the file's name.
+// Hidden next to the file, and gone unless it got the file's name.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& out)
@@ -288,7 +288,7 @@ class TemporaryFile {
     fs::remove(path_, ignored);
   }
   [[nodiscard]] const fs::path& path() const { return path_; }
-  // Never in place of a file that came meanwhile.
+  // Never replaces a file that came since.
   void publish(const fs::path& out) const {
     std::error_code failed;
     fs::create_hard_link(path_, out, failed);

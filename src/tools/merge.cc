@@ -194,14 +194,14 @@ class Merger {
     return stored(std::string(family_of(model_).embedding) + ".weight");
   }
 
-  // Beside an adapted embedding PEFT saves what is below it.
+  // PEFT saves the weight below an adapted embedding in addition.
   static bool is_low_rank(const std::string& name) {
     return name.ends_with(kLinearNames.a) || name.ends_with(kLinearNames.b) || name.ends_with(kMagnitude) ||
            name.ends_with(kEmbeddingNames.a) || name.ends_with(kEmbeddingNames.b) ||
            name.ends_with(kBaseLayer);
   }
 
-  // A head that scores sequences, saved whole beside the adapter with whatever else was new; it takes the
+  // A head that scores sequences, saved whole with the adapter and with whatever else was new; it takes the
   // place of the one for next tokens.
   void check_head() {
     const std::vector<std::string> names = adapter_->names();
@@ -226,7 +226,7 @@ class Merger {
     }
   }
 
-  // What else is saved whole takes the place of the base's.
+  // Other weights that are saved whole take the place of the base's.
   void check_saved() {
     for (const std::string& name : adapter_->names()) {
       if (is_low_rank(name)) continue;
@@ -407,7 +407,7 @@ class Merger {
   MergeResult result_;
   std::optional<ModelFolder> base_, adapter_;
   ModelSpec model_;
-  std::map<std::string, StoredTensor, std::less<>> head_;   // by name in the model; empty: there is none
+  std::map<std::string, StoredTensor, std::less<>> head_;   // by name in the model; empty: no such head
   std::set<std::string> read_;                              // by the model with that head
   int64_t outputs_ = 0;                                     // of the head
   std::map<std::string, StoredTensor, std::less<>> saved_;  // by the weight's name in the model

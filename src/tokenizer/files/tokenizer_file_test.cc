@@ -1,4 +1,5 @@
-// What a tokenizer file may hold: refusals and damage name the file and the key, and nothing crashes.
+// Tests of what a tokenizer file may hold: refusals and damage name the file and the key, and nothing
+// crashes.
 #include <gmock/gmock.h>
 
 #include <fstream>

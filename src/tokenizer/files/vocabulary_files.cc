@@ -49,7 +49,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// What makes the parts of a tokenizer.json of one folder.
+// Makes the parts of a tokenizer.json of one folder.
 class VocabularyReader {
  public:
   explicit VocabularyReader(const fs::path& file)

@@ -93,7 +93,7 @@ int32_t Bpe::symbol_of(std::string_view character) const {
 }
 
 // A word may be cut between two symbols that no merge bridges: not the last symbol of a left part with the
-// first of a right one. Every symbol is one character here, so that the spelling of a piece tells them.
+// first of a right one. Every symbol is one character here, so that the spelling of a piece shows them.
 void Bpe::prepare_cuts() {
   if (!options_.prefix.empty() || !options_.suffix.empty()) return;
   bool cuttable = true;
@@ -150,7 +150,7 @@ void Bpe::tokenize_runs(std::string_view word, std::vector<int32_t>& out) const 
   tokenize_cached(word.substr(begin), out);
 }
 
-// What the cache has of the next words is on its way while those before them are looked at.
+// The cache's entries of the next words are prefetched while the words before them are looked at.
 void Bpe::tokenize_all(std::span<const std::string_view> words, std::vector<int32_t>& out) const {
   if (!options_.raw_bytes) return Model::tokenize_all(words, out);
   constexpr size_t kTogether = 16;

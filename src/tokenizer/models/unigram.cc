@@ -39,7 +39,7 @@ void Unigram::find_best(std::string_view word, std::vector<Node>& nodes) const {
     const uint32_t character = decode_utf8(word.data() + begin).bytes;
     const auto here = static_cast<Real>(nodes[begin].score);
     bool covered = false;
-    // Of equal sums the one found first stays: the longer last piece.
+    // Among equal sums the one found first stays: the longer last piece.
     const auto offer = [&](size_t length, int32_t id, Real score) {
       Node& node = nodes[begin + length];
       const Real sum = score + here;

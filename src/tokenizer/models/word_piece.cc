@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-// Pieces that start with `prefix` and go on, without it.
+// Pieces that start with `prefix` and are longer, without it.
 PieceTrie make_trie(const PieceTable& vocab, std::string_view prefix) {
   std::vector<PieceTrie::Entry> entries;
   for (int32_t id = 0; id < vocab.end_id(); ++id) {

@@ -120,7 +120,7 @@ void AddedTokenMatcher::add(const AddedToken& token) {
   const bool alike = tokens_.empty() || only_start_ == pattern[0];
   only_start_ = alike ? std::optional(pattern[0]) : std::nullopt;
   starts_[static_cast<unsigned char>(pattern[0])] = true;
-  // Of two tokens with one pattern the first wins.
+  // The first of two tokens with one pattern wins.
   forward_.add(pattern, static_cast<int32_t>(tokens_.size()));
   longest_ = std::max(longest_, pattern.size());
   tokens_.push_back(token);
@@ -155,7 +155,7 @@ void AddedTokenMatcher::cut(std::string_view text, std::vector<Segment>& out) co
     const AddedToken& token = tokens_[static_cast<size_t>(found)];
     size_t begin = i;
     size_t end = i + token.spelling.size();
-    i = end;  // the search goes on right behind the match, whatever it strips or is refused for
+    i = end;  // the search continues right behind the match, whatever it strips or is refused for
     if (token.single_word && !is_single_word(text.substr(0, begin), text.substr(end))) continue;
     if (token.lstrip && begin > done) begin -= spaces_at_end(text.substr(done, begin - done));
     if (token.rstrip) {

@@ -42,7 +42,7 @@ class Replace final : public Normalizer {
         if (begin == 0) at_start = end;
       });
     if (!pattern_.replace(old, content_, text.most(), text.begin())) return;
-    // What replaces a match counts as standing at its last character.
+    // The replacement of a match counts as standing at the match's last character.
     if (at_start > 0 && (content_.empty() || decode_utf8(old.data()).bytes < at_start)) text.lose_start();
     text.commit();
   }

@@ -6,7 +6,7 @@
 namespace plimsoll {
 namespace {
 
-// What ByteLevel does besides turning text into bytes.
+// The work of ByteLevel other than turning text into bytes.
 class ByteLevelSplit final : public PreTokenizer {
  public:
   ByteLevelSplit(bool add_prefix_space, bool use_regex)

@@ -87,8 +87,8 @@ void append_ordered(const icu::Normalizer2& form, std::string_view text, std::st
   for (const Mark& one : marks) append_utf8(static_cast<char32_t>(one.code), out);
 }
 
-// The text with many marks behind one character in order; nothing where there are none of these. Characters
-// that are younger than the filter are left alone, as the filter does.
+// The text with many marks behind one character in order; nothing where it has no such marks. Characters that
+// are younger than the filter are left alone, as the filter does.
 std::optional<std::string> with_ordered_marks(const icu::Normalizer2& form, std::string_view text) {
   std::optional<std::string> out;
   size_t begin = 0, taken = 0, count = 0;

@@ -44,7 +44,7 @@ void AxisInputs::clear() {
   std::fill(label_weights_.begin(), label_weights_.end(), 0.0F);
 }
 
-// What rows share was counted before the run.
+// The tokens that rows share were counted before the run.
 AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const PrefixTree& tree) {
   if (tree.tokens() > std::ssize(input_ids_))
     throw UsageError(
@@ -175,7 +175,7 @@ void BatchWriter::write(const MicroBatch& batch) {
   const bool scores = !scored_rows_.empty();
   if (decoder_ && !scores) {
     set_live(kFirstAxis, first_.write(batch, {.first = 0, .every = 2}));
-    // The last token of a target is nobody's input.
+    // The last token of a target is not read by the decoder.
     set_live(kFirstAxis + 1, decoder_->write(batch, {.first = 1, .every = 2, .without_last = 1}));
     return;
   }

@@ -14,19 +14,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kComparedPiece = 64 * kKiB;
-constexpr int64_t kEndOfRows = -1;  // in the place of a row: the file has all of them
+constexpr int64_t kEndOfRows = -1;  // instead of a row: the file has all of them
 
 bool is_f32(const Executor& program) {
   const Graph& graph = program.graph();
   return graph.tensor(graph.find(kKeptTensor)).dtype == DType::f32;
 }
 
-// Of the micro-step.
+// The micro-step's input.
 std::span<std::byte> kept_input(const Executor& train) {
   if (is_f32(train)) return std::as_writable_bytes(train.input<float>(kKeptTensor));
   return std::as_writable_bytes(train.input<uint16_t>(kKeptTensor));
 }
-// Of the frozen program, after a run.
+// The frozen program's output, after a run.
 std::span<const std::byte> kept_output(const Executor& frozen) {
   if (is_f32(frozen)) return std::as_bytes(frozen.left_behind<float>(kKeptTensor));
   return std::as_bytes(frozen.left_behind<uint16_t>(kKeptTensor));
@@ -71,7 +71,7 @@ void KeptRows::open(RunFolder& folder, const std::string& fingerprint) {
   file_ = folder.begin_log(kFile);
   std::string head =
       R"({"step": 0, "frozen": )" + std::to_string(crc32c(std::as_bytes(std::span(fingerprint)))) +
-      // Told where it is more than one, so that a file with the first sequences alone is written anew.
+      // Named if it is more than one, so that a file with only the first sequences is rewritten.
       (each_ > 1 ? R"(, "records": )" + std::to_string(each_) : "") + "}";
   head.resize(static_cast<size_t>(kKeptLineBytes) - 1, ' ');
   bytes_ = kKeptLineBytes;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kPlaces = 12;  // lines of the second table
 
-// Of all steps together.
+// Sums over all steps.
 struct Sum {
   int64_t calls = 0;
   double seconds = 0, bound = 0, flops = 0, bytes = 0;

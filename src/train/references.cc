@@ -84,7 +84,7 @@ int64_t References::take_lines(const fs::path& file) {
   return bytes;
 }
 
-// The experiment of a run that goes on has been compared already, also where an earlier version named it in
+// The experiment of a run that resumes has been compared already, also where an earlier version named it in
 // other words.
 void References::open(RunFolder& folder, const std::string& fingerprint, bool resumed) {
   const fs::path file = folder.begin_log(kFile);
@@ -123,7 +123,7 @@ void References::add(Of of, int64_t row, const Values& values) {
   known_[static_cast<size_t>(of)][static_cast<size_t>(row)] = values;
 }
 
-// A run that goes on may evaluate where it did not before.
+// A run that resumes may evaluate where it did not before.
 bool References::are_complete() const {
   const auto any = [&](const std::vector<Values>& rows) {
     return rows.empty() ||

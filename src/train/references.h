@@ -35,8 +35,8 @@ class References {
   void open(RunFolder& folder, const std::string& fingerprint, bool resumed);
   // Whether the file says that all rows are there.
   [[nodiscard]] bool are_complete() const;
-  // Reads a finished run's file. Throws UsageError where there is none, DamagedError where a line is not as
-  // it was written.
+  // Reads a finished run's file. Throws UsageError where it is absent, DamagedError where a line is not as it
+  // was written.
   void read(const std::filesystem::path& folder);
   // Runs the reference program over the rows of an epoch that are not known yet; before the first of them
   // `begin`, which gives the weights their first values. False where `interrupted`.

@@ -176,8 +176,8 @@ class TrainingRun {
     return true;
   }
 
-  // What a run that goes on lacks of them is of the weights that it began with, which are in the model's
-  // folder still: the checkpoint's come back afterwards.
+  // Values that a resumed run lacks are computed with the weights that it began with, which are still in the
+  // model's folder: the checkpoint's come back afterwards.
   bool compute_references() {
     const auto interrupted = [] { return stop_request() != nullptr; };
     bool as_begun = current_.step == 0;
@@ -295,7 +295,7 @@ class TrainingRun {
     return text.data();
   }
 
-  // What is due after a step; after a resume, what the run had not come to.
+  // Does what is due after a step; after a resume, what the run had not come to.
   void settle() {
     const bool last = current_.step == total_steps_;
     const bool ends_epoch = current_.position.index == 0;
@@ -317,7 +317,7 @@ class TrainingRun {
     StepMetrics metrics;
     metrics.loss = std::numeric_limits<double>::quiet_NaN();
     metrics.step = current_.step + 1;
-    // A step that updated nothing is none to the schedule, nor to the optimizer.
+    // A step that updated nothing does not count for the schedule, nor for the optimizer.
     const int64_t updates = current_.step - (current_.loss_scale ? current_.loss_scale->skipped_steps : 0);
     metrics.learning_rate = learning_rate(recipe_, updates, total_steps_);
     if (current_.loss_scale) metrics.loss_scale = current_.loss_scale->value;
@@ -584,7 +584,7 @@ class TrainingRun {
 ExitCode train(const Recipe& given, const TrainOptions& options) {
   std::vector<std::string> notes;
   const Recipe asked = recipe_to_train(given, options.resume, notes);
-  // A run that was begun so goes on.
+  // A run that was begun so continues.
   if (!options.resume || !latest_checkpoint(*asked.output)) require_base(asked);
   if (const std::string note = random_base_note(asked); !note.empty()) notes.push_back("note    " + note);
   listen_to_save_requests();

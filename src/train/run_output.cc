@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 void require_apart(const fs::path& output, const std::string& key, const fs::path& folder) {
   std::error_code failed;
-  if (!fs::exists(folder, failed)) return;  // whoever opens it says so
+  if (!fs::exists(folder, failed)) return;  // the error comes when it is opened
   const fs::path other = real_path(folder);
   const std::string what = key + ", " + folder.string();
   const bool inside = is_within(output, other), above = is_within(other, output);
@@ -39,14 +39,15 @@ void require_apart_from_data(const fs::path& output, const std::string& key, con
   for (const fs::path& file : data_files(path)) require_apart(output, key, file);
 }
 
-// The recipe that the run in the folder saved, beside its result or in a checkpoint.
+// The recipe that the run in the folder saved, with its result or in a checkpoint.
 bool is_saved_recipe(const fs::path& output, const fs::path& file) {
   const fs::path place = file.parent_path();
   const bool in_checkpoint = checkpoint_step(place.filename().string()) && place.parent_path() == output;
   return file.filename() == "recipe.yaml" && (place == output || in_checkpoint);
 }
 
-// What a run of this recipe writes into its folder, beside what it makes up while it goes on.
+// The names that a run of this recipe writes into its folder, other than those that it makes up while it
+// runs.
 std::vector<std::string> written_names(const Recipe& recipe, bool profile) {
   std::vector<std::string> names = {"recipe.yaml",  "metrics.jsonl", "eval.jsonl",
                                     "events.jsonl", "run.json",      "chat_template.jinja"};

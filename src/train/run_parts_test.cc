@@ -74,7 +74,7 @@ EffectiveBatch batch_of(const std::vector<int32_t>& targets) {
   return batch;
 }
 
-// A class's answer is one token beside one that all rows have.
+// A class's answer is one token in addition to one that all rows have.
 TEST(SeenTargets, a_class_that_comes_late_is_no_divergence) {
   SeenTargets seen({}, 100);
   for (int i = 0; i < 200; ++i) seen.add(batch_of({7, 7, 1}), 0.02);

@@ -16,7 +16,7 @@ Executor bind_program(const RunPlace& place, const char* name) {
                     {.poison = place.poison,
                      .recorder = programs[i].name() == kEvalProgram ? nullptr : place.recorder,
                      .program = static_cast<int32_t>(i),
-                     // What poisons would be captured, and is not planned.
+                     // Poisoning would be captured, and is not planned.
                      .graphs = place.poison ? 0 : place.plan.graphs_of(programs[i].name())});
   }
   throw InternalError(std::string("the plan has no program ") + name);

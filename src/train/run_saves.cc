@@ -51,7 +51,7 @@ void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit
 void RunSaves::require_savable(const TrainerState& current) {
   constexpr int64_t kLogFiles = 6;  // the manifest, three logs, recipe.yaml, run.json
   const int64_t saves = saves_to_come(recipe_, current);
-  // One is written beside those that are kept.
+  // One is written in addition to those that are kept.
   const int64_t held = options_.keep == kKeepAll ? saves : options_.keep + 1 + (options_.best ? 1 : 0);
   const std::string note =
       require_room(*options_.folder, checkpoint_files(options_) + kLogFiles,
@@ -88,7 +88,7 @@ bool RunSaves::holds(const TrainerState& current) const {
 
 void RunSaves::save(const TrainerState& current, const std::string& why, bool keep_all) {
   require_folder();
-  keep_logs();  // a run that goes on from this checkpoint reads the lines of its steps
+  keep_logs();  // a run that resumes from this checkpoint reads the lines of its steps
   saving_ = true;
   save_checkpoint(options_, experiment_, state_, current);
   saving_ = false;
@@ -163,7 +163,7 @@ std::string RunSaves::without_card(const TrainerState& current, const std::strin
 void RunSaves::keep_logs() noexcept {
   try {
     options_.folder->keep_logs();
-  } catch (const std::exception&) {  // a disk that flushes no log is no further error: a save says so
+  } catch (const std::exception&) {  // a disk that flushes no log is no further error: a save reports it
   }
 }
 

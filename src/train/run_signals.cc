@@ -32,7 +32,7 @@ void listen_to_stop_requests() {
   handle(SIGPIPE, stop, SA_RESTART);
   struct sigaction hangup {};
   sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) handle(SIGHUP, stop, SA_RESTART);  // nohup: it goes on
+  if (hangup.sa_handler != SIG_IGN) handle(SIGHUP, stop, SA_RESTART);  // nohup: the run continues
 }
 
 const char* stop_request() {

@@ -1,5 +1,4 @@
-// What one step does, without the loop around it: no heap allocation, planned bytes allocated, the null
-// device.
+// Tests of one step without the loop around it: no heap allocation, planned bytes allocated, the null device.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -65,7 +65,8 @@ const pcre2_code* code_of(const std::shared_ptr<void>& code) {
 // letters.
 constexpr uint32_t kMostHeapKiB = 32 << 10;
 
-// Backtracks of one match that are tried, one after the other: how many a match took is not told otherwise.
+// Limits on the backtracks of one match, tried one after the other: PCRE2 does not report otherwise how many
+// a match took.
 constexpr std::array<uint32_t, 5> kTries = {1'000, 10'000, 100'000, 1'000'000, 10'000'000};
 
 std::shared_ptr<void> make_limits(uint32_t backtracks) {
@@ -159,7 +160,7 @@ void Regex::for_each_match(std::string_view text, const std::function<void(size_
                        PCRE2_NO_UTF_CHECK | options, match.get(),
                        static_cast<pcre2_match_context*>(limits_[limit].get()));
   };
-  // What matches that are not cheap may take together, so that time stays linear in the text.
+  // Limit on matches that are not cheap, all together, so that time stays linear in the text.
   size_t left = kTries.back() + 1000 * text.size();
   const auto match_from = [&](size_t start) {
     for (size_t limit = 0;; ++limit) {
@@ -182,7 +183,7 @@ void Regex::for_each_match(std::string_view text, const std::function<void(size_
       start = range[1];
       continue;
     }
-    // An empty match: go on behind the next character.
+    // An empty match: continue behind the next character.
     start = range[1] + 1;
     while (start < text.size() && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) ++start;
   }

@@ -129,7 +129,7 @@ constexpr std::array kKnownKeys = {"alpha_pattern",
                                    "use_dora",
                                    "use_rslora"};
 
-// What PEFT computes for a key that nothing here knows is unknown too, unless the key is off.
+// The effect in PEFT of a key that is unknown here is unknown too, unless the key is off.
 void refuse_unknown(const Json& config, const std::string& where) {
   for (const auto& [key, value] : config.items()) {
     const bool off = value.is_null() || value == false ||
@@ -221,7 +221,7 @@ void read_adapter_config(const fs::path& folder, LoraOptions& lora, bool scores)
 
 Json adapter_config(const LoraOptions& lora, const std::vector<std::string>& targets,
                     const std::vector<std::string>& heads) {
-  // What an adapter began with is saved beside it: twice the rank at the same scale.
+  // The adapter's start is saved with it: twice the rank at the same scale.
   const bool doubled = lora.start != AdapterStart::lora;
   const int64_t ranks_of = doubled ? 2 : 1;
   const double alphas_of = !doubled ? 1.0 : lora.rslora ? std::numbers::sqrt2 : 2.0;

@@ -36,8 +36,8 @@ double dot(const double* a, const double* b, int64_t n) {
   return sum;
 }
 
-// Gram and Schmidt, twice: the second pass takes out what rounding left. What is nothing beside the others
-// becomes zero.
+// Gram and Schmidt, twice: the second pass takes out what rounding left. A vector that is nothing compared
+// with the others becomes zero.
 void orthonormalise(Vectors& v) {
   for (int64_t i = 0; i < v.count; ++i) {
     const double before = std::sqrt(dot(v.at(i), v.at(i), v.length));

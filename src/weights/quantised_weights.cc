@@ -147,7 +147,8 @@ class StoredNf4 {
                          " bytes, expected " + std::to_string(bytes));
   }
 
-  // Of blocks from `first` on: one scale of the nested ones at a time, since a piece may begin within one.
+  // Reads the scales of blocks from `first` on: one scale of the nested ones at a time, since a piece may
+  // begin within one.
   void read_scales(int64_t first, int64_t count) {
     scales_.resize(static_cast<size_t>(count));
     if (!state_.nested) {

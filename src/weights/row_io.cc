@@ -61,7 +61,7 @@ void load_row(const PersistentState& state, const TableRow& row, const StoredTen
   const size_t half = staging.size() / 2;
   state.fill(row, staging.first(half), [&](int64_t start, std::span<std::byte> piece) {
     load_elements(stored, start / size_of(row.dtype), piece, row.dtype, staging.subspan(half));
-    // A state may overflow and the run go on; a weight that did has nothing to teach or to answer.
+    // A state may overflow and the run continue; a weight that did is of no use for training or inference.
     if (row.role != Role::optimizer_state)
       require_finite(stored, start / size_of(row.dtype), piece, row.dtype);
   });

@@ -216,8 +216,8 @@ std::vector<const TableRow*> adapter_rows(const PersistentState& state) {
   return rows;
 }
 
-// A head of its own beside tie_word_embeddings: transformers does not tie them then, and nobody would notice
-// that it was dropped here.
+// A head of its own with tie_word_embeddings set: transformers does not tie them then, and a dropped head
+// would go unnoticed here.
 void require_tied(const PersistentState& state, const ModelFolder& model, std::span<std::byte> staging) {
   constexpr const char* kHead = "lm_head.weight";
   const auto& rows = state.rows();
@@ -247,7 +247,7 @@ void require_tied(const PersistentState& state, const ModelFolder& model, std::s
                      "; say \"tie_word_embeddings\": false to use it");
 }
 
-// What stands before the names of a T5 below a head that scores sequences: "transformer.".
+// The prefix of the names of a T5 below a head that scores sequences: "transformer.".
 std::string_view prefix_of(const PersistentState& state) {
   constexpr std::string_view kPrefix = "transformer.";
   return state.find(std::string(kPrefix) + "shared.weight") != nullptr ? kPrefix : std::string_view();
@@ -257,14 +257,14 @@ bool has_value_head(const PersistentState& state) {
   return std::any_of(state.rows().begin(), state.rows().end(), is_value_head);
 }
 
-// Of what is saved, without a value head: that has a file of its own.
+// The rows that are saved, without a value head: that has a file of its own.
 std::vector<const TableRow*> without_value_head(std::vector<const TableRow*> rows) {
   std::erase_if(rows, [](const TableRow* row) { return is_value_head(*row); });
   return rows;
 }
 
-// modules_to_save beside adapters: of a head both names that PEFT gives, whichever the model has, and a
-// pooler that is new. Null without a head.
+// modules_to_save in addition to adapters: for a head both names that PEFT gives, whichever the model has,
+// and a pooler that is new. Null without a head.
 std::vector<std::string> saved_heads(const PersistentState& state) {
   std::vector<std::string> modules;
   for (const TableRow& row : state.rows()) {
@@ -325,7 +325,7 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
     if (progress) progress(done, total);
   }
   if (fresh != FreshHead::stays) return;
-  // A head that is to train beside adapters goes on from the folder's own.
+  // A head that is to train with adapters continues from the folder's own.
   for (const TableRow& row : state.rows())
     if (is_weight(row) && row.parameter.origin == Origin::fresh && is_beside_adapters(state, row) &&
         model.contains(row.name))
@@ -398,7 +398,7 @@ void init_row_norms(const PersistentState& state, const TableRow& row, std::span
 }  // namespace
 
 void init_adapters(const PersistentState& state, uint64_t seed) {
-  constexpr double kNormalRange = 1.0;  // of B beside an embedding, as PEFT has it
+  constexpr double kNormalRange = 1.0;  // of an embedding's B, as PEFT has it
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow& row : state.rows()) {
     if (!is_adapter(row)) continue;

@@ -83,7 +83,7 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
 namespace {
 
 // A card that is asked for by name comes with its own memory: the recipe's memory keys for another device are
-// dropped. A part of a card is asked for by a memory key next to the name.
+// dropped. Its user asks for a part of it by a memory key next to the name.
 void make_room_for_card(std::vector<std::string>& sets) {
   const bool names_card = std::any_of(sets.begin(), sets.end(),
                                       [](const std::string& set) { return set.starts_with("memory.gpu="); });

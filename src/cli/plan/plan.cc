@@ -88,7 +88,7 @@ PageOrigin page_origin(const PlanArguments& arguments, const Recipe& recipe) {
           clock_words(now) + ", plimsoll " PLIMSOLL_VERSION};
 }
 
-// What device: auto falls back to when the card is too small.
+// Plans on the CPU, to which device: auto falls back when the card is too small.
 ExitCode run_on_cpu(const PlanArguments& arguments, const Plan& refused) {
   say(too_small_line(refusal_text(refused)));
   PlanArguments on_cpu = arguments;

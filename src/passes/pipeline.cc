@@ -118,8 +118,9 @@ constexpr std::array kPasses = {
         [](Graph graph, const Context& c) { return slice_updates(std::move(graph), c.offload, c.transfers); },
         "after every operand of an update has its home"},
     Pass{PassId::schedule_transfers, "schedule-transfers", moves,
-         [](Graph graph,
-            const Context& c) { return schedule_transfers(std::move(graph), c.offload.prefetch); },
+         [](Graph graph, const Context& c) {
+           return schedule_transfers(std::move(graph), c.offload.prefetch);
+         },
          "after the last pass that adds a transfer; each still has its wait beside it"},
     Pass{PassId::tf32, "tf32", [](const Context& c) { return has_model(c) && c.precision.tf32; },
          [](Graph graph, const Context&) { return cut_products(std::move(graph)); },

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Words that only this project used, and the field's words in their place (docs/glossary.md): they may only become fewer.
+"""Words that only this project used, and the field's words instead (docs/glossary.md): they may only become fewer.
 
     check_words.py [ROOT]          exit 1 where messages, docs or comments have more of one than scripts/house_words.txt allows
     check_words.py --write [ROOT]  write the numbers anew (they may only sink; a reviewer sees the difference)
     check_words.py --show WORD     where it stands
 
 A line of scripts/house_words.txt: a regular expression | what to write instead | uses in messages | in docs | in comments.
+One that begins with ^ is looked for where comments begin. The first comment of a header, which says what the header is, never
+begins with a bare "Of", "What" or "Where".
 """
 import pathlib
 import re
@@ -15,15 +17,24 @@ import messages
 
 ALLOWED = "scripts/house_words.txt"
 KINDS = ("messages", "docs", "comments")
+BARE = re.compile(r"(Of|What|Where) ")
+
+
+def beginnings(source):
+    """The first line of each comment that stands by itself, without its slashes."""
+    lines = [line.strip() for line in source.splitlines()]
+    return [line.removeprefix("//").lstrip() for before, line in zip(["", *lines], lines)
+            if line.startswith("//") and not before.startswith("//")]
 
 
 def texts(root):
-    """For each kind (place, line) of all its lines."""
-    found = {kind: [] for kind in KINDS}
+    """For each kind (place, line) of all its lines, and "beginnings" of comments."""
+    found = {kind: [] for kind in (*KINDS, "beginnings")}
     for path in messages.files_of(root):
         source, name = path.read_text(), path.relative_to(root)
         found["messages"] += [(name, line) for line in messages.messages_of(source)]
         found["comments"] += [(name, line.strip()) for line in source.splitlines() if line.lstrip().startswith("//")]
+        found["beginnings"] += [(name, line) for line in beginnings(source)]
     for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
         if path.exists() and path.name != "glossary.md":
             found["docs"] += [(path.relative_to(root), line) for line in path.read_text().splitlines()]
@@ -35,16 +46,27 @@ def read(root):
     return [(word, instead, [int(count) for count in counts]) for word, instead, *counts in rows]
 
 
-def uses(word, lines):
+def uses(word, kind, now):
+    if word.startswith("^"):
+        return [(place, line) for place, line in now["beginnings"] if re.match(word, line)] if kind == "comments" else []
     pattern = re.compile(rf"\b(?:{word})\b", re.I)
-    return [(place, line) for place, line in lines for _ in pattern.findall(line)]
+    return [(place, line) for place, line in now[kind] for _ in pattern.findall(line)]
+
+
+def fragments(root):
+    """Headers whose first comment is a fragment."""
+    for path in sorted((root / "src").rglob("*.h")):
+        first = next(iter(beginnings(path.read_text())), "")
+        if BARE.match(first):
+            yield (f"{path.relative_to(root)}: its first comment begins with '{first.split()[0]}'; "
+                   "write a sentence that says what the header is")
 
 
 def problems(root):
-    found, now = [], texts(root)
+    found, now = list(fragments(root)), texts(root)
     for word, instead, allowed in read(root):
         for kind, most in zip(KINDS, allowed):
-            places = uses(word, now[kind])
+            places = uses(word, kind, now)
             if len(places) > most:
                 found.append(f"{kind} say '{word}' {len(places)} times, {most} are left of earlier texts; write {instead}, "
                              f"or see scripts/check_words.py --show '{word}'")
@@ -56,15 +78,16 @@ def problems(root):
 def write(root):
     now = texts(root)
     head = [line for line in (root / ALLOWED).read_text().splitlines() if line.startswith("#")]
-    rows = [" | ".join([word, instead, *(str(len(uses(word, now[kind]))) for kind in KINDS)]) for word, instead, _ in read(root)]
+    rows = [" | ".join([word, instead, *(str(len(uses(word, kind, now))) for kind in KINDS)]) for word, instead, _ in read(root)]
     (root / ALLOWED).write_text("\n".join(head + rows) + "\n")
 
 
 def main(arguments):
     here = pathlib.Path(__file__).resolve().parent.parent
     if arguments[:1] == ["--show"]:
-        for kind, lines in texts(here).items():
-            for place, line in uses(arguments[1], lines):
+        now = texts(here)
+        for kind in KINDS:
+            for place, line in uses(arguments[1], kind, now):
                 print(f"{kind:8}  {place}: {line}")
         return
     if arguments[:1] == ["--write"]:

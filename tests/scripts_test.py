@@ -340,6 +340,21 @@ class Words(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertIn(told, text)
 
+    def test_a_row_with_a_caret_counts_the_comments_that_begin_so(self):
+        rows = "^(?:Of|What)\\s | a main clause | 0 | 0 | {}\n"
+        files = {"src/a/b.cc": "// Of a row.\n// What is left.\nint a;  // What it is\n  // What else.\nint b;\n// Tokens.\n// Of rows.\n"}
+        self.assertEqual(run_check("check_words.py", {**files, "scripts/house_words.txt": rows.format(2)}), (0, ""))
+        self.assertIn("2 times, 1 are left", run_check("check_words.py", {**files, "scripts/house_words.txt": rows.format(1)})[1])
+
+    def test_the_first_comment_of_a_header_is_no_fragment(self):
+        rows = {"scripts/house_words.txt": "# head\n"}
+        for first in ("Of a row, its tokens.", "What rows are.", "Where rows lie."):
+            status, text = run_check("check_words.py", {**rows, "src/a/b.h": f"// {first}\n#pragma once\n"})
+            self.assertEqual(status, 1, first)
+            self.assertIn(f"src/a/b.h: its first comment begins with '{first.split()[0]}'", text)
+        for source in ("// The tokens of a row.\n#pragma once\n// Of a row.\nint a;\n", "#pragma once\nint a;\n", "// Offsets.\n"):
+            self.assertEqual(run_check("check_words.py", {**rows, "src/a/b.h": source}), (0, ""), source)
+
 
 class Pages(unittest.TestCase):
     def problems(self, page="", old="", new=""):

@@ -16,8 +16,8 @@ class Name;
 template <class T>
 concept TextBesideName = std::convertible_to<const T&, std::string_view> && !std::same_as<T, Name>;
 
-// As large and as cheap to copy as a pointer; equal texts are equal pointers. What was once named stays in
-// memory until the process ends. Safe to use from several threads.
+// As large and as cheap to copy as a pointer; equal texts are equal pointers. A stored text stays in memory
+// until the process ends. Safe to use from several threads.
 class Name {
  public:
   Name() : text_(none()) {}

@@ -20,9 +20,9 @@ size_t output_columns();
 // Columns that a UTF-8 text takes on a terminal, every code point counted as one.
 size_t columns_of(std::string_view text);
 
-// The text with lines of at most `columns`, broken at blanks, best where several stand together. What follows
-// is indented as the text behind the line's first word was. A number stays with its unit; commands to paste
-// and words longer than a line stay whole.
+// The text with lines of at most `columns`, broken at blanks, best where several stand together. Further
+// lines are indented as the text behind the line's first word. A number stays with its unit; commands to
+// paste and words longer than a line stay whole.
 std::string fitted(std::string_view text, size_t columns);
 
 }  // namespace plimsoll

@@ -10,7 +10,7 @@
 namespace plimsoll {
 
 // Adds what `measured` knows to what the file says of the same card with the same driver and kernels;
-// replaces it where one of these is another. Of bytes the least of all measurements is kept, since memory
+// replaces it where one of these is another. For bytes the least of all measurements is kept, since memory
 // that other processes use during a measurement only adds. Throws StoppedError where nothing can be written.
 void save_card(const std::filesystem::path& folder, const MeasuredCard& measured);
 

@@ -20,9 +20,9 @@ constexpr double kPcie3 = 12, kPcie4 = 24, kPcie5 = 48;
 constexpr double kPcie4x8 = 12, kPcie5x8 = 24;
 
 // By generation, the small ones first. NVIDIA's data sheets and architecture papers; memory as nvidia-smi
-// prints it. Of GeForce cards the sheets name the rate of 16-bit sums too: these are those of 32 bits. Clocks
-// of laptops go by the power that their makers allow: these are in the midst of the ranges that the sheets
-// give.
+// prints it. The sheets of GeForce cards name the rate of 16-bit sums too: these rates are those of 32 bits.
+// Clocks of laptops go by the power that their makers allow: these are in the midst of the ranges that the
+// sheets give.
 constexpr std::array kCards = {
     Card{"T4", 16, 15360, 75, 40, 320, 65, 8.1, kPcie3},
     Card{"RTX 2060", 6, 6144, 75, 30, 336, 25.8, 6.5, kPcie3},

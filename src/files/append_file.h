@@ -9,8 +9,8 @@ namespace plimsoll {
 
 class AppendFile {
  public:
-  // Made where it is absent. What lies beyond `kept_bytes` is cut off. Follows no link, and waits for no
-  // reader: StoppedError for what is no regular file or cannot be written.
+  // Made where it is absent. Bytes beyond `kept_bytes` are cut off. Follows no link, and waits for no reader:
+  // throws StoppedError for a path that is not a regular file or cannot be written.
   AppendFile(std::filesystem::path path, int64_t kept_bytes);
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&&) = delete;

@@ -20,7 +20,8 @@ class RunFolder {
  public:
   // Takes the folder's lock, creating the folder where it is absent, and reads what a run left there. Folders
   // that an earlier version wrote have no manifest: their files count as the run's where their content shows
-  // it (files/adopted_run.h). What a killed run left unfinished goes; nothing else is changed before begin().
+  // it (files/adopted_run.h). Unfinished files of a killed run are removed; nothing else is changed before
+  // begin().
   explicit RunFolder(const std::filesystem::path& folder);
 
   [[nodiscard]] const std::filesystem::path& path() const { return folder_; }

@@ -19,10 +19,10 @@ struct StoredTensor {
   const TensorEntry* entry = nullptr;
 };
 
-// The weights of a folder: every shard open, headers read, no tensor bytes in memory. What older versions of
-// flash-linear-attention wrote as one, the rows of gate_proj and of up_proj, are two tensors here. Tensors of
-// a BERT or RoBERTa have the names that they have below a head, also where the folder holds the encoder
-// alone, and LayerNorm.weight and .bias are called so where they were gamma and beta.
+// The weights of a folder: every shard open, headers read, no tensor bytes in memory. The rows of gate_proj
+// and of up_proj, which older versions of flash-linear-attention wrote as one tensor, are two tensors here.
+// Tensors of a BERT or RoBERTa have the names that they have below a head, also where the folder holds the
+// encoder alone, and LayerNorm.weight and .bias are called so where they were gamma and beta.
 class ModelFolder {
  public:
   // `stem` is "model", or "adapter_model" for a PEFT folder. Throws UsageError when the folder has no

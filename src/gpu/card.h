@@ -1,5 +1,5 @@
 // A card as a static program needs it: memory, three queues, events, and copies between the host and itself.
-// One thread asks. What a queue was given takes place in its order, sooner or later; queues wait for each
+// One thread calls it. The work of a queue takes place in its order, sooner or later; queues wait for each
 // other by events alone.
 #pragma once
 
@@ -68,8 +68,8 @@ class Card {
   [[nodiscard]] virtual Stream& stream() = 0;
 
   // From here to the end nothing takes place: a graph is made of what the compute queue gets, and of what
-  // those get that wait for an event of it. What is recorded on one side of the capture is waited for on that
-  // side, and the host waits for nothing. abandon() ends a capture too.
+  // those get that wait for an event of it. Events that are recorded on one side of the capture are waited
+  // for on that side, and the host waits for nothing. abandon() ends a capture too.
   virtual void begin_capture() = 0;
   // Throws where the compute queue does not wait for all that was captured, and where the card has no room.
   virtual std::unique_ptr<CardGraph> end_capture() = 0;

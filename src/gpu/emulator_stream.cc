@@ -194,8 +194,8 @@ bool Streams::run_any() {
   return true;
 }
 
-// Who waits was submitted after what it waits for. So some head is always ready, and of those that are waited
-// for by turns no queue comes twice: the recursion is no deeper than there are queues.
+// A waiting item was submitted after the one that it waits for. So some head is always ready, and no queue
+// comes twice among those that wait for each other in turn: the recursion is no deeper than there are queues.
 void Streams::reach(Position goal) {
   while (queues_[goal.queue].done < goal.count) {
     if (when_ == When::shuffled) {

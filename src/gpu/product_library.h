@@ -1,5 +1,5 @@
-// Dense matrix products by a library of the card's maker, where a machine has one. What launches products
-// asks it once for each; what it refuses is computed by the program's own kernels.
+// Dense matrix products by a library of the card's maker, where a machine has one. The op that launches a
+// product asks the library once for it; products that it refuses are computed by the program's own kernels.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace plimsoll::gpu {
 
-// C = alpha * A B [+ C] [+ bias], as MatmulShape has it: sums in f32. Addresses are the card's. What is added
+// C = alpha * A B [+ C] [+ bias], as MatmulShape has it: sums in f32. Addresses are the card's. The addend
 // lies in C: cuBLASLt rounded otherwise where it was read from elsewhere (bf16, on an H200).
 struct LibraryMatmul {
   MatmulShape shape = {};  // as planned: the most that it will be

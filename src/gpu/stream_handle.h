@@ -6,7 +6,7 @@
 
 namespace plimsoll::gpu {
 
-// Who keeps what is launched on the emulator, to run it later.
+// Keeps launches on the emulator, to run them later.
 class LaunchTaker {
  public:
   virtual ~LaunchTaker() = default;

@@ -6,9 +6,9 @@
 //   tensor w.exp_avg f32[64,32] state disk block=0
 //   model.layers.0.h bf16[64,32] = rms_norm(x, w, -) {eps=1e-05} @model.layers.0 forward block=0
 //
-// Outputs that are declared earlier (persistent tensors, and what is not on the device) are written without
-// type. What is as it mostly is (no block, an output in its op's block, the facts of a plain matrix of the
-// checkpoint) is left out.
+// Outputs that are declared earlier (persistent tensors, and tensors off the device) are written without
+// type. Usual facts (no block, an output in its op's block, those of a plain matrix of the checkpoint) are
+// left out.
 #include <array>
 #include <cctype>
 #include <charconv>

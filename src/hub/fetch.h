@@ -39,9 +39,9 @@ struct FetchResult {
 
 // Each file is received next to its place (blobs/CHECKSUM.incomplete), resumes from there after a broken
 // connection or a killed process, and takes its name only with the right size and checksum, flushed to disk.
-// The snapshot's links and refs appear when all files are there. Of two processes one receives a file, the
-// other waits. Throws UsageError (unknown, private, gated, no connection allowed), DamagedError for a wrong
-// checksum, StoppedError (network, full disk; the disk's room is looked at first).
+// The snapshot's links and refs appear when all files are there. If two processes want a file, one receives
+// it and the other waits. Throws UsageError (unknown, private, gated, no connection allowed), DamagedError
+// for a wrong checksum, StoppedError (network, full disk; the disk's room is looked at first).
 FetchResult fetch(const FetchOptions& options, const FetchWatch& watch);
 
 }  // namespace plimsoll::hub

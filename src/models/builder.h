@@ -16,8 +16,8 @@ struct BatchShape {
   // The second text of each sample, where the model writes one: the decoder's axis.
   int64_t target_tokens = 0;
   int64_t target_length = 0;
-  // Where sequences share prefixes: the number of segments of their trees, which then delimit the axis
-  // instead of whole sequences.
+  // With shared prefixes: the number of segments of their trees, which then delimit the axis instead of whole
+  // sequences.
   int64_t segments = 0;
 
   // Whether segments delimit the first axis, and what delimits it.

@@ -55,7 +55,7 @@ class AdapterRules {
     double scale = 1.0;
   };
   [[nodiscard]] Size size_of(const std::string& module) const;
-  // Whether a linear layer gets an adapter. What was asked for and found is remembered.
+  // Whether a linear layer gets an adapter. Targets that were found are remembered.
   bool targets(const std::string& module);
   // Whether a weight ("model.norm.weight") trains whole; likewise.
   bool saves(const std::string& weight);

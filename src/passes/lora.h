@@ -10,8 +10,9 @@ namespace plimsoll {
 
 // Replaces each targeted linear op; adapters `<module>.lora_A.weight` [r, in] and `<module>.lora_B.weight`
 // [out, r], and with DoRA `<module>.lora_magnitude_vector` [out] in f32, are born trainable, in the layer's
-// type. What modules_to_save names trains whole; a head tied to the embedding becomes `lm_head.weight` where
-// one of the two is named. Throws UsageError for a target that names neither linear layer nor embedding.
+// type. Modules that modules_to_save names are trained whole; a head tied to the embedding becomes
+// `lm_head.weight` where one of the two is named. Throws UsageError for a target that names neither linear
+// layer nor embedding.
 //
 // `part`: a program of a part of the model (an encoder's alone), which may lack modules that are named.
 Graph add_lora(const Graph& graph, const LoraOptions& options, bool part = false);

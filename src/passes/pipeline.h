@@ -82,9 +82,9 @@ const Pass* find_pass(std::string_view name);
 // Sees a program as a pass left it.
 using AfterPass = std::function<void(const Pass&, const Graph&)>;
 
-// Runs the passes from `first` to `last` that apply. Of what runs, what comes before the last pass of all is
-// verified; with `after`, and in builds with PLIMSOLL_VERIFY_PASSES, so is what every pass leaves, but for
-// updates whose operands have gone: InternalError names the pass.
+// Runs the passes from `first` to `last` that apply. A program that is to run is verified before the last
+// pass of all; with `after`, and in builds with PLIMSOLL_VERIFY_PASSES, so is the program after every pass,
+// but for updates whose operands have gone: InternalError names the pass.
 Graph run_passes(Graph program, const PassContext& context, PassId first = kFirstPass,
                  PassId last = kLastPass, const AfterPass& after = {});
 

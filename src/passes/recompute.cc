@@ -80,7 +80,7 @@ class Recomputation {
     forget_what_is_cheap(missing, reader);
   }
 
-  // Of the blocks that a segment's repetition ran through, only their inputs are kept; otherwise all that was
+  // Keeps only the inputs of the blocks that a segment's repetition ran through; otherwise all that was
   // dropped would be back.
   void forget_passed_blocks(const std::vector<int32_t>& repeated, BlockId reader_block) {
     for (const int32_t at : repeated) {

@@ -6,9 +6,9 @@
 
 namespace plimsoll {
 
-// `forward` ends with a preference_loss without a reference. What leads to its log-probabilities is computed
-// a second time from the same weights, block by block ahead of the model's own, and becomes the reference
-// (Op::of_reference): adapters leave it as it is, and nothing of it is read by a backward pass.
+// `forward` ends with a preference_loss without a reference. The ops that lead to its log-probabilities are
+// computed a second time from the same weights, block by block ahead of the model's own, and become the
+// reference (Op::of_reference): adapters leave them as they are, and no backward pass reads them.
 Graph add_reference(const Graph& forward);
 
 }  // namespace plimsoll

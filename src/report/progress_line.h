@@ -15,8 +15,9 @@ struct FittedLine {
   int columns = 0;
 };
 
-// "train ███░░ 512/938 loss 1.2041 ..." in at most `width` columns. What does not fit is left out: the bar,
-// then fields, the least important first. `width` 0: all fields, no bar. Needs 512 bytes. Allocates nothing.
+// "train ███░░ 512/938 loss 1.2041 ..." in at most `width` columns. Parts that do not fit are left out: the
+// bar, then fields, the least important first. `width` 0: all fields, no bar. Needs 512 bytes. Allocates
+// nothing.
 FittedLine progress_line(const StepProgress& state, int width, std::span<char> out);
 
 // "load    weights ███░░ 1.20 of 2.88 GiB".

@@ -75,7 +75,7 @@ class Device {
   virtual BoundCall bind_sent(const Graph& graph, const Op& op, const AddressOf& address, const Sent&) {
     return bind(graph, op, address);
   }
-  // Who computes matrix products, where that is found out when a device is opened; else empty.
+  // The library that computes matrix products, where that is found out when a device is opened; else empty.
   [[nodiscard]] virtual std::string products() const { return ""; }
   // The note before the first op is bound, where its code is not ready; else empty.
   [[nodiscard]] virtual std::string loading_note() const { return ""; }

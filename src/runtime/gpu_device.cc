@@ -79,8 +79,8 @@ class GpuDevice::OwnTransfer {
         done_(card_.make_event("the end of " + name)) {
     if (transfer_.host == nullptr) bind_pieces();
   }
-  // The queue may still hold calls of its pieces. Of a transfer without them nothing is to be waited for, and
-  // if a capture was the last to record its end nothing could be.
+  // The queue may still hold calls of its pieces. A transfer without them leaves nothing to wait for, and if
+  // a capture was the last to record its end nothing could be.
   ~OwnTransfer() {
     if (!started_ || pieces_.empty()) return;
     try {

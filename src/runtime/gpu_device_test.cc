@@ -289,7 +289,7 @@ TEST_P(OnItsOwnMemory, without_any_one_of_its_waits_the_result_is_another_in_som
   EXPECT_LE(idle, 2);
 }
 
-// Run one by one first, captured when it comes again, launched from then on. What a disk moves needs the
+// Run one by one first, captured when it comes again, launched from then on. A transfer of a disk needs the
 // host.
 TEST_P(OnItsOwnMemory, a_captured_program_gives_the_same_in_every_order_of_the_queues) {
   const bool captured = std::string_view(GetParam()) == "host";

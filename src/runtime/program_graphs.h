@@ -1,6 +1,6 @@
-// A program's calls captured by its device, to be launched as one. What the host decides when it makes the
-// calls (how many rows a library's product has) is fixed in a graph: each is launched only under the facts
-// that it was captured with, and under others the calls are made one by one.
+// A program's calls, captured by its device to be launched as one graph. A decision of the host when it makes
+// the calls (how many rows a library's product has) is fixed in a graph: each is launched only under the
+// facts that it was captured with, and under others the calls are made one by one.
 #pragma once
 
 #include <cstdint>

@@ -34,8 +34,8 @@ class AxisInputs {
   Live write(const MicroBatch& batch, const Documents& which);
   // Whether its sequences share what they begin with.
   [[nodiscard]] bool shares() const { return !parents_.empty(); }
-  // The same of the segments of a tree. What tokens draw is keyed by what stands before them, since they are
-  // of no one sample.
+  // The same of the segments of a tree. Random draws of tokens are keyed by the tokens before them, since
+  // they are of no one sample.
   Live write(const MicroBatch& batch, const PrefixTree& tree);
 
  private:
@@ -60,7 +60,7 @@ class BatchWriter {
   BatchWriter(const Executor& program, const ModelSpec& model);
 
   // Fills the inputs of every axis, rotary frequencies, numbers of sequences, the live counts and, where
-  // sequences are scored, the rows that are. Of an encoder and a decoder, documents are sources and targets
+  // sequences are scored, the rows that are. For an encoder and a decoder, documents are sources and targets
   // in turn; where they are scored, both read each, or the decoder its start token alone where words are
   // scores. Allocates nothing.
   void write(const MicroBatch& batch);

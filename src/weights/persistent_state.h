@@ -1,5 +1,5 @@
 // The persistent tensors of a layout, wherever they are: in the device's or the host's memory, or on disk.
-// What the host does not reach comes and goes in pieces, from the disk or by the device's own copies.
+// Tensors that the host does not reach come and go in pieces, from the disk or by the device's own copies.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // Runs programs without an arena, for tests of their schedules: every tensor has bytes of its own, and
-// transfers take place as early or as late as the program allows. What holds at both ends holds between them.
+// transfers take place as early or as late as the program allows. A result that holds at both ends holds
+// between them.
 #pragma once
 
 #include <algorithm>

@@ -173,7 +173,7 @@ bool names_in_braces(const queue::Command& command, const std::string& set) {
   return std::ranges::any_of(command.words, has_mark) || std::ranges::any_of(command.environment, has_mark);
 }
 
-// A point of a sweep in a command's own words: "lr=1e-4", or "train.yaml:lr=1e-4". What stands there in
+// A point of a sweep in a command's own words: "lr=1e-4", or "train.yaml:lr=1e-4". A value that stands in
 // braces alone needs no option of that name.
 void apply_point(const queue::SweepPoint& point, ConfigCopies& copies, queue::Command& command) {
   for (const std::string& set : point.sets) {

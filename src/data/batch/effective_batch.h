@@ -22,7 +22,7 @@ struct DataPosition {
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
-// Documents are the sequences of rows. What goes by `sequence` below counts documents; the program's
+// Documents are the sequences of rows. Arguments called `sequence` below count documents; the program's
 // sequences are places that have a row each, or with packing several, and rows stay whole (micro-steps:
 // micro_steps.h).
 class EffectiveBatch {

@@ -79,8 +79,8 @@ void SharedCut::find_shared(int32_t number) {
   for (size_t at = place + 1; at < sorted_.size(); ++at) meet(at, at);
 }
 
-// The longest row first, each where most of it is there already, and of equals where there is most room. What
-// all rows begin with draws none of them to another.
+// The longest row first, each where most of it is there already, and where that is equal, where there is most
+// room. The beginning of all rows draws none of them to another.
 bool SharedCut::put_into(int64_t steps) {
   step_of_.assign(rows_.size(), -1);
   shared_.resize(static_cast<size_t>(steps));

@@ -30,7 +30,7 @@ std::optional<std::vector<size_t>> token_starts(const Tokenizer& tokenizer, std:
                                                 const std::vector<int32_t>& ids);
 
 // Which tokens of the text are trained: those that overlap its trained parts, the end token behind each
-// included. What follows an end token within a part (a line's end) is not.
+// included. Tokens that follow an end token within a part (a line's end) are not.
 std::vector<bool> learnt_tokens(const Tokenizer& tokenizer, const TrainingText& rendered,
                                 const std::vector<int32_t>& ids);
 

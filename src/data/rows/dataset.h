@@ -95,8 +95,7 @@ class Dataset {
                   const std::function<void(int64_t done, int64_t rows)>& progress);
   // Bytes on disk of the rows that are stored.
   [[nodiscard]] int64_t stored_bytes() const { return store_ == nullptr ? 0 : store_->bytes_on_disk(); }
-  // Holds this row and few others, in addition to those that are held. What is damaged throws where it is
-  // read.
+  // Holds this row and few others, in addition to those that are held. A damaged row throws where it is read.
   void hold_row(int64_t row);
 
   // Memory while at most `held_bytes` of units are held: what to expect, and the bound that Arrow is kept to.

@@ -144,7 +144,7 @@ TEST(Scanner, many_messages_are_counted_and_few_kept) {
   EXPECT_EQ(diagnosis.message->last_line, 5000);
 }
 
-// Each of 300,000 places would be looked at by several expressions. What repeats itself is looked at once.
+// Each of 300,000 places would be looked at by several expressions. Equal places are looked at once.
 TEST(Scanner, a_log_full_of_the_beginning_of_a_message_is_read_in_linear_time) {
   for (const bool repeats : {true, false}) {
     std::string log;

@@ -1,7 +1,7 @@
 // Finds messages in a log of any length, in one pass and bounded memory.
 //
-// Text is squeezed: blanks and line breaks go, but for one blank between two digits. What several senders
-// (ranks, pods) write into one log is taken apart by their prefixes first, so each one's text is whole.
+// Text is squeezed: blanks and line breaks go, but for one blank between two digits. The lines of several
+// senders (ranks, pods) in one log are taken apart by their prefixes first, so each one's text is whole.
 #pragma once
 
 #include <cstdint>

@@ -153,8 +153,8 @@ namespace {
 
 using Links = std::vector<std::pair<int64_t, int64_t>>;  // from what comes before
 
-// Of all linked entries, those that still come after others when entries that come after nothing were taken
-// out again and again: they lie on a cycle, or behind one.
+// Linked entries that still come after others when entries that come after nothing were taken out again and
+// again: they lie on a cycle, or behind one.
 std::set<int64_t> left_over(const Links& links) {
   std::map<int64_t, std::vector<int64_t>> behind;
   std::map<int64_t, int> before;

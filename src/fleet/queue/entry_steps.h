@@ -50,8 +50,8 @@ std::vector<SmallerPlan> open_plans(const Machine& machine, const Entry& entry);
 // The reason why neither its own plan nor any of these can ever fit; empty where one of them fits.
 std::string never_fits_at_all(const Machine& machine, const Entry& entry,
                               const std::vector<SmallerPlan>& plans);
-// Whether all that a waiting entry comes after is done. What can never start on `machine` is held, with the
-// reason; what needs cards is not while more of them may come.
+// Whether all that a waiting entry comes after is done. An entry that can never start on `machine` is held,
+// with the reason; one that needs cards is not held while more of them may come.
 bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may_come = false);
 // Whether it is held because of what became of an entry that it comes after.
 bool is_held_by_another(const Entry& entry);

@@ -473,7 +473,7 @@ void Worker::hold_blocked(Entry& entry, const std::string& why) {
   options_.report(title(entry) + ": " + std::string(name_of(entry.state)) + ", " + entry.note);
 }
 
-// For other queues of this machine. Of runs that were there before this worker too.
+// Promises for other queues of this machine, those of runs that were there before this worker included.
 void Worker::promise_what_runs() const {
   std::vector<PromisedRun> runs;
   for (const auto& [id, attempt] : attempts_) {

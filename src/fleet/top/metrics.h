@@ -7,7 +7,7 @@
 
 namespace plimsoll::top {
 
-// Text exposition format, version 0.0.4: gauges named plimsoll_*, in bytes and seconds. What is not known is
+// Text exposition format, version 0.0.4: gauges named plimsoll_*, in bytes and seconds. Unknown values are
 // absent.
 std::string metrics_text(const Frame& frame);
 

@@ -8,8 +8,8 @@
 namespace plimsoll {
 namespace {
 
-// Words of names on the hub and of torchtune's modules. What a name says of vision or experts comes first:
-// such models carry the names of families that exist.
+// Words of names on the hub and of torchtune's modules. Words for vision or experts come first: such models
+// carry the names of families that exist.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 45> kWords = {
     {{"mixtral", "mixtral (mixture of experts)"},
      {"a22b", "mixture of experts"},

@@ -25,7 +25,7 @@ class ShellVariables {
   // The one value of a name; nothing where it is not known.
   [[nodiscard]] std::optional<std::string> value(std::string_view name) const;
 
-  // The words that a word becomes. What is not known stays as it is written: $1, ${HOME}, $(nvidia-smi).
+  // The words that a word becomes. Unknown parts stay as they are written: $1, ${HOME}, $(nvidia-smi).
   [[nodiscard]] std::vector<std::string> expand(const ShellWord& word) const;
 
  private:

@@ -43,7 +43,7 @@ std::optional<Zero> read_zero(const Node& config) {
 }
 
 // The files that axolotl (deepspeed_configs/) and LLaMA-Factory (examples/deepspeed/) ship, by name: recipes
-// name them from the tool's own folder. What they leave to the recipe is "auto".
+// name them from the tool's own folder. Keys that they leave to the recipe are "auto".
 struct ShippedZero {
   std::string_view file;
   Zero zero;

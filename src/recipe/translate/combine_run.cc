@@ -70,7 +70,7 @@ void combine_strategy(Layer& layer, const EveryParts& every, const Said& strateg
     layer.emit(every.key, "0", {&strategy});
 }
 
-// Between evaluations or checkpoints. What a strategy switches off has no effect.
+// The steps between evaluations or checkpoints. A number that a strategy switches off has no effect.
 void combine_every(Layer& layer, const EveryParts& every) {
   const Said* steps = layer.part(every.steps);
   const Said* strategy = layer.part(every.strategy);

@@ -10,9 +10,9 @@
 
 namespace plimsoll::queue {
 
-// The share of a card that is not given out, where its size was not stated. Memory that a process has in
-// addition to its tensors, and what allocators leave in between, is in what runs take; this is for what they
-// do not know of.
+// The share of a GPU's memory that is not given out, where its size was not stated. Memory that a process has
+// in addition to its tensors, and what allocators leave in between, is in what runs take; this is for what
+// they do not know of.
 inline constexpr double kCardHeadroom = 0.05;
 
 // Bytes on a GPU that all runs together may have: without others.

@@ -120,7 +120,7 @@ TEST_F(LedgerTest, a_promise_counts_for_processes_of_its_files_owner_alone) {
   std::ofstream(folder_ / "1001-a.json") << "[" << run << "]";
   ASSERT_EQ(chown((folder_ / "1001-a.json").c_str(), 1001, 1001), 0);
   EXPECT_EQ(one.promised_by_others().host_bytes, 0);
-  // Of a file's own runs a thousand count at most.
+  // At most a thousand runs of a file count.
   std::ofstream many(folder_ / "0-b.json");
   for (int i = 0; i < 3000; ++i) many << (i == 0 ? "[" : ",") << run;
   many << "]" << std::flush;

@@ -37,8 +37,9 @@ class WatchedCards {
   // stated twice.
   WatchedCards(devices::GpuWatch& watch, CardOptions options, Machine& machine);
 
-  // Takes in what the driver has said since: adds cards to the machine (none ever leaves it, their order
-  // stays) and writes down what is wrong with them. What changed, for people. None: it has said nothing new.
+  // Takes in the driver's reports since the last call: adds cards to the machine (none ever leaves it, their
+  // order stays) and writes down what is wrong with them. Returns what changed, for people; nullopt where the
+  // driver reported nothing new.
   std::optional<std::vector<std::string>> take(Machine& machine);
   // The machine with what this queue's runs may reserve now, those that are there included. Remembers what is
   // in use on cards without runs, for the time when runs are there.

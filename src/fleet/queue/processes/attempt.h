@@ -2,7 +2,7 @@
 // command starts, and leaves a record behind.
 //
 // In the attempt's folder:
-//   lock        made once, held while the supervisor lives, with its process id. Who makes it runs the
+//   lock        made once, held while the supervisor lives, with its process id. Its maker runs the
 //               command: nothing runs twice.
 //   log         what the command prints
 //   cancel      asks the supervisor to end it

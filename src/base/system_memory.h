@@ -39,7 +39,7 @@ FreeMemory free_memory();
 // The same from `free` on, for the groups of a text like /proc/self/cgroup, mounted at `root`.
 FreeMemory free_in_cgroups(const std::string& groups, const std::filesystem::path& root, FreeMemory free);
 
-// Processes that the kernel has killed for want of memory since it started; -1: it does not say.
+// Processes that the kernel has killed for want of memory since it started; -1 where it does not count them.
 int64_t kernel_kills();
 
 // Whether files below `folder` stay in memory (tmpfs). A path that does not exist yet counts as its parent.

@@ -9,9 +9,9 @@
 
 namespace plimsoll {
 
-// Adds what `measured` knows to what the file says of the same card with the same driver and kernels;
-// replaces it where one of these is another. For bytes the least of all measurements is kept, since memory
-// that other processes use during a measurement only adds. Throws StoppedError where nothing can be written.
+// Adds `measured` to the file's measurements of the same card with the same driver and kernels; replaces them
+// where one of these differs. For bytes the least of all measurements is kept, since memory that other
+// processes use during a measurement only adds. Throws StoppedError where nothing can be written.
 void save_card(const std::filesystem::path& folder, const MeasuredCard& measured);
 
 // The measurements of the card with that UUID, else of the one of that name that was measured last; nullopt

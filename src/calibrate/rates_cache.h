@@ -30,7 +30,7 @@ bool knows_rates(const std::filesystem::path& folder, const Machine& machine);
 // To rates_file(), or where they are not `calibrated` to probe_file().
 void save_rates(const std::filesystem::path& folder, const Machine& machine, const DeviceRates& rates);
 
-// A file that says what a machine is and how fast, for planning on another one.
+// A file with a machine's description and rates, for planning on another one.
 struct MeasuredMachine {
   Machine machine;
   DeviceRates rates;

@@ -37,7 +37,7 @@ struct RecipeArguments {
   // The recipe under other assumptions (Overrides::what_if).
   [[nodiscard]] LoadedRecipe load_what_if(const std::vector<std::string>& what_if) const;
   [[nodiscard]] MachineOptions machine(const Recipe& recipe) const;
-  // Gives a key another value, whatever was said of it before; by its own option where it has one.
+  // Sets a key, whatever its value was before; by its own option where it has one.
   void change(const std::string& key, const std::string& value);
   // The same arguments on another device, "cpu" or "cuda"; a GPU that the recipe names is left out.
   [[nodiscard]] RecipeArguments on_device(const std::string& device) const;

@@ -1,5 +1,5 @@
 // The register tile of the matmul kernels in vector registers: strips of A and B go through it in steps of k.
-// Include it only in *_simd.cc files. matmul_tile_amx.h says the same of tile registers.
+// Include it only in *_simd.cc files. matmul_tile_amx.h does the same with tile registers.
 #pragma once
 
 #include "cpu/matmul_kernel.h"
@@ -75,9 +75,9 @@ template <int kStep>
 }
 #endif
 
-// A strip x b strips over `steps`; `take` gets the sums, [kRows][kVectors] in registers, and says half way
-// what of C to fetch for them. Every element is one chain of additions in k, so its bits do not depend on
-// kRows, kVectors or its place in the tile.
+// A strip x b strips over `steps`; `take` gets the sums, [kRows][kVectors] in registers, and its fetch() is
+// called half way to prefetch the part of C for them. Every element is one chain of additions in k, so its
+// bits do not depend on kRows, kVectors or its place in the tile.
 template <int kRows, int kVectors, class Place, class Take>
 void multiply_tile(int64_t steps, const float* a, const float* b, Place place, [[maybe_unused]] Ahead ahead,
                    const Take& take) {

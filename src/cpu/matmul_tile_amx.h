@@ -17,7 +17,7 @@ inline constexpr int64_t kPiece = kPieceSteps * kLanes;  // floats of one
 inline constexpr int64_t kStepOfA = kLanes;              // floats, on average: no rider is packed here
 static_assert(kTile.rows == kStrips * kLanes && kTile.k_per_step == kPerStep);
 
-// g++ 12's intrinsics do not say what memory they read: what was written before must not be left for later.
+// g++ 12's intrinsics do not declare which memory they read: earlier writes must not be delayed past them.
 inline void write_before(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
 
 // Shapes of the tiles, while they are needed.

@@ -30,7 +30,7 @@ bool is_thin(const MatmulShape& shape);
 
 // FLOP/s of one form of product (types and transposition of `form`) over a grid of sizes.
 struct MatmulGrid {
-  MatmulShape form;                // its m, n and k say nothing
+  MatmulShape form;                // its m, n and k are not used
   std::vector<int64_t> m, n, k;    // ascending
   std::vector<double> flop_rates;  // [m][n][k]
 };

@@ -15,7 +15,7 @@ namespace plimsoll {
 // comes. Throws UsageError where the place does not allow it, StoppedError where the disk gives up.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
-// The same where nothing has the name. Throws UsageError where something has, and stays.
+// Writes a new file. Throws UsageError where the name is taken, and leaves what has it.
 void write_new_file(const std::filesystem::path& path, std::string_view content);
 
 // For a name in a folder of ours: whatever has it, a link too, is replaced.
@@ -48,11 +48,11 @@ class AtomicFolder {
 // StoppedError.
 void flush_to_disk(const std::filesystem::path& path);
 
-// The name of a file or folder that was made, as far as that can be asked for: who may write to a folder may
-// not be allowed to read it.
+// Flushes the name of a file or folder that was made, as far as that is allowed: a user who may write to a
+// folder may not be allowed to read it.
 void flush_name(const std::filesystem::path& path) noexcept;
 
-// The folder and its parents, where they are absent, each on the disk as far as that can be asked for.
+// Makes the folder and its parents, where they are absent, and flushes each as far as that is allowed.
 void make_folders(const std::filesystem::path& folder);
 
 // The temporary name under which the old folder waits while the new one takes its place, where folders cannot

@@ -14,9 +14,9 @@ namespace plimsoll {
 
 class KeptFiles {
  public:
-  // Those of `names` in `folder`; all must be there. `temporary` is a path of ours, free again at the end.
-  // Throws as open_regular() does, UsageError for a file above 512 MiB, StoppedError where the disk has no
-  // room.
+  // Copies the files `names` of `folder`; all must be there. `temporary` is a path of ours, free again at the
+  // end. Throws as open_regular() does, UsageError for a file above 512 MiB, StoppedError where the disk has
+  // no room.
   KeptFiles(const std::filesystem::path& folder, const std::vector<std::string>& names,
             const std::filesystem::path& temporary);
 

@@ -60,8 +60,8 @@ class Card {
   // Between memory of the card and of allocate_host(), or within the card's.
   virtual void copy(Queue queue, std::byte* to, std::span<const std::byte> from) = 0;
   virtual void fill(Queue queue, std::span<std::byte> bytes, int value) = 0;
-  // A call on the host, from a thread of the card's; it throws nothing, asks nothing of the card, and
-  // outlives its run.
+  // A call on the host, from a thread of the card's; it throws nothing, must not use the card, and outlives
+  // its run.
   virtual void call(Queue queue, const std::function<void()>& on_host) = 0;
   // Kernels that `launches` launches on stream() go to the compute queue.
   virtual void run(const std::function<void()>& launches) = 0;
@@ -78,7 +78,7 @@ class Card {
 
   // Returns when all queues are empty. Throws what failed.
   virtual void finish() = 0;
-  // The same for one who gives up: what has not begun may be left out. Throws nothing.
+  // The same for a caller that gives up: what has not begun may be left out. Throws nothing.
   virtual void abandon() noexcept = 0;
 };
 

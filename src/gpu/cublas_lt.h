@@ -15,7 +15,7 @@ namespace plimsoll::gpu {
 using ReadVariable = std::function<const char*(const char*)>;  // as std::getenv
 
 // The libraries that are tried, in order, 13 before 12: names that the loader looks up by itself, then files
-// that are there in folders of CUDA and of Python's packages. PLIMSOLL_CUBLASLT names a file, or says none:
+// that are there in folders of CUDA and of Python's packages. PLIMSOLL_CUBLASLT names a file, or is "none":
 // then it is all that is tried.
 std::vector<std::filesystem::path> cublas_lt_places(const ReadVariable& variable);
 

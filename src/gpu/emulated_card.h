@@ -48,8 +48,8 @@ class EmulatedCard : public Card, private LaunchTaker {
   void finish() override;
   void abandon() noexcept override;
 
-  // The launch of that number, counted from 1, fails as a trap of a kernel's does, and all that is asked
-  // afterwards; 0: none does.
+  // The launch of that number, counted from 1, fails as a trap of a kernel's does, and so do all later calls;
+  // 0: none does.
   void trap_at(int64_t launch) { trap_at_ = launch; }
 
  private:

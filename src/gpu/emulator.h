@@ -174,7 +174,7 @@ struct Listener {
 };
 Listener& listener();
 
-// To be said of what the emulator reads or writes in a kernel's stead.
+// Called for what the emulator reads or writes in a kernel's stead.
 inline void tell(const void* at, size_t bytes, bool write) {
   if (listener().touches != nullptr) listener().touches(at, bytes, write);
 }

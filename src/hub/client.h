@@ -33,11 +33,11 @@ struct Download {
 
 class HubClient {
  public:
-  // `say` hears of waits.
+  // `say` is called with a line about each wait.
   HubClient(HubSettings settings, std::function<void(const std::string&)> say);
 
-  // Tries again, from where it is, as long as something comes or at most five times in a row; waits as long
-  // as Retry-After says, at most five minutes. Throws UsageError (unknown, private, gated), StoppedError.
+  // Tries again, from where it is, as long as something comes or at most five times in a row; waits for the
+  // time in Retry-After, at most five minutes. Throws UsageError (unknown, private, gated), StoppedError.
   void get(const Download& download);
   // A whole answer of at most `most` bytes.
   [[nodiscard]] std::string text(const std::string& path, const std::string& of, size_t most);

@@ -23,7 +23,7 @@ class ConfigReader {
   [[noreturn]] void fail(const std::string& why) const;
   [[nodiscard]] const std::string& where() const { return where_; }
   [[nodiscard]] bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
-  // Also as null, which says something else than nothing: no window, as many heads as there are.
+  // Also if it is null, which differs from absence: no window, as many heads as there are.
   [[nodiscard]] bool names(const char* key) const { return json_.contains(key); }
   [[nodiscard]] const Json& at(const char* key) const { return json_.at(key); }
 

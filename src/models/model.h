@@ -30,7 +30,7 @@ struct GenerationShape {
 
 // The two programs of generation. A decoder's: `prefill`, a chunk of the prompt into the cache of the first
 // sequence, and `decode`, a token of each sequence. With an encoder: `encode`, the keys and values that every
-// layer of the decoder asks of the source, and `decode`. The logits [W, V] of rows `last_row` i32 [W] remain
+// layer of the decoder reads of the source, and `decode`. The logits [W, V] of rows `last_row` i32 [W] remain
 // as the metric `logits`.
 std::vector<Graph> build_generation(const ModelSpec& spec, const GenerationShape& shape, DType dtype);
 
@@ -53,9 +53,8 @@ inline constexpr std::string_view kValueHead = "v_head.summary";
 std::string score_module(const ModelSpec& spec);
 std::string_view score_prefix(const ModelSpec& spec);
 
-// Forward pass to what the model says of each sequence's labels: sums of log-probabilities f32 [B, 2] and
-// numbers of tokens [B, 2], of answers and of prompts (ops/loss/linear_log_prob.h). `chunk`: rows of logits
-// at a time.
+// Forward pass to the log-probabilities of each sequence's labels: their sums f32 [B, 2] and numbers of
+// tokens [B, 2], of answers and of prompts (ops/loss/linear_log_prob.h). `chunk`: rows of logits at a time.
 struct LogProbGraph {
   Graph graph;
   TensorId logps = kNoTensor, tokens = kNoTensor;

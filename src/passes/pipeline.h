@@ -33,7 +33,7 @@ struct PassContext {
   const QuantiseOptions* nf4 = nullptr;       // none: weights as they are
   TrainPrecision precision;                   // of what trains
   OptimizerOptions optimizer;
-  bool keep_frozen = false;  // what the blocks below all that trains say is known
+  bool keep_frozen = false;  // the outputs of the blocks below everything trained are known
   RecomputeChoice recompute;
   bool update_in_backward = false;
   OffloadChoice offload;

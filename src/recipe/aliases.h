@@ -1,6 +1,6 @@
 // The names that other tools give to our keys. A row is one meaning: what it becomes here, how its value is
-// read, and the keys of each tool. Whatever a recipe of theirs says is mapped, has no effect here for a
-// stated reason, or is refused: nothing is dropped in silence.
+// read, and the keys of each tool. Every key of their recipes is mapped, has no effect here for a stated
+// reason, or is refused: nothing is dropped in silence.
 #pragma once
 
 #include <array>
@@ -30,11 +30,11 @@ enum class Reading : unsigned char {
   inverse,   // the same, meaning the opposite
   names,     // a list, or words with commas between them
   whole,     // a whole number, also written 3.0
-  limit,     // the same; -1 and nothing say that there is no limit
+  limit,     // the same; -1 and no value mean that there is no limit
   path,      // relative to the recipe, or, where nothing is there, to the working directory
   words,     // one of Alias::words
   off,       // accepted while it is off; `note` is what does not exist here
-  no_effect  // any value; `note` says why
+  no_effect  // any value; `note` gives the reason
 };
 
 struct Word {

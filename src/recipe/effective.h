@@ -29,7 +29,7 @@ bool began_before_full_shuffle(std::string_view fingerprint);
 
 struct ExperimentDifference {
   std::string key;
-  std::string a;  // as a recipe would say it; "" where the key is absent
+  std::string a;  // as a recipe would write it; "" where the key is absent
   std::string b;
   friend bool operator==(const ExperimentDifference&, const ExperimentDifference&) = default;
 };

@@ -50,8 +50,8 @@ std::string model_name(const std::filesystem::path& folder);
 std::string download_command(HubKind kind, std::string_view name);
 
 // The files of a split in a data set's folder, sorted: by the hub's naming
-// (train_sft-00000-of-00003.parquet), else those whose name or folder says the split, or, for train where no
-// file says any, all of them. `subset` is a folder or the start of names, where it is not empty. Throws
+// (train_sft-00000-of-00003.parquet), else those with the split in their name or folder, or, for train where
+// no file has one, all of them. `subset` is a folder or the start of names, where it is not empty. Throws
 // UsageError where no file belongs to the split, or several subsets have it.
 std::vector<std::string> split_files(const std::filesystem::path& folder, const std::string& split,
                                      const std::string& subset);

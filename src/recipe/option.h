@@ -20,8 +20,8 @@ struct Option {
   std::string key;      // "method.r"
   std::string values;   // what is allowed, as in "expected ...": "a whole number from 1 to 8192"
   std::string meaning;  // one line
-  // Reads the node into the recipe; false when it is not one of `values`; UsageError
-  // where more can be said. Relative paths start from `folder`.
+  // Reads the node into the recipe; false when it is not one of `values`; UsageError where a better message
+  // is possible. Relative paths start from `folder`.
   std::function<bool(Recipe&, const Node&, const std::filesystem::path& folder)> set;
   // The value as the recipe file writes it; its defaults are those of Recipe.
   std::function<Json(const Recipe&)> get;
@@ -33,7 +33,7 @@ struct Option {
   // With optimizers that do not use it the key is an error; nullptr: all use the key.
   bool OptimizerTraits::*optimizer_uses = nullptr;
   bool is_part = false;     // shown inside another key's value (precision.weights)
-  bool told_if_on = false;  // such a part, left out where it is off: recipes of before it say the same
+  bool told_if_on = false;  // such a part, left out where it is off: recipes from before it read the same
   bool experiment = false;  // decides the run's result: a checkpoint belongs to one value of it
 };
 

@@ -40,7 +40,7 @@ struct RunRecord {
   double final_loss = 0;
   std::optional<double> eval_loss;
   std::optional<BestStep> best;
-  int64_t device_bytes = 0, host_bytes = 0, disk_bytes = 0;  // asked of the system
+  int64_t device_bytes = 0, host_bytes = 0, disk_bytes = 0;  // bytes requested from the system
   int64_t scratch_bytes = 0;                                 // the same: of the shuffle
   ProcessMemory memory;
   std::optional<CardBytes> card;  // of a device with memory of its own

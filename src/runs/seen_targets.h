@@ -30,7 +30,7 @@ class SeenTargets {
   struct Step {
     double loss = 0;
     int64_t targets = 0;
-    // Those whose target was first seen so many steps before; older ones are in `targets` alone.
+    // Targets that were first seen so many steps before; older ones are in `targets` alone.
     std::array<int64_t, kSteps> by_age{};
   };
 

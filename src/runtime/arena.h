@@ -19,7 +19,7 @@ class Arena : public DeviceMemory {
   Arena& operator=(const Arena&) = delete;
 
   [[nodiscard]] std::byte* data() const override { return data_; }
-  // As asked of the system: what "measured device bytes" reports.
+  // As requested from the system: what "measured device bytes" reports.
   [[nodiscard]] int64_t bytes() const override { return bytes_; }
 
  private:

@@ -21,7 +21,7 @@ std::unique_ptr<Device> open_cuda_device(const CardFacts& planned, const std::st
 
 // GPU, driver and kernels of a run in words: its bits are promised only where these are the same.
 std::string cuda_kernels_text(const gpu::CudaFacts& facts);
-// Whose code a process holds on it: another build's takes other bytes.
+// The code that a process holds on the GPU: another build's takes other bytes.
 std::string cuda_code_text(const gpu::CudaFacts& facts);
 
 }  // namespace plimsoll

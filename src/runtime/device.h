@@ -19,7 +19,7 @@
 
 namespace plimsoll {
 
-// The one allocation of a run. `bytes` is what was asked of the system.
+// The one allocation of a run. `bytes` is what was requested from the system.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -54,9 +54,9 @@ struct Sent {
   std::vector<HostFact>* facts = nullptr;        // gets what the calls decide by
 };
 
-// Ops, fills, uploads and downloads take place in the order in which they are asked for. Whether they have
-// taken place when a call returns is the device's affair: who looks at what they did downloads it, or calls
-// finish() before. One thread asks.
+// Ops, fills, uploads and downloads take place in the order of their calls. Whether they have taken place
+// when a call returns is up to the device: a caller that needs their results downloads them, or calls
+// finish() before. One thread calls.
 class Device {
  public:
   virtual ~Device() = default;
@@ -95,21 +95,21 @@ class Device {
     int64_t graphs = 0, nodes = 0, bytes = 0;
   };
   [[nodiscard]] virtual GraphUse graph_use() const { return {}; }
-  // Whether it makes graphs of calls: of a device that has none the next three are not asked. Between the
-  // first two ops, fills and transfers are captured instead of taking place, and nothing else is asked for; a
+  // Whether it makes graphs of calls: if it makes none, the next three are not called. Between the first two
+  // of them ops, fills and transfers are captured instead of taking place, and there are no other calls; a
   // launch takes place as they would.
   [[nodiscard]] virtual bool makes_graphs() const { return false; }
   virtual void begin_capture();
   virtual std::unique_ptr<gpu::CardGraph> end_capture();
   virtual void launch(const gpu::CardGraph& graph);
 
-  // Returns when all that was asked for has taken place. Throws what failed, once.
+  // Returns when all calls have taken place. Throws what failed, once.
   virtual void finish() = 0;
   // Leaves out what has not begun, returns when nothing runs, and forgets what failed.
   virtual void abandon() noexcept = 0;
 };
 
-// A device that computes in the host's own memory: what is asked for has taken place when a call returns.
+// A device that computes in the host's own memory: a call has taken place when it returns.
 class HostDevice : public Device {
  public:
   [[nodiscard]] bool reaches_host() const override { return true; }
@@ -135,7 +135,7 @@ class CpuDevice : public HostDevice {
   CpuSettings settings_;
 };
 
-// No memory, no disk, no kernels: the schedule alone. Counts what it was asked for, so that a plan can be run
+// No memory, no disk, no kernels: the schedule alone. Counts bytes, ops and calls, so that a plan can be run
 // without a machine.
 class NullDevice : public HostDevice {
  public:

@@ -29,7 +29,7 @@ class RunMemory {
   RunMemory(Device& device, const ArenaLayout& layout, const std::filesystem::path& disk_folder);
 
   [[nodiscard]] Arenas arenas() const;
-  // As asked of the system.
+  // As requested from the system.
   [[nodiscard]] int64_t device_bytes() const { return device_->bytes(); }
   [[nodiscard]] int64_t host_bytes() const { return host_ == nullptr ? 0 : host_->bytes(); }
   [[nodiscard]] int64_t disk_bytes() const { return disk_ == nullptr ? 0 : disk_->bytes(); }

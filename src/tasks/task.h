@@ -32,7 +32,7 @@ struct Preference {
   enum class Reference : uint8_t { none, computed, given } reference = Reference::none;
 };
 
-// A task with what the recipe and the model say of it.
+// A task with its settings from the recipe and the model.
 struct TaskSpec {
   Task task = Task::sft;
   int64_t outputs = 1;                          // scores of a sequence
@@ -94,7 +94,7 @@ Metrics metrics_of(const TaskSpec& task, std::span<const double> sums);
 inline constexpr std::string_view kLossGoal = "loss";
 std::vector<std::string> goals_of(const TaskSpec& task);
 bool is_goal(const TaskSpec& task, std::string_view name);
-// Those of any task, each once.
+// The goals of any task, each once.
 std::vector<std::string> all_goals();
 // A goal's value as something of which less is better.
 double cost_of(std::string_view goal, double value);

@@ -18,12 +18,12 @@ struct GgufOptions {
 
 struct GgufResult {
   int64_t tensors = 0, bytes = 0;
-  std::vector<std::string> notes;  // where the file does not say all that the model is
+  std::vector<std::string> notes;  // where the file does not hold all that the model is
   bool card = false;               // a README.md was written next to the file
 };
 
 // The file appears whole or not at all, with a model card next to it where its folder holds nothing but GGUF
-// files. Throws UsageError for adapters, quantised weights, what GGUF cannot say (tokenizers and RoPE
+// files. Throws UsageError for adapters, quantised weights, what GGUF cannot hold (tokenizers and RoPE
 // scalings, by their name) and an output that exists.
 GgufResult convert_to_gguf(const GgufOptions& options);
 

@@ -18,8 +18,8 @@ inline constexpr std::string_view kBaseLayer = ".base_layer.weight";
 // be saved with it. Throws UsageError for what is not supported.
 void read_adapter_config(const std::filesystem::path& folder, LoraOptions& lora, bool scores = false);
 
-// The keys that follow from the options. `targets`: the names of what is adapted, where the options say all.
-// `heads`: modules of a head that scores sequences, which are saved too.
+// The keys that follow from the options. `targets`: the names of what is adapted, where the options mean all
+// of them. `heads`: modules of a head that scores sequences, which are saved too.
 nlohmann::ordered_json adapter_config(const LoraOptions& lora, const std::vector<std::string>& targets,
                                       const std::vector<std::string>& heads);
 

@@ -27,9 +27,9 @@ struct Nf4Rows {
 // None where the row is no quantised weight's codes.
 std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& row);
 
-// How the folder says that its weights are quantised: by config.json, and by the headers of its files where
-// it has any (else by llm_int8_skip_modules) which modules are not. None: not at all. Throws UsageError for
-// ways that are not supported, with the key.
+// The folder's quantisation: by config.json, and by the headers of its files where it has any (else by
+// llm_int8_skip_modules) which modules are not quantised. Nullopt: not at all. Throws UsageError for ways
+// that are not supported, with the key.
 std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& folder);
 
 // Fills `to` with values of the weight from element `first` on.

@@ -17,7 +17,7 @@ struct PlanArguments {
   bool json = false, timeline = false, explain = false, count = false, full = false;
 };
 
-// A recipe, and all that planning it asks.
+// A recipe, with all inputs of its planning.
 struct PlanInput {
   Recipe recipe;
   KeyReport other_tools;

@@ -34,7 +34,7 @@ class ConfigCopies {
   std::vector<std::string> folders_;
 };
 
-// Takes "FILE:key=value" of YAML and JSON files out of a step of --on-oom; `rest` is what it says else.
+// Takes "FILE:key=value" of YAML and JSON files out of a step of --on-oom; `rest` is the rest of the step.
 std::vector<std::string> config_changes_of(const std::string& step, std::string& rest);
 
 // The changes in the copies that a command names, a line each: "train.yaml: batch: 4 -> 2".

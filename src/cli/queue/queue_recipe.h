@@ -37,7 +37,7 @@ struct RecipeEntry {
 // One entry for each point of the sweep; `common` has what all share.
 std::vector<RecipeEntry> read_recipes(const RecipeToAdd& arguments, const queue::Entry& common);
 
-// A table of what each choice would have been; empty where none was asked for.
+// A table of the plan for each choice; empty where no choice was asked for.
 std::string presets_text(const std::vector<RecipeEntry>& recipes);
 nlohmann::ordered_json presets_json(const RecipeEntry& recipe);
 

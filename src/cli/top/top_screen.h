@@ -17,7 +17,8 @@ struct ScreenSource {
   std::function<std::string(const top::Run&)> log;  // the end of its log
 };
 
-// Until the user leaves, or a signal asks to. Throws UsageError where the terminal is unknown.
+// Shows the screen until the user leaves, or a signal ends it. Throws UsageError where the terminal is
+// unknown.
 void show_screen(const ScreenSource& source);
 
 }  // namespace plimsoll

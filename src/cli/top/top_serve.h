@@ -24,7 +24,7 @@ struct Served {
   std::function<void()> ready;  // called when the address answers
 };
 
-// Until a signal asks to stop. Throws UsageError where the address cannot be had.
+// Serves until a signal ends it. Throws UsageError where the address cannot be had.
 void serve(const Served& served);
 
 // The page, which reads /events.

@@ -28,7 +28,7 @@ class MicroBatch {
   std::vector<int32_t> seq_starts;       // [B+1] of live sequences; then live_tokens
   std::vector<int32_t> sample_in_batch;  // [B] number within the effective batch; 0 beyond the live sequences
   std::vector<int32_t> seconds;  // [B] where in a sequence a second text begins, of token type 1; -1: nowhere
-  std::vector<int32_t> row_lengths;  // [T] SequenceShape::longest_alike; none where that is not asked for
+  std::vector<int32_t> row_lengths;  // [T] SequenceShape::longest_alike; empty without it
   std::vector<float> targets;        // [B, ..] numbers that came with the sequence; 0 beyond the live ones
   // The tree of what its sequences share at their beginnings, where they do and build_tree() was called.
   std::optional<PrefixTree> tree;

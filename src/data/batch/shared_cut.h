@@ -24,11 +24,12 @@ class SharedCut {
 
   // `batch` must stay as it is.
   void set(const EffectiveBatch& batch, SharedLabels labels);
-  // Into as few micro-steps as are found, `most` at most; false: none were found, and of_row() says nothing.
+  // Cuts into as few micro-steps as are found, `most` at most; false: none were found, and of_row() is not
+  // valid.
   bool cut(int64_t most);
   [[nodiscard]] int64_t count() const { return std::ssize(filled_); }
   [[nodiscard]] int64_t of_row(int64_t row) const { return step_of_[static_cast<size_t>(row)]; }
-  // Tokens of all micro-steps, `steps` of them, where step_of(row) says in which each row is.
+  // Tokens of all micro-steps, `steps` of them, if each row is in the one that step_of(row) returns.
   int64_t tokens(int64_t steps, const std::function<int64_t(int64_t)>& step_of);
 
  private:

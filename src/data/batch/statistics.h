@@ -53,8 +53,8 @@ struct DataStatistics {
 DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
                             const std::function<void(int64_t)>& progress = {}, int64_t threads = 1);
 
-// The same of a few thousand rows spread over the data, which takes a moment however large they are; of all
-// rows where they are few. `rows` says of how many.
+// Measures a few thousand rows spread over the data, which takes a moment however large they are; all rows
+// where they are few. `rows` is the number that was read.
 DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder);
 
 // The rows of the subset that fit into the encoder's length, found by encoding every one.

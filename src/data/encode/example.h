@@ -51,9 +51,9 @@ struct Example {
 struct DecoderTokens {
   int32_t start = 0, pad = 0;
 };
-// The sequences of a source with its target: the target has the start token before it, so that what follows a
-// token is what the decoder says there; ids of a target that are kIgnoreLabel are no targets, and read as the
-// padding token, as transformers shifts labels.
+// Appends the sequences of a source with its target: the target has the start token before it, so that what
+// follows a token is what the decoder predicts there; ids of a target that are kIgnoreLabel are no targets,
+// and read as the padding token, as transformers shifts labels.
 void append_source(const std::vector<int32_t>& ids, Example& example);
 void append_target(const std::vector<int32_t>& ids, const DecoderTokens& tokens, Example& example);
 

@@ -30,10 +30,9 @@ std::optional<bool> learnt_by_itself(const nlohmann::ordered_json& message);
 // A question and its answer as a conversation.
 Conversation conversation_of(const std::string& prompt, const std::string& response);
 
-// A question of Alpaca's rows with its answer. `parts` says what each cell is (columns.h). The question's
-// content is instruction and input with a line's end between them; templates that set them apart find both
-// under their names.
-// `reading`: data.reading; before its third version an output that is null was an empty answer.
+// A question of Alpaca's rows with its answer. `parts` names each cell (columns.h). The question's content is
+// instruction and input with a line's end between them; templates that set them apart find both under their
+// names. `reading`: data.reading; before its third version an output that is null was an empty answer.
 Conversation read_alpaca(const Row& row, const std::vector<std::string>& parts, int64_t reading,
                          const std::function<std::string()>& where);
 

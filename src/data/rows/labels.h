@@ -23,8 +23,8 @@ struct Labels {
 };
 
 // One class's number; 0 or 1 for each class, of a list of classes or a multi-hot one; or numbers. Classes may
-// be said by name or number, as text too, but by name alone where all names are whole numbers. Throws
-// DamagedError that starts with where() for a class that there is not, and UsageError for a label that may
+// be given by name or number, as text too, but by name alone where all names are whole numbers. Throws
+// DamagedError that starts with where() for a class that does not exist, and UsageError for a label that may
 // mean two things.
 std::vector<float> label_values(const nlohmann::ordered_json& label, const Labels& labels,
                                 const std::function<std::string()>& where);

@@ -20,8 +20,8 @@ struct WatchTimes {
   double card = 4;     // for a card to answer; the driver has half as much again
   double start = 20;   // for the first answer: a driver that sleeps takes seconds for each card
 };
-// As PLIMSOLL_NVML_SECONDS says ("CARD" or "CARD,BETWEEN"), with `start` and `retry` in proportion. Throws
-// UsageError where it is not of numbers above 0.
+// Reads PLIMSOLL_NVML_SECONDS ("CARD" or "CARD,BETWEEN"); `start` and `retry` follow in proportion. Throws
+// UsageError unless it has numbers above 0.
 WatchTimes watch_times();
 
 class GpuWatch {
@@ -31,7 +31,7 @@ class GpuWatch {
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
 
-  // The last answer; asks anew where it is time for that. Never waits.
+  // The last answer; starts a new query where it is time for one. Never waits.
   const GpuReport& look();
   // Waits for the first answer, `start` at most.
   const GpuReport& first();

@@ -26,8 +26,8 @@ enum class Cause : uint8_t {
   software_cap,        // a limit set by software, not the memory's end
   cache_too_small,     // a server's share leaves no room for its cache
   host_fallback,       // the driver pages to the host: figures do not bound each other
-  anomaly,             // more was free than was asked for
-  device_unspecified,  // the device was full; nothing says of what
+  anomaly,             // more was free than was requested
+  device_unspecified,  // the device was full; the message does not tell what filled it
   pinned_host,
   host_machine,    // the kernel killed: the machine was full
   host_cgroup,     // the kernel killed: a group's limit
@@ -37,7 +37,7 @@ enum class Cause : uint8_t {
   shared_memory,
   refused_by_plan,
   killed,           // by SIGKILL, the sender is unknown
-  library_unclear,  // cuBLAS and the like, which say too little
+  library_unclear,  // cuBLAS and the like, whose messages hold too little
   other_failure,
 };
 std::string_view name_of(Cause cause);
@@ -47,7 +47,7 @@ struct Step {
   int64_t saves = 0;         // bytes; 0: not known
   bool lossless = true;      // the result stays what it would have been
   std::string command = {};  // to paste, or empty
-  bool shrinks = false;      // the run itself: a planner can say by how much
+  bool shrinks = false;      // the run itself: a planner can compute by how much
   double seconds = 0;        // of a step of the run with it, as planned; 0: not known
 };
 
@@ -64,7 +64,7 @@ struct Diagnosis {
   std::vector<Message> supporting;         // others that agree with it
   int64_t missing = 0;                     // bytes that were not there, at least; 0: unknown
   std::optional<TensorShape> tensor = {};  // that was asked for, where its shape is known
-  bool trains_adapters = false;            // as the log says
+  bool trains_adapters = false;            // by the log
 };
 
 Diagnosis diagnose(const Evidence& evidence);

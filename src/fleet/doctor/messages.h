@@ -27,7 +27,7 @@ enum class Sign : uint8_t {
   maybe_device,     // often, not always, memory of a device
   other_failure,    // the run failed of something else
   warning,          // speaks of memory, and nothing failed
-  detail,           // says more of another message: a limit, a table of tasks
+  detail,           // adds to another message: a limit, a table of tasks
   finished,         // the run came to its end
   place,            // what the program was doing, from its traceback
   step,             // how far it had come
@@ -41,7 +41,7 @@ struct MessageRow {
   // Expressions (expression.h) over the text from the anchor on; each gives the figures that it names, and
   // may fail but for the first, which must match unless it is empty.
   std::vector<std::string_view> fields;
-  std::string_view words;       // what it says, for people; of a place: "in the backward pass"
+  std::string_view words;       // its meaning, for people; of a place: "in the backward pass"
   std::string_view needs = {};  // an expression over the line before the anchor, which must match
   bool one_line = false;        // expressions see the rest of the anchor's line only
 };

@@ -55,8 +55,7 @@ std::string never_fits_at_all(const Machine& machine, const Entry& entry,
 bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may_come = false);
 // Whether it is held because of what became of an entry that it comes after.
 bool is_held_by_another(const Entry& entry);
-// Those of the entries that are, and whose reason is gone, wait again: what they come after was tried again
-// or resumed.
+// Requeues held entries whose dependency has been retried or resumed.
 void let_go_what_may_follow(Store& store, std::vector<Entry>& entries);
 
 // Holds those that come after themselves, by way of others: they would wait for ever.

@@ -48,7 +48,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Until `stop_asked`, all is done where that was asked for, or the queue was drained.
+  // Runs until `stop_asked`, until all is done where that was asked for, or until the queue was drained.
   void run(const std::function<bool()>& stop_asked);
   // Once: takes in what has changed, settles what has ended, starts what fits. Whether there is no more to
   // do. Throws StoppedError where the disk is full, or another program holds the database.
@@ -79,7 +79,8 @@ class Worker {
                                                 std::optional<Children>& children) const;
   [[nodiscard]] std::optional<RunOnCards> run_on_cards(const Attempt& attempt,
                                                        std::optional<Children>& children) const;
-  // Those of `waiting` that others leave no room for: they get less, their next step, their end, or wait.
+  // Handles those of `waiting` that others leave no room for: they get less, their next step, their end, or
+  // wait.
   void see_to_what_others_block(const Machine& machine, std::vector<Waiting>& waiting);
   // False where it does not wait any more.
   bool see_to_blocked(Entry& entry, const Machine& machine);

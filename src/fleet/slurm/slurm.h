@@ -22,8 +22,8 @@ struct Job {
   std::string comment;  // as it was submitted; only squeue reports it
 };
 
-// Lines of squeue -o kQueueFormat, of sacct -P -o kAccountFormat, of scontrol show job -o. Lines that say
-// nothing are left out.
+// Lines of squeue -o kQueueFormat, of sacct -P -o kAccountFormat, of scontrol show job -o. Lines without a
+// job are left out.
 inline constexpr const char* kQueueFormat = "%i|%T|%r|%N|%k";
 inline constexpr const char* kAccountFormat = "JobID,State,NodeList";
 std::vector<Job> read_queue(std::string_view text);

@@ -1,6 +1,6 @@
-// The worker of a queue whose runs go to Slurm: hands over what may start, and follows it. Which of them runs
-// when and where is Slurm's to say; what becomes of an attempt, and what is done after a failure, is the
-// queue's, as everywhere.
+// The worker of a queue whose runs go to Slurm: hands over what may start, and follows it. Slurm decides
+// which of them runs when and where; the queue decides what becomes of an attempt, and what is done after a
+// failure, as everywhere.
 //
 // A job is `plimsoll queue supervise FOLDER` on its node: the supervisor that local runs have (attempt.h), so
 // log, memory and record are where they always are. The queue's folder must be on a file system that the
@@ -39,7 +39,7 @@ class SlurmWorker {
  public:
   // Throws UsageError while another worker has the queue, or where Slurm does not answer.
   SlurmWorker(queue::Store& store, SlurmOptions options);
-  // Until `stop_asked`, all is done where that was asked for, or the queue was drained.
+  // Runs until `stop_asked`, until all is done where that was asked for, or until the queue was drained.
   void run(const std::function<bool()>& stop_asked);
   [[nodiscard]] size_t handed_over() const { return handed_.size(); }
   [[nodiscard]] const queue::Machine& largest_node() const { return node_; }
@@ -48,7 +48,7 @@ class SlurmWorker {
   bool look();
   struct Handed {
     queue::Attempt attempt;
-    std::optional<Job> job;  // as Slurm said last
+    std::optional<Job> job;  // by Slurm's last report
     double over_since = 0;   // that Slurm calls it over, or has forgotten it; 0: neither
     double cancel_sent = 0;  // scancel
     double cancel_asked = 0;
@@ -81,7 +81,7 @@ class SlurmWorker {
   queue::LogReadings readings_;
   double asked_ = 0, settled_ = 0, refused_ = 0;  // when
   bool changed_ = true, draining_ = false;
-  std::string problem_;  // that was said last
+  std::string problem_;  // that was reported last
 };
 
 }  // namespace plimsoll::slurm

@@ -14,7 +14,7 @@ struct DataSet {
   std::vector<std::string> files;
   std::string missing;  // why there are no files on this machine; the rest is known all the same
   std::string rows;     // a range of them: ":95%"
-  std::string format;   // "" and empty: not said
+  std::string format;   // "" and empty: not given
   std::map<std::string, std::string> columns;
   std::string chat_template;
   std::map<std::string, std::string> keys;  // further keys of ours that follow from the kind of rows

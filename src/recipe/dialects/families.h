@@ -9,7 +9,7 @@
 namespace plimsoll {
 
 // "gemma" of "google/gemma-2b" or of torchtune's builder "torchtune.models.gemma.gemma_2b"; nothing where the
-// name says nothing, or a family that exists.
+// name holds no family, or one that exists.
 std::optional<std::string> unsupported_family(std::string_view name);
 
 }  // namespace plimsoll

@@ -52,7 +52,7 @@ class RecipeBuilder {
   void walk(const Node& map, const std::string& prefix, const Source& source);
   void visit(const Node& child, const std::string& key, const Source& source);
   void assign(const Option& option, const Node& node, const Source& source);
-  // `key=null` of an override: the default, as if no layer had said the key.
+  // `key=null` of an override: resets the key to its default, ignoring all sources.
   void take_back(const Option& option, const Source& source);
   void take_back_group(const std::string& group, const Source& source);
   void forget_precision_parts();

@@ -30,7 +30,7 @@ struct LoadedRecipe {
   KeyReport other_tools;  // what became of other tools' keys
   // Names that are neither paths here nor in the Hugging Face cache, each with the command that fetches it.
   std::vector<std::string> missing;
-  bool states_precision = false;  // some layer says it, or a part of it
+  bool states_precision = false;  // some layer sets it, or a part of it
 };
 
 // Throws UsageError for names that are missing.

@@ -13,7 +13,7 @@ namespace plimsoll {
 inline constexpr std::string_view kProgramKey = "(program)";
 
 struct ShellTraining {
-  Node keys;            // what the command says, and how many processes it starts
+  Node keys;            // the command's keys, and how many processes it starts
   std::string program;  // as under kProgramKey
   std::string config;   // the recipe that the command names; "" where it names none
   int line = 0;         // where the command begins

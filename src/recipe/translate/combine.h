@@ -1,4 +1,4 @@
-// Keys of ours that follow from several of other tools'. Each function acts where the layer says one of its
+// Keys of ours that follow from several of other tools'. Each function acts where the layer has one of its
 // parts.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace plimsoll {
 
-// All of them, in an order in which each finds what it asks.
+// Calls all of them, in an order in which each finds its inputs.
 void combine(Layer& layer);
 
 // Keys of launchers and of DeepSpeed's files for the parts of a run (combine_launch.cc).
@@ -25,7 +25,7 @@ void combine_axolotl(Layer& layer);
 void combine_torchtune(Layer& layer);
 void combine_trl(Layer& layer);
 
-// The method of a tool's recipe that says none.
+// Fills in the method of a tool's recipe that has none.
 void fill_tool_method(Layer& layer);
 // Fills in a tool's behaviour where its recipe states nothing, and ours would differ.
 void fill_tool_defaults(Layer& layer);

@@ -1,5 +1,5 @@
 // One layer of keys (a file, PLIMSOLL_SET, one --set) while other tools' keys become ours. Some of our keys
-// follow from several of theirs: rows of the table whose target starts with '@' say parts, which the
+// follow from several of theirs: rows of the table whose target starts with '@' set parts, which the
 // functions of combine.h put together. Parts last over layers: --set gradient_accumulation_steps=4 meets the
 // file's micro-batch.
 #pragma once
@@ -77,7 +77,7 @@ class Layer {
 
   // "@bf16" of this layer or an earlier one, or nullptr.
   [[nodiscard]] const Said* part(std::string_view name) const;
-  // Whether this layer says one of them.
+  // Whether this layer has one of them.
   [[nodiscard]] bool says(std::initializer_list<std::string_view> names) const;
   // This layer's node of a key of ours, written or emitted; nullptr where it has none.
   [[nodiscard]] const Node* given(std::string_view key) const;
@@ -90,19 +90,19 @@ class Layer {
   // Says a key of ours; `from` are the keys of theirs that it follows from.
   void emit(std::string_view key, Node value, const std::vector<const Said*>& from);
   void emit(std::string_view key, std::string_view text, const std::vector<const Said*>& from);
-  // As emit() where neither this layer nor a key of theirs says it.
+  // As emit() where neither this layer nor a key of theirs has it.
   void emit_default(std::string_view key, std::string_view text);
   void ignore(const Said& said, const std::string& reason, bool is_off = false);
-  // A key without effect has one now: a later layer says what it needs.
+  // A key without effect has one now: a later layer sets what it needs.
   void withdraw(const Said& said);
   // A note about the recipe as a whole; later layers replace that of their topic.
   void note(const std::string& topic, const std::string& text) { report_.notes[topic] = text; }
   void forget_note(const std::string& topic) { report_.notes.erase(topic); }
   // Records what earlier versions made of this recipe: runs that they began continue so.
   void read_once_as(const std::string& key, const std::string& value) { report_.once[key] = value; }
-  // With a `key` of ours the problem is gone where a later layer says that key.
+  // With a `key` of ours the problem is gone where a later layer sets that key.
   void refuse(const Said& said, const std::string& message, const std::string& key = "");
-  // The same, where this layer says the key as well.
+  // The same, where this layer sets the key as well.
   void refuse_until_later(const Said& said, const std::string& message, const std::string& key);
   // Resolves a path of theirs: it means the recipe's folder, or the working directory where only that has it.
   [[nodiscard]] Node locate(const Node& path) const;

@@ -9,8 +9,8 @@
 
 namespace plimsoll {
 
-// The keys of such sections, without them, under the names that most scripts use; what a section says of logs
-// and of what follows the training goes to the report. Unknown keys stay where they are. Nothing where a file
+// The keys of such sections, without them, under the names that most scripts use; a section's keys for logs
+// and for what follows the training go to the report. Unknown keys stay where they are. Nothing where a file
 // has no section about the training.
 std::optional<Node> open_sections(const Node& root, const Source& source, KeyReport& report);
 

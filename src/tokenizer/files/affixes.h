@@ -16,7 +16,7 @@ struct PairAffixes {
 struct Affixes {
   std::vector<int32_t> prefix;
   std::vector<int32_t> suffix;
-  std::optional<PairAffixes> pair;  // none where the tokenizer has none that could be said so
+  std::optional<PairAffixes> pair;  // none where the tokenizer has none that can be written so
 };
 
 }  // namespace plimsoll

@@ -16,7 +16,7 @@ struct BpeOptions {
   bool raw_bytes = false;      // words are bytes, pieces spell them in the alphabet of byte_level.h
   bool fuse_unk = false;       // a run of unknown characters is one unknown
   bool byte_fallback = false;  // an unknown character is its bytes' pieces, where all of them exist
-  bool ignore_merges = false;  // a word that is a piece stays whole, whatever the merges say
+  bool ignore_merges = false;  // a word that is a piece stays whole, whatever the merges are
   int32_t unk_id = -1;         // -1: unknown characters are dropped
   std::string prefix{};        // spells every symbol of a word but the first
   std::string suffix{};        // and the last one

@@ -25,7 +25,7 @@ class NormalText {
   [[nodiscard]] size_t most() const { return most_; }
   // The text given, or a view of this object's own storage.
   [[nodiscard]] std::string_view text() const { return text_; }
-  // The first character left is the input's first one: what Metaspace's "first" asks.
+  // The first character left is the input's first one: Metaspace's "first" asks for it.
   [[nodiscard]] bool from_start() const { return from_start_; }
 
   // An empty string to write the next text into, while text() stays valid; commit() makes it the text.

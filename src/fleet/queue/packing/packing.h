@@ -2,8 +2,8 @@
 // to end.
 //
 // A run starts only where its whole need fits in addition to the needs of the runs that are there, on its
-// cards and on the host; all its cards at once or none. Free memory is never asked: what a neighbour has yet
-// to take is not free.
+// cards and on the host; all its cards at once or none. Free memory never counts: what a neighbour has yet to
+// take is not free.
 //
 // Order: rank (priority, and one more for each `patience` of waiting), then the longest, then the oldest. The
 // first run that does not fit is promised the time at which it will; others may overtake it where they do not

@@ -16,8 +16,8 @@ struct Planned {
   int64_t smallest_bytes = 0;  // of any plan
 };
 
-// `words`: what stands behind `plan`. The program says itself on standard error what is wrong. Throws Error
-// with its exit code, DoesNotFitError with the smallest need.
+// `words`: what stands behind `plan`. The program itself prints errors on standard error. Throws Error with
+// its exit code, DoesNotFitError with the smallest need.
 Planned plan_recipe(const std::string& program, const std::vector<std::string>& words);
 
 // Reads the same from the output of `plan --json`; `words` for messages. On a named GPU the arena is reserved

@@ -1,5 +1,5 @@
 // A control group of its own for what one command starts, where this process may make one: the kernel then
-// holds all its processes together to a limit, at every moment, and says how many it has ended for it.
+// holds all its processes together to a limit, at every moment, and counts those that it has ended for it.
 //
 // Version 1: below the group that this process is in. Version 2: next to it, as a group with processes has
 // none below it; a user may do that in services of their systemd, whose groups are theirs.
@@ -15,13 +15,13 @@
 
 namespace plimsoll::queue {
 
-// Those that are in a group, by its folder.
+// Processes in a group, by its folder.
 std::vector<pid_t> processes_of_group(const std::filesystem::path& folder);
 
 class MemoryGroup {
  public:
-  // None where groups may not be made, have no memory to count, or would not take processes of this one.
-  // `mounted`: where groups are seen; `own`: what /proc/self/cgroup says.
+  // Nullopt where groups may not be made, have no memory to count, or would not take processes of this one.
+  // `mounted`: where groups are seen; `own`: the text of /proc/self/cgroup.
   static std::optional<MemoryGroup> make(const std::string& name, int64_t limit_bytes,
                                          const std::filesystem::path& mounted, const std::string& own);
   static std::optional<MemoryGroup> make(const std::string& name, int64_t limit_bytes);

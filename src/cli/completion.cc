@@ -23,7 +23,7 @@ std::vector<std::string> recipe_keys() {
   return keys;
 }
 
-// Those with one of a few words: "method.type=lora", ...
+// Values of keys with one of a few words: "method.type=lora", ...
 std::vector<std::string> recipe_values() {
   std::vector<std::string> values;
   for (const Option& option : options()) {

@@ -1,5 +1,6 @@
-// libevent, which is linked whole, asks for these, and glibc has them since 2.36: with them in the program it
-// starts where glibc is 2.35 (scripts/bundle.py looks). Nothing here calls what needs them, which is DNS.
+// libevent, which is linked whole, needs these functions, and glibc has them since 2.36: with them in the
+// program it starts with glibc 2.35 (scripts/bundle.py looks). Nothing here calls what needs them, which is
+// DNS.
 #include <sys/random.h>
 
 #include <cstddef>

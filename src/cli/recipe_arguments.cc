@@ -48,7 +48,7 @@ constexpr std::array kShortcuts = {
     Shortcut{"--threads", "threads", "CPU threads, or auto"},
 };
 
-// As of a variable that is not set: "--gpu $CARD" would say nothing.
+// As from a variable that is not set: "--gpu $CARD" would be ignored.
 const CLI::Validator not_empty(
     [](const std::string& text) {
       return text.find_first_not_of(" \t") == std::string::npos ? std::string("is empty") : std::string();

@@ -45,8 +45,9 @@ bool pin_to(int cpu) {
   return sched_setaffinity(0, sizeof mask, &mask) == 0;
 }
 
-// CPUs of which this process says to the machine's others of its kind that it computes on them, until it
-// ends: an abstract socket has one owner at a time and goes with it. Whether the CPU was free.
+// Claims a CPU: announces to the machine's other processes of this program that this one computes on it,
+// until it ends. An abstract socket has one owner at a time and goes with it. Returns whether the CPU was
+// free.
 bool claim(int cpu) {
   const std::string name = "plimsoll-cpu-" + std::to_string(cpu);
   sockaddr_un address{};

@@ -104,7 +104,7 @@ constexpr std::array<std::string_view, 17> kPlain = {
 
 struct Asked {
   std::string letters;  // "rtx3080"
-  int gigabytes = 0;    // 0: not said
+  int gigabytes = 0;    // 0: not given
 };
 
 // "20gb", "20gib" or "20g"; 0: another word.
@@ -116,7 +116,7 @@ int size_of_word(std::string_view word) {
   return is_size ? std::stoi(std::string(word.substr(0, digits))) : 0;
 }
 
-// "NVIDIA GeForce RTX 3080-20 GB" asks for "rtx3080" of 20 GB.
+// "NVIDIA GeForce RTX 3080-20 GB" means "rtx3080" with 20 GB.
 Asked read(std::string_view text) {
   std::vector<std::string> words(1);
   for (const char c : text) {

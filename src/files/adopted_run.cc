@@ -92,7 +92,7 @@ class Adoption {
   }
 
  private:
-  // An empty log is one that was opened and had nothing to say.
+  // An empty log is one that was opened and not yet written to.
   [[nodiscard]] bool log_has(const char* name, std::initializer_list<const char*> keys) const {
     const fs::path file = folder_ / name;
     if (!fs::is_regular_file(fs::symlink_status(file))) return false;

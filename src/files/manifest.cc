@@ -76,7 +76,7 @@ Manifest::Manifest(fs::path folder, fs::path file) : folder_(std::move(folder)),
   if (exists_) read();
 }
 
-// A crash may have cut off the last line, or left zeros in it: what it said is as if it had not been said.
+// A crash may have cut off the last line, or left zeros in it: such a line is ignored.
 void Manifest::read() {
   const std::string text = read_text(file_, kMostManifestBytes);
   size_t start = 0;
@@ -142,7 +142,7 @@ std::optional<fs::path> Manifest::foreign(const std::string& name) const {
       if (mark == entry.marks.end() || !regular || mark_of(inside.path()) != mark->second)
         return inside.path();
     }
-  } catch (const StoppedError&) {  // the disk gives up, which says nothing of whose it is
+  } catch (const StoppedError&) {  // the disk gives up, which does not show whose file it is
     throw;
   } catch (const std::exception&) {  // what cannot be read cannot be proven
     return path;

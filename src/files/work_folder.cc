@@ -36,7 +36,7 @@ std::string holder_of(int descriptor) {
   return count > 0 ? std::string(trim(std::string_view(text.data(), static_cast<size_t>(count)))) : "";
 }
 
-// Those of `folder` and its parents that do not exist, outermost first.
+// The folders among `folder` and its parents that do not exist, outermost first.
 std::vector<fs::path> absent_folders(const fs::path& folder) {
   std::vector<fs::path> absent;
   std::error_code failed;

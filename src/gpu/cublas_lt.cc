@@ -170,7 +170,7 @@ class Product : public LibraryProduct {
   }
 
  private:
-  // Those that LibraryProduct::run counts.
+  // The rows that LibraryProduct::run counts.
   [[nodiscard]] int64_t planned_rows() const {
     return matmul_.shape.a_transposed ? matmul_.shape.k : matmul_.shape.m;
   }
@@ -306,7 +306,7 @@ OpenedLibrary open_cublas_lt(const ReadVariable& variable) {
   for (const fs::path& place : places) {
     std::string why;
     if (auto library = open_file(place, why)) return {std::move(library), ""};
-    // A file that is there and does not do says more than a name that nothing has.
+    // A file that exists and cannot be used explains more than a missing one.
     if (reason.empty() || place.has_parent_path()) reason = why;
   }
   if (variable(kVariable) != nullptr)

@@ -180,7 +180,7 @@ TensorId existing(const Graph& graph, const std::string& name, const LineReader&
   return id;
 }
 
-// Outputs made here whose block is not said are added to `of_op`: they are in the op's block.
+// Outputs made here whose block is not given are added to `of_op`: they are in the op's block.
 TensorId read_output(Graph& graph, LineReader& in, Operands& of_op) {
   const std::string name = in.word();
   if (name == "-") return kNoTensor;

@@ -106,7 +106,7 @@ class Lexer {
   }
 
   // The text before a tag: without white space at its end for '-'; without the blanks of the tag's line where
-  // nothing else stands before the tag, unless it prints or says '+'.
+  // nothing else stands before the tag, unless it prints or has '+'.
   [[nodiscard]] std::string_view stripped(std::string_view text, char control, bool prints) const {
     if (control == '-') return strip_right(text);
     if (control == '+' || prints) return text;

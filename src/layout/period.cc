@@ -180,9 +180,9 @@ int64_t alive_together(const Circle& circle, std::span<const int32_t> buffers) {
 // Buffers with offsets.
 using Places = std::vector<std::pair<int32_t, int64_t>>;
 
-// Those of the largest size in as many bytes as live together of them; none: no way was found. Whether there
-// is one depends on the number of cycles: where some take turns every two cycles and others every three, they
-// lie so on a circle of six, and on no smaller one.
+// Places the buffers of the largest size in as many bytes as are alive together of them; nullopt where no way
+// was found. Whether there is one depends on the number of cycles: where some take turns every two cycles and
+// others every three, they lie so on a circle of six, and on no smaller one.
 std::optional<Places> place_largest(const Circle& circle, const Neighbours& near, int64_t base) {
   const int64_t size = std::ranges::max(circle.instance.bytes);
   std::vector<int32_t> largest;

@@ -1,5 +1,6 @@
-// Rotary positions: what a config says of them, and the inverse frequencies with the scaling variants in use.
-// Formulas as in transformers' modeling_rope_utils.py; products that it forms in f32 are formed in f32 here.
+// Rotary positions: their settings in a config.json, and the inverse frequencies with the scaling variants in
+// use. Formulas as in transformers' modeling_rope_utils.py; products that it forms in f32 are formed in f32
+// here.
 #include "models/rope.h"
 
 #include <algorithm>
@@ -104,7 +105,7 @@ int64_t original_length(const ConfigReader& in, const ConfigReader& rope, const 
   return type == "dynamic" ? max_positions : in.integer(kKey, 1, int64_t{1} << 40, inside);
 }
 
-// `rope_scaling` with `rope_theta` (before transformers 5) where it says something, else `rope_parameters`.
+// `rope_scaling` with `rope_theta` (before transformers 5) where it has settings, else `rope_parameters`.
 RopeSpec read_values(const ConfigReader& in, int64_t max_positions) {
   RopeSpec spec;
   spec.theta = in.number("rope_theta", 10000.0);

@@ -279,7 +279,7 @@ TensorId final_norm(ModelBuilder& b, TensorId h) {
                "decoder", "decoder.scaled");
 }
 
-// T5ForSequenceClassification's head: the decoder reads the text again, and is asked at its end.
+// T5ForSequenceClassification's head: the decoder reads the text again, and its last state is scored.
 TensorId score_input(ModelBuilder& b, TensorId x_BH) {
   const EncoderDecoderSpec& two = *b.spec().encoder_decoder;
   const std::string decoder = b.prefix() + "decoder", head = "classification_head";

@@ -34,7 +34,7 @@ BlockId first_changing_block(const Graph& graph) {
   return first;
 }
 
-// Marks what the needed tensors are made of; `needed` begins with what is asked for.
+// Marks the ops that the needed tensors are made by, up to `given`; `needed` begins with the results.
 std::vector<bool> needed_ops(const Graph& graph, std::vector<bool> needed, TensorId given) {
   std::vector<bool> ops(graph.ops().size());
   for (size_t i = ops.size(); i-- > 0;) {

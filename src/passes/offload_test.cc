@@ -65,7 +65,7 @@ OffloadChoice choice_of(Space OffloadChoice::*part, Space space = Space::disk, i
   return choice;
 }
 
-// The passes of offload alone; what a program is for, its ops' stages say.
+// The passes of offload alone; the ops' stages show what a program is for.
 std::vector<Graph> offload(std::vector<Graph> programs, const OffloadChoice& choice,
                            const OffloadContext& transfers) {
   for (Graph& program : programs) {

@@ -48,7 +48,7 @@ Graph join_update(Graph graph, const Context& c) {
   return update_in_backward(std::move(graph), update);
 }
 
-// Products of f32 say that they are cut to TF32; kernels for GPUs look.
+// Marks products of f32 to be cut to TF32; kernels for GPUs read the mark.
 Graph cut_products(Graph graph) {
   for (Op& op : graph.ops()) {
     const std::vector<Product> products = work_of(graph, op).products;

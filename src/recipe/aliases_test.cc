@@ -116,7 +116,7 @@ TEST(Aliases, every_word_is_mapped_refused_or_without_effect) {
       const std::string result = outcome(read_yaml("{" + key + ": " + std::string(theirs) + "}"), tool);
       if (key == "model._component_") continue;                    // its words are names of builders
       if (theirs == "auto" && row.to == "@stored_type") continue;  // refused where it decides
-      if (theirs == "freeze") continue;                            // asks for the model
+      if (theirs == "freeze") continue;                            // needs the model
       EXPECT_EQ(result.starts_with("refused: "),
                 ours.starts_with('!') || result.find("-bit") != std::string::npos)
           << key << ": " << theirs << " became " << result;

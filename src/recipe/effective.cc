@@ -22,7 +22,7 @@ constexpr const char* kShuffleKey = "data.shuffle";
 std::string value_of(const Json& fingerprint, const std::string& key) {
   const auto at = fingerprint.find(key);
   if (at == fingerprint.end() && key == kReadingKey) return std::to_string(kFirstReading);
-  // Runs that knew no other shuffle said true for the order in windows.
+  // Runs that knew no other shuffle wrote true for the order in windows.
   if (at != fingerprint.end() && key == kShuffleKey && *at == Json(true)) return "window";
   return at == fingerprint.end() ? "" : to_yaml(*at);
 }

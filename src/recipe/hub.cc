@@ -78,7 +78,7 @@ bool names_a_split(const std::string& path) {
 }
 
 // The files of a split as the library datasets chooses them: by the names that the hub gives to its files;
-// else those that say the split; and where no file says any split, all of them are train.
+// else those with the split in their name; and if no file has a split, all of them are train.
 std::vector<std::string> of_split(const std::vector<std::string>& files, const std::string& split) {
   const auto keep = [&](auto belongs) {
     std::vector<std::string> kept;

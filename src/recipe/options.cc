@@ -154,7 +154,7 @@ Option optimizer_betas() {
 
 Json precision_parts(const Recipe& recipe);
 
-// The presets' name, or a map of all parts where no preset says the same.
+// The presets' name, or a map of all parts where no preset has the same.
 Option precision() {
   std::string names;
   for (const PrecisionPreset& preset : precision_presets())

@@ -13,7 +13,7 @@ namespace plimsoll {
 namespace {
 
 constexpr int kWidestBar = 28;
-constexpr int kNarrowestBar = 6;  // a shorter one says less than its place is worth
+constexpr int kNarrowestBar = 6;  // a shorter one shows less than its place is worth
 
 // Appends to a buffer as far as there is room.
 class FixedLine {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kYes = 0.5F;
 
-// Pairs of a said and a true class, as counts.
+// Pairs of a predicted and a true class, as counts.
 struct Counts {
   double right = 0, said = 0, expected = 0;
   [[nodiscard]] double f1() const { return said + expected > 0 ? 2 * right / (said + expected) : 0; }

@@ -33,8 +33,8 @@ void touch(std::byte* data, int64_t bytes, int threads) {
 
 }  // namespace
 
-// Address space of up to one huge page more than asked is reserved for the alignment; it is never touched,
-// and given back at both ends.
+// Address space of up to one huge page more than requested is reserved for the alignment; it is never
+// touched, and given back at both ends.
 Arena::Arena(int64_t bytes, int threads) : bytes_(bytes) {
   const int64_t size = round_up(std::max<int64_t>(bytes, 1), kPage);
   const int64_t reserve = size >= kHugePage ? size + kHugePage : size;

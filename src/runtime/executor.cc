@@ -168,8 +168,8 @@ BoundCall Executor::recorded_transfer(BoundCall call, size_t i) const {
   };
 }
 
-// On the compute track a transfer's span is what the queue made the computation wait. A card is waited for:
-// what it was asked for takes place later.
+// On the compute track a transfer's span is what the queue made the computation wait. A GPU is waited for,
+// since its calls take place later.
 void Executor::run_recorded(size_t i, int64_t first_job) const {
   const int64_t begin = recorder_->now();
   run_call(i, first_job);

@@ -1,4 +1,4 @@
-// Programs with tensors off the device: values, order, failures, and what is asked of a device.
+// Tests of programs with tensors off the device: values, order, failures, and the calls of a device.
 #include "runtime/executor.h"
 
 #include <gtest/gtest.h>

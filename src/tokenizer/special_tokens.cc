@@ -71,7 +71,7 @@ SpecialTokens read_special_tokens(const fs::path& folder, const Tokenizer& token
   const Config by_name[] = {Config(folder / "tokenizer_config.json"),
                             Config(folder / "special_tokens_map.json")};
   const Config by_id[] = {Config(folder / "generation_config.json"), Config(folder / "config.json")};
-  // The first file that says something about the token.
+  // The first file that has the token.
   const auto named = [&](const std::string& key) {
     std::optional<int32_t> id;
     for (const Config& config : by_name)

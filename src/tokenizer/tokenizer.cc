@@ -189,7 +189,7 @@ int64_t Tokenizer::estimated_bytes(const std::filesystem::path& file) {
   const auto size = std::filesystem::file_size(file, error);
   if (error) throw UsageError(file.string() + ": " + error.message());
   // Measured for JSON: 0.6 to 2.1 bytes of tables per byte of file, the more the fewer pieces (hash tables
-  // are powers of two). A SentencePiece model, or a list of words, says it in a tenth: 5 to 14. 2 MiB hold
+  // are powers of two). A SentencePiece model, or a list of words, is a tenth as large: 5 to 14. 2 MiB hold
   // the word cache, the Unicode tables and small files.
   const bool bare = file.extension() == ".model" || file.extension() == ".txt";
   const int64_t tenths = bare ? 180 : 27;

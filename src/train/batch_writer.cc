@@ -194,7 +194,7 @@ void BatchWriter::write(const MicroBatch& batch) {
   if (!inv_freq_.empty()) write_frequencies(batch);
 }
 
-// Those of segments do not go by lengths (why_no_shared_prefixes).
+// Frequencies of segments do not depend on lengths (why_no_shared_prefixes).
 void BatchWriter::write_frequencies(const MicroBatch& batch) {
   const auto width = static_cast<size_t>(model_.head_dim / 2 + 1);
   if (first_.shares()) {

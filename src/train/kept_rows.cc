@@ -185,7 +185,7 @@ bool KeptRows::compute(const RunPlace& place, Loader& loader, const std::functio
     }
     if (batch->ends_epoch) break;
   }
-  to_->sync();  // what the mark says is there
+  to_->sync();  // the rows that the mark promises are there
   add({.row = kEndOfRows}, {});
   complete_ = true;
   return true;

@@ -7,7 +7,7 @@ namespace plimsoll {
 namespace {
 
 constexpr int64_t kWarmUp = 2;           // steps in which pages and caches become warm
-constexpr int64_t kMostSteps = 5;        // a trace of more says no more
+constexpr int64_t kMostSteps = 5;        // a trace of more shows no more
 constexpr int64_t kMostSpans = 200'000;  // 5 MB of them; one step always fits
 constexpr size_t kLoaderSpans = 4096;
 

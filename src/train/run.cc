@@ -368,7 +368,7 @@ class TrainingRun {
     tell_crowding();
   }
 
-  // Once, when steps have run for long enough to say it.
+  // Once, when steps have run for long enough to show it.
   void tell_crowding() {
     constexpr double kSeconds = 20;
     if (crowding_told_ || seconds_since(start_) < kSeconds) return;
@@ -555,7 +555,7 @@ class TrainingRun {
   OptimizerStep optimizer_step_;
   std::unique_ptr<KeptRows> kept_;
   std::unique_ptr<References> references_;  // before the loaders, which ask it
-  bool in_parts_;                           // asked before the loader takes the rows
+  bool in_parts_;                           // known before the loader takes the rows
   Loader loader_;
   const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step
   std::optional<RunEvaluation> eval_;

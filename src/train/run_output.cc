@@ -92,7 +92,7 @@ RunFolder open_output(const Recipe& recipe, const OutputWish& wish) {
 
 namespace {
 
-// File systems that count none beforehand say 0 of both.
+// File systems that count none beforehand report 0 of both.
 void require_files(const fs::path& folder, int64_t files) {
   struct statvfs status {};
   if (statvfs(folder.c_str(), &status) != 0 || status.f_files == 0) return;

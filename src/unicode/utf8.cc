@@ -6,8 +6,8 @@
 namespace plimsoll {
 namespace {
 
-// The bytes a lead byte asks for, and the bounds of the second one: they shut out overlong forms, surrogates
-// and code points above U+10FFFF (Unicode table 3-7).
+// The number of bytes that a lead byte announces, and the bounds of the second one: they shut out overlong
+// forms, surrogates and code points above U+10FFFF (Unicode table 3-7).
 struct Lead {
   uint32_t bytes;
   unsigned char low;

@@ -30,7 +30,7 @@ bool is_empty(const Json& config, const char* key) {
   return found == config.end() || found->is_null() || found->empty();
 }
 
-// null is what PEFT writes of a key that is not said.
+// PEFT writes null for a key that is not set.
 bool read_flag(const Json& config, const char* key) {
   const auto found = config.find(key);
   return found != config.end() && !found->is_null() && found->get<bool>();

@@ -35,7 +35,7 @@ bool is_on_host(Cause cause) {
          cause == Cause::host_daemon || cause == Cause::host_refused || cause == Cause::killed;
 }
 
-// Nothing limits it: what is asked is how many bytes each variant takes.
+// Nothing limits the plans: they show how many bytes each variant takes.
 PlanRequest unlimited(const Recipe& recipe, const PlannedMachine& machine) {
   PlanRequest request = plan_request(recipe, machine, nullptr);
   request.budget = {};

@@ -36,7 +36,7 @@ Quantity quantity(const std::string& name, const PlanInput& input) {
           "the model knows no more positions"};
 }
 
-// How long rows may be is asked of rows as long as that.
+// The plan for a length is made with rows as long as that.
 PlanRequest request_at(const PlanArguments& arguments, const Quantity& quantity, int64_t value) {
   return plan_input_of_full_rows(arguments, {std::string(quantity.key) + "=" + std::to_string(value)})
       .request;

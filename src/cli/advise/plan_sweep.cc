@@ -44,7 +44,7 @@ std::string bar(double share, size_t width) {
   return text;
 }
 
-// Under the heading "tokens/s"; the slowest say how long a token takes.
+// The cell under the heading "tokens/s"; for the slowest, seconds a token.
 std::string speed_cell(double tokens_per_second) {
   std::string words = speed_words(tokens_per_second);
   if (const size_t unit = words.find(" tokens/s"); unit != std::string::npos) words.resize(unit);

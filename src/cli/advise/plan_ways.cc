@@ -90,7 +90,7 @@ class WayFinder {
     });
   }
 
-  // The longest of half, a quarter, ... of the length that fits. Where half does not, the shortest says
+  // The longest of half, a quarter, ... of the length that fits. If half does not fit, the shortest shows
   // whether any does, and the rest is halved.
   bool add_shorter(Changes changes, int64_t length, const std::string& effect) {
     std::vector<int64_t> lengths;

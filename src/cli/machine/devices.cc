@@ -20,7 +20,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct CpuFacts {
-  std::string model;  // empty: the kernel does not say
+  std::string model;  // empty: the kernel does not report it
   std::string isa;    // empty: Plimsoll does not run on it, as `problem` says
   std::string problem;
   int threads = 0;
@@ -74,7 +74,7 @@ std::vector<std::string> gpu_cells(const devices::Gpu& gpu) {
       answers ? gpu.mig ? "cut into MIG instances: the queue does not use it" : "" : printable(gpu.problem)};
 }
 
-// Those that compute on cards, by card.
+// The processes that compute on cards, by card.
 std::string processes_text(const devices::GpuReport& report) {
   const std::map<pid_t, queue::Process> here = queue::all_processes();
   TextTable table({true, true, true, false});

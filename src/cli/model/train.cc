@@ -46,7 +46,7 @@ ChosenDevice choose(const TrainArguments& arguments, const LoadedRecipe& loaded)
                                 .on_cpu = command("cpu")});
 }
 
-// `again`: on the CPU, after a card; what the recipe's keys became has been said.
+// `again`: on the CPU, after a card; the report of the recipe's keys was printed before.
 ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   const bool quiet = level < LogLevel::info;
   LoadedRecipe loaded = arguments.recipe.load(quiet || again);

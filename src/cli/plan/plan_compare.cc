@@ -132,7 +132,7 @@ std::string base_fingerprint(const PlanArguments& arguments, const std::vector<C
   return experiment_fingerprint(own_devices ? arguments.recipe.load().recipe : plan_input(arguments).recipe);
 }
 
-// All inputs first: a row that is not possible says why.
+// All inputs first: a row that is not possible shows why.
 void prepare(const PlanArguments& arguments, std::vector<Choice>& rows) {
   const std::string fingerprint = base_fingerprint(arguments, rows);
   for (Choice& row : rows) {
@@ -142,7 +142,7 @@ void prepare(const PlanArguments& arguments, std::vector<Choice>& rows) {
       row.input = plan_input(arguments, what_if);
     } catch (const UsageError& error) {
       row.problem = first_line(error.what());
-      for (const std::string& change : what_if)  // the row's label says it
+      for (const std::string& change : what_if)  // the row's label has it
         if (const std::string place = "what if " + change + ": "; row.problem.starts_with(place))
           row.problem.erase(0, place.size());
       continue;

@@ -299,7 +299,7 @@ ExitCode run_add(const AddArguments& arguments) {
 void add_recipe_options(CLI::App& add, AddArguments& arguments) {
   add.add_option("--set", arguments.sets, "key=value: set a key of the recipe (may be repeated)")
       ->type_name("KEY=VALUE");
-  // As --set says them; the words that people try first.
+  // Shorthands for --set, under the words that people try first.
   for (const auto& [option, key] :
        {std::pair{"--lr", "optimizer.lr"}, std::pair{"--epochs", "schedule.epochs"},
         std::pair{"--output", "output"}}) {

@@ -92,7 +92,7 @@ PlanPreset preset(Asked asked, const std::string& name, const queue::Planned& fa
   }
 }
 
-// The one that was asked for.
+// The preset that was asked for.
 const PlanPreset& take(std::vector<PlanPreset>& presets, const RecipeToAdd& arguments,
                        const queue::Planned& fastest) {
   PlanPreset& preset = *std::find_if(presets.begin(), presets.end(),

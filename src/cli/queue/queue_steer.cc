@@ -117,7 +117,7 @@ std::string set_priority(Store& store, int64_t id, int priority) {
 // Over, or held: it needs a person.
 bool has_settled(const Entry& entry) { return is_over(entry.state) || entry.state == State::held; }
 
-// Those of a group that a command means something to.
+// The entries of a group that a command applies to.
 std::vector<int64_t> ids_of(Store& store, const SteerArguments& arguments, bool (*is_meant)(const Entry&)) {
   if (arguments.group.empty()) return arguments.ids;
   if (!arguments.ids.empty()) throw UsageError("--group replaces the ids: give one of them");

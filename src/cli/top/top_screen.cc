@@ -103,7 +103,7 @@ class Screen {
     if (history_.size() > kHistory) history_.pop_front();
   }
 
-  // Those that the filter lets through, in the order that was chosen.
+  // The runs that the filter lets through, in the order that was chosen.
   [[nodiscard]] std::vector<const Run*> shown() const {
     std::vector<const Run*> runs;
     for (const Run& run : frame_.runs)

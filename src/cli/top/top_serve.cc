@@ -31,9 +31,9 @@ namespace plimsoll {
 namespace {
 
 constexpr size_t kMostReaders = 32;
-constexpr size_t kMostConnections = 256;         // with those that have asked for nothing yet
-constexpr int kIdleSeconds = 10;                 // a connection that says nothing for so long is ended
-constexpr size_t kMostUnread = size_t{1} << 20;  // of one who does not read what it asked for
+constexpr size_t kMostConnections = 256;         // with those that have sent no request yet
+constexpr int kIdleSeconds = 10;                 // a connection that sends nothing for so long is ended
+constexpr size_t kMostUnread = size_t{1} << 20;  // of a client that does not read its answer
 constexpr timeval kSignalTick = {0, 200'000};
 
 template <auto Free>
@@ -77,7 +77,7 @@ std::string token_of(evhttp_request* request) {
 class Server {
  public:
   explicit Server(const Served& served) : served_(served) {
-    // All of them: the library has no answer of its own that says which are served.
+    // All methods: the library's own answer does not name those that are served.
     evhttp_set_allowed_methods(http_.get(), EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST |
                                                 EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS |
                                                 EVHTTP_REQ_PATCH);
@@ -235,7 +235,7 @@ class Server {
         evhttp_request_get_connection(request),
         [](evhttp_connection* closed, void* self) { static_cast<Server*>(self)->forget(closed); }, this);
     evhttp_send_reply_start(request, 200, nullptr);
-    // It has nothing more to say.
+    // The connection will send no more.
     bufferevent_set_timeouts(evhttp_connection_get_bufferevent(evhttp_request_get_connection(request)),
                              nullptr, nullptr);
     readers_.push_back({request, evhttp_request_get_connection(request)});

@@ -59,7 +59,8 @@ LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
   const int64_t order_bytes = row_order_bytes(dataset.units());
   const int64_t held_bytes = plan_access(dataset, options.order).held_bytes;
   memory.rows_bytes = dataset.expected_bytes(held_bytes) + order_bytes + subset.bytes();
-  // A pair of numbers for each row that the loss asks the model's beginning of (train/references.h).
+  // A pair of numbers for each row, where the loss needs those of the model before training
+  // (train/references.h).
   if (examples.task.preference.reference == Preference::Reference::given)
     memory.rows_bytes += dataset.rows() * 2 * int64_t{sizeof(float)};
   memory.slack_bytes =

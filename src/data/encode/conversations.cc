@@ -302,7 +302,7 @@ std::optional<int32_t> end_of_turn(const Tokenizer& tokenizer, const ChatTemplat
   try {
     rendered = chat.render_for_training(conversation_of("a", "b"));
   } catch (const TemplateError&) {
-    return std::nullopt;  // its conversations look different; it says nothing about their end
+    return std::nullopt;  // its conversations look different; it does not show their end
   }
   const std::vector<int32_t> ids = tokenizer.encode(rendered.text, false);
   const std::vector<bool> learnt = learnt_tokens(tokenizer, rendered, ids);

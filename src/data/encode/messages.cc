@@ -123,7 +123,7 @@ void check_message(const ordered_json& message, const std::string& here) {
 
 // Keys by which data sets mark a turn for training or not, in addition to OpenAI's "weight".
 constexpr std::array<const char*, 3> kLearnt = {"loss", "train", "training"};
-// Those that say it in ways of their own.
+// Other keys that mark turns in ways of their own.
 constexpr std::array<const char*, 8> kOtherMasks = {"train_detail", "training_detail", "mask",
                                                     "masked",       "loss_mask",       "loss_weight",
                                                     "loss_scale",   "trainable"};

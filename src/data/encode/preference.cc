@@ -78,7 +78,7 @@ nlohmann::ordered_json ExampleEncoder::answer_of(const Row& row, const char* par
 }
 
 // As TRL does it: a text's answer begins where the tokens of prompt and answer part from those of the prompt
-// alone, one of messages behind what asks for it.
+// alone, one of messages behind the messages that it answers.
 void ExampleEncoder::encode_preferred(const nlohmann::ordered_json& prompt,
                                       const nlohmann::ordered_json& answer,
                                       const std::function<std::string()>& where, Example& one,

@@ -165,7 +165,7 @@ void RowStore::write_records() {
   records_.clear();
 }
 
-// Those of the rows before next_row_, and its own.
+// Writes the places of the rows before next_row_, and its own.
 void RowStore::write_places() {
   const int64_t first = next_row_ + 1 - std::ssize(places_);
   file_.write(first * kPlaceBytes, std::as_bytes(std::span(places_)));

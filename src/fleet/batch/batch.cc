@@ -77,7 +77,7 @@ int64_t used_at(const Bar& bar, double time) {
   return bar.memory->bytes()[std::min(span, bar.memory->bytes().size() - 1)];
 }
 
-// Those behind the last pause.
+// Keeps the bars behind the last pause.
 void keep_last(std::vector<Bar>& bars, double pause) {
   size_t first = 0;
   double busy_until = 0;

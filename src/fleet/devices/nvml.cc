@@ -102,7 +102,7 @@ NvmlCalls find_calls(void* library) {
   find(library, calls.name, {"nvmlDeviceGetName"});
   find(library, calls.memory, {"nvmlDeviceGetMemoryInfo"});
   find(library, calls.memory_v2, {"nvmlDeviceGetMemoryInfo_v2"});
-  // Both fill the same structure; the first version fills another and is not asked.
+  // Both fill the same structure; the first version fills another and is not called.
   find(library, calls.processes,
        {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"});
   find(library, calls.compute, {"nvmlDeviceGetCudaComputeCapability"});
@@ -238,7 +238,7 @@ void ask_one(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_pt
   if (code != kSuccess) gpu = silent(gpu, in_words(*calls, code));
   const std::lock_guard alone(answers->mutex);
   NvmlAnswers::Card& card = answers->cards[i];
-  // Too late for its own round is too late: what it says may be as old as its question.
+  // An answer after its own round is too late: it may be as old as its question.
   card.gpu = card.round == answers->round ? std::move(gpu) : silent(gpu, std::string(kSilent));
   card.asked = false;
   answers->more.notify_one();

@@ -54,7 +54,7 @@ const Meaning* meaning_of(Sign sign) {
   return found == kMeanings.end() ? nullptr : &*found;
 }
 
-// The message that says most: by sign, then with more figures; of the last failure the first such message.
+// The message that shows most: by sign, then with more figures; of the last failure the first such message.
 const Message* strongest(const Evidence& evidence) {
   const Message* best = nullptr;
   const auto weight = [](const Message& m) { return m.bytes.size() + m.holders.size(); };
@@ -74,7 +74,7 @@ const Message* first_with(const Evidence& evidence, Sign sign) {
   return nullptr;
 }
 
-// The failure of another kind that the run ended of: a specific one before what Python says of anything.
+// The failure of another kind that ended the run: a specific one before Python's general ones.
 const Message* other_failure(const Evidence& evidence) {
   const Message* best = nullptr;
   for (const Message& message : evidence.messages) {

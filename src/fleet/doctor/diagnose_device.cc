@@ -92,7 +92,7 @@ bool is_beyond_all_devices(const Message& message, Diagnosis& diagnosis) {
   return true;
 }
 
-// Limits first: where one of them is the reason, the device's fill says nothing.
+// Limits first: if one of them is the reason, the device's use shows nothing.
 bool is_a_limit(const Figures& f, Diagnosis& diagnosis) {
   if (f.tried && f.total && f.tried->least() > f.total->most()) {
     conclude(diagnosis, Cause::larger_than_device, Certainty::certain,
@@ -144,7 +144,7 @@ bool held_by_others(const Figures& f) {
   return free + f.others->most() >= f.tried->least();
 }
 
-// Without a figure of what is free: what this run holds leaves far more than was asked for.
+// Without a figure of what is free: what this run holds leaves far more than was requested.
 bool unexplained(const Figures& f) {
   if (f.free || !f.tried || !f.total || !f.allocated || !f.unallocated) return false;
   const Bytes rest = *f.total - *f.allocated - *f.unallocated;
@@ -165,7 +165,7 @@ std::string others_reason(const Figures& f) {
 // pool serves no request of the other.
 std::string pool_words(const Bytes& tried) { return tried.most() <= kMiB ? "of up to 1 MiB" : "above 1 MiB"; }
 
-// By the figures alone: less lies idle than was asked for, or it may be in pieces that are too small.
+// By the figures alone: less lies idle than was requested, or it may be in pieces that are too small.
 void judge_fragmentation(const Figures& f, Diagnosis& diagnosis) {
   if (diagnosis.cause == Cause::fragmentation || !f.unallocated || !f.tried) return;
   if (f.unallocated->most() < f.tried->least()) {

@@ -235,7 +235,7 @@ void add_evidence(const LogScanner& scanner, const std::string& file, Evidence& 
       same->last_line = message.line;
     }
   }
-  // Those between the first and the last that were kept were only counted.
+  // Sightings between the first and the last that were kept were only counted.
   for (const auto& [row, times] : kept) {
     const auto first =
         std::find_if(evidence.messages.begin() + static_cast<int64_t>(before), evidence.messages.end(),

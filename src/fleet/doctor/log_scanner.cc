@@ -157,7 +157,7 @@ LogScanner::Stream& LogScanner::stream_of(std::string_view sender) {
 
 void LogScanner::take(const LogPiece& piece) {
   if (piece.progress) {
-    // A bar has no message in it, but says how far the run is.
+    // A bar has no message in it, but shows how far the run is.
     const size_t end = piece.text.rfind('[');
     if (const std::string_view place = place_of_bar(piece.text); !place.empty()) {
       current_->place = place;

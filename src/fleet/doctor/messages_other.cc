@@ -1,5 +1,5 @@
-// Failures of other kinds: a run that ended of one of these did not run out of memory, whatever else it said
-// of memory. And warnings that only sound like it.
+// Failures of other kinds: a run that ended of one of these did not run out of memory, whatever else its log
+// has about memory. And warnings that only sound like it.
 #include "fleet/doctor/messages.h"
 
 namespace plimsoll::doctor {

@@ -71,7 +71,7 @@ std::string quote_text(const Message& message) {
   return text + ": " + printable(message.quote);
 }
 
-// One line may say what several rows know: it is quoted once.
+// Several rows may quote one line: it is printed once.
 std::vector<std::string> quotes_of(const Diagnosis& diagnosis) {
   std::vector<const Message*> told;
   if (diagnosis.message) told.push_back(&*diagnosis.message);

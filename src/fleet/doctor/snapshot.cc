@@ -67,7 +67,7 @@ std::string place_of(const Pickle& pickle, Index frames) {
   return python.empty() ? any : python;
 }
 
-// Old files keep frames and the size asked for in a block's history.
+// Old files keep frames and the requested size in a block's history.
 Index frames_of(const Pickle& pickle, Index block) {
   const Index frames = pickle.at(block, "frames");
   if (frames != 0) return frames;

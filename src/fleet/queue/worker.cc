@@ -78,7 +78,7 @@ Worker::Worker(Store& store, WorkerOptions options)
   if (!ledger_.warning().empty()) options_.report(ledger_.warning());
   record_machine(store.folder(), options_.machine);
   take_up(store, options_.grace_seconds);
-  if (store.draining()) store.drain(false);  // that was asked of the worker before this one
+  if (store.draining()) store.drain(false);  // that was for the worker before this one
 }
 
 Worker::~Worker() {
@@ -520,7 +520,7 @@ void Worker::start(Entry& entry, const std::vector<int>& cards, const std::optio
 
 void Worker::launch_attempt(const Entry& entry, const Attempt& attempt) {
   Launch job = launch_of(store_, entry, attempt, options_.program, options_.grace_seconds);
-  // In front: what --env says counts.
+  // In front, so that values of --env win.
   if (!options_.machine.cards.empty())
     job.environment.insert(job.environment.begin(), "CUDA_VISIBLE_DEVICES=" + join(attempt.cards, ","));
   const pid_t pid = launch(job);

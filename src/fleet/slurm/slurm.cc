@@ -164,7 +164,7 @@ Nodes read_nodes(std::string_view text) {
 
 std::vector<std::string> sbatch_words(const Submission& submission) {
   std::vector<std::string> words = {"sbatch", "--parsable", "--nodes=1", "--ntasks=1",
-                                    // An attempt is one job: what runs again is the queue's to say.
+                                    // An attempt is one job: the queue decides what runs again.
                                     "--no-requeue", "--open-mode=append", "--job-name=" + submission.name,
                                     "--comment=" + submission.comment, "--output=" + submission.output,
                                     "--cpus-per-task=" + std::to_string(std::max(1, submission.threads)),

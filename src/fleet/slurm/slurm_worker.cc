@@ -54,7 +54,7 @@ SlurmWorker::SlurmWorker(queue::Store& store, SlurmOptions options)
   node_ = largest_of(nodes, options_);
   queue::record_machine(store.folder(), {nodes.total_bytes, nodes.total_threads, {}, "slurm"});
   take_up(store, options_.grace_seconds);
-  if (store.draining()) store.drain(false);  // that was asked of the worker before this one
+  if (store.draining()) store.drain(false);  // that was for the worker before this one
 }
 
 void SlurmWorker::run(const std::function<bool()>& stop_asked) {
@@ -231,7 +231,7 @@ bool SlurmWorker::settle_ended() {
     }
     pass_on_request(entry, handed);
     if (handed.over_since == 0 && !(entry.state == State::running || has_lock(folder))) continue;
-    // Not known is not gone: until Slurm has been asked, a job is taken to be there.
+    // Not known is not gone: until Slurm has answered, a job is taken to be there.
     const std::optional<Job> job = handed.job || handed.over_since > 0
                                        ? handed.job
                                        : std::optional(Job{handed.attempt.job, "RUNNING", "", "", ""});
@@ -312,7 +312,7 @@ std::vector<std::vector<int64_t>> SlurmWorker::groups_of(const std::vector<queue
       group_of[one.id + 1] = groups.size() - 1;
     }
   }
-  // In the order of rank, as far as the order of submission can say it.
+  // In the order of rank, as far as the order of submission can express it.
   std::map<int64_t, size_t> rank;
   for (size_t i = 0; i < waiting.size(); ++i) rank[waiting[i].id] = i;
   std::sort(groups.begin(), groups.end(),

@@ -188,7 +188,7 @@ TEST(Frame, AsATableNamesWhatIsKnownAndDashesTheRest) {
   EXPECT_FALSE(seconds_left(example().runs[1]));
 }
 
-// One card that answers, one that does not say whose its memory is, one that is silent.
+// One card that answers, one that does not report whose its memory is, one that is silent.
 Frame with_cards() {
   Frame frame = example();
   Device card{"GPU-aaaaaaaa-1111-2222-3333-444444444444", 900, 300, 200, 1};

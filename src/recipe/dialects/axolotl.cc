@@ -77,7 +77,7 @@ std::string template_of(const std::string& name, const std::string& key) {
          "' does not exist here; tokenizer_default (the model folder's own), chatml and llama3 do");
 }
 
-// The model's own where neither the entry nor the recipe says another.
+// The model's own where neither the entry nor the recipe names another.
 std::string chat_template_of(const Layer& layer, const Node& entry) {
   const Said* chat = layer.part("@chat_template");
   const std::string of_entry = text_of(entry, "chat_template");

@@ -21,7 +21,7 @@ bool is_pretraining(const Layer& layer) {
   return task != nullptr && task->text == "pretrain";
 }
 
-// parser.py: the columns of Alpaca rows, and what they are called unless an entry says otherwise.
+// parser.py: the columns of Alpaca rows, and their names unless an entry has others.
 struct AlpacaColumn {
   std::string_view theirs, ours, usual;
 };

@@ -161,7 +161,7 @@ void combine_torchtune(Layer& layer) {
     else
       layer.refuse(*length, "expected a whole number or null");
   }
-  // models/qwen2/_tokenizer.py:130: texts of Qwen end with its end of a turn, whatever the folder says.
+  // models/qwen2/_tokenizer.py:130: texts of Qwen end with its end of a turn, whatever the folder has.
   const Said* tokenizer = layer.part("@tokenizer");
   if (layer.says({"@tokenizer"}) && layer.says({"@component"}) &&
       word_of(tokenizer->value, "_component_").starts_with("qwen")) {

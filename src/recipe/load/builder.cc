@@ -82,7 +82,7 @@ void RecipeBuilder::visit(const Node& child, const std::string& key, const Sourc
   }
 }
 
-// In a file "data:" with nothing below it says nothing; on the command line it takes back the whole group.
+// In a file "data:" with nothing below it has no effect; on the command line it takes back the whole group.
 void RecipeBuilder::take_back_group(const std::string& group, const Source& source) {
   if (!source.takes_back) return;
   for (const Option& option : options())
@@ -109,7 +109,7 @@ void RecipeBuilder::assign(const Option& option, const Node& node, const Source&
   if (node.kind == Node::Kind::null && source.takes_back) return take_back(option, source);
   const std::string place = source.place(node.line);
   if (node.kind == Node::Kind::map) distinct(node, option.key + ".", source);
-  problems_.forget(option.key, calls_);  // a later layer puts right what an earlier one could not say
+  problems_.forget(option.key, calls_);  // a later layer puts right what an earlier one had wrong
   if (const auto refusal = refuse_node(option.key, node)) return problems_.add(place, *refusal, option.key);
   try {
     const Node located = on_this_machine(option.key, node, source);
@@ -276,7 +276,7 @@ void RecipeBuilder::conflict(const std::string& key, const std::string& message)
 
 namespace {
 
-// "adamw, lion and sgd": whose states have the type that precision.states says.
+// "adamw, lion and sgd": whose states have the type of precision.states.
 std::string optimizers_of_any_type() {
   std::vector<std::string> names;
   for (const OptimizerTraits& optimizer : kOptimizers)

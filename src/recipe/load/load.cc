@@ -130,8 +130,8 @@ bool replace_key(Node& map, std::string_view key, const Node& value, bool is_inn
   return true;
 }
 
-// A key of another tool that the file has is changed where it stands, so that what the file says of it is
-// gone with all that follows from it; it may be one that is refused or not known.
+// A key of another tool that the file has is changed where it stands, so that the file's value is gone with
+// all that follows from it; it may be one that is refused or not known.
 std::vector<std::string> change_theirs(Node& root, const std::vector<std::string>& sets, bool is_of_tool) {
   std::vector<std::string> others;
   for (const std::string& text : sets) {
@@ -154,7 +154,7 @@ std::vector<std::string> change_theirs(Node& root, const std::vector<std::string
   return others;
 }
 
-// A run that says `true` began when the order of windows was the only shuffle.
+// A run with `true` began when the order of windows was the only shuffle.
 void shuffle_as_begun(Node& run) {
   const Node* data = find_node(run, "data");
   const Node* shuffle = data == nullptr ? nullptr : find_node(*data, "shuffle");
@@ -185,7 +185,7 @@ fs::path folder_of_script(const fs::path& script, const ShellTraining& training)
   return own;
 }
 
-// The recipe that a script's command names, and the keys that the command says.
+// The recipe that a script's command names, and the command's own keys.
 std::vector<std::pair<Node, Source>> layers_of(const std::string& file) {
   RecipeText read = read_recipe_text(file);
   if (!read.training) return {{std::move(read.root), {file, true, fs::absolute(file).parent_path()}}};

@@ -1,4 +1,4 @@
-// Shell scripts as recipes: what their variables, launchers and arguments say.
+// Tests of shell scripts as recipes: their variables, launchers and arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -45,7 +45,7 @@ void read_slurm(std::string_view text, ShellVariables& variables) {
 // called there.
 class Branches {
  public:
-  // Takes the words that begin and end branches off the command; `condition` is what the last if asked.
+  // Takes the words that begin and end branches off the command; `condition` is that of the last if.
   void take(ShellCommand& command) {
     while (!command.words.empty()) {
       const std::string word = plain_text(command.words.front());
@@ -65,7 +65,7 @@ class Branches {
     }
   }
   [[nodiscard]] bool is_certain() const { return depth_ == 0; }
-  // `if [ -z "$X" ]; then X=value` and `if [ "$X" == "" ]` say X's default.
+  // `if [ -z "$X" ]; then X=value` and `if [ "$X" == "" ]` set X's default.
   [[nodiscard]] bool fills(std::string_view name) const {
     const size_t empty_word = condition_.find("=  ");
     const bool compares_with_nothing = empty_word != std::string::npos && condition_[empty_word - 1] != '!';

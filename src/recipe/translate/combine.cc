@@ -13,7 +13,7 @@
 namespace plimsoll {
 namespace {
 
-// axolotl's `adapter` and TRL's `use_peft` alone say that there are adapters; a script's rank does, too.
+// axolotl's `adapter` and TRL's `use_peft` alone mean that there are adapters; a script's rank does, too.
 bool rank_says_lora(const Layer& layer) {
   return layer.tool() != Tool::axolotl && (layer.tool() != Tool::trl || !own_script(layer).empty());
 }
@@ -239,7 +239,7 @@ void combine_schedule(Layer& layer) {
   }
 }
 
-// axolotl's bf16 is auto where it is not said (utils/schemas/config.py:561).
+// axolotl's bf16 is auto where it is not set (utils/schemas/config.py:561).
 bool is_automatic_bf16(const Layer& layer) {
   return layer.tool() == Tool::axolotl && layer.part("@bf16") == nullptr &&
          layer.part("@stored_type") == nullptr;
@@ -371,13 +371,13 @@ void combine_model(Layer& layer) {
       "model");
 }
 
-// Whole epochs; of a part of one only a number of steps can be said here.
+// Whole epochs; for a part of one only a number of steps can be given here.
 void combine_epochs(Layer& layer) {
   if (!layer.says({"@epochs"})) return;
   const Said* epochs = layer.part("@epochs");
   const auto count = read_foreign_number(epochs->value);
   if (!count) return layer.refuse(*epochs, "expected a number of epochs");
-  const Node* steps = layer.given("schedule.max_steps");  // what ends the run, whatever epochs says
+  const Node* steps = layer.given("schedule.max_steps");  // what ends the run, whatever epochs are
   const bool is_limited = steps != nullptr && read_foreign_number(*steps).value_or(0.0) > 0.0;
   const double whole = is_limited ? std::max(std::ceil(*count), 1.0) : *count;
   if (std::floor(whole) == whole)
@@ -389,7 +389,7 @@ void combine_epochs(Layer& layer) {
       "schedule.epochs");
 }
 
-// A seed for the order of rows says nothing where it is that of all else (transformers: 42 unless given).
+// A seed for the order of rows has no effect if it is that of all else (transformers: 42 unless given).
 void combine_data_seed(Layer& layer) {
   if (!layer.says({"@data_seed"})) return;
   const Said* order = layer.part("@data_seed");
@@ -421,12 +421,12 @@ void combine_norms(Layer& layer) {
 
 void combine(Layer& layer) {
   combine_launch(layer);  // keys of the files that it reads
-  combine_epochs(layer);  // what comes by epochs asks for them
+  combine_epochs(layer);  // keys by epochs need them
   combine_data_seed(layer);
   combine_model(layer);
   combine_preference(layer);  // the data sets ask for the task
   combine_method(layer);
-  if (layer.is_recipe()) fill_tool_method(layer);  // the precision asks for the method
+  if (layer.is_recipe()) fill_tool_method(layer);  // the precision needs the method
   combine_targets(layer);
   combine_frozen(layer);
   combine_llama_factory_freeze(layer);
@@ -437,7 +437,7 @@ void combine(Layer& layer) {
   combine_schedule(layer);
   combine_precision(layer);
   combine_norms(layer);
-  combine_torchtune(layer);  // a length that the data set asks for
+  combine_torchtune(layer);  // a length that the data set needs
   combine_data(layer);
   combine_llama_factory(layer);
   combine_axolotl(layer);

@@ -13,12 +13,12 @@ namespace {
 
 constexpr int64_t kMostSequences = 1'000'000;  // of batch.effective
 
-// A later layer that says the batch, or what is missing of it, settles it.
+// A later layer that gives the batch, or what is missing of it, settles it.
 void refuse_batch(Layer& layer, const Said& said, const std::string& message) {
   layer.refuse_until_later(said, message, "batch.effective");
 }
 
-// The micro-batch that a tool has where its recipe says none; 0 where it must be said.
+// The micro-batch that a tool has where its recipe gives none; 0 where it must be given.
 int64_t default_micro(std::optional<Tool> tool) {
   if (tool == Tool::axolotl) return 1;
   return tool == Tool::llama_factory || tool == Tool::trl ? 8 : 0;
@@ -92,7 +92,7 @@ std::optional<Count> without_splits(Layer& layer, Count count) {
   return count;
 }
 
-// Processes as launchers say them: in all (torch, accelerate), or of each node (torchrun).
+// Processes as launchers count them: in all (torch, accelerate), or of each node (torchrun).
 std::optional<Count> read_processes(Layer& layer) {
   const Said* all = layer.part("@processes");
   const Said* each = layer.part("@node_processes");
@@ -128,8 +128,8 @@ std::optional<Count> read_processes(Layer& layer) {
   return without_splits(layer, count);
 }
 
-// Workers of Ray (LLaMA-Factory asks its environment whether to use it), or axolotl's ranks that see other
-// rows.
+// Workers of Ray (LLaMA-Factory reads from its environment whether to use it), or axolotl's ranks that see
+// other rows.
 Count counted_otherwise(Layer& layer) {
   const Said* workers = layer.part("@ray_workers");
   const bool by_ray = layer.tool() == Tool::llama_factory || is_true(layer.part("@ray"));
@@ -160,7 +160,7 @@ struct Batch {
   Count micro, accumulation, processes, total;
 };
 
-// "16 x 8 x 3", with a letter where a number is not said.
+// "16 x 8 x 3", with a letter where a number is not given.
 std::string factors(const Batch& batch) {
   const auto text = [](const Count& count, const char* unknown) {
     return count.value > 0 ? std::to_string(count.value) : std::string(unknown);
@@ -275,7 +275,7 @@ void emit_batch(Layer& layer, Batch batch, bool is_automatic) {
 
 void combine_batch(Layer& layer) {
   const Said* automatic = layer.part("@auto_micro");
-  if (layer.given("batch.effective") != nullptr) layer.forget_note("batch");  // said in our words
+  if (layer.given("batch.effective") != nullptr) layer.forget_note("batch");  // given in our words
   if (!layer.says({"@micro", "@accumulation", "@auto_micro", "@processes", "@node_processes", "@nodes",
                    "@cards", "@process_batch", "@total_batch", "@deepspeed_micro", "@deepspeed_accumulation",
                    "@deepspeed_total", "@ray_workers", "@ray", "@shards", "@replicas"}) &&

@@ -107,14 +107,14 @@ const ShippedZero* shipped_zero(const Layer& layer, const Node& said) {
   return nullptr;
 }
 
-// A tier says which of states, gradients and weights leave the device; none where nothing does.
+// A tier stands for which of states, gradients and weights leave the device; none where nothing does.
 std::string tier_of(const Zero& zero) {
   if (zero.weights) return "minimal";
   if (!zero.states) return "";
   return zero.stage == 3 ? "stage3" : "stage2_offload";
 }
 
-// Reads what this layer says; the tier becomes a part, for a later layer may name the device.
+// Reads this layer's keys; the tier becomes a part, for a later layer may name the device.
 bool read_offload(Layer& layer, const std::vector<const Said*>& from) {
   const Said* config = layer.part("@deepspeed");
   const Said* stage = layer.part("@stage");
@@ -164,7 +164,7 @@ void combine_deepspeed(Layer& layer) {
   const Said* tier = layer.part("@tier");
   if (tier == nullptr) return;
   const std::string words = tier->value.text;
-  if (!is_new && layer.given("memory.tier") != nullptr) {  // said in our words: no longer theirs
+  if (!is_new && layer.given("memory.tier") != nullptr) {  // given in our words: no longer theirs
     Said none = *tier;
     none.value.text.clear();
     return layer.say("@tier", std::move(none));

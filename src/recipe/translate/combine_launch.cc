@@ -12,7 +12,7 @@ namespace plimsoll {
 namespace {
 
 // Keys of accelerate's file (accelerate 1.x, commands/config/config_args.py) that are read here; the others
-// say how processes are started and find each other, which changes nothing of a run of one.
+// are about how processes are started and find each other, which changes nothing of a run of one.
 constexpr std::array<std::string_view, 5> kRead = {"num_processes", "num_machines", "mixed_precision",
                                                    "gradient_accumulation_steps", "deepspeed_config"};
 
@@ -70,7 +70,7 @@ void read_launch(Layer& layer, const Said& said) {
   if (!says_something) layer.ignore(said, "one device: nothing is launched, sharded or exchanged");
 }
 
-// DeepSpeed's keys and the parts that they say; "auto" is what the recipe says.
+// DeepSpeed's keys and the parts that they set; "auto" is the recipe's value.
 constexpr std::array<std::pair<const char*, const char*>, 4> kOfDeepSpeed = {
     {{"train_micro_batch_size_per_gpu", "@deepspeed_micro"},
      {"gradient_accumulation_steps", "@deepspeed_accumulation"},

@@ -1,4 +1,4 @@
-// Preference training as other tools say it: LLaMA-Factory 0.9.5 (hparams/finetuning_args.py,
+// Preference training in other tools' keys: LLaMA-Factory 0.9.5 (hparams/finetuning_args.py,
 // train/dpo/trainer.py), axolotl 0.19.0 (core/trainers/dpo, utils/schemas/config.py), TRL 1.16.0
 // (trl/trainer/dpo_config.py).
 #include <algorithm>
@@ -125,7 +125,7 @@ std::string other_trainer(const Layer& layer) {
   return "";
 }
 
-// TRL has a configuration for each of its trainers, and a file of keys does not say which one reads it.
+// TRL has a configuration for each of its trainers, and a file of keys does not show which one reads it.
 void combine_trainer(Layer& layer) {
   const bool is_said = layer.given("task") != nullptr || layer.before().task != Task::sft;
   if (layer.tool() != Tool::trl || is_said) return;

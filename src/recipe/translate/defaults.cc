@@ -28,7 +28,7 @@ constexpr std::array kKnown = {KnownVersions{Tool::llama_factory, "llama-factory
                                KnownVersions{Tool::torchtune, "torchtune", v(0, 4), v(0, 6, 1)},
                                KnownVersions{Tool::trl, "trl", v(0, 12, 2), v(1, 16)}};
 
-// Facts with the file and line that say them. TA: transformers 5.23.0, transformers/training_args.py, which
+// Facts with the file and line that state them. TA: transformers 5.23.0, transformers/training_args.py, which
 // LLaMA-Factory and TRL begin from.
 constexpr std::array kDefaults = {
     // LLaMA-Factory 0.9.5: src/llamafactory/hparams/

@@ -25,7 +25,7 @@ ForeignValue expected(const std::string& values, const Node& node) {
   return refused("expected " + values + ", found " + describe(node));
 }
 
-// A torchtune model builder's name says the method: lora_llama3_2_1b, qlora_..., dora_..., or neither.
+// A torchtune model builder's name holds the method: lora_llama3_2_1b, qlora_..., dora_..., or neither.
 std::string builder_method(const std::string& word) {
   if (word.starts_with("qlora_")) return "qlora";
   if (word.starts_with("lora_")) return "lora";

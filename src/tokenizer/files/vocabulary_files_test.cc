@@ -47,7 +47,7 @@ class VocabularyFiles : public testing::Test {
     EXPECT_TRUE(file);
     return Tokenizer::from_file(*file);
   }
-  // How many cases of a golden_json were asked, without those whose text holds one of `without`.
+  // The number of cases of a golden_json that were tried, without those whose text holds one of `without`.
   static int expect_golden(const Tokenizer& tokenizer, const std::string& name,
                            const std::vector<std::string>& without = {}) {
     int asked = 0;

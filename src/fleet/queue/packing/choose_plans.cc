@@ -7,7 +7,7 @@ namespace plimsoll::queue {
 namespace {
 
 constexpr size_t kMostConsidered =
-    24;                         // of those that wait, the first in rank: later ones are asked again later
+    24;                         // of those that wait, the first in rank: later ones get their turn later
 constexpr int kMostBeside = 8;  // runs at once that the first guesses are made for
 // Factors on the time until all is done. The gain of fewer threads is predicted less well than that of less
 // memory.

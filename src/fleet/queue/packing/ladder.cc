@@ -34,7 +34,7 @@ std::optional<int64_t> least_of_raised(const Part& part, const Need& need, const
   return asked < need.*part.bytes ? std::optional(asked) : std::nullopt;
 }
 
-// Gives a raised amount what there is. Returns what there is to say of that.
+// Lowers a raised amount to what there is. Returns what that means for the run.
 Room lower(const Part& part, Need& need, const std::vector<Tried>& tried) {
   if (need.*part.bytes <= part.whole) return Room::fits;
   const auto least = least_of_raised(part, need, tried);

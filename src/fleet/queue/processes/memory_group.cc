@@ -101,7 +101,7 @@ std::vector<pid_t> processes_of_group(const fs::path& folder) {
   return found;
 }
 
-// A group around this one that is full ends processes of this one too: their count alone does not say whose
+// A group around this one that is full ends processes of this one too: their count alone does not show whose
 // limit it was.
 int64_t MemoryGroup::kills() const {
   const fs::path events = folder_ / "memory.events";

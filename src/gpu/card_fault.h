@@ -7,7 +7,7 @@
 
 namespace plimsoll::gpu {
 
-// The error of every later call too, so the message says what to do to learn which op it was.
+// Thrown by the next call and all later ones, so the message says what to do to learn which op it was.
 class CardFault : public StoppedError {
  public:
   explicit CardFault(const std::string& cause)

@@ -1,4 +1,4 @@
-// Helpers that RMSNorm and LayerNorm share on GPUs: which block takes which row, and the sum of a weight's
+// Helpers that RMSNorm and LayerNorm share on GPUs: which threads take which row, and the sum of a weight's
 // gradient.
 #pragma once
 

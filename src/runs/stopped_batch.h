@@ -13,8 +13,8 @@ namespace plimsoll {
 // the data, from 0), `input_ids` and `labels` as the step saw them; itself data of the format input-ids.
 std::filesystem::path save_stopped_batch(const EffectiveBatch& batch, RunFolder& output, int64_t step);
 
-// Saves the rows and returns words about the place, for the message of the stop. Never fails: where there is
-// no space, the words are about that.
+// Saves the rows and returns words about the place, for the message of the stop. Never fails: without disk
+// space the words report that.
 std::string stopped_batch_words(const EffectiveBatch& batch, RunFolder& output, int64_t step);
 
 }  // namespace plimsoll

@@ -17,7 +17,7 @@ class EmulatedDevice : public GpuDevice {
  public:
   // `facts`: what grids and workspaces were planned by.
   explicit EmulatedDevice(gpu::EmulatedOrder order = {}, const CardFacts& facts = {});
-  // An emulated card with other facts, or with a library, for tests.
+  // A device on a variant of the emulated card, or with a library, for tests.
   explicit EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card,
                           std::unique_ptr<gpu::ProductLibrary> library = nullptr);
 

@@ -1,4 +1,4 @@
-// Writes out the engine's tensors for one effective batch, to be compared with another implementation.
+// Writes out the engine's results for one effective batch, to be compared with another implementation.
 #pragma once
 
 #include <filesystem>

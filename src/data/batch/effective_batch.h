@@ -56,8 +56,8 @@ class EffectiveBatch {
   // The numbers that came with it; none where the task has none.
   [[nodiscard]] std::span<const float> targets(int64_t sequence) const;
 
-  // The size of the program's sequence, with all its documents: for a source with a target of the two
-  // `apart`, for a pair also of what both begin with.
+  // The size of the program's sequence, with all its documents. `apart`: sources and targets are counted
+  // separately; else the common beginning of a pair is in `shared`.
   [[nodiscard]] RowSize size_of(int64_t packed_sequence, bool apart) const;
   // The part of the program's sequence that others may share, at the beginning of its first document. Where
   // `of_one` may train on a label, the part ends before the first token that one of its documents trains on.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/units.h"
 #include "calibrate/rates_cache.h"
 #include "calibrate/rates_json.h"
@@ -44,7 +45,7 @@ Json card_json(const MeasuredCard& card) {
 std::optional<int64_t> bytes_at(const nlohmann::json& json, const char* key, const std::string& where) {
   const nlohmann::json& value = json.at(key);
   if (value.is_null()) return std::nullopt;
-  const auto bytes = value.get<int64_t>();
+  const auto bytes = get_whole<int64_t>(value);
   // No card has more; a negative figure is invalid.
   constexpr int64_t kMost = int64_t{1} << 44;
   if (bytes < 0 || bytes > kMost) throw DamagedError(where + ": " + key + " is " + std::to_string(bytes));

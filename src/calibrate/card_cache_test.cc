@@ -101,6 +101,8 @@ TEST_F(CardCache, a_file_of_no_use_is_passed_over_with_its_reason) {
       {R"({"format":2})", "not of format 1"},
       {whole + R"("memory_bytes":-5,"process_bytes":null,"host_bytes":null,"rates":null})",
        "memory_bytes is -5"},
+      {whole + R"("memory_bytes":5.5,"process_bytes":null,"host_bytes":null,"rates":null})",
+       "must be a whole number, but is 5.5"},
       {whole + R"("memory_bytes":"much","process_bytes":null,"host_bytes":null,"rates":null})",
        "card-GPU-1.json"},
       {whole +

@@ -8,6 +8,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/units.h"
 #include "calibrate/rates_json.h"
 #include "cpu/matmul.h"
@@ -140,7 +141,7 @@ MeasuredMachine read_machine(const fs::path& file) {
   read_values(file.string(), [&] {
     const nlohmann::json& machine = json.at("machine");
     measured.machine = {machine.at("cpu").get<std::string>(), machine.at("isa").get<std::string>(),
-                        machine.at("threads").get<int>(), machine.at("kernels").get<std::string>()};
+                        get_whole<int>(machine, "threads"), machine.at("kernels").get<std::string>()};
   });
   constexpr int kMostThreads = 4096;  // as the recipe allows
   if (measured.machine.threads < 1 || measured.machine.threads > kMostThreads)

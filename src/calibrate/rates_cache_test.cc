@@ -147,6 +147,11 @@ TEST_F(RatesCache, every_number_is_checked) {
       EXPECT_THROW(rates_from_json(rates, "f"), DamagedError) << key << " " << bad;
     }
   }
+  nlohmann::json rates = nlohmann::json::parse(text_of(measured()));
+  ASSERT_NO_THROW(rates_from_json(rates, "f"));
+  auto& size = rates["matmuls"].at(0)["m"].at(0);
+  size = size.get<double>() + 0.5;
+  EXPECT_THROW(rates_from_json(rates, "f"), DamagedError);
 }
 
 TEST(Rates, a_file_of_before_the_vector_rate_takes_what_vectors_can_do_at_most) {

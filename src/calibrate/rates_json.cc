@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "files/json.h"
 
 namespace plimsoll {
@@ -59,9 +60,9 @@ MatmulGrid grid_from_json(const nlohmann::json& json) {
   grid.form.c = type("c");
   json.at("a_transposed").get_to(grid.form.a_transposed);
   json.at("b_transposed").get_to(grid.form.b_transposed);
-  json.at("m").get_to(grid.m);
-  json.at("n").get_to(grid.n);
-  json.at("k").get_to(grid.k);
+  grid.m = get_wholes<int64_t>(json.at("m"));
+  grid.n = get_wholes<int64_t>(json.at("n"));
+  grid.k = get_wholes<int64_t>(json.at("k"));
   json.at("flop_rates").get_to(grid.flop_rates);
   return grid;
 }
@@ -78,7 +79,7 @@ Json curve_to_json(const RateCurve& curve) {
 RateCurve curve_from_json(const nlohmann::json& json) {
   RateCurve curve{json.at("op").get<std::string>(),
                   parse_dtype(json.at("dtype").get<std::string>()),
-                  json.at("head_dim").get<int64_t>(),
+                  get_whole<int64_t>(json, "head_dim"),
                   {}};
   for (const nlohmann::json& point : list_at(json, "points"))
     curve.points.push_back({point.at(0).get<double>(), point.at(1).get<double>()});

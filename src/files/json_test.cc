@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "files/json_values.h"
 #include "files/test_folder.h"
 
@@ -88,6 +89,19 @@ TEST(Json, an_error_is_short_and_readable_whatever_the_text_is) {
     EXPECT_LT(cut.size(), 400);
     EXPECT_THAT(cut, HasSubstr("\u00e9..."));
   }
+}
+
+TEST(Json, a_whole_number_is_neither_cut_nor_wrapped) {
+  const auto read = [](const char* text) { return get_whole<int32_t>(nlohmann::json::parse(text)); };
+  EXPECT_EQ(read("-7"), -7);
+  EXPECT_EQ(get_whole<uint64_t>(nlohmann::json::parse("18446744073709551615")), UINT64_MAX);
+  for (const char* text : {"1.5", "1.0", "1e3", "true", "\"1\"", "null", "2147483648", "4294967297"})
+    EXPECT_THAT(message_of<DamagedError>([&] { read_values("a.json", [&] { return read(text); }); }),
+                HasSubstr(std::string("a.json: must be a whole number, but is ")))
+        << text;
+  EXPECT_EQ(get_wholes<int>(nlohmann::json::parse("[1, 2]")), (std::vector<int>{1, 2}));
+  for (const char* text : {"[1, 2.5]", "7", "{}"})
+    EXPECT_THROW(get_wholes<int>(nlohmann::json::parse(text)), nlohmann::json::exception) << text;
 }
 
 TEST(Json, values_that_are_missing_or_of_another_type_are_damage_with_its_place) {

@@ -5,6 +5,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/units.h"
 #include "files/append_file.h"
 #include "files/atomic.h"
@@ -107,7 +108,7 @@ void Manifest::read_line(std::string_view line) {
     entry.closed = json.contains("marks");
     if (entry.closed)
       for (const auto& [part, mark] : json["marks"].items())
-        entry.marks[part] = {mark.at(0).get<int64_t>(), mark.at(1).get<uint32_t>()};
+        entry.marks[part] = {get_whole<int64_t>(mark.at(0)), get_whole<uint32_t>(mark.at(1))};
     entries_[name] = std::move(entry);
   } catch (const Json::exception& error) {
     throw DamagedError(where + ": is no list of what a run wrote: " + error.what());

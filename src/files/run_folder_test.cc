@@ -148,7 +148,9 @@ TEST(RunFolder, a_manifest_that_names_what_lies_elsewhere_is_damaged) {
   const TestFolder folder;
   fs::create_directory(folder.path() / ".plimsoll");
   for (const char* line : {R"({"name":"../mine","kind":"file"})", R"({"name":"a/b","kind":"file"})", "[]",
-                           R"({"name":"a","kind":"pipe"})", R"({"name":"a","kind":"file","marks":7})"}) {
+                           R"({"name":"a","kind":"pipe"})", R"({"name":"a","kind":"file","marks":7})",
+                           R"({"name":"a","kind":"file","marks":{"":[1.5,7]}})",
+                           R"({"name":"a","kind":"file","marks":{"":[1,4294967303]}})"}) {
     folder.write(".plimsoll/manifest.jsonl", std::string(line) + "\n");
     EXPECT_THROW(RunFolder run(folder.path()), DamagedError) << line;
   }

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
+#include "files/json_values.h"
 #include "formats/model_folder.h"
 #include "recipe/hub.h"
 #include "recipe/load/load.h"
@@ -90,11 +92,8 @@ std::vector<int32_t> stop_ids(const fs::path& base, const Tokenizer* tokenizer) 
     const nlohmann::json config = read_config(base, name);
     const auto eos = config.find("eos_token_id");
     if (eos == config.end() || eos->is_null()) continue;
-    if (eos->is_number_integer()) return {eos->get<int32_t>()};
-    const bool ids = eos->is_array() && std::all_of(eos->begin(), eos->end(),
-                                                    [](const auto& id) { return id.is_number_integer(); });
-    if (!ids) throw DamagedError((base / name).string() + ": eos_token_id is no id: " + eos->dump());
-    return eos->get<std::vector<int32_t>>();
+    const nlohmann::json ids = eos->is_array() ? *eos : nlohmann::json::array({*eos});
+    return read_values((base / name).string() + ": eos_token_id", [&] { return get_wholes<int32_t>(ids); });
   }
   return {};
 }

@@ -132,11 +132,11 @@ std::optional<DataStatistics> load_row_counts(const fs::path& folder, const std:
     if (!file.is_object() || file.at("key").get<std::string>() != key) return std::nullopt;
     DataStatistics counts;
     counts.of_all_rows = true;
-    each_number(counts, [&](const char* name, int64_t& value) { value = file.at(name).get<int64_t>(); });
+    each_number(counts, [&](const char* name, int64_t& value) { value = get_whole<int64_t>(file, name); });
     counts.first_damage = file.at("first_damage").get<std::string>();
     for (const json& size : file.at("sizes"))
       counts.sizes.push_back(
-          {size.at(0).get<int64_t>(), size.at(1).get<int64_t>(), size.at(2).get<int64_t>()});
+          {get_whole<int64_t>(size.at(0)), get_whole<int64_t>(size.at(1)), get_whole<int64_t>(size.at(2))});
     counts.shared = file.at("shared").get<std::vector<double>>();
     return is_sound(counts) ? std::optional(std::move(counts)) : std::nullopt;
   } catch (const json::exception&) {

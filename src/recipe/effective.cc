@@ -80,7 +80,7 @@ std::string experiment_fingerprint(const Recipe& recipe) {
 int64_t reading_of(std::string_view fingerprint) {
   const Json read = read_json_text<Json>(fingerprint);
   if (!read.is_object() || !read.contains(kReadingKey)) return kFirstReading;
-  return read[kReadingKey].is_number_integer() ? read[kReadingKey].get<int64_t>() : kReading;
+  return whole_number<int64_t>(read[kReadingKey]).value_or(kReading);
 }
 
 bool began_before_full_shuffle(std::string_view fingerprint) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/units.h"
 #include "files/json.h"
@@ -49,9 +50,8 @@ double real(const Line& line, const char* key) {
 // A whole number, or the nearest one that a double holds exactly: sums and differences of two stay in 64
 // bits.
 int64_t whole(const Line& value) {
-  constexpr double kMost = 0x1p53;
-  const double number = value.get<double>();
-  return std::isnan(number) ? 0 : static_cast<int64_t>(std::clamp(number, -kMost, kMost));
+  constexpr int64_t kMost = int64_t{1} << 53;
+  return std::clamp(get_whole<int64_t>(value), -kMost, kMost);
 }
 int64_t whole(const Line& line, const char* key) {
   const auto at = line.find(key);

@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/units.h"
 #include "files/atomic.h"
 #include "files/file.h"
@@ -171,8 +172,8 @@ bool verify_checkpoint(const fs::path& checkpoint) {
     for (const auto& [name, wanted] : checksums.items()) {
       const fs::path path = checkpoint / fs::path(name).filename();
       if (!fs::exists(path)) throw damaged(path, "is missing: the checkpoint is incomplete");
-      if (fs::file_size(path) != wanted.at("bytes").get<uintmax_t>() ||
-          checksum_of(path) != wanted.at("crc32c").get<uint32_t>())
+      if (fs::file_size(path) != get_whole<uintmax_t>(wanted, "bytes") ||
+          checksum_of(path) != get_whole<uint32_t>(wanted, "crc32c"))
         throw damaged(path, "is not what was saved (its checksum differs): the checkpoint is damaged");
     }
   });

@@ -6,6 +6,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/units.h"
 #include "cpu/describe.h"
 #include "cpu/threads.h"
@@ -28,6 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 using Ids = std::vector<int32_t>;
 
+Ids ids_of(const nlohmann::json& list) { return get_wholes<int32_t>(list); }
+
 struct Dumped {
   TensorSpec spec;
   std::vector<std::byte> bytes;
@@ -45,7 +48,7 @@ BatchFile read_samples(const nlohmann::json& samples, const Experiment& experime
   for (const auto& sample : samples) {
     Example example;
     for (const auto& sequence : sample.at("sequences")) {
-      auto ids = sequence.get<Ids>();
+      auto ids = ids_of(sequence);
       if (rule_of(experiment.task.task).scores && !experiment.model.value_head)
         drop_padding(experiment.model.pad_token, ids);
       example.ids.insert(example.ids.end(), ids.begin(), ids.end());
@@ -54,10 +57,10 @@ BatchFile read_samples(const nlohmann::json& samples, const Experiment& experime
     if (rule_of(experiment.task.task).scores) {
       example.labels.assign(example.ids.size(), kIgnoreLabel);
       example.values = sample.at("targets").get<std::vector<float>>();
-      example.second = sample.value("second", int64_t{-1});
+      example.second = sample.contains("second") ? get_whole<int64_t>(sample, "second") : -1;
     } else {
       for (const auto& sequence : sample.at("labels")) {
-        const auto labels = sequence.get<Ids>();
+        const auto labels = ids_of(sequence);
         example.labels.insert(example.labels.end(), labels.begin(), labels.end());
       }
       if (targets_of(experiment.task) > 0) example.values = sample.at("targets").get<std::vector<float>>();
@@ -75,8 +78,8 @@ BatchFile read_pairs(const nlohmann::json& pairs, const Experiment& experiment) 
   BatchFile read{EffectiveBatch(static_cast<int64_t>(pairs.size()), eval_shape(experiment)), {}};
   for (const auto& pair : pairs) {
     Example example;
-    append_source(pair.at("source").get<Ids>(), example);
-    append_target(pair.at("target").get<Ids>(), decoder_tokens(*experiment.model.encoder_decoder), example);
+    append_source(ids_of(pair.at("source")), example);
+    append_target(ids_of(pair.at("target")), decoder_tokens(*experiment.model.encoder_decoder), example);
     read.batch.add(example);
   }
   return read;
@@ -91,7 +94,7 @@ BatchFile read_batch(const fs::path& file, const Experiment& experiment) {
     const auto& sequences = json.at("sequences");
     BatchFile read{EffectiveBatch(static_cast<int64_t>(sequences.size()), eval_shape(experiment)), {}};
     for (const auto& sequence : sequences) {
-      Example example{sequence.at("input_ids").get<Ids>(), sequence.at("labels").get<Ids>(), 0, 0};
+      Example example{ids_of(sequence.at("input_ids")), ids_of(sequence.at("labels")), 0, 0};
       example.whole_length = static_cast<int64_t>(example.ids.size());
       if (example.ids.size() != example.labels.size() || example.whole_length > experiment.max_length)
         throw UsageError(file.string() + ": a sequence is longer than data.max_length or than its labels");
@@ -99,7 +102,8 @@ BatchFile read_batch(const fs::path& file, const Experiment& experiment) {
                                       example.labels.end(), [](int32_t l) { return l != kIgnoreLabel; });
       read.batch.add(example);
     }
-    if (json.contains("prompts")) read.prompts = json["prompts"].get<std::vector<Ids>>();
+    if (json.contains("prompts"))
+      for (const auto& prompt : json["prompts"]) read.prompts.push_back(ids_of(prompt));
     return read;
   } catch (const nlohmann::json::exception& error) {
     throw DamagedError(file.string() + ": " + error.what());

@@ -69,7 +69,7 @@ bool References::take(std::string_view line) {
   const auto number = [&](const char* key) { return json.contains(key) && json[key].is_number(); };
   if (!number("row") || !number("chosen") || !number("rejected")) return is_head || complete_;
   auto& known = known_[json.value("data", "") == kNames[1] ? 1 : 0];
-  const auto row = json["row"].get<int64_t>();
+  const auto row = whole_number<int64_t>(json["row"]).value_or(-1);
   if (row >= 0 && row < std::ssize(known))
     known[static_cast<size_t>(row)] = {json["chosen"].get<float>(), json["rejected"].get<float>()};
   return true;

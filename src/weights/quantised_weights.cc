@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "cpu/isa.h"
 #include "files/json.h"
 #include "files/json_values.h"
@@ -67,7 +68,7 @@ QuantState read_state(const ModelFolder& model, const std::string& weight, const
     const nlohmann::json json = parse_json(text, where);
     expect(json.at("quant_type") == "nf4", where, "quant_type must be nf4");
     expect(json.at("blocksize") == kNf4Block, where, "a blocksize other than 64 is not supported");
-    expect(Shape(json.at("shape").get<std::vector<int64_t>>()) == shape, where,
+    expect(Shape(get_wholes<int64_t>(json.at("shape"))) == shape, where,
            "the shape is not the model's, " + shape.to_string());
     QuantState state;
     state.nested = json.contains("nested_offset");

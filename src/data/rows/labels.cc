@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/strings.h"
 #include "files/json.h"
 
@@ -18,7 +19,7 @@ using Where = std::function<std::string()>;
 // A whole number, also one that a file holds as text (CSV) or with a point.
 std::optional<int64_t> whole(const ordered_json& value) {
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
-  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number_integer()) return whole_number<int64_t>(value);
   if (value.is_number_float()) {
     const auto number = value.get<double>();
     if (number < -1e15 || number > 1e15 || number != static_cast<double>(static_cast<int64_t>(number)))

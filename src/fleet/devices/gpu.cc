@@ -44,20 +44,20 @@ ordered_json gpu_json(const Gpu& gpu) {
 
 Gpu read_gpu(const json& object) {
   Gpu gpu;
-  gpu.index = object.at("index");
+  gpu.index = get_whole<int>(object, "index");
   gpu.uuid = object.at("uuid");
   gpu.name = object.at("name");
   gpu.compute = object.at("compute");
   gpu.mig = object.at("mig");
   gpu.problem = object.at("problem");
-  const auto number = [](const json& value) { return value.is_null() ? 0 : value.get<int64_t>(); };
+  const auto number = [](const json& value) { return value.is_null() ? 0 : get_whole<int64_t>(value); };
   gpu.total = number(object.at("memory_bytes"));
   gpu.used = number(object.at("used_bytes"));
-  if (const json& busy = object.at("busy_percent"); !busy.is_null()) gpu.busy_percent = busy.get<int>();
+  if (const json& busy = object.at("busy_percent"); !busy.is_null()) gpu.busy_percent = get_whole<int>(busy);
   gpu.processes_known = !object.at("processes").is_null();
   for (const json& one : object.at("processes")) {
-    gpu.processes.push_back({one.at("pid"), std::nullopt});
-    if (!one.at("bytes").is_null()) gpu.processes.back().bytes = one.at("bytes").get<int64_t>();
+    gpu.processes.push_back({get_whole<int64_t>(one, "pid"), std::nullopt});
+    if (!one.at("bytes").is_null()) gpu.processes.back().bytes = get_whole<int64_t>(one, "bytes");
   }
   return gpu;
 }

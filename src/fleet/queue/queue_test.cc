@@ -14,6 +14,7 @@
 #include "fleet/queue/log_reading.h"
 #include "fleet/queue/outcome.h"
 #include "fleet/queue/packing/planned.h"
+#include "fleet/queue/store/machine_record.h"
 
 namespace plimsoll::queue {
 namespace {
@@ -396,12 +397,17 @@ TEST_F(StoreTest, ALogIsReadInAnotherProcessWithinItsLimits) {
 
 TEST_F(StoreTest, ADamagedRecordIsAFailureAndEndsNoWorker) {
   for (const char* text :
-       {"", "{", "[1]", "null", R"({"code": "x"})", R"({"problem": 1})", R"({"seconds": null})"}) {
+       {"", "{", "[1]", "null", R"({"code": "x"})", R"({"problem": 1})", R"({"seconds": null})",
+        R"({"code": 0.5})", R"({"signal": 4294967305})", R"({"peak_bytes": 1.5})"}) {
     std::ofstream(folder_ / "exit.json") << text;
     const std::optional<Exit> exit = read_exit(folder_);
     ASSERT_TRUE(exit.has_value()) << text;
     EXPECT_EQ(exit->problem, "its record is damaged") << text;
   }
+  std::filesystem::remove(folder_ / "exit.json");
+  for (const char* name : {"exit.json", "worker.json"}) std::filesystem::create_directory(folder_ / name);
+  EXPECT_EQ(read_exit(folder_).value_or(Exit{}).problem, "its record is damaged");
+  EXPECT_FALSE(recorded_machine(folder_));
 }
 
 // ---- What becomes of an entry.

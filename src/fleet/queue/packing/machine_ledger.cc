@@ -77,9 +77,9 @@ class OthersRuns {
  public:
   void add(const json& run, uid_t owner) {
     const auto bytes = [&](const char* key) {
-      return std::clamp<int64_t>(run.at(key).get<int64_t>(), 0, kMost);
+      return std::clamp<int64_t>(get_whole<int64_t>(run, key), 0, kMost);
     };
-    const Tree* tree = tree_of(run.at("supervisor").get<pid_t>(), run.at("born").get<int64_t>(), owner);
+    const Tree* tree = tree_of(get_whole<pid_t>(run, "supervisor"), get_whole<int64_t>(run, "born"), owner);
     if (tree == nullptr) return;
     const int64_t promised = std::max<int64_t>(0, bytes("host_bytes") - tree->used);
     sum_.host_bytes = std::min(kMost, sum_.host_bytes + promised);

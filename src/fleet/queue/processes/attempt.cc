@@ -26,15 +26,18 @@ namespace fs = std::filesystem;
 namespace {
 
 Exit exit_of(const nlohmann::json& record) {
+  const auto whole = [&](const char* key, auto otherwise) {
+    return record.contains(key) ? get_whole<decltype(otherwise)>(record, key) : otherwise;
+  };
   Exit exit;
-  exit.code = record.value("code", -1);
-  exit.signal = record.value("signal", 0);
+  exit.code = whole("code", -1);
+  exit.signal = whole("signal", 0);
   exit.canceled = record.value("canceled", false);
   exit.over_limit = record.value("over_limit", false);
   exit.kernel_killed = record.value("kernel_killed", false);
-  exit.peak_bytes = record.value("peak_bytes", int64_t{0});
+  exit.peak_bytes = whole("peak_bytes", int64_t{0});
   exit.seconds = record.value("seconds", 0.0);
-  exit.left_over = record.value("left_over", 0);
+  exit.left_over = whole("left_over", 0);
   exit.problem = record.value("problem", "");
   return exit;
 }

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "fleet/queue/store/row_values.h"
 
 namespace plimsoll::queue {
@@ -36,12 +37,14 @@ std::optional<Machine> recorded_machine(const fs::path& folder) {
   std::ifstream file(folder / "worker.json");
   if (!file) return std::nullopt;
   try {
-    const json root = json::parse(file);
-    Machine machine{
-        root.at("host_bytes").get<int64_t>(), root.at("threads").get<int>(), {}, root.value("host", "cpu:0")};
+    const json root = read_json_text(file);
+    Machine machine{get_whole<int64_t>(root, "host_bytes"),
+                    get_whole<int>(root, "threads"),
+                    {},
+                    root.value("host", "cpu:0")};
     for (const json& card : root.at("devices"))
-      machine.cards.push_back({card.at("name").get<std::string>(), card.at("bytes").get<int64_t>(),
-                               card.at("max_runs").get<int>(), card.value("problem", ""),
+      machine.cards.push_back({card.at("name").get<std::string>(), get_whole<int64_t>(card, "bytes"),
+                               get_whole<int>(card, "max_runs"), card.value("problem", ""),
                                card.value("model", "")});
     bool good = machine.host_bytes >= 0 && machine.host_bytes <= kMostRowBytes && machine.threads >= 0;
     for (const Card& card : machine.cards) good = good && card.bytes >= 0 && card.bytes <= kMostRowBytes;
@@ -52,7 +55,7 @@ std::optional<Machine> recorded_machine(const fs::path& folder) {
 }
 
 bool has_worker(const fs::path& folder) {
-  const int file = open((folder / "worker.lock").c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open((folder / "worker.lock").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return false;
   const bool held = flock(file, LOCK_SH | LOCK_NB) != 0;
   close(file);

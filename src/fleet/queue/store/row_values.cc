@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace plimsoll::queue {
 namespace {
 
@@ -58,7 +60,7 @@ std::vector<std::string> loaded(const std::string& text) {
     }
     words.emplace_back();
     for (const json& byte : word.get_ref<const json::array_t&>())
-      words.back() += static_cast<char>(byte.get<int>());
+      words.back() += static_cast<char>(get_whole<uint8_t>(byte));
   }
   return words;
 }
@@ -101,13 +103,13 @@ std::vector<SmallerPlan> loaded_plans(const std::string& text) {
   if (text == "[]") return plans;
   const json list = json::parse(text);
   for (const json& one : list.get_ref<const json::array_t&>()) {
-    const auto threads = one.size() > 2 ? one.at(2).get<int64_t>() : 0;
+    const auto threads = one.size() > 2 ? get_whole<int64_t>(one.at(2)) : 0;
     SmallerPlan& plan = plans.emplace_back();
-    plan.host_bytes = one.at(0).get<int64_t>();
+    plan.host_bytes = get_whole<int64_t>(one.at(0));
     plan.seconds = one.at(1).get<double>();
     plan.threads = static_cast<int>(threads);
     if (one.size() > 4) {  // since plans for cards
-      plan.device_bytes = one.at(3).get<int64_t>();
+      plan.device_bytes = get_whole<int64_t>(one.at(3));
       plan.card = one.at(4).get<std::string>();
     }
     const bool good = plan.host_bytes >= 0 && plan.host_bytes <= kMostRowBytes && plan.device_bytes >= 0 &&
@@ -192,7 +194,7 @@ Entry read_entry(const Statement& row) {
   entry.priority = checked.number(11, "priority", INT32_MIN);
   entry.retries = checked.number(12, "retries");
   entry.after = checked.list(13, "after", [](const std::string& text) {
-    return text == "[]" ? std::vector<int64_t>{} : json::parse(text).get<std::vector<int64_t>>();
+    return text == "[]" ? std::vector<int64_t>{} : get_wholes<int64_t>(json::parse(text));
   });
   entry.state = static_cast<State>(checked.number(14, "state", 0, static_cast<int>(State::canceled)));
   entry.stop_asked = row.integer(15) != 0;
@@ -205,7 +207,7 @@ Entry read_entry(const Statement& row) {
   entry.fingerprint = row.text(22);
   entry.variants = checked.list(23, "variants", loaded_variants);
   entry.smaller = checked.list(24, "smaller", loaded_plans);
-  entry.held_by = row.integer(26);
+  entry.held_by = checked.whole(26, "held_by", 0, INT64_MAX);
   entry.group = row.text(27);
   const bool has_last = !row.is_null(kLastJob);
   if (has_last != (entry.attempts > 0) || (is_begun(entry.state) && !has_last)) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The queue, its worker and what it survives: python3 tests/queue_test.py PLIMSOLL [--kills N]"""
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -93,6 +94,53 @@ class Entries(QueueTest):
         home = {name: value for name, value in self.environment.items() if name not in ("PLIMSOLL_QUEUE_DIR", "XDG_STATE_HOME")}
         output("queue", "add", "--memory", "1MiB", "--", "true", env={**home, "HOME": str(self.folder / "home")})
         self.assertTrue((self.folder / "real/.local/state/plimsoll/queue/queue.db").exists())
+
+    def test_a_link_of_the_owner_leads_to_the_queue(self):
+        (self.folder / "disk").mkdir(mode=0o700)
+        self.queue_folder.symlink_to("disk")
+        self.add("true", memory="1MiB")
+        self.assertTrue((self.folder / "disk/queue.db").exists())
+        self.run_all("--memory", "10MiB")
+        self.assertEqual(self.show(1)["state"], "done")
+        if os.geteuid() == 0:
+            os.lchown(self.queue_folder, 12345, 12345)
+            self.assertIn("is no folder", self.queue("list", code=2))
+            os.lchown(self.queue_folder, 0, 0)
+        (self.folder / "disk").rename(self.folder / "away")
+        self.assertIn("is a link that leads to no folder", self.queue("list", code=2))
+
+    def test_the_folder_that_was_removed_under_a_shell_is_named(self):
+        done = subprocess.run(["sh", "-c", f"mkdir gone && cd gone && rmdir ../gone && exec {PLIMSOLL} queue add --memory 1MiB -- true"],
+                              env=self.environment, cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the current folder: No such file or directory", done.stderr)
+
+    def test_a_new_database_gives_no_number_whose_runs_are_there(self):
+        for _ in range(2):
+            self.add("true", memory="1MiB")
+        self.run_all("--memory", "10MiB")
+        for file in self.queue_folder.glob("queue.db*"):
+            file.unlink()
+        entry = self.add("touch", self.folder / "ran", memory="1MiB")
+        self.assertEqual([entry, self.add("true", memory="1MiB")], [3, 4])
+        self.run_all("--memory", "10MiB")
+        self.assertEqual(self.show(entry)["state"], "done")
+        self.assertTrue((self.folder / "ran").exists(), "the record of another run was taken for its own")
+
+    def test_who_uses_a_database_that_was_moved_away_ends_and_says_so(self):
+        self.add("sleep", "1000", memory="1MiB")
+        worker = self.worker("--memory", "10MiB")
+        self.eventually(lambda: self.show(1)["state"] == "running", "it does not start")
+        waiting = subprocess.Popen([str(PLIMSOLL), "queue", "wait"], env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.workers.append(waiting)
+        self.eventually(lambda: (self.queue_folder / "queue.db").name in str([os.readlink(file) for file in Path(f"/proc/{waiting.pid}/fd").iterdir()]),
+                        "nobody waits")
+        self.queue_folder.rename(self.folder / "moved")
+        for one in (worker, waiting):
+            text, _ = one.communicate(timeout=SECONDS)
+            self.assertEqual(one.returncode, 5, text)
+            self.assertIn("queue.db: was moved, removed or replaced while it was in use; what runs goes on", text)
+        self.assertFalse(self.queue_folder.exists(), "it was made again where it had been")
 
     def test_first_commands_wait_for_each_other(self):
         for number in range(4):
@@ -717,6 +765,22 @@ class Ending(QueueTest):
         self.assertEqual(worker.returncode, 0, text)
         self.assertIn("the queue continues", text)
         self.assertEqual([(self.show(one)["state"], len(self.show(one)["attempts"])) for one in (entry - 1, entry)], [("done", 1)] * 2)
+        self.assertEqual((self.folder / "ran").read_text(), "x\n")
+
+    def test_a_run_whose_log_cannot_be_made_has_not_begun(self):
+        entry = self.add("sh", "-c", "echo x >> ran", memory="50MiB")
+        shim = {"LD_PRELOAD": str(PLIMSOLL.parent / "tests/libfailing_files.so"), "FAIL_CALL": "open", "FAIL_PATH": f"runs/{entry}/1/log",
+                "FAIL_ERRNO": str(errno.ENOSPC)}
+        own, self.environment = self.environment, {**self.environment, **shim}
+        worker = self.worker("--memory", "100MiB")
+        self.environment = own
+        said = self.eventually(lambda: re.search(".*cannot begin.*", worker.stdout.readline()), "it says nothing")
+        self.assertIn("is its disk full", said[0])
+        self.assertEqual(self.show(entry)["state"], "running")
+        worker.kill()
+        worker.communicate()
+        self.run_all("--memory", "100MiB")
+        self.assertEqual([self.show(entry)["state"], len(self.show(entry)["attempts"])], ["done", 1])
         self.assertEqual((self.folder / "ran").read_text(), "x\n")
 
     def test_a_clock_that_is_set_back_all_the_time_changes_nothing(self):

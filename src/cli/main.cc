@@ -51,7 +51,8 @@ int report(const Error& error) {
 // An error of the system about a path: a loop of links, a name too long, no permission. If the disk gives up,
 // or the process has no more to work with, the run had to stop.
 Error as_error(const std::filesystem::filesystem_error& error) {
-  const std::string path = (error.path2().empty() ? error.path1() : error.path2()).string();
+  std::string path = (error.path2().empty() ? error.path1() : error.path2()).string();
+  if (path.empty()) path = "the current folder";  // where it was asked for
   return {is_exhaustion(error.code().value()) ? ExitCode::stopped : ExitCode::usage,
           printable(path) + ": " + error.code().message()};
 }

@@ -292,6 +292,7 @@ ExitCode run_logs(const ShowArguments& arguments) {
     if (whole) return ExitCode::ok;
     flush_output();
     log.clear();
+    store.require_in_place();
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
   }
 }

@@ -135,8 +135,10 @@ ExitCode wait(const SteerArguments& arguments) {
   bool good = true;
   for (const int64_t id : ids) {
     Entry entry = store.entry(id);
-    for (; !has_settled(entry); entry = store.entry(id))
+    for (; !has_settled(entry); entry = store.entry(id)) {
+      store.require_in_place();
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
     good &= entry.state == State::done;
     if (arguments.json) continue;
     print(printed_title(entry) + ": " + std::string(name_of(entry.state)) +
@@ -188,6 +190,7 @@ ExitCode drain(bool wait, bool json) {
   flush_output();
   while (wait && queue::has_worker(store.folder())) {
     if (!store.draining()) break;  // the worker is about to end, or the request was taken back
+    store.require_in_place();
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
   return ExitCode::ok;

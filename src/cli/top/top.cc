@@ -227,6 +227,7 @@ ExitCode run_top(TopArguments arguments) {
   if (!screen) (void)gpus.first();  // a screen shows what it has, and cards when they answer
   const Recorder recorder(arguments.record);
   const Source source = [&] {
+    store.require_in_place();
     top::Frame frame = gatherer.take();
     recorder.add(frame);
     return std::optional(std::move(frame));

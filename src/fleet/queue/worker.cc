@@ -95,6 +95,7 @@ bool Worker::all_done() const {
 void Worker::run(const std::function<bool()>& stop_asked) {
   Patience patience(options_.report);
   for (bool over = false; !over && !stop_asked();) {
+    store_.require_in_place();
     if (!patience.done([&] { over = look(); })) version_ = -1;  // what is on disk counts
     if (!over) sleep();
   }
@@ -210,7 +211,8 @@ bool Worker::settle_ended() {
     any |= settle_one(entry, state);
   }
   std::erase_if(entries_, [](const Entry& entry) { return is_over(entry.state); });
-  if (!stuck.empty()) throw StoppedError(printable(stuck) + ": is its disk full?");
+  if (!stuck.empty())
+    throw StoppedError(printable(stuck) + ": is its disk full, or may the user start no more processes?");
   return any;
 }
 

@@ -60,6 +60,7 @@ SlurmWorker::SlurmWorker(queue::Store& store, SlurmOptions options)
 void SlurmWorker::run(const std::function<bool()>& stop_asked) {
   queue::Patience patience(options_.report);
   for (bool over = false; !over && !stop_asked();) {
+    store_.require_in_place();
     if (!patience.done([&] { over = look(); })) version_ = -1;  // what is on disk counts
     if (!over) poll(nullptr, 0, kTickMilliseconds);
   }

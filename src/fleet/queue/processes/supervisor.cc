@@ -52,7 +52,7 @@ class Supervisor {
   // was, another's.
   std::optional<Exit> run() {
     if (!take_lock()) return std::nullopt;
-    keep_room_for_record();
+    make_record_and_log();
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     kills_before_ = kernel_kills();
     block_signals();
@@ -92,18 +92,22 @@ class Supervisor {
     return first;
   }
 
-  // Without it nothing has begun: the attempt is anybody's again, and started when there is room.
-  void keep_room_for_record() {
+  // Where the system gives too little, nothing has begun: the attempt is anybody's again, and started when
+  // there is enough.
+  [[noreturn]] void give_back(const char* what) const {
+    const std::string why = std::strerror(errno);
+    for (const char* name : {"exit.json.tmp", "lock"}) unlink((launch_.folder / name).c_str());
+    throw StoppedError(printable(launch_.folder.string()) + ": " + what + ": " + why);
+  }
+
+  void make_record_and_log() {
     const fs::path partial = launch_.folder / "exit.json.tmp";
     record_ = open(partial.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     const std::string blanks(kRecordBytes, ' ');
     if (record_ >= 0 && write(record_, blanks.data(), blanks.size()) == static_cast<ssize_t>(blanks.size()) &&
         fsync(record_) == 0)
-      return;
-    const std::string why = std::strerror(errno);
-    unlink(partial.c_str());
-    unlink((launch_.folder / "lock").c_str());
-    throw StoppedError(printable(launch_.folder.string()) + ": takes no files: " + why);
+      log_ = open((launch_.folder / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (log_ < 0) give_back("takes no files");
   }
 
   void block_signals() {
@@ -115,17 +119,16 @@ class Supervisor {
   }
 
   void start() {
-    if (!exit_.problem.empty()) return;
     make_group();
     int failed[2] = {-1, -1};
-    if (pipe2(failed, O_CLOEXEC) != 0) return (void)(exit_.problem = std::strerror(errno));
+    if (pipe2(failed, O_CLOEXEC) != 0) give_back("no pipe");
     command_ = fork();
     if (command_ == 0) {
       become_command(failed[1]);
       _exit(127);
     }
+    if (command_ < 0) give_back("no process");
     close(failed[1]);
-    if (command_ < 0) exit_.problem = std::string("no process: ") + std::strerror(errno);
     int error = 0;
     if (command_ > 0 && read(failed[0], &error, sizeof error) == static_cast<ssize_t>(sizeof error))
       exit_.problem = launch_.words.front() + ": " + std::strerror(error);
@@ -156,14 +159,13 @@ class Supervisor {
     for (const int one : kSignals) std::signal(one, SIG_DFL);
     for (const int one : {SIGPIPE, SIGXFSZ}) std::signal(one, SIG_DFL);
     if (launch_.mask) umask(*launch_.mask);
-    const int log = open((launch_.folder / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     const int nothing = open("/dev/null", O_RDONLY);
     std::vector<char*> words;
     for (const std::string& word : launch_.words) words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);
     for (const std::string& one : launch_.environment) putenv(const_cast<char*>(one.c_str()));
     putenv(const_cast<char*>(launch_.mark.c_str()));
-    if (log >= 0 && nothing >= 0 && dup2(nothing, 0) == 0 && dup2(log, 1) == 1 && dup2(log, 2) == 2 &&
+    if (nothing >= 0 && dup2(nothing, 0) == 0 && dup2(log_, 1) == 1 && dup2(log_, 2) == 2 &&
         chdir(launch_.working_folder.c_str()) == 0)
       execvp(words.front(), words.data());
     const int error = errno;
@@ -296,7 +298,7 @@ class Supervisor {
   }
 
   const Launch& launch_;
-  int lock_ = -1, record_ = -1, signals_ = -1;
+  int lock_ = -1, record_ = -1, log_ = -1, signals_ = -1;
   pid_t command_ = 0;
   bool command_ended_ = false;
   double asked_at_ = 0, started_at_ = 0, kept_at_ = 0;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,6 +26,11 @@ int open_lock(const std::string& path) {
   return lock;
 }
 
+FileIdentity identity_of(const std::string& path) {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 ? FileIdentity{found.st_dev, found.st_ino} : FileIdentity{};
+}
+
 [[noreturn]] void another_holds(const std::string& path) {
   throw StoppedError(printable(path) + ": another program holds it since " +
                      std::to_string(kBusyMilliseconds / 1000) + " s");
@@ -43,6 +49,7 @@ Database::Database(const std::string& path) : path_(path), lock_(open_lock(path)
     sqlite3_busy_timeout(handle_, kBusyMilliseconds);
     run("PRAGMA journal_mode = WAL");
     run("PRAGMA synchronous = FULL");
+    file_ = identity_of(path);
   } catch (...) {
     sqlite3_close(handle_);
     close(lock_);
@@ -92,6 +99,8 @@ void Database::run(const std::string& sql) {
   const int code = sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr);
   if (code != SQLITE_OK) fail(code);
 }
+
+bool Database::is_in_place() const { return identity_of(path_) == file_; }
 
 int64_t Database::last_id() const { return sqlite3_last_insert_rowid(handle_); }
 int Database::changed_rows() const { return sqlite3_changes(handle_); }

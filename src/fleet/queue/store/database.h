@@ -8,6 +8,8 @@
 // that open a new one do not wait for each other.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +19,13 @@ struct sqlite3;
 struct sqlite3_stmt;
 
 namespace plimsoll::queue {
+
+// Which file has a name.
+struct FileIdentity {
+  dev_t device = 0;
+  ino_t number = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
 
 class Database {
  public:
@@ -33,6 +42,8 @@ class Database {
   void run(const std::string& sql);
   [[nodiscard]] int64_t last_id() const;
   [[nodiscard]] int changed_rows() const;
+  // Whether the file of its name is the one that was opened.
+  [[nodiscard]] bool is_in_place() const;
   [[noreturn]] void fail(int code) const;
   // DamagedError: it is not what every queue is.
   [[noreturn]] void refuse_form(const std::string& why) const;
@@ -43,6 +54,7 @@ class Database {
   std::string path_;
   sqlite3* handle_ = nullptr;
   int lock_ = -1;
+  FileIdentity file_;
   int turns_ = 0;  // of this process that are under way, one within another
 };
 

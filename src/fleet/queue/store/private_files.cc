@@ -26,9 +26,12 @@ void make_private(const fs::path& folder) {
   if (made) flush_name(folder);
   if (!made && errno != EEXIST)
     throw UsageError(printable(folder.string()) + ": " + std::generic_category().message(errno));
+  // A link of the owner's own leads to a folder that the rest holds for; one of another user leads nowhere.
   struct stat found {};
-  if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode))
-    throw UsageError(printable(folder.string()) + ": is no folder");
+  if (lstat(folder.c_str(), &found) == 0 && S_ISLNK(found.st_mode) && found.st_uid == geteuid() &&
+      stat(folder.c_str(), &found) != 0)
+    throw UsageError(printable(folder.string()) + ": is a link that leads to no folder");
+  if (!S_ISDIR(found.st_mode)) throw UsageError(printable(folder.string()) + ": is no folder");
   if (found.st_uid != geteuid())
     throw UsageError(printable(folder.string()) + ": belongs to another user; a queue is its owner's alone");
   if ((found.st_mode & 077) != 0)

@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "files/file.h"
 #include "fleet/queue/store/private_files.h"
 #include "fleet/queue/store/row_values.h"
 #include "fleet/queue/store/tables.h"
@@ -60,11 +61,38 @@ int64_t Store::insert(const Entry& entry) {
     throw UsageError(printable(entry.name) + ": asks for more than any machine has: at most " +
                      format_bytes(kMostRowBytes) + ", " + std::to_string(kMostThreads) + " threads and " +
                      std::to_string(kMostDevices) + " devices");
-  Statement statement(
-      database_, "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+  const std::optional<int64_t> number = number_behind_folders();
+  Statement statement(database_,
+                      "INSERT INTO entries VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+  if (number) {
+    statement.bind(*number);
+  } else {
+    statement.bind_null();
+  }
   bind_entry(statement, entry);
   statement.step();
   return database_.last_id();
+}
+
+// The number of the next entry, where runs of a database that was there before have left folders of the
+// numbers that this one would give: what lies in them would be taken for the run of the new entry.
+std::optional<int64_t> Store::number_behind_folders() {
+  Statement row(database_,
+                "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'entries'), 0), "
+                "coalesce((SELECT max(id) FROM entries), 0))");
+  const int64_t last = row.step() ? row.integer(0) : 0;
+  if (last < 0 || last == INT64_MAX) return std::nullopt;
+  int64_t next = last + 1;
+  while (next < INT64_MAX && !is_absent(folder_of(next, 1).parent_path())) ++next;
+  return next == last + 1 ? std::nullopt : std::optional(next);
+}
+
+void Store::require_in_place() const {
+  if (database_.is_in_place()) return;
+  throw StoppedError(
+      printable((folder_ / kDatabaseFile).string()) +
+      ": was moved, removed or replaced while it was in use; what runs goes on. Start the command "
+      "again for the queue that is there now");
 }
 
 int64_t Store::add(const Entry& entry) { return add(std::vector<Entry>{entry}).front(); }

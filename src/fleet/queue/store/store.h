@@ -166,6 +166,10 @@ class Store {
   // Changes whenever another program has written.
   [[nodiscard]] int64_t version();
 
+  // Throws StoppedError where the database was moved, removed or replaced since it was opened: what is
+  // written to it is nobody's, and entries that others add are not seen.
+  void require_in_place() const;
+
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] std::filesystem::path folder_of(int64_t id, int attempt) const;
 
@@ -174,6 +178,7 @@ class Store {
   std::vector<Attempt> read_attempts(const std::string& condition);
   void write(const Attempt& attempt);
   int64_t insert(const Entry& entry);
+  [[nodiscard]] std::optional<int64_t> number_behind_folders();
   void set(const std::string& name, int64_t value);
   [[nodiscard]] int64_t setting(const std::string& name);
   std::filesystem::path folder_;

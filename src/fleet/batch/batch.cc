@@ -105,8 +105,8 @@ Batch take(queue::Store& store, double now, double pause, const std::string& gro
   });
   keep_last(batch.bars, pause);
   std::set<int64_t> seen;
+  if (!batch.bars.empty()) batch.begin = batch.bars.front().started;
   for (const Bar& bar : batch.bars) {
-    batch.begin = batch.begin == 0 ? bar.started : std::min(batch.begin, bar.started);
     batch.end = std::max(batch.end, bar.ended);
     if (!seen.insert(bar.id).second) continue;
     const queue::Entry& entry = entries.at(bar.id);

@@ -137,6 +137,8 @@ TEST(Batch, is_what_ran_since_the_last_pause) {
   EXPECT_EQ(last.mean_wait, 11025);
   EXPECT_EQ(take(store, 30000, std::numeric_limits<double>::infinity()).runs, 5);
   EXPECT_EQ(take(store, 30000, 20000).runs, 5);
+  ran(0, 0, 10);  // as of a row whose time is damaged
+  EXPECT_EQ(take(store, 30000, std::numeric_limits<double>::infinity()).begin, 0);
   fs::remove_all(folder);
 }
 

@@ -3,7 +3,8 @@
 A change of structure changes none of them; PLIMSOLL_GOLDEN=write writes the file anew where a change is meant.
 
 Usage: plan_dumps_test.py PLIMSOLL            (from the repository's root; standard library only)
-       plan_dumps_test.py PLIMSOLL --beside OTHER   shows the lines where the dumps of two programs differ
+       plan_dumps_test.py PLIMSOLL --beside OTHER   shows the lines where the dumps of two programs differ, and their reports, with
+                                                    what the host needs, of fixed plans and of those that the planner chooses
 """
 import difflib
 import hashlib
@@ -87,6 +88,33 @@ CASES = {
 }
 
 
+# Plans that are chosen among alternatives: presets, captured graphs, shared prefixes, outputs of frozen blocks that are kept, and budgets from
+# large to none that fits. Compared with those of another program alone: what the planner prefers may change.
+ROWS = ("--set", "data.train=rows.jsonl", "--set", "data.format=input-ids", "--set", "data.max_length=96", "--set", "schedule.epochs=3")
+UPPER = ("--method", "lora", "--rank", "4", "--set", "method.layers=[2, 3]", "--disk", "1GiB")
+HERE = ("--threads", "2", "--max-isa", "avx2", "--no-probe")
+CARD = ("--device", "card", "--gpu")
+QWEN, MISTRAL = str(ROOT / "examples/qwen2.5-0.5b-lora"), str(ROOT / "examples/mistral-7b-lora")
+CHOSEN = {
+    **{f"rows, {method}, {memory}": ("llama", *ROWS, "--method", method, "--memory", memory) for method in ("full", "lora")
+       for memory in ("64GiB", "130MiB", "100MiB", "60MiB", "20MiB")},
+    **{f"preset {preset}, {memory}": (QWEN, "--memory", memory, "--set", f"memory.plan={preset}") for preset in "abc" for memory in ("16GiB", "2GiB")},
+    **{f"preset {preset}, rows": ("qwen3", *ROWS, "--method", "full", "--memory", "4GiB", "--set", f"memory.plan={preset}") for preset in "abc"},
+    **{f"frozen rows {keep}, prefixes {share}": ("llama", *ROWS, *UPPER, "--memory", "4GiB", "--set", f"memory.keep_frozen={keep}",
+                                                 "--set", f"data.share_prefixes={share}") for keep in ("on", "auto", "off") for share in ("auto", "off", "on") if keep != "on" or share != "on"},
+    **{f"prefixes {share}, {memory}": ("llama", *ROWS, "--method", "full", "--memory", memory, "--set", f"data.share_prefixes={share}", "--batch", "32")
+       for share in ("on", "auto") for memory in ("64MiB", "80MiB", "110MiB")},
+    **{f"graphs {graphs}, {card}, {memory}": (model, "--memory", memory, *CARD, card, "--set", f"memory.graphs={graphs}")
+       for graphs in ("auto", "on", "off") for model, card, memory in ((QWEN, "RTX 3060 12GB", "auto"), (QWEN, "RTX 3060 12GB", "2GiB"), (MISTRAL, "H200", "auto"))},
+    **{f"7b on a card, {more}": (MISTRAL, "--method", "full", *CARD, "RTX 3060 12GB", *more) for more in ((), ("--host-memory", "64GiB"), ("--host-memory", "8GiB"))},
+    "full, tight, plan b on a card": (QWEN, "--method", "full", *CARD, "T4 16GB", "--precision", "fp16", "--set", "memory.plan=b"),
+    "sweep": ("llama", *ROWS, "--method", "full", "--sweep", "memory=60MiB..1GiB"),
+    "compare": ("llama", *ROWS, "--memory", "1GiB", "--compare", "method=full,lora", "--compare", "memory.keep_frozen=auto,on"),
+    "longest": ("llama", "--memory", "200MiB", "--max", "length"),
+    "explained": ("qwen2", "--memory", "1GiB", "--method", "full", "--explain"),
+}
+
+
 def plan_words(model, *options):
     """Scores of whole sequences have no logits over the vocabulary, and so no chunks of them."""
     scores = "task=classify" in options or "task=reward" in options
@@ -99,11 +127,40 @@ def write_models(folder):
         (folder / name / "config.json").write_text(json.dumps(COMMON | keys))
 
 
+def write_rows(path):
+    """Rows of many lengths that begin alike."""
+    begin = [(7 * i) % 900 + 5 for i in range(30)]
+    rows = ([begin + [(11 * i + 5 * j) % 900 + 5 for j in range(5 + 7 * i % 50)] for i in range(64)])
+    path.write_text("".join(json.dumps({"input_ids": ids, "labels": [-100] * 30 + ids[30:]}) + "\n" for ids in rows))
+
+
+def show_reports(programs, folder):
+    """Prints where two programs report other plans; whether they do."""
+    found = False
+    meminfo = folder / "meminfo"
+    meminfo.write_text(f"MemAvailable: {48 << 20} kB\n")
+    environment = {**os.environ, "PLIMSOLL_NO_PROBE": "1", "PLIMSOLL_MEMINFO": str(meminfo)}
+    words = {name: ("plan", *options, *HERE) for name, options in CHOSEN.items()}
+    words |= {name: plan_words(model, *options) for name, (model, *options) in CASES.items()}
+    for name, one in words.items():
+        for form in ((), ("--json",)):
+            said = [subprocess.run([program, *one, *form], capture_output=True, text=True, cwd=folder, env=environment) for program in programs]
+            assert said[0].returncode in (0, 3), f"{name} {form}: {said[0].stderr}"
+            old, new = (f"exit code {done.returncode}\n{done.stdout}{done.stderr}".splitlines() for done in said)
+            lines = list(difflib.unified_diff(old, new, f"{name}: {programs[0]}", f"{name}: {programs[1]}", lineterm="", n=0))
+            found = found or bool(lines)
+            print("\n".join(lines[:40]), end="\n" * bool(lines))
+    print(f"{len(words)} reports compared")
+    return found
+
+
 def show_differences(other):
     """Prints them; whether there are some."""
     found = False
     with tempfile.TemporaryDirectory() as folder:
         write_models(Path(folder))
+        write_rows(Path(folder) / "rows.jsonl")
+        found = show_reports((other, str(PLIMSOLL)), Path(folder))
         for name, (model, *options) in CASES.items():
             for kind in DUMPS:
                 words = (*plan_words(model, *options), "--dump", kind)

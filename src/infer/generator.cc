@@ -6,11 +6,11 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "formats/convert.h"
-#include "formats/load.h"
 #include "ops/step_values.h"
 #include "plan/program/experiment.h"
 #include "plan/program/time_model.h"
 #include "plan/search/depth_model.h"
+#include "prepare/host_needs.h"
 
 namespace plimsoll {
 
@@ -36,10 +36,8 @@ int64_t logits_bytes(const GenerationPlan& plan) {
 }
 
 std::optional<std::string> refusal_of(const GenerationPlan& plan) {
-  // Thread stacks and libraries as measured for training (setup.cc), the staging of loading, bound programs.
-  const int64_t host = 4 * kMiB + plan.device.threads * kMiB / 2 + kLoadStagingBytes +
-                       program_heap_bytes(plan.programs) + logits_bytes(plan) +
-                       host_bytes_of_card(plan.device, plan.layout);
+  const int64_t host = answering_needs(plan.device, plan.layout).total() + program_heap_bytes(plan.programs) +
+                       logits_bytes(plan);
   return AskedRoom(plan.device).refusal("generation", {plan.device_bytes(), host});
 }
 

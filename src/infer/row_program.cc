@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "formats/load.h"
+#include "prepare/host_needs.h"
 #include "prepare/task_setup.h"
 #include "runs/agreement.h"
 #include "train/batch_writer.h"
@@ -29,12 +29,12 @@ RowPlan plan_rows(const Experiment& experiment, int64_t batch, int64_t rows, con
   plan.programs = build_evaluation_programs(experiment, variant, described);
   plan.layout = lay_out(plan.programs);
   validate(plan.programs, plan.layout);
-  // Thread stacks and libraries as measured for training (setup.cc), staging, two batches, a window of rows.
-  plan.host_bytes = 4 * kMiB + device.threads * kMiB / 2 + kLoadStagingBytes +
-                    host_bytes_of_card(device, plan.layout) +
-                    3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment)) + 4 * kUnitBytes;
+  plan.host = answering_needs(device, plan.layout);
+  plan.host.components.push_back(
+      {"batches", 3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment))});
+  plan.host.components.push_back({"rows", 4 * kUnitBytes});
   if (experiment.task.task == Task::classify)
-    plan.host_bytes += Agreement::planned_bytes(experiment.task, rows);
+    plan.host.components.push_back({"evaluation answers", Agreement::planned_bytes(experiment.task, rows)});
   return plan;
 }
 
@@ -82,7 +82,7 @@ RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, in
   int64_t batch = options.batch > 0 ? options.batch : std::min(kMostRowsAtATime, std::max<int64_t>(rows, 1));
   for (;;) {
     RowPlan plan = plan_rows(experiment, batch, rows, device, described);
-    const auto refusal = room.refusal(what, {plan.layout.arena_bytes(), plan.host_bytes});
+    const auto refusal = room.refusal(what, {plan.layout.arena_bytes(), plan.host.total()});
     if (!refusal) return plan;
     if (options.batch > 0 || batch == 1)
       throw DoesNotFitError(*refusal + " with " + format_count(batch) +

@@ -36,7 +36,7 @@ struct RowPlan {
   int64_t batch = 1;
   std::vector<Graph> programs;
   ArenaLayout layout;
-  int64_t host_bytes = 0;  // beside the arena
+  HostNeeds host;  // beside the arena
 };
 
 // The stated number of rows at a time, or the largest that fits. `what` needs it: "evaluation". Throws

@@ -13,7 +13,6 @@
 #include "recipe/load/load.h"
 #include "runtime/cuda_device.h"
 #include "runtime/emulated_device.h"
-#include "runtime/executor.h"
 
 namespace plimsoll {
 
@@ -46,14 +45,6 @@ Recipe device_named(const std::string& text) {
   } catch (const UsageError&) {
     throw UsageError("--device: '" + printable(text) + "' is not a device for inference; " + kAskedOn);
   }
-}
-
-// A card of this machine, as its plans have it.
-Recipe own_card(const AskedDevice& device) {
-  Recipe recipe;
-  recipe.device = DeviceChoice::cuda;
-  recipe.cuda_card = device.cuda_card;
-  return with_own_card(std::move(recipe));
 }
 
 AskedDevice on(const CpuSettings& cpu, const Recipe& recipe) {
@@ -91,6 +82,13 @@ AskedDevice asked_device(const MachineOptions& options, const std::optional<std:
   }
 }
 
+Recipe own_card(const AskedDevice& device) {
+  Recipe recipe;
+  recipe.device = DeviceChoice::cuda;
+  recipe.cuda_card = device.cuda_card;
+  return with_own_card(std::move(recipe));
+}
+
 DeviceDescription describe(const AskedDevice& device, DType compute) {
   if (device.device == DeviceChoice::cuda) return device_of(own_card(device), compute, device);
   DeviceDescription here = describe_cpu(device.isa, device.threads);
@@ -100,16 +98,6 @@ DeviceDescription describe(const AskedDevice& device, DType compute) {
 std::string name_of(const AskedDevice& device) {
   if (device.device == DeviceChoice::cuda) return card_words(known_card_here()->facts);
   return device.device == DeviceChoice::emulated ? "the emulated card" : "the CPU";
-}
-
-int64_t host_bytes_of_card(const AskedDevice& device, const ArenaLayout& layout) {
-  if (!device.is_card()) return 0;
-  int64_t bytes = GpuDevice::staging_bytes(false);
-  for (const ProgramLayout& program : layout.programs) bytes += mirror_bytes(program);
-  if (device.device != DeviceChoice::cuda) return bytes;
-  const OutsidePart cuda =
-      host_part(planned_card(own_card(device)).known(), !known_card_here()->facts.library.empty());
-  return bytes + cuda.bytes + cuda.uncertain;
 }
 
 AskedRoom::AskedRoom(const AskedDevice& device) {

@@ -38,6 +38,8 @@ struct AskedDevice : CpuSettings {
 AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
                          const Recipe* run, RunObserver& observer);
 
+// The card of this machine that it is, as recipes have it.
+Recipe own_card(const AskedDevice& device);
 // What programs are planned for. Throws UsageError for a card that does not compute in such values.
 DeviceDescription describe(const AskedDevice& device, DType compute);
 // "the CPU", "the emulated card", "NVIDIA H200".
@@ -47,8 +49,6 @@ std::string name_of(const AskedDevice& device);
 struct AskedBytes {
   int64_t device = 0, host = 0;
 };
-// Of the host, beside what every process that answers has: what a card wants there for such programs.
-int64_t host_bytes_of_card(const AskedDevice& device, const ArenaLayout& layout);
 
 // What is free now, for one process.
 class AskedRoom {

@@ -1,33 +1,23 @@
 #include "prepare/setup.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
-#include "base/system_memory.h"
 #include "base/units.h"
 #include "calibrate/rates_cache.h"
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
-#include "data/batch/longest_alike.h"
 #include "formats/load.h"
 #include "models/family.h"
-#include "ops/linear/nf4.h"
+#include "prepare/host_needs.h"
 #include "prepare/memory_budget.h"
 #include "prepare/model_paths.h"
-#include "prepare/order_words.h"
 #include "prepare/planned_card.h"
-#include "prepare/sequence_shape.h"
 #include "prepare/shared_prefixes.h"
 #include "prepare/task_setup.h"
-#include "runs/agreement.h"
-#include "runs/seen_targets.h"
-#include "runtime/gpu_device.h"
 #include "weights/adapter_config.h"
-#include "weights/low_rank_start.h"
 #include "weights/quantised_weights.h"
 
 namespace plimsoll {
@@ -71,13 +61,6 @@ LoraOptions lora_of(const Recipe::Method& method) {
           .start_iterations = number == std::string::npos ? 0 : std::stoll(init.substr(number))};
 }
 
-int64_t thread_stack_bytes() {
-  rlimit limit{};
-  constexpr int64_t kUsual = 8 * kMiB;
-  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUsual;
-  return static_cast<int64_t>(limit.rlim_cur);
-}
-
 void refuse_start(const Experiment& experiment, const Recipe& recipe) {
   if (!experiment.lora || experiment.lora_options.start == AdapterStart::lora) return;
   const std::string where = "method.init: " + recipe.method.init;
@@ -91,14 +74,6 @@ void refuse_start(const Experiment& experiment, const Recipe& recipe) {
   if (experiment.task.preference.reference == Preference::Reference::computed)
     throw UsageError(where +
                      " takes a part out of the weights, which are the reference of task: dpo; say lora");
-}
-
-bool adapts_embedding(const Experiment& experiment) {
-  const auto& targets = experiment.lora_options.targets;
-  const std::string table(family_of(experiment.model).embedding);
-  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
-    return table == target || table.ends_with("." + target);
-  });
 }
 
 // PEFT trains adapters of embeddings at a rate of their own there.
@@ -118,6 +93,14 @@ void require_goal(const Recipe& recipe, const TaskSpec& task) {
 }
 
 }  // namespace
+
+bool adapts_embedding(const Experiment& experiment) {
+  const auto& targets = experiment.lora_options.targets;
+  const std::string table(family_of(experiment.model).embedding);
+  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+    return table == target || table.ends_with("." + target);
+  });
+}
 
 QuantiseOptions nf4_of(const Recipe& recipe) {
   const auto stored = stored_quantisation(recipe.model);
@@ -239,128 +222,6 @@ PlannedMachine planned_machine(const MachineOptions& options, const std::string&
   machine.threads = options.threads > 0 ? static_cast<int>(options.threads) : available_cpus();
   machine.elsewhere = machine.threads > available_cpus();
   return machine;
-}
-
-namespace {
-
-// Bounds of what runs of every kind were measured to take (tests/loadline, tests/budget_test.py), stated and
-// not measured anew: identical commands say identical bytes, and the need that one prints is enough for the
-// next. Code and data of the program and its libraries, and the heap beside what has a component of its own.
-constexpr int64_t kProgramBytes = 32 * kMiB;
-constexpr int64_t kProgramDataBytes = 44 * kMiB;  // in VmData's terms, with what planning takes of the heap
-constexpr int64_t kArrowBytes = 2 * kMiB;         // code and heap of Arrow, where a data set is read by it
-
-// The largest matrix of a layer: one of each stack tells of all.
-Shape largest_matrix(Experiment shallow) {
-  shallow.model = shallow.model.with_stacks(std::vector<int64_t>(shallow.model.stacks().size(), 1));
-  shallow.lora = shallow.nf4 = false;
-  shallow.frozen.clear();
-  Shape largest = {0, 0};
-  const Graph forward = build_forward(shallow, {});
-  for (const Tensor& tensor : forward.tensors())
-    if (is_persistent(tensor.role) && tensor.parameter.part == WeightPart::body && tensor.shape.rank() == 2 &&
-        tensor.shape.elements() > largest.elements())
-      largest = tensor.shape;
-  return largest;
-}
-
-// What quantising holds beside the staging: codes of a piece, and a weight's scales as they are and nested.
-int64_t nf4_loading_bytes(const Experiment& experiment) {
-  const int64_t scales = nf4_blocks(largest_matrix(experiment).elements()) * int64_t{sizeof(float)};
-  return kLoadStagingBytes / 8 + scales + scales / 2;
-}
-
-}  // namespace
-
-// A weight and the part of it that its adapter begins with, while that is found; the adapter of an embedding,
-// as it is held and as it is saved.
-int64_t start_bytes(const Experiment& experiment) {
-  const LoraOptions& lora = experiment.lora_options;
-  if (!experiment.lora) return 0;
-  int64_t r = lora.r;
-  for (const auto& [pattern, rank] : lora.rank_pattern) r = std::max(r, rank);
-  if (adapts_embedding(experiment)) return 3 * experiment.model.vocab * r * int64_t{sizeof(float)};
-  if (lora.start == AdapterStart::lora) return 0;
-  const Shape weight = largest_matrix(experiment);
-  // As it is stored and in f32.
-  return 2 * weight.elements() * int64_t{sizeof(float)} + low_rank_bytes(weight[0], weight[1], r);
-}
-
-namespace {
-
-// What lies on the host for a card: staging, and of each program the inputs that are sent to it (train,
-// evaluation, and what a preference loss asks before the first step).
-int64_t card_bytes(const Recipe& recipe, const Experiment& experiment) {
-  constexpr int64_t kPrograms = 3;
-  constexpr int64_t kInputsOfToken = 7, kInputsOfSequence = 6;
-  const int64_t samples = std::max(experiment.effective_batch, recipe.eval.micro);
-  const SequenceShape shape = train_shape(experiment);
-  const int64_t sequences = samples * std::max<int64_t>(shape.documents, 1);
-  const int64_t frequencies = experiment.model.head_dim / 2 + 1;
-  const int64_t values = samples * shape.tokens * kInputsOfToken +
-                         sequences * (kInputsOfSequence + frequencies + experiment.task.outputs);
-  return GpuDevice::staging_bytes(recipe.memory.disk_bytes > 0) +
-         kPrograms * (values * int64_t{sizeof(float)} + 4 * kKiB);
-}
-
-}  // namespace
-
-HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
-                     const DataSetup* data) {
-  HostNeeds needs;
-  needs.baseline_data_bytes = kProgramDataBytes - kProgramBytes;
-  needs.components.push_back({"program", kProgramBytes});
-  // Code pages and heaps of the thread pool and the libraries that the first step brings in.
-  needs.components.push_back({"threads and libraries", 4 * kMiB + cpu.threads * kMiB / 2});
-
-  if (const auto tokenizer = Tokenizer::find_file(recipe.model))
-    needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(*tokenizer)});
-  if (data != nullptr && data->summary && data->summary->scratch_bytes > 0 && recipe.output &&
-      keeps_files_in_memory(*recipe.output))
-    needs.components.push_back(
-        {"rows to shuffle (run folder in memory, tmpfs)", data->summary->scratch_bytes});
-  int64_t virtual_only = 0;
-  if (data != nullptr && data->train) {
-    for (const auto* source : {&data->train, &data->eval}) {
-      if (!*source) continue;
-      const LoaderMemory memory = plan_loader_memory((*source)->dataset, (*source)->rows,
-                                                     (*source)->encoder.options(), (*source)->loader);
-      const bool train = source == &data->train;
-      const int64_t arrow = (*source)->dataset.expected_bytes(0) > 0 ? kArrowBytes : 0;
-      needs.components.push_back(
-          {train ? "rows" : "evaluation rows", memory.rows_bytes + (*source)->dataset.index_bytes() + arrow});
-      needs.components.push_back({train ? "batches" : "evaluation batches", memory.queue_bytes});
-      if (memory.long_row_bytes > 0)
-        needs.components.push_back({train ? "longest row" : "longest evaluation row", memory.long_row_bytes});
-      virtual_only += memory.slack_bytes + memory.thread_stack_bytes;
-    }
-  }
-  if (const SequenceShape shape = train_shape(experiment); shape.longest_alike)
-    needs.components.push_back({"lengths of rows that begin alike",
-                                LongestAlike::planned_bytes(experiment.effective_batch * shape.documents,
-                                                            experiment.effective_batch * shape.tokens)});
-  if (data != nullptr && data->train && visits_in_parts(*data->train))
-    needs.components.push_back(
-        {"targets that were seen", SeenTargets::planned_bytes(experiment.task, experiment.model.vocab)});
-  if (data != nullptr && data->eval && experiment.task.task == Task::classify)
-    needs.components.push_back(
-        {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
-  const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment) : 0;
-  needs.components.push_back({"staging", kLoadStagingBytes + quantising + start_bytes(experiment)});
-  const bool named = recipe.is_of_card() && recipe.memory.gpu;
-  if (recipe.device == DeviceChoice::emulated || named)
-    needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});
-  if (named) {
-    const CardHere* const here = recipe.device == DeviceChoice::cuda ? known_card_here() : nullptr;
-    const OutsidePart cuda =
-        host_part(planned_card(recipe).known(), here == nullptr || !here->facts.library.empty());
-    needs.components.push_back(
-        {cuda.name + " (" + format_bytes(cuda.bytes) + " +- " + format_bytes(cuda.uncertain) + ")",
-         cuda.bytes + cuda.uncertain});
-  }
-  // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
-  needs.extra_data_bytes = virtual_only + cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;
-  return needs;
 }
 
 namespace {

@@ -21,6 +21,9 @@ namespace plimsoll {
 // scale and targets. Throws UsageError.
 Experiment read_experiment(const Recipe& recipe);
 
+// Whether the experiment's adapters are of the table of token embeddings too.
+bool adapts_embedding(const Experiment& experiment);
+
 // What adapters over new random weights (init: random) are good for; "" for another recipe.
 std::string random_base_note(const Recipe& recipe);
 
@@ -129,10 +132,6 @@ int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads = 1
 // The steps of the run and what is in them, by what opening its data told; none where neither rows nor steps
 // are named.
 std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data);
-
-// What the process needs beside the arena. Data counts as far as the recipe names it.
-HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
-                     const DataSetup* data);
 
 PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data);
 

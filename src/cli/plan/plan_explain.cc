@@ -8,6 +8,7 @@
 #include "cpu/describe.h"
 #include "plan/report/explain.h"
 #include "prepare/allowed.h"
+#include "prepare/host_needs.h"
 
 namespace plimsoll {
 namespace {

@@ -1,0 +1,171 @@
+#include "prepare/host_needs.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "data/batch/longest_alike.h"
+#include "formats/load.h"
+#include "ops/linear/nf4.h"
+#include "prepare/memory_budget.h"
+#include "prepare/order_words.h"
+#include "prepare/planned_card.h"
+#include "prepare/sequence_shape.h"
+#include "runs/agreement.h"
+#include "runs/seen_targets.h"
+#include "runtime/executor.h"
+#include "runtime/gpu_device.h"
+#include "weights/low_rank_start.h"
+#include "weights/weights.h"
+
+namespace plimsoll {
+namespace {
+
+int64_t thread_stack_bytes() {
+  rlimit limit{};
+  constexpr int64_t kUsual = 8 * kMiB;
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUsual;
+  return static_cast<int64_t>(limit.rlim_cur);
+}
+
+// Bounds of what runs of every kind were measured to take (tests/loadline, tests/budget_test.py), stated and
+// not measured anew: identical commands say identical bytes, and the need that one prints is enough for the
+// next. Code and data of the program and its libraries, and the heap beside what has a component of its own.
+constexpr int64_t kProgramBytes = 32 * kMiB;
+constexpr int64_t kProgramDataBytes = 44 * kMiB;  // in VmData's terms, with what planning takes of the heap
+constexpr int64_t kArrowBytes = 2 * kMiB;         // code and heap of Arrow, where a data set is read by it
+
+// The largest matrix of a layer: one of each stack tells of all.
+Shape largest_matrix(Experiment shallow) {
+  shallow.model = shallow.model.with_stacks(std::vector<int64_t>(shallow.model.stacks().size(), 1));
+  shallow.lora = shallow.nf4 = false;
+  shallow.frozen.clear();
+  Shape largest = {0, 0};
+  const Graph forward = build_forward(shallow, {});
+  for (const Tensor& tensor : forward.tensors())
+    if (is_persistent(tensor.role) && tensor.parameter.part == WeightPart::body && tensor.shape.rank() == 2 &&
+        tensor.shape.elements() > largest.elements())
+      largest = tensor.shape;
+  return largest;
+}
+
+// What quantising holds beside the staging: codes of a piece, and a weight's scales as they are and nested.
+int64_t nf4_loading_bytes(const Experiment& experiment) {
+  const int64_t scales = nf4_blocks(largest_matrix(experiment).elements()) * int64_t{sizeof(float)};
+  return kLoadStagingBytes / 8 + scales + scales / 2;
+}
+
+// A weight and the part of it that its adapter begins with, while that is found; the adapter of an embedding,
+// as it is held and as it is saved.
+int64_t start_bytes(const Experiment& experiment) {
+  const LoraOptions& lora = experiment.lora_options;
+  if (!experiment.lora) return 0;
+  int64_t r = lora.r;
+  for (const auto& [pattern, rank] : lora.rank_pattern) r = std::max(r, rank);
+  if (adapts_embedding(experiment)) return 3 * experiment.model.vocab * r * int64_t{sizeof(float)};
+  if (lora.start == AdapterStart::lora) return 0;
+  const Shape weight = largest_matrix(experiment);
+  // As it is stored and in f32.
+  return 2 * weight.elements() * int64_t{sizeof(float)} + low_rank_bytes(weight[0], weight[1], r);
+}
+
+// What lies on the host for a card: staging, and of each program the inputs that are sent to it (train,
+// evaluation, and what a preference loss asks before the first step).
+int64_t card_bytes(const Recipe& recipe, const Experiment& experiment) {
+  constexpr int64_t kPrograms = 3;
+  constexpr int64_t kInputsOfToken = 7, kInputsOfSequence = 6;
+  const int64_t samples = std::max(experiment.effective_batch, recipe.eval.micro);
+  const SequenceShape shape = train_shape(experiment);
+  const int64_t sequences = samples * std::max<int64_t>(shape.documents, 1);
+  const int64_t frequencies = experiment.model.head_dim / 2 + 1;
+  const int64_t values = samples * shape.tokens * kInputsOfToken +
+                         sequences * (kInputsOfSequence + frequencies + experiment.task.outputs);
+  return GpuDevice::staging_bytes(recipe.memory.disk_bytes > 0) +
+         kPrograms * (values * int64_t{sizeof(float)} + 4 * kKiB);
+}
+
+// Code pages and heaps of the thread pool and the libraries that the first step brings in.
+Component threads_and_libraries(const CpuSettings& cpu) {
+  return {"threads and libraries", 4 * kMiB + cpu.threads * kMiB / 2};
+}
+
+Component staging_of_loading(int64_t more = 0) { return {"staging", kLoadStagingBytes + more}; }
+
+// What CUDA takes of the host for the recipe's card.
+Component cuda_on_host(const Recipe& recipe) {
+  const CardHere* const here = recipe.device == DeviceChoice::cuda ? known_card_here() : nullptr;
+  const OutsidePart cuda =
+      host_part(planned_card(recipe).known(), here == nullptr || !here->facts.library.empty());
+  return {cuda.name + " (" + format_bytes(cuda.bytes) + " +- " + format_bytes(cuda.uncertain) + ")",
+          cuda.bytes + cuda.uncertain};
+}
+
+void add_rows(const DataSetup& data, HostNeeds& needs) {
+  int64_t virtual_only = 0;
+  for (const auto* source : {&data.train, &data.eval}) {
+    if (!*source) continue;
+    const LoaderMemory memory = plan_loader_memory((*source)->dataset, (*source)->rows,
+                                                   (*source)->encoder.options(), (*source)->loader);
+    const bool train = source == &data.train;
+    const int64_t arrow = (*source)->dataset.expected_bytes(0) > 0 ? kArrowBytes : 0;
+    needs.components.push_back(
+        {train ? "rows" : "evaluation rows", memory.rows_bytes + (*source)->dataset.index_bytes() + arrow});
+    needs.components.push_back({train ? "batches" : "evaluation batches", memory.queue_bytes});
+    if (memory.long_row_bytes > 0)
+      needs.components.push_back({train ? "longest row" : "longest evaluation row", memory.long_row_bytes});
+    virtual_only += memory.slack_bytes + memory.thread_stack_bytes;
+  }
+  needs.extra_data_bytes += virtual_only;
+}
+
+}  // namespace
+
+HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+                     const DataSetup* data) {
+  HostNeeds needs;
+  needs.baseline_data_bytes = kProgramDataBytes - kProgramBytes;
+  needs.components.push_back({"program", kProgramBytes});
+  needs.components.push_back(threads_and_libraries(cpu));
+  if (const auto tokenizer = Tokenizer::find_file(recipe.model))
+    needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(*tokenizer)});
+  if (data != nullptr && data->summary && data->summary->scratch_bytes > 0 && recipe.output &&
+      keeps_files_in_memory(*recipe.output))
+    needs.components.push_back(
+        {"rows to shuffle (run folder in memory, tmpfs)", data->summary->scratch_bytes});
+  if (data != nullptr && data->train) add_rows(*data, needs);
+  if (const SequenceShape shape = train_shape(experiment); shape.longest_alike)
+    needs.components.push_back({"lengths of rows that begin alike",
+                                LongestAlike::planned_bytes(experiment.effective_batch * shape.documents,
+                                                            experiment.effective_batch * shape.tokens)});
+  if (data != nullptr && data->train && visits_in_parts(*data->train))
+    needs.components.push_back(
+        {"targets that were seen", SeenTargets::planned_bytes(experiment.task, experiment.model.vocab)});
+  if (data != nullptr && data->eval && experiment.task.task == Task::classify)
+    needs.components.push_back(
+        {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
+  const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment) : 0;
+  needs.components.push_back(staging_of_loading(quantising + start_bytes(experiment)));
+  const bool named = recipe.is_of_card() && recipe.memory.gpu;
+  if (recipe.device == DeviceChoice::emulated || named)
+    needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});
+  if (named) needs.components.push_back(cuda_on_host(recipe));
+  // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
+  needs.extra_data_bytes += cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;
+  return needs;
+}
+
+HostNeeds answering_needs(const AskedDevice& device, const ArenaLayout& layout) {
+  HostNeeds needs;
+  needs.components.push_back(threads_and_libraries(device));
+  needs.components.push_back(staging_of_loading());
+  if (!device.is_card()) return needs;
+  int64_t beside = GpuDevice::staging_bytes(false);
+  for (const ProgramLayout& program : layout.programs) beside += mirror_bytes(program);
+  needs.components.push_back({"beside the card", beside});
+  if (device.device == DeviceChoice::cuda) needs.components.push_back(cuda_on_host(own_card(device)));
+  return needs;
+}
+
+}  // namespace plimsoll

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/own_process.h"
+#include "plan/program/variant_fields.h"
 #include "prepare/fitting_plan.h"
 #include "prepare/resume.h"
 
@@ -26,55 +27,21 @@ struct Choice {
   std::vector<std::string> notes;
 };
 
-json written(const Variant& v) {
-  return {v.micro_batch,
-          v.micro_tokens,
-          v.accumulation,
-          v.eval_micro_batch,
-          v.eval_micro_tokens,
-          v.loss_chunk,
-          v.recompute.layers,
-          v.recompute.segment,
-          v.offload.states,
-          v.offload.gradients,
-          v.offload.weights,
-          v.offload.activations,
-          v.offload.prefetch,
-          v.offload.slice_elements,
-          v.offload.smallest_bytes,
-          v.update_in_backward,
-          v.keep_frozen};
+json written(const Variant& variant) {
+  json object;
+  for_each_field(variant, [&](const char* name, const auto& value) { object[name] = value; });
+  return object;
 }
 
-Variant read_variant(const json& list) {
-  Variant v;
-  size_t at = 0;
-  const auto take = [&](auto& value) { list.at(at++).get_to(value); };
-  take(v.micro_batch);
-  take(v.micro_tokens);
-  take(v.accumulation);
-  take(v.eval_micro_batch);
-  take(v.eval_micro_tokens);
-  take(v.loss_chunk);
-  take(v.recompute.layers);
-  take(v.recompute.segment);
-  take(v.offload.states);
-  take(v.offload.gradients);
-  take(v.offload.weights);
-  take(v.offload.activations);
-  take(v.offload.prefetch);
-  take(v.offload.slice_elements);
-  take(v.offload.smallest_bytes);
-  take(v.update_in_backward);
-  take(v.keep_frozen);
-  return v;
+Variant read_variant(const json& object) {
+  Variant variant;
+  for_each_field(variant, [&](const char* name, auto& value) { object.at(name).get_to(value); });
+  return variant;
 }
 
 std::string written(const Choice& choice) {
-  const json variant = written(choice.variant);
-  check_internal(read_variant(variant) == choice.variant, "a part of the variant is not handed on");
   return json({{"lossy", choice.lossy},
-               {"variant", variant},
+               {"variant", written(choice.variant)},
                {"shares_prefixes", choice.shares_prefixes},
                {"process_bytes", choice.process_bytes ? json(*choice.process_bytes) : json()},
                {"free_bytes", choice.free_bytes},

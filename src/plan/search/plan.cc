@@ -315,26 +315,6 @@ class Layouts {
   std::optional<Plan> latest_;
 };
 
-namespace {
-
-Plan search_plan(const PlanRequest& given, int64_t most_ops);
-
-// With the micro-batch that preset B settles.
-PlanRequest settled(const PlanRequest& given, int64_t most_ops) {
-  PlanRequest request = given;
-  if (request.preset == Preset::b && !request.micro_batch) {
-    PlanRequest least = given;
-    least.preset = Preset::a;
-    const Variant best = search_plan(least, most_ops).variant;
-    request.micro_batch = ceil_div(best.micro_batch, 2);
-    if (best.micro_tokens > 0)
-      request.micro_tokens = std::max(given.experiment.longest_row().tokens, ceil_div(best.micro_tokens, 2));
-  }
-  return request;
-}
-
-}  // namespace
-
 Candidate candidate_of(const Plan& plan) {
   Candidate candidate;
   candidate.variant = plan.variant;
@@ -370,65 +350,105 @@ std::string why_nothing_is_kept(const PlanRequest& request) {
   return "";
 }
 
-Plan make_plan(const PlanRequest& request) { return make_plan(request, kMostOps); }
-
 namespace {
 
-Plan plan_as_asked(const PlanRequest& given, int64_t most_ops) {
-  const auto visits_rows_again = [&] {
-    return given.run && given.data &&
-           static_cast<double>(given.run->steps) * given.run->tokens >
-               1.001 * static_cast<double>(given.data->tokens);
-  };
-  const bool always = given.keep_frozen == KeepFrozen::on;
-  const bool asked = always || (given.keep_frozen == KeepFrozen::automatic && visits_rows_again());
-  const std::string why_not = asked ? why_nothing_is_kept(given) : "";
-  if (always && !why_not.empty()) throw UsageError("memory.keep_frozen: on, but " + why_not);
-  if (!asked || !why_not.empty()) return search_plan(given, most_ops);
-  Plan kept = search_plan(keeping_frozen(given), most_ops);
-  if (always) return kept;
-  Plan usual = search_plan(given, most_ops);
-  const bool sooner = !usual.fits() || kept.run_seconds() < usual.run_seconds();
-  return kept.fits() && sooner ? std::move(kept) : std::move(usual);
+// What a plan has beside its programs and their layout: captured graphs, and the seconds of what is no step.
+Plan finish(Plan plan) {
+  take_graphs(plan);
+  time_evaluations(plan);
+  time_kept(plan);
+  return plan;
 }
 
-Plan search_plan(const PlanRequest& given, int64_t most_ops) {
-  const PlanRequest request = settled(given, most_ops);
+// The best variant of one alternative.
+Plan search_plan(const PlanRequest& request, int64_t most_ops) {
   Search search(request, most_ops);
   Layouts layouts(request);
   const auto lay_out = [&](const Candidate& candidate) { return layouts.of(candidate); };
   const auto chosen = choose(search, request, lay_out);
   std::optional<Plan> plan;
   if (chosen) plan = layouts.take(*chosen);
-  const auto knee = chosen && given.names_knee ? search.knee(*chosen, request.budget, lay_out) : std::nullopt;
+  const auto knee =
+      chosen && request.names_knee ? search.knee(*chosen, request.budget, lay_out) : std::nullopt;
   const Candidate smallest = search.smallest(request.budget, lay_out);
   if (!plan) plan = layouts.take(smallest);
-  plan->request = given;
   // What is chosen may be the least that was laid out.
-  const bool is_least = chosen && memory_bytes(given, *chosen) < memory_bytes(given, smallest);
+  const bool is_least = chosen && memory_bytes(request, *chosen) < memory_bytes(request, smallest);
   plan->smallest = is_least ? *chosen : smallest;
   plan->knee = knee;
   plan->search_ended = search.ended_early();
-  take_graphs(*plan);
-  time_evaluations(*plan);
-  time_kept(*plan);
-  return std::move(*plan);
+  return finish(std::move(*plan));
 }
 
-// Trees of rows need memory of their own in the backward pass.
-Plan share_or_not(const PlanRequest& given, int64_t most_ops) {
-  Plan plan = plan_as_asked(given, most_ops);
-  if (plan.fits() || !given.may_stop_sharing) return plan;
+// With the micro-batch that preset B settles.
+PlanRequest settled(const PlanRequest& given, int64_t most_ops) {
+  PlanRequest request = given;
+  if (request.preset == Preset::b && !request.micro_batch) {
+    PlanRequest least = given;
+    least.preset = Preset::a;
+    const Variant best = search_plan(least, most_ops).variant;
+    request.micro_batch = ceil_div(best.micro_batch, 2);
+    if (best.micro_tokens > 0)
+      request.micro_tokens = std::max(given.experiment.longest_row().tokens, ceil_div(best.micro_tokens, 2));
+  }
+  return request;
+}
+
+// One of the searches that a request may lead to.
+struct Alternative {
+  PlanRequest request;
+  bool is_last_resort = false;  // this and those after it are searched only where nothing before them fits
+};
+
+bool visits_rows_again(const PlanRequest& request) {
+  return request.run && request.data &&
+         static_cast<double>(request.run->steps) * request.run->tokens >
+             1.001 * static_cast<double>(request.data->tokens);
+}
+
+// With the outputs of frozen blocks computed again in every epoch, and kept, as far as the request leaves
+// that open.
+void add_with_frozen(const PlanRequest& request, bool is_last_resort, std::vector<Alternative>& all) {
+  const bool always = request.keep_frozen == KeepFrozen::on;
+  const bool asked = always || (request.keep_frozen == KeepFrozen::automatic && visits_rows_again(request));
+  const std::string why_not = asked ? why_nothing_is_kept(request) : "";
+  if (always && !why_not.empty()) throw UsageError("memory.keep_frozen: on, but " + why_not);
+  if (!always) all.push_back({request, is_last_resort});
+  if (asked && why_not.empty()) all.push_back({keeping_frozen(request), always && is_last_resort});
+}
+
+// All that the request leaves open beside the variant. Captured graphs are a choice of each variant (Search).
+std::vector<Alternative> alternatives(const PlanRequest& given) {
+  std::vector<Alternative> all;
+  add_with_frozen(given, false, all);
+  if (!given.may_stop_sharing) return all;
+  // Trees of rows need memory of their own in the backward pass.
   PlanRequest apart = given;
   apart.experiment.shares_prefixes = apart.may_stop_sharing = false;
-  Plan other = plan_as_asked(apart, most_ops);
-  return other.fits() || other.process_peak_bytes() < plan.process_peak_bytes() ? std::move(other)
-                                                                                : std::move(plan);
+  add_with_frozen(apart, true, all);
+  return all;
+}
+
+// Whether a plan is the better answer than the best one of the alternatives before it.
+bool is_better(const Plan& plan, const Plan& best, bool is_last_resort) {
+  if (!plan.fits()) return is_last_resort && plan.process_peak_bytes() < best.process_peak_bytes();
+  return !best.fits() || plan.run_seconds() < best.run_seconds();
 }
 
 }  // namespace
 
-Plan make_plan(const PlanRequest& given, int64_t most_ops) { return share_or_not(given, most_ops); }
+Plan make_plan(const PlanRequest& request) { return make_plan(request, kMostOps); }
+
+Plan make_plan(const PlanRequest& request, int64_t most_ops) {
+  std::optional<Plan> best;
+  for (const Alternative& alternative : alternatives(request)) {
+    if (best && best->fits() && alternative.is_last_resort) break;
+    Plan plan = search_plan(settled(alternative.request, most_ops), most_ops);
+    plan.request = alternative.request;
+    if (!best || is_better(plan, *best, alternative.is_last_resort)) best = std::move(plan);
+  }
+  return std::move(*best);
+}
 
 struct FittingPlans::State {
   explicit State(const PlanRequest& given) : request(settled(given, kMostOps)) {}
@@ -465,19 +485,13 @@ std::optional<Plan> FittingPlans::fastest(const Budget& budget) {
   plan.request.budget = budget;
   plan.smallest = candidate_of(plan);
   plan.search_ended = state_->search.ended_early();
-  take_graphs(plan);
-  time_evaluations(plan);
-  time_kept(plan);
-  return plan;
+  return finish(std::move(plan));
 }
 
 Plan plan_variant(const PlanRequest& request, const Variant& variant) {
   Plan plan = lay_out_plan(request, variant);
   plan.smallest = candidate_of(plan);
-  take_graphs(plan);
-  time_evaluations(plan);
-  time_kept(plan);
-  return plan;
+  return finish(std::move(plan));
 }
 
 int64_t device_bytes_at_least(const PlanRequest& request, const Variant& variant) {

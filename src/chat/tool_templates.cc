@@ -127,11 +127,10 @@ std::string instruction_source(std::string_view with_input, std::string_view wit
                                std::string_view before_system, std::string_view after_system) {
   const auto text = [](std::string_view part) { return expression(part); };
   return "{%- if messages | length > 2 or messages[0].role != 'user' %}{{- raise_exception('one question and "
-         "its "
-         "answer are expected') }}{%- endif %}\n{%- set ask = messages[0] %}{%- set given = ask.input %}{%- "
-         "set task = ask.instruction if "
-         "ask.instruction is "
-         "defined else ask.content %}\n{{- text_start ~ " +
+         "its answer are expected') }}{%- endif %}\n"
+         "{%- set ask = messages[0] %}{%- set given = ask.input %}{%- set task = ask.instruction if "
+         "ask.instruction is defined else ask.content %}\n"
+         "{{- text_start ~ " +
          cut() + " }}\n{%- if given %}{{- " + text(before_system) + " ~ " + text(with_prompt) + " ~ " +
          text(after_system) + " ~ " + std::string(with_input) + " }}\n{%- else %}{{- " + text(before_system) +
          " ~ " + text(without_prompt) + " ~ " + text(after_system) + " ~ " + std::string(without_input) +
@@ -144,8 +143,7 @@ std::string instruction_source(std::string_view with_input, std::string_view wit
 
 constexpr std::string_view kWithInput =
     "Below is an instruction that describes a task, paired with an input that provides further context. "
-    "Write a "
-    "response that appropriately completes the request.";
+    "Write a response that appropriately completes the request.";
 constexpr std::string_view kWithoutInput =
     "Below is an instruction that describes a task. Write a response that appropriately completes the "
     "request.";
@@ -197,16 +195,13 @@ std::vector<BuiltinTemplate> axolotl_templates() {
 
 // Alpaca rows as one question; other messages as they are.
 constexpr std::string_view kQuestion =
-    "{%- macro said(message) %}{%- if message.instruction is defined %}{%- if message.input %}{{- "
-    "'Below is an instruction that describes a task, paired with an input that provides further context. "
-    "Write a "
+    "{%- macro said(message) %}{%- if message.instruction is defined %}{%- if message.input %}{{- 'Below is "
+    "an instruction that describes a task, paired with an input that provides further context. Write a "
     "response that appropriately completes the request.\\n\\n### Instruction:\\n' ~ message.instruction ~ "
-    "'\\n\\n### "
-    "Input:\\n' ~ message.input ~ '\\n\\n### Response:\\n' }}{%- else %}{{- 'Below is an instruction that "
-    "describes a "
-    "task. Write a response that appropriately completes the request.\\n\\n### Instruction:\\n' ~ "
-    "message.instruction "
-    "~ '\\n\\n### Response:\\n' }}{%- endif %}{%- else %}{{- message.content }}{%- endif %}{%- endmacro %}\n";
+    "'\\n\\n### Input:\\n' ~ message.input ~ '\\n\\n### Response:\\n' }}{%- else %}{{- 'Below is an "
+    "instruction that describes a task. Write a response that appropriately completes the request.\\n\\n### "
+    "Instruction:\\n' ~ message.instruction ~ '\\n\\n### Response:\\n' }}{%- endif %}{%- else %}{{- "
+    "message.content }}{%- endif %}{%- endmacro %}\n";
 
 // `said` prints what is written out of one message; the assistant's words are trained with all that stands
 // around them.
@@ -242,14 +237,9 @@ std::string bare_messages() {
   const std::string begin =
       "('' if ns.inside else bos_token) ~ " + next + " ~ text_of.rstrip(' ') ~ '" + std::string(kCut) + "'";
   return "{%- set ns = namespace(inside=false, blank=false) %}{%- for message in messages %}{%- set text_of "
-         "= "
-         "said(message) %}{%- if message.role == 'assistant' %}{%- generation %}{{- " +
-         begin +
-         " ~ eos_token }}"
-         "{%- endgeneration %}{%- set ns.inside = false %}{%- else %}{{- " +
-         begin +
-         " }}{%- set ns.inside = true %}"
-         "{%- endif %}{%- set ns.blank = text_of.endswith(' ') %}{%- endfor %}";
+         "= said(message) %}{%- if message.role == 'assistant' %}{%- generation %}{{- " +
+         begin + " ~ eos_token }}{%- endgeneration %}{%- set ns.inside = false %}{%- else %}{{- " + begin +
+         " }}{%- set ns.inside = true %}{%- endif %}{%- set ns.blank = text_of.endswith(' ') %}{%- endfor %}";
 }
 
 std::string instruct_messages(bool has_system) {

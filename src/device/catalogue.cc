@@ -162,8 +162,7 @@ bool is_of_others(const std::string& letters) {
   if (is_of_others(read(text).letters))
     throw UsageError(
         std::string(what) + ": '" + std::string(text) +
-        "' is not a card of NVIDIA, and others are not supported: runs compute on CPUs and NVIDIA's "
-        "cards");
+        "' is not a card of NVIDIA, and others are not supported: runs compute on CPUs and NVIDIA's cards");
   constexpr int kFar = 100;
   constexpr size_t kNamed = 5;
   const Asked asked = read(text);

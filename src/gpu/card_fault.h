@@ -22,8 +22,7 @@ class CardFault : public StoppedError {
  private:
   static constexpr const char* kHowToLearn =
       "an op before this failed, or the card itself: with PLIMSOLL_CARD_WAITS=1 in the environment each op "
-      "is "
-      "waited for, and the one that fails is named";
+      "is waited for, and the one that fails is named";
   std::string cause_;
 };
 

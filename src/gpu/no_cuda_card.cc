@@ -8,8 +8,7 @@ namespace {
 [[noreturn]] void refuse() {
   throw UsageError(
       "device: cuda: this build has no CUDA, as it was made without nvcc 12.8 or later; build it where there "
-      "is "
-      "one, or choose device: cpu (--device cpu)");
+      "is one, or choose device: cpu (--device cpu)");
 }
 
 }  // namespace

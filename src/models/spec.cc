@@ -42,8 +42,7 @@ void require_countable(const ConfigReader& in, const ModelSpec& spec) {
   if (parameters > kMost)
     in.fail(
         "the model would have more than 10^15 parameters; 'hidden_size', 'num_hidden_layers' and the rest "
-        "are "
-        "no model's");
+        "are no model's");
 }
 
 // The head that scores sequences, where the checkpoint has one, and what it reads.

@@ -81,8 +81,7 @@ void refuse_loraplus(const Experiment& experiment, const Recipe& recipe) {
   if (recipe.method.loraplus_ratio != 1.0 && adapts_embedding(experiment))
     throw UsageError(
         "method.loraplus_ratio: is of adapters of linear layers, and method.targets names an embedding; "
-        "leave "
-        "one of them out");
+        "leave one of them out");
 }
 
 // The number of scores may be the model's alone to say.
@@ -107,8 +106,7 @@ QuantiseOptions nf4_of(const Recipe& recipe) {
   const bool qlora = recipe.method.type == MethodType::qlora;
   if (stored && !qlora && recipe.init == Init::weights)
     throw UsageError(recipe.model +
-                     ": holds its weights in 4 bits (bitsandbytes), which only method.type: qlora "
-                     "reads");
+                     ": holds its weights in 4 bits (bitsandbytes), which only method.type: qlora reads");
   QuantiseOptions options = stored ? *stored : QuantiseOptions{recipe.method.double_quant};
   if (recipe.method.unquantised)
     options.kept = *recipe.method.unquantised;
@@ -122,8 +120,7 @@ void require_frozen_reference(const Experiment& experiment) {
   if (experiment.lora && computed && !experiment.lora_options.modules_to_save.empty())
     throw UsageError(
         "method.modules_to_save: task: dpo compares with the base under the adapter, and what trains whole "
-        "is "
-        "no longer the base; leave it out, or say dpo.loss: orpo, which needs no reference");
+        "is no longer the base; leave it out, or say dpo.loss: orpo, which needs no reference");
 }
 
 std::string random_base_note(const Recipe& recipe) {
@@ -168,8 +165,7 @@ Experiment read_experiment(const Recipe& recipe) {
   if (!experiment.lora && rounds_bf16 && !types.stochastic) {
     throw UsageError(
         "precision.rounding: nearest is not supported for bf16 weights without a master copy, nor for bf16 "
-        "states: "
-        "small updates would be lost; use stochastic, or precision: bf16-master");
+        "states: small updates would be lost; use stochastic, or precision: bf16-master");
   }
   experiment.noise = recipe.method.neftune_alpha;
   experiment.optimizer = optimizer_of(recipe.optimizer);

@@ -28,8 +28,7 @@ Preference read_preference(const Recipe& recipe) {
   if (full && weighted)
     throw UsageError(
         "data.train: weights draw other rows in every epoch, and task: dpo with method.type: full reads all "
-        "of "
-        "them once before the first step; leave the weights out, or say method.type: lora");
+        "of them once before the first step; leave the weights out, or say method.type: lora");
   return preference;
 }
 
@@ -144,8 +143,7 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
                      config + " has " + std::to_string(model.labels));
   if (task.problem == ClassProblem::one_of && task.outputs < 2)
     throw UsageError(
-        "classify.labels: one class is no choice: name two or more, or say classify.problem: "
-        "numbers");
+        "classify.labels: one class is no choice: name two or more, or say classify.problem: numbers");
   return task;
 }
 

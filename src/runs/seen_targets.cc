@@ -74,11 +74,10 @@ std::string SeenTargets::unseen(double limit) const {
   if (new_after < kShare || new_after < kTimes * new_before) return "";
   return "the loss rose from " + std::to_string(at(rise - 1).loss) + " to " + std::to_string(at(rise).loss) +
          " within one step, " + format_count(count_ - rise - 1) +
-         " steps ago, with rows of a kind that the run "
-         "had not seen: " +
-         percent(new_after) + " of what they teach " +
-         (has_classes(task_) ? "are classes" : "are target tokens") + " that no earlier step had (" +
-         percent(new_before) + " in the " + format_count(before) + " steps before)";
+         " steps ago, with rows of a kind that the run had not seen: " + percent(new_after) +
+         " of what they teach " + (has_classes(task_) ? "are classes" : "are target tokens") +
+         " that no earlier step had (" + percent(new_before) + " in the " + format_count(before) +
+         " steps before)";
 }
 
 }  // namespace plimsoll

@@ -49,8 +49,7 @@ AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const PrefixTree& tr
   if (tree.tokens() > std::ssize(input_ids_))
     throw UsageError(
         "data.share_prefixes: rows of a micro-step share less than when the run was planned: the data "
-        "changed "
-        "since. Start the run again.");
+        "changed since. Start the run again.");
   check_internal(row_lengths_.empty() || !batch.row_lengths.empty(),
                  "noise over shared prefixes, and a batch without lengths");
   clear();

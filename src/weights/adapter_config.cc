@@ -153,12 +153,10 @@ void refuse_start(const Json& config, const std::string& where) {
   throw UsageError(
       where + ": 'init_lora_weights' is " + found->dump() +
       ": the adapter belongs to a base that this start has changed, not to the model as its folder has it. "
-      "Save it "
-      "with PEFT as an adapter of the model itself, model.save_pretrained(FOLDER, "
+      "Save it with PEFT as an adapter of the model itself, model.save_pretrained(FOLDER, "
       "path_initial_model_for_weight_conversion=FOLDER_OF_THE_ADAPTER_BEFORE_TRAINING); where that is not "
-      "there, "
-      "make a model of both with PEFT: PeftModel.from_pretrained(BASE, ADAPTER).merge_and_unload()"
-      ".save_pretrained(FOLDER)");
+      "there, make a model of both with PEFT: PeftModel.from_pretrained(BASE, "
+      "ADAPTER).merge_and_unload().save_pretrained(FOLDER)");
 }
 
 // Objects keep their order, which decides among patterns.

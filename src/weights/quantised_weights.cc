@@ -248,8 +248,7 @@ std::vector<std::string> kept_by(const nlohmann::json& skipped, const fs::path& 
 
 constexpr const char* kEightBits =
     "the weights are in 8 bits (bitsandbytes' load_in_8bit), which are not read. Name the 16-bit model that "
-    "they "
-    "were made from, and train it in 4 bits: --set model=FOLDER --method qlora";
+    "they were made from, and train it in 4 bits: --set model=FOLDER --method qlora";
 
 }  // namespace
 

@@ -145,9 +145,7 @@ mark{background:rgba(0,158,115,.22);color:inherit;border-bottom:2px solid #009e7
   std::string html = page::head(page::escaped(title), kStyle);
   for (const std::string& words : preview.rendering) html += "<p>" + page::escaped(words) + "</p>\n";
   if (preview.learns_tokens)
-    html +=
-        "<p><mark>Trained tokens</mark>; the rest is read but not "
-        "trained.</p>\n";
+    html += "<p><mark>Trained tokens</mark>; the rest is read but not trained.</p>\n";
   for (const PreviewRow& row : preview.rows) {
     html += "<h2>" + page::escaped(row.where) + "</h2>\n";
     if (!row.problem.empty()) html += "<p class=\"bad\">" + page::escaped(row.problem) + "</p>\n";

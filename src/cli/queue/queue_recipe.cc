@@ -257,8 +257,7 @@ std::string choice_text(const PlanPreset& preset, bool per_step) {
 std::vector<RecipeEntry> read_recipes(const RecipeToAdd& arguments, const queue::Entry& common) {
   if (arguments.plan == "c")
     say("note    --plan c is the least memory in at most twice the time of the fastest plan, as memory.plan: "
-        "c; "
-        "earlier versions took the fastest: --plan fastest");
+        "c; earlier versions took the fastest: --plan fastest");
   std::vector<RecipeEntry> recipes;
   for (const queue::SweepPoint& point : queue::read_sweeps(arguments.sweeps, arguments.zips)) {
     queue::Entry entry = common;

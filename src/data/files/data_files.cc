@@ -24,8 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 4> kTexts = {".jsonl", ".json", ".csv", ".tsv"};
 constexpr const char* kFormats =
     ".parquet, .jsonl, .json, .csv, .tsv, .arrow and .feather files are read, .jsonl.gz, .json.gz, .csv.gz "
-    "and "
-    ".tsv.gz, too";
+    "and .tsv.gz, too";
 
 // Written by `datasets` beside the rows.
 constexpr std::array<std::string_view, 4> kDescriptions = {"state.json", "dataset_info.json",

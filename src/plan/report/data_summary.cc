@@ -41,8 +41,7 @@ std::string scratch_words(const DataSummary& data) {
   const std::string about = data.scratch_exact ? "" : "about ";
   return about + format_bytes(data.scratch_bytes) +
          " of disk in the run's folder while it runs, for the full shuffle (data.shuffle: window takes "
-         "none): "
-         "about " +
+         "none): about " +
          duration_words(data.scratch_seconds) + " to write before the first step" +
          (data.scratch_shortage.empty() ? "" : "; " + data.scratch_shortage);
 }

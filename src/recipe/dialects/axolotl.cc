@@ -140,9 +140,8 @@ DataSet read_sharegpt(const Layer& layer, const Node& entry) {
   if (name.empty() || text_of(entry, "type") != "sharegpt")
     refuse(
         "'datasets.type': 'sharegpt' is no type of axolotl since 0.6, and the template that it chose before "
-        "does not "
-        "exist here; chat_template with field_messages: conversations is, and conversation: chatml is read "
-        "as that");
+        "does not exist here; chat_template with field_messages: conversations is, and conversation: chatml "
+        "is read as that");
   Node now = entry;
   std::erase_if(now.items, [](const Node& item) { return item.key == "type" || item.key == "conversation"; });
   for (const auto& [key, value] :

@@ -26,8 +26,7 @@ std::vector<DataSet> read_list(const Layer& layer, const Node& list) {
     if (!share || *share != 1.0)
       refuse(
           "'datasets.weight': drawing a share of the rows once does not exist here; data.train: {path, rows} "
-          "takes a "
-          "range of them, {path, weight} other ones in every epoch");
+          "takes a range of them, {path, weight} other ones in every epoch");
     DataSet set;
     const std::string path = text_of(entry, "path", text_of(entry, "id"));
     const Node* files = find_node(entry, "data_files");

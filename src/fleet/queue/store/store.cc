@@ -204,8 +204,7 @@ void Store::update(const Entry& entry) {
 Learned Store::learned(const std::string& fingerprint) {
   Statement row(database_,
                 "SELECT done, peak_bytes, ended - started, card_peak_bytes FROM attempts WHERE fingerprint = "
-                "? AND ended IS NOT "
-                "NULL ORDER BY started DESC LIMIT 20");
+                "? AND ended IS NOT NULL ORDER BY started DESC LIMIT 20");
   row.bind(fingerprint);
   Learned found;
   while (row.step()) {

@@ -41,14 +41,12 @@ ALTER TABLE attempts ADD COLUMN fingerprint TEXT NOT NULL DEFAULT '';
 constexpr const char* kSinceVersion3 = "ALTER TABLE entries ADD COLUMN smaller TEXT NOT NULL DEFAULT '[]';";
 // `submitted` came before `running`.
 constexpr const char* kSinceVersion4 =
-    "ALTER TABLE attempts ADD COLUMN job TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE attempts ADD COLUMN card_peak_bytes INTEGER NOT NULL DEFAULT 0;"
-    "UPDATE entries SET state = state + 1 WHERE state >= 2;";
+    "ALTER TABLE attempts ADD COLUMN job TEXT NOT NULL DEFAULT '';ALTER TABLE attempts ADD COLUMN "
+    "card_peak_bytes INTEGER NOT NULL DEFAULT 0;UPDATE entries SET state = state + 1 WHERE state >= 2;";
 constexpr const char* kSinceVersion5 =
-    "ALTER TABLE entries ADD COLUMN card TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE attempts ADD COLUMN card TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE entries ADD COLUMN held_by INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE entries ADD COLUMN group_name TEXT NOT NULL DEFAULT '';";
+    "ALTER TABLE entries ADD COLUMN card TEXT NOT NULL DEFAULT '';ALTER TABLE attempts ADD COLUMN card TEXT "
+    "NOT NULL DEFAULT '';ALTER TABLE entries ADD COLUMN held_by INTEGER NOT NULL DEFAULT 0;ALTER TABLE "
+    "entries ADD COLUMN group_name TEXT NOT NULL DEFAULT '';";
 // Until version 5 the note alone said which entry holds another: "held: 12, which it comes after, is failed".
 constexpr const char* kReadHeldBy =
     "UPDATE entries SET held_by = CAST(substr(note, 7) AS INTEGER) "

@@ -42,10 +42,6 @@ BACKENDS = {"cpu", "gpu"}
 PLANS = set("graph ops models tasks autodiff passes layout plan".split())
 KERNEL = re.compile(r"(_cpu\.(cc|h)|_simd\.(cc|h)|_kernels(_test)?\.(cc|h)|_test\.cc|^simd_\w+\.h|^cpu_\w+\.(cc|h)"
                     r"|_gpu\.(cc|cu)|^gpu_\w+\.(cc|h))$")
-# Files that see what they should not, and why.
-EXCEPTIONS = {
-    "ops/gpu_launches.cc": {"ops/attention", "ops/loss"},  # how many launches an op makes is not said by its rule yet
-}
 
 
 def folder_order(root):
@@ -83,7 +79,7 @@ def may_see(name, seen, order):
         if target in BACKENDS and folder in PLANS and not (folder == "ops" and KERNEL.search(pathlib.PurePath(name).name)):
             return f"what plans names no backend: {folder} does not see {target}"
         return ""
-    if folder not in WITHIN or part == below or is_test(name) or f"{folder}/{below}" in EXCEPTIONS.get(name, set()):
+    if folder not in WITHIN or part == below or is_test(name):
         return ""
     parts = WITHIN[folder]
     if parts.index(below) > parts.index(part):

@@ -120,7 +120,7 @@ MUTANTS = {
     "numbers within segments": ("src/ops/attention/gpu_attention_trees.h", "number += starts[up + 1] - starts[up];", "number += 0 * starts[up];"),
     "queries counted within their segment": ("src/ops/attention/gpu_attention_trees.h", "return before + query;", "return query;"),
     "slope of gelu left out": ("activations", "gpu::fma(x * half * (1.0F - half), slope, half)", "half"),
-    "up and gate in each other's place": ("activations", "y[0] = x[2] * x[1] * curve.derivative;", "y[0] = x[2] * x[0] * curve.derivative;"),
+    "up and gate in each other's place": ("activations", "x[at::d_s] * x[at::up] * curve.derivative;", "x[at::d_s] * x[at::gate] * curve.derivative;"),
     "what is beyond a row in its variance": ("layer_norm", "      if (i < count) squares", "      squares"),
     "two sums in one place": ("layer_norm", "row_sum<kRowThreads, 1>(products)", "row_sum<kRowThreads>(products)"),
     "mean of the gradient left out": ("layer_norm", "d_y[i] * w[i] - mean_g)", "d_y[i] * w[i])"),

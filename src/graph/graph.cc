@@ -11,7 +11,7 @@ namespace plimsoll {
 namespace {
 
 constexpr std::array<std::string_view, kNumOpKinds> kOpNames = {
-#define OP(name) #name,
+#define OP(name, ...) #name,
 #include "ops/ops.def"
 #undef OP
 };

@@ -21,7 +21,7 @@ TEST(GraphText, survives_print_parse_print) {
   EXPECT_EQ(print_graph(graph), kText);
   EXPECT_EQ(graph.ops()[1].attr_int("heads"), 3);
   EXPECT_DOUBLE_EQ(graph.ops()[1].attr_float("scale"), 2.0);
-  EXPECT_FALSE(graph.ops()[1].has_output(0));
+  EXPECT_EQ(graph.ops()[1].outputs.front(), kNoTensor);
 }
 
 TEST(GraphText, keeps_blocks_and_the_facts_of_weights) {

@@ -7,13 +7,13 @@
 namespace plimsoll {
 
 enum class OpKind : uint8_t {
-#define OP(name) name,
+#define OP(name, ...) name,
 #include "ops/ops.def"
 #undef OP
 };
 
 inline constexpr int kNumOpKinds = 0
-#define OP(name) +1
+#define OP(name, ...) +1
 #include "ops/ops.def"
 #undef OP
     ;

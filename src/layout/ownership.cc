@@ -41,8 +41,8 @@ class Transfers {
   State& at(TensorId id) { return states_[static_cast<size_t>(id)]; }
 
   void count(const Op& transfer, int32_t change) {
-    at(transfer.inputs[0]).reads += change;
-    at(transfer.outputs[0]).writes += change;
+    at(transfer.inputs.front()).reads += change;
+    at(transfer.outputs.front()).writes += change;
     under_way_ += change;
   }
 
@@ -128,7 +128,7 @@ class Ownership {
 
   bool allowed(const Op& op, size_t output, size_t input) const {
     for (const Reuse& reuse : rule_of(op.kind).reuse) {
-      if (static_cast<size_t>(reuse.output) != output || static_cast<size_t>(reuse.input) != input) continue;
+      if (reuse.output != output || reuse.input != input) continue;
       return row(op.outputs[output]).offset == row(op.inputs[input]).offset;
     }
     return false;
@@ -144,11 +144,11 @@ class Ownership {
       return;
     }
     if (op.kind == OpKind::fetch_wait || op.kind == OpKind::store_wait) {
-      const Op* transfer = transfers_.moving(op.inputs[0]);
+      const Op* transfer = transfers_.moving(copy_of(op));
       const OpKind expected = op.kind == OpKind::fetch_wait ? OpKind::fetch : OpKind::store;
       if (transfer == nullptr || transfer->kind != expected)
-        fail(&op, "nothing of this kind moves " + row(op.inputs[0]).name);
-      transfers_.end(op.inputs[0]);
+        fail(&op, "nothing of this kind moves " + row(copy_of(op)).name);
+      transfers_.end(copy_of(op));
       return;
     }
     for (const TensorId id : op.inputs)

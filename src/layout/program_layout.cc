@@ -56,10 +56,9 @@ Lifetimes find_lifetimes(const Graph& graph) {
 // An output takes over an input's storage where the rule offers it, the sizes agree, the input dies here, and
 // the op reads it in that place only.
 bool may_take_over(const Graph& graph, const Op& op, const Reuse& reuse, int32_t at, const Lifetimes& lives) {
-  if (!op.has_output(static_cast<size_t>(reuse.output)) || !op.has_input(static_cast<size_t>(reuse.input)))
-    return false;
-  const TensorId output = op.outputs[static_cast<size_t>(reuse.output)];
-  const TensorId input = op.inputs[static_cast<size_t>(reuse.input)];
+  if (!op.has_output(reuse.output) || !op.has_input(reuse.input)) return false;
+  const TensorId output = op.outputs[reuse.output];
+  const TensorId input = op.inputs[reuse.input];
   if (!is_transient(graph.tensor(output)) || graph.tensor(input).role != Role::activation) return false;
   return graph.tensor(output).bytes() == graph.tensor(input).bytes() &&
          graph.tensor(output).space == graph.tensor(input).space &&
@@ -73,8 +72,8 @@ void share_storage(const Graph& graph, Lifetimes& lives) {
     std::vector<TensorId> taken;
     for (const Reuse& reuse : rule_of(op.kind).reuse) {
       if (!may_take_over(graph, op, reuse, static_cast<int32_t>(i), lives)) continue;
-      const TensorId output = op.outputs[static_cast<size_t>(reuse.output)];
-      const TensorId input = op.inputs[static_cast<size_t>(reuse.input)];
+      const TensorId output = op.outputs[reuse.output];
+      const TensorId input = op.inputs[reuse.input];
       const bool done = lives.storage[static_cast<size_t>(output)] != output;
       if (done || std::find(taken.begin(), taken.end(), input) != taken.end()) continue;
       taken.push_back(input);

@@ -12,7 +12,7 @@
 
 namespace plimsoll {
 
-#define OP(name) BoundCall bind_##name(const CpuBinding& binding);
+#define OP(name, ...) BoundCall bind_##name(const CpuBinding& binding);
 #include "ops/ops.def"
 #undef OP
 
@@ -63,6 +63,13 @@ BoundCall with_gradient_type(const CpuBinding& b, DType dtype, DType gradient, M
   if (half && gradient == dtype) return make(uint16_t{}, uint16_t{});
   throw InternalError("no CPU kernel for " + std::string(to_string(dtype)) + " with a gradient of " +
                       std::string(to_string(gradient)) + ": " + print_op(b.graph(), b.op()));
+}
+
+// Arguments of a kernel that runs on the binding's threads.
+template <class Args>
+Args with_threads(const CpuBinding& b, Args args) {
+  args.threads = b.settings().threads;
+  return args;
 }
 
 // Whether a gradient is overwritten: by the first writer of the first micro-step of an effective batch.

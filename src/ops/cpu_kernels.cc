@@ -25,7 +25,7 @@ void refuse_element_type(const CpuBinding& b, DType dtype) {
 
 BoundCall bind_cpu(const CpuBinding& binding) {
   static constexpr std::array<CpuBindFunction, kNumOpKinds> kBind = {
-#define OP(name) bind_##name,
+#define OP(name, ...) bind_##name,
 #include "ops/ops.def"
 #undef OP
   };

@@ -49,8 +49,8 @@ class GpuBinding : public Binding {
   [[nodiscard]] gpu::ProductLibrary* library() const { return products_.library; }
   // Where the host has input i as the op will find it when its call launches; nullptr: nowhere, or no library
   // asks for it. `fact(values)` is all of it that the call may decide by.
-  template <class T, class Fact>
-  [[nodiscard]] const T* sent(size_t i, const Fact& fact) const {
+  template <class T, class Number, class Fact>
+  [[nodiscard]] const T* sent(Number i, const Fact& fact) const {
     const T* const values = library() == nullptr ? nullptr : sent<T>(i);
     if (values != nullptr && products_.facts != nullptr)
       products_.facts->push_back([values, fact] { return static_cast<int64_t>(fact(values)); });
@@ -58,8 +58,9 @@ class GpuBinding : public Binding {
   }
   // The same for what no result depends on, such as how many blocks have something to do; nullptr: nowhere. A
   // call that is captured must not look: the values are others when the graph is launched.
-  template <class T>
-  [[nodiscard]] const T* sent(size_t i) const {
+  template <class T, class Number>
+  [[nodiscard]] const T* sent(Number i) const {
+    static_assert(is_input<Number>, "inputs have names: ops/operands.h");
     if (!op().has_input(i) || products_.sent == nullptr) return nullptr;
     return reinterpret_cast<const T*>(products_.sent(op().inputs[i]));
   }

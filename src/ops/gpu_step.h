@@ -23,8 +23,9 @@ struct LiveRows {
 };
 
 // The rows of the op's axis by input `step`; all of them where the op has none.
-inline LiveRows live_rows(const GpuBinding& b, size_t step) {
-  if (!b.op().has_input(step)) return {};
+template <class Number>
+LiveRows live_rows(const GpuBinding& b, Number step) {
+  if (!b.has_input(step)) return {};
   return {.step = b.input<double>(step), .which = live_tokens_of(b.op().axis)};
 }
 

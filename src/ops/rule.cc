@@ -1,14 +1,17 @@
 #include "ops/rule.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "graph/op_kind.h"
+#include "ops/operands.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
 
 const OpRule& rule_of(OpKind kind) {
   static const std::array<const OpRule*, kNumOpKinds> kRules = {
-#define OP(name) &name##_rule,
+#define OP(name, ...) &name##_rule,
 #include "ops/ops.def"
 #undef OP
   };
@@ -16,6 +19,7 @@ const OpRule& rule_of(OpKind kind) {
 }
 
 const Tensor& input_tensor(const Graph& graph, const Op& op, size_t i) {
+  if (!op.has_input(i)) require_operands(graph, op);  // names it, where it may not be absent
   require(op.has_input(i), graph, op, "an input is missing");
   return graph.tensor(op.inputs[i]);
 }
@@ -73,7 +77,19 @@ int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescripti
   return bytes == nullptr ? 0 : bytes(graph, op, device);
 }
 
+int64_t gpu_launches(const Graph& graph, const Op& op, bool library) {
+  const auto launches = rule_of(op.kind).launches;
+  return launches == nullptr ? 1 : launches(graph, op, library);
+}
+
+int64_t gpu_launches(const Graph& program, bool library) {
+  int64_t launches = 0;
+  for (const Op& op : program.ops()) launches += gpu_launches(program, op, library);
+  return launches;
+}
+
 Operands emit(Graph& graph, Op op, const std::string& base_name) {
+  require_operands(graph, op);
   const std::vector<OutputSpec> specs = rule_of(op.kind).infer(graph, op);
   require(specs.size() == op.outputs.size(), graph, op, "wrong number of outputs");
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -94,21 +110,13 @@ namespace {
 // Of activations: the axis whose rows they hold; kNoAxis of weights that are made or fetched for an op.
 constexpr AxisId kNoAxis = -1;
 
-// The axis of the rows of an op's input or output. gather_rows and linear_log_prob read rows of the axis that
-// they name, scatter_rows and linear_log_prob_grad write them; attention's keys and values (and their
-// gradients) are of the axis that it names.
-AxisId axis_named(const Op& op, const char* attribute) {
-  return op.attrs.contains(attribute) ? static_cast<AxisId>(op.attr_int(attribute)) : op.axis;
-}
-AxisId axis_of_input(const Op& op, size_t i) {
-  if (op.kind == OpKind::gather_rows || op.kind == OpKind::linear_log_prob) return axis_named(op, "rows_of");
-  if (op.kind == OpKind::linear_log_prob_grad) return i == 4 ? op.axis : axis_named(op, "rows_of");
-  return i == 1 || i == 2 ? axis_named(op, "keys_of") : op.axis;
-}
-AxisId axis_of_output(const Op& op, size_t i) {
-  if (op.kind == OpKind::scatter_rows || op.kind == OpKind::linear_log_prob_grad)
-    return axis_named(op, "rows_of");
-  return op.kind == OpKind::attention_grad && i > 0 ? axis_named(op, "keys_of") : op.axis;
+// The axis of the rows of one of an op's inputs, or outputs, of which `others` are of another axis than the
+// op's own.
+AxisId axis_of(const Op& op, size_t i, const std::vector<size_t>& others) {
+  const char* const attribute = rule_of(op.kind).other_axis.attribute;
+  if (attribute == nullptr || std::ranges::find(others, i) == others.end() || !op.attrs.contains(attribute))
+    return op.axis;
+  return static_cast<AxisId>(op.attr_int(attribute));
 }
 
 // Works on weights and their gradients, whose values are no rows, wherever they were summed over rows; or
@@ -117,32 +125,40 @@ bool takes_any_rows(const Op& op) {
   return rule_of(op.kind).sliceable || op.kind == OpKind::adafactor || is_transfer(op.kind);
 }
 
-void require_own_rows(const Graph& graph, const Op& op, std::vector<AxisId>& axis_of) {
-  for (const AxisId axis : {op.axis, axis_named(op, "rows_of"), axis_named(op, "keys_of")})
-    require(axis >= 0 && axis < static_cast<AxisId>(graph.axes().size()), graph, op, "there is no such axis");
+// `axes`: of each tensor so far.
+void require_own_rows(const Graph& graph, const Op& op, std::vector<AxisId>& axes) {
+  const OtherAxis& other = rule_of(op.kind).other_axis;
+  const auto require_axis = [&](int64_t axis) {
+    require(axis >= 0 && axis < static_cast<int64_t>(graph.axes().size()), graph, op,
+            "there is no such axis");
+  };
+  require_axis(op.axis);
+  if (other.attribute != nullptr && op.attrs.contains(other.attribute))
+    require_axis(op.attr_int(other.attribute));
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     if (!op.has_input(i)) continue;
-    const AxisId axis = axis_of[static_cast<size_t>(op.inputs[i])];
-    require(axis == kNoAxis || axis == axis_of_input(op, i) || takes_any_rows(op), graph, op,
+    const AxisId axis = axes[static_cast<size_t>(op.inputs[i])];
+    require(axis == kNoAxis || axis == axis_of(op, i, other.inputs) || takes_any_rows(op), graph, op,
             "an input has rows of another axis");
   }
   if (is_transfer(op.kind) || rule_of(op.kind).rematerialise) return;
   for (size_t i = 0; i < op.outputs.size(); ++i)
     if (op.has_output(i) && graph.tensor(op.outputs[i]).role == Role::activation)
-      axis_of[static_cast<size_t>(op.outputs[i])] = axis_of_output(op, i);
+      axes[static_cast<size_t>(op.outputs[i])] = axis_of(op, i, other.outputs);
 }
 
 }  // namespace
 
 void verify(const Graph& graph) {
-  std::vector<AxisId> axis_of(graph.tensors().size(), kNoAxis);
+  std::vector<AxisId> axes(graph.tensors().size(), kNoAxis);
   std::vector<bool> written(graph.tensors().size()), perhaps(graph.tensors().size());
   for (size_t i = 0; i < written.size(); ++i) {
     const Role role = graph.tensors()[i].role;
     written[i] = is_persistent(role) || role == Role::input;
   }
   for (const Op& op : graph.ops()) {
-    require_own_rows(graph, op, axis_of);
+    require_operands(graph, op);
+    require_own_rows(graph, op, axes);
     for (const TensorId id : op.inputs) {
       if (id == kNoTensor) continue;
       require(written[static_cast<size_t>(id)] || !perhaps[static_cast<size_t>(id)], graph, op,

@@ -80,8 +80,14 @@ struct Work {
 // Output `output` may take over the storage of input `input` where that input dies at this op. Kernels of
 // such ops accept both forms: in place, and apart.
 struct Reuse {
-  int output;
-  int input;
+  size_t output;
+  size_t input;
+};
+
+// Operands whose rows are not of the op's own axis, but of that which the attribute names, where it is there.
+struct OtherAxis {
+  const char* attribute = nullptr;
+  std::vector<size_t> inputs = {}, outputs = {};
 };
 
 // What a gradient rule may ask and do; autodiff/ implements it.
@@ -129,6 +135,11 @@ struct OpRule {
   // The same for the kernels of GPUs.
   int64_t (*gpu_scratch_bytes)(const Graph&, const Op&, const DeviceDescription&) = nullptr;
   std::vector<Reuse> reuse = {};
+  OtherAxis other_axis = {};
+  // How many kernels a call launches on a GPU; nullptr: one. `library`: at the most, where a library may
+  // compute products: what is added to one is brought first, and a sum in parts is put together behind it.
+  // The op harness holds every kernel to it.
+  int64_t (*launches)(const Graph&, const Op&, bool library) = nullptr;
   // Outputs that exist already are read and updated in place: an activation may be written by such an op
   // again.
   bool updates = false;
@@ -163,6 +174,10 @@ inline bool is_queued(const Op& op) { return rule_of(op.kind).queue != Queue::co
 // fetch, store and their waits: the runtime runs them, they have no compute kernel.
 bool is_transfer(OpKind kind);
 int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescription& device);
+// How many kernels an op launches on a GPU, a transfer's copy included; and a program: what a graph of its
+// calls has as nodes, and what a host has to launch where there is none.
+int64_t gpu_launches(const Graph& graph, const Op& op, bool library);
+int64_t gpu_launches(const Graph& program, bool library);
 
 // Appends an op. `outputs` has one entry per output: kNewTensor (an activation is made, named base_name +
 // suffix), kNoTensor (not wanted), or an existing tensor of the inferred shape.
@@ -173,6 +188,10 @@ Operands emit(Graph& graph, Op op, const std::string& base_name);
 // that may skip its work writes nothing for sure), and rows of the op's own axis.
 // Throws InternalError with the op's text.
 void verify(const Graph& graph);
+
+// Launches of a product on a GPU: itself; what it is added to, and two parts of a library's (values to clear,
+// parts to add up).
+constexpr int64_t product_launches(bool library) { return library ? 4 : 1; }
 
 // Shorthands that rules use.
 const Tensor& input_tensor(const Graph& graph, const Op& op, size_t i);

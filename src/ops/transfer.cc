@@ -14,7 +14,7 @@ namespace {
 
 // home -> copy: the whole home, or `elements` of it from `first` on (both counted in elements).
 std::vector<OutputSpec> infer_fetch(const Graph& g, const Op& op) {
-  const Tensor& home = input_tensor(g, op, 0);
+  const Tensor& home = input_tensor(g, op, operand::fetch::home);
   const int64_t first = op.attr_int("first");
   const int64_t elements = op.attr_int("elements");
   require(first >= 0 && elements > 0 && first + elements <= home.shape.elements(), g, op, "fetch: range");
@@ -24,9 +24,9 @@ std::vector<OutputSpec> infer_fetch(const Graph& g, const Op& op) {
 
 // copy -> home: the whole home, or its elements from `first` on.
 std::vector<OutputSpec> infer_store(const Graph& g, const Op& op) {
-  const Tensor& copy = input_tensor(g, op, 0);
-  if (op.outputs[0] < 0) return {{"", copy.shape, copy.dtype}};
-  const Tensor& home = g.tensor(op.outputs[0]);
+  const Tensor& copy = input_tensor(g, op, operand::store::copy);
+  if (op.outputs[operand::store::home] < 0) return {{"", copy.shape, copy.dtype}};
+  const Tensor& home = g.tensor(op.outputs[operand::store::home]);
   const int64_t first = op.attr_int("first");
   require(home.dtype == copy.dtype, g, op, "store: types differ");
   require(first >= 0 && first + copy.shape.elements() <= home.shape.elements(), g, op, "store: range");
@@ -34,14 +34,15 @@ std::vector<OutputSpec> infer_store(const Graph& g, const Op& op) {
 }
 
 std::vector<OutputSpec> infer_wait(const Graph& g, const Op& op) {
-  const Tensor& copy = input_tensor(g, op, 0);
-  require(op.outputs[0] == op.inputs[0], g, op, "a wait names its copy twice");
+  const Tensor& copy = g.tensor(copy_of(op));
+  require(op.outputs[operand::fetch_wait::done] == copy_of(op), g, op, "a wait names its copy twice");
   return {{"", copy.shape, copy.dtype}};
 }
 
 Cost cost_of_copy(const Graph& g, TensorId copy) { return {0, static_cast<double>(g.tensor(copy).bytes())}; }
-Cost cost_fetch(const Graph& g, const Op& op) { return cost_of_copy(g, op.outputs[0]); }
-Cost cost_store(const Graph& g, const Op& op) { return cost_of_copy(g, op.inputs[0]); }
+Cost cost_fetch(const Graph& g, const Op& op) { return cost_of_copy(g, copy_of(op)); }
+Cost cost_store(const Graph& g, const Op& op) { return cost_of_copy(g, copy_of(op)); }
+int64_t no_launches(const Graph&, const Op&, bool) { return 0; }
 Cost cost_wait(const Graph&, const Op&) { return {}; }
 
 }  // namespace
@@ -53,10 +54,16 @@ const OpRule store_rule{.kind = OpKind::store,
                         .cost = cost_store,
                         .updates = true,
                         .queue = Queue::copy_out};
-const OpRule fetch_wait_rule{
-    .kind = OpKind::fetch_wait, .infer = infer_wait, .cost = cost_wait, .updates = true};
-const OpRule store_wait_rule{
-    .kind = OpKind::store_wait, .infer = infer_wait, .cost = cost_wait, .updates = true};
+const OpRule fetch_wait_rule{.kind = OpKind::fetch_wait,
+                             .infer = infer_wait,
+                             .cost = cost_wait,
+                             .launches = no_launches,
+                             .updates = true};
+const OpRule store_wait_rule{.kind = OpKind::store_wait,
+                             .infer = infer_wait,
+                             .cost = cost_wait,
+                             .launches = no_launches,
+                             .updates = true};
 
 bool moves_disk_bytes(const Graph& program) {
   return std::ranges::any_of(program.ops(), [&](const Op& op) {
@@ -73,7 +80,7 @@ std::vector<int32_t> waited_transfers(const Graph& graph) {
     if (op.kind == OpKind::fetch) fetched[static_cast<size_t>(copy_of(op))] = static_cast<int32_t>(i);
     if (op.kind == OpKind::store) stored[static_cast<size_t>(copy_of(op))] = static_cast<int32_t>(i);
     if (op.kind != OpKind::fetch_wait && op.kind != OpKind::store_wait) continue;
-    waited[i] = (op.kind == OpKind::fetch_wait ? fetched : stored)[static_cast<size_t>(op.inputs[0])];
+    waited[i] = (op.kind == OpKind::fetch_wait ? fetched : stored)[static_cast<size_t>(copy_of(op))];
     require(waited[i] >= 0, graph, op, "a wait for a transfer that nothing started");
   }
   return waited;

@@ -6,15 +6,19 @@
 
 #include "graph/graph.h"
 #include "graph/op_kind.h"
+#include "ops/operands.h"
 
 namespace plimsoll {
 
 // The tensor off the device, of a fetch or a store.
 inline TensorId home_of(const Op& transfer) {
-  return transfer.kind == OpKind::fetch ? transfer.inputs[0] : transfer.outputs[0];
+  return transfer.kind == OpKind::fetch ? transfer.inputs[operand::fetch::home]
+                                        : transfer.outputs[operand::store::home];
 }
+// That on the device, of these or their waits.
 inline TensorId copy_of(const Op& transfer) {
-  return transfer.kind == OpKind::fetch ? transfer.outputs[0] : transfer.inputs[0];
+  return transfer.kind == OpKind::fetch ? transfer.outputs[operand::fetch::copy]
+                                        : transfer.inputs[operand::store::copy];
 }
 
 // Whether a program moves bytes between the device and a disk.

@@ -16,7 +16,8 @@
 #include "base/error.h"
 #include "gpu/card_fault.h"
 #include "gpu/cublas_lt.h"
-#include "ops/gpu_launches.h"
+#include "ops/operands.h"
+#include "ops/rule.h"
 #include "ops/step_values.h"
 #include "runtime/cuda_device.h"
 #include "runtime/emulated_device.h"
@@ -516,7 +517,8 @@ class WatchfulDevice : public GpuDevice {
   BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf&, const Sent& sent,
                          gpu::Stream& stream) override {
     sees_others = sees_others || sent.of(graph.find("g")) != nullptr;
-    return [this, &stream, step = reinterpret_cast<const double*>(sent.of(op.inputs[2]))] {
+    return [this, &stream,
+            step = reinterpret_cast<const double*>(sent.of(op.inputs[operand::linear_dw::step]))] {
       if (stream.only_loads()) return;
       seen.push_back(step[static_cast<size_t>(StepValue::live_tokens)]);
     };

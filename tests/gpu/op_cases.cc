@@ -105,8 +105,7 @@ class CaseOnCard {
     for (const Sharing& sharing : harness::sharings(graph_)) {
       const OpRun shared = run_on(device_, card_, graph_, values_, sharing);
       if (!shared.faults.empty()) return "in place: " + join(shared.faults, "; ");
-      const auto output =
-          static_cast<size_t>(graph_.ops()[sharing.op].output(static_cast<size_t>(sharing.reuse.output)));
+      const auto output = static_cast<size_t>(graph_.ops()[sharing.op].output(sharing.reuse.output));
       if (std::string fault = harness::compare(graph_.tensors()[output].name + " in place",
                                                shared.values[output], want[output], tolerance);
           !fault.empty())

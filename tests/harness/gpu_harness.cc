@@ -4,7 +4,8 @@
 
 #include "graph/op_kind.h"
 #include "ops/attention/attention_shape.h"
-#include "ops/gpu_launches.h"
+#include "ops/operands.h"
+#include "ops/rule.h"
 
 namespace plimsoll::harness {
 
@@ -51,8 +52,8 @@ std::vector<CardFacts> cards_for(const Graph& graph) {
   constexpr int64_t kRows = 256;  // of all heads: two blocks of tall tiles
   const auto chooses = [&](const Op& op) {
     return op.kind == OpKind::attention && !has_parents(op) &&
-           graph.tensor(op.inputs[0]).dtype != DType::f32 &&
-           graph.tensor(op.outputs[1]).shape.elements() >= kRows;
+           graph.tensor(op.inputs[operand::attention::q]).dtype != DType::f32 &&
+           graph.tensor(op.outputs[operand::attention::lse]).shape.elements() >= kRows;
   };
   if (std::none_of(graph.ops().begin(), graph.ops().end(), chooses)) return {{}};
   // One that little keeps busy, and the same with more shared memory.

@@ -17,7 +17,7 @@ class Probe : public GradientContext {
     if (rule_of(loss.kind).gradient_replaces) {
       result_.graph.ops().pop_back();
     } else {
-      result_.d_y = add_like("d_y", loss.outputs[0]);
+      result_.d_y = add_like("d_y", loss.outputs.front());
     }
     rule_of(loss.kind).gradient(*this, loss);
   }
@@ -73,7 +73,7 @@ class Probe : public GradientContext {
 };
 
 double objective(const Graph& forward, const GradientProbe& probe, std::vector<Values> values) {
-  const TensorId y = forward.ops().back().outputs[0];
+  const TensorId y = forward.ops().back().outputs.front();
   run_reference(forward, values, false);
   if (probe.d_y == kNoTensor)
     return values[0][static_cast<size_t>(StepValue::loss_scale)] * values[static_cast<size_t>(y)][0];

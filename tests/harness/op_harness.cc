@@ -45,7 +45,7 @@ Values step_values(const Graph& graph, const OpCase& c) {
   set(StepValue::optimizer_step, 3);
   set(StepValue::seed_low, 7);
   set(StepValue::seed_high, 1);
-  set(StepValue::live_tokens, static_cast<double>(graph.tensor(graph.ops().front().inputs[0]).shape[0]));
+  set(StepValue::live_tokens, static_cast<double>(graph.tensor(graph.ops().front().inputs.front()).shape[0]));
   for (const auto& [which, value] : c.step) set(which, value);
   if (c.axis != kFirstAxis) {
     // The first axis has no rows at all: who looks there sees it.
@@ -204,8 +204,7 @@ std::vector<Sharing> sharings(const Graph& graph) {
   const Op& op = graph.ops()[last];
   std::vector<Sharing> found;
   for (const Reuse& reuse : rule_of(op.kind).reuse)
-    if (op.has_input(static_cast<size_t>(reuse.input)) && op.has_output(static_cast<size_t>(reuse.output)))
-      found.push_back({last, reuse});
+    if (op.has_input(reuse.input) && op.has_output(reuse.output)) found.push_back({last, reuse});
   return found;
 }
 

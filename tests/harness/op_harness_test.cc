@@ -10,12 +10,15 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "harness/gradient_probe.h"
 #include "harness/reference.h"
+#include "ops/operands.h"
 
 namespace plimsoll::harness {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int kThreads = 2;
@@ -159,10 +162,47 @@ INSTANTIATE_TEST_SUITE_P(All, OpHarness, ::testing::ValuesIn(all_cases()),
 TEST(OpHarnessCoverage, every_op_has_a_case) {
   std::set<OpKind> seen;
   for (const OpCase& c : all_cases()) seen.insert(make_graph(c, c.dtypes.front()).ops().back().kind);
-#define OP(name) \
+#define OP(name, ...) \
   EXPECT_TRUE(is_transfer(OpKind::name) || seen.contains(OpKind::name)) << "no case for " #name;
 #include "ops/ops.def"
 #undef OP
+}
+
+TEST(OpOperands, the_table_says_their_numbers_and_what_may_be_absent_or_come_several_times) {
+  using grad = operand::rms_norm_grad;
+  const std::vector<OperandName>& inputs = operand_names(OpKind::rms_norm_grad).inputs;
+  ASSERT_EQ(inputs.size(), 6U);
+  EXPECT_EQ(inputs[grad::d_x_in].name, "d_x_in");
+  EXPECT_TRUE(inputs[grad::d_x_in].optional);
+  EXPECT_EQ(inputs[grad::step].name, "step");
+  EXPECT_FALSE(inputs[grad::step].optional);
+  const OperandName squares = operand_names(OpKind::grad_norm).inputs[operand::grad_norm::squares];
+  EXPECT_EQ(squares.name, "squares");
+  EXPECT_TRUE(squares.many);
+}
+
+// What verify() says of an op over x [4, 8] and w [8].
+std::string refusal_of(const std::string& op) {
+  try {
+    verify(parse_graph(
+        "graph g\ntensor x f32[4,8] input\ntensor w f32[8] trainable\ntensor step f64[16] input\n" + op +
+        "\n"));
+  } catch (const InternalError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(OpOperands, what_is_missing_or_too_much_is_named) {
+  EXPECT_EQ(refusal_of("y f32[4,8], r f32[4,1] = rms_norm(x, w) {eps=1e-05} @n forward"), "");
+  EXPECT_THAT(refusal_of("y f32[4,8], r f32[4,1] = rms_norm(x, -) {eps=1e-05} @n forward"),
+              HasSubstr("rms_norm: input 'weight' is missing: "));
+  EXPECT_THAT(refusal_of("y f32[4,8], r f32[4,1] = rms_norm(x) {eps=1e-05} @n forward"),
+              HasSubstr("rms_norm: input 'weight' is missing: "));
+  EXPECT_THAT(refusal_of("y f32[4,8], r f32[4,1] = rms_norm(x, w, step) {eps=1e-05} @n forward"),
+              HasSubstr("rms_norm: there is no input behind 'weight': "));
+  EXPECT_THAT(refusal_of("y f32[4,8], - = rms_norm(x, w) {eps=1e-05} @n forward"),
+              HasSubstr("rms_norm: output 'rstd' is missing: "));
 }
 
 }  // namespace

@@ -19,233 +19,263 @@ namespace plimsoll::harness {
 namespace {
 
 void ref_embedding(const Site& s) {
-  const size_t width = s.dim(1, 1);
+  using at = operand::embedding;
+  const size_t width = s.dim(at::weight, 1);
   const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
-  for (size_t i = 0; i < s.out(0).size(); ++i)
-    s.out(0)[i] = i / width < live ? s.in(1)[s.integer(0, i / width) * width + i % width] : 0.0;
+  for (size_t i = 0; i < s.out(at::h).size(); ++i)
+    s.out(at::h)[i] =
+        i / width < live ? s.in(at::weight)[s.integer(at::ids, i / width) * width + i % width] : 0.0;
 }
 
 void ref_embedding_dw(const Site& s) {
-  const size_t width = s.dim(1, 1);
+  using at = operand::embedding_dw;
+  const size_t width = s.dim(at::d_h, 1);
   const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
-  Values& g = s.gradient(0);
+  Values& g = s.gradient(at::d_weight);
   for (size_t i = 0; i < live * width; ++i)
-    if (static_cast<int64_t>(s.integer(0, i / width)) != padding_row(s.op))
-      g[s.integer(0, i / width) * width + i % width] += s.in(1)[i];
+    if (static_cast<int64_t>(s.integer(at::ids, i / width)) != padding_row(s.op))
+      g[s.integer(at::ids, i / width) * width + i % width] += s.in(at::d_h)[i];
 }
 
 void ref_embedding_noise(const Site& s) {
-  const size_t width = s.dim(0, 1);
-  const Values& step = s.in(4);
-  s.out(0) = s.in(0);
-  for (size_t token = 0; token < s.dim(0, 0); ++token) {
-    const size_t length = s.integer(3, token);
+  using at = operand::embedding_noise;
+  const size_t width = s.dim(at::x, 1);
+  const Values& step = s.in(at::step);
+  s.out(at::y) = s.in(at::x);
+  for (size_t token = 0; token < s.dim(at::x, 0); ++token) {
+    const size_t length = s.integer(at::lengths, token);
     const double most = s.op.attr_float("alpha") / std::sqrt(static_cast<double>(length * width));
     for (size_t i = token * width; length > 0 && i < (token + 1) * width; ++i) {
-      const PhiloxStream stream =
-          philox_stream(step_seed(step.data()), name_hash(s.op.scope),
-                        static_cast<uint32_t>(s.in(2)[i / width]), static_cast<uint32_t>(s.in(1)[i / width]),
-                        static_cast<uint32_t>(s.step(StepValue::optimizer_step)));
+      const PhiloxStream stream = philox_stream(step_seed(step.data()), name_hash(s.op.scope),
+                                                static_cast<uint32_t>(s.in(at::positions)[i / width]),
+                                                static_cast<uint32_t>(s.in(at::samples)[i / width]),
+                                                static_cast<uint32_t>(s.step(StepValue::optimizer_step)));
       const auto bits = static_cast<int32_t>(philox_bits32(stream, static_cast<int64_t>(i % width)));
-      s.out(0)[i] += most * bits * 0x1p-31;
+      s.out(at::y)[i] += most * bits * 0x1p-31;
     }
   }
 }
 
 void ref_dora_norm(const Site& s) {
-  const size_t r = s.dim(0, 0), in = s.dim(0, 1);
-  for (size_t o = 0; o < s.out(0).size(); ++o) {
+  using at = operand::dora_norm;
+  const size_t r = s.dim(at::a, 0), in = s.dim(at::a, 1);
+  for (size_t o = 0; o < s.out(at::lengths).size(); ++o) {
     double squares = 0;
     for (size_t i = 0; i < in; ++i) {
       double value = 0;
-      for (size_t k = 0; k < r; ++k) value += s.in(2)[o * r + k] * s.in(0)[k * in + i];
-      squares += std::pow(s.in(1)[o * in + i] + s.op.attr_float("scale") * value, 2);
+      for (size_t k = 0; k < r; ++k) value += s.in(at::b)[o * r + k] * s.in(at::a)[k * in + i];
+      squares += std::pow(s.in(at::weight)[o * in + i] + s.op.attr_float("scale") * value, 2);
     }
-    s.out(0)[o] = std::sqrt(squares);
+    s.out(at::lengths)[o] = std::sqrt(squares);
   }
 }
 
 void ref_dora_scale(const Site& s) {
-  const size_t width = s.dim(0, 1);
-  for (size_t i = 0; i < s.out(0).size(); ++i) {
-    s.out(0)[i] = s.in(1)[i % width] / s.in(2)[i % width] * s.in(0)[i];
-    if (s.op.has_input(4)) s.out(0)[i] += s.in(4)[i % width];
-    if (s.op.has_input(5)) s.out(0)[i] -= s.in(5)[i];
-    if (s.op.has_input(6)) s.out(0)[i] += s.in(6)[i];
+  using at = operand::dora_scale;
+  const size_t width = s.dim(at::u, 1);
+  for (size_t i = 0; i < s.out(at::y).size(); ++i) {
+    s.out(at::y)[i] = s.in(at::magnitude)[i % width] / s.in(at::lengths)[i % width] * s.in(at::u)[i];
+    if (s.op.has_input(at::bias)) s.out(at::y)[i] += s.in(at::bias)[i % width];
+    if (s.op.has_input(at::minus)) s.out(at::y)[i] -= s.in(at::minus)[i];
+    if (s.op.has_input(at::addend)) s.out(at::y)[i] += s.in(at::addend)[i];
   }
 }
 
 void ref_dora_scale_grad(const Site& s) {
-  const size_t width = s.dim(0, 1);
+  using at = operand::dora_scale_grad;
+  const size_t width = s.dim(at::u, 1);
   Values no_gradient(width);
-  Values& d_magnitude = s.op.has_output(1) ? s.gradient(1) : no_gradient;
-  for (size_t i = 0; i < s.in(0).size(); ++i) {
-    d_magnitude[i % width] += s.in(3)[i] * s.in(0)[i] / s.in(2)[i % width];
-    if (s.op.has_output(0)) s.out(0)[i] = s.in(3)[i] * s.in(1)[i % width] / s.in(2)[i % width];
+  Values& d_magnitude = s.op.has_output(at::d_magnitude) ? s.gradient(at::d_magnitude) : no_gradient;
+  for (size_t i = 0; i < s.in(at::u).size(); ++i) {
+    d_magnitude[i % width] += s.in(at::d_y)[i] * s.in(at::u)[i] / s.in(at::lengths)[i % width];
+    if (s.op.has_output(at::d_u))
+      s.out(at::d_u)[i] = s.in(at::d_y)[i] * s.in(at::magnitude)[i % width] / s.in(at::lengths)[i % width];
   }
 }
 
 void ref_rms_norm(const Site& s) {
-  const size_t width = s.dim(1, 0);
-  for (size_t r = 0; r < s.in(0).size() / width; ++r) {
+  using at = operand::rms_norm;
+  const size_t width = s.dim(at::weight, 0);
+  for (size_t r = 0; r < s.in(at::x).size() / width; ++r) {
     double squares = 0;
-    for (size_t i = 0; i < width; ++i) squares += std::pow(s.in(0)[r * width + i], 2);
-    s.out(1)[r] = 1 / std::sqrt(squares / static_cast<double>(width) + s.op.attr_float("eps"));
+    for (size_t i = 0; i < width; ++i) squares += std::pow(s.in(at::x)[r * width + i], 2);
+    s.out(at::rstd)[r] = 1 / std::sqrt(squares / static_cast<double>(width) + s.op.attr_float("eps"));
     for (size_t i = 0; i < width; ++i)
-      s.out(0)[r * width + i] = s.in(0)[r * width + i] * s.out(1)[r] * s.in(1)[i];
+      s.out(at::y)[r * width + i] = s.in(at::x)[r * width + i] * s.out(at::rstd)[r] * s.in(at::weight)[i];
   }
 }
 
 void ref_rms_norm_grad(const Site& s) {
-  const size_t width = s.dim(1, 0);
+  using at = operand::rms_norm_grad;
+  const size_t width = s.dim(at::weight, 0);
   Values no_gradient(width);
-  Values& d_weight = s.op.has_output(1) ? s.gradient(1) : no_gradient;
-  for (size_t r = 0; r < s.in(0).size() / width; ++r) {
-    const double rstd = s.in(2)[r];
+  Values& d_weight = s.op.has_output(at::d_weight) ? s.gradient(at::d_weight) : no_gradient;
+  for (size_t r = 0; r < s.in(at::x).size() / width; ++r) {
+    const double rstd = s.in(at::rstd)[r];
     double mean = 0;  // of d_y * weight * normalised x
     for (size_t i = r * width; i < (r + 1) * width; ++i)
-      mean += s.in(3)[i] * s.in(1)[i % width] * s.in(0)[i] * rstd / static_cast<double>(width);
+      mean +=
+          s.in(at::d_y)[i] * s.in(at::weight)[i % width] * s.in(at::x)[i] * rstd / static_cast<double>(width);
     for (size_t i = r * width; i < (r + 1) * width; ++i) {
-      const double normal = s.in(0)[i] * rstd;
-      d_weight[i % width] += s.in(3)[i] * normal;
-      if (!s.op.has_output(0)) continue;
-      s.out(0)[i] = rstd * (s.in(3)[i] * s.in(1)[i % width] - normal * mean);
-      if (s.op.has_input(4)) s.out(0)[i] += s.in(4)[i];
+      const double normal = s.in(at::x)[i] * rstd;
+      d_weight[i % width] += s.in(at::d_y)[i] * normal;
+      if (!s.op.has_output(at::d_x)) continue;
+      s.out(at::d_x)[i] = rstd * (s.in(at::d_y)[i] * s.in(at::weight)[i % width] - normal * mean);
+      if (s.op.has_input(at::d_x_in)) s.out(at::d_x)[i] += s.in(at::d_x_in)[i];
     }
   }
 }
 
 void ref_layer_norm(const Site& s) {
-  const size_t width = s.dim(1, 0);
-  for (size_t r = 0; r < s.dim(0, 0); ++r) {
+  using at = operand::layer_norm;
+  const size_t width = s.dim(at::weight, 0);
+  for (size_t r = 0; r < s.dim(at::x, 0); ++r) {
     double mean = 0, squares = 0;
-    for (size_t i = r * width; i < (r + 1) * width; ++i) mean += s.in(0)[i] / static_cast<double>(width);
-    for (size_t i = r * width; i < (r + 1) * width; ++i) squares += std::pow(s.in(0)[i] - mean, 2);
+    for (size_t i = r * width; i < (r + 1) * width; ++i) mean += s.in(at::x)[i] / static_cast<double>(width);
+    for (size_t i = r * width; i < (r + 1) * width; ++i) squares += std::pow(s.in(at::x)[i] - mean, 2);
     const double rstd = 1 / std::sqrt(squares / static_cast<double>(width) + s.op.attr_float("eps"));
     for (size_t i = r * width; i < (r + 1) * width; ++i)
-      s.out(0)[i] = (s.in(0)[i] - mean) * rstd * s.in(1)[i % width] + s.in(2)[i % width];
-    s.out(1)[2 * r] = mean;
-    s.out(1)[2 * r + 1] = rstd;
+      s.out(at::y)[i] =
+          (s.in(at::x)[i] - mean) * rstd * s.in(at::weight)[i % width] + s.in(at::bias)[i % width];
+    s.out(at::stats)[2 * r] = mean;
+    s.out(at::stats)[2 * r + 1] = rstd;
   }
 }
 
 void ref_layer_norm_grad(const Site& s) {
-  const size_t width = s.dim(1, 0);
+  using at = operand::layer_norm_grad;
+  const size_t width = s.dim(at::weight, 0);
   const auto n = static_cast<double>(width);
   Values no_gradient(width);
-  Values& d_weight = s.op.has_output(1) ? s.gradient(1) : no_gradient;
-  for (size_t r = 0; r < s.dim(0, 0); ++r) {
-    const auto normal = [&](size_t i) { return (s.in(0)[i] - s.in(2)[2 * r]) * s.in(2)[2 * r + 1]; };
-    const auto weighted = [&](size_t i) { return s.in(3)[i] * s.in(1)[i % width]; };
+  Values& d_weight = s.op.has_output(at::d_weight) ? s.gradient(at::d_weight) : no_gradient;
+  for (size_t r = 0; r < s.dim(at::x, 0); ++r) {
+    const auto normal = [&](size_t i) {
+      return (s.in(at::x)[i] - s.in(at::stats)[2 * r]) * s.in(at::stats)[2 * r + 1];
+    };
+    const auto weighted = [&](size_t i) { return s.in(at::d_y)[i] * s.in(at::weight)[i % width]; };
     double mean = 0, product = 0;  // of the weighted gradient, and of that times the normalised x
     for (size_t i = r * width; i < (r + 1) * width; ++i) {
       mean += weighted(i) / n;
       product += weighted(i) * normal(i) / n;
-      d_weight[i % width] += s.in(3)[i] * normal(i);
+      d_weight[i % width] += s.in(at::d_y)[i] * normal(i);
     }
-    for (size_t i = r * width; s.op.has_output(0) && i < (r + 1) * width; ++i) {
-      s.out(0)[i] = s.in(2)[2 * r + 1] * (weighted(i) - mean - normal(i) * product);
-      if (s.op.has_input(4)) s.out(0)[i] += s.in(4)[i];
+    for (size_t i = r * width; s.op.has_output(at::d_x) && i < (r + 1) * width; ++i) {
+      s.out(at::d_x)[i] = s.in(at::stats)[2 * r + 1] * (weighted(i) - mean - normal(i) * product);
+      if (s.op.has_input(at::d_x_in)) s.out(at::d_x)[i] += s.in(at::d_x_in)[i];
     }
   }
 }
 
-// What input `t` and the one behind it, [columns, r] or turned, add to row i / columns, column i % columns.
-double rider(const Site& s, size_t t, size_t i, size_t columns, bool turned) {
-  if (!s.op.has_input(t)) return 0;
-  const size_t r = s.dim(t, 1);
+// What inputs `left` and `right`, [columns, r] or turned, add to row i / columns, column i % columns.
+double rider(const Site& s, size_t left, size_t right, size_t i, size_t columns, bool turned) {
+  if (!s.op.has_input(left)) return 0;
+  const size_t r = s.dim(left, 1);
   double sum = 0;
   for (size_t k = 0; k < r; ++k)
-    sum +=
-        s.in(t)[i / columns * r + k] * s.in(t + 1)[turned ? k * columns + i % columns : i % columns * r + k];
+    sum += s.in(left)[i / columns * r + k] *
+           s.in(right)[turned ? k * columns + i % columns : i % columns * r + k];
   return s.op.attr_float("rider_scale") * sum;
 }
 
 void ref_linear(const Site& s) {
-  const size_t in = s.dim(1, 1);
-  const size_t out = s.dim(1, 0);
-  for (size_t i = 0; i < s.out(0).size(); ++i) {
+  using at = operand::linear;
+  const size_t in = s.dim(at::weight, 1);
+  const size_t out = s.dim(at::weight, 0);
+  for (size_t i = 0; i < s.out(at::y).size(); ++i) {
     double sum = 0;
-    for (size_t k = 0; k < in; ++k) sum += s.in(0)[i / out * in + k] * s.in(1)[i % out * in + k];
-    sum = sum * s.op.attr_float("scale") + rider(s, 5, i, out, false);
-    if (s.op.has_input(2)) sum += s.in(2)[i % out];
-    if (s.op.has_input(3)) sum += s.in(3)[i];
-    s.out(0)[i] = sum;
+    for (size_t k = 0; k < in; ++k) sum += s.in(at::x)[i / out * in + k] * s.in(at::weight)[i % out * in + k];
+    sum = sum * s.op.attr_float("scale") + rider(s, at::t, at::b, i, out, false);
+    if (s.op.has_input(at::bias)) sum += s.in(at::bias)[i % out];
+    if (s.op.has_input(at::addend)) sum += s.in(at::addend)[i];
+    s.out(at::y)[i] = sum;
   }
 }
 
 void ref_linear_dx(const Site& s) {
-  const size_t in = s.dim(1, 1);
-  const size_t out = s.dim(1, 0);
-  for (size_t i = 0; i < s.out(0).size(); ++i) {
+  using at = operand::linear_dx;
+  const size_t in = s.dim(at::weight, 1);
+  const size_t out = s.dim(at::weight, 0);
+  for (size_t i = 0; i < s.out(at::d_x).size(); ++i) {
     double sum = 0;
-    for (size_t k = 0; k < out; ++k) sum += s.in(0)[i / in * out + k] * s.in(1)[k * in + i % in];
-    s.out(0)[i] =
-        sum * s.op.attr_float("scale") + rider(s, 4, i, in, true) + (s.op.has_input(2) ? s.in(2)[i] : 0.0);
+    for (size_t k = 0; k < out; ++k)
+      sum += s.in(at::d_y)[i / in * out + k] * s.in(at::weight)[k * in + i % in];
+    s.out(at::d_x)[i] = sum * s.op.attr_float("scale") + rider(s, at::d_t, at::a, i, in, true) +
+                        (s.op.has_input(at::d_x_in) ? s.in(at::d_x_in)[i] : 0.0);
   }
 }
 
 void ref_linear_dw(const Site& s) {
-  const size_t in = s.dim(0, 1);
-  const size_t out = s.dim(1, 1);
-  Values& g = s.gradient(0);
-  for (size_t t = 0; t < s.dim(0, 0); ++t)
+  using at = operand::linear_dw;
+  const size_t in = s.dim(at::x, 1);
+  const size_t out = s.dim(at::d_y, 1);
+  Values& g = s.gradient(at::d_weight);
+  for (size_t t = 0; t < s.dim(at::x, 0); ++t)
     for (size_t i = 0; i < g.size(); ++i)
-      g[i] += s.op.attr_float("scale") * s.in(1)[t * out + i / in] * s.in(0)[t * in + i % in];
+      g[i] += s.op.attr_float("scale") * s.in(at::d_y)[t * out + i / in] * s.in(at::x)[t * in + i % in];
 }
 
 void ref_bias_grad(const Site& s) {
-  Values& g = s.gradient(0);
-  for (size_t i = 0; i < s.in(0).size(); ++i) g[i % g.size()] += s.in(0)[i];
+  using at = operand::bias_grad;
+  Values& g = s.gradient(at::d_bias);
+  for (size_t i = 0; i < s.in(at::d_y).size(); ++i) g[i % g.size()] += s.in(at::d_y)[i];
 }
 
 void ref_rope_table(const Site& s) {
-  const size_t half = s.dim(2, 1) - 1;
-  for (size_t t = 0; t < s.dim(0, 0); ++t)
-    for (size_t i = 0; i < 2 * half; ++i) s.out(0)[t * 2 * half + i] = i < half ? 1.0 : 0.0;
+  using at = operand::rope_table;
+  const size_t half = s.dim(at::inv_freq, 1) - 1;
+  for (size_t t = 0; t < s.dim(at::positions, 0); ++t)
+    for (size_t i = 0; i < 2 * half; ++i) s.out(at::table)[t * 2 * half + i] = i < half ? 1.0 : 0.0;
   for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q)
-    for (size_t t = s.integer(1, q); t < s.integer(1, q + 1); ++t)
+    for (size_t t = s.integer(at::seq_starts, q); t < s.integer(at::seq_starts, q + 1); ++t)
       for (size_t i = 0; i < half; ++i) {
-        const double* frequencies = s.in(2).data() + q * (half + 1);
-        const double angle = s.in(0)[t] * frequencies[i];
-        s.out(0)[t * 2 * half + i] = std::cos(angle) * frequencies[half];
-        s.out(0)[t * 2 * half + half + i] = std::sin(angle) * frequencies[half];
+        const double* frequencies = s.in(at::inv_freq).data() + q * (half + 1);
+        const double angle = s.in(at::positions)[t] * frequencies[i];
+        s.out(at::table)[t * 2 * half + i] = std::cos(angle) * frequencies[half];
+        s.out(at::table)[t * 2 * half + half + i] = std::sin(angle) * frequencies[half];
       }
 }
 
 void ref_rope(const Site& s) {
-  const size_t head = s.dim(1, 1);
+  using at = operand::rope;
+  const size_t head = s.dim(at::table, 1);
   const size_t half = head / 2;
   const double sign = s.op.attr_int("inverse") == 1 ? -1 : 1;
-  const Values x = s.in(0);
+  const Values x = s.in(at::x);
   for (size_t i = 0; i < x.size(); ++i) {
-    const size_t token = i / s.dim(0, 1);
+    const size_t token = i / s.dim(at::x, 1);
     const size_t pair = i % half;
-    const double cosine = s.in(1)[token * head + pair];
-    const double sine = sign * s.in(1)[token * head + half + pair];
-    s.out(0)[i] = i % head < half ? x[i] * cosine - x[i + half] * sine : x[i] * cosine + x[i - half] * sine;
+    const double cosine = s.in(at::table)[token * head + pair];
+    const double sine = sign * s.in(at::table)[token * head + half + pair];
+    s.out(at::y)[i] =
+        i % head < half ? x[i] * cosine - x[i + half] * sine : x[i] * cosine + x[i - half] * sine;
   }
 }
 
 void ref_swiglu(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(0)[i] * sigmoid(s.in(0)[i]) * s.in(1)[i];
+  using at = operand::swiglu;
+  for (size_t i = 0; i < s.in(at::gate).size(); ++i)
+    s.out(at::s)[i] = s.in(at::gate)[i] * sigmoid(s.in(at::gate)[i]) * s.in(at::up)[i];
 }
 
 void ref_swiglu_grad(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) {
-    const double gate = s.in(0)[i];
+  using at = operand::swiglu_grad;
+  for (size_t i = 0; i < s.in(at::gate).size(); ++i) {
+    const double gate = s.in(at::gate)[i];
     const double sig = sigmoid(gate);
-    s.out(0)[i] = s.in(2)[i] * s.in(1)[i] * sig * (1 + gate * (1 - sig));
-    s.out(1)[i] = s.in(2)[i] * gate * sig;
+    s.out(at::d_gate)[i] = s.in(at::d_s)[i] * s.in(at::up)[i] * sig * (1 + gate * (1 - sig));
+    s.out(at::d_up)[i] = s.in(at::d_s)[i] * gate * sig;
   }
 }
 
 void ref_relu(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = std::max(s.in(0)[i], 0.0);
+  using at = operand::relu;
+  for (size_t i = 0; i < s.in(at::x).size(); ++i) s.out(at::s)[i] = std::max(s.in(at::x)[i], 0.0);
 }
 
 void ref_relu_grad(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(0)[i] > 0 ? s.in(1)[i] : 0.0;
+  using at = operand::relu_grad;
+  for (size_t i = 0; i < s.in(at::s).size(); ++i)
+    s.out(at::d_x)[i] = s.in(at::s)[i] > 0 ? s.in(at::d_s)[i] : 0.0;
 }
 
 // The tanh form, and its derivative.
@@ -257,14 +287,17 @@ std::pair<double, double> gelu_by_tanh(double x) {
 }
 
 void ref_geglu(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = gelu_by_tanh(s.in(0)[i]).first * s.in(1)[i];
+  using at = operand::geglu;
+  for (size_t i = 0; i < s.in(at::gate).size(); ++i)
+    s.out(at::s)[i] = gelu_by_tanh(s.in(at::gate)[i]).first * s.in(at::up)[i];
 }
 
 void ref_geglu_grad(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) {
-    const auto [value, derivative] = gelu_by_tanh(s.in(0)[i]);
-    s.out(0)[i] = s.in(2)[i] * s.in(1)[i] * derivative;
-    s.out(1)[i] = s.in(2)[i] * value;
+  using at = operand::geglu_grad;
+  for (size_t i = 0; i < s.in(at::gate).size(); ++i) {
+    const auto [value, derivative] = gelu_by_tanh(s.in(at::gate)[i]);
+    s.out(at::d_gate)[i] = s.in(at::d_s)[i] * s.in(at::up)[i] * derivative;
+    s.out(at::d_up)[i] = s.in(at::d_s)[i] * value;
   }
 }
 
@@ -275,64 +308,78 @@ std::pair<double, double> gelu(const Site& s, double x) {
 }
 
 void ref_gelu(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = gelu(s, s.in(0)[i]).first;
+  using at = operand::gelu;
+  for (size_t i = 0; i < s.in(at::x).size(); ++i) s.out(at::s)[i] = gelu(s, s.in(at::x)[i]).first;
 }
 
 void ref_gelu_grad(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(1)[i] * gelu(s, s.in(0)[i]).second;
+  using at = operand::gelu_grad;
+  for (size_t i = 0; i < s.in(at::x).size(); ++i)
+    s.out(at::d_x)[i] = s.in(at::d_s)[i] * gelu(s, s.in(at::x)[i]).second;
 }
 
 void ref_tanh(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = std::tanh(s.in(0)[i]);
+  using at = operand::tanh;
+  for (size_t i = 0; i < s.in(at::x).size(); ++i) s.out(at::y)[i] = std::tanh(s.in(at::x)[i]);
 }
 
 void ref_tanh_grad(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(1)[i] * (1 - s.in(0)[i] * s.in(0)[i]);
+  using at = operand::tanh_grad;
+  for (size_t i = 0; i < s.in(at::y).size(); ++i)
+    s.out(at::d_x)[i] = s.in(at::d_y)[i] * (1 - s.in(at::y)[i] * s.in(at::y)[i]);
 }
 
 void ref_scale(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.op.attr_float("factor") * s.in(0)[i];
+  using at = operand::scale;
+  for (size_t i = 0; i < s.in(at::x).size(); ++i)
+    s.out(at::y)[i] = s.op.attr_float("factor") * s.in(at::x)[i];
 }
 
 void ref_add(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(0)[i] + s.in(1)[i];
+  using at = operand::add;
+  for (size_t i = 0; i < s.in(at::a).size(); ++i) s.out(at::y)[i] = s.in(at::a)[i] + s.in(at::b)[i];
 }
 
 void ref_dropout(const Site& s) {
-  const size_t width = s.dim(0, 1);
+  using at = operand::dropout;
+  const size_t width = s.dim(at::x, 1);
   const double p = s.op.attr_float("p");
-  const Values& step = s.in(3);
-  for (size_t i = 0; i < s.in(0).size(); ++i) {
-    const PhiloxStream stream = philox_stream(
-        step_seed(step.data()), name_hash(s.op.scope), static_cast<uint32_t>(s.in(2)[i / width]),
-        static_cast<uint32_t>(s.in(1)[i / width]), static_cast<uint32_t>(s.step(StepValue::optimizer_step)));
+  const Values& step = s.in(at::step);
+  for (size_t i = 0; i < s.in(at::x).size(); ++i) {
+    const PhiloxStream stream = philox_stream(step_seed(step.data()), name_hash(s.op.scope),
+                                              static_cast<uint32_t>(s.in(at::positions)[i / width]),
+                                              static_cast<uint32_t>(s.in(at::samples)[i / width]),
+                                              static_cast<uint32_t>(s.step(StepValue::optimizer_step)));
     const double uniform = philox_bits32(stream, static_cast<int64_t>(i % width)) * 0x1p-32;
-    s.out(0)[i] = uniform < p ? 0.0 : s.in(0)[i] / (1 - p);
+    s.out(at::y)[i] = uniform < p ? 0.0 : s.in(at::x)[i] / (1 - p);
   }
 }
 
 void ref_gather_rows(const Site& s) {
-  const size_t width = s.dim(0, 1);
-  for (size_t i = 0; i < s.out(0).size(); ++i)
-    s.out(0)[i] = s.in(0)[s.integer(1, i / width) * width + i % width];
+  using at = operand::gather_rows;
+  const size_t width = s.dim(at::x, 1);
+  for (size_t i = 0; i < s.out(at::y).size(); ++i)
+    s.out(at::y)[i] = s.in(at::x)[s.integer(at::rows, i / width) * width + i % width];
 }
 
 void ref_scatter_rows(const Site& s) {
-  const size_t width = s.dim(0, 1);
-  s.out(0).assign(s.out(0).size(), 0.0);
+  using at = operand::scatter_rows;
+  const size_t width = s.dim(at::y, 1);
+  s.out(at::x).assign(s.out(at::x).size(), 0.0);
   const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
   for (size_t i = 0; i < live * width; ++i)
-    s.out(0)[s.integer(1, i / width) * width + i % width] += s.in(0)[i];
+    s.out(at::x)[s.integer(at::rows, i / width) * width + i % width] += s.in(at::y)[i];
 }
 
 void pair_loss(const Site& s, Values* d_scores) {
-  Values& sums = s.out(0);
+  using at = operand::pair_loss_grad;
+  Values& sums = s.out(at::sums);
   if (s.step(StepValue::first_micro_step) == 1) sums = {0, 0, 0, 0, 0, INFINITY, -INFINITY};
   const double c = s.op.attr_float("centering");
   for (size_t i = 0; i < static_cast<size_t>(s.step(StepValue::live_tokens)); i += 2) {
-    const double a = s.in(0)[i];
-    const double b = s.in(0)[i + 1];
-    const double p = 1 / (1 + std::exp(-(a - b - s.in(1)[i])));
+    const double a = s.in(at::scores)[i];
+    const double b = s.in(at::scores)[i + 1];
+    const double p = 1 / (1 + std::exp(-(a - b - s.in(at::margins)[i])));
     sums[0] += -std::log(p) + c * (a + b) * (a + b);
     sums[1] += 1;
     sums[2] += a > b ? 1 : 0;
@@ -347,24 +394,27 @@ void pair_loss(const Site& s, Values* d_scores) {
 }
 void ref_pair_loss(const Site& s) { pair_loss(s, nullptr); }
 void ref_pair_loss_grad(const Site& s) {
-  s.out(1).assign(s.out(1).size(), 0.0);
-  pair_loss(s, &s.out(1));
+  using at = operand::pair_loss_grad;
+  s.out(at::d_scores).assign(s.out(at::d_scores).size(), 0.0);
+  pair_loss(s, &s.out(at::d_scores));
 }
 
 void class_loss(const Site& s, Values* d_scores) {
-  Values& sums = s.out(0);
+  using at = operand::class_loss_grad;
+  Values& sums = s.out(at::sums);
   if (s.step(StepValue::first_micro_step) == 1) sums.assign(3, 0.0);
-  const size_t width = s.dim(0, 1);
+  const size_t width = s.dim(at::scores, 1);
   const size_t problem = s.attr("problem");
   for (size_t r = 0; r < static_cast<size_t>(s.step(StepValue::live_tokens)); ++r) {
-    const auto first = s.in(0).begin() + static_cast<std::ptrdiff_t>(r * width);
+    const auto first = s.in(at::scores).begin() + static_cast<std::ptrdiff_t>(r * width);
     const Values scores(first, first + static_cast<std::ptrdiff_t>(width));
     double total = 0;
     for (const double x : scores) total += std::exp(x);
     sums[1] += 1;
     for (size_t k = 0; k < width; ++k) {
       const double x = scores[k];
-      const double target = problem == 0 ? (s.integer(1, r) == k ? 1.0 : 0.0) : s.in(1)[r * width + k];
+      const double target =
+          problem == 0 ? (s.integer(at::targets, r) == k ? 1.0 : 0.0) : s.in(at::targets)[r * width + k];
       const double p = problem == 0 ? std::exp(x) / total : 1 / (1 + std::exp(-x));
       const double n = problem == 0 ? 1.0 : static_cast<double>(width);
       if (problem == 0) sums[0] -= target * std::log(p);
@@ -378,40 +428,47 @@ void class_loss(const Site& s, Values* d_scores) {
 }
 void ref_class_loss(const Site& s) { class_loss(s, nullptr); }
 void ref_class_loss_grad(const Site& s) {
-  s.out(1).assign(s.out(1).size(), 0.0);
-  class_loss(s, &s.out(1));
+  using at = operand::class_loss_grad;
+  s.out(at::d_scores).assign(s.out(at::d_scores).size(), 0.0);
+  class_loss(s, &s.out(at::d_scores));
 }
 
 void ref_word_scores(const Site& s) {
-  const size_t width = s.dim(0, 1);
+  using at = operand::word_scores;
+  const size_t width = s.dim(at::x, 1);
   const std::vector<int32_t> words = words_of(s.op);
-  s.out(0).assign(s.out(0).size(), 0.0);
+  s.out(at::scores).assign(s.out(at::scores).size(), 0.0);
   for (size_t i = 0; i < static_cast<size_t>(s.step(StepValue::live_tokens)) * words.size(); ++i)
     for (size_t h = 0; h < width; ++h)
-      s.out(0)[i] += s.in(0)[i / words.size() * width + h] *
-                     s.in(1)[static_cast<size_t>(words[i % words.size()]) * width + h];
+      s.out(at::scores)[i] += s.in(at::x)[i / words.size() * width + h] *
+                              s.in(at::weight)[static_cast<size_t>(words[i % words.size()]) * width + h];
 }
 void ref_word_scores_grad(const Site& s) {
-  const size_t width = s.dim(0, 1);
+  using at = operand::word_scores_grad;
+  const size_t width = s.dim(at::x, 1);
   const std::vector<int32_t> words = words_of(s.op);
-  s.out(0).assign(s.out(0).size(), 0.0);
-  Values* const g = s.op.has_output(1) ? &s.gradient(1) : nullptr;
+  s.out(at::d_x).assign(s.out(at::d_x).size(), 0.0);
+  Values* const g = s.op.has_output(at::d_weight) ? &s.gradient(at::d_weight) : nullptr;
   for (size_t i = 0; i < static_cast<size_t>(s.step(StepValue::live_tokens)) * words.size(); ++i)
     for (size_t h = 0; h < width; ++h) {
-      const size_t at = i / words.size() * width + h;
+      const size_t place = i / words.size() * width + h;
       const size_t row = static_cast<size_t>(words[i % words.size()]) * width + h;
-      s.out(0)[at] += s.in(2)[i] * s.in(1)[row];
-      if (g != nullptr) (*g)[row] += s.in(2)[i] * s.in(0)[at];
+      s.out(at::d_x)[place] += s.in(at::d_scores)[i] * s.in(at::weight)[row];
+      if (g != nullptr) (*g)[row] += s.in(at::d_scores)[i] * s.in(at::x)[place];
     }
 }
 
-// The operands of a head's adapter: t [T, r] and b [V, r]; their gradients behind those of x and the weight.
+// The operands of a head's adapter: t [T, r] and b [V, r], and their gradients.
 struct HeadAdapter {
   size_t t, b, d_t, d_b;
 };
+template <class at>
+HeadAdapter adapter_of() {
+  return {at::t, at::b, at::d_t, at::d_b};
+}
 HeadAdapter head_adapter(const Op& op) {
-  if (op.kind == OpKind::linear_log_prob_grad) return {6, 7, 2, 3};
-  return {4, 5, 3, 4};
+  if (op.kind == OpKind::linear_log_prob_grad) return adapter_of<operand::linear_log_prob_grad>();
+  return adapter_of<operand::linear_cross_entropy_grad>();
 }
 
 // Adds to the logits of a row what the adapter gives.
@@ -444,33 +501,31 @@ void begin_low_rank_gradient(const Site& s) {
   static_cast<void>(s.gradient(at.d_b));
 }
 
-// The row of x that label `t` asks, and what is said of the label (what it counts, whose it is); `rows`: the
-// input that says so.
+// The row of x that label `t` asks; `rows`: the input that says so.
 size_t asked_row(const Site& s, size_t rows, size_t t) {
   return s.op.has_input(rows) ? s.integer(rows, t) : t;
-}
-double label_fact(const Site& s, size_t rows, size_t t, double otherwise) {
-  return s.op.has_input(rows) ? s.in(rows + 1)[t] : otherwise;
 }
 
 // Adds to the loss; visit(row, label, probabilities, weight) for every label with a target.
 template <class Visit>
 void head_loss(const Site& s, Visit visit) {
-  const size_t hidden = s.dim(0, 1);
-  Values& loss = s.out(0);
+  using at = operand::linear_cross_entropy;
+  const size_t hidden = s.dim(at::x, 1);
+  Values& loss = s.out(at::loss);
   if (s.step(StepValue::first_micro_step) == 1) loss.assign(2, 0.0);
-  for (size_t t = 0; t < s.dim(0, 0); ++t) {
-    if (s.in(2)[t] < 0) continue;
-    Values p(s.dim(1, 0));
-    const size_t row = asked_row(s, 6, t);
-    const double weight = label_fact(s, 6, t, 1.0);
+  for (size_t t = 0; t < s.dim(at::x, 0); ++t) {
+    if (s.in(at::labels)[t] < 0) continue;
+    Values p(s.dim(at::weight, 0));
+    const size_t row = asked_row(s, at::label_rows, t);
+    const double weight = s.op.has_input(at::label_weights) ? s.in(at::label_weights)[t] : 1.0;
     for (size_t v = 0; v < p.size(); ++v)
-      for (size_t i = 0; i < hidden; ++i) p[v] += s.in(0)[row * hidden + i] * s.in(1)[v * hidden + i];
+      for (size_t i = 0; i < hidden; ++i)
+        p[v] += s.in(at::x)[row * hidden + i] * s.in(at::weight)[v * hidden + i];
     add_low_rank(s, row, p);
-    const double logit = p[s.integer(2, t)];
+    const double logit = p[s.integer(at::labels, t)];
     loss[0] += weight * (softmax(p) - logit);
     loss[1] += weight;
-    visit(row, s.integer(2, t), p, weight);
+    visit(row, s.integer(at::labels, t), p, weight);
   }
 }
 
@@ -479,19 +534,20 @@ void ref_linear_cross_entropy(const Site& s) {
 }
 
 void ref_linear_cross_entropy_grad(const Site& s) {
-  const size_t hidden = s.dim(0, 1);
-  Values no_d_x(s.in(0).size());
-  Values no_gradient(s.in(1).size());
-  Values& d_x = s.op.has_output(1) ? s.out(1) : no_d_x;
-  Values& g = s.op.has_output(2) ? s.gradient(2) : no_gradient;
+  using at = operand::linear_cross_entropy_grad;
+  const size_t hidden = s.dim(at::x, 1);
+  Values no_d_x(s.in(at::x).size());
+  Values no_gradient(s.in(at::weight).size());
+  Values& d_x = s.op.has_output(at::d_x) ? s.out(at::d_x) : no_d_x;
+  Values& g = s.op.has_output(at::d_weight) ? s.gradient(at::d_weight) : no_gradient;
   d_x.assign(d_x.size(), 0.0);
   begin_low_rank_gradient(s);
   head_loss(s, [&](size_t t, size_t label, const Values& p, double weight) {
     for (size_t v = 0; v < p.size(); ++v) {
       const double d_logit = weight * (p[v] - (v == label ? 1.0 : 0.0)) * s.step(StepValue::loss_scale);
       for (size_t i = 0; i < hidden; ++i) {
-        d_x[t * hidden + i] += d_logit * s.in(1)[v * hidden + i];
-        g[v * hidden + i] += d_logit * s.in(0)[t * hidden + i];
+        d_x[t * hidden + i] += d_logit * s.in(at::weight)[v * hidden + i];
+        g[v * hidden + i] += d_logit * s.in(at::x)[t * hidden + i];
       }
       add_low_rank_gradient(s, t, v, d_logit);
     }
@@ -501,19 +557,23 @@ void ref_linear_cross_entropy_grad(const Site& s) {
 // visit(row, sequence * 2 + column, token, probabilities) for every row with a label.
 template <class Visit>
 void labelled_rows(const Site& s, Visit visit) {
-  const size_t rows = s.op.kind == OpKind::linear_log_prob_grad ? 8 : 6;
-  for (size_t t = 0; t < s.dim(0, 0); ++t) {
-    const double label = s.in(2)[t];
+  using at = operand::linear_log_prob;
+  using grad = operand::linear_log_prob_grad;
+  const bool backward = s.op.kind == OpKind::linear_log_prob_grad;
+  const size_t rows = backward ? size_t{grad::label_rows} : size_t{at::label_rows};
+  const size_t sequences = backward ? size_t{grad::label_sequences} : size_t{at::label_sequences};
+  for (size_t t = 0; t < s.dim(at::x, 0); ++t) {
+    const double label = s.in(at::labels)[t];
     if (label < 0 && label > -101) continue;
     const size_t row = asked_row(s, rows, t);
     const auto token = static_cast<size_t>(label >= 0 ? label : -101 - label);
     size_t sequence = 0;
-    while (!s.op.has_input(rows) && s.in(3)[sequence + 1] <= static_cast<double>(t)) ++sequence;
-    if (s.op.has_input(rows)) sequence = s.integer(rows + 1, t);
-    Values p(s.dim(1, 0));
+    while (!s.op.has_input(rows) && s.in(at::seq_starts)[sequence + 1] <= static_cast<double>(t)) ++sequence;
+    if (s.op.has_input(rows)) sequence = s.integer(sequences, t);
+    Values p(s.dim(at::weight, 0));
     for (size_t v = 0; v < p.size(); ++v)
-      for (size_t i = 0; i < s.dim(0, 1); ++i)
-        p[v] += s.in(0)[row * s.dim(0, 1) + i] * s.in(1)[v * s.dim(0, 1) + i];
+      for (size_t i = 0; i < s.dim(at::x, 1); ++i)
+        p[v] += s.in(at::x)[row * s.dim(at::x, 1) + i] * s.in(at::weight)[v * s.dim(at::x, 1) + i];
     add_low_rank(s, row, p);
     softmax(p);
     visit(row, sequence * 2 + (label < 0 ? 1 : 0), token, p);
@@ -521,25 +581,28 @@ void labelled_rows(const Site& s, Visit visit) {
 }
 
 void ref_linear_log_prob(const Site& s) {
-  for (const size_t output : {0, 1}) s.out(output).assign(s.out(output).size(), 0.0);
+  using at = operand::linear_log_prob;
+  for (const size_t output : {operand::linear_log_prob::logps, operand::linear_log_prob::tokens})
+    s.out(output).assign(s.out(output).size(), 0.0);
   labelled_rows(s, [&](size_t, size_t place, size_t token, const Values& p) {
-    s.out(0)[place] += std::log(p[token]);
-    s.out(1)[place] += 1;
+    s.out(at::logps)[place] += std::log(p[token]);
+    s.out(at::tokens)[place] += 1;
   });
 }
 
 void ref_linear_log_prob_grad(const Site& s) {
-  const size_t hidden = s.dim(0, 1);
-  Values no_gradient(s.in(1).size());
-  Values& g = s.op.has_output(1) ? s.gradient(1) : no_gradient;
-  s.out(0).assign(s.out(0).size(), 0.0);
+  using at = operand::linear_log_prob_grad;
+  const size_t hidden = s.dim(at::x, 1);
+  Values no_gradient(s.in(at::weight).size());
+  Values& g = s.op.has_output(at::d_weight) ? s.gradient(at::d_weight) : no_gradient;
+  s.out(at::d_x).assign(s.out(at::d_x).size(), 0.0);
   begin_low_rank_gradient(s);
   labelled_rows(s, [&](size_t t, size_t place, size_t token, const Values& p) {
     for (size_t v = 0; v < p.size(); ++v) {
-      const double d_logit = ((v == token ? 1.0 : 0.0) - p[v]) * s.in(4)[place];
+      const double d_logit = ((v == token ? 1.0 : 0.0) - p[v]) * s.in(at::d_logps)[place];
       for (size_t i = 0; i < hidden; ++i) {
-        s.out(0)[t * hidden + i] += d_logit * s.in(1)[v * hidden + i];
-        g[v * hidden + i] += d_logit * s.in(0)[t * hidden + i];
+        s.out(at::d_x)[t * hidden + i] += d_logit * s.in(at::weight)[v * hidden + i];
+        g[v * hidden + i] += d_logit * s.in(at::x)[t * hidden + i];
       }
       add_low_rank_gradient(s, t, v, d_logit);
     }
@@ -548,21 +611,22 @@ void ref_linear_log_prob_grad(const Site& s) {
 
 // As the formulas have it, without care for large numbers.
 void preference_loss(const Site& s, Values* d_logps) {
-  Values& sums = s.out(0);
+  using at = operand::preference_loss_grad;
+  Values& sums = s.out(at::sums);
   if (s.step(StepValue::first_micro_step) == 1) sums.assign(sums.size(), 0.0);
   const double beta = s.op.attr_float("beta");
   const double smoothing = s.op.attr_float("label_smoothing");
   const double weight = s.op.attr_float("nll");
   const size_t kind = s.attr("loss");
   const auto p_of = [](double x) { return 1 / (1 + std::exp(-x)); };
-  const size_t width = s.op.has_input(2) ? s.dim(2, 1) : 0;
+  const size_t width = s.op.has_input(at::reference) ? s.dim(at::reference, 1) : 0;
   for (size_t row = 0; row < static_cast<size_t>(s.step(StepValue::live_tokens)); row += 2) {
-    const Values& logps = s.in(0);
-    const Values& tokens = s.in(1);
+    const Values& logps = s.in(at::logps);
+    const Values& tokens = s.in(at::tokens);
     const double c = logps[row * 2], r = logps[row * 2 + 2];
     const double n_c = tokens[row * 2], n_r = tokens[row * 2 + 2];
-    const double c_apart = c - (width == 0 ? 0 : s.in(2)[row * width]);
-    const double r_apart = r - (width == 0 ? 0 : s.in(2)[(row + 1) * width]);
+    const double c_apart = c - (width == 0 ? 0 : s.in(at::reference)[row * width]);
+    const double r_apart = r - (width == 0 ? 0 : s.in(at::reference)[(row + 1) * width]);
     const double ahead = kind == 0 ? c_apart - r_apart : c_apart / n_c - r_apart / n_r;
     const double p = p_of(beta * ahead);
     const double a = std::exp(c / n_c), b = std::exp(r / n_r);
@@ -606,19 +670,22 @@ void preference_loss(const Site& s, Values* d_logps) {
 }
 void ref_preference_loss(const Site& s) { preference_loss(s, nullptr); }
 void ref_preference_loss_grad(const Site& s) {
-  s.out(1).assign(s.out(1).size(), 0.0);
-  preference_loss(s, &s.out(1));
+  using at = operand::preference_loss_grad;
+  s.out(at::d_logps).assign(s.out(at::d_logps).size(), 0.0);
+  preference_loss(s, &s.out(at::d_logps));
 }
 
 void ref_nf4_dequantize(const Site& s) {
-  for (size_t i = 0; i < s.out(0).size(); ++i) {
-    const size_t byte = s.integer(0, i / 2);
+  using at = operand::nf4_dequantize;
+  for (size_t i = 0; i < s.out(at::weight).size(); ++i) {
+    const size_t byte = s.integer(at::codes, i / 2);
     const size_t block = i / static_cast<size_t>(kNf4Block);
-    double scale = s.in(1)[block];
-    if (s.op.has_input(2))
-      scale =
-          s.in(3)[s.integer(1, block)] * s.in(2)[block / static_cast<size_t>(kNf4NestedBlock)] + s.in(4)[0];
-    s.out(0)[i] = static_cast<double>(kNf4Levels[i % 2 == 0 ? byte >> 4 : byte & 15]) * scale;
+    double scale = s.in(at::absmax)[block];
+    if (s.op.has_input(at::nested_absmax))
+      scale = s.in(at::nested_quant_map)[s.integer(at::absmax, block)] *
+                  s.in(at::nested_absmax)[block / static_cast<size_t>(kNf4NestedBlock)] +
+              s.in(at::nested_offset)[0];
+    s.out(at::weight)[i] = static_cast<double>(kNf4Levels[i % 2 == 0 ? byte >> 4 : byte & 15]) * scale;
   }
 }
 
@@ -632,8 +699,8 @@ void ref_store_wait(const Site& s) { refuse_transfer(s); }
 
 void run_op(const Site& site) {
   switch (site.op.kind) {
-#define OP(name)     \
-  case OpKind::name: \
+#define OP(name, ...) \
+  case OpKind::name:  \
     return ref_##name(site);
 #include "ops/ops.def"
 #undef OP

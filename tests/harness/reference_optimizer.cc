@@ -15,10 +15,10 @@ struct Update {
   double rate, steps;
 };
 Update update_of(const Site& s, size_t master) {
-  Update u{s.in(2), s.out(s.op.has_output(master) ? master : 0), s.step_at(0, StepValue::learning_rate),
-           s.step_at(0, StepValue::optimizer_step)};
-  if (s.op.has_input(1))
-    for (double& g : u.gradient) g *= s.in(1)[1];
+  Update u{s.in(kGradientInput), s.out(s.op.has_output(master) ? master : size_t{kWeightOutput}),
+           s.step_at(kStepInput, StepValue::learning_rate), s.step_at(kStepInput, StepValue::optimizer_step)};
+  if (s.op.has_input(kNormInput))
+    for (double& g : u.gradient) g *= s.in(kNormInput)[1];
   return u;
 }
 
@@ -39,32 +39,35 @@ void encode(const DynamicMap& map, const Values& x, Values& codes, Values& scale
 }  // namespace
 
 void ref_grad_square(const Site& s) {
-  const ElementRange range = updated_range(s.graph, s.op, 0);
-  const auto first = static_cast<size_t>(range_in(s.graph, s.op, s.op.inputs[0], range).first);
-  if (range.first == 0) s.out(0)[0] = 0;
+  using at = operand::grad_square;
+  const ElementRange range = updated_range(s.graph, s.op, at::gradient);
+  const auto first = static_cast<size_t>(range_in(s.graph, s.op, s.op.inputs[at::gradient], range).first);
+  if (range.first == 0) s.out(at::square)[0] = 0;
   for (size_t i = 0; i < static_cast<size_t>(range.elements); ++i)
-    s.out(0)[0] += s.in(0)[first + i] * s.in(0)[first + i];
+    s.out(at::square)[0] += s.in(at::gradient)[first + i] * s.in(at::gradient)[first + i];
 }
 
 void ref_grad_norm(const Site& s) {
+  using at = operand::grad_norm;
   double squares = 0;
-  for (size_t i = 1; i < s.op.inputs.size(); ++i) squares += s.in(i)[0];
+  for (size_t i = at::squares; i < s.op.inputs.size(); ++i) squares += s.in(i)[0];
   const double max_norm = s.op.attr_float("max_norm");
-  const double scale = s.op.attrs.contains("scaled") ? s.in(0)[15] : 1;
+  const double scale = s.op.attrs.contains("scaled") ? s.in(at::step)[15] : 1;
   const double norm = std::sqrt(squares) / scale;
-  s.out(0)[0] = norm;
-  s.out(0)[1] = (max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0) / scale;
+  s.out(at::norm)[0] = norm;
+  s.out(at::norm)[1] = (max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0) / scale;
 }
 
 // torch.optim.AdamW's single-tensor form.
 void ref_adamw(const Site& s) {
-  const Update u = update_of(s, 3);
+  using at = operand::adamw;
+  const Update u = update_of(s, at::master);
   const double beta1 = s.op.attr_float("beta1");
   const double beta2 = s.op.attr_float("beta2");
   for (size_t i = 0; i < u.weight.size(); ++i) {
     const double g = u.gradient[i];
-    double& m = s.out(1)[i];
-    double& v = s.out(2)[i];
+    double& m = s.out(at::m)[i];
+    double& v = s.out(at::v)[i];
     m = beta1 * m + (1 - beta1) * g;
     v = beta2 * v + (1 - beta2) * g * g;
     const double m_hat = m / (1 - std::pow(beta1, u.steps));
@@ -72,12 +75,13 @@ void ref_adamw(const Site& s) {
     u.weight[i] -= u.rate * s.op.attr_float("weight_decay") * u.weight[i];
     u.weight[i] -= u.rate * m_hat / (std::sqrt(v_hat) + s.op.attr_float("eps"));
   }
-  s.out(0) = u.weight;
+  s.out(at::weight) = u.weight;
 }
 
 // AdamW on decoded states; coded again by nearest value.
 void ref_adamw8bit(const Site& s) {
-  const Update u = update_of(s, 5);
+  using at = operand::adamw8bit;
+  const Update u = update_of(s, at::master);
   const double beta1 = s.op.attr_float("beta1");
   const double beta2 = s.op.attr_float("beta2");
   Values m(u.weight.size());
@@ -88,46 +92,50 @@ void ref_adamw8bit(const Site& s) {
       return static_cast<double>(map.value[static_cast<size_t>(s.out(codes)[i])]) *
              s.out(scales)[i / kStateBlock];
     };
-    m[i] = beta1 * value(signed_dynamic_map(), 1, 3) + (1 - beta1) * g;
-    v[i] = beta2 * value(unsigned_dynamic_map(), 2, 4) + (1 - beta2) * g * g;
+    m[i] = beta1 * value(signed_dynamic_map(), at::m, at::m_scale) + (1 - beta1) * g;
+    v[i] = beta2 * value(unsigned_dynamic_map(), at::v, at::v_scale) + (1 - beta2) * g * g;
     const double m_hat = m[i] / (1 - std::pow(beta1, u.steps));
     const double v_hat = v[i] / (1 - std::pow(beta2, u.steps));
     u.weight[i] -= u.rate * s.op.attr_float("weight_decay") * u.weight[i];
     u.weight[i] -= u.rate * m_hat / (std::sqrt(v_hat) + s.op.attr_float("eps"));
   }
-  encode(signed_dynamic_map(), m, s.out(1), s.out(3));
-  encode(unsigned_dynamic_map(), v, s.out(2), s.out(4));
-  s.out(0) = u.weight;
+  encode(signed_dynamic_map(), m, s.out(at::m), s.out(at::m_scale));
+  encode(unsigned_dynamic_map(), v, s.out(at::v), s.out(at::v_scale));
+  s.out(at::weight) = u.weight;
 }
 
 void ref_lion(const Site& s) {
-  const Update u = update_of(s, 2);
+  using at = operand::lion;
+  const Update u = update_of(s, at::master);
   const double beta1 = s.op.attr_float("beta1");
   const double beta2 = s.op.attr_float("beta2");
   for (size_t i = 0; i < u.weight.size(); ++i) {
-    double& m = s.out(1)[i];
+    double& m = s.out(at::m)[i];
     const double direction = beta1 * m + (1 - beta1) * u.gradient[i];
     u.weight[i] -= u.rate * s.op.attr_float("weight_decay") * u.weight[i];
     u.weight[i] -= u.rate * (direction > 0 ? 1 : direction < 0 ? -1 : 0);
     m = beta2 * m + (1 - beta2) * u.gradient[i];
   }
-  s.out(0) = u.weight;
+  s.out(at::weight) = u.weight;
 }
 
 void ref_sgd(const Site& s) {
-  const Update u = update_of(s, 2);
+  using at = operand::sgd;
+  const Update u = update_of(s, at::master);
   for (size_t i = 0; i < u.weight.size(); ++i) {
     double d = u.gradient[i] + s.op.attr_float("weight_decay") * u.weight[i];
-    if (s.op.has_output(1)) d = s.out(1)[i] = s.op.attr_float("momentum") * s.out(1)[i] + d;
+    if (s.op.has_output(at::momentum))
+      d = s.out(at::momentum)[i] = s.op.attr_float("momentum") * s.out(at::momentum)[i] + d;
     u.weight[i] -= u.rate * d;
   }
-  s.out(0) = u.weight;
+  s.out(at::weight) = u.weight;
 }
 
 // transformers' Adafactor; a vector is a matrix of one row without a row average.
 void ref_adafactor(const Site& s) {
-  const Update u = update_of(s, 3);
-  const size_t columns = s.out(2).size();
+  using at = operand::adafactor;
+  const Update u = update_of(s, at::master);
+  const size_t columns = s.out(at::column).size();
   const size_t rows = u.weight.size() / columns;
   const double keep = 1 - std::pow(u.steps, -0.8);
   Values row(rows);
@@ -140,23 +148,23 @@ void ref_adafactor(const Site& s) {
   const auto average = [&](Values& state, const Values& now) {
     for (size_t i = 0; i < now.size(); ++i) state[i] = keep * state[i] + (1 - keep) * now[i];
   };
-  average(s.out(2), column);
+  average(s.out(at::column), column);
   double mean = 0;
-  if (s.op.has_output(1)) {
-    average(s.out(1), row);
-    for (const double x : s.out(1)) mean += x / static_cast<double>(rows);
+  if (s.op.has_output(at::row)) {
+    average(s.out(at::row), row);
+    for (const double x : s.out(at::row)) mean += x / static_cast<double>(rows);
   }
   Values step(u.weight.size());
   double squares = 0;
   for (size_t i = 0; i < step.size(); ++i) {
-    const double factor = s.op.has_output(1) ? mean / s.out(1)[i / columns] : 1.0;
-    step[i] = u.gradient[i] * std::sqrt(factor / s.out(2)[i % columns]);
+    const double factor = s.op.has_output(at::row) ? mean / s.out(at::row)[i / columns] : 1.0;
+    step[i] = u.gradient[i] * std::sqrt(factor / s.out(at::column)[i % columns]);
     squares += step[i] * step[i];
   }
   const double rms = std::sqrt(squares / static_cast<double>(step.size()));
   for (size_t i = 0; i < step.size(); ++i)
     u.weight[i] -= u.rate * (s.op.attr_float("weight_decay") * u.weight[i] + step[i] / std::max(1.0, rms));
-  s.out(0) = u.weight;
+  s.out(at::weight) = u.weight;
 }
 
 }  // namespace plimsoll::harness

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "harness/op_case.h"
+#include "ops/operands.h"
 
 namespace plimsoll::harness {
 
@@ -13,16 +14,31 @@ struct Site {
   const Op& op;
   std::vector<Values>& values;
 
-  [[nodiscard]] Values& in(size_t i) const { return values[static_cast<size_t>(op.inputs[i])]; }
-  [[nodiscard]] Values& out(size_t i) const { return values[static_cast<size_t>(op.outputs[i])]; }
-  [[nodiscard]] size_t dim(size_t input, size_t axis) const {
+  // Operands are asked for by name (ops/operands.h).
+  template <class Number>
+  [[nodiscard]] Values& in(Number i) const {
+    static_assert(is_input<Number>, "inputs have names: ops/operands.h");
+    return values[static_cast<size_t>(op.inputs[i])];
+  }
+  template <class Number>
+  [[nodiscard]] Values& out(Number i) const {
+    static_assert(is_output<Number>, "outputs have names: ops/operands.h");
+    return values[static_cast<size_t>(op.outputs[i])];
+  }
+  template <class Number>
+  [[nodiscard]] size_t dim(Number input, size_t axis) const {
+    static_assert(is_input<Number>, "inputs have names: ops/operands.h");
     return static_cast<size_t>(graph.tensor(op.inputs[input]).shape[axis]);
   }
-  [[nodiscard]] size_t integer(size_t input, size_t i) const { return static_cast<size_t>(in(input)[i]); }
+  template <class Number>
+  [[nodiscard]] size_t integer(Number input, size_t i) const {
+    return static_cast<size_t>(in(input)[i]);
+  }
   [[nodiscard]] double step(StepValue which) const {
     return values[static_cast<size_t>(graph.find(kStepTensor))][static_cast<size_t>(which)];
   }
-  [[nodiscard]] double step_at(size_t input, StepValue which) const {
+  template <class Number>
+  [[nodiscard]] double step_at(Number input, StepValue which) const {
     return in(input)[static_cast<size_t>(which)];
   }
   [[nodiscard]] size_t attr(const char* name) const { return static_cast<size_t>(op.attr_int(name)); }
@@ -38,7 +54,8 @@ struct Site {
     return rows;
   }
   // Clears a gradient where this op is the first writer of the first micro-step.
-  [[nodiscard]] Values& gradient(size_t output) const {
+  template <class Number>
+  [[nodiscard]] Values& gradient(Number output) const {
     Values& g = out(output);
     if (op.attr_int("accumulate") == 0 && step(StepValue::first_micro_step) == 1) g.assign(g.size(), 0.0);
     return g;

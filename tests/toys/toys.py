@@ -28,12 +28,13 @@ class Toy:
 TOYS = (
     Toy("an op", "swiglu", "halve",
         ("src/ops/pointwise/halve.cc", "src/ops/pointwise/halve_kernels.h", "src/ops/pointwise/halve_simd.cc", "src/ops/pointwise/halve_cpu.cc"),
-        (("src/ops/ops.def", "OP(adafactor)                  // step, norm?, gradient -> weight, row?, column, master?\n",
-          "OP(halve)                      // x -> x / 2; its own gradient\n"),
+        (("src/ops/ops.def", "OP(adafactor, IN(step, MAYBE(norm), gradient), OUT(weight, MAYBE(row), column, MAYBE(master)))\n",
+          "OP(halve, IN(x), OUT(y))  // x / 2; its own gradient\n"),
          ("src/ops/pointwise/CMakeLists.txt", "plimsoll_op_family(activations.cc", " halve.cc halve_cpu.cc halve_simd.cc"),
          ("tests/harness/reference.cc", "void ref_store_wait(const Site& s) { refuse_transfer(s); }\n", """
 void ref_halve(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(0)[i] / 2;
+  using at = operand::halve;
+  for (size_t i = 0; i < s.in(at::x).size(); ++i) s.out(at::y)[i] = s.in(at::x)[i] / 2;
 }
 """),
          ("src/ops/pointwise/elementwise_test.cc", "             \"s %[5,33] = relu(x) @m forward\\n\"},\n", """\

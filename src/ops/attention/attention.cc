@@ -16,20 +16,21 @@
 // were filled before (by the linears that make them), of which the live rows of that axis are seen by every
 // query. With `apart` row r of q, k and v is the next token of sequence r, all of one length so far, whose
 // rows of the cache begin at r * capacity.
+#include <cmath>
 #include <string_view>
 
 #include "graph/op_kind.h"
 #include "ops/attention/attention_cached_split.h"
 #include "ops/attention/attention_shape.h"
+#include "ops/name_hash.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
 namespace {
 
-// Inputs behind those that every attention has.
-enum : size_t { kKeyStarts = 5, kBiasTable = 6, kSamples = 7, kPositions = 8, kParents = 9 };
-constexpr size_t kGradientShift = 3;  // o, lse and d_o stand before them
-constexpr size_t kCachedBiasTable = 4;
+// q, k and v, which all attentions have in these places.
+using qkv = operand::attention;
+static_assert(size_t{operand::attention_grad::v} == qkv::v && size_t{operand::attention_cached::v} == qkv::v);
 
 int64_t int_or(const Op& op, const char* name, int64_t otherwise) {
   return op.attrs.contains(name) ? op.attr_int(name) : otherwise;
@@ -37,13 +38,14 @@ int64_t int_or(const Op& op, const char* name, int64_t otherwise) {
 bool is_causal(const Op& op) { return int_or(op, "causal", 1) != 0; }
 
 size_t bias_input(const Op& op) {
-  if (op.kind == OpKind::attention_cached) return kCachedBiasTable;
-  return op.kind == OpKind::attention_grad ? kBiasTable + kGradientShift : size_t{kBiasTable};
+  if (op.kind == OpKind::attention_cached) return operand::attention_cached::bias_table;
+  if (op.kind == OpKind::attention_grad) return operand::attention_grad::bias_table;
+  return operand::attention::bias_table;
 }
 
 // A query sees half of the keys where those behind it are masked; a window cuts them further.
 double score_pairs(const Graph& g, const Op& op) {
-  const auto tokens = static_cast<double>(input_tensor(g, op, 0).shape[0]);
+  const auto tokens = static_cast<double>(input_tensor(g, op, qkv::q).shape[0]);
   if (!is_causal(op)) return tokens * static_cast<double>(int_or(op, "key_length", op.attr_int("length")));
   double reach = static_cast<double>(op.attr_int("length")) / 2.0;
   const auto window = static_cast<double>(op.attr_int("window"));
@@ -52,7 +54,8 @@ double score_pairs(const Graph& g, const Op& op) {
 }
 
 Cost attention_cost(const Graph& g, const Op& op, double products) {
-  Cost cost{2.0 * products * score_pairs(g, op) * static_cast<double>(input_tensor(g, op, 0).shape[1]), 0};
+  Cost cost{2.0 * products * score_pairs(g, op) * static_cast<double>(input_tensor(g, op, qkv::q).shape[1]),
+            0};
   for (const auto* ids : {&op.inputs, &op.outputs})
     for (const TensorId id : *ids)
       if (id != kNoTensor) cost.bytes += static_cast<double>(g.tensor(id).bytes());
@@ -60,12 +63,12 @@ Cost attention_cost(const Graph& g, const Op& op, double products) {
 }
 
 void require_heads(const Graph& g, const Op& op) {
-  const Tensor& q = input_tensor(g, op, 0);
-  const Tensor& k = input_tensor(g, op, 1);
+  const Tensor& q = input_tensor(g, op, qkv::q);
+  const Tensor& k = input_tensor(g, op, qkv::k);
   const int64_t head = op.attr_int("head_dim");
   require(q.shape[1] % head == 0 && k.shape[1] % head == 0 && q.shape[1] % k.shape[1] == 0, g, op,
           "attention: heads do not divide");
-  require(k.shape == input_tensor(g, op, 2).shape, g, op, "attention: shapes of k and v");
+  require(k.shape == input_tensor(g, op, qkv::v).shape, g, op, "attention: shapes of k and v");
   require(op.attr_int("window") == 0 || is_causal(op), g, op, "attention: a window is for causal attention");
   require(!op.attrs.contains("keys_of") || !is_causal(op), g, op,
           "attention: keys of another axis have no order with the queries");
@@ -77,7 +80,7 @@ void require_bias(const Graph& g, const Op& op) {
   require(op.has_input(at) == op.attrs.contains("max_distance"), g, op,
           "attention: a table of biases and max_distance belong together");
   if (!op.has_input(at)) return;
-  const Tensor& q = input_tensor(g, op, 0);
+  const Tensor& q = input_tensor(g, op, qkv::q);
   const Tensor& table = input_tensor(g, op, at);
   const int64_t side = is_causal(op) ? table.shape[0] : table.shape[0] / 2;
   require(table.shape.rank() == 2 && table.shape[1] * op.attr_int("head_dim") == q.shape[1] &&
@@ -87,33 +90,36 @@ void require_bias(const Graph& g, const Op& op) {
   require(!op.attrs.contains("keys_of"), g, op, "attention: no bias over keys of another axis");
 }
 
-void require_dropout(const Graph& g, const Op& op, size_t shift) {
+// `at`: operand::attention, or that of its gradient.
+template <class at>
+void require_dropout(const Graph& g, const Op& op) {
   const bool drops = op.attrs.contains("dropout");
-  require(op.has_input(kSamples + shift) == drops && op.has_input(kPositions + shift) == drops, g, op,
+  require(op.has_input(at::samples) == drops && op.has_input(at::positions) == drops, g, op,
           "attention: dropout, samples and positions belong together");
   if (!drops) return;
-  const Shape rows{input_tensor(g, op, 0).shape[0]};
-  require(input_tensor(g, op, kSamples + shift).shape == rows &&
-              input_tensor(g, op, kPositions + shift).shape == rows,
+  const Shape rows{input_tensor(g, op, qkv::q).shape[0]};
+  require(input_tensor(g, op, at::samples).shape == rows && input_tensor(g, op, at::positions).shape == rows,
           g, op, "attention: a sample and a position for each query");
   const double p = op.attr_float("dropout");
   require(p >= 0.0 && p < 1.0, g, op, "attention: dropout from 0 to below 1");
 }
 
-void require_operands(const Graph& g, const Op& op, size_t shift) {
+template <class at>
+void require_shapes(const Graph& g, const Op& op) {
   require_heads(g, op);
   const bool crosses = op.attrs.contains("keys_of");
-  require(op.has_input(kKeyStarts + shift) == crosses && op.attrs.contains("key_length") == crosses, g, op,
+  require(op.has_input(at::key_starts) == crosses && op.attrs.contains("key_length") == crosses, g, op,
           "attention: key_starts, keys_of and key_length belong together");
   if (crosses)
-    require(input_tensor(g, op, kKeyStarts + shift).shape == input_tensor(g, op, 3 + shift).shape, g, op,
+    require(input_tensor(g, op, at::key_starts).shape == input_tensor(g, op, at::seq_starts).shape, g, op,
             "attention: as many sequences of keys as of queries");
   else
-    require(input_tensor(g, op, 0).shape[0] == input_tensor(g, op, 1).shape[0], g, op, "attention: rows");
+    require(input_tensor(g, op, qkv::q).shape[0] == input_tensor(g, op, qkv::k).shape[0], g, op,
+            "attention: rows");
   require_bias(g, op);
-  require_dropout(g, op, shift);
-  if (!op.has_input(kParents + shift)) return;
-  require(input_tensor(g, op, kParents + shift).shape[0] + 1 == input_tensor(g, op, 3 + shift).shape[0], g,
+  require_dropout<at>(g, op);
+  if (!op.has_input(at::parents)) return;
+  require(input_tensor(g, op, at::parents).shape[0] + 1 == input_tensor(g, op, at::seq_starts).shape[0], g,
           op, "attention: a parent for each segment");
   require(is_causal(op) && !op.has_input(bias_input(op)) && !op.attrs.contains("dropout"), g, op,
           "attention: trees of segments are for causal attention without bias or dropout");
@@ -122,21 +128,22 @@ void require_operands(const Graph& g, const Op& op, size_t shift) {
 // q [Tq, N*D], k [Tk, K*D], v [Tk, K*D], seq_starts [B+1], step, key_starts [B+1]?, bias_table [buckets, N]?,
 // samples [Tq]?, positions [Tq]?, parents [B]? -> o like q, lse f32 [Tq, N]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  require_operands(g, op, 0);
-  const Tensor& q = input_tensor(g, op, 0);
+  require_shapes<operand::attention>(g, op);
+  const Tensor& q = input_tensor(g, op, qkv::q);
   return {{"", q.shape, q.dtype}, {".lse", {q.shape[0], q.shape[1] / op.attr_int("head_dim")}, DType::f32}};
 }
 
 // q, k, v, o, lse, d_o, seq_starts, step, key_starts?, bias_table?, samples?, positions?, parents? -> d_q,
 // d_k, d_v, and with a bias its table's gradient, which is absent where the table is frozen.
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
-  require_operands(g, op, kGradientShift);
-  const Tensor& q = input_tensor(g, op, 0);
-  const Tensor& k = input_tensor(g, op, 1);
+  require_shapes<operand::attention_grad>(g, op);
+  const Tensor& q = input_tensor(g, op, qkv::q);
+  const Tensor& k = input_tensor(g, op, qkv::k);
   std::vector<OutputSpec> outputs{
       {".q", q.shape, q.dtype}, {".k", k.shape, k.dtype}, {".v", k.shape, k.dtype}};
   if (op.has_input(bias_input(op)))
-    outputs.push_back({".bias_grad", input_tensor(g, op, bias_input(op)).shape, gradient_dtype(g, op, 3)});
+    outputs.push_back({".bias_grad", input_tensor(g, op, bias_input(op)).shape,
+                       gradient_dtype(g, op, operand::attention_grad::d_bias_table)});
   return outputs;
 }
 
@@ -145,59 +152,71 @@ std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
 std::vector<OutputSpec> infer_cached(const Graph& g, const Op& op) {
   require_heads(g, op);
   require_bias(g, op);
-  const Tensor& q = input_tensor(g, op, 0);
-  const Tensor& k = input_tensor(g, op, 1);
+  const Tensor& q = input_tensor(g, op, qkv::q);
+  const Tensor& k = input_tensor(g, op, qkv::k);
   if (op.attrs.contains("keys_of")) return {{"", q.shape, q.dtype}};
   require(is_causal(op), g, op, "attention_cached: what is appended comes behind what is there");
   int64_t sequences = int_or(op, "apart", 0) != 0 ? q.shape[0] : 1;
-  if (op.outputs.size() > 1 && op.outputs[1] != kNewTensor)
-    sequences = std::max(sequences, g.tensor(op.outputs[1]).shape[0] / op.attr_int("capacity"));
+  using at = operand::attention_cached;
+  if (op.has_output(at::k_cache) && op.outputs[at::k_cache] != kNewTensor)
+    sequences = std::max(sequences, g.tensor(op.outputs[at::k_cache]).shape[0] / op.attr_int("capacity"));
   const Shape cache{sequences * op.attr_int("capacity"), k.shape[1]};
   return {{"", q.shape, q.dtype}, {".k_cache", cache, k.dtype}, {".v_cache", cache, k.dtype}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId table = op.input(kBiasTable);
+  using at = operand::attention;
+  const TensorId table = op.input(at::bias_table);
   const bool table_trains = ctx.wants(table);
-  if (!ctx.wants(op.inputs[0]) && !ctx.wants(op.inputs[1]) && !ctx.wants(op.inputs[2]) && !table_trains)
+  if (!ctx.wants(op.inputs[at::q]) && !ctx.wants(op.inputs[at::k]) && !ctx.wants(op.inputs[at::v]) &&
+      !table_trains)
     return;
-  Operands inputs{op.inputs[0],  op.inputs[1],  op.inputs[2],
-                  op.outputs[0], op.outputs[1], ctx.gradient_of(op.outputs[0])};
-  for (size_t i = 3; i < op.inputs.size(); ++i) inputs.push_back(op.inputs[i]);
+  Operands inputs{op.inputs[at::q],  op.inputs[at::k],    op.inputs[at::v],
+                  op.outputs[at::o], op.outputs[at::lse], ctx.gradient_of(op.outputs[at::o])};
+  for (size_t i = at::seq_starts; i < op.inputs.size(); ++i) inputs.push_back(op.inputs[i]);
   Operands outputs{kNewTensor, kNewTensor, kNewTensor};
   Attrs attrs = op.attrs;
   if (table != kNoTensor) outputs.push_back(kNoTensor);
   if (table_trains) {
     const auto target = ctx.weight_gradient(table);
-    outputs[3] = target.tensor;
+    outputs[operand::attention_grad::d_bias_table] = target.tensor;
     attrs["accumulate"] = target.accumulate;
   }
   const auto out = ctx.emit(OpKind::attention_grad, std::move(inputs), std::move(attrs), std::move(outputs),
-                            "d_" + ctx.graph().tensor(op.outputs[0]).name);
-  for (size_t i = 0; i < 3; ++i)
+                            "d_" + ctx.graph().tensor(op.outputs[at::o]).name);
+  for (const size_t i : {at::q, at::k, at::v})
     if (ctx.wants(op.inputs[i])) ctx.add_gradient(op.inputs[i], out[i]);
 }
 
 }  // namespace
 
 bool has_parents(const Op& op) {
-  return op.has_input(op.kind == OpKind::attention_grad ? kParents + kGradientShift : size_t{kParents});
+  return op.kind == OpKind::attention_grad ? op.has_input(operand::attention_grad::parents)
+                                           : op.has_input(operand::attention::parents);
 }
 
+float attention_scale(const Op& op) {
+  if (op.attrs.contains("scale")) return static_cast<float>(op.attr_float("scale"));
+  return 1.0F / std::sqrt(static_cast<float>(op.attr_int("head_dim")));
+}
+uint64_t attention_dropout_key(const Op& op) { return name_hash(".probabilities", name_hash(op.scope)); }
+
 AttentionShape attention_shape(const Graph& g, const Op& op) {
-  const Tensor& q = input_tensor(g, op, 0);
+  const Tensor& q = input_tensor(g, op, qkv::q);
   const int64_t head = op.attr_int("head_dim");
   AttentionShape shape{.length = op.attr_int("length"),
                        .heads = q.shape[1] / head,
-                       .kv_heads = input_tensor(g, op, 1).shape[1] / head,
+                       .kv_heads = input_tensor(g, op, qkv::k).shape[1] / head,
                        .head_dim = head,
                        .causal = is_causal(op)};
   if (op.kind != OpKind::attention_cached && has_parents(op)) shape.tree_tokens = q.shape[0];
   if (!op.has_input(bias_input(op))) return shape;
   shape.buckets = input_tensor(g, op, bias_input(op)).shape[0];
   shape.max_distance = op.attr_int("max_distance");
-  shape.bias_trains = op.kind == OpKind::attention_grad && op.has_output(3);
-  if (shape.bias_trains) shape.sequences = input_tensor(g, op, 3 + kGradientShift).shape[0] - 1;
+  shape.bias_trains =
+      op.kind == OpKind::attention_grad && op.has_output(operand::attention_grad::d_bias_table);
+  if (shape.bias_trains)
+    shape.sequences = input_tensor(g, op, operand::attention_grad::seq_starts).shape[0] - 1;
   return shape;
 }
 
@@ -205,8 +224,8 @@ bool attention_fits_tiles(const Graph& g, const Op& op) {
   constexpr int64_t kMostBiases = 1100;  // f32 values of a group's heads in a block's memory
   const AttentionShape shape = attention_shape(g, op);
   const int64_t biases = shape.buckets == 0 ? 0 : shape.heads / shape.kv_heads * (2 * shape.max_distance + 1);
-  return size_of(input_tensor(g, op, 0).dtype) == 2 && shape.head_dim <= 128 && shape.head_dim % 8 == 0 &&
-         biases <= kMostBiases;
+  return size_of(input_tensor(g, op, qkv::q).dtype) == 2 && shape.head_dim <= 128 &&
+         shape.head_dim % 8 == 0 && biases <= kMostBiases;
 }
 int64_t attention_tile_sums(const AttentionShape& shape) {
   return shape.sequences * shape.heads * ((shape.length + kGpuAttentionTile - 1) / kGpuAttentionTile) *
@@ -216,9 +235,9 @@ int64_t attention_tile_sums(const AttentionShape& shape) {
 CachedSplit cached_split(const Graph& g, const Op& op) {
   // Rows of the cache that a sequence has.
   const int64_t keys =
-      op.attrs.contains("keys_of") ? input_tensor(g, op, 1).shape[0] : op.attr_int("capacity");
-  return cached_split(attention_shape(g, op), input_tensor(g, op, 0).shape[0], int_or(op, "apart", 0) != 0,
-                      keys);
+      op.attrs.contains("keys_of") ? input_tensor(g, op, qkv::k).shape[0] : op.attr_int("capacity");
+  return cached_split(attention_shape(g, op), input_tensor(g, op, qkv::q).shape[0],
+                      int_or(op, "apart", 0) != 0, keys);
 }
 
 int64_t attention_bias_sums_bytes(const AttentionShape& shape) {
@@ -239,9 +258,9 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
 // tokens' numbers.
 int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
   const AttentionShape shape = attention_shape(g, op);
-  int64_t values = shape.heads * input_tensor(g, op, 0).shape[0];
+  int64_t values = shape.heads * input_tensor(g, op, qkv::q).shape[0];
   if (shape.bias_trains) values += attention_tile_sums(shape);
-  if (has_parents(op) && op.attr_int("window") > 0) values += input_tensor(g, op, 0).shape[0];
+  if (has_parents(op) && op.attr_int("window") > 0) values += input_tensor(g, op, qkv::q).shape[0];
   return values * int64_t{sizeof(float)};
 }
 
@@ -249,9 +268,22 @@ int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&)
 int64_t gpu_scratch_cached(const Graph& g, const Op& op, const DeviceDescription&) {
   const int64_t parts = cached_split(g, op).parts;
   if (parts == 1) return 0;
-  const Tensor& q = input_tensor(g, op, 0);
+  const Tensor& q = input_tensor(g, op, qkv::q);
   const int64_t heads = q.shape[1] / op.attr_int("head_dim");
   return parts * q.shape[0] * (q.shape[1] + 2 * heads) * int64_t{sizeof(float)};
+}
+
+// Launches on GPUs. o, lse and their padding.
+int64_t launches(const Graph&, const Op&, bool) { return 3; }
+// Sums of d_o * o, the padding of three gradients, and two kernels; that of a bias, and of trees in a window
+// their tokens' numbers.
+int64_t launches_grad(const Graph&, const Op& op, bool) {
+  const bool numbers = has_parents(op) && op.attr_int("window") > 0;
+  return 4 + 2 + (op.has_output(operand::attention_grad::d_bias_table) ? 1 : 0) + (numbers ? 1 : 0);
+}
+// What is appended, what is seen, and its parts put together.
+int64_t launches_cached(const Graph& g, const Op& op, bool) {
+  return (op.attrs.contains("keys_of") ? 0 : 1) + 1 + (cached_split(g, op).parts > 1 ? 1 : 0);
 }
 
 Cost cost(const Graph& g, const Op& op) { return attention_cost(g, op, 2.0); }
@@ -259,7 +291,7 @@ Cost cost_grad(const Graph& g, const Op& op) { return attention_cost(g, op, 5.0)
 // Of 16-bit values, for which GPUs have more than one kernel.
 std::string_view curve_of(const Graph& g, const Op& op) {
   const bool backward = op.kind == OpKind::attention_grad;
-  if (size_of(input_tensor(g, op, 0).dtype) != 2) return {};
+  if (size_of(input_tensor(g, op, qkv::q).dtype) != 2) return {};
   if (!attention_fits_tiles(g, op)) return backward ? "attention_grad_plain" : "attention_plain";
   if (op.attrs.contains("dropout"))
     return backward ? "attention_grad_with_dropout" : "attention_with_dropout";
@@ -271,7 +303,7 @@ Work work(const Graph& g, const Op& op) {
   return {.products = {},
           .amount = Costs(g, op).flops,
           .at = static_cast<double>(op.attr_int("length")),
-          .dtype = input_tensor(g, op, 0).dtype,
+          .dtype = input_tensor(g, op, qkv::q).dtype,
           .head_dim = op.attr_int("head_dim"),
           .arithmetic = true,
           .curve = curve_of(g, op)};
@@ -279,7 +311,8 @@ Work work(const Graph& g, const Op& op) {
 Cost cost_cached(const Graph& g, const Op& op) {
   Cost total;
   if (op.attrs.contains("keys_of"))
-    for (const size_t i : {1, 2}) total.bytes += static_cast<double>(input_tensor(g, op, i).bytes());
+    for (const size_t i : {qkv::k, qkv::v})
+      total.bytes += static_cast<double>(input_tensor(g, op, i).bytes());
   for (const TensorId id : op.outputs) total.bytes += static_cast<double>(g.tensor(id).bytes());
   return total;
 }
@@ -292,21 +325,30 @@ const OpRule attention_rule{.kind = OpKind::attention,
                             .cost = cost,
                             .work = work<cost>,
                             .scratch_bytes = scratch,
+                            .other_axis = {.attribute = "keys_of", .inputs = {qkv::k, qkv::v}},
+                            .launches = launches,
                             .shortens = Shortens::pairs,
                             .recompute = RecomputeClass::mixer};
-const OpRule attention_grad_rule{.kind = OpKind::attention_grad,
-                                 .infer = infer_grad,
-                                 .cost = cost_grad,
-                                 .work = work<cost_grad>,
-                                 .scratch_bytes = scratch_grad,
-                                 .gpu_scratch_bytes = gpu_scratch_grad,
-                                 .updates = true,
-                                 .shortens = Shortens::pairs};
+const OpRule attention_grad_rule{
+    .kind = OpKind::attention_grad,
+    .infer = infer_grad,
+    .cost = cost_grad,
+    .work = work<cost_grad>,
+    .scratch_bytes = scratch_grad,
+    .gpu_scratch_bytes = gpu_scratch_grad,
+    .other_axis = {.attribute = "keys_of",
+                   .inputs = {qkv::k, qkv::v},
+                   .outputs = {operand::attention_grad::d_k, operand::attention_grad::d_v}},
+    .launches = launches_grad,
+    .updates = true,
+    .shortens = Shortens::pairs};
 const OpRule attention_cached_rule{.kind = OpKind::attention_cached,
                                    .infer = infer_cached,
                                    .cost = cost_cached,
                                    .scratch_bytes = scratch,
                                    .gpu_scratch_bytes = gpu_scratch_cached,
+                                   .other_axis = {.attribute = "keys_of", .inputs = {qkv::k, qkv::v}},
+                                   .launches = launches_cached,
                                    .recompute = RecomputeClass::mixer};
 
 }  // namespace plimsoll

@@ -3,7 +3,6 @@
 // all heads of a group, and a part of the keys, of which it takes 128 at a time: a thread a key for the
 // logits, then a thread eight columns of the values of some keys. What is computed:
 // ops/attention/attention_kernels.h.
-#include <cmath>
 
 #include "gpu/math.h"
 #include "ops/attention/attention_cached_split.h"
@@ -355,6 +354,7 @@ bool begins_a_pack(const void* values) { return reinterpret_cast<uintptr_t>(valu
 
 template <class T>
 CachedAttention<T> operands_of(const GpuBinding& b) {
+  using at = operand::attention_cached;
   const Op& op = b.op();
   const AttentionShape shape = attention_shape(b.graph(), op);
   if (shape.head_dim > kCachedMostDims || shape.head_dim % gpu::kEight != 0)
@@ -362,15 +362,15 @@ CachedAttention<T> operands_of(const GpuBinding& b) {
                          std::to_string(kCachedMostDims));
   const bool ready = op.attrs.contains("keys_of");
   const CachedSplit split = cached_split(b.graph(), op);
-  const int64_t rows = b.input_tensor(0).shape[0];
+  const int64_t rows = b.input_tensor(at::q).shape[0];
   const StepValue live = live_tokens_of(op.axis);
   auto* const parts = reinterpret_cast<float*>(b.scratch());
   CachedAttention<T> a{
-      .q = b.input<T>(0),
-      .k = ready ? b.input<T>(1) : b.output<T>(1),
-      .v = ready ? b.input<T>(2) : b.output<T>(2),
-      .o = b.output<T>(0),
-      .step = b.input<double>(3),
+      .q = b.input<T>(at::q),
+      .k = ready ? b.input<T>(at::k) : b.output<T>(at::k_cache),
+      .v = ready ? b.input<T>(at::v) : b.output<T>(at::v_cache),
+      .o = b.output<T>(at::o),
+      .step = b.input<double>(at::step),
       .live = live,
       .live_keys = ready ? live_tokens_of(static_cast<AxisId>(op.attr_int("keys_of"))) : live,
       .rows = static_cast<int>(rows),
@@ -382,9 +382,8 @@ CachedAttention<T> operands_of(const GpuBinding& b) {
       .causal = shape.causal,
       .apart = op.attrs.contains("apart") && op.attr_int("apart") != 0,
       .packed = false,
-      .scale = op.attrs.contains("scale") ? static_cast<float>(op.attr_float("scale"))
-                                          : 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-      .bias = gpu_bias_of<T>(b, shape, 4),
+      .scale = attention_scale(op),
+      .bias = gpu_bias_of<T>(b, shape, at::bias_table),
       .queries = static_cast<int>(split.queries),
       .tile_rows = static_cast<int>(split.tile_rows),
       .tiles = static_cast<int>(split.tiles),
@@ -411,17 +410,18 @@ void launch_tiles(gpu::Stream& stream, const CachedAttention<T>& a, unsigned seq
 }  // namespace
 
 BoundCall bind_gpu_attention_cached(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::attention_cached;
+  return with_gpu_type(b, b.input_tensor(at::q).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const auto a = operands_of<T>(b);
     const auto sequences = static_cast<unsigned>(cached_split(b.graph(), b.op()).sequences);
     if (b.op().attrs.contains("keys_of"))
       return [a, sequences, &stream = b.stream()] { launch_tiles(stream, a, sequences); };
-    const CachedRowsToAppend<T> added{.k = b.input<T>(1),
-                                      .v = b.input<T>(2),
-                                      .k_cache = b.output<T>(1),
-                                      .v_cache = b.output<T>(2),
-                                      .width = b.input_tensor(1).shape[1],
+    const CachedRowsToAppend<T> added{.k = b.input<T>(at::k),
+                                      .v = b.input<T>(at::v),
+                                      .k_cache = b.output<T>(at::k_cache),
+                                      .v_cache = b.output<T>(at::v_cache),
+                                      .width = b.input_tensor(at::k).shape[1],
                                       .capacity = a.capacity,
                                       .apart = a.apart,
                                       .step = a.step,

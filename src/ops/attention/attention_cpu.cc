@@ -1,30 +1,29 @@
-#include <cmath>
 #include <cstring>
 
 #include "ops/attention/attention_kernels.h"
 #include "ops/attention/attention_shape.h"
 #include "ops/cpu_dispatch.h"
-#include "ops/name_hash.h"
 #include "tensor/bf16.h"
 
 namespace plimsoll {
 namespace {
 
-// `shift`: how many operands stand before those that only some attentions have.
-AttentionProblem problem_of(const CpuBinding& b, size_t shift = 0) {
+// `at`: the operands of an attention; that over a cache drops nothing.
+template <class at>
+AttentionProblem problem_of(const CpuBinding& b) {
   const Op& op = b.op();
-  const auto head = static_cast<float>(op.attr_int("head_dim"));
   AttentionProblem problem{.shape = attention_shape(b.graph(), op),
-                           .tokens = b.input_tensor(0).shape[0],
+                           .tokens = b.input_tensor(at::q).shape[0],
                            .window = op.attr_int("window"),
-                           .scale = op.attrs.contains("scale") ? static_cast<float>(op.attr_float("scale"))
-                                                               : 1.0F / std::sqrt(head),
-                           .key_tokens = b.input_tensor(1).shape[0]};
-  if (op.attrs.contains("dropout"))
-    problem.dropout = {.probability = op.attr_float("dropout"),
-                       .samples = b.input<int32_t>(7 + shift),
-                       .positions = b.input<int32_t>(8 + shift),
-                       .scope_hash = name_hash(".probabilities", name_hash(op.scope))};
+                           .scale = attention_scale(op),
+                           .key_tokens = b.input_tensor(at::k).shape[0]};
+  if constexpr (requires { at::samples; }) {
+    if (op.attrs.contains("dropout"))
+      problem.dropout = {.probability = op.attr_float("dropout"),
+                         .samples = b.input<int32_t>(at::samples),
+                         .positions = b.input<int32_t>(at::positions),
+                         .scope_hash = attention_dropout_key(op)};
+  }
   return problem;
 }
 
@@ -70,28 +69,31 @@ void add_sums(const float* sums, G* gradient, int64_t count, bool overwrite) {
 
 template <class T, class G>
 BoundCall make_grad(const CpuBinding& b) {
-  const AttentionProblem problem = problem_of(b, 3);
+  using at = operand::attention_grad;
+  const AttentionProblem problem = problem_of<at>(b);
   const AttentionShape& shape = problem.shape;
-  AttentionBackward<T> args{.problem = problem,
-                            .sequences = {.starts = b.input<int32_t>(6), .parents = b.input<int32_t>(12)},
-                            .q = b.input<T>(0),
-                            .k = b.input<T>(1),
-                            .v = b.input<T>(2),
-                            .o = b.input<T>(3),
-                            .lse = b.input<float>(4),
-                            .d_o = b.input<T>(5),
-                            .d_q = b.output<T>(0),
-                            .d_k = b.output<T>(1),
-                            .d_v = b.output<T>(2),
-                            .scratch = b.scratch(),
-                            .threads = b.settings().threads,
-                            .keys = {.starts = b.input<int32_t>(8)},
-                            .bias_table = b.input<T>(9)};
+  AttentionBackward<T> args{
+      .problem = problem,
+      .sequences = {.starts = b.input<int32_t>(at::seq_starts), .parents = b.input<int32_t>(at::parents)},
+      .q = b.input<T>(at::q),
+      .k = b.input<T>(at::k),
+      .v = b.input<T>(at::v),
+      .o = b.input<T>(at::o),
+      .lse = b.input<float>(at::lse),
+      .d_o = b.input<T>(at::d_o),
+      .d_q = b.output<T>(at::d_q),
+      .d_k = b.output<T>(at::d_k),
+      .d_v = b.output<T>(at::d_v),
+      .scratch = b.scratch(),
+      .threads = b.settings().threads,
+      .keys = {.starts = b.input<int32_t>(at::key_starts)},
+      .bias_table = b.input<T>(at::bias_table)};
   if (shape.bias_trains)
     args.d_bias =
         reinterpret_cast<float*>(b.scratch() + attention_backward_scratch_bytes(shape, args.threads));
   const auto kernel = PLIMSOLL_KERNEL(b, attention_backward, AttentionBackward<T>);
-  return [=, from = AttentionStep(b, 7), step = b.input<double>(7), gradient = b.output<G>(3),
+  return [=, from = AttentionStep(b, at::step), step = b.input<double>(at::step),
+          gradient = b.output<G>(at::d_bias_table),
           accumulate = shape.bias_trains ? b.op().attr_int("accumulate") : 0,
           count = shape.buckets * shape.heads] {
     AttentionBackward<T> now = args;
@@ -120,9 +122,10 @@ void run_cached(Kernel<AttentionCached<T>> kernel, AttentionCached<T> now, int64
 // Keys and values that lie ready, on an axis of their own.
 template <class T>
 BoundCall bind_over_ready_keys(const CpuBinding& b, AttentionCached<T> args) {
-  args.k_cache = b.input<T>(1);
-  args.v_cache = b.input<T>(2);
-  return [=, kernel = cached_kernel<T>(b), step = b.input<double>(3), axis = b.op().axis,
+  using at = operand::attention_cached;
+  args.k_cache = b.input<T>(at::k);
+  args.v_cache = b.input<T>(at::v);
+  return [=, kernel = cached_kernel<T>(b), step = b.input<double>(at::step), axis = b.op().axis,
           key_axis = static_cast<AxisId>(b.op().attr_int("keys_of"))] {
     run_cached(kernel, args, live_tokens(step, axis), live_tokens(step, key_axis));
   };
@@ -131,11 +134,12 @@ BoundCall bind_over_ready_keys(const CpuBinding& b, AttentionCached<T> args) {
 // Rows that go on with a sequence each.
 template <class T>
 BoundCall bind_apart(const CpuBinding& b, AttentionCached<T> args) {
+  using at = operand::attention_cached;
   args.problem.tokens = 1;
-  return [=, kernel = cached_kernel<T>(b), step = b.input<double>(3), k_new = b.input<T>(1),
-          v_new = b.input<T>(2), k_cache = b.output<T>(1), v_cache = b.output<T>(2),
-          q_row = b.input_tensor(0).shape[1], k_row = b.input_tensor(1).shape[1],
-          rows = b.input_tensor(0).shape[0], capacity = b.op().attr_int("capacity"), axis = b.op().axis] {
+  return [=, kernel = cached_kernel<T>(b), step = b.input<double>(at::step), k_new = b.input<T>(at::k),
+          v_new = b.input<T>(at::v), k_cache = b.output<T>(at::k_cache), v_cache = b.output<T>(at::v_cache),
+          q_row = b.input_tensor(at::q).shape[1], k_row = b.input_tensor(at::k).shape[1],
+          rows = b.input_tensor(at::q).shape[0], capacity = b.op().attr_int("capacity"), axis = b.op().axis] {
     const auto cached = static_cast<int64_t>(step_value(step, StepValue::kv_length));
     const int64_t live = live_tokens(step, axis);
     check_internal(cached < capacity && live <= rows, "attention_cached: more tokens than the cache holds");
@@ -156,22 +160,23 @@ BoundCall bind_apart(const CpuBinding& b, AttentionCached<T> args) {
 }  // namespace
 
 BoundCall bind_attention(const CpuBinding& b) {
-  return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::attention;
+  return with_element_type(b, b.input_tensor(at::q).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const AttentionForward<T> args{
-        .problem = problem_of(b),
-        .sequences = {.starts = b.input<int32_t>(3), .parents = b.input<int32_t>(9)},
-        .q = b.input<T>(0),
-        .k = b.input<T>(1),
-        .v = b.input<T>(2),
-        .o = b.output<T>(0),
-        .lse = b.output<float>(1),
+        .problem = problem_of<at>(b),
+        .sequences = {.starts = b.input<int32_t>(at::seq_starts), .parents = b.input<int32_t>(at::parents)},
+        .q = b.input<T>(at::q),
+        .k = b.input<T>(at::k),
+        .v = b.input<T>(at::v),
+        .o = b.output<T>(at::o),
+        .lse = b.output<float>(at::lse),
         .scratch = b.scratch(),
         .threads = b.settings().threads,
-        .keys = {.starts = b.input<int32_t>(5)},
-        .bias_table = b.input<T>(6)};
+        .keys = {.starts = b.input<int32_t>(at::key_starts)},
+        .bias_table = b.input<T>(at::bias_table)};
     const auto kernel = PLIMSOLL_KERNEL(b, attention_forward, AttentionForward<T>);
-    return [=, from = AttentionStep(b, 4)] {
+    return [=, from = AttentionStep(b, at::step)] {
       AttentionForward<T> now = args;
       from.set(now);
       kernel(now);
@@ -180,37 +185,40 @@ BoundCall bind_attention(const CpuBinding& b) {
 }
 
 BoundCall bind_attention_grad(const CpuBinding& b) {
-  const DType gradient = b.op().has_output(3) ? b.output_tensor(3).dtype : DType::f32;
-  return with_gradient_type(b, b.input_tensor(0).dtype, gradient, [&](auto t, auto g) -> BoundCall {
+  using at = operand::attention_grad;
+  const DType gradient =
+      b.has_output(at::d_bias_table) ? b.output_tensor(at::d_bias_table).dtype : DType::f32;
+  return with_gradient_type(b, b.input_tensor(at::q).dtype, gradient, [&](auto t, auto g) -> BoundCall {
     return make_grad<decltype(t), decltype(g)>(b);
   });
 }
 
 BoundCall bind_attention_cached(const CpuBinding& b) {
-  return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::attention_cached;
+  return with_element_type(b, b.input_tensor(at::q).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    AttentionCached<T> args{.problem = problem_of(b),
-                            .q = b.input<T>(0),
-                            .o = b.output<T>(0),
+    AttentionCached<T> args{.problem = problem_of<at>(b),
+                            .q = b.input<T>(at::q),
+                            .o = b.output<T>(at::o),
                             .scratch = b.scratch(),
                             .threads = b.settings().threads,
-                            .bias_table = b.input<T>(4)};
+                            .bias_table = b.input<T>(at::bias_table)};
     if (b.op().attrs.contains("keys_of")) return bind_over_ready_keys(b, args);
-    args.k_cache = b.output<T>(1);
-    args.v_cache = b.output<T>(2);
+    args.k_cache = b.output<T>(at::k_cache);
+    args.v_cache = b.output<T>(at::v_cache);
     if (b.op().attrs.contains("apart")) return bind_apart(b, args);
-    const Tensor& k = b.input_tensor(1);
-    return
-        [=, kernel = cached_kernel<T>(b), step = b.input<double>(3), k_new = b.input(1), v_new = b.input(2),
-         k_cache = b.output(1), v_cache = b.output(2), row_bytes = k.shape[1] * size_of(k.dtype),
-         capacity = b.op().attr_int("capacity"), axis = b.op().axis] {
-          const auto cached = static_cast<int64_t>(step_value(step, StepValue::kv_length));
-          const int64_t live = live_tokens(step, axis);
-          check_internal(cached + live <= capacity, "attention_cached: more tokens than the cache holds");
-          append(k_cache, k_new, row_bytes, cached, live);
-          append(v_cache, v_new, row_bytes, cached, live);
-          run_cached(kernel, args, live, cached + live);
-        };
+    const Tensor& k = b.input_tensor(at::k);
+    return [=, kernel = cached_kernel<T>(b), step = b.input<double>(at::step), k_new = b.input(at::k),
+            v_new = b.input(at::v), k_cache = b.output(at::k_cache), v_cache = b.output(at::v_cache),
+            row_bytes = k.shape[1] * size_of(k.dtype), capacity = b.op().attr_int("capacity"),
+            axis = b.op().axis] {
+      const auto cached = static_cast<int64_t>(step_value(step, StepValue::kv_length));
+      const int64_t live = live_tokens(step, axis);
+      check_internal(cached + live <= capacity, "attention_cached: more tokens than the cache holds");
+      append(k_cache, k_new, row_bytes, cached, live);
+      append(v_cache, v_new, row_bytes, cached, live);
+      run_cached(kernel, args, live, cached + live);
+    };
   });
 }
 

@@ -82,13 +82,13 @@ BoundCall make_grad(const GpuBinding& b) {
   BiasGradient<G> bias;
   const AttentionShape shape = attention_shape(b.graph(), b.op());
   if (shape.bias_trains) {
-    bias = {.table = b.output<G>(3),
+    bias = {.table = b.output<G>(operand::attention_grad::d_bias_table),
             .buckets = static_cast<unsigned>(shape.buckets),
             .accumulation = Accumulation{b.op().attr_int("accumulate"), g.a.step}};
-    g.bias_sums = g.delta + b.input_tensor(0).shape[0] * shape.heads;
+    g.bias_sums = g.delta + b.input_tensor(operand::attention::q).shape[0] * shape.heads;
     g.bias_tiles = static_cast<int>(gpu::blocks_of(shape.length, kGpuAttentionTile));
   }
-  return [g, bias, extents = Extents(b, kBackwardShift), &stream = b.stream()] {
+  return [g, bias, extents = Extents(b, operand::attention_grad{}), &stream = b.stream()] {
     launch_backward(stream, g, extents);
     launch_bias_grad(stream, g, extents, bias);
   };
@@ -98,17 +98,18 @@ BoundCall make_grad(const GpuBinding& b) {
 
 BoundCall bind_gpu_attention(const GpuBinding& b) {
   if (has_parents(b.op())) return bind_tree_attention(b);
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
-    return [f = forward_of<decltype(zero)>(b), extents = Extents(b, 0), &stream = b.stream()] {
-      launch_forward(stream, f, extents);
-    };
+  return with_gpu_type(b, b.input_tensor(operand::attention::q).dtype, [&](auto zero) -> BoundCall {
+    return [f = forward_of<decltype(zero)>(b), extents = Extents(b, operand::attention{}),
+            &stream = b.stream()] { launch_forward(stream, f, extents); };
   });
 }
 
 BoundCall bind_gpu_attention_grad(const GpuBinding& b) {
   if (has_parents(b.op())) return bind_tree_attention_grad(b);
-  const DType gradient = b.op().has_output(3) ? b.output_tensor(3).dtype : DType::f32;
-  return with_gpu_types(b, b.input_tensor(0).dtype, gradient,
+  const DType gradient = b.has_output(operand::attention_grad::d_bias_table)
+                             ? b.output_tensor(operand::attention_grad::d_bias_table).dtype
+                             : DType::f32;
+  return with_gpu_types(b, b.input_tensor(operand::attention::q).dtype, gradient,
                         [&](auto t, auto g) -> BoundCall { return make_grad<decltype(t), decltype(g)>(b); });
 }
 

@@ -10,6 +10,9 @@ namespace plimsoll {
 bool has_parents(const Op& op);
 // Of any of the three kinds of attention.
 AttentionShape attention_shape(const Graph& graph, const Op& op);
+// What logits are times; and by what the dropout of probabilities is keyed.
+float attention_scale(const Op& op);
+uint64_t attention_dropout_key(const Op& op);
 // Of attention_grad's workspace, behind the kernel's own: the gradient of a bias before it is added to what
 // there is.
 int64_t attention_bias_sums_bytes(const AttentionShape& shape);

@@ -38,19 +38,18 @@ void launch_backward(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Ex
 }  // namespace
 
 BoundCall bind_tree_attention(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
-    return [f = forward_of<decltype(zero)>(b), extents = Extents(b, 0), &stream = b.stream()] {
-      launch_forward(stream, f, extents);
-    };
+  return with_gpu_type(b, b.input_tensor(operand::attention::q).dtype, [&](auto zero) -> BoundCall {
+    return [f = forward_of<decltype(zero)>(b), extents = Extents(b, operand::attention{}),
+            &stream = b.stream()] { launch_forward(stream, f, extents); };
   });
 }
 
 BoundCall bind_tree_attention_grad(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  return with_gpu_type(b, b.input_tensor(operand::attention::q).dtype, [&](auto zero) -> BoundCall {
     GpuAttentionGrad<decltype(zero)> g = backward_of<decltype(zero)>(b);
     if (g.a.window > 0)
       g.a.trees.numbers = reinterpret_cast<int32_t*>(g.delta + g.a.queries.tokens * g.a.heads);
-    return [g, extents = Extents(b, kBackwardShift), &stream = b.stream()] {
+    return [g, extents = Extents(b, operand::attention_grad{}), &stream = b.stream()] {
       launch_backward(stream, g, extents);
     };
   });

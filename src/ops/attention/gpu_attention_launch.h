@@ -2,7 +2,6 @@
 // QuerySite and KeySite: what blocks that have queries, and keys, work on.
 #pragma once
 
-#include <cmath>
 #include <string>
 
 #include "ops/attention/attention_shape.h"
@@ -10,7 +9,6 @@
 #include "ops/attention/gpu_attention_plain_grad.h"
 #include "ops/attention/gpu_attention_tiles.h"
 #include "ops/gpu_dispatch.h"
-#include "ops/name_hash.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -19,44 +17,44 @@ inline namespace PLIMSOLL_GPU {
 BoundCall bind_tree_attention(const GpuBinding& binding);
 BoundCall bind_tree_attention_grad(const GpuBinding& binding);
 
-// `shift`: how many operands stand before those that only some attentions have.
-inline GpuAttentionDropout dropout_of(const GpuBinding& b, size_t shift) {
+// In what follows `at` are the operands of attention, or of its gradient.
+template <class at>
+GpuAttentionDropout dropout_of(const GpuBinding& b) {
   if (!b.op().attrs.contains("dropout")) return {};
   const double p = b.op().attr_float("dropout");
-  return {.samples = b.input<int32_t>(7 + shift),
-          .positions = b.input<int32_t>(8 + shift),
-          .scope_hash = name_hash(".probabilities", name_hash(b.op().scope)),
+  return {.samples = b.input<int32_t>(at::samples),
+          .positions = b.input<int32_t>(at::positions),
+          .scope_hash = attention_dropout_key(b.op()),
           .threshold = static_cast<uint32_t>(p * 4294967296.0),
           .factor = static_cast<float>(1.0 / (1.0 - p))};
 }
 
-template <class T>
-GpuAttention<T> operands_of(const GpuBinding& b, size_t shift) {
+template <class T, class at>
+GpuAttention<T> operands_of(const GpuBinding& b) {
   const Op& op = b.op();
-  require_tensor_cores(b, b.input_tensor(0).dtype);
+  require_tensor_cores(b, b.input_tensor(at::q).dtype);
   const AttentionShape shape = attention_shape(b.graph(), op);
   if (shape.head_dim > kAttentionMostDims || shape.head_dim % 8 != 0)
     refuse_on_gpu(b, "attention heads of " + std::to_string(shape.head_dim) +
                          " values: a multiple of 8 up to " + std::to_string(kAttentionMostDims) + " goes");
-  const auto* starts = b.input<int32_t>(3 + shift);
-  const auto* key_starts = b.input<int32_t>(5 + shift);
-  return {.q = b.input<T>(0),
-          .k = b.input<T>(1),
-          .v = b.input<T>(2),
-          .queries = {starts, b.input_tensor(0).shape[0]},
-          .keys = {key_starts == nullptr ? starts : key_starts, b.input_tensor(1).shape[0]},
-          .step = b.input<double>(4 + shift),
+  const auto* starts = b.input<int32_t>(at::seq_starts);
+  const auto* key_starts = b.input<int32_t>(at::key_starts);
+  return {.q = b.input<T>(at::q),
+          .k = b.input<T>(at::k),
+          .v = b.input<T>(at::v),
+          .queries = {starts, b.input_tensor(at::q).shape[0]},
+          .keys = {key_starts == nullptr ? starts : key_starts, b.input_tensor(at::k).shape[0]},
+          .step = b.input<double>(at::step),
           .sequences = live_sequences_of(op.axis),
           .heads = static_cast<int>(shape.heads),
           .kv_heads = static_cast<int>(shape.kv_heads),
           .head_dim = static_cast<int>(shape.head_dim),
           .window = static_cast<int>(op.attr_int("window")),
           .causal = shape.causal,
-          .scale = op.attrs.contains("scale") ? static_cast<float>(op.attr_float("scale"))
-                                              : 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-          .bias = gpu_bias_of<T>(b, shape, 6 + shift),
-          .dropout = dropout_of(b, shift),
-          .trees = {.parents = b.input<int32_t>(9 + shift)}};
+          .scale = attention_scale(op),
+          .bias = gpu_bias_of<T>(b, shape, at::bias_table),
+          .dropout = dropout_of<at>(b),
+          .trees = {.parents = b.input<int32_t>(at::parents)}};
 }
 
 // What grids follow from.
@@ -66,19 +64,20 @@ struct Extents {
   TileGrid queries, keys;
   unsigned heads, kv_heads;
 
-  Extents(const GpuBinding& b, size_t shift)
+  template <class at>
+  Extents(const GpuBinding& b, at)
       : card(b.card()),
         fits_tiles(attention_fits_tiles(b.graph(), b.op())),
-        queries{.starts = b.sent<int32_t>(3 + shift),
-                .step = b.sent<double>(4 + shift),
+        queries{.starts = b.sent<int32_t>(at::seq_starts),
+                .step = b.sent<double>(at::step),
                 .which = live_sequences_of(b.op().axis),
-                .tokens = b.input_tensor(0).shape[0],
-                .sequences = b.input_tensor(3 + shift).shape[0] - 1,
+                .tokens = b.input_tensor(at::q).shape[0],
+                .sequences = b.input_tensor(at::seq_starts).shape[0] - 1,
                 .longest = b.op().attr_int("length")},
         keys(queries) {
-    if (b.op().has_input(5 + shift)) {
-      keys.starts = b.sent<int32_t>(5 + shift);
-      keys.tokens = b.input_tensor(1).shape[0];
+    if (b.op().has_input(at::key_starts)) {
+      keys.starts = b.sent<int32_t>(at::key_starts);
+      keys.tokens = b.input_tensor(at::k).shape[0];
       keys.longest = b.op().attr_int("key_length");
     }
     const AttentionShape shape = attention_shape(b.graph(), b.op());
@@ -170,19 +169,20 @@ void begin_backward(gpu::Stream& stream, const GpuAttentionGrad<T>& g) {
 
 template <class T>
 GpuAttentionForward<T> forward_of(const GpuBinding& b) {
-  return {operands_of<T>(b, 0), b.output<T>(0), b.output<float>(1)};
+  using at = operand::attention;
+  return {operands_of<T, at>(b), b.output<T>(at::o), b.output<float>(at::lse)};
 }
-inline constexpr size_t kBackwardShift = 3;  // o, lse and d_o
 template <class T>
 GpuAttentionGrad<T> backward_of(const GpuBinding& b) {
-  return {.a = operands_of<T>(b, kBackwardShift),
-          .o = b.input<T>(3),
-          .lse = b.input<float>(4),
-          .d_o = b.input<T>(5),
+  using at = operand::attention_grad;
+  return {.a = operands_of<T, at>(b),
+          .o = b.input<T>(at::o),
+          .lse = b.input<float>(at::lse),
+          .d_o = b.input<T>(at::d_o),
           .delta = reinterpret_cast<float*>(b.scratch()),
-          .d_q = b.output<T>(0),
-          .d_k = b.output<T>(1),
-          .d_v = b.output<T>(2)};
+          .d_q = b.output<T>(at::d_q),
+          .d_k = b.output<T>(at::d_k),
+          .d_v = b.output<T>(at::d_v)};
 }
 
 }  // namespace PLIMSOLL_GPU

@@ -1,6 +1,6 @@
 // dora_norm, dora_scale and its gradient.
 #include "ops/gpu_step.h"
-#include "ops/linear/dora_kernels.h"
+#include "ops/linear/dora_args.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kDoraThreads = 128;
 
-// A block a row. The arguments are those of the CPU's kernels (ops/linear/dora_kernels.h), with the GPU's
+// A block a row. The arguments are those of the CPU's kernels (ops/linear/dora_args.h), with the GPU's
 // types.
 template <class T>
 __global__ void __launch_bounds__(kDoraThreads) row_lengths(DoraNorm<T> a) {
@@ -74,17 +74,10 @@ __global__ void __launch_bounds__(kDoraThreads)
 }  // namespace
 
 BoundCall bind_gpu_dora_norm(const GpuBinding& b) {
-  const Tensor& weight = b.input_tensor(1);
-  return with_gpu_type(b, weight.dtype, [&](auto zero) -> BoundCall {
+  using at = operand::dora_norm;
+  return with_gpu_type(b, b.input_tensor(at::weight).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const DoraNorm<T> args{.a = b.input<T>(0),
-                           .weight = b.input<T>(1),
-                           .b = b.input<T>(2),
-                           .lengths = b.output<float>(0),
-                           .r = b.input_tensor(0).shape[0],
-                           .in = weight.shape[1],
-                           .out = weight.shape[0],
-                           .scale = static_cast<float>(b.op().attr_float("scale"))};
+    const auto args = dora_norm_args<T>(b);
     return [args, &stream = b.stream()] {
       gpu::launch(stream, {static_cast<unsigned>(args.out)}, {kDoraThreads}, row_lengths<T>, args);
     };
@@ -92,19 +85,11 @@ BoundCall bind_gpu_dora_norm(const GpuBinding& b) {
 }
 
 BoundCall bind_gpu_dora_scale(const GpuBinding& b) {
-  const Tensor& u = b.input_tensor(0);
-  return with_gpu_type(b, u.dtype, [&](auto zero) -> BoundCall {
+  using at = operand::dora_scale;
+  return with_gpu_type(b, b.input_tensor(at::u).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const DoraScale<T> args{.u = b.input<T>(0),
-                            .magnitude = b.input<float>(1),
-                            .lengths = b.input<float>(2),
-                            .bias = b.input<T>(4),
-                            .minus = b.input<T>(5),
-                            .addend = b.input<T>(6),
-                            .y = b.output<T>(0),
-                            .rows = u.shape[0],
-                            .width = u.shape[1]};
-    return [args, live = live_rows(b, 3), &stream = b.stream()] {
+    const auto args = dora_scale_args<T>(b);
+    return [args, live = live_rows(b, at::step), &stream = b.stream()] {
       gpu::launch(stream, {gpu::blocks_of(args.rows * args.width, kDoraThreads)}, {kDoraThreads},
                   scale_rows<T>, args, live);
     };
@@ -112,20 +97,12 @@ BoundCall bind_gpu_dora_scale(const GpuBinding& b) {
 }
 
 BoundCall bind_gpu_dora_scale_grad(const GpuBinding& b) {
-  const Tensor& u = b.input_tensor(0);
-  return with_gpu_type(b, u.dtype, [&](auto zero) -> BoundCall {
+  using at = operand::dora_scale_grad;
+  return with_gpu_type(b, b.input_tensor(at::u).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const DoraScaleGrad<T> args{.u = b.input<T>(0),
-                                .magnitude = b.input<float>(1),
-                                .lengths = b.input<float>(2),
-                                .d_y = b.input<T>(3),
-                                .d_u = b.output<T>(0),
-                                .d_magnitude = b.output<float>(1),
-                                .partials = reinterpret_cast<float*>(b.scratch()),
-                                .rows = u.shape[0],
-                                .width = u.shape[1]};
-    const Accumulation accumulation{b.op().attr_int("accumulate"), b.input<double>(4)};
-    return [=, live = live_rows(b, 4), &stream = b.stream()] {
+    const auto args = dora_scale_grad_args<T>(b);
+    const Accumulation accumulation{b.op().attr_int("accumulate"), b.input<double>(at::step)};
+    return [=, live = live_rows(b, at::step), &stream = b.stream()] {
       const unsigned columns = gpu::blocks_of(args.width, kDoraThreads);
       const unsigned blocks = gpu::blocks_of(args.rows, kDoraRowsPerBlock);
       gpu::launch(stream, {columns, blocks}, {kDoraThreads}, grad_parts<T>, args, live);

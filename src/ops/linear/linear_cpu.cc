@@ -18,23 +18,23 @@ int64_t live_rows(const double* step, AxisId axis, int64_t rows) {
   return step == nullptr ? rows : live_tokens(step, axis);
 }
 
-// Inputs `t` and the one behind it, where the op has them.
-void take_rider(const CpuBinding& b, size_t t, Matmul::Args& args) {
-  if (!b.op().has_input(t)) return;
-  args.rider_a = b.input(t);
-  args.rider_b = b.input(t + 1);
+// Inputs `left` and `right`, where the op has them.
+void take_rider(const CpuBinding& b, size_t left, size_t right, Matmul::Args& args) {
+  if (!b.has_input(left)) return;
+  args.rider_a = b.input(left);
+  args.rider_b = b.input(right);
   args.rider_alpha = static_cast<float>(b.op().attr_float("rider_scale"));
 }
 
-// output = [addend +] alpha * a b [+ rider] [+ bias]. An addend that lies elsewhere is copied to the output
+// `output` = [addend +] alpha * a b [+ rider] [+ bias]. An addend that lies elsewhere is copied to the output
 // first.
-BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Args args, const void* addend,
-                       const double* step) {
+BoundCall bind_product(const CpuBinding& b, size_t output, const MatmulShape& shape, Matmul::Args args,
+                       const void* addend, const double* step) {
   args.alpha = static_cast<float>(b.op().attr_float("scale"));
-  args.c = b.output(0);
+  args.c = b.output(output);
   args.accumulate = addend != nullptr;
   args.scratch = b.scratch();
-  const int64_t copied = addend == nullptr ? 0 : b.output_tensor(0).bytes();
+  const int64_t copied = addend == nullptr ? 0 : b.output_tensor(output).bytes();
   return [=, matmul = product(b, shape), axis = b.op().axis, threads = b.settings().threads] {
     if (copied > 0) parallel_copy(args.c, addend, copied, threads);
     Matmul::Args now = args;
@@ -46,25 +46,30 @@ BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Ar
 }  // namespace
 
 BoundCall bind_linear(const CpuBinding& b) {
-  Matmul::Args args{.a = b.input(0), .b = b.input(1), .bias = b.input(2)};
-  take_rider(b, 5, args);
-  return bind_product(b, linear_product(b.graph(), b.op()), args, b.input(3), b.input<double>(4));
+  using at = operand::linear;
+  Matmul::Args args{.a = b.input(at::x), .b = b.input(at::weight), .bias = b.input(at::bias)};
+  take_rider(b, at::t, at::b, args);
+  return bind_product(b, at::y, linear_product(b.graph(), b.op()), args, b.input(at::addend),
+                      b.input<double>(at::step));
 }
 
 BoundCall bind_linear_dx(const CpuBinding& b) {
-  Matmul::Args args{.a = b.input(0), .b = b.input(1)};
-  take_rider(b, 4, args);
-  return bind_product(b, linear_dx_product(b.graph(), b.op()), args, b.input(2), b.input<double>(3));
+  using at = operand::linear_dx;
+  Matmul::Args args{.a = b.input(at::d_y), .b = b.input(at::weight)};
+  take_rider(b, at::d_t, at::a, args);
+  return bind_product(b, at::d_x, linear_dx_product(b.graph(), b.op()), args, b.input(at::d_x_in),
+                      b.input<double>(at::step));
 }
 
 BoundCall bind_linear_dw(const CpuBinding& b) {
+  using at = operand::linear_dw;
   const MatmulShape shape = linear_dw_product(b.graph(), b.op());
-  const Matmul::Args args{.a = b.input(1),
-                          .b = b.input(0),
-                          .c = b.output(0),
+  const Matmul::Args args{.a = b.input(at::d_y),
+                          .b = b.input(at::x),
+                          .c = b.output(at::d_weight),
                           .alpha = static_cast<float>(b.op().attr_float("scale")),
                           .scratch = b.scratch()};
-  return [=, matmul = product(b, shape), step = b.input<double>(2),
+  return [=, matmul = product(b, shape), step = b.input<double>(at::step),
           accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
     Matmul::Args now = args;
     now.live = live_rows(step, axis, shape.k);
@@ -74,17 +79,20 @@ BoundCall bind_linear_dw(const CpuBinding& b) {
 }
 
 BoundCall bind_bias_grad(const CpuBinding& b) {
-  const Tensor& d_y = b.input_tensor(0);
-  return with_gradient_type(b, d_y.dtype, b.output_tensor(0).dtype, [&](auto t, auto g) -> BoundCall {
+  using at = operand::bias_grad;
+  const Tensor& d_y = b.input_tensor(at::d_y);
+  const DType gradient = b.output_tensor(at::d_bias).dtype;
+  return with_gradient_type(b, d_y.dtype, gradient, [&](auto t, auto g) -> BoundCall {
     using Args = ColumnSums<decltype(t), decltype(g)>;
-    const Args args{.x = b.input<decltype(t)>(0),
+    const Args args{.x = b.input<decltype(t)>(at::d_y),
                     .rows = d_y.shape[0],
                     .columns = d_y.shape[1],
                     .partials = reinterpret_cast<float*>(b.scratch()),
-                    .sums = b.output<decltype(g)>(0),
+                    .sums = b.output<decltype(g)>(at::d_bias),
                     .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, column_sums, Args);
-    return [=, step = b.input<double>(1), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
+    return [=, step = b.input<double>(at::step), accumulate = b.op().attr_int("accumulate"),
+            axis = b.op().axis] {
       Args now = args;
       now.rows = live_rows(step, axis, args.rows);
       now.accumulate = !overwrites(accumulate, step);

@@ -8,18 +8,17 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-// Inputs `t` and the one behind it, where the op has them.
-void take_rider(const GpuBinding& b, size_t t, GpuMatmul& product) {
-  if (!b.op().has_input(t)) return;
-  product.rider_a = b.input(t);
-  product.rider_b = b.input(t + 1);
+// Inputs `left` and `right`, where the op has them.
+void take_rider(const GpuBinding& b, size_t left, size_t right, GpuMatmul& product) {
+  if (!b.has_input(left)) return;
+  product.rider_a = b.input(left);
+  product.rider_b = b.input(right);
   product.rider_alpha = static_cast<float>(b.op().attr_float("rider_scale"));
 }
 
-// output = scale * a b, and what is given beside that; `step` is the number of the step tensor.
+// c = scale * a b, and what is given beside that; `step` is the number of the step tensor.
 BoundCall bind_product(const GpuBinding& b, GpuMatmul product, size_t step) {
   require_matmul(b, product.shape);
-  product.c = b.output(0);
   product.alpha = static_cast<float>(b.op().attr_float("scale"));
   product.tf32 = by_tf32(b);
   product.live = live_rows(b, step);
@@ -31,7 +30,7 @@ BoundCall bind_product(const GpuBinding& b, GpuMatmul product, size_t step) {
   });
   product.live_here = {.step = sent, .which = which};
   product.accumulation_here = {accumulate, sent};
-  ask_library(b, product, sent != nullptr || !b.op().has_input(step), library_workspace(b));
+  ask_library(b, product, sent != nullptr || !b.has_input(step), library_workspace(b));
   return [product, &stream = b.stream()] { launch_matmul(stream, product); };
 }
 
@@ -65,48 +64,59 @@ __global__ void __launch_bounds__(kColumnThreads)
 }  // namespace
 
 BoundCall bind_gpu_linear(const GpuBinding& b) {
+  using at = operand::linear;
   GpuMatmul product{.shape = linear_product(b.graph(), b.op()),
-                    .a = b.input(0),
-                    .b = b.input(1),
-                    .addend = b.input(3),
-                    .bias = b.input(2)};
-  take_rider(b, 5, product);
-  return bind_product(b, product, 4);
+                    .a = b.input(at::x),
+                    .b = b.input(at::weight),
+                    .c = b.output(at::y),
+                    .addend = b.input(at::addend),
+                    .bias = b.input(at::bias)};
+  take_rider(b, at::t, at::b, product);
+  return bind_product(b, product, at::step);
 }
 
 BoundCall bind_gpu_linear_dx(const GpuBinding& b) {
-  GpuMatmul product{
-      .shape = linear_dx_product(b.graph(), b.op()), .a = b.input(0), .b = b.input(1), .addend = b.input(2)};
-  take_rider(b, 4, product);
-  return bind_product(b, product, 3);
+  using at = operand::linear_dx;
+  GpuMatmul product{.shape = linear_dx_product(b.graph(), b.op()),
+                    .a = b.input(at::d_y),
+                    .b = b.input(at::weight),
+                    .c = b.output(at::d_x),
+                    .addend = b.input(at::d_x_in)};
+  take_rider(b, at::d_t, at::a, product);
+  return bind_product(b, product, at::step);
 }
 
 BoundCall bind_gpu_linear_dw(const GpuBinding& b) {
-  return bind_product(b,
-                      {.shape = linear_dw_product(b.graph(), b.op()),
-                       .a = b.input(1),
-                       .b = b.input(0),
-                       .addend = b.output(0),
-                       .accumulation = Accumulation{b.op().attr_int("accumulate"), b.input<double>(2)}},
-                      2);
+  using at = operand::linear_dw;
+  return bind_product(
+      b,
+      {.shape = linear_dw_product(b.graph(), b.op()),
+       .a = b.input(at::d_y),
+       .b = b.input(at::x),
+       .c = b.output(at::d_weight),
+       .addend = b.output(at::d_weight),
+       .accumulation = Accumulation{b.op().attr_int("accumulate"), b.input<double>(at::step)}},
+      at::step);
 }
 
 BoundCall bind_gpu_bias_grad(const GpuBinding& b) {
-  const Tensor& d_y = b.input_tensor(0);
-  return with_gpu_types(b, d_y.dtype, b.output_tensor(0).dtype, [&](auto t, auto g) -> BoundCall {
+  using at = operand::bias_grad;
+  const Tensor& d_y = b.input_tensor(at::d_y);
+  return with_gpu_types(b, d_y.dtype, b.output_tensor(at::d_bias).dtype, [&](auto t, auto g) -> BoundCall {
     using T = decltype(t);
     using G = decltype(g);
     const int64_t rows = d_y.shape[0], columns = d_y.shape[1];
     const auto blocks = static_cast<unsigned>(column_sum_blocks(rows));
-    return [=, &stream = b.stream(), x = b.input<T>(0), partials = reinterpret_cast<float*>(b.scratch()),
-            gradient = b.output<G>(0), live = live_rows(b, 1),
-            accumulation = Accumulation{b.op().attr_int("accumulate"), b.input<double>(1)}] {
-      const unsigned across = gpu::blocks_of(columns, kColumnThreads);
-      gpu::launch(stream, {across, blocks}, {kColumnThreads}, sum_columns<T>, x, rows, columns, live,
-                  partials);
-      gpu::launch(stream, {across}, {kColumnThreads}, add_column_sums<G>, partials, rows, columns, live,
-                  accumulation, gradient);
-    };
+    return
+        [=, &stream = b.stream(), x = b.input<T>(at::d_y), partials = reinterpret_cast<float*>(b.scratch()),
+         gradient = b.output<G>(at::d_bias), live = live_rows(b, at::step),
+         accumulation = Accumulation{b.op().attr_int("accumulate"), b.input<double>(at::step)}] {
+          const unsigned across = gpu::blocks_of(columns, kColumnThreads);
+          gpu::launch(stream, {across, blocks}, {kColumnThreads}, sum_columns<T>, x, rows, columns, live,
+                      partials);
+          gpu::launch(stream, {across}, {kColumnThreads}, add_column_sums<G>, partials, rows, columns, live,
+                      accumulation, gradient);
+        };
   });
 }
 

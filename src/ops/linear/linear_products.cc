@@ -1,5 +1,6 @@
 #include "ops/linear/linear_products.h"
 
+#include "ops/operands.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
@@ -13,22 +14,26 @@ int64_t rider_of(const Graph& g, const Op& op, size_t t) {
 }  // namespace
 
 MatmulShape linear_product(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  const Tensor& w = input_tensor(g, op, 1);
-  return {x.shape[0], w.shape[0], x.shape[1], x.dtype, w.dtype, x.dtype, false, true, rider_of(g, op, 5)};
+  using at = operand::linear;
+  const Tensor& x = input_tensor(g, op, at::x);
+  const Tensor& w = input_tensor(g, op, at::weight);
+  return {x.shape[0], w.shape[0], x.shape[1], x.dtype, w.dtype, x.dtype, false, true, rider_of(g, op, at::t)};
 }
 
 MatmulShape linear_dx_product(const Graph& g, const Op& op) {
-  const Tensor& d_y = input_tensor(g, op, 0);
-  const Tensor& w = input_tensor(g, op, 1);
-  return {d_y.shape[0], w.shape[1], w.shape[0], d_y.dtype,         w.dtype,
-          d_y.dtype,    false,      false,      rider_of(g, op, 4)};
+  using at = operand::linear_dx;
+  const Tensor& d_y = input_tensor(g, op, at::d_y);
+  const Tensor& w = input_tensor(g, op, at::weight);
+  return {d_y.shape[0], w.shape[1], w.shape[0],
+          d_y.dtype,    w.dtype,    d_y.dtype,
+          false,        false,      rider_of(g, op, at::d_t)};
 }
 
 MatmulShape linear_dw_product(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  const Tensor& d_y = input_tensor(g, op, 1);
-  return {d_y.shape[1], x.shape[1], x.shape[0], d_y.dtype, x.dtype, g.tensor(op.outputs[0]).dtype,
+  using at = operand::linear_dw;
+  const Tensor& x = input_tensor(g, op, at::x);
+  const Tensor& d_y = input_tensor(g, op, at::d_y);
+  return {d_y.shape[1], x.shape[1], x.shape[0], d_y.dtype, x.dtype, g.tensor(op.outputs[at::d_weight]).dtype,
           true,         false};
 }
 

@@ -20,19 +20,21 @@ constexpr float kSteps = 65535.0F;
 // nested_absmax f32 [nested blocks], nested_quant_map f32 [256], nested_offset f32 [1]. Attribute type
 // (text): the weight's, f32 or bf16.
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  const Tensor& codes = input_tensor(g, op, 0);
-  const Tensor& absmax = input_tensor(g, op, 1);
+  using at = operand::nf4_dequantize;
+  const Tensor& codes = input_tensor(g, op, at::codes);
+  const Tensor& absmax = input_tensor(g, op, at::absmax);
   require(codes.dtype == DType::u8 && codes.shape.rank() == 2, g, op,
           "nf4_dequantize: codes are u8 [out, in/2]");
   const int64_t blocks = nf4_blocks(2 * codes.shape.elements());
-  const bool nested = op.has_input(2);
+  const bool nested = op.has_input(at::nested_absmax);
   require(absmax.shape == Shape{blocks} && absmax.dtype == (nested ? DType::u8 : DType::f32), g, op,
           "nf4_dequantize: absmax");
   if (nested) {
-    require(input_tensor(g, op, 2).shape == Shape{nf4_nested_blocks(blocks)}, g, op,
+    require(input_tensor(g, op, at::nested_absmax).shape == Shape{nf4_nested_blocks(blocks)}, g, op,
             "nf4_dequantize: nested_absmax");
-    require(input_tensor(g, op, 3).shape == Shape{256}, g, op, "nf4_dequantize: nested_quant_map");
-    require(input_tensor(g, op, 4).shape == Shape{1}, g, op, "nf4_dequantize: nested_offset");
+    require(input_tensor(g, op, at::nested_quant_map).shape == Shape{256}, g, op,
+            "nf4_dequantize: nested_quant_map");
+    require(input_tensor(g, op, at::nested_offset).shape == Shape{1}, g, op, "nf4_dequantize: nested_offset");
   }
   return {{"", {codes.shape[0], 2 * codes.shape[1]}, parse_dtype(op.attr_text("type"))}};
 }

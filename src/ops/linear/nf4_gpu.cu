@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "ops/gpu_dispatch.h"
-#include "ops/linear/nf4_kernels.h"
+#include "ops/linear/nf4_args.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -22,7 +22,7 @@ struct Dequantize {
   const float* nested_offset;
   T* weight;
   int64_t count;
-  float levels[kLevels];
+  float levels[kLevels] = {};
 
   [[nodiscard]] PL_DEV float scale(int64_t block) const {
     if (absmax != nullptr) return absmax[block];
@@ -59,18 +59,10 @@ __global__ void __launch_bounds__(kNf4Threads) dequantize(Dequantize<T> a) {
 }  // namespace
 
 BoundCall bind_gpu_nf4_dequantize(const GpuBinding& b) {
-  return with_gpu_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::nf4_dequantize;
+  return with_gpu_type(b, b.output_tensor(at::weight).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const bool nested = b.op().has_input(2);
-    Dequantize<T> args{.codes = b.input<uint8_t>(0),
-                       .absmax = nested ? nullptr : b.input<float>(1),
-                       .absmax_codes = nested ? b.input<uint8_t>(1) : nullptr,
-                       .nested_absmax = b.input<float>(2),
-                       .nested_map = b.input<float>(3),
-                       .nested_offset = b.input<float>(4),
-                       .weight = b.output<T>(0),
-                       .count = b.output_tensor(0).shape.elements(),
-                       .levels = {}};
+    auto args = nf4_dequantize_args<Dequantize<T>, T>(b);
     std::copy(std::begin(kNf4Levels), std::end(kNf4Levels), args.levels);
     return [args, &stream = b.stream()] {
       gpu::launch(stream, {gpu::blocks_of(args.count, int64_t{kNf4Threads} * gpu::kEight)}, {kNf4Threads},

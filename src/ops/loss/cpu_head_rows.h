@@ -15,21 +15,21 @@
 
 namespace plimsoll {
 
-// For element type T; x, weight and labels are inputs 0 to 2, an adapter's where head_operands() says.
+// For element type T.
 // Without gradients it computes losses only. `TokenOf(label)`: the token that a label asks for, negative
 // where it asks for none.
 template <class T, int32_t (*TokenOf)(int32_t label)>
 class HeadRows {
  public:
   explicit HeadRows(const CpuBinding& b)
-      : x_(b.input<T>(0)),
-        weight_(b.input<T>(1)),
-        labels_(b.input<int32_t>(2)),
+      : x_(b.input<T>(HeadInputs::x)),
+        weight_(b.input<T>(HeadInputs::weight)),
+        labels_(b.input<int32_t>(HeadInputs::labels)),
         label_rows_(b.input<int32_t>(head_operands(b.op()).label_rows)),
         d_x_(b.output<T>(head_operands(b.op()).d_x)),
-        tokens_(b.input_tensor(0).shape[0]),
-        hidden_(b.input_tensor(0).shape[1]),
-        vocab_(b.input_tensor(1).shape[0]),
+        tokens_(b.input_tensor(HeadInputs::x).shape[0]),
+        hidden_(b.input_tensor(HeadInputs::x).shape[1]),
+        vocab_(b.input_tensor(HeadInputs::weight).shape[0]),
         threads_(b.settings().threads),
         kernel_(PLIMSOLL_KERNEL(b, cross_entropy_rows, CrossEntropyRows<T>)),
         add_(PLIMSOLL_KERNEL(b, add, Add<T>)) {

@@ -26,12 +26,13 @@ std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0], t = op.input(head_operands(op).t);
-  auto [attrs, outputs] = begin_head_gradient(ctx, op, {op.outputs[0]});
+  using at = operand::linear_cross_entropy;
+  const TensorId x = op.inputs[at::x], t = op.input(head_operands(op).t);
+  auto [attrs, outputs] = begin_head_gradient(ctx, op, {op.outputs[at::loss]});
   const auto out = ctx.emit(OpKind::linear_cross_entropy_grad, op.inputs, std::move(attrs),
                             std::move(outputs), "d_" + ctx.graph().tensor(x).name);
-  if (ctx.wants(x)) ctx.set_gradient(x, out[1]);
-  if (ctx.wants(t)) ctx.set_gradient(t, out[3]);
+  if (ctx.wants(x)) ctx.set_gradient(x, out[operand::linear_cross_entropy_grad::d_x]);
+  if (ctx.wants(t)) ctx.set_gradient(t, out[operand::linear_cross_entropy_grad::d_t]);
 }
 
 }  // namespace
@@ -43,6 +44,7 @@ const OpRule linear_cross_entropy_rule{.kind = OpKind::linear_cross_entropy,
                                        .work = head_work,
                                        .scratch_bytes = head_scratch,
                                        .gpu_scratch_bytes = head_gpu_scratch,
+                                       .launches = head_launches,
                                        .shortens = Shortens::targets,
                                        .chunked = true,
                                        .gradient_replaces = true};
@@ -52,6 +54,7 @@ const OpRule linear_cross_entropy_grad_rule{.kind = OpKind::linear_cross_entropy
                                             .work = head_work,
                                             .scratch_bytes = head_scratch,
                                             .gpu_scratch_bytes = head_gpu_scratch,
+                                            .launches = head_launches,
                                             .updates = true,
                                             .shortens = Shortens::targets,
                                             .chunked = true};

@@ -8,12 +8,14 @@ int32_t target(int32_t label) { return label; }
 // One call of the op for element type T.
 template <class T>
 class HeadLoss {
+  using at = operand::linear_cross_entropy;  // and those of its gradient
+
  public:
   explicit HeadLoss(const CpuBinding& b)
       : rows_(b),
-        weights_(b.input<float>(head_operands(b.op()).label_facts)),
-        step_(b.input<double>(3)),
-        loss_(b.output<double>(0)) {}
+        weights_(b.input<float>(at::label_weights)),
+        step_(b.input<double>(at::step)),
+        loss_(b.output<double>(at::loss)) {}
 
   // Losses are summed chunk by chunk, each in the order of its rows.
   void operator()() const {
@@ -47,7 +49,7 @@ class HeadLoss {
 };
 
 BoundCall bind_either(const CpuBinding& b) {
-  return with_element_type(b, b.input_tensor(0).dtype,
+  return with_element_type(b, b.input_tensor(HeadInputs::x).dtype,
                            [&](auto zero) -> BoundCall { return HeadLoss<decltype(zero)>(b); });
 }
 

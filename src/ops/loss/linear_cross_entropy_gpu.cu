@@ -300,20 +300,22 @@ class HeadLossOnGpu {
 template <class T>
 HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
     : stream_(b.stream()),
-      labels_{.labels = b.input<int32_t>(2), .rows = b.input<int32_t>(head_operands(b.op()).label_rows)},
-      tokens_(b.input_tensor(0).shape[0]),
-      vocab_(b.input_tensor(1).shape[0]) {
+      labels_{.labels = b.input<int32_t>(HeadInputs::labels),
+              .rows = b.input<int32_t>(head_operands(b.op()).label_rows)},
+      tokens_(b.input_tensor(HeadInputs::x).shape[0]),
+      vocab_(b.input_tensor(HeadInputs::weight).shape[0]) {
   place_parts(b);
   place_log_probs(b);
   const HeadOperands at = head_operands(b.op());
   const CrossEntropyProducts products = cross_entropy_products(b.graph(), b.op());
   gradient_ = products.d_x || products.d_w || products.d_t || products.d_b;
   const float scale = has_adapter(b.op()) ? static_cast<float>(b.op().attr_float("scale")) : 1.0F;
-  sent_labels_.labels = b.sent<int32_t>(2, [labels = sent_labels_, tokens = tokens_](const int32_t* sent) {
-    HeadLabels there = labels;
-    there.labels = sent;
-    return count_labelled(there, tokens);
-  });
+  sent_labels_.labels =
+      b.sent<int32_t>(HeadInputs::labels, [labels = sent_labels_, tokens = tokens_](const int32_t* sent) {
+        HeadLabels there = labels;
+        there.labels = sent;
+        return count_labelled(there, tokens);
+      });
   const int64_t accumulate = products.d_w || products.d_b ? b.op().attr_int("accumulate") : 1;
   const auto* const sent_step =
       step_ == nullptr ? nullptr : b.sent<double>(step_input_, [accumulate](const double* sent) {
@@ -341,10 +343,10 @@ HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
          .accumulation = Accumulation{accumulate, step_},
          .accumulation_here = Accumulation{accumulate, sent_step}});
   };
-  set(logits_product_, products.logits, {.a = x_.chunk, .b = b.input(1), .c = logits_});
+  set(logits_product_, products.logits, {.a = x_.chunk, .b = b.input(HeadInputs::weight), .c = logits_});
   set(low_rank_, products.low_rank,
       {.a = t_.chunk, .b = b.input(at.b), .c = logits_, .addend = logits_, .alpha = scale});
-  set(d_x_product_, products.d_x, {.a = logits_, .b = b.input(1), .c = d_x_.chunk});
+  set(d_x_product_, products.d_x, {.a = logits_, .b = b.input(HeadInputs::weight), .c = d_x_.chunk});
   set(d_t_product_, products.d_t, {.a = logits_, .b = b.input(at.b), .c = d_t_.chunk, .alpha = scale});
   of_weight(d_w_, products.d_w, x_.chunk, at.d_weight, 1.0F);
   of_weight(d_b_, products.d_b, t_.chunk, at.d_b, scale);
@@ -362,8 +364,8 @@ void HeadLossOnGpu<T>::place_parts(const GpuBinding& b) {
   count_ = reinterpret_cast<int32_t*>(base + layout.matmul);
   workspace_ = library_workspace(b, head_library_workspace(b.graph(), b.op()));
   const auto part = [&](int64_t offset) { return reinterpret_cast<T*>(base + offset); };
-  const int64_t width = b.input_tensor(0).shape[1];
-  x_ = {b.input<T>(0), part(layout.x), width};
+  const int64_t width = b.input_tensor(HeadInputs::x).shape[1];
+  x_ = {b.input<T>(HeadInputs::x), part(layout.x), width};
   d_x_ = {b.output<T>(at.d_x), part(layout.d_x), width};
   if (!has_adapter(b.op())) return;
   const int64_t rank = b.input_tensor(at.t).shape[1];
@@ -375,22 +377,26 @@ template <class T>
 void HeadLossOnGpu<T>::place_log_probs(const GpuBinding& b) {
   const OpKind kind = b.op().kind;
   if (kind != OpKind::linear_log_prob && kind != OpKind::linear_log_prob_grad) {
-    step_input_ = 3;
-    step_ = b.input<double>(3);
-    loss_ = b.output<double>(0);
-    labels_.weights = b.input<float>(head_operands(b.op()).label_facts);
+    using at = operand::linear_cross_entropy;  // and those of its gradient
+    step_input_ = at::step;
+    step_ = b.input<double>(at::step);
+    loss_ = b.output<double>(at::loss);
+    labels_.weights = b.input<float>(at::label_weights);
     return;
   }
-  labels_.starts = b.input<int32_t>(3);
+  labels_.starts = b.input<int32_t>(operand::linear_log_prob::seq_starts);  // and of its gradient
   sent_labels_.starts = labels_.starts;
   labels_.sequences = log_prob_sequences(b.graph(), b.op());
   labels_.of_label = b.input<int32_t>(head_operands(b.op()).label_facts);
   if (kind == OpKind::linear_log_prob) {
-    log_probs_ = {b.output<float>(0), b.output<float>(1), reinterpret_cast<double*>(count_ + kHeadGpuCounts)};
+    using at = operand::linear_log_prob;
+    log_probs_ = {b.output<float>(at::logps), b.output<float>(at::tokens),
+                  reinterpret_cast<double*>(count_ + kHeadGpuCounts)};
   } else {
-    d_sums_ = b.input<float>(4);
-    step_input_ = 5;
-    step_ = b.input<double>(5);
+    using at = operand::linear_log_prob_grad;
+    d_sums_ = b.input<float>(at::d_logps);
+    step_input_ = at::step;
+    step_ = b.input<double>(at::step);
   }
 }
 
@@ -476,7 +482,7 @@ void HeadLossOnGpu<T>::add_product(const std::optional<GpuMatmul>& product, cons
 }
 
 BoundCall bind_either(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype,
+  return with_gpu_type(b, b.input_tensor(HeadInputs::x).dtype,
                        [&](auto zero) -> BoundCall { return HeadLossOnGpu<decltype(zero)>(b); });
 }
 

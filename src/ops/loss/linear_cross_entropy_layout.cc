@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/units.h"
 #include "graph/op_kind.h"
 #include "ops/loss/linear_log_prob.h"
 #include "ops/rule.h"
@@ -10,8 +11,32 @@
 namespace plimsoll {
 namespace {
 
+template <class at>
+constexpr bool has_head_inputs() {
+  return size_t{at::x} == HeadInputs::x && size_t{at::weight} == HeadInputs::weight &&
+         size_t{at::labels} == HeadInputs::labels;
+}
+static_assert(has_head_inputs<operand::linear_cross_entropy_grad>() &&
+              has_head_inputs<operand::linear_log_prob>() &&
+              has_head_inputs<operand::linear_log_prob_grad>());
+
+// `at`: the operands of an op; without gradients.
+template <class at>
+constexpr HeadOperands inputs_of(size_t label_facts) {
+  return {.t = at::t, .b = at::b, .label_rows = at::label_rows, .label_facts = label_facts};
+}
+template <class at>
+constexpr HeadOperands operands_of(size_t label_facts) {
+  HeadOperands all = inputs_of<at>(label_facts);
+  all.d_x = at::d_x;
+  all.d_weight = at::d_weight;
+  all.d_t = at::d_t;
+  all.d_b = at::d_b;
+  return all;
+}
+
 int64_t chunk_of(const Graph& g, const Op& op) {
-  return std::min(op.attr_int("chunk"), input_tensor(g, op, 0).shape[0]);
+  return std::min(op.attr_int("chunk"), input_tensor(g, op, HeadInputs::x).shape[0]);
 }
 
 }  // namespace
@@ -19,11 +44,14 @@ int64_t chunk_of(const Graph& g, const Op& op) {
 HeadOperands head_operands(const Op& op) {
   switch (op.kind) {
     case OpKind::linear_cross_entropy_grad:
-      return {.d_x = 1, .d_weight = 2, .d_t = 3, .d_b = 4};
+      return operands_of<operand::linear_cross_entropy_grad>(
+          operand::linear_cross_entropy_grad::label_weights);
     case OpKind::linear_log_prob_grad:
-      return {.t = 6, .b = 7, .label_rows = 8, .label_facts = 9, .d_x = 0, .d_weight = 1, .d_t = 2, .d_b = 3};
+      return operands_of<operand::linear_log_prob_grad>(operand::linear_log_prob_grad::label_sequences);
+    case OpKind::linear_log_prob:
+      return inputs_of<operand::linear_log_prob>(operand::linear_log_prob::label_sequences);
     default:
-      return {};
+      return inputs_of<operand::linear_cross_entropy>(operand::linear_cross_entropy::label_weights);
   }
 }
 
@@ -31,19 +59,20 @@ bool has_adapter(const Op& op) { return op.has_input(head_operands(op).t); }
 bool has_label_rows(const Op& op) { return op.has_input(head_operands(op).label_rows); }
 
 int64_t log_prob_sequences(const Graph& g, const Op& op) {
-  return has_label_rows(op) ? op.attr_int("sequences") : input_tensor(g, op, 3).shape[0] - 1;
+  return has_label_rows(op) ? op.attr_int("sequences")
+                            : input_tensor(g, op, operand::linear_log_prob::seq_starts).shape[0] - 1;
 }
 
 void require_head(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  const Tensor& weight = input_tensor(g, op, 1);
+  const Tensor& x = input_tensor(g, op, HeadInputs::x);
+  const Tensor& weight = input_tensor(g, op, HeadInputs::weight);
   require(x.shape[1] == weight.shape[1], g, op, "the output head: shapes");
   require(x.dtype == weight.dtype, g, op, "the output head: x and weight differ in type");
   const HeadOperands at = head_operands(op);
   require(op.has_input(at.label_facts) == has_label_rows(op), g, op, "the output head: rows of labels alone");
   for (const size_t i : {at.label_rows, at.label_facts})
-    require(!op.has_input(i) || input_tensor(g, op, i).shape == input_tensor(g, op, 2).shape, g, op,
-            "the output head: a row and what it counts for each label");
+    require(!op.has_input(i) || input_tensor(g, op, i).shape == input_tensor(g, op, HeadInputs::labels).shape,
+            g, op, "the output head: a row and what it counts for each label");
   if (!has_adapter(op)) return;
   const Tensor& t = input_tensor(g, op, at.t);
   const Tensor& b = input_tensor(g, op, at.b);
@@ -54,9 +83,10 @@ void require_head(const Graph& g, const Op& op) {
 
 std::vector<OutputSpec> head_gradients(const Graph& g, const Op& op) {
   const HeadOperands at = head_operands(op);
-  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& x = input_tensor(g, op, HeadInputs::x);
   std::vector<OutputSpec> specs = {
-      {"", x.shape, x.dtype}, {".grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, at.d_weight)}};
+      {"", x.shape, x.dtype},
+      {".grad", input_tensor(g, op, HeadInputs::weight).shape, gradient_dtype(g, op, at.d_weight)}};
   if (!has_adapter(op)) return specs;
   const Tensor& t = input_tensor(g, op, at.t);
   specs.push_back({".t", t.shape, t.dtype});
@@ -74,8 +104,8 @@ HeadGradient begin_head_gradient(GradientContext& ctx, const Op& op, Operands fi
     made.attrs["accumulate"] = target.accumulate;
   };
   const auto add_new = [&](TensorId of) { made.outputs.push_back(ctx.wants(of) ? kNewTensor : kNoTensor); };
-  add_new(op.inputs[0]);
-  add(op.inputs[1]);
+  add_new(op.inputs[HeadInputs::x]);
+  add(op.inputs[HeadInputs::weight]);
   if (!has_adapter(op)) return made;
   add_new(op.inputs[head_operands(op).t]);
   add(op.inputs[head_operands(op).b]);
@@ -84,7 +114,7 @@ HeadGradient begin_head_gradient(GradientContext& ctx, const Op& op, Operands fi
 
 CrossEntropyProducts cross_entropy_products(const Graph& g, const Op& op) {
   const int64_t chunk = chunk_of(g, op);
-  const Tensor& weight = input_tensor(g, op, 1);
+  const Tensor& weight = input_tensor(g, op, HeadInputs::weight);
   const int64_t vocab = weight.shape[0];
   const int64_t hidden = weight.shape[1];
   const DType type = weight.dtype;
@@ -118,7 +148,7 @@ std::vector<Product> all_products(const CrossEntropyProducts& products) {
 }
 
 CrossEntropyLayout cross_entropy_layout(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& x = input_tensor(g, op, HeadInputs::x);
   const int64_t element = size_of(x.dtype);
   int64_t end = 0;
   const auto part = [&](int64_t bytes) {
@@ -137,7 +167,7 @@ CrossEntropyLayout cross_entropy_layout(const Graph& g, const Op& op) {
   const bool sums = op.kind == OpKind::linear_log_prob && has_label_rows(op);
   layout.sums = part(sums ? op.attr_int("sequences") * kNumLogProbs * int64_t{sizeof(double)} : 0);
   layout.x = part(layout.chunk * x.shape[1] * element);
-  layout.logits = part(layout.chunk * input_tensor(g, op, 1).shape[0] * element);
+  layout.logits = part(layout.chunk * input_tensor(g, op, HeadInputs::weight).shape[0] * element);
   layout.d_x = part(op.has_output(head_operands(op).d_x) ? layout.chunk * x.shape[1] * element : 0);
   const int64_t low_rank =
       has_adapter(op) ? layout.chunk * input_tensor(g, op, head_operands(op).t).shape[1] * element : 0;
@@ -158,6 +188,21 @@ int64_t products_scratch(const Graph& g, const Op& op, const DeviceDescription& 
 
 }  // namespace
 
+int64_t head_launches(const Graph& g, const Op& op, bool library) {
+  const auto one_if = [](bool condition) { return int64_t{condition ? 1 : 0}; };
+  const HeadOperands at = head_operands(op);
+  const CrossEntropyProducts products = cross_entropy_products(g, op);
+  const bool adapter = has_adapter(op);
+  const bool of_rows = op.kind == OpKind::linear_log_prob_grad;  // it adds nothing up
+  const auto all = static_cast<int64_t>(all_products(products).size());
+  const int64_t gradients = one_if(op.has_output(at.d_x)) + one_if(adapter && op.has_output(at.d_t));
+  // Rows are gathered and scattered; losses of the chunk, and their sum.
+  const int64_t of_chunk =
+      1 + one_if(adapter) + gradients + 1 + one_if(!of_rows) + all * product_launches(library);
+  const int64_t tokens = input_tensor(g, op, HeadInputs::x).shape[0];
+  return 1 + gradients + ceil_div(tokens, cross_entropy_layout(g, op).chunk) * of_chunk;
+}
+
 int64_t head_scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
   return cross_entropy_layout(g, op).matmul + products_scratch(g, op, device);
 }
@@ -175,8 +220,8 @@ int64_t head_gpu_scratch(const Graph& g, const Op& op, const DeviceDescription& 
 // The softmax reads the logits twice and writes them once.
 Work head_work(const Graph& g, const Op& op) {
   const CrossEntropyProducts products = cross_entropy_products(g, op);
-  const Tensor& x = input_tensor(g, op, 0);
-  const int64_t logits = x.shape[0] * input_tensor(g, op, 1).shape[0];
+  const Tensor& x = input_tensor(g, op, HeadInputs::x);
+  const int64_t logits = x.shape[0] * input_tensor(g, op, HeadInputs::weight).shape[0];
   const auto bytes = static_cast<double>(3 * logits * size_of(x.dtype));
   return {.products = all_products(products),
           .rows = x.shape[0],
@@ -187,11 +232,11 @@ Work head_work(const Graph& g, const Op& op) {
 }
 
 Cost head_cost(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& x = input_tensor(g, op, HeadInputs::x);
   const auto rows = static_cast<double>(x.shape[0]);
   const double chunks = rows / static_cast<double>(chunk_of(g, op));
   const auto element = static_cast<double>(size_of(x.dtype));
-  const auto vocab = static_cast<double>(input_tensor(g, op, 1).shape[0]);
+  const auto vocab = static_cast<double>(input_tensor(g, op, HeadInputs::weight).shape[0]);
   Cost cost{0, 3.0 * rows * vocab * element};
   for (const Product& product : all_products(cross_entropy_products(g, op))) {
     const MatmulShape& shape = product.shape;

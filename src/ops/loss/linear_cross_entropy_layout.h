@@ -6,18 +6,22 @@
 
 #include "device/description.h"
 #include "graph/graph.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
 
-// The numbers of an op's operands; kNoOperand where its kind has none. `t` [T, r] and `b` [V, r], which are
-// there or not, are an adapter's: logits are x W^T + scale * t b^T, scale being an attribute.
+// x, weight and labels: the first inputs of each of these ops.
+using HeadInputs = operand::linear_cross_entropy;
+
+// The numbers of an op's other operands; kNoOperand where its kind has none. `t` [T, r] and `b` [V, r], which
+// are there or not, are an adapter's: logits are x W^T + scale * t b^T, scale being an attribute.
 inline constexpr size_t kNoOperand = 1000;
 struct HeadOperands {
-  size_t t = 4, b = 5;
+  size_t t, b;
   // Where rows share prefixes: the row of x that each label asks, and what a label counts (weights) or whose
   // it is (sequences). Several labels may ask the same row.
-  size_t label_rows = 6, label_facts = 7;
+  size_t label_rows, label_facts;
   size_t d_x = kNoOperand, d_weight = kNoOperand, d_t = kNoOperand, d_b = kNoOperand;
 };
 HeadOperands head_operands(const Op& op);
@@ -68,6 +72,7 @@ HeadGradient begin_head_gradient(GradientContext& context, const Op& forward, Op
 // What their rules say.
 Cost head_cost(const Graph& graph, const Op& op);
 Work head_work(const Graph& graph, const Op& op);
+int64_t head_launches(const Graph& graph, const Op& op, bool library);
 int64_t head_scratch(const Graph& graph, const Op& op, const DeviceDescription& device);
 // On GPUs: i32 numbers behind the layout's parts, of which the first is how many rows there are. Sums of
 // linear_log_prob follow, f64 [B, 2], and the workspace of a library's products, where the device has one.

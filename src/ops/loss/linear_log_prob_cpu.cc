@@ -41,15 +41,17 @@ class Places {
 // One call of the op, or of its gradient, for element type T.
 template <class T>
 class LogProbs {
+  using at = operand::linear_log_prob;
+
  public:
   explicit LogProbs(const CpuBinding& b)
       : rows_(b),
-        labels_(b.input<int32_t>(2)),
-        starts_(b.input<int32_t>(3)),
-        of_label_(b.input<int32_t>(head_operands(b.op()).label_facts)),
-        sequences_(b.output_tensor(0).shape[0]),
-        sums_(b.output<float>(0)),
-        tokens_(b.output<float>(1)) {
+        labels_(b.input<int32_t>(at::labels)),
+        starts_(b.input<int32_t>(at::seq_starts)),
+        of_label_(b.input<int32_t>(at::label_sequences)),
+        sequences_(b.output_tensor(at::logps).shape[0]),
+        sums_(b.output<float>(at::logps)),
+        tokens_(b.output<float>(at::tokens)) {
     if (of_label_ != nullptr)
       wide_ = reinterpret_cast<double*>(b.scratch() + cross_entropy_layout(b.graph(), b.op()).sums);
   }
@@ -112,15 +114,17 @@ class LogProbs {
 // A row's loss is less its log-probability.
 template <class T>
 class LogProbsGradient {
+  using at = operand::linear_log_prob_grad;
+
  public:
   explicit LogProbsGradient(const CpuBinding& b)
       : rows_(b),
-        labels_(b.input<int32_t>(2)),
-        starts_(b.input<int32_t>(3)),
-        of_label_(b.input<int32_t>(head_operands(b.op()).label_facts)),
-        sequences_(b.input_tensor(4).shape[0]),
-        d_sums_(b.input<float>(4)),
-        step_(b.input<double>(5)) {}
+        labels_(b.input<int32_t>(at::labels)),
+        starts_(b.input<int32_t>(at::seq_starts)),
+        of_label_(b.input<int32_t>(at::label_sequences)),
+        sequences_(b.input_tensor(at::d_logps).shape[0]),
+        d_sums_(b.input<float>(at::d_logps)),
+        step_(b.input<double>(at::step)) {}
 
   void operator()() const {
     Places places(labels_, starts_, of_label_, sequences_);
@@ -145,11 +149,11 @@ class LogProbsGradient {
 }  // namespace
 
 BoundCall bind_linear_log_prob(const CpuBinding& b) {
-  return with_element_type(b, b.input_tensor(0).dtype,
+  return with_element_type(b, b.input_tensor(HeadInputs::x).dtype,
                            [&](auto zero) -> BoundCall { return LogProbs<decltype(zero)>(b); });
 }
 BoundCall bind_linear_log_prob_grad(const CpuBinding& b) {
-  return with_element_type(b, b.input_tensor(0).dtype,
+  return with_element_type(b, b.input_tensor(HeadInputs::x).dtype,
                            [&](auto zero) -> BoundCall { return LogProbsGradient<decltype(zero)>(b); });
 }
 

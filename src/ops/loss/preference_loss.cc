@@ -14,25 +14,28 @@ namespace {
 // logps f32 [B, 2], tokens f32 [B, 2], reference f32 [B, n]? (log-probabilities of answers in its first
 // column), step -> sums f64 [10]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  const Shape& logps = input_tensor(g, op, 0).shape;
-  require(logps[0] % 2 == 0 && logps[1] == kNumLogProbs && input_tensor(g, op, 1).shape == logps, g, op,
-          "preference_loss: shapes");
-  require(!op.has_input(2) || input_tensor(g, op, 2).shape[0] == logps[0], g, op,
+  using at = operand::preference_loss;
+  const Shape& logps = input_tensor(g, op, at::logps).shape;
+  require(logps[0] % 2 == 0 && logps[1] == kNumLogProbs && input_tensor(g, op, at::tokens).shape == logps, g,
+          op, "preference_loss: shapes");
+  require(!op.has_input(at::reference) || input_tensor(g, op, at::reference).shape[0] == logps[0], g, op,
           "preference_loss: a reference for each sequence");
   return {{"", {kNumPreferenceSums}, DType::f64}};
 }
 
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
+  using at = operand::preference_loss;
   std::vector<OutputSpec> outputs = infer(g, op);
-  outputs.push_back({"", input_tensor(g, op, 0).shape, DType::f32});
+  outputs.push_back({"", input_tensor(g, op, at::logps).shape, DType::f32});
   return outputs;
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId logps = op.inputs[0];
-  const auto out = ctx.emit(OpKind::preference_loss_grad, op.inputs, op.attrs, {op.outputs[0], kNewTensor},
-                            "d_" + ctx.graph().tensor(logps).name);
-  ctx.set_gradient(logps, out[1]);
+  using at = operand::preference_loss;
+  const TensorId logps = op.inputs[at::logps];
+  const auto out = ctx.emit(OpKind::preference_loss_grad, op.inputs, op.attrs,
+                            {op.outputs[at::sums], kNewTensor}, "d_" + ctx.graph().tensor(logps).name);
+  ctx.set_gradient(logps, out[operand::preference_loss_grad::d_logps]);
 }
 
 }  // namespace

@@ -27,16 +27,18 @@ struct PreferenceSlopes {
 };
 
 class PreferenceCall {
+  using at = operand::preference_loss_grad;  // the loss alone has all but the last
+
  public:
   explicit PreferenceCall(const Binding& b)
-      : logps_(b.input<float>(0)),
-        tokens_(b.input<float>(1)),
-        reference_(b.input<float>(2)),
-        reference_width_(reference_ == nullptr ? 0 : b.input_tensor(2).shape[1]),
-        step_(b.input<double>(3)),
-        sums_(b.output<double>(0)),
-        d_logps_(b.output<float>(1)),
-        rows_(b.input_tensor(0).shape[0]),
+      : logps_(b.input<float>(at::logps)),
+        tokens_(b.input<float>(at::tokens)),
+        reference_(b.input<float>(at::reference)),
+        reference_width_(reference_ == nullptr ? 0 : b.input_tensor(at::reference).shape[1]),
+        step_(b.input<double>(at::step)),
+        sums_(b.output<double>(at::sums)),
+        d_logps_(b.output<float>(at::d_logps)),
+        rows_(b.input_tensor(at::logps).shape[0]),
         axis_(b.op().axis),
         loss_(static_cast<PreferenceLoss>(b.op().attr_int("loss"))),
         beta_(b.op().attr_float("beta")),

@@ -13,16 +13,18 @@ namespace {
 
 // scores [B, 1], margins f32 [B, 1] (that of a pair in its first row), step -> sums f64 [7]
 std::vector<OutputSpec> infer_pairs(const Graph& g, const Op& op) {
-  const Tensor& scores = input_tensor(g, op, 0);
+  using at = operand::pair_loss;
+  const Tensor& scores = input_tensor(g, op, at::scores);
   require(scores.shape[1] == 1 && scores.shape[0] % 2 == 0, g, op, "pair_loss: shapes");
-  require(input_tensor(g, op, 1).shape == scores.shape, g, op, "pair_loss: a margin for each row");
+  require(input_tensor(g, op, at::margins).shape == scores.shape, g, op, "pair_loss: a margin for each row");
   return {{"", {kNumPairSums}, DType::f64}};
 }
 
 // scores [B, C], targets f32 [B, 1 or C], step -> sums f64 [3]
 std::vector<OutputSpec> infer_classes(const Graph& g, const Op& op) {
-  const Tensor& scores = input_tensor(g, op, 0);
-  const Shape& targets = input_tensor(g, op, 1).shape;
+  using at = operand::class_loss;
+  const Tensor& scores = input_tensor(g, op, at::scores);
+  const Shape& targets = input_tensor(g, op, at::targets).shape;
   const bool one = op.attr_int("problem") == static_cast<int64_t>(ClassProblem::one_of);
   require(targets[0] == scores.shape[0] && targets[1] == (one ? 1 : scores.shape[1]), g, op,
           "class_loss: shapes");
@@ -34,18 +36,21 @@ std::vector<OutputSpec> with_gradient(std::vector<OutputSpec> outputs, const Ten
   return outputs;
 }
 std::vector<OutputSpec> infer_pairs_grad(const Graph& g, const Op& op) {
-  return with_gradient(infer_pairs(g, op), input_tensor(g, op, 0));
+  using at = operand::pair_loss;
+  return with_gradient(infer_pairs(g, op), input_tensor(g, op, at::scores));
 }
 std::vector<OutputSpec> infer_classes_grad(const Graph& g, const Op& op) {
-  return with_gradient(infer_classes(g, op), input_tensor(g, op, 0));
+  using at = operand::class_loss;
+  return with_gradient(infer_classes(g, op), input_tensor(g, op, at::scores));
 }
 
 template <OpKind kind>
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId scores = op.inputs[0];
-  const auto out = ctx.emit(kind, op.inputs, op.attrs, {op.outputs[0], kNewTensor},
+  using at = operand::pair_loss;
+  const TensorId scores = op.inputs[at::scores];
+  const auto out = ctx.emit(kind, op.inputs, op.attrs, {op.outputs[at::sums], kNewTensor},
                             "d_" + ctx.graph().tensor(scores).name);
-  ctx.set_gradient(scores, out[1]);
+  ctx.set_gradient(scores, out[operand::pair_loss_grad::d_scores]);
 }
 
 }  // namespace

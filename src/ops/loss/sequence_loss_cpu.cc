@@ -6,14 +6,16 @@ namespace plimsoll {
 namespace {
 
 BoundCall bind_pairs(const CpuBinding& b) {
-  return with_number_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::pair_loss;
+  return with_number_type(b, b.input_tensor(at::scores).dtype, [&](auto zero) -> BoundCall {
     const LossOperands<decltype(zero)> operands(b);
     return [=, centering = b.op().attr_float("centering")] { run_pairs(operands, centering); };
   });
 }
 
 BoundCall bind_classes(const CpuBinding& b) {
-  return with_number_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::class_loss;
+  return with_number_type(b, b.input_tensor(at::scores).dtype, [&](auto zero) -> BoundCall {
     const LossOperands<decltype(zero)> operands(b);
     return [=, problem = static_cast<ClassProblem>(b.op().attr_int("problem"))] {
       check_internal(has_classes(operands, problem), "class_loss: a class is out of range");

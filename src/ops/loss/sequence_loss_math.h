@@ -11,14 +11,17 @@ namespace plimsoll {
 // LossOperands of either loss, for scores of type T.
 template <class T>
 struct LossOperands {
+  using at = operand::class_loss_grad;  // pair_loss_grad has margins for targets; the losses alone have all
+                                        // but the last
+
   explicit LossOperands(const Binding& b)
-      : scores(b.input<T>(0)),
-        targets(b.input<float>(1)),
-        step(b.input<double>(2)),
-        sums(b.output<double>(0)),
-        d_scores(b.output<T>(1)),
-        rows(b.input_tensor(0).shape[0]),
-        width(b.input_tensor(0).shape[1]),
+      : scores(b.input<T>(at::scores)),
+        targets(b.input<float>(at::targets)),
+        step(b.input<double>(at::step)),
+        sums(b.output<double>(at::sums)),
+        d_scores(b.output<T>(at::d_scores)),
+        rows(b.input_tensor(at::scores).shape[0]),
+        width(b.input_tensor(at::scores).shape[1]),
         axis(b.op().axis) {}
 
   [[nodiscard]] PLIMSOLL_BOTH int64_t live() const { return live_tokens(step, axis); }

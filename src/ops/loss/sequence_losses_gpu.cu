@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(1) classes(LossOperands<T> operands, ClassProb
 __global__ void __launch_bounds__(1) preferences(PreferenceCall call) { call(); }
 
 BoundCall bind_pairs(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::pair_loss;
+  return with_gpu_type(b, b.input_tensor(at::scores).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     return [operands = LossOperands<T>(b), centering = b.op().attr_float("centering"), &stream = b.stream()] {
       gpu::launch(stream, {1}, {1}, pairs<T>, operands, centering);
@@ -46,7 +47,8 @@ BoundCall bind_pairs(const GpuBinding& b) {
 }
 
 BoundCall bind_classes(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::class_loss;
+  return with_gpu_type(b, b.input_tensor(at::scores).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     return [operands = LossOperands<T>(b), problem = static_cast<ClassProblem>(b.op().attr_int("problem")),
             &stream = b.stream()] { gpu::launch(stream, {1}, {1}, classes<T>, operands, problem); };

@@ -31,8 +31,9 @@ namespace {
 
 // x [B, H], weight [V, H], step -> scores [B, C]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  const Tensor& weight = input_tensor(g, op, 1);
+  using at = operand::word_scores;
+  const Tensor& x = input_tensor(g, op, at::x);
+  const Tensor& weight = input_tensor(g, op, at::weight);
   require(x.shape.rank() == 2 && weight.shape.rank() == 2 && x.shape[1] == weight.shape[1], g, op,
           "word_scores: shapes");
   require(x.dtype == weight.dtype, g, op, "word_scores: x and weight differ in type");
@@ -45,12 +46,15 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
 
 // x, weight, d_scores, step -> d_x [B, H]?, gradient [V, H]?
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  return {{"", x.shape, x.dtype}, {".grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, 1)}};
+  using at = operand::word_scores_grad;
+  const Tensor& x = input_tensor(g, op, at::x);
+  return {{"", x.shape, x.dtype},
+          {".grad", input_tensor(g, op, at::weight).shape, gradient_dtype(g, op, at::d_weight)}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0], weight = op.inputs[1];
+  using at = operand::word_scores;
+  const TensorId x = op.inputs[at::x], weight = op.inputs[at::weight];
   TensorId weight_gradient = kNoTensor;
   Attrs attrs = op.attrs;
   attrs["accumulate"] = int64_t{0};
@@ -59,18 +63,20 @@ void gradient(GradientContext& ctx, const Op& op) {
     weight_gradient = target.tensor;
     attrs["accumulate"] = target.accumulate;
   }
-  const auto out = ctx.emit(OpKind::word_scores_grad, {x, weight, ctx.gradient_of(op.outputs[0]), ctx.step()},
-                            std::move(attrs), {ctx.wants(x) ? kNewTensor : kNoTensor, weight_gradient},
-                            "d_" + ctx.graph().tensor(x).name);
-  if (ctx.wants(x)) ctx.add_gradient(x, out[0]);
+  const auto out =
+      ctx.emit(OpKind::word_scores_grad, {x, weight, ctx.gradient_of(op.outputs[at::scores]), ctx.step()},
+               std::move(attrs), {ctx.wants(x) ? kNewTensor : kNoTensor, weight_gradient},
+               "d_" + ctx.graph().tensor(x).name);
+  if (ctx.wants(x)) ctx.add_gradient(x, out[operand::word_scores_grad::d_x]);
 }
 
 // Two or three times the words' rows, and the gradient where it is cleared.
 Cost cost(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
+  using at = operand::word_scores;
+  const Tensor& x = input_tensor(g, op, at::x);
   const auto words = static_cast<double>(words_of(op).size());
-  const double cleared = op.has_output(1) && op.attr_int("accumulate") == 0
-                             ? static_cast<double>(g.tensor(op.outputs[1]).bytes())
+  const double cleared = op.has_output(at::scores) && op.attr_int("accumulate") == 0
+                             ? static_cast<double>(g.tensor(op.outputs[at::scores]).bytes())
                              : 0.0;
   return {0, cleared + 4.0 * static_cast<double>(x.bytes()) * words};
 }
@@ -79,7 +85,10 @@ Cost cost(const Graph& g, const Op& op) {
 
 const OpRule word_scores_rule{
     .kind = OpKind::word_scores, .infer = infer, .gradient = gradient, .cost = cost};
-const OpRule word_scores_grad_rule{
-    .kind = OpKind::word_scores_grad, .infer = infer_grad, .cost = cost, .updates = true};
+const OpRule word_scores_grad_rule{.kind = OpKind::word_scores_grad,
+                                   .infer = infer_grad,
+                                   .cost = cost,
+                                   .launches = launches_of_gradients<operand::word_scores_grad>,
+                                   .updates = true};
 
 }  // namespace plimsoll

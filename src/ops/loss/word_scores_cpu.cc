@@ -9,11 +9,12 @@
 namespace plimsoll {
 // Rows and words are few: sums are made in f64, in order.
 BoundCall bind_word_scores(const CpuBinding& b) {
-  return with_number_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::word_scores;
+  return with_number_type(b, b.input_tensor(at::x).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    return [x = b.input<T>(0), weight = b.input<T>(1), step = b.input<double>(2), scores = b.output<T>(0),
-            rows = b.input_tensor(0).shape[0], hidden = b.input_tensor(0).shape[1], words = words_of(b.op()),
-            axis = b.op().axis] {
+    return [x = b.input<T>(at::x), weight = b.input<T>(at::weight), step = b.input<double>(at::step),
+            scores = b.output<T>(at::scores), rows = b.input_tensor(at::x).shape[0],
+            hidden = b.input_tensor(at::x).shape[1], words = words_of(b.op()), axis = b.op().axis] {
       T* to = scores;
       for (int64_t row = 0; row < live_tokens(step, axis); ++row)
         for (const int32_t word : words) {
@@ -31,14 +32,16 @@ namespace {
 
 template <class T, class G>
 struct WordGradients {
+  using at = operand::word_scores_grad;
+
   explicit WordGradients(const CpuBinding& b)
-      : x(b.input<T>(0)),
-        weight(b.input<T>(1)),
-        d_scores(b.input<T>(2)),
-        d_x(b.output<T>(0)),
-        d_weight(b.output<G>(1)),
-        rows(b.input_tensor(0).shape[0]),
-        hidden(b.input_tensor(0).shape[1]),
+      : x(b.input<T>(at::x)),
+        weight(b.input<T>(at::weight)),
+        d_scores(b.input<T>(at::d_scores)),
+        d_x(b.output<T>(at::d_x)),
+        d_weight(b.output<G>(at::d_weight)),
+        rows(b.input_tensor(at::x).shape[0]),
+        hidden(b.input_tensor(at::x).shape[1]),
         words(words_of(b.op())) {}
 
   void to_rows(int64_t live) const {
@@ -76,13 +79,14 @@ struct WordGradients {
 }  // namespace
 
 BoundCall bind_word_scores_grad(const CpuBinding& b) {
-  const bool trains = b.op().has_output(1);
-  const DType gradient = trains ? b.output_tensor(1).dtype : DType::f32;
+  using at = operand::word_scores_grad;
+  const bool trains = b.op().has_output(at::d_weight);
+  const DType gradient = trains ? b.output_tensor(at::d_weight).dtype : DType::f32;
   const auto make = [&](auto t, auto g) -> BoundCall {
     const WordGradients<decltype(t), decltype(g)> gradients(b);
-    return [gradients, trains, step = b.input<double>(3), threads = b.settings().threads,
-            accumulate = b.op().attr_int("accumulate"), bytes = trains ? b.output_tensor(1).bytes() : 0,
-            axis = b.op().axis] {
+    return [gradients, trains, step = b.input<double>(at::step), threads = b.settings().threads,
+            accumulate = b.op().attr_int("accumulate"),
+            bytes = trains ? b.output_tensor(at::d_weight).bytes() : 0, axis = b.op().axis] {
       const int64_t live = live_tokens(step, axis);
       if (gradients.d_x != nullptr) gradients.to_rows(live);
       if (!trains) return;
@@ -90,9 +94,9 @@ BoundCall bind_word_scores_grad(const CpuBinding& b) {
       gradients.to_weight(live);
     };
   };
-  if (b.input_tensor(0).dtype == DType::f16)
+  if (b.input_tensor(at::x).dtype == DType::f16)
     return gradient == DType::f16 ? make(F16{}, F16{}) : make(F16{}, float{});
-  return with_gradient_type(b, b.input_tensor(0).dtype, gradient, make);
+  return with_gradient_type(b, b.input_tensor(at::x).dtype, gradient, make);
 }
 
 }  // namespace plimsoll

@@ -85,10 +85,12 @@ Words words_on_gpu(const GpuBinding& b) {
 
 template <class T, class G>
 BoundCall make_grad(const GpuBinding& b) {
-  const int64_t rows = b.input_tensor(0).shape[0], hidden = b.input_tensor(0).shape[1];
-  return [x = b.input<T>(0), weight = b.input<T>(1), d_scores = b.input<T>(2), step = b.input<double>(3),
-          axis = b.op().axis, words = words_on_gpu(b), rows, hidden, d_x = b.output<T>(0),
-          d_weight = b.output<G>(1), all = b.op().has_output(1) ? b.output_tensor(1).shape.elements() : 0,
+  using at = operand::word_scores_grad;
+  const int64_t rows = b.input_tensor(at::x).shape[0], hidden = b.input_tensor(at::x).shape[1];
+  return [x = b.input<T>(at::x), weight = b.input<T>(at::weight), d_scores = b.input<T>(at::d_scores),
+          step = b.input<double>(at::step), axis = b.op().axis, words = words_on_gpu(b), rows, hidden,
+          d_x = b.output<T>(at::d_x), d_weight = b.output<G>(at::d_weight),
+          all = b.op().has_output(at::d_weight) ? b.output_tensor(at::d_weight).shape.elements() : 0,
           accumulate = b.op().attr_int("accumulate"), &stream = b.stream()] {
     if (d_x != nullptr)
       gpu::launch(stream, {gpu::blocks_of(rows * hidden, kWordScoresThreads)}, {kWordScoresThreads},
@@ -104,11 +106,13 @@ BoundCall make_grad(const GpuBinding& b) {
 }  // namespace
 
 BoundCall bind_gpu_word_scores(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::word_scores;
+  return with_gpu_type(b, b.input_tensor(at::x).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    return [x = b.input<T>(0), weight = b.input<T>(1), step = b.input<double>(2), axis = b.op().axis,
-            words = words_on_gpu(b), hidden = b.input_tensor(0).shape[1], scores = b.output<T>(0),
-            count = b.output_tensor(0).shape.elements(), &stream = b.stream()] {
+    return [x = b.input<T>(at::x), weight = b.input<T>(at::weight), step = b.input<double>(at::step),
+            axis = b.op().axis, words = words_on_gpu(b), hidden = b.input_tensor(at::x).shape[1],
+            scores = b.output<T>(at::scores), count = b.output_tensor(at::scores).shape.elements(),
+            &stream = b.stream()] {
       gpu::launch(stream, {gpu::blocks_of(count, kWordScoresThreads)}, {kWordScoresThreads}, scores_of<T>, x,
                   weight, step, axis, words, hidden, scores, count);
     };
@@ -116,8 +120,9 @@ BoundCall bind_gpu_word_scores(const GpuBinding& b) {
 }
 
 BoundCall bind_gpu_word_scores_grad(const GpuBinding& b) {
-  const DType gradient = b.op().has_output(1) ? b.output_tensor(1).dtype : DType::f32;
-  return with_gpu_types(b, b.input_tensor(0).dtype, gradient,
+  using at = operand::word_scores_grad;
+  const DType gradient = b.op().has_output(at::d_weight) ? b.output_tensor(at::d_weight).dtype : DType::f32;
+  return with_gpu_types(b, b.input_tensor(at::x).dtype, gradient,
                         [&](auto t, auto g) { return make_grad<decltype(t), decltype(g)>(b); });
 }
 

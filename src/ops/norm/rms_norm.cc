@@ -9,8 +9,9 @@ namespace {
 
 // x [T, G*H], weight [H] -> y like x, rstd f32 [T, G]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  const Tensor& weight = input_tensor(g, op, 1);
+  using at = operand::rms_norm;
+  const Tensor& x = input_tensor(g, op, at::x);
+  const Tensor& weight = input_tensor(g, op, at::weight);
   require(x.shape.rank() == 2 && weight.shape.rank() == 1 && x.shape[1] % weight.shape[0] == 0, g, op,
           "rms_norm: shapes");
   return {{"", x.shape, x.dtype}, {".rstd", {x.shape[0], x.shape[1] / weight.shape[0]}, DType::f32}};
@@ -18,13 +19,16 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
 
 // x, weight, rstd, d_y, d_x_in?, step -> d_x (= d_x_in + ...), gradient of weight?
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  return {{"", x.shape, x.dtype}, {".weight_grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, 1)}};
+  using at = operand::rms_norm_grad;
+  const Tensor& x = input_tensor(g, op, at::x);
+  return {{"", x.shape, x.dtype},
+          {".weight_grad", input_tensor(g, op, at::weight).shape, gradient_dtype(g, op, at::d_weight)}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0];
-  const TensorId weight = op.inputs[1];
+  using at = operand::rms_norm;
+  const TensorId x = op.inputs[at::x];
+  const TensorId weight = op.inputs[at::weight];
   const bool wants_x = ctx.wants(x);
   TensorId weight_gradient = kNoTensor;
   int64_t accumulate = 0;
@@ -34,30 +38,36 @@ void gradient(GradientContext& ctx, const Op& op) {
     accumulate = target.accumulate;
   }
   const TensorId partial = wants_x ? ctx.partial(x) : kNoTensor;
-  const auto out = ctx.emit(
-      OpKind::rms_norm_grad, {x, weight, op.outputs[1], ctx.gradient_of(op.outputs[0]), partial, ctx.step()},
-      {{"accumulate", accumulate}, {"eps", op.attr_float("eps")}},
-      {wants_x ? kNewTensor : kNoTensor, weight_gradient}, "d_" + ctx.graph().tensor(x).name);
-  if (wants_x) ctx.set_gradient(x, out[0]);
+  const auto out =
+      ctx.emit(OpKind::rms_norm_grad,
+               {x, weight, op.outputs[at::rstd], ctx.gradient_of(op.outputs[at::y]), partial, ctx.step()},
+               {{"accumulate", accumulate}, {"eps", op.attr_float("eps")}},
+               {wants_x ? kNewTensor : kNoTensor, weight_gradient}, "d_" + ctx.graph().tensor(x).name);
+  if (wants_x) ctx.set_gradient(x, out[operand::rms_norm_grad::d_x]);
 }
 
 // The partial sums of the weight's gradient.
 int64_t scratch(const Graph& g, const Op& op, const DeviceDescription&) {
-  if (!op.has_output(1)) return 0;
-  const Tensor& x = input_tensor(g, op, 0);
-  const int64_t width = input_tensor(g, op, 1).shape[0];
+  using at = operand::rms_norm_grad;
+  if (!op.has_output(at::d_weight)) return 0;
+  const Tensor& x = input_tensor(g, op, at::x);
+  const int64_t width = input_tensor(g, op, at::weight).shape[0];
   const int64_t rows = x.shape.elements() / width;
   return (rows + kRmsNormRowsPerBlock - 1) / kRmsNormRowsPerBlock * width * int64_t{sizeof(float)};
 }
 
 }  // namespace
 
-const OpRule rms_norm_rule{.kind = OpKind::rms_norm, .infer = infer, .gradient = gradient, .reuse = {{0, 0}}};
+const OpRule rms_norm_rule{.kind = OpKind::rms_norm,
+                           .infer = infer,
+                           .gradient = gradient,
+                           .reuse = {{operand::rms_norm::y, operand::rms_norm::x}}};
 const OpRule rms_norm_grad_rule{.kind = OpKind::rms_norm_grad,
                                 .infer = infer_grad,
                                 .scratch_bytes = scratch,
                                 .gpu_scratch_bytes = scratch,
-                                .reuse = {{0, 4}},
+                                .reuse = {{operand::rms_norm_grad::d_x, operand::rms_norm_grad::d_x_in}},
+                                .launches = launches_of_gradients<operand::rms_norm_grad>,
                                 .updates = true,
                                 .shortens = Shortens::rows};
 

@@ -1,5 +1,5 @@
 #include "ops/cpu_dispatch.h"
-#include "ops/norm/rms_norm_kernels.h"
+#include "ops/norm/rms_norm_args.h"
 
 namespace plimsoll {
 namespace {
@@ -7,38 +7,31 @@ namespace {
 // make(T{}, W{}) for activations T and a weight W: f32 with f32, bf16 with f32 or bf16.
 template <class Make>
 BoundCall with_weight_type(const CpuBinding& b, Make make) {
-  return with_gradient_type(b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, make);
+  using at = operand::rms_norm;
+  return with_gradient_type(b, b.input_tensor(at::x).dtype, b.input_tensor(at::weight).dtype, make);
 }
 
 // The gradient's type; without a gradient any that has a kernel.
 DType gradient_type(const CpuBinding& b) {
-  return b.op().has_output(1) ? b.output_tensor(1).dtype : DType::f32;
+  using at = operand::rms_norm_grad;
+  return b.op().has_output(at::d_weight) ? b.output_tensor(at::d_weight).dtype : DType::f32;
 }
 
 template <class T, class W, class G>
 BoundCall make_grad(const CpuBinding& b) {
-  const int64_t width = b.input_tensor(1).shape[0];
+  using at = operand::rms_norm_grad;
   using Args = RmsNormGrad<T, W, G>;
-  const Args args{.d_y = b.input<T>(3),
-                  .x = b.input<T>(0),
-                  .weight = b.input<W>(1),
-                  .rstd = b.input<float>(2),
-                  .d_x_in = b.input<T>(4),
-                  .d_x = b.output<T>(0),
-                  .d_weight = b.output<G>(1),
-                  .partials = reinterpret_cast<float*>(b.scratch()),
-                  .rows = b.input_tensor(0).shape.elements() / width,
-                  .width = width,
-                  .threads = b.settings().threads};
+  const Args args = with_threads(b, rms_norm_grad_args<T, W, G>(b));
   const auto kernel = PLIMSOLL_KERNEL(b, rms_norm_grad, Args);
-  const int64_t groups = b.input_tensor(0).shape[1] / width;
-  return [=, step = b.input<double>(5), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
-    Args now = args;
-    // Rows of padding hold nothing and would disturb the weight's gradient.
-    now.rows = live_tokens(step, axis) * groups;
-    now.accumulate = !overwrites(accumulate, step);
-    kernel(now);
-  };
+  const int64_t groups = b.input_tensor(at::x).shape[1] / args.width;
+  return
+      [=, step = b.input<double>(at::step), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
+        Args now = args;
+        // Rows of padding hold nothing and would disturb the weight's gradient.
+        now.rows = live_tokens(step, axis) * groups;
+        now.accumulate = !overwrites(accumulate, step);
+        kernel(now);
+      };
 }
 
 }  // namespace
@@ -47,15 +40,7 @@ BoundCall bind_rms_norm(const CpuBinding& b) {
   return with_weight_type(b, [&](auto t, auto w) -> BoundCall {
     using T = decltype(t);
     using W = decltype(w);
-    const int64_t width = b.input_tensor(1).shape[0];
-    const RmsNorm<T, W> args{.x = b.input<T>(0),
-                             .weight = b.input<W>(1),
-                             .y = b.output<T>(0),
-                             .rstd = b.output<float>(1),
-                             .rows = b.input_tensor(0).shape.elements() / width,
-                             .width = width,
-                             .eps = static_cast<float>(b.op().attr_float("eps")),
-                             .threads = b.settings().threads};
+    const RmsNorm<T, W> args = with_threads(b, rms_norm_args<T, W>(b));
     const auto kernel = PLIMSOLL_KERNEL(b, rms_norm, RmsNorm<T, W>);
     return [=] { kernel(args); };
   });

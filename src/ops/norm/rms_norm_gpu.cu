@@ -1,5 +1,5 @@
 #include "ops/gpu_norm_rows.h"
-#include "ops/norm/rms_norm_kernels.h"
+#include "ops/norm/rms_norm_args.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -100,18 +100,9 @@ void launch_rms_norm_grad(gpu::Stream& stream, const RmsNormGrad<T, W, G>& a, co
 
 template <class T, class W, class G>
 BoundCall make_rms_norm_grad(const GpuBinding& b) {
-  const int64_t width = b.input_tensor(1).shape[0];
-  const RmsNormGrad<T, W, G> args{.d_y = b.input<T>(3),
-                                  .x = b.input<T>(0),
-                                  .weight = b.input<W>(1),
-                                  .rstd = b.input<float>(2),
-                                  .d_x_in = b.input<T>(4),
-                                  .d_x = b.output<T>(0),
-                                  .d_weight = b.output<G>(1),
-                                  .partials = reinterpret_cast<float*>(b.scratch()),
-                                  .rows = b.input_tensor(0).shape.elements() / width,
-                                  .width = width};
-  const NormLive live{b.input<double>(5), b.op().axis, b.input_tensor(0).shape[1] / width,
+  using at = operand::rms_norm_grad;
+  const auto args = rms_norm_grad_args<T, W, G>(b);
+  const NormLive live{b.input<double>(at::step), b.op().axis, b.input_tensor(at::x).shape[1] / args.width,
                       b.op().attr_int("accumulate")};
   return [args, live, &stream = b.stream()] { launch_rms_norm_grad(stream, args, live); };
 }
@@ -119,19 +110,13 @@ BoundCall make_rms_norm_grad(const GpuBinding& b) {
 }  // namespace
 
 BoundCall bind_gpu_rms_norm(const GpuBinding& b) {
+  using at = operand::rms_norm;
   return with_weight_types(
-      b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) -> BoundCall {
+      b, b.input_tensor(at::x).dtype, b.input_tensor(at::weight).dtype, [&](auto t, auto w) -> BoundCall {
         using T = decltype(t);
         using W = decltype(w);
-        const int64_t width = b.input_tensor(1).shape[0];
-        const RmsNorm<T, W> args{.x = b.input<T>(0),
-                                 .weight = b.input<W>(1),
-                                 .y = b.output<T>(0),
-                                 .rstd = b.output<float>(1),
-                                 .rows = b.input_tensor(0).shape.elements() / width,
-                                 .width = width,
-                                 .eps = static_cast<float>(b.op().attr_float("eps"))};
-        const bool narrow = width <= kNormWarpWidth;
+        const auto args = rms_norm_args<T, W>(b);
+        const bool narrow = args.width <= kNormWarpWidth;
         const unsigned blocks = gpu::blocks_of(args.rows, narrow ? kNormRowsPerBlock<gpu::kWarpSize> : 1);
         const auto kernel = narrow ? rms_norm_rows<T, W, gpu::kWarpSize> : rms_norm_rows<T, W, kNormThreads>;
         return [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kNormThreads}, kernel, args); };
@@ -139,12 +124,14 @@ BoundCall bind_gpu_rms_norm(const GpuBinding& b) {
 }
 
 BoundCall bind_gpu_rms_norm_grad(const GpuBinding& b) {
-  const DType gradient = b.op().has_output(1) ? b.output_tensor(1).dtype : DType::f32;
-  return with_weight_types(b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) {
-    return with_gpu_types(b, b.input_tensor(1).dtype, gradient, [&](auto, auto g) {
-      return make_rms_norm_grad<decltype(t), decltype(w), decltype(g)>(b);
-    });
-  });
+  using at = operand::rms_norm_grad;
+  const DType gradient = b.op().has_output(at::d_weight) ? b.output_tensor(at::d_weight).dtype : DType::f32;
+  return with_weight_types(
+      b, b.input_tensor(at::x).dtype, b.input_tensor(at::weight).dtype, [&](auto t, auto w) {
+        return with_gpu_types(b, b.input_tensor(at::weight).dtype, gradient, [&](auto, auto g) {
+          return make_rms_norm_grad<decltype(t), decltype(w), decltype(g)>(b);
+        });
+      });
 }
 
 }  // namespace PLIMSOLL_GPU

@@ -1,14 +1,13 @@
 // adafactor (ops/optimizer/adafactor_kernels.h): row averages, column averages, the update's root mean
 // square, and the update itself, each a visit of the gradient by kernels that sum in an order of their own.
+#include "ops/optimizer/adafactor_args.h"
 #include "ops/optimizer/adafactor_kernels.h"
-#include "ops/optimizer/adafactor_layout.h"
 #include "ops/optimizer/gpu_optimizer.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr size_t kAdafactorMaster = 3;  // output
 constexpr int kAdafactorThreads = 256;
 constexpr int kWarps = kAdafactorThreads / gpu::kWarpSize;
 constexpr int64_t kRowsAtATime = 64;  // rows whose sum of squares is a partial sum
@@ -139,27 +138,13 @@ __global__ void __launch_bounds__(kAdafactorThreads) find_divisor(Factored<P, G>
   a.sums[0] = rms < 1.0 ? 1.0 : rms;
 }
 
-template <class P, class G>
-Factored<P, G> arguments(const GpuBinding& b) {
-  const AdafactorLayout at = adafactor_layout(b.input_tensor(kGradientInput).shape);
-  std::byte* const base = b.scratch();
-  return {gpu_weight_update<P, G>(b, kAdafactorMaster),
-          at.rows,
-          at.columns,
-          b.output<float>(1),
-          b.output<float>(2),
-          reinterpret_cast<double*>(base),
-          reinterpret_cast<float*>(base + at.row_factors),
-          reinterpret_cast<float*>(base + at.column_factors)};
-}
-
 }  // namespace
 
 BoundCall bind_gpu_adafactor(const GpuBinding& b) {
-  return with_gpu_update_types(b, kAdafactorMaster, [&](auto p, auto g) -> BoundCall {
+  return with_gpu_update_types(b, operand::adafactor::master, [&](auto p, auto g) -> BoundCall {
     using P = decltype(p);
     using G = decltype(g);
-    const Factored<P, G> a = arguments<P, G>(b);
+    const auto a = adafactor_args<Factored<P, G>>(b, gpu_weight_update<P, G>(b, operand::adafactor::master));
     return [a, rows = static_cast<unsigned>(a.rows), apply = bind_gpu_update(b, a), &stream = b.stream()] {
       if (a.row != nullptr) gpu::launch(stream, {rows}, {kAdafactorThreads}, average_rows<P, G>, a);
       gpu::launch(stream, {1}, {kAdafactorThreads}, factor_rows<P, G>, a);

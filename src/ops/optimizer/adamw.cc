@@ -12,9 +12,10 @@ namespace {
 // Attributes: beta1, beta2, eps, weight_decay (f64), stochastic (int); random bits are keyed by (seed, step,
 // the weight's name, element).
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  require_precision(g, op, 1, 3, 3);
-  return {updated_output(g, op, 0, ""), updated_output(g, op, 1, ".m"), updated_output(g, op, 2, ".v"),
-          updated_output(g, op, 3, kMasterSuffix)};
+  using at = operand::adamw;
+  require_precision(g, op, {at::m, at::v}, at::master);
+  return {updated_output(g, op, at::weight, ""), updated_output(g, op, at::m, ".m"),
+          updated_output(g, op, at::v, ".v"), updated_output(g, op, at::master, kMasterSuffix)};
 }
 
 }  // namespace

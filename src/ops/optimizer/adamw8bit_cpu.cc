@@ -4,8 +4,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr size_t kMaster = 5;
-
 CodedState coded_state(const CpuBinding& b, size_t codes, size_t scales, const DynamicMap& map) {
   return {&map, updated_slice<uint8_t>(b, codes), updated_slice<float>(b, scales, kStateBlock)};
 }
@@ -13,14 +11,15 @@ CodedState coded_state(const CpuBinding& b, size_t codes, size_t scales, const D
 }  // namespace
 
 BoundCall bind_adamw8bit(const CpuBinding& b) {
-  return with_update_types(b, kMaster, [&](auto p, auto g) {
+  using at = operand::adamw8bit;
+  return with_update_types(b, at::master, [&](auto p, auto g) {
     using Args = AdamW8bit<decltype(p), decltype(g)>;
-    return bind_update(
-        b,
-        Args{weight_update<decltype(p), decltype(g)>(b, kMaster), b.op().attr_float("beta1"),
-             b.op().attr_float("beta2"), b.op().attr_float("eps"), coded_state(b, 1, 3, signed_dynamic_map()),
-             coded_state(b, 2, 4, unsigned_dynamic_map())},
-        PLIMSOLL_PLAIN_KERNEL(b, adamw8bit, Args));
+    return bind_update(b,
+                       Args{weight_update<decltype(p), decltype(g)>(b, at::master),
+                            b.op().attr_float("beta1"), b.op().attr_float("beta2"), b.op().attr_float("eps"),
+                            coded_state(b, at::m, at::m_scale, signed_dynamic_map()),
+                            coded_state(b, at::v, at::v_scale, unsigned_dynamic_map())},
+                       PLIMSOLL_PLAIN_KERNEL(b, adamw8bit, Args));
   });
 }
 

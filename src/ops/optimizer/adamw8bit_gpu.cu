@@ -8,7 +8,6 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr size_t kAdamw8bitMaster = 5;  // output
 constexpr int kCodes = 256;
 constexpr int kAdamw8bitThreads = kStateBlock;  // one for each element of a state's block
 
@@ -139,14 +138,15 @@ GpuCodedState coded_state(const GpuBinding& b, size_t codes, size_t scales, cons
 }  // namespace
 
 BoundCall bind_gpu_adamw8bit(const GpuBinding& b) {
-  return with_gpu_update_types(b, kAdamw8bitMaster, [&](auto p, auto g) -> BoundCall {
+  using at = operand::adamw8bit;
+  return with_gpu_update_types(b, at::master, [&](auto p, auto g) -> BoundCall {
     using Rule = Update8bit<decltype(p), decltype(g)>;
-    const Rule rule{gpu_weight_update<decltype(p), decltype(g)>(b, kAdamw8bitMaster),
+    const Rule rule{gpu_weight_update<decltype(p), decltype(g)>(b, at::master),
                     b.op().attr_float("beta1"),
                     b.op().attr_float("beta2"),
                     b.op().attr_float("eps"),
-                    coded_state(b, 1, 3, signed_dynamic_map()),
-                    coded_state(b, 2, 4, unsigned_dynamic_map())};
+                    coded_state(b, at::m, at::m_scale, signed_dynamic_map()),
+                    coded_state(b, at::v, at::v_scale, unsigned_dynamic_map())};
     const int64_t blocks = (rule.update.count + kStateBlock - 1) / kStateBlock;
     const auto most = static_cast<int64_t>(b.card().multiprocessors) * kUpdateBlocksPerMultiprocessor;
     return [rule, blocks, grid = static_cast<unsigned>(std::min(blocks, most)), &stream = b.stream()] {

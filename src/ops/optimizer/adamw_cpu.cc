@@ -15,16 +15,17 @@ AdamWStep constants_of(const Op& op) {
 
 template <class P, class G, class S>
 BoundCall make_adamw(const CpuBinding& b) {
+  using at = operand::adamw;
   using Args = AdamW<P, G, S>;
-  const bool has_master = b.op().has_output(3);
+  const bool has_master = b.has_output(at::master);
   const ElementRange range = updated_range(b.graph(), b.op());
   Args args{.step = constants_of(b.op()),
             .name_hash = name_hash(b.op().scope),
-            .weight = updated_slice<P>(b, has_master ? 3 : 0),
-            .copy = has_master ? updated_slice<uint16_t>(b, 0) : nullptr,
+            .weight = updated_slice<P>(b, has_master ? size_t{at::master} : size_t{at::weight}),
+            .copy = has_master ? updated_slice<uint16_t>(b, at::weight) : nullptr,
             .gradient = gradient_slice<G>(b),
-            .m = updated_slice<S>(b, 1),
-            .v = updated_slice<S>(b, 2),
+            .m = updated_slice<S>(b, at::m),
+            .v = updated_slice<S>(b, at::v),
             .count = range.elements,
             .first_element = range.first,
             .threads = b.settings().threads};
@@ -44,10 +45,11 @@ BoundCall make_adamw(const CpuBinding& b) {
 }  // namespace
 
 BoundCall bind_adamw(const CpuBinding& b) {
-  const Tensor& updated = b.output_tensor(b.op().has_output(3) ? 3 : 0);
+  using at = operand::adamw;
+  const Tensor& updated = b.output_tensor(b.has_output(at::master) ? at::master : at::weight);
   return with_element_type(b, updated.dtype, [&](auto p) {
     return with_element_type(b, b.input_tensor(kGradientInput).dtype, [&](auto g) {
-      return with_element_type(b, b.output_tensor(1).dtype,
+      return with_element_type(b, b.output_tensor(at::m).dtype,
                                [&](auto s) { return make_adamw<decltype(p), decltype(g), decltype(s)>(b); });
     });
   });

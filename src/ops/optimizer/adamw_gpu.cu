@@ -4,8 +4,6 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr size_t kAdamwMaster = 3;  // output
-
 // p *= 1 - lr * wd;  m, v averages;  p -= lr / c1 * m / (sqrt(v) / sqrt(c2) + eps),  c = 1 - beta^step; with
 // the bits of the CPU's (ops/optimizer/adamw_simd.cc).
 template <class P, class G, class S>
@@ -56,14 +54,15 @@ struct AdamW {
 }  // namespace
 
 BoundCall bind_gpu_adamw(const GpuBinding& b) {
-  return with_gpu_update_types(b, kAdamwMaster, [&](auto p, auto g) {
-    return with_stored_type(b, b.output_tensor(1).dtype, [&](auto s) {
+  using at = operand::adamw;
+  return with_gpu_update_types(b, at::master, [&](auto p, auto g) {
+    return with_stored_type(b, b.output_tensor(at::m).dtype, [&](auto s) {
       using S = decltype(s);
       return bind_gpu_update(
-          b, AdamW<decltype(p), decltype(g), S>{gpu_weight_update<decltype(p), decltype(g)>(b, kAdamwMaster),
+          b, AdamW<decltype(p), decltype(g), S>{gpu_weight_update<decltype(p), decltype(g)>(b, at::master),
                                                 b.op().attr_float("beta1"), b.op().attr_float("beta2"),
-                                                b.op().attr_float("eps"), updated_slice<S>(b, 1),
-                                                updated_slice<S>(b, 2)});
+                                                b.op().attr_float("eps"), updated_slice<S>(b, at::m),
+                                                updated_slice<S>(b, at::v)});
     });
   });
 }

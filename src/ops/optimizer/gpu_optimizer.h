@@ -114,15 +114,15 @@ __global__ void __launch_bounds__(kUpdateThreads) update_weight(Rule rule, int64
 template <class P, class G>
 GpuWeightUpdate<P, G> gpu_weight_update(const GpuBinding& b, size_t master) {
   const ElementRange range = updated_range(b.graph(), b.op());
-  const bool has_master = b.op().has_output(master);
+  const bool has_master = b.has_output(master);
   return {.step = b.input<double>(kStepInput),
           .norm = b.input<double>(kNormInput),
           .rate = rate_factor(b.op()),
           .weight_decay = b.op().attr_float("weight_decay"),
           .name_hash = name_hash(b.op().scope),
-          .weight = updated_slice<P>(b, has_master ? master : 0),
-          .copy = has_master ? updated_slice<uint16_t>(b, 0) : nullptr,
-          .copy_is_f16 = b.output_tensor(0).dtype == DType::f16,
+          .weight = updated_slice<P>(b, has_master ? master : size_t{kWeightOutput}),
+          .copy = has_master ? updated_slice<uint16_t>(b, kWeightOutput) : nullptr,
+          .copy_is_f16 = b.output_tensor(kWeightOutput).dtype == DType::f16,
           .gradient = gradient_slice<G>(b),
           .count = range.elements,
           .first_element = range.first};
@@ -142,7 +142,7 @@ BoundCall bind_gpu_update(const GpuBinding& b, const Rule& rule) {
 // of the gradient.
 template <class Make>
 BoundCall with_gpu_update_types(const GpuBinding& b, size_t master, Make make) {
-  const Tensor& updated = b.output_tensor(b.op().has_output(master) ? master : 0);
+  const Tensor& updated = b.output_tensor(b.has_output(master) ? master : size_t{kWeightOutput});
   return with_stored_type(b, updated.dtype, [&](auto p) {
     return with_stored_type(b, b.input_tensor(kGradientInput).dtype, [&](auto g) { return make(p, g); });
   });

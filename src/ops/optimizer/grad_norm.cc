@@ -9,21 +9,23 @@
 namespace plimsoll {
 namespace {
 
+using at = operand::grad_square;
+
 // gradient -> square f64 [1], the sum of its squares. Attributes `first`, `elements`
 // (ops/optimizer/optimizer.h): a slice with first > 0 adds to what the slices before it gave, in the order of
 // the whole, so with its bits.
 std::vector<OutputSpec> infer_square(const Graph& g, const Op& op) {
-  range_in(g, op, op.input(0), updated_range(g, op, 0));
+  range_in(g, op, op.input(at::gradient), updated_range(g, op, at::gradient));
   return {{"", {1}, DType::f64}};
 }
 
 Cost cost_square(const Graph& g, const Op& op) {
-  return {0, bytes_of_range(g, op.input(0), updated_range(g, op, 0))};
+  return {0, bytes_of_range(g, op.input(at::gradient), updated_range(g, op, at::gradient))};
 }
 
 // The partial sums.
 int64_t scratch_square(const Graph& g, const Op& op, const DeviceDescription&) {
-  return ceil_div(updated_range(g, op, 0).elements, kSumOfSquaresBlock) * int64_t{sizeof(double)};
+  return ceil_div(updated_range(g, op, at::gradient).elements, kSumOfSquaresBlock) * int64_t{sizeof(double)};
 }
 
 // step, squares ... -> grad_norm f64 [2]: the norm before clipping, the clip factor min(1, max_norm / (norm
@@ -31,10 +33,15 @@ int64_t scratch_square(const Graph& g, const Op& op, const DeviceDescription&) {
 // Attribute scaled (int; absent: 0) 1: gradients are StepValue::gradient_scale times what they should be; the
 // norm is of what they should be, the factor takes the scale off, and is NaN where they overflowed.
 std::vector<OutputSpec> infer_norm(const Graph& g, const Op& op) {
-  for (size_t i = 1; i < op.inputs.size(); ++i)
+  for (size_t i = operand::grad_norm::squares; i < op.inputs.size(); ++i)
     require(input_tensor(g, op, i).dtype == DType::f64 && input_tensor(g, op, i).shape.elements() == 1, g, op,
             "grad_norm: an input is no sum of squares");
   return {{"", {2}, DType::f64}};
+}
+
+int64_t launches_square(const Graph&, const Op&, bool) { return 2; }
+int64_t launches_norm(const Graph&, const Op& op, bool) {
+  return ceil_div(static_cast<int64_t>(op.inputs.size() - operand::grad_norm::squares), kSquaresOfLaunch);
 }
 
 }  // namespace
@@ -44,8 +51,9 @@ const OpRule grad_square_rule{.kind = OpKind::grad_square,
                               .cost = cost_square,
                               .scratch_bytes = scratch_square,
                               .gpu_scratch_bytes = scratch_square,
+                              .launches = launches_square,
                               .updates = true,
                               .sliceable = true};
-const OpRule grad_norm_rule{.kind = OpKind::grad_norm, .infer = infer_norm};
+const OpRule grad_norm_rule{.kind = OpKind::grad_norm, .infer = infer_norm, .launches = launches_norm};
 
 }  // namespace plimsoll

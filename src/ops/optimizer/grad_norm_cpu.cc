@@ -11,39 +11,43 @@ namespace {
 template <class T>
 BoundCall make_square(const CpuBinding& b) {
   using SumKernel = double (*)(const SumOfSquares<T>&);
-  const ElementRange range = updated_range(b.graph(), b.op(), 0);
-  const SumOfSquares<T> args{.x = gradient_slice<T>(b, 0),
+  const ElementRange range = updated_range(b.graph(), b.op(), operand::grad_square::gradient);
+  const SumOfSquares<T> args{.x = gradient_slice<T>(b, operand::grad_square::gradient),
                              .count = range.elements,
                              .partials = reinterpret_cast<double*>(b.scratch()),
                              .threads = b.settings().threads};
   const SumKernel kernel = computes_in_f16(b)              ? SumKernel{avx2_f16::sum_of_squares}
                            : b.settings().isa == Isa::avx2 ? SumKernel{avx2::sum_of_squares}
                                                            : SumKernel{avx512::sum_of_squares};
-  return [args, kernel, continues = range.first > 0, square = b.output<double>(0)] {
-    SumOfSquares<T> now = args;
-    now.before = continues ? *square : 0.0;
-    *square = kernel(now);
-  };
+  return
+      [args, kernel, continues = range.first > 0, square = b.output<double>(operand::grad_square::square)] {
+        SumOfSquares<T> now = args;
+        now.before = continues ? *square : 0.0;
+        *square = kernel(now);
+      };
 }
 
 }  // namespace
 
 BoundCall bind_grad_square(const CpuBinding& b) {
-  return with_element_type(b, b.input_tensor(0).dtype, [&](auto t) { return make_square<decltype(t)>(b); });
+  return with_element_type(b, b.input_tensor(operand::grad_square::gradient).dtype,
+                           [&](auto t) { return make_square<decltype(t)>(b); });
 }
 
 BoundCall bind_grad_norm(const CpuBinding& b) {
   std::vector<const double*> squares;
-  for (size_t i = 1; i < b.op().inputs.size(); ++i) squares.push_back(b.input<double>(i));
-  return [squares, max_norm = b.op().attr_float("max_norm"), result = b.output<double>(0),
-          step = b.input<double>(0), scaled = is_scaled(b.op())] {
-    double sum = 0;
-    for (const double* square : squares) sum += *square;
-    const double scale = scaled ? step_value(step, StepValue::gradient_scale) : 0;
-    const GradNorm found = grad_norm_of(std::sqrt(sum), max_norm, scale);
-    result[0] = found.norm;
-    result[1] = found.factor;
-  };
+  for (size_t i = operand::grad_norm::squares; i < b.op().inputs.size(); ++i)
+    squares.push_back(b.input<double>(i));
+  return
+      [squares, max_norm = b.op().attr_float("max_norm"), result = b.output<double>(operand::grad_norm::norm),
+       step = b.input<double>(operand::grad_norm::step), scaled = is_scaled(b.op())] {
+        double sum = 0;
+        for (const double* square : squares) sum += *square;
+        const double scale = scaled ? step_value(step, StepValue::gradient_scale) : 0;
+        const GradNorm found = grad_norm_of(std::sqrt(sum), max_norm, scale);
+        result[0] = found.norm;
+        result[1] = found.factor;
+      };
 }
 
 }  // namespace plimsoll

@@ -1,7 +1,6 @@
 #include <vector>
 
 #include "ops/gpu_dispatch.h"
-#include "ops/gpu_launches.h"
 #include "ops/optimizer/grad_norm_kernels.h"
 #include "ops/optimizer/optimizer_slices.h"
 
@@ -58,28 +57,30 @@ __global__ void add_squares(Squares squares, bool first, bool last, double max_n
 }  // namespace
 
 BoundCall bind_gpu_grad_square(const GpuBinding& b) {
-  return with_stored_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
-    using T = decltype(zero);
-    const ElementRange range = updated_range(b.graph(), b.op(), 0);
-    const unsigned blocks = gpu::blocks_of(range.elements, kSumOfSquaresBlock);
-    return [&stream = b.stream(), x = gradient_slice<T>(b, 0), count = range.elements, blocks,
-            partials = reinterpret_cast<double*>(b.scratch()), continues = range.first > 0,
-            square = b.output<double>(0)] {
-      gpu::launch(stream, {blocks}, {kGradNormThreads}, sum_block<T>, x, count, partials);
-      gpu::launch(stream, {1}, {1}, add_blocks, partials, int64_t{blocks}, continues, square);
-    };
-  });
+  return with_stored_type(
+      b, b.input_tensor(operand::grad_square::gradient).dtype, [&](auto zero) -> BoundCall {
+        using T = decltype(zero);
+        const ElementRange range = updated_range(b.graph(), b.op(), operand::grad_square::gradient);
+        const unsigned blocks = gpu::blocks_of(range.elements, kSumOfSquaresBlock);
+        return [&stream = b.stream(), x = gradient_slice<T>(b, operand::grad_square::gradient),
+                count = range.elements, blocks, partials = reinterpret_cast<double*>(b.scratch()),
+                continues = range.first > 0, square = b.output<double>(operand::grad_square::square)] {
+          gpu::launch(stream, {blocks}, {kGradNormThreads}, sum_block<T>, x, count, partials);
+          gpu::launch(stream, {1}, {1}, add_blocks, partials, int64_t{blocks}, continues, square);
+        };
+      });
 }
 
 BoundCall bind_gpu_grad_norm(const GpuBinding& b) {
   std::vector<Squares> launches;
-  for (size_t i = 1; i < b.op().inputs.size(); ++i) {
+  for (size_t i = operand::grad_norm::squares; i < b.op().inputs.size(); ++i) {
     if (launches.empty() || launches.back().count == kSquaresOfLaunch) launches.push_back({});
     Squares& last = launches.back();
     last.at[last.count++] = b.input<double>(i);
   }
-  return [launches, &stream = b.stream(), max_norm = b.op().attr_float("max_norm"), step = b.input<double>(0),
-          scaled = is_scaled(b.op()), result = b.output<double>(0)] {
+  return [launches, &stream = b.stream(), max_norm = b.op().attr_float("max_norm"),
+          step = b.input<double>(operand::grad_norm::step), scaled = is_scaled(b.op()),
+          result = b.output<double>(operand::grad_norm::norm)] {
     for (size_t i = 0; i < launches.size(); ++i)
       gpu::launch(stream, {1}, {1}, add_squares, launches[i], i == 0, i + 1 == launches.size(), max_norm,
                   step, scaled, result);

@@ -17,6 +17,9 @@ struct SumOfSquares {
   double before = 0;  // the sum of the elements that precede x
 };
 
+// Squares that one launch adds up on a GPU: as many as it takes as arguments.
+inline constexpr int64_t kSquaresOfLaunch = 128;
+
 // Added to the norm before the division, as PyTorch's clip_grad_norm_ does.
 inline constexpr double kClipEps = 1e-6;
 

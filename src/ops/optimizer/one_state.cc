@@ -8,18 +8,21 @@ namespace {
 
 // -> weight, m, master?. Attributes: beta1, beta2, weight_decay (decoupled) (f64), stochastic (int).
 std::vector<OutputSpec> infer_lion(const Graph& g, const Op& op) {
-  require_precision(g, op, 1, 2, 2);
-  return {updated_output(g, op, 0, ""), updated_output(g, op, 1, ".m"),
-          updated_output(g, op, 2, kMasterSuffix)};
+  using at = operand::lion;
+  require_precision(g, op, {at::m}, at::master);
+  return {updated_output(g, op, at::weight, ""), updated_output(g, op, at::m, ".m"),
+          updated_output(g, op, at::master, kMasterSuffix)};
 }
 
 // -> weight, momentum buffer?, master?. Attributes: momentum, weight_decay (an L2 term of the gradient, as
 // PyTorch has it) (f64), stochastic (int). Without momentum there is no buffer.
 std::vector<OutputSpec> infer_sgd(const Graph& g, const Op& op) {
-  require_precision(g, op, 1, 2, 2);
-  require(op.has_output(1) == (op.attr_float("momentum") != 0.0), g, op, "sgd: momentum needs its buffer");
-  return {updated_output(g, op, 0, ""), updated_output(g, op, 1, ".buffer"),
-          updated_output(g, op, 2, kMasterSuffix)};
+  using at = operand::sgd;
+  require_precision(g, op, {at::momentum}, at::master);
+  require(op.has_output(at::momentum) == (op.attr_float("momentum") != 0.0), g, op,
+          "sgd: momentum needs its buffer");
+  return {updated_output(g, op, at::weight, ""), updated_output(g, op, at::momentum, ".buffer"),
+          updated_output(g, op, at::master, kMasterSuffix)};
 }
 
 }  // namespace

@@ -5,8 +5,6 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
 
-constexpr size_t kState = 1, kOneStateMaster = 2;  // outputs
-
 // -1, 0 or 1; NaN stays NaN.
 PL_DEV float sign(float x) { return x > 0 ? 1.0F : x < 0 ? -1.0F : x; }
 
@@ -79,11 +77,12 @@ struct Sgd {
   }
 };
 
-// make(P{}, G{}, S{}) for the types of the weight or its master copy, of gradient and state.
+// make(P{}, G{}, S{}) for the types of the weight or its master copy, of gradient and state, which may be
+// absent.
 template <class Make>
-BoundCall with_types(const GpuBinding& b, Make make) {
-  const DType state = b.op().has_output(kState) ? b.output_tensor(kState).dtype : DType::f32;
-  return with_gpu_update_types(b, kOneStateMaster, [&](auto p, auto g) {
+BoundCall with_types(const GpuBinding& b, size_t state_output, size_t master, Make make) {
+  const DType state = b.has_output(state_output) ? b.output_tensor(state_output).dtype : DType::f32;
+  return with_gpu_update_types(b, master, [&](auto p, auto g) {
     return with_stored_type(b, state, [&](auto s) { return make(p, g, s); });
   });
 }
@@ -91,19 +90,22 @@ BoundCall with_types(const GpuBinding& b, Make make) {
 }  // namespace
 
 BoundCall bind_gpu_lion(const GpuBinding& b) {
-  return with_types(b, [&](auto p, auto g, auto s) {
+  using at = operand::lion;
+  return with_types(b, at::m, at::master, [&](auto p, auto g, auto s) {
     return bind_gpu_update(
         b, Lion<decltype(p), decltype(g), decltype(s)>{
-               gpu_weight_update<decltype(p), decltype(g)>(b, kOneStateMaster), b.op().attr_float("beta1"),
-               b.op().attr_float("beta2"), updated_slice<decltype(s)>(b, kState)});
+               gpu_weight_update<decltype(p), decltype(g)>(b, at::master), b.op().attr_float("beta1"),
+               b.op().attr_float("beta2"), updated_slice<decltype(s)>(b, at::m)});
   });
 }
 
 BoundCall bind_gpu_sgd(const GpuBinding& b) {
-  return with_types(b, [&](auto p, auto g, auto s) {
-    return bind_gpu_update(b, Sgd<decltype(p), decltype(g), decltype(s)>{
-                                  gpu_weight_update<decltype(p), decltype(g)>(b, kOneStateMaster),
-                                  b.op().attr_float("momentum"), updated_slice<decltype(s)>(b, kState)});
+  using at = operand::sgd;
+  return with_types(b, at::momentum, at::master, [&](auto p, auto g, auto s) {
+    return bind_gpu_update(
+        b, Sgd<decltype(p), decltype(g), decltype(s)>{
+               gpu_weight_update<decltype(p), decltype(g)>(b, at::master), b.op().attr_float("momentum"),
+               updated_slice<decltype(s)>(b, at::momentum)});
   });
 }
 

@@ -12,6 +12,14 @@ int64_t attr_or(const Op& op, const char* name, int64_t otherwise) {
 bool is_of(DType dtype, const Graph& g, const Op& op, size_t output) {
   return op.has_output(output) && op.outputs[output] >= 0 && g.tensor(op.outputs[output]).dtype == dtype;
 }
+template <class at>
+constexpr bool is_optimizer() {
+  return size_t{at::step} == kStepInput && size_t{at::norm} == kNormInput &&
+         size_t{at::gradient} == kGradientInput && size_t{at::weight} == kWeightOutput;
+}
+static_assert(is_optimizer<operand::adamw8bit>() && is_optimizer<operand::lion>() &&
+              is_optimizer<operand::sgd>() && is_optimizer<operand::adafactor>());
+
 bool is_bf16(const Graph& g, const Op& op, size_t output) { return is_of(DType::bf16, g, op, output); }
 
 }  // namespace
@@ -46,18 +54,17 @@ OutputSpec updated_output(const Graph& g, const Op& op, size_t i, const char* su
   return {suffix, output.shape, output.dtype};
 }
 
-void require_precision(const Graph& g, const Op& op, size_t first_state, size_t end_of_states,
-                       size_t master) {
+void require_precision(const Graph& g, const Op& op, std::initializer_list<size_t> states, size_t master) {
   const bool has_master = op.has_output(master);
-  const bool is_f16 = is_of(DType::f16, g, op, 0);
-  require(!has_master || ((is_bf16(g, op, 0) || is_f16) && !is_bf16(g, op, master)), g, op,
+  const bool is_f16 = is_of(DType::f16, g, op, kWeightOutput);
+  require(!has_master || ((is_bf16(g, op, kWeightOutput) || is_f16) && !is_bf16(g, op, master)), g, op,
           "a master copy is f32, its weight bf16 or f16");
   require(has_master || !is_f16, g, op, "f16 weights need a master copy");
-  bool loses = is_bf16(g, op, 0) && !has_master;
-  for (size_t i = first_state; i < end_of_states; ++i) {
-    require(!op.has_output(i) || is_bf16(g, op, i) == is_bf16(g, op, first_state), g, op,
+  bool loses = is_bf16(g, op, kWeightOutput) && !has_master;
+  for (const size_t state : states) {
+    require(!op.has_output(state) || is_bf16(g, op, state) == is_bf16(g, op, *states.begin()), g, op,
             "the states differ in type");
-    loses = loses || is_bf16(g, op, i);
+    loses = loses || is_bf16(g, op, state);
   }
   require(!loses || op.attr_int("stochastic") == 1, g, op,
           "bf16 weights without master copy and bf16 states need stochastic rounding");

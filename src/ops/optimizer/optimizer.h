@@ -15,6 +15,9 @@
 // by the element's place in the whole weight, so that slices give the bits of the whole.
 #pragma once
 
+#include <initializer_list>
+
+#include "ops/operands.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
@@ -26,8 +29,12 @@ inline constexpr int64_t kSliceUnit = 65536;
 // The name of a weight's f32 master copy is the weight's with this behind it.
 inline constexpr const char* kMasterSuffix = ".master";
 
-// Inputs of every optimizer op. Without the norm the gradient is not clipped.
-enum OptimizerInput : uint8_t { kStepInput, kNormInput, kGradientInput };
+// Operands of every optimizer op (optimizer.cc holds that they are the same). Without the norm the gradient
+// is not clipped.
+inline constexpr auto kStepInput = operand::adamw::step;
+inline constexpr auto kNormInput = operand::adamw::norm;
+inline constexpr auto kGradientInput = operand::adamw::gradient;
+inline constexpr auto kWeightOutput = operand::adamw::weight;
 
 // Attribute `scaled`, of optimizers and of grad_norm.
 bool is_scaled(const Op& op);
@@ -58,8 +65,7 @@ OutputSpec updated_output(const Graph& graph, const Op& op, size_t i, const char
 // Attribute stochastic (int) 1: what is bf16 of the weight (without master copy) and of the states is rounded
 // stochastically. Rounding those to nearest would lose small updates for good, so that 0 is refused for them.
 // A master copy is f32, its weight bf16.
-void require_precision(const Graph& graph, const Op& op, size_t first_state, size_t end_of_states,
-                       size_t master);
+void require_precision(const Graph& graph, const Op& op, std::initializer_list<size_t> states, size_t master);
 
 // Everything is read and written once, but the gradient and (with a master copy) the weight, which have one
 // way.

@@ -13,7 +13,7 @@ namespace plimsoll {
 // of the gradient.
 template <class Make>
 BoundCall with_update_types(const CpuBinding& b, size_t master, Make make) {
-  const Tensor& updated = b.output_tensor(b.op().has_output(master) ? master : 0);
+  const Tensor& updated = b.output_tensor(b.has_output(master) ? master : size_t{kWeightOutput});
   return with_element_type(b, updated.dtype, [&](auto p) {
     return with_element_type(b, b.input_tensor(kGradientInput).dtype, [&](auto g) { return make(p, g); });
   });
@@ -22,11 +22,11 @@ BoundCall with_update_types(const CpuBinding& b, size_t master, Make make) {
 template <class P, class G>
 WeightUpdate<P, G> weight_update(const CpuBinding& b, size_t master) {
   const ElementRange range = updated_range(b.graph(), b.op());
-  const bool has_master = b.op().has_output(master);
+  const bool has_master = b.has_output(master);
   return {.step = {.weight_decay = b.op().attr_float("weight_decay")},
           .name_hash = name_hash(b.op().scope),
-          .weight = updated_slice<P>(b, has_master ? master : 0),
-          .copy = has_master ? updated_slice<uint16_t>(b, 0) : nullptr,
+          .weight = updated_slice<P>(b, has_master ? master : size_t{kWeightOutput}),
+          .copy = has_master ? updated_slice<uint16_t>(b, kWeightOutput) : nullptr,
           .gradient = gradient_slice<G>(b),
           .count = range.elements,
           .first_element = range.first,

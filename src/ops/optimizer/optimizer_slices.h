@@ -11,7 +11,7 @@ namespace plimsoll {
 // it.
 template <class T>
 T* updated_slice(const Binding& b, size_t output, int64_t block = 1) {
-  if (!b.op().has_output(output)) return nullptr;
+  if (!b.has_output(output)) return nullptr;
   const ElementRange range = updated_range(b.graph(), b.op());
   return b.output<T>(output) + range_in(b.graph(), b.op(), b.op().outputs[output], range, block).first;
 }

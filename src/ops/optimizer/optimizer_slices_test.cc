@@ -67,7 +67,7 @@ Sliced slice(const Graph& whole, const std::vector<Values>& values) {
   result.parts.resize(whole.tensors().size());
   const Op& op = whole.ops().back();
   const auto stays = [&](TensorId id) {
-    return id == op.input(0) || id == op.input(1) || id == op.output(0);
+    return id == op.input(kStepInput) || id == op.input(kNormInput) || id == op.output(kWeightOutput);
   };
   const auto add = [&](TensorId of, const std::string& suffix, int64_t first, int64_t count) {
     Tensor tensor = whole.tensor(of);

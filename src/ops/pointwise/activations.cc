@@ -9,51 +9,56 @@ namespace plimsoll {
 namespace {
 
 std::vector<OutputSpec> infer_like_first(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  for (size_t i = 1; i < op.inputs.size(); ++i)
-    require(input_tensor(g, op, i).shape == x.shape, g, op, "operands of different shapes");
+  const Tensor& x = g.tensor(op.inputs.front());
+  for (const TensorId other : op.inputs)
+    require(g.tensor(other).shape == x.shape, g, op, "operands of different shapes");
   return {{"", x.shape, x.dtype}};
 }
 
 // s, d_s -> d_x
 template <OpKind Gradient>
 void gradient_by_output(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0];
+  const TensorId x = op.inputs.front(), s = op.outputs.front();
   if (!ctx.wants(x)) return;
-  const auto out = ctx.emit(Gradient, {op.outputs[0], ctx.gradient_of(op.outputs[0])}, {}, {kNewTensor},
-                            "d_" + ctx.graph().tensor(x).name);
-  ctx.add_gradient(x, out[0]);
+  const auto out =
+      ctx.emit(Gradient, {s, ctx.gradient_of(s)}, {}, {kNewTensor}, "d_" + ctx.graph().tensor(x).name);
+  ctx.add_gradient(x, out.front());
 }
 
 // x, d_s -> d_x
 void gradient_gelu(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0];
+  using at = operand::gelu;
+  const TensorId x = op.inputs[at::x];
   if (!ctx.wants(x)) return;
-  const auto out = ctx.emit(OpKind::gelu_grad, {x, ctx.gradient_of(op.outputs[0])}, op.attrs, {kNewTensor},
-                            "d_" + ctx.graph().tensor(x).name);
-  ctx.add_gradient(x, out[0]);
+  const auto out = ctx.emit(OpKind::gelu_grad, {x, ctx.gradient_of(op.outputs[at::s])}, op.attrs,
+                            {kNewTensor}, "d_" + ctx.graph().tensor(x).name);
+  ctx.add_gradient(x, out[operand::gelu_grad::d_x]);
 }
 
 // gate, up, d_s -> d_gate, d_up
 std::vector<OutputSpec> infer_geglu_grad(const Graph& g, const Op& op) {
-  const Tensor& gate = input_tensor(g, op, 0);
+  using at = operand::geglu_grad;
+  const Tensor& gate = input_tensor(g, op, at::gate);
   return {{".gate", gate.shape, gate.dtype}, {".up", gate.shape, gate.dtype}};
 }
 
 void gradient_geglu(GradientContext& ctx, const Op& op) {
-  if (!ctx.wants(op.inputs[0]) && !ctx.wants(op.inputs[1])) return;
-  const auto out = ctx.emit(OpKind::geglu_grad, {op.inputs[0], op.inputs[1], ctx.gradient_of(op.outputs[0])},
-                            {}, {kNewTensor, kNewTensor}, "d_" + ctx.graph().tensor(op.outputs[0]).name);
+  using at = operand::geglu;
+  if (!ctx.wants(op.inputs[at::gate]) && !ctx.wants(op.inputs[at::up])) return;
+  const auto out = ctx.emit(OpKind::geglu_grad,
+                            {op.inputs[at::gate], op.inputs[at::up], ctx.gradient_of(op.outputs[at::s])}, {},
+                            {kNewTensor, kNewTensor}, "d_" + ctx.graph().tensor(op.outputs[at::s]).name);
   for (size_t i = 0; i < 2; ++i)
     if (ctx.wants(op.inputs[i])) ctx.add_gradient(op.inputs[i], out[i]);
 }
 
 void gradient_scale(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0];
+  using at = operand::scale;
+  const TensorId x = op.inputs[at::x];
   if (!ctx.wants(x)) return;
-  const auto out = ctx.emit(OpKind::scale, {ctx.gradient_of(op.outputs[0])}, op.attrs, {kNewTensor},
+  const auto out = ctx.emit(OpKind::scale, {ctx.gradient_of(op.outputs[at::y])}, op.attrs, {kNewTensor},
                             "d_" + ctx.graph().tensor(x).name);
-  ctx.add_gradient(x, out[0]);
+  ctx.add_gradient(x, out[operand::scale::y]);
 }
 
 }  // namespace
@@ -61,28 +66,42 @@ void gradient_scale(GradientContext& ctx, const Op& op) {
 const OpRule relu_rule{.kind = OpKind::relu,
                        .infer = infer_like_first,
                        .gradient = gradient_by_output<OpKind::relu_grad>,
-                       .reuse = {{0, 0}},
+                       .reuse = {{operand::relu::s, operand::relu::x}},
                        .recompute = RecomputeClass::gate};
-const OpRule relu_grad_rule{.kind = OpKind::relu_grad, .infer = infer_like_first, .reuse = {{0, 0}, {0, 1}}};
-const OpRule geglu_rule{.kind = OpKind::geglu,
-                        .infer = infer_like_first,
-                        .gradient = gradient_geglu,
-                        .reuse = {{0, 0}, {0, 1}},
-                        .recompute = RecomputeClass::gate};
-const OpRule geglu_grad_rule{
-    .kind = OpKind::geglu_grad, .infer = infer_geglu_grad, .reuse = {{0, 0}, {1, 1}}};
+const OpRule relu_grad_rule{.kind = OpKind::relu_grad,
+                            .infer = infer_like_first,
+                            .reuse = {{operand::relu_grad::d_x, operand::relu_grad::s},
+                                      {operand::relu_grad::d_x, operand::relu_grad::d_s}}};
+const OpRule geglu_rule{
+    .kind = OpKind::geglu,
+    .infer = infer_like_first,
+    .gradient = gradient_geglu,
+    .reuse = {{operand::geglu::s, operand::geglu::gate}, {operand::geglu::s, operand::geglu::up}},
+    .recompute = RecomputeClass::gate};
+const OpRule geglu_grad_rule{.kind = OpKind::geglu_grad,
+                             .infer = infer_geglu_grad,
+                             .reuse = {{operand::geglu_grad::d_gate, operand::geglu_grad::gate},
+                                       {operand::geglu_grad::d_up, operand::geglu_grad::up}}};
 const OpRule gelu_rule{.kind = OpKind::gelu,
                        .infer = infer_like_first,
                        .gradient = gradient_gelu,
-                       .reuse = {{0, 0}},
+                       .reuse = {{operand::gelu::s, operand::gelu::x}},
                        .recompute = RecomputeClass::gate};
-const OpRule gelu_grad_rule{.kind = OpKind::gelu_grad, .infer = infer_like_first, .reuse = {{0, 0}, {0, 1}}};
+const OpRule gelu_grad_rule{.kind = OpKind::gelu_grad,
+                            .infer = infer_like_first,
+                            .reuse = {{operand::gelu_grad::d_x, operand::gelu_grad::x},
+                                      {operand::gelu_grad::d_x, operand::gelu_grad::d_s}}};
 const OpRule tanh_rule{.kind = OpKind::tanh,
                        .infer = infer_like_first,
                        .gradient = gradient_by_output<OpKind::tanh_grad>,
-                       .reuse = {{0, 0}}};
-const OpRule tanh_grad_rule{.kind = OpKind::tanh_grad, .infer = infer_like_first, .reuse = {{0, 0}, {0, 1}}};
-const OpRule scale_rule{
-    .kind = OpKind::scale, .infer = infer_like_first, .gradient = gradient_scale, .reuse = {{0, 0}}};
+                       .reuse = {{operand::tanh::y, operand::tanh::x}}};
+const OpRule tanh_grad_rule{.kind = OpKind::tanh_grad,
+                            .infer = infer_like_first,
+                            .reuse = {{operand::tanh_grad::d_x, operand::tanh_grad::y},
+                                      {operand::tanh_grad::d_x, operand::tanh_grad::d_y}}};
+const OpRule scale_rule{.kind = OpKind::scale,
+                        .infer = infer_like_first,
+                        .gradient = gradient_scale,
+                        .reuse = {{operand::scale::y, operand::scale::x}}};
 
 }  // namespace plimsoll

@@ -41,12 +41,13 @@ __global__ void __launch_bounds__(kActivationsThreads)
 
 template <class Function>
 BoundCall bind_map(const GpuBinding& b) {
-  return with_gpu_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  const Tensor& first = b.graph().tensor(b.op().outputs.front());
+  return with_gpu_type(b, first.dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     Operands<T, Function::kIn, Function::kOut> operands;
     for (size_t i = 0; i < Function::kIn; ++i) operands.in[i] = b.input<T>(i);
     for (size_t i = 0; i < Function::kOut; ++i) operands.out[i] = b.output<T>(i);
-    return [operands, &stream = b.stream(), count = b.output_tensor(0).shape.elements()] {
+    return [operands, &stream = b.stream(), count = first.shape.elements()] {
       gpu::launch(stream, {gpu::blocks_of(count, kActivationsPerBlock)}, {kActivationsThreads},
                   map_values<T, Function>, operands, count);
     };
@@ -88,50 +89,64 @@ PL_DEV Curve gelu_by_normal(float x) {
 }
 
 struct Relu {
+  using at = operand::relu;
   static constexpr int kIn = 1, kOut = 1;
-  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[0] = x[0] < 0 ? 0 : x[0]; }
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[at::s] = x[at::x] < 0 ? 0 : x[at::x]; }
 };
-struct ReluGrad {  // s, d_s
+struct ReluGrad {
+  using at = operand::relu_grad;
   static constexpr int kIn = 2, kOut = 1;
-  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[0] = x[1] * (x[0] > 0 ? 1.0F : 0.0F); }
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
+    y[at::d_x] = x[at::d_s] * (x[at::s] > 0 ? 1.0F : 0.0F);
+  }
 };
-struct Geglu {  // gate, up
+struct Geglu {
+  using at = operand::geglu;
   static constexpr int kIn = 2, kOut = 1;
-  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[0] = gelu_by_tanh(x[0]).value * x[1]; }
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
+    y[at::s] = gelu_by_tanh(x[at::gate]).value * x[at::up];
+  }
 };
-struct GegluGrad {  // gate, up, d_s -> d_gate, d_up
+struct GegluGrad {
+  using at = operand::geglu_grad;
   static constexpr int kIn = 3, kOut = 2;
   PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
-    const Curve curve = gelu_by_tanh(x[0]);
-    y[0] = x[2] * x[1] * curve.derivative;
-    y[1] = x[2] * curve.value;
+    const Curve curve = gelu_by_tanh(x[at::gate]);
+    y[at::d_gate] = x[at::d_s] * x[at::up] * curve.derivative;
+    y[at::d_up] = x[at::d_s] * curve.value;
   }
 };
 template <Curve (*kCurve)(float)>
 struct Gelu {
+  using at = operand::gelu;
   static constexpr int kIn = 1, kOut = 1;
-  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[0] = kCurve(x[0]).value; }
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[at::s] = kCurve(x[at::x]).value; }
 };
 template <Curve (*kCurve)(float)>
-struct GeluGrad {  // x, d_s
+struct GeluGrad {
+  using at = operand::gelu_grad;
   static constexpr int kIn = 2, kOut = 1;
-  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[0] = x[1] * kCurve(x[0]).derivative; }
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
+    y[at::d_x] = x[at::d_s] * kCurve(x[at::x]).derivative;
+  }
 };
 struct Tanh {
+  using at = operand::tanh;
   static constexpr int kIn = 1, kOut = 1;
   PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
-    const float v = x[0] > kTanhEnd ? kTanhEnd : x[0] < -kTanhEnd ? -kTanhEnd : x[0];
+    const float v = x[at::x] > kTanhEnd ? kTanhEnd : x[at::x] < -kTanhEnd ? -kTanhEnd : x[at::x];
     const float square = v * v;
     constexpr TanhOver kOver;
     constexpr TanhUnder kUnder;
     const float wide = v * polynomial(kOver.c, square) / polynomial(kUnder.c, square);
-    y[0] = wide > 1.0F ? 1.0F : wide < -1.0F ? -1.0F : wide;
+    y[at::y] = wide > 1.0F ? 1.0F : wide < -1.0F ? -1.0F : wide;
   }
 };
-struct TanhGrad {  // y, d_y
+struct TanhGrad {
+  using at = operand::tanh_grad;
   static constexpr int kIn = 2, kOut = 1;
   PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
-    y[0] = x[1] * gpu::fma(-x[0], x[0], 1.0F);
+    y[at::d_x] = x[at::d_y] * gpu::fma(-x[at::y], x[at::y], 1.0F);
   }
 };
 

@@ -1,7 +1,6 @@
 #include "ops/gpu_dispatch.h"
-#include "ops/name_hash.h"
 #include "ops/philox.h"
-#include "ops/pointwise/dropout_kernels.h"
+#include "ops/pointwise/dropout_args.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -42,22 +41,16 @@ __global__ void __launch_bounds__(kDropoutThreads)
 }  // namespace
 
 BoundCall bind_gpu_dropout(const GpuBinding& b) {
-  const Tensor& x = b.input_tensor(0);
-  return with_gpu_type(b, x.dtype, [&](auto zero) -> BoundCall {
+  using at = operand::dropout;
+  return with_gpu_type(b, b.input_tensor(at::x).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const double p = b.op().attr_float("p");
-    const Dropout<T> args{.x = b.input<T>(0),
-                          .y = b.output<T>(0),
-                          .tokens = x.shape[0],
-                          .width = x.shape[1],
-                          .samples = b.input<int32_t>(1),
-                          .positions = b.input<int32_t>(2),
-                          .scope_hash = name_hash(b.op().scope)};
+    const auto args = dropout_args<T>(b);
     const auto factor = static_cast<float>(1.0 / (1.0 - p));
     const auto threshold = static_cast<uint32_t>(p * 4294967296.0);  // of an element's 32 bits
     const unsigned blocks = gpu::blocks_of(
         args.tokens * ((args.width + kDropoutChunk - 1) / kDropoutChunk * kDropoutLanes), kDropoutThreads);
-    return [=, &stream = b.stream(), step = b.input<double>(3)] {
+    return [=, &stream = b.stream(), step = b.input<double>(at::step)] {
       gpu::launch(stream, {blocks}, {kDropoutThreads}, drop<T>, args, step, factor, threshold);
     };
   });

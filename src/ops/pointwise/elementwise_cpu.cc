@@ -8,12 +8,13 @@
 namespace plimsoll {
 
 BoundCall bind_add(const CpuBinding& b) {
-  return with_element_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::add;
+  return with_element_type(b, b.output_tensor(at::y).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const Add<T> args{.a = b.input<T>(0),
-                      .b = b.input<T>(1),
-                      .y = b.output<T>(0),
-                      .count = b.output_tensor(0).shape.elements(),
+    const Add<T> args{.a = b.input<T>(at::a),
+                      .b = b.input<T>(at::b),
+                      .y = b.output<T>(at::y),
+                      .count = b.output_tensor(at::y).shape.elements(),
                       .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, add, Add<T>);
     return [=] { kernel(args); };
@@ -21,11 +22,13 @@ BoundCall bind_add(const CpuBinding& b) {
 }
 
 BoundCall bind_gather_rows(const CpuBinding& b) {
-  const Tensor& x = b.input_tensor(0);
+  using at = operand::gather_rows;
+  const Tensor& x = b.input_tensor(at::x);
   const int64_t row_bytes = x.shape[1] * size_of(x.dtype);
   const int64_t rows = x.shape[0];
-  const int64_t count = b.input_tensor(1).shape[0];
-  return [=, from = b.input<std::byte>(0), ids = b.input<int32_t>(1), to = b.output<std::byte>(0)] {
+  const int64_t count = b.input_tensor(at::rows).shape[0];
+  return [=, from = b.input<std::byte>(at::x), ids = b.input<int32_t>(at::rows),
+          to = b.output<std::byte>(at::y)] {
     for (int64_t i = 0; i < count; ++i) {
       check_internal(ids[i] >= 0 && ids[i] < rows, "gather_rows: a row number is out of range");
       std::memcpy(to + i * row_bytes, from + ids[i] * row_bytes, static_cast<size_t>(row_bytes));
@@ -38,9 +41,11 @@ namespace {
 // For rows that may be named several times.
 template <class T>
 BoundCall bind_scatter_sums(const CpuBinding& b) {
-  const Tensor& x = b.output_tensor(0);
-  return [=, from = b.input<T>(0), ids = b.input<int32_t>(1), step = b.input<double>(2), to = b.output<T>(0),
-          rows = x.shape[0], width = x.shape[1], axis = b.op().axis, threads = b.settings().threads] {
+  using at = operand::scatter_rows;
+  const Tensor& x = b.output_tensor(at::x);
+  return [=, from = b.input<T>(at::y), ids = b.input<int32_t>(at::rows), step = b.input<double>(at::step),
+          to = b.output<T>(at::x), rows = x.shape[0], width = x.shape[1], axis = b.op().axis,
+          threads = b.settings().threads] {
     parallel_clear(to, rows * width * int64_t{sizeof(T)}, threads);
     for (int64_t i = 0; i < live_tokens(step, axis); ++i) {
       check_internal(ids[i] >= 0 && ids[i] < rows, "scatter_rows: a row number is out of range");
@@ -53,20 +58,21 @@ BoundCall bind_scatter_sums(const CpuBinding& b) {
 }  // namespace
 
 BoundCall bind_scatter_rows(const CpuBinding& b) {
+  using at = operand::scatter_rows;
   if (b.op().attrs.contains("repeats"))
-    return with_number_type(b, b.input_tensor(0).dtype,
+    return with_number_type(b, b.input_tensor(at::y).dtype,
                             [&](auto zero) -> BoundCall { return bind_scatter_sums<decltype(zero)>(b); });
-  const Tensor& x = b.output_tensor(0);
+  const Tensor& x = b.output_tensor(at::x);
   const int64_t row_bytes = x.shape[1] * size_of(x.dtype);
-  return
-      [=, from = b.input<std::byte>(0), ids = b.input<int32_t>(1), step = b.input<double>(2),
-       to = b.output<std::byte>(0), rows = x.shape[0], axis = b.op().axis, threads = b.settings().threads] {
-        parallel_clear(to, rows * row_bytes, threads);
-        for (int64_t i = 0; i < live_tokens(step, axis); ++i) {
-          check_internal(ids[i] >= 0 && ids[i] < rows, "scatter_rows: a row number is out of range");
-          std::memcpy(to + ids[i] * row_bytes, from + i * row_bytes, static_cast<size_t>(row_bytes));
-        }
-      };
+  return [=, from = b.input<std::byte>(at::y), ids = b.input<int32_t>(at::rows),
+          step = b.input<double>(at::step), to = b.output<std::byte>(at::x), rows = x.shape[0],
+          axis = b.op().axis, threads = b.settings().threads] {
+    parallel_clear(to, rows * row_bytes, threads);
+    for (int64_t i = 0; i < live_tokens(step, axis); ++i) {
+      check_internal(ids[i] >= 0 && ids[i] < rows, "scatter_rows: a row number is out of range");
+      std::memcpy(to + ids[i] * row_bytes, from + i * row_bytes, static_cast<size_t>(row_bytes));
+    }
+  };
 }
 
 }  // namespace plimsoll

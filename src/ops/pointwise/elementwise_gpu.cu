@@ -73,10 +73,12 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 }  // namespace
 
 BoundCall bind_gpu_add(const GpuBinding& b) {
-  return with_gpu_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::add;
+  return with_gpu_type(b, b.output_tensor(at::y).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const int64_t count = b.output_tensor(0).shape.elements();
-    return [=, &stream = b.stream(), left = b.input<T>(0), right = b.input<T>(1), y = b.output<T>(0)] {
+    const int64_t count = b.output_tensor(at::y).shape.elements();
+    return [=, &stream = b.stream(), left = b.input<T>(at::a), right = b.input<T>(at::b),
+            y = b.output<T>(at::y)] {
       gpu::launch(stream, {gpu::blocks_of(count, kElementwisePerBlock)}, {kElementwiseThreads}, add_values<T>,
                   left, right, y, count);
     };
@@ -84,11 +86,12 @@ BoundCall bind_gpu_add(const GpuBinding& b) {
 }
 
 BoundCall bind_gpu_scale(const GpuBinding& b) {
-  return with_gpu_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::scale;
+  return with_gpu_type(b, b.output_tensor(at::y).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const int64_t count = b.output_tensor(0).shape.elements();
+    const int64_t count = b.output_tensor(at::y).shape.elements();
     const auto factor = static_cast<float>(b.op().attr_float("factor"));
-    return [=, &stream = b.stream(), x = b.input<T>(0), y = b.output<T>(0)] {
+    return [=, &stream = b.stream(), x = b.input<T>(at::x), y = b.output<T>(at::y)] {
       gpu::launch(stream, {gpu::blocks_of(count, kElementwisePerBlock)}, {kElementwiseThreads},
                   scale_values<T>, x, y, factor, count);
     };
@@ -96,26 +99,28 @@ BoundCall bind_gpu_scale(const GpuBinding& b) {
 }
 
 BoundCall bind_gpu_gather_rows(const GpuBinding& b) {
-  const Tensor& x = b.input_tensor(0);
-  const auto count = static_cast<unsigned>(b.input_tensor(1).shape[0]);
+  using at = operand::gather_rows;
+  const Tensor& x = b.input_tensor(at::x);
+  const auto count = static_cast<unsigned>(b.input_tensor(at::rows).shape[0]);
   return with_row_words(x.shape[1] * size_of(x.dtype), [&](auto word, int64_t words) -> BoundCall {
     using W = decltype(word);
-    return [=, &stream = b.stream(), from = b.input<W>(0), ids = b.input<int32_t>(1), to = b.output<W>(0),
-            rows = x.shape[0]] {
+    return [=, &stream = b.stream(), from = b.input<W>(at::x), ids = b.input<int32_t>(at::rows),
+            to = b.output<W>(at::y), rows = x.shape[0]] {
       gpu::launch(stream, {count}, {kElementwiseThreads}, gather<W>, from, ids, to, rows, words);
     };
   });
 }
 
 BoundCall bind_gpu_scatter_rows(const GpuBinding& b) {
-  const Tensor& x = b.output_tensor(0);
-  const auto count = static_cast<unsigned>(b.input_tensor(0).shape[0]);
+  using at = operand::scatter_rows;
+  const Tensor& x = b.output_tensor(at::x);
+  const auto count = static_cast<unsigned>(b.input_tensor(at::y).shape[0]);
   if (b.op().attrs.contains("repeats"))
     return with_gpu_type(b, x.dtype, [&](auto zero) -> BoundCall {
       using T = decltype(zero);
-      return [=, &stream = b.stream(), from = b.input<T>(0), ids = b.input<int32_t>(1),
-              step = b.input<double>(2), to = b.output<T>(0), rows = x.shape[0], width = x.shape[1],
-              axis = b.op().axis] {
+      return [=, &stream = b.stream(), from = b.input<T>(at::y), ids = b.input<int32_t>(at::rows),
+              step = b.input<double>(at::step), to = b.output<T>(at::x), rows = x.shape[0],
+              width = x.shape[1], axis = b.op().axis] {
         launch_clear(stream, to, rows * width);
         gpu::launch(stream, {count}, {kElementwiseThreads}, add_scattered<T>, from, ids, step, axis, to, rows,
                     width);
@@ -123,8 +128,9 @@ BoundCall bind_gpu_scatter_rows(const GpuBinding& b) {
     });
   return with_row_words(x.shape[1] * size_of(x.dtype), [&](auto word, int64_t words) -> BoundCall {
     using W = decltype(word);
-    return [=, &stream = b.stream(), from = b.input<W>(0), ids = b.input<int32_t>(1),
-            step = b.input<double>(2), to = b.output<W>(0), rows = x.shape[0], axis = b.op().axis] {
+    return [=, &stream = b.stream(), from = b.input<W>(at::y), ids = b.input<int32_t>(at::rows),
+            step = b.input<double>(at::step), to = b.output<W>(at::x), rows = x.shape[0],
+            axis = b.op().axis] {
       launch_clear(stream, to, rows * words);
       gpu::launch(stream, {count}, {kElementwiseThreads}, scatter<W>, from, ids, step, axis, to, rows, words);
     };

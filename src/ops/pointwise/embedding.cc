@@ -11,8 +11,9 @@ namespace {
 
 // ids [T], weight [V, H], step
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  const Tensor& ids = input_tensor(g, op, 0);
-  const Tensor& weight = input_tensor(g, op, 1);
+  using at = operand::embedding;
+  const Tensor& ids = input_tensor(g, op, at::ids);
+  const Tensor& weight = input_tensor(g, op, at::weight);
   require(ids.dtype == DType::i32 && ids.shape.rank() == 1 && weight.shape.rank() == 2, g, op,
           "embedding: shapes");
   return {{"", {ids.shape[0], weight.shape[1]}, weight.dtype}};
@@ -20,34 +21,44 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
 
 // ids [T], d_h [T, H], step -> gradient [V, H]
 std::vector<OutputSpec> infer_dw(const Graph& g, const Op& op) {
-  const Tensor& d_h = input_tensor(g, op, 1);
-  return {{".grad", {op.attr_int("vocab"), d_h.shape.last()}, gradient_dtype(g, op, 0)}};
+  using at = operand::embedding_dw;
+  const Tensor& d_h = input_tensor(g, op, at::d_h);
+  return {{".grad", {op.attr_int("vocab"), d_h.shape.last()}, gradient_dtype(g, op, at::d_weight)}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId weight = op.inputs[1];
+  using at = operand::embedding;
+  const TensorId weight = op.inputs[at::weight];
   if (!ctx.wants(weight)) return;
   const auto target = ctx.weight_gradient(weight);
   Attrs attrs{{"accumulate", target.accumulate}, {"vocab", ctx.graph().tensor(weight).shape[0]}};
   if (op.attrs.contains(kPaddingRow)) attrs.emplace(std::string(kPaddingRow), padding_row(op));
-  ctx.emit(OpKind::embedding_dw, {op.inputs[0], ctx.gradient_of(op.outputs[0]), ctx.step()}, attrs,
+  ctx.emit(OpKind::embedding_dw, {op.inputs[at::ids], ctx.gradient_of(op.outputs[at::h]), ctx.step()}, attrs,
            {target.tensor}, "");
 }
 
 Cost cost(const Graph& g, const Op& op) {
-  return {0, 2.0 * static_cast<double>(g.tensor(op.outputs[0]).bytes())};
+  using at = operand::embedding;
+  return {0, 2.0 * static_cast<double>(g.tensor(op.outputs[at::h]).bytes())};
 }
 
 Cost cost_dw(const Graph& g, const Op& op) {
+  using at = operand::embedding_dw;
   const double cleared =
-      op.attr_int("accumulate") == 0 ? static_cast<double>(g.tensor(op.outputs[0]).bytes()) : 0.0;
-  return {0, cleared + 3.0 * static_cast<double>(input_tensor(g, op, 1).bytes())};
+      op.attr_int("accumulate") == 0 ? static_cast<double>(g.tensor(op.outputs[at::d_weight]).bytes()) : 0.0;
+  return {0, cleared + 3.0 * static_cast<double>(input_tensor(g, op, at::d_h).bytes())};
 }
+
+// On a GPU: the gradient is cleared, then added to.
+int64_t launches_dw(const Graph&, const Op&, bool) { return 2; }
 
 }  // namespace
 
 const OpRule embedding_rule{.kind = OpKind::embedding, .infer = infer, .gradient = gradient, .cost = cost};
-const OpRule embedding_dw_rule{
-    .kind = OpKind::embedding_dw, .infer = infer_dw, .cost = cost_dw, .updates = true};
+const OpRule embedding_dw_rule{.kind = OpKind::embedding_dw,
+                               .infer = infer_dw,
+                               .cost = cost_dw,
+                               .launches = launches_dw,
+                               .updates = true};
 
 }  // namespace plimsoll

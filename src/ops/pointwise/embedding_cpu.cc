@@ -19,11 +19,12 @@ void check_ids(const int32_t* ids, int64_t count, int64_t vocab) {
 }  // namespace
 
 BoundCall bind_embedding(const CpuBinding& b) {
-  const Tensor& weight = b.input_tensor(1);
+  using at = operand::embedding;
+  const Tensor& weight = b.input_tensor(at::weight);
   const int64_t row_bytes = weight.shape[1] * size_of(weight.dtype);
-  return [=, ids = b.input<int32_t>(0), table = b.input<std::byte>(1), step = b.input<double>(2),
-          y = b.output<std::byte>(0), tokens = b.input_tensor(0).shape[0], vocab = weight.shape[0],
-          axis = b.op().axis] {
+  return [=, ids = b.input<int32_t>(at::ids), table = b.input<std::byte>(at::weight),
+          step = b.input<double>(at::step), y = b.output<std::byte>(at::h),
+          tokens = b.input_tensor(at::ids).shape[0], vocab = weight.shape[0], axis = b.op().axis] {
     const int64_t live = live_tokens(step, axis);
     check_ids(ids, live, vocab);
     for (int64_t t = 0; t < live; ++t)
@@ -33,18 +34,20 @@ BoundCall bind_embedding(const CpuBinding& b) {
 }
 
 BoundCall bind_embedding_dw(const CpuBinding& b) {
-  const Tensor& gradient = b.output_tensor(0);
-  return with_gradient_type(b, b.input_tensor(1).dtype, gradient.dtype, [&](auto t, auto g) -> BoundCall {
-    using Args = ScatterAdd<decltype(t), decltype(g)>;
-    const Args args{.ids = b.input<int32_t>(0),
-                    .x = b.input<decltype(t)>(1),
-                    .width = gradient.shape[1],
-                    .table = b.output<decltype(g)>(0),
-                    .threads = b.settings().threads};
-    const auto kernel = PLIMSOLL_KERNEL(b, scatter_add, Args);
-    return
-        [=, step = b.input<double>(2), accumulate = b.op().attr_int("accumulate"), bytes = gradient.bytes(),
-         vocab = gradient.shape[0], axis = b.op().axis, padding = static_cast<int32_t>(padding_row(b.op()))] {
+  using at = operand::embedding_dw;
+  const Tensor& gradient = b.output_tensor(at::d_weight);
+  return with_gradient_type(
+      b, b.input_tensor(at::d_h).dtype, gradient.dtype, [&](auto t, auto g) -> BoundCall {
+        using Args = ScatterAdd<decltype(t), decltype(g)>;
+        const Args args{.ids = b.input<int32_t>(at::ids),
+                        .x = b.input<decltype(t)>(at::d_h),
+                        .width = gradient.shape[1],
+                        .table = b.output<decltype(g)>(at::d_weight),
+                        .threads = b.settings().threads};
+        const auto kernel = PLIMSOLL_KERNEL(b, scatter_add, Args);
+        return [=, step = b.input<double>(at::step), accumulate = b.op().attr_int("accumulate"),
+                bytes = gradient.bytes(), vocab = gradient.shape[0], axis = b.op().axis,
+                padding = static_cast<int32_t>(padding_row(b.op()))] {
           const int64_t live = live_tokens(step, axis);
           check_ids(args.ids, live, vocab);
           if (overwrites(accumulate, step)) parallel_clear(args.table, bytes, args.threads);
@@ -58,7 +61,7 @@ BoundCall bind_embedding_dw(const CpuBinding& b) {
             if (now.count > 0) kernel(now);
           }
         };
-  });
+      });
 }
 
 }  // namespace plimsoll

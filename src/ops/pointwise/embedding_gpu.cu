@@ -47,12 +47,14 @@ __global__ void __launch_bounds__(kEmbeddingThreads)
 }  // namespace
 
 BoundCall bind_gpu_embedding(const GpuBinding& b) {
-  const Tensor& weight = b.input_tensor(1);
-  const auto tokens = static_cast<unsigned>(b.input_tensor(0).shape[0]);
+  using at = operand::embedding;
+  const Tensor& weight = b.input_tensor(at::weight);
+  const auto tokens = static_cast<unsigned>(b.input_tensor(at::ids).shape[0]);
   return with_row_words(weight.shape[1] * size_of(weight.dtype), [&](auto word, int64_t words) -> BoundCall {
     using W = decltype(word);
-    return [=, &stream = b.stream(), ids = b.input<int32_t>(0), table = b.input<W>(1),
-            step = b.input<double>(2), y = b.output<W>(0), vocab = weight.shape[0], axis = b.op().axis] {
+    return [=, &stream = b.stream(), ids = b.input<int32_t>(at::ids), table = b.input<W>(at::weight),
+            step = b.input<double>(at::step), y = b.output<W>(at::h), vocab = weight.shape[0],
+            axis = b.op().axis] {
       gpu::launch(stream, {tokens}, {kEmbeddingThreads}, take_rows<W>, ids, table, step, axis, y, vocab,
                   words);
     };
@@ -60,14 +62,16 @@ BoundCall bind_gpu_embedding(const GpuBinding& b) {
 }
 
 BoundCall bind_gpu_embedding_dw(const GpuBinding& b) {
-  const Tensor& gradient = b.output_tensor(0);
-  return with_gpu_types(b, b.input_tensor(1).dtype, gradient.dtype, [&](auto t, auto g) -> BoundCall {
+  using at = operand::embedding_dw;
+  const Tensor& gradient = b.output_tensor(at::d_weight);
+  return with_gpu_types(b, b.input_tensor(at::d_h).dtype, gradient.dtype, [&](auto t, auto g) -> BoundCall {
     using T = decltype(t);
     using G = decltype(g);
-    return [=, &stream = b.stream(), ids = b.input<int32_t>(0), x = b.input<T>(1), step = b.input<double>(2),
-            table = b.output<G>(0), accumulate = b.op().attr_int("accumulate"), vocab = gradient.shape[0],
-            width = gradient.shape[1], axis = b.op().axis, padding = padding_row(b.op()),
-            tokens = static_cast<unsigned>(b.input_tensor(0).shape[0])] {
+    return [=, &stream = b.stream(), ids = b.input<int32_t>(at::ids), x = b.input<T>(at::d_h),
+            step = b.input<double>(at::step), table = b.output<G>(at::d_weight),
+            accumulate = b.op().attr_int("accumulate"), vocab = gradient.shape[0], width = gradient.shape[1],
+            axis = b.op().axis, padding = padding_row(b.op()),
+            tokens = static_cast<unsigned>(b.input_tensor(at::ids).shape[0])] {
       const int64_t count = vocab * width;
       gpu::launch(stream, {gpu::blocks_of(count, kEmbeddingThreads)}, {kEmbeddingThreads}, clear_gradient<G>,
                   table, count, accumulate, step);

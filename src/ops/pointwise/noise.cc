@@ -9,21 +9,25 @@ namespace {
 // length S get u uniform within alpha / sqrt(S H), drawn from (seed, step, the scope's name, sample in the
 // effective batch, position, feature); those of length 0 get none.
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
+  using at = operand::embedding_noise;
+  const Tensor& x = input_tensor(g, op, at::x);
   require(x.shape.rank() == 2, g, op, "embedding_noise: shapes");
-  for (const size_t of_rows : {1, 2, 3})
+  for (const size_t of_rows : {at::samples, at::positions, at::lengths})
     require(input_tensor(g, op, of_rows).shape == Shape{x.shape[0]}, g, op,
             "embedding_noise: a sample, a position and a length for each row");
   return {{"", x.shape, x.dtype}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  if (ctx.wants(op.inputs[0])) ctx.add_gradient(op.inputs[0], ctx.gradient_of(op.outputs[0]));
+  using at = operand::embedding_noise;
+  if (ctx.wants(op.inputs[at::x])) ctx.add_gradient(op.inputs[at::x], ctx.gradient_of(op.outputs[at::y]));
 }
 
 }  // namespace
 
-const OpRule embedding_noise_rule{
-    .kind = OpKind::embedding_noise, .infer = infer, .gradient = gradient, .reuse = {{0, 0}}};
+const OpRule embedding_noise_rule{.kind = OpKind::embedding_noise,
+                                  .infer = infer,
+                                  .gradient = gradient,
+                                  .reuse = {{operand::embedding_noise::y, operand::embedding_noise::x}}};
 
 }  // namespace plimsoll

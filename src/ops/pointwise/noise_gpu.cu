@@ -1,8 +1,7 @@
 // embedding_noise (NEFTune).
 #include "ops/gpu_step.h"
-#include "ops/name_hash.h"
 #include "ops/philox.h"
-#include "ops/pointwise/noise_kernels.h"
+#include "ops/pointwise/noise_args.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -47,21 +46,13 @@ __global__ void __launch_bounds__(kNoiseThreads) add_noise(EmbeddingNoise<T> a, 
 }  // namespace
 
 BoundCall bind_gpu_embedding_noise(const GpuBinding& b) {
-  const Tensor& x = b.input_tensor(0);
-  return with_gpu_type(b, x.dtype, [&](auto zero) -> BoundCall {
+  using at = operand::embedding_noise;
+  return with_gpu_type(b, b.input_tensor(at::x).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const EmbeddingNoise<T> args{.x = b.input<T>(0),
-                                 .y = b.output<T>(0),
-                                 .tokens = x.shape[0],
-                                 .width = x.shape[1],
-                                 .samples = b.input<int32_t>(1),
-                                 .positions = b.input<int32_t>(2),
-                                 .lengths = b.input<int32_t>(3),
-                                 .alpha = b.op().attr_float("alpha"),
-                                 .scope_hash = name_hash(b.op().scope)};
+    const auto args = embedding_noise_args<T>(b);
     const unsigned blocks = gpu::blocks_of(
         args.tokens * ((args.width + kNoiseChunk - 1) / kNoiseChunk * kNoiseLanes), kNoiseThreads);
-    return [=, &stream = b.stream(), step = b.input<double>(4)] {
+    return [=, &stream = b.stream(), step = b.input<double>(at::step)] {
       gpu::launch(stream, {blocks}, {kNoiseThreads}, add_noise<T>, args, step);
     };
   });

@@ -11,30 +11,36 @@ namespace {
 // positions [T], seq_starts [B+1], inv_freq f32 [B, D/2 + 1], step -> table f32 [T, D]: D/2 cosines, D/2
 // sines
 std::vector<OutputSpec> infer_table(const Graph& g, const Op& op) {
-  const int64_t half = input_tensor(g, op, 2).shape[1] - 1;
-  return {{"", {input_tensor(g, op, 0).shape[0], 2 * half}, DType::f32}};
+  using at = operand::rope_table;
+  const int64_t half = input_tensor(g, op, at::inv_freq).shape[1] - 1;
+  return {{"", {input_tensor(g, op, at::positions).shape[0], 2 * half}, DType::f32}};
 }
 
 // x [T, N*D], table [T, D] -> y like x
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  const Tensor& table = input_tensor(g, op, 1);
+  using at = operand::rope;
+  const Tensor& x = input_tensor(g, op, at::x);
+  const Tensor& table = input_tensor(g, op, at::table);
   require(x.shape[0] == table.shape[0] && x.shape[1] % table.shape[1] == 0, g, op, "rope: shapes");
   return {{"", x.shape, x.dtype}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0];
+  using at = operand::rope;
+  const TensorId x = op.inputs[at::x];
   if (!ctx.wants(x)) return;
-  const auto out = ctx.emit(OpKind::rope, {ctx.gradient_of(op.outputs[0]), op.inputs[1]},
+  const auto out = ctx.emit(OpKind::rope, {ctx.gradient_of(op.outputs[at::y]), op.inputs[at::table]},
                             {{"inverse", int64_t{1} - op.attr_int("inverse")}}, {kNewTensor},
                             "d_" + ctx.graph().tensor(x).name);
-  ctx.add_gradient(x, out[0]);
+  ctx.add_gradient(x, out[operand::rope::y]);
 }
 
 }  // namespace
 
 const OpRule rope_table_rule{.kind = OpKind::rope_table, .infer = infer_table};
-const OpRule rope_rule{.kind = OpKind::rope, .infer = infer, .gradient = gradient, .reuse = {{0, 0}}};
+const OpRule rope_rule{.kind = OpKind::rope,
+                       .infer = infer,
+                       .gradient = gradient,
+                       .reuse = {{operand::rope::y, operand::rope::x}}};
 
 }  // namespace plimsoll

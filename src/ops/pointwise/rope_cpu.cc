@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "ops/cpu_dispatch.h"
-#include "ops/pointwise/rope_kernels.h"
+#include "ops/pointwise/rope_args.h"
 
 namespace plimsoll {
 namespace {
@@ -18,11 +18,12 @@ void fill_identity(float* table, int64_t rows, int64_t half) {
 
 // Each live sequence has its own frequencies; padding is not rotated.
 BoundCall bind_rope_table(const CpuBinding& b) {
-  const int64_t tokens = b.input_tensor(0).shape[0];
-  const int64_t half = b.input_tensor(2).shape[1] - 1;
-  return [=, positions = b.input<int32_t>(0), starts = b.input<int32_t>(1), inv_freq = b.input<float>(2),
-          step = b.input<double>(3), table = b.output<float>(0), axis = b.op().axis,
-          threads = b.settings().threads] {
+  using at = operand::rope_table;
+  const int64_t tokens = b.input_tensor(at::positions).shape[0];
+  const int64_t half = b.input_tensor(at::inv_freq).shape[1] - 1;
+  return [=, positions = b.input<int32_t>(at::positions), starts = b.input<int32_t>(at::seq_starts),
+          inv_freq = b.input<float>(at::inv_freq), step = b.input<double>(at::step),
+          table = b.output<float>(at::table), axis = b.op().axis, threads = b.settings().threads] {
     const int64_t sequences = live_sequences(step, axis);
     int64_t end = 0;
     for (int64_t s = 0; s < sequences; ++s) {
@@ -38,18 +39,10 @@ BoundCall bind_rope_table(const CpuBinding& b) {
 }
 
 BoundCall bind_rope(const CpuBinding& b) {
-  const Tensor& x = b.input_tensor(0);
-  return with_element_type(b, x.dtype, [&](auto zero) -> BoundCall {
+  using at = operand::rope;
+  return with_element_type(b, b.input_tensor(at::x).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const int64_t head_dim = b.input_tensor(1).shape[1];
-    const Rope<T> args{.x = b.input<T>(0),
-                       .table = b.input<float>(1),
-                       .y = b.output<T>(0),
-                       .tokens = x.shape[0],
-                       .heads = x.shape[1] / head_dim,
-                       .head_dim = head_dim,
-                       .inverse = b.op().attr_int("inverse") == 1,
-                       .threads = b.settings().threads};
+    const Rope<T> args = with_threads(b, rope_args<T>(b));
     const auto kernel = PLIMSOLL_KERNEL(b, rope, Rope<T>);
     return [=] { kernel(args); };
   });

@@ -1,5 +1,5 @@
 #include "ops/gpu_step.h"
-#include "ops/pointwise/rope_kernels.h"
+#include "ops/pointwise/rope_args.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -70,27 +70,26 @@ __global__ void __launch_bounds__(kRopeThreads) rotate(Rope<T> a, int64_t eights
 }  // namespace
 
 BoundCall bind_gpu_rope_table(const GpuBinding& b) {
-  const RopeTable args{
-      b.input<int32_t>(0), b.input<int32_t>(1), b.input<float>(2),          b.input<double>(3),
-      b.op().axis,         b.output<float>(0),  b.input_tensor(0).shape[0], b.input_tensor(2).shape[1] - 1};
+  using at = operand::rope_table;
+  const RopeTable args{b.input<int32_t>(at::positions),
+                       b.input<int32_t>(at::seq_starts),
+                       b.input<float>(at::inv_freq),
+                       b.input<double>(at::step),
+                       b.op().axis,
+                       b.output<float>(at::table),
+                       b.input_tensor(at::positions).shape[0],
+                       b.input_tensor(at::inv_freq).shape[1] - 1};
   return [args, &stream = b.stream(), blocks = gpu::blocks_of(args.tokens * args.half, kRopeThreads)] {
     gpu::launch(stream, {blocks}, {kRopeThreads}, make_table, args);
   };
 }
 
 BoundCall bind_gpu_rope(const GpuBinding& b) {
-  const Tensor& x = b.input_tensor(0);
-  return with_gpu_type(b, x.dtype, [&](auto zero) -> BoundCall {
+  using at = operand::rope;
+  return with_gpu_type(b, b.input_tensor(at::x).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const int64_t head_dim = b.input_tensor(1).shape[1];
-    const Rope<T> args{.x = b.input<T>(0),
-                       .table = b.input<float>(1),
-                       .y = b.output<T>(0),
-                       .tokens = x.shape[0],
-                       .heads = x.shape[1] / head_dim,
-                       .head_dim = head_dim,
-                       .inverse = b.op().attr_int("inverse") == 1};
-    const int64_t eights = (head_dim / 2 + gpu::kEight - 1) / gpu::kEight;
+    const auto args = rope_args<T>(b);
+    const int64_t eights = (args.head_dim / 2 + gpu::kEight - 1) / gpu::kEight;
     const unsigned blocks = gpu::blocks_of(args.tokens * args.heads * eights, kRopeThreads);
     return
         [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kRopeThreads}, rotate<T>, args, eights); };

@@ -44,10 +44,11 @@ __global__ void __launch_bounds__(kSwigluThreads)
 }  // namespace
 
 BoundCall bind_gpu_swiglu(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::swiglu;
+  return with_gpu_type(b, b.input_tensor(at::gate).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    return [&stream = b.stream(), gate = b.input<T>(0), up = b.input<T>(1), s = b.output<T>(0),
-            count = b.input_tensor(0).shape.elements()] {
+    return [&stream = b.stream(), gate = b.input<T>(at::gate), up = b.input<T>(at::up),
+            s = b.output<T>(at::s), count = b.input_tensor(at::gate).shape.elements()] {
       gpu::launch(stream, {gpu::blocks_of(count, kSwigluPerBlock)}, {kSwigluThreads}, swiglu<T>, gate, up, s,
                   count);
     };
@@ -55,10 +56,12 @@ BoundCall bind_gpu_swiglu(const GpuBinding& b) {
 }
 
 BoundCall bind_gpu_swiglu_grad(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::swiglu_grad;
+  return with_gpu_type(b, b.input_tensor(at::gate).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    return [&stream = b.stream(), gate = b.input<T>(0), up = b.input<T>(1), d_s = b.input<T>(2),
-            d_gate = b.output<T>(0), d_up = b.output<T>(1), count = b.input_tensor(0).shape.elements()] {
+    return [&stream = b.stream(), gate = b.input<T>(at::gate), up = b.input<T>(at::up),
+            d_s = b.input<T>(at::d_s), d_gate = b.output<T>(at::d_gate), d_up = b.output<T>(at::d_up),
+            count = b.input_tensor(at::gate).shape.elements()] {
       gpu::launch(stream, {gpu::blocks_of(count, kSwigluPerBlock)}, {kSwigluThreads}, swiglu_grad<T>, gate,
                   up, d_s, d_gate, d_up, count);
     };

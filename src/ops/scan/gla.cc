@@ -16,9 +16,10 @@ namespace plimsoll {
 namespace {
 
 void require_shapes(const Graph& g, const Op& op) {
-  const Tensor& q = input_tensor(g, op, 0);
-  const Tensor& k = input_tensor(g, op, 1);
-  const Tensor& v = input_tensor(g, op, 2);
+  using at = operand::gla;
+  const Tensor& q = input_tensor(g, op, at::q);
+  const Tensor& k = input_tensor(g, op, at::k);
+  const Tensor& v = input_tensor(g, op, at::v);
   const int64_t heads = op.attr_int("heads");
   const int64_t kv_heads = op.attr_int("kv_heads");
   // Of the kernel for one token, which holds the group's queries in a chunk's workspace.
@@ -27,40 +28,44 @@ void require_shapes(const Graph& g, const Op& op) {
               q.shape[1] % heads == 0 && v.shape[1] % kv_heads == 0 &&
               k.shape[1] * heads == q.shape[1] * kv_heads,
           g, op, "gla: heads do not divide");
-  require(input_tensor(g, op, 3).shape == k.shape && q.shape[0] == k.shape[0] && q.shape[0] == v.shape[0], g,
-          op, "gla: shapes");
-  require(input_tensor(g, op, 3).dtype == q.dtype && k.dtype == q.dtype && v.dtype == q.dtype, g, op,
+  require(
+      input_tensor(g, op, at::gate).shape == k.shape && q.shape[0] == k.shape[0] && q.shape[0] == v.shape[0],
+      g, op, "gla: shapes");
+  require(input_tensor(g, op, at::gate).dtype == q.dtype && k.dtype == q.dtype && v.dtype == q.dtype, g, op,
           "gla: types");
 }
 
 Shape output_shape(const Graph& g, const Op& op) {
-  const Tensor& v = input_tensor(g, op, 2);
+  using at = operand::gla;
+  const Tensor& v = input_tensor(g, op, at::v);
   return {v.shape[0], v.shape[1] / op.attr_int("kv_heads") * op.attr_int("heads")};
 }
 
-constexpr size_t kParents = 6, kParentsOfGrad = 7;
-
-void require_parents(const Graph& g, const Op& op, size_t parents) {
-  require(!op.has_input(parents) ||
-              input_tensor(g, op, parents).shape[0] + 1 == input_tensor(g, op, parents - 2).shape[0],
+// `at`: operand::gla, or that of its gradient.
+template <class at>
+void require_parents(const Graph& g, const Op& op) {
+  require(!op.has_input(at::parents) ||
+              input_tensor(g, op, at::parents).shape[0] + 1 == input_tensor(g, op, at::seq_starts).shape[0],
           g, op, "gla: a parent for each segment");
 }
 
 // q [T, N*Dk], k [T, K*Dk], v [T, K*Dv], gate [T, K*Dk], seq_starts [B+1], step, parents [B]? -> o [T, N*Dv]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
+  using at = operand::gla;
   require_shapes(g, op);
-  require_parents(g, op, kParents);
-  return {{"", output_shape(g, op), input_tensor(g, op, 0).dtype}};
+  require_parents<operand::gla>(g, op);
+  return {{"", output_shape(g, op), input_tensor(g, op, at::q).dtype}};
 }
 
 // q, k, v, gate, d_o, seq_starts, step, parents? -> d_q, d_k, d_v, d_gate
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
+  using at = operand::gla_grad;
   require_shapes(g, op);
-  require_parents(g, op, kParentsOfGrad);
-  require(input_tensor(g, op, 4).shape == output_shape(g, op), g, op, "gla_grad: d_o");
-  const Tensor& q = input_tensor(g, op, 0);
-  const Tensor& k = input_tensor(g, op, 1);
-  const Tensor& v = input_tensor(g, op, 2);
+  require_parents<operand::gla_grad>(g, op);
+  require(input_tensor(g, op, at::d_o).shape == output_shape(g, op), g, op, "gla_grad: d_o");
+  const Tensor& q = input_tensor(g, op, at::q);
+  const Tensor& k = input_tensor(g, op, at::k);
+  const Tensor& v = input_tensor(g, op, at::v);
   return {{".q", q.shape, q.dtype},
           {".k", k.shape, k.dtype},
           {".v", v.shape, v.dtype},
@@ -69,22 +74,26 @@ std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
 
 // q, k, v, gate, step -> o, state f32 [K*Dk, Dv], which is read and updated in place
 std::vector<OutputSpec> infer_cached(const Graph& g, const Op& op) {
+  using at = operand::gla_cached;
   require_shapes(g, op);
   const int64_t kv_heads = op.attr_int("kv_heads");
-  return {
-      {"", output_shape(g, op), input_tensor(g, op, 0).dtype},
-      {".state", {input_tensor(g, op, 1).shape[1], input_tensor(g, op, 2).shape[1] / kv_heads}, DType::f32}};
+  return {{"", output_shape(g, op), input_tensor(g, op, at::q).dtype},
+          {".state",
+           {input_tensor(g, op, at::k).shape[1], input_tensor(g, op, at::v).shape[1] / kv_heads},
+           DType::f32}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
+  using at = operand::gla;
   bool wanted = false;
   for (size_t i = 0; i < 4; ++i) wanted = wanted || ctx.wants(op.inputs[i]);
   if (!wanted) return;
-  Operands inputs{op.inputs[0], op.inputs[1], op.inputs[2], op.inputs[3], ctx.gradient_of(op.outputs[0])};
-  for (size_t i = 4; i < op.inputs.size(); ++i) inputs.push_back(op.inputs[i]);
+  Operands inputs{op.inputs[at::q], op.inputs[at::k], op.inputs[at::v], op.inputs[at::gate],
+                  ctx.gradient_of(op.outputs[at::o])};
+  for (size_t i = at::seq_starts; i < op.inputs.size(); ++i) inputs.push_back(op.inputs[i]);
   const auto out = ctx.emit(OpKind::gla_grad, std::move(inputs), op.attrs,
                             {kNewTensor, kNewTensor, kNewTensor, kNewTensor},
-                            "d_" + ctx.graph().tensor(op.outputs[0]).name);
+                            "d_" + ctx.graph().tensor(op.outputs[at::o]).name);
   for (size_t i = 0; i < 4; ++i)
     if (ctx.wants(op.inputs[i])) ctx.add_gradient(op.inputs[i], out[i]);
 }
@@ -118,6 +127,7 @@ Cost cost_grad(const Graph& g, const Op& op) { return cost_of_products(g, op, {2
 // are as many FLOPs.
 template <Cost (*Costs)(const Graph&, const Op&)>
 Work work(const Graph& g, const Op& op) {
+  using at = operand::gla;
   const GlaShape s = gla_shape(g, op);
   const double all = Costs(g, op).flops;
   const MatmulShape product{kGlaChunk, s.value_dim, s.key_dim};
@@ -128,7 +138,7 @@ Work work(const Graph& g, const Op& op) {
           .rows_at_a_time = kGlaChunk,
           .amount = all,
           .at = static_cast<double>(s.tokens),
-          .dtype = input_tensor(g, op, 0).dtype,
+          .dtype = input_tensor(g, op, at::q).dtype,
           .arithmetic = true,
           .all_by_curve = true};
 }
@@ -142,11 +152,19 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
 
 // On GPUs: what the chunks' kernels hand to one another.
 int64_t gpu_scratch(const Graph& g, const Op& op, const DeviceDescription&) {
-  return gla_gpu_scratch(gla_shape(g, op), size_of(input_tensor(g, op, 0).dtype)).forward_bytes;
+  using at = operand::gla;
+  return gla_gpu_scratch(gla_shape(g, op), size_of(input_tensor(g, op, at::q).dtype)).forward_bytes;
 }
 int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
-  return gla_gpu_scratch(gla_shape(g, op), size_of(input_tensor(g, op, 0).dtype)).backward_bytes;
+  using at = operand::gla;
+  return gla_gpu_scratch(gla_shape(g, op), size_of(input_tensor(g, op, at::q).dtype)).backward_bytes;
 }
+
+// On GPUs: padding, three kernels that make the chunks and one for outputs; backwards padding of four
+// gradients, the same three and five more.
+int64_t launches(const Graph&, const Op&, bool) { return 5; }
+int64_t launches_grad(const Graph&, const Op&, bool) { return 12; }
+int64_t launches_cached(const Graph&, const Op& op, bool) { return op.scratch == kNoTensor ? 1 : 2; }
 
 int64_t gpu_scratch_cached(const Graph& g, const Op& op, const DeviceDescription&) {
   return gla_gpu_cached_scratch_bytes(gla_shape(g, op));
@@ -155,17 +173,18 @@ int64_t gpu_scratch_cached(const Graph& g, const Op& op, const DeviceDescription
 }  // namespace
 
 bool gla_has_parents(const Op& op) {
-  return (op.kind == OpKind::gla && op.has_input(kParents)) ||
-         (op.kind == OpKind::gla_grad && op.has_input(kParentsOfGrad));
+  return (op.kind == OpKind::gla && op.has_input(operand::gla::parents)) ||
+         (op.kind == OpKind::gla_grad && op.has_input(operand::gla_grad::parents));
 }
 
 GlaShape gla_shape(const Graph& g, const Op& op) {
-  const Tensor& q = input_tensor(g, op, 0);
+  using at = operand::gla;
+  const Tensor& q = input_tensor(g, op, at::q);
   const int64_t heads = op.attr_int("heads");
   const int64_t kv_heads = op.attr_int("kv_heads");
   int64_t sequences = 1;
-  if (op.kind == OpKind::gla) sequences = input_tensor(g, op, 4).shape[0] - 1;
-  if (op.kind == OpKind::gla_grad) sequences = input_tensor(g, op, 5).shape[0] - 1;
+  if (op.kind == OpKind::gla) sequences = input_tensor(g, op, at::seq_starts).shape[0] - 1;
+  if (op.kind == OpKind::gla_grad) sequences = input_tensor(g, op, at::step).shape[0] - 1;
   // Of a tree one less than it has leaves (ops/segments.h), of which there are more than of other segments
   // that several go on from.
   const int64_t forks = gla_has_parents(op) ? sequences / 2 : 0;
@@ -174,7 +193,7 @@ GlaShape gla_shape(const Graph& g, const Op& op) {
           .heads = heads,
           .kv_heads = kv_heads,
           .key_dim = q.shape[1] / heads,
-          .value_dim = input_tensor(g, op, 2).shape[1] / kv_heads,
+          .value_dim = input_tensor(g, op, at::v).shape[1] / kv_heads,
           .trees = gla_has_parents(op),
           .forks = forks};
 }
@@ -186,6 +205,7 @@ const OpRule gla_rule{.kind = OpKind::gla,
                       .work = work<cost>,
                       .scratch_bytes = scratch,
                       .gpu_scratch_bytes = gpu_scratch,
+                      .launches = launches,
                       .shortens = Shortens::rows,
                       .recompute = RecomputeClass::mixer};
 const OpRule gla_grad_rule{.kind = OpKind::gla_grad,
@@ -194,11 +214,13 @@ const OpRule gla_grad_rule{.kind = OpKind::gla_grad,
                            .work = work<cost_grad>,
                            .scratch_bytes = scratch_grad,
                            .gpu_scratch_bytes = gpu_scratch_grad,
+                           .launches = launches_grad,
                            .shortens = Shortens::rows};
 const OpRule gla_cached_rule{.kind = OpKind::gla_cached,
                              .infer = infer_cached,
                              .scratch_bytes = scratch,
                              .gpu_scratch_bytes = gpu_scratch_cached,
+                             .launches = launches_cached,
                              .recompute = RecomputeClass::mixer};
 
 }  // namespace plimsoll

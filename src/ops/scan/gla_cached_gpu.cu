@@ -162,18 +162,19 @@ __global__ void __launch_bounds__(kStateThreads) gla_sum_tiles(GlaState<T> a, in
 }  // namespace
 
 BoundCall bind_gpu_gla_cached(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::gla_cached;
+  return with_gpu_type(b, b.input_tensor(at::q).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const GlaShape shape = gla_shape(b.graph(), b.op());
     const auto number = [&](const char* name) { return static_cast<float>(b.op().attr_float(name)); };
-    const GlaState<T> a{.q = b.input<T>(0),
-                        .k = b.input<T>(1),
-                        .v = b.input<T>(2),
-                        .gate = b.input<T>(3),
-                        .o = b.output<T>(0),
-                        .state = b.output<float>(1),
+    const GlaState<T> a{.q = b.input<T>(at::q),
+                        .k = b.input<T>(at::k),
+                        .v = b.input<T>(at::v),
+                        .gate = b.input<T>(at::gate),
+                        .o = b.output<T>(at::o),
+                        .state = b.output<float>(at::state),
                         .parts = reinterpret_cast<float*>(b.scratch()),
-                        .step = b.input<double>(4),
+                        .step = b.input<double>(at::step),
                         .live = live_tokens_of(b.op().axis),
                         .tokens = static_cast<int>(shape.tokens),
                         .heads = static_cast<int>(shape.heads),

@@ -34,21 +34,21 @@ struct Extents {
 
 bool begins_a_pack(const void* values) { return reinterpret_cast<uintptr_t>(values) % 16 == 0; }
 
-// From input `starts` on: starts, the step tensor, and parents of segments, if any.
-template <class T>
-Gla<T> operands_of(const GpuBinding& b, size_t starts) {
-  require_tensor_cores(b, b.input_tensor(0).dtype);
+// `at`: operand::gla, or that of its gradient.
+template <class T, class at>
+Gla<T> operands_of(const GpuBinding& b) {
+  require_tensor_cores(b, b.input_tensor(at::q).dtype);
   const GlaShape shape = gla_shape(b.graph(), b.op());
-  const GlaGpuScratch at = gla_gpu_scratch(shape, sizeof(T));
+  const GlaGpuScratch parts = gla_gpu_scratch(shape, sizeof(T));
   std::byte* const scratch = b.scratch();
   const auto number = [&](const char* name) { return static_cast<float>(b.op().attr_float(name)); };
-  return {.q = b.input<T>(0),
-          .k = b.input<T>(1),
-          .v = b.input<T>(2),
-          .gate = b.input<T>(3),
-          .where = {b.input<int32_t>(starts), shape.tokens},
-          .parents = b.input<int32_t>(starts + 2),
-          .step = b.input<double>(starts + 1),
+  return {.q = b.input<T>(at::q),
+          .k = b.input<T>(at::k),
+          .v = b.input<T>(at::v),
+          .gate = b.input<T>(at::gate),
+          .where = {b.input<int32_t>(at::seq_starts), shape.tokens},
+          .parents = b.input<int32_t>(at::parents),
+          .step = b.input<double>(at::step),
           .sequences = live_sequences_of(b.op().axis),
           .heads = static_cast<int>(shape.heads),
           .kv_heads = static_cast<int>(shape.kv_heads),
@@ -56,17 +56,17 @@ Gla<T> operands_of(const GpuBinding& b, size_t starts) {
           .value_dim = static_cast<int>(shape.value_dim),
           .keys = static_cast<int>(gla_gpu_row(shape.key_dim)),
           .values = static_cast<int>(gla_gpu_row(shape.value_dim)),
-          .values_in_packs = shape.value_dim % kGlaPack<T> == 0 && begins_a_pack(b.input<T>(2)),
+          .values_in_packs = shape.value_dim % kGlaPack<T> == 0 && begins_a_pack(b.input<T>(at::v)),
           .scale = number("scale"),
           .normalizer = number("normalizer"),
           .clamp_min = number("clamp_min"),
-          .decays = reinterpret_cast<float*>(scratch + at.decays),
-          .chunk_decays = reinterpret_cast<float*>(scratch + at.chunk_decays),
-          .queries_from_start = reinterpret_cast<T*>(scratch + at.queries),
-          .keys_to_end = reinterpret_cast<T*>(scratch + at.keys),
-          .scores = reinterpret_cast<T*>(scratch + at.scores),
-          .states = reinterpret_cast<T*>(scratch + at.states),
-          .forks = reinterpret_cast<float*>(scratch + at.forks)};
+          .decays = reinterpret_cast<float*>(scratch + parts.decays),
+          .chunk_decays = reinterpret_cast<float*>(scratch + parts.chunk_decays),
+          .queries_from_start = reinterpret_cast<T*>(scratch + parts.queries),
+          .keys_to_end = reinterpret_cast<T*>(scratch + parts.keys),
+          .scores = reinterpret_cast<T*>(scratch + parts.scores),
+          .states = reinterpret_cast<T*>(scratch + parts.states),
+          .forks = reinterpret_cast<float*>(scratch + parts.forks)};
 }
 
 template <class T>
@@ -108,10 +108,11 @@ void launch_backward(gpu::Stream& stream, const GlaGrad<T>& g, const Extents& ex
 }  // namespace
 
 BoundCall bind_gpu_gla(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::gla;
+  return with_gpu_type(b, b.input_tensor(at::q).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    Gla<T> a = operands_of<T>(b, 4);
-    T* const o = b.output<T>(0);
+    Gla<T> a = operands_of<T, at>(b);
+    T* const o = b.output<T>(at::o);
     a.values_in_packs = a.values_in_packs && begins_a_pack(o);
     return [a, o, extents = Extents(gla_shape(b.graph(), b.op())), &stream = b.stream()] {
       clear_beyond(stream, o, int64_t{a.heads} * a.value_dim, a);
@@ -122,20 +123,21 @@ BoundCall bind_gpu_gla(const GpuBinding& b) {
 }
 
 BoundCall bind_gpu_gla_grad(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  using at = operand::gla_grad;
+  return with_gpu_type(b, b.input_tensor(at::q).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const GlaShape shape = gla_shape(b.graph(), b.op());
-    const GlaGpuScratch at = gla_gpu_scratch(shape, sizeof(T));
-    GlaGrad<T> g{.a = operands_of<T>(b, 5),
-                 .d_o = b.input<T>(4),
-                 .d_q = b.output<T>(0),
-                 .d_k = b.output<T>(1),
-                 .d_v = b.output<T>(2),
-                 .d_gate = b.output<T>(3),
-                 .d_scores = reinterpret_cast<float*>(b.scratch() + at.d_scores),
-                 .d_q_of_states = reinterpret_cast<float*>(b.scratch() + at.d_q_of_states),
-                 .d_k_of_states = reinterpret_cast<float*>(b.scratch() + at.d_k_of_states),
-                 .d_states = reinterpret_cast<T*>(b.scratch() + at.d_states)};
+    const GlaGpuScratch parts = gla_gpu_scratch(shape, sizeof(T));
+    GlaGrad<T> g{.a = operands_of<T, at>(b),
+                 .d_o = b.input<T>(at::d_o),
+                 .d_q = b.output<T>(at::d_q),
+                 .d_k = b.output<T>(at::d_k),
+                 .d_v = b.output<T>(at::d_v),
+                 .d_gate = b.output<T>(at::d_gate),
+                 .d_scores = reinterpret_cast<float*>(b.scratch() + parts.d_scores),
+                 .d_q_of_states = reinterpret_cast<float*>(b.scratch() + parts.d_q_of_states),
+                 .d_k_of_states = reinterpret_cast<float*>(b.scratch() + parts.d_k_of_states),
+                 .d_states = reinterpret_cast<T*>(b.scratch() + parts.d_states)};
     g.a.values_in_packs = g.a.values_in_packs && begins_a_pack(g.d_o) && begins_a_pack(g.d_v);
     return [g, extents = Extents(shape), &stream = b.stream()] { launch_backward(stream, g, extents); };
   });

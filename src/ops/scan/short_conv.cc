@@ -12,69 +12,78 @@
 namespace plimsoll {
 namespace {
 
-int64_t taps_of(const Graph& g, const Op& op) { return input_tensor(g, op, 1).shape.last(); }
+int64_t taps_of(const Graph& g, const Op& op) {
+  return input_tensor(g, op, operand::short_conv::weight).shape.last();
+}
 
 void require_shapes(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  const Tensor& weight = input_tensor(g, op, 1);
+  using at = operand::short_conv;
+  const Tensor& x = input_tensor(g, op, at::x);
+  const Tensor& weight = input_tensor(g, op, at::weight);
   require(x.shape.rank() == 2 && weight.shape.rank() == 3, g, op, "short_conv: ranks");
   require(weight.shape == Shape{x.shape[1], 1, weight.shape.last()} && weight.shape.last() > 1 &&
               weight.shape.last() <= kMostConvTaps,
           g, op, "short_conv: taps");
 }
 
-constexpr size_t kParents = 4, kParentsOfGrad = 5;
-
-void require_parents(const Graph& g, const Op& op, size_t parents) {
-  require(!op.has_input(parents) ||
-              input_tensor(g, op, parents).shape[0] + 1 == input_tensor(g, op, parents - 2).shape[0],
+// `at`: operand::short_conv, or that of its gradient.
+template <class at>
+void require_parents(const Graph& g, const Op& op) {
+  require(!op.has_input(at::parents) ||
+              input_tensor(g, op, at::parents).shape[0] + 1 == input_tensor(g, op, at::seq_starts).shape[0],
           g, op, "short_conv: a parent for each segment");
 }
 
 // x [T, D], weight [D, 1, W], seq_starts [B+1], step, parents [B]? -> y like x
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
+  using at = operand::short_conv;
   require_shapes(g, op);
-  require_parents(g, op, kParents);
-  const Tensor& x = input_tensor(g, op, 0);
+  require_parents<operand::short_conv>(g, op);
+  const Tensor& x = input_tensor(g, op, at::x);
   return {{"", x.shape, x.dtype}};
 }
 
 // x, weight, d_y, seq_starts, step, parents? -> d_x?, gradient of weight?
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
+  using at = operand::short_conv_grad;
   require_shapes(g, op);
-  require_parents(g, op, kParentsOfGrad);
-  const Tensor& x = input_tensor(g, op, 0);
-  require(input_tensor(g, op, 2).shape == x.shape, g, op, "short_conv_grad: d_y");
-  return {{"", x.shape, x.dtype}, {".weight_grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, 1)}};
+  require_parents<operand::short_conv_grad>(g, op);
+  const Tensor& x = input_tensor(g, op, at::x);
+  require(input_tensor(g, op, at::d_y).shape == x.shape, g, op, "short_conv_grad: d_y");
+  return {{"", x.shape, x.dtype},
+          {".weight_grad", input_tensor(g, op, at::weight).shape, gradient_dtype(g, op, at::d_weight)}};
 }
 
 // x, weight, step -> y, rows [W - 1, D] of x, which are read and updated in place
 std::vector<OutputSpec> infer_cached(const Graph& g, const Op& op) {
+  using at = operand::short_conv_cached;
   require_shapes(g, op);
-  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& x = input_tensor(g, op, at::x);
   return {{"", x.shape, x.dtype}, {".rows", {taps_of(g, op) - 1, x.shape[1]}, x.dtype}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0];
-  const TensorId weight = op.inputs[1];
+  using at = operand::short_conv;
+  const TensorId x = op.inputs[at::x];
+  const TensorId weight = op.inputs[at::weight];
   const bool wants_x = ctx.wants(x);
   if (!wants_x && !ctx.wants(weight)) return;
   GradientContext::WeightGradient target{kNoTensor, 0};
   if (ctx.wants(weight)) target = ctx.weight_gradient(weight);
-  Operands inputs{x, weight, ctx.gradient_of(op.outputs[0])};
-  for (size_t i = 2; i < op.inputs.size(); ++i) inputs.push_back(op.inputs[i]);
+  Operands inputs{x, weight, ctx.gradient_of(op.outputs[at::y])};
+  for (size_t i = at::seq_starts; i < op.inputs.size(); ++i) inputs.push_back(op.inputs[i]);
   const auto out = ctx.emit(OpKind::short_conv_grad, std::move(inputs), {{"accumulate", target.accumulate}},
                             {wants_x ? kNewTensor : kNoTensor, target.tensor},
-                            "d_" + ctx.graph().tensor(op.outputs[0]).name);
-  if (wants_x) ctx.add_gradient(x, out[0]);
+                            "d_" + ctx.graph().tensor(op.outputs[at::y]).name);
+  if (wants_x) ctx.add_gradient(x, out[operand::short_conv_grad::d_x]);
 }
 
 // On GPUs: the partial sums of the weight's gradient.
 int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
-  if (!op.has_output(1)) return 0;
-  const int64_t blocks = (input_tensor(g, op, 0).shape[0] + kConvRowsPerBlock - 1) / kConvRowsPerBlock;
-  return blocks * input_tensor(g, op, 1).shape.elements() * int64_t{sizeof(float)};
+  using at = operand::short_conv_grad;
+  if (!op.has_output(at::d_weight)) return 0;
+  const int64_t blocks = (input_tensor(g, op, at::x).shape[0] + kConvRowsPerBlock - 1) / kConvRowsPerBlock;
+  return blocks * input_tensor(g, op, at::weight).shape.elements() * int64_t{sizeof(float)};
 }
 
 }  // namespace
@@ -84,6 +93,7 @@ const OpRule short_conv_rule{
 const OpRule short_conv_grad_rule{.kind = OpKind::short_conv_grad,
                                   .infer = infer_grad,
                                   .gpu_scratch_bytes = gpu_scratch_grad,
+                                  .launches = launches_of_gradients<operand::short_conv_grad>,
                                   .updates = true,
                                   .shortens = Shortens::rows};
 const OpRule short_conv_cached_rule{.kind = OpKind::short_conv_cached, .infer = infer_cached};

@@ -171,24 +171,27 @@ __global__ void __launch_bounds__(kConvThreads) onwards(ConvOnwards<T, W> a) {
   for (int r = 0; r < kept; ++r) a.kept[r * a.width + channel] = row(r + live);
 }
 
-template <class T, class W>
-Conv<T, W> operands_of(const GpuBinding& b, size_t starts) {
-  const Tensor& x = b.input_tensor(0);
-  return {.x = b.input<T>(0),
-          .weight = b.input<W>(1),
-          .where = {b.input<int32_t>(starts), x.shape[0]},
-          .parents = b.input<int32_t>(starts + 2),
-          .step = b.input<double>(starts + 1),
+// `at`: operand::short_conv, or that of its gradient.
+template <class T, class W, class at>
+Conv<T, W> operands_of(const GpuBinding& b) {
+  const Tensor& x = b.input_tensor(at::x);
+  return {.x = b.input<T>(at::x),
+          .weight = b.input<W>(at::weight),
+          .where = {b.input<int32_t>(at::seq_starts), x.shape[0]},
+          .parents = b.input<int32_t>(at::parents),
+          .step = b.input<double>(at::step),
           .sequences = live_sequences_of(b.op().axis),
           .width = x.shape[1],
-          .taps = static_cast<int>(b.input_tensor(1).shape.last())};
+          .taps = static_cast<int>(b.input_tensor(at::weight).shape.last())};
 }
 
 template <class T, class W, class G>
 BoundCall make_grad(const GpuBinding& b) {
-  const NormLive live{b.input<double>(4), b.op().axis, 1, b.op().attr_int("accumulate")};
-  return [a = operands_of<T, W>(b, 3), live, d_y = b.input<T>(2), d_x = b.output<T>(0),
-          d_weight = b.output<G>(1), parts = reinterpret_cast<float*>(b.scratch()), &stream = b.stream()] {
+  using at = operand::short_conv_grad;
+  const NormLive live{b.input<double>(at::step), b.op().axis, 1, b.op().attr_int("accumulate")};
+  return [a = operands_of<T, W, at>(b), live, d_y = b.input<T>(at::d_y), d_x = b.output<T>(at::d_x),
+          d_weight = b.output<G>(at::d_weight), parts = reinterpret_cast<float*>(b.scratch()),
+          &stream = b.stream()] {
     const auto tokens = static_cast<unsigned>(a.where.tokens);
     if (d_x != nullptr)
       gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kConvThreads)}, {kConvThreads}, conv_grad_x<T, W>,
@@ -206,33 +209,35 @@ BoundCall make_grad(const GpuBinding& b) {
 }  // namespace
 
 BoundCall bind_gpu_short_conv(const GpuBinding& b) {
-  return with_weight_types(b, b.input_tensor(0).dtype, b.input_tensor(1).dtype,
-                           [&](auto t, auto w) -> BoundCall {
-                             using T = decltype(t);
-                             using W = decltype(w);
-                             return [a = operands_of<T, W>(b, 2), y = b.output<T>(0), &stream = b.stream()] {
-                               const auto tokens = static_cast<unsigned>(a.where.tokens);
-                               gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kConvThreads)},
-                                           {kConvThreads}, forward<T, W>, a, y);
-                             };
-                           });
+  using at = operand::short_conv;
+  return with_weight_types(
+      b, b.input_tensor(at::x).dtype, b.input_tensor(at::weight).dtype, [&](auto t, auto w) -> BoundCall {
+        using T = decltype(t);
+        using W = decltype(w);
+        return [a = operands_of<T, W, at>(b), y = b.output<T>(at::y), &stream = b.stream()] {
+          const auto tokens = static_cast<unsigned>(a.where.tokens);
+          gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kConvThreads)}, {kConvThreads}, forward<T, W>,
+                      a, y);
+        };
+      });
 }
 
 BoundCall bind_gpu_short_conv_cached(const GpuBinding& b) {
+  using at = operand::short_conv_cached;
   return with_weight_types(
-      b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) -> BoundCall {
+      b, b.input_tensor(at::x).dtype, b.input_tensor(at::weight).dtype, [&](auto t, auto w) -> BoundCall {
         using T = decltype(t);
         using W = decltype(w);
-        const Tensor& x = b.input_tensor(0);
-        const ConvOnwards<T, W> a{.x = b.input<T>(0),
-                                  .weight = b.input<W>(1),
-                                  .y = b.output<T>(0),
-                                  .kept = b.output<T>(1),
-                                  .step = b.input<double>(2),
+        const Tensor& x = b.input_tensor(at::x);
+        const ConvOnwards<T, W> a{.x = b.input<T>(at::x),
+                                  .weight = b.input<W>(at::weight),
+                                  .y = b.output<T>(at::y),
+                                  .kept = b.output<T>(at::rows),
+                                  .step = b.input<double>(at::step),
                                   .live = live_tokens_of(b.op().axis),
                                   .tokens = x.shape[0],
                                   .width = x.shape[1],
-                                  .taps = static_cast<int>(b.input_tensor(1).shape.last())};
+                                  .taps = static_cast<int>(b.input_tensor(at::weight).shape.last())};
         return [a, &stream = b.stream()] {
           gpu::launch(stream, {gpu::blocks_of(a.width, kConvThreads)}, {kConvThreads}, onwards<T, W>, a);
         };
@@ -240,11 +245,14 @@ BoundCall bind_gpu_short_conv_cached(const GpuBinding& b) {
 }
 
 BoundCall bind_gpu_short_conv_grad(const GpuBinding& b) {
-  const DType gradient = b.op().has_output(1) ? b.output_tensor(1).dtype : DType::f32;
-  return with_weight_types(b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) {
-    return with_gpu_types(b, b.input_tensor(1).dtype, gradient,
-                          [&](auto, auto g) { return make_grad<decltype(t), decltype(w), decltype(g)>(b); });
-  });
+  using at = operand::short_conv_grad;
+  const DType gradient = b.op().has_output(at::d_weight) ? b.output_tensor(at::d_weight).dtype : DType::f32;
+  return with_weight_types(
+      b, b.input_tensor(at::x).dtype, b.input_tensor(at::weight).dtype, [&](auto t, auto w) {
+        return with_gpu_types(b, b.input_tensor(at::weight).dtype, gradient, [&](auto, auto g) {
+          return make_grad<decltype(t), decltype(w), decltype(g)>(b);
+        });
+      });
 }
 
 }  // namespace PLIMSOLL_GPU

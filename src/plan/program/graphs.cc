@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "ops/gpu_launches.h"
+#include "ops/rule.h"
 #include "ops/transfer.h"
 
 namespace plimsoll {

@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "device/catalogue.h"
 #include "models/test_specs.h"
-#include "ops/gpu_launches.h"
+#include "ops/rule.h"
 #include "plan/search/plan.h"
 
 namespace plimsoll {

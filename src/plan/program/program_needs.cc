@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "layout/program_layout.h"
-#include "ops/gpu_launches.h"
 #include "ops/rule.h"
 #include "ops/transfer.h"
 
@@ -212,9 +211,9 @@ std::optional<std::pair<size_t, size_t>> sure_life(const Graph& graph, const Sto
   const std::pair whole{at(life.first), at(life.last)};
   if (first.stage == Stage::forward && last.stage != Stage::forward) return std::nullopt;
   if (!is_transfer(first.kind)) return is_transfer(last.kind) ? std::nullopt : std::optional(whole);
-  if (first.kind != OpKind::fetch || !is_persistent(graph.tensor(first.inputs[0]).role)) return std::nullopt;
+  if (first.kind != OpKind::fetch || !is_persistent(graph.tensor(home_of(first)).role)) return std::nullopt;
   if (first.stage == Stage::forward) return whole;
-  const size_t reader = readers[static_cast<size_t>(first.outputs[0])];
+  const size_t reader = readers[static_cast<size_t>(copy_of(first))];
   if (is_transfer(last.kind) || reader > at(life.last)) return std::nullopt;
   return std::pair{reader, at(life.last)};
 }
@@ -396,7 +395,7 @@ ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::
     times.seconds = time.seconds_of(graph, op);
     times.queued = is_queued(op);
     if (times.queued) times.contention = contention_seconds(graph, op, device.rates);
-    if (is_transfer(op.kind)) times.copy = times.queued ? copy_of(op) : op.inputs[0];
+    if (is_transfer(op.kind)) times.copy = copy_of(op);
     add(needs.ops, int64_t{1}, times.slot);
     add(needs.disk_traffic, static_cast<double>(disk_bytes_of(graph, op)), times.slot);
     if (!rule_of(op.kind).chunked) continue;

@@ -21,7 +21,7 @@ double product_seconds(const Product& product, const DeviceRates& rates) {
 // Bytes of a transfer over the slower of its two ends: the I/O queue copies in host memory, or moves a file.
 double transfer_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {
   const bool fetch = rule_of(op.kind).queue == Queue::copy_in;
-  const Space home = graph.tensor(fetch ? op.inputs[0] : op.outputs[0]).space;
+  const Space home = graph.tensor(home_of(op)).space;
   const double file_rate = fetch ? rates.disk_read : rates.disk_write;
   return cost_of(graph, op).bytes / (home == Space::disk ? file_rate : rates.host_copy);
 }
@@ -86,7 +86,7 @@ double rate_of(const Op& op, const OpWork& work, const DeviceRates& rates) {
 
 Bound bound_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
   const Cost cost = cost_of(graph, op);
-  const bool bf16 = cost.flops > 0 && rated_as(rates, input_tensor(graph, op, 0).dtype) == DType::bf16;
+  const bool bf16 = cost.flops > 0 && rated_as(rates, graph.tensor(op.inputs.front()).dtype) == DType::bf16;
   const double arithmetic = cost.flops / (bf16 ? rates.matmul_bf16 : rates.matmul_f32);
   const double memory = cost.bytes / rates.bandwidth;
   return {cost.flops, cost.bytes, std::max(arithmetic, memory), arithmetic > memory};
@@ -112,9 +112,9 @@ double TimeModel::seconds_of(const Graph& graph, const Op& op) {
 
 void Queues::take(const Op& op, double seconds, double contention) {
   if (is_queued(op)) {
-    take_transfer(op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0], seconds, contention);
+    take_transfer(copy_of(op), seconds, contention);
   } else if (is_transfer(op.kind)) {
-    take_wait(op.inputs[0]);
+    take_wait(copy_of(op));
   } else {
     take_compute(seconds);
   }
@@ -146,7 +146,7 @@ double TimeModel::program_seconds(const Graph& graph) {
 
 int64_t disk_bytes_of(const Graph& graph, const Op& op) {
   if (!is_queued(op) || graph.tensor(home_of(op)).space != Space::disk) return 0;
-  return graph.tensor(op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0]).bytes();
+  return graph.tensor(copy_of(op)).bytes();
 }
 
 double runs_per_step(const Graph& program, const Variant& variant, const Filling& filling) {

@@ -51,7 +51,7 @@ class QueueProgram {
     op.inputs = std::move(inputs);
     op.outputs = {output};
     op.attrs = std::move(attrs);
-    return emit(graph_, std::move(op), "t")[0];
+    return emit(graph_, std::move(op), "t").front();
   }
 
   Graph graph_;

@@ -13,6 +13,7 @@
 #include "ops/optimizer/optimizer.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
+#include "ops/transfer.h"
 #include "passes/pipeline.h"
 #include "plan/search/depth_model.h"
 
@@ -72,7 +73,7 @@ class TwoStacks {
               size_t outputs) {
     Op made = make(kind, std::move(inputs), std::move(attrs), scope);
     made.outputs.assign(outputs, kNewTensor);
-    return emit(graph_, std::move(made), scope)[0];
+    return emit(graph_, std::move(made), scope).front();
   }
   TensorId norm(TensorId x, const std::string& scope) {
     return op(OpKind::rms_norm, {x, weight(scope + ".weight", {kHidden})}, {{"eps", 1e-5}}, scope, 2);
@@ -142,8 +143,8 @@ bool is_copy(const std::string& name) {
 std::map<BlockId, std::multiset<std::string>> repeated(const Graph& graph) {
   std::map<BlockId, std::multiset<std::string>> found;
   for (const Op& op : graph.ops())
-    if (op.stage == Stage::backward && op.outputs[0] != kNoTensor &&
-        is_copy(graph.tensor(op.outputs[0]).name))
+    if (op.stage == Stage::backward && op.outputs.front() != kNoTensor &&
+        is_copy(graph.tensor(op.outputs.front()).name))
       found[op.block].insert(std::string(to_string(op.kind)));
   return found;
 }
@@ -232,8 +233,8 @@ TEST(TwoStacks, weights_and_activations_of_both_go_to_the_disk) {
   validate(programs, lay_out(programs));
   std::map<BlockId, int> fetched;
   for (const Op& op : programs[0].ops())
-    if (op.kind == OpKind::fetch && is_persistent(programs[0].tensor(op.inputs[0]).role)) {
-      EXPECT_EQ(programs[0].tensor(op.inputs[0]).block, op.block);
+    if (op.kind == OpKind::fetch && is_persistent(programs[0].tensor(home_of(op)).role)) {
+      EXPECT_EQ(programs[0].tensor(home_of(op)).block, op.block);
       ++fetched[op.block];
     }
   // Three and eight matrices, in the forward and in the backward pass.

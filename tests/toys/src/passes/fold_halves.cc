@@ -22,7 +22,7 @@ Graph fold_halves(const Graph& graph) {
   for (Op op : graph.ops()) {
     const bool follows = op.kind == OpKind::halve && !folded.ops().empty() &&
                          folded.ops().back().kind == OpKind::halve &&
-                         folded.ops().back().outputs[0] == op.inputs[0] && readers(graph, op.inputs[0]) == 1;
+                         folded.ops().back().outputs == op.inputs && readers(graph, op.inputs.front()) == 1;
     if (follows) {
       op.kind = OpKind::scale;
       op.inputs = folded.ops().back().inputs;

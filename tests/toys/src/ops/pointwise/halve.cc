@@ -6,20 +6,23 @@ namespace plimsoll {
 namespace {
 
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& x = input_tensor(g, op, operand::halve::x);
   return {{"", x.shape, x.dtype}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0];
+  const TensorId x = op.inputs[operand::halve::x];
   if (!ctx.wants(x)) return;
-  const auto out = ctx.emit(OpKind::halve, {ctx.gradient_of(op.outputs[0])}, {}, {kNewTensor},
+  const auto out = ctx.emit(OpKind::halve, {ctx.gradient_of(op.outputs[operand::halve::y])}, {}, {kNewTensor},
                             "d_" + ctx.graph().tensor(x).name);
-  ctx.add_gradient(x, out[0]);
+  ctx.add_gradient(x, out[operand::halve::y]);
 }
 
 }  // namespace
 
-const OpRule halve_rule{.kind = OpKind::halve, .infer = infer, .gradient = gradient, .reuse = {{0, 0}}};
+const OpRule halve_rule{.kind = OpKind::halve,
+                        .infer = infer,
+                        .gradient = gradient,
+                        .reuse = {{operand::halve::y, operand::halve::x}}};
 
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 #include "models/model.h"
 #include "models/spec.h"
 #include "models/test_specs.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
@@ -115,7 +116,8 @@ TEST(ModelSpec, encoders_have_the_parameters_of_their_checkpoints) {
 // Rows of a product's output, of 32 tokens in 4 sequences; 0 where no op has the name.
 int64_t rows_made_by(const Graph& graph, const std::string& scope) {
   for (const Op& op : graph.ops())
-    if (op.kind == OpKind::linear && op.scope == scope) return graph.tensor(op.outputs[0]).shape[0];
+    if (op.kind == OpKind::linear && op.scope == scope)
+      return graph.tensor(op.outputs[operand::linear::y]).shape[0];
   return 0;
 }
 

@@ -47,7 +47,7 @@ TEST(KeepFrozen, a_forward_pass_is_cut_below_the_first_block_that_trains) {
   EXPECT_EQ(blocks_of(below), (std::set<BlockId>{0, 1}));
   EXPECT_EQ(blocks_of(above), (std::set<BlockId>{2, 3}));
   EXPECT_EQ(above.tensor(above.find(kKeptTensor)).role, Role::input);
-  EXPECT_EQ(below.ops().back().outputs[0], below.find(kKeptTensor));
+  EXPECT_EQ(below.ops().back().outputs.front(), below.find(kKeptTensor));
   // The table of positions is made in both, the embedding in the lower part alone.
   EXPECT_EQ(above.ops().size() + below.ops().size(), whole.ops().size() + 1);
   EXPECT_EQ(std::count_if(above.ops().begin(), above.ops().end(),

@@ -8,12 +8,18 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "ops/loss/linear_cross_entropy_layout.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 #include "passes/embedding_adapter.h"
 
 namespace plimsoll {
 namespace {
+
+// Of all that can be adapted.
+constexpr size_t kWeightOfModule = operand::linear::weight;
+static_assert(size_t{operand::embedding::weight} == kWeightOfModule &&
+              size_t{HeadInputs::weight} == kWeightOfModule);
 
 constexpr const char* kHeadWeight = "lm_head.weight";
 constexpr ParameterInfo kOfA{.init = Initialiser::kaiming_uniform, .adapter = AdapterPart::a};
@@ -37,7 +43,8 @@ class LoraPass {
         continue;
       }
       if (can_adapt(op)) modules.insert(op.scope);
-      if (op.kind == OpKind::linear && input_tensor(result_, op, 1).parameter.origin == Origin::fresh)
+      if (op.kind == OpKind::linear &&
+          input_tensor(result_, op, kWeightOfModule).parameter.origin == Origin::fresh)
         rules_.targets(op.scope);  // PEFT's all-linear may name it: it trains in full all the same
       visit(std::move(op));
     }
@@ -53,13 +60,13 @@ class LoraPass {
 
   [[nodiscard]] bool can_adapt(const Op& op) const {
     if (op.kind != OpKind::linear && op.kind != OpKind::embedding && !is_fused_head(op)) return false;
-    return input_tensor(result_, op, 1).parameter.origin == Origin::checkpoint;
+    return input_tensor(result_, op, kWeightOfModule).parameter.origin == Origin::checkpoint;
   }
 
   void visit(Op op) {
     const bool able = can_adapt(op);
-    const bool of_body =
-        able && op.kind == OpKind::linear && input_tensor(result_, op, 1).parameter.part == WeightPart::body;
+    const bool of_body = able && op.kind == OpKind::linear &&
+                         input_tensor(result_, op, kWeightOfModule).parameter.part == WeightPart::body;
     if (of_body && rules_.targets(op.scope)) return adapt(std::move(op));
     if (able && !of_body && is_named(op.scope) && rules_.targets(op.scope)) {
       require_plain(op.scope);
@@ -85,7 +92,7 @@ class LoraPass {
   }
 
   TensorId adapter(const Op& op, const char* suffix, Shape shape, ParameterInfo facts) {
-    return adapter(op, suffix, std::move(shape), facts, input_tensor(result_, op, 1).dtype);
+    return adapter(op, suffix, std::move(shape), facts, input_tensor(result_, op, kWeightOfModule).dtype);
   }
   TensorId adapter(const Op& op, const char* suffix, Shape shape, ParameterInfo facts, DType dtype) {
     facts.origin = Origin::adapter;
@@ -104,7 +111,7 @@ class LoraPass {
     op.attrs = std::move(attrs);
     op.scope = scope;
     op.adapts = module_;
-    return emit(result_, std::move(op), name)[0];
+    return emit(result_, std::move(op), name).front();
   }
 
   void begin(const Op& base, AxisId axis) {
@@ -118,8 +125,9 @@ class LoraPass {
   void adapt(Op base) {
     begin(base, base.axis);
     const AdapterRules::Size size = rules_.size_of(base.scope);
-    const int64_t in = result_.tensor(base.inputs[0]).shape[1],
-                  out = result_.tensor(base.outputs[0]).shape[1];
+    using at = operand::linear;
+    const int64_t in = result_.tensor(base.inputs[at::x]).shape[1],
+                  out = result_.tensor(base.outputs[at::y]).shape[1];
     const TensorId a = adapter(base, ".lora_A.weight", {size.r, in}, kOfA);
     const TensorId b = adapter(base, ".lora_B.weight", {out, size.r}, kOfB);
     if (options_.start != AdapterStart::lora) keep_start(base, size.r, in, out);
@@ -127,10 +135,10 @@ class LoraPass {
       adapt_by_dora(std::move(base), a, b, size.scale);
       return;
     }
-    const TensorId y = base.outputs[0], x = base.inputs[0], base_step = base.input(4);
-    base.outputs[0] = kNewTensor;
+    const TensorId y = base.outputs[at::y], x = base.inputs[at::x], base_step = base.input(at::step);
+    base.outputs[at::y] = kNewTensor;
     const std::string scope = base.scope;
-    const TensorId y_base = emit(result_, std::move(base), scope + ".base")[0];
+    const TensorId y_base = emit(result_, std::move(base), scope + ".base").front();
     low_rank(scope, dropped(x, scope), a, b, y_base, base_step, size.scale, y);
   }
 
@@ -138,14 +146,15 @@ class LoraPass {
   void adapt_fused_head(Op head) {
     begin(head, head.attrs.contains("rows_of") ? static_cast<AxisId>(head.attr_int("rows_of")) : head.axis);
     const AdapterRules::Size size = rules_.size_of(head.scope);
-    const Shape weight = input_tensor(result_, head, 1).shape;
+    const Shape weight = input_tensor(result_, head, kWeightOfModule).shape;
     const TensorId a = adapter(head, ".lora_A.weight", {size.r, weight[1]}, kOfA);
     const TensorId b = adapter(head, ".lora_B.weight", {weight[0], size.r}, kOfB);
     const std::string scope = head.scope;
     const HeadOperands at = head_operands(head);
     if (head.inputs.size() <= at.b) head.inputs.resize(at.b + 1, kNoTensor);
     head.inputs[at.t] = append(
-        OpKind::linear, {dropped(head.inputs[0], scope), a, kNoTensor, kNoTensor, result_.find(kStepTensor)},
+        OpKind::linear,
+        {dropped(head.inputs[HeadInputs::x], scope), a, kNoTensor, kNoTensor, result_.find(kStepTensor)},
         {{"scale", 1.0}}, kNewTensor, scope + ".lora_A", scope + ".lora_A.out");
     head.inputs[at.b] = b;
     head.attrs["scale"] = size.scale;
@@ -154,21 +163,22 @@ class LoraPass {
 
   // Nothing is dropped: what comes in are numbers of tokens.
   void adapt_embedding(Op base) {
-    if (input_tensor(result_, base, 1).name.text() != base.scope.text() + ".weight")
+    if (input_tensor(result_, base, kWeightOfModule).name.text() != base.scope.text() + ".weight")
       throw UsageError("method.targets: " + base.scope.text() + " reads " +
-                       input_tensor(result_, base, 1).name.text() +
+                       input_tensor(result_, base, kWeightOfModule).name.text() +
                        ", which encoder and decoder share; an adapter of it is not supported");
     begin(base, base.axis);
     const AdapterRules::Size size = rules_.size_of(base.scope);
-    const Shape table = input_tensor(result_, base, 1).shape;
+    const Shape table = input_tensor(result_, base, kWeightOfModule).shape;
     const TensorId a = adapter(base, kEmbeddingA, {table[0], size.r},
                                {.init = Initialiser::zeros, .adapter = AdapterPart::embedding_a});
     const TensorId b = adapter(base, kEmbeddingB, {table[1], size.r}, {.adapter = AdapterPart::embedding_b});
-    const TensorId h = base.outputs[0], ids = base.inputs[0], step = base.inputs[2];
+    using at = operand::embedding;
+    const TensorId h = base.outputs[at::h], ids = base.inputs[at::ids], step = base.inputs[at::step];
     const std::string scope = base.scope;
-    base.outputs[0] = kNewTensor;
+    base.outputs[at::h] = kNewTensor;
     const Attrs attrs = base.attrs;  // the padding row's, as PEFT has it
-    const TensorId h_base = emit(result_, std::move(base), scope + ".base")[0];
+    const TensorId h_base = emit(result_, std::move(base), scope + ".base").front();
     const TensorId t = append(OpKind::embedding, {ids, a, step}, attrs, kNewTensor, scope + kEmbeddingA,
                               scope + kEmbeddingA + ".out");
     append(OpKind::linear, {t, b, kNoTensor, h_base, step}, {{"scale", size.scale}}, h, scope + kEmbeddingB,
@@ -178,11 +188,12 @@ class LoraPass {
 
   // The reference begins with the embeddings as they are, and with the same noise.
   void repeat_noise(const Op& op) {
-    if (!has_reference_ || op.kind != OpKind::embedding_noise || !base_of_.contains(op.inputs[0])) return;
+    using at = operand::embedding_noise;
+    if (!has_reference_ || op.kind != OpKind::embedding_noise || !base_of_.contains(op.inputs[at::x])) return;
     Op noise = op;
-    noise.inputs[0] = base_of_.at(op.inputs[0]);
-    noise.outputs[0] = kNewTensor;
-    base_of_[op.outputs[0]] = emit(result_, std::move(noise), op.scope + ".base")[0];
+    noise.inputs[at::x] = base_of_.at(op.inputs[at::x]);
+    noise.outputs[at::y] = kNewTensor;
+    base_of_[op.outputs[at::y]] = emit(result_, std::move(noise), op.scope + ".base").front();
   }
   void read_base(Op& op) const {
     for (TensorId& id : op.inputs)
@@ -212,19 +223,21 @@ class LoraPass {
   // y = magnitude / lengths * (W x + scale B A x) + bias. Where x is dropped at random for the adapter, its
   // sum is that of the dropped x and W x + bias - W dropped(x) is added, as PEFT has it.
   void adapt_by_dora(Op base, TensorId a, TensorId b, double scale) {
-    check_internal(!base.has_input(3) && base.attr_float("scale") == 1.0,
+    using at = operand::linear;
+    check_internal(!base.has_input(at::addend) && base.attr_float("scale") == 1.0,
                    "a linear layer that adds or scales");
     const std::string scope = base.scope;
-    const TensorId y = base.outputs[0], x = base.inputs[0], w = base.inputs[1], base_step = base.input(4);
+    const TensorId y = base.outputs[at::y], x = base.inputs[at::x], w = base.inputs[at::weight],
+                   base_step = base.input(at::step);
     const TensorId magnitude = adapter(
         base, ".lora_magnitude_vector", {result_.tensor(y).shape[1]},
         {.init = Initialiser::row_norms, .rate = RateGroup::adapter_out, .adapter = AdapterPart::magnitude},
         DType::f32);
     const TensorId seen = dropped(x, scope);
     TensorId bias = kNoTensor, minus = kNoTensor, addend = kNoTensor;
-    if (seen == x && base.has_input(2)) std::swap(bias, base.inputs[2]);
-    base.outputs[0] = kNewTensor;
-    TensorId product = emit(result_, std::move(base), scope + ".base")[0];
+    if (seen == x && base.has_input(at::bias)) std::swap(bias, base.inputs[at::bias]);
+    base.outputs[at::y] = kNewTensor;
+    TensorId product = emit(result_, std::move(base), scope + ".base").front();
     if (seen != x) {
       addend = product;
       minus = product = append(OpKind::linear, {seen, w, kNoTensor, kNoTensor, base_step}, {{"scale", 1.0}},
@@ -276,7 +289,7 @@ class LoraPass {
     std::vector<Op*> heads;
     for (Op& op : result_.ops()) {
       if (op.kind == OpKind::embedding) continue;
-      const TensorId read = op.input(1);
+      const TensorId read = op.input(kWeightOfModule);
       if (read == kNoTensor || result_.tensor(read).parameter.part != WeightPart::embedding) continue;
       table = read;
       heads.push_back(&op);
@@ -285,7 +298,7 @@ class LoraPass {
     const bool saves_head = rules_.saves(kHeadWeight), saves_table = rules_.saves(result_.tensor(table).name);
     if (!saves_head && !saves_table) return;
     const auto tables = std::count_if(result_.ops().begin(), result_.ops().end(), [&](const Op& op) {
-      return op.kind == OpKind::embedding && op.input(1) == table;
+      return op.kind == OpKind::embedding && op.input(kWeightOfModule) == table;
     });
     if (saves_table && tables > 1)
       throw UsageError("method.modules_to_save: " + result_.tensor(table).name +
@@ -294,7 +307,7 @@ class LoraPass {
     head.name = kHeadWeight;
     head.parameter.part = WeightPart::head;
     const TensorId own = result_.add_tensor(std::move(head));
-    for (Op* op : heads) op->inputs[1] = own;
+    for (Op* op : heads) op->inputs[kWeightOfModule] = own;
   }
 
   LoraOptions options_;

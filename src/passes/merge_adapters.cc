@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/op_kind.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
@@ -86,30 +87,31 @@ class Merging {
   }
 
   // y_base = x W^T; t = x A^T; y = y_base + t B^T. The product moves behind A's.
-  void merge_forward(const Op& up, size_t at) {
-    if (up.adapts.empty() || up.has_input(2)) return;
-    const int64_t found = product_for(up, up.input(3), OpKind::linear, 4, 5);
+  void merge_forward(const Op& up, size_t place_of_up) {
+    using at = operand::linear;
+    if (up.adapts.empty() || up.has_input(at::bias)) return;
+    const int64_t found = product_for(up, up.input(at::addend), OpKind::linear, at::step, at::t);
     if (found < 0) return;
     const auto place = static_cast<size_t>(found);
     const Op& base = graph_.ops()[place];
-    if (base.scope != up.adapts || !lives_until(base.inputs[0], up, at)) return;
+    if (base.scope != up.adapts || !lives_until(base.inputs[at::x], up, place_of_up)) return;
     Op merged = base;
-    merged.inputs.resize(7, kNoTensor);
-    merged.inputs[5] = up.inputs[0];
-    merged.inputs[6] = up.inputs[1];
+    merged.inputs.resize(at::b + 1, kNoTensor);
+    merged.inputs[at::t] = up.inputs[at::x];
+    merged.inputs[at::b] = up.inputs[at::weight];
     merged.attrs["rider_scale"] = up.attr_float("scale");
     merged.outputs = up.outputs;
-    merged_.emplace(at, std::move(merged));
+    merged_.emplace(place_of_up, std::move(merged));
     gone_[place] = 1;
-    use(up.inputs[3]).dropped = true;
-    bring_weight(base.inputs[1], at);
+    use(up.inputs[at::addend]).dropped = true;
+    bring_weight(base.inputs[at::weight], place_of_up);
   }
 
   // With dropout A reads something else, and x may have died.
   bool lives_until(TensorId x, const Op& up, size_t at) {
     if (use(x).last_reader >= at) return true;
-    const int64_t down = use(up.inputs[0]).producer;
-    return down >= 0 && graph_.ops()[static_cast<size_t>(down)].inputs[0] == x;
+    const int64_t down = use(up.inputs[operand::linear::x]).producer;
+    return down >= 0 && graph_.ops()[static_cast<size_t>(down)].inputs[operand::linear::x] == x;
   }
 
   // A weight that is made for its reader is made where that now is.
@@ -123,20 +125,21 @@ class Merging {
   }
 
   // d_x = d_x_in + d_t A; d_x' = d_x + d_y W.
-  void merge_backward(const Op& dx, size_t at) {
-    const int64_t found = product_for(dx, dx.input(2), OpKind::linear_dx, 3, 4);
+  void merge_backward(const Op& dx, size_t place_of_dx) {
+    using at = operand::linear_dx;
+    const int64_t found = product_for(dx, dx.input(at::d_x_in), OpKind::linear_dx, at::step, at::d_t);
     if (found < 0 || !dx.adapts.empty()) return;
     const Op& of_adapter = graph_.ops()[static_cast<size_t>(found)];
     if (of_adapter.adapts != dx.scope) return;
     Op merged = dx;
-    merged.inputs.resize(6, kNoTensor);
-    merged.inputs[2] = of_adapter.input(2);
-    merged.inputs[4] = of_adapter.inputs[0];
-    merged.inputs[5] = of_adapter.inputs[1];
+    merged.inputs.resize(at::a + 1, kNoTensor);
+    merged.inputs[at::d_x_in] = of_adapter.input(at::d_x_in);
+    merged.inputs[at::d_t] = of_adapter.inputs[at::d_y];
+    merged.inputs[at::a] = of_adapter.inputs[at::weight];
     merged.attrs["rider_scale"] = of_adapter.attr_float("scale");
-    merged_.emplace(at, std::move(merged));
+    merged_.emplace(place_of_dx, std::move(merged));
     gone_[static_cast<size_t>(found)] = 1;
-    use(dx.inputs[2]).dropped = true;
+    use(dx.inputs[at::d_x_in]).dropped = true;
   }
 
   Graph graph_;

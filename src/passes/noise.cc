@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "graph/op_kind.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 
@@ -25,7 +26,8 @@ Graph add_noise(Graph graph, double alpha) {
   bool any = false;
   for (Op op : ops) {
     const bool of_tokens =
-        op.kind == OpKind::embedding && op.inputs[0] == graph.find(graph.axis_input(op.axis, "input_ids"));
+        op.kind == OpKind::embedding &&
+        op.inputs[operand::embedding::ids] == graph.find(graph.axis_input(op.axis, "input_ids"));
     if (!of_tokens) {
       graph.ops().push_back(std::move(op));
       continue;
@@ -38,12 +40,12 @@ Graph add_noise(Graph graph, double alpha) {
     noise.axis = op.axis;
     noise.scope = op.scope + ".noise";
     noise.attrs = {{"alpha", alpha}};
-    noise.outputs = {op.outputs[0]};
+    noise.outputs = {op.outputs[operand::embedding::h]};
     noise.inputs = {kNoTensor, input("samples"), input("positions"), row_lengths(graph, op.axis),
                     graph.find(kStepTensor)};
-    op.outputs[0] = kNewTensor;
+    op.outputs[operand::embedding::h] = kNewTensor;
     const std::string scope = op.scope;
-    noise.inputs[0] = emit(graph, std::move(op), scope + ".clean")[0];
+    noise.inputs[operand::embedding_noise::x] = emit(graph, std::move(op), scope + ".clean").front();
     emit(graph, std::move(noise), "");
   }
   check_internal(any, "add_noise: a model without embeddings of its tokens");

@@ -3,6 +3,7 @@
 
 #include "autodiff/autodiff.h"
 #include "graph/op_kind.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 #include "passes/offload_parts.h"
 #include "passes/train.h"
@@ -112,8 +113,9 @@ Graph offload_gradients_of_update(Graph update, const OffloadChoice& choice, con
   std::vector<Op> ops = std::move(update.ops());
   update.ops().clear();
   for (Op& op : ops) {
-    if (op.kind == OpKind::grad_square && moved[static_cast<size_t>(op.inputs[0])] != 0)
-      update.set_role(op.outputs[0], Role::metric);
+    if (op.kind == OpKind::grad_square &&
+        moved[static_cast<size_t>(op.inputs[operand::grad_square::gradient])] != 0)
+      update.set_role(op.outputs[operand::grad_square::square], Role::metric);
     else
       update.ops().push_back(std::move(op));
   }

@@ -12,8 +12,10 @@
 #include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "models/model.h"
+#include "ops/operands.h"
 #include "ops/optimizer/optimizer.h"
 #include "ops/rule.h"
+#include "ops/transfer.h"
 #include "passes/pipeline.h"
 #include "passes/recompute.h"
 #include "passes/train.h"
@@ -101,9 +103,7 @@ std::vector<size_t> find_ops(const Graph& graph, OpKind kind) {
 
 const Op& op_at(const Graph& graph, size_t at) { return graph.ops()[at]; }
 
-std::string home_of(const Graph& graph, const Op& op) {
-  return graph.tensor(op.kind == OpKind::fetch ? op.inputs[0] : op.outputs[0]).name;
-}
+std::string home_of(const Graph& graph, const Op& op) { return graph.tensor(home_of(op)).name; }
 
 // How often each home is fetched or stored.
 std::map<std::string, int> homes_of(const Graph& graph, OpKind kind) {
@@ -123,7 +123,7 @@ void expect_waits_guard_copies(const Graph& graph) {
   for (size_t at = 0; at < graph.ops().size(); ++at) {
     const Op& op = op_at(graph, at);
     if (op.kind != OpKind::fetch && op.kind != OpKind::store) continue;
-    const TensorId copy = op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0];
+    const TensorId copy = copy_of(op);
     const OpKind wait = op.kind == OpKind::fetch ? OpKind::fetch_wait : OpKind::store_wait;
     size_t end = at + 1;
     while (end < graph.ops().size() && !(op_at(graph, end).kind == wait && touches(op_at(graph, end), copy)))
@@ -246,7 +246,7 @@ TEST(OffloadActivations, a_store_is_waited_for_when_the_next_layer_is_done) {
 // The copy that is stored into `home`.
 TensorId stored_copy(const Graph& graph, const std::string& home) {
   for (const size_t at : find_ops(graph, OpKind::store))
-    if (home_of(graph, op_at(graph, at)) == home) return op_at(graph, at).inputs[0];
+    if (home_of(graph, op_at(graph, at)) == home) return copy_of(op_at(graph, at));
   return kNoTensor;
 }
 
@@ -277,9 +277,10 @@ TEST(OffloadGradients, the_update_reads_their_squares_instead_of_them) {
       offload({train, build_update(train, {}, {})}, choice_of(&OffloadChoice::gradients), {});
   for (const Graph& program : programs) verify(program);
   for (const size_t at : find_ops(programs[1], OpKind::grad_square))
-    EXPECT_EQ(programs[1].tensor(op_at(programs[1], at).inputs[0]).space, Space::device);
+    EXPECT_EQ(programs[1].tensor(op_at(programs[1], at).inputs[operand::grad_square::gradient]).space,
+              Space::device);
   const Op& norm = op_at(programs[1], find_ops(programs[1], OpKind::grad_norm)[0]);
-  for (size_t i = 1; i < norm.inputs.size(); ++i) {
+  for (size_t i = operand::grad_norm::squares; i < norm.inputs.size(); ++i) {
     const Tensor& square = programs[1].tensor(norm.inputs[i]);
     if (square.role != Role::metric) continue;
     EXPECT_EQ(programs[0].tensor(programs[0].find(square.name)).role, Role::metric) << square.name;
@@ -307,8 +308,9 @@ TEST(OffloadStates, an_update_runs_slice_by_slice_over_what_it_fetches) {
     ASSERT_EQ(slices.size(), 2U);
     EXPECT_EQ(slices[1]->attr_int("first"), 65536);
     EXPECT_EQ(slices[1]->attr_int("elements"), 98304 - 65536);
-    EXPECT_EQ(update.tensor(slices[1]->outputs[0]).name, kUp) << "the weight is on the device";
-    EXPECT_EQ(update.tensor(slices[1]->outputs[1]).bytes(), 4 * (98304 - 65536));
+    EXPECT_EQ(update.tensor(slices[1]->outputs[operand::adamw::weight]).name, kUp)
+        << "the weight is on the device";
+    EXPECT_EQ(update.tensor(slices[1]->outputs[operand::adamw::m]).bytes(), 4 * (98304 - 65536));
     EXPECT_EQ(homes_of(update, OpKind::store)[kUp + std::string(".exp_avg")], 2);
     EXPECT_EQ(updates_of(update, "model.norm.weight").size(), 1U);
     EXPECT_FALSE(updates_of(update, "model.norm.weight")[0]->attrs.contains("first"));

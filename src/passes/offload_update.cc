@@ -54,7 +54,7 @@ class Slicing {
   }
 
   void slice(const Op& op) {
-    const int64_t all = graph_.tensor(op.outputs[0]).shape.elements();
+    const int64_t all = graph_.tensor(op.outputs[kWeightOutput]).shape.elements();
     const int64_t step = rule_of(op.kind).sliceable ? slice_elements_ : all;
     for (int64_t first = 0; first < all; first += step)
       append_slice(op, {first, std::min(step, all - first)}, all);

@@ -8,6 +8,7 @@
 #include "graph/op_kind.h"
 #include "models/model.h"
 #include "models/test_specs.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 #include "passes/lora.h"
 #include "passes/noise.h"
@@ -78,8 +79,9 @@ TEST(Lora, an_adapter_is_on_the_axis_of_its_layer) {
     EXPECT_EQ(op.axis, second ? 1 : 0) << op.scope;
     ++seen[op.scope];
     if (op.kind != OpKind::dropout) continue;
-    EXPECT_EQ(graph.tensor(op.inputs[1]).name, second ? "source.samples" : "samples");
-    EXPECT_EQ(graph.tensor(op.inputs[2]).name, second ? "source.positions" : "positions");
+    EXPECT_EQ(graph.tensor(op.inputs[operand::dropout::samples]).name, second ? "source.samples" : "samples");
+    EXPECT_EQ(graph.tensor(op.inputs[operand::dropout::positions]).name,
+              second ? "source.positions" : "positions");
   }
   EXPECT_EQ(seen.size(), 8U);  // a layer, its dropout, A and B; twice
 }
@@ -87,8 +89,8 @@ TEST(Lora, an_adapter_is_on_the_axis_of_its_layer) {
 TEST(Verify, rows_of_another_axis_are_refused) {
   Graph graph = parse_graph(print_graph(two_axes()));
   Op op = graph.ops().back();
-  op.inputs[0] = graph.ops().front().outputs[0];  // rows of the first axis
-  op.outputs[0] = graph.add_tensor({"w", {6, 8}, DType::f32, Role::activation});
+  op.inputs.front() = graph.ops().front().outputs.front();  // rows of the first axis
+  op.outputs.front() = graph.add_tensor({"w", {6, 8}, DType::f32, Role::activation});
   graph.ops().push_back(op);
   EXPECT_THROW(verify(graph), InternalError);
   graph.ops().back().axis = kFirstAxis;
@@ -250,7 +252,7 @@ TEST(Noise, is_added_to_what_reads_the_embeddings_of_tokens) {
   const TensorId h = noisy.find("model.embed_tokens.out");
   for (const Op& op : noisy.ops())
     if (op.kind == OpKind::embedding_noise) {
-      EXPECT_EQ(op.outputs[0], h);
+      EXPECT_EQ(op.outputs.front(), h);
       EXPECT_EQ(op.attr_float("alpha"), 5.0);
     }
 }
@@ -269,10 +271,10 @@ TEST(Update, every_trainable_weight_is_updated_once_and_norms_do_not_decay) {
     if (op.kind != OpKind::adamw) continue;
     EXPECT_EQ(op.attr_float("weight_decay"), op.scope.find("norm") == std::string::npos ? 0.1 : 0.0)
         << op.scope;
-    ASSERT_TRUE(op.has_output(3)) << op.scope;
+    ASSERT_TRUE(op.has_output(operand::adamw::master)) << op.scope;
     const Tensor& weight = train.tensor(train.find(op.scope));
     for (const TensorId id : op.outputs) EXPECT_EQ(update.tensor(id).block, weight.block) << op.scope;
-    EXPECT_EQ(update.tensor(op.outputs[3]).parameter, weight.parameter) << op.scope;
+    EXPECT_EQ(update.tensor(op.outputs[operand::adamw::master]).parameter, weight.parameter) << op.scope;
   }
 }
 
@@ -320,8 +322,8 @@ TEST(Update, adamw8bit_keeps_small_weights_and_embeddings_in_32_bits) {
   EXPECT_EQ(count(update, OpKind::adamw8bit), 1);
   const Op head = update_of("lm_head.weight", options, update);
   EXPECT_EQ(head.kind, OpKind::adamw8bit);
-  EXPECT_EQ(update.tensor(head.outputs[1]).dtype, DType::u8);
-  EXPECT_EQ(update.tensor(head.outputs[3]).shape, (Shape{32}));
+  EXPECT_EQ(update.tensor(head.outputs[operand::adamw8bit::m]).dtype, DType::u8);
+  EXPECT_EQ(update.tensor(head.outputs[operand::adamw8bit::m_scale]).shape, (Shape{32}));
   EXPECT_EQ(update_of("model.embed_tokens.weight", options, update).kind, OpKind::adamw);
 }
 

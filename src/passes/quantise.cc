@@ -8,16 +8,21 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "ops/linear/nf4.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 #include "passes/name_pattern.h"
 
 namespace plimsoll {
 namespace {
 
+// Of linear, and of dora_norm.
+constexpr size_t kQuantised = operand::linear::weight;
+static_assert(size_t{operand::dora_norm::weight} == kQuantised);
+
 bool is_linear_of_body(const Graph& graph, const Op& op) {
   const bool reads = op.kind == OpKind::linear || op.kind == OpKind::dora_norm;
-  return reads && input_tensor(graph, op, 1).role == Role::frozen_weight &&
-         input_tensor(graph, op, 1).parameter.part == WeightPart::body;
+  return reads && input_tensor(graph, op, kQuantised).role == Role::frozen_weight &&
+         input_tensor(graph, op, kQuantised).parameter.part == WeightPart::body;
 }
 
 using Names = std::set<std::string, std::less<>>;
@@ -46,11 +51,11 @@ class QuantisePass {
 
   Graph run() {
     for (const Op& op : source_.ops())
-      if (quantises(op)) parts_[op.inputs[1]] = {op.inputs[1]};
+      if (quantises(op)) parts_[op.inputs[kQuantised]] = {op.inputs[kQuantised]};
     copy_tensors();
     for (auto& [weight, inputs] : parts_) add_scales(weight, inputs);
     for (Op op : source_.ops()) {
-      if (quantises(op)) op.inputs[1] = dequantised(op);
+      if (quantises(op)) op.inputs[kQuantised] = dequantised(op);
       result_.ops().push_back(std::move(op));
     }
     return std::move(result_);
@@ -58,7 +63,7 @@ class QuantisePass {
 
  private:
   [[nodiscard]] bool quantises(const Op& op) const {
-    return is_linear_of_body(source_, op) && !has_end_of(kept_, input_tensor(source_, op, 1).name);
+    return is_linear_of_body(source_, op) && !has_end_of(kept_, input_tensor(source_, op, kQuantised).name);
   }
 
   // Tensors keep their numbers, so that ops can be copied as they are.
@@ -96,7 +101,7 @@ class QuantisePass {
   }
 
   TensorId dequantised(const Op& reader) {
-    const TensorId weight = reader.inputs[1];
+    const TensorId weight = reader.inputs[kQuantised];
     const Tensor& whole = source_.tensor(weight);
     Op op;
     op.kind = OpKind::nf4_dequantize;
@@ -108,7 +113,7 @@ class QuantisePass {
     op.stage = reader.stage;
     op.block = reader.block;
     op.axis = reader.axis;
-    return emit(result_, std::move(op), whole.name + ".dequantized")[0];
+    return emit(result_, std::move(op), whole.name + ".dequantized").front();
   }
 
   const Graph& source_;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "models/model.h"
 #include "models/test_specs.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 #include "passes/lora.h"
 
@@ -40,8 +41,9 @@ TEST(Quantise, every_linear_layer_reads_a_weight_made_right_before_it) {
   for (size_t i = 0; i + 1 < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
     if (op.kind != OpKind::nf4_dequantize) continue;
-    EXPECT_EQ(graph.ops()[i + 1].input(1), op.outputs[0]) << print_op(graph, op);
-    EXPECT_EQ(graph.tensor(op.outputs[0]).dtype, DType::bf16);
+    EXPECT_EQ(graph.ops()[i + 1].input(operand::linear::weight), op.outputs[operand::nf4_dequantize::weight])
+        << print_op(graph, op);
+    EXPECT_EQ(graph.tensor(op.outputs[operand::nf4_dequantize::weight]).dtype, DType::bf16);
   }
 }
 

@@ -96,7 +96,7 @@ class Recomputation {
   // gradient: it is derived once more then. Side outputs (4 bytes a row) stay.
   void forget_what_is_cheap(const std::vector<int32_t>& repeated, size_t reader) {
     const auto main_output = [&](int32_t at) {
-      return static_cast<size_t>(ops_[static_cast<size_t>(at)].outputs[0]);
+      return static_cast<size_t>(ops_[static_cast<size_t>(at)].outputs.front());
     };
     const bool only_cheap = std::all_of(repeated.begin(), repeated.end(),
                                         [&](int32_t at) { return derivable_[main_output(at)] != 0; });

@@ -53,7 +53,8 @@ RecomputeChoice all(RecomputePoint point, int64_t layers, int64_t segment = 1) {
 }
 
 bool is_repeated(const Graph& graph, const Op& op) {
-  return op.outputs[0] != kNoTensor && graph.tensor(op.outputs[0]).name.find(".re") != std::string::npos;
+  return op.outputs.front() != kNoTensor &&
+         graph.tensor(op.outputs.front()).name.find(".re") != std::string::npos;
 }
 
 // "kind scope" -> how often it is recomputed, in one layer.

@@ -2,12 +2,12 @@
 
 #include "base/error.h"
 #include "graph/op_kind.h"
+#include "ops/operands.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr const char* kPrefix = "reference.";
-constexpr size_t kReferenceInput = 2;  // of preference_loss
 
 class ReferencePass {
  public:
@@ -17,9 +17,9 @@ class ReferencePass {
   Graph run() {
     const std::vector<Op> ops = std::move(result_.ops());
     result_.ops().clear();
-    check_internal(
-        !ops.empty() && ops.back().kind == OpKind::preference_loss && !ops.back().has_input(kReferenceInput),
-        "add_reference: the graph does not end with a preference loss that has none");
+    check_internal(!ops.empty() && ops.back().kind == OpKind::preference_loss &&
+                       !ops.back().has_input(operand::preference_loss::reference),
+                   "add_reference: the graph does not end with a preference loss that has none");
     Op loss = ops.back();
     for (size_t begin = 0; begin + 1 < ops.size();) {
       size_t end = begin;
@@ -29,7 +29,7 @@ class ReferencePass {
                            ops.begin() + static_cast<std::ptrdiff_t>(end));
       begin = end;
     }
-    loss.inputs[kReferenceInput] = twin_of(loss.inputs[0]);
+    loss.inputs[operand::preference_loss::reference] = twin_of(loss.inputs[operand::preference_loss::logps]);
     result_.ops().push_back(std::move(loss));
     return std::move(result_);
   }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "models/test_specs.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 #include "passes/lora.h"
 #include "passes/noise.h"
@@ -44,7 +45,8 @@ TEST(Reference, is_every_block_and_the_head_once_more_over_the_same_weights) {
       EXPECT_EQ(tensor.role, Role::activation) << tensor.name.text();
     }
   const Op& loss = after.ops().back();
-  EXPECT_EQ(after.tensor(loss.inputs[2]).name, "reference." + after.tensor(loss.inputs[0]).name.text());
+  EXPECT_EQ(after.tensor(loss.inputs[operand::preference_loss::reference]).name,
+            "reference." + after.tensor(loss.inputs[operand::preference_loss::logps]).name.text());
   EXPECT_EQ(after.blocks(), before.blocks());
 }
 
@@ -109,7 +111,7 @@ TEST(Reference, begins_with_the_embeddings_as_they_are) {
       adapted.insert(op.outputs.begin(), op.outputs.end());
     }
   }
-  EXPECT_TRUE(adapted.contains(graph.ops().back().inputs[0]));
+  EXPECT_TRUE(adapted.contains(graph.ops().back().inputs.front()));
 }
 
 }  // namespace

@@ -153,7 +153,8 @@ class Survival {
 
   [[nodiscard]] bool follows_from_gate(const Op& op) const {
     if (class_of(op) == RecomputeClass::gate) return derived(op);
-    return is_cheap(op) && op.has_input(0) && fates_[static_cast<size_t>(op.inputs[0])] == Fate::derived;
+    return is_cheap(op) && !op.inputs.empty() && op.inputs.front() != kNoTensor &&
+           fates_[static_cast<size_t>(op.inputs.front())] == Fate::derived;
   }
 
   // A norm is not repeated for its reciprocal deviations alone (4 bytes a row): they stay unless the norm's

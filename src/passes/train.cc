@@ -72,7 +72,7 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
     Op square = update_op(OpKind::grad_square, weight.name, weight.block);
     square.inputs = {gradient};
     square.outputs = {kNewTensor};
-    norm_op.inputs.push_back(emit(update, std::move(square), weight.name + kGradSquareSuffix)[0]);
+    norm_op.inputs.push_back(emit(update, std::move(square), weight.name + kGradSquareSuffix).front());
     weights.emplace_back(static_cast<TensorId>(i), gradient);
   }
   emit(update, std::move(norm_op), "");

@@ -30,7 +30,7 @@ TensorId append_fetch(Graph& graph, TensorId home, ElementRange range, const std
   fetch.inputs = {home};
   fetch.outputs = {kNewTensor};
   fetch.attrs = {{"first", range.first}, {"elements", range.elements}};
-  const TensorId copy = emit(graph, std::move(fetch), copy_name)[0];
+  const TensorId copy = emit(graph, std::move(fetch), copy_name).front();
   graph.set_block(copy, graph.tensor(home).block);
   append_wait(graph, OpKind::fetch_wait, copy, reader);
   return copy;

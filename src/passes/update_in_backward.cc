@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "graph/op_kind.h"
+#include "ops/operands.h"
 #include "ops/optimizer/optimizer.h"
 #include "ops/rule.h"
 
@@ -51,7 +52,8 @@ Graph update_in_backward(Graph train, const Graph& update) {
       at_end.push_back(std::move(op));
     } else if (op.kind == OpKind::grad_square) {
       op.stage = Stage::backward;
-      after[last_use[static_cast<size_t>(op.inputs[0])]].push_back(std::move(op));
+      after[last_use[static_cast<size_t>(op.inputs[operand::grad_square::gradient])]].push_back(
+          std::move(op));
     } else {
       op.inputs[kNormInput] = kNoTensor;
       size_t at = last_use[static_cast<size_t>(op.inputs[kGradientInput])];

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "models/model.h"
 #include "models/test_specs.h"
+#include "ops/operands.h"
 #include "ops/optimizer/optimizer.h"
 #include "ops/rule.h"
 #include "passes/recompute.h"
@@ -44,7 +45,7 @@ TEST(UpdateInBackward, every_weight_is_updated_once_after_its_gradients_writers_
     EXPECT_FALSE(op.has_input(kNormInput));
     for (size_t i = at + 1; i < merged.ops().size(); ++i) {
       const Op& later = merged.ops()[i];
-      EXPECT_FALSE(contains(later.inputs, op.outputs[0])) << print_op(merged, later);
+      EXPECT_FALSE(contains(later.inputs, op.outputs[kWeightOutput])) << print_op(merged, later);
       EXPECT_FALSE(contains(later.outputs, op.inputs[kGradientInput])) << print_op(merged, later);
     }
   }
@@ -81,7 +82,7 @@ TEST(UpdateInBackward, the_norm_is_still_computed_from_all_squares) {
   const Graph merged = update_in_backward(train, update);
   const Op& norm = merged.ops().back();
   EXPECT_EQ(norm.kind, OpKind::grad_norm);
-  EXPECT_EQ(merged.tensor(norm.outputs[0]).role, Role::metric);
+  EXPECT_EQ(merged.tensor(norm.outputs[operand::grad_norm::norm]).role, Role::metric);
   const auto is_norm = [](const Op& op) { return op.kind == OpKind::grad_norm; };
   EXPECT_EQ(norm.inputs.size(),
             std::find_if(update.ops().begin(), update.ops().end(), is_norm)->inputs.size());

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/loss/preference_loss.h"
+#include "ops/operands.h"
 #include "ops/rule.h"
 #include "tasks/task.h"
 
@@ -71,7 +72,7 @@ TEST(Task, preferences_are_of_the_models_own_head_and_read_a_reference_where_it_
   EXPECT_EQ(targets_of(given), 1);
   const Graph with = loss_of(given, tiny());
   verify(with);
-  EXPECT_EQ(with.ops().back().inputs[2], with.find("sequences.targets"));
+  EXPECT_EQ(with.ops().back().inputs[operand::preference_loss::reference], with.find("sequences.targets"));
 }
 
 TEST(Task, metrics_of_preferences_are_named_as_trl_names_them) {

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "ops/rule.h"
+#include "ops/transfer.h"
 #include "runtime/device.h"
 
 namespace plimsoll::test {
@@ -85,9 +86,7 @@ class Program {
   }
 
   void complete_until(const Op& wait) {
-    const auto waited_for = [&](const Op* op) {
-      return wait.inputs[0] == (op->kind == OpKind::fetch ? op->outputs[0] : op->inputs[0]);
-    };
+    const auto waited_for = [&](const Op* op) { return copy_of(wait) == copy_of(*op); };
     while (std::any_of(pending_.begin(), pending_.end(), waited_for)) complete_one();
   }
 
@@ -95,8 +94,8 @@ class Program {
     const Op& op = *pending_.front();
     pending_.pop_front();
     const bool fetch = op.kind == OpKind::fetch;
-    const TensorId home = fetch ? op.inputs[0] : op.outputs[0];
-    const TensorId copy = fetch ? op.outputs[0] : op.inputs[0];
+    const TensorId home = home_of(op);
+    const TensorId copy = copy_of(op);
     const auto offset = static_cast<size_t>(op.attr_int("first") * size_of(graph_.tensor(home).dtype));
     const auto part = bytes(home).subspan(offset, bytes(copy).size());
     const auto from = fetch ? part : bytes(copy);

@@ -218,6 +218,7 @@ check: check-format
 	python3 scripts/messages.py
 	python3 scripts/check_words.py
 	python3 scripts/check_pages.py
+	python3 scripts/check_operands.py
 	python3 tests/gpu_mutants.py --texts
 
 check-format: setup-dev

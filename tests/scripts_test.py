@@ -288,6 +288,25 @@ class Ci(unittest.TestCase):
             self.assertIsNone(self.ci.history("0" * 40), "what landed is no commit of this history")
 
 
+class OperandNames(unittest.TestCase):
+    def test_a_number_in_the_place_of_an_operand_s_name_is_found(self):
+        for line in ("auto x = b.input<T>(0);", "auto& x = input_tensor(g, op, 1);", "if (op.has_output(2)) return;", "launch(b.sent<int32_t>(3, fact));",
+                     "const TensorId x = op.inputs[0];", "ctx.add_gradient(x, out[0]);", "auto live = live_rows(b, 4);", "auto s = coded_state(b, 1, 3, map);",
+                     "x.outputs[1] = kNoTensor;", "auto y = emit(graph, std::move(op), name)[0];", "for (const size_t i : {1, 2}) use(i);",
+                     ".reuse = {{0, 4}},", "Values& g = s.gradient(1);"):
+            for name in ("src/ops/norm/a_cpu.cc", "src/ops/norm/a_gpu.cu", "src/ops/norm/a.h", "tests/harness/a.cc"):
+                status, text = run_check("check_operands.py", {name: "\n" + line + "\n"})
+                self.assertEqual(status, 1, line)
+                self.assertIn(f"{name}:2: an operand by its number", text)
+        for name in ("src/passes/a.cc", "src/plan/a_test.cc", "tests/gpu/a.cc"):
+            self.assertEqual(run_check("check_operands.py", {name: "const TensorId x = op.inputs[0];"})[0], 1)
+
+    def test_names_and_numbers_that_were_found_out_stand(self):
+        for line in ("auto x = b.input<T>(at::x);", "const TensorId x = op.inputs[i];", "const TensorId x = op.inputs.front();  // not inputs[0]",
+                     "ctx.add_gradient(x, out[operand::rms_norm_grad::d_x]);", "const int64_t rows = x.shape[0];", "auto a = emulate(order, 0);"):
+            self.assertEqual(run_check("check_operands.py", {"src/ops/norm/a_cpu.cc": line}), (0, ""), line)
+
+
 class Names(unittest.TestCase):
     def test_one_name_has_one_definition(self):
         header = "namespace plimsoll {\nstruct Fact {\n  int a;\n};\n}  // namespace plimsoll\n"

@@ -100,7 +100,12 @@ void Database::run(const std::string& sql) {
   if (code != SQLITE_OK) fail(code);
 }
 
-bool Database::is_in_place() const { return identity_of(path_) == file_; }
+bool Database::is_in_place() const {
+  errno = 0;
+  const bool same = identity_of(path_) == file_;
+  const bool unknown = errno != 0 && errno != ENOENT && errno != ENOTDIR;  // a network that is away
+  return same || unknown;
+}
 
 int64_t Database::last_id() const { return sqlite3_last_insert_rowid(handle_); }
 int Database::changed_rows() const { return sqlite3_changes(handle_); }

@@ -44,7 +44,7 @@ std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokeni
 
 std::string plan_text(const GenerationPlan& plan) {
   const GenerationRequest& request = plan.request;
-  std::string text = "plan    device " + format_bytes(plan.device_bytes()) + " · ";
+  std::string text = "plan    device " + format_bytes(plan.plan.device_bytes()) + " · ";
   if (request.source > 0)
     text += format_count(request.source) + " tokens read, " + format_count(request.context) + " written";
   else
@@ -52,7 +52,7 @@ std::string plan_text(const GenerationPlan& plan) {
   if (request.sequences > 1) text += " · " + format_count(request.sequences) + " beams";
   return text + " · " + std::string(to_string(request.compute)) + (request.nf4 ? " · nf4" : "") +
          (plan.device.is_card() ? " · " + name_of(plan.device) : "") +
-         (plan.graphs.bytes > 0 ? " · " + plan.graphs.name : "");
+         (plan.graphs().bytes > 0 ? " · " + plan.graphs().name : "");
 }
 
 }  // namespace

@@ -161,9 +161,9 @@ TEST(EmulatedAnswers, of_captured_graphs_have_the_same_bits_and_as_many_nodes_as
     const GenerationPlan& plan = captured.card().plan();
     const Device::GraphUse used = captured.card().device().graph_use();
     EXPECT_EQ(used.graphs, 2);
-    EXPECT_EQ(used.nodes, plan.program_graphs[0].nodes + plan.program_graphs[1].nodes);
-    EXPECT_EQ(plan.graphs.bytes, used.bytes);
-    EXPECT_EQ(plan.device_bytes(), plain.card().plan().device_bytes() + plan.graphs.counted());
+    EXPECT_EQ(used.nodes, plan.plan.graphs[0].nodes + plan.plan.graphs[1].nodes);
+    EXPECT_EQ(plan.graphs().bytes, used.bytes);
+    EXPECT_EQ(plan.plan.device_bytes(), plain.card().plan().plan.device_bytes() + plan.graphs().counted());
   }
 }
 
@@ -190,8 +190,8 @@ TEST(EmulatedAnswers, take_what_was_planned_of_the_card) {
     const auto left = pair.card().device().memory_left();
     ASSERT_TRUE(left.has_value());
     EXPECT_EQ(left->total - left->free,
-              round_up(plan.layout.arena_bytes(), kPage) + round_up(plan.spare_bytes, kPage));
-    EXPECT_EQ(plan.spare_bytes > 0, beams > 1);
+              round_up(plan.plan.arena_bytes(), kPage) + round_up(plan.plan.spare_bytes, kPage));
+    EXPECT_EQ(plan.plan.spare_bytes > 0, beams > 1);
   }
 }
 

@@ -155,7 +155,7 @@ Evaluation evaluate(const EvalOptions& options) {
     file.emplace(experiment.task, label_names(recipe), [&](const auto& line) { lines->write(line); });
   }
   result.loss = run_loss({plan, experiment, paths, *options.observer}, experiment.task, *data.eval, rows,
-                         plan.batch, file ? &*file : nullptr);
+                         plan.batch(), file ? &*file : nullptr);
   if (!std::isfinite(result.loss.loss))
     throw StoppedError(paths.base.string() +
                        ": the loss is not finite: its weights are damaged, or --precision fp32 is needed");

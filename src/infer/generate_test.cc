@@ -211,9 +211,9 @@ TEST(Generate, a_state_is_as_large_for_any_context) {
     const GenerationPlan plan =
         plan_generation({tiny_gla(), std::nullopt, DType::f32, context}, one_thread());
     int64_t bytes = 0;
-    for (const TableRow& row : plan.layout.persistent)
+    for (const TableRow& row : plan.plan.layout.persistent)
       if (row.role == Role::kv_cache) bytes += row.bytes;
-    return std::pair(bytes, plan.device_bytes());
+    return std::pair(bytes, plan.plan.device_bytes());
   };
   EXPECT_EQ(state_bytes(256), state_bytes(100'000));
   EXPECT_EQ(state_bytes(256).first, 2 * 2 * 4 * 8 * 4);  // layers, heads, keys, values, f32

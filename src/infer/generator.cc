@@ -8,76 +8,52 @@
 #include "formats/convert.h"
 #include "ops/step_values.h"
 #include "plan/program/experiment.h"
-#include "plan/program/time_model.h"
-#include "plan/search/depth_model.h"
+#include "plan/search/workloads.h"
 #include "prepare/host_needs.h"
 
 namespace plimsoll {
 
 namespace {
 
-// The tensors of the cache that decoding extends: they have a part for each sequence.
-std::vector<const TableRow*> written_cache(const GenerationPlan& plan) {
-  const Graph& decode = plan.programs[1];
-  std::vector<const TableRow*> rows;
-  for (const Op& op : decode.ops())
-    for (const TensorId id : op.outputs)
-      if (id != kNoTensor && decode.tensor(id).role == Role::kv_cache)
-        rows.push_back(plan.layout.find_persistent(decode.tensor(id).name));
-  return rows;
-}
-
-const TableRow& logits_row(const GenerationPlan& plan) { return *plan.layout.find_persistent("logits"); }
+const TableRow& logits_row(const Plan& plan) { return *plan.layout.find_persistent("logits"); }
 
 // Logits as floats, and as a card has them.
-int64_t logits_bytes(const GenerationPlan& plan) {
-  return logits_row(plan).shape.elements() * int64_t{sizeof(float)} +
-         (plan.device.is_card() ? logits_row(plan).bytes : 0);
+std::vector<Component> host_of_logits(const Plan& plan, bool is_card) {
+  const TableRow& row = logits_row(plan);
+  return {{"logits", row.shape.elements() * int64_t{sizeof(float)} + (is_card ? row.bytes : 0)}};
 }
 
-std::optional<std::string> refusal_of(const GenerationPlan& plan) {
-  const int64_t host = answering_needs(plan.device, plan.layout).total() + program_heap_bytes(plan.programs) +
-                       logits_bytes(plan);
-  return AskedRoom(plan.device).refusal("generation", {plan.device_bytes(), host});
-}
-
-// Of tokens that are written one by one, or as beams, and of whole chunks of prompts. Those that nobody asked
-// for are left where there is no room.
-void take_graphs(GenerationPlan& plan, const DeviceDescription& described) {
-  TimeModel time(described.rates);
-  for (const Graph& program : plan.programs) {
-    const double seconds = time.program_seconds(program);
-    plan.program_graphs.push_back(
-        plan_graphs(program, described, {.seconds = seconds, .beside = seconds}, plan.device.graphs));
-  }
-  plan.graphs = graphs_part(plan.program_graphs, described);
-  if (plan.device.graphs != UseGraphs::automatic || plan.graphs.bytes == 0 || !refusal_of(plan)) return;
-  for (PlannedGraphs& one : plan.program_graphs) one.graphs = 0;
-  plan.graphs = {};
+Experiment experiment_of(const GenerationRequest& request) {
+  Experiment experiment;
+  experiment.model = request.model;
+  experiment.precision.compute = request.compute;
+  experiment.lora = request.lora.has_value();
+  if (request.lora) experiment.lora_options = *request.lora;
+  experiment.nf4 = request.nf4.has_value();
+  if (request.nf4) experiment.nf4_options = *request.nf4;
+  return experiment;
 }
 
 }  // namespace
 
 GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& device) {
   request.prefill = std::min(request.prefill, request.context);
-  GenerationPlan plan;
-  plan.device = device;
-  const DeviceDescription described = describe(device, request.compute);
-  plan.card = described.card;
-  plan.programs = build_generation_programs(request.model, request.lora ? &*request.lora : nullptr,
-                                            request.nf4 ? &*request.nf4 : nullptr, request.compute,
-                                            request.shape(), described);
-  plan.layout = lay_out(plan.programs);
-  validate(plan.programs, plan.layout);
-  plan.request = std::move(request);
-  if (plan.request.sequences > 1)
-    for (const TableRow* row : written_cache(plan)) plan.spare_bytes = std::max(plan.spare_bytes, row->bytes);
-  take_graphs(plan, described);
-  return plan;
+  PlanRequest asked;
+  asked.workload = {
+      .experiment = experiment_of(request), .use = Use::generate, .generation = request.shape()};
+  asked.choices.graphs = device.graphs;
+  asked.target = answering_target(device, request.compute, [is_card = device.is_card()](const Plan& plan) {
+    return host_of_logits(plan, is_card);
+  });
+  asked.target.budget = AskedRoom(device).budget();
+  return {std::move(request), device, make_plan(asked)};
 }
 
 void require_fit(const GenerationPlan& plan) {
-  const auto refusal = refusal_of(plan);
+  const int64_t graphs_on_host = plan.plan.request.target.own_memory ? 0 : plan.plan.graph_bytes();
+  const auto refusal =
+      AskedRoom(plan.device)
+          .refusal("generation", {plan.plan.device_bytes(), plan.plan.host_bytes() - graphs_on_host});
   if (!refusal) return;
   throw DoesNotFitError(*refusal + " with a context of " + format_count(plan.request.context) + " tokens" +
                         (plan.request.sequences > 1
@@ -88,17 +64,17 @@ void require_fit(const GenerationPlan& plan) {
 
 Generator::Generator(GenerationPlan plan, RunObserver& observer)
     : plan_(std::move(plan)),
-      device_(open_device(plan_.device.device, plan_.device.cuda_card, plan_.device, plan_.card,
-                          plan_.programs, observer)),
-      memory_(*device_, plan_.layout, {}),
-      spare_(plan_.spare_bytes > 0 ? device_->map(plan_.spare_bytes) : nullptr),
-      first_(plan_.programs[0], plan_.layout.programs[0], *device_, memory_.arenas(),
-             {.graphs = plan_.program_graphs[0].graphs}),
-      decode_(plan_.programs[1], plan_.layout.programs[1], *device_, memory_.arenas(),
-              {.graphs = plan_.program_graphs[1].graphs}),
+      device_(open_device(plan_.device.device, plan_.device.cuda_card, plan_.device,
+                          plan_.plan.request.target.device.card, plan_.plan.programs, observer)),
+      memory_(*device_, plan_.plan.layout, {}),
+      spare_(plan_.plan.spare_bytes > 0 ? device_->map(plan_.plan.spare_bytes) : nullptr),
+      first_(plan_.plan.programs[0], plan_.plan.layout.programs[0], *device_, memory_.arenas(),
+             {.graphs = plan_.plan.graphs_of(plan_.plan.programs[0].name())}),
+      decode_(plan_.plan.programs[1], plan_.plan.layout.programs[1], *device_, memory_.arenas(),
+              {.graphs = plan_.plan.graphs_of(plan_.plan.programs[1].name())}),
       logits_(static_cast<size_t>(plan_.request.model.vocab * plan_.request.sequences)),
-      stored_logits_(plan_.device.is_card() ? static_cast<size_t>(logits_row(plan_).bytes) : 0),
-      cache_(written_cache(plan_)) {
+      stored_logits_(plan_.device.is_card() ? static_cast<size_t>(logits_row(plan_.plan).bytes) : 0),
+      cache_(written_cache(plan_.plan.programs, plan_.plan.layout)) {
   cached_.reserve(static_cast<size_t>(plan_.request.context));
 }
 
@@ -238,7 +214,7 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids, int6
 }
 
 void Generator::read_logits() {
-  const TableRow& row = logits_row(plan_);
+  const TableRow& row = logits_row(plan_.plan);
   const PersistentState now = state();
   std::span<const std::byte> stored = stored_logits_;
   if (now.in_memory(row)) {

@@ -38,13 +38,9 @@ struct GenerationRequest {
 struct GenerationPlan {
   GenerationRequest request;
   AskedDevice device;
-  CardFacts card;                             // that it is made for
-  std::vector<Graph> programs;                // prefill or encode, decode
-  ArenaLayout layout;                         // validated
-  int64_t spare_bytes = 0;                    // beside the arena: beams change places by way of it
-  std::vector<PlannedGraphs> program_graphs;  // by program
-  OutsidePart graphs;                         // what those take
-  [[nodiscard]] int64_t device_bytes() const { return layout.arena_bytes() + spare_bytes + graphs.counted(); }
+  Plan plan;  // of two programs: prefill or encode, and decode
+  // What captured graphs of the programs take.
+  [[nodiscard]] OutsidePart graphs() const { return graphs_part(plan.graphs, plan.request.target.device); }
 };
 GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& device);
 
@@ -64,7 +60,7 @@ class Generator {
   Generator(const Generator&) = delete;  // bound calls point into it
   Generator& operator=(const Generator&) = delete;
 
-  [[nodiscard]] PersistentState state() const { return {plan_.layout, memory_.arenas()}; }
+  [[nodiscard]] PersistentState state() const { return {plan_.plan.layout, memory_.arenas()}; }
   [[nodiscard]] const GenerationPlan& plan() const { return plan_; }
   [[nodiscard]] const Device& device() const { return *device_; }
 

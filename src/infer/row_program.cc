@@ -15,27 +15,15 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t kMostRowsAtATime = 16;
-
-RowPlan plan_rows(const Experiment& experiment, int64_t batch, int64_t rows, const AskedDevice& device,
-                  const DeviceDescription& described) {
-  RowPlan plan;
-  plan.device = device;
-  plan.card = described.card;
-  plan.batch = batch;
-  Variant variant;
-  variant.micro_batch = variant.eval_micro_batch = batch;
-  variant.loss_chunk = default_loss_chunk(experiment, experiment.logit_rows({batch}));
-  plan.programs = build_evaluation_programs(experiment, variant, described);
-  plan.layout = lay_out(plan.programs);
-  validate(plan.programs, plan.layout);
-  plan.host = answering_needs(device, plan.layout);
-  plan.host.components.push_back(
-      {"batches", 3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment))});
-  plan.host.components.push_back({"rows", 4 * kUnitBytes});
+// Two batches and the one that is cut, a window of rows, and what a
+// classifier's metrics keep.
+std::vector<Component> host_of_rows(const Experiment& experiment, int64_t batch, int64_t rows) {
+  std::vector<Component> components = {
+      {"batches", 3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment))},
+      {"rows", 4 * kUnitBytes}};
   if (experiment.task.task == Task::classify)
-    plan.host.components.push_back({"evaluation answers", Agreement::planned_bytes(experiment.task, rows)});
-  return plan;
+    components.push_back({"evaluation answers", Agreement::planned_bytes(experiment.task, rows)});
+  return components;
 }
 
 }  // namespace
@@ -77,30 +65,32 @@ Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Rec
 
 RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
                      const AskedDevice& device, const std::string& what) {
-  const DeviceDescription described = describe(device, experiment.precision.compute);
   const AskedRoom room(device);
-  int64_t batch = options.batch > 0 ? options.batch : std::min(kMostRowsAtATime, std::max<int64_t>(rows, 1));
-  for (;;) {
-    RowPlan plan = plan_rows(experiment, batch, rows, device, described);
-    const auto refusal = room.refusal(what, {plan.layout.arena_bytes(), plan.host.total()});
-    if (!refusal) return plan;
-    if (options.batch > 0 || batch == 1)
-      throw DoesNotFitError(*refusal + " with " + format_count(batch) +
-                            (batch == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
-                            " tokens at a time; --batch, --max-length and --precision bf16 make it smaller");
-    batch /= 2;
-  }
+  PlanRequest request;
+  request.workload = {.experiment = experiment, .use = Use::evaluate, .dataset_rows = rows};
+  if (options.batch > 0) request.choices.micro_batch = options.batch;
+  request.target =
+      answering_target(device, experiment.precision.compute, [experiment, rows](const Plan& plan) {
+        return host_of_rows(experiment, plan.variant.micro_batch, rows);
+      });
+  request.target.budget = room.budget();
+  RowPlan made{device, make_plan(request)};
+  const auto refusal = room.refusal(what, {made.plan.arena_bytes(), made.plan.host_bytes()});
+  if (!refusal) return made;
+  throw DoesNotFitError(*refusal + " with " + format_count(made.batch()) +
+                        (made.batch() == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
+                        " tokens at a time; --batch, --max-length and --precision bf16 make it smaller");
 }
 
 RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
                        RunObserver& observer)
     : plan_(plan),
       experiment_(experiment),
-      device_(open_device(plan.device.device, plan.device.cuda_card, plan.device, plan.card, plan.programs,
-                          observer)),
-      memory_(*device_, plan.layout, {}),
-      program_(plan.programs[0], plan.layout.programs[0], *device_, memory_.arenas()),
-      state_(plan.layout, memory_.arenas()) {
+      device_(open_device(plan.device.device, plan.device.cuda_card, plan.device,
+                          plan.plan.request.target.device.card, plan.plan.programs, observer)),
+      memory_(*device_, plan.plan.layout, {}),
+      program_(plan.plan.programs[0], plan.plan.layout.programs[0], *device_, memory_.arenas()),
+      state_(plan.plan.layout, memory_.arenas()) {
   if (const std::string products = device_->products(); !products.empty())
     observer.event("products by " + products);
   load_base_weights(state_, paths.base, [&](int64_t done, int64_t total) { observer.loading(done, total); });
@@ -108,7 +98,7 @@ RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const 
 }
 
 RowTally RowProgram::run(const Next& next, const Done& done) {
-  MicroSteps steps({plan_.batch}, eval_shape(experiment_), 0);
+  MicroSteps steps({plan_.batch()}, eval_shape(experiment_), 0);
   BatchWriter writer(program_, experiment_.model);
   RowTally tally;
   const auto start = std::chrono::steady_clock::now();
@@ -137,8 +127,8 @@ std::span<const float> RowProgram::scores() { return read_scores(state_, scores_
 std::span<const double> RowProgram::sums() const { return program_.result<double>(kEvalLossTensor); }
 
 std::string plan_line(const RowPlan& plan, const Experiment& experiment) {
-  return "plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " + format_count(plan.batch) +
-         (plan.batch == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
+  return "plan    device " + format_bytes(plan.plan.arena_bytes()) + " · " + format_count(plan.batch()) +
+         (plan.batch() == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
          " tokens at a time · " + std::string(to_string(experiment.precision.compute)) +
          (experiment.nf4 ? " · nf4" : "") + (plan.device.is_card() ? " · " + name_of(plan.device) : "");
 }

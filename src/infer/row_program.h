@@ -32,11 +32,9 @@ Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Rec
 
 struct RowPlan {
   AskedDevice device;
-  CardFacts card;  // that it is made for
-  int64_t batch = 1;
-  std::vector<Graph> programs;
-  ArenaLayout layout;
-  HostNeeds host;  // beside the arena
+  Plan plan;
+  // Rows at a time.
+  [[nodiscard]] int64_t batch() const { return plan.variant.micro_batch; }
 };
 
 // The stated number of rows at a time, or the largest that fits. `what` needs it: "evaluation". Throws

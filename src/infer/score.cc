@@ -130,11 +130,11 @@ RowTally score(const ScoreOptions& options, const std::function<void(const nlohm
     return tally;
   };
   if (!rows.source) {
-    TextBatches texts(options, rows, plan.batch, eval_shape(experiment));
+    TextBatches texts(options, rows, plan.batch(), eval_shape(experiment));
     return run([&] { return texts.next(); });
   }
   LoaderOptions loading = rows.source->loader;
-  loading.effective = plan.batch;
+  loading.effective = plan.batch();
   Loader loader(std::move(rows.source->dataset), std::move(rows.source->rows), rows.source->encoder, loading);
   loader.start({});
   return run([&] { return loader.next(); });

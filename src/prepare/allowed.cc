@@ -94,7 +94,7 @@ AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, co
                          const std::function<void(size_t, size_t)>& progress) {
   const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
     PlanRequest request = plan_request(changed, machine, data);
-    request.layout = layout;
+    request.target.layout = layout;
     request.names_knee = names_knee;
     request.progress = progress;
     request.lossy = std::move(lossy);
@@ -114,7 +114,7 @@ std::optional<Plan> fitting_allowed(const Recipe& recipe, const PlannedMachine& 
   const Planner planner = [&](const Recipe& changed, std::vector<std::string> lossy) {
     PlanRequest request = plan_request(changed, machine, data);
     request.lossy = std::move(lossy);
-    return FittingPlans(request).within(request.budget);
+    return FittingPlans(request).within(request.target.budget);
   };
   if (auto lossless = planner(recipe, {})) return lossless;
   auto lossy = fitting_lossy(recipe, planner);

@@ -111,6 +111,14 @@ AskedRoom::AskedRoom(const AskedDevice& device) {
   of_card_ = Limit{*budget.device_bytes, budget.device_source};
 }
 
+Budget AskedRoom::budget() const {
+  Budget budget;
+  if (of_card_) budget.device_bytes = of_card_->bytes;
+  for (const Limit& limit : of_process_)
+    budget.process_bytes = std::min(budget.process_bytes.value_or(limit.bytes), limit.bytes);
+  return budget;
+}
+
 std::optional<std::string> AskedRoom::refusal(const std::string& what, const AskedBytes& bytes) const {
   const auto text = [&](int64_t need, const std::string& of, const Limit& limit) {
     return "does not fit   " + what + " needs " + format_bytes(need) + of + ", " + format_bytes(limit.bytes) +

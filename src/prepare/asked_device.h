@@ -54,6 +54,8 @@ struct AskedBytes {
 class AskedRoom {
  public:
   explicit AskedRoom(const AskedDevice& device);
+  // What a plan is made within.
+  [[nodiscard]] Budget budget() const;
   // Why it does not fit: "does not fit   `what` needs 3 GiB (device 2.9 GiB), ..."; none: it does.
   [[nodiscard]] std::optional<std::string> refusal(const std::string& what, const AskedBytes& bytes) const;
 

@@ -16,7 +16,7 @@ void require_fit(const Plan& plan, std::vector<std::string>& notes) {
                           format_bytes(need - free) +
                           "\n  memory: auto takes the largest variant that fits what is free");
   };
-  const Budget& budget = plan.request.budget;
+  const Budget& budget = plan.request.target.budget;
   if (budget.device_free_bytes)
     require(plan.graph_bytes() > 0 ? "the arena with captured graphs" : "the arena",
             plan.arena_bytes() + plan.graph_bytes(), *budget.device_free_bytes, "on the card");
@@ -31,13 +31,13 @@ void require_fit(const Plan& plan, std::vector<std::string>& notes) {
 }
 
 std::string shortage_text(const Plan& plan) {
-  const Budget& budget = plan.request.budget;
+  const Budget& budget = plan.request.target.budget;
   if (!budget.of_free) return "";  // stated sizes are no shortage
   PlanRequest open = plan.request;
   limit_memory(open, std::nullopt);
-  const auto fastest = FittingPlans(open).within(open.budget);
+  const auto fastest = FittingPlans(open).within(open.target.budget);
   if (!fastest || fastest->variant == plan.variant) return "";
-  const Experiment& experiment = plan.request.experiment;
+  const Experiment& experiment = plan.request.workload.experiment;
   return "memory  " + format_bytes(budget.free_bytes) + " are free, the fastest variant needs " +
          format_bytes(fastest->process_peak_bytes()) + " (" + variant_words(experiment, fastest->variant) +
          "); taken instead: " + variant_words(experiment, plan.variant);

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -102,6 +103,14 @@ Component cuda_on_host(const Recipe& recipe) {
           cuda.bytes + cuda.uncertain};
 }
 
+// Of programs that are laid out so: staging, and the inputs that are sent to
+// the card.
+Component beside_the_card(const ArenaLayout& layout) {
+  int64_t bytes = GpuDevice::staging_bytes(false);
+  for (const ProgramLayout& program : layout.programs) bytes += mirror_bytes(program);
+  return {"beside the card", bytes};
+}
+
 void add_rows(const DataSetup& data, HostNeeds& needs) {
   int64_t virtual_only = 0;
   for (const auto* source : {&data.train, &data.eval}) {
@@ -156,16 +165,19 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
   return needs;
 }
 
-HostNeeds answering_needs(const AskedDevice& device, const ArenaLayout& layout) {
-  HostNeeds needs;
-  needs.components.push_back(threads_and_libraries(device));
-  needs.components.push_back(staging_of_loading());
-  if (!device.is_card()) return needs;
-  int64_t beside = GpuDevice::staging_bytes(false);
-  for (const ProgramLayout& program : layout.programs) beside += mirror_bytes(program);
-  needs.components.push_back({"beside the card", beside});
-  if (device.device == DeviceChoice::cuda) needs.components.push_back(cuda_on_host(own_card(device)));
-  return needs;
+Target answering_target(const AskedDevice& device, DType compute,
+                        std::function<std::vector<Component>(const Plan&)> more) {
+  Target target;
+  target.device = describe(device, compute);
+  target.own_memory = device.device == DeviceChoice::cuda;
+  target.host.components = {threads_and_libraries(device), staging_of_loading()};
+  if (target.own_memory) target.host.components.push_back(cuda_on_host(own_card(device)));
+  target.host_of = [is_card = device.is_card(), more = std::move(more)](const Plan& plan) {
+    std::vector<Component> components = more ? more(plan) : std::vector<Component>{};
+    if (is_card) components.push_back(beside_the_card(plan.layout));
+    return components;
+  };
+  return target;
 }
 
 }  // namespace plimsoll

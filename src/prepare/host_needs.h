@@ -2,6 +2,9 @@
 // evaluation, generation, scoring and inspection have the same parts.
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "prepare/asked_device.h"
 #include "prepare/setup.h"
 
@@ -11,8 +14,10 @@ namespace plimsoll {
 HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
                      const DataSetup* data);
 
-// Of a model that answers or is evaluated: threads and libraries, the staging of loading, and what a card
-// wants for programs that are laid out so. What is asked of the model comes on top.
-HostNeeds answering_needs(const AskedDevice& device, const ArenaLayout& layout);
+// What a model that answers, is evaluated or is inspected runs on, without a
+// budget. Its host needs threads and libraries, the staging of loading, what a
+// card wants for the programs, and `more`.
+Target answering_target(const AskedDevice& device, DType compute,
+                        std::function<std::vector<Component>(const Plan&)> more = {});
 
 }  // namespace plimsoll

@@ -75,10 +75,10 @@ AllowedPlan plan_run(const Recipe& recipe, const CpuSettings& cpu, const DataSet
     const Plan& plan = allowed.plan;
     Choice chosen{.lossy = plan.request.lossy,
                   .variant = plan.variant,
-                  .shares_prefixes = plan.request.experiment.shares_prefixes,
-                  .process_bytes = plan.request.budget.process_bytes,
-                  .free_bytes = plan.request.budget.free_bytes,
-                  .budget_source = plan.request.budget.device_source,
+                  .shares_prefixes = plan.request.workload.experiment.shares_prefixes,
+                  .process_bytes = plan.request.target.budget.process_bytes,
+                  .free_bytes = plan.request.target.budget.free_bytes,
+                  .budget_source = plan.request.target.budget.device_source,
                   .planned_bytes = plan.process_peak_bytes(),
                   .notes = {}};
     require_fit(plan, chosen.notes);
@@ -88,12 +88,12 @@ AllowedPlan plan_run(const Recipe& recipe, const CpuSettings& cpu, const DataSet
   Recipe taken = recipe;
   for (const std::string& means : choice.lossy) taken = with_means(std::move(taken), means).value();
   PlanRequest request = plan_request(taken, cpu, &data);
-  request.experiment.shares_prefixes = choice.shares_prefixes;
-  request.layout = layout;
+  request.workload.experiment.shares_prefixes = choice.shares_prefixes;
+  request.target.layout = layout;
   request.lossy = choice.lossy;
-  request.budget.process_bytes = choice.process_bytes;
-  request.budget.free_bytes = choice.free_bytes;
-  request.budget.device_source = choice.budget_source;
+  request.target.budget.process_bytes = choice.process_bytes;
+  request.target.budget.free_bytes = choice.free_bytes;
+  request.target.budget.device_source = choice.budget_source;
   AllowedPlan allowed{std::move(taken), plan_variant(request, choice.variant)};
   check_internal(allowed.plan.process_peak_bytes() == choice.planned_bytes,
                  "the plan that was chosen is another one now");

@@ -43,21 +43,21 @@ TEST(CardBudget, what_is_free_bounds_an_open_budget_and_leaves_a_stated_one) {
 
 PlanRequest small_request() {
   PlanRequest request;
-  request.experiment.model = test_spec({});
-  request.experiment.max_length = 64;
-  request.experiment.effective_batch = 8;
-  request.device = reference_description();
-  request.own_memory = true;
-  request.budget.free_bytes = 100 * kGiB;
+  request.workload.experiment.model = test_spec({});
+  request.workload.experiment.max_length = 64;
+  request.workload.experiment.effective_batch = 8;
+  request.target.device = reference_description();
+  request.target.own_memory = true;
+  request.target.budget.free_bytes = 100 * kGiB;
   return request;
 }
 
 TEST(CardBudget, an_arena_that_is_more_than_is_free_of_the_card_is_refused_before_the_start) {
   Plan plan = make_plan(small_request());
   std::vector<std::string> notes;
-  plan.request.budget.device_free_bytes = plan.arena_bytes();
+  plan.request.target.budget.device_free_bytes = plan.arena_bytes();
   require_fit(plan, notes);
-  plan.request.budget.device_free_bytes = plan.arena_bytes() - 1;
+  plan.request.target.budget.device_free_bytes = plan.arena_bytes() - 1;
   EXPECT_THAT([&] { require_fit(plan, notes); },
               ThrowsMessage<DoesNotFitError>(AllOf(HasSubstr("does not fit   the arena needs"),
                                                    HasSubstr("are free on the card; short by"),
@@ -70,12 +70,12 @@ TEST(CardBudget, a_cards_arena_takes_nothing_of_the_host) {
   EXPECT_EQ(plan.process_peak_bytes(), plan.host_bytes());
   EXPECT_LT(plan.process_peak_bytes(), plan.arena_bytes() + plan.host_bytes());
   std::vector<std::string> notes;
-  plan.request.budget.free_bytes = plan.host_bytes();
+  plan.request.target.budget.free_bytes = plan.host_bytes();
   require_fit(plan, notes);
-  plan.request.budget.free_bytes = plan.host_bytes() - 1;
+  plan.request.target.budget.free_bytes = plan.host_bytes() - 1;
   EXPECT_THAT([&] { require_fit(plan, notes); },
               ThrowsMessage<DoesNotFitError>(HasSubstr("are free on this machine; short by")));
-  plan.request.own_memory = false;
+  plan.request.target.own_memory = false;
   EXPECT_EQ(plan.process_peak_bytes(), plan.arena_bytes() + plan.host_bytes());
 }
 

@@ -154,7 +154,8 @@ std::string skipped_steps_note(const fs::path& checkpoint, const TrainerState& s
   if (!saved.loss_scale || saved.loss_scale->skips_keep_weights) return "";
   const auto is_master = [](const TableRow& row) { return row.role == Role::master; };
   const PlanRequest& request = plan.request;
-  const bool may_move = request.offload ? request.offload->weights : !request.homes.empty();
+  const bool may_move =
+      request.choices.offload ? request.choices.offload->weights : !request.target.homes.empty();
   if (!may_move || std::ranges::none_of(plan.layout.persistent, is_master)) return "";
   return "note    " + checkpoint.string() + ": an earlier version skipped " +
          format_count(saved.loss_scale->skipped_steps) +
@@ -180,14 +181,14 @@ void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const Data
   Recipe kept = recipe;
   const bool open = recipe.batch.micro == kAuto && recipe.batch.micro_tokens == kAuto;
   // Rows that are longer now, as of another data.eval, do not fit what the checkpoint's micro-steps held.
-  const bool holds_rows =
-      saved.micro_tokens == 0 || saved.micro_tokens >= allowed.plan.request.experiment.longest_row().tokens;
+  const bool holds_rows = saved.micro_tokens == 0 ||
+                          saved.micro_tokens >= allowed.plan.request.workload.experiment.longest_row().tokens;
   if (open && holds_rows && saved.micro_batch <= recipe.batch.effective) {
     kept.batch.micro = saved.micro_batch;
     kept.batch.micro_tokens = saved.micro_tokens;
   }
   if (recipe.memory.loss_chunk == kAuto) kept.memory.loss_chunk = saved.loss_chunk;
-  const Experiment& experiment = allowed.plan.request.experiment;
+  const Experiment& experiment = allowed.plan.request.workload.experiment;
   const bool may_share = why_no_shared_prefixes(recipe, experiment).empty();
   if (recipe.data.share_prefixes == SharePrefixes::automatic && (may_share || !saved.shares_prefixes))
     kept.data.share_prefixes = saved.shares_prefixes ? SharePrefixes::on : SharePrefixes::off;
@@ -213,10 +214,10 @@ nlohmann::ordered_json start_details(const Plan& plan, const TrainerState& run) 
           {"planned_process_bytes", plan.process_peak_bytes()},
           {"planned_device_bytes", plan.arena_bytes()},
           {"planned_seconds_per_step", plan.seconds_per_step},
-          {"effective_batch", plan.request.experiment.effective_batch},
+          {"effective_batch", plan.request.workload.experiment.effective_batch},
           {"micro_batch", plan.variant.micro_batch},
           {"micro_tokens", plan.variant.micro_tokens},
-          {"share_prefixes", plan.request.experiment.shares_prefixes},
+          {"share_prefixes", plan.request.workload.experiment.shares_prefixes},
           {"loss_chunk", plan.variant.loss_chunk},
           {"kernels", run.kernels}};
 }

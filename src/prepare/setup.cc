@@ -305,14 +305,14 @@ double tie_percent(const Recipe::Memory& memory, const DeviceRates& rates) {
 
 PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data) {
   PlanRequest request;
-  request.experiment = read_experiment(recipe);
+  request.workload.experiment = read_experiment(recipe);
   const bool summarised = data != nullptr && data->summary;
-  request.experiment.shares_prefixes =
-      shares_prefixes(recipe, request.experiment, summarised ? &*data->summary : nullptr);
-  request.may_stop_sharing =
-      request.experiment.shares_prefixes && recipe.data.share_prefixes == SharePrefixes::automatic;
-  if (data != nullptr && data->lengths) take_lengths(recipe, *data->lengths, request.experiment);
-  if (const int64_t longest = request.experiment.longest_row().tokens;
+  request.workload.experiment.shares_prefixes =
+      shares_prefixes(recipe, request.workload.experiment, summarised ? &*data->summary : nullptr);
+  request.choices.may_stop_sharing =
+      request.workload.experiment.shares_prefixes && recipe.data.share_prefixes == SharePrefixes::automatic;
+  if (data != nullptr && data->lengths) take_lengths(recipe, *data->lengths, request.workload.experiment);
+  if (const int64_t longest = request.workload.experiment.longest_row().tokens;
       recipe.batch.micro_tokens != kAuto && recipe.batch.micro_tokens < longest)
     throw UsageError("batch.micro_tokens: " + format_count(recipe.batch.micro_tokens) +
                      " tokens, but rows are never split and the longest may have " + format_count(longest) +
@@ -320,39 +320,39 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   const auto given = [](int64_t value) {
     return value == kAuto ? std::nullopt : std::optional<int64_t>(value);
   };
-  request.micro_batch = given(recipe.batch.micro);
-  request.micro_tokens = given(recipe.batch.micro_tokens);
-  request.eval_micro_batch = given(recipe.eval.micro);
-  request.loss_chunk = given(recipe.memory.loss_chunk);
-  request.keep_frozen = recipe.memory.keep_frozen;
-  request.graphs = recipe.memory.graphs;
-  request.same_rows =
+  request.choices.micro_batch = given(recipe.batch.micro);
+  request.choices.micro_tokens = given(recipe.batch.micro_tokens);
+  request.choices.eval_micro_batch = given(recipe.eval.micro);
+  request.choices.loss_chunk = given(recipe.memory.loss_chunk);
+  request.choices.keep_frozen = recipe.memory.keep_frozen;
+  request.choices.graphs = recipe.memory.graphs;
+  request.workload.same_rows =
       std::all_of(recipe.data.train.begin(), recipe.data.train.end(),
                   [](const TrainSource& source) { return source.weight == std::floor(source.weight); });
-  if (data != nullptr && data->train) request.dataset_rows = data->train->dataset.rows();
-  if (recipe.memory.recompute) request.recompute = parse_recompute_point(*recipe.memory.recompute);
-  request.own_memory = recipe.is_of_card();
-  request.homes = offload_homes(recipe);
-  request.offload = offload_parts(recipe.memory, request.homes);
-  request.offload_of_tier = recipe.memory.tier.has_value();
-  request.preset = preset_of(recipe.memory.plan);
-  request.device = device_of(recipe, request.experiment.precision.compute, machine);
-  request.tie = tie_percent(recipe.memory, request.device.rates) / 100.0;
-  request.host = host_needs(recipe, request.experiment, machine, data);
-  if (data != nullptr) request.data = data->summary;
-  request.run = run_steps(recipe, data);
+  if (data != nullptr && data->train) request.workload.dataset_rows = data->train->dataset.rows();
+  if (recipe.memory.recompute) request.choices.recompute = parse_recompute_point(*recipe.memory.recompute);
+  request.target.own_memory = recipe.is_of_card();
+  request.target.homes = offload_homes(recipe);
+  request.choices.offload = offload_parts(recipe.memory, request.target.homes);
+  request.choices.offload_of_tier = recipe.memory.tier.has_value();
+  request.choices.preset = preset_of(recipe.memory.plan);
+  request.target.device = device_of(recipe, request.workload.experiment.precision.compute, machine);
+  request.choices.tie = tie_percent(recipe.memory, request.target.device.rates) / 100.0;
+  request.target.host = host_needs(recipe, request.workload.experiment, machine, data);
+  if (data != nullptr) request.workload.data = data->summary;
+  request.workload.run = run_steps(recipe, data);
   if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);
-  request.budget = read_budget(recipe);
+  request.target.budget = read_budget(recipe);
   // A card that is not here is in another machine, of which nothing is known: as much as the card has.
-  if (request.own_memory && recipe.device != DeviceChoice::cuda)
-    request.likely_host_bytes =
+  if (request.target.own_memory && recipe.device != DeviceChoice::cuda)
+    request.target.likely_host_bytes =
         recipe.memory.gpu ? planned_card(recipe).card.memory_mib * kMiB : memory_budget(request);
   if (machine.elsewhere) {
-    if (request.budget.of_free)
+    if (request.target.budget.of_free)
       throw UsageError(
           "memory: state the other machine's as a size (--memory 64GiB): what is free here says nothing of "
           "it");
-    request.budget.free_bytes = 0;
+    request.target.budget.free_bytes = 0;
   }
   return request;
 }

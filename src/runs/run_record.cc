@@ -22,7 +22,7 @@ Json best_json(const std::optional<BestStep>& best) {
 
 // Live tokens over what all micro-steps had room for.
 double fill_of(const Plan& plan, const RunRecord& record) {
-  const Experiment& experiment = plan.request.experiment;
+  const Experiment& experiment = plan.request.workload.experiment;
   const MicroRoom room = experiment.train_room(plan.variant);
   const int64_t targets = experiment.has_targets() ? experiment.logit_rows(room) : 0;
   const int64_t capacity = experiment.batch_shape(room, 1).tokens + targets;
@@ -52,54 +52,55 @@ double StepTimes::median_seconds() const { return median_after_warmup(seconds_);
 double StepTimes::median_rate() const { return median_after_warmup(rates_); }
 
 void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record, const StepTimes& times) {
-  Json json = {{"finished", record.finished},
-               {"planned",
-                {{"device_arena_bytes", plan.arena_bytes()},
-                 {"host_arena_bytes", plan.host_arena_bytes()},
-                 {"disk_bytes", plan.disk_bytes()},
-                 {"scratch_bytes", plan.request.data ? plan.request.data->scratch_bytes : 0},
-                 {"process_peak_rss_bytes", plan.process_peak_bytes()},
-                 {"process_data_bytes", plan.data_bytes()},
-                 {"seconds_per_step", plan.seconds_per_step}}},
-               {"measured",
-                {{"device_arena_bytes", record.device_bytes},
-                 {"host_arena_bytes", record.host_bytes},
-                 {"disk_bytes", record.disk_bytes},
-                 {"scratch_bytes", record.scratch_bytes},
-                 {"process_peak_rss_bytes", record.memory.peak_rss},
-                 {"process_data_bytes", record.memory.data},
-                 {"seconds_per_step", times.median_seconds()}}},
-               {"steps", record.steps},
-               {"tokens_per_second", times.median_rate()},
-               {"seconds", record.seconds},
-               {"final_loss", record.final_loss},
-               {"eval_loss", record.eval_loss ? Json(*record.eval_loss) : Json(nullptr)},
-               {"best", best_json(record.best)},
-               {"data_wait_seconds", record.data_wait_seconds},
-               {"offload_wait_seconds", record.offload_wait_seconds},
-               {"variant",
-                {{"micro_batch", plan.variant.micro_batch},
-                 {"micro_tokens", plan.variant.micro_tokens},
-                 {"accumulation", plan.variant.accumulation},
-                 {"loss_chunk", plan.variant.loss_chunk}}},
-               {"micro_steps", record.micro_steps},
-               {"fill", fill_of(plan, record)},
-               {"shared", shared_of(record)},
-               {"lossy", plan.request.lossy},
-               {"rows",
-                {{"truncated", record.rows.truncated},
-                 {"without_targets", record.rows.without_targets},
-                 {"damaged", record.rows.damaged}}},
-               {"kernels", record.kernels}};
+  Json json = {
+      {"finished", record.finished},
+      {"planned",
+       {{"device_arena_bytes", plan.arena_bytes()},
+        {"host_arena_bytes", plan.host_arena_bytes()},
+        {"disk_bytes", plan.disk_bytes()},
+        {"scratch_bytes", plan.request.workload.data ? plan.request.workload.data->scratch_bytes : 0},
+        {"process_peak_rss_bytes", plan.process_peak_bytes()},
+        {"process_data_bytes", plan.data_bytes()},
+        {"seconds_per_step", plan.seconds_per_step}}},
+      {"measured",
+       {{"device_arena_bytes", record.device_bytes},
+        {"host_arena_bytes", record.host_bytes},
+        {"disk_bytes", record.disk_bytes},
+        {"scratch_bytes", record.scratch_bytes},
+        {"process_peak_rss_bytes", record.memory.peak_rss},
+        {"process_data_bytes", record.memory.data},
+        {"seconds_per_step", times.median_seconds()}}},
+      {"steps", record.steps},
+      {"tokens_per_second", times.median_rate()},
+      {"seconds", record.seconds},
+      {"final_loss", record.final_loss},
+      {"eval_loss", record.eval_loss ? Json(*record.eval_loss) : Json(nullptr)},
+      {"best", best_json(record.best)},
+      {"data_wait_seconds", record.data_wait_seconds},
+      {"offload_wait_seconds", record.offload_wait_seconds},
+      {"variant",
+       {{"micro_batch", plan.variant.micro_batch},
+        {"micro_tokens", plan.variant.micro_tokens},
+        {"accumulation", plan.variant.accumulation},
+        {"loss_chunk", plan.variant.loss_chunk}}},
+      {"micro_steps", record.micro_steps},
+      {"fill", fill_of(plan, record)},
+      {"shared", shared_of(record)},
+      {"lossy", plan.request.lossy},
+      {"rows",
+       {{"truncated", record.rows.truncated},
+        {"without_targets", record.rows.without_targets},
+        {"damaged", record.rows.damaged}}},
+      {"kernels", record.kernels}};
   if (record.loss_scale) {
     json["loss_scale"] = record.loss_scale->value;
     json["skipped_steps"] = record.loss_scale->skipped_steps;
   }
   if (record.card)
-    json["card"] = {{"name", plan.request.device.card_name},
+    json["card"] = {{"name", plan.request.target.device.card_name},
                     {"memory_bytes", record.card->total},
                     {"arena_bytes", record.card->arena},
-                    {"planned_outside_bytes", outside_bytes(plan.request.device)},
+                    {"planned_outside_bytes", outside_bytes(plan.request.target.device)},
                     {"outside_bytes", record.card->beside},
                     {"grown_bytes", record.card->grown},
                     {"planned_graph_bytes", plan.graph_bytes()},
@@ -132,12 +133,12 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
   if (record.micro_steps > 0)
     progress.event("        filled     " + format_count(std::llround(100 * fill_of(plan, record))) +
                    " % of " + format_count(record.micro_steps) + " micro-steps with tokens");
-  if (plan.request.experiment.shares_prefixes)
+  if (plan.request.workload.experiment.shares_prefixes)
     progress.event("        shared     " + format_count(std::llround(100 * shared_of(record))) +
                    " % of the rows' tokens, computed once (data.share_prefixes)");
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
-  const char* use = rule_of(plan.request.experiment.task.task).scores ? "eval" : "generate";
+  const char* use = rule_of(plan.request.workload.experiment.task.task).scores ? "eval" : "generate";
   const std::string folder = quoted(output.string());
   if (!whole)
     progress.event(
@@ -152,8 +153,8 @@ namespace {
 // "4 x 4 = 16", or where rows fill micro-steps "16 in micro-steps of 2,048 tokens".
 std::string batch_words(const Plan& plan) {
   const Variant& variant = plan.variant;
-  const std::string effective = format_count(plan.request.experiment.effective_batch);
-  if (plan.request.experiment.train_room(variant).by_tokens())
+  const std::string effective = format_count(plan.request.workload.experiment.effective_batch);
+  if (plan.request.workload.experiment.train_room(variant).by_tokens())
     return effective + " in micro-steps of " + format_count(variant.micro_tokens) + " tokens";
   return format_count(variant.micro_batch) + " x " + format_count(variant.accumulation) + " = " + effective;
 }
@@ -162,20 +163,20 @@ std::string batch_words(const Plan& plan) {
 
 std::string plan_line(const Plan& plan, int64_t steps) {
   const std::vector<std::string>& lossy = plan.request.lossy;
-  const auto& budget = plan.request.budget.process_bytes;
+  const auto& budget = plan.request.target.budget.process_bytes;
   return "plan    process " + format_bytes(plan.process_peak_bytes()) +
          (budget ? " of " + format_bytes(*budget) : "") + " · " + batch_words(plan) + " · " +
          format_count(steps) + (steps == 1 ? " step" : " steps") +
-         (plan.request.run ? " · about " + duration_words(plan.run_seconds()) : "") +
+         (plan.request.workload.run ? " · about " + duration_words(plan.run_seconds()) : "") +
          (lossy.empty() ? "" : " · lossy: " + join(lossy, ", "));
 }
 
 std::string products_note(const Plan& plan) {
-  const Isa isa = plan.request.device.isa;
-  if (plan.request.experiment.precision.scales_loss())
+  const Isa isa = plan.request.target.device.isa;
+  if (plan.request.workload.experiment.precision.scales_loss())
     return "note    fp16 is slow on a CPU, which multiplies it as f32: bf16 takes as much memory and is "
            "faster";
-  if (plan.request.experiment.precision.compute != DType::bf16 || isa >= Isa::avx512_bf16) return "";
+  if (plan.request.workload.experiment.precision.compute != DType::bf16 || isa >= Isa::avx512_bf16) return "";
   return "note    no bf16 products with " + std::string(to_string(isa)) +
          ": bf16 values are multiplied as f32";
 }

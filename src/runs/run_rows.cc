@@ -57,9 +57,9 @@ std::string SeenClasses::missing() const {
 
 std::vector<std::string> row_lines(const Plan& plan) {
   std::vector<std::string> lines;
-  if (!plan.request.data) return lines;
-  lines.push_back("data    " + data_words(*plan.request.data));
-  for (const std::string& text : plan.request.data->rendering) lines.push_back("rows    " + text);
+  if (!plan.request.workload.data) return lines;
+  lines.push_back("data    " + data_words(*plan.request.workload.data));
+  for (const std::string& text : plan.request.workload.data->rendering) lines.push_back("rows    " + text);
   return lines;
 }
 

@@ -8,15 +8,13 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/units.h"
-#include "cpu/describe.h"
 #include "cpu/threads.h"
 #include "data/batch/micro_steps.h"
 #include "files/json.h"
 #include "formats/safetensors.h"
 #include "infer/generator.h"
 #include "infer/sampling.h"
-#include "models/model.h"
-#include "passes/pipeline.h"
+#include "prepare/host_needs.h"
 #include "prepare/shared_prefixes.h"
 #include "runtime/device.h"
 #include "train/batch_writer.h"
@@ -153,19 +151,17 @@ class BatchInspection {
   BatchInspection(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu, int64_t micro)
       : experiment_(experiment),
         seed_(static_cast<uint64_t>(recipe.seed)),
-        micro_(micro),
-        programs_(build(recipe, cpu)),
-        layout_(checked_layout(programs_)),
+        plan_(make_plan(request_of(recipe, experiment, cpu, micro))),
         device_(cpu),
-        memory_(device_.map(layout_.arena_bytes())),
-        state_(layout_, memory_->data()),
+        memory_(device_.map(plan_.arena_bytes())),
+        state_(plan_.layout, memory_->data()),
         steps_({micro}, eval_shape(experiment), experiment.effective_batch) {
     load_weights(state_, recipe, experiment, cpu);
   }
 
   void run(const EffectiveBatch& batch, std::vector<Dumped>& out) {
     accumulate(batch, out);
-    for (const TableRow& row : layout_.persistent) {
+    for (const TableRow& row : plan_.layout.persistent) {
       if (row.role != Role::gradient) continue;
       const std::string weight = row.name.substr(0, row.name.size() - gradient_name("").size());
       out.push_back(exported_gradient(state_, *state_.find(weight), row));
@@ -174,42 +170,19 @@ class BatchInspection {
   }
 
  private:
-  static constexpr const char* kKept = "logits";
-
   [[nodiscard]] bool scores() const { return rule_of(experiment_.task.task).scores; }
-  std::vector<Graph> build(const Recipe& recipe, const CpuSettings& cpu) const {
-    const int64_t tokens = experiment_.logit_rows({micro_});
-    const int64_t chunk = recipe.memory.loss_chunk == kAuto ? default_loss_chunk(experiment_, tokens)
-                                                            : std::min(recipe.memory.loss_chunk, tokens);
-    Variant variant;
-    variant.micro_batch = micro_;
-    variant.accumulation = accumulation_for(experiment_.effective_batch, micro_);
-    variant.eval_micro_batch = micro_;
-    variant.loss_chunk = chunk;
-    const DeviceDescription device = describe_cpu(cpu.isa, cpu.threads);
-    std::vector<Graph> programs = build_programs(experiment_, variant, device);
-    BatchShape shape = experiment_.batch_shape({micro_}, 1);
-    if (!scores()) shape.segments = 0;  // logits of every token
-    const DType compute = experiment_.precision.compute;
-    Graph logits = scores() ? build_scores(experiment_.model, shape, compute, experiment_.task.outputs,
-                                           Mode::evaluate, kKept)
-                                  .graph
-                            : build_logits(experiment_.model, shape, compute);
-    PassContext context;
-    context.device = &device;
-    if (experiment_.lora) context.lora = &experiment_.lora_options;
-    if (experiment_.nf4) context.nf4 = &experiment_.nf4_options;
-    programs.push_back(run_passes(std::move(logits), context));
-    return programs;
-  }
-  static ArenaLayout checked_layout(const std::vector<Graph>& programs) {
-    ArenaLayout layout = lay_out(programs);
-    validate(programs, layout);
-    return layout;
+  static PlanRequest request_of(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+                                int64_t micro) {
+    PlanRequest request;
+    request.workload = {.experiment = experiment, .use = Use::inspect};
+    request.choices.micro_batch = micro;
+    if (recipe.memory.loss_chunk != kAuto) request.choices.loss_chunk = recipe.memory.loss_chunk;
+    request.target = answering_target(cpu, experiment.precision.compute);
+    return request;
   }
 
   void accumulate(const EffectiveBatch& batch, std::vector<Dumped>& out) {
-    const Executor train(programs_.front(), layout_.programs.front(), device_, *memory_);
+    const Executor train(plan_.programs.front(), plan_.layout.programs.front(), device_, *memory_);
     BatchWriter writer(train, experiment_.model);
     steps_.cut(batch);
     for (int64_t i = 0; i < steps_.count(); ++i) {
@@ -228,13 +201,13 @@ class BatchInspection {
 
   // Logits of every token, or scores of every sequence.
   void keep_logits(const EffectiveBatch& batch, std::vector<Dumped>& out) {
-    const Executor program(programs_.back(), layout_.programs.back(), device_, *memory_);
-    const TableRow& row = *layout_.find_persistent(kKept);
+    const Executor program(plan_.programs.back(), plan_.layout.programs.back(), device_, *memory_);
+    const TableRow& row = *plan_.layout.find_persistent(kLogitsTensor);
     const int64_t width = row.shape.last();
     const int64_t row_bytes = width * size_of(row.dtype);
     BatchWriter writer(program, experiment_.model);
     int64_t kept = 0;
-    Dumped logits{{kKept, row.dtype, {0, width}}, {}};
+    Dumped logits{{kLogitsTensor, row.dtype, {0, width}}, {}};
     const bool two = experiment_.model.encoder_decoder.has_value();
     steps_.cut(batch);
     for (int64_t i = 0; i < steps_.count(); ++i) {
@@ -254,9 +227,7 @@ class BatchInspection {
 
   const Experiment& experiment_;
   uint64_t seed_;
-  int64_t micro_;
-  std::vector<Graph> programs_;
-  ArenaLayout layout_;
+  Plan plan_;
   CpuDevice device_;
   std::unique_ptr<DeviceMemory> memory_;
   PersistentState state_;

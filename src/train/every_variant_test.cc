@@ -25,25 +25,26 @@ class EveryVariant : public ::testing::TestWithParam<SearchCase> {};
 TEST_P(EveryVariant, gives_the_bits_of_keeping_everything) {
   const SearchCase& c = GetParam();
   PlanRequest request;
-  request.experiment = experiment_of(c.model, c.accumulation, c.clips);
-  request.micro_batch = 2;
-  request.loss_chunk = variant_of(request.experiment).loss_chunk;
-  request.homes = {c.home};
-  request.device = reference_description();
-  request.own_memory = c.home == Space::host;
-  request.device.reaches_host = !request.own_memory;
+  request.workload.experiment = experiment_of(c.model, c.accumulation, c.clips);
+  request.choices.micro_batch = 2;
+  request.choices.loss_chunk = variant_of(request.workload.experiment).loss_chunk;
+  request.target.homes = {c.home};
+  request.target.device = reference_description();
+  request.target.own_memory = c.home == Space::host;
+  request.target.device.reaches_host = !request.target.own_memory;
   const std::vector<Variant> variants = Search(request).all();
   EXPECT_EQ(variants.size(), c.variants);
 
-  Bench bench(request.experiment, kManySteps, {1, 3});
-  const Result expected = bench.run_on_arenas(variant_of(request.experiment));
+  Bench bench(request.workload.experiment, kManySteps, {1, 3});
+  const Result expected = bench.run_on_arenas(variant_of(request.workload.experiment));
   for (Variant variant : variants) {
     variant.offload.smallest_bytes = kSmallest;
     variant.offload.slice_elements = 65536;
     const Result result = bench.run_on_arenas(variant, disk_in_memory());
     ASSERT_EQ(result.size(), expected.size());
     for (const auto& [name, bytes] : result)
-      ASSERT_EQ(bytes, expected.at(name)) << name << ": " << variant_words(request.experiment, variant);
+      ASSERT_EQ(bytes, expected.at(name))
+          << name << ": " << variant_words(request.workload.experiment, variant);
   }
 }
 

@@ -62,7 +62,7 @@ struct KeptRows::Sample {
 
 KeptRows::KeptRows(const Plan& plan, int64_t dataset_rows)
     : plan_(plan),
-      each_(kept_records(plan.request.experiment)),
+      each_(kept_records(plan.request.workload.experiment)),
       places_(static_cast<size_t>(dataset_rows * each_), -1) {
   static_assert(sizeof(Head) == kKeptHeadBytes);
 }
@@ -127,7 +127,8 @@ std::vector<KeptRows::Sample> KeptRows::samples_of(const Executor& program, cons
                                                    const MicroBatch& micro) const {
   const auto starts = program.input<int32_t>("seq_starts");
   const auto ids = program.input<int32_t>("input_ids");
-  const int64_t every = plan_.request.experiment.has_targets() ? 2 : 1;  // targets have an axis of their own
+  const int64_t every =
+      plan_.request.workload.experiment.has_targets() ? 2 : 1;  // targets have an axis of their own
   std::vector<Sample> samples;
   int32_t latest = -1;
   for (int64_t s = 0, place = 0; s < micro.live_sequences; s += every, ++place) {
@@ -159,7 +160,7 @@ bool KeptRows::compute(const RunPlace& place, Loader& loader, const std::functio
   RunPlace unpoisoned = place;  // its last output is read once the program has ended
   unpoisoned.poison = false;
   unpoisoned.recorder = nullptr;  // a profile is of steps
-  const Experiment& experiment = plan_.request.experiment;
+  const Experiment& experiment = plan_.request.workload.experiment;
   const Executor program = bind_program(unpoisoned, kFrozenProgram);
   BatchWriter writer(program, experiment.model);
   MicroSteps steps(experiment.train_room(plan_.variant), train_shape(experiment), experiment.effective_batch);

@@ -66,7 +66,7 @@ void Profile::step_done(double seconds, double data_wait) {
 }
 
 std::string Profile::write(RunFolder& output) const {
-  const DeviceRates& rates = plan_.request.device.rates;
+  const DeviceRates& rates = plan_.request.target.device.rates;
   const std::filesystem::path trace = output.temporary("trace.json");
   write_trace(plan_.programs, recorder_, rates, trace);
   output.put(trace, "trace.json");

@@ -143,7 +143,7 @@ void References::complete() {
 
 bool References::compute(Of of, const RunPlace& place, Loader& loader,
                          const std::function<bool()>& interrupted, const std::function<void()>& begin) {
-  const Experiment& experiment = place.plan.request.experiment;
+  const Experiment& experiment = place.plan.request.workload.experiment;
   const Executor program = bind_program(place, kReferenceProgram);
   BatchWriter writer(program, experiment.model);
   const Variant& variant = place.plan.variant;

@@ -68,14 +68,14 @@ class TrainingRun {
         output_(folder.path()),
         plan_(std::move(plan)),
         notes_(std::move(notes)),
-        experiment_(plan_.request.experiment),
+        experiment_(plan_.request.workload.experiment),
         observer_(*options.observer),
         cpu_(cpu),
         goal_(recipe.save.best.value_or(std::string(kLossGoal))),
         guard_(recipe.stop.loss),
         patience_(recipe.stop),
-        device_(open_device(recipe.device, recipe.cuda_card, cpu, plan_.request.device.card, plan_.programs,
-                            observer_)),
+        device_(open_device(recipe.device, recipe.cuda_card, cpu, plan_.request.target.device.card,
+                            plan_.programs, observer_)),
         card_(*device_, resident_before_device_),
         memory_(*device_, plan_.layout, output_),
         state_(plan_.layout, memory_.arenas()),
@@ -92,8 +92,8 @@ class TrainingRun {
     current_.kernels = kernels_of(recipe.device, cpu);
     current_.micro_batch = plan_.variant.micro_batch;
     current_.micro_tokens = plan_.variant.micro_tokens;
-    current_.shares_prefixes = plan_.request.experiment.shares_prefixes;
-    current_.common_begin = plan_.request.experiment.begin_once();
+    current_.shares_prefixes = plan_.request.workload.experiment.shares_prefixes;
+    current_.common_begin = plan_.request.workload.experiment.begin_once();
     current_.loss_chunk = plan_.variant.loss_chunk;
     if (experiment_.precision.scales_loss()) current_.loss_scale.emplace();
     if (in_parts_) seen_targets_.emplace(experiment_.task, experiment_.model.vocab);
@@ -374,7 +374,7 @@ class TrainingRun {
     if (crowding_told_ || seconds_since(start_) < kSeconds) return;
     crowding_told_ = true;
     const std::string note = crowded_note(lost_.share(), cpu_.threads);
-    if (!note.empty() && !plan_.request.own_memory) observer_.event("note    " + note, LogLevel::warn);
+    if (!note.empty() && !plan_.request.target.own_memory) observer_.event("note    " + note, LogLevel::warn);
   }
 
   void weigh_loss(const StepMetrics& metrics, const EffectiveBatch& batch) {

@@ -33,8 +33,9 @@ std::span<const float> read_scores(const PersistentState& state, std::vector<flo
 OptimizerStep::OptimizerStep(const RunPlace& place)
     : plan_(place.plan),
       train_(bind_program(place, kTrainProgram)),
-      steps_(plan_.request.experiment.train_room(plan_.variant), train_shape(plan_.request.experiment),
-             plan_.request.experiment.effective_batch) {
+      steps_(plan_.request.workload.experiment.train_room(plan_.variant),
+             train_shape(plan_.request.workload.experiment),
+             plan_.request.workload.experiment.effective_batch) {
   if (!plan_.variant.update_in_backward) update_.emplace(bind_program(place, kUpdateProgram));
 }
 
@@ -43,12 +44,12 @@ OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Valu
   if (update_) update(values);
   const auto loss = train_.result<double>(kLossTensor);
   return {loss[0] / loss[1], (update_ ? *update_ : train_).result<double>(kGradNormTensor)[0],
-          metrics_of(plan_.request.experiment.task, loss), steps_.count(), tokens};
+          metrics_of(plan_.request.workload.experiment.task, loss), steps_.count(), tokens};
 }
 
 // The rate is for updates in the backward pass.
 int64_t OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& values) {
-  BatchWriter writer(train_, plan_.request.experiment.model);
+  BatchWriter writer(train_, plan_.request.workload.experiment.model);
   steps_.cut(batch);
   int64_t shared = 0;
   for (int64_t i = 0; i < steps_.count(); ++i) {
@@ -82,16 +83,16 @@ RunEvaluation::RunEvaluation(const RunPlace& place, DataSource source)
     : plan_(place.plan),
       program_(bind_program(place, kEvalProgram)),
       state_(place.plan.layout, place.memory.arenas()),
-      steps_(plan_.request.experiment.eval_room(plan_.variant), eval_shape(plan_.request.experiment),
-             source.loader.effective),
+      steps_(plan_.request.workload.experiment.eval_room(plan_.variant),
+             eval_shape(plan_.request.workload.experiment), source.loader.effective),
       loader_(std::move(source.dataset), std::move(source.rows), std::move(source.encoder), source.loader) {}
 
 std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool()>& interrupted) {
   loader_.start({});
   bool first = true;
-  const TaskSpec& task = plan_.request.experiment.task;
+  const TaskSpec& task = plan_.request.workload.experiment.task;
   Agreement agreement(task);
-  BatchWriter writer(program_, plan_.request.experiment.model);
+  BatchWriter writer(program_, plan_.request.workload.experiment.model);
   while (const EffectiveBatch* batch = loader_.next()) {
     if (interrupted()) return std::nullopt;
     steps_.cut(*batch);

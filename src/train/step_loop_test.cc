@@ -21,13 +21,13 @@ ModelSpec tiny() { return test_spec({.family = "qwen2"}); }
 
 Plan tiny_plan(DType compute, const CpuSettings& cpu) {
   PlanRequest request;
-  request.experiment.model = tiny();
-  request.experiment.lora = true;
-  request.experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.1};
-  request.experiment.precision = {compute, DType::f32, DType::f32, false, compute == DType::bf16};
-  request.experiment.effective_batch = 2;
-  request.experiment.max_length = 16;
-  request.device = describe_cpu(cpu.isa, cpu.threads);
+  request.workload.experiment.model = tiny();
+  request.workload.experiment.lora = true;
+  request.workload.experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.1};
+  request.workload.experiment.precision = {compute, DType::f32, DType::f32, false, compute == DType::bf16};
+  request.workload.experiment.effective_batch = 2;
+  request.workload.experiment.max_length = 16;
+  request.target.device = describe_cpu(cpu.isa, cpu.threads);
   return make_plan(request);
 }
 
@@ -47,13 +47,13 @@ TEST(StepLoop, allocates_nothing_on_the_heap) {
     CpuDevice device(cpu);
     const auto memory = device.map(plan.arena_bytes());
     const PersistentState state(plan.layout, memory->data());
-    init_base_weights(state, plan.request.experiment.model, 1);
+    init_base_weights(state, plan.request.workload.experiment.model, 1);
     init_adapters(state, 1);
     const Executor train(plan.programs[0], plan.layout.programs[0], device, *memory);
     const Executor update(plan.programs[1], plan.layout.programs[1], device, *memory);
     MicroBatch batch(2, 16);
     append_two_sequences(batch);
-    BatchWriter writer(train, plan.request.experiment.model);
+    BatchWriter writer(train, plan.request.workload.experiment.model);
     const auto step = [&] {
       writer.write(batch);
       writer.set(StepValue::first_micro_step, 1);

@@ -38,7 +38,7 @@ bool is_on_host(Cause cause) {
 // Nothing limits the plans: they show how many bytes each variant takes.
 PlanRequest unlimited(const Recipe& recipe, const PlannedMachine& machine) {
   PlanRequest request = plan_request(recipe, machine, nullptr);
-  request.budget = {};
+  request.target.budget = {};
   return request;
 }
 
@@ -73,7 +73,7 @@ class Planner {
   [[nodiscard]] int64_t base_bytes() const { return base_bytes_; }
   // Tensors that a step of this recipe may ask for in one piece.
   [[nodiscard]] std::vector<doctor::TensorShape> shapes() const {
-    const Experiment& experiment = request_.experiment;
+    const Experiment& experiment = request_.workload.experiment;
     const int64_t rows = base_.micro_batch, length = experiment.max_length;
     std::vector<doctor::TensorShape> shapes = doctor::logit_shapes(rows, length, experiment.model.vocab);
     const std::string words = format_count(rows) + (rows == 1 ? " row x " : " rows x ");
@@ -85,7 +85,7 @@ class Planner {
     }
     return shapes;
   }
-  [[nodiscard]] std::string base_words() const { return variant_words(request_.experiment, base_); }
+  [[nodiscard]] std::string base_words() const { return variant_words(request_.workload.experiment, base_); }
 
   // `of_states`: memory ran out where the optimizer's states are made, which no smaller batch helps.
   std::vector<Step> steps(bool of_states) {
@@ -95,7 +95,7 @@ class Planner {
       add_adapters();
       if (!steps_.empty()) return std::move(steps_);
     }
-    const int64_t effective = request_.experiment.effective_batch;
+    const int64_t effective = request_.workload.experiment.effective_batch;
     add_loss_chunk();
     if (base_.micro_batch > 2) add_micro(ceil_div(base_.micro_batch, 2));
     if (base_.micro_batch > 1) add_micro(1);
@@ -119,22 +119,24 @@ class Planner {
   // As a tool runs the file that has no chunks of the loss, and no planner.
   Variant as_it_stands() {
     PlanRequest request = request_;
-    if (!request.recompute) request.recompute = RecomputePoint::none;
-    if (!request.offload) request.offload = OffloadParts{};
+    if (!request.choices.recompute) request.choices.recompute = RecomputePoint::none;
+    if (!request.choices.offload) request.choices.offload = OffloadParts{};
     Variant variant;
-    variant.micro_batch = std::min(request.micro_batch.value_or(request.experiment.effective_batch),
-                                   request.experiment.effective_batch);
-    variant.accumulation = accumulation_for(request.experiment.effective_batch, variant.micro_batch);
-    variant.eval_micro_batch = request.eval_micro_batch.value_or(variant.micro_batch);
-    variant.loss_chunk = request.loss_chunk.value_or(request.experiment.logit_rows({variant.micro_batch}));
-    if (*request.recompute != RecomputePoint::none)
-      variant.recompute.layers.assign(static_cast<size_t>(request.experiment.model.layers),
-                                      *request.recompute);
+    variant.micro_batch =
+        std::min(request.choices.micro_batch.value_or(request.workload.experiment.effective_batch),
+                 request.workload.experiment.effective_batch);
+    variant.accumulation = accumulation_for(request.workload.experiment.effective_batch, variant.micro_batch);
+    variant.eval_micro_batch = request.choices.eval_micro_batch.value_or(variant.micro_batch);
+    variant.loss_chunk =
+        request.choices.loss_chunk.value_or(request.workload.experiment.logit_rows({variant.micro_batch}));
+    if (*request.choices.recompute != RecomputePoint::none)
+      variant.recompute.layers.assign(static_cast<size_t>(request.workload.experiment.model.layers),
+                                      *request.choices.recompute);
     return variant;
   }
 
   Variant recomputed(Variant variant) const {
-    variant.recompute.layers.assign(static_cast<size_t>(request_.experiment.model.layers),
+    variant.recompute.layers.assign(static_cast<size_t>(request_.workload.experiment.model.layers),
                                     RecomputePoint::block);
     return variant;
   }
@@ -150,8 +152,8 @@ class Planner {
 
   void add_loss_chunk() {
     Variant chunked = base_;
-    chunked.loss_chunk =
-        default_loss_chunk(request_.experiment, request_.experiment.logit_rows({base_.micro_batch}));
+    chunked.loss_chunk = default_loss_chunk(request_.workload.experiment,
+                                            request_.workload.experiment.logit_rows({base_.micro_batch}));
     if (chunked.loss_chunk < base_.loss_chunk)
       add("the loss in chunks of " + format_count(chunked.loss_chunk) + " tokens (fused cross-entropy)",
           chunked, "--set memory.loss_chunk=" + std::to_string(chunked.loss_chunk));
@@ -160,10 +162,10 @@ class Planner {
     Variant smaller = base_;
     smaller.micro_batch = micro;
     smaller.eval_micro_batch = std::min(base_.eval_micro_batch, micro);
-    smaller.loss_chunk = std::min(base_.loss_chunk, request_.experiment.logit_rows({micro}));
-    smaller.accumulation = accumulation_for(request_.experiment.effective_batch, micro);
+    smaller.loss_chunk = std::min(base_.loss_chunk, request_.workload.experiment.logit_rows({micro}));
+    smaller.accumulation = accumulation_for(request_.workload.experiment.effective_batch, micro);
     add("micro-batch " + std::to_string(micro) + " x " + std::to_string(smaller.accumulation) +
-            ": the effective batch stays " + format_count(request_.experiment.effective_batch),
+            ": the effective batch stays " + format_count(request_.workload.experiment.effective_batch),
         smaller, "--set batch.micro=" + std::to_string(micro));
   }
   void add_recompute() {
@@ -173,8 +175,8 @@ class Planner {
   }
   void add_offload() {
     Variant moved = base_;
-    const Space home = request_.own_memory ? Space::host : Space::disk;
-    const std::string where = request_.own_memory ? " on the host" : " on disk";
+    const Space home = request_.target.own_memory ? Space::host : Space::disk;
+    const std::string where = request_.target.own_memory ? " on the host" : " on disk";
     moved.offload.states = home;
     add("optimizer states" + where + " (ZeRO offload)", moved, "--set 'memory.offload=[states]'");
     moved.offload.weights = home;
@@ -297,16 +299,16 @@ Trial try_sets(PlanArguments arguments, const std::vector<std::string>& sets) {
   const auto input = if_possible([&] { return plan_input(arguments, {}); });
   if (!input) return {};
   return {true, if_possible([&] {
-                  return FittingPlans(input->request).within(input->request.budget);
+                  return FittingPlans(input->request).within(input->request.target.budget);
                 }).value_or(std::nullopt)};
 }
 
 // Keys of the recipe that hold the planner back, let go.
 std::vector<std::string> releases(const PlanRequest& request) {
   std::vector<std::string> sets;
-  if (request.micro_batch) sets.emplace_back("batch.micro=auto");
-  if (request.recompute) sets.emplace_back("memory.recompute=auto");
-  if (request.loss_chunk) sets.emplace_back("memory.loss_chunk=auto");
+  if (request.choices.micro_batch) sets.emplace_back("batch.micro=auto");
+  if (request.choices.recompute) sets.emplace_back("memory.recompute=auto");
+  if (request.choices.loss_chunk) sets.emplace_back("memory.loss_chunk=auto");
   return sets;
 }
 
@@ -321,8 +323,8 @@ std::optional<Step> combination(const PlanArguments& arguments, const PlanReques
                                 int64_t base_bytes) {
   const auto step = [&](const Plan& plan, const std::string& effect, bool lossless,
                         const std::vector<std::string>& sets) {
-    return Step{"this fits: " + effect + variant_words(plan.request.experiment, plan.variant) + " (" +
-                    format_bytes(plan.memory_bytes()) + " of " +
+    return Step{"this fits: " + effect + variant_words(plan.request.workload.experiment, plan.variant) +
+                    " (" + format_bytes(plan.memory_bytes()) + " of " +
                     format_bytes(memory_budget(plan.request).value_or(0)) + " planned)",
                 std::max<int64_t>(1, base_bytes - plan.memory_bytes()),
                 lossless,
@@ -334,10 +336,10 @@ std::optional<Step> combination(const PlanArguments& arguments, const PlanReques
   if (const Trial trial = try_sets(arguments, open); trial.plan) return step(*trial.plan, "", true, open);
   for (const auto& [method, effect] : {std::pair{"method.type=lora", "adapters (LoRA), "},
                                        std::pair{"method.type=qlora", "a base in 4 bits (QLoRA), "}})
-    for (int64_t length = request.experiment.max_length; length >= 256; length /= 2) {
+    for (int64_t length = request.workload.experiment.max_length; length >= 256; length /= 2) {
       std::vector<std::string> sets = open;
       sets.emplace_back(method);
-      const bool shorter = length < request.experiment.max_length;
+      const bool shorter = length < request.workload.experiment.max_length;
       if (shorter) sets.push_back("data.max_length=" + std::to_string(length));
       if (const Trial trial = try_sets(arguments, sets); trial.plan)
         return step(*trial.plan, effect + (shorter ? format_count(length) + " tokens, " : ""), false, sets);

@@ -43,18 +43,18 @@ void add_packing(const Recipe& recipe, const DataSummary& data, std::vector<Fast
 
 std::vector<FasterChange> changes_of(const Recipe& recipe, const Plan& plan) {
   std::vector<FasterChange> changes;
-  if (const auto& budget = memory_budget(plan.request); budget && !plan.request.budget.of_free) {
+  if (const auto& budget = memory_budget(plan.request); budget && !plan.request.target.budget.of_free) {
     PlanRequest open = plan.request;
     limit_memory(open, std::nullopt);
-    open.budget.host_bytes.reset();
-    const auto fastest = FittingPlans(open).within(open.budget);
+    open.target.budget.host_bytes.reset();
+    const auto fastest = FittingPlans(open).within(open.target.budget);
     const int64_t enough = fastest ? round_up(fastest->memory_bytes(), kMiB) / kMiB : 0;
     if (enough * kMiB > *budget)
       changes.push_back({{"memory.device=" + std::to_string(enough) + "MiB"}, "more memory, same result"});
   }
-  if (plan.request.data) {
-    add_shorter_rows(plan.request.experiment.max_length, changes);
-    add_packing(recipe, *plan.request.data, changes);
+  if (plan.request.workload.data) {
+    add_shorter_rows(plan.request.workload.experiment.max_length, changes);
+    add_packing(recipe, *plan.request.workload.data, changes);
   }
   if (recipe.method.type == MethodType::full) {
     changes.push_back({{"method.type=lora"}, "adapters on a frozen model: other method"});
@@ -72,7 +72,8 @@ std::optional<Faster> weigh(const PlanArguments& arguments, const FasterChange& 
   const std::optional<Plan> plan = fitting_plan(arguments, change.sets);
   if (!plan) return std::nullopt;
   std::string effect = change.effect;
-  if (effect == "cuts ") effect += percent_words(plan->request.data->truncated_share) + " of the rows";
+  if (effect == "cuts ")
+    effect += percent_words(plan->request.workload.data->truncated_share) + " of the rows";
   return Faster{change.sets, effect, plan->run_seconds(), plan->memory_bytes()};
 }
 

@@ -25,7 +25,7 @@ struct Quantity {
 };
 
 Quantity quantity(const std::string& name, const PlanInput& input) {
-  const Experiment& experiment = input.request.experiment;
+  const Experiment& experiment = input.request.workload.experiment;
   if (name == "micro_batch")
     return {"micro-batch", "batch.micro", "sequences", experiment.effective_batch,
             "it is the effective batch"};
@@ -44,7 +44,7 @@ PlanRequest request_at(const PlanArguments& arguments, const Quantity& quantity,
 
 TriedValue try_value(const PlanArguments& arguments, const Quantity& quantity, int64_t value) {
   PlanRequest request = request_at(arguments, quantity, value);
-  request.preset = Preset::least;
+  request.choices.preset = Preset::least;
   const Plan plan = make_plan(request);
   return {value, plan.memory_bytes(), plan.fits()};
 }
@@ -85,7 +85,7 @@ ExitCode run_max(const PlanArguments& arguments) {
                                           [&](int64_t tried) { return try_value(arguments, asked, tried); });
   // If not even 1 fits: the least memory at 1, to report what is missing.
   PlanRequest request = request_at(arguments, asked, std::max<int64_t>(value, 1));
-  if (value == 0) request.preset = Preset::least;
+  if (value == 0) request.choices.preset = Preset::least;
   const Plan plan = make_plan(request);
   const bool fits = value > 0;
   if (!fits && !arguments.json) throw DoesNotFitError(refusal_text(plan));
@@ -99,7 +99,8 @@ ExitCode run_max(const PlanArguments& arguments) {
     text = std::string("largest ") + asked.name + "   " + format_count(value) + " " + asked.unit + " (" +
            (bounded ? asked.bound : format_count(value + 1) + " do not fit") + ")\n" + verdict_text(plan) +
            "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) + "\n  " +
-           variant_words(plan.request.experiment, plan.variant) + "\n  phases   " + phases_text(plan) + "\n";
+           variant_words(plan.request.workload.experiment, plan.variant) + "\n  phases   " +
+           phases_text(plan) + "\n";
   }
   print(arguments.json ? text : fitted(text, std::min<size_t>(output_columns(), 100)));
   return fits ? ExitCode::ok : ExitCode::does_not_fit;

@@ -11,8 +11,8 @@ namespace {
 
 // The length of the other rows if few rows are much longer than all others; else half of the longest.
 std::pair<int64_t, std::string> shorter_length(const Plan& plan) {
-  const int64_t longest = plan.request.experiment.max_length;
-  const auto& data = plan.request.data;
+  const int64_t longest = plan.request.workload.experiment.max_length;
+  const auto& data = plan.request.workload.data;
   if (data && data->rows_longer > 0 && 3 * data->common_length <= 2 * longest)
     return {data->common_length, "length " + format_count(data->common_length) + ", which " +
                                      format_count(data->rows_longer) + " of " + format_count(data->rows) +
@@ -36,8 +36,8 @@ std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& i
   const auto add = [&](const std::string& name, const Recipe& changed) {
     const auto bytes = if_possible([&] {
       const PlanRequest request = plan_request(changed, input.cpu, input.data.get());
-      return device_bytes_at_least(request,
-                                   with_rows_of(plan.variant, plan.request.experiment, request.experiment));
+      return device_bytes_at_least(
+          request, with_rows_of(plan.variant, plan.request.workload.experiment, request.workload.experiment));
     });
     if (!bytes) return;
     const double saved = static_cast<double>(plan.layout.lower_bound_bytes() - *bytes);

@@ -30,7 +30,7 @@ std::vector<Point> curve(const PlanRequest& request, const std::vector<int64_t>&
   for (const int64_t budget : budgets) {
     PlanRequest limited = request;
     limit_memory(limited, budget);
-    auto plan = plans.within(limited.budget);
+    auto plan = plans.within(limited.target.budget);
     if (!plan) continue;
     if (points.empty() || points.back().plan.variant != plan->variant)
       points.push_back({budget, *std::move(plan)});
@@ -57,7 +57,7 @@ std::string text_of(const std::vector<Point>& points, int64_t smallest) {
   const size_t widest = std::clamp(columns - std::min(columns, kBeside), size_t{8}, kBar);
   TextTable table({true, true, true, true});
   std::string words;
-  const bool own = !points.empty() && points.front().plan.request.own_memory;
+  const bool own = !points.empty() && points.front().plan.request.target.own_memory;
   table.add_row({"budget", own ? "device" : "process", "s/step", "tokens/s"});
   const std::string indent(14, ' ');  // of the longest size, "1000 GiB", with blanks around it
   double most = 0;
@@ -68,8 +68,10 @@ std::string text_of(const std::vector<Point>& points, int64_t smallest) {
                    format_seconds(point.plan.seconds_per_step), speed_cell(speed),
                    bar(speed / most, widest)});
     const std::string budget = format_bytes(point.budget);
-    words += "  " + std::string(indent.size() - 4 - budget.size(), ' ') + budget + "  " +
-             wrap(variant_words(point.plan.request.experiment, point.plan.variant), indent, columns) + "\n";
+    words +=
+        "  " + std::string(indent.size() - 4 - budget.size(), ' ') + budget + "  " +
+        wrap(variant_words(point.plan.request.workload.experiment, point.plan.variant), indent, columns) +
+        "\n";
   }
   return table.render("  ") + "\n" + words + "\n  smallest possible: " + format_bytes_up(smallest) + "\n";
 }
@@ -84,7 +86,7 @@ std::string json_of(const std::vector<Point>& points, int64_t smallest) {
                     {"disk_bytes", point.plan.disk_bytes()},
                     {"seconds_per_step", point.plan.seconds_per_step},
                     {"tokens_per_second", point.plan.tokens_per_second()},
-                    {"variant", variant_words(point.plan.request.experiment, point.plan.variant)}});
+                    {"variant", variant_words(point.plan.request.workload.experiment, point.plan.variant)}});
   return json_text(nlohmann::ordered_json{{"points", list}, {"smallest_bytes", smallest}});
 }
 

@@ -134,7 +134,7 @@ class WayFinder {
     std::map<size_t, Plan> planned;
     size_t low = 0, high = sizes.size() - 1;
     const auto fits = [&](size_t i) {
-      auto plan = plans.within(plan_input(changed(with_host(sizes[i])), {}).request.budget);
+      auto plan = plans.within(plan_input(changed(with_host(sizes[i])), {}).request.target.budget);
       if (!plan) return false;
       high = i;
       while (high > low && sizes[high - 1] * kGiB >= plan->host_bytes()) --high;
@@ -158,8 +158,9 @@ class WayFinder {
     FittingPlans plans(input.request);
     // Lossy means make requests of their own, which share nothing.
     const auto planned = [&] {
-      return input.recipe.memory.allow.empty() ? plans.within(plan_input(changed(changes), {}).request.budget)
-                                               : plan(changes);
+      return input.recipe.memory.allow.empty()
+                 ? plans.within(plan_input(changed(changes), {}).request.target.budget)
+                 : plan(changes);
     };
     std::optional<Plan> found = planned();
     // With what the open budget's plan takes; and where ties then take less, with that.
@@ -214,11 +215,11 @@ void add_releases(WayFinder& finder, const PlanRequest& request) {
     return finder.add(changes, "same result", true);
   };
   [[maybe_unused]] const bool found =
-      release(request.micro_batch.has_value(), "batch.micro") ||
-      release(request.recompute.has_value(), "memory.recompute") ||
-      release(request.loss_chunk.has_value(), "memory.loss_chunk") ||
-      (request.offload_of_tier ? release(true, "memory.tier", "null")
-                               : release(request.offload.has_value(), "memory.offload"));
+      release(request.choices.micro_batch.has_value(), "batch.micro") ||
+      release(request.choices.recompute.has_value(), "memory.recompute") ||
+      release(request.choices.loss_chunk.has_value(), "memory.loss_chunk") ||
+      (request.choices.offload_of_tier ? release(true, "memory.tier", "null")
+                                       : release(request.choices.offload.has_value(), "memory.offload"));
 }
 
 // The methods that take less than the recipe's, the nearest first, and what they change, in words. Adapters
@@ -239,8 +240,9 @@ std::vector<std::pair<Changes, std::string>> smaller_methods(const Recipe& recip
 // unless the recipe allows means that make them smaller.
 bool shorter_may_fit(const Recipe& recipe, const Plan& refused) {
   const std::optional<int64_t> memory = memory_budget(refused.request);
-  const std::optional<int64_t> host = refused.request.own_memory ? refused.request.budget.host_bytes : 0;
-  const std::optional<int64_t>& disk = refused.request.budget.disk_bytes;
+  const std::optional<int64_t> host =
+      refused.request.target.own_memory ? refused.request.target.budget.host_bytes : 0;
+  const std::optional<int64_t>& disk = refused.request.target.budget.disk_bytes;
   if (!recipe.memory.allow.empty() || !memory || !host || !disk) return true;
   int64_t held = 0;
   for (const TableRow& row : refused.layout.persistent) {
@@ -265,9 +267,9 @@ std::string larger_card(const DeviceDescription& device, int64_t bytes) {
 // A budget of the size that the smallest variant takes, or a card of it.
 void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Plan& refused) {
   const int64_t least = memory_bytes(request, refused.smallest);
-  const std::string& name = request.device.card_name;
+  const std::string& name = request.target.device.card_name;
   if (!name.empty() && !refused.fits_device() && least > find_card(name, "memory.gpu").memory_mib * kMiB) {
-    if (const std::string larger = larger_card(request.device, least); !larger.empty())
+    if (const std::string larger = larger_card(request.target.device, least); !larger.empty())
       finder.add_larger_budget({{"memory.gpu", larger}}, "same result, on a larger card", refused);
     return;
   }
@@ -291,9 +293,9 @@ std::vector<Way> ways_out(const std::string& command, const PlanArguments& argum
                    always.empty() ? "" : ", with " + always.front().second + " of host memory");
   const int64_t length = recipe.data.max_length;
   add_releases(finder, refused.request);
-  const bool has_disk = refused.request.budget.disk_bytes.value_or(0) > 0;
+  const bool has_disk = refused.request.target.budget.disk_bytes.value_or(0) > 0;
   const std::string disk = has_disk ? "with a larger disk" : "with a disk";
-  if (const auto& host = refused.request.budget.host_bytes; refused.request.own_memory && host)
+  if (const auto& host = refused.request.target.budget.host_bytes; refused.request.target.own_memory && host)
     finder.add_with_larger_host(std::max(*host, refused.fits_host() ? 0 : refused.host_bytes()));
   finder.add_with_disk({}, "same result, " + disk, true);
   const auto methods = smaller_methods(recipe);

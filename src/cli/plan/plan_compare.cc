@@ -183,8 +183,9 @@ std::string problems_text(const std::vector<Choice>& rows) {
 std::string summary(const std::vector<Choice>& rows, size_t columns) {
   const bool disk = std::any_of(rows.begin(), rows.end(),
                                 [](const Choice& row) { return row.plan && row.plan->disk_bytes() > 0; });
-  const bool own = std::any_of(rows.begin(), rows.end(),
-                               [](const Choice& row) { return row.plan && row.plan->request.own_memory; });
+  const bool own = std::any_of(rows.begin(), rows.end(), [](const Choice& row) {
+    return row.plan && row.plan->request.target.own_memory;
+  });
   // The memory that a tier frees goes to larger micro-batches: the fastest plan does not show how little it
   // could run with.
   const bool tiers = std::any_of(rows.begin(), rows.end(), [](const Choice& row) {
@@ -233,9 +234,9 @@ std::string variants(const std::vector<Choice>& rows, size_t columns) {
   for (const Choice& row : rows) {
     if (!row.plan) continue;
     const std::string label = label_of(row);
-    text += "  " + label +
-            (label.size() > width ? "\n" + indent : std::string(width + 2 - label.size(), ' ')) +
-            wrap(variant_words(row.plan->request.experiment, row.plan->variant), indent, columns) + "\n";
+    text +=
+        "  " + label + (label.size() > width ? "\n" + indent : std::string(width + 2 - label.size(), ' ')) +
+        wrap(variant_words(row.plan->request.workload.experiment, row.plan->variant), indent, columns) + "\n";
   }
   return text;
 }
@@ -305,7 +306,7 @@ nlohmann::ordered_json json_of(const Choice& row) {
           {"tokens_per_second", row.plan->tokens_per_second()},
           {"same_result", row.same_result},
           {"difference", row.difference},
-          {"variant", variant_words(row.plan->request.experiment, row.plan->variant)},
+          {"variant", variant_words(row.plan->request.workload.experiment, row.plan->variant)},
           {"device_components", components(device_components(*row.plan))},
           {"host_components", components(row.plan->host_components())}};
 }

@@ -18,11 +18,11 @@ HostNeeds host_of(const Recipe& recipe, const PlanRequest& request, const CpuSet
                   int64_t longer = 1) {
   std::optional<DataSetup> data;
   if (!recipe.data.train.empty()) {
-    data = open_data(recipe, request.experiment.model);
+    data = open_data(recipe, request.workload.experiment.model);
     for (auto* source : {&data->train, &data->eval})
       if (*source) (*source)->loader.longest_sample *= longer;
   }
-  return host_needs(recipe, request.experiment, cpu, data ? &*data : nullptr);
+  return host_needs(recipe, request.workload.experiment, cpu, data ? &*data : nullptr);
 }
 
 std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed) {
@@ -30,25 +30,25 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
   std::vector<Doubled> list = doubled_dimensions(plan);
   Recipe longer = allowed.recipe;
   longer.data.max_length *= 2;
-  list.front().request.host = host_of(longer, list.front().request, input.cpu, 2);
+  list.front().request.target.host = host_of(longer, list.front().request, input.cpu, 2);
 
   Doubled batch{"effective batch", plan.request, plan.variant};
   Recipe larger = allowed.recipe;
   larger.batch.effective *= 2;
-  batch.request.experiment.effective_batch *= 2;
+  batch.request.workload.experiment.effective_batch *= 2;
   batch.variant.accumulation *= 2;
-  batch.request.host = host_of(larger, batch.request, input.cpu);
+  batch.request.target.host = host_of(larger, batch.request, input.cpu);
   list.push_back(std::move(batch));
 
   Doubled threads{"threads", plan.request, plan.variant};
   CpuSettings cpu = input.cpu;
   cpu.threads *= 2;
-  if (plan.request.device.card_name.empty()) {  // threads are nothing to a card
-    threads.request.device = describe_cpu(cpu.isa, cpu.threads);
-    threads.request.device.rates = plan.request.device.rates;
-    threads.request.device.reaches_host = plan.request.device.reaches_host;
+  if (plan.request.target.device.card_name.empty()) {  // threads are nothing to a card
+    threads.request.target.device = describe_cpu(cpu.isa, cpu.threads);
+    threads.request.target.device.rates = plan.request.target.device.rates;
+    threads.request.target.device.reaches_host = plan.request.target.device.reaches_host;
   }
-  threads.request.host = host_of(allowed.recipe, threads.request, cpu);
+  threads.request.target.host = host_of(allowed.recipe, threads.request, cpu);
   list.push_back(std::move(threads));
   return list;
 }

@@ -178,19 +178,39 @@ std::vector<Graph> build_evaluation_programs(const Experiment& experiment, const
   return {run_passes(named(build_evaluation(experiment, variant), kEvalProgram), context)};
 }
 
-std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora,
-                                             const QuantiseOptions* nf4, DType compute,
-                                             const GenerationShape& shape, const DeviceDescription& device) {
+std::vector<Graph> build_generation_programs(const Experiment& experiment, const GenerationShape& shape,
+                                             const DeviceDescription& device) {
+  const DType compute = experiment.precision.compute;
   PassContext context;
   context.purpose = Purpose::generate;
   context.device = &device;
-  context.lora = lora;
-  context.nf4 = nf4;
+  context.lora = lora_of(experiment);
+  context.nf4 = nf4_of(experiment);
   // Whether all that is named is there: each program may lack modules.
-  if (lora != nullptr) add_lora(build_logits(model, {1, 1, 1, 1, 1}, compute), *lora);
+  if (context.lora != nullptr)
+    add_lora(build_logits(experiment.model, {1, 1, 1, 1, 1}, compute), *context.lora);
   std::vector<Graph> programs;
-  for (Graph& graph : build_generation(model, shape, compute))
+  for (Graph& graph : build_generation(experiment.model, shape, compute))
     programs.push_back(run_passes(std::move(graph), context));
+  return programs;
+}
+
+std::vector<Graph> build_inspection_programs(const Experiment& experiment, const Variant& variant,
+                                             const DeviceDescription& device) {
+  const bool scores = rule_of(experiment.task.task).scores;
+  const DType compute = experiment.precision.compute;
+  std::vector<Graph> programs = build_programs(experiment, variant, device);
+  BatchShape shape = experiment.batch_shape({variant.micro_batch}, 1);
+  if (!scores) shape.segments = 0;  // logits of every token
+  Graph logits = scores ? build_scores(experiment.model, shape, compute, experiment.task.outputs,
+                                       Mode::evaluate, kLogitsTensor)
+                              .graph
+                        : build_logits(experiment.model, shape, compute);
+  PassContext context;
+  context.device = &device;
+  context.lora = lora_of(experiment);
+  context.nf4 = nf4_of(experiment);
+  programs.push_back(run_passes(std::move(logits), context));
   return programs;
 }
 

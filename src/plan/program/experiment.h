@@ -137,10 +137,17 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
 std::vector<Graph> build_evaluation_programs(const Experiment& experiment, const Variant& variant,
                                              const DeviceDescription& device);
 
-// The programs of build_generation. Without adapters (nullptr), and without quantised weights, the model as
-// it is.
-std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora,
-                                             const QuantiseOptions* nf4, DType compute,
-                                             const GenerationShape& shape, const DeviceDescription& device);
+// The programs of build_generation for the experiment's model, with its
+// adapters and quantised weights.
+std::vector<Graph> build_generation_programs(const Experiment& experiment, const GenerationShape& shape,
+                                             const DeviceDescription& device);
+
+// Where build_inspection_programs leaves the logits of every token, or the
+// scores of every sequence.
+inline constexpr const char* kLogitsTensor = "logits";
+// The programs of training, and one after them over the same weights that keeps
+// all logits or scores.
+std::vector<Graph> build_inspection_programs(const Experiment& experiment, const Variant& variant,
+                                             const DeviceDescription& device);
 
 }  // namespace plimsoll

@@ -17,15 +17,15 @@ namespace {
 // Four micro-steps of rows that are full.
 PlanRequest request_for(const ModelSpec& model, const char* card, bool lora) {
   PlanRequest request;
-  request.experiment.model = model;
-  request.experiment.lora = lora;
-  request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
-  request.experiment.max_length = 512;
-  request.experiment.effective_batch = 4;
-  request.experiment.evaluates = true;
-  request.micro_batch = 1;
-  request.device = describe_card(find_card(card, "test"), true);
-  request.own_memory = true;
+  request.workload.experiment.model = model;
+  request.workload.experiment.lora = lora;
+  request.workload.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  request.workload.experiment.max_length = 512;
+  request.workload.experiment.effective_batch = 4;
+  request.workload.experiment.evaluates = true;
+  request.choices.micro_batch = 1;
+  request.target.device = describe_card(find_card(card, "test"), true);
+  request.target.own_memory = true;
   return request;
 }
 
@@ -41,7 +41,7 @@ TEST(Graphs, a_tiny_model_on_a_big_card_gets_them_and_a_7b_does_not) {
   EXPECT_EQ(of(tiny, kUpdateProgram).graphs, 1);
   EXPECT_EQ(of(tiny, kEvalProgram).graphs, 1);
   PlanRequest of_7b = request_for(mistral_7b(), "H200", true);
-  of_7b.experiment.max_length = 2048;
+  of_7b.workload.experiment.max_length = 2048;
   const Plan large = make_plan(of_7b);
   EXPECT_EQ(large.graphs_of(kTrainProgram), 0);
   EXPECT_EQ(of(large, kTrainProgram).why, "the host launches its calls faster than the card computes them");
@@ -57,7 +57,7 @@ TEST(Graphs, their_bytes_are_outside_the_arena_and_what_they_save_is_predicted) 
     nodes += with.graphs_of(program.name()) * gpu_launches(program, true);
   EXPECT_GT(nodes, 100);
   EXPECT_EQ(with.graph_bytes(), nodes * 64 * 1024);
-  request.graphs = UseGraphs::off;
+  request.choices.graphs = UseGraphs::off;
   const Plan without = plan_variant(request, with.variant);
   EXPECT_EQ(without.graph_bytes(), 0);
   EXPECT_EQ(with.arena_bytes(), without.arena_bytes());
@@ -67,26 +67,26 @@ TEST(Graphs, their_bytes_are_outside_the_arena_and_what_they_save_is_predicted) 
             4 * 3.5e-6 * static_cast<double>(gpu_launches(without.programs[0], true)));
   const auto json = nlohmann::json::parse(report_json(with));
   EXPECT_EQ(json["device"]["outside"].back()["name"], "graphs of " + format_count(nodes) + " nodes");
-  EXPECT_EQ(json["device"]["outside_bytes"], outside_bytes(request.device) + with.graph_bytes());
+  EXPECT_EQ(json["device"]["outside_bytes"], outside_bytes(request.target.device) + with.graph_bytes());
   EXPECT_EQ(json["device"]["graphs"][0]["graphs"], 2);
   EXPECT_NE(report_text(with).find("captured graphs"), std::string::npos);
 }
 
 TEST(Graphs, without_room_there_are_none_unless_they_are_asked_for) {
   PlanRequest request = request_for(test_spec({}), "H200", false);
-  request.graphs = UseGraphs::off;
-  request.budget.device_bytes = make_plan(request).arena_bytes();
-  request.graphs = UseGraphs::automatic;
+  request.choices.graphs = UseGraphs::off;
+  request.target.budget.device_bytes = make_plan(request).arena_bytes();
+  request.choices.graphs = UseGraphs::automatic;
   const Plan none = make_plan(request);
   EXPECT_TRUE(none.fits());
   EXPECT_EQ(none.graph_bytes(), 0);
   EXPECT_EQ(of(none, kTrainProgram).why, "there is no room for them");
-  request.graphs = UseGraphs::on;
+  request.choices.graphs = UseGraphs::on;
   const Plan refused = make_plan(request);
   EXPECT_FALSE(refused.fits());
   EXPECT_NE(refusal_text(refused).find("--set memory.graphs=auto"), std::string::npos)
       << refusal_text(refused);
-  request.budget.device_bytes = refused.arena_bytes() + refused.graph_bytes();
+  request.target.budget.device_bytes = refused.arena_bytes() + refused.graph_bytes();
   const Plan fits = make_plan(request);
   EXPECT_TRUE(fits.fits()) << refusal_text(fits);
   EXPECT_EQ(fits.graphs_of(kTrainProgram), 2);
@@ -95,22 +95,23 @@ TEST(Graphs, without_room_there_are_none_unless_they_are_asked_for) {
 // A library is told on the host how many rows a product has; kernels here are not.
 TEST(Graphs, rows_that_differ_leave_the_update_alone_where_a_library_computes_products) {
   PlanRequest request = request_for(test_spec({}), "H200", false);
-  request.run = RunSteps{.steps = 10, .tokens = 4 * 300, .rows = 4, .targets = 4 * 100, .row_length = 300};
+  request.workload.run =
+      RunSteps{.steps = 10, .tokens = 4 * 300, .rows = 4, .targets = 4 * 100, .row_length = 300};
   const Plan plan = make_plan(request);
   EXPECT_EQ(plan.graphs_of(kTrainProgram), 0);
   EXPECT_EQ(of(plan, kTrainProgram).why,
             "its rows differ from run to run, and a library's products are cut to them on the host");
   EXPECT_EQ(plan.graphs_of(kUpdateProgram), 1);
-  request.device.library_products = false;
+  request.target.device.library_products = false;
   EXPECT_EQ(make_plan(request).graphs_of(kTrainProgram), 1);
 }
 
 TEST(Graphs, a_program_that_moves_bytes_of_a_disk_gets_none_and_the_plan_says_why) {
   PlanRequest request = request_for(test_spec({}), "H200", false);
-  request.graphs = UseGraphs::on;
-  request.experiment.model.vocab = 8192;  // tensors large enough to move
-  request.homes = {Space::disk};
-  request.offload = OffloadParts{.states = true};
+  request.choices.graphs = UseGraphs::on;
+  request.workload.experiment.model.vocab = 8192;  // tensors large enough to move
+  request.target.homes = {Space::disk};
+  request.choices.offload = OffloadParts{.states = true};
   const Plan plan = make_plan(request);
   EXPECT_EQ(of(plan, kUpdateProgram).why, "what a disk moves needs the host");
   EXPECT_EQ(plan.graphs_of(kUpdateProgram), 0);
@@ -119,8 +120,8 @@ TEST(Graphs, a_program_that_moves_bytes_of_a_disk_gets_none_and_the_plan_says_wh
 
 TEST(Graphs, a_cpu_makes_none) {
   PlanRequest request = request_for(test_spec({}), "H200", false);
-  request.device = reference_description();
-  request.graphs = UseGraphs::on;
+  request.target.device = reference_description();
+  request.choices.graphs = UseGraphs::on;
   EXPECT_TRUE(make_plan(request).graphs.empty());
 }
 

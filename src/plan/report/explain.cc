@@ -186,7 +186,7 @@ std::vector<TensorKind> tensor_kinds(const std::vector<const TableRow*>& transie
 }  // namespace
 
 static void double_layers(Doubled& layers) {
-  ModelSpec& model = layers.request.experiment.model;
+  ModelSpec& model = layers.request.workload.experiment.model;
   auto& points = layers.variant.recompute.layers;
   const auto windows = std::exchange(model.windows, {});
   const auto chosen = std::exchange(points, {});
@@ -213,7 +213,7 @@ std::vector<Doubled> doubled_dimensions(const Plan& plan) {
     return list.emplace_back(Doubled{what, plan.request, plan.variant});
   };
   Doubled& length = again("length");
-  Experiment& longer = length.request.experiment;
+  Experiment& longer = length.request.workload.experiment;
   for (int64_t* tokens :
        {&longer.max_length, &longer.longest_sample, &longer.longest_shared, &longer.common_begin,
         &length.variant.micro_tokens, &length.variant.eval_micro_tokens})
@@ -222,13 +222,13 @@ std::vector<Doubled> doubled_dimensions(const Plan& plan) {
   for (int64_t* room :
        {&micro.micro_batch, &micro.micro_tokens, &micro.eval_micro_batch, &micro.eval_micro_tokens})
     *room *= 2;
-  if (plan.request.experiment.lora) {
-    LoraOptions& lora = again("rank").request.experiment.lora_options;
+  if (plan.request.workload.experiment.lora) {
+    LoraOptions& lora = again("rank").request.workload.experiment.lora_options;
     lora.r *= 2;
     for (auto& [pattern, r] : lora.rank_pattern) r *= 2;
   }
   double_layers(again("layers"));
-  again("vocab").request.experiment.model.vocab *= 2;
+  again("vocab").request.workload.experiment.model.vocab *= 2;
   return list;
 }
 
@@ -246,7 +246,7 @@ Explanation explain(const Plan& plan, const std::vector<Doubled>& doubled) {
   const auto transient = alive_at_peak(plan);
   result.layers = layer_groups(plan, transient);
   result.kinds = tensor_kinds(transient, plan.programs.front());
-  const Experiment& experiment = plan.request.experiment;
+  const Experiment& experiment = plan.request.workload.experiment;
   if (experiment.model.linear_attention) return result;  // it has none
   const BatchShape shape = experiment.batch_shape(experiment.train_room(plan.variant), experiment.documents);
   result.scores_bytes =

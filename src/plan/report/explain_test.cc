@@ -12,15 +12,15 @@ namespace {
 
 PlanRequest request_for(bool lora) {
   PlanRequest request;
-  request.experiment.model = test_spec({.hidden = 64, .mlp = 128, .layers = 4, .vocab = 512});
-  request.experiment.lora = lora;
-  request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
-  request.experiment.max_length = 64;
-  request.experiment.effective_batch = 16;
-  request.micro_batch = 4;
-  request.recompute = RecomputePoint::none;
-  request.loss_chunk = 32;
-  request.device = reference_description();
+  request.workload.experiment.model = test_spec({.hidden = 64, .mlp = 128, .layers = 4, .vocab = 512});
+  request.workload.experiment.lora = lora;
+  request.workload.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  request.workload.experiment.max_length = 64;
+  request.workload.experiment.effective_batch = 16;
+  request.choices.micro_batch = 4;
+  request.choices.recompute = RecomputePoint::none;
+  request.choices.loss_chunk = 32;
+  request.target.device = reference_description();
   return request;
 }
 
@@ -43,9 +43,9 @@ TEST(Explain, growth_with_length_and_micro_batch_is_that_of_the_plan_made_anew) 
   for (const bool lora : {false, true}) {
     const PlanRequest request = request_for(lora);
     PlanRequest longer = request;
-    longer.experiment.max_length *= 2;
+    longer.workload.experiment.max_length *= 2;
     PlanRequest wider = request;
-    wider.micro_batch = *request.micro_batch * 2;
+    wider.choices.micro_batch = *request.choices.micro_batch * 2;
     const Plan plan = make_plan(request);
     const Explanation explanation = explain(plan, doubled_dimensions(plan));
     for (const auto& [what, other] : {std::pair{"length", longer}, std::pair{"micro-batch", wider}}) {

@@ -102,7 +102,7 @@ std::string scores_text(const Plan& plan, const Explanation& explanation) {
   if (explanation.scores_bytes == 0)
     return "  there are no attention scores: each head carries a state of constant size along its "
            "sequence.\n";
-  const Experiment& experiment = plan.request.experiment;
+  const Experiment& experiment = plan.request.workload.experiment;
   const std::string length = format_count(experiment.max_length);
   return "  attention scores are not stored: attention is computed block by block. Stored, they would take " +
          format_bytes(explanation.scores_bytes) + " a layer, " +
@@ -130,7 +130,7 @@ nlohmann::ordered_json components_json(const Explanation& explanation,
 
 std::string explain_text(const Plan& plan, const Explanation& explanation, size_t columns) {
   const std::string head = verdict_text(plan) + "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) +
-                           "\n  " + variant_words(plan.request.experiment, plan.variant) + "\n\n";
+                           "\n  " + variant_words(plan.request.workload.experiment, plan.variant) + "\n\n";
   return fitted(head, columns) + meanings("device", explanation.device, columns) + "\n" +
          meanings("host", explanation.host, columns) + "\n" + growth_table(explanation, columns) + "\n" +
          layer_table(explanation, columns) + "\n" + kind_table(explanation, columns) + "\n" +
@@ -159,7 +159,7 @@ std::string explain_json(const Plan& plan, const Explanation& explanation) {
       {"kinds", kinds},
       {"attention_scores",
        {{"stored_bytes", 0},
-        {"would_take_bytes", explanation.scores_bytes * plan.request.experiment.model.layers}}}};
+        {"would_take_bytes", explanation.scores_bytes * plan.request.workload.experiment.model.layers}}}};
   return json_text(json);
 }
 

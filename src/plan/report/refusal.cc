@@ -12,7 +12,7 @@ namespace {
 // Of all that the budget bounds.
 std::string largest_components(const Plan& plan) {
   std::vector<Component> components = device_components(plan);
-  if (!plan.request.own_memory)
+  if (!plan.request.target.own_memory)
     for (const Component& component : plan.host_components()) components.push_back(component);
   std::stable_sort(components.begin(), components.end(),
                    [](const Component& a, const Component& b) { return a.bytes > b.bytes; });
@@ -31,15 +31,17 @@ struct Hold {
 };
 
 std::vector<Hold> holds(const PlanRequest& request) {
-  return {
-      {request.micro_batch.has_value(), "batch.micro=auto", [](PlanRequest& r) { r.micro_batch.reset(); }},
-      {request.recompute.has_value(), "memory.recompute=auto", [](PlanRequest& r) { r.recompute.reset(); }},
-      {request.offload.has_value(), request.offload_of_tier ? "memory.tier=null" : "memory.offload=auto",
-       [](PlanRequest& r) { r.offload.reset(); }},
-      {request.loss_chunk.has_value(), "memory.loss_chunk=auto",
-       [](PlanRequest& r) { r.loss_chunk.reset(); }},
-      {request.graphs == UseGraphs::on, "memory.graphs=auto",
-       [](PlanRequest& r) { r.graphs = UseGraphs::automatic; }}};
+  return {{request.choices.micro_batch.has_value(), "batch.micro=auto",
+           [](PlanRequest& r) { r.choices.micro_batch.reset(); }},
+          {request.choices.recompute.has_value(), "memory.recompute=auto",
+           [](PlanRequest& r) { r.choices.recompute.reset(); }},
+          {request.choices.offload.has_value(),
+           request.choices.offload_of_tier ? "memory.tier=null" : "memory.offload=auto",
+           [](PlanRequest& r) { r.choices.offload.reset(); }},
+          {request.choices.loss_chunk.has_value(), "memory.loss_chunk=auto",
+           [](PlanRequest& r) { r.choices.loss_chunk.reset(); }},
+          {request.choices.graphs == UseGraphs::on, "memory.graphs=auto",
+           [](PlanRequest& r) { r.choices.graphs = UseGraphs::automatic; }}};
 }
 
 // What would fit if the recipe held less fast; every line was planned.
@@ -52,10 +54,10 @@ std::string ways_text(const Plan& plan) {
     if (!hold.set) continue;
     hold.release(open);
     sets += (sets.empty() ? "--set " : " --set ") + std::string(hold.key);
-    const auto other = FittingPlans(open).within(open.budget);
+    const auto other = FittingPlans(open).within(open.target.budget);
     if (!other) continue;
-    table.add_row(
-        {variant_words(plan.request.experiment, other->variant), format_bytes(other->memory_bytes()), sets});
+    table.add_row({variant_words(plan.request.workload.experiment, other->variant),
+                   format_bytes(other->memory_bytes()), sets});
     any = true;
     break;
   }
@@ -71,10 +73,10 @@ struct Shortage {
 
 // The memory that the plan is made for first.
 std::vector<Shortage> shortages(const Plan& plan) {
-  const Budget& budget = plan.request.budget;
+  const Budget& budget = plan.request.target.budget;
   std::vector<Shortage> all;
   if (!plan.fits_device() || !plan.fits_process())
-    all.push_back({std::string(plan.request.own_memory ? "device" : "the process") + " needs " +
+    all.push_back({std::string(plan.request.target.own_memory ? "device" : "the process") + " needs " +
                        format_bytes_up(plan.memory_bytes()),
                    memory_budget(plan.request).value_or(0),
                    budget.device_source +
@@ -99,15 +101,15 @@ std::string shortages_text(const Plan& plan) {
 // With what it takes of other memories than the one that is named first, where those are short too.
 std::string smallest_text(const Plan& plan) {
   const Variant& variant = plan.smallest.variant;
-  const Budget& budget = plan.request.budget;
+  const Budget& budget = plan.request.target.budget;
   std::string beside;
   const auto add = [&](int64_t bytes, const std::optional<int64_t>& limit, const char* where) {
     if (limit && bytes > *limit) beside += " and " + format_bytes_up(bytes) + where;
   };
-  add(plan.request.host.total() + plan.smallest.host_bytes, budget.host_bytes, " of the host");
+  add(plan.request.target.host.total() + plan.smallest.host_bytes, budget.host_bytes, " of the host");
   add(plan.smallest.disk_bytes, budget.disk_bytes, " of disk");
   return "smallest possible: " + format_bytes_up(memory_bytes(plan.request, plan.smallest)) + beside + " (" +
-         variant_words(plan.request.experiment, variant) + ")" +
+         variant_words(plan.request.workload.experiment, variant) + ")" +
          (plan.search_ended ? "; the search ended at its limit of work, less may do" : "");
 }
 
@@ -141,7 +143,7 @@ std::string refusal_text(const Plan& plan) {
   if (!plan.fits_host()) return host_refusal(plan);
   return shortages_text(plan) +
          "\n  smallest possible: --set memory.disk=" + std::to_string(plan.disk_bytes()) + "B (" +
-         variant_words(plan.request.experiment, plan.variant) + ")";
+         variant_words(plan.request.workload.experiment, plan.variant) + ")";
 }
 
 }  // namespace plimsoll

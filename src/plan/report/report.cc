@@ -47,7 +47,7 @@ std::string of_budget(int64_t bytes, const std::optional<int64_t>& budget) {
 std::string share(double part) { return format_count(std::llround(100 * part)) + " %"; }
 
 std::string split_text(const Plan& plan) {
-  const Experiment& experiment = plan.request.experiment;
+  const Experiment& experiment = plan.request.workload.experiment;
   const Variant& variant = plan.variant;
   if (experiment.train_room(variant).by_tokens())
     return "effective batch " + format_count(experiment.effective_batch) + " in about " +
@@ -99,9 +99,9 @@ void add_outside(const Plan& plan, TextTable& table) {
     table.add_row({name, format_bytes(expected + uncertain),
                    names + ": " + format_bytes(expected) + " +- " + format_bytes(uncertain)});
   };
-  add("outside the arena", plan.request.device.outside);
-  if (plan.request.own_memory && plan.graph_bytes() > 0)
-    add("captured graphs", {graphs_part(plan.graphs, plan.request.device)});
+  add("outside the arena", plan.request.target.device.outside);
+  if (plan.request.target.own_memory && plan.graph_bytes() > 0)
+    add("captured graphs", {graphs_part(plan.graphs, plan.request.target.device)});
 }
 
 // The components, of more than `most` the smallest as one.
@@ -154,8 +154,8 @@ std::string host_table(const Plan& plan) {
 
 // What a budget bounds and how much of it is taken.
 std::string memory_text(const Plan& plan) {
-  const Budget& budget = plan.request.budget;
-  if (!plan.request.own_memory)
+  const Budget& budget = plan.request.target.budget;
+  if (!plan.request.target.own_memory)
     return of_budget(plan.process_peak_bytes(), budget.process_bytes) + " (the whole process)";
   const std::string device = "device " + of_budget(plan.memory_bytes(), memory_budget(plan.request));
   if (!budget.host_bytes) return device + "   needs " + format_bytes(plan.host_bytes()) + " of host memory";
@@ -164,7 +164,7 @@ std::string memory_text(const Plan& plan) {
 
 std::string process_text(const Plan& plan) {
   const std::string data = format_bytes(plan.data_bytes()) + " of private data";
-  if (plan.request.own_memory)
+  if (plan.request.target.own_memory)
     return format_bytes(plan.process_peak_bytes()) + " of the host's memory at its peak; " + data;
   return format_bytes(plan.process_peak_bytes()) + " at its peak: device " +
          format_bytes(plan.arena_bytes()) + ", host " + format_bytes(plan.host_bytes()) + "; " + data;
@@ -172,15 +172,15 @@ std::string process_text(const Plan& plan) {
 
 // Stated sizes may be those of another machine; whoever means this one is told.
 std::string shortage_here(const Plan& plan) {
-  const Budget& budget = plan.request.budget;
-  if (plan.request.own_memory || budget.of_free || budget.free_bytes == 0) return "";
+  const Budget& budget = plan.request.target.budget;
+  if (plan.request.target.own_memory || budget.of_free || budget.free_bytes == 0) return "";
   if (plan.process_peak_bytes() <= budget.free_bytes) return "";
   return "not here and now: " + format_bytes(budget.free_bytes) + " are free on this machine";
 }
 
 std::string disk_text(const Plan& plan) {
   std::vector<Component> components = disk_components(plan);
-  std::string text = of_budget(plan.disk_bytes(), plan.request.budget.disk_bytes);
+  std::string text = of_budget(plan.disk_bytes(), plan.request.target.budget.disk_bytes);
   for (const Component& component : components)
     text += (&component == components.data() ? ": " : ", ") + component.name + " " +
             format_bytes(component.bytes);
@@ -204,8 +204,8 @@ std::string faster_text(const Plan& plan, const Faster& faster) {
 }
 
 nlohmann::ordered_json run_json(const Plan& plan) {
-  if (!plan.request.run) return nullptr;
-  const RunSteps& run = *plan.request.run;
+  if (!plan.request.workload.run) return nullptr;
+  const RunSteps& run = *plan.request.workload.run;
   return {{"steps", run.steps},
           {"epochs", run.epochs},
           {"estimated", run.estimated},
@@ -279,9 +279,10 @@ std::string pass_dump(const Plan& plan, const Pass& wanted) {
   const AfterPass after = [&](const Pass& pass, const Graph& graph) {
     if (pass.id == wanted.id) programs.push_back(graph);
   };
-  const Experiment& experiment = plan.request.experiment;
+  const Experiment& experiment = plan.request.workload.experiment;
   Graph train = build_micro_step(experiment, plan.variant, PassId::recompute, after);
-  finish_programs(experiment, plan.variant, plan.request.device, std::move(train), Programs::all, after);
+  finish_programs(experiment, plan.variant, plan.request.target.device, std::move(train), Programs::all,
+                  after);
   if (programs.empty())
     throw UsageError("--dump: no program of this plan goes through the pass '" + std::string(wanted.name) +
                      "'");
@@ -295,7 +296,7 @@ std::string names_of_dumps() {
 }
 
 std::string graph_dump(const Plan& plan) {
-  return print_graph(build_forward(plan.request.experiment, plan.variant));
+  return print_graph(build_forward(plan.request.workload.experiment, plan.variant));
 }
 
 }  // namespace
@@ -332,16 +333,16 @@ bool has_graphs(const Plan& plan) {
 }  // namespace
 
 std::string verdict_text(const Plan& plan) {
-  const Budget& budget = plan.request.budget;
+  const Budget& budget = plan.request.target.budget;
   const std::string disk =
       plan.disk_bytes() > 0 ? "   disk " + of_budget(plan.disk_bytes(), budget.disk_bytes) : "";
-  const int64_t scratch_bytes = plan.request.data ? plan.request.data->scratch_bytes : 0;
+  const int64_t scratch_bytes = plan.request.workload.data ? plan.request.workload.data->scratch_bytes : 0;
   const std::string scratch =
       scratch_bytes > 0 ? "   scratch " + format_bytes(scratch_bytes) + " of disk" : "";
   const std::string indent(7, ' ');
   return std::string(plan.fits() ? "fits" : "does not fit") + "   " + memory_text(plan) + disk + scratch +
          "\n" + indent + run_words(plan) + "\n" + indent + duration_words(plan.seconds_per_step) +
-         " a step, " + speed_words(plan.tokens_per_second()) + basis_words(plan.request.device);
+         " a step, " + speed_words(plan.tokens_per_second()) + basis_words(plan.request.target.device);
 }
 
 // Scores of the head that the task puts in place of the model's own; 0: none.
@@ -350,7 +351,7 @@ int64_t head_of(const Experiment& experiment) {
 }
 
 std::string model_text(const Plan& plan) {
-  const Experiment& experiment = plan.request.experiment;
+  const Experiment& experiment = plan.request.workload.experiment;
   std::array<char, 32> number{};
   std::snprintf(number.data(), number.size(), "%.1f",
                 static_cast<double>(count_parameters(experiment.model, head_of(experiment))) / 1e6);
@@ -358,7 +359,7 @@ std::string model_text(const Plan& plan) {
 }
 
 std::string experiment_text(const Plan& plan) {
-  const Experiment& experiment = plan.request.experiment;
+  const Experiment& experiment = plan.request.workload.experiment;
   const TaskRule& rule = rule_of(experiment.task.task);
   const std::string task = rule.scores || rule.pairs
                                ? std::string(to_string(rule.task)) + " (" + std::string(rule.unit) + ") · "
@@ -376,11 +377,12 @@ std::string phases_text(const Plan& plan) {
 
 std::string also_fits_text(const Plan& plan) {
   const Candidate& least = plan.smallest;
-  const int64_t graphs = plan.request.graphs == UseGraphs::on ? plan.graph_bytes() : 0;
+  const int64_t graphs = plan.request.choices.graphs == UseGraphs::on ? plan.graph_bytes() : 0;
   const int64_t bytes = memory_bytes(plan.request, least) + graphs;
   if (bytes >= plan.memory_bytes()) return "nothing smaller: this is the least";
   return "budget down to " + format_bytes_up(bytes) + " (" +
-         variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
+         variant_words(plan.request.workload.experiment, least.variant) + "; " + time_change(plan, least) +
+         ")";
 }
 
 namespace {
@@ -392,7 +394,7 @@ std::string mib_text(int64_t bytes) { return std::to_string(ceil_div(bytes, kMiB
 std::string knee_text(const Plan& plan) {
   const std::string bytes = format_bytes_up(memory_bytes(plan.request, *plan.knee));
   return bytes + " would do, " + time_change(plan, *plan.knee) + " (" +
-         variant_words(plan.request.experiment, plan.knee->variant) + "): --memory " +
+         variant_words(plan.request.workload.experiment, plan.knee->variant) + "): --memory " +
          mib_text(memory_bytes(plan.request, *plan.knee));
 }
 
@@ -401,11 +403,12 @@ std::string knee_text(const Plan& plan) {
 std::string display_text(const Plan& plan) {
   constexpr int64_t kDesktop = kGiB;
   const PlanRequest& request = plan.request;
-  const bool may_have =
-      request.device.card_name.starts_with("RTX") || request.device.card_name.starts_with("TITAN");
+  const bool may_have = request.target.device.card_name.starts_with("RTX") ||
+                        request.target.device.card_name.starts_with("TITAN");
   const auto driver = std::ranges::find_if(
-      request.device.outside, [](const OutsidePart& part) { return part.name.starts_with("driver"); });
-  if (!may_have || driver == request.device.outside.end() || request.budget.device_free_bytes) return "";
+      request.target.device.outside, [](const OutsidePart& part) { return part.name.starts_with("driver"); });
+  if (!may_have || driver == request.target.device.outside.end() || request.target.budget.device_free_bytes)
+    return "";
   const std::optional<int64_t> all = memory_budget(request);
   if (!all || plan.memory_bytes() <= *all - kDesktop) return "";
   return "a desktop on this card takes 0.3 to 1 GiB of it: --memory " +
@@ -419,30 +422,30 @@ std::vector<ReportLine> facts(const Plan& plan) {
   std::vector<ReportLine> list = {{"process", process_text(plan)}};
   if (const std::string text = shortage_here(plan); !text.empty()) list.push_back({"train", text});
   if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
-  if (request.data && request.data->scratch_bytes > 0)
-    list.push_back({"scratch", scratch_words(*request.data)});
+  if (request.workload.data && request.workload.data->scratch_bytes > 0)
+    list.push_back({"scratch", scratch_words(*request.workload.data)});
   if (plan.variant.keep_frozen)
     list.push_back({"kept", "what the frozen blocks say of each row, computed once: " +
                                 duration_words(plan.kept_seconds) + " in all to make, write and read"});
-  if (has_graphs(plan) || request.graphs == UseGraphs::on)
+  if (has_graphs(plan) || request.choices.graphs == UseGraphs::on)
     list.push_back({"graphs", graphs_words(plan.graphs)});
   if (plan.search_ended)
     list.push_back({"search", "ended at its limit of work; this is the best that was found until then"});
-  if (request.own_memory && !request.budget.host_bytes && plan.host_arena_bytes() > 0)
+  if (request.target.own_memory && !request.target.budget.host_bytes && plan.host_arena_bytes() > 0)
     list.push_back({"host", "not limited: say what that machine has, such as --host-memory 16GiB"});
   if (!request.lossy.empty())
     list.push_back({"lossy", join(request.lossy, ", ") +
                                  ", as memory.allow permits: nothing that keeps the result fits"});
-  if (request.data) list.push_back({"data", data_words(*request.data)});
-  if (request.data)
-    for (const std::string& text : request.data->rendering) list.push_back({"rows", text});
+  if (request.workload.data) list.push_back({"data", data_words(*request.workload.data)});
+  if (request.workload.data)
+    for (const std::string& text : request.workload.data->rendering) list.push_back({"rows", text});
   if (const std::string text = display_text(plan); !text.empty()) list.push_back({"display", text});
   if (plan.knee) list.push_back({"knee", knee_text(plan)});
   list.push_back({"also fits", also_fits_text(plan)});
   if (!plan.savings.empty()) list.push_back({"would save", savings_text(plan)});
   for (const Faster& faster : plan.faster) list.push_back({"faster", faster_text(plan, faster)});
   for (const std::string& note : request.notes) list.push_back({"note", note});
-  if (!request.device.rates.note.empty()) list.push_back({"note", request.device.rates.note});
+  if (!request.target.device.rates.note.empty()) list.push_back({"note", request.target.device.rates.note});
   return list;
 }
 
@@ -473,7 +476,7 @@ std::vector<ReportLine> facts_by_weight(const Plan& plan) {
 std::string report_text(const Plan& plan, size_t columns) {
   columns = std::min(columns, kWidestText);
   std::string text = head_text(plan, columns) + device_table(plan, columns) + "\n";
-  text += fact_text({"variant", variant_words(plan.request.experiment, plan.variant)}, columns);
+  text += fact_text({"variant", variant_words(plan.request.workload.experiment, plan.variant)}, columns);
   text += fact_text({"phases", phases_text(plan)}, columns) + "\n" + host_table(plan) + "\n";
   for (const ReportLine& fact : facts(plan)) text += fact_text(fact, columns);
   return text;
@@ -483,7 +486,7 @@ std::string brief_report_text(const Plan& plan, size_t columns, size_t rows) {
   columns = std::min(columns, kWidestText);
   const std::string head = head_text(plan, columns);
   const std::string variant =
-      fact_text({"variant", variant_words(plan.request.experiment, plan.variant)}, columns);
+      fact_text({"variant", variant_words(plan.request.workload.experiment, plan.variant)}, columns);
   constexpr size_t kBeside = 3;  // the command, the line that names --full, the next prompt
   const size_t room = rows - std::min(rows, lines_of(head) + lines_of(variant) + 1 + kBeside);
   std::string table = device_table(plan, columns);
@@ -512,8 +515,9 @@ namespace {
 
 // Of a step, by kind of op, the longest first: what a profile of the run stands beside.
 nlohmann::ordered_json op_seconds_json(const Plan& plan) {
-  const Filling filling = filling_of(plan.request.experiment, plan.request.run, plan.variant);
-  TimeModel model(plan.request.device.rates, filling);
+  const Filling filling =
+      filling_of(plan.request.workload.experiment, plan.request.workload.run, plan.variant);
+  TimeModel model(plan.request.target.device.rates, filling);
   std::map<std::string_view, double> seconds;
   for (const Graph& graph : plan.programs) {
     const double runs = runs_per_step(graph, plan.variant, filling);
@@ -533,7 +537,7 @@ nlohmann::ordered_json op_seconds_json(const Plan& plan) {
 std::string report_json(const Plan& plan) {
   using Json = nlohmann::ordered_json;
   const PlanRequest& request = plan.request;
-  const MicroRoom room = request.experiment.train_room(plan.variant);
+  const MicroRoom room = request.workload.experiment.train_room(plan.variant);
   Json phases = Json::array();
   for (const ProgramLayout& program : plan.layout.programs) {
     phases.push_back({{"name", program.name},
@@ -545,69 +549,70 @@ std::string report_json(const Plan& plan) {
     savings.push_back({{"means", saving.means}, {"device_bytes", saving.device_bytes}});
   const auto brief = [&](const Candidate& candidate) {
     return Json{{"device_bytes", candidate.arena_bytes},
-                {"host_bytes", request.host.total() + candidate.host_bytes},
+                {"host_bytes", request.target.host.total() + candidate.host_bytes},
                 {"memory_bytes", memory_bytes(request, candidate)},
                 {"disk_bytes", candidate.disk_bytes},
                 {"seconds_per_step", candidate.seconds_per_step},
-                {"variant", variant_words(request.experiment, candidate.variant)}};
+                {"variant", variant_words(request.workload.experiment, candidate.variant)}};
   };
-  const Json json = {{"feasible", plan.fits()},
-                     {"device",
-                      {{"kind", request.device.kind},
-                       {"budget_bytes", optional_bytes(request.budget.device_bytes)},
-                       {"gpu", request.device.card_name.empty() ? Json() : Json(request.device.card_name)},
-                       {"outside", outside_json(plan)},
-                       {"outside_bytes", outside_bytes(request.device) + plan.graph_bytes()},
-                       {"graphs", graphs_json(plan)},
-                       {"arena_bytes", plan.arena_bytes()},
-                       {"persistent_bytes", plan.layout.persistent_bytes},
-                       {"transient_bytes", plan.layout.transient_bytes},
-                       {"lower_bound_bytes", plan.layout.lower_bound_bytes()},
-                       {"peak", peak_place(plan)},
-                       {"components", components_json(device_components(plan))},
-                       {"phases", phases}}},
-                     {"host",
-                      {{"budget_bytes", optional_bytes(request.budget.host_bytes)},
-                       {"planned_peak_bytes", plan.host_bytes()},
-                       {"components", components_json(plan.host_components())}}},
-                     {"process",
-                      {{"budget_bytes", optional_bytes(request.budget.process_bytes)},
-                       {"planned_peak_rss_bytes", plan.process_peak_bytes()},
-                       {"planned_data_bytes", plan.data_bytes()}}},
-                     {"variant",
-                      {{"micro_batch", plan.variant.micro_batch},
-                       {"micro_tokens", room.by_tokens() ? Json(plan.variant.micro_tokens) : Json()},
-                       {"accumulation", plan.variant.accumulation},
-                       {"share_prefixes", request.experiment.shares_prefixes},
-                       {"micro_steps", plan.micro_steps},
-                       {"fill", plan.fill},
-                       {"effective_batch", request.experiment.effective_batch},
-                       {"eval_micro_batch", plan.variant.eval_micro_batch},
-                       {"loss_chunk", plan.variant.loss_chunk},
-                       {"words", variant_words(request.experiment, plan.variant)},
-                       {"max_length", request.experiment.max_length},
-                       {"threads", request.device.threads},
-                       {"isa", std::string(to_string(request.device.isa))}}},
-                     {"predicted",
-                      {{"seconds_per_step", plan.seconds_per_step},
-                       {"tokens_per_second", plan.tokens_per_second()},
-                       {"disk_traffic_bytes_per_step", candidate_of(plan).disk_traffic},
-                       {"calibrated", request.device.rates.calibrated},
-                       {"ops", op_seconds_json(plan)}}},
-                     {"run", run_json(plan)},
-                     {"faster", faster_json(plan)},
-                     {"disk",
-                      {{"budget_bytes", optional_bytes(request.budget.disk_bytes)},
-                       {"planned_bytes", plan.disk_bytes()},
-                       {"components", components_json(disk_components(plan))}}},
-                     {"notes", request.notes},
-                     {"lossy", request.lossy},
-                     {"data", data_json(request.data)},
-                     {"tie", request.tie},
-                     {"knee", plan.knee ? brief(*plan.knee) : Json()},
-                     {"smallest", brief(plan.smallest)},
-                     {"search_ended", plan.search_ended},
-                     {"would_save", savings}};
+  const Json json = {
+      {"feasible", plan.fits()},
+      {"device",
+       {{"kind", request.target.device.kind},
+        {"budget_bytes", optional_bytes(request.target.budget.device_bytes)},
+        {"gpu", request.target.device.card_name.empty() ? Json() : Json(request.target.device.card_name)},
+        {"outside", outside_json(plan)},
+        {"outside_bytes", outside_bytes(request.target.device) + plan.graph_bytes()},
+        {"graphs", graphs_json(plan)},
+        {"arena_bytes", plan.arena_bytes()},
+        {"persistent_bytes", plan.layout.persistent_bytes},
+        {"transient_bytes", plan.layout.transient_bytes},
+        {"lower_bound_bytes", plan.layout.lower_bound_bytes()},
+        {"peak", peak_place(plan)},
+        {"components", components_json(device_components(plan))},
+        {"phases", phases}}},
+      {"host",
+       {{"budget_bytes", optional_bytes(request.target.budget.host_bytes)},
+        {"planned_peak_bytes", plan.host_bytes()},
+        {"components", components_json(plan.host_components())}}},
+      {"process",
+       {{"budget_bytes", optional_bytes(request.target.budget.process_bytes)},
+        {"planned_peak_rss_bytes", plan.process_peak_bytes()},
+        {"planned_data_bytes", plan.data_bytes()}}},
+      {"variant",
+       {{"micro_batch", plan.variant.micro_batch},
+        {"micro_tokens", room.by_tokens() ? Json(plan.variant.micro_tokens) : Json()},
+        {"accumulation", plan.variant.accumulation},
+        {"share_prefixes", request.workload.experiment.shares_prefixes},
+        {"micro_steps", plan.micro_steps},
+        {"fill", plan.fill},
+        {"effective_batch", request.workload.experiment.effective_batch},
+        {"eval_micro_batch", plan.variant.eval_micro_batch},
+        {"loss_chunk", plan.variant.loss_chunk},
+        {"words", variant_words(request.workload.experiment, plan.variant)},
+        {"max_length", request.workload.experiment.max_length},
+        {"threads", request.target.device.threads},
+        {"isa", std::string(to_string(request.target.device.isa))}}},
+      {"predicted",
+       {{"seconds_per_step", plan.seconds_per_step},
+        {"tokens_per_second", plan.tokens_per_second()},
+        {"disk_traffic_bytes_per_step", candidate_of(plan).disk_traffic},
+        {"calibrated", request.target.device.rates.calibrated},
+        {"ops", op_seconds_json(plan)}}},
+      {"run", run_json(plan)},
+      {"faster", faster_json(plan)},
+      {"disk",
+       {{"budget_bytes", optional_bytes(request.target.budget.disk_bytes)},
+        {"planned_bytes", plan.disk_bytes()},
+        {"components", components_json(disk_components(plan))}}},
+      {"notes", request.notes},
+      {"lossy", request.lossy},
+      {"data", data_json(request.workload.data)},
+      {"tie", request.choices.tie},
+      {"knee", plan.knee ? brief(*plan.knee) : Json()},
+      {"smallest", brief(plan.smallest)},
+      {"search_ended", plan.search_ended},
+      {"would_save", savings}};
   return json_text(json);
 }
 

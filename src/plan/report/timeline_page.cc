@@ -142,7 +142,7 @@ std::string row(const std::string& key, const std::string& name, int64_t bytes, 
 
 // What is of the device's memory beside the arena, and the sum that the headline says.
 std::string outside_rows(const Plan& plan) {
-  if (!plan.request.own_memory) return "";
+  if (!plan.request.target.own_memory) return "";
   std::string html;
   for (const OutsidePart& part : plan.outside())
     html += row("", "outside the arena: " + part.name, part.bytes + part.uncertain);
@@ -171,7 +171,7 @@ std::string fact_list(const Plan& plan) {
   const auto add = [&](const std::string& name, const std::string& text) {
     html += "<dt>" + name + "</dt><dd>" + escaped(text) + "</dd>";
   };
-  add("variant", variant_words(plan.request.experiment, plan.variant));
+  add("variant", variant_words(plan.request.workload.experiment, plan.variant));
   add("phases", phases_text(plan));
   for (const ReportLine& fact : facts(plan)) add(fact.name, fact.text);
   return html + "</dl>\n";

@@ -12,13 +12,13 @@ namespace {
 
 PlanRequest timeline_request(int64_t layers, bool lora) {
   PlanRequest request;
-  request.experiment.model = test_spec({.layers = layers});
-  request.experiment.lora = lora;
-  request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
-  request.experiment.max_length = 64;
-  request.experiment.effective_batch = 8;
-  request.experiment.evaluates = true;
-  request.device = reference_description();
+  request.workload.experiment.model = test_spec({.layers = layers});
+  request.workload.experiment.lora = lora;
+  request.workload.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  request.workload.experiment.max_length = 64;
+  request.workload.experiment.effective_batch = 8;
+  request.workload.experiment.evaluates = true;
+  request.target.device = reference_description();
   return request;
 }
 
@@ -28,7 +28,7 @@ TEST(Timeline, every_program_peaks_at_the_lower_bound_of_its_layout) {
   for (const bool lora : {false, true}) {
     for (const RecomputePoint point : {RecomputePoint::none, RecomputePoint::block}) {
       PlanRequest request = timeline_request(3, lora);
-      request.recompute = point;
+      request.choices.recompute = point;
       const Plan plan = make_plan(request);
       for (const ProgramTimeline& program : make_timeline(plan, kAllMoments).programs) {
         int64_t most = 0;
@@ -77,9 +77,9 @@ size_t characters(const std::string& line) {
 
 TEST(Timeline, the_terminal_gets_at_most_a_hundred_columns_with_phases_budget_and_peak) {
   PlanRequest request = timeline_request(3, true);
-  request.tie = 0;
+  request.choices.tie = 0;
   const int64_t open = make_plan(request).arena_bytes();
-  request.budget.device_bytes = open + open / 8;
+  request.target.budget.device_bytes = open + open / 8;
   const Plan plan = make_plan(request);
   const std::string text = timeline_text(plan);
   size_t begin = 0;

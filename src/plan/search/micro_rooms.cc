@@ -105,16 +105,19 @@ MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroRoom
 }
 
 std::vector<MicroRoom> micro_rooms(const PlanRequest& request) {
-  const Experiment& experiment = request.experiment;
+  const Experiment& experiment = request.workload.experiment;
   const int64_t effective = experiment.effective_batch;
-  const bool known = request.run && request.run->sizes && !request.run->sizes->empty();
-  if (request.micro_batch)
-    return {experiment.room(std::min(*request.micro_batch, effective), request.micro_tokens.value_or(0))};
-  if (!known && request.micro_tokens) return {experiment.room(effective, *request.micro_tokens)};
-  if (!known || experiment.documents > 1 || are_alike(experiment, *request.run->sizes))
+  const bool known =
+      request.workload.run && request.workload.run->sizes && !request.workload.run->sizes->empty();
+  if (request.choices.micro_batch)
+    return {experiment.room(std::min(*request.choices.micro_batch, effective),
+                            request.choices.micro_tokens.value_or(0))};
+  if (!known && request.choices.micro_tokens)
+    return {experiment.room(effective, *request.choices.micro_tokens)};
+  if (!known || experiment.documents > 1 || are_alike(experiment, *request.workload.run->sizes))
     return rooms_in_rows(effective);
-  const std::vector<RowSize>& sizes = *request.run->sizes;
-  if (request.micro_tokens) return {with_room_for(experiment, sizes, *request.micro_tokens)};
+  const std::vector<RowSize>& sizes = *request.workload.run->sizes;
+  if (request.choices.micro_tokens) return {with_room_for(experiment, sizes, *request.choices.micro_tokens)};
   const int64_t longest = experiment.longest_row().tokens;
   const MicroRoom least = with_room_for(experiment, sizes, longest);
   const auto most_steps =

@@ -19,16 +19,16 @@ std::vector<RowSize> uneven() {
 
 PlanRequest request_with(std::vector<RowSize> sizes) {
   PlanRequest request;
-  request.experiment.model = test_spec({.hidden = 64, .mlp = 128, .layers = 2, .vocab = 256});
-  request.experiment.lora = true;
-  request.experiment.effective_batch = 16;
-  request.experiment.max_length = 700;
-  request.device = reference_description();
+  request.workload.experiment.model = test_spec({.hidden = 64, .mlp = 128, .layers = 2, .vocab = 256});
+  request.workload.experiment.lora = true;
+  request.workload.experiment.effective_batch = 16;
+  request.workload.experiment.max_length = 700;
+  request.target.device = reference_description();
   double tokens = 0;
   for (const RowSize& size : sizes)
     tokens += static_cast<double>(size.tokens) * 16 / static_cast<double>(sizes.size());
-  request.run = RunSteps{.steps = 10, .tokens = tokens, .targets = tokens, .row_length = 150};
-  request.run->sizes = std::make_shared<const std::vector<RowSize>>(std::move(sizes));
+  request.workload.run = RunSteps{.steps = 10, .tokens = tokens, .targets = tokens, .row_length = 150};
+  request.workload.run->sizes = std::make_shared<const std::vector<RowSize>>(std::move(sizes));
   return request;
 }
 
@@ -40,11 +40,14 @@ TEST(MicroRooms, are_smaller_for_each_more_micro_step_down_to_the_longest_row) {
   for (size_t i = 1; i < rooms.size(); ++i) EXPECT_LT(rooms[i].tokens, rooms[i - 1].tokens);
   EXPECT_LT(rooms.front().tokens, 16 * 700 / 2) << "one micro-step of rows as they are, not of longest ones";
   for (const MicroRoom& room : rooms) {
-    const auto estimate = estimate_micro_steps(request.experiment, room, *request.run->sizes);
+    const auto estimate =
+        estimate_micro_steps(request.workload.experiment, room, *request.workload.run->sizes);
     EXPECT_LE(estimate.most_rows, room.samples) << "a bound on rows that would cost micro-steps";
-    EXPECT_LE(estimate.steps, static_cast<double>(most_micro_steps(request.experiment, room)));
+    EXPECT_LE(estimate.steps, static_cast<double>(most_micro_steps(request.workload.experiment, room)));
   }
-  EXPECT_LE(estimate_micro_steps(request.experiment, rooms.front(), *request.run->sizes).steps, 1.05);
+  EXPECT_LE(
+      estimate_micro_steps(request.workload.experiment, rooms.front(), *request.workload.run->sizes).steps,
+      1.05);
 }
 
 TEST(MicroRooms, are_in_rows_where_rows_are_alike_or_unknown_packed_or_asked_for) {
@@ -59,20 +62,20 @@ TEST(MicroRooms, are_in_rows_where_rows_are_alike_or_unknown_packed_or_asked_for
   PlanRequest request = request_with(std::vector<RowSize>(20, RowSize{700, 0}));
   EXPECT_THAT(in_rows(request), testing::ElementsAre(16, 8, 6, 4, 3, 2, 1));
   request = request_with(uneven());
-  request.experiment.documents = 8;
+  request.workload.experiment.documents = 8;
   EXPECT_THAT(in_rows(request), testing::SizeIs(7));
   request = request_with(uneven());
-  request.run.reset();
+  request.workload.run.reset();
   EXPECT_THAT(in_rows(request), testing::SizeIs(7));
   request = request_with(uneven());
-  request.micro_batch = 3;
+  request.choices.micro_batch = 3;
   EXPECT_THAT(in_rows(request), testing::ElementsAre(3));
 }
 
 TEST(MicroRooms, hold_a_whole_batch_for_sure_where_weights_may_be_updated_on_the_way) {
   PlanRequest request = request_with(uneven());
-  request.experiment.lora = false;
-  request.experiment.optimizer.max_grad_norm = 0;
+  request.workload.experiment.lora = false;
+  request.workload.experiment.optimizer.max_grad_norm = 0;
   EXPECT_EQ(micro_rooms(request).front(), MicroRoom{16});
   for (const Variant& variant : Search(request).all())
     EXPECT_EQ(variant.update_in_backward, variant.micro_batch == 16 && variant.micro_tokens == 0);
@@ -80,7 +83,7 @@ TEST(MicroRooms, hold_a_whole_batch_for_sure_where_weights_may_be_updated_on_the
 
 // Whatever rows come, no step needs more micro-steps than the plan reckons with.
 TEST(MicroRooms, never_need_more_micro_steps_than_the_bound) {
-  Experiment experiment = request_with(uneven()).experiment;
+  Experiment experiment = request_with(uneven()).workload.experiment;
   for (const auto& sizes :
        {std::vector<int64_t>{700}, {351, 350, 1}, {400, 301, 300}, {1, 700}, {235, 233, 2}}) {
     for (const int64_t tokens : {700, 705, 1050, 1400, 5000}) {
@@ -101,25 +104,27 @@ TEST(MicroRooms, have_what_all_rows_begin_with_once) {
   for (RowSize& size : sizes) size.tokens = 200 + size.tokens * 5 / 7;
   PlanRequest request = request_with(sizes);
   const auto of_apart = micro_rooms(request);
-  request.experiment.shares_prefixes = true;
-  request.experiment.common_begin = 200;
-  EXPECT_EQ(request.experiment.room_of({300, 0}).tokens, 100);
-  EXPECT_EQ(request.experiment.room_of({900, 0}).tokens, 500) << "no more than the longest";
-  EXPECT_EQ(request.experiment.tokens_of(16), 200 + 16 * 500);
-  EXPECT_EQ(request.experiment.batch_shape(request.experiment.room(16), 1).tokens, 200 + 16 * 500);
+  request.workload.experiment.shares_prefixes = true;
+  request.workload.experiment.common_begin = 200;
+  EXPECT_EQ(request.workload.experiment.room_of({300, 0}).tokens, 100);
+  EXPECT_EQ(request.workload.experiment.room_of({900, 0}).tokens, 500) << "no more than the longest";
+  EXPECT_EQ(request.workload.experiment.tokens_of(16), 200 + 16 * 500);
+  EXPECT_EQ(request.workload.experiment.batch_shape(request.workload.experiment.room(16), 1).tokens,
+            200 + 16 * 500);
   const auto rooms = micro_rooms(request);
   ASSERT_GE(rooms.size(), 2);
   EXPECT_EQ(rooms.back().tokens, 700);
   EXPECT_LT(rooms.front().tokens, of_apart.front().tokens - 14 * 200) << "in one micro-step";
   for (const MicroRoom& room : rooms) {
     EXPECT_EQ(room.begin, 200);
-    const auto estimate = estimate_micro_steps(request.experiment, room, sizes);
-    EXPECT_LE(estimate.steps, static_cast<double>(most_micro_steps(request.experiment, room)));
-    EXPECT_LE(estimate.steps,
-              estimate_micro_steps(request_with(sizes).experiment, {room.samples, room.tokens}, sizes).steps);
+    const auto estimate = estimate_micro_steps(request.workload.experiment, room, sizes);
+    EXPECT_LE(estimate.steps, static_cast<double>(most_micro_steps(request.workload.experiment, room)));
+    EXPECT_LE(estimate.steps, estimate_micro_steps(request_with(sizes).workload.experiment,
+                                                   {room.samples, room.tokens}, sizes)
+                                  .steps);
   }
-  request.experiment.common_begin = 700;
-  EXPECT_EQ(request.experiment.tokens_of(16), 700) << "rows that are all the same";
+  request.workload.experiment.common_begin = 700;
+  EXPECT_EQ(request.workload.experiment.tokens_of(16), 700) << "rows that are all the same";
 }
 
 TEST(MicroRooms, targets_beside_sources_have_room_as_the_longest_row_has_them) {
@@ -167,24 +172,24 @@ TEST(Filling, of_sources_and_targets_is_of_each_axis_with_what_their_attention_m
 // Packed two to a sequence of 700 tokens.
 TEST(Filling, of_rows_that_share_goes_by_how_many_a_micro_step_has) {
   PlanRequest request = request_with(uneven());
-  request.run->rows = 32;
-  request.run->shared = {0, 0.2, 0.4, 0.6, 0.7};
-  request.experiment.shares_prefixes = true;
-  request.experiment.documents = 87;
+  request.workload.run->rows = 32;
+  request.workload.run->shared = {0, 0.2, 0.4, 0.6, 0.7};
+  request.workload.experiment.shares_prefixes = true;
+  request.workload.experiment.documents = 87;
   Variant variant;
   variant.micro_batch = 4;
   variant.accumulation = 4;
-  const Filling filling = filling_of(request.experiment, request.run, variant);
-  EXPECT_DOUBLE_EQ(filling.tokens, 0.4 * request.run->tokens / (16 * 700)) << "eight rows";
+  const Filling filling = filling_of(request.workload.experiment, request.workload.run, variant);
+  EXPECT_DOUBLE_EQ(filling.tokens, 0.4 * request.workload.run->tokens / (16 * 700)) << "eight rows";
 }
 
 TEST(Filling, of_one_text_is_that_of_every_axis) {
   const PlanRequest request = request_with(uneven());
   Variant variant;
   variant.micro_batch = 16;
-  const Filling filling = filling_of(request.experiment, request.run, variant);
+  const Filling filling = filling_of(request.workload.experiment, request.workload.run, variant);
   for (const AxisFilling& axis : filling.axes) {
-    EXPECT_DOUBLE_EQ(axis.rows, request.run->tokens / (16 * 700));
+    EXPECT_DOUBLE_EQ(axis.rows, request.workload.run->tokens / (16 * 700));
     EXPECT_DOUBLE_EQ(axis.length, 150);
     EXPECT_DOUBLE_EQ(axis.keys, 0);
   }
@@ -196,9 +201,9 @@ TEST(MicroRooms, a_plan_says_how_full_they_are_and_how_many) {
   ASSERT_GT(plan.variant.micro_tokens, 0);
   EXPECT_GT(plan.fill, 0.7);
   EXPECT_NEAR(plan.fill * plan.micro_steps * static_cast<double>(plan.variant.micro_tokens),
-              request.run->tokens, 1e-6);
+              request.workload.run->tokens, 1e-6);
   PlanRequest rows = request;
-  rows.micro_batch = 4;
+  rows.choices.micro_batch = 4;
   const Plan in_rows = make_plan(rows);
   EXPECT_LT(in_rows.fill, 0.3);
   EXPECT_LT(plan.arena_bytes(), in_rows.arena_bytes());

@@ -16,6 +16,7 @@
 #include "plan/search/micro_rooms.h"
 #include "plan/search/run_time.h"
 #include "plan/search/search.h"
+#include "plan/search/workloads.h"
 
 namespace plimsoll {
 namespace {
@@ -34,23 +35,23 @@ int64_t kept_row_bytes(const std::vector<Graph>& programs) {
 // Of an epoch: targets that have an axis of their own are not below the blocks that train, nor is the token
 // that each begins with, which the loss does not see.
 int64_t kept_tokens(const PlanRequest& request) {
-  const DataSummary& data = *request.data;
-  if (!request.experiment.has_targets()) return data.tokens;
+  const DataSummary& data = *request.workload.data;
+  if (!request.workload.experiment.has_targets()) return data.tokens;
   const double with_targets = 1 - data.skipped_share - data.damaged_share;
   return data.tokens - data.targets - std::llround(static_cast<double>(data.rows) * with_targets);
 }
 
 int64_t kept_bytes_of(const PlanRequest& request, int64_t token_bytes) {
-  if (!request.data) return 0;
+  if (!request.workload.data) return 0;
   return kKeptLineBytes + kept_tokens(request) * token_bytes +
-         (request.data->rows * kept_records(request.experiment) + 1) * kKeptHeadBytes;
+         (request.workload.data->rows * kept_records(request.workload.experiment) + 1) * kKeptHeadBytes;
 }
 
 // The request of a search through variants that keep what the frozen blocks say of rows.
 PlanRequest keeping_frozen(PlanRequest request) {
-  request.keeps_frozen = true;
-  request.kept_bytes =
-      kept_bytes_of(request, kept_row_bytes({begin_at_kept(build_forward(request.experiment, {}))}));
+  request.choices.keeps_frozen = true;
+  request.choices.kept_bytes =
+      kept_bytes_of(request, kept_row_bytes({begin_at_kept(build_forward(request.workload.experiment, {}))}));
   return request;
 }
 
@@ -58,14 +59,17 @@ Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   Plan plan;
   plan.request = request;
   plan.variant = variant;
-  plan.programs = build_programs(request.experiment, variant, request.device);
-  plan.layout = lay_out(plan.programs, request.layout);
+  plan.programs = programs_of(request.workload, variant, request.target.device);
+  plan.layout = lay_out(plan.programs, request.target.layout);
   for (const Graph& graph : plan.programs) add_planning_work(kLayoutWork * std::ssize(graph.ops()));
   add_planning_work(static_cast<int64_t>(plan.layout.work / kSearchedOfWork));
   validate(plan.programs, plan.layout);
-  const Filling filling = filling_of(request.experiment, request.run, variant);
-  plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates, filling);
-  plan.seconds_per_step += launch_gaps(plan, TimeModel(request.device.rates, filling));
+  plan.spare_bytes = spare_bytes_of(request.workload, plan.programs, plan.layout);
+  if (request.target.host_of) plan.host_of = request.target.host_of(plan);
+  if (request.workload.use != Use::train) return plan;
+  const Filling filling = filling_of(request.workload.experiment, request.workload.run, variant);
+  plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.target.device.rates, filling);
+  plan.seconds_per_step += launch_gaps(plan, TimeModel(request.target.device.rates, filling));
   plan.micro_steps =
       filling.micro_steps > 0 ? filling.micro_steps : static_cast<double>(variant.accumulation);
   plan.fill = filling.tokens;
@@ -129,14 +133,18 @@ int64_t HostNeeds::total() const {
 }
 
 std::vector<Component> Plan::host_components() const {
-  std::vector<Component> components = request.host.components;
-  components.push_back({kProgramsComponent, program_heap_bytes(programs)});
+  std::vector<Component> components = request.target.host.components;
+  components.insert(components.end(), host_of.begin(), host_of.end());
+  // One forward program is small beside what threads and libraries are granted.
+  if (request.workload.use != Use::evaluate)
+    components.push_back({kProgramsComponent, program_heap_bytes(programs)});
   if (host_arena_bytes() > 0) components.push_back({"offloaded to the host", host_arena_bytes()});
   if (variant.keep_frozen)
-    components.push_back({"places of kept rows", request.dataset_rows * kept_records(request.experiment) *
-                                                     int64_t{sizeof(int64_t)}});
-  if (!request.own_memory && graph_bytes() > 0) components.push_back({"graphs", graph_bytes()});
-  if (request.budget.disk_in_memory && disk_bytes() > 0)
+    components.push_back(
+        {"places of kept rows", request.workload.dataset_rows * kept_records(request.workload.experiment) *
+                                    int64_t{sizeof(int64_t)}});
+  if (!request.target.own_memory && graph_bytes() > 0) components.push_back({"graphs", graph_bytes()});
+  if (request.target.budget.disk_in_memory && disk_bytes() > 0)
     components.push_back({"offload folder in memory (tmpfs)", disk_bytes()});
   return components;
 }
@@ -151,15 +159,16 @@ int64_t Plan::data_bytes() const {
   int64_t planning = 0;  // beside the programs that are kept, those that were weighed
   for (const Component& component : host_components())
     if (component.name == kProgramsComponent) planning = component.bytes;
-  const int64_t files = request.budget.disk_in_memory ? disk_bytes() : 0;  // pages, but not of the process
-  const int64_t arena = request.own_memory ? 0 : arena_bytes();  // a card's is no data of the process
-  return arena + request.host.baseline_data_bytes + host_bytes() - files + request.host.extra_data_bytes +
-         planning;
+  const int64_t files =
+      request.target.budget.disk_in_memory ? disk_bytes() : 0;          // pages, but not of the process
+  const int64_t arena = request.target.own_memory ? 0 : arena_bytes();  // a card's is no data of the process
+  return arena + request.target.host.baseline_data_bytes + host_bytes() - files +
+         request.target.host.extra_data_bytes + planning;
 }
 
 int64_t Plan::memory_bytes() const {
-  if (!request.own_memory) return process_peak_bytes();
-  return arena_bytes() + outside_bytes(request.device) + graph_bytes();
+  if (!request.target.own_memory) return process_peak_bytes();
+  return device_bytes() + outside_bytes(request.target.device);
 }
 
 int Plan::graphs_of(const std::string& program) const {
@@ -168,64 +177,68 @@ int Plan::graphs_of(const std::string& program) const {
 }
 
 std::vector<OutsidePart> Plan::outside() const {
-  std::vector<OutsidePart> parts = request.device.outside;
-  if (request.own_memory && graph_bytes() > 0) parts.push_back(graphs_part(graphs, request.device));
+  std::vector<OutsidePart> parts = request.target.device.outside;
+  if (request.target.own_memory && graph_bytes() > 0)
+    parts.push_back(graphs_part(graphs, request.target.device));
   return parts;
 }
 
 std::optional<int64_t> Plan::arena_budget() const {
-  const auto& process = request.budget.process_bytes;
-  if (request.own_memory || !process) return request.budget.device_bytes;
+  const auto& process = request.target.budget.process_bytes;
+  if (request.target.own_memory || !process) return request.target.budget.device_bytes;
   return std::max<int64_t>(0, *process - host_bytes());
 }
 
 std::optional<int64_t> memory_budget(const PlanRequest& request) {
-  if (!request.own_memory) return request.budget.process_bytes;
-  const auto& arena = request.budget.device_bytes;
-  return arena ? std::optional(*arena + outside_bytes(request.device)) : std::nullopt;
+  if (!request.target.own_memory) return request.target.budget.process_bytes;
+  const auto& arena = request.target.budget.device_bytes;
+  return arena ? std::optional(*arena + outside_bytes(request.target.device)) : std::nullopt;
 }
 
 void limit_memory(PlanRequest& request, std::optional<int64_t> bytes) {
-  if (request.own_memory && bytes) bytes = std::max<int64_t>(0, *bytes - outside_bytes(request.device));
-  (request.own_memory ? request.budget.device_bytes : request.budget.process_bytes) = bytes;
+  if (request.target.own_memory && bytes)
+    bytes = std::max<int64_t>(0, *bytes - outside_bytes(request.target.device));
+  (request.target.own_memory ? request.target.budget.device_bytes : request.target.budget.process_bytes) =
+      bytes;
 }
 
 int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate) {
-  if (request.own_memory)
-    return candidate.arena_bytes + candidate.graph_bytes + outside_bytes(request.device);
-  return candidate.arena_bytes + candidate.host_bytes + request.host.total() +
-         (request.budget.disk_in_memory ? candidate.disk_bytes : 0);
+  if (request.target.own_memory)
+    return candidate.arena_bytes + candidate.graph_bytes + outside_bytes(request.target.device);
+  return candidate.arena_bytes + candidate.host_bytes + request.target.host.total() +
+         (request.target.budget.disk_in_memory ? candidate.disk_bytes : 0);
 }
 
 double Plan::tokens_per_second() const {
-  const Experiment& experiment = request.experiment;
-  const double tokens = request.run && request.run->tokens > 0
-                            ? request.run->tokens
+  const Experiment& experiment = request.workload.experiment;
+  const double tokens = request.workload.run && request.workload.run->tokens > 0
+                            ? request.workload.run->tokens
                             : static_cast<double>(experiment.effective_batch * experiment.sample_tokens());
   return tokens / seconds_per_step;
 }
 
 double Plan::run_seconds() const {
-  if (!request.run) return 0;
-  return static_cast<double>(request.run->steps) * seconds_per_step +
-         static_cast<double>(request.run->evaluations) * seconds_per_evaluation + kept_seconds +
-         (request.data ? request.data->scratch_seconds : 0.0);
+  if (!request.workload.run) return 0;
+  return static_cast<double>(request.workload.run->steps) * seconds_per_step +
+         static_cast<double>(request.workload.run->evaluations) * seconds_per_evaluation + kept_seconds +
+         (request.workload.data ? request.workload.data->scratch_seconds : 0.0);
 }
 
 bool Plan::fits_device() const {
-  return keeps(arena_bytes() + (request.own_memory ? graph_bytes() : 0), request.budget.device_bytes);
+  const int64_t bytes = arena_bytes() + spare_bytes + (request.target.own_memory ? graph_bytes() : 0);
+  return keeps(bytes, request.target.budget.device_bytes);
 }
-bool Plan::fits_host() const { return keeps(host_bytes(), request.budget.host_bytes); }
-bool Plan::fits_disk() const { return keeps(disk_bytes(), request.budget.disk_bytes); }
-bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.budget.process_bytes); }
+bool Plan::fits_host() const { return keeps(host_bytes(), request.target.budget.host_bytes); }
+bool Plan::fits_disk() const { return keeps(disk_bytes(), request.target.budget.disk_bytes); }
+bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.target.budget.process_bytes); }
 
 namespace {
 
 void time_evaluations(Plan& plan) {
-  const auto& run = plan.request.run;
+  const auto& run = plan.request.workload.run;
   if (!run) return;
-  const Experiment& experiment = plan.request.experiment;
-  TimeModel model(plan.request.device.rates, filling_of(experiment, run, plan.variant));
+  const Experiment& experiment = plan.request.workload.experiment;
+  TimeModel model(plan.request.target.device.rates, filling_of(experiment, run, plan.variant));
   const MicroRoom room = experiment.eval_room(plan.variant);
   const auto effective = static_cast<double>(experiment.effective_batch);
   const double rows = room.by_tokens() && run->sizes
@@ -239,13 +252,13 @@ void time_evaluations(Plan& plan) {
 
 // Once over an epoch's rows, and what is written and read of them, as though nothing went on meanwhile.
 void time_kept(Plan& plan) {
-  const auto& run = plan.request.run;
-  if (!plan.variant.keep_frozen || !run || !plan.request.data || run->tokens <= 0) return;
-  const DeviceRates& rates = plan.request.device.rates;
-  TimeModel model(rates, filling_of(plan.request.experiment, run, plan.variant));
-  const double epoch_steps = static_cast<double>(plan.request.data->tokens) / run->tokens;
-  const double kept_share =
-      static_cast<double>(kept_tokens(plan.request)) / static_cast<double>(plan.request.data->tokens);
+  const auto& run = plan.request.workload.run;
+  if (!plan.variant.keep_frozen || !run || !plan.request.workload.data || run->tokens <= 0) return;
+  const DeviceRates& rates = plan.request.target.device.rates;
+  TimeModel model(rates, filling_of(plan.request.workload.experiment, run, plan.variant));
+  const double epoch_steps = static_cast<double>(plan.request.workload.data->tokens) / run->tokens;
+  const double kept_share = static_cast<double>(kept_tokens(plan.request)) /
+                            static_cast<double>(plan.request.workload.data->tokens);
   const double read = static_cast<double>(run->steps) * run->tokens * kept_share *
                       static_cast<double>(kept_row_bytes(plan.programs)) / rates.disk_read;
   plan.kept_seconds = read + static_cast<double>(plan.kept_bytes) / rates.disk_write;
@@ -258,29 +271,30 @@ std::optional<Candidate> choose_within(const Budget& budget, Search& search, con
                                        const Search::LayOut& lay_out, bool on_device = false) {
   constexpr double kLittleSlower = 1.05;
   constexpr double kMuchSlower = 2;
-  if (request.preset == Preset::least) {
+  if (request.choices.preset == Preset::least) {
     const Candidate least = search.smallest(budget, lay_out);
-    return within(least, budget, request.host) ? std::optional(least) : std::nullopt;
+    return within(least, budget, request.target.host) ? std::optional(least) : std::nullopt;
   }
   const auto fastest = search.fastest(budget, lay_out, on_device);
-  if (!fastest || request.preset == Preset::none) return fastest;
-  const double slower = request.preset == Preset::c ? kMuchSlower : kLittleSlower;
+  if (!fastest || request.choices.preset == Preset::none) return fastest;
+  const double slower = request.choices.preset == Preset::c ? kMuchSlower : kLittleSlower;
   const auto least = search.least_within(budget, slower * fastest->seconds_per_step, lay_out, on_device);
   return least ? least : fastest;
 }
 
 std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
-  const bool is_open = request.likely_host_bytes && !request.budget.host_bytes && !request.offload &&
-                       request.preset != Preset::c && request.preset != Preset::least;
+  const bool is_open = request.target.likely_host_bytes && !request.target.budget.host_bytes &&
+                       !request.choices.offload && request.choices.preset != Preset::c &&
+                       request.choices.preset != Preset::least;
   if (is_open) {
-    if (const auto found = choose_within(request.budget, search, request, lay_out, true)) return found;
-    Budget likely = request.budget;
+    if (const auto found = choose_within(request.target.budget, search, request, lay_out, true)) return found;
+    Budget likely = request.target.budget;
     for (const int64_t times : {1, 2, 4}) {
-      likely.host_bytes = times * *request.likely_host_bytes;
+      likely.host_bytes = times * *request.target.likely_host_bytes;
       if (const auto found = choose_within(likely, search, request, lay_out)) return found;
     }
   }
-  return choose_within(request.budget, search, request, lay_out);
+  return choose_within(request.target.budget, search, request, lay_out);
 }
 
 }  // namespace
@@ -319,12 +333,13 @@ Candidate candidate_of(const Plan& plan) {
   Candidate candidate;
   candidate.variant = plan.variant;
   candidate.arena_bytes = plan.arena_bytes();
-  candidate.graph_bytes = plan.request.own_memory ? plan.graph_bytes() : 0;
-  const int64_t files = plan.request.budget.disk_in_memory ? plan.disk_bytes() : 0;
-  candidate.host_bytes = plan.host_bytes() - plan.request.host.total() - files;
+  candidate.graph_bytes = plan.request.target.own_memory ? plan.graph_bytes() : 0;
+  const int64_t files = plan.request.target.budget.disk_in_memory ? plan.disk_bytes() : 0;
+  candidate.host_bytes = plan.host_bytes() - plan.request.target.host.total() - files;
   candidate.disk_bytes = plan.disk_bytes();
-  candidate.disk_traffic = disk_traffic(plan.programs, plan.variant,
-                                        filling_of(plan.request.experiment, plan.request.run, plan.variant));
+  candidate.disk_traffic =
+      disk_traffic(plan.programs, plan.variant,
+                   filling_of(plan.request.workload.experiment, plan.request.workload.run, plan.variant));
   candidate.seconds_per_step = plan.seconds_per_step;
   candidate.layout_work = plan.layout.work;
   return candidate;
@@ -335,16 +350,17 @@ int64_t kept_records(const Experiment& experiment) {
 }
 
 std::string why_nothing_is_kept(const PlanRequest& request) {
-  if (!request.budget.disk_bytes || *request.budget.disk_bytes == 0)
+  if (!request.target.budget.disk_bytes || *request.target.budget.disk_bytes == 0)
     return "memory.disk says that there is no disk for it (--disk 20GiB)";
-  if (!request.data || !request.run) return "the recipe names no rows";
-  if (request.own_memory) return "it is read into memory that the host reaches, and a card's is not";
-  if (request.experiment.shares_prefixes)
+  if (!request.workload.data || !request.workload.run) return "the recipe names no rows";
+  if (request.target.own_memory) return "it is read into memory that the host reaches, and a card's is not";
+  if (request.workload.experiment.shares_prefixes)
     return "data.share_prefixes computes what rows begin with alike once for all of them; say off there";
-  if (request.experiment.documents > 1) return "data.packing puts other rows together in every epoch";
-  if (!request.same_rows)
+  if (request.workload.experiment.documents > 1)
+    return "data.packing puts other rows together in every epoch";
+  if (!request.workload.same_rows)
     return "a weight of data.train that is no whole number takes other rows in every epoch";
-  if (!has_frozen_blocks(build_forward(request.experiment, {})))
+  if (!has_frozen_blocks(build_forward(request.workload.experiment, {})))
     return "no block lies below all that trains and draws nothing at random, or more than one tensor leaves "
            "them";
   return "";
@@ -355,6 +371,7 @@ namespace {
 // What a plan has beside its programs and their layout: captured graphs, and the seconds of what is no step.
 Plan finish(Plan plan) {
   take_graphs(plan);
+  if (plan.request.workload.use != Use::train) return plan;
   time_evaluations(plan);
   time_kept(plan);
   return plan;
@@ -369,8 +386,8 @@ Plan search_plan(const PlanRequest& request, int64_t most_ops) {
   std::optional<Plan> plan;
   if (chosen) plan = layouts.take(*chosen);
   const auto knee =
-      chosen && request.names_knee ? search.knee(*chosen, request.budget, lay_out) : std::nullopt;
-  const Candidate smallest = search.smallest(request.budget, lay_out);
+      chosen && request.names_knee ? search.knee(*chosen, request.target.budget, lay_out) : std::nullopt;
+  const Candidate smallest = search.smallest(request.target.budget, lay_out);
   if (!plan) plan = layouts.take(smallest);
   // What is chosen may be the least that was laid out.
   const bool is_least = chosen && memory_bytes(request, *chosen) < memory_bytes(request, smallest);
@@ -383,34 +400,39 @@ Plan search_plan(const PlanRequest& request, int64_t most_ops) {
 // With the micro-batch that preset B settles.
 PlanRequest settled(const PlanRequest& given, int64_t most_ops) {
   PlanRequest request = given;
-  if (request.preset == Preset::b && !request.micro_batch) {
+  if (request.choices.preset == Preset::b && !request.choices.micro_batch) {
     PlanRequest least = given;
-    least.preset = Preset::a;
+    least.choices.preset = Preset::a;
     const Variant best = search_plan(least, most_ops).variant;
-    request.micro_batch = ceil_div(best.micro_batch, 2);
+    request.choices.micro_batch = ceil_div(best.micro_batch, 2);
     if (best.micro_tokens > 0)
-      request.micro_tokens = std::max(given.experiment.longest_row().tokens, ceil_div(best.micro_tokens, 2));
+      request.choices.micro_tokens =
+          std::max(given.workload.experiment.longest_row().tokens, ceil_div(best.micro_tokens, 2));
   }
   return request;
 }
 
-// One of the searches that a request may lead to.
+// One of the searches that a request may lead to, or a variant that is not
+// searched for.
 struct Alternative {
   PlanRequest request;
-  bool is_last_resort = false;  // this and those after it are searched only where nothing before them fits
+  bool is_last_resort = false;  // this and those after it are planned only where
+                                // nothing before them fits
+  std::optional<Variant> variant = {};
 };
 
 bool visits_rows_again(const PlanRequest& request) {
-  return request.run && request.data &&
-         static_cast<double>(request.run->steps) * request.run->tokens >
-             1.001 * static_cast<double>(request.data->tokens);
+  return request.workload.run && request.workload.data &&
+         static_cast<double>(request.workload.run->steps) * request.workload.run->tokens >
+             1.001 * static_cast<double>(request.workload.data->tokens);
 }
 
 // With the outputs of frozen blocks computed again in every epoch, and kept, as far as the request leaves
 // that open.
 void add_with_frozen(const PlanRequest& request, bool is_last_resort, std::vector<Alternative>& all) {
-  const bool always = request.keep_frozen == KeepFrozen::on;
-  const bool asked = always || (request.keep_frozen == KeepFrozen::automatic && visits_rows_again(request));
+  const bool always = request.choices.keep_frozen == KeepFrozen::on;
+  const bool asked =
+      always || (request.choices.keep_frozen == KeepFrozen::automatic && visits_rows_again(request));
   const std::string why_not = asked ? why_nothing_is_kept(request) : "";
   if (always && !why_not.empty()) throw UsageError("memory.keep_frozen: on, but " + why_not);
   if (!always) all.push_back({request, is_last_resort});
@@ -420,17 +442,30 @@ void add_with_frozen(const PlanRequest& request, bool is_last_resort, std::vecto
 // All that the request leaves open beside the variant. Captured graphs are a choice of each variant (Search).
 std::vector<Alternative> alternatives(const PlanRequest& given) {
   std::vector<Alternative> all;
+  if (given.workload.use != Use::train) {
+    for (const Variant& variant : variants_of(given)) all.push_back({given, !all.empty(), variant});
+    return all;
+  }
   add_with_frozen(given, false, all);
-  if (!given.may_stop_sharing) return all;
+  if (!given.choices.may_stop_sharing) return all;
   // Trees of rows need memory of their own in the backward pass.
   PlanRequest apart = given;
-  apart.experiment.shares_prefixes = apart.may_stop_sharing = false;
+  apart.workload.experiment.shares_prefixes = apart.choices.may_stop_sharing = false;
   add_with_frozen(apart, true, all);
   return all;
 }
 
+Plan plan_alternative(const Alternative& alternative, int64_t most_ops) {
+  const PlanRequest& request = alternative.request;
+  if (alternative.variant) return finish(lay_out_plan(request, *alternative.variant));
+  Plan plan = search_plan(settled(request, most_ops), most_ops);
+  plan.request = request;
+  return plan;
+}
+
 // Whether a plan is the better answer than the best one of the alternatives before it.
 bool is_better(const Plan& plan, const Plan& best, bool is_last_resort) {
+  if (plan.request.workload.use != Use::train) return true;  // fewer rows than before
   if (!plan.fits()) return is_last_resort && plan.process_peak_bytes() < best.process_peak_bytes();
   return !best.fits() || plan.run_seconds() < best.run_seconds();
 }
@@ -443,8 +478,7 @@ Plan make_plan(const PlanRequest& request, int64_t most_ops) {
   std::optional<Plan> best;
   for (const Alternative& alternative : alternatives(request)) {
     if (best && best->fits() && alternative.is_last_resort) break;
-    Plan plan = search_plan(settled(alternative.request, most_ops), most_ops);
-    plan.request = alternative.request;
+    Plan plan = plan_alternative(alternative, most_ops);
     if (!best || is_better(plan, *best, alternative.is_last_resort)) best = std::move(plan);
   }
   return std::move(*best);
@@ -458,7 +492,7 @@ struct FittingPlans::State {
 };
 
 FittingPlans::FittingPlans(const PlanRequest& request) : request_(request) {
-  if (request.keep_frozen != KeepFrozen::on) return;
+  if (request.choices.keep_frozen != KeepFrozen::on) return;
   is_possible_ = why_nothing_is_kept(request).empty();
   if (is_possible_) request_ = keeping_frozen(request);
 }
@@ -468,21 +502,21 @@ FittingPlans::~FittingPlans() = default;
 
 std::optional<Plan> FittingPlans::within(const Budget& budget) {
   if (!is_possible_) return std::nullopt;
-  request_.budget = budget;
+  request_.target.budget = budget;
   auto plan = fastest(budget);
   return plan && plan->fits() ? std::move(plan) : std::nullopt;
 }
 
 std::optional<Plan> FittingPlans::fastest(const Budget& budget) {
   // Preset B has another space for each budget.
-  if (state_ == nullptr || request_.preset == Preset::b) state_ = std::make_unique<State>(request_);
-  state_->request.budget = budget;
+  if (state_ == nullptr || request_.choices.preset == Preset::b) state_ = std::make_unique<State>(request_);
+  state_->request.target.budget = budget;
   const auto chosen = choose(state_->search, state_->request,
                              [&](const Candidate& candidate) { return state_->layouts.of(candidate); });
   if (!chosen) return std::nullopt;
   Plan plan = state_->layouts.plan(*chosen);
   plan.request = request_;
-  plan.request.budget = budget;
+  plan.request.target.budget = budget;
   plan.smallest = candidate_of(plan);
   plan.search_ended = state_->search.ended_early();
   return finish(std::move(plan));
@@ -495,7 +529,7 @@ Plan plan_variant(const PlanRequest& request, const Variant& variant) {
 }
 
 int64_t device_bytes_at_least(const PlanRequest& request, const Variant& variant) {
-  KnownPrograms programs(request.experiment, request.device);
+  KnownPrograms programs(request.workload.experiment, request.target.device);
   return estimate(programs, variant).of(Space::device);
 }
 

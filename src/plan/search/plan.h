@@ -106,8 +106,26 @@ struct RunSteps {
 // The share of tokens that so many rows begin with alike, by those of 1, 2, 4 ... rows.
 double shared_by(const std::vector<double>& shared, double rows);
 
-struct PlanRequest {
+// What the process does with the experiment. Rows go through the evaluation
+// program by themselves in `eval`, `score` and `classify`; inspection runs one
+// micro-step and keeps all logits.
+enum class Use : uint8_t { train, evaluate, generate, inspect };
+
+// What is computed, and of what.
+
+struct Workload {
   Experiment experiment;
+  Use use = Use::train;
+  GenerationShape generation = {};       // of texts that are generated
+  bool same_rows = false;                // every epoch visits the same rows, each by itself
+  int64_t dataset_rows = 0;              // of all files that are named
+  std::optional<DataSummary> data = {};  // for the report
+  std::optional<RunSteps> run = {};      // where rows or steps are stated
+};
+
+// How it is cut and where its tensors are: what is fixed, and what the planner
+// chooses.
+struct Choices {
   std::optional<int64_t> micro_batch;  // the recipe's; none: the planner chooses
   std::optional<int64_t> micro_tokens;
   std::optional<int64_t> eval_micro_batch;
@@ -115,34 +133,46 @@ struct PlanRequest {
   std::optional<RecomputePoint> recompute;  // of all layers
   std::optional<OffloadParts> offload;
   bool offload_of_tier = false;  // a tier says what leaves the device
-  std::vector<Space> homes;      // where offloaded tensors may go; empty: nothing is offloaded
   Preset preset = Preset::none;
   KeepFrozen keep_frozen = KeepFrozen::automatic;
   UseGraphs graphs = UseGraphs::automatic;
   // The experiment shares prefixes because that is faster, and may do without where it does not fit
   // otherwise.
   bool may_stop_sharing = false;
-  bool same_rows = false;          // every epoch visits the same rows, each by itself
-  int64_t dataset_rows = 0;        // of all files that are named
-  bool keeps_frozen = false;       // the variants that are searched through
-  int64_t kept_bytes = 0;          // of disk beside what they move there, where they do
-  std::vector<std::string> notes;  // for the report: what the recipe may not mean
-  std::vector<std::string> lossy;  // means of memory.allow that were taken, for the report
+  bool keeps_frozen = false;  // the variants that are searched through
+  int64_t kept_bytes = 0;     // of disk beside what they move there, where they do
+  double tie = 0.01;          // variants within this share of the fastest are as good
+};
+
+struct Plan;
+
+// What it runs on, and how much of that it may take.
+struct Target {
   DeviceDescription device;
-  bool own_memory = false;  // the device's memory is not the host's: two budgets, and the host is a home
-  double tie = 0.01;        // variants within this share of the fastest are as good
-  bool names_knee = false;  // for the report: what takes much less memory for little more time
+  bool own_memory = false;   // the device's memory is not the host's: two budgets, and the host is a home
+  std::vector<Space> homes;  // where offloaded tensors may go; empty: nothing is offloaded
   Budget budget;
   // Where nobody says what the host of a card has: as much as it is likely to have. Plans that move nothing
   // off the card come first, then those within this, twice and four times as much, and others only where
   // nothing else fits.
   std::optional<int64_t> likely_host_bytes = {};
   HostNeeds host;
+  // What the host needs of a plan that is laid out, beside these: batches,
+  // inputs of a card's programs.
+  std::function<std::vector<Component>(const Plan&)> host_of = {};
   LayoutOptions layout;
-  std::optional<DataSummary> data;  // for the report
-  std::optional<RunSteps> run;      // where rows or steps are stated
-  // Called as a search goes on, with the parts of it that are done and all of them.
-  std::function<void(size_t, size_t)> progress;
+};
+
+struct PlanRequest {
+  Workload workload;
+  Choices choices;
+  Target target;
+  std::vector<std::string> notes = {};  // for the report: what the recipe may not mean
+  std::vector<std::string> lossy = {};  // means of memory.allow that were taken, for the report
+  bool names_knee = false;              // for the report: what takes much less memory for little more time
+  // Called as a search goes on, with the parts of it that are done and all of
+  // them.
+  std::function<void(size_t, size_t)> progress = {};
 };
 
 // A variant with what it costs.
@@ -187,6 +217,8 @@ struct Plan {
   Candidate smallest;                  // the least memory of any variant within the other budgets
   std::optional<Candidate> knee = {};  // where the request asks: much less memory for little more time
   std::vector<PlannedGraphs> graphs;   // of each program, where the device is a GPU
+  std::vector<Component> host_of;      // what the target's host_of said of it
+  int64_t spare_bytes = 0;             // of the device beside the arena: beams change places by way of it
   bool search_ended = false;           // at its limit of work: this is the best found until then
   std::vector<Saving> savings;         // worth telling, for the report
   std::vector<Faster> faster;          // likewise, fastest first
@@ -194,7 +226,9 @@ struct Plan {
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
   [[nodiscard]] int64_t host_arena_bytes() const { return layout.arena_bytes(Space::host); }
   // Of the device's memory, outside the arena.
-  [[nodiscard]] int64_t graph_bytes() const { return graphs_part(graphs, request.device).counted(); }
+  [[nodiscard]] int64_t graph_bytes() const { return graphs_part(graphs, request.target.device).counted(); }
+  // Of the device, with all that is taken beside the arena for this plan alone.
+  [[nodiscard]] int64_t device_bytes() const { return arena_bytes() + spare_bytes + graph_bytes(); }
   // Of the program; 0: none are to be made.
   [[nodiscard]] int graphs_of(const std::string& program) const;
   // All that is beside the arena.
@@ -206,7 +240,7 @@ struct Plan {
   [[nodiscard]] int64_t host_bytes() const;
   // In the host's memory: a card's arena is not.
   [[nodiscard]] int64_t process_peak_bytes() const {
-    return (request.own_memory ? 0 : arena_bytes()) + host_bytes();
+    return (request.target.own_memory ? 0 : arena_bytes() + spare_bytes) + host_bytes();
   }
   // What memory_budget() bounds.
   [[nodiscard]] int64_t memory_bytes() const;
@@ -238,8 +272,9 @@ std::optional<int64_t> memory_budget(const PlanRequest& request);
 void limit_memory(PlanRequest& request, std::optional<int64_t> bytes);
 int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate);
 
-// The fastest variant that fits; where none does, the smallest one, whose fits() is false. The layout is
-// validated.
+// The only planner. Of training the fastest variant that fits; where none does,
+// the smallest one, whose fits() is false. Of other uses the most rows at a
+// time that fit, or the fewest. The layout is validated.
 Plan make_plan(const PlanRequest& request);
 
 // That variant of the request, laid out and validated, whether it fits or not.

@@ -53,16 +53,16 @@ std::string speed_words(double tokens_per_second) {
 
 std::string run_words(const Plan& plan) {
   constexpr int64_t kThousand = 1000;
-  const auto& run = plan.request.run;
+  const auto& run = plan.request.workload.run;
   if (!run)
     return "1,000 steps take about " + duration_words(kThousand * plan.seconds_per_step) +
            " (the recipe names neither rows nor steps)";
   std::string text = (run->estimated ? "about " : "") + format_count(run->steps) +
                      (run->steps == 1 ? " step" : " steps") + " in about " +
                      duration_words(plan.run_seconds());
-  if (run->epochs > 0 && plan.request.data)
+  if (run->epochs > 0 && plan.request.workload.data)
     text += " (" + format_count(run->epochs) + (run->epochs == 1 ? " epoch of " : " epochs of ") +
-            format_count(plan.request.data->rows) + " rows)";
+            format_count(plan.request.workload.data->rows) + " rows)";
   return text;
 }
 

@@ -36,19 +36,19 @@ TEST(RunTime, slow_speeds_are_seconds_a_token_and_never_one_or_none_a_second) {
 
 PlanRequest request() {
   PlanRequest request;
-  request.experiment.model = test_spec({.hidden = 64, .mlp = 128, .vocab = 256});
-  request.experiment.effective_batch = 8;
-  request.experiment.max_length = 256;
-  request.micro_batch = 4;
+  request.workload.experiment.model = test_spec({.hidden = 64, .mlp = 128, .vocab = 256});
+  request.workload.experiment.effective_batch = 8;
+  request.workload.experiment.max_length = 256;
+  request.choices.micro_batch = 4;
   return request;
 }
 
 TEST(RunTime, full_rows_take_what_the_time_model_says) {
   PlanRequest with = request();
-  with.run = RunSteps{.steps = 10, .tokens = 8 * 256, .targets = 8 * 256, .row_length = 256};
+  with.workload.run = RunSteps{.steps = 10, .tokens = 8 * 256, .targets = 8 * 256, .row_length = 256};
   const Plan plan = make_plan(with);
   EXPECT_DOUBLE_EQ(plan.seconds_per_step,
-                   predict_step_seconds(plan.programs, plan.variant, with.device.rates));
+                   predict_step_seconds(plan.programs, plan.variant, with.target.device.rates));
   EXPECT_DOUBLE_EQ(plan.run_seconds(), 10 * plan.seconds_per_step);
 }
 
@@ -56,11 +56,12 @@ TEST(RunTime, full_rows_take_what_the_time_model_says) {
 TEST(RunTime, short_rows_are_faster_and_take_the_same_bytes) {
   const PlanRequest full = request();
   PlanRequest with = full;
-  with.run = RunSteps{.steps = 10, .tokens = 2 * 256, .targets = 256, .row_length = 64};
+  with.workload.run = RunSteps{.steps = 10, .tokens = 2 * 256, .targets = 256, .row_length = 64};
   const Plan of_full = make_plan(full);
   const Plan of_short = make_plan(with);
   EXPECT_EQ(plan_variant(with, of_full.variant).arena_bytes(), of_full.arena_bytes());
-  EXPECT_LE(of_short.seconds_per_step, (1 + with.tie) * plan_variant(with, of_full.variant).seconds_per_step);
+  EXPECT_LE(of_short.seconds_per_step,
+            (1 + with.choices.tie) * plan_variant(with, of_full.variant).seconds_per_step);
   EXPECT_LT(of_short.seconds_per_step, 0.8 * of_full.seconds_per_step);
   EXPECT_GT(of_short.seconds_per_step, 0.1 * of_full.seconds_per_step);
   EXPECT_DOUBLE_EQ(of_short.tokens_per_second() * of_short.seconds_per_step, 2 * 256);
@@ -69,11 +70,11 @@ TEST(RunTime, short_rows_are_faster_and_take_the_same_bytes) {
 
 TEST(RunTime, evaluations_are_part_of_the_run) {
   PlanRequest with = request();
-  with.experiment.evaluates = true;
-  with.run = RunSteps{.steps = 10, .tokens = 8 * 256, .targets = 8 * 256, .row_length = 256};
+  with.workload.experiment.evaluates = true;
+  with.workload.run = RunSteps{.steps = 10, .tokens = 8 * 256, .targets = 8 * 256, .row_length = 256};
   const double without = make_plan(with).run_seconds();
-  with.run->evaluations = 3;
-  with.run->eval_rows = 40;
+  with.workload.run->evaluations = 3;
+  with.workload.run->eval_rows = 40;
   const Plan plan = make_plan(with);
   EXPECT_GT(plan.seconds_per_evaluation, 0);
   EXPECT_DOUBLE_EQ(plan.run_seconds(), without + 3 * plan.seconds_per_evaluation);
@@ -82,8 +83,8 @@ TEST(RunTime, evaluations_are_part_of_the_run) {
 TEST(RunTime, the_first_three_lines_are_for_everybody) {
   PlanRequest with = request();
   EXPECT_THAT(verdict_text(make_plan(with)), HasSubstr("\n       1,000 steps take about "));
-  with.run = RunSteps{.steps = 938, .epochs = 3, .tokens = 2048, .targets = 1024, .row_length = 200};
-  with.data = DataSummary{.rows = 5000};
+  with.workload.run = RunSteps{.steps = 938, .epochs = 3, .tokens = 2048, .targets = 1024, .row_length = 200};
+  with.workload.data = DataSummary{.rows = 5000};
   const Plan plan = make_plan(with);
   EXPECT_THAT(verdict_text(plan),
               HasSubstr("\n       938 steps in about " + duration_words(plan.run_seconds()) +

@@ -183,18 +183,18 @@ Usage Search::usage_at(const Spot& spot) {
 // With what is kept on disk beside the variant's own bytes.
 Usage Search::estimate(const Spot& spot) {
   Usage usage = bytes_and_seconds(spot);
-  usage.bytes[index(Space::disk)] += request_.kept_bytes;
-  if (request_.device.launch_seconds > 0 || spot.graphs) add_launches(spot, usage);
+  usage.bytes[index(Space::disk)] += request_.choices.kept_bytes;
+  if (request_.target.device.launch_seconds > 0 || spot.graphs) add_launches(spot, usage);
   return usage;
 }
 
 // Graphs count to the device, as far as limits go.
 void Search::add_launches(const Spot& spot, Usage& usage) const {
   const LaunchCost cost =
-      launch_cost(usage.runs, request_.device, spot.graphs ? request_.graphs : UseGraphs::off);
+      launch_cost(usage.runs, request_.target.device, spot.graphs ? request_.choices.graphs : UseGraphs::off);
   usage.seconds += cost.seconds;
   usage.graph_bytes = cost.graph_bytes;
-  if (request_.own_memory) {
+  if (request_.target.own_memory) {
     usage.bytes[index(Space::device)] += cost.graph_bytes;
   } else {
     usage.program_bytes += cost.graph_bytes;
@@ -202,16 +202,17 @@ void Search::add_launches(const Spot& spot, Usage& usage) const {
 }
 
 int64_t Search::arena_bytes(const Spot& spot) const {
-  return spot.usage.of(Space::device) - (request_.own_memory ? spot.usage.graph_bytes : 0);
+  return spot.usage.of(Space::device) - (request_.target.own_memory ? spot.usage.graph_bytes : 0);
 }
 
 std::vector<Search::Spot> Search::choices_at(const Spot& spot) const {
-  const bool makes_graphs = request_.device.backend == Backend::gpu && request_.graphs != UseGraphs::off;
+  const bool makes_graphs =
+      request_.target.device.backend == Backend::gpu && request_.choices.graphs != UseGraphs::off;
   std::vector<Spot> spots;
   for (size_t chunk = 0; chunk < frames_[spot.frame].chunks.size(); ++chunk) {
     Spot& choice = spots.emplace_back(spot);
     choice.chunk = chunk;
-    choice.graphs = makes_graphs && request_.graphs == UseGraphs::on;
+    choice.graphs = makes_graphs && request_.choices.graphs == UseGraphs::on;
     if (!makes_graphs || choice.graphs) continue;
     Spot with = choice;
     with.graphs = true;
@@ -247,8 +248,8 @@ double Search::seconds_at_point(size_t frame, RecomputePoint point) {
 }
 
 int64_t Search::taken(const Usage& usage, const Budget& budget) const {
-  if (request_.own_memory || budget.device_bytes) return usage.of(Space::device);
-  return process_bytes(usage) + request_.host.total() + files_in_memory(usage, budget);
+  if (request_.target.own_memory || budget.device_bytes) return usage.of(Space::device);
+  return process_bytes(usage) + request_.target.host.total() + files_in_memory(usage, budget);
 }
 
 int64_t Search::slack(const Spot& spot) const {
@@ -262,7 +263,7 @@ double Search::overrun(const Spot& spot, const Limits& limits) const {
   const Usage& usage = spot.usage;
   const Budget& budget = limits.budget;
   const int64_t device = usage.of(Space::device) + slack(spot);
-  const int64_t host = usage.of(Space::host) + usage.program_bytes + request_.host.total();
+  const int64_t host = usage.of(Space::host) + usage.program_bytes + request_.target.host.total();
   double most = -1;
   const auto take = [&](int64_t bytes, const std::optional<int64_t>& limit) {
     if (limit) most = std::max(most, static_cast<double>(bytes - *limit));
@@ -391,7 +392,7 @@ std::optional<DepthModel::Floor> Search::floor_of(size_t frame) {
 }
 
 bool Search::exceeds(const DepthModel::Floor& least, const Limits& limits) const {
-  const int64_t host = least.host + request_.host.total();
+  const int64_t host = least.host + request_.target.host.total();
   return !keeps(least.device, limits.budget.device_bytes) || !keeps(host, limits.budget.host_bytes) ||
          !keeps(least.device + host, limits.budget.process_bytes) ||
          least.device + (limits.of_process ? least.host : 0) >= limits.bytes;
@@ -417,7 +418,7 @@ bool Search::takes_no_less(const Variant& larger, const Variant& variant) const 
 
 bool Search::has_no_less_room(const Variant& larger, const Variant& variant) const {
   const auto tokens = [&](const Variant& v) {
-    return request_.experiment.batch_shape(request_.experiment.train_room(v), 1).tokens;
+    return request_.workload.experiment.batch_shape(request_.workload.experiment.train_room(v), 1).tokens;
   };
   return larger.update_in_backward == variant.update_in_backward &&
          (larger.accumulation == 1) == (variant.accumulation == 1) &&
@@ -517,7 +518,7 @@ std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
 Search::Spot Search::preferred(const Spot& fastest, Limits limits) {
   Spot best = fastest;
   // Sums of the same seconds in another order differ in their last digits.
-  const double tie = is_deep_ ? (1 - kLeftOfTie) * request_.tie : request_.tie;
+  const double tie = is_deep_ ? (1 - kLeftOfTie) * request_.choices.tie : request_.choices.tie;
   limits.seconds = best.usage.seconds * (1 + std::max(tie, kSameSeconds));
   limits.smallest_first = limits.of_process = true;
   each(limits, [&](const Spot& spot, Limits& left) {
@@ -538,7 +539,7 @@ void Search::is_late(const Spot& spot, const Candidate& laid_out) {
 }
 
 std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay_out, bool on_device) {
-  const double tie = 1 + std::max(request_.tie, kSameSeconds);
+  const double tie = 1 + std::max(request_.choices.tie, kSameSeconds);
   forget_layouts();
   int64_t laid_out_ops = 0;
   const auto laid_out = [&](const Spot& spot) {
@@ -555,7 +556,7 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
     if (!fastest) break;
     const Spot best = preferred(*fastest, {.budget = budget, .on_device = on_device});
     const Candidate now = laid_out(best);
-    if (!within(now, budget, request_.host)) {
+    if (!within(now, budget, request_.target.host)) {
       reject(best, now);
       continue;
     }
@@ -571,7 +572,7 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
   for (auto* limit : {&near.budget.device_bytes, &near.budget.process_bytes})
     if (*limit) **limit += **limit / (kEstimateError - 1) + 1;
   const std::optional<Candidate> found = least(near, lay_out);
-  return found && within(*found, budget, request_.host) ? found : std::nullopt;
+  return found && within(*found, budget, request_.target.host) ? found : std::nullopt;
 }
 
 // Bounds are met nearly always. Where one is not, the next ones are laid out as long as their bound is below
@@ -629,7 +630,7 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
     searched += laid_out.layout_work;
     const int64_t above = laid_out.arena_bytes - arena_bytes(spot);
     miss(spot) = std::max(miss(spot), above);
-    if (!within(laid_out, limits.budget, request_.host)) continue;
+    if (!within(laid_out, limits.budget, request_.target.host)) continue;
     if (bytes + above < best_bytes) best = laid_out;
     best_bytes = std::min(best_bytes, bytes + above);
   }
@@ -655,7 +656,7 @@ Budget Search::at_least_possible(Budget budget) {
     if (least && *least > *(budget.*limit)) budget.*limit = *least + *least / room_of;
   };
   raise(&Budget::host_bytes, kRoomForPrograms, [&](const Usage& usage) {
-    return usage.of(Space::host) + usage.program_bytes + request_.host.total();
+    return usage.of(Space::host) + usage.program_bytes + request_.target.host.total();
   });
   raise(&Budget::disk_bytes, kOpenBytes, [](const Usage& usage) { return usage.of(Space::disk); });
   return budget;
@@ -663,7 +664,8 @@ Budget Search::at_least_possible(Budget budget) {
 
 std::optional<Candidate> Search::knee(const Candidate& chosen, const Budget& budget, const LayOut& lay_out) {
   const auto bytes_of = [&](const Candidate& candidate) {
-    return memory_bytes(request_, candidate) - (request_.own_memory ? outside_bytes(request_.device) : 0);
+    return memory_bytes(request_, candidate) -
+           (request_.target.own_memory ? outside_bytes(request_.target.device) : 0);
   };
   const auto most = static_cast<int64_t>(kKneeMemory * static_cast<double>(bytes_of(chosen)));
   const OffloadChoice& moved = chosen.variant.offload;
@@ -681,7 +683,7 @@ std::optional<Candidate> Search::knee(const Candidate& chosen, const Budget& bud
        });
   if (!best) return std::nullopt;
   const Candidate found = lay_out(candidate(*best));
-  const bool is_one = within(found, budget, request_.host) && bytes_of(found) <= most &&
+  const bool is_one = within(found, budget, request_.target.host) && bytes_of(found) <= most &&
                       found.seconds_per_step <= kKneeSeconds * chosen.seconds_per_step;
   return is_one ? std::optional(found) : std::nullopt;
 }

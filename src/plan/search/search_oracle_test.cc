@@ -86,7 +86,7 @@ RunSteps rows_of_many_lengths(const Case& c) {
 
 PlanRequest request_for(const Case& c) {
   PlanRequest request;
-  Experiment& experiment = request.experiment;
+  Experiment& experiment = request.workload.experiment;
   experiment.model = model_of(c);
   experiment.task.task = c.task;
   if (c.task == Task::dpo && !(c.method == Method::lora || c.method == Method::qlora))
@@ -99,22 +99,22 @@ PlanRequest request_for(const Case& c) {
   experiment.max_length = c.length;
   experiment.effective_batch = c.effective;
   experiment.evaluates = c.method == Method::full;
-  request.micro_batch = c.micro;
-  request.homes = c.homes;
-  request.device = reference_description();
-  request.device.reaches_host = !c.own_memory;
-  request.device.rates.disk_read *= c.disk;
-  request.device.rates.disk_write *= c.disk;
+  request.choices.micro_batch = c.micro;
+  request.target.homes = c.homes;
+  request.target.device = reference_description();
+  request.target.device.reaches_host = !c.own_memory;
+  request.target.device.rates.disk_read *= c.disk;
+  request.target.device.rates.disk_write *= c.disk;
   // Ops of this size would all take the overhead of one.
-  request.device.rates.op_overhead = 1e-9;
-  request.own_memory = c.own_memory;
+  request.target.device.rates.op_overhead = 1e-9;
+  request.target.own_memory = c.own_memory;
   if (c.launches) {
-    request.device.backend = Backend::gpu;
-    request.device.launch_seconds = 2e-6;
-    request.device.graph_node = {.bytes = 512, .uncertain = 0};
+    request.target.device.backend = Backend::gpu;
+    request.target.device.launch_seconds = 2e-6;
+    request.target.device.graph_node = {.bytes = 512, .uncertain = 0};
   }
-  if (c.lengths) request.run = rows_of_many_lengths(c);
-  request.host.components = {{"process", 1 << 20}};
+  if (c.lengths) request.workload.run = rows_of_many_lengths(c);
+  request.target.host.components = {{"process", 1 << 20}};
   return request;
 }
 
@@ -124,9 +124,9 @@ class Oracle {
   explicit Oracle(const PlanRequest& request) : request_(request) {
     for (const Variant& variant : Search(request).all()) {
       for (const bool graphs : {false, true}) {
-        if (graphs && request.device.backend != Backend::gpu) continue;
+        if (graphs && request.target.device.backend != Backend::gpu) continue;
         PlanRequest with = request;
-        with.graphs = graphs ? UseGraphs::automatic : UseGraphs::off;
+        with.choices.graphs = graphs ? UseGraphs::automatic : UseGraphs::off;
         Candidate candidate = candidate_of(plan_variant(with, variant));
         candidate.graphs = graphs;
         all_.push_back(candidate);
@@ -138,13 +138,13 @@ class Oracle {
   [[nodiscard]] Candidate find(const Candidate& candidate) const {
     for (const Candidate& c : all_)
       if (c.variant == candidate.variant && c.graphs == candidate.graphs) return c;
-    ADD_FAILURE() << "not in the space: " << variant_words(request_.experiment, candidate.variant);
+    ADD_FAILURE() << "not in the space: " << variant_words(request_.workload.experiment, candidate.variant);
     return {};
   }
   [[nodiscard]] std::vector<const Candidate*> fitting(const Budget& budget) const {
     std::vector<const Candidate*> found;
     for (const Candidate& c : all_)
-      if (within(c, budget, request_.host)) found.push_back(&c);
+      if (within(c, budget, request_.target.host)) found.push_back(&c);
     return found;
   }
 
@@ -160,7 +160,7 @@ class Budgets {
 
   Budget next() {
     Budget budget;
-    const int64_t host = request_.host.total();
+    const int64_t host = request_.target.host.total();
     const unsigned kinds = static_cast<unsigned>(random_()) % 8;
     if (kinds < 6)
       budget.device_bytes = near([](const Candidate& c) { return c.arena_bytes + c.graph_bytes; });
@@ -211,17 +211,17 @@ void expect_smallest(Search& search, const Budget& budget, const PlanRequest& re
   others.process_bytes.reset();
   const auto fitting = oracle.fitting(others);
   if (fitting.empty()) return;
-  const bool together = !request.own_memory && !budget.device_bytes && budget.process_bytes;
+  const bool together = !request.target.own_memory && !budget.device_bytes && budget.process_bytes;
   const auto bytes = [&](const Candidate& c) {
     return static_cast<double>(c.arena_bytes + c.graph_bytes + (together ? c.host_bytes : 0));
   };
   const Candidate* least = *std::min_element(
       fitting.begin(), fitting.end(), [&](const auto* a, const auto* b) { return bytes(*a) < bytes(*b); });
   const Candidate smallest = search.smallest(budget, lay_out);
-  ASSERT_TRUE(within(smallest, others, request.host));
+  ASSERT_TRUE(within(smallest, others, request.target.host));
   ASSERT_LE(bytes(smallest), (1 + tolerance) * bytes(*least))
-      << variant_words(request.experiment, smallest.variant) << " instead of "
-      << variant_words(request.experiment, least->variant);
+      << variant_words(request.workload.experiment, smallest.variant) << " instead of "
+      << variant_words(request.workload.experiment, least->variant);
 }
 
 // Frames are left out by what none of their variants goes below.
@@ -229,12 +229,14 @@ void expect_floors_below_all(Search& search, const PlanRequest& request, const O
   int moved = 0;
   for (const Candidate& candidate : oracle.all()) {
     const auto floor = search.floor_of(candidate.variant);
-    ASSERT_TRUE(floor) << variant_words(request.experiment, candidate.variant);
-    ASSERT_LE(floor->device, candidate.arena_bytes) << variant_words(request.experiment, candidate.variant);
-    ASSERT_LE(floor->host, candidate.host_bytes) << variant_words(request.experiment, candidate.variant);
+    ASSERT_TRUE(floor) << variant_words(request.workload.experiment, candidate.variant);
+    ASSERT_LE(floor->device, candidate.arena_bytes)
+        << variant_words(request.workload.experiment, candidate.variant);
+    ASSERT_LE(floor->host, candidate.host_bytes)
+        << variant_words(request.workload.experiment, candidate.variant);
     moved += candidate.variant.offload.activations != Space::device ? 1 : 0;
   }
-  EXPECT_EQ(moved > 0, !request.homes.empty());
+  EXPECT_EQ(moved > 0, !request.target.homes.empty());
 }
 
 TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
@@ -247,7 +249,7 @@ TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
   PlanRequest request = request_for(GetParam());
   const int kBudgets = GetParam().budgets * times_as_many().value_or(1);
   // Deep models are known by a few of their layers, to half a percent where tensors are as small as here.
-  const bool deep = is_deep(request.experiment);
+  const bool deep = is_deep(request.workload.experiment);
   const double tolerance = deep ? 0.005 : 0.0;
   const Oracle oracle(request);
   ASSERT_GT(oracle.all().size(), 100U);
@@ -268,7 +270,7 @@ TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
                              std::to_string(budget.disk_bytes.value_or(-1)) + ", process " +
                              std::to_string(budget.process_bytes.value_or(-1));
     const auto fitting = oracle.fitting(with_spare(budget, tolerance));
-    request.tie = 0;
+    request.choices.tie = 0;
     const auto fastest = search.fastest(budget, lay_out);
     ASSERT_TRUE(fastest || fitting.empty()) << what;
     ASSERT_TRUE(!fastest || !oracle.fitting(budget).empty()) << what;
@@ -279,14 +281,14 @@ TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
       ++refused;
       continue;
     }
-    ASSERT_TRUE(within(*fastest, budget, request.host)) << what;
+    ASSERT_TRUE(within(*fastest, budget, request.target.host)) << what;
     const Candidate* best = *std::min_element(
         fitting.begin(), fitting.end(),
         [](const auto* a, const auto* b) { return a->seconds_per_step < b->seconds_per_step; });
     ASSERT_LE(fastest->seconds_per_step, 1.01 * best->seconds_per_step)
-        << what << ", taken " << variant_words(request.experiment, fastest->variant) << ", best "
-        << variant_words(request.experiment, best->variant);
-    request.tie = 0.01;
+        << what << ", taken " << variant_words(request.workload.experiment, fastest->variant) << ", best "
+        << variant_words(request.workload.experiment, best->variant);
+    request.choices.tie = 0.01;
     const auto preferred = search.fastest(budget, lay_out);
     ASSERT_TRUE(preferred) << what;
     ASSERT_LE(preferred->seconds_per_step, 1.01 * 1.01 * best->seconds_per_step) << what;

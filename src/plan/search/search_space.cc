@@ -19,10 +19,11 @@ constexpr int64_t kEverySegment = 32;
 
 // Rows of logits at a time: the usual number and the powers of two below it.
 std::vector<int64_t> chunks_of(const PlanRequest& request, const MicroRoom& room) {
-  if (request.loss_chunk) return {*request.loss_chunk};
-  const int64_t usual = default_loss_chunk(request.experiment, request.experiment.logit_rows(room));
+  if (request.choices.loss_chunk) return {*request.choices.loss_chunk};
+  const int64_t usual =
+      default_loss_chunk(request.workload.experiment, request.workload.experiment.logit_rows(room));
   std::vector<int64_t> chunks = {usual};
-  if (rule_of(request.experiment.task.task).scores) return chunks;  // there are no logits
+  if (rule_of(request.workload.experiment.task.task).scores) return chunks;  // there are no logits
   for (int64_t chunk = 512; chunk >= kLeastChunk; chunk /= 2)
     if (chunk < usual) chunks.push_back(chunk);
   return chunks;
@@ -38,13 +39,14 @@ RecomputeChoice all_at(RecomputePoint point, int64_t layers, int64_t segment = 1
 Search::Search(const PlanRequest& request, int64_t most_ops)
     : request_(request),
       most_ops_(most_ops),
-      layers_(request.experiment.model.layers),
-      depths_(request.experiment.model.stacks()),
-      is_deep_(is_deep(request.experiment)),
-      programs_(request.experiment, request.device,
-                [&request](const Variant& v) { return filling_of(request.experiment, request.run, v); }) {
-  if (request.recompute) {
-    points_ = {*request.recompute};
+      layers_(request.workload.experiment.model.layers),
+      depths_(request.workload.experiment.model.stacks()),
+      is_deep_(is_deep(request.workload.experiment)),
+      programs_(request.workload.experiment, request.target.device, [&request](const Variant& v) {
+        return filling_of(request.workload.experiment, request.workload.run, v);
+      }) {
+  if (request.choices.recompute) {
+    points_ = {*request.choices.recompute};
   } else {
     for (int i = 0; i < kNumRecomputePoints; ++i) points_.push_back(static_cast<RecomputePoint>(i));
   }
@@ -72,7 +74,7 @@ void Search::find_frames_at_home() {
 std::vector<OffloadChoice> Search::offloads() const {
   std::vector<OffloadChoice> sets;
   const int64_t slice =
-      round_up(ceil_div(count_parameters(request_.experiment.model), kMostSlices), kSliceUnit);
+      round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit);
   const auto add = [&](Space home, const OffloadParts& parts) {
     OffloadChoice choice;
     if (parts.states) choice.states = home;
@@ -81,15 +83,15 @@ std::vector<OffloadChoice> Search::offloads() const {
     if (parts.activations) choice.activations = home;
     sets.push_back(choice);
   };
-  for (const Space home : request_.homes) {
-    if (request_.offload) {
-      if (request_.offload->any()) add(home, *request_.offload);
+  for (const Space home : request_.target.homes) {
+    if (request_.choices.offload) {
+      if (request_.choices.offload->any()) add(home, *request_.choices.offload);
       continue;
     }
     for (unsigned mask = 1; mask < 16; ++mask)
       add(home, {(mask & 1U) != 0, (mask & 2U) != 0, (mask & 4U) != 0, (mask & 8U) != 0});
   }
-  const bool may_stay = !request_.offload || !request_.offload->any();
+  const bool may_stay = !request_.choices.offload || !request_.choices.offload->any();
   if (may_stay || sets.empty()) sets.insert(sets.begin(), OffloadChoice{});
   for (OffloadChoice& choice : sets) choice.slice_elements = std::max(choice.slice_elements, slice);
   return sets;
@@ -98,8 +100,8 @@ std::vector<OffloadChoice> Search::offloads() const {
 // With clipping the norm of all gradients comes first, and so does whether one of f16 overflowed; adapters'
 // gradients are small.
 bool Search::may_update_in_backward(const Variant& variant) const {
-  return variant.accumulation == 1 && request_.experiment.optimizer.max_grad_norm == 0 &&
-         !request_.experiment.precision.scales_loss() && !request_.experiment.lora &&
+  return variant.accumulation == 1 && request_.workload.experiment.optimizer.max_grad_norm == 0 &&
+         !request_.workload.experiment.precision.scales_loss() && !request_.workload.experiment.lora &&
          variant.offload.gradients == Space::device;
 }
 
@@ -108,10 +110,10 @@ void Search::add_frames(const MicroRoom& room) {
   Variant& variant = frame.variant;
   variant.micro_batch = room.samples;
   variant.micro_tokens = room.tokens;
-  variant.keep_frozen = request_.keeps_frozen;
-  variant.accumulation = most_micro_steps(request_.experiment, room);
-  variant.eval_micro_batch = request_.eval_micro_batch.value_or(room.samples);
-  variant.eval_micro_tokens = request_.eval_micro_batch ? 0 : room.tokens;
+  variant.keep_frozen = request_.choices.keeps_frozen;
+  variant.accumulation = most_micro_steps(request_.workload.experiment, room);
+  variant.eval_micro_batch = request_.choices.eval_micro_batch.value_or(room.samples);
+  variant.eval_micro_tokens = request_.choices.eval_micro_batch ? 0 : room.tokens;
   frame.chunks = chunks_of(request_, room);
   variant.loss_chunk = frame.chunks.front();
   const size_t begin = frames_.size();
@@ -144,7 +146,7 @@ void Search::add_frames(const MicroRoom& room) {
 // Segments of two layers and more; of deep models the evenest ones of each number of segments.
 std::vector<int64_t> Search::segment_sizes() const {
   std::vector<int64_t> sizes;
-  if (request_.recompute) return sizes;
+  if (request_.choices.recompute) return sizes;
   const int64_t deepest = std::ranges::max(depths_);  // segments do not reach from stack to stack
   for (int64_t segment = 2; segment <= deepest; ++segment) {
     const int64_t segments = ceil_div(deepest, segment);

@@ -29,14 +29,14 @@ ModelSpec model(int64_t layers, bool tied) {
 
 PlanRequest request_for(int64_t layers, bool lora) {
   PlanRequest request;
-  request.experiment.model = model(layers, true);
-  request.experiment.lora = lora;
-  request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
-  request.experiment.max_length = 512;
-  request.experiment.effective_batch = 4;
-  request.experiment.evaluates = true;
-  request.device = reference_description();
-  request.own_memory = true;
+  request.workload.experiment.model = model(layers, true);
+  request.workload.experiment.lora = lora;
+  request.workload.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  request.workload.experiment.max_length = 512;
+  request.workload.experiment.effective_batch = 4;
+  request.workload.experiment.evaluates = true;
+  request.target.device = reference_description();
+  request.target.own_memory = true;
   return request;
 }
 
@@ -48,10 +48,10 @@ RecomputeChoice choice_of(int64_t layers, int64_t first_layers, RecomputePoint f
 
 // What is known of programs apart is true of them together.
 void expect_measured(const Usage& usage, const PlanRequest& request, const Variant& variant) {
-  const auto programs = build_programs(request.experiment, variant, request.device);
+  const auto programs = build_programs(request.workload.experiment, variant, request.target.device);
   for (const Space space : {Space::device, Space::host, Space::disk})
     ASSERT_EQ(usage.of(space), arena_lower_bound(programs, space)) << to_string(space);
-  ASSERT_DOUBLE_EQ(usage.seconds, predict_step_seconds(programs, variant, request.device.rates));
+  ASSERT_DOUBLE_EQ(usage.seconds, predict_step_seconds(programs, variant, request.target.device.rates));
 }
 
 TEST(DepthModel, is_the_bound_and_the_time_of_the_program_at_full_depth) {
@@ -65,7 +65,7 @@ TEST(DepthModel, is_the_bound_and_the_time_of_the_program_at_full_depth) {
       variant.micro_batch = 2;
       variant.accumulation = 2;
       variant.eval_micro_batch = 1;
-      KnownPrograms known(request.experiment, request.device);
+      KnownPrograms known(request.workload.experiment, request.target.device);
       const std::vector<int64_t> chunks = {variant.loss_chunk};
       const auto mixed = DepthModel::mixture(known, variant, chunks, {{first, rest}});
       const auto pure = DepthModel::mixture(known, variant, chunks, {{first, first}});
@@ -98,7 +98,7 @@ TEST(DepthModel, is_the_bound_of_programs_with_offload_too) {
       for (const bool in_backward : {false, true}) {
         if (in_backward && (lora || choice.gradients != device)) continue;
         PlanRequest unclipped = request;
-        unclipped.experiment.optimizer.max_grad_norm = in_backward ? 0.0 : 1.0;
+        unclipped.workload.experiment.optimizer.max_grad_norm = in_backward ? 0.0 : 1.0;
         Variant variant;
         variant.micro_batch = in_backward ? 4 : 2;
         variant.accumulation = in_backward ? 1 : 2;
@@ -107,7 +107,7 @@ TEST(DepthModel, is_the_bound_of_programs_with_offload_too) {
         for (const auto& [first, rest] : {std::pair{RecomputePoint::none, RecomputePoint::none},
                                           {RecomputePoint::block, RecomputePoint::cheap}}) {
           const int64_t k = first == rest ? kLayers : 5;
-          KnownPrograms known(unclipped.experiment, unclipped.device);
+          KnownPrograms known(unclipped.workload.experiment, unclipped.target.device);
           const auto model = DepthModel::mixture(known, variant, {variant.loss_chunk}, {{first, rest}});
           variant.recompute = choice_of(kLayers, k, first, rest);
           const Usage real = measure(known, variant);
@@ -143,8 +143,8 @@ TEST(DepthModel, tells_segments_of_any_size) {
   for (const bool lora : {false, true}) {
     for (const int64_t layers : {7, 14}) {
       PlanRequest request = request_for(layers, lora);
-      request.experiment.evaluates = false;
-      KnownPrograms known(request.experiment, request.device);
+      request.workload.experiment.evaluates = false;
+      KnownPrograms known(request.workload.experiment, request.target.device);
       Variant variant;
       variant.micro_batch = lora ? 4 : 1;
       variant.loss_chunk = 128;
@@ -181,18 +181,18 @@ TEST(DepthModel, tells_segments_of_any_size) {
 // A 70B that trains in full with everything on disk: what is fetched ahead weighs more than what is computed.
 TEST(DepthModel, tells_segments_of_large_layers_on_disk) {
   PlanRequest request;
-  request.experiment.model = test_spec({.hidden = 8192,
-                                        .mlp = 28672,
-                                        .layers = 20,
-                                        .heads = 64,
-                                        .kv_heads = 8,
-                                        .vocab = 128256,
-                                        .tied = false});
-  request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
-  request.experiment.max_length = 2048;
-  request.experiment.effective_batch = 16;
-  request.device = reference_description();
-  KnownPrograms known(request.experiment, request.device);
+  request.workload.experiment.model = test_spec({.hidden = 8192,
+                                                 .mlp = 28672,
+                                                 .layers = 20,
+                                                 .heads = 64,
+                                                 .kv_heads = 8,
+                                                 .vocab = 128256,
+                                                 .tied = false});
+  request.workload.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  request.workload.experiment.max_length = 2048;
+  request.workload.experiment.effective_batch = 16;
+  request.target.device = reference_description();
+  KnownPrograms known(request.workload.experiment, request.target.device);
   for (const int64_t micro : {1, 4, 16}) {
     for (const int64_t segment : {2, 3, 5}) {
       Variant variant;
@@ -210,18 +210,18 @@ TEST(DepthModel, tells_segments_of_large_layers_on_disk) {
 
 PlanRequest request_for_t5(int64_t encoder_layers, int64_t decoder_layers, bool lora) {
   PlanRequest request = request_for(2, lora);
-  request.experiment.model = parse_model_spec({{"model_type", "t5"},
-                                               {"vocab_size", 20000},
-                                               {"d_model", 512},
-                                               {"d_ff", 2048},
-                                               {"num_heads", 8},
-                                               {"d_kv", 64},
-                                               {"num_layers", encoder_layers},
-                                               {"num_decoder_layers", decoder_layers},
-                                               {"dropout_rate", 0.1}},
-                                              "test");
-  request.experiment.task.task = Task::seq2seq;
-  request.experiment.target_length = 384;
+  request.workload.experiment.model = parse_model_spec({{"model_type", "t5"},
+                                                        {"vocab_size", 20000},
+                                                        {"d_model", 512},
+                                                        {"d_ff", 2048},
+                                                        {"num_heads", 8},
+                                                        {"d_kv", 64},
+                                                        {"num_layers", encoder_layers},
+                                                        {"num_decoder_layers", decoder_layers},
+                                                        {"dropout_rate", 0.1}},
+                                                       "test");
+  request.workload.experiment.task.task = Task::seq2seq;
+  request.workload.experiment.target_length = 384;
   return request;
 }
 
@@ -235,7 +235,7 @@ TEST(DepthModel, tells_an_encoder_and_a_decoder_of_any_depth) {
   for (const bool lora : {false, true}) {
     const PlanRequest request = request_for_t5(kEncoder, kDecoder, lora);
     for (const OffloadChoice& choice : choices) {
-      KnownPrograms known(request.experiment, request.device);
+      KnownPrograms known(request.workload.experiment, request.target.device);
       Variant variant;
       variant.micro_batch = 2;
       variant.accumulation = 2;
@@ -271,7 +271,7 @@ TEST(DepthModel, one_program_tells_all_rows_of_logits) {
   const std::vector<int64_t> chunks = {512, 128, 16};
   for (const bool lora : {false, true}) {
     const PlanRequest request = request_for(3, lora);
-    KnownPrograms known(request.experiment, request.device);
+    KnownPrograms known(request.workload.experiment, request.target.device);
     Variant variant;
     variant.micro_batch = 2;
     variant.accumulation = 2;
@@ -292,13 +292,13 @@ TEST(Search, a_larger_budget_is_never_slower_and_every_choice_fits) {
       const int64_t least = make_plan(request).smallest.arena_bytes;
       double slower = 1e300;
       for (int64_t budget = least; budget < 3 * least; budget += least / 5) {
-        request.budget.device_bytes = budget;
+        request.target.budget.device_bytes = budget;
         const Plan plan = make_plan(request);
         ASSERT_TRUE(plan.fits()) << format_bytes(budget);
-        EXPECT_LE(plan.seconds_per_step, slower * (1 + request.tie)) << format_bytes(budget);
+        EXPECT_LE(plan.seconds_per_step, slower * (1 + request.choices.tie)) << format_bytes(budget);
         slower = plan.seconds_per_step;
       }
-      request.budget.device_bytes = least - 512;
+      request.target.budget.device_bytes = least - 512;
       EXPECT_FALSE(make_plan(request).fits());
     }
   }
@@ -310,26 +310,26 @@ TEST(Search, gives_an_encoder_and_a_decoder_more_for_more_memory) {
     const int64_t least = make_plan(request).smallest.arena_bytes;
     double slower = 1e300;
     for (int64_t budget = least; budget < 3 * least; budget += least / 3) {
-      request.budget.device_bytes = budget;
+      request.target.budget.device_bytes = budget;
       const Plan plan = make_plan(request);
       ASSERT_TRUE(plan.fits()) << encoder_layers << " + 9 in " << format_bytes(budget);
-      EXPECT_LE(plan.seconds_per_step, slower * (1 + request.tie)) << format_bytes(budget);
+      EXPECT_LE(plan.seconds_per_step, slower * (1 + request.choices.tie)) << format_bytes(budget);
       slower = plan.seconds_per_step;
     }
-    request.budget.device_bytes = least - 512;
+    request.target.budget.device_bytes = least - 512;
     EXPECT_FALSE(make_plan(request).fits());
   }
 }
 
 TEST(Search, single_parts_leave_the_device_where_nested_sets_do_not_fit) {
   PlanRequest request = request_for(24, false);
-  request.experiment.model = test_spec(half_billion());
-  request.experiment.evaluates = false;
-  request.experiment.max_length = 1024;
-  request.experiment.effective_batch = 8;
-  request.homes = {Space::host};
-  request.budget.device_bytes = 6656 * kMiB;
-  request.budget.host_bytes = 3 * kGiB;
+  request.workload.experiment.model = test_spec(half_billion());
+  request.workload.experiment.evaluates = false;
+  request.workload.experiment.max_length = 1024;
+  request.workload.experiment.effective_batch = 8;
+  request.target.homes = {Space::host};
+  request.target.budget.device_bytes = 6656 * kMiB;
+  request.target.budget.host_bytes = 3 * kGiB;
   const Plan plan = make_plan(request);
   ASSERT_TRUE(plan.fits()) << refusal_text(plan);
   // Nested sets begin with the states; of what ties, the part with the fewest bytes on the host leaves.
@@ -339,15 +339,15 @@ TEST(Search, single_parts_leave_the_device_where_nested_sets_do_not_fit) {
 
 TEST(Search, fewer_rows_of_logits_than_128_are_tried) {
   PlanRequest request = request_for(24, true);
-  request.experiment.model = test_spec(half_billion());
-  request.experiment.evaluates = false;
-  request.micro_batch = 1;
-  request.offload = OffloadParts{};
+  request.workload.experiment.model = test_spec(half_billion());
+  request.workload.experiment.evaluates = false;
+  request.choices.micro_batch = 1;
+  request.choices.offload = OffloadParts{};
   PlanRequest coarse = request;
-  coarse.loss_chunk = 128;
+  coarse.choices.loss_chunk = 128;
   const Plan plan = make_plan(request);
   EXPECT_LT(plan.smallest.arena_bytes, make_plan(coarse).smallest.arena_bytes);
-  request.budget.device_bytes = plan.smallest.arena_bytes;
+  request.target.budget.device_bytes = plan.smallest.arena_bytes;
   EXPECT_TRUE(make_plan(request).fits());
 }
 
@@ -355,10 +355,10 @@ TEST(Search, fewer_rows_of_logits_than_128_are_tried) {
 // gradients wait on disk, one micro-step has none to fetch and add to.
 TEST(Search, the_least_of_a_deep_model_is_of_the_kind_whose_layout_is_the_least) {
   PlanRequest request = request_for(14, false);
-  request.experiment.evaluates = false;
-  request.experiment.effective_batch = 2;
-  request.experiment.max_length = 64;
-  request.homes = {Space::disk};
+  request.workload.experiment.evaluates = false;
+  request.workload.experiment.effective_batch = 2;
+  request.workload.experiment.max_length = 64;
+  request.target.homes = {Space::disk};
   const Candidate least = make_plan(request).smallest;
   EXPECT_EQ(least.variant.micro_batch, 2);
   Variant segments = least.variant;
@@ -368,8 +368,8 @@ TEST(Search, the_least_of_a_deep_model_is_of_the_kind_whose_layout_is_the_least)
 
 TEST(Search, the_same_variant_takes_the_same_seconds_however_it_is_asked_for) {
   PlanRequest request = request_for(9, false);
-  request.homes = {Space::disk};
-  request.budget.device_bytes = make_plan(request).smallest.arena_bytes * 5 / 4;
+  request.target.homes = {Space::disk};
+  request.target.budget.device_bytes = make_plan(request).smallest.arena_bytes * 5 / 4;
   const Plan plan = make_plan(request);
   ASSERT_TRUE(plan.fits());
   EXPECT_EQ(plan.seconds_per_step, plan_variant(request, plan.variant).seconds_per_step);
@@ -377,9 +377,9 @@ TEST(Search, the_same_variant_takes_the_same_seconds_however_it_is_asked_for) {
 
 TEST(Search, keys_of_the_recipe_hold) {
   PlanRequest request = request_for(8, true);
-  request.recompute = RecomputePoint::mlp;
-  request.micro_batch = 2;
-  request.loss_chunk = 64;
+  request.choices.recompute = RecomputePoint::mlp;
+  request.choices.micro_batch = 2;
+  request.choices.loss_chunk = 64;
   const Plan plan = make_plan(request);
   EXPECT_EQ(plan.variant.micro_batch, 2);
   EXPECT_EQ(plan.variant.loss_chunk, 64);
@@ -389,16 +389,16 @@ TEST(Search, keys_of_the_recipe_hold) {
 TEST(Search, presets_take_less_and_less_memory) {
   PlanRequest request = request_for(12, false);
   const Plan free = make_plan(request);
-  request.preset = Preset::a;
+  request.choices.preset = Preset::a;
   const Plan a = make_plan(request);
-  request.preset = Preset::b;
+  request.choices.preset = Preset::b;
   const Plan b = make_plan(request);
-  request.preset = Preset::c;
+  request.choices.preset = Preset::c;
   const Plan c = make_plan(request);
   EXPECT_LE(a.seconds_per_step, 1.05 * free.seconds_per_step);
   EXPECT_LE(a.arena_bytes(), free.arena_bytes());
   EXPECT_LE(b.variant.micro_batch, (a.variant.micro_batch + 1) / 2);
-  request.preset = Preset::least;
+  request.choices.preset = Preset::least;
   const Plan least = make_plan(request);
   EXPECT_LE(c.arena_bytes(), a.arena_bytes());
   EXPECT_LE(c.seconds_per_step, 2 * free.seconds_per_step) << "the least memory at any time is another";
@@ -408,15 +408,15 @@ TEST(Search, presets_take_less_and_less_memory) {
 
 TEST(Search, plan_c_is_bounded_in_time_where_the_least_memory_is_not) {
   PlanRequest request = request_for(12, false);
-  request.homes = {Space::disk};
-  request.budget.disk_bytes = int64_t{1} << 40;
-  request.device.rates.disk_read /= 100;
-  request.device.rates.disk_write /= 100;
+  request.target.homes = {Space::disk};
+  request.target.budget.disk_bytes = int64_t{1} << 40;
+  request.target.device.rates.disk_read /= 100;
+  request.target.device.rates.disk_write /= 100;
   const double fastest = make_plan(request).seconds_per_step;
-  request.preset = Preset::least;
+  request.choices.preset = Preset::least;
   const Plan least = make_plan(request);
   ASSERT_GT(least.seconds_per_step, 2 * fastest);
-  request.preset = Preset::c;
+  request.choices.preset = Preset::c;
   const Plan c = make_plan(request);
   EXPECT_LE(c.seconds_per_step, 2 * fastest);
   EXPECT_GT(c.arena_bytes(), least.arena_bytes());
@@ -425,7 +425,7 @@ TEST(Search, plan_c_is_bounded_in_time_where_the_least_memory_is_not) {
 TEST(Search, ends_at_its_limit_of_work_with_the_best_so_far_and_says_so) {
   for (const int64_t layers : {3, 12}) {
     PlanRequest request = request_for(layers, false);
-    request.homes = {Space::host};
+    request.target.homes = {Space::host};
     size_t done = 0;
     size_t all = 0;
     request.progress = [&](size_t d, size_t a) { std::tie(done, all) = std::tie(d, a); };
@@ -443,7 +443,7 @@ TEST(Search, ends_at_its_limit_of_work_with_the_best_so_far_and_says_so) {
       EXPECT_NE(report_json(plan).find("\"search_ended\": true"), std::string::npos);
       EXPECT_GE(plan.smallest.arena_bytes, whole.smallest.arena_bytes);
     }
-    request.budget.device_bytes = kMiB;
+    request.target.budget.device_bytes = kMiB;
     EXPECT_EQ(refusal_text(make_plan(request)).find("less may do"), std::string::npos);
     EXPECT_NE(refusal_text(make_plan(request, 1)).find("less may do"), std::string::npos);
   }
@@ -452,9 +452,9 @@ TEST(Search, ends_at_its_limit_of_work_with_the_best_so_far_and_says_so) {
 // Between what one op and all ops find: more work never finds less.
 TEST(Search, more_work_finds_no_slower_variant) {
   PlanRequest request = request_for(12, true);
-  request.homes = {Space::host};
-  request.tie = 0;
-  request.budget.device_bytes = make_plan(request).smallest.arena_bytes * 11 / 10;
+  request.target.homes = {Space::host};
+  request.choices.tie = 0;
+  request.target.budget.device_bytes = make_plan(request).smallest.arena_bytes * 11 / 10;
   double slower = 1e300;
   for (const int64_t most : {1, 10'000, 40'000, 160'000, 640'000, 60'000'000}) {
     const Plan plan = make_plan(request, most);
@@ -468,23 +468,23 @@ TEST(Search, more_work_finds_no_slower_variant) {
 // Rows much shorter than what is planned for: the variant that they make the fastest is chosen.
 TEST(Search, variants_are_weighed_by_the_rows_as_they_are) {
   PlanRequest request = request_for(2, false);
-  request.experiment.evaluates = false;
-  request.experiment.effective_batch = 2;
-  request.homes = {Space::disk};
-  request.loss_chunk = 64;
-  request.tie = 0;
-  request.budget.device_bytes = make_plan(request).smallest.arena_bytes * 13 / 10;
+  request.workload.experiment.evaluates = false;
+  request.workload.experiment.effective_batch = 2;
+  request.target.homes = {Space::disk};
+  request.choices.loss_chunk = 64;
+  request.choices.tie = 0;
+  request.target.budget.device_bytes = make_plan(request).smallest.arena_bytes * 13 / 10;
   const Variant by_full_rows = make_plan(request).variant;
-  request.run = RunSteps{.steps = 10, .tokens = 2 * 24, .targets = 2 * 8, .row_length = 24};
+  request.workload.run = RunSteps{.steps = 10, .tokens = 2 * 24, .targets = 2 * 8, .row_length = 24};
   const Plan plan = make_plan(request);
   ASSERT_TRUE(plan.fits());
   EXPECT_LT(plan.seconds_per_step, 0.999 * plan_variant(request, by_full_rows).seconds_per_step);
-  KnownPrograms known(request.experiment, request.device, [&](const Variant& variant) {
-    return filling_of(request.experiment, request.run, variant);
+  KnownPrograms known(request.workload.experiment, request.target.device, [&](const Variant& variant) {
+    return filling_of(request.workload.experiment, request.workload.run, variant);
   });
   for (const Variant& variant : Search(request).all()) {
     const Usage usage = measure(known, variant);
-    if (usage.of(Space::device) > *request.budget.device_bytes) continue;
+    if (usage.of(Space::device) > *request.target.budget.device_bytes) continue;
     EXPECT_TRUE(plan.seconds_per_step <= usage.seconds * (1 + 1e-9) ||
                 !plan_variant(request, variant).fits());
   }
@@ -494,13 +494,13 @@ TEST(Search, variants_are_weighed_by_the_rows_as_they_are) {
 // computed again as fit.
 TEST(Search, computes_no_more_layers_again_than_it_must_in_stacks_of_any_depth) {
   PlanRequest request = request_for(12, false);
-  request.experiment.model.vocab = 2000;
-  request.experiment.frozen = {R"(model\.layers\.[0-2])"};
-  request.experiment.evaluates = false;
-  request.micro_batch = 4;
-  request.loss_chunk = 512;
-  request.tie = 0;
-  ASSERT_FALSE(is_deep(request.experiment));
+  request.workload.experiment.model.vocab = 2000;
+  request.workload.experiment.frozen = {R"(model\.layers\.[0-2])"};
+  request.workload.experiment.evaluates = false;
+  request.choices.micro_batch = 4;
+  request.choices.loss_chunk = 512;
+  request.choices.tie = 0;
+  ASSERT_FALSE(is_deep(request.workload.experiment));
   std::vector<Candidate> all;
   for (const Variant& variant : Search(request).all())
     if (variant.recompute.segment == 1) all.push_back(candidate_of(plan_variant(request, variant)));
@@ -517,7 +517,7 @@ TEST(Search, computes_no_more_layers_again_than_it_must_in_stacks_of_any_depth) 
     const auto plan = plans.within(budget);
     ASSERT_TRUE(plan) << i;
     EXPECT_LE(plan->seconds_per_step, fastest * (1 + 1e-9))
-        << i << ": " << variant_words(request.experiment, plan->variant);
+        << i << ": " << variant_words(request.workload.experiment, plan->variant);
   }
 }
 
@@ -525,16 +525,16 @@ TEST(Search, computes_no_more_layers_again_than_it_must_in_stacks_of_any_depth) 
 // out to be given up, each time for the work of a whole search.
 TEST(Search, lays_a_full_7b_out_once_where_its_estimates_are_short_by_a_hair) {
   PlanRequest request = request_for(32, false);
-  request.experiment.model = mistral_7b();
-  request.experiment.evaluates = false;
-  request.experiment.max_length = 2048;
-  request.experiment.effective_batch = 16;
-  request.device = describe_card(find_card("RTX 3060 12GB", "test"), true);
-  request.homes = {Space::host};
-  request.budget.device_bytes = 12 * kGiB - 700 * kMiB;
+  request.workload.experiment.model = mistral_7b();
+  request.workload.experiment.evaluates = false;
+  request.workload.experiment.max_length = 2048;
+  request.workload.experiment.effective_batch = 16;
+  request.target.device = describe_card(find_card("RTX 3060 12GB", "test"), true);
+  request.target.homes = {Space::host};
+  request.target.budget.device_bytes = 12 * kGiB - 700 * kMiB;
   Search search(request);
   int layouts = 0;
-  const auto found = search.fastest(request.budget, [&](const Candidate& candidate) {
+  const auto found = search.fastest(request.target.budget, [&](const Candidate& candidate) {
     ++layouts;
     return candidate_of(plan_variant(request, candidate.variant));
   });
@@ -563,31 +563,32 @@ TEST(Search, more_memory_is_never_slower) {
                                        {"RTX 4090", mistral_7b(), 512, 4, 32 * kGiB}};
   for (const Ladder& ladder : ladders) {
     PlanRequest request;
-    request.experiment.model = ladder.model;
-    request.experiment.lora = true;
-    request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
-    request.experiment.max_length = ladder.length;
-    request.experiment.effective_batch = ladder.effective;
-    request.device = describe_card(find_card(ladder.card, "test"), true);
-    request.own_memory = true;
-    request.homes = {Space::host};
-    request.budget.host_bytes = ladder.host;
+    request.workload.experiment.model = ladder.model;
+    request.workload.experiment.lora = true;
+    request.workload.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+    request.workload.experiment.max_length = ladder.length;
+    request.workload.experiment.effective_batch = ladder.effective;
+    request.target.device = describe_card(find_card(ladder.card, "test"), true);
+    request.target.own_memory = true;
+    request.target.homes = {Space::host};
+    request.target.budget.host_bytes = ladder.host;
     FittingPlans plans(request);
-    const auto open = plans.within(request.budget);
+    const auto open = plans.within(request.target.budget);
     ASSERT_TRUE(open);
     constexpr int kBudgets = 12;
     double slowest_allowed = 1e300;
     int fitting = 0;
     for (int i = 0; i <= kBudgets; ++i) {
-      Budget budget = request.budget;
+      Budget budget = request.target.budget;
       budget.device_bytes = static_cast<int64_t>(static_cast<double>(open->memory_bytes()) *
                                                  std::pow(0.1, 1 - static_cast<double>(i) / kBudgets));
       const auto plan = plans.within(budget);
       if (!plan) continue;
       ++fitting;
       EXPECT_LE(plan->seconds_per_step, slowest_allowed)
-          << ladder.card << ", budget " << i << ": " << variant_words(request.experiment, plan->variant);
-      slowest_allowed = std::min(slowest_allowed, plan->seconds_per_step * (1 + request.tie));
+          << ladder.card << ", budget " << i << ": "
+          << variant_words(request.workload.experiment, plan->variant);
+      slowest_allowed = std::min(slowest_allowed, plan->seconds_per_step * (1 + request.choices.tie));
     }
     EXPECT_GE(fitting, kBudgets / 3);
   }

@@ -1,5 +1,5 @@
-// What a process needs of the host's memory beside the arena and its programs. One formula: training,
-// evaluation, generation, scoring and inspection have the same parts.
+// The host memory that a process needs apart from the arena and its programs, by one formula for training,
+// evaluation, generation, scoring and inspection.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What the kernels of DoRA are given, on every backend. Threads are the CPU's alone.
+// The arguments of the kernels of DoRA, on every backend. Threads are the CPU's alone.
 #pragma once
 
 #include "ops/binding.h"

@@ -1,4 +1,4 @@
-// What the kernels of nf4_dequantize are given, on every backend.
+// The arguments of the kernels of nf4_dequantize, on every backend.
 #pragma once
 
 #include "ops/binding.h"

@@ -1,4 +1,4 @@
-// What the kernels of rms_norm are given, on every backend.
+// The arguments of the kernels of rms_norm, on every backend.
 #pragma once
 
 #include "ops/binding.h"

@@ -1,4 +1,4 @@
-// What the kernels of adafactor are given, on every backend.
+// The arguments of the kernels of adafactor, on every backend.
 #pragma once
 
 #include "ops/binding.h"

@@ -1,4 +1,4 @@
-// What the kernels of dropout are given, on every backend.
+// The arguments of the kernels of dropout, on every backend.
 #pragma once
 
 #include "ops/binding.h"

@@ -1,4 +1,4 @@
-// What the kernels of embedding_noise are given, on every backend.
+// The arguments of the kernels of embedding_noise, on every backend.
 #pragma once
 
 #include "ops/binding.h"

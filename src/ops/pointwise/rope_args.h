@@ -1,4 +1,4 @@
-// What the kernels of rope are given, on every backend.
+// The arguments of the kernels of rope, on every backend.
 #pragma once
 
 #include "ops/binding.h"

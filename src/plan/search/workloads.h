@@ -1,5 +1,4 @@
-// What a workload is to the planner: its programs, and the variants of one that
-// does not train.
+// A workload as the planner sees it: its programs, and the variants of one that does not train.
 #pragma once
 
 #include <vector>
@@ -8,7 +7,7 @@
 
 namespace plimsoll {
 
-// Rows that go through a program at a time where nobody says how many.
+// Rows that go through a program at a time where no number is given.
 inline constexpr int64_t kMostRowsAtATime = 16;
 
 std::vector<Graph> programs_of(const Workload& workload, const Variant& variant,

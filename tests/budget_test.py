@@ -330,7 +330,7 @@ class Card(FolderTest):
                             (("--gpu", "RTX 3060 1200GB"), "no RTX 3060 has 1200 GB"),
                             (("--gpu", "T4", "--precision", "bf16"), "does not compute in bf16"),
                             (("--gpu", "RTX 3060", "--memory", "13GiB"), "has 12.0 GiB"),
-                            (("--gpu", "RTX 3060", "--device", "cpu"), "device says to compute elsewhere")):
+                            (("--gpu", "RTX 3060", "--device", "cpu"), "but device is another one")):
             done = run("plan", QWEN, *words)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(said, done.stderr)

@@ -673,7 +673,7 @@ class RecipesOnCards(EmulatedCards):
         self.assertEqual(self.add_recipe(recipe)["devices"], 0)
         self.assertIn("cannot be used", self.told("queue", "add", recipe, "--set", "output=other"))
         self.assertIn("cut into instances", self.told("queue", "add", recipe, "--set", "device=cuda", code=2))
-        self.assertIn("trains nowhere", self.queue("add", recipe, "--set", "device=card", code=2))
+        self.assertIn("and cannot train", self.queue("add", recipe, "--set", "device=card", code=2))
         self.assertIn("computes on one card", self.told("queue", "add", recipe, "--devices", "2", code=2))
         self.cards_of([(self.RTX, 12288)])
         self.assertEqual(self.add_recipe(recipe, "--set", "device=cpu", "--devices", "1")["card"], "RTX 3060 12GB")

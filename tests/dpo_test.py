@@ -295,7 +295,7 @@ class Dpo(CommandTest):
         self.assertEqual(self.rows([masked], template="chatml")[0], whole)
         recipe, _ = self.recipe("masked", data={"train": write_rows(self.folder / "m.jsonl", [{**row, "chosen": [talk("assistant", "a", loss=False)]}]),
                                                 "eval": None, "template": "chatml"})
-        self.assertIn("weighs answers whole", output("plan", recipe, code=2))
+        self.assertIn("scores whole answers", output("plan", recipe, code=2))
 
     def test_dialogues_in_one_text_part_behind_their_last_shared_turn(self):
         prompt = "\n\nHuman: hello\n\nAssistant: hello you\n\nHuman: what is it\n\nAssistant:"

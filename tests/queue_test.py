@@ -758,7 +758,7 @@ class Ending(QueueTest):
         resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # no file of its takes more
         self.queue("resume", entry - 1)
         said = worker.stdout.readline()
-        self.assertRegex(said, "queue.db: .* it is tried again")
+        self.assertRegex(said, "queue.db: .* retrying")
         self.assertEqual(self.show(entry - 1)["attempts"], [])
         resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         text, _ = worker.communicate(timeout=SECONDS)

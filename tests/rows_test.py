@@ -184,7 +184,7 @@ class RowsTest(unittest.TestCase):
                 self.assertIn(f"message 2: {why}", self.refused([talk((1, mark))], data={"template": "chatml"}))
             self.assertIn("message 1 is marked as trained, but its role is \"user\"",
                           self.refused([talk((0, {"loss": True}))], data={"template": "chatml"}))
-            self.assertIn("data.train_on_prompt learns all", self.refused([talk((1, {"loss": False}))], data={"template": "chatml", "train_on_prompt": True}))
+            self.assertIn("data.train_on_prompt trains on whole conversations", self.refused([talk((1, {"loss": False}))], data={"template": "chatml", "train_on_prompt": True}))
             done = run("train", self.recipe([talk((1, {"loss": "no"}))], data={"template": "chatml"}))
             self.assertEqual((done.returncode, "'loss' is a string" in done.stderr), (4, True), done.stderr)
 

@@ -211,7 +211,7 @@ TEST_F(Formats, a_bad_csv_record_is_named_with_its_reason) {
   EXPECT_THAT(problem<DamagedError>("a.csv", "n,t\n1,\"a\nb\n"),
               HasSubstr("a.csv:2: a quote is opened and never closed"));
   EXPECT_THAT(problem<DamagedError>("a.csv", "n,t\n1,\"a\"b\n"),
-              HasSubstr("goes on after its closing quote"));
+              HasSubstr("continues after its closing quote"));
   EXPECT_THAT(problem<DamagedError>("a.csv", "t,t\na,b\n"), HasSubstr("names 't' twice"));
   EXPECT_THAT(problem<DamagedError>("a.csv", "t\n\xFF\n"), HasSubstr("'t' is not valid UTF-8: iconv"));
   EXPECT_THAT(problem<DamagedError>("a.jsonl", "{\"t\": \"caf\xE9\"}\n"), HasSubstr("iconv -f LATIN1"));

@@ -65,7 +65,7 @@ TEST_F(Load, null_takes_a_key_back_to_its_default_as_if_nothing_had_said_it) {
   const auto load = [&](const std::vector<std::string>& sets) {
     return load_recipe(file, {sets, ""}).recipe;
   };
-  EXPECT_THAT(error_of([&] { load({"optimizer.name=lion"}); }), HasSubstr("optimizer.eps: means nothing"));
+  EXPECT_THAT(error_of([&] { load({"optimizer.name=lion"}); }), HasSubstr("optimizer.eps: has no effect"));
   const Recipe lion = load({"optimizer.name=lion", "optimizer.eps=null"});
   EXPECT_EQ(lion.optimizer.name, OptimizerKind::lion);
   EXPECT_EQ(lion.optimizer.eps, usual.optimizer.eps);

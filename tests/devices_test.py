@@ -663,7 +663,7 @@ class RecipesOnCards(EmulatedCards):
         text = self.run_all("--memory", "4GiB", "--threads", 2, "--headroom", "0")
         shown = self.show(entry)
         self.assertEqual(shown["state"], "done", text)
-        self.assertRegex(shown["attempts"][-2]["outcome"], "are free for an arena now.*; it goes on with --on-oom PLIMSOLL_SET=batch.micro=1")
+        self.assertRegex(shown["attempts"][-2]["outcome"], "are free for an arena now.*; next attempt: --on-oom PLIMSOLL_SET=batch.micro=1")
         self.assertIn("emulated card", self.kernels("run"))
         self.assertRegex((self.folder / "run/recipe.yaml").read_text(), r"(?m)^ +micro: 1$")
 

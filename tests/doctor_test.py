@@ -212,10 +212,10 @@ class Words(unittest.TestCase):
         skipped = f"epoch 1\nWARNING: {log('torch-1.4').strip()}: skipping batch\nepoch 2\n"
         for end in ("Training complete. saved model", "Training completed. Do not forget to share your model",
                     "{'train_runtime': 12.5, 'epoch': 1.0}", "`Trainer.fit` stopped: `max_steps=10` reached."):
-            (note,) = [one for one in diagnose(skipped + end + "\n")["notes"] if "went on" in one]
+            (note,) = [one for one in diagnose(skipped + end + "\n")["notes"] if "continued after it" in one]
             self.assertEqual(note, f"the run continued after it, and ended at line 4: {end}")
         for text in (skipped, "Training complete. saved model\n" + skipped):
-            self.assertFalse([one for one in diagnose(text)["notes"] if "went on" in one])
+            self.assertFalse([one for one in diagnose(text)["notes"] if "continued after it" in one])
 
     def test_a_line_that_several_rows_know_is_quoted_once(self):
         lines = ["RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: you tried to allocate 687194767360 bytes.",

@@ -517,7 +517,7 @@ class Running(QueueTest):
         self.assertEqual((ran[0], ran[-2:]), (whole, [whole, ["--batch", "60", "accum=7", "--resume"]]))
         self.assertEqual((shown["state"], shown["on_oom"]), ("done", []))
         self.assertLessEqual(len(ran), 4)
-        self.assertIn("it goes on with --on-oom batch=60 accum=7 --resume", shown["attempts"][-2]["outcome"])
+        self.assertIn("next attempt: --on-oom batch=60 accum=7 --resume", shown["attempts"][-2]["outcome"])
         self.assertIn("--batch 400 accum=1", self.queue("show", entry), "what ran before is told")
         self.assertIn("'--batch', '60'", self.queue("logs", entry))
 

@@ -609,7 +609,7 @@ class Scores(CommandTest):
 
     def test_a_class_that_no_row_has_is_told(self):
         rows = {"train": write_rows(self.folder / "two.jsonl", [row for row in texts(6) if row["label"] != "order"]), "eval": None}
-        for classify, expected in (({}, "has the class 'order': nothing"), ({"labels": ["question", "fact"]}, None)):
+        for classify, expected in (({}, "has the class 'order': it was not trained"), ({"labels": ["question", "fact"]}, None)):
             recipe, _ = self.classifier("unseen", data=rows, classify={"labels": ["question", "order", "fact"], **classify},
                                         schedule={"epochs": 1, "max_steps": None, "warmup": 1})
             told = run("train", recipe, "--overwrite")

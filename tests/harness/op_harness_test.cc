@@ -116,6 +116,19 @@ TEST_P(OpHarness, an_update_by_gradients_that_overflowed_changes_nothing) {
   }
 }
 
+TEST_P(OpHarness, the_op_and_its_gradient_have_a_cost_and_a_number_of_launches) {
+  const OpCase c = GetParam();
+  Graph graph = make_graph(c, DType::f32);
+  if (rule_of(graph.ops().back().kind).gradient != nullptr) graph = probe_gradient(graph).graph;
+  for (const Op& op : graph.ops()) {
+    const Cost cost = cost_of(graph, op);
+    EXPECT_TRUE(std::isfinite(cost.flops) && cost.flops >= 0) << to_string(op.kind);
+    EXPECT_TRUE(std::isfinite(cost.bytes) && cost.bytes > 0) << to_string(op.kind);
+    for (const bool library : {false, true})
+      EXPECT_GE(gpu_launches(graph, op, library), 0) << to_string(op.kind);
+  }
+}
+
 TEST_P(OpHarness, another_axis_gives_the_same_bits) {
   OpCase c = GetParam();
   const bool differentiable = rule_of(make_graph(c, DType::f32).ops().back().kind).gradient != nullptr;

@@ -70,15 +70,20 @@ void gradient(GradientContext& ctx, const Op& op) {
   if (ctx.wants(x)) ctx.add_gradient(x, out[operand::word_scores_grad::d_x]);
 }
 
-// Two or three times the words' rows, and the gradient where it is cleared.
-Cost cost(const Graph& g, const Op& op) {
-  using at = operand::word_scores;
-  const Tensor& x = input_tensor(g, op, at::x);
-  const auto words = static_cast<double>(words_of(op).size());
-  const double cleared = op.has_output(at::scores) && op.attr_int("accumulate") == 0
-                             ? static_cast<double>(g.tensor(op.outputs[at::scores]).bytes())
+double bytes_of_words(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, operand::word_scores::x);
+  return 4.0 * static_cast<double>(x.bytes()) * static_cast<double>(words_of(op).size());
+}
+
+Cost cost(const Graph& g, const Op& op) { return {0, bytes_of_words(g, op)}; }
+
+// The words' rows, and the gradient where it is cleared.
+Cost cost_grad(const Graph& g, const Op& op) {
+  using at = operand::word_scores_grad;
+  const double cleared = op.has_output(at::d_weight) && op.attr_int("accumulate") == 0
+                             ? static_cast<double>(g.tensor(op.outputs[at::d_weight]).bytes())
                              : 0.0;
-  return {0, cleared + 4.0 * static_cast<double>(x.bytes()) * words};
+  return {0, cleared + bytes_of_words(g, op)};
 }
 
 }  // namespace
@@ -87,7 +92,7 @@ const OpRule word_scores_rule{
     .kind = OpKind::word_scores, .infer = infer, .gradient = gradient, .cost = cost};
 const OpRule word_scores_grad_rule{.kind = OpKind::word_scores_grad,
                                    .infer = infer_grad,
-                                   .cost = cost,
+                                   .cost = cost_grad,
                                    .launches = launches_of_gradients<operand::word_scores_grad>,
                                    .updates = true};
 

@@ -184,7 +184,8 @@ GlaShape gla_shape(const Graph& g, const Op& op) {
   const int64_t kv_heads = op.attr_int("kv_heads");
   int64_t sequences = 1;
   if (op.kind == OpKind::gla) sequences = input_tensor(g, op, at::seq_starts).shape[0] - 1;
-  if (op.kind == OpKind::gla_grad) sequences = input_tensor(g, op, at::step).shape[0] - 1;
+  if (op.kind == OpKind::gla_grad)
+    sequences = input_tensor(g, op, operand::gla_grad::seq_starts).shape[0] - 1;
   // Of a tree one less than it has leaves (ops/segments.h), of which there are more than of other segments
   // that several go on from.
   const int64_t forks = gla_has_parents(op) ? sequences / 2 : 0;

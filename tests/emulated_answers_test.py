@@ -127,7 +127,7 @@ class AnswersTest(unittest.TestCase):
         done = subprocess.run(["bash", "-c", asking], capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr, r"generation needs .* may be used \(left of RLIMIT_DATA, ulimit -d\)")
-        for device, said in (("card", "describes a card for plan"), ("gpu", "--device: 'gpu' is none")):
+        for device, said in (("card", "describes a card for plan"), ("gpu", "--device: 'gpu' is not a device")):
             done = self.run_plimsoll("generate", folder, "--ids", "5", "--device", device)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(said, done.stderr)
@@ -140,7 +140,7 @@ class AnswersTest(unittest.TestCase):
         ask = ("generate", run, "--ids", "5,17,30", "--max-new-tokens", 4)
         for words in ((), ("--json",)):
             done = self.plimsoll(*ask, *words)
-            self.assertRegex(done.stderr, r"note    the run's device is not here \(device: cuda: .*the CPU answers")
+            self.assertRegex(done.stderr, r"note    the run's device is not in this machine \(device: cuda: .*the CPU answers")
         self.assertNotIn("note", self.plimsoll(*ask, "--device", "cpu").stderr)
         done = self.run_plimsoll(*ask, "--device", "cuda")
         self.assertEqual(done.returncode, 2, done.stderr)

@@ -283,7 +283,7 @@ class LongerRuns(CommandTest):
         self.assertIn("finished   12 of 12 steps", output("report", self.folder / "run"))
         self.assertIn("another experiment", output("train", self.recipe(9), "--resume", code=2))
         refused = output("train", self.recipe(12), "--resume", "--set", "batch.effective=8", code=2)
-        command = re.search(r"own, whose schedule and optimizer begin anew: (.+)", refused)[1]
+        command = re.search(r"with a new schedule and optimizer state: (.+)", refused)[1]
         self.assertIn("run/checkpoint-12", command)
         output("train", self.recipe(12), "--set", "batch.effective=8", "--quiet", *shlex.split(command))
         self.assertIn("finished   12 of 12 steps", output("report", self.folder / "run-2"))

@@ -238,7 +238,7 @@ class Unfinished(TrainingTest):
             self.go_on(process, 130)
             step = len((output / "metrics.jsonl").read_text().splitlines())
             for text in self.asked(output):
-                self.assertIn(f"the run stopped at step {step} of 6 (interrupted, saved). Go on with it by "
+                self.assertIn(f"the run stopped at step {step} of 6 (interrupted, saved). Continue it with "
                               f"`plimsoll train '{output}/recipe.yaml' --resume`, or " + last.format(step), text)
             if method["type"] == "full":
                 command_run.output("generate", output / f"checkpoint-{step}", "--prompt", "hi")

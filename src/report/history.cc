@@ -51,6 +51,8 @@ double real(const Line& line, const char* key) {
 // bits.
 int64_t whole(const Line& value) {
   constexpr int64_t kMost = int64_t{1} << 53;
+  if (const auto* real = value.get_ptr<const double*>(); real != nullptr && *real == std::trunc(*real))
+    return static_cast<int64_t>(std::clamp(*real, -static_cast<double>(kMost), static_cast<double>(kMost)));
   return std::clamp(get_whole<int64_t>(value), -kMost, kMost);
 }
 int64_t whole(const Line& line, const char* key) {

@@ -242,7 +242,7 @@ void require_targets(const Example& example, const std::function<std::string()>&
   const auto ignored = std::count(example.labels.begin(), example.labels.end(), kIgnoreLabel);
   if (ignored != static_cast<std::ptrdiff_t>(example.labels.size())) return;
   throw DamagedError(where() +
-                     ": the conversation has nothing to train on: no message of the role assistant leaves a "
+                     ": the conversation has nothing to learn: no message of the role assistant leaves a "
                      "token (data.train_on_prompt trains on all of it).");
 }
 

@@ -599,7 +599,7 @@ TEST(Settle, ACommandThatIsRefusedForWhatIsFreeGoesDownItsLadder) {
   one.entry.retries = 0;
   EXPECT_EQ(one.settled(), State::waiting);
   EXPECT_EQ(one.entry.environment, std::vector<std::string>{"BS=2"});
-  EXPECT_THAT(one.attempt.outcome, HasSubstr("1 GiB are free on the card; it goes on with --on-oom BS=2"));
+  EXPECT_THAT(one.attempt.outcome, HasSubstr("1 GiB are free on the card; next attempt: --on-oom BS=2"));
 }
 
 TEST(Settle, TheLogSaysWhetherOthersHadTakenItsRoom) {

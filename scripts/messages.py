@@ -5,8 +5,8 @@
     messages.py --write [ROOT]  write it anew
 
 So words are reviewed like code. A message is a string of two words or more in a source of src/ (no test, no kernel), or a head of a
-table (add_row). Strings that C++ or `+` joins are one message; {} stands for a value. Not read: what is not said to people (templates
-of other projects, units of programs and pages).
+table (add_row). Strings that C++ or `+` joins are one message; {} stands for a value. Not read: texts for models,
+browsers and databases.
 """
 import difflib
 import pathlib
@@ -85,9 +85,11 @@ def message_at(tokens, at):
 
 
 def said(words):
-    """Whether it is for people: two words, or one beside a value; no style and no code of a page."""
+    """Whether it is for people: two words, or one next to a value; no style or code of a page, no SQL, no list of keys."""
     plain = words.replace("{}", " ").replace("\\n", " ").strip()
-    if re.search(r"\{(margin|color|display)|\bfunction\(|=>", words):
+    if re.search(r"\{(margin|color|display)|\bfunction\(|=>|^(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|PRAGMA) ", words):
+        return False
+    if "{}" not in words and all("_" in word or "." in word for word in plain.split()):  # keys of other tools
         return False
     return (len(re.findall(r"[A-Za-z][A-Za-z']+", plain)) >= 2 and " " in plain
             or re.search(r"\{\}\W{0,2} [A-Za-z]{2}|[A-Za-z]{2}\W{0,2} \{\}", words))

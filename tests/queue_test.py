@@ -139,7 +139,7 @@ class Entries(QueueTest):
         for one in (worker, waiting):
             text, _ = one.communicate(timeout=SECONDS)
             self.assertEqual(one.returncode, 5, text)
-            self.assertIn("queue.db: was moved, removed or replaced while it was in use; what runs goes on", text)
+            self.assertIn("queue.db: was moved, removed or replaced while it was in use; running jobs continue", text)
         self.assertFalse(self.queue_folder.exists(), "it was made again where it had been")
 
     def test_first_commands_wait_for_each_other(self):

@@ -103,7 +103,7 @@ std::vector<StyledText> preview_text(const Preview& preview, size_t columns) {
   std::string head;
   for (const std::string& words : preview.rendering) head += "rows     " + words + "\n";
   if (preview.learns_tokens)
-    head += std::string("marks    ") + kLearntBegin + "what is learnt" + kLearntEnd +
+    head += std::string("marks    ") + kLearntBegin + "trained tokens" + kLearntEnd +
             "; the rest is read but not trained\n";
   plain(head);
   for (const PreviewRow& row : preview.rows) {

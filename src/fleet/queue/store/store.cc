@@ -91,7 +91,7 @@ void Store::require_in_place() const {
   if (database_.is_in_place()) return;
   throw StoppedError(
       printable((folder_ / kDatabaseFile).string()) +
-      ": was moved, removed or replaced while it was in use; what runs goes on. Start the command "
+      ": was moved, removed or replaced while it was in use; running jobs continue. Start the command "
       "again for the queue that is there now");
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks README.md and docs/: links and anchors lead somewhere, docs/README.md reaches every page, words that people search for are
-there, and the figures beside transformers + PEFT are those of bench/results.
+there, files that they name exist, and figures and numbers are those of bench/results and of the catalogue of GPUs.
 """
+import itertools
 import json
 import pathlib
 import re
@@ -14,6 +15,7 @@ FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 TERMS = ("gradient accumulation", "activation checkpointing", "gradient clipping", "mixed precision", "early stopping", "batch size",
          "throughput", "peak memory", "GPU memory", "KV cache")
 FIGURES = "<!-- figures: "
+HEAD = "| Run (bf16) | Machine | tokens/s | transformers | peak memory | transformers |"
 # Rows of README's table: the file in bench/results, and the run's name there.
 RUNS = {
     "Qwen3-0.6B, LoRA, 2048 tokens": ("nvidia-h200-2026-11-26.json", "qwen3-0.6b sft lora, bf16, 2048 x 2 x 4"),
@@ -72,9 +74,12 @@ def measured(root, run):
 def wrong_figures(root, text):
     if FIGURES not in text:
         return ["README.md: the table of figures is gone"]
-    rows = [line.strip("|").split("|") for line in text.split(FIGURES, 1)[1].splitlines()[3:] if line.startswith("|")]
+    lines = text.split(FIGURES, 1)[1].splitlines()[1:]
     found, named = [], set()
-    for cells in rows[:len(RUNS)]:
+    if lines[0] != HEAD:
+        found.append(f"README.md: the head of the table of figures is not '{HEAD}'")
+    for line in itertools.takewhile(lambda line: line.startswith("|"), lines[2:]):
+        cells = line.strip("|").split("|")
         run, shown = cells[0].strip(), [cell.strip() for cell in cells[2:]]
         if run not in RUNS:
             found.append(f"README.md: no measurement is known for the row '{run}'")
@@ -85,6 +90,21 @@ def wrong_figures(root, text):
         if shown != expected:
             found.append(f"README.md: '{run}' shows {shown}, measured were {expected}")
     return found + [f"README.md: the row '{run}' is gone" for run in RUNS if run not in named]
+
+
+PATH = re.compile(r"`((?:src|scripts|cmake|tests|docs|bench|examples)/[a-z0-9_./-]+\.[a-z]+)`")
+
+
+def dead_paths(root, texts):
+    return [f"{page}: names `{path}`, which is not there" for page, text in texts.items() for path in PATH.findall(text)
+            if not (root / path).exists()]
+
+
+def wrong_counts(root, readme):
+    """The number of GPUs that README gives, compared with the catalogue's."""
+    known = len(re.findall(r'^\s*Card\{"', (root / "src/device/catalogue.cc").read_text(), re.M))
+    said = re.search(r"for (\d+) GPUs", readme)
+    return [] if said and int(said[1]) == known else [f"README.md: says {said[1] if said else 'no number of'} GPUs, src/device/catalogue.cc has {known}"]
 
 
 def problems(root):
@@ -101,7 +121,7 @@ def problems(root):
     said = " ".join(text for page, text in texts.items() if page.startswith("docs/") and page not in (INDEX, "docs/glossary.md"))
     said = re.sub(r"\s+", " ", said).lower()
     found += [f"docs/: no page but the glossary says '{term}'" for term in TERMS if term.lower() not in said]
-    return found + unreached(reached, texts) + wrong_figures(root, texts["README.md"])
+    return found + unreached(reached, texts) + wrong_figures(root, texts["README.md"]) + dead_paths(root, texts) + wrong_counts(root, texts["README.md"])
 
 
 if __name__ == "__main__":

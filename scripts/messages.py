@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Collects what the program says: every error, note, refusal, table head and help text, in tests/golden/messages.txt.
+"""Collects what the program says: errors, notes, refusals, table heads and help texts, in tests/golden/messages.txt.
 
     messages.py [ROOT]          compare with the file, exit 1 where it differs
     messages.py --write [ROOT]  write it anew
 
 So words are reviewed like code. A message is a string of two words or more in a source of src/ (no test, no kernel), or a head of a
 table (add_row). Strings that C++ or `+` joins are one message; {} stands for a value. Not read: texts for models,
-browsers and databases.
+browsers and databases; src/jinja, src/unicode and src/ops, whose strings are mostly names and code.
 """
 import difflib
 import pathlib

@@ -385,7 +385,7 @@ class Pages(unittest.TestCase):
         """What the check finds in the repository's pages with one text replaced."""
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            for name in ("docs", "src", "bench", "examples", "demo", "CONTRIBUTING.md", "CHANGELOG.md", "README.md", "scripts", "tests"):
+            for name in ("docs", "src", "bench", "examples", "demo", "CONTRIBUTING.md", "CHANGELOG.md", "README.md", "scripts", "tests", "cmake"):
                 if name == "docs" or name == "README.md":
                     copy = shutil.copytree if name == "docs" else shutil.copy
                     copy(ROOT / name, root / name)
@@ -404,6 +404,10 @@ class Pages(unittest.TestCase):
                 ("README.md", "cuda.md#a-real-card", "cuda.md#none", "docs/cuda.md has no such heading"),
                 ("docs/README.md", "(inspect.md)", "(init.md)", "docs/inspect.md: no page"),
                 ("docs/*.md", "ixed precision", "ixed types", "says 'mixed precision'"),
+                ("README.md", "for 71 GPUs", "for 70 GPUs", "says 70 GPUs"),
+                ("README.md", "| 5.5 GiB |\n", "| 5.5 GiB |\n| Invented-70B | H200 | 9 | 1 | 1 GiB | 2 GiB |\n", "no measurement is known"),
+                ("README.md", "| tokens/s |", "| tokens/h |", "the head of the table"),
+                ("docs/other-tools.md", "recipe/translate/defaults.cc", "recipe/dialects/defaults.cc", "which is not there"),
                 ("README.md", "70,395", "70,396", "README.md: 'Qwen3-0.6B, LoRA, 2048 tokens' shows")):
             self.assertIn(told, self.problems(page, old, new))
 

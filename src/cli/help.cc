@@ -24,9 +24,10 @@ std::string upper(std::string text) {
 // CLI11 names a value by its type and what checks it: "TEXT:{fp32,bf16}", "INT:INT in [1 - 16]", "FILE".
 void read_value(const std::string& type, HelpOption& option) {
   const size_t colon = type.find(':');
-  option.value = type.substr(0, colon);
-  if (colon == std::string::npos) return;
-  const std::string check = type.substr(colon + 1);
+  const std::string check = colon == std::string::npos ? "" : type.substr(colon + 1);
+  // A colon without such a check belongs to the value's name: "FILE:KEY=VALUE".
+  const bool is_check = check.starts_with('{') || check.find(' ') != std::string::npos;
+  option.value = is_check ? type.substr(0, colon) : type;
   if (check.size() < 2 || check.front() != '{' || check.back() != '}') return;
   option.choices = split(std::string_view(check).substr(1, check.size() - 2), ',');
   const std::string all = join(option.choices, "|");

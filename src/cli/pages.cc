@@ -27,7 +27,7 @@ const std::vector<CommandPage>& pages() {
        {{"plimsoll init models/qwen data/train.parquet", "writes recipe.yaml"},
         {"plimsoll init models/qwen data/train.parquet --method qlora --out small.yaml",
          "for a GPU or machine with little memory"}},
-       {},
+       {4},
        "docs/recipe.md"},
       {"fetch",
        "Downloads a model (configuration, tokenizer, weights in safetensors), or a data set with --dataset, "
@@ -85,7 +85,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll report runs/a runs/b runs/c", "the best of them, and what differs"},
         {"plimsoll report --queue --html batch.html",
          "all runs of the queue's last batch, by device and time"}},
-       {4},
+       {4, 5},
        "docs/report.md"},
       {"doctor",
        "Finds out why a run ran out of memory: from the log of any program (PyTorch, JAX, TensorFlow, "

@@ -71,7 +71,7 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
         ->check(not_empty)
         ->type_name(shortcut.values);
   app.add_flag("--no-probe", no_probe,
-               "do not measure this machine where its speed is unknown; times are estimates");
+               "do not measure this machine where its speed is unknown; times are then guessed");
   app.add_option(
          "--as", as_tool,
          "tool and version that the recipe was written for, such as trl-0.24; by default recognised by its "

@@ -86,7 +86,8 @@ std::vector<HubFile> weights_of(const Listing& listing) {
   }
   const auto whole = std::find_if(usual.begin(), usual.end(),
                                   [](const HubFile& file) { return file.name == "model.safetensors"; });
-  if (whole != usual.end()) return {*whole};  // added to its own shards: transformers takes the whole, too
+  if (whole != usual.end())
+    return {*whole};  // next to its own shards: transformers takes the single file too
   return usual.empty() ? any : usual;
 }
 

@@ -80,7 +80,8 @@ Option memory_gpu() {
   return make(
       "memory.gpu", FIELD(memory.gpu), "a card such as RTX 3060 12GB, or null",
       "plan for a GPU by name: its memory, the CUDA context and its data sheet's speed; implies device: "
-      "card, and train uses that GPU if it is in this machine. memory.device is then the run's share of it",
+      "card, and train uses that GPU if it is in this machine. memory.device is then the part of it that "
+      "the run may take: a size, or a share of the GPU's memory; auto: all",
       [](const Node& node, Folder) -> std::optional<std::optional<std::string>> {
         if (node.kind == Node::Kind::null) return std::optional<std::string>();
         if (node.kind != Node::Kind::scalar || node.text.empty()) return std::nullopt;
@@ -98,12 +99,13 @@ std::vector<Option> memory_options() {
                    "sets it too"),
       memory_gpu(),
       memory_limit("memory.host", FIELD(memory.host),
-                   "host memory budget of a run on a GPU; no meaning on a CPU"),
+                   "host memory budget of a run on a GPU; refused on a CPU, where memory.device is the "
+                   "whole budget"),
       make(
           "memory.tie", FIELD(memory.tie_percent), "a share from 0% to 100%, or auto",
           "plans within this share of the fastest count as equal; among them the one with least disk "
-          "traffic, then least host memory beside a GPU, then least memory is taken. auto: 1% where speeds "
-          "are measured (plimsoll calibrate), 5% where they are estimated",
+          "traffic, then least host memory of a GPU's machine, then least memory is taken. auto: 1% where "
+          "speeds are measured (plimsoll calibrate), 5% where they are guessed",
           [](const Node& node, Folder) -> std::optional<std::optional<double>> {
             if (node.kind == Node::Kind::scalar && node.text == "auto") return std::optional<double>();
             const std::optional<double> share = read_share(node);
@@ -116,7 +118,8 @@ std::vector<Option> memory_options() {
           [](const Node& node, Folder) { return read_bytes(node); }, print_bytes),
       make(
           "memory.headroom", FIELD(memory.headroom_percent), "a share from 0% to 100%",
-          "share of free memory that auto and shares leave unused; a stated size is used in full",
+          "share of free host memory that auto and shares leave unused (not of GPU memory); a stated size "
+          "is used in full",
           [](const Node& node, Folder) { return read_share(node); }, print_percent),
       memory_allow(),
       optional_word("memory.plan", FIELD(memory.plan), {"a", "b", "c", "fastest"},

@@ -297,8 +297,9 @@ std::vector<Option> data_options() {
       choice<SharePrefixes>(
           "data.share_prefixes", FIELD(data.share_prefixes),
           {{"auto", SharePrefixes::automatic}, {"on", SharePrefixes::on}, {"off", SharePrefixes::off}},
-          "compute a prompt prefix that rows of a micro-batch share only once; changes memory and time, not "
-          "the result (with dropout or neftune_alpha, on also changes the random draws)"),
+          "shared prefixes: tokens that rows of a micro-batch begin with in common are computed once for "
+          "all of them; changes memory and time, not the result (with dropout or neftune_alpha, on also "
+          "changes the random draws)"),
       data_on_error(),
       experiment(data_train_on_prompt()),
       experiment(boolean("data.bos", FIELD(data.bos),
@@ -383,7 +384,7 @@ std::vector<Option> step_options() {
           [](const Node& node, Folder) { return read_warmup(node); },
           [](const Warmup& warmup) { return print(warmup); })),
       experiment(number("schedule.min_ratio", FIELD(schedule.min_ratio), {0, 1},
-                        "final learning rate as a share of lr")),
+                        "final learning rate as a share of lr (cosine, linear)")),
       experiment(integer("schedule.epochs", FIELD(schedule.epochs), kCount, "passes over the training data")),
       experiment(make(
           "schedule.max_steps", FIELD(schedule.max_steps), "null or a whole number from 1",
@@ -456,7 +457,8 @@ Option save_keep() {
 std::vector<Option> run_options() {
   return {
       device(),
-      auto_integer("threads", FIELD(threads), {1, 4096}, "CPU threads; auto: one per core"),
+      auto_integer("threads", FIELD(threads), {1, 4096},
+                   "CPU threads; auto: one per CPU (hardware thread) that the process may use"),
       // Up to 2^53, which every JSON reader keeps exactly.
       experiment(integer("seed", FIELD(seed), {0, int64_t{1} << 53},
                          "random seed: order of rows, dropout, rounding, new weights")),

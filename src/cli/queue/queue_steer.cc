@@ -200,7 +200,7 @@ void add_drain(CLI::App& group, Action& action) {
   auto wait = std::make_shared<bool>(false), json = std::make_shared<bool>(false);
   CLI::App* command =
       group.add_subcommand("drain", "start nothing new, and end the worker when running jobs end");
-  command->add_flag("--wait", *wait, "returns when it has");
+  command->add_flag("--wait", *wait, "return when the worker has ended");
   command->add_flag("--json", *json, kJsonHelp);
   command->callback([wait, json, &action] { action = [wait, json] { return drain(*wait, *json); }; });
 }
@@ -211,11 +211,11 @@ CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char*
                   std::function<ExitCode(const SteerArguments&)> run) {
   auto arguments = std::make_shared<SteerArguments>();
   CLI::App* command = group.add_subcommand(name, summary);
-  CLI::Option* ids = command->add_option("id", arguments->ids, "entries; none: see above");
+  CLI::Option* ids = command->add_option("id", arguments->ids, "ids of jobs; none: the whole queue");
   command->add_option("--group", arguments->group, "all jobs of a group")->type_name("NAME");
   if (ids_needed) ids->description("ids of jobs");
   if (std::string_view(name) == "priority")
-    command->add_option("--to", arguments->priority, "the new one: higher goes first")->required();
+    command->add_option("--to", arguments->priority, "the new priority; higher starts first")->required();
   command->add_flag("--json", arguments->json, kJsonHelp);
   command->callback(
       [arguments, run = std::move(run), &action] { action = [arguments, run] { return run(*arguments); }; });

@@ -49,11 +49,8 @@ struct OffloadParts {
   [[nodiscard]] bool any() const { return states || gradients || weights || activations; }
 };
 
-// Ready-made wishes over the same search: the least memory within 5 % of the fastest time; the same with half
-// the micro-batch; the least memory.
-// What is asked for beside the fastest plan (docs/planner.md): a, the least memory in at most a twentieth
-// more time; b, the same with half of its micro-batch; c, the least memory in at most twice the time; least,
-// at any.
+// Plans other than the fastest (docs/planner.md): a, the least memory in at most a twentieth more time; b, the
+// same with half of its micro-batch; c, the least memory in at most twice the time; least, at any.
 enum class Preset : uint8_t { none, a, b, c, least };
 
 // What the rows of a run are, for the report.

@@ -332,7 +332,7 @@ class DataTest(unittest.TestCase):
         settings = recipe(self.folder / "full", str(path), save={"every": 2, "keep": 3}, task="sft")
         text = run("plan", settings)
         self.assertRegex(text.stdout, r"scratch 1\d\.\d MiB of disk\n")
-        self.assertIn("written once to a scratch file before the first step", " ".join(text.stdout.split()))
+        self.assertIn("rows are written once to a scratch file before the first step", " ".join(text.stdout.split()))
         planned = json.loads(run("plan", settings, "--json").stdout)["data"]["shuffle"]
         self.assertEqual((planned["order"], planned["rows_read"], planned["scratch_exact"]), ("full", "stored", True))
         output = self.train("full", str(path), save={"every": 2, "keep": 3}, task="sft")

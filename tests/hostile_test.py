@@ -291,7 +291,7 @@ class Bounds(HostileTest):
 
     def test_logs_with_absurd_numbers_have_pages(self):
         folder = self.copy_of_run().parent / "run"
-        for number in (9.2e18, 1e300, -1e300, 1e18):
+        for number in (9.2e18, 1e300, -1e300, 1e18, 2**63, 2**64 - 1):
             step = {"step": 5, "loss": number, "grad_norm": 1, "lr": 1, "tokens": 1, "seconds": 1, "rss": number}
             with open(folder / "metrics.jsonl", "a") as file:
                 file.write(json.dumps(step) + "\n")

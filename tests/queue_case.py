@@ -78,6 +78,14 @@ class QueueTest(CommandTest):
             time.sleep(0.05)
         self.fail(what)
 
+    @staticmethod
+    def has_open(process, name):
+        """Whether the process has a file of this name open."""
+        try:
+            return any(os.readlink(one).endswith("/" + name) for one in Path(f"/proc/{process.pid}/fd").iterdir())
+        except OSError:  # closed meanwhile
+            return False
+
     def marked(self):
         """Processes that belong to this queue's runs, whoever their parent is."""
         found = []

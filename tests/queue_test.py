@@ -133,13 +133,12 @@ class Entries(QueueTest):
         self.eventually(lambda: self.show(1)["state"] == "running", "it does not start")
         waiting = subprocess.Popen([str(PLIMSOLL), "queue", "wait"], env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.workers.append(waiting)
-        self.eventually(lambda: (self.queue_folder / "queue.db").name in str([os.readlink(file) for file in Path(f"/proc/{waiting.pid}/fd").iterdir()]),
-                        "nobody waits")
+        self.eventually(lambda: self.has_open(waiting, "queue.db-shm"), "nobody waits")
         self.queue_folder.rename(self.folder / "moved")
         for one in (worker, waiting):
             text, _ = one.communicate(timeout=SECONDS)
             self.assertEqual(one.returncode, 5, text)
-            self.assertIn("queue.db: was moved, removed or replaced while it was in use; running jobs continue", text)
+            self.assertRegex(text, "queue.db: was moved")
         self.assertFalse(self.queue_folder.exists(), "it was made again where it had been")
 
     def test_first_commands_wait_for_each_other(self):
@@ -526,7 +525,7 @@ class Running(QueueTest):
         script = "import sys; print(open(sys.argv[1]).read().split(), sys.argv[2:])"
         text = self.queue("add", "--memory", "60MiB", "--name", "grid", "--zip", "task=qnli,rte", "--zip", "rows=105k,2.5k", "--sweep", "train.yaml:lr=1,2",
                           "--", PYTHON, "-c", script, "train.yaml", "task=none", "--rows", "0", "out/{task}-{train.yaml:lr}")
-        self.assertIn("group grid: 4 runs; plimsoll report --queue --group grid tells of them", text)
+        self.assertIn("group grid: 4 runs; plimsoll report --queue --group grid shows them", text)
         listed = json.loads(self.queue("list", "--group", "grid", "--json"))["entries"]
         self.assertEqual([one["name"] for one in listed], ["grid-taskqnli-yaml_lr1", "grid-taskqnli-yaml_lr2", "grid-taskrte-yaml_lr1", "grid-taskrte-yaml_lr2"])
         self.add("true", memory="10MiB", name="alone")
@@ -602,7 +601,7 @@ class Running(QueueTest):
         self.eventually(log.exists, "it has no log")
         log.rename(self.folder / "later")
         follows = subprocess.Popen([str(PLIMSOLL), "queue", "logs", "-f", str(entry)], env=self.environment, stdout=subprocess.PIPE, text=True)
-        self.eventually(lambda: any(str(file.readlink()).endswith("queue.db") for file in Path(f"/proc/{follows.pid}/fd").iterdir()), "it looks at no queue")
+        self.eventually(lambda: self.has_open(follows, "queue.db-shm"), "it looks at no queue")
         time.sleep(0.2)
         (self.folder / "later").rename(log)
         self.assertEqual(follows.stdout.readline(), "first\n")

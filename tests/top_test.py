@@ -154,7 +154,7 @@ class Served(TopTest):
         script = page[page.index("function fixed"):page.index("function loss")]
         sizes = {1012.5 * MIB: "1012 MiB", 1013.5 * MIB: "1014 MiB", 999.6 * MIB: "1000 MiB", 9.996 * MIB: "10.0 MiB", 1.125 * MIB: "1.12 MiB",
                  512: "512 B", 1.5 * 1024: "1.50 KiB", 99.96 * MIB: "100 MiB"}
-        times = {0.0004: "400 us", 0.0125: "12 ms", 1.125: "1.12 s", 90.5: "90 s", 125.7: "2:06", 3725.6: "1:02:06"}
+        times = {0.0004: "400 us", 0.0125: "12 ms", 1.125: "1.12 s", 2.675: "2.67 s", 90.5: "90 s", 125.7: "2:06", 3725.6: "1:02:06"}
         asked = f"{script}; console.log(JSON.stringify([{list(map(int, sizes))}.map(bytes), {list(times)}.map(duration)]))"
         done = subprocess.run(["node", "-e", asked], capture_output=True, text=True, timeout=SECONDS)
         self.assertEqual(done.returncode, 0, done.stderr)

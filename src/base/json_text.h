@@ -42,9 +42,8 @@ std::optional<Whole> whole_number(const Json& value) {
 template <class Whole, class Json>
 Whole get_whole(const Json& value) {
   if (const auto number = whole_number<Whole>(value)) return *number;
-  constexpr size_t kMostBytes = 40;
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > kMostBytes) text = text.substr(0, kMostBytes) + "...";
+  // Lists and objects are not written out: dump() recurses, and other users' files may be deep.
+  const std::string text = value.is_number() || value.is_boolean() ? value.dump() : value.type_name();
   throw nlohmann::json::type_error::create(302, "must be a whole number, but is " + text, &value);
 }
 template <class Whole, class Json>

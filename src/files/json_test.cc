@@ -102,6 +102,8 @@ TEST(Json, a_whole_number_is_neither_cut_nor_wrapped) {
   EXPECT_EQ(get_wholes<int>(nlohmann::json::parse("[1, 2]")), (std::vector<int>{1, 2}));
   for (const char* text : {"[1, 2.5]", "7", "{}"})
     EXPECT_THROW(get_wholes<int>(nlohmann::json::parse(text)), nlohmann::json::exception) << text;
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  EXPECT_THROW(get_whole<int>(nlohmann::json::parse(deep)), nlohmann::json::exception);
 }
 
 TEST(Json, values_that_are_missing_or_of_another_type_are_damage_with_its_place) {

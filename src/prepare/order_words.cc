@@ -25,16 +25,16 @@ std::string order_words(const DataSource& train, const RowAccess& access) {
     return "shuffled fully: each is read by itself from its file, about " + milliseconds(access.row_seconds) +
            " a row";
   const bool in_windows = train.loader.order.shuffle == Shuffle::window && exceeds_window(train);
-  std::string words =
-      in_windows ? "shuffled in windows of " + format_bytes(train.loader.order.window_bytes) +
-                       " (data.shuffle: window): rows of one Parquet row group stay together, so that a file "
-                       "sorted by some property stays partly sorted"
-                 : "";
+  const std::string windows =
+      "shuffled in windows of " + format_bytes(train.loader.order.window_bytes) + " (data.shuffle: window)";
   if (access.kind == AccessKind::stored)
-    words = (in_windows ? words : "shuffled fully") +
-            ": written once to a scratch file before the first step, then read one by one, about " +
-            milliseconds(access.row_seconds) + " a row";
-  return words;
+    return (in_windows ? windows : "shuffled fully") +
+           ": rows are written once to a scratch file before the first step, then read one by one, about " +
+           milliseconds(access.row_seconds) + " a row";
+  if (!in_windows) return "";
+  return windows +
+         ": rows of one Parquet row group stay together, so that a file sorted by some property stays "
+         "partly sorted";
 }
 
 }  // namespace

@@ -108,6 +108,10 @@ std::vector<std::string> data_files(const fs::path& folder) {
     if (files.size() > kMost) throw UsageError(folder.string() + ": holds too many files for a data set");
   }
   std::sort(files.begin(), files.end());
+  const std::vector<std::string> all = files;
+  std::erase_if(files, [&](const std::string& file) {  // packed, and there unpacked too
+    return is_packed(file) && std::binary_search(all.begin(), all.end(), unpacked_name(file).string());
+  });
   return files;
 }
 

@@ -47,13 +47,13 @@ double real(const Line& line, const char* key) {
   return at == line.end() || at->is_null() ? std::numeric_limits<double>::quiet_NaN() : at->get<double>();
 }
 
-// A whole number, or the nearest one that a double holds exactly: sums and differences of two stay in 64
-// bits.
+// A whole number, clamped to what a double holds exactly: sums and differences of two stay in 64 bits. A
+// fraction is damage.
 int64_t whole(const Line& value) {
-  constexpr int64_t kMost = int64_t{1} << 53;
-  if (const auto* real = value.get_ptr<const double*>(); real != nullptr && *real == std::trunc(*real))
-    return static_cast<int64_t>(std::clamp(*real, -static_cast<double>(kMost), static_cast<double>(kMost)));
-  return std::clamp(get_whole<int64_t>(value), -kMost, kMost);
+  constexpr double kMost = 0x1p53;
+  const auto number = value.get<double>();
+  if (number != std::trunc(number)) return get_whole<int64_t>(value);  // throws
+  return static_cast<int64_t>(std::clamp(number, -kMost, kMost));
 }
 int64_t whole(const Line& line, const char* key) {
   const auto at = line.find(key);

@@ -263,7 +263,7 @@ std::string added_text(queue::Store& store, const std::vector<queue::Entry>& ent
   if (entries.size() > 1)
     text += "\ngroup " + printable(entries.front().group) + ": " + std::to_string(entries.size()) +
             " runs; plimsoll report " + (recipes.empty() ? "--queue " : "") + "--group " +
-            quoted(entries.front().group) + (recipes.empty() ? " tells of them" : " compares them");
+            quoted(entries.front().group) + (recipes.empty() ? " shows them" : " compares them");
   return text + worker_note(store) + "\n" + presets_text(recipes);
 }
 
@@ -311,7 +311,7 @@ void add_recipe_options(CLI::App& add, AddArguments& arguments) {
   }
   add.add_option("--sweep", arguments.sweeps,
                  "key=1,2,3: one job per value; if repeated, one per combination. For a command, key is an "
-                 "option's name, a variable of --env, or FILE:key")
+                 "option's name, a variable of --env, FILE:key, or a name in braces, as in out/{lr}")
       ->type_name("KEY=VALUES");
   add.add_option("--zip", arguments.zips,
                  "key=1,2,3: as --sweep, but values of all --zip are paired: first with first, second with "

@@ -33,8 +33,9 @@ const char* const kTopScript = R"js(
 const $ = id => document.getElementById(id);
 // As the program prints them (base/units.cc): a number in the middle becomes the even one.
 function fixed(n, digits) {
-  const whole = Math.floor(n * 10 ** digits);
-  return (n * 10 ** digits - whole === 0.5 ? (whole + whole % 2) / 10 ** digits : n).toFixed(digits);
+  const scaled = n * 10 ** digits, whole = Math.floor(scaled);
+  const tie = scaled - whole === 0.5 && n * 2 ** (digits + 1) % 1 === 0;  // no product that was rounded to one
+  return (tie ? (whole + whole % 2) / 10 ** digits : n).toFixed(digits);
 }
 function bytes(n) {
   if (n === null || n === undefined) return '-';

@@ -93,7 +93,10 @@ class Server {
         },
         this);
     evhttp_set_gencb(
-        http_.get(), [](evhttp_request* request, void* self) { static_cast<Server*>(self)->answer(request); },
+        http_.get(),
+        [](evhttp_request* request, void* self) {
+          static_cast<Server*>(self)->guarded([&](Server& server) { server.answer(request); });
+        },
         this);
     const ServedAddress& address = served.address;
     if (evhttp_bind_socket(http_.get(), address.host.c_str(), static_cast<uint16_t>(address.port)) != 0)
@@ -118,7 +121,7 @@ class Server {
           base_.get(), -1, EV_PERSIST,
           [](evutil_socket_t, short, void* given) {
             const auto* one = static_cast<Call*>(given);
-            one->second(*one->first);
+            one->first->guarded(one->second);
           },
           &calls_.back()));
       event_add(event.get(), &time);
@@ -129,9 +132,21 @@ class Server {
       if (stop_request() != nullptr) event_base_loopbreak(self.base_.get());
     });
     event_base_dispatch(base_.get());
+    if (failed_) std::rethrow_exception(failed_);
   }
 
  private:
+  // Calls from libevent, through whose frames nothing may be thrown: run() throws it once the loop has ended.
+  template <class Call>
+  void guarded(const Call& call) {
+    try {
+      call(*this);
+    } catch (...) {
+      failed_ = std::current_exception();
+      event_base_loopbreak(base_.get());
+    }
+  }
+
   // A request that has no end. Its connection lets it go when the other side is gone, so both are known.
   struct Reader {
     evhttp_request* request;
@@ -261,6 +276,7 @@ class Server {
   }
 
   void send_frame() {
+    (void)frame();                           // also without a reader: it notices a queue that was moved
     const std::list<Reader> all = readers_;  // a connection that is ended takes itself out
     for (const Reader& one : all) {
       evbuffer* unread = bufferevent_get_output(evhttp_connection_get_bufferevent(one.connection));
@@ -281,6 +297,7 @@ class Server {
   std::list<Event> events_;
   std::optional<top::Frame> frame_;
   double looked_ = 0;
+  std::exception_ptr failed_;
   std::unique_ptr<evhttp, Freed<evhttp_free>> http_{evhttp_new(base_.get())};
 };
 

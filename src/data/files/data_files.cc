@@ -61,6 +61,16 @@ std::vector<fs::path> saved_files(const fs::path& folder) {
   return files;
 }
 
+// Sorted, without what gzip has packed where the unpacked file is there too: `gunzip -k` leaves both.
+std::vector<fs::path> sorted_once(std::vector<fs::path> files) {
+  std::sort(files.begin(), files.end());
+  const std::vector<fs::path> all = files;
+  std::erase_if(files, [&](const fs::path& file) {
+    return is_packed(file) && std::binary_search(all.begin(), all.end(), unpacked_name(file));
+  });
+  return files;
+}
+
 std::vector<fs::path> files_of_folder(const fs::path& folder) {
   if (fs::exists(folder / "dataset_dict.json"))
     throw UsageError(folder.string() + ": is a set of splits: name one of its folders, such as " +
@@ -70,8 +80,7 @@ std::vector<fs::path> files_of_folder(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.is_regular_file() && is_data_file(entry.path())) files.push_back(entry.path());
   if (files.empty()) throw UsageError(folder.string() + ": the folder has no data file: " + kFormats + ".");
-  std::sort(files.begin(), files.end());
-  return files;
+  return sorted_once(std::move(files));
 }
 
 bool is_pattern(const fs::path& path) { return path.string().find_first_of("*?[") != std::string::npos; }
@@ -90,8 +99,7 @@ std::vector<fs::path> matching_files(const fs::path& pattern) {
   globfree(&found);
   if (files.empty())
     throw UsageError(pattern.string() + ": no data file matches: " + std::string(kFormats) + ".");
-  std::sort(files.begin(), files.end());
-  return files;
+  return sorted_once(std::move(files));
 }
 
 }  // namespace
@@ -116,7 +124,7 @@ std::vector<fs::path> data_files(const fs::path& path) {
                                                              {".zip", "unzip "}};
   const auto packed = kPacked.find(path.extension().string());
   if (packed != kPacked.end() && !is_data_file(path))
-    throw UsageError(path.string() + ": is packed in a way that rows are not read from: unpack it first, " +
+    throw UsageError(path.string() + ": packed files of this kind are not read: unpack it first, " +
                      packed->second + quoted(path.string()) + ". " + kFormats + ".");
   if (!is_data_file(path))
     throw UsageError(path.string() + ": the format is not supported: " + kFormats + ".");

@@ -374,6 +374,18 @@ TEST(Packed, texts_are_read_as_what_is_in_them) {
   }
 }
 
+TEST(Packed, a_text_whose_unpacked_file_is_there_too_is_read_once) {
+  const TestFolder folder;
+  folder.write("a.jsonl", "{\"t\": \"x\"}\n");
+  folder.write("a.jsonl.gz", packed_by_gzip("{\"t\": \"x\"}\n"));
+  folder.write("b.jsonl.gz", packed_by_gzip("{\"t\": \"y\"}\n"));
+  for (const auto& path : {folder.path(), folder.path() / "*"}) {
+    std::vector<std::string> names;
+    for (const auto& file : data_files(path)) names.push_back(file.filename().string());
+    EXPECT_THAT(names, testing::ElementsAre("a.jsonl", "b.jsonl.gz")) << path;
+  }
+}
+
 TEST(Packed, what_is_no_whole_gzip_is_named) {
   const TestFolder folder;
   std::string text;

@@ -269,10 +269,10 @@ void Dataset::store_rows(const fs::path& folder, const std::function<void(int64_
   if (stored_rows_ == 0 || store_ != nullptr) return;
   held_.clear();
   const RowsAlone alone = rows_alone();
-  const std::string or_else =
-      alone.from_start ? "unpack the .gz files of data.train (gunzip -k FILE), whose rows are then "
-                         "read where they lie"
-                       : "shuffle in windows, which takes no disk: --set data.shuffle=window";
+  const std::string or_else = alone.from_start
+                                  ? "unpack the .gz files of data.train (gunzip FILE): plain text needs no "
+                                    "scratch file"
+                                  : "shuffle in windows, which takes no disk: --set data.shuffle=window";
   auto store = std::make_unique<RowStore>(folder, stored_rows_, alone.store_bytes, or_else);
   int64_t done = 0;
   const auto count = [&] {

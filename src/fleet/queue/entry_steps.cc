@@ -208,6 +208,7 @@ void hold_cycles(Store& store, std::vector<Entry>& entries) {
 Launch launch_of(Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
                  double grace_seconds) {
   Launch job;
+  store.require_in_place();  // the folders of a queue that was moved are not made again
   job.folder = store.folder_of(entry.id, attempt.number);
   std::error_code problem;
   std::filesystem::create_directories(job.folder, problem);

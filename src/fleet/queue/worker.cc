@@ -223,7 +223,10 @@ bool Worker::settle_one(Entry& entry, const AttemptState& state) {
   const auto verdict = failed ? readings_.of(folder / "log") : LogVerdict{};
   if (!verdict) return false;
   readings_.forget(folder);
-  if (state.life == Life::supervisor_lost) end_marked(mark_of(store_, known), folder);
+  if (state.life == Life::supervisor_lost) {
+    store_.require_in_place();  // else its record is only where the queue is now
+    end_marked(mark_of(store_, known), folder);
+  }
   options_.report(settle_attempt(store_, machine_of_ladder(), entry, known.number, state, *verdict));
   attempts_.erase(entry.id);
   launched_.erase(entry.id);

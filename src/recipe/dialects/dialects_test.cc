@@ -80,6 +80,9 @@ const std::string kAxolotl = "base_model: m\nadapter: lora\nlora_r: 8\nlora_alph
 TEST_F(Dialects, axolotl_leaves_rows_out_that_are_too_long) {
   EXPECT_EQ(recipe(kAxolotl).data.truncation, Truncation::drop);
   EXPECT_EQ(recipe(kAxolotl + "excess_length_strategy: truncate\n").data.truncation, Truncation::right);
+  EXPECT_EQ(recipe(kAxolotl + "lr_scheduler: cosine\ncosine_min_lr_ratio: 0.1\n").schedule.min_ratio, 0.1);
+  EXPECT_THAT(error_of(kAxolotl + "lr_scheduler: cosine_with_restarts\ncosine_min_lr_ratio: 0.1\n"),
+              HasSubstr("cosine_with_restarts with a lowest rate"));
   EXPECT_EQ(recipe(kAxolotl + "excess_length_strategy: raise\n").data.truncation, Truncation::refuse);
 }
 

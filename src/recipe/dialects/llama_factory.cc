@@ -236,16 +236,16 @@ void combine_thinking(Layer& layer) {
                  true);
 }
 
-// Of a template that is not known here, nobody can say what it puts in the place of the tokenizer's end. Of
-// llama3 alone the end is another than its template's.
+// stage: pt ends texts with the tokenizer's EOS, which the template may replace. LLaMA-Factory makes an
+// exception for the template named llama3 alone, so its copies (mllama, llava_next_llama3) end otherwise.
 void combine_end_of_texts(Layer& layer, const Said& name) {
   const auto& names = template_names();
   const std::string same = of_texts(name.value.text);
   const bool is_known = std::find(names.begin(), names.end(), "llama-factory/" + same) != names.end();
   if (!is_known || (same == "llama3" && name.value.text != same))
     return layer.refuse(name,
-                        "what ends a text beside this template is not known here; data.special_tokens: "
-                        "{eos_token: TOKEN} says it, null keeps the tokenizer's",
+                        "the end-of-text token that this template sets is not known here; set "
+                        "data.special_tokens: {eos_token: TOKEN}, or null for the tokenizer's own",
                         "data.special_tokens");
   for (const auto& [known, end] : kReplacedEnds) {
     if (same != known || end.empty()) continue;

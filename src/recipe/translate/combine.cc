@@ -223,6 +223,9 @@ void combine_schedule(Layer& layer) {
   const bool no_warmup = is_word(name, "constant") && layer.tool() != std::nullopt;
   // Of restarts transformers has one cycle where it is not told more: the cosine itself.
   const bool is_cosine = is_word(name, "cosine_with_min_lr") || is_word(name, "cosine_with_restarts");
+  // axolotl reads the lowest rate with `cosine` alone.
+  if (is_word(name, "cosine_with_restarts") && layer.given("schedule.min_ratio") != nullptr)
+    return layer.refuse(*name, "cosine_with_restarts with a lowest rate does not exist here; cosine does");
   if (layer.says({"@schedule"}))
     layer.emit("schedule.name",
                is_word(name, "constant_with_warmup") ? "constant"

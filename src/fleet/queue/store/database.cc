@@ -50,6 +50,8 @@ Database::Database(const std::string& path) : path_(path), lock_(open_lock(path)
     run("PRAGMA journal_mode = WAL");
     run("PRAGMA synchronous = FULL");
     file_ = identity_of(path);
+    if (file_ == FileIdentity{})
+      throw StoppedError(printable(path) + ": was moved or removed while it was opened");
   } catch (...) {
     sqlite3_close(handle_);
     close(lock_);

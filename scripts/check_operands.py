@@ -2,7 +2,7 @@
 """Operands are asked for by their names (src/ops/operands.h), never by a number that is written down.
 
 A number is right until an operand is put before it; then it is the number of something else. Bindings and the tests'
-references do not compile with one. This finds the other places: rules, passes, plans, tests. A number that was found out
+references do not compile with an int. This finds the other places: rules, passes, plans, tests. A number that was found out
 (`op.inputs[i]`) and the first of an op of any kind (`op.inputs.front()`) may stand.
 """
 import pathlib
@@ -16,12 +16,14 @@ ANYWHERE = (
     re.compile(r"\b(?:in|out)puts\[\d+\]|\bemit\([^;]*\)\[\d+\]"),
 )
 # Where ops are taken apart, and where these would mean something else elsewhere.
-OF_OPS = ("src/ops/", "src/passes/", "src/autodiff/", "src/layout/", "tests/harness/", "tests/toys/src/")
+OF_OPS = ("src/ops/", "src/passes/", "src/autodiff/", "src/layout/", "src/models/", "tests/harness/", "tests/toys/src/")
 IN_OPS = (
     # input_tensor(g, op, 1), gradient_dtype(g, op, 0), live_rows(b, 3), coded_state(b, 1, 3, map)
     re.compile(r"\((?:[\w.]+(?:\(\))?, )?(?:b|op|b\.op\(\)|\w+\.op), \d+[,)]"),
     # for (const size_t i : {1, 2}), .reuse = {{0, 4}}
     re.compile(r"\bsize_t \w+ : \{\d|\.reuse = \{\{\d"),
+    # operands[1], made[0], constexpr size_t kBeforeSamples = 7
+    re.compile(r"\b(?:operands|made)\[\d+\]|\bconstexpr size_t k(?:Before)?(?:Step|Bias|Parents|Samples|Master|State)\w* = \d"),
     # out[0] of `const auto out = ctx.emit(...)`, s.in(3) of a reference
     re.compile(r"\bout\[\d+\]\)|\bs\.(?:in|out|dim|integer|step_at|gradient)\(\d+[,)]"),
 )

@@ -42,9 +42,9 @@ GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& dev
   asked.workload = {
       .experiment = experiment_of(request), .use = Use::generate, .generation = request.shape()};
   asked.choices.graphs = device.graphs;
-  asked.target = answering_target(device, request.compute, [is_card = device.is_card()](const Plan& plan) {
-    return host_of_logits(plan, is_card);
-  });
+  asked.target = answering_target(
+      device, asked.workload.experiment,
+      [is_card = device.is_card()](const Plan& plan) { return host_of_logits(plan, is_card); });
   asked.target.budget = AskedRoom(device).budget();
   return {std::move(request), device, make_plan(asked)};
 }

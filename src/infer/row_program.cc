@@ -69,10 +69,9 @@ RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, in
   PlanRequest request;
   request.workload = {.experiment = experiment, .use = Use::evaluate, .dataset_rows = rows};
   if (options.batch > 0) request.choices.micro_batch = options.batch;
-  request.target =
-      answering_target(device, experiment.precision.compute, [experiment, rows](const Plan& plan) {
-        return host_of_rows(experiment, plan.variant.micro_batch, rows);
-      });
+  request.target = answering_target(device, experiment, [experiment, rows](const Plan& plan) {
+    return host_of_rows(experiment, plan.variant.micro_batch, rows);
+  });
   request.target.budget = room.budget();
   RowPlan made{device, make_plan(request)};
   const auto refusal = room.refusal(what, {made.plan.arena_bytes(), made.plan.host_bytes()});

@@ -3,6 +3,7 @@
 // modeling_bert.py and modeling_roberta.py.
 #include "graph/op_kind.h"
 #include "models/family.h"
+#include "ops/operands.h"
 
 namespace plimsoll {
 namespace {
@@ -86,9 +87,6 @@ void inputs(ModelBuilder& b) {
   if (b.spec().encoder->counts_from_padding) b.input("position_ids", {b.shape().tokens}, DType::i32);
 }
 
-// Operands of attention before the samples and positions that its dropout draws by.
-constexpr size_t kBeforeSamples = 7;
-
 // h_TH is [tokens, hidden].
 class Encoder {
  public:
@@ -155,7 +153,7 @@ class Encoder {
     if (decides) operands.push_back(key_starts);
     if (b_.mode() == Mode::train && encoder_.attention_dropout > 0) {
       attrs["dropout"] = encoder_.attention_dropout;
-      operands.resize(kBeforeSamples, kNoTensor);
+      operands.resize(operand::attention::samples, kNoTensor);  // by these and positions dropout draws
       for (const char* of : {"samples", "positions"}) operands.push_back(b_.input_named(of));
     }
     return b_.op(OpKind::attention, std::move(operands), std::move(attrs), {kNewTensor, kNewTensor}, scope,

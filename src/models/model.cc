@@ -7,6 +7,7 @@
 #include "models/family.h"
 #include "models/parameter_names.h"
 #include "ops/loss/word_scores.h"
+#include "ops/operands.h"
 #include "ops/step_values.h"
 
 namespace plimsoll {
@@ -159,12 +160,13 @@ LogProbGraph build_log_probs(const ModelSpec& spec, const BatchShape& shape, DTy
       operands.push_back(id);
     attrs["sequences"] = shape.sequences;
   }
-  operands[0] = family_of(spec).final_norm(b, family_of(spec).hidden(b));
-  operands[1] = b.head();
+  using at = operand::linear_log_prob;
+  operands[at::x] = family_of(spec).final_norm(b, family_of(spec).hidden(b));
+  operands[at::weight] = b.head();
   b.set_axis(b.graph().add_axis(kSequenceAxisName));
   const Operands made = b.op(OpKind::linear_log_prob, std::move(operands), std::move(attrs),
                              {kNewTensor, kNewTensor}, "lm_head", "logps");
-  return {std::move(b.graph()), made[0], made[1]};
+  return {std::move(b.graph()), made[at::logps], made[at::tokens]};
 }
 
 namespace {

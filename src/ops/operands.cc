@@ -7,6 +7,37 @@
 #include "graph/op_kind.h"
 
 namespace plimsoll {
+
+// Functions that serve several ops (an op and its gradient, the kinds of one op) ask by the names of one of them: the
+// numbers must be those of the others too.
+#define SAME(one, other, name) static_assert(size_t{operand::one::name} == size_t{operand::other::name})
+SAME(gla, gla_grad, v);
+SAME(gla, gla_grad, gate);
+SAME(gla, gla_cached, v);
+SAME(gla, gla_cached, gate);
+SAME(short_conv, short_conv_grad, weight);
+SAME(short_conv, short_conv_cached, weight);
+SAME(dora_scale, dora_scale_grad, lengths);
+SAME(word_scores, word_scores_grad, x);
+SAME(word_scores, word_scores_grad, weight);
+SAME(linear_log_prob, linear_log_prob_grad, seq_starts);
+SAME(linear_cross_entropy, linear_cross_entropy_grad, step);
+SAME(linear_cross_entropy, linear_cross_entropy_grad, label_weights);
+SAME(linear_cross_entropy, linear_cross_entropy_grad, loss);
+SAME(preference_loss, preference_loss_grad, reference);
+SAME(preference_loss, preference_loss_grad, step);
+SAME(preference_loss, preference_loss_grad, sums);
+SAME(pair_loss, pair_loss_grad, step);
+SAME(pair_loss, class_loss, scores);
+SAME(pair_loss, class_loss, step);
+SAME(pair_loss, class_loss, sums);
+SAME(pair_loss_grad, class_loss_grad, step);
+SAME(pair_loss_grad, class_loss_grad, sums);
+SAME(pair_loss_grad, class_loss_grad, d_scores);
+static_assert(size_t{operand::pair_loss::margins} == size_t{operand::class_loss::targets});
+SAME(fetch_wait, store, copy);
+SAME(store_wait, store, copy);
+#undef SAME
 namespace {
 
 // "x, d_x_in?, squares..."

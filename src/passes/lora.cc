@@ -19,7 +19,8 @@ namespace {
 // Of all that can be adapted.
 constexpr size_t kWeightOfModule = operand::linear::weight;
 static_assert(size_t{operand::embedding::weight} == kWeightOfModule &&
-              size_t{HeadInputs::weight} == kWeightOfModule);
+              size_t{HeadInputs::weight} == kWeightOfModule &&
+              size_t{operand::word_scores::weight} == kWeightOfModule);
 
 constexpr const char* kHeadWeight = "lm_head.weight";
 constexpr ParameterInfo kOfA{.init = Initialiser::kaiming_uniform, .adapter = AdapterPart::a};

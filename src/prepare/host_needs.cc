@@ -52,8 +52,9 @@ Shape largest_matrix(Experiment shallow) {
   return largest;
 }
 
-// What quantising holds beside the staging: codes of a piece, and a weight's scales as they are and nested.
-int64_t nf4_loading_bytes(const Experiment& experiment) {
+// Quantising holds more than the staging: codes of a piece, and a weight's scales as they are and nested.
+int64_t quantising_bytes(const Experiment& experiment) {
+  if (!experiment.nf4) return 0;
   const int64_t scales = nf4_blocks(largest_matrix(experiment).elements()) * int64_t{sizeof(float)};
   return kLoadStagingBytes / 8 + scales + scales / 2;
 }
@@ -154,8 +155,7 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
   if (data != nullptr && data->eval && experiment.task.task == Task::classify)
     needs.components.push_back(
         {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
-  const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment) : 0;
-  needs.components.push_back(staging_of_loading(quantising + start_bytes(experiment)));
+  needs.components.push_back(staging_of_loading(quantising_bytes(experiment) + start_bytes(experiment)));
   const bool named = recipe.is_of_card() && recipe.memory.gpu;
   if (recipe.device == DeviceChoice::emulated || named)
     needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});
@@ -165,12 +165,12 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
   return needs;
 }
 
-Target answering_target(const AskedDevice& device, DType compute,
+Target answering_target(const AskedDevice& device, const Experiment& experiment,
                         std::function<std::vector<Component>(const Plan&)> more) {
   Target target;
-  target.device = describe(device, compute);
+  target.device = describe(device, experiment.precision.compute);
   target.own_memory = device.device == DeviceChoice::cuda;
-  target.host.components = {threads_and_libraries(device), staging_of_loading()};
+  target.host.components = {threads_and_libraries(device), staging_of_loading(quantising_bytes(experiment))};
   if (target.own_memory) target.host.components.push_back(cuda_on_host(own_card(device)));
   target.host_of = [is_card = device.is_card(), more = std::move(more)](const Plan& plan) {
     std::vector<Component> components = more ? more(plan) : std::vector<Component>{};

@@ -10,14 +10,13 @@
 
 namespace plimsoll {
 
-// Of training. Data counts as far as the recipe names it.
+// The needs of training. Data counts as far as the recipe names it.
 HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
                      const DataSetup* data);
 
-// What a model that answers, is evaluated or is inspected runs on, without a
-// budget. Its host needs threads and libraries, the staging of loading, what a
-// card wants for the programs, and `more`.
-Target answering_target(const AskedDevice& device, DType compute,
+// The device on which a model answers, is evaluated or is inspected, without a budget. Its host needs threads
+// and libraries, the staging of loading and of quantising, what a card wants for the programs, and `more`.
+Target answering_target(const AskedDevice& device, const Experiment& experiment,
                         std::function<std::vector<Component>(const Plan&)> more = {});
 
 }  // namespace plimsoll

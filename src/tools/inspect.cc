@@ -177,7 +177,7 @@ class BatchInspection {
     request.workload = {.experiment = experiment, .use = Use::inspect};
     request.choices.micro_batch = micro;
     if (recipe.memory.loss_chunk != kAuto) request.choices.loss_chunk = recipe.memory.loss_chunk;
-    request.target = answering_target(cpu, experiment.precision.compute);
+    request.target = answering_target(cpu, experiment);
     return request;
   }
 

@@ -156,6 +156,7 @@ std::vector<OutputSpec> infer_cached(const Graph& g, const Op& op) {
   const Tensor& k = input_tensor(g, op, qkv::k);
   if (op.attrs.contains("keys_of")) return {{"", q.shape, q.dtype}};
   require(is_causal(op), g, op, "attention_cached: what is appended comes behind what is there");
+  require(!op.attrs.contains("dropout"), g, op, "attention_cached: no dropout over a cache");
   int64_t sequences = int_or(op, "apart", 0) != 0 ? q.shape[0] : 1;
   using at = operand::attention_cached;
   if (op.has_output(at::k_cache) && op.outputs[at::k_cache] != kNewTensor)

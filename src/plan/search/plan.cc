@@ -160,8 +160,9 @@ int64_t Plan::data_bytes() const {
   for (const Component& component : host_components())
     if (component.name == kProgramsComponent) planning = component.bytes;
   const int64_t files =
-      request.target.budget.disk_in_memory ? disk_bytes() : 0;          // pages, but not of the process
-  const int64_t arena = request.target.own_memory ? 0 : arena_bytes();  // a card's is no data of the process
+      request.target.budget.disk_in_memory ? disk_bytes() : 0;  // pages, but not of the process
+  const int64_t arena =
+      request.target.own_memory ? 0 : arena_bytes() + spare_bytes;  // a card's is no data of the process
   return arena + request.target.host.baseline_data_bytes + host_bytes() - files +
          request.target.host.extra_data_bytes + planning;
 }

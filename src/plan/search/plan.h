@@ -108,8 +108,7 @@ double shared_by(const std::vector<double>& shared, double rows);
 // micro-step and keeps all logits.
 enum class Use : uint8_t { train, evaluate, generate, inspect };
 
-// What is computed, and of what.
-
+// The experiment, what the process does with it, and its data.
 struct Workload {
   Experiment experiment;
   Use use = Use::train;
@@ -120,8 +119,7 @@ struct Workload {
   std::optional<RunSteps> run = {};      // where rows or steps are stated
 };
 
-// How it is cut and where its tensors are: what is fixed, and what the planner
-// chooses.
+// How the workload is cut and where its tensors are: what the recipe fixes; the planner chooses what is absent.
 struct Choices {
   std::optional<int64_t> micro_batch;  // the recipe's; none: the planner chooses
   std::optional<int64_t> micro_tokens;

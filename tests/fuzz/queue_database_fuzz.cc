@@ -18,8 +18,8 @@
 
 #include "base/printable.h"
 #include "fleet/batch/batch.h"
+#include "fleet/queue/local_launcher.h"
 #include "fleet/queue/store/tables.h"
-#include "fleet/queue/worker.h"
 #include "fleet/top/gather.h"
 #include "fuzz/target.h"
 

@@ -11,8 +11,8 @@
 #include "cli/queue/queue_commands.h"
 #include "cli/usage_text.h"
 #include "fleet/devices/nvml.h"
-#include "fleet/queue/worker.h"
-#include "fleet/slurm/slurm_worker.h"
+#include "fleet/queue/local_launcher.h"
+#include "fleet/slurm/slurm_launcher.h"
 #include "train/run_signals.h"
 
 namespace plimsoll {

@@ -1,4 +1,4 @@
-#include "fleet/queue/worker.h"
+#include "fleet/queue/local_launcher.h"
 
 #include <poll.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-#include "fleet/slurm/slurm_worker.h"
+#include "fleet/slurm/slurm_launcher.h"
 
 #include <poll.h>
 #include <unistd.h>

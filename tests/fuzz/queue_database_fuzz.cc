@@ -167,12 +167,14 @@ void look_twice(Store& store) {
     std::ofstream(attempt / "exit.json") << R"({"code": 0, "peak_bytes": 1048576, "seconds": 1})";
   }
   queue::WorkerOptions options;
-  options.machine = {int64_t{1} << 30, 4, {{"card", int64_t{1} << 30}}};
   options.until_done = true;
-  options.free_host_bytes = [] { return std::numeric_limits<int64_t>::min() / 2; };
-  options.machine_folder = machine_folder().path();
   options.report = [](const std::string&) {};
-  queue::Worker worker(store, options);
+  queue::LocalOptions local;
+  local.machine = {int64_t{1} << 30, 4, {{"card", int64_t{1} << 30}}};
+  local.free_host_bytes = [] { return std::numeric_limits<int64_t>::min() / 2; };
+  local.machine_folder = machine_folder().path();
+  queue::LocalLauncher launcher(store, options, local);
+  queue::Worker worker(store, launcher, options);
   (void)worker.look();
   (void)worker.look();
 }

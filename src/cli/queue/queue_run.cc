@@ -94,8 +94,17 @@ double read_duration(const std::string& text, const char* option) {
   return number * factor;
 }
 
-queue::WorkerOptions read_options(const RunArguments& arguments) {
+queue::WorkerOptions read_worker_options(const RunArguments& arguments) {
   queue::WorkerOptions options;
+  options.program = own_program();
+  options.until_done = arguments.until_done;
+  options.grace_seconds = arguments.grace;
+  options.report = report_line;
+  return options;
+}
+
+queue::LocalOptions read_local_options(const RunArguments& arguments) {
+  queue::LocalOptions options;
   options.machine.cards = read_cards(arguments);
   options.machine.threads =
       arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency());
@@ -103,16 +112,12 @@ queue::WorkerOptions read_options(const RunArguments& arguments) {
       arguments.memory.empty() ? static_cast<int64_t>(static_cast<double>(total_memory()) * (1 - kHeadroom))
                                : parse_bytes(arguments.memory, "--memory");
   options.machine_folder = queue::machine_folder();
-  options.program = own_program();
-  options.until_done = arguments.until_done;
-  options.grace_seconds = arguments.grace;
   if (!arguments.patience.empty()) {
     if (!arguments.until_done)
       throw UsageError("--patience goes with --until-done: a worker that stays waits as long as it takes");
     options.patience_seconds = read_duration(arguments.patience, "--patience");
   }
   options.free_host_bytes = [] { return free_memory().bytes; };
-  options.report = report_line;
   return options;
 }
 
@@ -126,7 +131,6 @@ slurm::SlurmOptions read_slurm_options(const RunArguments& arguments) {
     if (given)
       throw UsageError(std::string(option) + " is of the local worker: Slurm gives out what its nodes have");
   slurm::SlurmOptions options;
-  options.program = own_program();
   options.partition = arguments.partition;
   options.options = arguments.sbatch;
   for (const queue::Card& card : read_cards(arguments))
@@ -135,25 +139,24 @@ slurm::SlurmOptions read_slurm_options(const RunArguments& arguments) {
             [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   if (!arguments.time_limit.empty()) options.time_limit = read_duration(arguments.time_limit, "--time-limit");
   if (arguments.poll > 0) options.poll_seconds = arguments.poll;
-  options.grace_seconds = arguments.grace;
   if (arguments.jobs > 0) options.most_jobs = arguments.jobs;
-  options.until_done = arguments.until_done;
-  options.report = report_line;
   return options;
 }
 
 ExitCode run_slurm_worker(const RunArguments& arguments) {
   queue::Store store(queue::queue_folder());
-  slurm::SlurmWorker worker(store, read_slurm_options(arguments));
+  const queue::WorkerOptions options = read_worker_options(arguments);
+  slurm::SlurmLauncher launcher(store, options, read_slurm_options(arguments));
+  queue::Worker worker(store, launcher, options);
   listen_to_stop_requests();
-  const queue::Machine& node = worker.largest_node();
+  const queue::Machine& node = launcher.largest_node();
   report_line("Slurm: " + format_bytes(node.host_bytes) + " and " + std::to_string(node.threads) +
               " threads on the largest node" +
               (node.cards.empty() ? "" : ", " + std::to_string(node.cards.size()) + " GPUs"));
   worker.run([] { return stop_request() != nullptr; });
-  if (worker.handed_over() > 0)
+  if (launcher.running() > 0)
     report_line(
-        std::to_string(worker.handed_over()) +
+        std::to_string(launcher.running()) +
         " jobs continue without the worker; the next plimsoll queue run --backend slurm follows them");
   return ExitCode::ok;
 }
@@ -184,7 +187,7 @@ std::vector<double> read_headroom(const std::string& text) {
 
 // Cards that are stated, or else those that the driver reports; returns notes about them.
 std::vector<std::string> find_cards(const RunArguments& arguments, devices::GpuWatch& watch,
-                                    queue::WorkerOptions& options) {
+                                    queue::LocalOptions& options) {
   queue::CardOptions cards = queue::card_options();
   cards.find = arguments.devices.empty();
   if (!arguments.headroom.empty()) {
@@ -208,22 +211,24 @@ ExitCode run_worker(const RunArguments& arguments) {
   if (arguments.backend == "slurm") return run_slurm_worker(arguments);
   refuse_slurm_options(arguments);
   queue::Store store(queue::queue_folder());
-  queue::WorkerOptions options = read_options(arguments);
+  const queue::WorkerOptions options = read_worker_options(arguments);
+  queue::LocalOptions local = read_local_options(arguments);
   devices::GpuWatch watch(devices::nvml_library(), devices::watch_times());
-  const std::vector<std::string> lines = find_cards(arguments, watch, options);
-  queue::Worker worker(store, options);
+  const std::vector<std::string> lines = find_cards(arguments, watch, local);
+  queue::LocalLauncher launcher(store, options, local);
+  queue::Worker worker(store, launcher, options);
   listen_to_stop_requests();
-  options.report("cpu:0 " + format_bytes(options.machine.host_bytes) + ", " +
-                 std::to_string(options.machine.threads) +
-                 (options.machine.threads == 1 ? " thread" : " threads"));
-  for (const queue::Card& card : options.machine.cards)
+  options.report("cpu:0 " + format_bytes(local.machine.host_bytes) + ", " +
+                 std::to_string(local.machine.threads) +
+                 (local.machine.threads == 1 ? " thread" : " threads"));
+  for (const queue::Card& card : local.machine.cards)
     if (!arguments.devices.empty() || card.max_runs > 0)
       options.report(card.name + " " + format_bytes(card.bytes) +
                      (card.max_runs > 0 ? ", " + std::to_string(card.max_runs) + " runs at most" : ""));
   for (const std::string& line : lines) options.report(line);
   worker.run([] { return stop_request() != nullptr; });
-  if (worker.running() > 0)
-    options.report(std::to_string(worker.running()) +
+  if (launcher.running() > 0)
+    options.report(std::to_string(launcher.running()) +
                    " jobs continue without the worker; the next plimsoll queue run takes them over");
   return ExitCode::ok;
 }
@@ -286,7 +291,7 @@ std::string unit_word(const std::string& word, char doubled = '%') {
 ExitCode print_unit(const RunArguments& arguments) {
   // Refuses what the worker would.
   const bool slurm = arguments.backend == "slurm";
-  queue::WorkerOptions options;
+  queue::LocalOptions options;
   options.machine.cards = read_cards(arguments);
   if (slurm) {
     (void)read_slurm_options(arguments);

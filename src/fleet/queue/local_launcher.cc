@@ -20,8 +20,6 @@
 namespace plimsoll::queue {
 namespace {
 
-constexpr int kTickMilliseconds = 200;
-
 // In words, the plan with which a run on cards begins instead of its own.
 std::string plan_for_cards(const Entry& entry, const Need& need) {
   const std::string bytes = format_bytes(need.device_bytes) + " on the card";
@@ -70,57 +68,27 @@ void keep_for_other_cards(Entry& entry, const SmallerPlan& taken) {
 
 }  // namespace
 
-Worker::Worker(Store& store, WorkerOptions options)
+LocalLauncher::LocalLauncher(Store& store, WorkerOptions options, LocalOptions local)
     : store_(store),
       options_(std::move(options)),
-      ledger_(options_.machine_folder, store.folder()),
-      lock_(store.folder()) {
-  if (!ledger_.warning().empty()) options_.report(ledger_.warning());
-  record_machine(store.folder(), options_.machine);
-  take_up(store, options_.grace_seconds);
-  if (store.draining()) store.drain(false);  // that was for the worker before this one
-}
+      local_(std::move(local)),
+      ledger_(local_.machine_folder, store.folder()) {}
 
-Worker::~Worker() {
+LocalLauncher::~LocalLauncher() {
   for (const auto& [pid, child] : children_) close(child.file);
 }
 
-size_t Worker::running() const { return attempts_.size(); }
-
-bool Worker::all_done() const {
-  return attempts_.empty() && std::none_of(entries_.begin(), entries_.end(),
-                                           [](const Entry& one) { return one.state != State::held; });
+Machine LocalLauncher::open() {
+  if (!ledger_.warning().empty()) options_.report(ledger_.warning());
+  return local_.machine;
 }
 
-void Worker::run(const std::function<bool()>& stop_asked) {
-  Patience patience(options_.report);
-  for (bool over = false; !over && !stop_asked();) {
-    store_.require_in_place();
-    if (!patience.done([&] { over = look(); })) version_ = -1;  // what is on disk counts
-    if (!over) sleep();
-  }
-}
+size_t LocalLauncher::running() const { return attempts_.size(); }
 
-bool Worker::look() {
-  if (const int64_t version = store_.version(); version != version_) {
-    version_ = version;
-    reload();
-  }
-  end_what_does_not_hear();
-  changed_ |= settle_ended();
-  look_at_cards();
-  const bool again = foreign_asked_ + 2 < clock_now();  // what others take may have changed
-  if ((changed_ || again) && !draining_ && !store_.paused()) start_what_fits();
-  changed_ = false;
-  if (!draining_ || !attempts_.empty()) return options_.until_done && all_done();
-  store_.drain(false);
-  return true;
-}
-
-void Worker::sleep() {
+void LocalLauncher::wait(int milliseconds) {
   std::vector<pollfd> ready;
   for (const auto& [pid, child] : children_) ready.push_back({child.file, POLLIN, 0});
-  poll(ready.data(), ready.size(), kTickMilliseconds);
+  poll(ready.data(), ready.size(), milliseconds);
   std::erase_if(children_, [](const auto& child) {
     if (waitpid(child.first, nullptr, WNOHANG) == 0) return false;
     close(child.second.file);
@@ -128,31 +96,30 @@ void Worker::sleep() {
   });
 }
 
-void Worker::reload() {
-  entries_ = store_.open_entries();
-  let_go_what_may_follow(store_, entries_);
-  hold_cycles(store_, entries_);
-  draining_ = store_.draining();
-  changed_ = true;
+void LocalLauncher::adopt(std::vector<Entry>& entries) {
   attempts_.clear();
   // An entry that another scheduler has is followed by the worker that handed it over.
-  std::erase_if(entries_, [&](const Entry& entry) {
+  std::erase_if(entries, [&](const Entry& entry) {
     if (!is_begun(entry.state)) return false;
     const auto last = store_.attempt(entry.id, entry.attempts);
     return !last || !last->job.empty();
   });
-  for (const Entry& entry : entries_) {
+  for (const Entry& entry : entries) {
     if (entry.state != State::running) continue;
     attempts_[entry.id] = store_.attempt(entry.id, entry.attempts).value_or(Attempt{});
-    if (options_.cards) options_.cards->name_whole(attempts_[entry.id].cards);
-    pass_on_requests(entry);
+    if (local_.cards) local_.cards->name_whole(attempts_[entry.id].cards);
   }
+  std::erase_if(stop_asked_at_, [&](const auto& asked) {
+    return std::none_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+      return entry.id == asked.first && entry.state == State::running && entry.stop_asked;
+    });
+  });
   take_in_damaged();
 }
 
 // An entry whose row is damaged is held or canceled, and its run may continue: its room is taken until it
 // ends.
-void Worker::take_in_damaged() {
+void LocalLauncher::take_in_damaged() {
   damaged_.clear();
   for (const Attempt& attempt : store_.open_attempts()) {
     const bool runs = attempt.job.empty() && !attempts_.contains(attempt.entry) &&
@@ -161,7 +128,7 @@ void Worker::take_in_damaged() {
   }
 }
 
-bool Worker::let_go_damaged() {
+bool LocalLauncher::let_go_damaged() {
   return std::erase_if(damaged_, [&](int64_t id) {
            const Attempt& attempt = attempts_.at(id);
            const std::filesystem::path folder = store_.folder_of(id, attempt.number);
@@ -173,27 +140,25 @@ bool Worker::let_go_damaged() {
          }) > 0;
 }
 
-void Worker::pass_on_requests(const Entry& entry) const {
-  if (entry.stop_asked) ask_to_end(store_.folder_of(entry.id, entry.attempts));
-}
-
-// A supervisor that was stopped does not hear it.
-void Worker::end_what_does_not_hear() {
+// A supervisor that was stopped by a signal does not hear it.
+void LocalLauncher::stop(const Entry& entry) {
+  if (entry.state != State::running) return;
+  const std::filesystem::path folder = store_.folder_of(entry.id, entry.attempts);
+  ask_to_end(folder);
   const double now = steady_now();
-  for (const Entry& entry : entries_) {
-    if (entry.state != State::running || !entry.stop_asked) {
-      stop_asked_at_.erase(entry.id);
-      continue;
-    }
-    const double asked = stop_asked_at_.try_emplace(entry.id, now).first->second;
-    wake_or_end_supervisor(store_.folder_of(entry.id, entry.attempts), now - asked, options_.grace_seconds);
-  }
+  const double asked = stop_asked_at_.try_emplace(entry.id, now).first->second;
+  wake_or_end_supervisor(folder, now - asked, options_.grace_seconds);
 }
 
-bool Worker::settle_ended() {
+bool LocalLauncher::settle(std::vector<Entry>& entries) {
+  const bool ended = settle_ended(entries);
+  return look_at_cards() || ended;
+}
+
+bool LocalLauncher::settle_ended(std::vector<Entry>& entries) {
   bool any = let_go_damaged();
   std::string stuck;
-  for (Entry& entry : entries_) {
+  for (Entry& entry : entries) {
     if (entry.state != State::running) continue;
     const AttemptState state = look_at(store_.folder_of(entry.id, entry.attempts));
     if (state.life == Life::alive) continue;
@@ -210,13 +175,12 @@ bool Worker::settle_ended() {
     }
     any |= settle_one(entry, state);
   }
-  std::erase_if(entries_, [](const Entry& entry) { return is_over(entry.state); });
   if (!stuck.empty())
     throw StoppedError(printable(stuck) + ": is its disk full, or may the user start no more processes?");
   return any;
 }
 
-bool Worker::settle_one(Entry& entry, const AttemptState& state) {
+bool LocalLauncher::settle_one(Entry& entry, const AttemptState& state) {
   const Attempt& known = attempts_.at(entry.id);
   const std::filesystem::path folder = store_.folder_of(entry.id, known.number);
   const bool failed = state.exit && (state.exit->code != 0 || state.exit->over_limit);
@@ -230,6 +194,7 @@ bool Worker::settle_one(Entry& entry, const AttemptState& state) {
   options_.report(settle_attempt(store_, machine_of_ladder(), entry, known.number, state, *verdict));
   attempts_.erase(entry.id);
   launched_.erase(entry.id);
+  stop_asked_at_.erase(entry.id);
   if (verdict->no_room_now.empty() || entry.state != State::waiting) {
     later_.erase(entry.id);
     return true;
@@ -239,7 +204,7 @@ bool Worker::settle_one(Entry& entry, const AttemptState& state) {
   Later& later = later_[entry.id];
   if (later.times == 0) later.since = steady_now();
   later.time = clock_now() + std::min(kLongest, std::ldexp(1.0, later.times++));
-  if (options_.until_done && steady_now() - later.since >= options_.patience_seconds) {
+  if (options_.until_done && steady_now() - later.since >= local_.patience_seconds) {
     later_.erase(entry.id);
     hold_blocked(entry, verdict->no_room_now);
   }
@@ -248,36 +213,36 @@ bool Worker::settle_one(Entry& entry, const AttemptState& state) {
 
 // After memory ran out a run is given no more on a GPU than others leave there: it would wait for what never
 // comes. On the host others often take much for a moment: see_to_what_others_block waits for that.
-Machine Worker::machine_of_ladder() {
-  if (!options_.cards) return options_.machine;
-  Machine machine =
-      options_.cards->with_room(options_.machine, runs_on_cards(), ledger_.promised_by_others());
+Machine LocalLauncher::machine_of_ladder() {
+  if (!local_.cards) return local_.machine;
+  Machine machine = local_.cards->with_room(local_.machine, runs_on_cards(), ledger_.promised_by_others());
   for (Card& card : machine.cards)
     if (!card.problem.empty()) card = {};  // it takes nothing new
   return machine;
 }
 
-bool Worker::is_put_off(int64_t id) const {
+bool LocalLauncher::is_put_off(int64_t id) const {
   const auto later = later_.find(id);
   return later != later_.end() && clock_now() < later->second.time;
 }
 
-std::vector<pid_t> Worker::processes_of(const Attempt& attempt, std::optional<Children>& children) const {
+std::vector<pid_t> LocalLauncher::processes_of(const Attempt& attempt,
+                                               std::optional<Children>& children) const {
   const AttemptState state = look_at(store_.folder_of(attempt.entry, attempt.number));
   if (state.life != Life::alive) return {};
   if (!children) children = children_of(all_processes());
   return descendants(state.supervisor, *children);
 }
 
-std::optional<RunOnCards> Worker::run_on_cards(const Attempt& attempt,
-                                               std::optional<Children>& children) const {
+std::optional<RunOnCards> LocalLauncher::run_on_cards(const Attempt& attempt,
+                                                      std::optional<Children>& children) const {
   if (attempt.cards.empty()) return std::nullopt;
   return RunOnCards{attempt.cards,
                     {attempt.need.device_bytes,
                      std::make_shared<const std::vector<pid_t>>(processes_of(attempt, children))}};
 }
 
-std::vector<RunOnCards> Worker::runs_on_cards() const {
+std::vector<RunOnCards> LocalLauncher::runs_on_cards() const {
   std::vector<RunOnCards> runs;
   std::optional<Children> children;
   for (const auto& [id, attempt] : attempts_)
@@ -285,32 +250,33 @@ std::vector<RunOnCards> Worker::runs_on_cards() const {
   return runs;
 }
 
-// Takes the driver's latest report: cards that came, stopped answering, or answer again, and what runs have.
-void Worker::look_at_cards() {
-  if (!options_.cards) return;
-  const auto lines = options_.cards->take(options_.machine);
-  if (!lines) return;
+// Takes the driver's latest report, and what runs have there. Whether cards came, stopped answering, or answer
+// again.
+bool LocalLauncher::look_at_cards() {
+  if (!local_.cards) return false;
+  const auto lines = local_.cards->take(local_.machine);
+  if (!lines) return false;
   for (const std::string& line : *lines) options_.report(line);
-  if (!lines->empty()) record_machine(store_.folder(), options_.machine);
-  changed_ |= !lines->empty();
+  if (!lines->empty()) record_machine(store_.folder(), local_.machine);
   std::optional<Children> children;
   for (auto& [id, attempt] : attempts_) {
     const auto run = run_on_cards(attempt, children);
-    const int64_t most = run ? options_.cards->most_on_a_card(*run).value_or(0) : 0;
+    const int64_t most = run ? local_.cards->most_on_a_card(*run).value_or(0) : 0;
     if (most <= attempt.card_peak_bytes) continue;
     attempt.card_peak_bytes = most;
     store_.saw_on_cards(id, attempt.number, most);
   }
+  return !lines->empty();
 }
 
-std::vector<Running> Worker::reserved() {
+std::vector<Running> LocalLauncher::reserved(const std::vector<Entry>& entries) const {
   std::vector<Running> running;
   for (const auto& [id, attempt] : attempts_) {
     const auto entry =
-        std::find_if(entries_.begin(), entries_.end(), [id = id](const Entry& one) { return one.id == id; });
-    Running run{id, attempt.started, entry == entries_.end() ? 0 : entry->seconds, attempt.need, {}};
-    for (size_t i = 0; i < options_.machine.cards.size(); ++i)
-      if (std::find(attempt.cards.begin(), attempt.cards.end(), options_.machine.cards[i].name) !=
+        std::find_if(entries.begin(), entries.end(), [id = id](const Entry& one) { return one.id == id; });
+    Running run{id, attempt.started, entry == entries.end() ? 0 : entry->seconds, attempt.need, {}};
+    for (size_t i = 0; i < local_.machine.cards.size(); ++i)
+      if (std::find(attempt.cards.begin(), attempt.cards.end(), local_.machine.cards[i].name) !=
           attempt.cards.end())
         run.cards.push_back(static_cast<int>(i));
     running.push_back(std::move(run));
@@ -319,8 +285,8 @@ std::vector<Running> Worker::reserved() {
 }
 
 // The machine without what others take on the host, and without what its other queues have promised.
-Machine Worker::machine_now() {
-  Machine machine = options_.machine;
+Machine LocalLauncher::machine_now() {
+  Machine machine = local_.machine;
   // Asked before what is free: what is taken in between counts twice, never not at all.
   const PromisedByOthers others = ledger_.promised_by_others();
   if (others.host_bytes > 0) foreign_asked_ = 0;
@@ -329,40 +295,43 @@ Machine Worker::machine_now() {
     int64_t taken = 0;
     std::optional<Children> children;
     for (const auto& [id, attempt] : attempts_) taken += memory_of(processes_of(attempt, children)).now;
-    host_limit_ = options_.free_host_bytes() + taken;
+    host_limit_ = local_.free_host_bytes() + taken;
   }
   machine.host_bytes = std::min(machine.host_bytes, host_limit_ - others.host_bytes);
   promised_by_ = others.host_bytes_of;
-  if (options_.cards) return options_.cards->with_room(std::move(machine), runs_on_cards(), others);
+  if (local_.cards) return local_.cards->with_room(std::move(machine), runs_on_cards(), others);
   return machine;
 }
 
-void Worker::start_what_fits() {
-  const bool cards_may_come = options_.cards && options_.cards->more_may_come();
+// What others take may have changed.
+bool LocalLauncher::is_due() const { return foreign_asked_ + 2 < clock_now(); }
+
+void LocalLauncher::start(std::vector<Entry>& entries) {
+  const bool cards_may_come = local_.cards && local_.cards->more_may_come();
   std::vector<Waiting> waiting;
-  for (Entry& entry : entries_)
+  for (Entry& entry : entries)
     if (entry.state == State::waiting && !is_put_off(entry.id) &&
-        is_ready(store_, options_.machine, entry, cards_may_come))
+        is_ready(store_, local_.machine, entry, cards_may_come))
       waiting.push_back({entry.id, entry.priority, entry.seconds, entry.submitted, entry.promised, entry.need,
-                         open_plans(options_.machine, entry)});
+                         open_plans(local_.machine, entry)});
   if (waiting.empty()) return;
   const auto alone = ledger_.lock(lock_missed_at_ == 0 ? 2000 : 0);
   if (alone) lock_missed_at_ = lock_given_up_at_ = 0;
-  if (!alone && !starts_without_lock(waiting)) return void(changed_ = true);
+  if (!alone && !starts_without_lock(entries, waiting)) return;
   const double now = clock_now();
   const Machine machine = machine_now();
-  see_to_what_others_block(machine, waiting);
-  const ChosenPlans chosen = choose_plans(machine, std::move(waiting), reserved(), now);
-  const Packing packing = pack(machine, chosen.waiting, reserved(), now);
+  see_to_what_others_block(entries, machine, waiting);
+  const ChosenPlans chosen = choose_plans(machine, std::move(waiting), reserved(entries), now);
+  const Packing packing = pack(machine, chosen.waiting, reserved(entries), now);
   for (const Placement& placement : packing.starts)
-    for (Entry& entry : entries_)
-      if (entry.id == placement.id) start(entry, placement.cards, taken_plan(entry, placement, chosen));
+    for (Entry& entry : entries)
+      if (entry.id == placement.id) start_one(entry, placement.cards, taken_plan(entry, placement, chosen));
   if (!packing.starts.empty()) promise_what_runs();
-  if (packing.promise) keep_promise(*packing.promise, machine);
+  if (packing.promise) keep_promise(entries, *packing.promise, machine);
 }
 
 // The user whose queues have promised the most of the host, where any have.
-std::string Worker::promised_words() const {
+std::string LocalLauncher::promised_words() const {
   const auto most = std::max_element(promised_by_.begin(), promised_by_.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most == promised_by_.end() || most->second == 0) return "";
@@ -371,14 +340,14 @@ std::string Worker::promised_words() const {
 }
 
 // A process that holds the lock of all queues for a minute holds up the others no longer.
-bool Worker::starts_without_lock(const std::vector<Waiting>& waiting) {
+bool LocalLauncher::starts_without_lock(std::vector<Entry>& entries, const std::vector<Waiting>& waiting) {
   constexpr double kPatience = 60;
   const double now = steady_now();
   if (lock_missed_at_ == 0) {
     lock_missed_at_ = now;
     const std::string words = ledger_.lock_words();
     options_.report("nothing starts for now: " + words);
-    for (Entry& entry : entries_)
+    for (Entry& entry : entries)
       if (std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& one) { return one.id == entry.id; }))
         entry = store_.change(entry.id, [&](Entry& found) {
           if (found.state == State::waiting) found.note = "waits: " + words;
@@ -401,12 +370,13 @@ std::string silent_cards(const Machine& machine) {
 }
 
 // Handles entries that could run if it were not for others on the machine, or for cards that do not answer.
-void Worker::see_to_what_others_block(const Machine& machine, std::vector<Waiting>& waiting) {
-  for (Entry& entry : entries_) {
+void LocalLauncher::see_to_what_others_block(std::vector<Entry>& entries, const Machine& machine,
+                                             std::vector<Waiting>& waiting) {
+  for (Entry& entry : entries) {
     const auto found =
         std::find_if(waiting.begin(), waiting.end(), [&](const Waiting& one) { return one.id == entry.id; });
     if (found == waiting.end() || entry.state != State::waiting) continue;
-    if (never_fits_at_all(machine, entry, open_plans(options_.machine, entry)).empty()) {
+    if (never_fits_at_all(machine, entry, open_plans(local_.machine, entry)).empty()) {
       blocked_since_.erase(entry.id);
       continue;
     }
@@ -418,7 +388,7 @@ void Worker::see_to_what_others_block(const Machine& machine, std::vector<Waitin
   }
 }
 
-bool Worker::see_to_blocked(Entry& entry, const Machine& machine) {
+bool LocalLauncher::see_to_blocked(Entry& entry, const Machine& machine) {
   const RoomBesideOthers beside = room_beside_others(machine, entry.need, tried_by(store_, entry));
   const double waited = steady_now() - blocked_since_.at(entry.id);
   const auto change = [&](const auto& apply) {
@@ -437,22 +407,22 @@ bool Worker::see_to_blocked(Entry& entry, const Machine& machine) {
     });
   }
   if (beside.room == Room::too_little &&
-      waited >= std::min(kRaisedPatienceSeconds, options_.patience_seconds)) {
+      waited >= std::min(kRaisedPatienceSeconds, local_.patience_seconds)) {
     blocked_since_.erase(entry.id);
     entry = store_.finish(entry.id, entry.attempts, settle_beside_others);
     options_.report(title(entry) + ": " + std::string(name_of(entry.state)) + ", " + entry.note);
     return entry.state == State::waiting;
   }
   const std::string why = what_others_block(entry, machine);
-  if (options_.until_done && waited >= options_.patience_seconds) return hold_blocked(entry, why), false;
+  if (options_.until_done && waited >= local_.patience_seconds) return hold_blocked(entry, why), false;
   const std::string note = "waits: " + why;
   return note == entry.note || change([&](Entry& found) { found.note = note; });
 }
 
 // In words behind "waits:".
-std::string Worker::what_others_block(const Entry& entry, const Machine& machine) const {
+std::string LocalLauncher::what_others_block(const Entry& entry, const Machine& machine) const {
   Need need = entry.need;
-  for (const SmallerPlan& plan : open_plans(options_.machine, entry)) {
+  for (const SmallerPlan& plan : open_plans(local_.machine, entry)) {
     need.host_bytes = std::min(need.host_bytes, plan.host_bytes);
     if (plan.device_bytes > 0) need.device_bytes = std::min(need.device_bytes, plan.device_bytes);
   }
@@ -466,12 +436,12 @@ std::string Worker::what_others_block(const Entry& entry, const Machine& machine
 }
 
 // A worker that is to end waits for others only so long.
-void Worker::hold_blocked(Entry& entry, const std::string& why) {
+void LocalLauncher::hold_blocked(Entry& entry, const std::string& why) {
   blocked_since_.erase(entry.id);
   entry = store_.change(entry.id, [&](Entry& found) {
     if (found.state != State::waiting) return false;
     found.state = State::held;
-    found.note = "held after " + format_seconds(options_.patience_seconds) + ": " + why +
+    found.note = "held after " + format_seconds(local_.patience_seconds) + ": " + why +
                  "; plimsoll queue resume " + std::to_string(found.id) + " lets it wait again";
     return true;
   });
@@ -479,7 +449,7 @@ void Worker::hold_blocked(Entry& entry, const std::string& why) {
 }
 
 // Promises for other queues of this machine, those of runs that were there before this worker included.
-void Worker::promise_what_runs() const {
+void LocalLauncher::promise_what_runs() const {
   std::vector<PromisedRun> runs;
   for (const auto& [id, attempt] : attempts_) {
     pid_t supervisor = 0;
@@ -492,20 +462,22 @@ void Worker::promise_what_runs() const {
   ledger_.promise(runs);
 }
 
-void Worker::keep_promise(const Promise& promise, const Machine& machine) {
-  for (Entry& entry : entries_)
+void LocalLauncher::keep_promise(std::vector<Entry>& entries, const Promise& promise,
+                                 const Machine& machine) {
+  for (Entry& entry : entries)
     if (entry.id == promise.id && !entry.promised)
       entry = store_.change(entry.id, [&](Entry& found) {
         if (found.state != State::waiting) return false;
         if (promise.time < 1e15) found.promised = promise.time;
-        found.note = what_is_short(machine, found.need, reserved());
+        found.note = what_is_short(machine, found.need, reserved(entries));
         return true;
       });
 }
 
-void Worker::start(Entry& entry, const std::vector<int>& cards, const std::optional<TakenPlan>& taken) {
+void LocalLauncher::start_one(Entry& entry, const std::vector<int>& cards,
+                              const std::optional<TakenPlan>& taken) {
   std::vector<std::string> names;
-  for (const int card : cards) names.push_back(options_.machine.cards[static_cast<size_t>(card)].name);
+  for (const int card : cards) names.push_back(local_.machine.cards[static_cast<size_t>(card)].name);
   const bool begun = store_.begin(entry.id, names, clock_now(), [&](Entry& found) {
     if (!taken) return;
     keep_for_other_cards(found, taken->plan);
@@ -523,10 +495,10 @@ void Worker::start(Entry& entry, const std::vector<int>& cards, const std::optio
                   (taken ? ", " + taken->why : ""));
 }
 
-void Worker::launch_attempt(const Entry& entry, const Attempt& attempt) {
+void LocalLauncher::launch_attempt(const Entry& entry, const Attempt& attempt) {
   Launch job = launch_of(store_, entry, attempt, options_.program, options_.grace_seconds);
   // In front, so that values of --env win.
-  if (!options_.machine.cards.empty())
+  if (!local_.machine.cards.empty())
     job.environment.insert(job.environment.begin(), "CUDA_VISIBLE_DEVICES=" + join(attempt.cards, ","));
   const pid_t pid = launch(job);
   launched_[entry.id] = attempt.number;

@@ -1,7 +1,4 @@
-// The worker: starts what fits, settles what has ended, and takes up what an earlier worker has started.
-//
-// It may end at any moment. Runs continue under their supervisors; the next worker finds them by the database
-// and the folders of their attempts.
+// Runs on this machine: starts what fits beside what runs, and settles what has ended.
 #pragma once
 
 #include <functional>
@@ -10,28 +7,23 @@
 #include <set>
 #include <string>
 
-#include "fleet/queue/entry_steps.h"
 #include "fleet/queue/log_reading.h"
 #include "fleet/queue/packing/choose_plans.h"
 #include "fleet/queue/packing/machine_ledger.h"
 #include "fleet/queue/packing/watched_cards.h"
 #include "fleet/queue/processes/process_tree.h"
+#include "fleet/queue/worker.h"
 
 namespace plimsoll::queue {
 
-struct WorkerOptions {
+struct LocalOptions {
   Machine machine;
-  std::string program;  // Plimsoll itself, for recipes
-  bool until_done = false;
-  double grace_seconds = 30;
   // Until what waits for others is held, where the worker is to end (ladder.h).
   double patience_seconds = kOthersPatienceSeconds;
   // Host memory that the system has left in addition to what runs take; asked once a second at most.
   std::function<int64_t()> free_host_bytes;
   std::filesystem::path machine_folder;  // of the machine's queues (machine_ledger.h)
   std::shared_ptr<WatchedCards> cards;   // of `machine`; null: there are no other users
-  // One line for people about a start or an end.
-  std::function<void(const std::string&)> report;
 };
 
 // A plan that a run begins with instead of its own.
@@ -40,39 +32,36 @@ struct TakenPlan {
   std::string why;
 };
 
-class Worker {
+class LocalLauncher : public Launcher {
  public:
-  // Throws UsageError while another worker has the queue.
-  Worker(Store& store, WorkerOptions options);
-  ~Worker();
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
+  LocalLauncher(Store& store, WorkerOptions options, LocalOptions local);
+  ~LocalLauncher() override;
+  LocalLauncher(const LocalLauncher&) = delete;
+  LocalLauncher& operator=(const LocalLauncher&) = delete;
 
-  // Runs until `stop_asked`, until all is done where that was asked for, or until the queue was drained.
-  void run(const std::function<bool()>& stop_asked);
-  // Once: takes in what has changed, settles what has ended, starts what fits. Whether there is no more to
-  // do. Throws StoppedError where the disk is full, or another program holds the database.
-  bool look();
-  [[nodiscard]] size_t running() const;
+  Machine open() override;
+  void adopt(std::vector<Entry>& entries) override;
+  void stop(const Entry& entry) override;
+  bool settle(std::vector<Entry>& entries) override;
+  [[nodiscard]] bool is_due() const override;
+  void start(std::vector<Entry>& entries) override;
+  [[nodiscard]] size_t running() const override;
+  void wait(int milliseconds) override;
 
  private:
-  void reload();
-  void look_at_cards();
+  bool look_at_cards();
   void take_in_damaged();
   bool let_go_damaged();
-  bool settle_ended();
+  bool settle_ended(std::vector<Entry>& entries);
   // False while its log is being read.
   bool settle_one(Entry& entry, const AttemptState& state);
   [[nodiscard]] bool is_put_off(int64_t id) const;
-  void pass_on_requests(const Entry& entry) const;
-  void start_what_fits();
-  void keep_promise(const Promise& promise, const Machine& machine);
-  void end_what_does_not_hear();
-  bool starts_without_lock(const std::vector<Waiting>& waiting);
+  void keep_promise(std::vector<Entry>& entries, const Promise& promise, const Machine& machine);
+  bool starts_without_lock(std::vector<Entry>& entries, const std::vector<Waiting>& waiting);
   [[nodiscard]] std::string promised_words() const;
-  void start(Entry& entry, const std::vector<int>& cards, const std::optional<TakenPlan>& taken);
+  void start_one(Entry& entry, const std::vector<int>& cards, const std::optional<TakenPlan>& taken);
   void launch_attempt(const Entry& entry, const Attempt& attempt);
-  [[nodiscard]] std::vector<Running> reserved();
+  [[nodiscard]] std::vector<Running> reserved(const std::vector<Entry>& entries) const;
   [[nodiscard]] std::vector<RunOnCards> runs_on_cards() const;
   // The processes of an attempt. `children`: of the machine, listed when the first needs them.
   [[nodiscard]] std::vector<pid_t> processes_of(const Attempt& attempt,
@@ -81,7 +70,8 @@ class Worker {
                                                        std::optional<Children>& children) const;
   // Handles those of `waiting` that others leave no room for: they get less, their next step, their end, or
   // wait.
-  void see_to_what_others_block(const Machine& machine, std::vector<Waiting>& waiting);
+  void see_to_what_others_block(std::vector<Entry>& entries, const Machine& machine,
+                                std::vector<Waiting>& waiting);
   // False where it does not wait any more.
   bool see_to_blocked(Entry& entry, const Machine& machine);
   void hold_blocked(Entry& entry, const std::string& why);
@@ -89,8 +79,6 @@ class Worker {
   [[nodiscard]] Machine machine_now();
   [[nodiscard]] Machine machine_of_ladder();
   void promise_what_runs() const;
-  [[nodiscard]] bool all_done() const;
-  void sleep();
 
   struct Child {
     int file = -1;  // pidfd
@@ -98,10 +86,8 @@ class Worker {
   };
   Store& store_;
   WorkerOptions options_;
+  LocalOptions local_;
   MachineLedger ledger_;
-  WorkerLock lock_;
-  int64_t version_ = -1;
-  std::vector<Entry> entries_;               // not over, as the database has them
   std::map<int64_t, Attempt> attempts_;      // of those that run, and of `damaged_`
   std::set<int64_t> damaged_;                // entries with damaged rows, whose runs continue
   std::map<pid_t, Child> children_;          // supervisors that this process started
@@ -121,8 +107,6 @@ class Worker {
   std::map<uid_t, int64_t> promised_by_;              // of the host, by the users of other queues
   double foreign_asked_ = 0;
   int64_t host_limit_ = 0;
-  bool changed_ = true;
-  bool draining_ = false;
 };
 
 }  // namespace plimsoll::queue

@@ -21,7 +21,6 @@ using queue::State;
 
 namespace {
 
-constexpr int kTickMilliseconds = 200;
 constexpr double kHandOverSeconds = 60;  // and a job to show in Slurm
 constexpr double kAgainSeconds = 60;     // after Slurm took no more jobs
 constexpr size_t kMostInArray = 500;
@@ -46,87 +45,65 @@ queue::Machine largest_of(const Nodes& nodes, const SlurmOptions& options) {
   return node;
 }
 
+Entry* entry_of(std::vector<Entry>& entries, int64_t id) {
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const Entry& one) { return one.id == id; });
+  return found == entries.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
-SlurmWorker::SlurmWorker(queue::Store& store, SlurmOptions options)
-    : store_(store), options_(std::move(options)), lock_(store.folder()) {
-  const Nodes nodes = ask_for_nodes(options_);
-  node_ = largest_of(nodes, options_);
-  queue::record_machine(store.folder(), {nodes.total_bytes, nodes.total_threads, {}, "slurm"});
-  take_up(store, options_.grace_seconds);
-  if (store.draining()) store.drain(false);  // that was for the worker before this one
+SlurmLauncher::SlurmLauncher(queue::Store& store, queue::WorkerOptions options, SlurmOptions slurm)
+    : store_(store), options_(std::move(options)), slurm_(std::move(slurm)) {}
+
+queue::Machine SlurmLauncher::open() {
+  const Nodes nodes = ask_for_nodes(slurm_);
+  node_ = largest_of(nodes, slurm_);
+  return {nodes.total_bytes, nodes.total_threads, {}, "slurm"};
 }
 
-void SlurmWorker::run(const std::function<bool()>& stop_asked) {
-  queue::Patience patience(options_.report);
-  for (bool over = false; !over && !stop_asked();) {
-    store_.require_in_place();
-    if (!patience.done([&] { over = look(); })) version_ = -1;  // what is on disk counts
-    if (!over) poll(nullptr, 0, kTickMilliseconds);
-  }
-}
+void SlurmLauncher::wait(int milliseconds) { poll(nullptr, 0, milliseconds); }
 
-// Whether there is no more to do.
-bool SlurmWorker::look() {
-  if (const int64_t version = store_.version(); version != version_) {
-    version_ = version;
-    reload();
-  }
-  const double now = queue::clock_now();
-  if (!handed_.empty() && (now > asked_ + options_.poll_seconds || now < asked_)) ask_slurm();
-  if (now > settled_ + 1 || now < settled_ || changed_) {
-    settled_ = now;
-    changed_ |= settle_ended();
-  }
-  const bool again = refused_ > 0 && now > refused_ + kAgainSeconds;
-  if ((changed_ || again) && !draining_ && !store_.paused()) submit_ready();
-  changed_ = false;
-  if (!draining_ || !handed_.empty())
-    return options_.until_done && std::all_of(entries_.begin(), entries_.end(),
-                                              [](const Entry& one) { return one.state == State::held; });
-  store_.drain(false);
-  return true;
-}
-
-void SlurmWorker::reload() {
-  entries_ = store_.open_entries();
-  let_go_what_may_follow(store_, entries_);
-  hold_cycles(store_, entries_);
-  draining_ = store_.draining();
-  changed_ = true;
+void SlurmLauncher::adopt(std::vector<Entry>& entries) {
+  settled_ = 0;
   std::map<int64_t, Handed> before;
   before.swap(handed_);
-  for (Entry& entry : entries_) {
+  for (const Entry& entry : entries) {
     if (!is_begun(entry.state)) continue;
     Handed& handed = handed_[entry.id];
     if (const auto known = before.find(entry.id);
         known != before.end() && known->second.attempt.number == entry.attempts)
       handed = std::move(known->second);
     handed.attempt = store_.attempt(entry.id, entry.attempts).value_or(Attempt{});
-    pass_on_request(entry, handed);
   }
 }
 
-Entry* SlurmWorker::entry_of(int64_t id) {
-  const auto found =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) { return one.id == id; });
-  return found == entries_.end() ? nullptr : &*found;
+bool SlurmLauncher::settle(std::vector<Entry>& entries) {
+  const double now = queue::clock_now();
+  bool any = false;
+  if (!handed_.empty() && (now > asked_ + slurm_.poll_seconds || now < asked_)) any = ask_slurm(entries);
+  if (!any && now <= settled_ + 1 && now >= settled_) return false;
+  settled_ = now;
+  return settle_ended(entries) || any;
 }
 
-void SlurmWorker::say_once(const std::string& problem) {
+bool SlurmLauncher::is_due() const { return refused_ > 0 && queue::clock_now() > refused_ + kAgainSeconds; }
+
+void SlurmLauncher::say_once(const std::string& problem) {
   if (problem != problem_ && !problem.empty()) options_.report("Slurm: " + problem);
   problem_ = problem;
 }
 
 // --- what has become of jobs
 
-void SlurmWorker::ask_slurm() {
+// Whether jobs were given up.
+bool SlurmLauncher::ask_slurm(std::vector<Entry>& entries) {
   asked_ = queue::clock_now();
   std::string problem;
   const std::optional<std::vector<Job>> jobs = slurm::jobs(problem);
   say_once(problem.empty() ? "" : problem + "; asked again");
-  if (!jobs) return;
-  find_lost_hand_overs(*jobs);
+  if (!jobs) return false;
+  const bool any = find_lost_hand_overs(entries, *jobs);
   std::map<std::string, const Job*> by_id;
   for (const Job& job : *jobs) by_id[job.id] = &job;
   std::vector<std::string> missing;
@@ -139,13 +116,15 @@ void SlurmWorker::ask_slurm() {
   for (auto& [id, handed] : handed_) {
     if (handed.attempt.job.empty() || handed.attempt.job == queue::kJobToCome) continue;
     const auto found = by_id.find(handed.attempt.job);
-    if (Entry* entry = entry_of(id))
+    if (Entry* entry = entry_of(entries, id))
       take_word(*entry, handed, found == by_id.end() ? nullptr : found->second);
   }
+  return any;
 }
 
-// Finds jobs that a worker was about to hand over when it ended, or when sbatch did not answer.
-void SlurmWorker::find_lost_hand_overs(const std::vector<Job>& jobs) {
+// Finds jobs that a worker was about to hand over when it ended, or when sbatch did not answer. Whether some
+// are nowhere.
+bool SlurmLauncher::find_lost_hand_overs(std::vector<Entry>& entries, const std::vector<Job>& jobs) {
   std::vector<int64_t> never;
   for (auto& [id, handed] : handed_) {
     if (handed.attempt.job != queue::kJobToCome) continue;
@@ -165,14 +144,14 @@ void SlurmWorker::find_lost_hand_overs(const std::vector<Job>& jobs) {
     handed.attempt.job = job;
   }
   for (const int64_t id : never) {
-    if (Entry* entry = entry_of(id))
+    if (Entry* entry = entry_of(entries, id))
       *entry = store_.take_back(id, handed_.at(id).attempt.number, State::waiting, "");
     handed_.erase(id);
-    changed_ = true;
   }
+  return !never.empty();
 }
 
-void SlurmWorker::take_word(Entry& entry, Handed& handed, const Job* job) {
+void SlurmLauncher::take_word(Entry& entry, Handed& handed, const Job* job) {
   handed.job = job == nullptr ? std::nullopt : std::optional(*job);
   const bool over = job == nullptr || phase_of(job->state) == Phase::over;
   if (over && handed.over_since == 0) handed.over_since = queue::clock_now();
@@ -196,12 +175,14 @@ void SlurmWorker::take_word(Entry& entry, Handed& handed, const Job* job) {
 }
 
 // A supervisor that runs sees to it itself; a job that waits has none yet.
-void SlurmWorker::pass_on_request(const Entry& entry, Handed& handed) {
-  if (!entry.stop_asked) return;
+void SlurmLauncher::stop(const Entry& entry) {
+  const auto found = handed_.find(entry.id);
+  if (found == handed_.end()) return;
+  Handed& handed = found->second;
   const double now = queue::clock_now();
   if (handed.cancel_asked == 0) handed.cancel_asked = now;
   queue::ask_to_end(store_.folder_of(entry.id, entry.attempts));
-  const bool late = now > handed.cancel_asked + 2 * options_.grace_seconds + options_.poll_seconds;
+  const bool late = now > handed.cancel_asked + 2 * options_.grace_seconds + slurm_.poll_seconds;
   if (entry.state == State::running && !late) return;
   const std::string& job = handed.attempt.job;
   if (job.empty() || job == queue::kJobToCome || handed.cancel_sent > now - kAgainSeconds) return;
@@ -210,10 +191,10 @@ void SlurmWorker::pass_on_request(const Entry& entry, Handed& handed) {
   if (const Answer answer = cancel(job); !answer.ok) say_once(answer.problem);
 }
 
-bool SlurmWorker::settle_ended() {
+bool SlurmLauncher::settle_ended(std::vector<Entry>& entries) {
   bool any = false;
   const double now = queue::clock_now();
-  for (Entry& entry : entries_) {
+  for (Entry& entry : entries) {
     const auto found = handed_.find(entry.id);
     if (found == handed_.end()) continue;
     Handed& handed = found->second;
@@ -230,7 +211,6 @@ bool SlurmWorker::settle_ended() {
       }
       continue;
     }
-    pass_on_request(entry, handed);
     if (handed.over_since == 0 && !(entry.state == State::running || has_lock(folder))) continue;
     // Not known is not gone: until Slurm has answered, a job is taken to be there.
     const std::optional<Job> job = handed.job || handed.over_since > 0
@@ -241,11 +221,10 @@ bool SlurmWorker::settle_ended() {
     if (!end) continue;
     any |= settle_one(entry, Handed(handed), *end);
   }
-  std::erase_if(entries_, [](const Entry& entry) { return is_over(entry.state); });
   return any;
 }
 
-bool SlurmWorker::settle_one(Entry& entry, const Handed& handed, const Ended& ended) {
+bool SlurmLauncher::settle_one(Entry& entry, const Handed& handed, const Ended& ended) {
   queue::AttemptState state = ended.state;
   const std::filesystem::path folder = store_.folder_of(entry.id, handed.attempt.number);
   // The log of Slurm's own part of the job: Slurm ends what takes more than was asked for, the supervisor
@@ -272,34 +251,35 @@ bool SlurmWorker::settle_one(Entry& entry, const Handed& handed, const Ended& en
 
 // --- what is handed over
 
-double SlurmWorker::limit_of(const Entry& entry) const {
-  return time_limit(entry.seconds, options_.time_limit);
+double SlurmLauncher::limit_of(const Entry& entry) const {
+  return time_limit(entry.seconds, slurm_.time_limit);
 }
 
-void SlurmWorker::submit_ready() {
+void SlurmLauncher::start(std::vector<Entry>& entries) {
   refused_ = 0;
   std::vector<queue::Waiting> waiting;
-  for (Entry& entry : entries_)
+  for (Entry& entry : entries)
     if (entry.state == State::waiting && is_ready(store_, node_, entry))
       waiting.push_back({entry.id, entry.priority, entry.seconds, entry.submitted, {}, entry.need, {}});
   queue::sort_by_rank(waiting, queue::clock_now());
-  const size_t room = options_.most_jobs - std::min(options_.most_jobs, handed_.size());
+  const size_t room = slurm_.most_jobs - std::min(slurm_.most_jobs, handed_.size());
   if (waiting.size() > room) waiting.resize(room);
-  for (const std::vector<int64_t>& group : groups_of(waiting)) {
+  for (const std::vector<int64_t>& group : groups_of(entries, waiting)) {
     if (refused_ > 0) return;
-    submit_group(group);
+    submit_group(entries, group);
   }
 }
 
 // Entries that follow each other and ask for the same, as those of a sweep do, are one array.
-std::vector<std::vector<int64_t>> SlurmWorker::groups_of(const std::vector<queue::Waiting>& waiting) {
+std::vector<std::vector<int64_t>> SlurmLauncher::groups_of(std::vector<Entry>& entries,
+                                                           const std::vector<queue::Waiting>& waiting) const {
   std::vector<std::vector<int64_t>> groups;
   std::map<int64_t, size_t> group_of;  // by the id that would come next
   std::vector<queue::Waiting> by_id = waiting;
   std::sort(by_id.begin(), by_id.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   for (const queue::Waiting& one : by_id) {
-    const Entry& entry = *entry_of(one.id);
-    const Entry* before = entry_of(one.id - 1);
+    const Entry& entry = *entry_of(entries, one.id);
+    const Entry* before = entry_of(entries, one.id - 1);
     const auto open = group_of.find(one.id);
     const bool joins = open != group_of.end() && before != nullptr && entry.attempts == 0 &&
                        before->attempts == 0 && entry.need == before->need &&
@@ -321,14 +301,14 @@ std::vector<std::vector<int64_t>> SlurmWorker::groups_of(const std::vector<queue
   return groups;
 }
 
-void SlurmWorker::submit_group(const std::vector<int64_t>& ids) {
+void SlurmLauncher::submit_group(std::vector<Entry>& entries, const std::vector<int64_t>& ids) {
   std::vector<Entry*> group;
   for (const int64_t id : ids) {
-    Entry& entry = *entry_of(id);
+    Entry& entry = *entry_of(entries, id);
     const bool begun = store_.begin(
         id, {}, queue::clock_now(),
         [&](Entry& found) {
-          if (const queue::Need there = need_of_types(options_.gpus, found.need, open_plans(node_, found));
+          if (const queue::Need there = need_of_types(slurm_.gpus, found.need, open_plans(node_, found));
               there != found.need) {
             found.need = there;
             queue::bind_to_plan(found.words, found.need);
@@ -355,7 +335,7 @@ void SlurmWorker::submit_group(const std::vector<int64_t>& ids) {
   for (Entry* entry : group) hand_over({entry});
 }
 
-Submission SlurmWorker::submission_of(const std::vector<Entry*>& group) const {
+Submission SlurmLauncher::submission_of(const std::vector<Entry*>& group) const {
   const Entry& first = *group.front();
   const std::filesystem::path folder = store_.folder_of(first.id, first.attempts);
   Submission submission;
@@ -370,18 +350,18 @@ Submission SlurmWorker::submission_of(const std::vector<Entry*>& group) const {
   // A cluster without the card that a run is planned for has others with as much memory.
   queue::Need of_any = first.need;
   of_any.card.clear();
-  const auto type = gpu_type(options_.gpus, first.need);
-  submission.gpu_type = type ? *type : gpu_type(options_.gpus, of_any).value_or("");
+  const auto type = gpu_type(slurm_.gpus, first.need);
+  submission.gpu_type = type ? *type : gpu_type(slurm_.gpus, of_any).value_or("");
   submission.seconds = limit_of(first);
   submission.nice = first.priority < 0 ? kNice * -first.priority : 0;
   submission.count = group.size();
-  submission.options = options_.options;
-  if (!options_.partition.empty())
-    submission.options.insert(submission.options.begin(), "--partition=" + options_.partition);
+  submission.options = slurm_.options;
+  if (!slurm_.partition.empty())
+    submission.options.insert(submission.options.begin(), "--partition=" + slurm_.partition);
   return submission;
 }
 
-void SlurmWorker::hand_over(const std::vector<Entry*>& group) {
+void SlurmLauncher::hand_over(const std::vector<Entry*>& group) {
   std::vector<std::string> folders;
   for (const Entry* entry : group) folders.push_back(store_.folder_of(entry->id, entry->attempts).string());
   // An array's output is next to its first run; each of the others finds its own by a link.
@@ -404,7 +384,7 @@ void SlurmWorker::hand_over(const std::vector<Entry*>& group) {
   }
 }
 
-void SlurmWorker::refuse(const std::vector<Entry*>& group, const Answer& answer) {
+void SlurmLauncher::refuse(const std::vector<Entry*>& group, const Answer& answer) {
   refused_ = answer.later ? queue::clock_now() : refused_;
   say_once(answer.problem);
   // It may have it: it is looked for before it is handed over again.

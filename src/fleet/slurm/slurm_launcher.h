@@ -1,4 +1,4 @@
-// The worker of a queue whose runs go to Slurm: hands over what may start, and follows it. Slurm decides
+// Runs that go to Slurm: hands over what may start, and follows it. Slurm decides
 // which of them runs when and where; the queue decides what becomes of an attempt, and what is done after a
 // failure, as everywhere.
 //
@@ -10,42 +10,43 @@
 // was handed over but not yet written down by its comment, the attempt's folder.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "fleet/queue/entry_steps.h"
 #include "fleet/queue/log_reading.h"
+#include "fleet/queue/worker.h"
 #include "fleet/slurm/policy.h"
 
 namespace plimsoll::slurm {
 
 struct SlurmOptions {
-  std::string program;  // Plimsoll itself, where nodes find it too
   std::string partition;
   std::vector<std::string> options;  // of sbatch, for every job
   std::vector<GpuType> gpus;         // by size, the smallest first; empty: Slurm's own choice
   double time_limit = 0;             // seconds, where none is predicted, and the most in any case; 0: none
   double poll_seconds = 10;          // between questions to Slurm
-  double grace_seconds = 30;
-  size_t most_jobs = 1000;  // handed over at a time
-  bool until_done = false;
-  std::function<void(const std::string&)> report;
+  size_t most_jobs = 1000;           // handed over at a time
 };
 
-class SlurmWorker {
+class SlurmLauncher : public queue::Launcher {
  public:
-  // Throws UsageError while another worker has the queue, or where Slurm does not answer.
-  SlurmWorker(queue::Store& store, SlurmOptions options);
-  // Runs until `stop_asked`, until all is done where that was asked for, or until the queue was drained.
-  void run(const std::function<bool()>& stop_asked);
-  [[nodiscard]] size_t handed_over() const { return handed_.size(); }
+  SlurmLauncher(queue::Store& store, queue::WorkerOptions options, SlurmOptions slurm);
+
+  // Throws UsageError where Slurm does not answer.
+  queue::Machine open() override;
+  void adopt(std::vector<queue::Entry>& entries) override;
+  void stop(const queue::Entry& entry) override;
+  bool settle(std::vector<queue::Entry>& entries) override;
+  [[nodiscard]] bool is_due() const override;
+  void start(std::vector<queue::Entry>& entries) override;
+  [[nodiscard]] size_t running() const override { return handed_.size(); }
+  void wait(int milliseconds) override;
+  // Once it is open.
   [[nodiscard]] const queue::Machine& largest_node() const { return node_; }
 
  private:
-  bool look();
   struct Handed {
     queue::Attempt attempt;
     std::optional<Job> job;  // by Slurm's last report
@@ -53,35 +54,29 @@ class SlurmWorker {
     double cancel_sent = 0;  // scancel
     double cancel_asked = 0;
   };
-  void reload();
-  void ask_slurm();
-  void find_lost_hand_overs(const std::vector<Job>& jobs);
+  bool ask_slurm(std::vector<queue::Entry>& entries);
+  bool find_lost_hand_overs(std::vector<queue::Entry>& entries, const std::vector<Job>& jobs);
   void take_word(queue::Entry& entry, Handed& handed, const Job* job);
-  void pass_on_request(const queue::Entry& entry, Handed& handed);
-  bool settle_ended();
+  bool settle_ended(std::vector<queue::Entry>& entries);
   // False while its logs are read.
   bool settle_one(queue::Entry& entry, const Handed& handed, const Ended& ended);
-  void submit_ready();
-  std::vector<std::vector<int64_t>> groups_of(const std::vector<queue::Waiting>& waiting);
-  void submit_group(const std::vector<int64_t>& ids);
+  [[nodiscard]] std::vector<std::vector<int64_t>> groups_of(std::vector<queue::Entry>& entries,
+                                                            const std::vector<queue::Waiting>& waiting) const;
+  void submit_group(std::vector<queue::Entry>& entries, const std::vector<int64_t>& ids);
   void hand_over(const std::vector<queue::Entry*>& group);
   void refuse(const std::vector<queue::Entry*>& group, const Answer& answer);
   [[nodiscard]] Submission submission_of(const std::vector<queue::Entry*>& group) const;
   [[nodiscard]] double limit_of(const queue::Entry& entry) const;
-  queue::Entry* entry_of(int64_t id);
   void say_once(const std::string& problem);
 
   queue::Store& store_;
-  SlurmOptions options_;
-  queue::WorkerLock lock_;
+  queue::WorkerOptions options_;
+  SlurmOptions slurm_;
   queue::Machine node_;
-  int64_t version_ = -1;
-  std::vector<queue::Entry> entries_;  // not over
-  std::map<int64_t, Handed> handed_;   // by entry
+  std::map<int64_t, Handed> handed_;  // by entry
   queue::LogReadings readings_;
   double asked_ = 0, settled_ = 0, refused_ = 0;  // when
-  bool changed_ = true, draining_ = false;
-  std::string problem_;  // that was reported last
+  std::string problem_;                           // that was reported last
 };
 
 }  // namespace plimsoll::slurm

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -13,43 +12,65 @@
 #include "files/file.h"
 
 namespace plimsoll {
+namespace {
+
+constexpr int kAppend = O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_CLOEXEC;
+
+// 0, or errno.
+int cut_to(int descriptor, int64_t bytes) {
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0) return errno;
+  return status.st_size > bytes && ftruncate(descriptor, bytes) != 0 ? errno : 0;
+}
+
+bool is_regular(int descriptor) {
+  struct stat status {};
+  return fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+}  // namespace
 
 AppendFile::AppendFile(std::filesystem::path path, int64_t kept_bytes) : path_(std::move(path)) {
-  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  descriptor_ = ::open(path_.c_str(), kFlags, kNewFileMode);
+  descriptor_ = ::open(path_.c_str(), kAppend | O_NOFOLLOW | O_NONBLOCK, kNewFileMode);
   if (descriptor_ < 0) stop(errno);
-  struct stat status {};
-  int error = fstat(descriptor_, &status) != 0 ? errno : 0;
-  if (error == 0 && !S_ISREG(status.st_mode)) error = EINVAL;
-  bytes_ = std::min<int64_t>(status.st_size, kept_bytes);
-  if (error == 0 && status.st_size > bytes_ && ftruncate(descriptor_, bytes_) != 0) error = errno;
+  const int error = is_regular(descriptor_) ? cut_to(descriptor_, kept_bytes) : EINVAL;
   if (error == 0) return;
   ::close(descriptor_);
   stop(error);
 }
 
+AppendFile AppendFile::of_user(std::filesystem::path path, int64_t kept_bytes) {
+  AppendFile file(std::move(path));
+  file.descriptor_ = ::open(file.path_.c_str(), kAppend, 0600);
+  if (file.descriptor_ < 0)
+    throw UsageError(file.path_.string() + ": cannot be written: " + system_message(errno) + ".");
+  if (const int error = is_regular(file.descriptor_) ? cut_to(file.descriptor_, kept_bytes) : 0; error != 0)
+    file.stop(error);
+  return file;
+}
+
 AppendFile::AppendFile(AppendFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      bytes_(other.bytes_) {}
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 AppendFile::~AppendFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void AppendFile::write(std::string_view piece) {
-  const auto bytes = static_cast<int64_t>(piece.size());
+  int64_t written = 0;
   while (!piece.empty()) {
     const ssize_t count = ::write(descriptor_, piece.data(), piece.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       const int error = errno;
-      if (ftruncate(descriptor_, bytes_) != 0) stop(errno);
+      if (written > 0 && is_regular(descriptor_) &&
+          ftruncate(descriptor_, ::lseek(descriptor_, 0, SEEK_CUR) - written) != 0)
+        stop(errno);
       stop(error);
     }
+    written += count;
     piece.remove_prefix(static_cast<size_t>(count));
   }
-  bytes_ += bytes;
 }
 
 void AppendFile::sync() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 namespace plimsoll {
 
@@ -12,6 +13,9 @@ class AppendFile {
   // Made where it is absent. Bytes beyond `kept_bytes` are cut off. Follows no link, and waits for no reader:
   // throws StoppedError for a path that is not a regular file or cannot be written.
   AppendFile(std::filesystem::path path, int64_t kept_bytes);
+  // For a path that a user named, made for that user alone: follows links, waits for the reader of a FIFO, and
+  // appends to what is no regular file. Throws UsageError where it cannot be opened.
+  static AppendFile of_user(std::filesystem::path path, int64_t kept_bytes);
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&&) = delete;
   ~AppendFile();
@@ -22,11 +26,11 @@ class AppendFile {
   void sync();
 
  private:
+  explicit AppendFile(std::filesystem::path path) : path_(std::move(path)) {}
   [[noreturn]] void stop(int error) const;
 
   std::filesystem::path path_;
   int descriptor_ = -1;
-  int64_t bytes_ = 0;
 };
 
 }  // namespace plimsoll

@@ -206,6 +206,16 @@ void put_file(const fs::path& temporary, const fs::path& path, std::string_view 
   sync_parent(path);
 }
 
+bool replace_file(const fs::path& temporary, const fs::path& path, std::string_view content) {
+  {
+    const OpenFile file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, kNewFileMode);
+    if (file.number() >= 0 && file.write(content) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0)
+      return true;
+  }
+  ::unlink(temporary.c_str());
+  return false;
+}
+
 AtomicFolder::AtomicFolder(fs::path final_path, fs::path temporary)
     : final_(std::move(final_path)), temporary_(std::move(temporary)) {
   try {

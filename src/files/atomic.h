@@ -22,6 +22,11 @@ void write_new_file(const std::filesystem::path& path, std::string_view content)
 void put_file(const std::filesystem::path& temporary, const std::filesystem::path& path,
               std::string_view content);
 
+// For notes that need not survive a stop of the machine: nothing is flushed. A reader finds the old content or
+// the new one. Whether it could be written; the old content stays where not.
+bool replace_file(const std::filesystem::path& temporary, const std::filesystem::path& path,
+                  std::string_view content);
+
 // A folder being written, at path() until publish(); one never published is removed at the end.
 class AtomicFolder {
  public:

@@ -1,11 +1,13 @@
 #include "files/atomic.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -100,6 +102,36 @@ TEST(Atomic, a_new_file_follows_no_link_and_a_log_neither) {
   EXPECT_THROW(File::create(folder.path() / "mine"), StoppedError);
   EXPECT_THROW(AppendFile(folder.path() / "link", 0), StoppedError);
   EXPECT_EQ(read_text(folder.path() / "mine", 10), "a user's");
+}
+
+TEST(Atomic, a_users_log_goes_on_behind_a_link_and_in_a_fifo) {
+  const TestFolder folder;
+  folder.write("mine", "kept|torn");
+  std::filesystem::create_symlink("mine", folder.path() / "link");
+  AppendFile::of_user(folder.path() / "link", 5).write("added");
+  EXPECT_EQ(read_text(folder.path() / "mine", 20), "kept|added");
+  ASSERT_EQ(mkfifo((folder.path() / "fifo").c_str(), 0600), 0);
+  const int reader = open((folder.path() / "fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  AppendFile::of_user(folder.path() / "fifo", 0).write("read");
+  std::array<char, 8> read_there{};
+  EXPECT_EQ(read(reader, read_there.data(), read_there.size()), 4);
+  close(reader);
+  AppendFile::of_user(folder.path() / "new", 0).write("x");
+  EXPECT_EQ(std::filesystem::status(folder.path() / "new").permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_THROW(AppendFile::of_user(folder.path() / "absent" / "new", 0), UsageError);
+}
+
+TEST(Atomic, a_note_is_replaced_whole_and_stays_where_it_cannot_be) {
+  const TestFolder folder;
+  const std::filesystem::path note = folder.write("note", "old");
+  EXPECT_TRUE(replace_file(folder.path() / "note.tmp", note, "new"));
+  EXPECT_EQ(read_text(note, 10), "new");
+  EXPECT_FALSE(replace_file(folder.path() / "absent" / "note.tmp", note, "newer"));
+  std::filesystem::create_directory(folder.path() / "taken");
+  EXPECT_FALSE(replace_file(folder.path() / "note.tmp", folder.path() / "taken", "newer"));
+  EXPECT_EQ(read_text(note, 10), "new");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("note", "taken"));
 }
 
 TEST(Atomic, a_link_replaces_what_was_there) {

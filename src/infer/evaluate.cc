@@ -22,31 +22,21 @@ namespace {
 namespace fs = std::filesystem;
 
 // What is evaluated on what, as a recipe says it: the run's own, or the defaults for a model folder.
-Recipe recipe_of(const EvalOptions& options, const ModelPaths& paths) {
-  Overrides overrides;
-  overrides.sets = options.sets;
-  const auto set = [&](const char* key, const std::string& value) {
-    overrides.sets.push_back(assignment(key, value));
-  };
-  if (options.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*options.max_length));
-  if (options.chat_template != "auto") set("data.template", options.chat_template);
-  const fs::path own = options.folder / "recipe.yaml";
-  const bool of_run = overrides.of_run = fs::exists(own);
-  if (!of_run && !options.data)
+Recipe recipe_of_evaluation(EvalOptions options, const ModelPaths& paths) {
+  if (options.chat_template != "auto")
+    options.sets.push_back(assignment("data.template", options.chat_template));
+  if (!options.data && !fs::exists(own_recipe(options)))
     throw UsageError(options.folder.string() +
                      ": is no run with evaluation data of its own; name some with --data");
-  if (!of_run) {
-    set("model", paths.base.string());
-    set("data.train", options.data->string());
-  }
-  Recipe recipe =
-      of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
-  recipe.model = paths.base.string();
+  std::vector<std::string> of_model;
+  if (options.data) of_model.push_back(assignment("data.train", options.data->string()));
+  Recipe recipe = recipe_of_rows(options, paths, of_model);
   if (options.data) {
     recipe.data.train = {{options.data->string()}};
     recipe.data.eval = {.kind = EvalSource::Kind::path, .path = options.data->string()};
   } else if (recipe.data.eval.kind == EvalSource::Kind::none) {
-    throw UsageError(own.string() + ": the run had no evaluation data (data.eval); name some with --data");
+    throw UsageError(own_recipe(options).string() +
+                     ": the run had no evaluation data (data.eval); name some with --data");
   }
   return recipe;
 }
@@ -121,7 +111,7 @@ double LossResult::perplexity() const { return std::exp(loss); }
 
 Evaluation evaluate(const EvalOptions& options) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
-  Recipe recipe = recipe_of(options, paths);
+  Recipe recipe = recipe_of_evaluation(options, paths);
   const AskedDevice device = asked_device(options, paths, options.sets);
   std::vector<fs::path> read = {options.folder, paths.base};
   for (const TrainSource& source : recipe.data.train) read.emplace_back(source.path);

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "prepare/host_needs.h"
 #include "prepare/task_setup.h"
+#include "recipe/load/load.h"
 #include "runs/agreement.h"
 #include "train/batch_writer.h"
 #include "train/run_programs.h"
@@ -27,6 +28,24 @@ std::vector<Component> host_of_rows(const Experiment& experiment, int64_t batch,
 }
 
 }  // namespace
+
+std::filesystem::path own_recipe(const RowOptions& options) { return options.folder / "recipe.yaml"; }
+
+Recipe recipe_of_rows(const RowOptions& options, const ModelPaths& paths,
+                      const std::vector<std::string>& of_model) {
+  Overrides overrides;
+  overrides.sets = options.sets;
+  if (options.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*options.max_length));
+  overrides.of_run = std::filesystem::exists(own_recipe(options));
+  if (!overrides.of_run) {
+    overrides.sets.push_back(assignment("model", paths.base.string()));
+    overrides.sets.insert(overrides.sets.end(), of_model.begin(), of_model.end());
+  }
+  Recipe recipe = overrides.of_run ? load_recipe(own_recipe(options).string(), overrides).recipe
+                                   : recipe_from_overrides(overrides).recipe;
+  recipe.model = paths.base.string();
+  return recipe;
+}
 
 // Rows are cut to the model's positions: the recipe says so afterwards.
 Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe) {

@@ -26,6 +26,13 @@ struct RowOptions : AnswerOptions {
   std::optional<std::filesystem::path> out;  // JSONL of the answers, or of the scores
 };
 
+// The recipe of the run in the options' folder; of a model folder the defaults with `of_model` ("key=value").
+// The options' keys and longest row change it, and the model is that of `paths`.
+Recipe recipe_of_rows(const RowOptions& options, const ModelPaths& paths,
+                      const std::vector<std::string>& of_model);
+// Where a run keeps its own.
+std::filesystem::path own_recipe(const RowOptions& options);
+
 // The model with its adapter as the recipe's task has it, at the options' precision; the recipe's rows are
 // cut to the model's positions. Throws UsageError.
 Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe);

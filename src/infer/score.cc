@@ -21,28 +21,18 @@ namespace {
 namespace fs = std::filesystem;
 
 // The run's recipe, or the defaults with what the model's config says of its head.
-Recipe recipe_of(const ScoreOptions& options, const ModelPaths& paths) {
+Recipe recipe_of_scores(const ScoreOptions& options, const ModelPaths& paths) {
   const Task task = options.rewards ? Task::reward : Task::classify;
-  Overrides overrides;
-  overrides.sets = options.sets;
-  if (options.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*options.max_length));
-  const fs::path own = options.folder / "recipe.yaml";
-  const bool of_run = overrides.of_run = fs::exists(own);
-  if (!of_run) {
-    const auto given = [&](const std::string& key) {
-      return std::any_of(options.sets.begin(), options.sets.end(),
-                         [&](const std::string& set) { return set.starts_with(key); });
-    };
-    overrides.sets.push_back(assignment("model", paths.base.string()));
-    overrides.sets.push_back(assignment("task", std::string(to_string(task))));
-    const auto problem = problem_of_head(paths.base);
-    if (!options.rewards && problem && !given("classify.problem"))
-      overrides.sets.push_back(assignment("classify.problem", *problem));
-  }
-  Recipe recipe =
-      of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
+  std::vector<std::string> of_model = {assignment("task", std::string(to_string(task)))};
+  const bool given = std::any_of(options.sets.begin(), options.sets.end(),
+                                 [](const std::string& set) { return set.starts_with("classify.problem"); });
+  if (!options.rewards && !given && !fs::exists(own_recipe(options)))
+    if (const auto problem = problem_of_head(paths.base))
+      of_model.push_back(assignment("classify.problem", *problem));
+  Recipe recipe = recipe_of_rows(options, paths, of_model);
   if (recipe.task != task)
-    throw UsageError(own.string() + ": the run's task is " + std::string(to_string(recipe.task)) + ": " +
+    throw UsageError(own_recipe(options).string() + ": the run's task is " +
+                     std::string(to_string(recipe.task)) + ": " +
                      (recipe.task == Task::reward     ? "plimsoll score prints its rewards"
                       : recipe.task == Task::classify ? "plimsoll classify prints its classes"
                                                       : "it scores no sequences; plimsoll generate asks it"));
@@ -96,7 +86,7 @@ class TextBatches {
 
 RowTally score(const ScoreOptions& options, const std::function<void(const nlohmann::ordered_json&)>& line) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
-  Recipe recipe = recipe_of(options, paths);
+  Recipe recipe = recipe_of_scores(options, paths);
   const AskedDevice device = asked_device(options, paths, options.sets);
   std::vector<fs::path> read = {options.folder, paths.base};
   if (options.data) read.push_back(*options.data);

@@ -18,6 +18,7 @@
 #include "cli/top/top_screen.h"
 #include "cli/top/top_serve.h"
 #include "cli/usage_text.h"
+#include "files/append_file.h"
 #include "files/file.h"
 #include "fleet/devices/nvml.h"
 #include "fleet/top/gather.h"
@@ -47,52 +48,40 @@ bool is_frame(const std::string& line) {
   }
 }
 
-// Appends frames to a file, each as a line.
-class Recorder {
- public:
-  explicit Recorder(const std::string& path) : path_(path) {
-    if (path.empty()) return;
-    file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (file_ < 0) throw UsageError("--record " + printable(path) + ": cannot be written");
-    mend_end();
-  }
-  ~Recorder() {
-    if (file_ >= 0) close(file_);
-  }
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+// Where a recording is continued.
+struct RecordingEnd {
+  int64_t bytes = std::numeric_limits<int64_t>::max();  // that are kept
+  bool lacks_newline = false;
+};
 
-  void add(const top::Frame& frame) const {
-    if (file_ < 0) return;
-    const std::string line = json_text(top::frame_json(frame), -1);
-    const ssize_t written = write(file_, line.data(), line.size());
-    if (written == static_cast<ssize_t>(line.size())) return;
-    if (written > 0) cut(lseek(file_, 0, SEEK_CUR) - written);
-    throw StoppedError(printable(path_) + ": took not all of a frame");
+// A recorder that was killed, or whose disk was full, leaves a part of a line: nothing goes behind it.
+RecordingEnd recording_end(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) return {};
+  const std::string text = read_end(path, kLongestFrame);
+  const std::string last = text.substr(text.rfind('\n') + 1);  // from 0 on where there is no line end
+  if (last.empty()) return {};
+  if (is_frame(last)) return {.lacks_newline = true};
+  if (last.front() != '{' || std::ssize(text) >= kLongestFrame)
+    throw UsageError("--record " + printable(path) + ": does not end with a look that was recorded");
+  return {.bytes = static_cast<int64_t>(std::filesystem::file_size(path)) - std::ssize(last)};
+}
+
+// Appends frames to a file, each as a line.
+class FrameRecorder {
+ public:
+  explicit FrameRecorder(const std::string& path) {
+    if (path.empty()) return;
+    const RecordingEnd end = recording_end(path);
+    file_.emplace(AppendFile::of_user(path, end.bytes));
+    if (end.lacks_newline) file_->write("\n");
+  }
+
+  void add(const top::Frame& frame) {
+    if (file_) file_->write(json_text(top::frame_json(frame), -1));
   }
 
  private:
-  // Cuts a regular file; elsewhere it does nothing.
-  void cut(off_t size) const { (void)!ftruncate(file_, size); }
-
-  // A recorder that was killed, or whose disk was full, leaves a part of a line: nothing goes behind it.
-  void mend_end() const {
-    if (!std::filesystem::is_regular_file(path_)) return;
-    const std::string text = read_end(path_, kLongestFrame);
-    const size_t begin = text.rfind('\n') + 1;  // 0 where there is no line end
-    const std::string last = text.substr(begin);
-    if (last.empty()) return;
-    if (is_frame(last)) {
-      if (write(file_, "\n", 1) != 1) throw StoppedError(printable(path_) + ": takes no frame");
-    } else if (last.front() == '{' && std::ssize(text) < kLongestFrame) {
-      cut(lseek(file_, 0, SEEK_END) - std::ssize(last));
-    } else {
-      throw UsageError("--record " + printable(path_) + ": does not end with a look that was recorded");
-    }
-  }
-
-  std::string path_;
-  int file_ = -1;
+  std::optional<AppendFile> file_;
 };
 
 using Source = std::function<std::optional<top::Frame>()>;

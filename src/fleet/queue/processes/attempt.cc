@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/printable.h"
+#include "files/atomic.h"
 #include "fleet/queue/processes/memory_group.h"
 #include "fleet/queue/processes/process_tree.h"
 
@@ -71,11 +72,8 @@ void write_launch(const Launch& launch) {
   add("grace_seconds", std::to_string(launch.grace_seconds));
   if (launch.mask) add("mask", std::to_string(*launch.mask));
   const fs::path partial = launch.folder / "launch.tmp";
-  std::ofstream file(partial, std::ios::binary);
-  file << text << std::flush;
-  std::error_code problem;
-  if (file) fs::rename(partial, launch.folder / "launch", problem);
-  if (!file || problem) throw StoppedError(printable(partial.string()) + ": cannot be written");
+  if (!replace_file(partial, launch.folder / "launch", text))
+    throw StoppedError(printable(partial.string()) + ": cannot be written");
 }
 
 Launch read_launch(const fs::path& folder) {
@@ -123,11 +121,7 @@ void ask_to_end(const fs::path& folder) {
 }
 
 void set_grace(const fs::path& folder, double seconds) {
-  const fs::path partial = folder / "grace.tmp";
-  std::ofstream file(partial);
-  file << seconds << '\n' << std::flush;
-  std::error_code none;
-  if (file) fs::rename(partial, folder / "grace", none);
+  (void)replace_file(folder / "grace.tmp", folder / "grace", std::to_string(seconds) + "\n");
 }
 
 std::optional<double> read_grace(const fs::path& folder) {

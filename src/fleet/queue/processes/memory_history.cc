@@ -11,6 +11,7 @@
 
 #include "base/json_text.h"
 #include "base/units.h"
+#include "files/atomic.h"
 
 namespace plimsoll::queue {
 namespace {
@@ -64,12 +65,7 @@ void MemoryHistory::add(double seconds, int64_t bytes) {
 
 void keep(const MemoryHistory& history, const fs::path& folder) {
   const nlohmann::json root = {{"span_seconds", history.span_seconds()}, {"bytes", history.bytes()}};
-  const fs::path name = folder / "memory.json", other = folder / "memory.json.tmp";
-  std::ofstream out(other, std::ios::binary);
-  out << root.dump() << std::flush;
-  const bool written = static_cast<bool>(out);
-  out.close();
-  if (!written || std::rename(other.c_str(), name.c_str()) != 0) unlink(other.c_str());
+  (void)replace_file(folder / "memory.json.tmp", folder / "memory.json", root.dump());
 }
 
 std::optional<MemoryHistory> kept_memory(const fs::path& folder) {

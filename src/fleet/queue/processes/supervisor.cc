@@ -217,11 +217,7 @@ class Supervisor {
       text += std::to_string(pid) + " " + std::to_string(processes.at(pid).born) + "\n";
     if (text == noted_) return;
     noted_ = text;
-    const fs::path partial = launch_.folder / "processes.tmp";
-    std::ofstream file(partial);
-    file << text << std::flush;
-    std::error_code none;
-    if (file) fs::rename(partial, launch_.folder / "processes", none);
+    (void)replace_file(launch_.folder / "processes.tmp", launch_.folder / "processes", text);
   }
 
   [[nodiscard]] double grace() const { return read_grace(launch_.folder).value_or(launch_.grace_seconds); }

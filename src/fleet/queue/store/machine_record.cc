@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "files/atomic.h"
 #include "fleet/queue/store/row_values.h"
 
 namespace plimsoll::queue {
@@ -26,11 +27,8 @@ void record_machine(const fs::path& folder, const Machine& machine) {
                                {"max_runs", card.max_runs},
                                {"problem", card.problem},
                                {"model", card.model}});
-  const fs::path partial = folder / "worker.json.tmp";
-  std::ofstream file(partial, std::ios::binary);
-  file << root.dump(-1, ' ', false, json::error_handler_t::replace) << std::flush;
-  std::error_code none;
-  if (file) fs::rename(partial, folder / "worker.json", none);
+  (void)replace_file(folder / "worker.json.tmp", folder / "worker.json",
+                     root.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 std::optional<Machine> recorded_machine(const fs::path& folder) {

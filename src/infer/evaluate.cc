@@ -117,7 +117,7 @@ Evaluation evaluate(const EvalOptions& options) {
   for (const TrainSource& source : recipe.data.train) read.emplace_back(source.path);
   if (recipe.data.eval.kind == EvalSource::Kind::path) read.emplace_back(recipe.data.eval.path);
   require_apart(options.out, read);
-  const Experiment experiment = experiment_of(options, paths, recipe);
+  const Experiment experiment = experiment_of_rows(options, paths, recipe);
   const bool scores = rule_of(experiment.task.task).scores;
   require_answers(options, experiment.task.task);
   DataSetup data = open_rows(recipe, options, experiment.model);
@@ -134,7 +134,7 @@ Evaluation evaluate(const EvalOptions& options) {
     questions = read_questions(*data.eval, rows, options, *data.tokenizer, data.chat ? &*data.chat : nullptr);
   }
   const RowPlan plan = fitting_rows(experiment, options, rows.size(), device, "evaluation");
-  options.observer->event(plan_line(plan, experiment));
+  options.observer->event(row_plan_line(plan, experiment));
   start_threads(device.threads);
   Evaluation result;
   result.device = name_of(device);

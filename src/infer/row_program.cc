@@ -48,7 +48,7 @@ Recipe recipe_of_rows(const RowOptions& options, const ModelPaths& paths,
 }
 
 // Rows are cut to the model's positions: the recipe says so afterwards.
-Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe) {
+Experiment experiment_of_rows(const RowOptions& options, const ModelPaths& paths, Recipe& recipe) {
   Experiment experiment;
   experiment.model = model_of(recipe, paths);
   experiment.task = read_task(recipe, experiment.model);
@@ -144,7 +144,7 @@ std::span<const float> RowProgram::scores() { return read_scores(state_, scores_
 
 std::span<const double> RowProgram::sums() const { return program_.result<double>(kEvalLossTensor); }
 
-std::string plan_line(const RowPlan& plan, const Experiment& experiment) {
+std::string row_plan_line(const RowPlan& plan, const Experiment& experiment) {
   return "plan    device " + format_bytes(plan.plan.arena_bytes()) + " · " + format_count(plan.batch()) +
          (plan.batch() == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
          " tokens at a time · " + std::string(to_string(experiment.precision.compute)) +

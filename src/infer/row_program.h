@@ -35,7 +35,7 @@ std::filesystem::path own_recipe(const RowOptions& options);
 
 // The model with its adapter as the recipe's task has it, at the options' precision; the recipe's rows are
 // cut to the model's positions. Throws UsageError.
-Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe);
+Experiment experiment_of_rows(const RowOptions& options, const ModelPaths& paths, Recipe& recipe);
 
 struct RowPlan {
   AskedDevice device;
@@ -88,6 +88,6 @@ class RowProgram {
 };
 
 // "plan    device 12.3 MiB · 16 rows of 64 tokens at a time · bf16"
-std::string plan_line(const RowPlan& plan, const Experiment& experiment);
+std::string row_plan_line(const RowPlan& plan, const Experiment& experiment);
 
 }  // namespace plimsoll

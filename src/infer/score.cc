@@ -91,7 +91,7 @@ RowTally score(const ScoreOptions& options, const std::function<void(const nlohm
   std::vector<fs::path> read = {options.folder, paths.base};
   if (options.data) read.push_back(*options.data);
   require_apart(options.out, read);
-  Experiment experiment = experiment_of(options, paths, recipe);
+  Experiment experiment = experiment_of_rows(options, paths, recipe);
   require_head(experiment.model, paths);
   // In 16 bits all texts that it is sure of have one score. Decoders may be too large for 32.
   if (!options.precision && experiment.model.encoder) experiment.precision.compute = DType::f32;
@@ -105,7 +105,7 @@ RowTally score(const ScoreOptions& options, const std::function<void(const nlohm
     count = source.rows.size();
   }
   const RowPlan plan = fitting_rows(experiment, options, count, device, "scoring");
-  options.observer->event(plan_line(plan, experiment));
+  options.observer->event(row_plan_line(plan, experiment));
   start_threads(device.threads);
   OutLines file(options.out);
   ScoreLines lines(

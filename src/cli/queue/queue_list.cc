@@ -118,7 +118,7 @@ std::vector<Entry> shown_entries(Store& store, const ShowArguments& arguments) {
 }
 
 // As the worker has them now; none where none runs.
-std::vector<queue::Card> cards_of_worker(const Store& store) {
+std::vector<queue::MachineCard> cards_of_worker(const Store& store) {
   if (!queue::has_worker(store.folder())) return {};
   return queue::recorded_machine(store.folder()).value_or(queue::Machine{}).cards;
 }
@@ -151,7 +151,7 @@ std::string list_text(const std::vector<Entry>& entries, Store& store) {
   }
   table.may_go({5, 4, 6, 3});
   std::string text = table.render("  ", output_columns());
-  for (const queue::Card& card : cards_of_worker(store))
+  for (const queue::MachineCard& card : cards_of_worker(store))
     if (!card.problem.empty())
       text += "  " + printable(devices::short_name(card.name)) + " " + printable(card.problem) +
               "; nothing new starts there\n";
@@ -172,7 +172,7 @@ ExitCode run_list(const ShowArguments& arguments) {
                                  {"draining", store.draining()},
                                  {"worker", queue::has_worker(store.folder())}};
   root["devices"] = nlohmann::ordered_json::array();
-  for (const queue::Card& card : cards_of_worker(store))
+  for (const queue::MachineCard& card : cards_of_worker(store))
     root["devices"].push_back(
         {{"name", card.name}, {"capacity_bytes", card.bytes}, {"problem", card.problem}});
   root["entries"] = nlohmann::ordered_json::array();
@@ -219,7 +219,7 @@ std::string show_text(Store& store, const Entry& entry) {
   facts.add_row({"needs", with_card(reserved(entry.need), entry.need.card) + ", threads " +
                               std::to_string(entry.need.threads) + (smaller ? ", by a smaller plan" : "")});
   const std::vector<Attempt> attempts = store.attempts(entry.id);
-  for (const queue::Card& card : cards_of_worker(store)) {
+  for (const queue::MachineCard& card : cards_of_worker(store)) {
     const bool runs_there =
         entry.state == State::running && !attempts.empty() &&
         std::count(attempts.back().cards.begin(), attempts.back().cards.end(), card.name) > 0;
@@ -234,7 +234,7 @@ std::string show_text(Store& store, const Entry& entry) {
                                                     : "")});
   facts.add_row({"priority", std::to_string(entry.priority)});
   facts.add_row({"retries", std::to_string(entry.retries) + " left"});
-  for (const queue::Variant& one : entry.variants) facts.add_row({"on oom", printable(one.text)});
+  for (const queue::CommandVariant& one : entry.variants) facts.add_row({"on oom", printable(one.text)});
   for (const queue::SmallerPlan& one : entry.smaller)
     if (entry.attempts == 0)
       facts.add_row({"or with", with_card(reserved(with_plan(entry.need, one)), one.card) +
@@ -350,7 +350,7 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
     set("eval_loss", progress->eval_loss);
     set("best_eval_loss", progress->best_loss);
   }
-  for (const queue::Variant& one : entry.variants) root["on_oom"].push_back(one.text);
+  for (const queue::CommandVariant& one : entry.variants) root["on_oom"].push_back(one.text);
   for (const queue::SmallerPlan& one : entry.smaller) {
     nlohmann::ordered_json plan = {{"host_bytes", one.host_bytes},
                                    {"threads", with_plan(entry.need, one).threads},

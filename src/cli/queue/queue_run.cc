@@ -34,7 +34,7 @@ struct RunArguments {
 };
 
 // The most runs on each of `cards`, by --gpu-plan.
-void cap_cards(const RunArguments& arguments, std::vector<queue::Card>& cards) {
+void cap_cards(const RunArguments& arguments, std::vector<queue::MachineCard>& cards) {
   if (arguments.gpu_plan.empty()) return;
   const std::vector<std::string> caps = split(arguments.gpu_plan, ',');
   if (caps.size() != cards.size())
@@ -48,14 +48,14 @@ void cap_cards(const RunArguments& arguments, std::vector<queue::Card>& cards) {
 }
 
 // Reads --device NAME=BYTES.
-std::vector<queue::Card> read_cards(const RunArguments& arguments) {
-  std::vector<queue::Card> cards;
+std::vector<queue::MachineCard> read_cards(const RunArguments& arguments) {
+  std::vector<queue::MachineCard> cards;
   for (const std::string& one : arguments.devices) {
     const size_t equals = one.rfind('=');
     if (equals == std::string::npos || equals == 0)
       throw UsageError("--device: expected NAME=SIZE, found '" + one + "'");
-    queue::Card card{one.substr(0, equals), parse_bytes(one.substr(equals + 1), "--device"), 0};
-    for (const queue::Card& other : cards)
+    queue::MachineCard card{one.substr(0, equals), parse_bytes(one.substr(equals + 1), "--device"), 0};
+    for (const queue::MachineCard& other : cards)
       if (other.name == card.name) throw UsageError("--device: '" + card.name + "' is named twice");
     cards.push_back(std::move(card));
   }
@@ -133,7 +133,7 @@ slurm::SlurmOptions read_slurm_options(const RunArguments& arguments) {
   slurm::SlurmOptions options;
   options.partition = arguments.partition;
   options.options = arguments.sbatch;
-  for (const queue::Card& card : read_cards(arguments))
+  for (const queue::MachineCard& card : read_cards(arguments))
     options.gpus.push_back(slurm::read_type(card.name, card.bytes));
   std::sort(options.gpus.begin(), options.gpus.end(),
             [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
@@ -221,7 +221,7 @@ ExitCode run_worker(const RunArguments& arguments) {
   options.report("cpu:0 " + format_bytes(local.machine.host_bytes) + ", " +
                  std::to_string(local.machine.threads) +
                  (local.machine.threads == 1 ? " thread" : " threads"));
-  for (const queue::Card& card : local.machine.cards)
+  for (const queue::MachineCard& card : local.machine.cards)
     if (!arguments.devices.empty() || card.max_runs > 0)
       options.report(card.name + " " + format_bytes(card.bytes) +
                      (card.max_runs > 0 ? ", " + std::to_string(card.max_runs) + " runs at most" : ""));

@@ -104,7 +104,7 @@ Source recorded(const std::string& path) {
   };
 }
 
-std::string end_of_log(const queue::Store& store, const top::Run& run) {
+std::string end_of_log(const queue::Store& store, const top::RunStatus& run) {
   const std::filesystem::path log = store.folder_of(run.id, run.attempts) / "log";
   try {
     std::string text = read_end(log, kLogTail);
@@ -224,7 +224,7 @@ ExitCode run_top(TopArguments arguments) {
   if (arguments.serve) return serve_frames(arguments, store, source);
   if (!screen) return print_frames(arguments, source);
   show_screen({source, arguments.interval, [&](int64_t id) { return cancel_entry(store, id); },
-               [&](const top::Run& run) { return end_of_log(store, run); }});
+               [&](const top::RunStatus& run) { return end_of_log(store, run); }});
   return ExitCode::ok;
 }
 

@@ -23,7 +23,7 @@ namespace plimsoll {
 namespace {
 
 using top::Frame;
-using top::Run;
+using top::RunStatus;
 
 constexpr int kTickMilliseconds = 100;
 constexpr size_t kHistory = 240;
@@ -34,19 +34,19 @@ constexpr int kControlL = 12;
 // Orders of the list, by what `s` goes through.
 struct Order {
   const char* title;  // of the column
-  double (*value)(const Run&);
+  double (*value)(const RunStatus&);
 };
 constexpr double kUnknown = -1;
 constexpr std::array kOrders = {
-    Order{"id", [](const Run& run) { return static_cast<double>(run.id); }},
-    Order{"used", [](const Run& run) { return static_cast<double>(run.used.value_or(-1)); }},
-    Order{"planned", [](const Run& run) { return static_cast<double>(run.reserved); }},
-    Order{"cpu", [](const Run& run) { return run.cores.value_or(kUnknown); }},
+    Order{"id", [](const RunStatus& run) { return static_cast<double>(run.id); }},
+    Order{"used", [](const RunStatus& run) { return static_cast<double>(run.used.value_or(-1)); }},
+    Order{"planned", [](const RunStatus& run) { return static_cast<double>(run.reserved); }},
+    Order{"cpu", [](const RunStatus& run) { return run.cores.value_or(kUnknown); }},
     Order{"s/step",
-          [](const Run& run) {
+          [](const RunStatus& run) {
             return run.progress && run.progress->step_seconds ? *run.progress->step_seconds : kUnknown;
           }},
-    Order{"left", [](const Run& run) { return top::seconds_left(run).value_or(kUnknown); }}};
+    Order{"left", [](const RunStatus& run) { return top::seconds_left(run).value_or(kUnknown); }}};
 
 class Screen {
  public:
@@ -104,20 +104,20 @@ class Screen {
   }
 
   // The runs that the filter lets through, in the order that was chosen.
-  [[nodiscard]] std::vector<const Run*> shown() const {
-    std::vector<const Run*> runs;
-    for (const Run& run : frame_.runs)
+  [[nodiscard]] std::vector<const RunStatus*> shown() const {
+    std::vector<const RunStatus*> runs;
+    for (const RunStatus& run : frame_.runs)
       if (filter_.empty() || (run.name + " " + run.state).find(filter_) != std::string::npos)
         runs.push_back(&run);
-    std::stable_sort(runs.begin(), runs.end(), [&](const Run* a, const Run* b) {
+    std::stable_sort(runs.begin(), runs.end(), [&](const RunStatus* a, const RunStatus* b) {
       const double left = kOrders[order_].value(*a), right = kOrders[order_].value(*b);
       return descending_ ? left > right : left < right;
     });
     return runs;
   }
 
-  [[nodiscard]] const Run* selected() const {
-    for (const Run& run : frame_.runs)
+  [[nodiscard]] const RunStatus* selected() const {
+    for (const RunStatus& run : frame_.runs)
       if (run.id == selected_) return &run;
     return nullptr;
   }
@@ -168,7 +168,7 @@ class Screen {
     for (const std::string& one :
          split(top::frame_heading(frame_, static_cast<size_t>(std::max(1, columns - 1))), '\n'))
       if (!one.empty()) line(one);
-    const std::vector<const Run*> runs = shown();
+    const std::vector<const RunStatus*> runs = shown();
     // On a low screen the runs come first: bars repeat the table.
     const int list_rows = 3 + std::clamp(static_cast<int>(runs.size()), 1, kRunsBeforeBars);
     if (row_ + 1 + static_cast<int>(frame_.devices.size()) + list_rows <= rows) {
@@ -177,7 +177,7 @@ class Screen {
       for (const top::Device& device : frame_.devices) line(bar(device, columns), colour_of(device));
     }
     line("");
-    const auto is_selected = [&](const Run* run) { return run->id == selected_; };
+    const auto is_selected = [&](const RunStatus* run) { return run->id == selected_; };
     if (!runs.empty() && std::none_of(runs.begin(), runs.end(), is_selected)) selected_ = runs.front()->id;
     const std::vector<std::string> lines =
         split(top::runs_text(runs, static_cast<size_t>(std::max(1, columns - 1))), '\n');
@@ -239,7 +239,7 @@ class Screen {
   void draw_log() {
     int rows = 0, columns = 0;
     getmaxyx(stdscr, rows, columns);
-    const Run* run = selected();
+    const RunStatus* run = selected();
     line("log of " + std::to_string(selected_) + (run == nullptr ? "" : " " + printable(run->name)), A_BOLD);
     std::vector<std::string> lines;
     if (run != nullptr) lines = split(printable_text(source_.log(*run)), '\n');
@@ -336,7 +336,7 @@ class Screen {
       scrolled_ -= rows;
       return;
     }
-    const std::vector<const Run*> runs = shown();
+    const std::vector<const RunStatus*> runs = shown();
     if (runs.empty()) return;
     int at = 0;
     while (at < static_cast<int>(runs.size()) && runs[static_cast<size_t>(at)]->id != selected_) ++at;

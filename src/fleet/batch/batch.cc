@@ -66,7 +66,7 @@ nlohmann::ordered_json known_or_null(int64_t bytes) {
 
 int64_t capacity_of(const Batch& batch, const std::string& device) {
   if (device == batch.machine.host) return batch.machine.host_bytes;
-  for (const queue::Card& card : batch.machine.cards)
+  for (const queue::MachineCard& card : batch.machine.cards)
     if (card.name == device) return card.bytes;
   return 0;
 }
@@ -172,7 +172,7 @@ nlohmann::ordered_json batch_json(const Batch& batch) {
                                  {"mean_wait_seconds", batch.mean_wait}};
   root["devices"] = nlohmann::ordered_json::array();
   std::vector<std::string> names = {batch.machine.host};
-  for (const queue::Card& card : batch.machine.cards) names.push_back(card.name);
+  for (const queue::MachineCard& card : batch.machine.cards) names.push_back(card.name);
   for (const std::string& name : names)
     root["devices"].push_back(
         {{"name", name},

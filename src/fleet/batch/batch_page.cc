@@ -149,7 +149,7 @@ std::string batch_page(const Batch& batch) {
           " in all.</p>\n";
   html += host_chart(batch);
   html += lane(batch, batch.machine.host);
-  for (const queue::Card& card : batch.machine.cards) html += lane(batch, card.name);
+  for (const queue::MachineCard& card : batch.machine.cards) html += lane(batch, card.name);
   html += time_axis(batch) + ranks(batch) + table(batch);
   return html + page::end("{}", "");
 }

@@ -69,7 +69,7 @@ std::string batch_text(const Batch& batch, size_t width) {
   const Course course = course_of(batch, kTimes);
   text += "  " + device_line(batch, batch.machine.host, batch.machine.host_bytes) + "; used at most " +
           format_bytes(*std::max_element(course.used.begin(), course.used.end())) + "\n";
-  for (const queue::Card& card : batch.machine.cards)
+  for (const queue::MachineCard& card : batch.machine.cards)
     text += "  " + printable(device_line(batch, card.name, card.bytes)) +
             (most_used(batch, card.name) > 0
                  ? "; peaks of " + format_bytes(most_used(batch, card.name)) + " at most"

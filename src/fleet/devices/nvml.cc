@@ -54,14 +54,14 @@ struct NvmlCalls {
 
 // The place in which the threads that ask leave their answers. It lives as long as the last of them.
 struct NvmlAnswers {
-  struct Card {
+  struct CardAnswers {
     Gpu gpu;
     bool asked = false;  // a thread is at it; where it hangs, for good
     int64_t round = 0;   // in which that began
   };
   std::mutex mutex;
   std::condition_variable more;
-  std::vector<Card> cards;
+  std::vector<CardAnswers> cards;
   int64_t round = 0;
 };
 
@@ -237,7 +237,7 @@ void ask_one(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_pt
   if (code == kSuccess) code = read_state(*calls, device, gpu);
   if (code != kSuccess) gpu = silent(gpu, in_words(*calls, code));
   const std::lock_guard alone(answers->mutex);
-  NvmlAnswers::Card& card = answers->cards[i];
+  NvmlAnswers::CardAnswers& card = answers->cards[i];
   // An answer after its own round is too late: it may be as old as its question.
   card.gpu = card.round == answers->round ? std::move(gpu) : silent(gpu, std::string(kSilent));
   card.asked = false;
@@ -251,7 +251,7 @@ void ask_all(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_pt
   ++answers->round;
   if (answers->cards.size() < count) answers->cards.resize(count);
   for (unsigned i = 0; i < count; ++i) {
-    NvmlAnswers::Card& card = answers->cards[i];
+    NvmlAnswers::CardAnswers& card = answers->cards[i];
     if (card.asked) continue;
     card.gpu.index = static_cast<int>(i);
     card.gpu = silent(card.gpu, std::string(kSilent));
@@ -303,9 +303,9 @@ GpuReport Nvml::ask(double seconds) {
   count = std::min(count, kMostCards);
   ask_all(calls_, answers_, count);
   const auto all_have_answered = [&] {
-    return std::none_of(answers_->cards.begin(), answers_->cards.end(), [&](const NvmlAnswers::Card& card) {
-      return card.asked && card.round == answers_->round;
-    });
+    return std::none_of(
+        answers_->cards.begin(), answers_->cards.end(),
+        [&](const NvmlAnswers::CardAnswers& card) { return card.asked && card.round == answers_->round; });
   };
   std::unique_lock alone(answers_->mutex);
   (void)answers_->more.wait_for(alone, std::chrono::duration<double>(seconds), all_have_answered);
@@ -317,7 +317,7 @@ void Nvml::shut_down() {
   if (!calls_ || !start_.problem.empty()) return;
   const std::lock_guard alone(answers_->mutex);
   const bool hangs = std::any_of(answers_->cards.begin(), answers_->cards.end(),
-                                 [](const NvmlAnswers::Card& card) { return card.asked; });
+                                 [](const NvmlAnswers::CardAnswers& card) { return card.asked; });
   if (!hangs) (void)calls_->shutdown();
 }
 

@@ -73,7 +73,7 @@ WorkerLock::WorkerLock(const std::filesystem::path& queue_folder) {
 
 WorkerLock::~WorkerLock() { close(file_); }
 
-bool Patience::done(const std::function<void()>& step) {
+bool RetryLoop::done(const std::function<void()>& step) {
   try {
     step();
     if (!problem_.empty()) report_("the queue continues");

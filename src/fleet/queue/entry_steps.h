@@ -33,9 +33,9 @@ class WorkerLock {
 
 // Waits for errors that pass, a full disk or a database that another program holds, so that the worker need
 // not be started again.
-class Patience {
+class RetryLoop {
  public:
-  explicit Patience(std::function<void(const std::string&)> report) : report_(std::move(report)) {}
+  explicit RetryLoop(std::function<void(const std::string&)> report) : report_(std::move(report)) {}
   // Whether `step` could be done. An error that prevents it is reported once, and waited for a second.
   bool done(const std::function<void()>& step);
 

@@ -216,7 +216,7 @@ bool LocalLauncher::settle_one(Entry& entry, const AttemptState& state) {
 Machine LocalLauncher::machine_of_ladder() {
   if (!local_.cards) return local_.machine;
   Machine machine = local_.cards->with_room(local_.machine, runs_on_cards(), ledger_.promised_by_others());
-  for (Card& card : machine.cards)
+  for (MachineCard& card : machine.cards)
     if (!card.problem.empty()) card = {};  // it takes nothing new
   return machine;
 }
@@ -364,7 +364,7 @@ bool LocalLauncher::starts_without_lock(std::vector<Entry>& entries, const std::
 
 std::string silent_cards(const Machine& machine) {
   std::string silent;
-  for (const Card& card : machine.cards)
+  for (const MachineCard& card : machine.cards)
     if (!card.problem.empty()) silent += "; " + devices::short_name(card.name) + " " + card.problem;
   return silent;
 }

@@ -59,7 +59,7 @@ void wait_for_room(Entry& entry, Attempt& attempt, const LogVerdict& verdict) {
 
 // Takes the user's next smaller variant; the room is what it has come to.
 void become_smaller(Entry& entry, Attempt& attempt) {
-  const Variant next = entry.variants.front();
+  const CommandVariant next = entry.variants.front();
   entry.variants.erase(entry.variants.begin());
   entry.words = next.command.words;
   entry.environment = next.command.environment;

@@ -19,10 +19,10 @@ Worker::Worker(Store& store, Launcher& launcher, WorkerOptions options)
 }
 
 void Worker::run(const std::function<bool()>& stop_asked) {
-  Patience patience(options_.report);
+  RetryLoop retries(options_.report);
   for (bool over = false; !over && !stop_asked();) {
     store_.require_in_place();
-    if (!patience.done([&] { over = look(); })) version_ = -1;  // what is on disk counts
+    if (!retries.done([&] { over = look(); })) version_ = -1;  // what is on disk counts
     if (!over) launcher_.wait(kTickMilliseconds);
   }
 }

@@ -23,7 +23,7 @@ struct CardProcess {
   std::optional<int64_t> bytes;  // of the card
 };
 
-struct Device {
+struct DeviceStatus {
   std::string name;      // "cpu:0", or as CUDA_VISIBLE_DEVICES names it
   int64_t capacity = 0;  // bytes, for all runs together
   int64_t reserved = 0;
@@ -50,7 +50,7 @@ struct Progress {
   std::optional<double> best_loss = {};  // the least of any evaluation
 };
 
-struct Run {
+struct RunStatus {
   int64_t id = 0;
   std::string name, state, note;
   std::vector<std::string> devices;
@@ -85,22 +85,22 @@ struct Frame {
   double load = 0;                    // one minute
   // Pressure: share of the last ten seconds in which something waited, in percent. "cpu", "memory", "io".
   std::map<std::string, double> pressure;
-  std::vector<Device> devices;
-  std::vector<Run> runs;
+  std::vector<DeviceStatus> devices;
+  std::vector<RunStatus> runs;
   std::vector<Foreign> foreign;  // the largest
 };
 
 // "grows by 1.00 MiB a minute: beyond its reservation in 2 h", or empty.
-std::string growth_text(const Run& run);
+std::string growth_text(const RunStatus& run);
 // Seconds until its last step; none where that is not known.
-std::optional<double> seconds_left(const Run& run);
+std::optional<double> seconds_left(const RunStatus& run);
 
 nlohmann::ordered_json frame_json(const Frame& frame);
 // Throws DamagedError that begins with `where`.
 Frame read_frame(std::string_view text, const std::string& where);
 
 // Memory that a run could still have on a device; nullopt: it does not answer, or that is not known.
-std::optional<int64_t> free_bytes(const Device& device);
+std::optional<int64_t> free_bytes(const DeviceStatus& device);
 
 // Shown instead of a list without runs.
 inline constexpr std::string_view kQueueIsEmpty = "the queue is empty";
@@ -110,7 +110,7 @@ std::string frame_text(const Frame& frame, size_t columns = SIZE_MAX);
 // Its parts: host, worker and devices; runs with their titles on the first line; the others.
 std::string frame_heading(const Frame& frame, size_t columns = SIZE_MAX);
 // A line for each run, in `columns`: what has no room is left out or cut.
-std::string runs_text(const std::vector<const Run*>& runs, size_t columns = SIZE_MAX);
+std::string runs_text(const std::vector<const RunStatus*>& runs, size_t columns = SIZE_MAX);
 std::string foreign_text(const Frame& frame);
 
 }  // namespace plimsoll::top

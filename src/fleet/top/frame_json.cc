@@ -46,7 +46,7 @@ std::optional<Value> maybe(const json& object, const char* key) {
   return checked<Value>(value);
 }
 
-ordered_json device_json(const Device& one) {
+ordered_json device_json(const DeviceStatus& one) {
   ordered_json processes = ordered_json::array();
   for (const CardProcess& process : one.processes)
     processes.push_back({{"pid", process.pid}, {"name", process.name}, {"bytes", or_null(process.bytes)}});
@@ -68,7 +68,7 @@ ordered_json device_json(const Device& one) {
 }
 
 // Reads the fields that frames of earlier versions lack.
-void read_gpu(const json& object, Device& device) {
+void read_gpu(const json& object, DeviceStatus& device) {
   if (!object.contains("model")) return;
   device.model = object.at("model");
   device.memory = maybe<int64_t>(object, "memory_bytes");
@@ -80,14 +80,14 @@ void read_gpu(const json& object, Device& device) {
     device.processes.push_back({checked<int64_t>(one, "pid"), one.at("name"), maybe<int64_t>(one, "bytes")});
 }
 
-Device read_device(const json& object) {
-  Device device{object.at("name"),
-                checked<int64_t>(object, "capacity_bytes"),
-                checked<int64_t>(object, "reserved_bytes"),
-                maybe<int64_t>(object, "used_bytes"),
-                checked<int>(object, "runs"),
-                checked<int>(object, "threads"),
-                checked<int>(object, "threads_reserved")};
+DeviceStatus read_device(const json& object) {
+  DeviceStatus device{object.at("name"),
+                      checked<int64_t>(object, "capacity_bytes"),
+                      checked<int64_t>(object, "reserved_bytes"),
+                      maybe<int64_t>(object, "used_bytes"),
+                      checked<int>(object, "runs"),
+                      checked<int>(object, "threads"),
+                      checked<int>(object, "threads_reserved")};
   read_gpu(object, device);
   return device;
 }
@@ -112,7 +112,7 @@ std::optional<Progress> read_progress_of(const json& object) {
                   maybe<double>(object, "eval_loss"),      maybe<double>(object, "best_loss")};
 }
 
-ordered_json run_json(const Run& one) {
+ordered_json run_json(const RunStatus& one) {
   return {{"id", one.id},
           {"name", one.name},
           {"state", one.state},
@@ -136,8 +136,8 @@ ordered_json run_json(const Run& one) {
           {"progress", progress_json(one.progress)}};
 }
 
-Run read_run(const json& object) {
-  Run run;
+RunStatus read_run(const json& object) {
+  RunStatus run;
   run.id = checked<int64_t>(object, "id");
   run.name = object.at("name");
   run.state = object.at("state");
@@ -184,8 +184,8 @@ ordered_json frame_json(const Frame& frame) {
         found == frame.pressure.end() ? ordered_json(nullptr) : ordered_json(found->second);
   }
   for (const char* list : {"devices", "runs", "foreign"}) root[list] = ordered_json::array();
-  for (const Device& one : frame.devices) root["devices"].push_back(device_json(one));
-  for (const Run& one : frame.runs) root["runs"].push_back(run_json(one));
+  for (const DeviceStatus& one : frame.devices) root["devices"].push_back(device_json(one));
+  for (const RunStatus& one : frame.runs) root["runs"].push_back(run_json(one));
   for (const Foreign& one : frame.foreign)
     root["foreign"].push_back(
         {{"pid", one.pid}, {"name", one.name}, {"resident_bytes", one.bytes}, {"cores", or_null(one.cores)}});

@@ -21,7 +21,7 @@ std::string one_decimal(double value) {
   return text;
 }
 
-std::string step_cell(const Run& run) {
+std::string step_cell(const RunStatus& run) {
   if (!run.progress) return "-";
   return format_count(run.progress->step) +
          (run.progress->steps > 0 ? "/" + format_count(run.progress->steps) : "");
@@ -29,7 +29,7 @@ std::string step_cell(const Run& run) {
 
 std::string host_line(const Frame& frame) {
   int64_t of_runs = 0;
-  for (const Run& run : frame.runs) of_runs += run.used.value_or(0);
+  for (const RunStatus& run : frame.runs) of_runs += run.used.value_or(0);
   const int64_t others = std::max<int64_t>(0, frame.memory - frame.available - of_runs);
   std::string text = "host " + format_bytes(frame.memory) + ": runs " + format_bytes(of_runs) + ", others " +
                      format_bytes(others) + ", available " + format_bytes(frame.available) +
@@ -55,11 +55,11 @@ std::vector<std::string> short_names(std::vector<std::string> names) {
 }
 
 // Bytes that the driver reports, or "unknown"; "-" where no driver is asked.
-std::string told(const Device& device, const std::optional<int64_t>& bytes) {
+std::string told(const DeviceStatus& device, const std::optional<int64_t>& bytes) {
   return bytes ? format_bytes(*bytes) : device.memory ? "unknown" : "-";
 }
 
-std::string card_text(const Device& device) {
+std::string card_text(const DeviceStatus& device) {
   if (!device.problem.empty()) return printable(device.problem) + "; nothing new starts there";
   std::string text = printable(device.model);
   if (device.memory) text += ", " + format_bytes(*device.memory);
@@ -68,7 +68,7 @@ std::string card_text(const Device& device) {
 }
 
 // The note that needs a person's attention first.
-std::string note_text(const Run& run) {
+std::string note_text(const RunStatus& run) {
   if (run.growth) return growth_text(run);
   const int64_t on_card = std::max(run.used_on_card.value_or(0), run.peak_on_card.value_or(0));
   if (run.state == "running" && run.device_count > 0 && on_card > run.device_bytes)
@@ -76,7 +76,7 @@ std::string note_text(const Run& run) {
   return run.note;
 }
 
-std::vector<std::string> run_cells(const Run& run) {
+std::vector<std::string> run_cells(const RunStatus& run) {
   const std::optional<double> left = seconds_left(run);
   std::string planned = format_bytes(run.reserved);
   if (run.device_bytes > 0)
@@ -102,7 +102,7 @@ std::vector<std::string> run_cells(const Run& run) {
 
 }  // namespace
 
-std::string growth_text(const Run& run) {
+std::string growth_text(const RunStatus& run) {
   if (!run.growth) return "";
   std::string text = "grows by " + format_bytes(static_cast<int64_t>(*run.growth * 60)) + " a minute";
   if (run.used && run.device_bytes == 0 && run.reserved > 0) {
@@ -112,14 +112,14 @@ std::string growth_text(const Run& run) {
   return text;
 }
 
-std::optional<double> seconds_left(const Run& run) {
+std::optional<double> seconds_left(const RunStatus& run) {
   if (run.state != "running" || !run.progress || run.progress->steps <= 0) return std::nullopt;
   const auto& step = run.progress->step_seconds ? run.progress->step_seconds : run.progress->planned_seconds;
   if (!step) return std::nullopt;
   return std::max(0.0, *step * static_cast<double>(run.progress->steps - run.progress->step));
 }
 
-std::optional<int64_t> free_bytes(const Device& device) {
+std::optional<int64_t> free_bytes(const DeviceStatus& device) {
   if (!device.problem.empty()) return std::nullopt;
   int64_t taken = std::max(device.reserved, device.memory ? device.used.value_or(0) : 0);
   if (device.others) taken += *device.others;
@@ -131,7 +131,7 @@ std::optional<int64_t> free_bytes(const Device& device) {
 std::string frame_heading(const Frame& frame, size_t columns) {
   TextTable table({false, true, true, true, true, true, true, true, false});
   table.add_row({"device", "capacity", "reserved", "used", "others", "free", "threads", "runs", ""});
-  for (const Device& one : frame.devices)
+  for (const DeviceStatus& one : frame.devices)
     table.add_row(
         {printable(devices::short_name(one.name)), format_bytes(one.capacity), format_bytes(one.reserved),
          told(one, one.used), told(one, one.others), bytes_or(free_bytes(one)),
@@ -141,14 +141,14 @@ std::string frame_heading(const Frame& frame, size_t columns) {
   return fitted(host_line(frame) + "\n" + state_line(frame), columns) + "\n" + table.render("  ", columns);
 }
 
-std::string runs_text(const std::vector<const Run*>& runs, size_t columns) {
+std::string runs_text(const std::vector<const RunStatus*>& runs, size_t columns) {
   TextTable table({true, false, false, false, true, true, true, true, true, true, true, true, true, false});
   table.add_row({"id", "name", "state", "device", "planned", "used", "peak", "cpu", "step", "s/step", "left",
                  "loss", "eval", "note"});
   // The columns that a narrow screen misses least go first; the step, how long it takes and the note stay.
   table.may_go({7, 6, 3, 4, 5, 11, 12, 2});
   table.cut_texts();
-  for (const Run* one : runs) table.add_row(run_cells(*one));
+  for (const RunStatus* one : runs) table.add_row(run_cells(*one));
   return table.render("  ", columns);
 }
 
@@ -160,7 +160,7 @@ std::string foreign_text(const Frame& frame) {
                    one.cores ? one_decimal(*one.cores) : "-"});
   cards.add_row({"pid", "others", "on", "used there"});
   bool on_cards = false;
-  for (const Device& device : frame.devices)
+  for (const DeviceStatus& device : frame.devices)
     for (const CardProcess& one : device.processes) {
       cards.add_row({std::to_string(one.pid), one.name.empty() ? "?" : printable(one.name),
                      printable(devices::short_name(device.name)),
@@ -172,8 +172,8 @@ std::string foreign_text(const Frame& frame) {
 }
 
 std::string frame_text(const Frame& frame, size_t columns) {
-  std::vector<const Run*> runs;
-  for (const Run& one : frame.runs) runs.push_back(&one);
+  std::vector<const RunStatus*> runs;
+  for (const RunStatus& one : frame.runs) runs.push_back(&one);
   const std::string list = runs.empty() ? "  " + std::string(kQueueIsEmpty) + "\n" : runs_text(runs, columns);
   return frame_heading(frame, columns) + "\n" + list + foreign_text(frame);
 }

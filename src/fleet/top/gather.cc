@@ -34,14 +34,15 @@ std::map<std::string, double> pressure_now() {
   return found;
 }
 
-bool is_on(const Run& run, const Device& device) {
+bool is_on(const RunStatus& run, const DeviceStatus& device) {
   return run.state == "running" &&
          std::find(run.devices.begin(), run.devices.end(), device.name) != run.devices.end();
 }
 
 // Fills in a GPU as its driver reports it, and what runs and others have there.
 void fill_card(const devices::Gpu& gpu, bool pids_known, const std::map<int64_t, std::vector<pid_t>>& trees,
-               const std::map<pid_t, queue::Process>& processes, std::vector<Run>& runs, Device& device) {
+               const std::map<pid_t, queue::Process>& processes, std::vector<RunStatus>& runs,
+               DeviceStatus& device) {
   device.model = gpu.name;
   if (gpu.total > 0) device.memory = gpu.total;
   device.problem = gpu.mig ? "is cut into MIG instances" : gpu.problem;
@@ -50,7 +51,7 @@ void fill_card(const devices::Gpu& gpu, bool pids_known, const std::map<int64_t,
   device.busy_percent = gpu.busy_percent;
   device.used = 0;
   std::set<int64_t> ours;
-  for (Run& run : runs) {
+  for (RunStatus& run : runs) {
     if (!is_on(run, device)) continue;
     const auto tree = trees.find(run.id);
     const std::vector<pid_t> pids = tree == trees.end() ? std::vector<pid_t>{} : tree->second;
@@ -75,8 +76,8 @@ std::optional<double> Gatherer::cores_of(int64_t ticks, int64_t before) const {
          static_cast<double>(sysconf(_SC_CLK_TCK)) / elapsed_;
 }
 
-Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue::Process>& processes) {
-  Run run;
+RunStatus Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue::Process>& processes) {
+  RunStatus run;
   run.id = entry.id;
   run.name = entry.name;
   run.state = std::string(name_of(entry.state));
@@ -138,7 +139,7 @@ void Gatherer::look_at_gpus(Frame& frame, bool has_worker_record,
   for (const devices::Gpu& gpu : report.gpus) {
     if (gpu.uuid.empty()) continue;
     auto known = std::find_if(frame.devices.begin(), frame.devices.end(),
-                              [&](const Device& one) { return one.name == gpu.uuid; });
+                              [&](const DeviceStatus& one) { return one.name == gpu.uuid; });
     if (known == frame.devices.end()) {
       const int64_t capacity = has_worker_record || gpu.mig ? 0 : queue::card_capacity(gpu);
       known = frame.devices.insert(known, {gpu.uuid, capacity, 0, std::nullopt, 0, 0, 0});
@@ -169,20 +170,20 @@ Frame Gatherer::take() {
   const queue::Machine machine = record.value_or(
       queue::Machine{frame.memory, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), {}, "cpu:0"});
   host_name_ = machine.host;
-  Device host{machine.host, machine.host_bytes, 0, 0, 0, machine.threads, 0};
-  for (const queue::Card& card : machine.cards) {
+  DeviceStatus host{machine.host, machine.host_bytes, 0, 0, 0, machine.threads, 0};
+  for (const queue::MachineCard& card : machine.cards) {
     frame.devices.push_back({card.name, card.bytes, 0, std::nullopt, 0, 0, 0});
     if (frame.worker) frame.devices.back().problem = card.problem;  // as the worker sees it
   }
   for (const queue::Entry& entry : store_.open_entries_and_last(kShownOver)) {
     frame.runs.push_back(look_at_run(entry, processes));
-    const Run& run = frame.runs.back();
+    const RunStatus& run = frame.runs.back();
     if (entry.state != State::running) continue;
     host.reserved += run.reserved;
     host.threads_reserved += run.threads;
     *host.used += run.used.value_or(0);
     ++host.runs;
-    for (Device& card : frame.devices) {
+    for (DeviceStatus& card : frame.devices) {
       if (std::find(run.devices.begin(), run.devices.end(), card.name) == run.devices.end()) continue;
       card.reserved += run.device_bytes;
       ++card.runs;

@@ -21,7 +21,7 @@ class Gatherer {
   Frame take();
 
  private:
-  Run look_at_run(const queue::Entry& entry, const std::map<pid_t, queue::Process>& processes);
+  RunStatus look_at_run(const queue::Entry& entry, const std::map<pid_t, queue::Process>& processes);
   void look_at_gpus(Frame& frame, bool has_worker_record, const std::map<pid_t, queue::Process>& processes);
   std::optional<double> cores_of(int64_t ticks, int64_t before) const;
 

@@ -71,7 +71,7 @@ std::string device_metrics(const Frame& frame) {
       in_use("device_memory_used_bytes", "What all there is on a card takes of it."),
       others("device_others_bytes", "GPU memory of processes that are no runs."),
       answers("device_answers", "Whether a card answers.");
-  for (const Device& one : frame.devices) {
+  for (const DeviceStatus& one : frame.devices) {
     const Labels labels = {{"device", one.name}};
     capacity.add(labels, static_cast<double>(one.capacity));
     reserved.add(labels, static_cast<double>(one.reserved));
@@ -99,7 +99,7 @@ std::string run_metrics(const Frame& frame) {
       seconds("run_step_seconds", "Seconds of a step, median of the last ones."),
       loss("run_loss", "Loss of the last step.");
   std::map<std::string, int> count;
-  for (const Run& one : frame.runs) {
+  for (const RunStatus& one : frame.runs) {
     if (!one.state.empty()) ++count[one.state];
     if (one.state != "running") continue;
     const Labels labels = {{"id", std::to_string(one.id)}, {"name", one.name}};

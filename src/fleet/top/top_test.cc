@@ -89,7 +89,7 @@ Frame example() {
   frame.pressure = {{"cpu", 12.5}, {"memory", 0}};
   frame.devices = {{"cpu:0", int64_t{8} << 30, int64_t{5} << 30, int64_t{4} << 30, 2, 4, 3},
                    {"GPU-a", 100, 50, std::nullopt, 1}};
-  Run run;
+  RunStatus run;
   run.id = 7;
   run.name = "a\x1b[2Jb";
   run.state = "running";
@@ -99,7 +99,7 @@ Frame example() {
   run.cores = 0.75;
   run.started = 5;
   run.progress = Progress{30, 90, 2.0, 1.0, int64_t{3} << 30, std::nullopt};
-  frame.runs = {run, Run{}};
+  frame.runs = {run, RunStatus{}};
   frame.foreign = {{12, "other", int64_t{1} << 30, std::nullopt}};
   return frame;
 }
@@ -191,7 +191,7 @@ TEST(Frame, AsATableNamesWhatIsKnownAndDashesTheRest) {
 // One card that answers, one that does not report whose its memory is, one that is silent.
 Frame with_cards() {
   Frame frame = example();
-  Device card{"GPU-aaaaaaaa-1111-2222-3333-444444444444", 900, 300, 200, 1};
+  DeviceStatus card{"GPU-aaaaaaaa-1111-2222-3333-444444444444", 900, 300, 200, 1};
   card.model = "Big\x1b[2J";
   card.memory = 1000;
   card.memory_used = 450;
@@ -258,8 +258,8 @@ TEST(Frame, ANarrowScreenKeepsStepTimeAndNoteInALineForEachRun) {
   frame.runs[0].name = "a-name-that-is-longer-than-a-narrow-screen-has-room-for";
   frame.runs[0].note = "waits until 7 has ended, which is in about four minutes";
   frame.runs[0].growth.reset();
-  std::vector<const top::Run*> runs;
-  for (const top::Run& run : frame.runs) runs.push_back(&run);
+  std::vector<const top::RunStatus*> runs;
+  for (const top::RunStatus& run : frame.runs) runs.push_back(&run);
   for (const size_t columns : {60, 80, 120}) {
     const std::vector<std::string> lines = split(runs_text(runs, columns), '\n');
     EXPECT_EQ(lines.size(), frame.runs.size() + 2) << "the titles, a line each, and the end";

@@ -9,7 +9,7 @@ namespace {
 int64_t whole_device(const Machine& machine, const Need& need) {
   if (need.devices == 0) return machine.host_bytes;
   std::vector<int64_t> bytes;
-  for (const Card& card : machine.cards)
+  for (const MachineCard& card : machine.cards)
     if (is_for(need, card)) bytes.push_back(card.bytes);
   std::sort(bytes.rbegin(), bytes.rend());
   const auto last = static_cast<size_t>(need.devices) - 1;

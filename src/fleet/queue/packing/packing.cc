@@ -149,7 +149,7 @@ void sort_by_rank(std::vector<Waiting>& waiting, double now, double patience) {
 
 Free free_of(const Machine& machine, const std::vector<Running>& running) {
   Free free{machine.host_bytes, machine.threads, {}, {}, std::vector<int>(machine.cards.size(), 0)};
-  for (const Card& card : machine.cards) {
+  for (const MachineCard& card : machine.cards) {
     free.card_bytes.push_back(card.bytes);
     free.card_runs.push_back(card.max_runs > 0 ? card.max_runs : std::numeric_limits<int>::max());
   }
@@ -167,7 +167,7 @@ Need with_plan(Need need, const SmallerPlan& plan) {
   return need;
 }
 
-bool is_for(const Need& need, const Card& card) {
+bool is_for(const Need& need, const MachineCard& card) {
   return need.card.empty() || card.model.empty() || need.card == card.model || need.card == card.name;
 }
 
@@ -210,7 +210,7 @@ std::string never_fits(const Machine& machine, const Need& need) {
            format_bytes(machine.host_bytes);
   int64_t largest = 0;
   int enough = 0, alike = 0;
-  for (const Card& card : machine.cards) {
+  for (const MachineCard& card : machine.cards) {
     if (!is_for(need, card)) continue;
     ++alike;
     largest = std::max(largest, card.bytes);

@@ -26,12 +26,12 @@ struct Need {
   int64_t device_bytes = 0;  // on each card
   int64_t host_bytes = 0;
   int threads = 1;
-  // The cards that a plan is for: those of a model (Card::model), or one by its name. Empty: any.
+  // The cards that a plan is for: those of a model (MachineCard::model), or one by its name. Empty: any.
   std::string card = {};
   bool operator==(const Need&) const = default;
 };
 
-struct Card {
+struct MachineCard {
   std::string name;
   int64_t bytes = 0;         // that runs may reserve: headroom and foreign use are off it already
   int max_runs = 0;          // 0: as many as fit
@@ -42,7 +42,7 @@ struct Card {
 struct Machine {
   int64_t host_bytes = 0;  // that runs may reserve
   int threads = 0;
-  std::vector<Card> cards;
+  std::vector<MachineCard> cards;
   std::string host = "cpu:0";  // what the host's memory and threads are called
 };
 
@@ -103,7 +103,7 @@ Packing pack(const Machine& machine, std::vector<Waiting> waiting, std::vector<R
              double patience = kPatienceSeconds);
 
 // Whether a plan with such a need is for the card.
-bool is_for(const Need& need, const Card& card);
+bool is_for(const Need& need, const MachineCard& card);
 
 // When a run will have ended, as far as predictions tell.
 double expected_end(const Running& run, double now);

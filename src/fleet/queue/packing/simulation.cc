@@ -364,7 +364,7 @@ class Simulation {
     outcome_.done_jobs = ended_;
     outcome_.mean_wait = ended_ > 0 ? waited_ / ended_ : 0;
     double bytes = 0;
-    for (const Card& card : workload_.machine.cards) bytes += static_cast<double>(card.bytes);
+    for (const MachineCard& card : workload_.machine.cards) bytes += static_cast<double>(card.bytes);
     if (bytes > 0 && outcome_.makespan > 0) outcome_.used_share = in_use_ / bytes / outcome_.makespan;
   }
 

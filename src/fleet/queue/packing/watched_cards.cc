@@ -14,7 +14,7 @@ using devices::Gpu;
 
 bool has_card(const Machine& machine, const std::string& name) {
   return std::any_of(machine.cards.begin(), machine.cards.end(),
-                     [&](const Card& card) { return card.name == name; });
+                     [&](const MachineCard& card) { return card.name == name; });
 }
 
 bool is_on(const RunOnCards& run, const std::string& card) {
@@ -36,14 +36,14 @@ WatchedCards::WatchedCards(devices::GpuWatch& watch, CardOptions options, Machin
     : watch_(watch), options_(std::move(options)), report_(watch.first()) {
   if (options_.find && options_.visible)
     (void)devices::visible_gpus(report_.gpus, *options_.visible, options_.by_bus);
-  for (Card& card : machine.cards) {
+  for (MachineCard& card : machine.cards) {
     const Gpu* gpu = devices::find_gpu(report_.gpus, card.name, options_.by_bus);
     if (gpu == nullptr || gpu->uuid == card.name) continue;
     if (has_card(machine, gpu->uuid))
       throw UsageError("--device: '" + card.name + "' is " + gpu->uuid + ", which is named too");
     card.name = gpu->uuid;
   }
-  for (Card& card : machine.cards) name_model(card);
+  for (MachineCard& card : machine.cards) name_model(card);
 }
 
 std::optional<std::vector<std::string>> WatchedCards::take(Machine& machine) {
@@ -53,7 +53,7 @@ std::optional<std::vector<std::string>> WatchedCards::take(Machine& machine) {
   report_ = report;
   std::vector<std::string> lines;
   if (options_.find) add_found(machine, lines);
-  for (Card& card : machine.cards) {
+  for (MachineCard& card : machine.cards) {
     const Gpu* gpu = known(card.name);
     if (gpu == nullptr) continue;
     name_model(card);
@@ -100,7 +100,7 @@ void WatchedCards::add_card(Machine& machine, const Gpu& gpu, std::vector<std::s
                   (gpu.used > 0 ? ", " + format_bytes(gpu.used) + " in use" : ""));
 }
 
-void WatchedCards::name_model(Card& card) const {
+void WatchedCards::name_model(MachineCard& card) const {
   const Gpu* gpu = known(card.name);
   if (card.model.empty() && gpu != nullptr && gpu->total > 0) card.model = devices::model_of(*gpu);
 }
@@ -143,7 +143,7 @@ CardRuns WatchedCards::runs_on(const std::string& card, const std::vector<RunOnC
 Machine WatchedCards::with_room(Machine machine, const std::vector<RunOnCards>& own,
                                 const PromisedByOthers& others) {
   const bool pids = pids_known(own);
-  for (Card& card : machine.cards) {
+  for (MachineCard& card : machine.cards) {
     const CardRuns runs = runs_on(card.name, own, others);
     if (const Gpu* gpu = known(card.name)) {
       if (gpu->problem.empty() && runs.own.empty() && runs.of_other_queues.empty())

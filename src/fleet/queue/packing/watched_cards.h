@@ -55,7 +55,7 @@ class WatchedCards {
  private:
   void add_found(Machine& machine, std::vector<std::string>& lines);
   void add_card(Machine& machine, const devices::Gpu& gpu, std::vector<std::string>& lines);
-  void name_model(Card& card) const;
+  void name_model(MachineCard& card) const;
   [[nodiscard]] const devices::Gpu* known(const std::string& name) const;
   [[nodiscard]] bool pids_known(const std::vector<RunOnCards>& own) const;
   [[nodiscard]] CardRuns runs_on(const std::string& card, const std::vector<RunOnCards>& own,

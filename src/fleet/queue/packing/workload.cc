@@ -103,8 +103,8 @@ void read_machine(const json& object, const std::string& name, Workload& workloa
   const json& devices = reader.list("devices");
   for (size_t i = 0; i < devices.size(); ++i) {
     Reader device(devices[i], name + ": device " + std::to_string(i + 1));
-    Card card{device.text("name", "gpu" + std::to_string(i)), device.bytes("bytes", 0),
-              device.count("max_runs", 0), "", device.text("model", "")};
+    MachineCard card{device.text("name", "gpu" + std::to_string(i)), device.bytes("bytes", 0),
+                     device.count("max_runs", 0), "", device.text("model", "")};
     if (card.bytes == 0) device.fail("'bytes' is missing");
     workload.others.push_back(read_others(device, name + ": device " + std::to_string(i + 1)));
     device.finish();
@@ -178,7 +178,7 @@ Machine less_headroom(const Workload& workload) {
     bytes = static_cast<int64_t>(static_cast<double>(bytes) * (1 - workload.headroom));
   };
   less(offered.host_bytes);
-  for (Card& card : offered.cards) less(card.bytes);
+  for (MachineCard& card : offered.cards) less(card.bytes);
   return offered;
 }
 

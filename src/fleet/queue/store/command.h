@@ -23,7 +23,7 @@ std::string fingerprint(const Command& command, const std::filesystem::path& fol
 std::string display_name(const std::vector<std::string>& words);
 
 // What a run goes on as where all of a device was too little: the user's own words.
-struct Variant {
+struct CommandVariant {
   std::string text;  // as it was given: "batch=4 accum=8 --resume"
   Command command;
   std::string fingerprint;

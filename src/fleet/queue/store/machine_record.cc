@@ -21,7 +21,7 @@ void record_machine(const fs::path& folder, const Machine& machine) {
                {"threads", machine.threads},
                {"host", machine.host},
                {"devices", json::array()}};
-  for (const Card& card : machine.cards)
+  for (const MachineCard& card : machine.cards)
     root["devices"].push_back({{"name", card.name},
                                {"bytes", card.bytes},
                                {"max_runs", card.max_runs},
@@ -45,7 +45,8 @@ std::optional<Machine> recorded_machine(const fs::path& folder) {
                                get_whole<int>(card, "max_runs"), card.value("problem", ""),
                                card.value("model", "")});
     bool good = machine.host_bytes >= 0 && machine.host_bytes <= kMostRowBytes && machine.threads >= 0;
-    for (const Card& card : machine.cards) good = good && card.bytes >= 0 && card.bytes <= kMostRowBytes;
+    for (const MachineCard& card : machine.cards)
+      good = good && card.bytes >= 0 && card.bytes <= kMostRowBytes;
     return good ? std::optional(machine) : std::nullopt;
   } catch (const json::exception&) {
     return std::nullopt;

@@ -72,15 +72,15 @@ std::vector<std::string> loaded_words(const std::string& text) {
 }
 
 // Each variant as the texts of its lists.
-std::string stored(const std::vector<Variant>& variants) {
+std::string stored(const std::vector<CommandVariant>& variants) {
   json list = json::array();
-  for (const Variant& one : variants)
+  for (const CommandVariant& one : variants)
     list.push_back({stored_words(std::vector<std::string>{one.text, one.fingerprint}),
                     stored_words(one.command.words), stored_words(one.command.environment)});
   return list.dump();
 }
-std::vector<Variant> loaded_variants(const std::string& text) {
-  std::vector<Variant> variants;
+std::vector<CommandVariant> loaded_variants(const std::string& text) {
+  std::vector<CommandVariant> variants;
   if (text == "[]") return variants;
   const json all = json::parse(text);
   for (const json& one : all.get_ref<const json::array_t&>()) {

@@ -35,7 +35,7 @@ struct Entry {
   std::vector<std::string> environment;  // NAME=VALUE, beside what `add` was called with
   std::string folder;                    // where it runs
   std::string fingerprint;               // of a command (command.h); empty for recipes
-  std::vector<Variant> variants;         // that it may yet become where memory runs out, in their order
+  std::vector<CommandVariant> variants;  // that it may yet become where memory runs out, in their order
   std::string output;                    // of a recipe: its run folder; empty where it is not known
   Need need;
   double seconds = 0;                // predicted; 0: unknown

@@ -17,6 +17,7 @@ import messages
 
 ALLOWED = "scripts/house_words.txt"
 KINDS = ("messages", "docs", "comments")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "src/README.md")  # and docs/
 BARE = re.compile(r"(Of|What|Where) ")
 
 
@@ -35,7 +36,7 @@ def texts(root):
         found["messages"] += [(name, line) for line in messages.messages_of(source)]
         found["comments"] += [(name, line.strip()) for line in source.splitlines() if line.lstrip().startswith("//")]
         found["beginnings"] += [(name, line) for line in beginnings(source)]
-    for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+    for path in (*map(root.joinpath, PAGES), *sorted((root / "docs").rglob("*.md"))):
         if path.exists() and path.name != "glossary.md":
             found["docs"] += [(path.relative_to(root), line) for line in path.read_text().splitlines()]
     return found

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from command_run import PLIMSOLL
+from command_run import main, PLIMSOLL
 from queue_case import SECONDS, QueueTest
 
 USERS = (64_001, 64_002)  # ids, for which the system needs no names
@@ -147,4 +147,4 @@ class TwoUsers(QueueTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -349,7 +349,22 @@ class Messages(unittest.TestCase):
             self.assertIn("+  the file {} is broken", changed.stdout)
 
 
+class Skipped(unittest.TestCase):
+    def test_a_test_that_this_machine_cannot_run_is_skipped_with_a_reason_and_none_at_all_fails(self):
+        for wanted, code, said in (("the_page_writes", 77, "the_page_writes_bytes_and_times_as_the_program_does: no node runs the page's script"), ("no_such", 1, "Ran 0 tests")):
+            done = subprocess.run([sys.executable, ROOT / "tests/top_test.py", sys.executable, "-k", wanted], env={**os.environ, "PATH": "/nowhere"},
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.assertEqual(done.returncode, code, done.stdout)
+            self.assertIn(said, done.stdout)
+            self.assertEqual("SKIPPED" in done.stdout, code == 77)
+
+
 class Words(unittest.TestCase):
+    def test_all_pages_are_read(self):
+        rows = {"scripts/house_words.txt": "beside | with | 0 | 0 | 0\n"}
+        for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "src/README.md", "docs/a/b.md"):
+            self.assertIn("docs say 'beside' 1 times", run_check("check_words.py", {**rows, page: "One beside another.\n"})[1], page)
+
     def test_more_of_a_house_word_is_refused_and_the_numbers_only_sink(self):
         rows = "# head\nbeside | with | {} | 1 | 1\n"
         files = {"src/a/b.cc": '// It stands beside it.\nthrow E("it goes beside it");\n', "docs/a.md": "One beside another.\n"}

@@ -10,6 +10,7 @@ import time
 import unittest
 from pathlib import Path
 
+from command_run import main
 from queue_case import MIB, PYTHON, SECONDS, QueueTest
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "slurm.sh"
@@ -173,4 +174,4 @@ class WithoutSlurmTest(QueueTest):
 
 
 if __name__ == "__main__":
-    sys.exit(unittest.main())
+    main()

@@ -17,7 +17,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from command_run import PLIMSOLL, ROOT, not_sanitized, output, run
+from command_run import main, PLIMSOLL, ROOT, not_sanitized, output, run
 from queue_case import MIB, PYTHON, SECONDS, QueueTest
 
 # Says so and waits until it is allowed to end.
@@ -365,4 +365,4 @@ class FullScreen(TopTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

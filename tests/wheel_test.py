@@ -16,7 +16,7 @@ import unittest
 import zipfile
 from pathlib import Path
 
-from command_run import not_sanitized, PLIMSOLL, ROOT
+from command_run import main, not_sanitized, PLIMSOLL, ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import bundle  # noqa: E402
@@ -62,4 +62,4 @@ class Wheel(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

@@ -166,8 +166,8 @@ class Store {
   // Changes whenever another program has written.
   [[nodiscard]] int64_t version();
 
-  // Throws StoppedError where the database was moved, removed or replaced since it was opened: what is
-  // written to it is nobody's, and entries that others add are not seen.
+  // Throws StoppedError where the path leads to no database, or to another one than was opened: commands would
+  // not see what is written to that one. A file system that does not answer is no reason.
   void require_in_place() const;
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }

@@ -51,6 +51,8 @@ LogVerdict unread(const std::string& why) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   alarm(limits.seconds);
+  const rlimit most_time = {limits.cpu_seconds, limits.cpu_seconds + 1};
+  setrlimit(RLIMIT_CPU, &most_time);
   rlimit before{};
   getrlimit(RLIMIT_DATA, &before);
   const rlimit most = {std::min(before.rlim_max, static_cast<rlim_t>(limits.bytes)), before.rlim_max};
@@ -123,6 +125,9 @@ void LogReadings::take(Reading& reading) const {
   if (reading.verdict) return;
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
     reading.verdict = unread("that takes longer than " + std::to_string(limits_.seconds) + " s");
+  else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+    reading.verdict =
+        unread("that takes more than " + std::to_string(limits_.cpu_seconds) + " s of a processor");
   else
     reading.verdict = unread("the process that read it was ended");
 }

@@ -14,7 +14,8 @@ namespace plimsoll::queue {
 
 // The limits of a reading.
 struct ReadingLimits {
-  unsigned seconds = 10;
+  unsigned cpu_seconds = 10;  // of a processor: a busy machine reads as much as an idle one
+  unsigned seconds = 300;     // that pass, for a log that gives nothing to read
   int64_t bytes = int64_t{256} << 20;
 };
 

@@ -390,6 +390,11 @@ TEST_F(StoreTest, ALogIsReadInAnotherProcessWithinItsLimits) {
   EXPECT_THAT(read({}, folder_ / "log").unread,
               HasSubstr("of its log of 100 MiB the first and the last 32.0 MiB"));
   {
+    std::ofstream slow(folder_ / "slow");  // two ends of 32 MiB that look like a failure all along
+    for (int i = 0; i < (64 << 20) / 26; ++i) slow << "CUBLAS_STATUS_ALLOC_FAILED";
+  }
+  EXPECT_THAT(read({.cpu_seconds = 1}, folder_ / "slow").unread, HasSubstr("more than 1 s of a processor"));
+  {
     LogReadings left;  // ends what it began
     EXPECT_FALSE(left.of(folder_ / "endless"));
   }

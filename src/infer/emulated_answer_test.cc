@@ -18,10 +18,7 @@ constexpr int64_t kContext = 40, kNew = 6, kPage = 4 * kKiB;
 constexpr uint64_t kSeed = 3;
 
 AskedDevice asked(DeviceChoice choice, UseGraphs graphs = UseGraphs::off) {
-  AskedDevice device(cpu_settings({std::nullopt, 1}));
-  device.device = choice;
-  device.graphs = graphs;
-  return device;
+  return {cpu_settings({std::nullopt, 1}), choice, "", graphs};
 }
 
 struct AnswerCase {

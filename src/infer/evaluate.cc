@@ -135,7 +135,7 @@ Evaluation evaluate(const EvalOptions& options) {
   }
   const RowPlan plan = fitting_rows(experiment, options, rows.size(), device, "evaluation");
   options.observer->event(row_plan_line(plan, experiment));
-  start_threads(device.threads);
+  start_threads(device.cpu.threads);
   Evaluation result;
   result.device = name_of(device);
   std::optional<OutLines> lines;

@@ -44,7 +44,7 @@ Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
   const std::vector<Question> questions = read_questions(options, asking);
   size_t longest = 0;
   for (const Question& question : questions) longest = std::max(longest, question.ids.size());
-  start_threads(device.threads);
+  start_threads(device.cpu.threads);
   Answerer answerer(options, paths, device, asking.tokenizer, asking.chat, static_cast<int64_t>(longest));
   Generated result;
   result.device = name_of(device);

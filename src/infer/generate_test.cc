@@ -30,7 +30,7 @@ constexpr int64_t kContext = 40;
 constexpr int64_t kNew = 20;
 constexpr uint64_t kSeed = 3;
 
-CpuSettings one_thread() { return cpu_settings({std::nullopt, 1}); }
+AskedDevice one_thread() { return {cpu_settings({std::nullopt, 1})}; }
 
 Ids some_prompt(int32_t length) {
   Ids ids;
@@ -44,9 +44,9 @@ class Recomputation {
   explicit Recomputation(const ModelSpec& model)
       : model_(model),
         programs_{assign_scratch(build_logits(model, {kContext, 1, kContext, kContext, kContext}, DType::f32),
-                                 describe_cpu(one_thread().isa, 1))},
+                                 describe_cpu(one_thread().cpu.isa, 1))},
         layout_(lay_out(programs_)),
-        device_(one_thread()),
+        device_(one_thread().cpu),
         memory_(device_.map(layout_.arena_bytes())),
         program_(programs_[0], layout_.programs[0], device_, *memory_) {
     init_base_weights({layout_, memory_->data()}, model, kSeed);

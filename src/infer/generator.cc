@@ -64,7 +64,7 @@ void require_fit(const GenerationPlan& plan) {
 
 Generator::Generator(GenerationPlan plan, RunObserver& observer)
     : plan_(std::move(plan)),
-      device_(open_device(plan_.device.device, plan_.device.cuda_card, plan_.device,
+      device_(open_device(plan_.device.device, plan_.device.cuda_card, plan_.device.cpu,
                           plan_.plan.request.target.device.card, plan_.plan.programs, observer)),
       memory_(*device_, plan_.plan.layout, {}),
       spare_(plan_.plan.spare_bytes > 0 ? device_->map(plan_.plan.spare_bytes) : nullptr),

@@ -104,7 +104,7 @@ RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const 
                        RunObserver& observer)
     : plan_(plan),
       experiment_(experiment),
-      device_(open_device(plan.device.device, plan.device.cuda_card, plan.device,
+      device_(open_device(plan.device.device, plan.device.cuda_card, plan.device.cpu,
                           plan.plan.request.target.device.card, plan.plan.programs, observer)),
       memory_(*device_, plan.plan.layout, {}),
       program_(plan.plan.programs[0], plan.plan.layout.programs[0], *device_, memory_.arenas()),

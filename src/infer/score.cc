@@ -106,7 +106,7 @@ RowTally score(const ScoreOptions& options, const std::function<void(const nlohm
   }
   const RowPlan plan = fitting_rows(experiment, options, count, device, "scoring");
   options.observer->event(row_plan_line(plan, experiment));
-  start_threads(device.threads);
+  start_threads(device.cpu.threads);
   OutLines file(options.out);
   ScoreLines lines(
       experiment.task, label_names(recipe),

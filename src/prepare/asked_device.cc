@@ -48,9 +48,7 @@ Recipe device_named(const std::string& text) {
 }
 
 AskedDevice on(const CpuSettings& cpu, const Recipe& recipe) {
-  AskedDevice device(cpu);
-  device.device = recipe.device;
-  device.cuda_card = recipe.cuda_card;
+  AskedDevice device{cpu, recipe.device, recipe.cuda_card};
   if (device.device == DeviceChoice::cuda) card_here(device.cuda_card);
   return device;
 }
@@ -67,10 +65,10 @@ AskedDevice asked_device(const MachineOptions& options, const std::optional<std:
     const Recipe recipe = device_named(*named);
     if (recipe.device == DeviceChoice::card)
       throw UsageError(std::string("--device card describes a card for plan; ") + kAskedOn);
-    if (computes(recipe)) return on(cpu, recipe);  // in ?: with cpu it would be cut to one
-    if (recipe.device != DeviceChoice::automatic) return cpu;
+    if (computes(recipe)) return on(cpu, recipe);
+    if (recipe.device != DeviceChoice::automatic) return {cpu};
   }
-  if (run == nullptr || !computes(*run)) return cpu;
+  if (run == nullptr || !computes(*run)) return {cpu};
   try {
     return on(cpu, *run);
   } catch (const UsageError& error) {
@@ -78,7 +76,7 @@ AskedDevice asked_device(const MachineOptions& options, const std::optional<std:
     observer.event(std::string("note    the run's device is not in this machine (") + error.what() +
                        "); the CPU answers, as --device cpu says without this note",
                    LogLevel::error);
-    return cpu;
+    return {cpu};
   }
 }
 
@@ -90,8 +88,8 @@ Recipe own_card(const AskedDevice& device) {
 }
 
 DeviceDescription describe(const AskedDevice& device, DType compute) {
-  if (device.device == DeviceChoice::cuda) return device_of(own_card(device), compute, device);
-  DeviceDescription here = describe_cpu(device.isa, device.threads);
+  if (device.device == DeviceChoice::cuda) return device_of(own_card(device), compute, {device.cpu});
+  DeviceDescription here = describe_cpu(device.cpu.isa, device.cpu.threads);
   return device.device == DeviceChoice::emulated ? as_emulated(std::move(here)) : here;
 }
 

@@ -22,12 +22,11 @@ std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda
                                     const CardFacts& planned, const std::vector<Graph>& programs,
                                     RunObserver& observer);
 
-struct AskedDevice : CpuSettings {
-  AskedDevice() = default;
-  AskedDevice(const CpuSettings& cpu) : CpuSettings(cpu) {}  // NOLINT: every one of these is such a device
-  DeviceChoice device = DeviceChoice::cpu;                   // or emulated, or cuda
-  std::string cuda_card;                                     // as in Recipe
-  UseGraphs graphs = UseGraphs::automatic;                   // of what is asked again and again
+struct AskedDevice {
+  CpuSettings cpu;                          // of this process
+  DeviceChoice device = DeviceChoice::cpu;  // or emulated, or cuda
+  std::string cuda_card = {};               // as in Recipe
+  UseGraphs graphs = UseGraphs::automatic;  // of what is asked again and again
 
   [[nodiscard]] bool is_card() const { return device != DeviceChoice::cpu; }
 };

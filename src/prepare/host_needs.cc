@@ -170,7 +170,8 @@ Target answering_target(const AskedDevice& device, const Experiment& experiment,
   Target target;
   target.device = describe(device, experiment.precision.compute);
   target.own_memory = device.device == DeviceChoice::cuda;
-  target.host.components = {threads_and_libraries(device), staging_of_loading(quantising_bytes(experiment))};
+  target.host.components = {threads_and_libraries(device.cpu),
+                            staging_of_loading(quantising_bytes(experiment))};
   if (target.own_memory) target.host.components.push_back(cuda_on_host(own_card(device)));
   target.host_of = [is_card = device.is_card(), more = std::move(more)](const Plan& plan) {
     std::vector<Component> components = more ? more(plan) : std::vector<Component>{};

@@ -201,7 +201,7 @@ void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const Data
        (kept.batch.micro == chosen.micro_batch && kept.batch.micro_tokens == chosen.micro_tokens)) &&
       (kept.memory.loss_chunk == kAuto || kept.memory.loss_chunk == chosen.loss_chunk))
     return;
-  AllowedPlan found = plan_allowed(kept, cpu, &data, layout);
+  AllowedPlan found = plan_allowed(kept, {cpu}, &data, layout);
   if (!found.plan.fits()) return;
   found.recipe.batch = recipe.batch;
   found.recipe.memory.loss_chunk = recipe.memory.loss_chunk;

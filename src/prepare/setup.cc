@@ -200,23 +200,23 @@ PlannedMachine planned_machine(const MachineOptions& options, const std::string&
   PlannedMachine machine;
   if (!file.empty()) {
     const MeasuredMachine measured = read_machine(file);
-    machine.isa = parse_isa(measured.machine.isa, file);
-    machine.threads = measured.machine.threads;
-    if (options.threads > 0 && options.threads != machine.threads)
-      throw UsageError("--machine: " + file + " was measured with " + std::to_string(machine.threads) +
+    machine.cpu.isa = parse_isa(measured.machine.isa, file);
+    machine.cpu.threads = measured.machine.threads;
+    if (options.threads > 0 && options.threads != machine.cpu.threads)
+      throw UsageError("--machine: " + file + " was measured with " + std::to_string(machine.cpu.threads) +
                        " threads, not with " + std::to_string(options.threads) +
                        "; measure that too: plimsoll calibrate --threads " + std::to_string(options.threads) +
                        " --export FILE");
-    if (options.max_isa && *options.max_isa != machine.isa)
+    if (options.max_isa && *options.max_isa != machine.cpu.isa)
       throw UsageError("--machine: " + file + " was measured with " + measured.machine.isa +
                        "; leave --max-isa out");
     machine.rates = std::make_shared<DeviceRates>(measured.rates);
     machine.elsewhere = true;
     return machine;
   }
-  machine.isa = effective_isa(options.max_isa);
-  machine.threads = options.threads > 0 ? static_cast<int>(options.threads) : available_cpus();
-  machine.elsewhere = machine.threads > available_cpus();
+  machine.cpu.isa = effective_isa(options.max_isa);
+  machine.cpu.threads = options.threads > 0 ? static_cast<int>(options.threads) : available_cpus();
+  machine.elsewhere = machine.cpu.threads > available_cpus();
   return machine;
 }
 
@@ -275,7 +275,7 @@ void require_card_computes(const Recipe& recipe) {
 
 DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMachine& machine) {
   require_tf32(recipe);
-  DeviceDescription device = describe_cpu(machine.isa, machine.threads);
+  DeviceDescription device = describe_cpu(machine.cpu.isa, machine.cpu.threads);
   if (recipe.is_of_card() && recipe.memory.gpu) {
     const PlannedCard planned = planned_card(recipe);
     require_bf16(planned, compute);
@@ -289,7 +289,7 @@ DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMa
   device.reaches_host = !recipe.is_of_card();
   if (recipe.is_of_card()) device.kind = "card";
   if (recipe.device == DeviceChoice::emulated) device = as_emulated(device);
-  device.rates = machine.rates ? *machine.rates : calibrated_or_shipped(machine, device.rates);
+  device.rates = machine.rates ? *machine.rates : calibrated_or_shipped(machine.cpu, device.rates);
   return device;
 }
 
@@ -338,7 +338,7 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   request.choices.preset = preset_of(recipe.memory.plan);
   request.target.device = device_of(recipe, request.workload.experiment.precision.compute, machine);
   request.choices.tie = tie_percent(recipe.memory, request.target.device.rates) / 100.0;
-  request.target.host = host_needs(recipe, request.workload.experiment, machine, data);
+  request.target.host = host_needs(recipe, request.workload.experiment, machine.cpu, data);
   if (data != nullptr) request.workload.data = data->summary;
   request.workload.run = run_steps(recipe, data);
   if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);

@@ -46,12 +46,10 @@ struct MachineOptions {
 CpuSettings cpu_settings(const MachineOptions& options);
 
 // A machine that is planned for: this one, or another one.
-struct PlannedMachine : CpuSettings {
-  PlannedMachine() = default;
-  PlannedMachine(const CpuSettings& here)
-      : CpuSettings(here) {}                 // NOLINT: every one of these is such a machine
-  bool elsewhere = false;                    // what is free here says nothing of it
-  std::shared_ptr<const DeviceRates> rates;  // measured there; none: those known here
+struct PlannedMachine {
+  CpuSettings cpu;
+  bool elsewhere = false;                         // what is free here says nothing of it
+  std::shared_ptr<const DeviceRates> rates = {};  // measured there; none: those known here
 };
 // As the options say, where threads may be more than this process may use; with `file`, which
 // `calibrate --export` wrote, that machine. Throws UsageError, DamagedError.

@@ -177,7 +177,7 @@ class BatchInspection {
     request.workload = {.experiment = experiment, .use = Use::inspect};
     request.choices.micro_batch = micro;
     if (recipe.memory.loss_chunk != kAuto) request.choices.loss_chunk = recipe.memory.loss_chunk;
-    request.target = answering_target(cpu, experiment);
+    request.target = answering_target({cpu}, experiment);
     return request;
   }
 
@@ -244,7 +244,7 @@ void answer(const std::vector<Ids>& prompts, const Recipe& recipe, const Experim
   request.context = static_cast<int64_t>(longest) + options.max_new_tokens;
   if (experiment.lora) request.lora = experiment.lora_options;
   if (experiment.nf4) request.nf4 = experiment.nf4_options;
-  Generator generator(plan_generation(std::move(request), cpu));
+  Generator generator(plan_generation(std::move(request), {cpu}));
   load_weights(generator.state(), recipe, experiment, cpu);
   for (size_t i = 0; i < prompts.size(); ++i) {
     Ids ids;

@@ -21,7 +21,7 @@ struct PlanArguments {
 struct PlanInput {
   Recipe recipe;
   KeyReport other_tools;
-  PlannedMachine cpu;
+  PlannedMachine machine;
   std::shared_ptr<const DataSetup> data;  // where the recipe names some
   PlanRequest request;
   bool card_by_itself = false;  // device: auto took a card

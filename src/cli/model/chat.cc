@@ -219,7 +219,7 @@ ExitCode run(AnswerOptions& options) {
   if (!options.context)
     options.context = std::min(kUsualContext, model.longest_text().value_or(kUsualContext));
   options.go_on = !encodes;  // what is read anew has no beginning in common
-  start_threads(device.threads);
+  start_threads(device.cpu.threads);
   Progress progress(LogLevel::info, 1);
   options.observer = &progress;
   Answerer answerer(options, paths, device, &tokenizer, chat ? &*chat : nullptr, 0);

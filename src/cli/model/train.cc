@@ -27,7 +27,7 @@ std::vector<Way> ways_of(const TrainArguments& arguments, const Recipe& recipe) 
   if (recipe.device == DeviceChoice::cuda)
     asked.recipe = asked.recipe.on_device(recipe.cuda_card.empty() ? "cuda" : "cuda:" + recipe.cuda_card);
   const PlanInput input = plan_input(asked, {});
-  const Plan plan = plan_allowed(input.recipe, input.cpu, input.data.get()).plan;
+  const Plan plan = plan_allowed(input.recipe, input.machine, input.data.get()).plan;
   if (plan.fits()) return {};
   const std::string flags = arguments.options.resume      ? " --resume"
                             : arguments.options.overwrite ? " --overwrite"

@@ -48,13 +48,13 @@ PlanInput input_of(const PlanArguments& arguments, const ChosenDevice& chosen, b
   const int64_t threads =
       std::min<int64_t>(machine.threads > 0 ? machine.threads : INT64_MAX, available_cpus());
   input.recipe = with_length(recipe, model_of(recipe), threads);
-  input.cpu = planned_machine(machine, arguments.machine);
+  input.machine = planned_machine(machine, arguments.machine);
   // Errors about model and task come before those about rows.
   if (!input.recipe.data.train.empty())
     input.data =
         std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model,
                                               {arguments.count, counting_progress(), threads}, full_rows));
-  input.request = plan_request(input.recipe, input.cpu, input.data.get());
+  input.request = plan_request(input.recipe, input.machine, input.data.get());
   return input;
 }
 
@@ -105,7 +105,8 @@ ExitCode run_report(const PlanArguments& arguments) {
     print(dump_rows(*data.train, kDumpedRows));
     return ExitCode::ok;
   }
-  AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get(), {}, true, search_progress());
+  AllowedPlan allowed =
+      plan_allowed(input.recipe, input.machine, input.data.get(), {}, true, search_progress());
   Plan& plan = allowed.plan;
   if (!plan.fits() && input.card_by_itself) return run_on_cpu(arguments, plan);
   if (!arguments.dump.empty()) {
@@ -162,7 +163,7 @@ PlanInput plan_input(const PlanArguments& arguments) {
   for (const std::string& line : chosen.lines) say(line);
   const bool of_this_machine = arguments.machine.empty() && !chosen.recipe.is_of_card();
   if (!arguments.recipe.no_probe && of_this_machine)
-    probe_where_unknown(planned_machine(arguments.recipe.machine(loaded.recipe), ""),
+    probe_where_unknown(planned_machine(arguments.recipe.machine(loaded.recipe), "").cpu,
                         loaded.recipe.memory.device, arguments.json);
   PlanInput input = input_of(arguments, chosen);
   input.other_tools = std::move(loaded.other_tools);

@@ -30,18 +30,18 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
   std::vector<Doubled> list = doubled_dimensions(plan);
   Recipe longer = allowed.recipe;
   longer.data.max_length *= 2;
-  list.front().request.target.host = host_of(longer, list.front().request, input.cpu, 2);
+  list.front().request.target.host = host_of(longer, list.front().request, input.machine.cpu, 2);
 
   Doubled batch{"effective batch", plan.request, plan.variant};
   Recipe larger = allowed.recipe;
   larger.batch.effective *= 2;
   batch.request.workload.experiment.effective_batch *= 2;
   batch.variant.accumulation *= 2;
-  batch.request.target.host = host_of(larger, batch.request, input.cpu);
+  batch.request.target.host = host_of(larger, batch.request, input.machine.cpu);
   list.push_back(std::move(batch));
 
   Doubled threads{"threads", plan.request, plan.variant};
-  CpuSettings cpu = input.cpu;
+  CpuSettings cpu = input.machine.cpu;
   cpu.threads *= 2;
   if (plan.request.target.device.card_name.empty()) {  // threads are nothing to a card
     threads.request.target.device = describe_cpu(cpu.isa, cpu.threads);
@@ -57,7 +57,7 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
 
 ExitCode run_explain(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
-  const AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
+  const AllowedPlan allowed = plan_allowed(input.recipe, input.machine, input.data.get());
   const Plan& plan = allowed.plan;
   const Explanation explanation = explain(plan, doubled(input, allowed));
   print(arguments.json ? explain_json(plan, explanation)

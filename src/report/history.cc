@@ -17,8 +17,7 @@
 #include "files/json_values.h"
 #include "files/work_folder.h"
 #include "recipe/hub.h"
-#include "recipe/load/load.h"
-#include "recipe/option.h"
+#include "recipe/load/run_facts.h"
 #include "tasks/task.h"
 
 namespace plimsoll {
@@ -92,32 +91,14 @@ EvalPoint evaluation_of(const Line& line) {
 }
 
 // A recipe that this version does not take any more leaves the names out; the logs are what a report is of.
-std::optional<Recipe> recipe_of(const fs::path& file) {
-  try {
-    return load_recipe(file.string()).recipe;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
 void read_recipe(const fs::path& file, RunHistory& run) {
-  const std::optional<Recipe> read = recipe_of(file);
-  if (!read) return;
-  const Recipe& recipe = *read;
-  run.model = model_name(recipe.model) + (recipe.init == Init::random ? " (random weights)" : "");
-  constexpr size_t kShown = 2;
-  for (size_t i = 0; i < std::min(recipe.data.train.size(), kShown); ++i) {
-    const fs::path path = recipe.data.train[i].path;
-    run.data += (i == 0 ? "" : ", ") + (path.parent_path().filename() / path.filename()).string();
-  }
-  if (recipe.data.train.size() > kShown)
-    run.data += " and " + std::to_string(recipe.data.train.size() - kShown) + " more";
-  const bool full = recipe.method.type == MethodType::full;
-  run.goal = recipe.save.best.value_or(run.goal);
-  for (const Option& option : options()) run.settings.emplace_back(option.key, to_yaml(option.get(recipe)));
-  run.method = to_yaml(find_option("method.type")->get(recipe)) +
-               (full ? "" : ", rank " + std::to_string(recipe.method.r)) + ", " +
-               to_yaml(find_option("precision")->get(recipe));
+  auto facts = recipe_facts(file);
+  if (!facts) return;
+  run.model = std::move(facts->model);
+  run.data = std::move(facts->data);
+  run.method = std::move(facts->method);
+  run.settings = std::move(facts->settings);
+  run.goal = facts->goal.value_or(run.goal);
 }
 
 RunEvent event_of(const Line& line) {

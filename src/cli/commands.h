@@ -27,6 +27,8 @@ struct RecipeArguments {
   std::string max_isa;
   bool no_probe = false;
   std::string as_tool;
+  // Shared by copies of these arguments, under whichever assumptions they are read.
+  std::shared_ptr<RecipeSources> sources = std::make_shared<RecipeSources>();
 
   void add_to(CLI::App& app, bool folder_allowed);
   // The recipe with everything known of it; reports nothing.

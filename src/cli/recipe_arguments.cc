@@ -8,7 +8,6 @@
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "cli/commands.h"
-#include "prepare/task_setup.h"
 #include "recipe/hub.h"
 
 namespace plimsoll {
@@ -99,8 +98,8 @@ bool states_length(const Overrides& overrides) {
 }
 
 // The longest text that the recipe's model knows, where its config.json can be read and sets a bound.
-std::optional<int64_t> longest_text_of(const Recipe& recipe) try {
-  return model_of(recipe).longest_text();
+std::optional<int64_t> longest_text_of(const Recipe& recipe, ModelFiles& models) try {
+  return models.spec(recipe.model).longest_text();
 } catch (const Error&) {  // later code that needs the model reports the error
   return std::nullopt;
 }
@@ -130,12 +129,14 @@ LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::
   overrides.what_if = what_if;
   make_room_for_card(overrides.what_if);
   overrides.as_tool = arguments.as_tool;
+  overrides.sources = arguments.sources;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
   if (!is_model(arguments.path)) return load_recipe(arguments.path, overrides);
   overrides.sets.insert(overrides.sets.begin(), assignment("model", arguments.path));
   LoadedRecipe loaded = recipe_from_overrides(overrides);
   // The default is for models that know as much.
-  if (const auto longest = longest_text_of(loaded.recipe); longest && !states_length(overrides))
+  if (const auto longest = longest_text_of(loaded.recipe, *arguments.sources->models);
+      longest && !states_length(overrides))
     loaded.recipe.data.max_length = std::min(loaded.recipe.data.max_length, *longest);
   return loaded;
 }

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "data/encode/conversations.h"
-#include "recipe/load/load.h"
+#include "prepare/asked_rows.h"
 #include "tokenizer/special_tokens.h"
 #include "tokenizer/stop_strings.h"
 #include "tokenizer/stream_decoder.h"
@@ -79,22 +79,14 @@ AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
   std::optional<std::string> named = options.device;
   for (const std::string& set : sets)
     if (!options.device && set.starts_with(kKey)) named = set.substr(kKey.size());
-  const fs::path file = paths.adapter.value_or(paths.base) / "recipe.yaml";
-  std::optional<Recipe> run;
-  if (fs::exists(file)) run = load_recipe(file.string()).recipe;
-  AskedDevice device = asked_device(options.machine, named, run ? &*run : nullptr, *options.observer);
-  device.graphs = options.graphs.value_or(run ? run->memory.graphs : UseGraphs::automatic);
-  return device;
+  return asked_device(options.machine, named, paths, options.graphs, *options.observer);
 }
 
 std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths) {
   const std::string& name = options.chat_template;
   std::optional<std::tm> now = local_time();
   const bool of_run = fs::exists(options.folder / "recipe.yaml");
-  if (of_run) {
-    const auto trained = date_of(load_recipe((options.folder / "recipe.yaml").string()).recipe.data.date);
-    if (trained) now = trained;
-  }
+  if (const auto trained = date_of(date_of_run(options.folder))) now = trained;
   if (name == "plain") return std::nullopt;
   if (name != "auto") return ChatTemplate::builtin(name, paths.base, now);
   // A run's folder has the file where its rows were rendered, and only then.

@@ -3,65 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/printable.h"
-#include "base/strings.h"
-#include "base/units.h"
+#include "base/error.h"
 #include "cpu/threads.h"
 #include "data/encode/conversations.h"
 #include "infer/answer_file.h"
 #include "infer/score_lines.h"
-#include "prepare/task_setup.h"
-#include "recipe/load/load.h"
 #include "runs/agreement.h"
 #include "train/references.h"
 #include "train/run_programs.h"
 
 namespace plimsoll {
 namespace {
-
-namespace fs = std::filesystem;
-
-// What is evaluated on what, as a recipe says it: the run's own, or the defaults for a model folder.
-Recipe recipe_of_evaluation(EvalOptions options, const ModelPaths& paths) {
-  if (options.chat_template != "auto")
-    options.sets.push_back(assignment("data.template", options.chat_template));
-  if (!options.data && !fs::exists(own_recipe(options)))
-    throw UsageError(options.folder.string() +
-                     ": is no run with evaluation data of its own; name some with --data");
-  std::vector<std::string> of_model;
-  if (options.data) of_model.push_back(assignment("data.train", options.data->string()));
-  Recipe recipe = recipe_of_rows(options, paths, of_model);
-  if (options.data) {
-    recipe.data.train = {{options.data->string()}};
-    recipe.data.eval = {.kind = EvalSource::Kind::path, .path = options.data->string()};
-  } else if (recipe.data.eval.kind == EvalSource::Kind::none) {
-    throw UsageError(own_recipe(options).string() +
-                     ": the run had no evaluation data (data.eval); name some with --data");
-  }
-  return recipe;
-}
-
-// The rows as the run read its own. A file named by --data may be of another format: then as its columns say.
-DataSetup open_rows(Recipe& recipe, const EvalOptions& options, const ModelSpec& model) {
-  const auto says = [](const std::string& set) {
-    return set.starts_with("data.format") || set.starts_with("data.columns");
-  };
-  const bool stated = std::any_of(options.sets.begin(), options.sets.end(), says);
-  if (!options.data || stated) return open_data(recipe, model);
-  try {
-    return open_data(recipe, model);
-  } catch (const UsageError&) {
-    Recipe::Data& data = recipe.data;
-    if (!data.format && data.columns.empty()) throw;
-    data.format.reset();
-    data.columns.clear();
-  }
-  DataSetup data = open_data(recipe, model);
-  options.observer->event("note    " + printable(options.data->string()) + ": read as " +
-                          std::string(to_string(data.eval->encoder.options().format)) +
-                          "; the run read its own rows otherwise");
-  return data;
-}
 
 // Runs the program over all rows.
 LossResult run_loss(RowProgram program, const TaskSpec& task, DataSource& source, RowSubset rows,
@@ -111,16 +63,13 @@ double LossResult::perplexity() const { return std::exp(loss); }
 
 Evaluation evaluate(const EvalOptions& options) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
-  Recipe recipe = recipe_of_evaluation(options, paths);
+  AskedRows asked = rows_to_evaluate(options.wish(), options.chat_template, paths);
   const AskedDevice device = asked_device(options, paths, options.sets);
-  std::vector<fs::path> read = {options.folder, paths.base};
-  for (const TrainSource& source : recipe.data.train) read.emplace_back(source.path);
-  if (recipe.data.eval.kind == EvalSource::Kind::path) read.emplace_back(recipe.data.eval.path);
-  require_apart(options.out, read);
-  const Experiment experiment = experiment_of_rows(options, paths, recipe);
+  require_apart(options.out, asked.files);
+  const Experiment& experiment = asked.experiment;
   const bool scores = rule_of(experiment.task.task).scores;
   require_answers(options, experiment.task.task);
-  DataSetup data = open_rows(recipe, options, experiment.model);
+  DataSetup data = open_evaluation(asked, options.wish(), *options.observer);
   const std::unique_ptr<References> references = references_for(experiment, data);
   if (references != nullptr) {
     references->read(options.folder);
@@ -130,7 +79,8 @@ Evaluation evaluate(const EvalOptions& options) {
   std::vector<Question> questions;
   if (options.generate) {
     if (!data.tokenizer)
-      throw UsageError(recipe.model + ": has no tokenizer.json or tokenizer.model, which --generate needs");
+      throw UsageError(paths.base.string() +
+                       ": has no tokenizer.json or tokenizer.model, which --generate needs");
     questions = read_questions(*data.eval, rows, options, *data.tokenizer, data.chat ? &*data.chat : nullptr);
   }
   const RowPlan plan = fitting_rows(experiment, options, rows.size(), device, "evaluation");
@@ -142,7 +92,7 @@ Evaluation evaluate(const EvalOptions& options) {
   std::optional<ScoreLines> file;
   if (scores && options.out) {
     lines.emplace(*options.out);
-    file.emplace(experiment.task, label_names(recipe), [&](const auto& line) { lines->write(line); });
+    file.emplace(experiment.task, asked.resolved.labels, [&](const auto& line) { lines->write(line); });
   }
   result.loss = run_loss({plan, experiment, paths, *options.observer}, experiment.task, *data.eval, rows,
                          plan.batch(), file ? &*file : nullptr);

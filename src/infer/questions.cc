@@ -15,7 +15,7 @@
 #include "data/rows/dataset.h"
 #include "files/file.h"
 #include "infer/generate.h"
-#include "recipe/load/load.h"
+#include "prepare/asked_rows.h"
 #include "unicode/utf8.h"
 
 namespace plimsoll {
@@ -82,14 +82,7 @@ using Names = std::map<std::string, std::string>;
 
 // data.columns: as --set names them, or as the run read its own rows where this file has such columns.
 Names names_of(const Dataset& dataset, const GenerateOptions& options) {
-  Overrides overrides;
-  overrides.sets = options.sets;
-  const fs::path own = options.folder / "recipe.yaml";
-  const bool of_run = overrides.of_run = fs::exists(own);
-  if (!of_run) overrides.sets.insert(overrides.sets.begin(), assignment("model", options.folder.string()));
-  const Recipe recipe =
-      of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
-  const Names& names = recipe.data.columns;
+  const Names names = columns_of_run(options.folder, options.sets);
   const bool here = std::all_of(names.begin(), names.end(),
                                 [&](const auto& name) { return has_column(dataset, name.second); });
   return here || !options.sets.empty() ? names : Names();

@@ -6,12 +6,9 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "prepare/host_needs.h"
-#include "prepare/task_setup.h"
-#include "recipe/load/load.h"
 #include "runs/agreement.h"
 #include "train/batch_writer.h"
 #include "train/run_programs.h"
-#include "weights/adapter_config.h"
 
 namespace plimsoll {
 namespace {
@@ -28,59 +25,6 @@ std::vector<Component> host_of_rows(const Experiment& experiment, int64_t batch,
 }
 
 }  // namespace
-
-std::filesystem::path own_recipe(const RowOptions& options) { return options.folder / "recipe.yaml"; }
-
-Recipe recipe_of_rows(const RowOptions& options, const ModelPaths& paths,
-                      const std::vector<std::string>& of_model) {
-  Overrides overrides;
-  overrides.sets = options.sets;
-  if (options.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*options.max_length));
-  overrides.of_run = std::filesystem::exists(own_recipe(options));
-  if (!overrides.of_run) {
-    overrides.sets.push_back(assignment("model", paths.base.string()));
-    overrides.sets.insert(overrides.sets.end(), of_model.begin(), of_model.end());
-  }
-  Recipe recipe = overrides.of_run ? load_recipe(own_recipe(options).string(), overrides).recipe
-                                   : recipe_from_overrides(overrides).recipe;
-  recipe.model = paths.base.string();
-  return recipe;
-}
-
-// Rows are cut to the model's positions: the recipe says so afterwards.
-Experiment experiment_of_rows(const RowOptions& options, const ModelPaths& paths, Recipe& recipe) {
-  Experiment experiment;
-  experiment.model = model_of(recipe, paths);
-  experiment.task = read_task(recipe, experiment.model);
-  experiment.lora = paths.adapter.has_value();
-  Preference::Reference& reference = experiment.task.preference.reference;
-  if (reference != Preference::Reference::none && !paths.adapter) {
-    reference = Preference::Reference::given;
-    if (options.data)
-      throw UsageError(
-          options.folder.string() +
-          ": task: dpo compares a model with the one that it began as, which a model in full keeps "
-          "for the run's own rows alone: leave --data out, or say --set dpo.loss=orpo");
-  }
-  if (paths.adapter)
-    read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
-  require_frozen_reference(experiment);
-  if (const auto nf4 = quantisation_of(paths)) {
-    experiment.nf4 = true;
-    experiment.nf4_options = *nf4;
-  }
-  experiment.precision.compute = options.precision ? *options.precision : trained_type(paths);
-  if (const auto longest = experiment.model.longest_text()) {
-    if (options.max_length && *options.max_length > *longest)
-      throw UsageError("--max-length: " + format_count(*options.max_length) +
-                       " tokens, but the model knows " + format_count(*longest) +
-                       " positions (max_position_embeddings)");
-    recipe.data.max_length = std::min(recipe.data.max_length, *longest);
-  }
-  experiment.max_length = recipe.data.max_length;
-  if (experiment.model.encoder_decoder) experiment.target_length = recipe.data.targets_at_most();
-  return experiment;
-}
 
 RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
                      const AskedDevice& device, const std::string& what) {

@@ -12,6 +12,7 @@
 
 #include "data/batch/effective_batch.h"
 #include "infer/answerer.h"
+#include "prepare/asked_rows.h"
 #include "runtime/executor.h"
 #include "weights/persistent_state.h"
 
@@ -22,20 +23,11 @@ struct RowOptions : AnswerOptions {
   std::vector<std::string> sets;      // keys of the recipe that say how rows are read: "data.columns=..."
   std::optional<int64_t> limit;       // rows
   std::optional<int64_t> max_length;  // tokens of a row; none: the run's, or the default's
-  int64_t batch = 0;                  // rows at a time; 0: as many as fit, up to 16
+  // What of it the rows are opened by.
+  [[nodiscard]] RowWish wish() const { return {folder, data, sets, max_length, precision}; }
+  int64_t batch = 0;                         // rows at a time; 0: as many as fit, up to 16
   std::optional<std::filesystem::path> out;  // JSONL of the answers, or of the scores
 };
-
-// The recipe of the run in the options' folder; of a model folder the defaults with `of_model` ("key=value").
-// The options' keys and longest row change it, and the model is that of `paths`.
-Recipe recipe_of_rows(const RowOptions& options, const ModelPaths& paths,
-                      const std::vector<std::string>& of_model);
-// Where a run keeps its own.
-std::filesystem::path own_recipe(const RowOptions& options);
-
-// The model with its adapter as the recipe's task has it, at the options' precision; the recipe's rows are
-// cut to the model's positions. Throws UsageError.
-Experiment experiment_of_rows(const RowOptions& options, const ModelPaths& paths, Recipe& recipe);
 
 struct RowPlan {
   AskedDevice device;

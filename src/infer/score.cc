@@ -10,8 +10,6 @@
 #include "infer/answer_file.h"
 #include "infer/questions.h"
 #include "infer/score_lines.h"
-#include "prepare/task_setup.h"
-#include "recipe/load/load.h"
 #include "train/run_programs.h"
 #include "unicode/utf8.h"
 
@@ -19,29 +17,6 @@ namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The run's recipe, or the defaults with what the model's config says of its head.
-Recipe recipe_of_scores(const ScoreOptions& options, const ModelPaths& paths) {
-  const Task task = options.rewards ? Task::reward : Task::classify;
-  std::vector<std::string> of_model = {assignment("task", std::string(to_string(task)))};
-  const bool given = std::any_of(options.sets.begin(), options.sets.end(),
-                                 [](const std::string& set) { return set.starts_with("classify.problem"); });
-  if (!options.rewards && !given && !fs::exists(own_recipe(options)))
-    if (const auto problem = problem_of_head(paths.base))
-      of_model.push_back(assignment("classify.problem", *problem));
-  Recipe recipe = recipe_of_rows(options, paths, of_model);
-  if (recipe.task != task)
-    throw UsageError(own_recipe(options).string() + ": the run's task is " +
-                     std::string(to_string(recipe.task)) + ": " +
-                     (recipe.task == Task::reward     ? "plimsoll score prints its rewards"
-                      : recipe.task == Task::classify ? "plimsoll classify prints its classes"
-                                                      : "it scores no sequences; plimsoll generate asks it"));
-  recipe.model = paths.base.string();
-  recipe.data.train.clear();
-  if (options.data) recipe.data.train = {{options.data->string()}};
-  recipe.data.eval = {};
-  return recipe;
-}
 
 void require_head(const ModelSpec& model, const ModelPaths& paths) {
   if (model.scores_sequences || model.value_head || !model.words.empty() || paths.adapter) return;
@@ -86,17 +61,15 @@ class TextBatches {
 
 RowTally score(const ScoreOptions& options, const std::function<void(const nlohmann::ordered_json&)>& line) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
-  Recipe recipe = recipe_of_scores(options, paths);
+  const AskedRows asked = rows_to_score(options.wish(), options.rewards, paths);
   const AskedDevice device = asked_device(options, paths, options.sets);
-  std::vector<fs::path> read = {options.folder, paths.base};
-  if (options.data) read.push_back(*options.data);
-  require_apart(options.out, read);
-  Experiment experiment = experiment_of_rows(options, paths, recipe);
+  require_apart(options.out, asked.files);
+  Experiment experiment = asked.experiment;
   require_head(experiment.model, paths);
   // In 16 bits all texts that it is sure of have one score. Decoders may be too large for 32.
   if (!options.precision && experiment.model.encoder) experiment.precision.compute = DType::f32;
   const bool talks = options.rewards && answering_template(options, paths).has_value();
-  RowsToScore rows = open_to_score(recipe, experiment.model, talks, options.partner.has_value());
+  RowsToScore rows = open_to_score(asked.resolved, talks, options.partner.has_value());
   experiment.task = rows.encoder.options().task;
   auto count = static_cast<int64_t>(options.texts.size());
   if (rows.source) {
@@ -109,7 +82,7 @@ RowTally score(const ScoreOptions& options, const std::function<void(const nlohm
   start_threads(device.cpu.threads);
   OutLines file(options.out);
   ScoreLines lines(
-      experiment.task, label_names(recipe),
+      experiment.task, asked.resolved.labels,
       [&](const nlohmann::ordered_json& one) { options.out ? file.write(one) : line(one); }, options.rewards);
   RowProgram program(plan, experiment, paths, *options.observer);
   const auto run = [&](const RowProgram::Next& next) {

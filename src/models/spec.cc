@@ -1,5 +1,7 @@
 #include "models/spec.h"
 
+#include "models/model_json.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -97,31 +99,33 @@ ModelSpec parse_model_spec(const Json& config, const std::string& where) {
 
 namespace {
 
-ModelSpec read_text(const std::string& text, const std::string& where) {
+Json parse_shallow(const std::string& text, const std::string& where) {
   // Depth is bounded before values are built.
   const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
     if (depth > kDeepest)
       throw DamagedError(where + ": is nested deeper than " + std::to_string(kDeepest) + " levels");
     return true;
   };
-  Json config;
   try {
-    config = Json::parse(text, shallow);
+    return Json::parse(text, shallow);
   } catch (const Json::exception& error) {
     const std::string reason = error.what();  // "[json.exception...] parse error at ..."
     throw DamagedError(
         where + ": is not valid JSON: " + reason.substr(std::min(reason.size(), reason.find("] ") + 2)));
   }
-  return parse_model_spec(config, where);
 }
 
 }  // namespace
 
-ModelSpec read_model_spec(const std::filesystem::path& config_file) {
+Json read_model_json(const std::filesystem::path& config_file) {
   std::error_code unknown;
   if (std::filesystem::status(config_file, unknown).type() == std::filesystem::file_type::not_found)
     throw UsageError(config_file.string() + ": cannot be read; a model folder needs a config.json");
-  return read_text(read_regular(config_file, kLargestConfig), config_file.string());
+  return parse_shallow(read_regular(config_file, kLargestConfig), config_file.string());
+}
+
+ModelSpec read_model_spec(const std::filesystem::path& config_file) {
+  return parse_model_spec(read_model_json(config_file), config_file.string());
 }
 
 std::vector<int64_t> ModelSpec::stacks() const {

@@ -89,11 +89,12 @@ Plan plan_in_group(const PlanRequest& request) {
 
 }  // namespace
 
-AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data,
+AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data,
                          const LayoutOptions& layout, bool names_knee,
                          const std::function<void(size_t, size_t)>& progress) {
+  const Recipe& recipe = resolved.recipe;
   const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
-    PlanRequest request = plan_request(changed, machine, data);
+    PlanRequest request = plan_request(resolve_as(resolved, changed), machine, data);
     request.target.layout = layout;
     request.names_knee = names_knee;
     request.progress = progress;
@@ -109,15 +110,15 @@ AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, co
   return lossy ? *std::move(lossy) : std::move(lossless);
 }
 
-std::optional<Plan> fitting_allowed(const Recipe& recipe, const PlannedMachine& machine,
+std::optional<Plan> fitting_allowed(const Resolved& resolved, const PlannedMachine& machine,
                                     const DataSetup* data) {
   const Planner planner = [&](const Recipe& changed, std::vector<std::string> lossy) {
-    PlanRequest request = plan_request(changed, machine, data);
+    PlanRequest request = plan_request(resolve_as(resolved, changed), machine, data);
     request.lossy = std::move(lossy);
     return FittingPlans(request).within(request.target.budget);
   };
-  if (auto lossless = planner(recipe, {})) return lossless;
-  auto lossy = fitting_lossy(recipe, planner);
+  if (auto lossless = planner(resolved.recipe, {})) return lossless;
+  auto lossy = fitting_lossy(resolved.recipe, planner);
   return lossy ? std::optional(std::move(lossy->plan)) : std::nullopt;
 }
 

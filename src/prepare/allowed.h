@@ -22,11 +22,11 @@ struct AllowedPlan {
 
 // Keeps the recipe as it is where some variant of it fits, and where none of the allowed means helps: then
 // the plan does not fit. Otherwise takes as few means as will do; of equally many, the fastest.
-AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data,
+AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data,
                          const LayoutOptions& layout = {}, bool names_knee = false,
                          const std::function<void(size_t, size_t)>& progress = {});
 // The same plan where it fits, in less time (FittingPlans).
-std::optional<Plan> fitting_allowed(const Recipe& recipe, const PlannedMachine& machine,
+std::optional<Plan> fitting_allowed(const Resolved& resolved, const PlannedMachine& machine,
                                     const DataSetup* data);
 
 }  // namespace plimsoll

@@ -55,7 +55,9 @@ AskedDevice on(const CpuSettings& cpu, const Recipe& recipe) {
 
 }  // namespace
 
-AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
+namespace {
+
+AskedDevice device_asked(const MachineOptions& options, const std::optional<std::string>& named,
                          const Recipe* run, RunObserver& observer) {
   const CpuSettings cpu = cpu_settings(options);
   const auto computes = [](const Recipe& recipe) {
@@ -80,6 +82,7 @@ AskedDevice asked_device(const MachineOptions& options, const std::optional<std:
   }
 }
 
+// As recipes have it.
 Recipe own_card(const AskedDevice& device) {
   Recipe recipe;
   recipe.device = DeviceChoice::cuda;
@@ -87,8 +90,25 @@ Recipe own_card(const AskedDevice& device) {
   return with_own_card(std::move(recipe));
 }
 
+}  // namespace
+
+AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
+                         const ModelPaths& paths, std::optional<UseGraphs> graphs, RunObserver& observer) {
+  const std::filesystem::path file = paths.adapter.value_or(paths.base) / "recipe.yaml";
+  std::optional<Recipe> run;
+  if (std::filesystem::exists(file)) run = load_recipe(file.string()).recipe;
+  AskedDevice device = device_asked(options, named, run ? &*run : nullptr, observer);
+  device.graphs = graphs.value_or(run ? run->memory.graphs : UseGraphs::automatic);
+  return device;
+}
+
+PlannedCard card_of(const AskedDevice& device) { return planned_card(own_card(device)); }
+
 DeviceDescription describe(const AskedDevice& device, DType compute) {
-  if (device.device == DeviceChoice::cuda) return device_of(own_card(device), compute, {device.cpu});
+  if (device.device == DeviceChoice::cuda) {
+    const Recipe own = own_card(device);
+    return device_of(own, planned_card(own), compute, {device.cpu});
+  }
   DeviceDescription here = describe_cpu(device.cpu.isa, device.cpu.threads);
   return device.device == DeviceChoice::emulated ? as_emulated(std::move(here)) : here;
 }
@@ -105,7 +125,8 @@ AskedRoom::AskedRoom(const AskedDevice& device) {
     of_process_.push_back(
         {std::max<int64_t>(0, *limit - process_memory().data), "left of RLIMIT_DATA, ulimit -d"});
   if (device.device != DeviceChoice::cuda) return;
-  const Budget budget = read_budget(own_card(device));
+  const Recipe own = own_card(device);
+  const Budget budget = read_budget(own, planned_card(own));
   of_card_ = Limit{*budget.device_bytes, budget.device_source};
 }
 

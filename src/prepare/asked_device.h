@@ -31,14 +31,14 @@ struct AskedDevice {
   [[nodiscard]] bool is_card() const { return device != DeviceChoice::cpu; }
 };
 
-// The one that `named` says (the value of --device); else that of `run`, the recipe that the model was
-// trained by, where there is one. Throws UsageError for a card that is named and not here; a run's card that
-// is not here is said, and the CPU answers. Before any thread is started.
+// The one that `named` says (the value of --device); else that of the run which made the adapter or the model,
+// where one did. Throws UsageError for a card that is named and not here; a run's card that is not here is
+// said, and the CPU answers. Before any thread is started. `graphs`: none: as the run says.
 AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
-                         const Recipe* run, RunObserver& observer);
+                         const ModelPaths& paths, std::optional<UseGraphs> graphs, RunObserver& observer);
 
-// The card of this machine that it is, as recipes have it.
-Recipe own_card(const AskedDevice& device);
+// The card of this machine that it is.
+PlannedCard card_of(const AskedDevice& device);
 // What programs are planned for. Throws UsageError for a card that does not compute in such values.
 DeviceDescription describe(const AskedDevice& device, DType compute);
 // "the CPU", "the emulated card", "NVIDIA H200".

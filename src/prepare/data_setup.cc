@@ -34,17 +34,19 @@ bool has_part(const ColumnBinding& binding, std::string_view part) {
 // The chat template of the rows, where they are conversations.
 std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBinding& binding,
                                         Reads reads = Reads::to_learn) {
-  if (binding.format != RowFormat::preference) return chat_template_of(recipe, binding.format);
+  const TemplateChoice choice{recipe.model, recipe.data.chat_template, recipe.data.template_source,
+                              recipe.data.date};
+  if (binding.format != RowFormat::preference) return chat_template_of(choice, binding.format);
   // A model without a template reads a dialogue as it stands.
-  if (binding.dialogues) return chat_template_of(recipe, RowFormat::prompt_response);
+  if (binding.dialogues) return chat_template_of(choice, RowFormat::prompt_response);
   // Texts are a question and its answer where a template is named, or by the model's own beside a prompt. In
   // TRL's recipes, and in runs that began so, they stand as they are.
   const std::string& name = recipe.data.chat_template;
   const bool by_own = name == "auto" && has_part(binding, "prompt") && reads == Reads::to_learn &&
                       recipe.data.reading > kFirstReading;
   const bool asked = !binding.ready && name != "auto" && name != "plain" && name != "trl";
-  if (!binding.ready && !binding.talks && by_own) return chat_template_of(recipe, RowFormat::prompt_response);
-  return chat_template_of(recipe, binding.talks || asked ? RowFormat::messages : RowFormat::text);
+  if (!binding.ready && !binding.talks && by_own) return chat_template_of(choice, RowFormat::prompt_response);
+  return chat_template_of(choice, binding.talks || asked ? RowFormat::messages : RowFormat::text);
 }
 
 bool learns_prompts(const Recipe& recipe, RowFormat format) {
@@ -55,8 +57,7 @@ bool learns_prompts(const Recipe& recipe, RowFormat format) {
 }
 
 // A reward model gives one answer one number.
-TaskSpec task_of(const Recipe& recipe, const ModelSpec& model, const ColumnBinding& binding, Reads reads) {
-  TaskSpec task = read_task(recipe, model);
+TaskSpec task_of(const TaskSpec& task, const ColumnBinding& binding, Reads reads) {
   const bool two = has_part(binding, "rejected");
   if (reads == Reads::to_score && task.task == Task::reward && !two)
     return {.task = Task::classify, .outputs = 1, .problem = ClassProblem::numbers};
@@ -88,14 +89,16 @@ void say_model(const ModelSpec& model, ExampleOptions& options) {
   }
 }
 
-ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, const DataSetup& data,
-                            const ModelSpec& model, Reads reads = Reads::to_learn) {
+ExampleEncoder make_encoder(const Resolved& resolved, const ColumnBinding& binding, const DataSetup& data,
+                            Reads reads = Reads::to_learn) {
+  const Recipe& recipe = resolved.recipe;
+  const ModelSpec& model = resolved.model;
   ExampleOptions options;
-  options.task = task_of(recipe, model, binding, reads);
+  options.task = task_of(resolved.task, binding, reads);
   options.learns = reads == Reads::to_learn;
   options.ready = binding.ready;
   options.dialogues = binding.dialogues;
-  if (recipe.task == Task::classify) options.labels = label_names(recipe);
+  options.labels = resolved.labels;
   options.lists = binding.lists;
   options.reading = recipe.data.reading;
   options.format = binding.format;
@@ -233,12 +236,11 @@ bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubs
 }
 
 // What lists of labels mean, by the first of these rows.
-LabelLists label_lists(const Recipe& recipe, const ModelSpec& model, Dataset& dataset,
-                       const ColumnBinding& binding, const RowSubset& rows) {
+LabelLists label_lists(const TaskSpec& task, Dataset& dataset, const ColumnBinding& binding,
+                       const RowSubset& rows) {
   constexpr int64_t kLookedAt = 1000;
-  if (recipe.task != Task::classify || recipe.classify.problem != ClassProblem::any_of)
-    return LabelLists::unknown;
-  LabelListEvidence evidence(read_task(recipe, model).outputs);
+  if (task.task != Task::classify || task.problem != ClassProblem::any_of) return LabelLists::unknown;
+  LabelListEvidence evidence(task.outputs);
   look_at_rows(dataset, rows, kLookedAt, [&](const Row& row) {
     evidence.add(part_of(row, binding.parts, "label"));
     return true;
@@ -371,16 +373,17 @@ LoaderOptions eval_loader(int64_t micro) {
   return options;
 }
 
-void open_eval(const Recipe& recipe, const ModelSpec& model, int64_t threads, DataSetup& data) {
+void open_eval(const Resolved& resolved, int64_t threads, DataSetup& data) {
+  const Recipe& recipe = resolved.recipe;
   const EvalSource& source = recipe.data.eval;
   const int64_t micro = recipe.eval.micro == kAuto ? recipe.batch.effective : recipe.eval.micro;
   if (source.kind == EvalSource::Kind::none) return;
   const bool apart = source.kind == EvalSource::Kind::path;
   OpenRows open = open_rows(
       recipe, apart ? std::vector<TrainSource>{{source.path, 1.0, source.rows}} : recipe.data.train);
-  open.binding.lists = label_lists(recipe, model, open.dataset, open.binding, open.rows);
+  open.binding.lists = label_lists(resolved.task, open.dataset, open.binding, open.rows);
   if (open.binding.lists == LabelLists::unknown) open.binding.lists = data.train->encoder.options().lists;
-  ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
+  ExampleEncoder encoder = make_encoder(resolved, open.binding, data);
   if (apart) {
     drop_long_rows(recipe, open.dataset, encoder, threads, open.rows);
     data.eval.emplace(
@@ -397,31 +400,31 @@ void open_eval(const Recipe& recipe, const ModelSpec& model, int64_t threads, Da
 }
 
 // The tokenizer of the model folder, where it has one.
-DataSetup with_tokenizer(const Recipe& recipe) {
+DataSetup with_tokenizer(const Resolved& resolved) {
   DataSetup data;
-  const auto file = Tokenizer::find_file(recipe.model);
-  if (!file) return data;
-  data.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(*file));
-  data.special = read_special_tokens(recipe.model, *data.tokenizer);
-  take_special_tokens(recipe, data);
+  data.tokenizer = resolved.tokenizer();
+  if (!data.tokenizer) return data;
+  data.special = resolved.files->special_tokens(resolved.paths.base);
+  take_special_tokens(resolved.recipe, data);
   return data;
 }
 
 }  // namespace
 
-RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool talks, bool two) {
-  const DataSetup data = with_tokenizer(recipe);
+RowsToScore open_to_score(const Resolved& resolved, bool talks, bool two) {
+  const Recipe& recipe = resolved.recipe;
+  const DataSetup data = with_tokenizer(resolved);
   const bool rewards = recipe.task == Task::reward;
   if (recipe.data.train.empty()) {
     ColumnBinding binding{rewards ? RowFormat::preference : RowFormat::sentence_label, {}};
     binding.parts = {rewards ? "chosen" : "sentence"};
     if (two) binding.parts.emplace_back(rewards ? "prompt" : "sentence2");
     binding.talks = rewards && talks;
-    return {make_encoder(recipe, binding, data, model, Reads::to_score), std::nullopt};
+    return {make_encoder(resolved, binding, data, Reads::to_score), std::nullopt};
   }
   OpenRows open = open_rows(recipe, recipe.data.train, Reads::to_score);
   open.binding.talks |= rewards && talks && !open.binding.ready;
-  const ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model, Reads::to_score);
+  const ExampleEncoder encoder = make_encoder(resolved, open.binding, data, Reads::to_score);
   DataSource source{std::move(open.dataset), std::move(open.rows), encoder,
                     eval_loader(recipe.batch.effective)};
   source.loader.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;
@@ -432,19 +435,21 @@ DecoderTokens decoder_tokens(const EncoderDecoderSpec& model) {
   return {static_cast<int32_t>(model.start_token), static_cast<int32_t>(model.pad_token)};
 }
 
-DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting& counting, bool full_rows) {
-  DataSetup data = with_tokenizer(recipe);
+DataSetup open_data(const Resolved& resolved, const Counting& counting, bool full_rows) {
+  const Recipe& recipe = resolved.recipe;
+  DataSetup data = with_tokenizer(resolved);
   OpenRows open = open_rows(recipe, recipe.data.train);
-  open.binding.lists = label_lists(recipe, model, open.dataset, open.binding, open.rows);
-  ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
+  open.binding.lists = label_lists(resolved.task, open.dataset, open.binding, open.rows);
+  ExampleEncoder encoder = make_encoder(resolved, open.binding, data);
   const int64_t named = open.rows.size();
   drop_long_rows(recipe, open.dataset, encoder, counting.threads, open.rows);
   data.dropped_rows = named - open.rows.size();
   data.chat = template_of(recipe, open.binding);
+  data.labels = resolved.labels;
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
   data.train.emplace(
       DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(recipe)});
-  open_eval(recipe, model, counting.threads, data);
+  open_eval(resolved, counting.threads, data);
   measure_rows(recipe, counting, full_rows, data);
   data.summary->rendering = rendering_words(recipe, open.binding, data);
   describe_order(recipe, counting.every_row, data);
@@ -455,22 +460,24 @@ DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting
   return data;
 }
 
-FirstRows open_first_rows(const Recipe& recipe, const ModelSpec& model, int64_t count) {
+FirstRows open_first_rows(const Resolved& resolved, int64_t count) {
+  const Recipe& recipe = resolved.recipe;
   // Where a source names some of its rows, they are counted from an end that has to be found.
   const bool all = std::ranges::all_of(recipe.data.train, [](const auto& one) { return one.rows.is_all(); });
   constexpr int64_t kLookedAt = 1000;  // what lists of labels and answers mean is found by so many
-  Recipe whole = recipe;
+  Resolved uncut_rows = resolved, read_rows = resolved;
+  Recipe& whole = uncut_rows.recipe;
   whole.data.max_length = int64_t{1} << 24;
   whole.data.target_length = whole.data.max_length;
   whole.data.truncation = Truncation::right;
-  Recipe read = recipe;
+  Recipe& read = read_rows.recipe;
   if (read.data.max_length == kLongestRow) read.data.max_length = whole.data.max_length;
-  DataSetup data = with_tokenizer(read);
+  DataSetup data = with_tokenizer(read_rows);
   OpenRows open =
       open_rows(read, read.data.train, Reads::to_learn, all ? std::max(count, kLookedAt) : kAllRows);
-  open.binding.lists = label_lists(read, model, open.dataset, open.binding, open.rows);
-  ExampleEncoder encoder = make_encoder(read, open.binding, data, model);
-  ExampleEncoder uncut = make_encoder(whole, open.binding, data, model);
+  open.binding.lists = label_lists(resolved.task, open.dataset, open.binding, open.rows);
+  ExampleEncoder encoder = make_encoder(read_rows, open.binding, data);
+  ExampleEncoder uncut = make_encoder(uncut_rows, open.binding, data);
   data.chat = template_of(read, open.binding);
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
   data.train.emplace(
@@ -480,22 +487,24 @@ FirstRows open_first_rows(const Recipe& recipe, const ModelSpec& model, int64_t 
   return {std::move(data), std::move(uncut)};
 }
 
-Recipe with_length(const Recipe& recipe, const ModelSpec& model, int64_t threads) {
-  if (recipe.data.max_length != kLongestRow) return recipe;
+Resolved with_length(const Resolved& resolved, int64_t threads) {
+  const Recipe& recipe = resolved.recipe;
+  if (recipe.data.max_length != kLongestRow) return resolved;
   if (recipe.data.train.empty())
     throw UsageError(
         "data.max_length: null is the length of the longest row, and there are no rows: give a number, or "
         "name data.train");
-  Recipe measured = recipe;
-  measured.data.max_length = int64_t{1} << 24;
-  measured.data.truncation = Truncation::right;
+  Resolved measured = resolved;
+  measured.recipe.data.max_length = int64_t{1} << 24;
+  measured.recipe.data.truncation = Truncation::right;
   const auto longest = [&](DataSource& source) {
     return measure_data(source.dataset, source.rows, source.encoder, {}, threads).longest;
   };
-  DataSetup data = open_data(measured, model);
-  Recipe settled = recipe;
-  settled.data.max_length = std::max<int64_t>(2, longest(*data.train));
-  if (data.eval) settled.data.max_length = std::max(settled.data.max_length, longest(*data.eval));
+  DataSetup data = open_data(measured);
+  Resolved settled = resolved;
+  int64_t& length = settled.recipe.data.max_length;
+  length = std::max<int64_t>(2, longest(*data.train));
+  if (data.eval) length = std::max(length, longest(*data.eval));
   return settled;
 }
 

@@ -184,8 +184,8 @@ Wished wished(const FirstRecipe& wish) {
   return result;
 }
 
-Looked look_at(const Recipe& recipe, const ModelSpec& model) {
-  DataSetup data = open_data(recipe, model);
+Looked look_at(const Resolved& resolved) {
+  DataSetup data = open_data(resolved);
   check_internal(data.train.has_value(), "first_recipe: data without rows");
   Looked looked;
   looked.format = data.train->encoder.options().format;
@@ -198,7 +198,8 @@ Looked look_at(const Recipe& recipe, const ModelSpec& model) {
   looked.lengths =
       measure_data(data.train->dataset, RowSubset::only(looked.rows, std::move(first)), data.train->encoder);
   if (looked.lengths.rows == looked.lengths.skipped)
-    throw UsageError(recipe.data.train.front().path + ": the rows looked at have nothing to learn from");
+    throw UsageError(resolved.recipe.data.train.front().path +
+                     ": the rows looked at have nothing to learn from");
   return looked;
 }
 
@@ -405,10 +406,11 @@ void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
 WrittenRecipe first_recipe(const FirstRecipe& wish) {
   const Wished wished_recipe = wished(wish);
   const Recipe& recipe = wished_recipe.recipe;
-  const ModelSpec model = model_of(recipe);
+  const Resolved resolved = resolve(recipe, std::make_shared<ModelFiles>());
+  const ModelSpec& model = resolved.model;
   Recipe of_all_rows = recipe;  // what is held out is looked at as well
   if (!wished_recipe.keys.contains("data.eval")) of_all_rows.data.eval = {};
-  const Looked looked = look_at(of_all_rows, model);
+  const Looked looked = look_at(resolve_as(resolved, of_all_rows));
   const auto hub = hub_model_of(recipe.model);
   const std::string name = model_name(recipe.model);
   const fs::path folder = wish.out.parent_path();

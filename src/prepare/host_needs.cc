@@ -95,11 +95,10 @@ Component threads_and_libraries(const CpuSettings& cpu) {
 
 Component staging_of_loading(int64_t more = 0) { return {"staging", kLoadStagingBytes + more}; }
 
-// What CUDA takes of the host for the recipe's card.
-Component cuda_on_host(const Recipe& recipe) {
-  const CardHere* const here = recipe.device == DeviceChoice::cuda ? known_card_here() : nullptr;
-  const OutsidePart cuda =
-      host_part(planned_card(recipe).known(), here == nullptr || !here->facts.library.empty());
+// What CUDA takes of the host for a card, of this machine or of another one.
+Component cuda_on_host(const PlannedCard& card, bool is_here) {
+  const CardHere* const here = is_here ? known_card_here() : nullptr;
+  const OutsidePart cuda = host_part(card.known(), here == nullptr || !here->facts.library.empty());
   return {cuda.name + " (" + format_bytes(cuda.bytes) + " +- " + format_bytes(cuda.uncertain) + ")",
           cuda.bytes + cuda.uncertain};
 }
@@ -132,8 +131,9 @@ void add_rows(const DataSetup& data, HostNeeds& needs) {
 
 }  // namespace
 
-HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, const CpuSettings& cpu,
                      const DataSetup* data) {
+  const Recipe& recipe = resolved.recipe;
   HostNeeds needs;
   needs.baseline_data_bytes = kProgramDataBytes - kProgramBytes;
   needs.components.push_back({"program", kProgramBytes});
@@ -156,10 +156,10 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
     needs.components.push_back(
         {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
   needs.components.push_back(staging_of_loading(quantising_bytes(experiment) + start_bytes(experiment)));
-  const bool named = recipe.is_of_card() && recipe.memory.gpu;
+  const bool named = recipe.is_of_card() && resolved.card;
   if (recipe.device == DeviceChoice::emulated || named)
     needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});
-  if (named) needs.components.push_back(cuda_on_host(recipe));
+  if (named) needs.components.push_back(cuda_on_host(*resolved.card, recipe.device == DeviceChoice::cuda));
   // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
   needs.extra_data_bytes += cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;
   return needs;
@@ -172,7 +172,7 @@ Target answering_target(const AskedDevice& device, const Experiment& experiment,
   target.own_memory = device.device == DeviceChoice::cuda;
   target.host.components = {threads_and_libraries(device.cpu),
                             staging_of_loading(quantising_bytes(experiment))};
-  if (target.own_memory) target.host.components.push_back(cuda_on_host(own_card(device)));
+  if (target.own_memory) target.host.components.push_back(cuda_on_host(card_of(device), true));
   target.host_of = [is_card = device.is_card(), more = std::move(more)](const Plan& plan) {
     std::vector<Component> components = more ? more(plan) : std::vector<Component>{};
     if (is_card) components.push_back(beside_the_card(plan.layout));

@@ -11,7 +11,7 @@
 namespace plimsoll {
 
 // The needs of training. Data counts as far as the recipe names it.
-HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, const CpuSettings& cpu,
                      const DataSetup* data);
 
 // The device on which a model answers, is evaluated or is inspected, without a budget. Its host needs threads

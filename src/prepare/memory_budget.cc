@@ -76,26 +76,26 @@ int64_t card_bytes(const MemoryLimit& limit, const Card& card) {
 }
 
 // What the run may take of the card, and of that the arena, with what says so.
-void read_card_budget(const Recipe& recipe, Budget& budget) {
+void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, Budget& budget) {
   const Recipe::Memory& memory = recipe.memory;
-  if (!memory.gpu) {
+  if (!card) {
     require_card_size(memory);
     budget.device_bytes = memory.device.bytes;
     budget.device_source = "memory.device: " + format_bytes(memory.device.bytes);
     return;
   }
-  const PlannedCard planned = planned_card(recipe);
+  const PlannedCard& planned = *card;
   const int64_t all = card_bytes(memory.device, planned.card);
   const auto outside = [&](bool driver) {
     return outside_bytes(describe_card(planned.card, driver, planned.known()));
   };
   // What the driver keeps cannot be had, however much is stated. Below 0 nothing fits, by as much.
-  const int64_t stated = all - outside(is_whole_card(memory));
+  const int64_t stated = all - outside(is_whole_card(memory, planned.card));
   const int64_t most = planned.card.memory_mib * kMiB - outside(true);
   budget.device_bytes = std::min(stated, most);
-  budget.device_source = planned.words() +
-                         (is_whole_card(memory) ? "" : ", memory.device: " + format_bytes(all)) +
-                         (stated > most ? " with what its driver keeps" : "");
+  budget.device_source =
+      planned.words() + (is_whole_card(memory, planned.card) ? "" : ", memory.device: " + format_bytes(all)) +
+      (stated > most ? " with what its driver keeps" : "");
   if (recipe.device == DeviceChoice::cuda)
     if (const CardHere* const here = known_card_here(); here != nullptr)
       limit_to_free(memory.device.kind != Kind::bytes, here->free_bytes, budget);
@@ -118,12 +118,11 @@ void limit_to_free(bool is_open, int64_t free_bytes, Budget& budget) {
   budget.device_source += ", of which " + format_bytes(free_bytes) + " are free for an arena now";
 }
 
-bool is_whole_card(const Recipe::Memory& memory) {
-  return memory.device.kind != Kind::bytes ||
-         memory.device.bytes >= find_card(*memory.gpu, "memory.gpu").memory_mib * kMiB;
+bool is_whole_card(const Recipe::Memory& memory, const Card& card) {
+  return memory.device.kind != Kind::bytes || memory.device.bytes >= card.memory_mib * kMiB;
 }
 
-Budget read_budget(const Recipe& recipe) {
+Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card) {
   const Recipe::Memory& memory = recipe.memory;
   const FreeMemory free = free_memory();
   // What this process holds already is free in the sense of the plan, which counts it in the host's needs.
@@ -137,7 +136,7 @@ Budget read_budget(const Recipe& recipe) {
         "memory.gpu: names a GPU, but device is another one; use --device card to plan for it, --device "
         "cuda to train on a GPU of this machine, or unset the name: --set memory.gpu=null");
   if (recipe.is_of_card()) {
-    read_card_budget(recipe, budget);
+    read_card_budget(recipe, card, budget);
     // `auto` bounds nothing where the machine with the card is another one.
     if (!is_auto(memory.host) || recipe.device == DeviceChoice::cuda)
       budget.host_bytes = limit_bytes(memory.host, usable.bytes, memory.headroom_percent);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/search/plan.h"
+#include "prepare/planned_card.h"
 #include "recipe/recipe.h"
 
 namespace plimsoll {
@@ -13,15 +14,14 @@ namespace plimsoll {
 // On a CPU one budget for the whole process, stated or of what is free now; with a card one for its arena,
 // which is less than the card that is named has, and one for the host. Throws UsageError for what means
 // nothing on the device.
-Budget read_budget(const Recipe& recipe);
+Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card);
 
 // What is free of a card bounds its arena: an open budget takes that instead, a stated one stays, and what it
 // gives too much is refused when the run starts.
 void limit_to_free(bool is_open, int64_t free_bytes, Budget& budget);
 
-// Whether a run may have all of the card that memory.gpu names (one must be): else a size says what it may
-// have of it.
-bool is_whole_card(const Recipe::Memory& memory);
+// Whether a run may have all of the card that memory.gpu names: else a size says what it may have of it.
+bool is_whole_card(const Recipe::Memory& memory, const Card& card);
 
 // Of device: cuda that names no card, with the one of this machine. Throws UsageError where there is none.
 Recipe with_own_card(Recipe recipe);

@@ -49,8 +49,8 @@ ModelPaths find_model(const fs::path& named, const std::optional<fs::path>& name
                    folder.string());
 }
 
-ModelSpec read_model(const ModelPaths& paths) {
-  ModelSpec model = read_model_spec(paths.base / "config.json");
+ModelSpec read_model(const ModelPaths& paths, ModelFiles& files) {
+  ModelSpec model = files.spec(paths.base);
   if (!model.encoder || model.encoder->pooler.empty() || !has_weights(paths.base)) return model;
   const std::string weight = model.encoder->pooler + ".weight";
   const auto beside = [&] {

@@ -7,6 +7,7 @@
 
 #include "models/spec.h"
 #include "passes/quantise.h"
+#include "recipe/model_files.h"
 #include "tensor/tensor.h"
 #include "tokenizer/tokenizer.h"
 
@@ -26,7 +27,7 @@ ModelPaths find_model(const std::filesystem::path& folder,
 
 // The model of config.json, and whether its weights, where they are there, lack what a new head needs beside
 // it.
-ModelSpec read_model(const ModelPaths& paths);
+ModelSpec read_model(const ModelPaths& paths, ModelFiles& files);
 
 // Element type of the folder's weights as config.json gives it: bf16, or f32 for all others.
 DType stored_type(const std::filesystem::path& base);

@@ -67,11 +67,11 @@ Choice read_choice(const std::string& text) {
 
 }  // namespace
 
-AllowedPlan plan_run(const Recipe& recipe, const CpuSettings& cpu, const DataSetup& data,
+AllowedPlan plan_run(const Resolved& resolved, const CpuSettings& cpu, const DataSetup& data,
                      const LayoutOptions& layout, bool resumes, std::vector<std::string>& notes) {
   const Choice choice = read_choice(in_own_process([&] {
-    AllowedPlan allowed = plan_allowed(recipe, {cpu}, &data, layout);
-    if (resumes) keep_sums_in_order(recipe, cpu, data, layout, allowed);
+    AllowedPlan allowed = plan_allowed(resolved, {cpu}, &data, layout);
+    if (resumes) keep_sums_in_order(resolved, cpu, data, layout, allowed);
     const Plan& plan = allowed.plan;
     Choice chosen{.lossy = plan.request.lossy,
                   .variant = plan.variant,
@@ -85,9 +85,9 @@ AllowedPlan plan_run(const Recipe& recipe, const CpuSettings& cpu, const DataSet
     return written(chosen);
   }));
   notes.insert(notes.end(), choice.notes.begin(), choice.notes.end());
-  Recipe taken = recipe;
+  Recipe taken = resolved.recipe;
   for (const std::string& means : choice.lossy) taken = with_means(std::move(taken), means).value();
-  PlanRequest request = plan_request(taken, {cpu}, &data);
+  PlanRequest request = plan_request(resolve_as(resolved, taken), {cpu}, &data);
   request.workload.experiment.shares_prefixes = choice.shares_prefixes;
   request.target.layout = layout;
   request.lossy = choice.lossy;

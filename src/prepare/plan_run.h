@@ -11,7 +11,7 @@ namespace plimsoll {
 // plan_allowed(), on resuming keep_sums_in_order(), and require_fit() with what these throw and note. They
 // weigh thousands of programs, so a process of its own does, and only the plan that it chose is made here:
 // its heap is what the components "program" and "programs" bound. Call it before any thread is started.
-AllowedPlan plan_run(const Recipe& recipe, const CpuSettings& cpu, const DataSetup& data,
+AllowedPlan plan_run(const Resolved& resolved, const CpuSettings& cpu, const DataSetup& data,
                      const LayoutOptions& layout, bool resumes, std::vector<std::string>& notes);
 
 }  // namespace plimsoll

@@ -145,7 +145,7 @@ class RowPreviews {
 
 Preview preview_rows(const Recipe& recipe, int64_t count) {
   if (recipe.data.train.empty()) throw UsageError("the recipe names no rows (data.train)");
-  FirstRows rows = open_first_rows(recipe, model_of(recipe), count);
+  FirstRows rows = open_first_rows(resolve(recipe, std::make_shared<ModelFiles>()), count);
   Preview preview;
   preview.rendering = rows.data.summary->rendering;
   preview.learns_tokens = !rule_of(recipe.task).scores;

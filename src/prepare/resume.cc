@@ -48,7 +48,8 @@ std::optional<Recipe> saved_recipe(const fs::path& checkpoint) {
   }
 }
 
-Recipe as_begun(Recipe recipe, bool resumes) {
+Recipe as_begun(const Resolved& resolved, bool resumes) {
+  Recipe recipe = resolved.recipe;
   const auto checkpoint = resumes ? latest_checkpoint(*recipe.output) : std::nullopt;
   const std::string begun = checkpoint ? read_trainer_state(*checkpoint).fingerprint : "";
   if (checkpoint && recipe.data.reading == kReading) recipe.data.reading = reading_of(begun);
@@ -57,7 +58,7 @@ Recipe as_begun(Recipe recipe, bool resumes) {
   // LoRA may become QLoRA where memory.allow says so.
   if (recipe.method.type == MethodType::full || recipe.method.unquantised) return recipe;
   if (!checkpoint) {
-    recipe.method.unquantised = nf4_of(recipe).kept;
+    recipe.method.unquantised = nf4_of(resolve_as(resolved, recipe)).kept;
     return recipe;
   }
   const std::optional<Recipe> before = saved_recipe(*checkpoint);
@@ -173,8 +174,9 @@ void take_over(const TrainerState& saved, TrainerState& run) {
   run.eval_metrics = saved.eval_metrics;
 }
 
-void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const DataSetup& data,
+void keep_sums_in_order(const Resolved& resolved, const CpuSettings& cpu, const DataSetup& data,
                         const LayoutOptions& layout, AllowedPlan& allowed) {
+  const Recipe& recipe = resolved.recipe;
   const auto checkpoint = latest_checkpoint(*recipe.output);
   if (!checkpoint) return;
   const TrainerState saved = read_trainer_state(*checkpoint);
@@ -201,7 +203,7 @@ void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const Data
        (kept.batch.micro == chosen.micro_batch && kept.batch.micro_tokens == chosen.micro_tokens)) &&
       (kept.memory.loss_chunk == kAuto || kept.memory.loss_chunk == chosen.loss_chunk))
     return;
-  AllowedPlan found = plan_allowed(kept, {cpu}, &data, layout);
+  AllowedPlan found = plan_allowed(resolve_as(resolved, kept), {cpu}, &data, layout);
   if (!found.plan.fits()) return;
   found.recipe.batch = recipe.batch;
   found.recipe.memory.loss_chunk = recipe.memory.loss_chunk;

@@ -20,7 +20,7 @@ std::optional<Recipe> saved_recipe(const std::filesystem::path& checkpoint);
 // (data.reading), the order of a shuffle, and which modules stay unquantised (method.unquantised: auto). A
 // run that resumes has those of its newest checkpoint; checkpoints of before such a key, what was computed
 // then.
-Recipe as_begun(Recipe recipe, bool resumes);
+Recipe as_begun(const Resolved& resolved, bool resumes);
 
 // Throws UsageError naming the keys in which the checkpoint's experiment differs from the run's. A run may go
 // on for more epochs or steps than it had.
@@ -48,7 +48,7 @@ void take_over(const TrainerState& saved, TrainerState& run);
 
 // Where the recipe leaves micro-batch or loss chunk open, a resumed run keeps those of its newest checkpoint
 // as long as they fit, so that its bits do not depend on the memory that is free today.
-void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const DataSetup& data,
+void keep_sums_in_order(const Resolved& resolved, const CpuSettings& cpu, const DataSetup& data,
                         const LayoutOptions& layout, AllowedPlan& allowed);
 
 // For the log's line of a start: what was planned.

@@ -101,20 +101,6 @@ bool adapts_embedding(const Experiment& experiment) {
   });
 }
 
-QuantiseOptions nf4_of(const Recipe& recipe) {
-  const auto stored = stored_quantisation(recipe.model);
-  const bool qlora = recipe.method.type == MethodType::qlora;
-  if (stored && !qlora && recipe.init == Init::weights)
-    throw UsageError(recipe.model +
-                     ": holds its weights in 4 bits (bitsandbytes), which only method.type: qlora reads");
-  QuantiseOptions options = stored ? *stored : QuantiseOptions{recipe.method.double_quant};
-  if (recipe.method.unquantised)
-    options.kept = *recipe.method.unquantised;
-  else if (!stored)
-    options.kept = unquantised_modules(read_model_spec(fs::path(recipe.model) / "config.json"));
-  return options;
-}
-
 void require_frozen_reference(const Experiment& experiment) {
   const bool computed = experiment.task.preference.reference == Preference::Reference::computed;
   if (experiment.lora && computed && !experiment.lora_options.modules_to_save.empty())
@@ -138,14 +124,15 @@ void require_base(const Recipe& recipe) {
                      " (--set init=weights, or --method full)");
 }
 
-Experiment read_experiment(const Recipe& recipe) {
+Experiment read_experiment(const Resolved& resolved) {
+  const Recipe& recipe = resolved.recipe;
   Experiment experiment;
-  experiment.model = model_of(recipe);
-  experiment.task = read_task(recipe, experiment.model);
+  experiment.model = resolved.model;
+  experiment.task = resolved.task;
   require_goal(recipe, experiment.task);
   experiment.lora = recipe.method.type != MethodType::full;
   experiment.nf4 = recipe.method.type == MethodType::qlora;
-  experiment.nf4_options = nf4_of(recipe);
+  experiment.nf4_options = nf4_of(resolved);
   if (experiment.lora) {
     experiment.lora_options = lora_of(recipe.method);
     if (recipe.adapter)
@@ -252,34 +239,35 @@ void require_bf16(const PlannedCard& planned, DType compute) {
 }
 
 // What a CPU multiplies keeps its bits, and cards before Ampere have no such products.
-void require_tf32(const Recipe& recipe) {
+void require_tf32(const Recipe& recipe, const std::optional<PlannedCard>& card) {
   if (!recipe.precision.tf32) return;
   constexpr int kFirstWithTf32 = 80;
   if (!recipe.is_of_card() && recipe.device != DeviceChoice::emulated)
     throw UsageError(
         "precision.tf32: is of products on cards, and a CPU multiplies fp32 as it is; leave it out "
         "(--set precision.tf32=false)");
-  if (!recipe.memory.gpu) return;
-  const PlannedCard planned = planned_card(recipe);
-  if (planned.card.compute_capability < kFirstWithTf32)
-    throw UsageError("precision.tf32: the " + planned.words() +
+  if (card && card->card.compute_capability < kFirstWithTf32)
+    throw UsageError("precision.tf32: the " + card->words() +
                      " has no such products, which begin with compute capability 8.0; leave it out");
 }
 
 }  // namespace
 
 void require_card_computes(const Recipe& recipe) {
-  require_tf32(recipe);
-  require_bf16(planned_card(recipe), recipe.precision.weights);
+  const PlannedCard card = planned_card(recipe);
+  require_tf32(recipe, card);
+  require_bf16(card, recipe.precision.weights);
 }
 
-DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMachine& machine) {
-  require_tf32(recipe);
+DeviceDescription device_of(const Recipe& recipe, const std::optional<PlannedCard>& card, DType compute,
+                            const PlannedMachine& machine) {
+  require_tf32(recipe, card);
   DeviceDescription device = describe_cpu(machine.cpu.isa, machine.cpu.threads);
-  if (recipe.is_of_card() && recipe.memory.gpu) {
-    const PlannedCard planned = planned_card(recipe);
+  if (recipe.is_of_card() && card) {
+    const PlannedCard& planned = *card;
     require_bf16(planned, compute);
-    DeviceDescription named = describe_card(planned.card, is_whole_card(recipe.memory), planned.known());
+    DeviceDescription named =
+        describe_card(planned.card, is_whole_card(recipe.memory, planned.card), planned.known());
     if (!planned.note.empty()) named.rates.note = planned.note;
     if (planned.emulated) named.card_name = planned.words();
     named.isa = device.isa;
@@ -303,9 +291,10 @@ double tie_percent(const Recipe::Memory& memory, const DeviceRates& rates) {
 
 }  // namespace
 
-PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data) {
+PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data) {
+  const Recipe& recipe = resolved.recipe;
   PlanRequest request;
-  request.workload.experiment = read_experiment(recipe);
+  request.workload.experiment = read_experiment(resolved);
   const bool summarised = data != nullptr && data->summary;
   request.workload.experiment.shares_prefixes =
       shares_prefixes(recipe, request.workload.experiment, summarised ? &*data->summary : nullptr);
@@ -336,17 +325,18 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   request.choices.offload = offload_parts(recipe.memory, request.target.homes);
   request.choices.offload_of_tier = recipe.memory.tier.has_value();
   request.choices.preset = preset_of(recipe.memory.plan);
-  request.target.device = device_of(recipe, request.workload.experiment.precision.compute, machine);
+  request.target.device =
+      device_of(recipe, resolved.card, request.workload.experiment.precision.compute, machine);
   request.choices.tie = tie_percent(recipe.memory, request.target.device.rates) / 100.0;
-  request.target.host = host_needs(recipe, request.workload.experiment, machine.cpu, data);
+  request.target.host = host_needs(resolved, request.workload.experiment, machine.cpu, data);
   if (data != nullptr) request.workload.data = data->summary;
   request.workload.run = run_steps(recipe, data);
   if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);
-  request.target.budget = read_budget(recipe);
+  request.target.budget = read_budget(recipe, resolved.card);
   // A card that is not here is in another machine, of which nothing is known: as much as the card has.
   if (request.target.own_memory && recipe.device != DeviceChoice::cuda)
     request.target.likely_host_bytes =
-        recipe.memory.gpu ? planned_card(recipe).card.memory_mib * kMiB : memory_budget(request);
+        resolved.card ? resolved.card->card.memory_mib * kMiB : memory_budget(request);
   if (machine.elsewhere) {
     if (request.target.budget.of_free)
       throw UsageError(

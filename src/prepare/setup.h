@@ -10,16 +10,16 @@
 #include "data/batch/loader.h"
 #include "ops/cpu_kernel.h"
 #include "plan/search/plan.h"
-#include "prepare/model_paths.h"
+#include "prepare/resolved.h"
 #include "recipe/recipe.h"
 #include "tokenizer/special_tokens.h"
 #include "tokenizer/tokenizer.h"
 
 namespace plimsoll {
 
-// The model folder's config.json, the recipe's method and precision. A PEFT folder in `adapter` decides rank,
-// scale and targets. Throws UsageError.
-Experiment read_experiment(const Recipe& recipe);
+// The model, the recipe's method and precision. A PEFT folder in `adapter` decides rank, scale and targets.
+// Throws UsageError.
+Experiment read_experiment(const Resolved& resolved);
 
 // Whether the experiment's adapters are of the table of token embeddings too.
 bool adapts_embedding(const Experiment& experiment);
@@ -33,11 +33,6 @@ void require_base(const Recipe& recipe);
 
 // The reference of preferences is the frozen base: throws UsageError where a part of it trains.
 void require_frozen_reference(const Experiment& experiment);
-
-// How the recipe's base model is quantised with qlora: as it is stored where it is stored in 4 bits, else as
-// the recipe says; method.unquantised counts in both cases. Throws UsageError where it is stored in 4 bits
-// and the method is another.
-QuantiseOptions nf4_of(const Recipe& recipe);
 
 struct MachineOptions {
   std::optional<Isa> max_isa;
@@ -58,9 +53,10 @@ PlannedMachine planned_machine(const MachineOptions& options, const std::string&
 // Of a recipe for a card that is named: throws UsageError where that does not compute in its precision.
 void require_card_computes(const Recipe& recipe);
 
-// What is planned for, of a recipe that computes in `compute`. Throws UsageError for what its card does not
-// do.
-DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMachine& machine);
+// What is planned for, of a recipe that computes in `compute` on the card that it names, where it names one.
+// Throws UsageError for what its card does not do.
+DeviceDescription device_of(const Recipe& recipe, const std::optional<PlannedCard>& card, DType compute,
+                            const PlannedMachine& machine);
 
 // Training and evaluation rows with what turns them into token ids. Of rows some are read for the plan.
 struct DataSource {
@@ -82,6 +78,7 @@ struct DataSetup {
   std::optional<DataSource> train;
   std::optional<DataSource> eval;
   std::optional<ChatTemplate> chat;  // of the training rows
+  std::vector<std::string> labels;   // of the classes, as in Resolved
   std::optional<DataSummary> summary;
   std::vector<double> shared;           // as in DataStatistics, of training rows
   std::optional<RowLengths> lengths;    // of training and evaluation; none: any row may be as long as allowed
@@ -100,15 +97,14 @@ struct Counting {
 DecoderTokens decoder_tokens(const EncoderDecoderSpec& model);
 // Where the folder has a tokenizer file it is loaded.
 // `full_rows`: as though any row might be as long as the recipe allows.
-DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting& counting = {},
-                    bool full_rows = false);
+DataSetup open_data(const Resolved& resolved, const Counting& counting = {}, bool full_rows = false);
 
 // The first rows of each file, as they are read and as they would be if nothing were cut.
 struct FirstRows {
   DataSetup data;  // without evaluation rows; of its summary the rendering alone
   ExampleEncoder whole;
 };
-FirstRows open_first_rows(const Recipe& recipe, const ModelSpec& model, int64_t count);
+FirstRows open_first_rows(const Resolved& resolved, int64_t count);
 
 // Rows or texts that a model is to score, and how: the encoder's task is that of a reward model asked for one
 // answer at a time, where it is.
@@ -118,11 +114,11 @@ struct RowsToScore {
 };
 // data.train, or with none texts: of a classifier one or `two`, of a reward model an answer and its prompt.
 // Where the model `talks`, an answer beside its prompt is one of a conversation.
-RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool talks, bool two);
+RowsToScore open_to_score(const Resolved& resolved, bool talks, bool two);
 
 // The recipe with its data.max_length, where null says that of the longest row: every row is encoded for it,
 // once.
-Recipe with_length(const Recipe& recipe, const ModelSpec& model, int64_t threads = 1);
+Resolved with_length(const Resolved& resolved, int64_t threads = 1);
 
 // Optimizer steps of the run. With packing and no schedule.max_steps all rows are encoded for it, once.
 int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads = 1);
@@ -131,6 +127,6 @@ int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads = 1
 // are named.
 std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data);
 
-PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data);
+PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data);
 
 }  // namespace plimsoll

@@ -33,16 +33,17 @@ Preference read_preference(const Recipe& recipe) {
 }
 
 // The token that each word begins with. What a word has behind it is not asked.
-std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const fs::path& model) {
+std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const fs::path& model,
+                                  ModelFiles& files) {
   const auto file = Tokenizer::find_file(model);
   if (!file)
     throw UsageError("classify.words: " + model.string() +
                      " has no tokenizer.json or tokenizer.model, which the words are read with");
-  const Tokenizer tokenizer = Tokenizer::from_file(*file);
+  const auto tokenizer = files.tokenizer(model);
   std::vector<int32_t> first;
   for (const std::string& word : words) {
     std::vector<int32_t> ids;
-    tokenizer.encode_into(word, false, ids);
+    tokenizer->encode_into(word, false, ids);
     if (ids.empty()) throw UsageError("classify.words: '" + word + "' has no token in " + file->string());
     const auto same = std::find(first.begin(), first.end(), ids.front());
     if (same != first.end())
@@ -55,12 +56,12 @@ std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const f
   return first;
 }
 
-void choose_words(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model) {
+void choose_words(const Recipe& recipe, const ModelPaths& paths, ModelFiles& files, ModelSpec& model) {
   if (recipe.classify.words.empty()) return;
   if (model.scores_sequences || model.encoder)
     throw UsageError("classify.words: are asked of a model that writes text, and " + paths.base.string() +
                      " is a " + model.architecture);
-  model.words = first_tokens(recipe.classify.words, paths.base);
+  model.words = first_tokens(recipe.classify.words, paths.base, files);
   const auto largest = std::max_element(model.words.begin(), model.words.end());
   if (*largest >= model.vocab)
     throw UsageError("classify.words: the tokenizer gives the id " + std::to_string(*largest) +
@@ -92,15 +93,13 @@ void choose_value_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec&
 
 }  // namespace
 
-ModelSpec model_of(const Recipe& recipe, const ModelPaths& paths) {
-  ModelSpec model = read_model(paths);
+ModelSpec model_of(const Recipe& recipe, const ModelPaths& paths, ModelFiles& files) {
+  ModelSpec model = read_model(paths, files);
   if (recipe.data.reading < kPaddingReading) model.padding_row.reset();
-  if (recipe.task == Task::classify) choose_words(recipe, paths, model);
+  if (recipe.task == Task::classify) choose_words(recipe, paths, files, model);
   if (recipe.task == Task::reward) choose_value_head(recipe, paths, model);
   return model;
 }
-
-ModelSpec model_of(const Recipe& recipe) { return model_of(recipe, {recipe.model, recipe.adapter}); }
 
 TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   TaskSpec task;
@@ -147,9 +146,8 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   return task;
 }
 
-std::vector<std::string> label_names(const Recipe& recipe) {
+std::vector<std::string> label_names(const Recipe& recipe, const nlohmann::json& config) {
   if (!recipe.classify.labels.empty()) return recipe.classify.labels;
-  const nlohmann::json config = read_config(recipe.model);
   const auto names = config.find("id2label");
   if (names == config.end() || !names->is_object()) return {};
   std::vector<std::string> labels;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,15 +18,13 @@ namespace plimsoll {
 // scores of task: classify (ModelSpec::words); the value head of task: reward (ModelSpec::value_head), where
 // its file lies beside the adapter or the model, or the recipe asks for a new one. Throws UsageError where a
 // model can have none, or its file is none that is read.
-ModelSpec model_of(const Recipe& recipe, const ModelPaths& paths);
-// With the recipe's own model and adapter.
-ModelSpec model_of(const Recipe& recipe);
+ModelSpec model_of(const Recipe& recipe, const ModelPaths& paths, ModelFiles& files);
 
 // What the recipe's task is with this model. Throws UsageError where they do not go together.
 TaskSpec read_task(const Recipe& recipe, const ModelSpec& model);
 
 // The names of the classes: the recipe's, else id2label of the model's config.json; empty where neither is.
-std::vector<std::string> label_names(const Recipe& recipe);
+std::vector<std::string> label_names(const Recipe& recipe, const nlohmann::json& config);
 // classify.problem as the config.json of a model that was trained so names it (problem_type).
 std::optional<std::string> problem_of_head(const std::filesystem::path& model);
 

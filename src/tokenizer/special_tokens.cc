@@ -17,6 +17,7 @@ struct Config {
   std::string name;
   nlohmann::json json = nlohmann::json::object();
 
+  Config(std::string file, nlohmann::json values) : name(std::move(file)), json(std::move(values)) {}
   explicit Config(const fs::path& file) : name(file.string()) {
     std::error_code unknown;
     if (fs::status(file, unknown).type() == fs::file_type::not_found) return;
@@ -67,10 +68,13 @@ std::optional<int32_t> first(const std::vector<int32_t>& ids) {
 
 }  // namespace
 
-SpecialTokens read_special_tokens(const fs::path& folder, const Tokenizer& tokenizer) {
+SpecialTokens read_special_tokens(const fs::path& folder, const Tokenizer& tokenizer,
+                                  const nlohmann::json* config) {
   const Config by_name[] = {Config(folder / "tokenizer_config.json"),
                             Config(folder / "special_tokens_map.json")};
-  const Config by_id[] = {Config(folder / "generation_config.json"), Config(folder / "config.json")};
+  const fs::path model = folder / "config.json";
+  const Config by_id[] = {Config(folder / "generation_config.json"),
+                          config != nullptr ? Config(model.string(), *config) : Config(model)};
   // The first file that has the token.
   const auto named = [&](const std::string& key) {
     std::optional<int32_t> id;

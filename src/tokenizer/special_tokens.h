@@ -25,6 +25,7 @@ struct SpecialTokens {
 // Reads what is there of tokenizer_config.json, special_tokens_map.json, generation_config.json and
 // config.json in `folder`; a missing file is skipped. Throws DamagedError for an unreadable one or a token
 // that `tokenizer` lacks.
-SpecialTokens read_special_tokens(const std::filesystem::path& folder, const Tokenizer& tokenizer);
+SpecialTokens read_special_tokens(const std::filesystem::path& folder, const Tokenizer& tokenizer,
+                                  const nlohmann::json* config = nullptr);
 
 }  // namespace plimsoll

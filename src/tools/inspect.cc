@@ -272,7 +272,7 @@ void write(const fs::path& file, const std::vector<Dumped>& tensors) {
 }  // namespace
 
 void write_inspection(const Recipe& recipe, const InspectOptions& options) {
-  Experiment experiment = read_experiment(recipe);
+  Experiment experiment = read_experiment(resolve(recipe, std::make_shared<ModelFiles>()));
   experiment.evaluates = false;
   experiment.shares_prefixes = shares_prefixes(recipe, experiment, nullptr);
   const BatchFile file = read_batch(options.batch, experiment);

@@ -180,7 +180,7 @@ class Merger {
 
   // One of the two changes, and they are no longer the same.
   void check_tied(const std::string& module) {
-    model_ = read_model({result_.base, options_.adapter});
+    model_ = read_model({result_.base, options_.adapter}, files_);
     if (!model_.tied_head) return;
     const std::string table = std::string(family_of(model_).embedding) + ".weight";
     parts_head_ = parts_head_ || module == kHeadModule || module + ".weight" == table;
@@ -206,7 +206,7 @@ class Merger {
   void check_head() {
     const std::vector<std::string> names = adapter_->names();
     if (std::all_of(names.begin(), names.end(), is_low_rank)) return;
-    model_ = read_model({result_.base, options_.adapter});
+    model_ = read_model({result_.base, options_.adapter}, files_);
     const std::string name = std::string(kPrefix) + score_module(model_) + ".weight";
     if (!adapter_->contains(name)) return;
     base_->put_below_head(score_prefix(model_));
@@ -406,6 +406,7 @@ class Merger {
   bool dora_ = false;
   MergeResult result_;
   std::optional<ModelFolder> base_, adapter_;
+  ModelFiles files_;
   ModelSpec model_;
   std::map<std::string, StoredTensor, std::less<>> head_;   // by name in the model; empty: no such head
   std::set<std::string> read_;                              // by the model with that head

@@ -20,7 +20,6 @@
 #include "prepare/planned_card.h"
 #include "prepare/resume.h"
 #include "prepare/schedule.h"
-#include "prepare/task_setup.h"
 #include "recipe/effective.h"
 #include "runs/identity.h"
 #include "runs/model_card.h"
@@ -86,7 +85,8 @@ class TrainingRun {
         references_(references_for(experiment_, data)),
         in_parts_(visits_in_parts(*data.train)),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
-                profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
+                profile_ ? profile_->recorded(data.train->loader) : data.train->loader),
+        seen_(experiment_.task, data.labels) {
     card_.mapped(*device_);
     start_threads(cpu.threads);
     current_.kernels = kernels_of(recipe.device, cpu);
@@ -571,9 +571,7 @@ class TrainingRun {
   SkippedRows skipped_;
   std::optional<SeenTargets> seen_targets_;  // where the order may meet a kind of rows late
   std::string unseen_;                       // why the run stops with its state whole
-  // Their names as the model's folder has them now: it may be gone at the end.
-  SeenClasses seen_{experiment_.task, experiment_.task.task == Task::classify ? label_names(recipe_)
-                                                                              : std::vector<std::string>{}};
+  SeenClasses seen_;
   Clock::time_point start_;
   TimeLost lost_;
   bool crowding_told_ = false;
@@ -591,14 +589,15 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
   RunFolder folder =
       open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});
   const CpuSettings cpu = cpu_settings(options.machine);
-  const ModelSpec model = model_of(asked);
-  const Recipe recipe = with_length(as_begun(asked, options.resume), model, cpu.threads);
+  const Resolved begun = resolve(asked, std::make_shared<ModelFiles>());
+  const Resolved resolved = with_length(resolve_as(begun, as_begun(begun, options.resume)), cpu.threads);
+  const Recipe& recipe = resolved.recipe;
   DataSetup data = open_data(
-      recipe, model,
+      resolved,
       {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }, cpu.threads});
   data.total_steps = total_steps(recipe, *data.train, cpu.threads);
   if (const std::string note = begun_order_note(asked, recipe, data); !note.empty()) notes.push_back(note);
-  AllowedPlan allowed = plan_run(recipe, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
+  AllowedPlan allowed = plan_run(resolved, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
   return TrainingRun(allowed.recipe, options, folder, cpu, std::move(data), std::move(allowed.plan),
                      std::move(notes))
       .run();

@@ -228,8 +228,7 @@ std::vector<std::string> kept_in(const ModelFolder& model) {
 
 // By the rule of transformers (should_convert_module): from the name's beginning to a dot as a regular
 // expression, or its end.
-std::vector<std::string> kept_by(const nlohmann::json& skipped, const fs::path& folder) {
-  const ModelSpec model = read_model_spec(folder / "config.json");
+std::vector<std::string> kept_by(const nlohmann::json& skipped, const ModelSpec& model) {
   std::vector<std::string> kept = unquantised_modules(model);
   if (skipped.is_null()) return kept;
   constexpr const char* kKey = "llm_int8_skip_modules";
@@ -259,8 +258,8 @@ std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& ro
                  state.find(row.name + kNestedMapSuffix), state.find(row.name + kNestedOffsetSuffix)};
 }
 
-std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder) {
-  const nlohmann::json config = read_config(folder);
+std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder, const nlohmann::json& config,
+                                                   const std::function<ModelSpec()>& model) {
   const auto found = config.find("quantization_config");
   if (found == config.end() || found->is_null()) return std::nullopt;
   const std::string where = (folder / "config.json").string() + ": quantization_config";
@@ -279,8 +278,13 @@ std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder) {
     return QuantiseOptions{found->value("bnb_4bit_use_double_quant", false),
                            has_weights(folder)
                                ? kept_in(ModelFolder::open(folder))
-                               : kept_by(skipped == found->end() ? nlohmann::json() : *skipped, folder)};
+                               : kept_by(skipped == found->end() ? nlohmann::json() : *skipped, model())};
   });
+}
+
+std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder) {
+  return stored_quantisation(folder, read_config(folder),
+                             [&] { return read_model_spec(folder / "config.json"); });
 }
 
 void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,

@@ -36,8 +36,9 @@ bool is_on_host(Cause cause) {
 }
 
 // Nothing limits the plans: they show how many bytes each variant takes.
-PlanRequest unlimited(const Recipe& recipe, const PlannedMachine& machine) {
-  PlanRequest request = plan_request(recipe, machine, nullptr);
+PlanRequest unlimited(const Recipe& recipe, const std::shared_ptr<ModelFiles>& models,
+                      const PlannedMachine& machine) {
+  PlanRequest request = plan_request(resolve(recipe, models), machine, nullptr);
   request.target.budget = {};
   return request;
 }
@@ -64,8 +65,12 @@ LoadedRecipe read_without_rows(RecipeArguments& arguments) {
 
 class Planner {
  public:
-  Planner(const Recipe& recipe, const PlannedMachine& machine)
-      : recipe_(recipe), machine_(machine), request_(unlimited(recipe, machine)), base_(as_it_stands()) {
+  Planner(const Recipe& recipe, const std::shared_ptr<ModelFiles>& models, const PlannedMachine& machine)
+      : recipe_(recipe),
+        models_(models),
+        machine_(machine),
+        request_(unlimited(recipe, models, machine)),
+        base_(as_it_stands()) {
     base_bytes_ = device_bytes_at_least(request_, base_);
   }
 
@@ -188,7 +193,7 @@ class Planner {
   void add_other(const std::string& what, const std::optional<Recipe>& changed, const std::string& sets) {
     if (!changed) return;
     const auto bytes =
-        if_possible([&] { return device_bytes_at_least(unlimited(*changed, machine_), base_); });
+        if_possible([&] { return device_bytes_at_least(unlimited(*changed, models_, machine_), base_); });
     if (bytes) add_bytes(what, *bytes, false, sets);
   }
   void add_other_states() {
@@ -213,6 +218,7 @@ class Planner {
   }
 
   Recipe recipe_;
+  std::shared_ptr<ModelFiles> models_;
   PlannedMachine machine_;
   PlanRequest request_;
   Variant base_;
@@ -381,7 +387,7 @@ void plan_steps(const RecipeArguments& given, Diagnosis& diagnosis) {
         ": data.max_length is that of the longest row: say a number, --set data.max_length=2048");
   recipe.data.train.clear();
   const std::string device = on_host ? "" : plan_for_card(diagnosis, recipe);
-  Planner planner(recipe, planned_machine(arguments.machine(recipe), ""));
+  Planner planner(recipe, arguments.sources->models, planned_machine(arguments.machine(recipe), ""));
   const bool as_it_is = printable(arguments.path) == arguments.path;
   const std::string file = as_it_is ? plimsoll::quoted(arguments.path) : "RECIPE";
   diagnosis.notes.push_back(

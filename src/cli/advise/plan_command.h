@@ -19,7 +19,7 @@ struct PlanArguments {
 
 // A recipe, with all inputs of its planning.
 struct PlanInput {
-  Recipe recipe;
+  Resolved resolved;
   KeyReport other_tools;
   PlannedMachine machine;
   std::shared_ptr<const DataSetup> data;  // where the recipe names some

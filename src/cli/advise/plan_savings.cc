@@ -35,7 +35,8 @@ std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& i
   std::vector<Saving> savings;
   const auto add = [&](const std::string& name, const Recipe& changed) {
     const auto bytes = if_possible([&] {
-      const PlanRequest request = plan_request(changed, input.machine, input.data.get());
+      const PlanRequest request =
+          plan_request(resolve_as(input.resolved, changed), input.machine, input.data.get());
       return device_bytes_at_least(
           request, with_rows_of(plan.variant, plan.request.workload.experiment, request.workload.experiment));
     });

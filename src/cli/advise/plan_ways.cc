@@ -158,7 +158,7 @@ class WayFinder {
     FittingPlans plans(input.request);
     // Lossy means make requests of their own, which share nothing.
     const auto planned = [&] {
-      return input.recipe.memory.allow.empty()
+      return input.resolved.recipe.memory.allow.empty()
                  ? plans.within(plan_input(changed(changes), {}).request.target.budget)
                  : plan(changes);
     };

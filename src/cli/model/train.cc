@@ -27,12 +27,12 @@ std::vector<Way> ways_of(const TrainArguments& arguments, const Recipe& recipe) 
   if (recipe.device == DeviceChoice::cuda)
     asked.recipe = asked.recipe.on_device(recipe.cuda_card.empty() ? "cuda" : "cuda:" + recipe.cuda_card);
   const PlanInput input = plan_input(asked, {});
-  const Plan plan = plan_allowed(input.recipe, input.machine, input.data.get()).plan;
+  const Plan plan = plan_allowed(input.resolved, input.machine, input.data.get()).plan;
   if (plan.fits()) return {};
   const std::string flags = arguments.options.resume      ? " --resume"
                             : arguments.options.overwrite ? " --overwrite"
                                                           : "";
-  return ways_out("train" + flags, asked, input.recipe, plan);
+  return ways_out("train" + flags, asked, input.resolved.recipe, plan);
 }
 
 // The chosen card, or the refusal of one that this machine lacks, with what may be written instead.

@@ -21,7 +21,6 @@
 #include "prepare/allowed.h"
 #include "prepare/device_choice.h"
 #include "prepare/dump_rows.h"
-#include "prepare/task_setup.h"
 #include "recipe/hub.h"
 #include "report/history.h"
 #include "report/progress.h"
@@ -47,14 +46,15 @@ PlanInput input_of(const PlanArguments& arguments, const ChosenDevice& chosen, b
   const MachineOptions machine = arguments.recipe.machine(recipe);
   const int64_t threads =
       std::min<int64_t>(machine.threads > 0 ? machine.threads : INT64_MAX, available_cpus());
-  input.recipe = with_length(recipe, model_of(recipe), threads);
+  input.resolved = with_length(resolve(recipe, arguments.recipe.sources->models), threads);
   input.machine = planned_machine(machine, arguments.machine);
   // Errors about model and task come before those about rows.
-  if (!input.recipe.data.train.empty())
-    input.data =
-        std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model,
-                                              {arguments.count, counting_progress(), threads}, full_rows));
-  input.request = plan_request(input.recipe, input.machine, input.data.get());
+  if (!input.resolved.recipe.data.train.empty()) {
+    (void)read_experiment(input.resolved);
+    input.data = std::make_shared<DataSetup>(
+        open_data(input.resolved, {arguments.count, counting_progress(), threads}, full_rows));
+  }
+  input.request = plan_request(input.resolved, input.machine, input.data.get());
   return input;
 }
 
@@ -101,12 +101,12 @@ ExitCode run_report(const PlanArguments& arguments) {
   if (arguments.dump == "rows") {
     if (!input.data) throw UsageError("--dump rows: the recipe names no rows (data.train)");
     // Opened once more: reading rows changes what is open, and the plan's stays as it was measured.
-    DataSetup data = open_data(input.recipe, model_of(input.recipe));
+    DataSetup data = open_data(input.resolved);
     print(dump_rows(*data.train, kDumpedRows));
     return ExitCode::ok;
   }
   AllowedPlan allowed =
-      plan_allowed(input.recipe, input.machine, input.data.get(), {}, true, search_progress());
+      plan_allowed(input.resolved, input.machine, input.data.get(), {}, true, search_progress());
   Plan& plan = allowed.plan;
   if (!plan.fits() && input.card_by_itself) return run_on_cpu(arguments, plan);
   if (!arguments.dump.empty()) {
@@ -116,17 +116,18 @@ ExitCode run_report(const PlanArguments& arguments) {
   plan.savings = not_allowed_savings(allowed.recipe, input, plan);
   plan.faster = faster_runs(arguments, allowed.recipe, plan);
   if (!arguments.html.empty())
-    write_file_atomically(arguments.html, timeline_page(plan, page_origin(arguments, input.recipe)));
+    write_file_atomically(arguments.html, timeline_page(plan, page_origin(arguments, input.resolved.recipe)));
   if (arguments.json) {
     nlohmann::ordered_json report = nlohmann::ordered_json::parse(report_json(plan));
     if (!input.other_tools.empty()) report["other_tools"] = key_report_json(input.other_tools);
-    if (!plan.fits()) report["ways"] = ways_json(ways_out("plan", arguments, input.recipe, plan));
+    if (!plan.fits()) report["ways"] = ways_json(ways_out("plan", arguments, input.resolved.recipe, plan));
     print(json_text(report));
     return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
   }
   if (arguments.timeline) print(timeline_text(plan, output_columns()));
   if (!plan.fits())
-    throw DoesNotFitError(refusal_text(plan) + ways_text(ways_out("plan", arguments, input.recipe, plan)));
+    throw DoesNotFitError(refusal_text(plan) +
+                          ways_text(ways_out("plan", arguments, input.resolved.recipe, plan)));
   if (!arguments.timeline) {
     const ScreenSize screen = screen_of(STDOUT_FILENO);
     const bool whole = arguments.full || !screen.is_terminal;

@@ -106,7 +106,7 @@ std::string difference_words(const ExperimentDifference& difference, bool other_
 }
 
 void compare_results(const std::string& base, Choice& row) {
-  const auto differences = experiment_differences(base, experiment_fingerprint(row.input->recipe));
+  const auto differences = experiment_differences(base, experiment_fingerprint(row.input->resolved.recipe));
   const auto differs = [&](const char* key) {
     return std::any_of(differences.begin(), differences.end(), [&](const auto& d) { return d.key == key; });
   };
@@ -129,7 +129,8 @@ std::string base_fingerprint(const PlanArguments& arguments, const std::vector<C
       return change.key == "memory.gpu" || change.key == "device";
     });
   });
-  return experiment_fingerprint(own_devices ? arguments.recipe.load().recipe : plan_input(arguments).recipe);
+  return experiment_fingerprint(own_devices ? arguments.recipe.load().recipe
+                                            : plan_input(arguments).resolved.recipe);
 }
 
 // All inputs first: a row that is not possible shows why.

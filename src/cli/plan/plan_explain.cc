@@ -14,27 +14,28 @@ namespace plimsoll {
 namespace {
 
 // The host's needs of a changed recipe, with rows so many times as long as they are.
-HostNeeds host_of(const Recipe& recipe, const PlanRequest& request, const CpuSettings& cpu,
+HostNeeds host_of(const Resolved& resolved, const PlanRequest& request, const CpuSettings& cpu,
                   int64_t longer = 1) {
   std::optional<DataSetup> data;
-  if (!recipe.data.train.empty()) {
-    data = open_data(recipe, request.workload.experiment.model);
+  if (!resolved.recipe.data.train.empty()) {
+    data = open_data(resolved);
     for (auto* source : {&data->train, &data->eval})
       if (*source) (*source)->loader.longest_sample *= longer;
   }
-  return host_needs(recipe, request.workload.experiment, cpu, data ? &*data : nullptr);
+  return host_needs(resolved, request.workload.experiment, cpu, data ? &*data : nullptr);
 }
 
 std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed) {
   const Plan& plan = allowed.plan;
   std::vector<Doubled> list = doubled_dimensions(plan);
-  Recipe longer = allowed.recipe;
-  longer.data.max_length *= 2;
+  const Resolved resolved = resolve_as(input.resolved, allowed.recipe);
+  Resolved longer = resolved;
+  longer.recipe.data.max_length *= 2;
   list.front().request.target.host = host_of(longer, list.front().request, input.machine.cpu, 2);
 
   Doubled batch{"effective batch", plan.request, plan.variant};
-  Recipe larger = allowed.recipe;
-  larger.batch.effective *= 2;
+  Resolved larger = resolved;
+  larger.recipe.batch.effective *= 2;
   batch.request.workload.experiment.effective_batch *= 2;
   batch.variant.accumulation *= 2;
   batch.request.target.host = host_of(larger, batch.request, input.machine.cpu);
@@ -48,7 +49,7 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
     threads.request.target.device.rates = plan.request.target.device.rates;
     threads.request.target.device.reaches_host = plan.request.target.device.reaches_host;
   }
-  threads.request.target.host = host_of(allowed.recipe, threads.request, cpu);
+  threads.request.target.host = host_of(resolved, threads.request, cpu);
   list.push_back(std::move(threads));
   return list;
 }
@@ -57,7 +58,7 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
 
 ExitCode run_explain(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
-  const AllowedPlan allowed = plan_allowed(input.recipe, input.machine, input.data.get());
+  const AllowedPlan allowed = plan_allowed(input.resolved, input.machine, input.data.get());
   const Plan& plan = allowed.plan;
   const Explanation explanation = explain(plan, doubled(input, allowed));
   print(arguments.json ? explain_json(plan, explanation)

@@ -90,12 +90,12 @@ std::tm local_time() {
   return time;
 }
 
-std::optional<ChatTemplate> chat_template_of(const Recipe& recipe, RowFormat format) {
+std::optional<ChatTemplate> chat_template_of(const TemplateChoice& choice, RowFormat format) {
   const bool messages = format == RowFormat::messages;
   const bool alpaca = format == RowFormat::alpaca;
   if (!messages && !alpaca && format != RowFormat::prompt_response) return std::nullopt;
-  const auto now = date_of(recipe.data.date);
-  const std::string& name = recipe.data.chat_template;
+  const auto now = date_of(choice.date);
+  const std::string& name = choice.name;
   if (name == "plain" && messages)
     throw UsageError(
         "data.template: plain has no place for messages with roles; name a template such as chatml, or "
@@ -104,16 +104,15 @@ std::optional<ChatTemplate> chat_template_of(const Recipe& recipe, RowFormat for
   if (name == "plain" || (name == "trl" && !messages)) return std::nullopt;
   // 0.9.5, data/template.py:630: the tokenizer's own, else the template `empty`.
   if (name == "llama-factory") {
-    auto own = ChatTemplate::of_folder(recipe.model, now, recipe.data.template_source);
-    return own ? std::move(own) : ChatTemplate::builtin("llama-factory/empty", recipe.model, now);
+    auto own = ChatTemplate::of_folder(choice.model, now, choice.source);
+    return own ? std::move(own) : ChatTemplate::builtin("llama-factory/empty", choice.model, now);
   }
-  if (name != "auto" && name != "trl")
-    return ChatTemplate::builtin(name, recipe.model, now, recipe.data.template_source);
-  auto own = ChatTemplate::of_folder(recipe.model, now, recipe.data.template_source);
-  if (!own && alpaca) return ChatTemplate::builtin("alpaca", recipe.model, now);
+  if (name != "auto" && name != "trl") return ChatTemplate::builtin(name, choice.model, now, choice.source);
+  auto own = ChatTemplate::of_folder(choice.model, now, choice.source);
+  if (!own && alpaca) return ChatTemplate::builtin("alpaca", choice.model, now);
   if (!own && messages)
     throw UsageError(
-        recipe.model +
+        choice.model.string() +
         ": has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), which "
         "rows of messages need; name one as data.template: chatml, llama2, llama3, mistral or alpaca");
   return own;

@@ -5,19 +5,25 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "chat/chat_template.h"
 #include "data/encode/example.h"
-#include "recipe/recipe.h"
 #include "tokenizer/tokenizer.h"
 
 namespace plimsoll {
 
-// The template that a recipe's rows of conversations are rendered with: the named one, or with `auto` the
-// model folder's own; nothing for plain prompts and responses. Throws UsageError for messages without a
-// template.
-std::optional<ChatTemplate> chat_template_of(const Recipe& recipe, RowFormat format);
+// What names the template of rows: data.template, data.template_source and data.date of a recipe.
+struct TemplateChoice {
+  std::filesystem::path model;
+  std::string name = "auto";
+  std::optional<std::string> source = {};  // Jinja, or the path of a file of it
+  std::optional<std::string> date = {};    // of templates that print one: YYYY-MM-DD
+};
+// The template that rows of conversations are rendered with: the named one, or with `auto` the model folder's
+// own; nothing for plain prompts and responses. Throws UsageError for messages without a template.
+std::optional<ChatTemplate> chat_template_of(const TemplateChoice& choice, RowFormat format);
 
 // The date that templates print as today: as given (YYYY-MM-DD), or nothing.
 std::optional<std::tm> date_of(const std::optional<std::string>& date);

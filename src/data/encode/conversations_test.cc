@@ -142,23 +142,22 @@ TEST(Conversations, the_end_of_a_turn_is_known_to_generation) {
 
 TEST(Conversations, the_recipe_names_the_template_or_the_model_does) {
   const TestFolder folder;
-  Recipe recipe;
-  recipe.model = folder.path().string();
-  EXPECT_FALSE(chat_template_of(recipe, RowFormat::prompt_response));
-  EXPECT_THAT([&] { (void)chat_template_of(recipe, RowFormat::messages); },
+  TemplateChoice choice{folder.path()};
+  EXPECT_FALSE(chat_template_of(choice, RowFormat::prompt_response));
+  EXPECT_THAT([&] { (void)chat_template_of(choice, RowFormat::messages); },
               testing::ThrowsMessage<UsageError>(HasSubstr("has no chat template")));
   folder.write("chat_template.jinja", "x");
-  EXPECT_EQ(chat_template_of(recipe, RowFormat::prompt_response)->published().source(), "x");
-  EXPECT_FALSE(chat_template_of(recipe, RowFormat::text));
-  recipe.data.chat_template = "chatml";
-  EXPECT_EQ(chat_template_of(recipe, RowFormat::messages)->published().name(), "template chatml");
-  recipe.data.chat_template = "plain";
-  EXPECT_FALSE(chat_template_of(recipe, RowFormat::prompt_response));
-  EXPECT_THROW((void)chat_template_of(recipe, RowFormat::messages), UsageError);
-  recipe.data.chat_template = "auto";
+  EXPECT_EQ(chat_template_of(choice, RowFormat::prompt_response)->published().source(), "x");
+  EXPECT_FALSE(chat_template_of(choice, RowFormat::text));
+  choice.name = "chatml";
+  EXPECT_EQ(chat_template_of(choice, RowFormat::messages)->published().name(), "template chatml");
+  choice.name = "plain";
+  EXPECT_FALSE(chat_template_of(choice, RowFormat::prompt_response));
+  EXPECT_THROW((void)chat_template_of(choice, RowFormat::messages), UsageError);
+  choice.name = "auto";
   folder.write("chat_template.jinja", "{{ strftime_now('%d %b %Y, %A') }}");
-  recipe.data.date = "2025-01-31";
-  EXPECT_EQ(chat_template_of(recipe, RowFormat::messages)->render(talk({}), false), "31 Jan 2025, Friday");
+  choice.date = "2025-01-31";
+  EXPECT_EQ(chat_template_of(choice, RowFormat::messages)->render(talk({}), false), "31 Jan 2025, Friday");
 }
 
 }  // namespace

@@ -249,11 +249,11 @@ void RecipeBuilder::take_words(Recipe& recipe) {
 void RecipeBuilder::check_family() {
   const auto given = given_.find("model");
   if (given == given_.end()) return;
-  const std::filesystem::path config = std::filesystem::path(recipe_.model) / "config.json";
+  const std::filesystem::path folder = recipe_.model;
   std::error_code ignored;
-  if (std::filesystem::exists(config, ignored)) {
+  if (std::filesystem::exists(folder / "config.json", ignored)) {
     try {
-      read_model_spec(config);
+      (void)models_.spec(folder);
     } catch (const std::exception& error) {
       problems_.add_first(given->second.place, error.what());
     }

@@ -9,6 +9,7 @@
 
 #include "recipe/document/document.h"
 #include "recipe/document/problems.h"
+#include "recipe/model_files.h"
 #include "recipe/option.h"
 #include "recipe/recipe.h"
 #include "recipe/translate/translate.h"
@@ -17,6 +18,7 @@ namespace plimsoll {
 
 class RecipeBuilder {
  public:
+  explicit RecipeBuilder(ModelFiles& models) : models_(models) {}
   // Keys of later calls replace those of earlier ones.
   void apply(const Node& root, const Source& source);
   void problem(const std::string& place, const std::string& message) { problems_.add(place, message); }
@@ -70,6 +72,7 @@ class RecipeBuilder {
   void take_words(Recipe& recipe);
   void conflict(const std::string& key, const std::string& message);
 
+  ModelFiles& models_;
   Recipe recipe_;
   std::map<std::string, Given> given_;
   std::map<std::string, int> taken_back_;                    // the call that did it, by key

@@ -213,11 +213,19 @@ std::vector<std::pair<Node, Source>> layers_of(const std::string& file) {
   return layers;
 }
 
+std::shared_ptr<RecipeSources> sources_of(const Overrides& overrides) {
+  return overrides.sources ? overrides.sources : std::make_shared<RecipeSources>();
+}
+
 }  // namespace
 
 LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
-  std::vector<std::pair<Node, Source>> layers = layers_of(file);
-  RecipeBuilder builder;
+  const auto sources = sources_of(overrides);
+  const auto known = sources->layers.find(file);
+  std::vector<std::pair<Node, Source>> layers =
+      known != sources->layers.end() ? known->second
+                                     : sources->layers.emplace(file, layers_of(file)).first->second;
+  RecipeBuilder builder(*sources->models);
   if (!overrides.as_tool.empty()) builder.set_tool(parse_tool_version(overrides.as_tool));
   Overrides others = overrides;
   for (auto& [root, source] : layers)
@@ -233,13 +241,15 @@ LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
 }
 
 LoadedRecipe recipe_from_overrides(const Overrides& overrides) {
-  RecipeBuilder builder;
+  const auto sources = sources_of(overrides);
+  RecipeBuilder builder(*sources->models);
   return apply_overrides(builder, overrides, "--set");
 }
 
 Recipe parse_recipe(std::string_view text, const std::string& name, const std::filesystem::path& folder) {
   const Source source = {name, true, folder};
-  RecipeBuilder builder;
+  ModelFiles models;
+  RecipeBuilder builder(models);
   builder.apply(read_yaml_of(text, source), source);
   return builder.finish(name);
 }

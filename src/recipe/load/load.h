@@ -3,14 +3,25 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "recipe/document/document.h"
+#include "recipe/model_files.h"
 #include "recipe/recipe.h"
 #include "recipe/translate/layer.h"
 
 namespace plimsoll {
+
+// What the recipes of one command are read from: each file is opened once, whatever is asked of it.
+struct RecipeSources {
+  std::map<std::string, std::vector<std::pair<Node, Source>>> layers;  // by the recipe's file
+  std::shared_ptr<ModelFiles> models = std::make_shared<ModelFiles>();
+};
 
 struct Overrides {
   std::vector<std::string> sets;  // "method.r=8": the values of --set; the value is YAML
@@ -21,6 +32,7 @@ struct Overrides {
   std::string as_tool = {};  // --as: the tool and version that the file is written for
   // The file is one that a run saved, which states every key of its version: what it lacks is as it was then.
   bool of_run = false;
+  std::shared_ptr<RecipeSources> sources = {};  // of recipes that were read before; none: nothing was
 };
 
 struct LoadedRecipe {

@@ -1,0 +1,179 @@
+#include "prepare/asked_rows.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/units.h"
+#include "prepare/task_setup.h"
+#include "recipe/load/load.h"
+#include "weights/adapter_config.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRunRecipe = "recipe.yaml";
+
+bool is_run(const fs::path& folder) { return fs::exists(folder / kRunRecipe); }
+
+// The run's own recipe, or one of the changes alone.
+Recipe read_recipe(const fs::path& folder, const Overrides& overrides) {
+  return overrides.of_run ? load_recipe((folder / kRunRecipe).string(), overrides).recipe
+                          : recipe_from_overrides(overrides).recipe;
+}
+
+Overrides changes_of(const RowWish& wish) {
+  Overrides overrides;
+  overrides.sets = wish.sets;
+  overrides.of_run = is_run(wish.folder);
+  if (wish.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*wish.max_length));
+  return overrides;
+}
+
+// What is evaluated on what, as a recipe says it: the run's own, or the defaults for a model folder.
+Recipe recipe_to_evaluate(const RowWish& wish, const std::string& chat_template, const ModelPaths& paths) {
+  Overrides overrides = changes_of(wish);
+  const auto set = [&](const char* key, const std::string& value) {
+    overrides.sets.push_back(assignment(key, value));
+  };
+  if (chat_template != "auto") set("data.template", chat_template);
+  if (!overrides.of_run && !wish.data)
+    throw UsageError(wish.folder.string() +
+                     ": is no run with evaluation data of its own; name some with --data");
+  if (!overrides.of_run) {
+    set("model", paths.base.string());
+    set("data.train", wish.data->string());
+  }
+  Recipe recipe = read_recipe(wish.folder, overrides);
+  recipe.model = paths.base.string();
+  if (wish.data) {
+    recipe.data.train = {{wish.data->string()}};
+    recipe.data.eval = {.kind = EvalSource::Kind::path, .path = wish.data->string()};
+  } else if (recipe.data.eval.kind == EvalSource::Kind::none) {
+    throw UsageError((wish.folder / kRunRecipe).string() +
+                     ": the run had no evaluation data (data.eval); name some with --data");
+  }
+  return recipe;
+}
+
+// The run's recipe, or the defaults with what the model's config says of its head.
+Recipe recipe_to_score(const RowWish& wish, bool rewards, const ModelPaths& paths) {
+  const Task task = rewards ? Task::reward : Task::classify;
+  Overrides overrides = changes_of(wish);
+  if (!overrides.of_run) {
+    const bool given = std::any_of(wish.sets.begin(), wish.sets.end(), [](const std::string& set) {
+      return set.starts_with("classify.problem");
+    });
+    overrides.sets.push_back(assignment("model", paths.base.string()));
+    overrides.sets.push_back(assignment("task", std::string(to_string(task))));
+    const auto problem = problem_of_head(paths.base);
+    if (!rewards && problem && !given) overrides.sets.push_back(assignment("classify.problem", *problem));
+  }
+  Recipe recipe = read_recipe(wish.folder, overrides);
+  if (recipe.task != task)
+    throw UsageError((wish.folder / kRunRecipe).string() + ": the run's task is " +
+                     std::string(to_string(recipe.task)) + ": " +
+                     (recipe.task == Task::reward     ? "plimsoll score prints its rewards"
+                      : recipe.task == Task::classify ? "plimsoll classify prints its classes"
+                                                      : "it scores no sequences; plimsoll generate asks it"));
+  recipe.model = paths.base.string();
+  recipe.data.train.clear();
+  if (wish.data) recipe.data.train = {{wish.data->string()}};
+  recipe.data.eval = {};
+  return recipe;
+}
+
+// The model with its adapter as the recipe's task has it, at the precision that is asked for or was trained.
+Experiment experiment_of(const RowWish& wish, Resolved& resolved) {
+  const ModelPaths& paths = resolved.paths;
+  Experiment experiment;
+  experiment.model = resolved.model;
+  experiment.task = resolved.task;
+  experiment.lora = paths.adapter.has_value();
+  Preference::Reference& reference = experiment.task.preference.reference;
+  if (reference != Preference::Reference::none && !paths.adapter) {
+    reference = Preference::Reference::given;
+    if (wish.data)
+      throw UsageError(
+          wish.folder.string() +
+          ": task: dpo compares a model with the one that it began as, which a model in full keeps "
+          "for the run's own rows alone: leave --data out, or say --set dpo.loss=orpo");
+  }
+  if (paths.adapter)
+    read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
+  require_frozen_reference(experiment);
+  if (const auto nf4 = quantisation_of(paths)) {
+    experiment.nf4 = true;
+    experiment.nf4_options = *nf4;
+  }
+  experiment.precision.compute = wish.precision ? *wish.precision : trained_type(paths);
+  Recipe::Data& data = resolved.recipe.data;
+  if (const auto longest = experiment.model.longest_text()) {
+    if (wish.max_length && *wish.max_length > *longest)
+      throw UsageError("--max-length: " + format_count(*wish.max_length) + " tokens, but the model knows " +
+                       format_count(*longest) + " positions (max_position_embeddings)");
+    data.max_length = std::min(data.max_length, *longest);
+  }
+  experiment.max_length = data.max_length;
+  if (experiment.model.encoder_decoder) experiment.target_length = data.targets_at_most();
+  return experiment;
+}
+
+AskedRows asked_rows(const RowWish& wish, Recipe recipe, const ModelPaths& paths) {
+  AskedRows asked{resolve(std::move(recipe), paths, std::make_shared<ModelFiles>()), {}, {}};
+  asked.experiment = experiment_of(wish, asked.resolved);
+  asked.files = {wish.folder, paths.base};
+  const Recipe::Data& data = asked.resolved.recipe.data;
+  for (const TrainSource& source : data.train) asked.files.emplace_back(source.path);
+  if (data.eval.kind == EvalSource::Kind::path) asked.files.emplace_back(data.eval.path);
+  return asked;
+}
+
+}  // namespace
+
+AskedRows rows_to_evaluate(const RowWish& wish, const std::string& chat_template, const ModelPaths& paths) {
+  return asked_rows(wish, recipe_to_evaluate(wish, chat_template, paths), paths);
+}
+
+DataSetup open_evaluation(AskedRows& asked, const RowWish& wish, RunObserver& observer) {
+  const auto says = [](const std::string& set) {
+    return set.starts_with("data.format") || set.starts_with("data.columns");
+  };
+  const bool stated = std::any_of(wish.sets.begin(), wish.sets.end(), says);
+  if (!wish.data || stated) return open_data(asked.resolved);
+  try {
+    return open_data(asked.resolved);
+  } catch (const UsageError&) {
+    Recipe::Data& data = asked.resolved.recipe.data;
+    if (!data.format && data.columns.empty()) throw;
+    data.format.reset();
+    data.columns.clear();
+  }
+  DataSetup data = open_data(asked.resolved);
+  observer.event("note    " + printable(wish.data->string()) + ": read as " +
+                 std::string(to_string(data.eval->encoder.options().format)) +
+                 "; the run read its own rows otherwise");
+  return data;
+}
+
+AskedRows rows_to_score(const RowWish& wish, bool rewards, const ModelPaths& paths) {
+  return asked_rows(wish, recipe_to_score(wish, rewards, paths), paths);
+}
+
+std::map<std::string, std::string> columns_of_run(const fs::path& folder,
+                                                  const std::vector<std::string>& sets) {
+  Overrides overrides;
+  overrides.sets = sets;
+  overrides.of_run = is_run(folder);
+  if (!overrides.of_run) overrides.sets.insert(overrides.sets.begin(), assignment("model", folder.string()));
+  return read_recipe(folder, overrides).data.columns;
+}
+
+std::optional<std::string> date_of_run(const fs::path& folder) {
+  if (!is_run(folder)) return std::nullopt;
+  return load_recipe((folder / kRunRecipe).string()).recipe.data.date;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,42 @@
+#include "recipe/model_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "models/model_json.h"
+
+namespace plimsoll {
+
+namespace fs = std::filesystem;
+
+const ModelFiles::Config& ModelFiles::read(const fs::path& folder) {
+  const auto known = configs_.find(folder);
+  if (known != configs_.end()) return known->second;
+  const fs::path file = folder / "config.json";
+  auto json = std::make_shared<const nlohmann::json>(read_model_json(file));
+  ModelSpec spec = parse_model_spec(*json, file.string());
+  return configs_.emplace(folder, Config{std::move(json), std::move(spec)}).first->second;
+}
+
+const nlohmann::json& ModelFiles::config(const fs::path& folder) { return *read(folder).json; }
+
+const ModelSpec& ModelFiles::spec(const fs::path& folder) { return read(folder).spec; }
+
+std::shared_ptr<const Tokenizer> ModelFiles::tokenizer(const fs::path& folder) {
+  const auto known = words_.find(folder);
+  if (known != words_.end()) return known->second.tokenizer;
+  const auto file = Tokenizer::find_file(folder);
+  if (!file) return nullptr;
+  auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(*file));
+  return words_.emplace(folder, Words{std::move(tokenizer), std::nullopt}).first->second.tokenizer;
+}
+
+const SpecialTokens& ModelFiles::special_tokens(const fs::path& folder) {
+  const auto words = tokenizer(folder);
+  check_internal(words != nullptr, "special tokens without a tokenizer");
+  std::optional<SpecialTokens>& special = words_.at(folder).special;
+  if (!special) special = read_special_tokens(folder, *words, &config(folder));
+  return *special;
+}
+
+}  // namespace plimsoll

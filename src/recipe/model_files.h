@@ -1,0 +1,42 @@
+// The files of the models that the recipes of one command name. Each is read once, when it is first asked
+// for, however often a recipe is planned under other assumptions.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+#include "models/spec.h"
+#include "tokenizer/special_tokens.h"
+#include "tokenizer/tokenizer.h"
+
+namespace plimsoll {
+
+class ModelFiles {
+ public:
+  // config.json, as it stands and as the model that it describes. Both throw as read_model_spec() does.
+  const nlohmann::json& config(const std::filesystem::path& folder);
+  const ModelSpec& spec(const std::filesystem::path& folder);
+  // Null where the folder has no file of a tokenizer.
+  std::shared_ptr<const Tokenizer> tokenizer(const std::filesystem::path& folder);
+  // Of a folder with a tokenizer.
+  const SpecialTokens& special_tokens(const std::filesystem::path& folder);
+
+ private:
+  struct Config {
+    std::shared_ptr<const nlohmann::json> json;
+    ModelSpec spec;
+  };
+  struct Words {
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::optional<SpecialTokens> special;
+  };
+  const Config& read(const std::filesystem::path& folder);
+
+  std::map<std::filesystem::path, Config> configs_;
+  std::map<std::filesystem::path, Words> words_;
+};
+
+}  // namespace plimsoll

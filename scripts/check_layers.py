@@ -3,7 +3,7 @@
 
 The order of the folders is that of PLIMSOLL_FOLDERS in the root CMakeLists.txt, the order within a folder that of WITHIN.
 Some folders see less than what is before them (SEES, BACKENDS). Checked are the #include lines of the sources and the
-dependencies of the libraries in CMake files. Lists (*.def) hold no code and may be read from anywhere. Tests see what the
+dependencies of the libraries in CMake files; who names a Recipe (KNOW_RECIPES); that nothing inherits CpuSettings. Lists (*.def) hold no code and may be read from anywhere. Tests see what the
 whole of their folder sees. src/README.md has a line for each folder.
 """
 import pathlib
@@ -37,6 +37,15 @@ SEES = {
 }
 # A family of ops sees what is of none, and of the families before it these.
 FAMILIES = {"scan": {"attention"}, "linear": {"pointwise"}, "loss": {"pointwise", "linear"}}
+# Who may name a Recipe. All others take what they need of what prepare/ made of it (prepare/resolved.h).
+KNOW_RECIPES = set("recipe hub runs prepare tools cli".split())
+# Files of other folders that still do.
+STILL_KNOW_RECIPES = {f"train/{name}" for name in ("loss_guard.h", "run.cc", "run.h", "run_output.cc", "run_output.h",
+                                                   "run_saves.cc", "run_saves.h")}
+RECIPE = re.compile(r'\bRecipe\b|#\s*include\s*"recipe/recipe\.h"')
+# A struct that has settings holds them; one that inherited them was cut to them where it was copied as one.
+HEIR = re.compile(r"\b(?:struct|class)\s+\w+\s*(?:final\s*)?:[^{;]*\bCpuSettings\b")
+COMMENT = re.compile(r"//[^\n]*")
 # What plans names no backend; of ops only kernels do, which have these names.
 BACKENDS = {"cpu", "gpu"}
 PLANS = set("graph ops models tasks autodiff passes layout plan".split())
@@ -105,6 +114,16 @@ def include_problems(root, path, name, order):
             yield f'{line}: "{seen}": {why}'
 
 
+def structure_problems(path, name):
+    """Lines that name a Recipe where none is known, and heirs of CpuSettings."""
+    code = COMMENT.sub("", path.read_text())
+    line_of = lambda match: code.count("\n", 0, match.start()) + 1
+    if name.partition("/")[0] not in KNOW_RECIPES and name not in STILL_KNOW_RECIPES and (found := RECIPE.search(code)):
+        yield f"{line_of(found)}: only {', '.join(sorted(KNOW_RECIPES))} know a Recipe: take what is needed of prepare/resolved.h"
+    for found in HEIR.finditer(code):
+        yield f"{line_of(found)}: inherits CpuSettings; have a member of it"
+
+
 def statements(text):
     """(line, words) of each call that says what a library needs: tests, tools and benches may need what they like."""
     for match in re.finditer(r"^\s*(plimsoll_library|target_link_libraries)\(([^)]*)\)", text, re.M):
@@ -151,7 +170,7 @@ def problems(root):
         elif path.suffix in CODE and part is None:
             found = [f"1: src/{pathlib.PurePath(name).parent} is no part of {folder} in WITHIN of scripts/check_layers.py"]
         elif path.suffix in {".h", ".cc", ".cu"}:
-            found = include_problems(root, path, name, order)
+            found = [*include_problems(root, path, name, order), *structure_problems(path, name)]
         elif path.name == "CMakeLists.txt":
             found = dependency_problems(path, folder, order)
         if path.suffix in CODE:

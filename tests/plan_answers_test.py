@@ -12,6 +12,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from small_models import BERT, LLAMA, tiny_recipe
+
 PLIMSOLL = Path("build/plimsoll").resolve()
 ROWS = Path("tests/golden/llama_lora/train.jsonl").resolve()
 MISTRAL = "examples/mistral-7b-lora/recipe.yaml"
@@ -36,14 +38,50 @@ def setUpModule():
     Path(SMALL).write_text(json.dumps(RECIPE))
 
 
-def plan(*words, code=0):
-    done = subprocess.run([str(PLIMSOLL), "plan", *map(str, words), *FIXED], capture_output=True, text=True, timeout=600)
+def plan(*words, code=0, **options):
+    done = subprocess.run([str(PLIMSOLL), "plan", *map(str, words), *FIXED], capture_output=True, text=True, timeout=600, **options)
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
 def plan_json(*words, code=0):
     return json.loads(plan(*words, "--json", code=code))
+
+
+class Opens(unittest.TestCase):
+    """A plan opens the recipe, config.json and tokenizer.json once: every later open of them fails here (tests/failing_files.cc)."""
+
+    CASES = {"lora": (LLAMA, {"method": {"type": "lora", "r": 4}}), "dpo": (LLAMA, {"task": "dpo"}),
+             "words": (LLAMA, {"task": "classify", "classify": {"words": ["question", "order", "fact"]}}),
+             "classify": ({**BERT, "id2label": {"0": "question", "1": "order", "2": "fact"}}, {"task": "classify"})}
+
+    def check(self, recipe, *words):
+        shim = PLIMSOLL.parent / "tests/libfailing_files.so"
+        self.assertTrue(shim.exists(), "build the target failing_files")
+        expected = plan(recipe, *words)
+        for file in ("/recipe.json", "/config.json", "/tokenizer.json"):
+            with self.subTest(file=file, words=words):
+                fails = {**os.environ, "LD_PRELOAD": str(shim), "FAIL_CALL": "open", "FAIL_PATH": file, "FAIL_ERRNO": "5"}
+                self.assertEqual(plan(recipe, *words, env={**fails, "FAIL_AFTER": "1"}), expected)
+                done = subprocess.run([str(PLIMSOLL), "plan", str(recipe), *words, *FIXED], capture_output=True, env=fails)
+                self.assertNotEqual(done.returncode, 0, "the library meets no open of the file")
+
+    def recipe(self, name):
+        folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        model, settings = self.CASES[name]
+        return tiny_recipe(folder, model, "recipe", **settings)
+
+    def test_a_plan_opens_each_file_once(self):
+        for name in self.CASES:
+            with self.subTest(name):
+                self.check(self.recipe(name), "--memory", "1GiB")
+
+    def test_plans_of_several_values_open_each_file_once(self):
+        recipe = self.recipe("lora")
+        self.check(recipe, "--memory", "1GiB", "--compare", "method.type=full,lora", "micro_batch=1,2")
+        self.check(recipe, "--sweep", "memory=100MiB..2GiB")
+        self.check(recipe, "--memory", "1GiB", "--explain")
 
 
 class Compare(unittest.TestCase):

@@ -110,6 +110,20 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.check({**files, "src/ops/scan/c.h": '#include "ops/attention/a.h"\n'}), (0, ""))
         self.assertIn("ops/scan does not see ops/norm", self.check({**files, "src/ops/scan/c.h": '#include "ops/norm/b.h"\n'})[1])
 
+    def test_a_recipe_is_known_where_it_is_resolved_and_nowhere_below(self):
+        files = {"CMakeLists.txt": "set(PLIMSOLL_FOLDERS base recipe prepare infer)\n", "src/recipe/recipe.h": "struct Recipe {};\n"}
+        self.assertEqual(self.check({**files, "src/prepare/a.cc": '#include "recipe/recipe.h"\n'}), (0, ""))
+        self.assertEqual(self.check({**files, "src/infer/a.cc": "// as in Recipe\n"}), (0, ""))
+        for text in ('#include "recipe/recipe.h"\n', "struct Recipe;\n", "void f(const Recipe& recipe);\n"):
+            status, message = self.check({**files, "src/infer/a.cc": text})
+            self.assertEqual(status, 1)
+            self.assertIn("src/infer/a.cc:1: only", message)
+
+    def test_settings_are_a_member_and_no_base(self):
+        self.assertEqual(self.check({"src/base/a.h": "struct A { CpuSettings cpu; };\n"}), (0, ""))
+        for text in ("struct A : CpuSettings {};\n", "class A final\n    : public B, public CpuSettings {};\n"):
+            self.assertIn("src/base/a.h:1: inherits CpuSettings", self.check({"src/base/a.h": text})[1])
+
     def test_each_folder_has_its_line_in_the_readme(self):
         self.assertIn("has no line of base/", self.check({"src/base/a.h": "", "src/README.md": "| `cpu/` | x |\n", "src/cpu/a.h": ""})[1])
         self.assertIn("names cpu/", self.check({"src/base/a.h": "", "src/README.md": "| `base/` | x |\n| `cpu/` | x |\n"})[1])

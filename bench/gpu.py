@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast a card is, and how fast models train on it: `make gpu-bench` (docs/cuda.md).
+"""How fast a card is, and how fast models train on it: `make gpu-bench` (docs/explanation/cuda.md).
 
     gpu.py --plimsoll PROGRAM --tool PLIMSOLL_GPU_CHECK [--device cuda|emulated --tiny] [--cases lora,t5] [--seconds 520] [--out FILE]
 

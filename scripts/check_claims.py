@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No page, help or message says that cards do not train: they do (device: cuda, docs/cuda.md).
+"""No page, help or message says that cards do not train: they do (device: cuda, docs/explanation/cuda.md).
 
 Looks through README.md, CHANGELOG.md, docs/ and src/ (comments and strings). Line ends, and quotation marks between the
 pieces of a string, do not hide a sentence.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks README.md and docs/: links and anchors lead somewhere, docs/README.md reaches every page, words that people search for are
-there, files that they name exist, and figures and numbers are those of bench/results and of the catalogue of GPUs.
+there, files that they name exist, figures and numbers are those of bench/results and of the catalogue of GPUs, and lines of prose
+are short. Pages that help, messages, comments and scripts name exist, and so does each section to which scripts/moved-sections.txt leads.
 """
 import itertools
 import json
@@ -100,6 +101,46 @@ def dead_paths(root, texts):
             if not (root / path).exists()]
 
 
+WIDEST = 120
+NAMED = re.compile(r"\bdocs/[a-z0-9_/-]+\.md\b")
+NAMING = {"src": ("cc", "h", "def", "cu", "md"), "bench": ("py", "cc"), "cmake": ("cmake",), "demo": ("yaml", "sh"), "examples": ("yaml",),
+          "scripts": ("py", "sh"), "tests/golden": ("txt",), "tests/gpu": ("py", "cc", "h", "txt")}
+MOVED = "scripts/moved-sections.txt"
+
+
+def missing_pages(root):
+    """Pages of docs/ that help, messages, comments and scripts name, but that are not there."""
+    files = [root / "Makefile", root / "CMakeLists.txt"]
+    files += [path for folder, kinds in NAMING.items() for kind in kinds for path in sorted((root / folder).rglob(f"*.{kind}"))]
+    for path in files:
+        if path.exists():
+            yield from (f"{path.relative_to(root)}: names {page}, which is not there" for page in sorted(set(NAMED.findall(path.read_text())))
+                        if not (root / page).exists())
+
+
+def lost_sections(root, texts):
+    """Sections of earlier pages whose new place is not there."""
+    for line in (root / MOVED).read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        old, new = line.split(" ")
+        page, _, anchor = new.partition("#")
+        text = texts.get(page) or ((root / page).read_text() if (root / page).exists() else None)
+        if text is None or (anchor and anchor not in anchors(text)):
+            yield f"{MOVED}: {old} went to {new}, which is not there"
+
+
+def wide_lines(page, text):
+    """Lines of prose that are too long. Tables, code and the targets of links may be longer, and what has no blank to break at."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced ^= line.lstrip().startswith("```")
+        shown = re.sub(r"\]\([^)]*\)", "]", line).strip()
+        prose = not fenced and not line.startswith(("|", "    ")) and " " in shown
+        if prose and len(shown) + len(line) - len(line.lstrip()) > WIDEST:
+            yield f"{page}:{number}: {len(shown)} characters of prose in a line, above {WIDEST}"
+
+
 def wrong_counts(root, readme):
     """The number of GPUs that README gives, compared with the catalogue's."""
     known = len(re.findall(r'^\s*Card\{"', (root / "src/device/catalogue.cc").read_text(), re.M))
@@ -121,6 +162,8 @@ def problems(root):
     said = " ".join(text for page, text in texts.items() if page.startswith("docs/") and page not in (INDEX, "docs/glossary.md"))
     said = re.sub(r"\s+", " ", said).lower()
     found += [f"docs/: no page but the glossary says '{term}'" for term in TERMS if term.lower() not in said]
+    found += [problem for page, text in texts.items() if page.startswith("docs/") for problem in wide_lines(page, text)]
+    found += [*missing_pages(root), *lost_sections(root, texts)]
     return found + unreached(reached, texts) + wrong_figures(root, texts["README.md"]) + dead_paths(root, texts) + wrong_counts(root, texts["README.md"])
 
 

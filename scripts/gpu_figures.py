@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a card was measured to be by `make gpu-first`: its tables in docs/cuda.md, and the guesses that they replace.
+"""What a card was measured to be by `make gpu-first`: its tables in docs/explanation/cuda.md, and the guesses that they replace.
 
-    scripts/gpu_figures.py bench/results/CARD-DATE-first.json [--card "H100 SXM"] [--docs docs/cuda.md] [--print]
+    scripts/gpu_figures.py bench/results/CARD-DATE-first.json [--card "H100 SXM"] [--docs docs/explanation/cuda.md] [--print]
 
-Writes the tables between the two marks in docs/cuda.md (--print: only prints them), scores the committed predictions, and names each guess of
+Writes the tables between the two marks in docs/explanation/cuda.md (--print: only prints them), scores the committed predictions, and names each guess of
 the catalogue that a figure stands against: where it is, what it says, what was measured. A guess whose line in the source has changed is an
 error: it is brought up to date in GUESSES here.
 """
@@ -166,7 +166,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("--card", help="its name in the catalogue; by default as the results have it")
-    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/cuda.md")
+    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/explanation/cuda.md")
     parser.add_argument("--predicted", type=pathlib.Path, default=ROOT / "bench/results/predicted-h100.json")
     parser.add_argument("--print", action="store_true", dest="only_print")
     options = parser.parse_args()

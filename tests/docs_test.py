@@ -34,7 +34,7 @@ CASES = {"1-gla-glue.md": 11, "2-t5-chat.md": 15, "3-qwen-cards.md": 11, "4-micr
 
 @dataclass(frozen=True)
 class Command:
-    where: str  # "docs/plan.md:12"
+    where: str  # "docs/howto/fit-into-memory.md:12"
     arguments: list
     exit_code: int
     kind: str  # "", "short" or "output"

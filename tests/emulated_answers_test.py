@@ -1,4 +1,4 @@
-"""Commands that ask a model on the emulated card (docs/cuda.md): tokens, losses and scores are the CPU's.
+"""Commands that ask a model on the emulated card (docs/explanation/cuda.md): tokens, losses and scores are the CPU's.
 
 Usage: emulated_answers_test.py PLIMSOLL (from the repository's root). Standard library only.
 """

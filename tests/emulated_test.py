@@ -1,4 +1,4 @@
-"""Whole runs on the emulated card (docs/cuda.md): its loss curve is PyTorch's and the CPU's, of every family and task.
+"""Whole runs on the emulated card (docs/explanation/cuda.md): its loss curve is PyTorch's and the CPU's, of every family and task.
 
 Usage: emulated_test.py PLIMSOLL (from the repository's root). Standard library only.
 """

@@ -1,4 +1,4 @@
-"""The check of a card (docs/cuda.md), of the emulated one: it finds nothing wrong there, and whatever is done wrong on purpose.
+"""The check of a card (docs/explanation/cuda.md), of the emulated one: it finds nothing wrong there, and whatever is done wrong on purpose.
 
 Usage: gpu_check_test.py PLIMSOLL PLIMSOLL_GPU_CHECK (from the repository's root). Standard library only.
 """
@@ -210,7 +210,7 @@ class GpuFirstTest(unittest.TestCase):
 
     def figures_go_into_the_docs(self):
         docs = self.out.with_name("cuda.md")
-        docs.write_text((ROOT / "docs/cuda.md").read_text())
+        docs.write_text((ROOT / "docs/explanation/cuda.md").read_text())
         words = [sys.executable, ROOT / "scripts/gpu_figures.py", self.out, "--card", "H100 SXM", "--docs", docs]
         done = subprocess.run(words, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Redoes the arithmetic of docs/memory-model.md and compares it with what its commands print.
+"""Redoes the arithmetic of docs/explanation/memory-model.md and compares it with what its commands print.
 
 Usage: memory_model_test.py PLIMSOLL (from the repository's root)
 
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import unittest
 
-PAGE = pathlib.Path("docs/memory-model.md")
+PAGE = pathlib.Path("docs/explanation/memory-model.md")
 PLIMSOLL = "build/plimsoll"
 LAYER = "model.layers.1."
 

@@ -380,7 +380,7 @@ class FirstContactTest(unittest.TestCase):
             self.assertEqual(run("plan", recipe).returncode, 0, recipe.read_text())
 
     def test_batches_of_public_distributed_runs_are_those_worked_out_by_hand(self):
-        rows = [line for line in (ROOT / "docs" / "other-tools-batches.md").read_text().splitlines()
+        rows = [line for line in (ROOT / "tests/other_tools/batches.md").read_text().splitlines()
                 if line.startswith("| ") and not line.startswith("| File")]
         self.assertGreaterEqual(len(rows), 60)
         script = self.folder / "run.sh"

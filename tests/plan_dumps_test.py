@@ -225,7 +225,7 @@ class PlanDumps(CommandTest):
         self.assertIn("no program of this plan goes through the pass 'offload-weights'", error)
         error = self.dump("nonsense", *CASES["llama full"], code=2)
         names = error.split("or a pass: ")[1].split("\n")[0].split(", ")
-        documented = (ROOT / "docs/graph-text.md").read_text().split("In the order in which they\nrun: ")[1].split(".\n")[0]
+        documented = (ROOT / "docs/reference/formats.md").read_text().split("In the order in which they\nrun: ")[1].split(".\n")[0]
         self.assertEqual(names, [name.strip("`") for name in documented.replace("\n", " ").split(", ")])
 
 

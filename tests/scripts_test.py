@@ -194,7 +194,7 @@ class Ci(unittest.TestCase):
         everything = self.parts(self.ci.choose("all", 0, None))
         self.assertEqual(everything, {(part.stage, part.name) for part in self.ci.PARTS})
         for first in (0, 1, 2, 7):
-            landings = [self.parts(self.ci.choose("", number, (0, ["docs/plan.md"]))) for number in range(first, first + 3)]
+            landings = [self.parts(self.ci.choose("", number, (0, ["docs/howto/fit-into-memory.md"]))) for number in range(first, first + 3)]
             self.assertEqual(set().union(*landings), everything)
             for landing in landings:
                 self.assertLess(landing, everything)
@@ -227,7 +227,7 @@ class Ci(unittest.TestCase):
     def test_tests_of_cards_that_are_not_chosen_are_left_out_of_make_test(self):
         def flags(number, *files):
             return dict(self.ci.stages(self.ci.choose("", number, (0, files))))["test"][0][3:]
-        self.assertEqual(flags(0, "docs/plan.md"), ["TEST_FLAGS=-E '^(ops_gpu_emulated_test|ops_gpu_checked_test)$$'"])
+        self.assertEqual(flags(0, "docs/howto/fit-into-memory.md"), ["TEST_FLAGS=-E '^(ops_gpu_emulated_test|ops_gpu_checked_test)$$'"])
         self.assertEqual(flags(0, "src/gpu/stream.h"), [])
 
     def test_every_folder_is_touched_by_its_files(self):
@@ -429,16 +429,27 @@ class Pages(unittest.TestCase):
     def test_broken_links_pages_without_a_link_lost_words_and_other_figures_are_found(self):
         self.assertEqual(self.problems(), "")
         for page, old, new, told in (
-                ("docs/README.md", "(gla.md)", "(gl.md)", "docs/README.md: links to gl.md, which is not there"),
-                ("README.md", "cuda.md#a-real-card", "cuda.md#none", "docs/cuda.md has no such heading"),
-                ("docs/README.md", "(inspect.md)", "(init.md)", "docs/inspect.md: no page"),
-                ("docs/*.md", "ixed precision", "ixed types", "says 'mixed precision'"),
+                ("docs/README.md", "(howto/gla.md)", "(howto/gl.md)", "docs/README.md: links to howto/gl.md, which is not there"),
+                ("README.md", "cuda.md#a-real-card", "cuda.md#none", "docs/explanation/cuda.md has no such heading"),
+                ("docs/decisions/README.md", "(16-cpus.md)", "(15-micro-steps.md)", "docs/decisions/16-cpus.md: no page"),
+                ("docs/*/*.md", "ixed precision", "ixed types", "says 'mixed precision'"),
                 ("README.md", "for 71 GPUs", "for 70 GPUs", "says 70 GPUs"),
                 ("README.md", "| 5.5 GiB |\n", "| 5.5 GiB |\n| Invented-70B | H200 | 9 | 1 | 1 GiB | 2 GiB |\n", "no measurement is known"),
                 ("README.md", "| tokens/s |", "| tokens/h |", "the head of the table"),
-                ("docs/other-tools.md", "recipe/translate/defaults.cc", "recipe/dialects/defaults.cc", "which is not there"),
+                ("docs/howto/other-tools.md", "recipe/translate/defaults.cc", "recipe/dialects/defaults.cc", "which is not there"),
+                ("docs/howto/gla.md", "\n## How it is computed", "\n## How", "docs/gla.md#how-it-is-computed went to docs/howto/gla.md#how-it-is-computed"),
+                ("docs/howto/gla.md", "\n## How it is computed", "\n" + 13 * "many words " + "\n\n## How it is computed", "142 characters of prose"),
                 ("README.md", "70,395", "70,396", "README.md: 'Qwen3-0.6B, LoRA, 2048 tokens' shows")):
             self.assertIn(told, self.problems(page, old, new))
+
+
+    def test_pages_that_help_and_messages_name_exist(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        import check_pages
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            write(root, {"docs/howto/a.md": "", "src/cli/pages.cc": '"docs/howto/a.md, docs/b.md"', "src/cli/c.h": "// docs/howto/a.md"})
+            self.assertEqual(list(check_pages.missing_pages(root)), ["src/cli/pages.cc: names docs/b.md, which is not there"])
 
 
 class Size(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""The wheel holds a program that runs from where pip unpacks it, and auditwheel finds the tag that docs/install.md names.
+"""The wheel holds a program that runs from where pip unpacks it, and auditwheel finds the tag that docs/howto/install.md names.
 
 Usage: wheel_test.py PLIMSOLL (from the repository's root). Stored, not compressed: `make wheel` does the same and deflates. Needs patchelf and
 auditwheel (scripts/setup.sh --wheel); skipped without them. Standard library only.
@@ -38,7 +38,7 @@ class Wheel(unittest.TestCase):
         make_wheel.find_each_other(TOOLS, folder / "lib/plimsoll")
         make_wheel.write(folder, "0", "py3-none-linux_x86_64", wheel, zipfile.ZIP_STORED)
         platform = make_wheel.shown_platform(TOOLS, wheel)
-        self.assertIn(platform.replace("_x86_64", ""), (ROOT / "docs/install.md").read_text())
+        self.assertIn(platform.replace("_x86_64", ""), (ROOT / "docs/howto/install.md").read_text())
         with zipfile.ZipFile(wheel) as archive:
             record = archive.read("plimsoll_ml-0.dist-info/RECORD").decode()
             for name, digest, size in csv.reader(io.StringIO(record)):

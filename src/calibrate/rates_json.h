@@ -1,4 +1,4 @@
-// Measured rates as JSON (docs/calibrate.md).
+// Measured rates as JSON (docs/reference/devices.md).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -28,7 +28,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll init models/qwen data/train.parquet --method qlora --out small.yaml",
          "for a GPU or machine with little memory"}},
        {4},
-       "docs/recipe.md"},
+       "docs/reference/recipe.md"},
       {"fetch",
        "Downloads a model (configuration, tokenizer, weights in safetensors), or a data set with --dataset, "
        "from the Hugging Face hub into the Hugging Face cache, where transformers finds it too. It is the "
@@ -40,7 +40,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll fetch Qwen/Qwen2.5-7B", "the weights too"},
         {"plimsoll fetch tatsu-lab/alpaca --dataset", "rows to train on"}},
        {4, 5},
-       "docs/fetch.md"},
+       "docs/howto/install.md"},
       {"preview",
        "Shows the first rows of a recipe's data as the model sees them: rendered by the chat template, with "
        "the trained tokens between \u27e6 and \u27e7, lengths in tokens, and what data.max_length "
@@ -49,7 +49,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll preview recipe.yaml --rows 50 --html rows.html", "fifty, as a page"},
         {"plimsoll preview recipe.yaml --length 512", "what a shorter limit would truncate"}},
        {4},
-       "docs/data.md"},
+       "docs/howto/data.md"},
       {"plan",
        "Plans a run without loading weights and without a GPU: peak memory by component, the fastest "
        "variant within the budget (micro-batch size and gradient accumulation, activation checkpointing, "
@@ -60,13 +60,13 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll plan recipe.yaml --sweep memory=2GiB..24GiB", "the fastest plan of each budget"},
         {"plimsoll plan recipe.yaml --max length", "the longest sequences that fit"}},
        {3, 4},
-       "docs/plan.md, docs/planner.md"},
+       "docs/howto/fit-into-memory.md, docs/explanation/planner.md"},
       {"calibrate",
        "Measures matrix products, memory and disk of this machine once, and saves the speeds for the times "
        "that plan predicts. Optional: a run does not need it.",
        {{"plimsoll calibrate --quick", "in seconds, on a coarse grid"}},
        {5},
-       "docs/calibrate.md"},
+       "docs/reference/devices.md"},
       {"train",
        "Plans the run, refuses it if it does not fit, allocates its memory once, loads the weights, trains, "
        "evaluates and saves checkpoints. Ctrl-C, SIGTERM and a closed terminal finish the current step, "
@@ -76,7 +76,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll train recipe.yaml --resume", "continue after an interruption"},
         {"plimsoll train recipe.yaml --set optimizer.lr=1e-4 --set output=runs/second", "with other values"}},
        {3, 4, 5, 130},
-       "docs/train.md"},
+       "docs/howto/train.md, docs/howto/resume.md"},
       {"report",
        "Reports a finished or running run from the logs in its folder: loss, throughput, peak memory, "
        "checkpoints. Several runs are compared, the best first. --html writes a page with the run's curves "
@@ -86,7 +86,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll report --queue --html batch.html",
          "all runs of the queue's last batch, by device and time"}},
        {4, 5},
-       "docs/report.md"},
+       "docs/howto/train.md"},
       {"doctor",
        "Finds out why a run ran out of memory: from the log of any program (PyTorch, JAX, TensorFlow, "
        "cuBLAS, NCCL, DeepSpeed, Ray, Slurm, Kubernetes, the kernel), from a memory snapshot of PyTorch, or "
@@ -98,7 +98,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll doctor train.log --recipe sft.yaml", "and what each next step saves"},
         {"kubectl logs POD | plimsoll doctor - --json", "a log from standard input, JSON output"}},
        {5},
-       "docs/doctor.md"},
+       "docs/howto/out-of-memory-logs.md"},
       {"queue",
        "Runs many jobs (recipes or any command) on few devices. A job starts only when its planned or "
        "stated memory fits beside what running jobs have reserved, so no job runs out of memory because of "
@@ -112,7 +112,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll queue run --memory 24GiB", "the worker: starts jobs that fit"},
         {"plimsoll queue list", "waiting, running and finished jobs"}},
        {3, 4, 5},
-       "docs/queue.md"},
+       "docs/howto/queue.md"},
       {"top",
        "The queue and this machine, live: total, reserved and used memory of each device, progress of each "
        "run, its planned and current memory, the memory of other processes, and the load of the machine. "
@@ -123,7 +123,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll top --record night.jsonl --count 3600 --interval 10", "record ten hours"},
         {"plimsoll top --replay night.jsonl", "replay them"}},
        {4, 5},
-       "docs/top.md"},
+       "docs/howto/queue.md"},
       {"devices",
        "Lists the CPU and the GPUs (cards) of this machine, their free memory and the processes that use "
        "it. Without an NVIDIA driver it says what is missing. Unresponsive GPUs are marked.\n\n"
@@ -131,13 +131,13 @@ const std::vector<CommandPage>& pages() {
        "driver's library if it is not libnvidia-ml.so.1.",
        {{"plimsoll devices", "devices and free memory"}, {"plimsoll devices --json", "JSON output"}},
        {},
-       "docs/devices.md"},
+       "docs/reference/devices.md"},
       {"queue simulate",
        "Simulates a workload under three policies: the packing of the queue, polling for free memory, and "
        "one job per device. Prints the total time, crashes and lost work of each.",
        {{"plimsoll queue simulate examples/queue/workload.json", "the three policies compared"}},
        {},
-       "docs/queue.md"},
+       "docs/howto/queue.md"},
       {"generate",
        "Generates text with a model folder or a finished run: for a prompt, token ids, or every row of a "
        "data file. Memory, with its KV cache, is planned before weights are loaded. The answer to --prompt "
@@ -149,7 +149,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll generate models/q --prompt \"1, 2,\" --stop \"\\n\" --temperature 0.8 --seed 7",
          "sampled"}},
        {3, 4, 5},
-       "docs/generate.md"},
+       "docs/howto/answers.md"},
       {"chat",
        "A conversation at the terminal. Turns are rendered by the model's chat template, or by --template; "
        "the whole conversation is the prompt of each turn. Lines that begin with / are commands; /help "
@@ -157,7 +157,7 @@ const std::vector<CommandPage>& pages() {
        {{"plimsoll chat runs/first", "with the model that a run made"},
         {"plimsoll chat models/q --system \"Answer in one sentence.\" --temperature 0.7", "sampled"}},
        {3, 4, 5},
-       "docs/chat.md"},
+       "docs/howto/answers.md"},
       {"eval",
        "Loss and perplexity over a data file, or over the evaluation data of a run; with --generate also "
        "exact matches and BLEU of generated answers. The loss is the mean over all target tokens, "
@@ -166,7 +166,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll eval models/q --data test.jsonl --generate --limit 200",
          "and exact matches of 200 generated answers"}},
        {3, 4, 5},
-       "docs/eval.md"},
+       "docs/howto/answers.md"},
       {"score",
        "Scores answers with a reward model: those of --response, or the rows of a data file (a text, a list "
        "of messages, a response to a prompt, or a pair of chosen and rejected answers). Prints one line of "
@@ -175,7 +175,7 @@ const std::vector<CommandPage>& pages() {
          "the better of two answers"},
         {"plimsoll score runs/reward --data answers.jsonl --out rewards.jsonl", "one line per row"}},
        {3, 4, 5},
-       "docs/scores.md"},
+       "docs/howto/scores.md"},
       {"classify",
        "Classifies texts: those of --text, or the rows of a data file, which need no labels. Prints one "
        "line of JSON per row, with its number, its label or labels and the probability of each class; for "
@@ -183,14 +183,14 @@ const std::vector<CommandPage>& pages() {
        {{"plimsoll classify runs/reviews --text \"Worth every minute.\"", "one text"},
         {"plimsoll classify runs/reviews --data texts.csv --out labels.jsonl", "one line per row"}},
        {3, 4, 5},
-       "docs/scores.md"},
+       "docs/howto/scores.md"},
       {"merge",
        "Merges a LoRA adapter into its base model (W + scale B A for each adapted weight) and writes a new "
        "model folder that transformers loads. Weights are streamed through a few MiB of memory; the folder "
        "appears complete or not at all.",
        {{"plimsoll merge runs/first --out models/mine", "into the base model of the run"}},
        {4, 5},
-       "docs/merge.md"},
+       "docs/howto/export.md"},
       {"convert",
        "Rewrites a model folder with another data type or shard size. Weights are streamed through a few "
        "MiB of memory; the folder appears complete or not at all. Narrower types are rounded to nearest, "
@@ -200,7 +200,7 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll convert models/q --shard-size 2GiB --out models/q-shards", "files of at most 2 GiB"},
         {"plimsoll convert models/q --to gguf --dtype q8_0 --out q.gguf", "for llama.cpp"}},
        {4, 5},
-       "docs/convert.md"},
+       "docs/howto/export.md"},
       {"inspect",
        "Describes a file or folder: a model, an adapter, a run, a checkpoint, a tokenizer, a safetensors, "
        "Parquet or JSONL file. Reads headers and small files, never weights.",
@@ -208,27 +208,27 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll inspect models/q --tensors", "every tensor"},
         {"plimsoll inspect data/train.parquet --json", "columns and rows, as JSON"}},
        {4},
-       "docs/inspect.md"},
+       "docs/reference/formats.md"},
       {"recipe",
        "Prints a recipe with all defaults filled in (itself a recipe); with --explain all keys, their "
        "defaults and meanings.",
        {{"plimsoll recipe --explain", "all keys"},
         {"plimsoll recipe recipe.yaml", "the recipe that a run would use"}},
        {},
-       "docs/recipe.md"},
+       "docs/reference/recipe.md"},
       {"completion",
        "Prints a shell completion script for commands, options, their values and recipe keys.",
        {{"plimsoll completion bash > ~/.local/share/bash-completion/completions/plimsoll", "bash"},
         {"plimsoll completion zsh > ~/.zsh/completions/_plimsoll", "zsh, where that folder is in $fpath"},
         {"plimsoll completion fish > ~/.config/fish/completions/plimsoll.fish", "fish"}},
        {},
-       "docs/install.md"},
+       "docs/howto/install.md"},
       {"help",
        "The manual of a command, as COMMAND --help. --man prints it for man(1).",
        {{"plimsoll help train", "all options of train"},
         {"plimsoll help train --man | man -l -", "as a page"}},
        {},
-       "docs/install.md"},
+       "docs/howto/install.md"},
   };
   return kPages;
 }

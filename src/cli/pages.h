@@ -16,7 +16,7 @@ struct CommandPage {
   std::string_view description;  // paragraphs with an empty line between them
   std::vector<CommandExample> examples;
   std::vector<int> exits;     // exit codes that it ends with, in addition to 0, 1 and 2
-  std::string_view document;  // "docs/train.md"
+  std::string_view document;  // "docs/howto/train.md"
 };
 
 // Null for a command without one; a test lists those.

@@ -1,5 +1,5 @@
 // The list of the files that a run wrote into its folder, so that nothing else is ever removed, renamed or
-// overwritten. One JSON object a line, appended (docs/formats.md): a name enters before its file exists, its
+// overwritten. One JSON object a line, appended (docs/reference/formats.md): a name enters before its file exists, its
 // fingerprint once it is closed.
 #pragma once
 

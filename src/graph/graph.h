@@ -228,7 +228,7 @@ class Graph {
   void grow_index();
 };
 
-// Text form, stable and diffable: docs/graph-text.md. parse_graph(print_graph(g)) prints the same text.
+// Text form, stable and diffable: docs/reference/formats.md. parse_graph(print_graph(g)) prints the same text.
 std::string print_graph(const Graph& graph);
 std::string print_op(const Graph& graph, const Op& op);
 // Throws UsageError with the line number.

@@ -1,5 +1,5 @@
 // Templates in the part of Jinja that chat templates are written in, rendered as transformers renders them.
-// docs/templates.md says what is supported; everything else is refused with its line when a template is read.
+// docs/howto/data.md says what is supported; everything else is refused with its line when a template is read.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Offloading: tensors whose home is not the device are fetched ahead of need and stored when done
-// (docs/offload.md).
+// (docs/explanation/recompute-and-offload.md).
 #pragma once
 
 #include "graph/graph.h"

@@ -10,7 +10,7 @@
 
 namespace plimsoll {
 
-// The activations that a block drops, at each point more than the one before (docs/recompute.md), by the
+// The activations that a block drops, at each point more than the one before (docs/explanation/recompute-and-offload.md), by the
 // classes of its ops (ops/rule.h):
 //   none       nothing
 //   act        the product of the MLP's gate, and what follows from it alone

@@ -101,7 +101,7 @@ void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& ca
       limit_to_free(memory.device.kind != Kind::bytes, here->free_bytes, budget);
 }
 
-// On one device a tier says which of states, gradients and weights leave it (docs/planner.md).
+// On one device a tier says which of states, gradients and weights leave it (docs/explanation/planner.md).
 std::optional<OffloadParts> tier_parts(const std::string& tier) {
   if (tier == "deepspeed") return OffloadParts{};
   if (tier == "stage2_offload") return OffloadParts{.states = true};

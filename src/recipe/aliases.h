@@ -60,7 +60,7 @@ bool is_alias_group(std::string_view key);
 // Every key of theirs, once.
 const std::vector<std::string>& alias_keys();
 
-// The table for docs/other-tools.md.
+// The table for docs/howto/other-tools.md.
 std::string aliases_markdown();
 
 }  // namespace plimsoll

@@ -24,7 +24,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr const char* kRows = "tests/other_tools/rows.txt";
-constexpr const char* kManual = "docs/other-tools.md";
+constexpr const char* kManual = "docs/howto/other-tools.md";
 constexpr std::string_view kArrow = " => ";
 
 std::string read_text(const std::string& file) {

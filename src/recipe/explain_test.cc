@@ -16,7 +16,7 @@ namespace plimsoll {
 namespace {
 
 constexpr const char* kKeysFile = "tests/golden/recipe-keys.txt";
-constexpr const char* kKeysManual = "docs/recipe.md";
+constexpr const char* kKeysManual = "docs/reference/recipe.md";
 constexpr std::string_view kBegin =
     "<!-- keys: printed by `plimsoll recipe --explain`, checked by a test -->\n```\n";
 constexpr std::string_view kEnd = "```\n";

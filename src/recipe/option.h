@@ -37,7 +37,7 @@ struct Option {
   bool experiment = false;  // decides the run's result: a checkpoint belongs to one value of it
 };
 
-// All options, in the order of docs/recipe.md.
+// All options, in the order of docs/reference/recipe.md.
 const std::vector<Option>& options();
 // nullptr where no option has the key.
 const Option* find_option(std::string_view key);

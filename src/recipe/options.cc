@@ -310,9 +310,10 @@ std::vector<Option> data_options() {
       auto_integer("data.prefetch", FIELD(data.prefetch), {1, 1024}, "batches prepared ahead"),
       data_pin(),
       experiment(data_shuffle()),
-      experiment(integer("data.reading", FIELD(data.reading), {kFirstReading, kReading},
-                         "version of the rules by which rows are read (docs/data.md); runs that began with 1 "
-                         "or 2 keep it")),
+      experiment(
+          integer("data.reading", FIELD(data.reading), {kFirstReading, kReading},
+                  "version of the rules by which rows are read (docs/howto/data.md); runs that began with 1 "
+                  "or 2 keep it")),
   };
 }
 
@@ -362,7 +363,7 @@ std::vector<Option> step_options() {
                    "micro-batch size in tokens, for as many sequences as fit; changes memory and time, not "
                    "the result"),
       experiment(choice<OptimizerKind>("optimizer.name", FIELD(optimizer.name), optimizer_words(),
-                                       "the optimizer; docs/optimizers.md compares them")),
+                                       "the optimizer; docs/howto/train.md compares them")),
       experiment(number("optimizer.lr", FIELD(optimizer.lr), {0, 10}, "peak learning rate")),
       of_optimizers(&OptimizerTraits::betas, optimizer_betas()),
       of_optimizers(&OptimizerTraits::eps, number("optimizer.eps", FIELD(optimizer.eps), {1e-20, 1},

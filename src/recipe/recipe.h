@@ -1,5 +1,5 @@
 // A recipe: the run that the user wants. How it fits into memory is the planner's work. Each member is one
-// key of the recipe with its default; options.cc declares the keys, docs/recipe.md lists them.
+// key of the recipe with its default; options.cc declares the keys, docs/reference/recipe.md lists them.
 #pragma once
 
 #include <array>

@@ -72,7 +72,7 @@ Option data_template() {
   return make(
       "data.template", [](auto& recipe) -> auto& { return recipe.data.chat_template; },
       "auto, plain, chatml, llama2, llama3, mistral, alpaca, or one of another tool such as "
-      "llama-factory/qwen (docs/templates.md)",
+      "llama-factory/qwen (docs/howto/data.md)",
       "chat template; auto: the model's own, or plain for prompts where it has none",
       [](const Node& node, Folder) -> std::optional<std::string> {
         const auto& names = template_names();

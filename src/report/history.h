@@ -63,7 +63,7 @@ struct RunHistory {
   [[nodiscard]] int64_t last_step() const { return steps.empty() ? 0 : steps.back().step; }
 };
 
-// Reads the logs of docs/json.md, also while the run is running: a last line that is cut off does not count.
+// Reads the logs of docs/reference/json.md, also while the run is running: a last line that is cut off does not count.
 // Throws UsageError where the folder holds no run, DamagedError for a line that is not one of a log.
 RunHistory read_history(const std::filesystem::path& folder);
 

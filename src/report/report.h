@@ -11,7 +11,7 @@ namespace plimsoll {
 
 // In lines of at most `columns`, or 100.
 std::string run_text(const RunHistory& run, size_t columns = 100);
-// docs/json.md
+// docs/reference/json.md
 nlohmann::ordered_json run_json(const RunHistory& run);
 
 // Compares several runs, the best first: by the evaluation that their recipes find the best one by, else by

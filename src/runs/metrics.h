@@ -1,5 +1,5 @@
 // The logs of a run folder. metrics.jsonl: one object a step; eval.jsonl: one an evaluation; events.jsonl:
-// what happened (docs/json.md). Lines are written at once. A value that is not finite is null.
+// what happened (docs/reference/json.md). Lines are written at once. A value that is not finite is null.
 #pragma once
 
 #include <cstdint>

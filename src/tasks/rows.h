@@ -41,7 +41,7 @@ enum class RowErrors : uint8_t { stop, skip };
 enum class Shuffle : uint8_t { off, window, full };
 
 // The rules by which rows become targets: today's, and those of runs that began before there was a key for
-// it. A run continues with the rules that it began with (docs/data.md).
+// it. A run continues with the rules that it began with (docs/howto/data.md).
 inline constexpr int64_t kReading = 3;
 inline constexpr int64_t kFirstReading = 1;
 // Since these rules the embedding's row of the padding token is not trained where it is read

@@ -1,7 +1,7 @@
 // Text to token ids and back, as the file tokenizer.json says and the reference (Hugging Face `tokenizers`)
 // does it.
 //
-// Every component that a file may name and that is not run here is refused by its name (docs/tokenizers.md
+// Every component that a file may name and that is not run here is refused by its name (docs/explanation/tokenizers.md
 // has the list). Encoding: cut out added tokens, normalise each piece, cut out the normalised added tokens,
 // split into words, turn each word into ids, add the post-processor's ids.
 //

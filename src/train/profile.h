@@ -1,5 +1,5 @@
 // `plimsoll train --profile`: reports where the time of the steps goes, and writes a trace of them
-// (docs/profile.md).
+// (docs/howto/train.md).
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-"""Everything that a card has to do right, asked of it in one go: `make gpu-check` (docs/cuda.md).
+"""Everything that a card has to do right, asked of it in one go: `make gpu-check` (docs/explanation/cuda.md).
 
     check.py --plimsoll PROGRAM --tool PLIMSOLL_GPU_CHECK [--device cuda|emulated] [--out FILE] [--seconds 520]
 

@@ -1,4 +1,4 @@
-"""The first minutes with a card: what no card has run comes first. `make gpu-first` (docs/cuda.md).
+"""The first minutes with a card: what no card has run comes first. `make gpu-first` (docs/explanation/cuda.md).
 
     first.py --plimsoll PROGRAM --tool PLIMSOLL_CARD_CHECK [--device cuda|emulated] [--seconds 540] [--sections a,c] [--out FILE]
 

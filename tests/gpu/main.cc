@@ -1,5 +1,5 @@
 // plimsoll_card_check: what a card does, asked of the parts that a run is made of. tests/gpu/check.py runs
-// it and reads its lines (docs/cuda.md).
+// it and reads its lines (docs/explanation/cuda.md).
 //
 //   plimsoll_card_check PART [--device cuda|emulated] [--cases A,B] [--without A,B] [--from N] [--wrong WHAT]
 //   [--bytes N]

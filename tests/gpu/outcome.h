@@ -1,4 +1,4 @@
-// What the check of a card says of one thing that it looked at: a line of JSON each (docs/cuda.md).
+// What the check of a card says of one thing that it looked at: a line of JSON each (docs/explanation/cuda.md).
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// plimsoll_op_tool GRAPH: runs the ops of a graph in text (docs/graph-text.md) once. Reads the values of all
+// plimsoll_op_tool GRAPH: runs the ops of a graph in text (docs/reference/formats.md) once. Reads the values of all
 // declared tensors as raw bytes, in the order of their declaration; writes all outputs of all ops in the same
 // way. Used by tests/parity/ops.py.
 #include <cstddef>

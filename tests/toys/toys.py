@@ -62,7 +62,7 @@ void add_heavy(Update update) {
          "before differentiate, whose halves of gradients are fewer so"},
 """),
          ("src/passes/CMakeLists.txt", "SOURCES adapter_rules.cc", " fold_halves.cc"),
-         ("docs/graph-text.md", "`quantise`, ", "`fold-halves`, "))),
+         ("docs/reference/formats.md", "`quantise`, ", "`fold-halves`, "))),
     Toy("a model family", "qwen3", "toy", ("src/models/toy.cc",),
         (("src/models/families.def", "FAMILY(xlm_roberta)\n", "FAMILY(toy)\n"),
          ("src/models/CMakeLists.txt", "SOURCES bert.cc", " toy.cc"))),

@@ -127,7 +127,7 @@ ExitCode run_devices(bool json) {
 void add_devices(CLI::App& app, Action& action) {
   auto json = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("devices", "CPU and GPUs of this machine, and their free memory");
-  command->add_flag("--json", *json, "JSON output (docs/json.md)");
+  command->add_flag("--json", *json, "JSON output (docs/reference/json.md)");
   command->callback([json, &action] { action = [json] { return run_devices(*json); }; });
 }
 

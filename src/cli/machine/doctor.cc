@@ -72,7 +72,7 @@ void add_doctor(CLI::App& app, Action& action) {
       ->type_name("KEY=VALUE");
   command->add_option("--as", arguments->recipe.as_tool, "tool and version that the recipe was written for")
       ->type_name("TOOL-VERSION");
-  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
+  command->add_flag("--json", arguments->json, "JSON output (docs/reference/json.md)");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -53,8 +53,9 @@ Description describe_folder(const fs::path& folder, bool tensors) {
   if (fs::exists(folder / "config.json")) return describe_model(folder, tensors);
   if (const auto file = Tokenizer::find_file(folder)) return describe_tokenizer(*file);
   if (holds_data(folder)) return describe_data(folder);
-  throw UsageError(folder.string() +
-                   ": is no model, adapter, run, checkpoint, tokenizer or folder of data (docs/data.md)");
+  throw UsageError(
+      folder.string() +
+      ": is no model, adapter, run, checkpoint, tokenizer or folder of data (docs/howto/data.md)");
 }
 
 // Files of the `tokenizers` library name their added tokens among the first keys.
@@ -125,7 +126,7 @@ Description describe(const fs::path& path, bool tensors) {
   if (extension == ".json") return may_be_tokenizer(path) ? describe_tokenizer(path) : describe_data(path);
   throw UsageError(
       path.string() +
-      ": is not a .safetensors file, a tokenizer.json, a data file (docs/data.md) or a folder of them");
+      ": is not a .safetensors file, a tokenizer.json, a data file (docs/howto/data.md) or a folder of them");
 }
 
 void add_inspect(CLI::App& app, Action& action) {

@@ -114,7 +114,7 @@ void add_report(CLI::App& app, Action& action) {
   command->add_option("--by", arguments->by, "sort several runs by loss, or by a metric such as accuracy")
       ->type_name("METRIC");
   command->add_flag("--all", arguments->all, "with --queue: all runs, not only the last batch");
-  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
+  command->add_flag("--json", arguments->json, "JSON output (docs/reference/json.md)");
   command->callback([arguments, &action] {
     action = [arguments] { return arguments->queue ? report_queue(*arguments) : report_run(*arguments); };
   });

@@ -205,11 +205,11 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("FILE");
   command->add_option("--html", arguments->html, "write the report with its memory timeline as an HTML page")
       ->type_name("FILE");
-  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
+  command->add_flag("--json", arguments->json, "JSON output (docs/reference/json.md)");
   command->add_option(
       "--dump", arguments->dump,
       "print graph, program, layout or table instead of the report, the programs after a pass "
-      "(docs/graph-text.md), or token ids and labels of rows");
+      "(docs/reference/formats.md), or token ids and labels of rows");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -45,7 +45,7 @@ void add_preview(CLI::App& app, Action& action) {
       ->check(between(1, 1000))
       ->capture_default_str();
   command->add_option("--html", arguments->html, "write them as an HTML page")->type_name("FILE");
-  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
+  command->add_flag("--json", arguments->json, "JSON output (docs/reference/json.md)");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

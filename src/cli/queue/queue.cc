@@ -29,9 +29,9 @@ ExitCode run_simulate(const SimulateArguments& arguments) {
 void add_simulate(CLI::App& group, Action& action) {
   auto arguments = std::make_shared<SimulateArguments>();
   CLI::App* command = group.add_subcommand("simulate", "simulate a workload, compared with other policies");
-  command->add_option("workload", arguments->workload, "machine and jobs, as JSON: docs/queue.md")
+  command->add_option("workload", arguments->workload, "machine and jobs, as JSON: docs/howto/queue.md")
       ->required();
-  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
+  command->add_flag("--json", arguments->json, "JSON output (docs/reference/json.md)");
   command->callback([arguments, &action] { action = [arguments] { return run_simulate(*arguments); }; });
 }
 

@@ -381,9 +381,9 @@ void add_queue_add(CLI::App& group, Action& action) {
       ->type_name("CHANGES");
   command
       ->add_option("--retries", arguments->retries,
-                   "number of retries where a retry may help (docs/queue.md)")
+                   "number of retries where a retry may help (docs/howto/queue.md)")
       ->check(at_least(0));
-  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
+  command->add_flag("--json", arguments->json, "JSON output (docs/reference/json.md)");
   for (const char* one : {"--after", "--set", "--env", "--sweep", "--zip", "--yaml-set", "--on-oom"})
     command->get_option(one)->allow_extra_args(false);
   command->callback([arguments, &action] { action = [arguments] { return run_add(*arguments); }; });

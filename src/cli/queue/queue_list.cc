@@ -368,7 +368,7 @@ void add_queue_list(CLI::App& group, Action& action) {
   CLI::App* command = group.add_subcommand("list", "waiting, running and recently finished jobs");
   command->add_flag("--all", arguments->all, "all jobs that were ever added");
   command->add_option("--group", arguments->group, "jobs of a group, finished ones too")->type_name("NAME");
-  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
+  command->add_flag("--json", arguments->json, "JSON output (docs/reference/json.md)");
   command->callback([arguments, &action] { action = [arguments] { return run_list(*arguments); }; });
 }
 
@@ -376,7 +376,7 @@ void add_queue_show(CLI::App& group, Action& action) {
   auto arguments = std::make_shared<ShowArguments>();
   CLI::App* command = group.add_subcommand("show", "details of one job, with its attempts");
   command->add_option("id", arguments->id, "id of the job")->required();
-  command->add_flag("--json", arguments->json, "JSON output (docs/json.md)");
+  command->add_flag("--json", arguments->json, "JSON output (docs/reference/json.md)");
   command->callback([arguments, &action] { action = [arguments] { return run_show(*arguments); }; });
 }
 

@@ -17,7 +17,7 @@ using queue::Entry;
 using queue::State;
 using queue::Store;
 
-constexpr const char* kJsonHelp = "JSON output (docs/json.md)";
+constexpr const char* kJsonHelp = "JSON output (docs/reference/json.md)";
 
 struct SteerArguments {
   std::vector<int64_t> ids;

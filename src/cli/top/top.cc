@@ -235,7 +235,7 @@ void add_top(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("top", "the queue and this machine, live");
   command->add_flag("--once", arguments->once, "print one sample as a table");
   command->add_flag("--json", arguments->json,
-                    "one line of JSON per sample; with --once one object (docs/json.md)");
+                    "one line of JSON per sample; with --once one object (docs/reference/json.md)");
   command->add_option("--interval", arguments->interval, "seconds between samples")
       ->check(between(0.1, 3600));
   command->add_option("--count", arguments->count, "end after this many samples")->check(at_least(0));

@@ -5,7 +5,7 @@ namespace plimsoll {
 
 extern const char* const kTopStyle;
 extern const char* const kTopBody;
-// Reads frames (docs/json.md) from /events. All that a frame holds becomes text, never HTML.
+// Reads frames (docs/reference/json.md) from /events. All that a frame holds becomes text, never HTML.
 extern const char* const kTopScript;
 
 }  // namespace plimsoll

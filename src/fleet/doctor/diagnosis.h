@@ -74,7 +74,7 @@ void diagnose_device(const Message& message, Diagnosis& diagnosis);
 // Adds what to do next, by cause; steps.cc.
 void add_steps(Diagnosis& diagnosis);
 
-// For people, at most 100 columns where words allow it, and for machines (docs/json.md).
+// For people, at most 100 columns where words allow it, and for machines (docs/reference/json.md).
 std::string diagnosis_text(const Diagnosis& diagnosis, const Evidence& evidence, size_t columns = kColumns);
 std::string diagnosis_json(const Diagnosis& diagnosis, const Evidence& evidence);
 

@@ -1,4 +1,4 @@
-// Reads how far a training is, from the ends of the files that it writes (docs/json.md).
+// Reads how far a training is, from the ends of the files that it writes (docs/reference/json.md).
 #pragma once
 
 #include <filesystem>

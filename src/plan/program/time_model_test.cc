@@ -218,7 +218,7 @@ TEST(TimeModel, what_is_remembered_is_what_each_op_costs) {
       EXPECT_EQ(model.seconds_of(graph, op), op_seconds(graph, op, rates)) << print_op(graph, op);
 }
 
-// Why the distance is no choice of the search (docs/offload.md).
+// Why the distance is no choice of the search (docs/explanation/recompute-and-offload.md).
 // Two products of the same shape, one on each axis, and attention of the second to the keys of the first.
 Graph of_two_axes() {
   return parse_graph(

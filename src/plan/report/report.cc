@@ -1,4 +1,4 @@
-// What `plimsoll plan` prints: the verdict first, then the reason, then what to do next (docs/plan.md).
+// What `plimsoll plan` prints: the verdict first, then the reason, then what to do next (docs/howto/fit-into-memory.md).
 #include <algorithm>
 #include <array>
 #include <cmath>

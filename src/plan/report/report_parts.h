@@ -29,7 +29,7 @@ struct ReportLine {
 };
 std::vector<ReportLine> facts(const Plan& plan);
 
-// docs/json.md; null where no data are named.
+// docs/reference/json.md; null where no data are named.
 nlohmann::ordered_json data_json(const std::optional<DataSummary>& data);
 
 }  // namespace plimsoll

@@ -49,7 +49,7 @@ struct OffloadParts {
   [[nodiscard]] bool any() const { return states || gradients || weights || activations; }
 };
 
-// Plans other than the fastest (docs/planner.md): a, the least memory in at most a twentieth more time; b, the
+// Plans other than the fastest (docs/explanation/planner.md): a, the least memory in at most a twentieth more time; b, the
 // same with half of its micro-batch; c, the least memory in at most twice the time; least, at any.
 enum class Preset : uint8_t { none, a, b, c, least };
 

@@ -49,7 +49,7 @@ struct Workload {
 // The machine without what others have of it at that time.
 Machine beside_others(const Workload& workload, Machine machine, double now);
 
-// Throws UsageError, with the file's `name` and the job, for what is no workload: docs/queue.md.
+// Throws UsageError, with the file's `name` and the job, for what is no workload: docs/howto/queue.md.
 Workload read_workload(std::string_view json, const std::string& name);
 
 // The machine with what may be given out.

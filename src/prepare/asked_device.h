@@ -49,11 +49,11 @@ struct AskedBytes {
   int64_t device = 0, host = 0;
 };
 
-// What is free now, for one process.
+// The memory that is free now, for one process.
 class AskedRoom {
  public:
   explicit AskedRoom(const AskedDevice& device);
-  // What a plan is made within.
+  // The budget of a plan.
   [[nodiscard]] Budget budget() const;
   // Why it does not fit: "does not fit   `what` needs 3 GiB (device 2.9 GiB), ..."; none: it does.
   [[nodiscard]] std::optional<std::string> refusal(const std::string& what, const AskedBytes& bytes) const;

@@ -32,7 +32,7 @@ Overrides changes_of(const RowWish& wish) {
   return overrides;
 }
 
-// What is evaluated on what, as a recipe says it: the run's own, or the defaults for a model folder.
+// The recipe of an evaluation, model and rows: the run's own, or the defaults for a model folder.
 Recipe recipe_to_evaluate(const RowWish& wish, const std::string& chat_template, const ModelPaths& paths) {
   Overrides overrides = changes_of(wish);
   const auto set = [&](const char* key, const std::string& value) {

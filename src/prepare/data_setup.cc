@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What rows are read for: scores alone need no labels.
+// The purpose that rows are read for: scores alone need no labels.
 enum class Reads : uint8_t { to_learn, to_score };
 
 bool has_part(const ColumnBinding& binding, std::string_view part) {
@@ -74,7 +74,7 @@ const Affixes& affixes_of(const Recipe& recipe, const Tokenizer& tokenizer) {
   return tokenizer.affixes();
 }
 
-// What the model asks of its rows.
+// Requirements of the model on its rows.
 void say_model(const ModelSpec& model, ExampleOptions& options) {
   options.vocab_size = model.vocab;
   const bool scores = rule_of(options.task.task).scores;
@@ -235,7 +235,7 @@ bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubs
   return all;
 }
 
-// What lists of labels mean, by the first of these rows.
+// The meaning of lists of labels, by the first of these rows.
 LabelLists label_lists(const TaskSpec& task, Dataset& dataset, const ColumnBinding& binding,
                        const RowSubset& rows) {
   constexpr int64_t kLookedAt = 1000;

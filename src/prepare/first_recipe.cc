@@ -40,7 +40,7 @@ struct Looked {
   std::vector<std::string> rendering;
 };
 
-// What rows and model say of the task.
+// The task that rows and model suggest.
 struct Suggested {
   Task task = Task::sft;
   std::vector<std::string> labels;  // of classes that have no names in the model
@@ -276,7 +276,7 @@ class Draft {
     entries_.push_back({dot == std::string::npos ? key : key.substr(dot + 1),
                         asked ? wished_value(key) : value, asked ? "" : comment});
   }
-  // What was asked for of groups that have no suggestion.
+  // Keys that were asked for of groups that have no suggestion.
   void say_asked(const std::string& key) {
     if (!said_.contains(key) && key != "output") say(key, "");
   }

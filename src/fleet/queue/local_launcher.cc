@@ -303,7 +303,7 @@ Machine LocalLauncher::machine_now() {
   return machine;
 }
 
-// What others take may have changed.
+// Others may take other amounts by now.
 bool LocalLauncher::is_due() const { return foreign_asked_ + 2 < clock_now(); }
 
 void LocalLauncher::start(std::vector<Entry>& entries) {

@@ -1,4 +1,4 @@
-// What the recipe of a run says for people: for reports of runs.
+// Facts of a run's recipe for reports: the model, the method, the data, in words.
 #pragma once
 
 #include <filesystem>

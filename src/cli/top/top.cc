@@ -214,7 +214,7 @@ ExitCode run_top(TopArguments arguments) {
   top::Gatherer gatherer(
       store, [] { return free_memory().bytes; }, &gpus);
   if (!screen) (void)gpus.first();  // a screen shows what it has, and cards when they answer
-  const Recorder recorder(arguments.record);
+  FrameRecorder recorder(arguments.record);
   const Source source = [&] {
     store.require_in_place();
     top::Frame frame = gatherer.take();

@@ -174,7 +174,7 @@ class Screen {
     if (row_ + 1 + static_cast<int>(frame_.devices.size()) + list_rows <= rows) {
       line("  memory of runs, of the capacity  " +
            sparkline(static_cast<size_t>(std::max(10, columns - 40))));
-      for (const top::Device& device : frame_.devices) line(bar(device, columns), colour_of(device));
+      for (const top::DeviceStatus& device : frame_.devices) line(bar(device, columns), colour_of(device));
     }
     line("");
     const auto is_selected = [&](const RunStatus* run) { return run->id == selected_; };
@@ -216,7 +216,7 @@ class Screen {
   }
 
   // A bar of what is used, what is reserved beyond it, and what is free.
-  static std::string bar(const top::Device& device, int columns) {
+  static std::string bar(const top::DeviceStatus& device, int columns) {
     const int width = std::clamp(columns - 24, 10, 60);
     const auto part = [&](int64_t bytes) {
       if (device.capacity <= 0) return 0;
@@ -231,7 +231,7 @@ class Screen {
            std::string(static_cast<size_t>(width - reserved), ' ') + "]";
   }
 
-  static attr_t colour_of(const top::Device& device) {
+  static attr_t colour_of(const top::DeviceStatus& device) {
     if (device.used.value_or(0) > device.reserved) return COLOR_PAIR(3);
     return COLOR_PAIR(device.reserved * 10 > device.capacity * 9 ? 2 : 1);
   }

@@ -21,7 +21,7 @@ class ModelFiles {
   const ModelSpec& spec(const std::filesystem::path& folder);
   // Null where the folder has no file of a tokenizer.
   std::shared_ptr<const Tokenizer> tokenizer(const std::filesystem::path& folder);
-  // Of a folder with a tokenizer.
+  // The folder must have a tokenizer.
   const SpecialTokens& special_tokens(const std::filesystem::path& folder);
 
  private:

@@ -31,7 +31,7 @@ std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& ro
 // llm_int8_skip_modules) which modules are not quantised. Nullopt: not at all. Throws UsageError for ways
 // that are not supported, with the key.
 std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& folder);
-// Of a folder whose config.json was read; `model` is asked where no weights say what is quantised.
+// The same with config.json as it was read; `model` is asked where no weights show what is quantised.
 std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& folder,
                                                    const nlohmann::json& config,
                                                    const std::function<ModelSpec()>& model);

@@ -14,7 +14,7 @@
 
 namespace plimsoll {
 
-// What names the template of rows: data.template, data.template_source and data.date of a recipe.
+// Names the template of rows, as data.template, data.template_source and data.date of a recipe do.
 struct TemplateChoice {
   std::filesystem::path model;
   std::string name = "auto";

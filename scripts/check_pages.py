@@ -131,7 +131,9 @@ def lost_sections(root, texts):
 
 
 def wide_lines(page, text):
-    """Lines of prose that are too long. Tables, code and the targets of links may be longer, and what has no blank to break at."""
+    """Lines of prose that are too long. Tables, code and the targets of links may be longer, what has no blank to break at, and pages that a script writes."""
+    if text.startswith("<!-- written by"):
+        return
     fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         fenced ^= line.lstrip().startswith("```")
@@ -146,6 +148,20 @@ def wrong_counts(root, readme):
     known = len(re.findall(r'^\s*Card\{"', (root / "src/device/catalogue.cc").read_text(), re.M))
     said = re.search(r"for (\d+) GPUs", readme)
     return [] if said and int(said[1]) == known else [f"README.md: says {said[1] if said else 'no number of'} GPUs, src/device/catalogue.cc has {known}"]
+
+
+SUPPORTED = {"families": "src/models/families.def", "tasks": "src/tasks/tasks.def", "optimizers": "src/ops/optimizers.def"}
+# What README calls things whose names in the program are not words.
+CALLED = {"xlm_roberta": "xlm-roberta", "adamw8bit": "8-bit adamw", "classify": "classification"}
+
+
+def unnamed(root, readme):
+    """Families, tasks and optimizers of the program that README's list of what is supported leaves out."""
+    listed = readme.partition("## What is supported")[2].partition("\n## ")[0].lower()
+    for kind, table in SUPPORTED.items():
+        for name in re.findall(r"^[A-Z]+\((\w+)", (root / table).read_text(), re.M):
+            if CALLED.get(name, name) not in listed:
+                yield f"README.md: 'What is supported' does not name {CALLED.get(name, name)}, one of the {kind} of {table}"
 
 
 def problems(root):
@@ -163,7 +179,7 @@ def problems(root):
     said = re.sub(r"\s+", " ", said).lower()
     found += [f"docs/: no page but the glossary says '{term}'" for term in TERMS if term.lower() not in said]
     found += [problem for page, text in texts.items() if page.startswith("docs/") for problem in wide_lines(page, text)]
-    found += [*missing_pages(root), *lost_sections(root, texts)]
+    found += [*unnamed(root, texts["README.md"]), *missing_pages(root), *lost_sections(root, texts)]
     return found + unreached(reached, texts) + wrong_figures(root, texts["README.md"]) + dead_paths(root, texts) + wrong_counts(root, texts["README.md"])
 
 

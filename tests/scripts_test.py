@@ -439,6 +439,7 @@ class Pages(unittest.TestCase):
                 ("docs/howto/other-tools.md", "recipe/translate/defaults.cc", "recipe/dialects/defaults.cc", "which is not there"),
                 ("docs/howto/gla.md", "\n## How it is computed", "\n## How", "docs/gla.md#how-it-is-computed went to docs/howto/gla.md#how-it-is-computed"),
                 ("docs/howto/gla.md", "\n## How it is computed", "\n" + 13 * "many words " + "\n\n## How it is computed", "142 characters of prose"),
+                ("README.md", "Lion, ", "", "does not name lion"),
                 ("README.md", "70,395", "70,396", "README.md: 'Qwen3-0.6B, LoRA, 2048 tokens' shows")):
             self.assertIn(told, self.problems(page, old, new))
 

@@ -228,7 +228,7 @@ const std::vector<CommandPage>& pages() {
        {{"plimsoll help train", "all options of train"},
         {"plimsoll help train --man | man -l -", "as a page"}},
        {},
-       "docs/howto/install.md"},
+       "docs/reference/commands.md"},
   };
   return kPages;
 }

@@ -42,7 +42,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults powercut bench oracle golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel cases clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs cases clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -109,11 +109,11 @@ kernels: setup
 	ctest --test-dir build --output-on-failure -R '^(gpu_symbols|gpu_sass|gpu_carry|devices)$$'
 
 # Everything that .ci/run cuts into shards, in one run, the lesser instruction sets with every suite, all hostile rows and limits,
-# and a minute of each fuzz target.
+# a minute of each fuzz target, and the site of docs/.
 everything:
 	CI_SHARD=all scripts/ci.py
 	scripts/test_instruction_sets.py build --all
-	$(MAKE) hostile-rows limits
+	$(MAKE) hostile-rows limits docs
 	$(MAKE) fuzz RUNS=-1 FUZZ_SECONDS=60
 
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
@@ -221,6 +221,15 @@ check: check-format
 	python3 scripts/check_operands.py
 	python3 tests/gpu_mutants.py --texts
 
+# The site of docs/ in build/site, to be opened as files or served; a link that leads nowhere is an error.
+docs: setup-docs
+	NO_MKDOCS_2_WARNING=1 .deps/docs/bin/python3 -m mkdocs build --strict
+	python3 scripts/check_site.py build/site
+
+# docs/pictures from real runs on this machine; needs Chromium.
+pictures: build
+	python3 scripts/make_pictures.py $(PLIMSOLL)
+
 check-format: setup-dev
 	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)
 
@@ -237,6 +246,8 @@ setup-fuzz:
 	@scripts/setup.sh --fuzz
 setup-wheel:
 	@scripts/setup.sh --wheel
+setup-docs:
+	@scripts/setup.sh --docs
 
 clean:
 	rm -rf build build-asan build-carry build-fuzz demo/work

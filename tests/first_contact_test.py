@@ -186,6 +186,21 @@ class FirstRecipes(CommandTest):
         self.assertIn("output: runs/model-facts-lora-2\n", (self.folder / "again.yaml").read_text())
 
 
+    def test_a_config_alone_is_planned_as_its_folder_is(self):
+        folder = self.folder / "downloads"
+        folder.mkdir()
+        (folder / "config.json").write_bytes((ROOT / "examples/qwen2.5-0.5b-lora/config.json").read_bytes())
+        words = ("--method", "lora", "--length", "512", "--memory", "4GiB", "--no-probe", "--json")
+        of_folder = output("plan", folder, *words)
+        self.assertEqual(of_folder, output("plan", folder / "config.json", *words))
+        self.assertEqual(json.loads(of_folder)["fits"], json.loads(output("plan", "config.json", *words, cwd=folder))["fits"])
+        (folder / "config.json").write_text('{"model_type": "qwen2", "hidden_size": ')
+        self.assertIn("config.json", run("plan", folder / "config.json", *words).stderr)
+        # A recipe may be called so too.
+        (folder / "config.json").write_text(json.dumps({"model": str(ROOT / "examples/qwen2.5-0.5b-lora"), "data": {"max_length": 64}}))
+        self.assertIn("max_length: 64", output("recipe", folder / "config.json"))
+
+
 class Questions(CommandTest):
     def test_the_end_of_the_last_line_is_no_part_of_a_prompt(self):
         ids = lambda *words, **options: json.loads(

@@ -55,7 +55,7 @@ const std::vector<CommandPage>& pages() {
        "variant within the budget (micro-batch size and gradient accumulation, activation checkpointing, "
        "offloading), and predicted time and throughput. A run that does not fit is refused with the amount "
        "that is missing and with changes that fit.\n\n"
-       "A model folder instead of a recipe is planned with all defaults.",
+       "A model folder instead of a recipe, or its config.json alone, is planned with all defaults.",
        {{"plimsoll plan recipe.yaml --memory 8GiB", "the report"},
         {"plimsoll plan recipe.yaml --sweep memory=2GiB..24GiB", "the fastest plan of each budget"},
         {"plimsoll plan recipe.yaml --max length", "the longest sequences that fit"}},

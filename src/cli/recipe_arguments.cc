@@ -3,11 +3,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "cli/commands.h"
+#include "files/json.h"
 #include "recipe/hub.h"
 
 namespace plimsoll {
@@ -57,10 +59,11 @@ const CLI::Validator not_empty(
 }  // namespace
 
 void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
-  app.add_option("recipe", path,
-                 folder_allowed
-                     ? "recipe (YAML or JSON), a model folder, or a model's name on the Hugging Face hub"
-                     : "recipe (YAML or JSON)")
+  app.add_option(
+         "recipe", path,
+         folder_allowed
+             ? "recipe (YAML or JSON), a model folder or its config.json, or a model's name on the Hugging Face hub"
+             : "recipe (YAML or JSON)")
       ->required();
   app.add_option("--set", sets,
                  "key=value: set a key of the recipe; key=null restores its default (may be repeated)")
@@ -104,13 +107,27 @@ std::optional<int64_t> longest_text_of(const Recipe& recipe, ModelFiles& models)
   return std::nullopt;
 }
 
-// Whether the argument in a recipe's place is a model: a folder, or a name that leads to one in the cache.
-// Throws UsageError for a name that leads nowhere.
-bool is_model(const std::string& path) {
+// Whether a file in a recipe's place is a model's config.json, which is enough for a plan.
+bool is_model_config(const std::filesystem::path& path) try {
+  if (path.filename() != "config.json") return false;
+  constexpr int64_t kLargest = int64_t{16} << 20;
+  const nlohmann::json config = read_json(path, kLargest);
+  return config.is_object() && config.contains("model_type") && !config.contains("model");
+} catch (const Error&) {  // the reader of recipes reports the error
+  return false;
+}
+
+// The model that the argument in a recipe's place names, if it is one: a folder, the folder of a config.json, or a
+// name that leads to one in the cache. Throws UsageError for a name that leads nowhere.
+std::optional<std::string> named_model(const std::string& path) {
   std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown)) return true;
-  if (std::filesystem::exists(path, unknown) || !is_hub_name(path, true)) return false;
-  if (find_in_hub_cache(HubKind::model, path) || model_called(path)) return true;
+  if (std::filesystem::is_directory(path, unknown)) return path;
+  if (is_model_config(path)) {
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
+  }
+  if (std::filesystem::exists(path, unknown) || !is_hub_name(path, true)) return std::nullopt;
+  if (find_in_hub_cache(HubKind::model, path) || model_called(path)) return path;
   const std::string fetch = download_command(HubKind::model, likely_hub_name(path));
   throw UsageError(path +
                    ": is no file or folder here, and no model of this name is in the Hugging Face cache " +
@@ -131,8 +148,9 @@ LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::
   overrides.as_tool = arguments.as_tool;
   overrides.sources = arguments.sources;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
-  if (!is_model(arguments.path)) return load_recipe(arguments.path, overrides);
-  overrides.sets.insert(overrides.sets.begin(), assignment("model", arguments.path));
+  const std::optional<std::string> model = named_model(arguments.path);
+  if (!model) return load_recipe(arguments.path, overrides);
+  overrides.sets.insert(overrides.sets.begin(), assignment("model", *model));
   LoadedRecipe loaded = recipe_from_overrides(overrides);
   // The default is for models that know as much.
   if (const auto longest = longest_text_of(loaded.recipe, *arguments.sources->models);

@@ -199,7 +199,11 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids, int6
   std::fill(positions.begin(), positions.end(), 0);
   for (size_t i = 0; i < ids.size(); ++i)
     positions[i] = static_cast<int32_t>(length_) + (chunk ? static_cast<int32_t>(i) : 0);
-  if (program.has("inv_freq")) rope_frequencies(request.model, sequence, program.input<float>("inv_freq"));
+  const ModelSpec& model = request.model;
+  for (size_t which = 0; which <= model.other_ropes.size(); ++which)
+    if (const std::string input = rope_input(which); program.has(input))
+      rope_frequencies(which == 0 ? model.rope : model.other_ropes[which - 1], model.head_dim, sequence,
+                       program.input<float>(input));
   const auto last_row = program.input<int32_t>("last_row");
   for (size_t i = 0; i < last_row.size(); ++i)
     last_row[i] = static_cast<int32_t>(chunk ? rows - 1 : static_cast<int64_t>(i));

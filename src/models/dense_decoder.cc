@@ -65,14 +65,14 @@ void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts,
     in.fail("a head size of " + std::to_string(spec.head_dim) +
             " is not supported: a multiple of 8 up to 256 is");
   spec.rms_norm_eps = in.number("rms_norm_eps", facts.rms_norm_eps, 0.0, 1.0);
-  spec.tied_head = in.flag("tie_word_embeddings", false);
+  spec.tied_head = in.flag("tie_word_embeddings", facts.tied_head);
   const bool bias = in.flag("attention_bias", false);
   spec.qkv_bias = facts.qkv_bias || bias;
   spec.o_bias = !facts.qkv_bias && bias;
   spec.mlp_bias = in.flag("mlp_bias", false);
   spec.qk_norm = facts.qk_norm;
   spec.initializer_range = in.number("initializer_range", 0.02, 0.0, 1000.0);
-  read_rope(in, spec);
+  read_rope(in, facts.rope_theta, spec);
   spec.windows = facts.windows != nullptr ? facts.windows(in, spec.layers)
                                           : std::vector<int64_t>(static_cast<size_t>(spec.layers), 0);
 }
@@ -87,15 +87,29 @@ class DenseDecoder {
 
   TensorId hidden() {
     const TensorId table = b_.embedding_table();
-    table_TD_ = b_.op1(OpKind::rope_table,
-                       {b_.input_named("positions"), starts_, b_.input_named("inv_freq"), b_.step()}, {},
-                       "model.rotary_emb", "model.rotary_emb.table");
+    for (size_t which = 0; which <= spec_.other_ropes.size(); ++which)
+      tables_TD_.push_back(rope_table(which));
     TensorId h_TH = b_.embedded(b_.input_named("input_ids"), table, "model.embed_tokens");
     for (int64_t i = 0; i < spec_.layers; ++i) h_TH = layer(h_TH, i);
     return h_TH;
   }
 
  private:
+  TensorId rope_table(size_t which) {
+    return b_.op1(OpKind::rope_table,
+                  {b_.input_named("positions"), starts_, b_.input_named(rope_input(which)), b_.step()}, {},
+                  "model.rotary_emb",
+                  "model.rotary_emb.table" + (which == 0 ? "" : "_" + std::to_string(which)));
+  }
+
+  // Layers without rotation are turned by 0: their values keep their bits, and all blocks are alike, of which the
+  // planner measures a few.
+  [[nodiscard]] TensorId table_of(int64_t layer) const {
+    return tables_TD_[spec_.rope_of_layer.empty()
+                          ? 0
+                          : static_cast<size_t>(spec_.rope_of_layer[static_cast<size_t>(layer)])];
+  }
+
   // A projection to heads, normalised per head (Qwen3) and rotated.
   TensorId rotated(TensorId n_TH, TensorId table_TD, const std::string& attn, const std::string& which,
                    int64_t heads) {
@@ -106,9 +120,10 @@ class DenseDecoder {
   }
 
   // Attention of the rows that decide to all rows before them: each is the last of its sequence.
-  TensorId deciding_attention(TensorId n_TH, TensorId k, TensorId v, Attrs attrs, const std::string& attn) {
+  TensorId deciding_attention(TensorId n_TH, TensorId table_TD, TensorId k, TensorId v, Attrs attrs,
+                              const std::string& attn) {
     const TensorId q = rotated(b_.deciding(n_TH, attn, attn + ".q_in"),
-                               b_.deciding(table_TD_, attn, attn + ".q_table"), attn, "q", spec_.heads);
+                               b_.deciding(table_TD, attn, attn + ".q_table"), attn, "q", spec_.heads);
     const TensorId key_starts = b_.attend_to_sequences(attrs);
     return b_.op(OpKind::attention, {q, k, v, b_.input_named("seq_starts"), b_.step(), key_starts},
                  std::move(attrs), {kNewTensor, kNewTensor}, attn, attn + ".o")[0];
@@ -116,16 +131,17 @@ class DenseDecoder {
 
   TensorId mixed(TensorId n_TH, const std::string& attn, int64_t index) {
     const int64_t window = spec_.windows[static_cast<size_t>(index)];
+    const TensorId table_TD = table_of(index);
     Attrs attrs{{"head_dim", spec_.head_dim}, {"window", window}};
     const bool decides = b_.decides(index, spec_.layers);
     // A window that cuts has no place in attention of another axis, nor have trees of segments: there the
     // rows are chosen behind it.
     const bool few = decides && (window == 0 || window >= b_.shape().length) && !b_.shape().shares();
-    const TensorId q = few ? kNoTensor : rotated(n_TH, table_TD_, attn, "q", spec_.heads);
-    const TensorId k = rotated(n_TH, table_TD_, attn, "k", spec_.kv_heads);
+    const TensorId q = few ? kNoTensor : rotated(n_TH, table_TD, attn, "q", spec_.heads);
+    const TensorId k = rotated(n_TH, table_TD, attn, "k", spec_.kv_heads);
     const TensorId v =
         b_.linear(n_TH, attn + ".v_proj", spec_.hidden, spec_.kv_heads * spec_.head_dim, spec_.qkv_bias);
-    if (few) return deciding_attention(n_TH, k, v, std::move(attrs), attn);
+    if (few) return deciding_attention(n_TH, table_TD, k, v, std::move(attrs), attn);
     if (b_.cache().capacity > 0)
       return b_.cached_attention(q, k, v, std::move(attrs), kNoTensor, attn, attn + ".o");
     attrs["length"] = b_.shape().length;
@@ -168,14 +184,15 @@ class DenseDecoder {
   ModelBuilder& b_;
   const ModelSpec& spec_;
   TensorId starts_;
-  TensorId table_TD_ = kNoTensor;
+  std::vector<TensorId> tables_TD_;  // by ModelSpec::rope_of_layer
 };
 
 }  // namespace
 
 void dense_decoder_inputs(ModelBuilder& b) {
   b.token_inputs(kFirstAxis, b.shape().tokens);
-  b.input("inv_freq", {b.shape().delimited(), b.spec().head_dim / 2 + 1}, DType::f32);
+  for (size_t which = 0; which <= b.spec().other_ropes.size(); ++which)
+    b.input(rope_input(which), {b.shape().delimited(), b.spec().head_dim / 2 + 1}, DType::f32);
 }
 
 TensorId dense_decoder_hidden(ModelBuilder& b) { return DenseDecoder(b).hidden(); }

@@ -1,4 +1,4 @@
-// The keys of config.json and the layers that the dense decoders (Llama, Mistral, Qwen2, Qwen3) share. A
+// The keys of config.json and the layers that the dense decoders (Llama, Mistral, Qwen2, Qwen3, SmolLM3) share. A
 // family of theirs is a file with its facts.
 #pragma once
 
@@ -14,6 +14,8 @@ struct DenseDecoderFacts {
   // Defaults of the configuration's class, for keys that are not there.
   int64_t kv_heads = 0;  // 0: as many as heads
   int64_t max_positions = 2048;
+  double rope_theta = 10000.0;
+  bool tied_head = false;
   // The sliding windows of `layers` layers, 0: none; nullptr: the family has none.
   std::vector<int64_t> (*windows)(const ConfigReader&, int64_t layers) = nullptr;
 };

@@ -313,6 +313,38 @@ TEST(ModelSpec, configurations_are_read_as_transformers_reads_them) {
   EXPECT_EQ(parse_model_spec(mistral, "c").max_positions, 131'072);
 }
 
+// transformers 5.23: SmolLM3Config and SmolLM3Attention.
+TEST(ModelSpec, smollm3_has_layers_without_rope) {
+  nlohmann::json config = small("smollm3");
+  const auto ropes_of = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json changed = config;
+    changed[key] = value;
+    return parse_model_spec(changed, "c").rope_of_layer;
+  };
+  const ModelSpec spec = parse_model_spec(config, "c");
+  EXPECT_EQ(spec.rope_of_layer, (std::vector<int64_t>{0, 0, 0, 1})) << "every fourth by default";
+  ASSERT_EQ(spec.other_ropes.size(), 1U);
+  EXPECT_EQ(spec.other_ropes[0].type, RopeType::none);
+  EXPECT_TRUE(spec.tied_head) << "the class's default";
+  EXPECT_EQ(spec.with_stacks({2}).rope_of_layer, (std::vector<int64_t>{0, 1}))
+      << "few layers have both tables";
+  EXPECT_EQ(ropes_of("no_rope_layer_interval", 2), (std::vector<int64_t>{0, 1, 0, 1}));
+  EXPECT_EQ(ropes_of("no_rope_layers", {1, 0, 0, 1, 1}), (std::vector<int64_t>{0, 1, 1, 0}))
+      << "1 is with RoPE";
+  EXPECT_TRUE(ropes_of("no_rope_layers", {1, 1, 1, 1}).empty());
+  expect_refused(config, "no_rope_layers", {1, 0, 1});
+  expect_refused(config, "no_rope_layers", {1, 0, 1, 2});
+  expect_refused(config, "no_rope_layer_interval", 0);
+  const nlohmann::json types = {"full_attention", "sliding_attention", "full_attention", "sliding_attention"};
+  config["sliding_window"] = 32;
+  expect_refused(config, "layer_types", types);
+  EXPECT_EQ(parse_model_spec(config, "c").windows, std::vector<int64_t>(4, 0));
+  config["use_sliding_window"] = true;
+  EXPECT_EQ(parse_model_spec(config, "c").windows, (std::vector<int64_t>{0, 0, 0, 32}));
+  config["layer_types"] = types;
+  EXPECT_EQ(parse_model_spec(config, "c").windows, (std::vector<int64_t>{0, 32, 0, 32}));
+}
+
 TEST(Decoder, graphs_obey_the_rules) {
   nlohmann::json config = qwen25_05b();
   config["num_hidden_layers"] = 2;
@@ -326,8 +358,14 @@ TEST(Decoder, graphs_obey_the_rules) {
 std::vector<float> frequencies_of(const nlohmann::json& config, int64_t length) {
   const ModelSpec spec = parse_model_spec(config, "c");
   std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2 + 1));
-  rope_frequencies(spec, length, frequencies);
+  rope_frequencies(spec.rope, spec.head_dim, length, frequencies);
   return frequencies;
+}
+
+TEST(Rope, layers_without_rotation_are_turned_by_0) {
+  std::vector<float> frequencies(9, 7.0F);
+  rope_frequencies({.type = RopeType::none}, 16, 128, frequencies);
+  EXPECT_EQ(frequencies, (std::vector<float>{0, 0, 0, 0, 0, 0, 0, 0, 1}));
 }
 
 TEST(Rope, dynamic_scaling_starts_beyond_the_original_length) {

@@ -62,21 +62,27 @@ void scale_yarn(const RopeSpec& rope, int64_t head_dim, std::span<float> frequen
 
 }  // namespace
 
-void rope_frequencies(const ModelSpec& spec, int64_t length, std::span<float> out) {
+std::string rope_input(size_t which) { return which == 0 ? "inv_freq" : "inv_freq_" + std::to_string(which); }
+
+void rope_frequencies(const RopeSpec& rope, int64_t head_dim, int64_t length, std::span<float> out) {
   const std::span<float> frequencies = out.first(out.size() - 1);
-  const RopeSpec& rope = spec.rope;
+  if (rope.type == RopeType::none) {
+    std::ranges::fill(frequencies, 0.0F);
+    out.back() = 1.0F;
+    return;
+  }
   double theta = rope.theta;
   if (rope.type == RopeType::dynamic) {
     const auto original = static_cast<double>(rope.original_length);
     const double longest = std::max(static_cast<double>(length), original);
-    const auto dims = static_cast<double>(spec.head_dim);
+    const auto dims = static_cast<double>(head_dim);
     theta *= std::pow(rope.factor * longest / original - (rope.factor - 1), dims / (dims - 2));
   }
-  fill_plain(theta, spec.head_dim, frequencies);
+  fill_plain(theta, head_dim, frequencies);
   if (rope.type == RopeType::linear)
     for (float& frequency : frequencies) frequency /= static_cast<float>(rope.factor);
   if (rope.type == RopeType::llama3) scale_llama3(rope, frequencies);
-  if (rope.type == RopeType::yarn) scale_yarn(rope, spec.head_dim, frequencies);
+  if (rope.type == RopeType::yarn) scale_yarn(rope, head_dim, frequencies);
   out.back() = rope.type == RopeType::yarn ? static_cast<float>(rope.attention_factor) : 1.0F;
 }
 
@@ -106,9 +112,9 @@ int64_t original_length(const ConfigReader& in, const ConfigReader& rope, const 
 }
 
 // `rope_scaling` with `rope_theta` (before transformers 5) where it has settings, else `rope_parameters`.
-RopeSpec read_values(const ConfigReader& in, int64_t max_positions) {
+RopeSpec read_values(const ConfigReader& in, int64_t max_positions, double theta) {
   RopeSpec spec;
-  spec.theta = in.number("rope_theta", 10000.0);
+  spec.theta = in.number("rope_theta", theta);
   spec.original_length = max_positions;
   const bool old = in.has("rope_scaling") && !in.at("rope_scaling").empty();
   const char* key = old ? "rope_scaling" : "rope_parameters";
@@ -146,11 +152,11 @@ RopeSpec read_values(const ConfigReader& in, int64_t max_positions) {
 
 }  // namespace
 
-void read_rope(const ConfigReader& in, ModelSpec& spec) {
-  spec.rope = read_values(in, spec.max_positions);
+void read_rope(const ConfigReader& in, double theta, ModelSpec& spec) {
+  spec.rope = read_values(in, spec.max_positions, theta);
   // Each parameter may be fine and the frequencies not be: a factor of 1e-300, mscale against mscale_all_dim.
   std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2 + 1));
-  rope_frequencies(spec, spec.max_positions, frequencies);
+  rope_frequencies(spec.rope, spec.head_dim, spec.max_positions, frequencies);
   if (!std::all_of(frequencies.begin(), frequencies.end(), [](float f) { return std::isfinite(f); }))
     in.fail(
         "the rope parameters (rope_theta, rope_parameters or rope_scaling) give frequencies that are not "

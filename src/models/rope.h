@@ -6,7 +6,8 @@
 
 namespace plimsoll {
 
-// Sets spec.rope; reads head_dim and max_positions, which must be set. Throws UsageError.
-void read_rope(const ConfigReader& in, ModelSpec& spec);
+// Sets spec.rope, with the base `theta` where none is stated; reads head_dim and max_positions, which must be set.
+// Throws UsageError.
+void read_rope(const ConfigReader& in, double theta, ModelSpec& spec);
 
 }  // namespace plimsoll

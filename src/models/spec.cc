@@ -138,6 +138,10 @@ ModelSpec ModelSpec::with_stacks(const std::vector<int64_t>& depths) const {
   ModelSpec result = *this;
   result.layers = std::accumulate(depths.begin(), depths.end(), int64_t{0});
   result.windows.resize(static_cast<size_t>(result.layers));
+  // A few layers have tables for all ropes of the many: the last one takes what none of them has.
+  result.rope_of_layer.resize(std::min(rope_of_layer.size(), static_cast<size_t>(result.layers)));
+  if (!result.rope_of_layer.empty() && std::ranges::count(result.rope_of_layer, 0) == result.layers)
+    result.rope_of_layer.back() = std::ranges::max(rope_of_layer);
   if (result.encoder_decoder) {
     result.encoder_decoder->encoder_layers = depths.front();
     result.encoder_decoder->decoder_layers = depths.back();

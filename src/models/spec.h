@@ -91,6 +91,10 @@ struct ModelSpec {
   bool qk_norm = false;
   double initializer_range = 0.02;
   RopeSpec rope;
+  // Layers that are not rotated by `rope` (SmolLM3 has some without rotation): their settings, and for each layer
+  // 0, by `rope`, or the place in `other_ropes` plus 1. Empty: every layer by `rope`.
+  std::vector<RopeSpec> other_ropes;
+  std::vector<int64_t> rope_of_layer;
   std::optional<LinearAttentionSpec> linear_attention;
   std::vector<int64_t> windows;  // per layer: 0 = full causal attention, else the sliding window
   std::optional<EncoderDecoderSpec> encoder_decoder;  // `layers` counts those of both
@@ -111,8 +115,11 @@ struct ModelSpec {
 ModelSpec read_model_spec(const std::filesystem::path& config_file);
 ModelSpec parse_model_spec(const nlohmann::json& config, const std::string& where);
 
-// Fills `out` [D/2 + 1] with the inverse frequencies for one sequence of `length` tokens and, last, the
-// attention factor. Only the dynamic scaling depends on the length. Allocates nothing.
-void rope_frequencies(const ModelSpec& spec, int64_t length, std::span<float> out);
+// Fills `out` [D/2 + 1] with the inverse frequencies of heads of `head_dim` values for one sequence of `length`
+// tokens and, last, the attention factor; zeros and 1 where the type is none. Only the dynamic scaling depends on
+// the length. Allocates nothing.
+void rope_frequencies(const RopeSpec& rope, int64_t head_dim, int64_t length, std::span<float> out);
+// The program's input that they are written to: of `rope` (0), or of other_ropes[which - 1].
+std::string rope_input(size_t which);
 
 }  // namespace plimsoll

@@ -92,6 +92,7 @@ class Writer {
     if (spec_.linear_attention)
       throw UsageError(options_.folder.string() + ": GGUF is not supported for " + spec_.architecture +
                        ": llama.cpp has no such model");
+    require_known_ropes();
     list_tensors();
     describe();
     add_gguf_tokenizer(options.folder, spec_.vocab, head_);
@@ -144,7 +145,7 @@ class Writer {
                          " rows, config.json says " + format_count(spec_.vocab));
       const bool rotated = tensor.name.find(".attn_q.") != std::string::npos ||
                            tensor.name.find(".attn_k.") != std::string::npos;
-      if (rotated && architecture() == "llama") tensor.head_rows = spec_.head_dim;
+      if (rotated && pairs_neighbours()) tensor.head_rows = spec_.head_dim;
       tensors_.push_back(std::move(tensor));
     }
     if (unblocked > 0)
@@ -152,9 +153,24 @@ class Writer {
                               " matrices are f16: their rows are no multiple of 32");
   }
 
-  // Llama and Mistral are one architecture there, whose rotation pairs neighbours and not halves.
+  // Llama and Mistral are one architecture there.
   [[nodiscard]] std::string architecture() const {
     return spec_.family == "mistral" ? "llama" : spec_.family;
+  }
+
+  // Architectures whose rotation pairs neighbours there and not halves.
+  [[nodiscard]] bool pairs_neighbours() const {
+    return architecture() == "llama" || architecture() == "smollm3";
+  }
+
+  // llama.cpp takes every fourth layer of a SmolLM3 to be without RoPE, whatever a file says.
+  void require_known_ropes() const {
+    for (size_t i = 0; i < spec_.rope_of_layer.size(); ++i)
+      if ((spec_.rope_of_layer[i] == 0) != ((i + 1) % 4 != 0))
+        throw UsageError(
+            options_.folder.string() +
+            ": GGUF is not supported for a SmolLM3 whose layers without RoPE are not every fourth: "
+            "llama.cpp has no such model");
   }
 
   void describe() {
@@ -207,12 +223,12 @@ class Writer {
                        (rope.type == RopeType::dynamic ? "dynamic" : "yarn with parameters of its own") +
                        ")");
     if (rope.type == RopeType::llama3) {
-      ModelSpec plain = spec_;
-      plain.rope.type = RopeType::standard;
+      RopeSpec plain = rope;
+      plain.type = RopeType::standard;
       const auto half = static_cast<size_t>(spec_.head_dim / 2);
       std::vector<float> scaled(half + 1), unscaled(half + 1);
-      rope_frequencies(spec_, spec_.max_positions, scaled);
-      rope_frequencies(plain, spec_.max_positions, unscaled);
+      rope_frequencies(rope, spec_.head_dim, spec_.max_positions, scaled);
+      rope_frequencies(plain, spec_.head_dim, spec_.max_positions, unscaled);
       for (size_t i = 0; i < half; ++i) rope_factors_.push_back(unscaled[i] / scaled[i]);
     } else if (rope.type != RopeType::standard) {
       head_.add(key + "type", rope.type == RopeType::linear ? "linear" : "yarn");

@@ -131,8 +131,10 @@ BatchWriter::BatchWriter(const Executor& program, const ModelSpec& model)
       scored_positions_(input_or_none<int32_t>(program, "sequences.positions")),
       scored_starts_(input_or_none<int32_t>(program, "sequences.seq_starts")),
       targets_(input_or_none<float>(program, "sequences.targets")),
-      inv_freq_(input_or_none<float>(program, "inv_freq")),
       step_(program.input<double>(kStepTensor)) {
+  for (size_t which = 0; which <= model.other_ropes.size(); ++which)
+    if (const auto input = input_or_none<float>(program, rope_input(which)); !input.empty())
+      inv_freq_.push_back(input);
   if (model.encoder_decoder) decoder_.emplace(program, "decoder.", model.pad_token);
 }
 
@@ -190,20 +192,21 @@ void BatchWriter::write(const MicroBatch& batch) {
   if (!targets_.empty()) std::copy(batch.targets.begin(), batch.targets.end(), targets_.begin());
   if (scores) write_scored_rows(batch);
   set_live(sequence_axis(model_), {batch.live_sequences, batch.live_sequences});
-  if (!inv_freq_.empty()) write_frequencies(batch);
+  for (size_t which = 0; which < inv_freq_.size(); ++which)
+    write_frequencies(batch, which == 0 ? model_.rope : model_.other_ropes[which - 1], inv_freq_[which]);
 }
 
 // Frequencies of segments do not depend on lengths (why_no_shared_prefixes).
-void BatchWriter::write_frequencies(const MicroBatch& batch) {
+void BatchWriter::write_frequencies(const MicroBatch& batch, const RopeSpec& rope, std::span<float> out) {
   const auto width = static_cast<size_t>(model_.head_dim / 2 + 1);
   if (first_.shares()) {
-    rope_frequencies(model_, 1, inv_freq_.first(width));
-    for (size_t at = width; at < inv_freq_.size(); ++at) inv_freq_[at] = inv_freq_[at - width];
+    rope_frequencies(rope, model_.head_dim, 1, out.first(width));
+    for (size_t at = width; at < out.size(); ++at) out[at] = out[at - width];
     return;
   }
   for (size_t s = 0; s + 1 < batch.seq_starts.size(); ++s)
-    rope_frequencies(model_, batch.seq_starts[s + 1] - batch.seq_starts[s],
-                     inv_freq_.subspan(s * width, width));
+    rope_frequencies(rope, model_.head_dim, batch.seq_starts[s + 1] - batch.seq_starts[s],
+                     out.subspan(s * width, width));
 }
 
 }  // namespace plimsoll

@@ -71,7 +71,7 @@ class BatchWriter {
   // Whether scores are what a decoder would write first.
   [[nodiscard]] bool begins_to_write() const { return decoder_ && !model_.words.empty(); }
   void write_scored_rows(const MicroBatch& batch);
-  void write_frequencies(const MicroBatch& batch);
+  void write_frequencies(const MicroBatch& batch, const RopeSpec& rope, std::span<float> out);
   void set_live(AxisId axis, const AxisInputs::Live& live);
 
   const ModelSpec& model_;
@@ -79,7 +79,7 @@ class BatchWriter {
   std::optional<AxisInputs> decoder_;
   std::span<int32_t> scored_rows_, scored_samples_, scored_positions_, scored_starts_;
   std::span<float> targets_;
-  std::span<float> inv_freq_;
+  std::vector<std::span<float>> inv_freq_;  // of ModelSpec::rope, then of each of other_ropes
   std::span<double> step_;
 };
 

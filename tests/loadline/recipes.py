@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 DECODERS = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-            "qwen3": "Qwen3ForCausalLM"}
+            "qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM"}
 RECOMPUTE = ("auto", "none", "act", "cheap", "mlp", "attention", "block")
 OFFLOADS = ("states", "gradients", "weights", "activations")
 

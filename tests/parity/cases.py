@@ -2,7 +2,7 @@
 from dataclasses import dataclass, field
 
 import torch
-from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, SmolLM3Config
 
 SHAPE = dict(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False,
@@ -53,4 +53,6 @@ CASES = {case.name: case for case in (
     Case("qwen2_tied", shaped(Qwen2Config, tie_word_embeddings=True)),
     Case("qwen2_bf16_shards", shaped(Qwen2Config), storage=torch.bfloat16, shard="100KB"),
     Case("qwen3", shaped(Qwen3Config, head_dim=32)),
+    Case("smollm3", shaped(SmolLM3Config, num_hidden_layers=4, tie_word_embeddings=True)),
+    Case("smollm3_window", shaped(SmolLM3Config, no_rope_layers=[0, 1], use_sliding_window=True, sliding_window=8)),
 )}

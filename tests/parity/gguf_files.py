@@ -38,7 +38,7 @@ def model_of(plimsoll, folder, family):
         (base / path.name).write_bytes(path.read_bytes())
     config = json.loads((base / "config.json").read_text())
     architecture = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-                    "qwen3": "Qwen3ForCausalLM"}[family]
+                    "qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM"}[family]
     config.update(model_type=family, architectures=[architecture])
     config.pop("attention_bias", None) if family.startswith(("qwen", "mistral")) else None
     (base / "config.json").write_text(json.dumps(config))
@@ -132,7 +132,7 @@ def main():
     problems = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for family in ("llama", "mistral", "qwen2", "qwen3"):
+        for family in ("llama", "mistral", "qwen2", "qwen3", "smollm3"):
             model = model_of(plimsoll, folder, family)
             for dtype in TYPES:
                 path = folder / f"{family}.{dtype}.gguf"

@@ -19,8 +19,9 @@
 namespace plimsoll {
 namespace {
 
-ModelSpec model(int64_t layers, bool tied) {
+ModelSpec model(int64_t layers, bool tied, const char* family = "qwen2") {
   TestSizes sizes = half_billion();
+  sizes.family = family;
   sizes.layers = layers;
   sizes.vocab = 20000;
   sizes.tied = tied;
@@ -56,8 +57,10 @@ void expect_measured(const Usage& usage, const PlanRequest& request, const Varia
 
 TEST(DepthModel, is_the_bound_and_the_time_of_the_program_at_full_depth) {
   constexpr int64_t kLayers = 17;
-  for (const bool lora : {false, true}) {
-    const PlanRequest request = request_for(kLayers, lora);
+  // The second has layers of two kinds: with RoPE and without.
+  for (const auto& [family, lora] : {std::pair{"qwen2", false}, {"qwen2", true}, {"smollm3", false}}) {
+    PlanRequest request = request_for(kLayers, lora);
+    request.workload.experiment.model = model(kLayers, true, family);
     for (int i = 1; i < kNumRecomputePoints; ++i) {
       const auto first = static_cast<RecomputePoint>(i);
       const auto rest = static_cast<RecomputePoint>(i - 1);
@@ -75,7 +78,7 @@ TEST(DepthModel, is_the_bound_and_the_time_of_the_program_at_full_depth) {
         expect_measured(real, request, variant);
         const Usage estimate = (k == kLayers ? pure : mixed).at({{kLayers, k}}, 0);
         EXPECT_EQ(estimate.of(Space::device), real.of(Space::device))
-            << (lora ? "lora " : "full ") << to_string(first) << " in " << k;
+            << family << (lora ? " lora " : " full ") << to_string(first) << " in " << k;
         // grad_norm reads one number more for each further weight.
         EXPECT_NEAR(estimate.seconds, real.seconds, 1e-7 * real.seconds);
         EXPECT_EQ(estimate.program_bytes, real.program_bytes);

@@ -49,7 +49,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 45> kWords =
      {"c4ai", "cohere"},
      {"granite", "granite"},
      {"olmo", "olmo"},
-     {"smollm3", "smollm3"},
      {"deepseek", "deepseek"},
      {"minimax", "minimax"},
      {"llama4", "llama4"},

@@ -38,7 +38,7 @@ SEES = {
 # A family of ops sees what is of none, and of the families before it these.
 FAMILIES = {"scan": {"attention"}, "linear": {"pointwise"}, "loss": {"pointwise", "linear"}}
 # Who may name a Recipe. All others take what they need of what prepare/ made of it (prepare/resolved.h).
-KNOW_RECIPES = set("recipe hub runs prepare tools cli".split())
+KNOW_RECIPES = set("recipe hub runs prepare tools advise cli".split())
 # Files of other folders that still do.
 STILL_KNOW_RECIPES = {f"train/{name}" for name in ("loss_guard.h", "run.cc", "run.h", "run_output.cc", "run_output.h",
                                                    "run_saves.cc", "run_saves.h")}

@@ -329,7 +329,16 @@ class Names(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("plimsoll::Fact is defined in src/a/x.h and in src/b/y.h", text)
         other = header.replace("namespace plimsoll {", "namespace plimsoll::b {")
-        self.assertEqual(run_check("check_names.py", {"src/a/x.h": header, "src/b/y.h": other}), (0, ""))
+        for second, expected in (("src/b/y.h", 1), ("src/a/y.h", 0), ("src/b/test_y.h", 0)):
+            status, text = run_check("check_names.py", {"src/a/x.h": header, second: other})
+            self.assertEqual(status, expected, text)
+            self.assertEqual("Fact is defined in src/a/x.h and in src/b/y.h: give each a name of its own" in text, bool(expected))
+
+    def test_a_name_that_is_listed_as_one_of_two_folders_is_one(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        import check_names
+        self.assertEqual(list(check_names.problems(ROOT, check_names.HOMONYMS)), [])
+        self.assertIn("Fact is no longer of two folders", "".join(check_names.problems(ROOT, {**check_names.HOMONYMS, "Fact": ""})))
 
 
 class Claims(unittest.TestCase):

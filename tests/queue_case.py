@@ -29,27 +29,16 @@ class QueueTest(CommandTest):
         self.addCleanup(self.end_all)
 
     def end_all(self):
+        """Workers, supervisors and runs; none is left that writes into the folder while it is removed."""
         for worker in self.workers:
             worker.kill()
             worker.wait()
-        # All of them: one that lives on would write into a folder that is being removed.
-        self.eventually(lambda: not [self.kill(pid) for pid in (*self.marked(), *self.supervisors())], "processes of the queue never ended")
-
-    @staticmethod
-    def kill(pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-    def supervisors(self):
-        """Those of this queue's attempts that have not ended."""
-        found = []
-        for lock in (self.queue_folder / "runs").glob("*/*/lock"):
-            with contextlib.suppress(OSError):
-                pid = lock.read_text().strip()
-                process = Path("/proc") / pid
-                if pid and b"plimsoll" in (process / "cmdline").read_bytes():  # a zombie has none
-                    found.append(int(pid))
-        return found
+        end = time.monotonic() + SECONDS
+        while (left := self.with_variable(f"PLIMSOLL_MACHINE_DIR={self.folder}/")) and time.monotonic() < end:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
 
     def queue(self, *words, code=0):
         return output("queue", *words, code=code, env=self.environment, cwd=self.folder)
@@ -103,13 +92,18 @@ class QueueTest(CommandTest):
 
     def marked(self):
         """Processes that belong to this queue's runs, whoever their parent is."""
+        return self.with_variable(f"PLIMSOLL_QUEUE_RUN={self.queue_folder}/")
+
+    @staticmethod
+    def with_variable(text):
+        """Other processes whose environment has a variable that begins so."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 environment = (folder / "environ").read_bytes()
             except OSError:
                 continue
-            if f"PLIMSOLL_QUEUE_RUN={self.queue_folder}/".encode() in environment:
+            if text.encode() in environment and int(folder.name) != os.getpid():
                 found.append(int(folder.name))
         return found
 

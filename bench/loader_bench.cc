@@ -22,10 +22,11 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 ExampleEncoder encoder_of(const std::string& folder) {
   const auto tokenizer =
       std::make_shared<const Tokenizer>(Tokenizer::from_file(*Tokenizer::find_file(folder)));
-  return ExampleEncoder({.format = RowFormat::text, .max_length = 1024, .eos = 0},
-                        [tokenizer](std::string_view text, std::vector<int32_t>& ids) {
-                          tokenizer->encode_into(text, false, ids);
-                        });
+  RowEncoding rows{.columns = {.format = RowFormat::text}, .samples = {.max_length = 1024}};
+  rows.texts.tokenize = [tokenizer](std::string_view text, std::vector<int32_t>& ids) {
+    tokenizer->encode_into(text, false, ids);
+  };
+  return ExampleEncoder(rows);
 }
 
 int run(const char* const* words) {
@@ -42,7 +43,7 @@ int run(const char* const* words) {
   const RowAccess access = plan_access(dataset, options.order);
   dataset.measure_store();
   const RowAccess planned = plan_access(dataset, options.order);
-  const LoaderMemory memory = plan_loader_memory(dataset, rows, encoder.options(), options);
+  const LoaderMemory memory = plan_loader_memory(dataset, rows, encoder.samples(), options);
   const auto units = static_cast<int64_t>(dataset.units().size());
   const int64_t index_bytes = dataset.index_bytes();
   Loader loader(std::move(dataset), rows, std::move(encoder), options);

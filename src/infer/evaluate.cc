@@ -8,7 +8,7 @@
 #include "data/encode/conversations.h"
 #include "infer/answer_file.h"
 #include "infer/score_lines.h"
-#include "runs/agreement.h"
+#include "runs/evaluated_rows.h"
 #include "train/references.h"
 #include "train/run_programs.h"
 
@@ -23,12 +23,12 @@ LossResult run_loss(RowProgram program, const TaskSpec& task, DataSource& source
   const int64_t all = rows.size();
   Loader loader(std::move(source.dataset), std::move(rows), source.encoder, loading);
   loader.start({});
-  Agreement agreement(task);
+  EvaluatedRows metrics(task);
   LossResult result;
   static_cast<RowTally&>(result) = program.run([&] { return loader.next(); },
                                                [&](const EffectiveBatch& rows_of, const MicroBatch& micro) {
-                                                 if (task.task == Task::classify)
-                                                   agreement.add(program.scores(), micro);
+                                                 if (metrics.needs_scores())
+                                                   metrics.add(program.scores(), micro);
                                                  if (file != nullptr)
                                                    file->add(rows_of, micro, program.scores());
                                                });
@@ -37,9 +37,7 @@ LossResult run_loss(RowProgram program, const TaskSpec& task, DataSource& source
   const auto sums = program.sums();
   result.target_tokens = static_cast<int64_t>(sums[1]);
   result.loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
-  result.metrics = metrics_of(task, sums);
-  const Metrics of_all_rows = agreement.metrics();
-  for (const Metric& metric : of_all_rows) result.metrics.add(metric);
+  result.metrics = metrics.of(sums);
   return result;
 }
 
@@ -81,7 +79,11 @@ Evaluation evaluate(const EvalOptions& options) {
     if (!data.tokenizer)
       throw UsageError(paths.base.string() +
                        ": has no tokenizer.json or tokenizer.model, which --generate needs");
-    questions = read_questions(*data.eval, rows, options, *data.tokenizer, data.chat ? &*data.chat : nullptr);
+    Asking asking{.tokenizer = &*data.tokenizer, .chat = data.chat ? &*data.chat : nullptr};
+    if (rule_of(experiment.task.task).has_targets)
+      asking.end_of_source = data.special.end_of_text.value_or(0);
+    asking.cut = {asked.resolved.recipe.data.max_length, asked.resolved.recipe.data.truncation};
+    questions = read_questions(*data.eval, rows, options, asking);
   }
   const RowPlan plan = fitting_rows(experiment, options, rows.size(), device, "evaluation");
   options.observer->event(row_plan_line(plan, experiment));

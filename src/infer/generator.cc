@@ -64,14 +64,13 @@ void require_fit(const GenerationPlan& plan) {
 
 Generator::Generator(GenerationPlan plan, RunObserver& observer)
     : plan_(std::move(plan)),
-      device_(open_device(plan_.device.device, plan_.device.cuda_card, plan_.device.cpu,
-                          plan_.plan.request.target.device.card, plan_.plan.programs, observer)),
-      memory_(*device_, plan_.plan.layout, {}),
-      spare_(plan_.plan.spare_bytes > 0 ? device_->map(plan_.plan.spare_bytes) : nullptr),
-      first_(plan_.plan.programs[0], plan_.plan.layout.programs[0], *device_, memory_.arenas(),
-             {.graphs = plan_.plan.graphs_of(plan_.plan.programs[0].name())}),
-      decode_(plan_.plan.programs[1], plan_.plan.layout.programs[1], *device_, memory_.arenas(),
-              {.graphs = plan_.plan.graphs_of(plan_.plan.programs[1].name())}),
+      session_(open_session(plan_.plan, {plan_.device.device, plan_.device.cuda_card, plan_.device.cpu}, {},
+                            observer)),
+      spare_(plan_.plan.spare_bytes > 0 ? session_.device->map(plan_.plan.spare_bytes) : nullptr),
+      first_(plan_.plan.programs[0], plan_.plan.layout.programs[0], *session_.device,
+             session_.memory.arenas(), {.graphs = plan_.plan.graphs_of(plan_.plan.programs[0].name())}),
+      decode_(plan_.plan.programs[1], plan_.plan.layout.programs[1], *session_.device,
+              session_.memory.arenas(), {.graphs = plan_.plan.graphs_of(plan_.plan.programs[1].name())}),
       logits_(static_cast<size_t>(plan_.request.model.vocab * plan_.request.sequences)),
       stored_logits_(plan_.device.is_card() ? static_cast<size_t>(logits_row(plan_.plan).bytes) : 0),
       cache_(written_cache(plan_.plan.programs, plan_.plan.layout)) {
@@ -219,7 +218,7 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids, int6
 
 void Generator::read_logits() {
   const TableRow& row = logits_row(plan_.plan);
-  const PersistentState now = state();
+  const PersistentState& now = state();
   std::span<const std::byte> stored = stored_logits_;
   if (now.in_memory(row)) {
     stored = now.bytes(row);
@@ -233,7 +232,7 @@ void Generator::read_logits() {
 }
 
 void Generator::reorder(std::span<const int32_t> parents) {
-  const Arenas arenas = memory_.arenas();
+  const Arenas arenas = session_.memory.arenas();
   std::byte* const spare = spare_->data();
   for (const TableRow* row : cache_) {
     std::byte* const all = arenas.address(*row);
@@ -241,9 +240,10 @@ void Generator::reorder(std::span<const int32_t> parents) {
     const size_t live = part / static_cast<size_t>(plan_.request.context) * static_cast<size_t>(length_);
     const auto moves = [&](size_t i) { return static_cast<size_t>(parents[i]) != i; };
     for (size_t i = 0; i < parents.size(); ++i)
-      if (moves(i)) device_->copy(spare + i * live, {all + static_cast<size_t>(parents[i]) * part, live});
+      if (moves(i))
+        session_.device->copy(spare + i * live, {all + static_cast<size_t>(parents[i]) * part, live});
     for (size_t i = 0; i < parents.size(); ++i)
-      if (moves(i)) device_->copy(all + i * part, {spare + i * live, live});
+      if (moves(i)) session_.device->copy(all + i * part, {spare + i * live, live});
   }
 }
 

@@ -13,6 +13,7 @@
 #include "passes/quantise.h"
 #include "prepare/asked_device.h"
 #include "runtime/executor.h"
+#include "train/session.h"
 #include "weights/weights.h"
 
 namespace plimsoll {
@@ -60,9 +61,9 @@ class Generator {
   Generator(const Generator&) = delete;  // bound calls point into it
   Generator& operator=(const Generator&) = delete;
 
-  [[nodiscard]] PersistentState state() const { return {plan_.plan.layout, memory_.arenas()}; }
+  [[nodiscard]] const PersistentState& state() const { return session_.state; }
   [[nodiscard]] const GenerationPlan& plan() const { return plan_; }
-  [[nodiscard]] const Device& device() const { return *device_; }
+  [[nodiscard]] const Device& device() const { return *session_.device; }
 
   // Answers a prompt with at most `max_new` tokens, fewer where the context is full. Whole chunks that the
   // prompt before began with too are not computed again: the same bits. With `go_on` nothing is that the
@@ -95,8 +96,7 @@ class Generator {
   void read_logits();
 
   GenerationPlan plan_;
-  std::unique_ptr<Device> device_;
-  RunMemory memory_;
+  Session session_;
   std::unique_ptr<DeviceMemory> spare_;  // of one tensor of the cache
   Executor first_, decode_;
   std::vector<float> logits_;             // of every sequence

@@ -213,25 +213,18 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Askin
 }
 
 std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, const AnswerOptions& options,
-                                     const Tokenizer& tokenizer, const ChatTemplate* chat) {
-  const RowFormat format = source.encoder.options().format;
+                                     const Asking& asking) {
+  const RowFormat format = source.columns.format;
   const bool asks =
       format == RowFormat::prompt_response || format == RowFormat::messages || format == RowFormat::alpaca;
   if (!asks)
     throw UsageError(source.dataset.name() + ": its rows are " + std::string(to_string(format)) +
                      ", which has no question and answer");
-  std::vector<Question> questions = read_rows(source.dataset, rows,
-                                              {format,
-                                               {},
-                                               source.encoder.options().parts,
-                                               source.encoder.options().message_role,
-                                               source.encoder.options().message_content});
-  const ExampleOptions& rules = source.encoder.options();
-  Asking asking{&tokenizer, chat};
-  if (rules.task.task == Task::seq2seq) asking.end_of_source = rules.eos;
+  std::vector<Question> questions = read_rows(source.dataset, rows, source.columns);
   encode_questions(questions, options, asking);
   if (asking.end_of_source)
-    for (Question& question : questions) cut_text(rules.max_length, rules.truncation, true, question.ids);
+    for (Question& question : questions)
+      cut_text(asking.cut.max_length, asking.cut.truncation, true, question.ids);
   return questions;
 }
 

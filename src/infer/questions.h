@@ -7,6 +7,7 @@
 
 #include "chat/chat_template.h"
 #include "chat/conversation.h"
+#include "data/encode/cut.h"
 #include "infer/answerer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -28,13 +29,14 @@ struct Asking {
   const ChatTemplate* chat = nullptr;    // null: prompts are put as they are
   // Of an encoder: the token that a source ends with.
   std::optional<int32_t> end_of_source = std::nullopt;
+  CutRule cut = {};  // of such sources, where they are rows
 };
 
 // The prompt, the ids, or the data file's rows; texts are encoded as in training.
 std::vector<Question> read_questions(const GenerateOptions& options, const Asking& asking);
 // The rows of a recipe's data, sources cut to its longest. Throws UsageError for rows that are no questions.
 std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, const AnswerOptions& options,
-                                     const Tokenizer& tokenizer, const ChatTemplate* chat);
+                                     const Asking& asking);
 
 // The first `limit` of some of a data set's `total` rows, or all of them.
 RowSubset first_rows(const RowSubset& rows, int64_t total, std::optional<int64_t> limit);

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "prepare/host_needs.h"
-#include "runs/agreement.h"
+#include "runs/evaluated_rows.h"
 #include "train/batch_writer.h"
 #include "train/run_programs.h"
 
@@ -19,8 +19,8 @@ std::vector<Component> host_of_rows(const Experiment& experiment, int64_t batch,
   std::vector<Component> components = {
       {"batches", 3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment))},
       {"rows", 4 * kUnitBytes}};
-  if (experiment.task.task == Task::classify)
-    components.push_back({"evaluation answers", Agreement::planned_bytes(experiment.task, rows)});
+  if (const int64_t bytes = EvaluatedRows::planned_bytes(experiment.task, rows); bytes > 0)
+    components.push_back({"evaluation answers", bytes});
   return components;
 }
 
@@ -48,15 +48,15 @@ RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const 
                        RunObserver& observer)
     : plan_(plan),
       experiment_(experiment),
-      device_(open_device(plan.device.device, plan.device.cuda_card, plan.device.cpu,
-                          plan.plan.request.target.device.card, plan.plan.programs, observer)),
-      memory_(*device_, plan.plan.layout, {}),
-      program_(plan.plan.programs[0], plan.plan.layout.programs[0], *device_, memory_.arenas()),
-      state_(plan.plan.layout, memory_.arenas()) {
-  if (const std::string products = device_->products(); !products.empty())
+      session_(
+          open_session(plan.plan, {plan.device.device, plan.device.cuda_card, plan.device.cpu}, {}, observer)),
+      program_(plan.plan.programs[0], plan.plan.layout.programs[0], *session_.device,
+               session_.memory.arenas()) {
+  if (const std::string products = session_.device->products(); !products.empty())
     observer.event("products by " + products);
-  load_base_weights(state_, paths.base, [&](int64_t done, int64_t total) { observer.loading(done, total); });
-  if (paths.adapter) load_adapters(state_, *paths.adapter);
+  load_base_weights(session_.state, paths.base,
+                    [&](int64_t done, int64_t total) { observer.loading(done, total); });
+  if (paths.adapter) load_adapters(session_.state, *paths.adapter);
 }
 
 RowTally RowProgram::run(const Next& next, const Done& done) {
@@ -84,7 +84,7 @@ RowTally RowProgram::run(const Next& next, const Done& done) {
   return tally;
 }
 
-std::span<const float> RowProgram::scores() { return read_scores(state_, scores_); }
+std::span<const float> RowProgram::scores() { return read_scores(session_.state, scores_); }
 
 std::span<const double> RowProgram::sums() const { return program_.result<double>(kEvalLossTensor); }
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,7 +13,7 @@
 #include "infer/answerer.h"
 #include "prepare/asked_rows.h"
 #include "runtime/executor.h"
-#include "weights/persistent_state.h"
+#include "train/session.h"
 
 namespace plimsoll {
 
@@ -72,10 +71,8 @@ class RowProgram {
  private:
   const RowPlan& plan_;
   const Experiment& experiment_;
-  std::unique_ptr<Device> device_;
-  RunMemory memory_;
+  Session session_;
   Executor program_;
-  PersistentState state_;
   std::vector<float> scores_;
 };
 

@@ -70,7 +70,7 @@ RowTally score(const ScoreOptions& options, const std::function<void(const nlohm
   if (!options.precision && experiment.model.encoder) experiment.precision.compute = DType::f32;
   const bool talks = options.rewards && answering_template(options, paths).has_value();
   RowsToScore rows = open_to_score(asked.resolved, talks, options.partner.has_value());
-  experiment.task = rows.encoder.options().task;
+  experiment.task = rows.encoder.samples().task;
   auto count = static_cast<int64_t>(options.texts.size());
   if (rows.source) {
     DataSource& source = *rows.source;

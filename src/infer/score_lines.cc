@@ -42,12 +42,12 @@ Json answer(std::span<const float> scores, ClassProblem problem, const std::vect
 
 void ScoreLines::add(const EffectiveBatch& batch, const MicroBatch& micro, std::span<const float> scores) {
   const auto outputs = static_cast<size_t>(task_.outputs);
-  const auto step = static_cast<size_t>(rule_of(task_.task).sequences);
+  const TaskRule& rule = rule_of(task_.task);
+  const auto step = static_cast<size_t>(rule.sequences);
   for (size_t s = 0; s < static_cast<size_t>(micro.live_sequences); s += step) {
     Json line = {{"row", batch.row(micro.sample_in_batch[s])}};
-    if (task_.task == Task::reward) {
-      line["chosen"] = scores[s];
-      line["rejected"] = scores[s + 1];
+    if (rule.pairs) {
+      for (size_t i = 0; i < step; ++i) line[std::string(rule.sequence_names.at(i))] = scores[s + i];
     } else if (rewards_) {
       line["score"] = scores[s];
     } else {

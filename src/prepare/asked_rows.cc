@@ -75,9 +75,7 @@ Recipe recipe_to_score(const RowWish& wish, bool rewards, const ModelPaths& path
   if (recipe.task != task)
     throw UsageError((wish.folder / kRunRecipe).string() + ": the run's task is " +
                      std::string(to_string(recipe.task)) + ": " +
-                     (recipe.task == Task::reward     ? "plimsoll score prints its rewards"
-                      : recipe.task == Task::classify ? "plimsoll classify prints its classes"
-                                                      : "it scores no sequences; plimsoll generate asks it"));
+                     std::string(rule_of(recipe.task).asked_by));
   recipe.model = paths.base.string();
   recipe.data.train.clear();
   if (wish.data) recipe.data.train = {{wish.data->string()}};
@@ -153,7 +151,7 @@ DataSetup open_evaluation(AskedRows& asked, const RowWish& wish, RunObserver& ob
   }
   DataSetup data = open_data(asked.resolved);
   observer.event("note    " + printable(wish.data->string()) + ": read as " +
-                 std::string(to_string(data.eval->encoder.options().format)) +
+                 std::string(to_string(data.eval->columns.format)) +
                  "; the run read its own rows otherwise");
   return data;
 }

@@ -50,16 +50,23 @@ std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBindin
 }
 
 bool learns_prompts(const Recipe& recipe, RowFormat format) {
-  if (recipe.task == Task::dpo) return recipe.data.train_on_prompt == PromptLoss::yes;
-  return rule_of(recipe.task).scores || recipe.task == Task::pretrain ||
-         recipe.data.train_on_prompt == PromptLoss::yes ||
-         (recipe.data.train_on_prompt == PromptLoss::messages && format == RowFormat::messages);
+  const PromptLoss asked = recipe.data.train_on_prompt;
+  switch (rule_of(recipe.task).prompts) {
+    case Prompts::whole:
+    case Prompts::none:
+      return true;
+    case Prompts::by_true:
+      return asked == PromptLoss::yes;
+    case Prompts::as_asked:
+      return asked == PromptLoss::yes || (asked == PromptLoss::messages && format == RowFormat::messages);
+  }
+  throw InternalError("learns_prompts: no such rule");
 }
 
 // A reward model gives one answer one number.
 TaskSpec task_of(const TaskSpec& task, const ColumnBinding& binding, Reads reads) {
   const bool two = has_part(binding, "rejected");
-  if (reads == Reads::to_score && task.task == Task::reward && !two)
+  if (reads == Reads::to_score && rule_of(task.task).pairs && !two)
     return {.task = Task::classify, .outputs = 1, .problem = ClassProblem::numbers};
   return task;
 }
@@ -74,75 +81,74 @@ const Affixes& affixes_of(const Recipe& recipe, const Tokenizer& tokenizer) {
   return tokenizer.affixes();
 }
 
-// Requirements of the model on its rows.
-void say_model(const ModelSpec& model, ExampleOptions& options) {
-  options.vocab_size = model.vocab;
-  const bool scores = rule_of(options.task.task).scores;
+// The ids that rows of this model may have, and those with a meaning to it.
+ModelTokens model_tokens(const ModelSpec& model, bool scores) {
+  ModelTokens tokens{.vocab_size = model.vocab};
   // A value head is asked at the last token, whatever that is, as LLaMA-Factory asks it.
-  if (scores && !model.value_head) options.padding = model.pad_token;
-  if (model.encoder) options.token_types = model.encoder->token_types;
-  if (model.encoder_decoder) options.decoder = decoder_tokens(*model.encoder_decoder);
+  if (scores && !model.value_head) tokens.padding = model.pad_token;
+  if (model.encoder) tokens.token_types = model.encoder->token_types;
+  if (model.encoder_decoder) tokens.decoder = decoder_tokens(*model.encoder_decoder);
   if (model.encoder_decoder && scores) {
     const auto end = static_cast<int32_t>(model.encoder_decoder->end_token);
-    options.scored_end = end;
-    options.around = Affixes{{}, {end}, PairAffixes{{}, {end}, {end}}};
+    tokens.scored_end = end;
+    tokens.around = Affixes{{}, {end}, PairAffixes{{}, {end}, {end}}};
   }
+  return tokens;
 }
 
-ExampleEncoder make_encoder(const Resolved& resolved, const ColumnBinding& binding, const DataSetup& data,
-                            Reads reads = Reads::to_learn) {
-  const Recipe& recipe = resolved.recipe;
-  const ModelSpec& model = resolved.model;
-  ExampleOptions options;
-  options.task = task_of(resolved.task, binding, reads);
-  options.learns = reads == Reads::to_learn;
-  options.ready = binding.ready;
-  options.dialogues = binding.dialogues;
-  options.labels = resolved.labels;
-  options.lists = binding.lists;
-  options.reading = recipe.data.reading;
-  options.format = binding.format;
-  options.parts = binding.parts;
-  options.message_role = binding.message_role;
-  options.message_content = binding.message_content;
-  options.max_length = recipe.data.max_length;
-  options.target_length = recipe.data.targets_at_most();
-  say_model(model, options);
-  options.truncation = recipe.data.truncation;
-  options.train_on_prompt = learns_prompts(recipe, binding.format);
-  options.joined = recipe.data.chat_template == "trl";
-  if (binding.format == RowFormat::input_ids || binding.ready) return ExampleEncoder(options, {});
+// How texts become ids; rows of ready ids need no tokenizer.
+TextRules text_rules(const Recipe& recipe, const DataSetup& data, const ModelSpec& model) {
   if (!data.tokenizer)
     throw UsageError(
         recipe.model +
         ": has no tokenizer.json or tokenizer.model, which rows of text need (ready token ids do not)");
   if (!model.encoder && !data.special.end_of_text)
     throw UsageError(recipe.model + ": names no end-of-text token (eos_token in tokenizer_config.json)");
-  options.eos = data.special.end_of_text.value_or(0);
-  if (model.encoder)
-    options.around = affixes_of(recipe, *data.tokenizer);
-  else if (recipe.data.bos)
-    options.begin = text_start(*data.tokenizer, options.eos);
-  EncodeConversation converse;
-  auto chat = recipe.task == Task::seq2seq ? std::nullopt : template_of(recipe, binding, reads);
-  if (chat) {
-    std::optional<int32_t> end_of_turn;
-    if (const auto end = recipe.data.special_tokens.find("eot_token");
-        end != recipe.data.special_tokens.end())
-      end_of_turn = data.tokenizer->token_id(end->second);
-    if (const auto end = recipe.data.special_tokens.find("eos_token");
-        end != recipe.data.special_tokens.end())
-      chat->end_texts_with(end->second);
-    converse = conversation_encoder(data.tokenizer, *std::move(chat),
-                                    {options.train_on_prompt && recipe.task != Task::dpo, options.max_length,
-                                     options.eos, end_of_turn, options.reading});
-  }
-  return ExampleEncoder(
-      options,
-      [tokenizer = data.tokenizer](std::string_view text, std::vector<int32_t>& ids) {
-        tokenizer->encode_into(text, false, ids);
-      },
-      std::move(converse));
+  TextRules texts;
+  texts.tokenize = [tokenizer = data.tokenizer](std::string_view text, std::vector<int32_t>& ids) {
+    tokenizer->encode_into(text, false, ids);
+  };
+  texts.eos = data.special.end_of_text.value_or(0);
+  if (!model.encoder && recipe.data.bos) texts.begin = text_start(*data.tokenizer, texts.eos);
+  return texts;
+}
+
+// Renders the rows' conversations, where they are some.
+EncodeConversation conversations_of(const Recipe& recipe, const DataSetup& data, const RowEncoding& rows,
+                                    Reads reads) {
+  const TaskRule& rule = rule_of(recipe.task);
+  auto chat = rule.has_targets ? std::nullopt : template_of(recipe, rows.columns, reads);
+  if (!chat) return {};
+  std::optional<int32_t> end_of_turn;
+  const auto& tokens = recipe.data.special_tokens;
+  if (const auto end = tokens.find("eot_token"); end != tokens.end())
+    end_of_turn = data.tokenizer->token_id(end->second);
+  if (const auto end = tokens.find("eos_token"); end != tokens.end()) chat->end_texts_with(end->second);
+  const bool compares = rule.pairs && !rule.scores;  // labels tell where an answer begins
+  return conversation_encoder(data.tokenizer, *std::move(chat),
+                              {rows.train_on_prompt && !compares, rows.samples.max_length, rows.texts.eos,
+                               end_of_turn, rows.reading});
+}
+
+ExampleEncoder make_encoder(const Resolved& resolved, const ColumnBinding& binding, const DataSetup& data,
+                            Reads reads = Reads::to_learn) {
+  const Recipe& recipe = resolved.recipe;
+  const ModelSpec& model = resolved.model;
+  RowEncoding rows{.columns = binding};
+  rows.samples = {task_of(resolved.task, binding, reads), recipe.data.max_length,
+                  recipe.data.targets_at_most()};
+  rows.truncation = recipe.data.truncation;
+  rows.model = model_tokens(model, rule_of(rows.samples.task.task).scores);
+  rows.train_on_prompt = learns_prompts(recipe, binding.format);
+  rows.joined = recipe.data.chat_template == "trl";
+  rows.learns = reads == Reads::to_learn;
+  rows.labels = resolved.labels;
+  rows.reading = recipe.data.reading;
+  if (binding.format == RowFormat::input_ids || binding.ready) return ExampleEncoder(rows);
+  rows.texts = text_rules(recipe, data, model);
+  if (model.encoder) rows.model.around = affixes_of(recipe, *data.tokenizer);
+  rows.converse = conversations_of(recipe, data, rows, reads);
+  return ExampleEncoder(rows);
 }
 
 // A data set with its columns selected, and the rows that its sources' ranges name.
@@ -175,8 +181,7 @@ RowSubset named_rows(const Dataset& dataset, const std::vector<TrainSource>& sou
 // TRL reads a column `text` where rows have neither messages nor prompts, whatever else they have.
 // Tasks of pairs, and those that score whole sequences, have one format each.
 std::optional<RowFormat> format_of(const Recipe& recipe, std::span<const Column> columns) {
-  if (rule_of(recipe.task).pairs) return RowFormat::preference;
-  if (recipe.task == Task::classify) return RowFormat::sentence_label;
+  if (const auto only = rule_of(recipe.task).format) return only;
   const std::optional<RowFormat>& format = recipe.data.format;
   const auto has = [&](std::string_view name) {
     return std::any_of(columns.begin(), columns.end(), [name](const Column& c) { return c.name == name; });
@@ -239,8 +244,9 @@ bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubs
 LabelLists label_lists(const TaskSpec& task, Dataset& dataset, const ColumnBinding& binding,
                        const RowSubset& rows) {
   constexpr int64_t kLookedAt = 1000;
-  if (task.task != Task::classify || task.problem != ClassProblem::any_of) return LabelLists::unknown;
-  LabelListEvidence evidence(task.outputs);
+  if (rule_of(task.task).classes == nullptr || task.problem != ClassProblem::any_of)
+    return LabelLists::unknown;
+  LabelListEvidence evidence(classes_of(task));
   look_at_rows(dataset, rows, kLookedAt, [&](const Row& row) {
     evidence.add(part_of(row, binding.parts, "label"));
     return true;
@@ -315,12 +321,12 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
     };
     if (glue != nullptr && !has("label") && has(glue->label)) names.emplace("label", glue->label);
     return reads == Reads::to_score
-               ? bind_to_score(columns, names, recipe.task == Task::reward, dataset.name())
+               ? bind_to_score(columns, names, rule_of(recipe.task).pairs, dataset.name())
                : bind_columns(columns, format_of(recipe, columns), names, dataset.name());
   };
   ColumnBinding binding = dataset.bind(bound);
   if (reads == Reads::to_learn) refuse_verdicts(recipe, dataset, binding);
-  if (recipe.task == Task::seq2seq) require_two_texts(binding, dataset.name());
+  if (rule_of(recipe.task).has_targets) require_two_texts(binding, dataset.name());
   dataset.select(binding.columns, binding.read_as());
   RowSubset rows = named_rows(dataset, sources);
   binding.dialogues = has_dialogues(dataset, binding, rows);
@@ -382,12 +388,12 @@ void open_eval(const Resolved& resolved, int64_t threads, DataSetup& data) {
   OpenRows open = open_rows(
       recipe, apart ? std::vector<TrainSource>{{source.path, 1.0, source.rows}} : recipe.data.train);
   open.binding.lists = label_lists(resolved.task, open.dataset, open.binding, open.rows);
-  if (open.binding.lists == LabelLists::unknown) open.binding.lists = data.train->encoder.options().lists;
+  if (open.binding.lists == LabelLists::unknown) open.binding.lists = data.train->columns.lists;
   ExampleEncoder encoder = make_encoder(resolved, open.binding, data);
   if (apart) {
     drop_long_rows(recipe, open.dataset, encoder, threads, open.rows);
-    data.eval.emplace(
-        DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), eval_loader(micro)});
+    data.eval.emplace(DataSource{std::move(open.dataset), std::move(open.binding), std::move(open.rows),
+                                 std::move(encoder), eval_loader(micro)});
     return;
   }
   const auto seed = static_cast<uint64_t>(recipe.seed);
@@ -395,8 +401,8 @@ void open_eval(const Resolved& resolved, int64_t threads, DataSetup& data) {
                       ? hold_out(data.train->rows, source.count, seed)
                       : hold_out(data.train->rows, source.percent / 100.0, seed);
   data.train->rows = std::move(parts.train);
-  data.eval.emplace(
-      DataSource{std::move(open.dataset), std::move(parts.held_out), std::move(encoder), eval_loader(micro)});
+  data.eval.emplace(DataSource{std::move(open.dataset), std::move(open.binding), std::move(parts.held_out),
+                               std::move(encoder), eval_loader(micro)});
 }
 
 // The tokenizer of the model folder, where it has one.
@@ -414,7 +420,7 @@ DataSetup with_tokenizer(const Resolved& resolved) {
 RowsToScore open_to_score(const Resolved& resolved, bool talks, bool two) {
   const Recipe& recipe = resolved.recipe;
   const DataSetup data = with_tokenizer(resolved);
-  const bool rewards = recipe.task == Task::reward;
+  const bool rewards = rule_of(recipe.task).pairs;
   if (recipe.data.train.empty()) {
     ColumnBinding binding{rewards ? RowFormat::preference : RowFormat::sentence_label, {}};
     binding.parts = {rewards ? "chosen" : "sentence"};
@@ -425,7 +431,7 @@ RowsToScore open_to_score(const Resolved& resolved, bool talks, bool two) {
   OpenRows open = open_rows(recipe, recipe.data.train, Reads::to_score);
   open.binding.talks |= rewards && talks && !open.binding.ready;
   const ExampleEncoder encoder = make_encoder(resolved, open.binding, data, Reads::to_score);
-  DataSource source{std::move(open.dataset), std::move(open.rows), encoder,
+  DataSource source{std::move(open.dataset), std::move(open.binding), std::move(open.rows), encoder,
                     eval_loader(recipe.batch.effective)};
   source.loader.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;
   return {encoder, std::move(source)};
@@ -447,8 +453,8 @@ DataSetup open_data(const Resolved& resolved, const Counting& counting, bool ful
   data.chat = template_of(recipe, open.binding);
   data.labels = resolved.labels;
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
-  data.train.emplace(
-      DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(recipe)});
+  data.train.emplace(DataSource{std::move(open.dataset), open.binding, std::move(open.rows),
+                                std::move(encoder), train_loader(recipe)});
   open_eval(resolved, counting.threads, data);
   measure_rows(recipe, counting, full_rows, data);
   data.summary->rendering = rendering_words(recipe, open.binding, data);
@@ -480,8 +486,8 @@ FirstRows open_first_rows(const Resolved& resolved, int64_t count) {
   ExampleEncoder uncut = make_encoder(uncut_rows, open.binding, data);
   data.chat = template_of(read, open.binding);
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
-  data.train.emplace(
-      DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(read)});
+  data.train.emplace(DataSource{std::move(open.dataset), open.binding, std::move(open.rows),
+                                std::move(encoder), train_loader(read)});
   data.summary.emplace();
   data.summary->rendering = rendering_words(read, open.binding, data);
   return {std::move(data), std::move(uncut)};

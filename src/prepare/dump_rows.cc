@@ -17,11 +17,11 @@ std::string dump_rows(DataSource& source, int64_t count) {
     nlohmann::ordered_json line = {{"where", source.dataset.where(row)}};
     if (!example.damage.empty())
       line["damage"] = example.damage;
-    else if (rule_of(source.encoder.options().task.task).scores) {
+    else if (rule_of(source.encoder.samples().task.task).scores) {
       line.update({{"ids", example.ids}, {"ends", example.ends}});
       if (example.second >= 0) line["second"] = example.second;
       line.update({{"targets", example.values}, {"whole_length", example.whole_length}});
-    } else if (rule_of(source.encoder.options().task.task).pairs)
+    } else if (rule_of(source.encoder.samples().task.task).pairs)
       line.update({{"ids", example.ids},
                    {"labels", example.labels},
                    {"ends", example.ends},

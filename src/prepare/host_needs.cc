@@ -14,7 +14,7 @@
 #include "prepare/order_words.h"
 #include "prepare/planned_card.h"
 #include "prepare/sequence_shape.h"
-#include "runs/agreement.h"
+#include "runs/evaluated_rows.h"
 #include "runs/seen_targets.h"
 #include "runtime/executor.h"
 #include "runtime/gpu_device.h"
@@ -116,7 +116,7 @@ void add_rows(const DataSetup& data, HostNeeds& needs) {
   for (const auto* source : {&data.train, &data.eval}) {
     if (!*source) continue;
     const LoaderMemory memory = plan_loader_memory((*source)->dataset, (*source)->rows,
-                                                   (*source)->encoder.options(), (*source)->loader);
+                                                   (*source)->encoder.samples(), (*source)->loader);
     const bool train = source == &data.train;
     const int64_t arrow = (*source)->dataset.expected_bytes(0) > 0 ? kArrowBytes : 0;
     needs.components.push_back(
@@ -140,10 +140,10 @@ HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, con
   needs.components.push_back(threads_and_libraries(cpu));
   if (const auto tokenizer = Tokenizer::find_file(recipe.model))
     needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(*tokenizer)});
-  if (data != nullptr && data->summary && data->summary->scratch_bytes > 0 && recipe.output &&
+  if (data != nullptr && data->summary && data->summary->scratch.bytes > 0 && recipe.output &&
       keeps_files_in_memory(*recipe.output))
     needs.components.push_back(
-        {"rows to shuffle (run folder in memory, tmpfs)", data->summary->scratch_bytes});
+        {"rows to shuffle (run folder in memory, tmpfs)", data->summary->scratch.bytes});
   if (data != nullptr && data->train) add_rows(*data, needs);
   if (const SequenceShape shape = train_shape(experiment); shape.longest_alike)
     needs.components.push_back({"lengths of rows that begin alike",
@@ -152,9 +152,10 @@ HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, con
   if (data != nullptr && data->train && visits_in_parts(*data->train))
     needs.components.push_back(
         {"targets that were seen", SeenTargets::planned_bytes(experiment.task, experiment.model.vocab)});
-  if (data != nullptr && data->eval && experiment.task.task == Task::classify)
-    needs.components.push_back(
-        {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
+  if (data != nullptr && data->eval)
+    if (const int64_t bytes = EvaluatedRows::planned_bytes(experiment.task, data->eval->rows.size());
+        bytes > 0)
+      needs.components.push_back({"evaluation answers", bytes});
   needs.components.push_back(staging_of_loading(quantising_bytes(experiment) + start_bytes(experiment)));
   const bool named = recipe.is_of_card() && resolved.card;
   if (recipe.device == DeviceChoice::emulated || named)

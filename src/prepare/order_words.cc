@@ -50,13 +50,13 @@ void describe_order(const Recipe& recipe, bool counted, DataSetup& data) {
   constexpr std::array kOrders = {"false", "window", "full"};  // as Shuffle counts them
   summary.shuffle = kOrders[static_cast<size_t>(train.loader.order.shuffle)];
   summary.rows_read = to_string(access.kind);
-  summary.scratch_bytes = access.store_bytes;
-  summary.scratch_exact = access.exact;
-  summary.scratch_seconds = access.store_seconds;
+  summary.scratch.bytes = access.store_bytes;
+  summary.scratch.exact = access.exact;
+  summary.scratch.seconds = access.store_seconds;
   summary.row_read_seconds = access.row_seconds;
   if (access.store_bytes > 0 && recipe.output)
     if (const int64_t free = free_disk_bytes(*recipe.output); free < access.store_bytes)
-      summary.scratch_shortage = format_bytes(free) + " are free in " + *recipe.output + " now";
+      summary.scratch.shortage = format_bytes(free) + " are free in " + *recipe.output + " now";
   if (const std::string words = order_words(train, access); !words.empty())
     summary.rendering.push_back(words);
 }

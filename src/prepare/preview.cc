@@ -35,13 +35,6 @@ void find_cut(const Tokenizer* tokenizer, std::span<const int32_t> whole, std::s
   sequence.cut_text = text_of(tokenizer, whole.subspan(begin, whole.size() - kept.size()));
 }
 
-std::vector<std::string> sequence_names(const RowFormat format, Task task, int64_t count) {
-  if (count != 2) return std::vector<std::string>(static_cast<size_t>(count));
-  if (task == Task::seq2seq) return {"source", "target"};
-  if (format == RowFormat::preference) return {"chosen", "rejected"};
-  return {"", ""};
-}
-
 std::span<const int32_t> sequence_of(const Example& example, int64_t number) {
   const int64_t begin = number == 0 ? 0 : example.end_of(number - 1);
   return std::span(example.ids)
@@ -67,30 +60,10 @@ PreviewSequence sequence_preview(const Tokenizer* tokenizer, const Example& exam
   return sequence;
 }
 
-// "2 (neutral)", "1, 3", "0.5": what a row that is scored as a whole is to be given.
-std::string target_words(const ExampleOptions& options, const Example& example) {
-  if (!rule_of(options.task.task).scores || options.format == RowFormat::preference) return "";
-  std::vector<std::string> words;
-  const auto name = [&](size_t label) {
-    return label < options.labels.size() ? std::to_string(label) + " (" + options.labels[label] + ")"
-                                         : std::to_string(label);
-  };
-  for (size_t i = 0; i < example.values.size(); ++i) {
-    const double value = example.values[i];
-    if (options.task.task == Task::classify && options.task.problem == ClassProblem::one_of)
-      words.push_back(value >= 0 ? name(static_cast<size_t>(value)) : "none");
-    else if (options.task.task == Task::classify && options.task.problem == ClassProblem::any_of) {
-      if (value > 0.5) words.push_back(name(i));
-    } else {
-      words.push_back(format_number("%.6g", value));
-    }
-  }
-  return words.empty() ? "none" : join(words, ", ");
-}
-
 class RowPreviews {
  public:
-  RowPreviews(const Recipe& recipe, FirstRows& rows) : recipe_(recipe), rows_(rows) {}
+  RowPreviews(const Recipe& recipe, FirstRows& rows)
+      : recipe_(recipe), rows_(rows), labels_(rows.data.labels) {}
 
   PreviewRow row(int64_t number) {
     DataSource& source = *rows_.data.train;
@@ -113,7 +86,7 @@ class RowPreviews {
 
  private:
   void fill(PreviewRow& row) {
-    const ExampleOptions& options = rows_.data.train->encoder.options();
+    const TaskSpec& task = rows_.data.train->encoder.samples().task;
     const bool dropped = example_.ids.empty() && !whole_.ids.empty();
     const Example& shown = dropped ? whole_ : example_;
     if (dropped)
@@ -123,20 +96,20 @@ class RowPreviews {
     else if (example_.targets == 0)
       row.problem = "left out: it has nothing to learn";
     const Tokenizer* tokenizer = rows_.data.tokenizer.get();
-    const std::vector<std::string> names =
-        sequence_names(options.format, options.task.task, shown.sequences());
+    const TaskRule& rule = rule_of(task.task);
     for (int64_t i = 0; i < shown.sequences(); ++i) {
       PreviewSequence sequence = sequence_preview(tokenizer, shown, i);
-      sequence.name = names[static_cast<size_t>(i)];
+      if (shown.sequences() == 2) sequence.name = rule.sequence_names.at(static_cast<size_t>(i));
       if (!dropped && whole_.sequences() == shown.sequences())
         find_cut(tokenizer, sequence_of(whole_, i), sequence_of(shown, i), sequence);
       row.sequences.push_back(std::move(sequence));
     }
-    row.target = target_words(options, shown);
+    if (rule.answer_words != nullptr) row.target = rule.answer_words(task, shown.values, labels_);
   }
 
   const Recipe& recipe_;
   FirstRows& rows_;
+  std::vector<std::string> labels_;  // names of the classes
   RowReader reader_{rows_.data.train->dataset, rows_.data.train->rows, {.shuffle = Shuffle::off}};
   Example whole_, example_;
 };

@@ -82,7 +82,7 @@ std::vector<std::string> rendering_words(const Recipe& recipe, const ColumnBindi
   const bool answers = binding.format == RowFormat::preference || binding.format == RowFormat::alpaca ||
                        binding.format == RowFormat::prompt_response;
   if (!data.chat) {
-    const std::string why = answers && recipe.task != Task::seq2seq ? why_plain(recipe, binding) : "";
+    const std::string why = answers && !rule_of(recipe.task).has_targets ? why_plain(recipe, binding) : "";
     if (why.empty() || !has_own_template(recipe)) return {};
     return {"stand as they are, " + why + ": not as turns of the model's chat template"};
   }

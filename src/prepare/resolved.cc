@@ -11,7 +11,7 @@ Resolved resolve(Recipe recipe, const ModelPaths& paths, std::shared_ptr<ModelFi
   Resolved resolved{std::move(recipe), paths, std::move(files), {}, {}, {}, {}};
   resolved.model = model_of(resolved.recipe, paths, *resolved.files);
   resolved.task = read_task(resolved.recipe, resolved.model);
-  if (resolved.recipe.task == Task::classify)
+  if (rule_of(resolved.recipe.task).classes != nullptr)
     resolved.labels = label_names(resolved.recipe, resolved.files->config(paths.base));
   if (resolved.recipe.memory.gpu) resolved.card = planned_card(resolved.recipe);
   return resolved;

@@ -69,8 +69,8 @@ void each_number(Statistics& of, const Visit& visit) {
   visit("longest_shared", of.longest_shared);
   visit("common_begin", of.common_begin);
   visit("longest_bytes", of.longest_bytes);
-  visit("common_length", of.common_length);
-  visit("rows_longer", of.rows_longer);
+  visit("common_length", of.usual.tokens);
+  visit("rows_longer", of.usual.rows_longer);
   visit("truncated", of.truncated);
   visit("skipped", of.skipped);
   visit("damaged", of.damaged);
@@ -185,7 +185,7 @@ DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSou
 double rows_of_step(const DataSource& train, const DataStatistics& sample) {
   const auto places = static_cast<double>(train.loader.effective);
   if (!train.loader.packing || sample.tokens == 0) return places;
-  return places * static_cast<double>(train.encoder.options().max_length * sample.rows) /
+  return places * static_cast<double>(train.encoder.samples().max_length * sample.rows) /
          static_cast<double>(sample.tokens);
 }
 
@@ -197,22 +197,22 @@ int64_t planned_row(const DataStatistics& counts) {
 DataSummary summarise(DataSource& train, const DataStatistics& sample) {
   train.loader.longest_row = planned_row(sample);
   if (sample.of_all_rows && sample.target_tokens == 0)
-    refuse_without_targets(train.dataset.name(), train.encoder.options(), sample.first_damage);
+    refuse_without_targets(train.dataset.name(), train.encoder.samples(), sample.first_damage);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
   DataSummary summary;
   summary.rows = order.rows();
   summary.sampled_rows = sample.of_all_rows ? 0 : sample.rows;
   const double all =
       static_cast<double>(order.rows()) / static_cast<double>(std::max<int64_t>(1, sample.rows));
-  const bool pairs = rule_of(train.encoder.options().task.task).pairs;
+  const bool pairs = rule_of(train.encoder.samples().task.task).pairs;
   const int64_t seen = pairs ? sample.labelled : sample.target_tokens;
   summary.tokens = std::llround(static_cast<double>(sample.tokens) * all);
   summary.targets = std::llround(static_cast<double>(seen) * all);
   summary.row_length =
       static_cast<double>(sample.squares) / static_cast<double>(std::max<int64_t>(1, sample.tokens));
   summary.longest = sample.longest;
-  summary.common_length = sample.common_length;
-  summary.rows_longer = sample.rows_longer;
+  summary.common_length = sample.usual.tokens;
+  summary.rows_longer = sample.usual.rows_longer;
   summary.truncated_share = sample.share_truncated();
   summary.skipped_share = sample.share_of_rows(sample.skipped);
   summary.damaged_share = sample.share_of_rows(sample.damaged);

@@ -61,6 +61,7 @@ DeviceDescription device_of(const Recipe& recipe, const std::optional<PlannedCar
 // Training and evaluation rows with what turns them into token ids. Of rows some are read for the plan.
 struct DataSource {
   Dataset dataset;
+  ColumnBinding columns;
   RowSubset rows;
   ExampleEncoder encoder;
   LoaderOptions loader;

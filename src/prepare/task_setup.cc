@@ -105,11 +105,11 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   TaskSpec task;
   task.task = recipe.task;
   const std::string config = recipe.model + "/config.json";
-  if (model.encoder && task.task != Task::classify)
+  if (model.encoder && rule_of(task.task).classes == nullptr)
     throw UsageError(config + ": is a " + model.architecture +
                      ", an encoder: task: classify is for it, not " + std::string(to_string(task.task)));
   const bool two = model.encoder_decoder && !rule_of(task.task).scores;
-  if (two != (task.task == Task::seq2seq))
+  if (two != rule_of(task.task).has_targets)
     throw UsageError(config + ": is a " + model.architecture +
                      (two ? ", an encoder and a decoder: task: seq2seq, reward and classify are for it, not "
                           : ", which has no encoder: task: sft is for it, not ") +

@@ -28,17 +28,12 @@ std::string title_of(const Recipe& recipe) {
   return "Adapter for " + base;
 }
 
-const char* pipeline_of(Task task) {
-  if (task == Task::seq2seq) return "text2text-generation";
-  return rule_of(task).scores ? "text-classification" : "text-generation";
-}
-
 std::string front_matter(const Recipe& recipe) {
   const auto hub = hub_model_of(recipe.model);
   const bool full = recipe.method.type == MethodType::full;
   return std::string("---\n") + "library_name: " + (full ? "transformers" : "peft") + "\n" +
          (hub && recipe.init == Init::weights ? "base_model: " + to_yaml(Json(hub->name)) + "\n" : "") +
-         std::string("pipeline_tag: ") + pipeline_of(recipe.task) + "\n" + "tags:\n- plimsoll\n" +
+         "pipeline_tag: " + std::string(rule_of(recipe.task).pipeline_tag) + "\n" + "tags:\n- plimsoll\n" +
          (full ? "" : "- lora\n") + "---\n\n";
 }
 

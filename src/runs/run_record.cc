@@ -26,14 +26,14 @@ double fill_of(const Plan& plan, const RunRecord& record) {
   const MicroRoom room = experiment.train_room(plan.variant);
   const int64_t targets = experiment.has_targets() ? experiment.logit_rows(room) : 0;
   const int64_t capacity = experiment.batch_shape(room, 1).tokens + targets;
-  if (record.micro_steps == 0) return 0;
-  return static_cast<double>(record.passed) / static_cast<double>(record.micro_steps * capacity);
+  if (record.work.micro_steps == 0) return 0;
+  return static_cast<double>(record.work.passed) / static_cast<double>(record.work.micro_steps * capacity);
 }
 
 // The share of the rows' tokens that passed through the model with another row's.
 double shared_of(const RunRecord& record) {
-  if (record.tokens == 0) return 0;
-  return 1 - static_cast<double>(record.passed) / static_cast<double>(record.tokens);
+  if (record.work.tokens == 0) return 0;
+  return 1 - static_cast<double>(record.work.passed) / static_cast<double>(record.work.tokens);
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
        {{"device_arena_bytes", plan.arena_bytes()},
         {"host_arena_bytes", plan.host_arena_bytes()},
         {"disk_bytes", plan.disk_bytes()},
-        {"scratch_bytes", plan.request.workload.data ? plan.request.workload.data->scratch_bytes : 0},
+        {"scratch_bytes", plan.request.workload.data ? plan.request.workload.data->scratch.bytes : 0},
         {"process_peak_rss_bytes", plan.process_peak_bytes()},
         {"process_data_bytes", plan.data_bytes()},
         {"seconds_per_step", plan.seconds_per_step}}},
@@ -83,7 +83,7 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
         {"micro_tokens", plan.variant.micro_tokens},
         {"accumulation", plan.variant.accumulation},
         {"loss_chunk", plan.variant.loss_chunk}}},
-      {"micro_steps", record.micro_steps},
+      {"micro_steps", record.work.micro_steps},
       {"fill", fill_of(plan, record)},
       {"shared", shared_of(record)},
       {"lossy", plan.request.lossy},
@@ -130,9 +130,9 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
   if (const int64_t above = record.memory.peak_rss - plan.process_peak_bytes(); above > 0)
     progress.event("note    the process took " + format_bytes(above) +
                    " more than planned (what --profile records is no part of the plan)");
-  if (record.micro_steps > 0)
+  if (record.work.micro_steps > 0)
     progress.event("        filled     " + format_count(std::llround(100 * fill_of(plan, record))) +
-                   " % of " + format_count(record.micro_steps) + " micro-steps with tokens");
+                   " % of " + format_count(record.work.micro_steps) + " micro-steps with tokens");
   if (plan.request.workload.experiment.shares_prefixes)
     progress.event("        shared     " + format_count(std::llround(100 * shared_of(record))) +
                    " % of the rows' tokens, computed once (data.share_prefixes)");

@@ -33,6 +33,12 @@ struct CardBytes {
   Device::GraphUse graphs;
 };
 
+// What went through the model in this process.
+struct RunWork {
+  int64_t micro_steps = 0, tokens = 0;
+  int64_t passed = 0;  // tokens through the model: those that rows share once
+};
+
 struct RunRecord {
   bool finished = false;  // false: interrupted
   int64_t steps = 0;
@@ -48,9 +54,8 @@ struct RunRecord {
                                   // kernels could
   double data_wait_seconds = 0, offload_wait_seconds = 0;
   std::string kernels;
-  int64_t micro_steps = 0, tokens = 0;  // of this process
-  int64_t passed = 0;                   // tokens through the model: those that rows share once
-  RowCounts rows = {};                  // of this process
+  RunWork work = {};
+  RowCounts rows = {};  // of this process
   std::optional<LossScale> loss_scale = {};
 };
 

@@ -27,8 +27,7 @@ std::string SkippedRows::add(const EffectiveBatch& batch) {
 
 SeenClasses::SeenClasses(const TaskSpec& task, std::vector<std::string> names)
     : problem_(task.problem), names_(std::move(names)) {
-  const bool classes = task.task == Task::classify && problem_ != ClassProblem::numbers;
-  if (classes) seen_.resize(static_cast<size_t>(task.outputs));
+  seen_.resize(static_cast<size_t>(classes_of(task)));
 }
 
 void SeenClasses::add(const EffectiveBatch& batch) {

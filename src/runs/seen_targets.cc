@@ -9,11 +9,10 @@
 namespace plimsoll {
 namespace {
 
-bool has_classes(const TaskSpec& task) {
-  return task.task == Task::classify && task.problem != ClassProblem::numbers;
+int64_t kinds_of(const TaskSpec& task, int64_t vocab) {
+  const int64_t classes = classes_of(task);
+  return classes > 0 ? classes : vocab;
 }
-
-int64_t kinds_of(const TaskSpec& task, int64_t vocab) { return has_classes(task) ? task.outputs : vocab; }
 
 std::string percent(double share) { return std::to_string(std::lround(share * 100)) + " %"; }
 
@@ -40,7 +39,7 @@ void SeenTargets::add(const EffectiveBatch& batch, double loss) {
   step = {.loss = loss};
   for (int64_t row = 0; row < batch.sequences(); ++row) {
     const std::span<const float> classes = batch.targets(row);
-    if (!has_classes(task_)) {
+    if (classes_of(task_) == 0) {
       for (const int32_t label : batch.labels(row)) take(label, step);
     } else if (task_.problem == ClassProblem::one_of) {
       if (!classes.empty()) take(static_cast<int64_t>(classes[0]), step);
@@ -75,7 +74,7 @@ std::string SeenTargets::unseen(double limit) const {
   return "the loss rose from " + std::to_string(at(rise - 1).loss) + " to " + std::to_string(at(rise).loss) +
          " within one step, " + format_count(count_ - rise - 1) +
          " steps ago, with rows of a kind that the run had not seen: " + percent(new_after) +
-         " of what they teach " + (has_classes(task_) ? "are classes" : "are target tokens") +
+         " of what they teach " + (classes_of(task_) > 0 ? "are classes" : "are target tokens") +
          " that no earlier step had (" + percent(new_before) + " in the " + format_count(before) +
          " steps before)";
 }

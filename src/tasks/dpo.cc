@@ -57,15 +57,24 @@ Metrics metrics(const TaskSpec& task, std::span<const double> sums) {
 
 std::vector<std::string> goals(const TaskSpec&) { return {"rewards/accuracies", "rewards/margins"}; }
 
+// The reference of a model that trains whole.
+std::vector<std::string_view> files(bool full) {
+  return full ? std::vector<std::string_view>{kReferenceFile} : std::vector<std::string_view>{};
+}
+
 }  // namespace
 
 const TaskRule dpo_task{.task = Task::dpo,
+                        .format = RowFormat::preference,
+                        .prompts = Prompts::by_true,
                         .sequences = 2,
                         .pairs = true,
+                        .sequence_names = {"chosen", "rejected"},
                         .unit = "pairs",
                         .loss = loss,
                         .targets = targets,
                         .metrics = metrics,
-                        .goals = goals};
+                        .goals = goals,
+                        .files = files};
 
 }  // namespace plimsoll

@@ -3,6 +3,7 @@
 
 namespace plimsoll {
 
-const TaskRule pretrain_task{.task = Task::pretrain, .unit = "target tokens", .loss = build_next_token_loss};
+const TaskRule pretrain_task{
+    .task = Task::pretrain, .prompts = Prompts::none, .unit = "target tokens", .loss = build_next_token_loss};
 
 }  // namespace plimsoll

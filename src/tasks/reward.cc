@@ -26,16 +26,24 @@ Metrics metrics(const TaskSpec&, std::span<const double> sums) {
 
 std::vector<std::string> goals(const TaskSpec&) { return {"accuracy", "margin"}; }
 
+std::vector<std::string_view> files(bool) { return {kValueHeadFile}; }  // of some of its heads
+
 }  // namespace
 
 const TaskRule reward_task{.task = Task::reward,
+                           .format = RowFormat::preference,
+                           .prompts = Prompts::whole,
                            .sequences = 2,
                            .pairs = true,
                            .scores = true,
+                           .sequence_names = {"chosen", "rejected"},
                            .unit = "pairs",
                            .loss = loss,
                            .targets = targets,
                            .metrics = metrics,
-                           .goals = goals};
+                           .goals = goals,
+                           .files = files,
+                           .pipeline_tag = "text-classification",
+                           .asked_by = "plimsoll score prints its rewards"};
 
 }  // namespace plimsoll

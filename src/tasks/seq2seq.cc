@@ -3,7 +3,12 @@
 
 namespace plimsoll {
 
-const TaskRule seq2seq_task{
-    .task = Task::seq2seq, .sequences = 2, .unit = "target tokens", .loss = build_next_token_loss};
+const TaskRule seq2seq_task{.task = Task::seq2seq,
+                            .sequences = 2,
+                            .has_targets = true,
+                            .sequence_names = {"source", "target"},
+                            .unit = "target tokens",
+                            .loss = build_next_token_loss,
+                            .pipeline_tag = "text2text-generation"};
 
 }  // namespace plimsoll

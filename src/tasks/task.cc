@@ -26,6 +26,11 @@ std::string_view to_string(Task task) {
   return kNames.at(static_cast<size_t>(task));
 }
 
+int64_t classes_of(const TaskSpec& task) {
+  const TaskRule& rule = rule_of(task.task);
+  return rule.classes == nullptr ? 0 : rule.classes(task);
+}
+
 int64_t targets_of(const TaskSpec& task) {
   const TaskRule& rule = rule_of(task.task);
   return rule.targets == nullptr ? 0 : rule.targets(task);

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 #include "models/model.h"
 #include "ops/loss/preference_loss.h"
 #include "ops/loss/sequence_loss.h"
+#include "tasks/rows.h"
 
 namespace plimsoll {
 
@@ -67,24 +70,65 @@ struct LossRequest {
   Mode mode = Mode::train;
 };
 
+// Metrics over all rows of an evaluation that are not a mean over rows.
+class RowMetrics {
+ public:
+  virtual ~RowMetrics() = default;
+  // A row's scores [outputs] and its targets.
+  virtual void add(std::span<const float> scores, std::span<const float> targets) = 0;
+  [[nodiscard]] virtual Metrics metrics() const = 0;
+};
+struct RowMetricsRule {
+  std::unique_ptr<RowMetrics> (*make)(const TaskSpec&);
+  // Heap bytes for that many rows, with what the metrics need in addition.
+  int64_t (*planned_bytes)(const TaskSpec&, int64_t rows);
+};
+
+// Which prompts are trained on, beside the answers: as the recipe asks; those that it asks for by `true`
+// alone; all tokens, as sequences are scored whole; or rows have no prompts.
+enum class Prompts : uint8_t { as_asked, by_true, whole, none };
+
+// Files of a run folder that belong to a task.
+inline constexpr const char* kReferenceFile = "reference.jsonl";
+inline constexpr const char* kValueHeadFile = "value_head.safetensors";
+
 struct TaskRule {
   Task task;
-  int64_t sequences = 1;  // of a sample: they stay together in one micro-step
-  bool pairs = false;     // of a chosen and a rejected answer
+  // Rows and samples.
+  std::optional<RowFormat> format = {};  // the only one of its rows; none: that of next tokens
+  Prompts prompts = Prompts::as_asked;
+  int64_t sequences = 1;     // of a sample: they stay together in one micro-step
+  bool pairs = false;        // of a chosen and a rejected answer
+  bool has_targets = false;  // a sample is a source and a target, each of its own length
   bool scores = false;  // whole sequences, by a head `score`; else every token's next one, by the model's own
+  std::array<std::string_view, 2> sequence_names = {};  // of the two sequences of a sample, where it has two
+  int64_t (*classes)(const TaskSpec&) =
+      nullptr;  // that labels are of; 0: they are numbers; nullptr: no labels
+  // The label of a row in words: "2 (neutral)", "1, 3", "0.5". nullptr: it has none.
+  std::string (*answer_words)(const TaskSpec&, std::span<const float> values,
+                              std::span<const std::string> names) = nullptr;
+  // Loss and metrics.
   std::string_view unit;  // what the loss is a mean over: "target tokens"
   Graph (*loss)(const LossRequest&) = nullptr;
   // f32 of each sequence that the loss reads in addition to its scores (input `sequences.targets`); nullptr:
   // none.
   int64_t (*targets)(const TaskSpec&) = nullptr;
   Metrics (*metrics)(const TaskSpec&, std::span<const double> sums) = nullptr;  // nullptr: the loss alone
+  const RowMetricsRule* row_metrics = nullptr;                                  // nullptr: none
   // Metrics of an evaluation that tell which of two models is the better one: more of them is.
   std::vector<std::string> (*goals)(const TaskSpec&) = nullptr;
+  // What a run leaves. `full`: all weights train.
+  std::vector<std::string_view> (*files)(bool full) = nullptr;  // nullptr: those of any run
+  std::string_view (*problem_type)(const TaskSpec&) = nullptr;  // of config.json; nullptr: it has none
+  std::string_view pipeline_tag = "text-generation";            // of the model card
+  std::string_view asked_by = "it scores no sequences; plimsoll generate asks it";
 };
 
 const TaskRule& rule_of(Task task);
 std::string_view to_string(Task task);
 
+// The classes that a task's labels are of; 0 where it has no labels, or they are numbers.
+int64_t classes_of(const TaskSpec& task);
 // The numbers per sequence of a task; 0 where its loss reads tokens alone.
 int64_t targets_of(const TaskSpec& task);
 Metrics metrics_of(const TaskSpec& task, std::span<const double> sums);

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "cpu/threads.h"
 #include "data/batch/micro_steps.h"
+#include "data/encode/ids.h"
 #include "files/json.h"
 #include "formats/safetensors.h"
 #include "infer/generator.h"

@@ -23,7 +23,7 @@ namespace plimsoll {
 
 class References {
  public:
-  static constexpr const char* kFile = "reference.jsonl";
+  static constexpr const char* kFile = kReferenceFile;
   enum class Of : uint8_t { train, eval };
 
   // For the rows of both; their loaders give examples what is known from serve() on.

@@ -8,7 +8,6 @@
 #include "data/files/data_files.h"
 #include "files/places.h"
 #include "train/kept_rows.h"
-#include "train/references.h"
 #include "weights/weights.h"
 
 namespace plimsoll {
@@ -54,10 +53,10 @@ std::vector<std::string> written_names(const Recipe& recipe, bool profile) {
   if (profile) names.emplace_back("trace.json");
   const bool full = recipe.method.type == MethodType::full;
   if (recipe.memory.keep_frozen != KeepFrozen::off) names.emplace_back(KeptRows::kFile);
-  if (full && recipe.task == Task::dpo) names.emplace_back(References::kFile);
+  if (const auto files = rule_of(recipe.task).files)
+    for (const std::string_view name : files(full)) names.emplace_back(name);
   names.emplace_back(full ? "config.json" : "adapter_config.json");
   names.emplace_back(full ? "model.safetensors" : "adapter_model.safetensors");
-  if (recipe.task == Task::reward) names.emplace_back(kValueHeadFile);
   for (const std::string& name : copied_files(recipe.model)) names.push_back(name);
   return names;
 }

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "formats/convert.h"
-#include "runs/agreement.h"
+#include "runs/evaluated_rows.h"
 #include "train/batch_writer.h"
 #include "train/kept_rows.h"
 
@@ -91,7 +91,7 @@ std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool
   loader_.start({});
   bool first = true;
   const TaskSpec& task = plan_.request.workload.experiment.task;
-  Agreement agreement(task);
+  EvaluatedRows metrics(task);
   BatchWriter writer(program_, plan_.request.workload.experiment.model);
   while (const EffectiveBatch* batch = loader_.next()) {
     if (interrupted()) return std::nullopt;
@@ -102,15 +102,12 @@ std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool
       writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
       first = false;
       program_.run();
-      if (task.task == Task::classify) agreement.add(read_scores(state_, scores_), micro);
+      if (metrics.needs_scores()) metrics.add(read_scores(state_, scores_), micro);
     }
   }
   const auto sums = program_.result<double>(kEvalLossTensor);
   if (sums[1] <= 0) return std::nullopt;
-  Result result{sums[0] / sums[1], static_cast<int64_t>(sums[1]), metrics_of(task, sums)};
-  const Metrics of_all_rows = agreement.metrics();
-  for (const Metric& metric : of_all_rows) result.metrics.add(metric);
-  return result;
+  return Result{sums[0] / sums[1], static_cast<int64_t>(sums[1]), metrics.of(sums)};
 }
 
 }  // namespace plimsoll

@@ -8,9 +8,9 @@
 
 namespace plimsoll {
 
-RunSaves::RunSaves(const Recipe& recipe, const Experiment& experiment, const PersistentState& state,
+RunSaves::RunSaves(const SaveRules& rules, const Experiment& experiment, const PersistentState& state,
                    CheckpointOptions options, RunObserver& observer)
-    : recipe_(recipe),
+    : rules_(rules),
       experiment_(experiment),
       state_(state),
       options_(std::move(options)),
@@ -19,8 +19,8 @@ RunSaves::RunSaves(const Recipe& recipe, const Experiment& experiment, const Per
 namespace {
 
 // Checkpoints that are yet to come; any number where their steps are not known.
-int64_t saves_to_come(const Recipe& recipe, const TrainerState& current) {
-  const Every& every = recipe.save.every;
+int64_t saves_to_come(const SaveRules& rules, const TrainerState& current) {
+  const Every& every = rules.every;
   const int64_t left = current.total_steps - current.step;
   switch (every.unit) {
     case Every::Unit::steps:
@@ -28,7 +28,7 @@ int64_t saves_to_come(const Recipe& recipe, const TrainerState& current) {
     case Every::Unit::percent:
       return static_cast<int64_t>(100.0 / every.percent) + 1;
     case Every::Unit::epochs:  // a limit of steps may ask for more epochs than are stated
-      return recipe.schedule.max_steps ? left : std::min(left, recipe.schedule.epochs);
+      return rules.limited ? left : std::min(left, rules.epochs);
   }
   throw InternalError("saves_to_come: no such unit");
 }
@@ -50,7 +50,7 @@ void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit
 
 void RunSaves::require_savable(const TrainerState& current) {
   constexpr int64_t kLogFiles = 6;  // the manifest, three logs, recipe.yaml, run.json
-  const int64_t saves = saves_to_come(recipe_, current);
+  const int64_t saves = saves_to_come(rules_, current);
   // One is written in addition to those that are kept.
   const int64_t held = options_.keep == kKeepAll ? saves : options_.keep + 1 + (options_.best ? 1 : 0);
   const std::string note =
@@ -68,7 +68,7 @@ void RunSaves::require_savable(const TrainerState& current) {
 
 void RunSaves::open_logs(const TrainerState& current) {
   options_.folder->write("recipe.yaml", options_.recipe_yaml);
-  log_.emplace(*options_.folder, current.step, recipe_.log.tensorboard, visit_, visit_evaluation_);
+  log_.emplace(*options_.folder, current.step, rules_.tensorboard, visit_, visit_evaluation_);
 }
 
 void RunSaves::resumed(const TrainerState& saved) {

@@ -12,10 +12,18 @@
 
 namespace plimsoll {
 
+// When a run saves, and what it logs.
+struct SaveRules {
+  Every every;
+  bool limited = false;  // the run ends after a stated number of steps, whatever its epochs
+  int64_t epochs = 1;
+  bool tensorboard = false;
+};
+
 class RunSaves {
  public:
-  // All of them outlive it.
-  RunSaves(const Recipe& recipe, const Experiment& experiment, const PersistentState& state,
+  // Experiment, state and observer outlive it.
+  RunSaves(const SaveRules& rules, const Experiment& experiment, const PersistentState& state,
            CheckpointOptions options, RunObserver& observer);
 
   // The run starts, or continues from `current`: what a save will need is looked at, then the old run goes
@@ -46,7 +54,7 @@ class RunSaves {
   std::string without_card(const TrainerState& current, const std::string& reason);
   std::string keep_work(const TrainerState& current, bool whole, const std::string& reason);
 
-  const Recipe& recipe_;
+  SaveRules rules_;
   const Experiment& experiment_;
   const PersistentState& state_;
   CheckpointOptions options_;

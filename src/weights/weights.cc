@@ -476,10 +476,8 @@ void describe_head(const ScoreHead& head, nlohmann::json& config) {
     config["label2id"] = std::move(numbers);
   }
   config.erase("num_labels");
-  if (head.task.task == Task::classify)
-    config["problem_type"] = head.task.problem == ClassProblem::one_of   ? "single_label_classification"
-                             : head.task.problem == ClassProblem::any_of ? "multi_label_classification"
-                                                                         : "regression";
+  if (const auto problem_type = rule_of(head.task.task).problem_type)
+    config["problem_type"] = problem_type(head.task);
   if (head.model.pad_token) config["pad_token_id"] = *head.model.pad_token;
 }
 

@@ -84,7 +84,6 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
                                       const SavedFrom& from, const std::filesystem::path& to);
 // A value head as TRL and LLaMA-Factory have it, written in addition to either: v_head.summary.weight and
 // .bias. Writes nothing and returns nullopt where the model has another head.
-inline constexpr const char* kValueHeadFile = "value_head.safetensors";
 std::optional<uint32_t> write_value_head(const PersistentState& state, const std::filesystem::path& to);
 // Bytes that write_model or write_adapter will write, about: weights, and the files that are copied with
 // them.

@@ -7,8 +7,8 @@
 
 #include "base/units.h"
 #include "chat/conversation.h"
-#include "data/encode/example.h"
 #include "data/encode/messages.h"
+#include "data/encode/row_encoder.h"
 #include "data/files/cell.h"
 #include "data/files/memory_pool.h"
 #include "data/rows/columns.h"
@@ -31,25 +31,22 @@ std::unique_ptr<DataFile> open_file(char kind, const std::string& path, CappedMe
 }
 
 ExampleEncoder encoder_of(const ColumnBinding& binding) {
-  ExampleOptions options{.format = binding.format, .max_length = 32};
-  options.vocab_size = 256;
-  options.parts = binding.parts;
-  options.ready = binding.ready;
-  if (binding.format == RowFormat::preference) options.task.task = Task::dpo;
+  RowEncoding rows{.columns = binding, .samples = {.max_length = 32}, .model = {.vocab_size = 256}};
+  if (binding.format == RowFormat::preference) rows.samples.task.task = Task::dpo;
   if (binding.format == RowFormat::sentence_label) {
-    options.task.task = Task::classify;
-    options.task.outputs = 3;
+    rows.samples.task.task = Task::classify;
+    rows.samples.task.outputs = 3;
   }
-  const auto tokenize = [](std::string_view text, std::vector<int32_t>& ids) {
+  rows.texts.tokenize = [](std::string_view text, std::vector<int32_t>& ids) {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   };
-  return ExampleEncoder(
-      options, tokenize, [&](const Conversation& conversation, const auto&, Example& example) {
-        for (const char c :
-             conversation.messages.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace))
-          example.ids.push_back(static_cast<unsigned char>(c));
-        example.labels = example.ids;
-      });
+  rows.converse = [](const Conversation& conversation, const auto&, Example& example) {
+    for (const char c :
+         conversation.messages.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace))
+      example.ids.push_back(static_cast<unsigned char>(c));
+    example.labels = example.ids;
+  };
+  return ExampleEncoder(rows);
 }
 
 void read_rows(DataFile& file, const ColumnBinding& binding, ReadAs as) {

@@ -39,29 +39,26 @@ int64_t planned_row(const Dataset& dataset, const LoaderOptions& options) {
 
 }  // namespace
 
-SequenceShape sequence_shape(const LoaderOptions& options, const ExampleOptions& examples) {
-  const int64_t sequences = rule_of(examples.task.task).sequences;
+SequenceShape sequence_shape(const LoaderOptions& options, const SampleRules& samples) {
+  const int64_t sequences = rule_of(samples.task.task).sequences;
   const int64_t longest = options.packing ? 0 : options.longest_sample;
-  if (examples.task.task == Task::seq2seq)
-    return {longest > 0 ? longest : examples.max_length + examples.target_length + 1, sequences, 0, false,
-            sequences};
-  return {longest > 0 ? longest : examples.max_length * sequences,
-          options.packing ? packed_documents(examples.max_length) : sequences, targets_of(examples.task),
-          false, sequences};
+  return {longest > 0 ? longest : samples.longest_sample(),
+          options.packing ? packed_documents(samples.max_length) : sequences, targets_of(samples.task), false,
+          sequences};
 }
 
-LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
-                                const ExampleOptions& examples, const LoaderOptions& options) {
+LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset, const SampleRules& samples,
+                                const LoaderOptions& options) {
   LoaderMemory memory;
   memory.long_row_bytes = kRowTimes * std::max<int64_t>(0, planned_row(dataset, options) - kOrdinaryRowBytes);
   memory.queue_bytes = (options.prefetch + 1) *
-                       EffectiveBatch::planned_bytes(options.effective, sequence_shape(options, examples));
+                       EffectiveBatch::planned_bytes(options.effective, sequence_shape(options, samples));
   const int64_t order_bytes = row_order_bytes(dataset.units());
   const int64_t held_bytes = plan_access(dataset, options.order).held_bytes;
   memory.rows_bytes = dataset.expected_bytes(held_bytes) + order_bytes + subset.bytes();
   // A pair of numbers for each row, where the loss needs those of the model before training
   // (train/references.h).
-  if (examples.task.preference.reference == Preference::Reference::given)
+  if (samples.task.preference.reference == Preference::Reference::given)
     memory.rows_bytes += dataset.rows() * 2 * int64_t{sizeof(float)};
   memory.slack_bytes =
       dataset.bound_bytes(held_bytes) - dataset.expected_bytes(held_bytes) + kRowScratchBytes;
@@ -83,7 +80,7 @@ Loader::Loader(Dataset dataset, RowSubset subset, ExampleEncoder encoder, const 
   }
   slots_.reserve(static_cast<size_t>(options_.prefetch + 1));
   for (int64_t i = 0; i <= options_.prefetch; ++i)
-    slots_.emplace_back(options_.effective, sequence_shape(options_, encoder_.options()));
+    slots_.emplace_back(options_.effective, sequence_shape(options_, encoder_.samples()));
 }
 
 Loader::~Loader() { stop(); }
@@ -192,7 +189,7 @@ void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
   batch.ends_epoch = end == rows();
   batch.next = batch.ends_epoch ? DataPosition{position.epoch + 1, 0} : DataPosition{position.epoch, end};
   if (batch.ends_epoch && !epoch_has_targets_)
-    refuse_without_targets(dataset_.name(), encoder_.options(), first_damage_);
+    refuse_without_targets(dataset_.name(), encoder_.samples(), first_damage_);
 }
 
 }  // namespace plimsoll

@@ -14,7 +14,7 @@
 
 #include "data/batch/effective_batch.h"
 #include "data/batch/row_reader.h"
-#include "data/encode/example.h"
+#include "data/encode/row_encoder.h"
 #include "data/rows/dataset.h"
 #include "data/rows/row_order.h"
 #include "data/rows/row_subset.h"
@@ -48,7 +48,7 @@ struct LoaderOptions {
 };
 
 // The shape that the loader's batches are laid out for.
-SequenceShape sequence_shape(const LoaderOptions& options, const ExampleOptions& examples);
+SequenceShape sequence_shape(const LoaderOptions& options, const SampleRules& samples);
 
 // Host memory of a loader by component, known before it runs.
 struct LoaderMemory {
@@ -65,8 +65,8 @@ struct LoaderMemory {
 };
 
 // `dataset` has its columns selected.
-LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
-                                const ExampleOptions& examples, const LoaderOptions& options);
+LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset, const SampleRules& samples,
+                                const LoaderOptions& options);
 
 class Loader {
  public:

@@ -28,9 +28,9 @@ std::unique_ptr<Loader> make_loader(const std::filesystem::path& path, const Loa
   Dataset dataset = Dataset::open(std::vector{path});
   dataset.select(std::vector<std::string>{"prompt", "response"});
   const RowSubset subset = RowSubset::all(dataset.rows());
-  ExampleEncoder encoder(
-      {.format = RowFormat::prompt_response, .max_length = setup.max_length, .eos = kLoaderEos},
-      tokenize_bytes);
+  ExampleEncoder encoder({.columns = {.format = RowFormat::prompt_response},
+                          .samples = {.max_length = setup.max_length},
+                          .texts = {.tokenize = tokenize_bytes, .eos = kLoaderEos}});
   return std::make_unique<Loader>(std::move(dataset), subset, std::move(encoder), setup.options);
 }
 
@@ -198,8 +198,10 @@ TEST(Loader, the_time_spent_waiting_is_measured) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     tokenize_bytes(text, ids);
   };
-  Loader loader(std::move(dataset), RowSubset::all(4),
-                ExampleEncoder({.format = RowFormat::prompt_response}, slow), {.effective = 4});
+  Loader loader(
+      std::move(dataset), RowSubset::all(4),
+      ExampleEncoder({.columns = {.format = RowFormat::prompt_response}, .texts = {.tokenize = slow}}),
+      {.effective = 4});
   loader.start({});
   loader.next();
   // Four rows of two texts take 800 ms, of which this thread may be kept from waiting by other work.

@@ -22,12 +22,11 @@ using testing::HasSubstr;
 constexpr int32_t kPackedEos = 7;
 
 ExampleEncoder text_encoder(int64_t max_length, Truncation side = Truncation::right) {
-  return ExampleEncoder({.format = RowFormat::text,
-                         .max_length = max_length,
+  return ExampleEncoder({.columns = {.format = RowFormat::text},
+                         .samples = {.max_length = max_length},
                          .truncation = side,
-                         .train_on_prompt = true,
-                         .eos = kPackedEos},
-                        tokenize_bytes);
+                         .texts = {.tokenize = tokenize_bytes, .eos = kPackedEos},
+                         .train_on_prompt = true});
 }
 
 // Texts of 1 to 12 bytes, each of one letter: 2 to 13 tokens with their end.
@@ -249,10 +248,10 @@ TEST(Statistics, are_the_same_for_any_number_of_threads) {
     const DataStatistics all = measure_data(
         data.dataset, data.rows, text_encoder(8), [&](int64_t rows) { told.push_back(rows); }, threads);
     EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
-    std::vector<int64_t> numbers = {all.rows,        all.tokens,        all.target_tokens,  all.labelled,
-                                    all.squares,     all.longest,       all.longest_sample, all.common_length,
-                                    all.rows_longer, all.longest_bytes, all.truncated,      all.skipped,
-                                    all.damaged,     std::ssize(told),  all.common_begin};
+    std::vector<int64_t> numbers = {
+        all.rows,      all.tokens,         all.target_tokens, all.labelled,          all.squares,
+        all.longest,   all.longest_sample, all.usual.tokens,  all.usual.rows_longer, all.longest_bytes,
+        all.truncated, all.skipped,        all.damaged,       std::ssize(told),      all.common_begin};
     for (const RowSize& size : all.sizes) numbers.push_back(size.tokens);
     return std::pair(numbers, all.first_damage);
   };

@@ -105,7 +105,7 @@ class RowVisitor {
   }
 
   void read(const Blocks& blocks, Work& work) const {
-    const bool has_target = encoder_.options().task.task == Task::seq2seq;
+    const bool has_target = rule_of(encoder_.samples().task.task).has_targets;
     const auto [first, end] = order_.window_rows(static_cast<size_t>(work.window));
     work.facts.reserve(static_cast<size_t>(end - first));
     Row cells;
@@ -178,7 +178,7 @@ RowFacts facts_of(int64_t row, const Example& example, bool has_target) {
 }
 
 CommonBegin no_common_begin(const ExampleEncoder& encoder) {
-  return CommonBegin(labels_of(rule_of(encoder.options().task.task).sequences));
+  return CommonBegin(labels_of(rule_of(encoder.samples().task.task).sequences));
 }
 
 void for_each_row(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder, Visit visit,

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "data/batch/common_begin.h"
-#include "data/encode/example.h"
+#include "data/encode/row_encoder.h"
 #include "data/rows/dataset.h"
 #include "data/rows/row_subset.h"
 #include "tasks/micro_room.h"

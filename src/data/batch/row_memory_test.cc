@@ -136,19 +136,14 @@ Reader reader_of(const HostileRow& row, const Dataset& dataset, const std::strin
     tokenizer = std::make_shared<const Tokenizer>(
         Tokenizer::from_file("tests/golden/tokenizers/" + tokenizer_name + ".json"));
   const ColumnBinding binding = bind_columns(dataset.columns(), row.format, {}, "rows");
-  ExampleOptions options{.format = row.format, .max_length = 128};
-  options.vocab_size = 1 << 20;
-  options.parts = binding.parts;
-  EncodeConversation converse;
+  RowEncoding rows{.columns = binding, .samples = {.max_length = 128}, .model = {.vocab_size = 1 << 20}};
+  rows.texts.tokenize = [tokenizer](std::string_view text, std::vector<int32_t>& ids) {
+    tokenizer->encode_into(text, false, ids);
+  };
   if (row.format == RowFormat::messages)
-    converse = conversation_encoder(tokenizer, ChatTemplate::builtin("chatml", "demo/model", std::nullopt),
-                                    {.max_length = 128});
-  return {binding, ExampleEncoder(
-                       options,
-                       [tokenizer](std::string_view text, std::vector<int32_t>& ids) {
-                         tokenizer->encode_into(text, false, ids);
-                       },
-                       converse)};
+    rows.converse = conversation_encoder(
+        tokenizer, ChatTemplate::builtin("chatml", "demo/model", std::nullopt), {.max_length = 128});
+  return {binding, ExampleEncoder(rows)};
 }
 
 // Bytes of memory for each byte of its size that a row took, in a file of its own.

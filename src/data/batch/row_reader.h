@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "data/encode/example.h"
+#include "data/encode/row_encoder.h"
 #include "data/rows/dataset.h"
 #include "data/rows/row_access.h"
 #include "data/rows/row_order.h"

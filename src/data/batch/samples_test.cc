@@ -7,7 +7,7 @@
 #include "data/batch/effective_batch.h"
 #include "data/batch/micro_steps.h"
 #include "data/encode/dialogue.h"
-#include "data/encode/example.h"
+#include "data/encode/row_encoder.h"
 #include "data/files/cell.h"
 
 namespace plimsoll {
@@ -26,31 +26,30 @@ Row cells(const std::vector<ordered_json>& values) {
   return row;
 }
 
-Example encode(const ExampleOptions& options, const std::vector<ordered_json>& values) {
+Example encode(const RowEncoding& rows, const std::vector<ordered_json>& values) {
   Example example;
-  ExampleEncoder(options, letters)
-      .encode(
-          cells(values), [] { return std::string("here"); }, example);
+  ExampleEncoder(rows).encode(
+      cells(values), [] { return std::string("here"); }, example);
   return example;
 }
 
-ExampleOptions pairs(int64_t max_length = 16, Truncation truncation = Truncation::right) {
-  ExampleOptions options;
-  options.format = RowFormat::preference;
-  options.max_length = max_length;
+RowEncoding pairs(int64_t max_length = 16, Truncation truncation = Truncation::right) {
+  RowEncoding options;
+  options.columns.format = RowFormat::preference;
+  options.samples.max_length = max_length;
   options.truncation = truncation;
-  options.eos = kSampleEos;
-  options.parts = {"chosen", "rejected", "prompt", "margin"};
-  options.task.task = Task::reward;
+  options.texts = {.tokenize = letters, .eos = kSampleEos};
+  options.columns.parts = {"chosen", "rejected", "prompt", "margin"};
+  options.samples.task.task = Task::reward;
   return options;
 }
 
-ExampleOptions labelled(ClassProblem problem, int64_t outputs, std::vector<std::string> names = {}) {
-  ExampleOptions options;
-  options.format = RowFormat::sentence_label;
-  options.max_length = 16;
-  options.parts = {"sentence", "label", "sentence2"};
-  options.task = {.task = Task::classify, .outputs = outputs, .problem = problem};
+RowEncoding labelled(ClassProblem problem, int64_t outputs, std::vector<std::string> names = {}) {
+  RowEncoding options;
+  options.columns.format = RowFormat::sentence_label;
+  options.columns.parts = {"sentence", "label", "sentence2"};
+  options.samples = {{.task = Task::classify, .outputs = outputs, .problem = problem}, 16};
+  options.texts.tokenize = letters;
   options.labels = std::move(names);
   return options;
 }
@@ -116,14 +115,13 @@ TEST(Dialogue, turns_become_messages_and_answers_part_behind_the_last_word_assis
 }
 
 // [CLS] 1, [SEP] 2, as BERT has them.
-ExampleOptions framed(int64_t max_length = 16, Truncation truncation = Truncation::right) {
-  ExampleOptions options = labelled(ClassProblem::one_of, 3);
-  options.parts = {"sentence", "label", "sentence2"};
-  options.max_length = max_length;
+RowEncoding framed(int64_t max_length = 16, Truncation truncation = Truncation::right) {
+  RowEncoding options = labelled(ClassProblem::one_of, 3);
+  options.samples.max_length = max_length;
   options.truncation = truncation;
-  options.around = Affixes{{1}, {2}, PairAffixes{{1}, {2}, {2}, 1}};
-  options.token_types = 2;
-  options.padding = 0;
+  options.model.around = Affixes{{1}, {2}, PairAffixes{{1}, {2}, {2}, 1}};
+  options.model.token_types = 2;
+  options.model.padding = 0;
   return options;
 }
 
@@ -149,39 +147,39 @@ TEST(Samples, the_longer_of_two_texts_is_cut_first_and_what_stands_around_them_s
   EXPECT_EQ(encode(framed(8), {"abcdef", 0, "ab"}).whole_length, 11);
   EXPECT_THROW(ids(2, Truncation::right, "a", "b"), UsageError);
   EXPECT_THROW(ids(8, Truncation::refuse, "abcdef", "abc"), DamagedError);
-  ExampleOptions options = framed();
-  options.token_types = 1;
+  RowEncoding options = framed();
+  options.model.token_types = 1;
   EXPECT_THROW(encode(options, {"a", 0, "b"}), UsageError) << "the model has one type";
-  options.around->pair.reset();
+  options.model.around->pair.reset();
   EXPECT_THROW(encode(options, {"a", 0, "b"}), UsageError);
 }
 
 TEST(Samples, ready_ids_of_an_encoder_have_types_and_lose_their_padding) {
-  ExampleOptions options = framed();
-  options.ready = true;
-  options.parts = {"sentence", "label", "token_type_ids"};
-  options.vocab_size = 20;
+  RowEncoding options = framed();
+  options.columns.ready = true;
+  options.columns.parts = {"sentence", "label", "token_type_ids"};
+  options.model.vocab_size = 20;
   const Example one = encode(options, {{1, 9, 2, 8, 2, 0, 0}, 0, {0, 0, 0, 1, 1, 0, 0}});
   EXPECT_EQ(one.ids, (std::vector<int32_t>{1, 9, 2, 8, 2}));
   EXPECT_EQ(one.second, 3);
   EXPECT_THROW(encode(options, {{1, 9, 2}, 0, {0, 1, 0}}), DamagedError);
   EXPECT_THROW(encode(options, {{1, 9, 2}, 0, {0, 2, 2}}), DamagedError);
   EXPECT_THROW(encode(options, {{1, 9, 2}, 0, {0, 1}}), DamagedError);
-  options.max_length = 3;
+  options.samples.max_length = 3;
   EXPECT_EQ(encode(options, {{1, 9, 2, 8}, 0, {0, 0, 0, 1}}).second, -1) << "cut off";
   options.truncation = Truncation::left;
   EXPECT_EQ(encode(options, {{1, 9, 2, 8}, 0, {0, 0, 0, 1}}).second, 2);
 }
 
 TEST(Samples, what_no_score_is_made_of_is_left_out) {
-  ExampleOptions options = labelled(ClassProblem::one_of, 3);
-  options.padding = 12;
+  RowEncoding options = labelled(ClassProblem::one_of, 3);
+  options.model.padding = 12;
   const Example one = encode(options, {"abcc", 0, nullptr});
   EXPECT_EQ(one.ids, (std::vector<int32_t>{10, 11}));
   EXPECT_FALSE(one.truncated());
   EXPECT_EQ(encode(options, {"accb", 0, nullptr}).ids, (std::vector<int32_t>{10, 12, 12, 11}));
   EXPECT_EQ(encode(options, {"ccc", 0, nullptr}).ids, std::vector<int32_t>{12}) << "padding alone";
-  options.max_length = 2;
+  options.samples.max_length = 2;
   EXPECT_TRUE(encode(options, {"acb", 0, nullptr}).truncated());
 }
 
@@ -204,21 +202,18 @@ TEST(Samples, a_pair_of_texts_is_read_as_one) {
 }
 
 Example two_texts(std::string source, std::string target, Truncation truncation = Truncation::right) {
-  ExampleOptions options;
-  options.format = RowFormat::prompt_response;
-  options.task.task = Task::seq2seq;
-  options.max_length = 4;
-  options.target_length = 3;
-  options.decoder = {7, 0};
-  options.eos = kSampleEos;
+  RowEncoding options;
+  options.columns.format = RowFormat::prompt_response;
+  options.samples = {{.task = Task::seq2seq}, 4, 3};
+  options.model.decoder = {7, 0};
+  options.texts = {.tokenize = letters, .eos = kSampleEos};
   options.truncation = truncation;
   Row row(2);
   row[0].text = std::move(source);
   row[1].text = std::move(target);
   Example example;
-  ExampleEncoder(options, letters)
-      .encode(
-          row, [] { return std::string("here"); }, example);
+  ExampleEncoder(options).encode(
+      row, [] { return std::string("here"); }, example);
   return example;
 }
 

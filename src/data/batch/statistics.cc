@@ -28,8 +28,8 @@ class Lengths {
     constexpr int64_t kFew = 1000;
     int64_t longer = 0;
     for (auto at = of_.rbegin(); at != of_.rend(); longer += at++->second) {
-      statistics.common_length = at->first;
-      statistics.rows_longer = longer;
+      statistics.usual.tokens = at->first;
+      statistics.usual.rows_longer = longer;
       if (longer + at->second > rows_ / kFew) return;
     }
   }
@@ -106,7 +106,7 @@ void for_sampled_rows(Dataset& dataset, const RowSubset& subset, const ExampleEn
 // Rows with a source and a target share no beginning.
 std::vector<double> shared_of(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder) {
   SharedRows shared;
-  if (encoder.options().task.task != Task::seq2seq)
+  if (!rule_of(encoder.samples().task.task).has_targets)
     for_sampled_rows(dataset, subset, encoder, SharedRows::kMostRows, [&](const Example& example) {
       if (example.damage.empty() && example.targets > 0) shared.add(example);
     });
@@ -145,7 +145,7 @@ RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const Example
                         int64_t threads) {
   std::vector<int64_t> longer;
   for_each_row(dataset, subset, encoder, Visit::each_once, threads, [&](const RowFacts& row) {
-    if (row.damage.empty() && row.whole_length > encoder.options().max_length) longer.push_back(row.row);
+    if (row.damage.empty() && row.whole_length > encoder.samples().max_length) longer.push_back(row.row);
   });
   return subset.without(longer);
 }
@@ -157,7 +157,7 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
   EvenSample sizes(statistics.sizes);
   SharedRows shared;
   CommonBegin begin = no_common_begin(encoder);
-  const bool has_target = encoder.options().task.task == Task::seq2seq;
+  const bool has_target = rule_of(encoder.samples().task.task).has_targets;
   for_sampled_rows(dataset, subset, encoder, kSampledRows, [&](const Example& example) {
     add(facts_of(0, example, has_target), statistics, sizes);
     if (!example.damage.empty() || example.targets == 0) return;
@@ -169,10 +169,10 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
   return statistics;
 }
 
-void refuse_without_targets(const std::string& name, const ExampleOptions& options,
+void refuse_without_targets(const std::string& name, const SampleRules& samples,
                             const std::string& first_damage) {
-  const std::string length = " within data.max_length " + std::to_string(options.max_length);
-  const bool pairs = rule_of(options.task.task).pairs;
+  const std::string length = " within data.max_length " + std::to_string(samples.max_length);
+  const bool pairs = rule_of(samples.task.task).pairs;
   throw UsageError(
       name + (pairs ? ": no pair has a difference to learn" : ": no row has a token to learn") + length +
       (first_damage.empty()
@@ -186,7 +186,7 @@ int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const Exam
                            const LoaderOptions& options, int64_t epochs, int64_t threads) {
   const std::vector<int32_t> lengths = row_lengths(dataset, subset, encoder, threads);
   RowOrder order(dataset.units(), subset, options.order);
-  Packer packer(options.effective, sequence_shape(options, encoder.options()));
+  Packer packer(options.effective, sequence_shape(options, encoder.samples()));
   int64_t steps = 0;
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
     order.start_epoch(epoch);

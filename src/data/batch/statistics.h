@@ -8,12 +8,17 @@
 
 #include "base/error.h"
 #include "data/batch/loader.h"
-#include "data/encode/example.h"
+#include "data/encode/row_encoder.h"
 #include "data/rows/dataset.h"
 #include "data/rows/row_subset.h"
 #include "tasks/micro_room.h"
 
 namespace plimsoll {
+
+// The least length that all but one row in a thousand stay within, and how many do not.
+struct UsualLength {
+  int64_t tokens = 0, rows_longer = 0;
+};
 
 struct DataStatistics {
   bool of_all_rows = false;  // else of a sample
@@ -28,8 +33,7 @@ struct DataStatistics {
   int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;
   int64_t longest_shared = 0;  // the last of them, where what a row's sequences begin with alike counts once
   int64_t common_begin = 0;    // tokens that every sequence of rows with targets begins with
-  // The least length that all but one row in a thousand stay within, and how many do not.
-  int64_t common_length = 0, rows_longer = 0;
+  UsualLength usual;
   std::vector<RowSize> sizes;  // of rows with targets: all of few, of many some that are spread evenly
   // The share of tokens that 1, 2, 4 ... rows have in common at their beginnings, estimated from a few
   // hundred rows.
@@ -62,7 +66,7 @@ RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const Example
                         int64_t threads = 1);
 
 // Throws the UsageError for a data set without a row to learn from. `first_damage`: of rows that are skipped.
-[[noreturn]] void refuse_without_targets(const std::string& name, const ExampleOptions& options,
+[[noreturn]] void refuse_without_targets(const std::string& name, const SampleRules& samples,
                                          const std::string& first_damage);
 
 // Optimizer steps of so many epochs with packing, found by encoding every row once: while it counts, a row

@@ -201,8 +201,7 @@ void label(const Tokenizer& tokenizer, const TrainingText& rendered, const Templ
 }
 
 // A call of a tool instead of a content would be trained as "None" with a template that does not print calls.
-void require_printed_calls(const Conversation& conversation, const ChatTemplate& chat,
-                           const std::function<std::string()>& where) {
+void require_printed_calls(const Conversation& conversation, const ChatTemplate& chat, const Where& where) {
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     const auto& message = conversation.messages[i];
     const auto content = message.find("content");
@@ -217,8 +216,7 @@ void require_printed_calls(const Conversation& conversation, const ChatTemplate&
 }
 
 // Only answers can be marked for training one by one: other marks of turns are refused.
-void require_honoured(const Conversation& conversation, bool train_on_prompt,
-                      const std::function<std::string()>& where) {
+void require_honoured(const Conversation& conversation, bool train_on_prompt, const Where& where) {
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     const auto& message = conversation.messages[i];
     const auto said = learnt_by_itself(message);
@@ -236,7 +234,7 @@ void require_honoured(const Conversation& conversation, bool train_on_prompt,
 }
 
 // A conversation whose answers were cut off teaches nothing, like a text that is cut: that is no damage.
-void require_targets(const Example& example, const std::function<std::string()>& where) {
+void require_targets(const Example& example, const Where& where) {
   if (example.truncated()) return;
   const auto ignored = std::count(example.labels.begin(), example.labels.end(), kIgnoreLabel);
   if (ignored != static_cast<std::ptrdiff_t>(example.labels.size())) return;
@@ -265,7 +263,7 @@ EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokeniz
   begin_texts(*tokenizer, options.eos, chat);
   if (options.reading == kFirstReading) chat.keep_argument_texts();
   return [tokenizer = std::move(tokenizer), chat = std::move(chat), options](
-             const Conversation& conversation, const std::function<std::string()>& where, Example& example) {
+             const Conversation& conversation, const Where& where, Example& example) {
     const TemplateRules& rules = chat.rules();
     const bool pieces = rules.tokens == TemplateRules::Tokens::pieces;
     // Messages that came as a text show only here how many values they are.

@@ -14,7 +14,6 @@ namespace plimsoll {
 namespace {
 
 using nlohmann::ordered_json;
-using Where = std::function<std::string()>;
 
 // ShareGPT's names of those who speak.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSpeakers = {

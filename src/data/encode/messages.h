@@ -21,7 +21,7 @@ struct MessageNames {
   bool masks = true;  // whether marks of messages for training are read
 };
 Conversation read_conversation(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
-                               const std::function<std::string()>& where, const MessageNames& names = {});
+                               const Where& where, const MessageNames& names = {});
 
 // Whether a message is marked to be trained on or not; for roles other than the assistant's "loss" and its
 // like are kept as they are.
@@ -34,6 +34,6 @@ Conversation conversation_of(const std::string& prompt, const std::string& respo
 // instruction and input with a line's end between them; templates that set them apart find both under their
 // names. `reading`: data.reading; before its third version an output that is null was an empty answer.
 Conversation read_alpaca(const Row& row, const std::vector<std::string>& parts, int64_t reading,
-                         const std::function<std::string()>& where);
+                         const Where& where);
 
 }  // namespace plimsoll

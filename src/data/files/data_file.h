@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,6 +29,8 @@ struct Column {
 
 struct Cell;  // data/files/cell.h
 using Row = std::vector<Cell>;
+// The place of a row, which error messages begin with.
+using Where = std::function<std::string()>;
 
 // Values of JSON in the columns that a row is read with. A conversation of 300,000 messages has as many.
 inline constexpr int64_t kMostRowValues = 1'000'000;

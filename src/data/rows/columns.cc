@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "data/files/cell.h"
 
 namespace plimsoll {
 namespace {
@@ -343,6 +344,13 @@ ColumnBinding bind_to_score(std::span<const Column> columns, const Names& names,
   else
     bind_answer(columns, names, where, binding);
   return binding;
+}
+
+const nlohmann::ordered_json& part_of(const Row& row, const std::vector<std::string>& parts,
+                                      std::string_view part) {
+  static const nlohmann::ordered_json kNone = nullptr;
+  const auto at = std::find(parts.begin(), parts.end(), part);
+  return at == parts.end() ? kNone : row[static_cast<size_t>(at - parts.begin())].json;
 }
 
 }  // namespace plimsoll

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,7 +20,7 @@ namespace plimsoll {
 // where there are any, input, system, history.
 struct ColumnBinding {
   RowFormat format = RowFormat::text;
-  std::vector<std::string> columns;
+  std::vector<std::string> columns = {};
   std::vector<std::string> parts = {};                  // what each column is to the format
   std::string message_role = {}, message_content = {};  // keys of a message that are not the usual ones
   bool talks = false;                                   // a preference's answers are lists of messages
@@ -44,5 +45,9 @@ ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFor
 // of messages, or a response to a prompt. One answer is the part "chosen".
 ColumnBinding bind_to_score(std::span<const Column> columns, const std::map<std::string, std::string>& names,
                             bool rewards, const std::string& where);
+
+// The cell of a part; null where the rows have none.
+const nlohmann::ordered_json& part_of(const Row& row, const std::vector<std::string>& parts,
+                                      std::string_view part);
 
 }  // namespace plimsoll

@@ -14,7 +14,6 @@ namespace plimsoll {
 namespace {
 
 using nlohmann::ordered_json;
-using Where = std::function<std::string()>;
 
 // A whole number, also one that a file holds as text (CSV) or with a point.
 std::optional<int64_t> whole(const ordered_json& value) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "data/files/data_file.h"
 #include "tasks/rows.h"
 #include "tasks/task.h"
 
@@ -27,7 +28,7 @@ struct Labels {
 // DamagedError that starts with where() for a class that does not exist, and UsageError for a label that may
 // mean two things.
 std::vector<float> label_values(const nlohmann::ordered_json& label, const Labels& labels,
-                                const std::function<std::string()>& where);
+                                const Where& where);
 
 // Decides what the lists of a file mean, by its first rows: it is fed with their labels one after the other.
 class LabelListEvidence {

@@ -63,10 +63,11 @@ std::unique_ptr<Loader> load_texts(const std::filesystem::path& path, const Orde
   dataset.select(std::vector<std::string>{"text"});
   dataset.measure_store();
   const RowSubset subset = RowSubset::all(dataset.rows());
-  auto loader = std::make_unique<Loader>(
-      std::move(dataset), subset,
-      ExampleEncoder({.format = RowFormat::text, .max_length = 256, .eos = 0}, tokenize_bytes),
-      LoaderOptions{.effective = kBatch, .epochs = 1, .order = order});
+  auto loader = std::make_unique<Loader>(std::move(dataset), subset,
+                                         ExampleEncoder({.columns = {.format = RowFormat::text},
+                                                         .samples = {.max_length = 256},
+                                                         .texts = {.tokenize = tokenize_bytes}}),
+                                         LoaderOptions{.effective = kBatch, .epochs = 1, .order = order});
   loader->store_rows(path.parent_path(), {});
   return loader;
 }

@@ -37,13 +37,13 @@ std::string data_words(const DataSummary& data) {
 }
 
 std::string scratch_words(const DataSummary& data) {
-  if (data.scratch_bytes == 0) return "";
-  const std::string about = data.scratch_exact ? "" : "about ";
-  return about + format_bytes(data.scratch_bytes) +
+  if (data.scratch.bytes == 0) return "";
+  const std::string about = data.scratch.exact ? "" : "about ";
+  return about + format_bytes(data.scratch.bytes) +
          " of disk in the run's folder while it runs, for the full shuffle (data.shuffle: window takes "
          "none): about " +
-         duration_words(data.scratch_seconds) + " to write before the first step" +
-         (data.scratch_shortage.empty() ? "" : "; " + data.scratch_shortage);
+         duration_words(data.scratch.seconds) + " to write before the first step" +
+         (data.scratch.shortage.empty() ? "" : "; " + data.scratch.shortage);
 }
 
 nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {
@@ -67,9 +67,9 @@ nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {
            {{"order", data->shuffle},
             {"rows_read", data->rows_read},
             {"row_seconds", data->row_read_seconds},
-            {"scratch_bytes", data->scratch_bytes},
-            {"scratch_exact", data->scratch_exact},
-            {"scratch_seconds", data->scratch_seconds}}}};
+            {"scratch_bytes", data->scratch.bytes},
+            {"scratch_exact", data->scratch.exact},
+            {"scratch_seconds", data->scratch.seconds}}}};
 }
 
 }  // namespace plimsoll

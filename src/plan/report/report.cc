@@ -336,7 +336,7 @@ std::string verdict_text(const Plan& plan) {
   const Budget& budget = plan.request.target.budget;
   const std::string disk =
       plan.disk_bytes() > 0 ? "   disk " + of_budget(plan.disk_bytes(), budget.disk_bytes) : "";
-  const int64_t scratch_bytes = plan.request.workload.data ? plan.request.workload.data->scratch_bytes : 0;
+  const int64_t scratch_bytes = plan.request.workload.data ? plan.request.workload.data->scratch.bytes : 0;
   const std::string scratch =
       scratch_bytes > 0 ? "   scratch " + format_bytes(scratch_bytes) + " of disk" : "";
   const std::string indent(7, ' ');
@@ -422,7 +422,7 @@ std::vector<ReportLine> facts(const Plan& plan) {
   std::vector<ReportLine> list = {{"process", process_text(plan)}};
   if (const std::string text = shortage_here(plan); !text.empty()) list.push_back({"train", text});
   if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
-  if (request.workload.data && request.workload.data->scratch_bytes > 0)
+  if (request.workload.data && request.workload.data->scratch.bytes > 0)
     list.push_back({"scratch", scratch_words(*request.workload.data)});
   if (plan.variant.keep_frozen)
     list.push_back({"kept", "what the frozen blocks say of each row, computed once: " +

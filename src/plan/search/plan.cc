@@ -222,7 +222,7 @@ double Plan::run_seconds() const {
   if (!request.workload.run) return 0;
   return static_cast<double>(request.workload.run->steps) * seconds_per_step +
          static_cast<double>(request.workload.run->evaluations) * seconds_per_evaluation + kept_seconds +
-         (request.workload.data ? request.workload.data->scratch_seconds : 0.0);
+         (request.workload.data ? request.workload.data->scratch.seconds : 0.0);
 }
 
 bool Plan::fits_device() const {

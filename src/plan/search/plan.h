@@ -53,6 +53,14 @@ struct OffloadParts {
 // same with half of its micro-batch; c, the least memory in at most twice the time; least, at any.
 enum class Preset : uint8_t { none, a, b, c, least };
 
+// The scratch file that rows are written to for a full shuffle.
+struct ScratchFile {
+  int64_t bytes = 0;          // of disk; 0: none is needed
+  bool exact = true;          // whether they are
+  double seconds = 0.0;       // to write it, about
+  std::string shortage = {};  // what the disk lacks
+};
+
 // What the rows of a run are, for the report.
 struct DataSummary {
   int64_t rows = 0;           // of an epoch
@@ -72,12 +80,7 @@ struct DataSummary {
   std::string shuffle = {};       // data.shuffle
   std::string rows_read = {};     // held, alone or stored (data/rows/row_access.h)
   double row_read_seconds = 0.0;  // of a row that is read alone
-  // Of the scratch file that the rows are written to for a full shuffle: bytes of disk, whether they are
-  // exact, about how long it takes; and what the disk lacks.
-  int64_t scratch_bytes = 0;
-  bool scratch_exact = true;
-  double scratch_seconds = 0.0;
-  std::string scratch_shortage = {};
+  ScratchFile scratch = {};
   std::vector<std::string> rendering = {};  // how rows become text, where there is something to say of it
 };
 // "12,000 rows · about 3,400,000 tokens · ..."

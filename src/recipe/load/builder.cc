@@ -328,18 +328,17 @@ void RecipeBuilder::leave_out_of_other_methods(int first) {
 void RecipeBuilder::check_task(const Recipe& recipe) {
   const std::optional<RowFormat> format = recipe.data.format;
   const bool scores = rule_of(recipe.task).scores, pairs = rule_of(recipe.task).pairs;
-  const RowFormat own = pairs ? RowFormat::preference : RowFormat::sentence_label;
   const bool of_scores = format == RowFormat::preference || format == RowFormat::sentence_label;
   const std::string task = "task: " + std::string(to_string(recipe.task));
-  if (format && (scores || pairs ? format != own : of_scores))
+  const std::optional<RowFormat>& own = rule_of(recipe.task).format;
+  if (format && (own ? format != own : of_scores))
     conflict("data.format",
              to_yaml(find_option("data.format")->get(recipe)) + " does not belong to " + task +
-                 (scores || pairs
-                      ? std::string("; it reads ") + std::string(to_string(own))
+                 (own ? std::string("; it reads ") + std::string(to_string(*own))
                       : std::string("; preference is for reward and dpo, sentence-label for classify")));
-  if (recipe.data.target_length > 0 && recipe.task != Task::seq2seq)
+  if (recipe.data.target_length > 0 && !rule_of(recipe.task).has_targets)
     conflict("data.max_length", "a source and a target are of task: seq2seq; " + task + " has one length");
-  if (recipe.data.packing && recipe.task == Task::seq2seq)
+  if (recipe.data.packing && rule_of(recipe.task).has_targets)
     conflict("data.packing", "is not supported with " + task);
   if (recipe.data.packing && (scores || pairs)) conflict("data.packing", "is not supported with " + task);
   if (recipe.task == Task::dpo) check_preference(recipe);
@@ -383,7 +382,7 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   check_task(recipe);
   const bool answers = recipe.data.format == RowFormat::prompt_response ||
                        recipe.data.format == RowFormat::messages || recipe.data.format == RowFormat::alpaca;
-  if (recipe.task == Task::pretrain && answers)
+  if (rule_of(recipe.task).prompts == Prompts::none && answers)
     conflict("data.format", to_yaml(find_option("data.format")->get(recipe)) +
                                 " belongs to task: sft; pretrain reads text or input-ids");
   if (recipe.batch.micro > recipe.batch.effective)

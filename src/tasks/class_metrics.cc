@@ -1,4 +1,4 @@
-#include "runs/agreement.h"
+#include "tasks/class_metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -84,14 +84,14 @@ std::vector<double> ranks(std::span<const float> values) {
 
 }  // namespace
 
-int64_t Agreement::planned_bytes(const TaskSpec& task, int64_t rows) {
+int64_t ClassMetrics::planned_bytes(const TaskSpec& task, int64_t rows) {
   const int64_t values = task.problem == ClassProblem::one_of ? 1 : task.outputs;
   // Vectors that grow may be twice as large, and lie next to what they were; ranks, their order, or doubles.
   constexpr int64_t kGrowth = 3, kBeside = 48;
   return rows * (2 * kGrowth * values * static_cast<int64_t>(sizeof(float)) + kBeside);
 }
 
-void Agreement::add(std::span<const float> scores, std::span<const float> targets) {
+void ClassMetrics::add(std::span<const float> scores, std::span<const float> targets) {
   if (task_.problem == ClassProblem::one_of) {
     said_.push_back(static_cast<float>(std::max_element(scores.begin(), scores.end()) - scores.begin()));
     true_.push_back(targets[0]);
@@ -103,14 +103,7 @@ void Agreement::add(std::span<const float> scores, std::span<const float> target
   }
 }
 
-void Agreement::add(std::span<const float> scores, const MicroBatch& rows) {
-  const auto outputs = static_cast<size_t>(task_.outputs);
-  const auto targets = static_cast<size_t>(targets_of(task_));
-  for (size_t s = 0; s < static_cast<size_t>(rows.live_sequences); ++s)
-    add(scores.subspan(s * outputs, outputs), std::span(rows.targets).subspan(s * targets, targets));
-}
-
-Metrics Agreement::metrics() const {
+Metrics ClassMetrics::metrics() const {
   if (said_.empty()) return {};
   switch (task_.problem) {
     case ClassProblem::one_of:
@@ -120,10 +113,10 @@ Metrics Agreement::metrics() const {
     case ClassProblem::numbers:
       return of_numbers();
   }
-  throw InternalError("agreement: no such problem");
+  throw InternalError("ClassMetrics: no such problem");
 }
 
-Metrics Agreement::of_classes() const {
+Metrics ClassMetrics::of_classes() const {
   const auto counts = counts_by_class(said_, true_, task_.outputs);
   Metrics result;
   result.add({"f1", task_.outputs == 2 ? counts[1].f1() : macro_f1(counts)});
@@ -131,7 +124,7 @@ Metrics Agreement::of_classes() const {
   return result;
 }
 
-Metrics Agreement::of_sets() const {
+Metrics ClassMetrics::of_sets() const {
   const auto width = static_cast<size_t>(task_.outputs);
   Counts all;
   double right = 0;
@@ -152,7 +145,7 @@ Metrics Agreement::of_sets() const {
   return result;
 }
 
-Metrics Agreement::of_numbers() const {
+Metrics ClassMetrics::of_numbers() const {
   Metrics result;
   if (task_.outputs != 1) return result;
   const std::vector<double> said(said_.begin(), said_.end()), expected(true_.begin(), true_.end());

@@ -1,5 +1,5 @@
 // Compares metrics with those of scikit-learn 1.9.1 and scipy 1.17.1 for the same rows.
-#include "runs/agreement.h"
+#include "tasks/class_metrics.h"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ std::vector<int> draw(int modulus, uint32_t seed) {
   return out;
 }
 
-std::map<std::string, double> named(const Agreement& agreement) {
+std::map<std::string, double> named(const ClassMetrics& agreement) {
   std::map<std::string, double> result;
   const Metrics metrics = agreement.metrics();
   for (const Metric& metric : metrics) result.emplace(metric.name, metric.value);
@@ -41,10 +41,10 @@ Values scores_of(int label, int classes) {
   return scores;
 }
 
-TEST(Agreement, of_one_class_is_scikit_learns) {
+TEST(ClassMetrics, of_one_class_is_scikit_learns) {
   for (const auto& [classes, f1, matthews] : {std::tuple(2, 0.7142857142857143, 0.4659264410351009),
                                               std::tuple(4, 0.6146487920681469, 0.4933007732740341)}) {
-    Agreement agreement(classify(ClassProblem::one_of, classes));
+    ClassMetrics agreement(classify(ClassProblem::one_of, classes));
     const auto expected = draw(classes, 1), other = draw(classes, 2), kept = draw(97, 3);
     for (size_t i = 0; i < kRows; ++i)
       agreement.add(scores_of(kept[i] % 3 != 0 ? expected[i] : other[i], classes),
@@ -55,8 +55,8 @@ TEST(Agreement, of_one_class_is_scikit_learns) {
   }
 }
 
-TEST(Agreement, of_any_of_several_classes_is_scikit_learns) {
-  Agreement agreement(classify(ClassProblem::any_of, 3));
+TEST(ClassMetrics, of_any_of_several_classes_is_scikit_learns) {
+  ClassMetrics agreement(classify(ClassProblem::any_of, 3));
   const std::array expected = {draw(2, 1), draw(2, 2), draw(2, 3)},
                    said = {draw(2, 1), draw(2, 5), draw(2, 6)};
   for (size_t i = 0; i < kRows; ++i) {
@@ -72,8 +72,8 @@ TEST(Agreement, of_any_of_several_classes_is_scikit_learns) {
   EXPECT_NEAR(metrics["f1"], 0.6404494382022472, 1e-12);
 }
 
-TEST(Agreement, of_numbers_is_scipys) {
-  Agreement agreement(classify(ClassProblem::numbers, 1));
+TEST(ClassMetrics, of_numbers_is_scipys) {
+  ClassMetrics agreement(classify(ClassProblem::numbers, 1));
   const auto x = draw(9, 1), noise = draw(20, 7);
   for (size_t i = 0; i < kRows; ++i)
     agreement.add(Values{static_cast<float>(x[i])}, Values{static_cast<float>(2 * x[i] + noise[i])});
@@ -82,15 +82,15 @@ TEST(Agreement, of_numbers_is_scipys) {
   EXPECT_NEAR(metrics["spearmanr"], 0.6639120351836056, 1e-12);
 }
 
-TEST(Agreement, what_is_not_defined_is_left_out_or_zero) {
-  Agreement constant(classify(ClassProblem::numbers, 1));
+TEST(ClassMetrics, what_is_not_defined_is_left_out_or_zero) {
+  ClassMetrics constant(classify(ClassProblem::numbers, 1));
   for (const float x : {1.0F, 2.0F, 3.0F}) constant.add(Values{x}, Values{5.0F});
   EXPECT_TRUE(named(constant).empty());
-  Agreement one(classify(ClassProblem::one_of, 2));
+  ClassMetrics one(classify(ClassProblem::one_of, 2));
   for (int i = 0; i < 3; ++i) one.add(scores_of(0, 2), Values{0.0F});
   EXPECT_EQ(named(one)["f1"], 0.0);
   EXPECT_EQ(named(one)["matthews_correlation"], 0.0);
-  EXPECT_TRUE(named(Agreement(classify(ClassProblem::one_of, 2))).empty());
+  EXPECT_TRUE(named(ClassMetrics(classify(ClassProblem::one_of, 2))).empty());
 }
 
 }  // namespace

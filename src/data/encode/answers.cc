@@ -1,0 +1,97 @@
+#include "data/encode/answers.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "data/encode/dialogue.h"
+#include "data/encode/ids.h"
+#include "data/files/cell.h"
+#include "files/json.h"
+
+namespace plimsoll {
+namespace {
+
+std::string role_key(const ColumnBinding& columns) {
+  return columns.message_role.empty() ? "role" : columns.message_role;
+}
+std::string content_key(const ColumnBinding& columns) {
+  return columns.message_content.empty() ? "content" : columns.message_content;
+}
+
+}  // namespace
+
+nlohmann::ordered_json AnswerEncoder::message(const char* role, const nlohmann::ordered_json& content) const {
+  return {{role_key(rules_.columns), role}, {content_key(rules_.columns), content}};
+}
+
+MessageNames AnswerEncoder::names() const {
+  return {rules_.columns.message_role, rules_.columns.message_content, rules_.reading > kFirstReading};
+}
+
+nlohmann::ordered_json AnswerEncoder::answer(const Row& row, const char* part, const Where& where) const {
+  const ColumnBinding& columns = rules_.columns;
+  nlohmann::ordered_json answer = cell(row, part);
+  if (!columns.dialogues || rules_.converse == nullptr || answer.is_null()) return answer;
+  if (!holds_dialogue(answer))
+    throw DamagedError(where() + ": '" + part +
+                       "' is no dialogue that begins with \"\\n\\nHuman:\", as the first row's is.");
+  return dialogue_messages(answer.get_ref<const std::string&>(), role_key(columns), content_key(columns));
+}
+
+void AnswerEncoder::encode(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
+                           const Where& where, Example& one) const {
+  if (rules_.columns.ready) return encode_ready(prompt, answer, where, one);
+  const bool question = rules_.converse != nullptr && (prompt.is_string() || prompt.is_array());
+  if (answer.is_string() && question) return encode(prompt, message("assistant", answer), where, one);
+  if (answer.is_string()) {
+    if (!prompt.is_null() && !prompt.is_string())
+      throw DamagedError(where() +
+                         ": the prompt is a list of messages and the answer a text; both are one or "
+                         "the other.");
+    const std::string before = prompt.is_null() ? "" : prompt.get<std::string>();
+    return encode_text(rules_.texts, false, {}, before + answer.get_ref<const std::string&>(), one);
+  }
+  if (answer.is_object()) return encode(prompt, nlohmann::ordered_json::array({answer}), where, one);
+  encode_messages(prompt, answer, where, one);
+}
+
+void AnswerEncoder::encode_ready(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
+                                 const Where& where, Example& one) const {
+  if (!prompt.is_null()) one.ids = ready_ids(prompt, rules_.vocab_size, where);
+  const std::vector<int32_t> ids = ready_ids(answer, rules_.vocab_size, where);
+  one.ids.insert(one.ids.end(), ids.begin(), ids.end());
+}
+
+void AnswerEncoder::encode_messages(const nlohmann::ordered_json& prompt,
+                                    const nlohmann::ordered_json& answer, const Where& where,
+                                    Example& one) const {
+  if (!answer.is_array())
+    throw DamagedError(where() + ": an answer is " + describe_kind(answer) +
+                       ", a text or a list of messages is expected.");
+  if (rules_.converse == nullptr)
+    throw UsageError(where() +
+                     ": has messages, which need a chat template: the model folder has none, or "
+                     "data.template is plain.");
+  nlohmann::ordered_json messages = prompt.is_array() ? prompt : nlohmann::ordered_json::array();
+  if (prompt.is_string()) messages.push_back(message("user", prompt));
+  const size_t prompt_messages = messages.size();
+  messages.insert(messages.end(), answer.begin(), answer.end());
+  rules_.converse(read(messages, prompt_messages, where), where, one);
+}
+
+Conversation AnswerEncoder::read(const nlohmann::ordered_json& messages, size_t prompt_messages,
+                                 const Where& where) const {
+  Conversation conversation = read_conversation(messages, nullptr, where, names());
+  if (rules_.reading == kFirstReading) return conversation;
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    nlohmann::ordered_json& message = conversation.messages[i];
+    const bool said_apart = i >= prompt_messages && learnt_by_itself(message) == false;
+    if (said_apart && message["role"] == "assistant" && rules_.marks_count)
+      throw UsageError(where() + ": message " + std::to_string(i + 1) +
+                       " is marked as not trained, but task: dpo scores whole answers");
+    for (const char* key : {"weight", "loss", "train", "training"}) message.erase(key);
+  }
+  return conversation;
+}
+
+}  // namespace plimsoll

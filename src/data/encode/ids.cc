@@ -1,0 +1,49 @@
+#include "data/encode/ids.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "files/json.h"
+
+namespace plimsoll {
+
+void require_known_ids(const std::vector<int32_t>& ids, int64_t vocab_size, const Where& where) {
+  const auto largest = std::max_element(ids.begin(), ids.end());
+  if (largest == ids.end() || vocab_size == 0 || *largest < vocab_size) return;
+  throw UsageError(where() + ": the tokenizer gives the id " + std::to_string(*largest) +
+                   ", the model has the ids 0 to " + std::to_string(vocab_size - 1) +
+                   " (vocab_size in config.json). Tokenizer and model do not belong together.");
+}
+
+std::vector<int32_t> ready_ids(const nlohmann::ordered_json& list, int64_t vocab_size, const Where& where) {
+  std::vector<int32_t> ids;
+  const auto known = [&](const nlohmann::ordered_json& id) {
+    return id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < vocab_size;
+  };
+  if (!list.is_array())
+    throw DamagedError(where() + ": is " + describe_kind(list) + ", token ids are expected.");
+  for (const nlohmann::ordered_json& id : list) {
+    if (!known(id))
+      throw DamagedError(where() + ": holds the token id " + id.dump().substr(0, 40) +
+                         ", the model has the ids 0 to " + std::to_string(vocab_size - 1) + ".");
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+void require_ready(const std::vector<int32_t>& ids, IdsAre are, int64_t vocab_size, const Where& where) {
+  const bool labels = are == IdsAre::labels;
+  for (const int32_t id : ids) {
+    if ((id >= 0 && id < vocab_size) || (labels && id == kIgnoreLabel)) continue;
+    throw DamagedError(where() + ": holds the " + (labels ? "label " : "token id ") + std::to_string(id) +
+                       ", the model has the ids 0 to " + std::to_string(vocab_size - 1) +
+                       ". The file was made for another tokenizer.");
+  }
+}
+
+void drop_padding(std::optional<int64_t> padding, std::vector<int32_t>& ids) {
+  while (padding && ids.size() > 1 && ids.back() == *padding) ids.pop_back();
+}
+
+}  // namespace plimsoll

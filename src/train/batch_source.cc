@@ -1,0 +1,78 @@
+#include "train/batch_source.h"
+
+#include <chrono>
+
+#include "base/units.h"
+#include "plan/search/run_time.h"
+
+namespace plimsoll {
+namespace {
+
+LoaderOptions recorded(const LoaderOptions& options, Profile* profile) {
+  return profile == nullptr ? options : profile->recorded(options);
+}
+
+}  // namespace
+
+BatchSource::BatchSource(const Plan& plan, DataSetup& data, Profile* profile)
+    : frozen_bytes_(plan.kept_bytes),
+      frozen_(kept_rows_for(plan, data)),
+      references_(references_for(plan.request.workload.experiment, data)),
+      loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
+              recorded(data.train->loader, profile)) {}
+
+void BatchSource::store_rows(const std::filesystem::path& folder, RunObserver& observer) {
+  const auto start = std::chrono::steady_clock::now();
+  loader_.store_rows(folder, [&](int64_t done, int64_t rows) { observer.storing(done, rows); });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  if (const int64_t bytes = loader_.stored_bytes(); bytes > 0)
+    observer.event("rows    written to a scratch file for the shuffle: " + format_bytes(bytes) + " in " +
+                   duration_words(seconds.count()));
+}
+
+bool BatchSource::fill(const CacheFilling& with, Loader* evaluation) {
+  return fill_references(with, evaluation) && fill_frozen(with);
+}
+
+bool BatchSource::fill_references(const CacheFilling& with, Loader* evaluation) {
+  if (references_ == nullptr) return true;
+  references_->open(with.folder, with.fingerprint, with.resumed);
+  if (!references_->are_complete() && !compute_references(with, evaluation)) return false;
+  references_->serve();
+  return true;
+}
+
+bool BatchSource::compute_references(const CacheFilling& with, Loader* evaluation) {
+  bool as_begun = !with.resumed, replaced = false;
+  if (as_begun)
+    with.observer.event(std::string("rows    what the model says of them before the first step: ") +
+                        References::kFile);
+  const auto begin = [&] {
+    if (as_begun) return;
+    as_begun = replaced = true;
+    with.observer.event(std::string("note    ") + References::kFile +
+                            " lacks rows, or was changed: they are recomputed with the weights of " +
+                            with.model,
+                        LogLevel::warn);
+    with.load_start();
+  };
+  if (!references_->compute(References::Of::train, with.place, loader_, with.interrupted, begin))
+    return false;
+  if (evaluation != nullptr &&
+      !references_->compute(References::Of::eval, with.place, *evaluation, with.interrupted, begin))
+    return false;
+  references_->complete();
+  if (replaced) with.load_back();
+  return true;
+}
+
+bool BatchSource::fill_frozen(const CacheFilling& with) {
+  if (frozen_ == nullptr) return true;
+  frozen_->open(with.folder, with.fingerprint);
+  if (frozen_->is_complete()) return true;
+  with.observer.event("rows    what the frozen blocks say of them, kept for all epochs (" +
+                      format_bytes(frozen_bytes_) + "): " + KeptRows::kFile);
+  return frozen_->compute(with.place, loader_, with.interrupted);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,37 @@
+// Counts what this process did of a run: its steps, tokens, rows and seconds.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "calibrate/probe.h"
+#include "runs/run_record.h"
+#include "runs/run_rows.h"
+#include "train/run_programs.h"
+
+namespace plimsoll {
+
+using RunClock = std::chrono::steady_clock;
+inline double seconds_since(RunClock::time_point start) {
+  return std::chrono::duration<double>(RunClock::now() - start).count();
+}
+
+struct RunTally {
+  // `steps` are to come. Names of the classes are as the model's folder has them now: it may be gone at the
+  // end.
+  RunTally(int64_t steps, const TaskSpec& task, std::vector<std::string> classes);
+
+  StepTimes times;
+  SkippedRows skipped;
+  SeenClasses seen;
+  RunWork work;
+  RunClock::time_point start;
+  TimeLost lost;
+  bool crowding_told = false;
+
+  void add(const EffectiveBatch& batch, const OptimizerStep::Result& done);
+  // A note, once, when steps have run for long enough to show that they are kept from their CPUs; else "".
+  [[nodiscard]] std::string crowding(int threads);
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,29 @@
+#include "train/run_weights.h"
+
+#include "weights/adapter_start.h"
+#include "weights/weights.h"
+
+namespace plimsoll {
+
+void load_start(const WeightSource& source, const Experiment& experiment, const PersistentState& state,
+                RunObserver& observer) {
+  init_fresh_weights(state, experiment.model, source.seed);
+  if (source.init == Init::random) {
+    init_base_weights(state, experiment.model, source.seed);
+    return;
+  }
+  const auto show = [&](int64_t done, int64_t total) { observer.loading(done, total); };
+  load_base_weights(state, source.model, show, FreshHead::stays);
+}
+
+void begin_adapters(const WeightSource& source, const Experiment& experiment, const CpuSettings& cpu,
+                    const PersistentState& state) {
+  if (source.adapter) {
+    load_adapters(state, *source.adapter, FreshHead::stays);
+  } else if (experiment.lora) {
+    init_adapters(state, source.seed);
+    start_adapters(state, experiment.lora_options, cpu, source.seed);
+  }
+}
+
+}  // namespace plimsoll

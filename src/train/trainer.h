@@ -1,0 +1,88 @@
+// The loop of a run: steps, evaluations and saves when they are due, until the run ends or has to stop.
+#pragma once
+
+#include <string>
+
+#include "base/error.h"
+#include "files/run_folder.h"
+#include "recipe/recipe.h"
+#include "runs/observer.h"
+#include "runs/trainer_state.h"
+#include "train/batch_source.h"
+#include "train/evaluator.h"
+#include "train/run_saves.h"
+#include "train/run_tally.h"
+#include "train/run_weights.h"
+#include "train/session.h"
+#include "train/stop_rules.h"
+
+namespace plimsoll {
+
+// The parts of a run. All of them outlive the trainer.
+struct TrainerParts {
+  Session& session;
+  const RunPlace& place;
+  OptimizerStep& step;
+  BatchSource& batches;
+  Evaluator* evaluator;  // null: the run has no evaluation rows
+  StopRules& stop;
+  RunSaves& saves;
+  RunTally& tally;
+  Profile* profile;  // null: none was asked for
+};
+
+// What is asked of a run.
+struct RunWish {
+  const Recipe& recipe;  // as planned
+  RunFolder& folder;
+  WeightSource weights;
+  CpuSettings cpu;
+  bool resume = false, overwrite = false;
+  RunObserver& observer;
+};
+
+class Trainer {
+ public:
+  // `begin`: before the first step, with what the run is (its fingerprint, kernels and batches).
+  Trainer(const RunWish& wish, const TrainerParts& parts, TrainerState begin)
+      : wish_(wish), parts_(parts), current_(std::move(begin)) {}
+
+  // Returns ok or interrupted; what was done is saved, unless it is lost.
+  ExitCode run();
+
+ private:
+  void load();
+  void resume(const std::filesystem::path& checkpoint);
+  void load_start();
+  // Opens the logs. A run that resumes reads its older lines.
+  void open_logs();
+  ExitCode take_steps();
+  bool fill_caches();
+  // Does what is due after a step; after a resume, what the run had not come to.
+  void settle();
+  // One optimizer step over one effective batch.
+  void step();
+  // The values of the next step, before it is taken.
+  [[nodiscard]] StepMetrics next_step() const;
+  void compute(const EffectiveBatch& batch, StepMetrics& metrics);
+  // The step is done: notes it in the log and in the state.
+  void finish_step(const EffectiveBatch& batch, const StepMetrics& metrics);
+  void take_scale(const StepMetrics& metrics, const EffectiveBatch& batch);
+  void tell(const StepMetrics& metrics);
+  // The state is lost with the loss: nothing of it is saved.
+  [[noreturn]] void lose(int64_t step, const EffectiveBatch& batch, const std::string& reason);
+  void evaluate();
+  void save(const std::string& why);
+  ExitCode stop_early();
+  void finish();
+  [[nodiscard]] int64_t updates() const;
+  [[nodiscard]] const Experiment& experiment() const;
+
+  RunWish wish_;
+  TrainerParts parts_;
+  TrainerState current_;
+  const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step
+  bool whole_ = true;                           // false within a step, and once the loss is lost
+};
+
+}  // namespace plimsoll

@@ -219,6 +219,7 @@ check: check-format
 	python3 scripts/check_words.py
 	python3 scripts/check_pages.py
 	python3 scripts/check_operands.py
+	python3 scripts/check_fields.py
 	python3 tests/gpu_mutants.py --texts
 
 # The site of docs/ in build/site, to be opened as files or served; a link that leads nowhere is an error.

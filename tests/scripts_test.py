@@ -321,6 +321,36 @@ class OperandNames(unittest.TestCase):
             self.assertEqual(run_check("check_operands.py", {"src/ops/norm/a_cpu.cc": line}), (0, ""), line)
 
 
+class Fields(unittest.TestCase):
+    """Members of types are counted whatever they look like."""
+    KINDS = ["int a = 0, b = f(1, 2);", "std::map<int, std::pair<int, int>> c;", "std::function<void(int, int)> d = {};", "int (*e)(int, int) = nullptr;",
+             "float f[3] = {1, 2, 3};", "Options g{.a = 1, .b = 2};", "std::vector<std::string> h = {};", "const char* text = \"a; b, {\";",
+             "struct { int in = 0, out = 0; } i;", "bool j : 1;"]
+    OTHERS = ["static int count;", "using Row = int;", "friend bool operator==(const A&, const A&) = default;", "A(int a, int b) : a_(a), b_{b} {}",
+              "[[nodiscard]] int get(int x = 0) const { int y = x, z = 1; return y + z; }", "enum class Kind { a, b };", "// int hidden = 0;",
+              "void run(const std::function<void(int)>& f);", "template <class T> void visit(T t);", "struct Part { int p = 0, q = 0; };"]
+
+    def status(self, members):
+        return run_check("check_fields.py", {"src/a/a.h": "namespace n {\n\nstruct A {\n public:\n  " + "\n  ".join(members) + "\n};\n\n}\n"})
+
+    def test_a_type_with_more_than_twenty_members_is_named_with_its_line(self):
+        nine = [f"int m{i} = 0;" for i in range(9)]
+        self.assertEqual(self.status(self.KINDS + self.OTHERS + nine), (0, ""))  # eleven and nine
+        status, text = self.status(self.KINDS + self.OTHERS + nine + ["int more = 0;"])
+        self.assertEqual(status, 1)
+        self.assertIn("src/a/a.h:3: A has 21 data members, above 20", text)
+        many = "; ".join(f"int m{i}" for i in range(21))
+        for head in ("class A : public B", "template <class T>\nstruct A", "struct A"):
+            self.assertIn("A has 21 data members", run_check("check_fields.py", {"src/a.cc": f"namespace {{\n{head} {{ {many}; }};\n}}\n"})[1], head)
+        inner = f"void f() {{\n  struct A {{ {many}; }};\n}}\n"
+        self.assertIn("src/a.cc:2: A has 21", run_check("check_fields.py", {"src/a.cc": inner})[1])
+
+    def test_a_reason_without_need_is_an_error(self):
+        status, text = run_check("check_fields.py", {"src/models/spec.h": "struct ModelSpec {\n  int a = 0;\n};\n"})
+        self.assertEqual(status, 1)
+        self.assertIn("ModelSpec of src/models/spec.h needs no reason", text)
+
+
 class Names(unittest.TestCase):
     def test_one_name_has_one_definition(self):
         header = "namespace plimsoll {\nstruct Fact {\n  int a;\n};\n}  // namespace plimsoll\n"

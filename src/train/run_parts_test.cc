@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/error.h"
 #include "files/file.h"
 #include "files/test_folder.h"
 #include "runs/metrics.h"

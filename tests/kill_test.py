@@ -18,7 +18,7 @@ from pathlib import Path
 import train_test
 from train_test import recipe, tensors
 
-STEPS = 60
+STEPS = 30
 LORA = {"method": {"type": "lora", "r": 4, "dropout": 0.1}, "precision": "bf16"}
 FULL = {"method": {"type": "full"}, "precision": "bf16-master"}
 
@@ -107,7 +107,7 @@ def main():
             name = ("full", "lora")[rounds % 2]
             changes, seconds, want = undisturbed[name]
             path = make_recipe(Path(folder) / "round", changes)
-            some = min(options.kills - killed, max(1, options.kills // 4))
+            some = min(options.kills - killed, max(1, options.kills // 2))
             killed += kill_round(path, 0.6 * seconds, some, dice, moments)
             rounds += 1
             got = result(path.parent / "run")

@@ -114,7 +114,7 @@ class Trainings(QueueTest):
         self.environment["PLIMSOLL_MAX_ISA"] = "avx2"
         chosen = {}
         for plan in ("a", "b", "c", "fastest"):
-            answer = json.loads(self.queue("add", self.wide(f"plan-{plan}", 2, 256), "--threads", 2, "--plan", plan, "--json"))
+            answer = json.loads(self.queue("add", self.wide(f"plan-{plan}", 1, 256), "--threads", 2, "--plan", plan, "--json"))
             chosen[plan] = answer
             self.assertEqual(answer["presets"][plan], {key: answer[key] for key in ("host_bytes", "threads", "predicted_seconds")})
             self.assertEqual(answer["smaller_plans"], [])
@@ -127,7 +127,7 @@ class Trainings(QueueTest):
         self.assertLessEqual(c["predicted_seconds"], 2 * fastest["predicted_seconds"])
         # The same letter is the same plan in the recipe.
         for letter, answer in zip("abc", (a, b, c), strict=True):
-            planned = json.loads(output("plan", self.wide(f"plan-{letter}", 2, 256), "--threads", 2, "--set", f"memory.plan={letter}", "--json",
+            planned = json.loads(output("plan", self.wide(f"plan-{letter}", 1, 256), "--threads", 2, "--set", f"memory.plan={letter}", "--json",
                                         env=self.environment, cwd=self.folder))
             self.assertEqual(planned["process"]["planned_peak_rss_bytes"], answer["host_bytes"])
         noted = run("queue", "add", self.recipe("noted", 5), "--plan", "c", env=self.environment, cwd=self.folder).stderr

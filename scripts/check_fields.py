@@ -21,7 +21,6 @@ REASONS = {
     ("src/recipe/recipe.h", "Recipe"): "the groups of a recipe's keys",
     ("src/recipe/recipe.h", "Data"): "the keys of one group of the recipe, with their names",
     ("src/fleet/queue/store/store.h", "Entry"): "a row of the queue's database, a member for each column",
-    ("src/fleet/queue/worker.h", "Worker"): "the queue's loop with what it knows of each run that it started",
 }
 TYPE = re.compile(r"^(?:template )?(?:typedef )?(struct|class|union)\b\s*(?P<name>\w*)")
 NO_MEMBER = re.compile(r"^(using|typedef|friend|static|template|static_assert|enum|inline static|constexpr static|operator)\b")

@@ -40,7 +40,8 @@ FAMILIES = {"scan": {"attention"}, "linear": {"pointwise"}, "loss": {"pointwise"
 # Who may name a Recipe. All others take what they need of what prepare/ made of it (prepare/resolved.h).
 KNOW_RECIPES = set("recipe hub runs prepare tools advise cli".split())
 # Files of other folders that still do.
-STILL_KNOW_RECIPES = {f"train/{name}" for name in ("loss_guard.h", "run.cc", "run.h", "run_output.cc", "run_output.h", "session.h",
+STILL_KNOW_RECIPES = {f"train/{name}" for name in ("loss_guard.h", "run.cc", "run.h", "run_output.cc", "run_output.h",
+                                                   "run_saves.h", "run_weights.h", "session.h",
                                                    "stop_rules.cc", "stop_rules.h", "trainer.cc", "trainer.h")}
 RECIPE = re.compile(r'\bRecipe\b|#\s*include\s*"recipe/recipe\.h"')
 # A struct that has settings holds them; one that inherited them was cut to them where it was copied as one.

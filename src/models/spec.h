@@ -116,7 +116,7 @@ ModelSpec read_model_spec(const std::filesystem::path& config_file);
 ModelSpec parse_model_spec(const nlohmann::json& config, const std::string& where);
 
 // Fills `out` [D/2 + 1] with the inverse frequencies of heads of `head_dim` values for one sequence of `length`
-// tokens and, last, the attention factor; zeros and 1 where the type is none. Only the dynamic scaling depends on
+// tokens and, last, the attention factor; zeros and 1 for RopeType::none. Only the dynamic scaling depends on
 // the length. Allocates nothing.
 void rope_frequencies(const RopeSpec& rope, int64_t head_dim, int64_t length, std::span<float> out);
 // The program's input that they are written to: of `rope` (0), or of other_ropes[which - 1].

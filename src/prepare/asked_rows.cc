@@ -74,8 +74,7 @@ Recipe recipe_to_score(const RowWish& wish, bool rewards, const ModelPaths& path
   Recipe recipe = read_recipe(wish.folder, overrides);
   if (recipe.task != task)
     throw UsageError((wish.folder / kRunRecipe).string() + ": the run's task is " +
-                     std::string(to_string(recipe.task)) + ": " +
-                     std::string(rule_of(recipe.task).asked_by));
+                     std::string(to_string(recipe.task)) + ": " + std::string(rule_of(recipe.task).asked_by));
   recipe.model = paths.base.string();
   recipe.data.train.clear();
   if (wish.data) recipe.data.train = {{wish.data->string()}};
@@ -151,8 +150,7 @@ DataSetup open_evaluation(AskedRows& asked, const RowWish& wish, RunObserver& ob
   }
   DataSetup data = open_data(asked.resolved);
   observer.event("note    " + printable(wish.data->string()) + ": read as " +
-                 std::string(to_string(data.eval->columns.format)) +
-                 "; the run read its own rows otherwise");
+                 std::string(to_string(data.eval->columns.format)) + "; the run read its own rows otherwise");
   return data;
 }
 

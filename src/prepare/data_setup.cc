@@ -484,6 +484,7 @@ FirstRows open_first_rows(const Resolved& resolved, int64_t count) {
   open.binding.lists = label_lists(resolved.task, open.dataset, open.binding, open.rows);
   ExampleEncoder encoder = make_encoder(read_rows, open.binding, data);
   ExampleEncoder uncut = make_encoder(uncut_rows, open.binding, data);
+  data.labels = resolved.labels;
   data.chat = template_of(read, open.binding);
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
   data.train.emplace(DataSource{std::move(open.dataset), open.binding, std::move(open.rows),

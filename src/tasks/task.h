@@ -84,7 +84,7 @@ struct RowMetricsRule {
   int64_t (*planned_bytes)(const TaskSpec&, int64_t rows);
 };
 
-// Which prompts are trained on, beside the answers: as the recipe asks; those that it asks for by `true`
+// Which prompts are trained on, in addition to the answers: as the recipe asks; those that it asks for by `true`
 // alone; all tokens, as sequences are scored whole; or rows have no prompts.
 enum class Prompts : uint8_t { as_asked, by_true, whole, none };
 

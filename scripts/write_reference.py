@@ -31,7 +31,8 @@ T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers
 GLA = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 2, "intermediate_size": 48, "max_position_embeddings": 64}
 # A tiny model of each model_type that the program reads; the check fails where one is missing.
 TINY = {"gla": ("GLAForCausalLM", GLA), "llama": ("LlamaForCausalLM", DECODER), "mistral": ("MistralForCausalLM", DECODER),
-        "qwen2": ("Qwen2ForCausalLM", DECODER), "qwen3": ("Qwen3ForCausalLM", DECODER), "t5": ("T5ForConditionalGeneration", T5),
+        "qwen2": ("Qwen2ForCausalLM", DECODER), "qwen3": ("Qwen3ForCausalLM", DECODER), "smollm3": ("SmolLM3ForCausalLM", DECODER),
+        "t5": ("T5ForConditionalGeneration", T5),
         "mt5": ("MT5ForConditionalGeneration", T5), "bert": ("BertForMaskedLM", ENCODER), "roberta": ("RobertaForMaskedLM", ENCODER),
         "xlm-roberta": ("XLMRobertaForMaskedLM", ENCODER)}
 # Keys whose values are features that people look for: (heading, key).

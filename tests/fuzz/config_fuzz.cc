@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ModelSpec spec;
   if (!accepted([&] { spec = read_model_spec(path); })) return 0;
   std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2 + 1));
-  rope_frequencies(spec, 16, frequencies);
+  rope_frequencies(spec.rope, spec.head_dim, 16, frequencies);
   for (const float frequency : frequencies)
     check_internal(std::isfinite(frequency), "a frequency is not finite");
   check_internal(count_parameters(spec) > 0, "a model without parameters");

@@ -22,7 +22,8 @@ Node tree_of(std::string_view text) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = text_of(data, size);
   accepted([&] {
-    RecipeBuilder builder;
+    ModelFiles models;
+    RecipeBuilder builder(models);
     builder.apply(tree_of(text), {"fuzz.yaml", true, "/nonexistent"});
     const Recipe recipe = builder.finish("fuzz.yaml");
     const std::string yaml = effective_yaml(recipe);

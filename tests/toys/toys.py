@@ -80,7 +80,7 @@ void add_heavy(Update update) {
         (("src/recipe/recipe.h", "  int64_t seed = 42;\n", "  inline static bool shallow = false;\n"),
          ("src/recipe/options.cc", "\"random seed: order of rows, dropout, rounding, new weights\")),\n",
           "      experiment(boolean(\"shallow\", FIELD(shallow), \"the first layer alone\")),\n"),
-         ("src/prepare/setup.cc", "  experiment.model = model_of(recipe);\n",
+         ("src/prepare/setup.cc", "  experiment.model = resolved.model;\n",
           "  if (Recipe::shallow) experiment.model = experiment.model.with_stacks({1});\n"))),
     Toy("a backend", "emulated", "toy", ("src/runtime/toy_device.h", "src/runtime/toy_device.cc"),
         (("src/recipe/recipe.h", "enum class DeviceChoice : uint8_t { automatic, cpu, card, cuda, emulated", ", toy"),

@@ -75,7 +75,7 @@ def read_problems(path, model, dtype):
         if tensor.tensor_type != expected_type:
             yield f"{tensor.name} is {tensor.tensor_type.name}, not {expected_type.name}"
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(exact.shape)
-        if arch == "llama" and (".q_proj" in name or ".k_proj" in name):
+        if arch in ("llama", "smollm3") and (".q_proj" in name or ".k_proj" in name):
             heads = config["num_attention_heads" if ".q_proj" in name else "num_key_value_heads"]
             values = values.reshape(heads, -1, 2, exact.shape[1]).swapaxes(1, 2).reshape(exact.shape)
         allowed = {"f32": 0, "f16": 2**-10, "bf16": 2**-7, "q8_0": 2**-6}[dtype] * np.abs(exact).max()

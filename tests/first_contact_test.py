@@ -193,7 +193,7 @@ class FirstRecipes(CommandTest):
         words = ("--method", "lora", "--length", "512", "--memory", "4GiB", "--no-probe", "--json")
         of_folder = output("plan", folder, *words)
         self.assertEqual(of_folder, output("plan", folder / "config.json", *words))
-        self.assertEqual(json.loads(of_folder)["fits"], json.loads(output("plan", "config.json", *words, cwd=folder))["fits"])
+        self.assertEqual(json.loads(of_folder)["process"], json.loads(output("plan", "config.json", *words, cwd=folder))["process"])
         (folder / "config.json").write_text('{"model_type": "qwen2", "hidden_size": ')
         self.assertIn("config.json", run("plan", folder / "config.json", *words).stderr)
         # A recipe may be called so too.

@@ -69,7 +69,7 @@ void add_heavy(Update update) {
     Toy("a task", "reward", "parrot", ("src/tasks/parrot.cc",),
         (("src/tasks/tasks.def", "TASK(dpo, \"direct preference optimization and its variants (IPO, ORPO)\")\n",
           "TASK(parrot, \"what was said\")\n"),
-         ("src/tasks/CMakeLists.txt", "SOURCES micro_room.cc", " parrot.cc"))),
+         ("src/tasks/CMakeLists.txt", "SOURCES class_metrics.cc", " parrot.cc"))),
     Toy("a command", "recipe", "toy", ("src/cli/plan/toy.cc",),
         (("src/cli/commands.def", "COMMAND(debug_dump)\n", "COMMAND(toy)\n"),
          ("src/cli/CMakeLists.txt", "usage_text.cc", " plan/toy.cc"),

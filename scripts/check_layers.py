@@ -41,7 +41,7 @@ FAMILIES = {"scan": {"attention"}, "linear": {"pointwise"}, "loss": {"pointwise"
 KNOW_RECIPES = set("recipe hub runs prepare tools advise cli".split())
 # Files of other folders that still do.
 STILL_KNOW_RECIPES = {f"train/{name}" for name in ("loss_guard.h", "run.cc", "run.h", "run_output.cc", "run_output.h",
-                                                   "run_saves.h", "run_weights.h", "session.h",
+                                                   "run_saves.h", "run_weights.h",
                                                    "stop_rules.cc", "stop_rules.h", "trainer.cc", "trainer.h")}
 RECIPE = re.compile(r'\bRecipe\b|#\s*include\s*"recipe/recipe\.h"')
 # A struct that has settings holds them; one that inherited them was cut to them where it was copied as one.

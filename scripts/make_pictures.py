@@ -39,6 +39,11 @@ def terminal(command, text, name):
         f'font-size="13">{rows}</g></svg>\n')
 
 
+def told(frame):
+    """Whether a frame of top has a run that is done and one that takes steps."""
+    return " done " in frame and re.search(r" running .* MiB  +\d\d/120 ", frame)
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: make_pictures.py PLIMSOLL")
@@ -63,12 +68,18 @@ def main():
             "--set", "data.eval=2%", "--set", "output=runs/lr", "--threads", "1", "--group", "lr")
         worker = subprocess.Popen([plimsoll, "queue", "run", "--memory", "260MiB", "--threads", "2", "--until-done"], cwd=place, env=environment,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        shown = ""
-        while worker.poll() is None and not (" done " in shown and re.search(r" running .* MiB  +\d\d/120 ", shown)):
-            shown = run("top", "--once")
-        terminal("plimsoll top --once", shown.split("\n\n    pid")[0], "top.svg")  # without programs of others
-        if worker.wait() != 0:
-            sys.exit(f"error: the worker of the queue ended with {worker.returncode}")
+        try:
+            shown = ""
+            while worker.poll() is None and not told(shown):
+                shown = run("top", "--once")
+            if not told(shown):
+                sys.exit("error: no frame of top had a run that is done and one in its steps; run this again")
+            terminal("plimsoll top --once", shown.split("\n\n    pid")[0], "top.svg")  # without programs of others
+            if worker.wait() != 0:
+                sys.exit(f"error: the worker of the queue ended with {worker.returncode}")
+        finally:
+            worker.kill()
+            worker.wait()
         run("report", "--queue", "--html", "batch.html")
         photograph(browser, place / "batch.html", "queue.webp", 1000, 700)
     sizes = {path.name: path.stat().st_size for path in sorted(PICTURES.iterdir())}

@@ -28,8 +28,6 @@ def listed(page):
 def on_config(config):
     nav = [{"Start": "README.md"}]
     for heading, pages in listed("README.md").items():
-        if heading == "Commands":
-            continue
         for page in pages:
             title, path = next(iter(page.items()))
             if path == "decisions/README.md":

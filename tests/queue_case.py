@@ -39,6 +39,7 @@ class QueueTest(CommandTest):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
+        self.assertFalse(left, "processes of the queue that do not end")
 
     def queue(self, *words, code=0):
         return output("queue", *words, code=code, env=self.environment, cwd=self.folder)
@@ -103,7 +104,7 @@ class QueueTest(CommandTest):
                 environment = (folder / "environ").read_bytes()
             except OSError:
                 continue
-            if text.encode() in environment and int(folder.name) != os.getpid():
+            if any(one.startswith(text.encode()) for one in environment.split(b"\0")) and int(folder.name) != os.getpid():
                 found.append(int(folder.name))
         return found
 

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "cpu/threads.h"
-#include "data/encode/conversations.h"
 #include "infer/answer_file.h"
 #include "infer/score_lines.h"
 #include "runs/evaluated_rows.h"

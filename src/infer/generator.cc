@@ -64,8 +64,7 @@ void require_fit(const GenerationPlan& plan) {
 
 Generator::Generator(GenerationPlan plan, RunObserver& observer)
     : plan_(std::move(plan)),
-      session_(open_session(plan_.plan, {plan_.device.device, plan_.device.cuda_card, plan_.device.cpu}, {},
-                            observer)),
+      session_(open_session(plan_.plan, plan_.device, {}, observer)),
       spare_(plan_.plan.spare_bytes > 0 ? session_.device->map(plan_.plan.spare_bytes) : nullptr),
       first_(plan_.plan.programs[0], plan_.plan.layout.programs[0], *session_.device,
              session_.memory.arenas(), {.graphs = plan_.plan.graphs_of(plan_.plan.programs[0].name())}),

@@ -1,6 +1,5 @@
 #include "infer/row_program.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
@@ -48,8 +47,7 @@ RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const 
                        RunObserver& observer)
     : plan_(plan),
       experiment_(experiment),
-      session_(open_session(plan.plan, {plan.device.device, plan.device.cuda_card, plan.device.cpu}, {},
-                            observer)),
+      session_(open_session(plan.plan, plan.device, {}, observer)),
       program_(plan.plan.programs[0], plan.plan.layout.programs[0], *session_.device,
                session_.memory.arenas()) {
   if (const std::string products = session_.device->products(); !products.empty())

@@ -22,10 +22,10 @@ struct RowOptions : AnswerOptions {
   std::vector<std::string> sets;      // keys of the recipe that say how rows are read: "data.columns=..."
   std::optional<int64_t> limit;       // rows
   std::optional<int64_t> max_length;  // tokens of a row; none: the run's, or the default's
-  // The rows are opened by these.
-  [[nodiscard]] RowWish wish() const { return {folder, data, sets, max_length, precision}; }
-  int64_t batch = 0;                         // rows at a time; 0: as many as fit, up to 16
+  int64_t batch = 0;                  // rows at a time; 0: as many as fit, up to 16
   std::optional<std::filesystem::path> out;  // JSONL of the answers, or of the scores
+  // The options that prepare/asked_rows.h opens the rows by.
+  [[nodiscard]] RowWish wish() const { return {folder, data, sets, max_length, precision}; }
 };
 
 struct RowPlan {

@@ -1,6 +1,5 @@
 #include "infer/score.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"

@@ -328,6 +328,7 @@ TEST(ModelSpec, smollm3_has_layers_without_rope) {
   EXPECT_TRUE(spec.tied_head) << "the class's default";
   EXPECT_EQ(spec.with_stacks({2}).rope_of_layer, (std::vector<int64_t>{0, 1}))
       << "few layers have both tables";
+  EXPECT_EQ(spec.with_stacks({6}).rope_of_layer, (std::vector<int64_t>{0, 0, 0, 1, 0, 0})) << "more layers";
   EXPECT_EQ(ropes_of("no_rope_layer_interval", 2), (std::vector<int64_t>{0, 1, 0, 1}));
   EXPECT_EQ(ropes_of("no_rope_layers", {1, 0, 0, 1, 1}), (std::vector<int64_t>{0, 1, 1, 0}))
       << "1 is with RoPE";

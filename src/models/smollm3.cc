@@ -42,7 +42,8 @@ std::vector<int64_t> windows(const ConfigReader& in, int64_t layers) {
   if (in.has("layer_types") && in.at("layer_types").is_array())
     for (const ConfigReader::Json& type : in.at("layer_types"))
       if (type != "full_attention")
-        in.fail("'layer_types' names " + type.dump() + ", and 'use_sliding_window' is not set");
+        in.fail("'layer_types' names " + type.dump() +
+                "; set 'use_sliding_window' to true, or all layers to \"full_attention\"");
   return std::vector<int64_t>(static_cast<size_t>(layers), 0);
 }
 

@@ -1,7 +1,5 @@
 #include "models/spec.h"
 
-#include "models/model_json.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -11,6 +9,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "models/family.h"
+#include "models/model_json.h"
 
 namespace plimsoll {
 namespace {
@@ -139,7 +138,8 @@ ModelSpec ModelSpec::with_stacks(const std::vector<int64_t>& depths) const {
   result.layers = std::accumulate(depths.begin(), depths.end(), int64_t{0});
   result.windows.resize(static_cast<size_t>(result.layers));
   // A few layers have tables for all ropes of the many: the last one takes what none of them has.
-  result.rope_of_layer.resize(std::min(rope_of_layer.size(), static_cast<size_t>(result.layers)));
+  // Further layers than the model has are rotated by `rope`.
+  if (!rope_of_layer.empty()) result.rope_of_layer.resize(static_cast<size_t>(result.layers), 0);
   if (!result.rope_of_layer.empty() && std::ranges::count(result.rope_of_layer, 0) == result.layers)
     result.rope_of_layer.back() = std::ranges::max(rope_of_layer);
   if (result.encoder_decoder) {

@@ -100,6 +100,10 @@ struct ModelSpec {
   std::optional<EncoderDecoderSpec> encoder_decoder;  // `layers` counts those of both
   std::optional<EncoderSpec> encoder;
 
+  // Whether a layer is rotated by `rope`.
+  [[nodiscard]] bool is_rotated(int64_t layer) const {
+    return rope_of_layer.empty() || rope_of_layer[static_cast<size_t>(layer)] == 0;
+  }
   // Layers of each of its stacks of equals, a few of which tell of all.
   [[nodiscard]] std::vector<int64_t> stacks() const;
   // The same model with so many layers of each stack.

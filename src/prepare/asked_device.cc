@@ -53,10 +53,6 @@ AskedDevice on(const CpuSettings& cpu, const Recipe& recipe) {
   return device;
 }
 
-}  // namespace
-
-namespace {
-
 AskedDevice device_asked(const MachineOptions& options, const std::optional<std::string>& named,
                          const Recipe* run, RunObserver& observer) {
   const CpuSettings cpu = cpu_settings(options);

@@ -1,15 +1,12 @@
 #include "prepare/preview.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 
 #include "base/error.h"
-#include "base/strings.h"
 #include "base/units.h"
 #include "data/batch/row_reader.h"
 #include "prepare/setup.h"
-#include "prepare/task_setup.h"
 
 namespace plimsoll {
 namespace {

@@ -28,8 +28,9 @@ Resolved resolve_as(const Resolved& resolved, Recipe recipe) {
 
 QuantiseOptions nf4_of(const Resolved& resolved) {
   const Recipe& recipe = resolved.recipe;
-  const auto stored = stored_quantisation(recipe.model, resolved.files->config(recipe.model),
-                                          [&] { return resolved.files->spec(recipe.model); });
+  const std::filesystem::path& base = resolved.paths.base;
+  const auto stored =
+      stored_quantisation(base, resolved.files->config(base), [&] { return resolved.files->spec(base); });
   const bool qlora = recipe.method.type == MethodType::qlora;
   if (stored && !qlora && recipe.init == Init::weights)
     throw UsageError(recipe.model +
@@ -38,7 +39,7 @@ QuantiseOptions nf4_of(const Resolved& resolved) {
   if (recipe.method.unquantised)
     options.kept = *recipe.method.unquantised;
   else if (!stored)
-    options.kept = unquantised_modules(resolved.files->spec(recipe.model));
+    options.kept = unquantised_modules(resolved.files->spec(base));
   return options;
 }
 

@@ -35,7 +35,7 @@ struct Resolved {
 Resolved resolve(Recipe recipe, std::shared_ptr<ModelFiles> files);
 // A model that may be elsewhere than the recipe says: a copy, or the base of an adapter's folder.
 Resolved resolve(Recipe recipe, const ModelPaths& paths, std::shared_ptr<ModelFiles> files);
-// Another recipe of the same command: files that were read are not opened again.
+// Another recipe of the same command, with the paths that it names: files that were read are not opened again.
 Resolved resolve_as(const Resolved& resolved, Recipe recipe);
 
 // How the base model is quantised with qlora: as it is stored where it is stored in 4 bits, else as the

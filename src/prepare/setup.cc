@@ -16,14 +16,10 @@
 #include "prepare/model_paths.h"
 #include "prepare/planned_card.h"
 #include "prepare/shared_prefixes.h"
-#include "prepare/task_setup.h"
 #include "weights/adapter_config.h"
-#include "weights/quantised_weights.h"
 
 namespace plimsoll {
 namespace {
-
-namespace fs = std::filesystem;
 
 TrainPrecision precision_of(const Precision& recipe) {
   return {

@@ -1,5 +1,5 @@
-// The files of the models that the recipes of one command name. Each is read once, when it is first asked
-// for, however often a recipe is planned under other assumptions.
+// The files of the models that the recipes of one command name. config.json and the tokenizer are read once,
+// when they are first asked for, however often a recipe is planned under other assumptions.
 #pragma once
 
 #include <filesystem>

@@ -16,7 +16,6 @@
 #include "files/json.h"
 #include "files/json_values.h"
 #include "files/work_folder.h"
-#include "recipe/hub.h"
 #include "recipe/load/run_facts.h"
 #include "tasks/task.h"
 

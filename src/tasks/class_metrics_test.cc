@@ -23,9 +23,9 @@ std::vector<int> draw(int modulus, uint32_t seed) {
   return out;
 }
 
-std::map<std::string, double> named(const ClassMetrics& agreement) {
+std::map<std::string, double> named(const ClassMetrics& of_classes) {
   std::map<std::string, double> result;
-  const Metrics metrics = agreement.metrics();
+  const Metrics metrics = of_classes.metrics();
   for (const Metric& metric : metrics) result.emplace(metric.name, metric.value);
   return result;
 }
@@ -44,19 +44,19 @@ Values scores_of(int label, int classes) {
 TEST(ClassMetrics, of_one_class_is_scikit_learns) {
   for (const auto& [classes, f1, matthews] : {std::tuple(2, 0.7142857142857143, 0.4659264410351009),
                                               std::tuple(4, 0.6146487920681469, 0.4933007732740341)}) {
-    ClassMetrics agreement(classify(ClassProblem::one_of, classes));
+    ClassMetrics of_classes(classify(ClassProblem::one_of, classes));
     const auto expected = draw(classes, 1), other = draw(classes, 2), kept = draw(97, 3);
     for (size_t i = 0; i < kRows; ++i)
-      agreement.add(scores_of(kept[i] % 3 != 0 ? expected[i] : other[i], classes),
-                    Values{static_cast<float>(expected[i])});
-    auto said = named(agreement);
+      of_classes.add(scores_of(kept[i] % 3 != 0 ? expected[i] : other[i], classes),
+                     Values{static_cast<float>(expected[i])});
+    auto said = named(of_classes);
     EXPECT_NEAR(said["f1"], f1, 1e-12);
     EXPECT_NEAR(said["matthews_correlation"], matthews, 1e-12);
   }
 }
 
 TEST(ClassMetrics, of_any_of_several_classes_is_scikit_learns) {
-  ClassMetrics agreement(classify(ClassProblem::any_of, 3));
+  ClassMetrics of_classes(classify(ClassProblem::any_of, 3));
   const std::array expected = {draw(2, 1), draw(2, 2), draw(2, 3)},
                    said = {draw(2, 1), draw(2, 5), draw(2, 6)};
   for (size_t i = 0; i < kRows; ++i) {
@@ -65,19 +65,19 @@ TEST(ClassMetrics, of_any_of_several_classes_is_scikit_learns) {
       scores.push_back(said[c][i] == 1 ? 0.3F : -0.3F);
       targets.push_back(static_cast<float>(expected[c][i]));
     }
-    agreement.add(scores, targets);
+    of_classes.add(scores, targets);
   }
-  auto metrics = named(agreement);
+  auto metrics = named(of_classes);
   EXPECT_NEAR(metrics["accuracy"], 0.26666666666666666, 1e-12);
   EXPECT_NEAR(metrics["f1"], 0.6404494382022472, 1e-12);
 }
 
 TEST(ClassMetrics, of_numbers_is_scipys) {
-  ClassMetrics agreement(classify(ClassProblem::numbers, 1));
+  ClassMetrics of_classes(classify(ClassProblem::numbers, 1));
   const auto x = draw(9, 1), noise = draw(20, 7);
   for (size_t i = 0; i < kRows; ++i)
-    agreement.add(Values{static_cast<float>(x[i])}, Values{static_cast<float>(2 * x[i] + noise[i])});
-  auto metrics = named(agreement);
+    of_classes.add(Values{static_cast<float>(x[i])}, Values{static_cast<float>(2 * x[i] + noise[i])});
+  auto metrics = named(of_classes);
   EXPECT_NEAR(metrics["pearson"], 0.6939263320975306, 1e-12);
   EXPECT_NEAR(metrics["spearmanr"], 0.6639120351836056, 1e-12);
 }

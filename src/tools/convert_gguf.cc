@@ -165,8 +165,9 @@ class Writer {
 
   // llama.cpp takes every fourth layer of a SmolLM3 to be without RoPE, whatever a file says.
   void require_known_ropes() const {
-    for (size_t i = 0; i < spec_.rope_of_layer.size(); ++i)
-      if ((spec_.rope_of_layer[i] == 0) != ((i + 1) % 4 != 0))
+    if (spec_.family != "smollm3") return;
+    for (int64_t i = 0; i < spec_.layers; ++i)
+      if (spec_.is_rotated(i) != ((i + 1) % 4 != 0))
         throw UsageError(
             options_.folder.string() +
             ": GGUF is not supported for a SmolLM3 whose layers without RoPE are not every fourth: "

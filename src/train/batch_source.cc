@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "plan/search/run_time.h"
+#include "train/run_clock.h"
 
 namespace plimsoll {
 namespace {
@@ -22,12 +23,11 @@ BatchSource::BatchSource(const Plan& plan, DataSetup& data, Profile* profile)
               recorded(data.train->loader, profile)) {}
 
 void BatchSource::store_rows(const std::filesystem::path& folder, RunObserver& observer) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = RunClock::now();
   loader_.store_rows(folder, [&](int64_t done, int64_t rows) { observer.storing(done, rows); });
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   if (const int64_t bytes = loader_.stored_bytes(); bytes > 0)
     observer.event("rows    written to a scratch file for the shuffle: " + format_bytes(bytes) + " in " +
-                   duration_words(seconds.count()));
+                   duration_words(seconds_since(start)));
 }
 
 bool BatchSource::fill(const CacheFilling& with, Loader* evaluation) {

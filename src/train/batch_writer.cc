@@ -133,8 +133,7 @@ BatchWriter::BatchWriter(const Executor& program, const ModelSpec& model)
       targets_(input_or_none<float>(program, "sequences.targets")),
       step_(program.input<double>(kStepTensor)) {
   for (size_t which = 0; which <= model.other_ropes.size(); ++which)
-    if (const auto input = input_or_none<float>(program, rope_input(which)); !input.empty())
-      inv_freq_.push_back(input);
+    inv_freq_.push_back(input_or_none<float>(program, rope_input(which)));
   if (model.encoder_decoder) decoder_.emplace(program, "decoder.", model.pad_token);
 }
 
@@ -193,7 +192,8 @@ void BatchWriter::write(const MicroBatch& batch) {
   if (scores) write_scored_rows(batch);
   set_live(sequence_axis(model_), {batch.live_sequences, batch.live_sequences});
   for (size_t which = 0; which < inv_freq_.size(); ++which)
-    write_frequencies(batch, which == 0 ? model_.rope : model_.other_ropes[which - 1], inv_freq_[which]);
+    if (!inv_freq_[which].empty())
+      write_frequencies(batch, which == 0 ? model_.rope : model_.other_ropes[which - 1], inv_freq_[which]);
 }
 
 // Frequencies of segments do not depend on lengths (why_no_shared_prefixes).

@@ -79,7 +79,8 @@ class BatchWriter {
   std::optional<AxisInputs> decoder_;
   std::span<int32_t> scored_rows_, scored_samples_, scored_positions_, scored_starts_;
   std::span<float> targets_;
-  std::vector<std::span<float>> inv_freq_;  // of ModelSpec::rope, then of each of other_ropes
+  std::vector<std::span<float>>
+      inv_freq_;  // of rope, then of each of other_ropes; empty where the program has none
   std::span<double> step_;
 };
 

@@ -82,7 +82,7 @@ ExitCode run_plan(const RunWish& wish, const Plan& plan, DataSetup data, const T
   const Experiment& experiment = plan.request.workload.experiment;
   const ModelSpec& model = experiment.model;
   Session session =
-      open_session(plan, {recipe.device, recipe.cuda_card, wish.cpu}, wish.folder.path(), wish.observer);
+      open_session(plan, {wish.cpu, recipe.device, recipe.cuda_card}, wish.folder.path(), wish.observer);
   const auto profile = options.profile ? std::make_unique<Profile>(plan) : nullptr;
   const RunPlace place{plan, *session.device, session.memory, options.poison,
                        profile ? &profile->recorder() : nullptr};

@@ -1,11 +1,9 @@
 #include "train/run_end.h"
 
 #include "base/system_memory.h"
-#include "prepare/own_cards.h"
 #include "prepare/planned_card.h"
 #include "runs/checkpoint.h"
 #include "runs/model_card.h"
-#include "runtime/cuda_device.h"
 
 namespace plimsoll {
 namespace {

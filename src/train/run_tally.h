@@ -7,14 +7,10 @@
 #include "calibrate/probe.h"
 #include "runs/run_record.h"
 #include "runs/run_rows.h"
+#include "train/run_clock.h"
 #include "train/run_programs.h"
 
 namespace plimsoll {
-
-using RunClock = std::chrono::steady_clock;
-inline double seconds_since(RunClock::time_point start) {
-  return std::chrono::duration<double>(RunClock::now() - start).count();
-}
 
 struct RunTally {
   // `steps` are to come. Names of the classes are as the model's folder has them now: it may be gone at the

@@ -1,11 +1,10 @@
 #include "train/session.h"
 
 #include "base/system_memory.h"
-#include "prepare/asked_device.h"
 
 namespace plimsoll {
 
-Session open_session(const Plan& plan, const SessionDevice& wish, const std::filesystem::path& disk_folder,
+Session open_session(const Plan& plan, const AskedDevice& wish, const std::filesystem::path& disk_folder,
                      RunObserver& observer) {
   const int64_t resident_before = resident_bytes();
   std::unique_ptr<Device> device = open_device(wish.device, wish.cuda_card, wish.cpu,

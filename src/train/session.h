@@ -4,11 +4,9 @@
 
 #include <filesystem>
 #include <memory>
-#include <string>
 
-#include "ops/cpu_kernel.h"
 #include "plan/search/plan.h"
-#include "recipe/recipe.h"
+#include "prepare/asked_device.h"
 #include "runs/observer.h"
 #include "runtime/device.h"
 #include "runtime/run_memory.h"
@@ -16,12 +14,6 @@
 #include "weights/persistent_state.h"
 
 namespace plimsoll {
-
-struct SessionDevice {
-  DeviceChoice device = DeviceChoice::cpu;
-  std::string cuda_card;  // as in Recipe
-  CpuSettings cpu;
-};
 
 // The plan outlives it.
 struct Session {
@@ -35,7 +27,7 @@ struct Session {
 // Opens the device and maps the plan's memory; `disk_folder` holds the arena on disk, where there is one.
 // Weights are for the caller to fill. Throws UsageError, before any memory is asked for, where the device has
 // no kernel for what the plan computes. The observer hears what binding ops may wait for.
-Session open_session(const Plan& plan, const SessionDevice& wish, const std::filesystem::path& disk_folder,
+Session open_session(const Plan& plan, const AskedDevice& wish, const std::filesystem::path& disk_folder,
                      RunObserver& observer);
 
 }  // namespace plimsoll

@@ -32,11 +32,11 @@ void StopRules::add_evaluation(const TrainerState& evaluated) {
   patience_.add_evaluation(cost_of(goal_, evaluated.evaluated(goal_).value_or(std::nan(""))));
 }
 
-// A step without targets changed nothing, whatever its numbers.
 StopRules::Verdict StopRules::weigh(const StepMetrics& metrics, const EffectiveBatch& batch) {
   guard_.add(metrics.loss);
   patience_.add_loss(metrics.loss);
   if (seen_) seen_->add(batch, metrics.loss);
+  // A step without targets changed nothing, whatever its numbers.
   if (batch.target_tokens() == 0) return {};
   // Gradients of f16 overflow where the loss is scaled too far: that is no lost loss.
   const bool finite = std::isfinite(metrics.loss) && (metrics.loss_scale || std::isfinite(metrics.grad_norm));

@@ -16,7 +16,6 @@
 #include "cli/machine_rates.h"
 #include "cpu/threads.h"
 #include "files/atomic.h"
-#include "models/spec.h"
 #include "plan/report/timeline.h"
 #include "prepare/allowed.h"
 #include "prepare/device_choice.h"

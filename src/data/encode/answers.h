@@ -22,13 +22,13 @@ class AnswerEncoder {
  public:
   explicit AnswerEncoder(AnswerRules rules) : rules_(std::move(rules)) {}
 
-  [[nodiscard]] const AnswerRules& rules() const { return rules_; }
   [[nodiscard]] const nlohmann::ordered_json& cell(const Row& row, std::string_view part) const {
     return part_of(row, rules_.columns.parts, part);
   }
   // The cell of an answer; a dialogue as messages, where a template renders it.
   [[nodiscard]] nlohmann::ordered_json answer(const Row& row, const char* part, const Where& where) const;
-  // A prompt, which may be null, with its answer. A conversation's labels are those of its training.
+  // A prompt, which may be null, with its answer. Sets `labels` where a template renders
+  // the answer: those that training on the conversation would have.
   void encode(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer, const Where& where,
               Example& one) const;
   // A message of the role, with the keys that the rows' messages have.

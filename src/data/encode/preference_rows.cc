@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/error.h"
 #include "data/encode/dialogue.h"
 #include "data/encode/row_kinds.h"
 #include "data/files/cell.h"

@@ -14,7 +14,6 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/queue/packing/planned.h"
-#include "fleet/queue/processes/process_tree.h"
 #include "fleet/queue/store/machine_record.h"
 
 namespace plimsoll::queue {
@@ -64,6 +63,13 @@ void keep_for_other_cards(Entry& entry, const SmallerPlan& taken) {
   if (taken.card == own.card || own.card.empty()) return;
   entry.smaller.insert(entry.smaller.begin(),
                        {own.host_bytes, entry.seconds, own.threads, own.device_bytes, own.card});
+}
+
+std::string silent_cards(const Machine& machine) {
+  std::string silent;
+  for (const MachineCard& card : machine.cards)
+    if (!card.problem.empty()) silent += "; " + devices::short_name(card.name) + " " + card.problem;
+  return silent;
 }
 
 }  // namespace
@@ -360,13 +366,6 @@ bool LocalLauncher::starts_without_lock(std::vector<Entry>& entries, const std::
                     ledger_.lock_words() + " for a minute");
   lock_given_up_at_ = now;
   return true;
-}
-
-std::string silent_cards(const Machine& machine) {
-  std::string silent;
-  for (const MachineCard& card : machine.cards)
-    if (!card.problem.empty()) silent += "; " + devices::short_name(card.name) + " " + card.problem;
-  return silent;
 }
 
 // Handles entries that could run if it were not for others on the machine, or for cards that do not answer.

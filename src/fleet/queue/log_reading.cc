@@ -111,6 +111,14 @@ LogReadings::Reading LogReadings::begin(const std::filesystem::path& log) const 
   return reading;
 }
 
+LogVerdict unread_verdict(int status, const ReadingLimits& limits) {
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+    return unread("that takes longer than " + std::to_string(limits.seconds) + " s");
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+    return unread("that takes more than " + std::to_string(limits.cpu_seconds) + " s of processor time");
+  return unread("the process that read it was ended");
+}
+
 void LogReadings::take(Reading& reading) const {
   int status = 0;
   const pid_t ended = waitpid(reading.process, &status, WNOHANG);
@@ -123,13 +131,7 @@ void LogReadings::take(Reading& reading) const {
   reading.answer = -1;
   reading.verdict = read_verdict(text);
   if (reading.verdict) return;
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-    reading.verdict = unread("that takes longer than " + std::to_string(limits_.seconds) + " s");
-  else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
-    reading.verdict =
-        unread("that takes more than " + std::to_string(limits_.cpu_seconds) + " s of a processor");
-  else
-    reading.verdict = unread("the process that read it was ended");
+  reading.verdict = unread_verdict(status, limits_);
 }
 
 void LogReadings::forget(const std::filesystem::path& folder) {

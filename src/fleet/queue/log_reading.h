@@ -19,6 +19,9 @@ struct ReadingLimits {
   int64_t bytes = int64_t{256} << 20;
 };
 
+// The verdict on a log whose reader ended without an answer, by waitpid's status.
+LogVerdict unread_verdict(int status, const ReadingLimits& limits);
+
 class LogReadings {
  public:
   explicit LogReadings(const ReadingLimits& limits = {}) : limits_(limits) {}

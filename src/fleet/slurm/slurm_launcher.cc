@@ -11,7 +11,6 @@
 #include "base/units.h"
 #include "fleet/queue/packing/planned.h"
 #include "fleet/queue/processes/memory_history.h"
-#include "fleet/queue/store/machine_record.h"
 
 namespace plimsoll::slurm {
 
@@ -181,7 +180,10 @@ void SlurmLauncher::stop(const Entry& entry) {
   Handed& handed = found->second;
   const double now = queue::clock_now();
   if (handed.cancel_asked == 0) handed.cancel_asked = now;
-  queue::ask_to_end(store_.folder_of(entry.id, entry.attempts));
+  if (now > handed.end_asked + 1 || now < handed.end_asked) {
+    handed.end_asked = now;
+    queue::ask_to_end(store_.folder_of(entry.id, entry.attempts));
+  }
   const bool late = now > handed.cancel_asked + 2 * options_.grace_seconds + slurm_.poll_seconds;
   if (entry.state == State::running && !late) return;
   const std::string& job = handed.attempt.job;

@@ -53,6 +53,7 @@ class SlurmLauncher : public queue::Launcher {
     double over_since = 0;   // that Slurm calls it over, or has forgotten it; 0: neither
     double cancel_sent = 0;  // scancel
     double cancel_asked = 0;
+    double end_asked = 0;  // of its supervisor, by a file on what may be a slow shared disk
   };
   bool ask_slurm(std::vector<queue::Entry>& entries);
   bool find_lost_hand_overs(std::vector<queue::Entry>& entries, const std::vector<Job>& jobs);

@@ -140,6 +140,13 @@ TEST(DepthModel, is_the_bound_of_programs_with_offload_too) {
   }
 }
 
+TEST(DepthModel, segments_are_measured_on_more_layers_than_a_small_model_has) {
+  PlanRequest request = request_for(7, false);
+  request.workload.experiment.model = model(7, true, "smollm3");
+  request.target.budget.device_bytes = int64_t{2} << 30;
+  EXPECT_GT(make_plan(request).arena_bytes(), 0);
+}
+
 TEST(DepthModel, tells_segments_of_any_size) {
   const auto disk = Space::disk;
   const auto host = Space::host;

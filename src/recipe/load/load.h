@@ -17,7 +17,8 @@
 
 namespace plimsoll {
 
-// Keeps what the recipes of one command are read from: each file is opened once, whatever is asked of it.
+// Keeps what the recipes of one command are read from: recipes, config.json and the
+// tokenizer are opened once, whatever is asked of them; chat templates are not kept.
 struct RecipeSources {
   std::map<std::string, std::vector<std::pair<Node, Source>>> layers;  // by the recipe's file
   std::shared_ptr<ModelFiles> models = std::make_shared<ModelFiles>();

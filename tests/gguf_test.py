@@ -181,6 +181,15 @@ class Export(CommandTest):
                                                        self.folder / "x.gguf", code=2))
         self.assertEqual(list(self.folder.glob("*x.gguf*")), [])
 
+    def test_a_smollm3_is_written_only_with_the_layers_without_rope_that_llama_cpp_assumes(self):
+        layers = json.loads((self.model / "config.json").read_text())["num_hidden_layers"]
+        usual = [int((layer + 1) % 4 != 0) for layer in range(layers)]
+        self.change_config(model_type="smollm3", architectures=["SmolLM3ForCausalLM"], no_rope_layers=usual)
+        self.assertEqual(self.convert("f16").values["general.architecture"], "smollm3")
+        for other in ([1] * layers, [0] + usual[1:]):
+            self.change_config(no_rope_layers=other)
+            self.assertIn("are not every fourth", output("convert", self.model, "--to", "gguf", "--out", self.folder / "x.gguf", code=2))
+
     def test_other_word_boundaries_and_existing_files_are_refused(self):
         path = self.model / "tokenizer.json"
         tokenizer = json.loads(path.read_text())

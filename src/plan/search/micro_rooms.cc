@@ -10,6 +10,8 @@ namespace plimsoll {
 namespace {
 
 constexpr size_t kMostRooms = 10;
+// Between few micro-steps a step of one more halves the room, so parts of it are weighed too.
+constexpr double kQuartersUpTo = 2, kHalvesUpTo = 4;
 constexpr int64_t kTokenUnit = 16;  // rooms are multiples of it
 // Rows that an estimate is made of, and the optimizer steps that they make at least and at most.
 constexpr int64_t kEstimateRows = 2048;
@@ -43,6 +45,21 @@ std::set<int64_t> worth_weighing(int64_t most) {
   std::set<int64_t> halved = {1};
   for (int64_t size = most; size > 1; size = ceil_div(size, 2)) halved.insert(size);
   return halved;
+}
+
+// Micro-steps on average that rooms in tokens are made for, ascending: whole numbers, and between few of them
+// parts. Rows of a step that mostly fit into one micro-step take two now and then: half of the room costs far
+// less than half more time.
+std::vector<double> worth_packing(int64_t most) {
+  constexpr double kRounding = 1e-9;
+  std::vector<double> numbers = {1 - kNearlySteps + kRounding};  // one for every step, not for nearly all
+  for (const int64_t whole : worth_weighing(most)) {
+    numbers.push_back(static_cast<double>(whole));
+    const double part = numbers.back() < kQuartersUpTo ? 0.25 : numbers.back() < kHalvesUpTo ? 0.5 : 1;
+    for (double between = part; between < 1 && whole < most; between += part)
+      numbers.push_back(numbers.back() + part);
+  }
+  return numbers;
 }
 
 std::vector<MicroRoom> rooms_in_rows(int64_t effective) {
@@ -125,11 +142,10 @@ std::vector<MicroRoom> micro_rooms(const PlanRequest& request) {
   std::vector<MicroRoom> rooms;
   if (updates_in_backward(experiment)) rooms.push_back(experiment.room(effective));  // sure to hold all rows
   // As many micro-steps as rows in rows of the same length would make.
-  for (const int64_t steps : worth_weighing(most_steps)) {
-    const MicroRoom room =
-        steps == most_steps
-            ? least
-            : with_room_for(experiment, sizes, tokens_for(experiment, sizes, static_cast<double>(steps)));
+  for (const double steps : worth_packing(most_steps)) {
+    const MicroRoom room = steps >= static_cast<double>(most_steps)
+                               ? least
+                               : with_room_for(experiment, sizes, tokens_for(experiment, sizes, steps));
     if (rooms.empty() || room != rooms.back()) rooms.push_back(room);
   }
   return rooms;

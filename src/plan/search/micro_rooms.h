@@ -17,8 +17,9 @@ struct MicroEstimate {
 MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroRoom& room,
                                    const std::vector<RowSize>& sizes);
 
-// The smallest room for each number of micro-steps on average, the largest room first. In rows where the
-// recipe says so, where their sizes are not known or all alike, and with packing.
+// The smallest room for each number of micro-steps on average, the largest room first: whole numbers, and of
+// rooms in tokens quarters below two micro-steps and halves below four. In rows where the recipe says so,
+// where their sizes are not known or all alike, and with packing.
 std::vector<MicroRoom> micro_rooms(const PlanRequest& request);
 
 // What the rows of a step fill of the variant's programs. Full where no rows are known.

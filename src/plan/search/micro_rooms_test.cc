@@ -50,6 +50,48 @@ TEST(MicroRooms, are_smaller_for_each_more_micro_step_down_to_the_longest_row) {
       1.05);
 }
 
+// One micro-step and two are a factor of two in memory apart; rows that mostly fit into one lie between.
+TEST(MicroRooms, lie_between_whole_numbers_of_few_micro_steps) {
+  const PlanRequest request = request_with(uneven());
+  const auto rooms = micro_rooms(request);
+  double before = 1;
+  int between = 0;
+  for (const MicroRoom& room : rooms) {
+    const double steps =
+        estimate_micro_steps(request.workload.experiment, room, *request.workload.run->sizes).steps;
+    if (&room != &rooms.back()) {  // which is that of the longest row, whatever steps it makes
+      EXPECT_LE(steps - before, before < 2 ? 0.4 : before < 4 ? 0.7 : 16) << room.tokens;
+    }
+    between += steps > 1.1 && steps < 1.95 ? 1 : 0;
+    before = steps;
+  }
+  EXPECT_GE(between, 2);
+  EXPECT_LE(rooms.size(), 16);
+}
+
+// Where starting ops takes all of a step, its time goes by the number of micro-steps alone: what lies between
+// two sizes is the most that a stated one may gain.
+TEST(MicroRooms, leave_no_stated_size_that_is_faster) {
+  PlanRequest request = request_with(uneven());
+  constexpr double kBetweenSizes = 1.15;
+  request.choices.tie = 0;
+  request.target.device.rates.op_overhead = 2e-4;
+  request.target.own_memory = true;
+  const int64_t smallest = make_plan(request).smallest.arena_bytes;
+  for (const int64_t percent : {105, 115, 130, 150, 170, 190, 220, 260, 300, 350}) {
+    request.choices.micro_tokens.reset();
+    request.target.budget.device_bytes = smallest * percent / 100;
+    const Plan plan = make_plan(request);
+    ASSERT_TRUE(plan.fits()) << percent;
+    for (int64_t tokens = 700; tokens < 3200; tokens += 100) {
+      request.choices.micro_tokens = tokens;
+      const Plan stated = make_plan(request);
+      EXPECT_FALSE(stated.fits() && stated.seconds_per_step * kBetweenSizes < plan.seconds_per_step)
+          << percent << " " << tokens;
+    }
+  }
+}
+
 TEST(MicroRooms, are_in_rows_where_rows_are_alike_or_unknown_packed_or_asked_for) {
   const auto in_rows = [](const PlanRequest& request) {
     std::vector<int64_t> samples;

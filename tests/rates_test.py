@@ -42,6 +42,28 @@ class RatesTest(unittest.TestCase):
         self.assertFalse(predicted()["calibrated"])
         self.assertIn("calibrate", run("plan", path, env=environment).stdout)
 
+    def test_a_plan_that_uses_a_disk_says_whether_its_speed_is_guessed(self):
+        environment = {**os.environ, "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")}
+        path = recipe(self.folder, threads=1)
+        on_disk = ("--set", "memory.offload=[states]", "--disk", "1GiB", "--no-probe")
+        said = lambda *words: run("plan", path, *words, env=environment).stdout
+        is_measured = lambda *words: json.loads(said(*words, "--json"))["predicted"]["disk_measured"]
+        line = "disk speed guessed (reads 1.5 GB/s, writes 1.0): plimsoll calibrate"
+        card = ("--gpu", "RTX 3060")
+        host_bytes = json.loads(said(*on_disk, *card, "--json"))["host"]["planned_peak_bytes"]
+        card += ("--host-memory", f"{host_bytes - (4 << 20)}B")  # 7 MiB of states have no room there
+        for where in ((), card):
+            self.assertIn(line, said(*on_disk, *where))
+            self.assertFalse(is_measured(*on_disk, *where))
+            self.assertNotIn("disk speed", said(*where))
+        done = run("calibrate", "--quick", "--threads", "1", "--even-if-busy", "--export", str(self.folder / "here.json"), env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("disk speed", said(*on_disk))
+        self.assertTrue(is_measured(*on_disk))
+        # Of the machine of a card that is elsewhere nothing is known, but by its own file.
+        self.assertIn(line, said(*on_disk, *card))
+        self.assertNotIn("disk speed", said(*on_disk, *card, "--machine", str(self.folder / "here.json")))
+
     def test_an_unknown_machine_is_probed_once_in_a_process_of_its_own_and_no_byte_of_a_variant_depends_on_it(self):
         cache = self.folder / "cache"
         environment = {name: value for name, value in os.environ.items() if name != "PLIMSOLL_NO_PROBE"}

@@ -64,6 +64,7 @@ void measure_disk(const CalibrateOptions& options, DeviceRates& rates) {
   const auto bytes = static_cast<double>(blocks * kBlock);
   rates.disk_write = bytes / write;
   rates.disk_read = bytes / read;
+  rates.disk_measured = true;
 }
 
 }  // namespace plimsoll

@@ -170,6 +170,7 @@ Known known_rates(const fs::path& folder, const Machine& machine) {
     try {
       known.rates = read_file(file, machine);
       known.rates->calibrated = measured;
+      if (!measured) known.rates->disk_measured = false;  // half a second has no time for a disk
     } catch (const Error& fault) {
       known.fault = fault.what();
     }
@@ -203,6 +204,14 @@ DeviceRates calibrated_or_shipped(const CpuSettings& settings, const DeviceRates
     return with_note(shipped, fault.what());
   }
   return load_rates(folder, this_machine(settings), shipped);
+}
+
+void take_disk_rates(const CpuSettings& settings, DeviceRates& rates) {
+  const DeviceRates here = calibrated_or_shipped(settings, rates);
+  if (!here.disk_measured) return;
+  rates.disk_read = here.disk_read;
+  rates.disk_write = here.disk_write;
+  rates.disk_measured = true;
 }
 
 }  // namespace plimsoll

@@ -90,6 +90,8 @@ DeviceRates read_rates(const nlohmann::json& json) {
   DeviceRates rates;
   for (const auto& [name, member] : kNumbers) json.at(name).get_to(rates.*member);
   rates.vector_bf16 = vector_rate_of(json, rates);
+  // Files of before it was written: a calibration timed the disk; a probe did not (known_rates).
+  rates.disk_measured = json.value("disk_measured", true);
   for (const nlohmann::json& grid : list_at(json, "matmuls")) rates.matmuls.push_back(grid_from_json(grid));
   for (const nlohmann::json& curve : list_at(json, "ops")) rates.ops.push_back(curve_from_json(curve));
   rates.calibrated = true;
@@ -102,6 +104,7 @@ Json rates_to_json(const DeviceRates& rates) {
   Json json;
   for (const auto& [name, member] : kNumbers) json[name] = rates.*member;
   json["vector_bf16"] = rates.vector_bf16;
+  json["disk_measured"] = rates.disk_measured;
   json["matmuls"] = Json::array();
   for (const MatmulGrid& grid : rates.matmuls) json["matmuls"].push_back(grid_to_json(grid));
   json["ops"] = Json::array();

@@ -255,6 +255,21 @@ void require_card_computes(const Recipe& recipe) {
   require_bf16(card, recipe.precision.weights);
 }
 
+namespace {
+
+// A card's rates say nothing of the disk of the machine that it is in, which the machine's own do.
+void take_known_disk(const Recipe& recipe, const PlannedMachine& machine, DeviceRates& rates) {
+  if (machine.rates && machine.rates->disk_measured) {
+    rates.disk_read = machine.rates->disk_read;
+    rates.disk_write = machine.rates->disk_write;
+    rates.disk_measured = true;
+  } else if (!machine.rates && recipe.device == DeviceChoice::cuda && known_card_here() != nullptr) {
+    take_disk_rates(machine.cpu, rates);
+  }
+}
+
+}  // namespace
+
 DeviceDescription device_of(const Recipe& recipe, const std::optional<PlannedCard>& card, DType compute,
                             const PlannedMachine& machine) {
   require_tf32(recipe, card);
@@ -268,6 +283,7 @@ DeviceDescription device_of(const Recipe& recipe, const std::optional<PlannedCar
     if (planned.emulated) named.card_name = planned.words();
     named.isa = device.isa;
     named.threads = device.threads;
+    take_known_disk(recipe, machine, named.rates);
     return named;
   }
   device.reaches_host = !recipe.is_of_card();

@@ -308,6 +308,17 @@ std::string basis_words(const DeviceDescription& device) {
   return device.rates.calibrated ? "" : " (guessed: this machine is not calibrated)";
 }
 
+// Bytes per second of a disk that nobody timed, and how they are measured; nothing where no disk is used.
+std::string guessed_disk_words(const Plan& plan) {
+  const DeviceRates& rates = plan.request.target.device.rates;
+  if (plan.disk_bytes() == 0 || rates.disk_measured) return "";
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(),
+                "disk speed guessed (reads %.1f GB/s, writes %.1f): plimsoll calibrate",
+                rates.disk_read / 1e9, rates.disk_write / 1e9);
+  return text.data();
+}
+
 nlohmann::ordered_json outside_json(const Plan& plan) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const OutsidePart& part : plan.outside())
@@ -340,9 +351,11 @@ std::string verdict_text(const Plan& plan) {
   const std::string scratch =
       scratch_bytes > 0 ? "   scratch " + format_bytes(scratch_bytes) + " of disk" : "";
   const std::string indent(7, ' ');
+  const std::string guess = guessed_disk_words(plan);
   return std::string(plan.fits() ? "fits" : "does not fit") + "   " + memory_text(plan) + disk + scratch +
          "\n" + indent + run_words(plan) + "\n" + indent + duration_words(plan.seconds_per_step) +
-         " a step, " + speed_words(plan.tokens_per_second()) + basis_words(plan.request.target.device);
+         " a step, " + speed_words(plan.tokens_per_second()) + basis_words(plan.request.target.device) +
+         (guess.empty() ? "" : "\n" + indent + guess);
 }
 
 // Scores of the head that the task puts in place of the model's own; 0: none.
@@ -598,6 +611,7 @@ std::string report_json(const Plan& plan) {
         {"tokens_per_second", plan.tokens_per_second()},
         {"disk_traffic_bytes_per_step", candidate_of(plan).disk_traffic},
         {"calibrated", request.target.device.rates.calibrated},
+        {"disk_measured", request.target.device.rates.disk_measured},
         {"ops", op_seconds_json(plan)}}},
       {"run", run_json(plan)},
       {"faster", faster_json(plan)},

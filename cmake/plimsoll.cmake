@@ -74,7 +74,7 @@ function(plimsoll_unity target files)
 endfunction()
 
 # Folders whose work is bounded by people, files or other programs.
-set(PLIMSOLL_UNHURRIED files fleet formats calibrate recipe weights runs prepare train infer tools report cli)
+set(PLIMSOLL_UNHURRIED files fleet formats calibrate recipe weights runs prepare train infer tools report advise cli)
 
 function(plimsoll_library name)
   cmake_parse_arguments(arg "NO_UNITY" "" "SOURCES;DEPS;TESTS;TEST_DEPS;PRECOMPILED" ${ARGN})

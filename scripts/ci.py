@@ -81,7 +81,7 @@ PREPARES = under("weights", "runs", "prepare")
 SANITIZED = (("base", "tensor", "device", "cpu", "gpu", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan", "runtime",
               "tests"),
              ("files", "formats", "unicode", "tokenizer", "jinja", "chat", "recipe", "hub", "data", "fleet"),
-             ("calibrate", "weights", "runs", "prepare", "train", "infer", "tools", "report", "cli"))
+             ("calibrate", "weights", "runs", "prepare", "train", "infer", "tools", "report", "advise", "cli"))
 PARITY = (  # name of the script, its shard, and beside tests/parity/NAME* what touches it
     ("run", 0, (*ENGINE, *PREPARES, *under("train"))),
     ("adapters", 1, ("src/passes/*adapter*", "src/passes/lora*", "src/ops/linear/dora*", "src/weights/adapter*", "src/weights/low_rank*", "src/weights/weights*",

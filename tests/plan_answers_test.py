@@ -49,22 +49,36 @@ def plan_json(*words, code=0):
 
 
 class Opens(unittest.TestCase):
-    """A plan opens the recipe, config.json and tokenizer.json once: every later open of them fails here (tests/failing_files.cc)."""
+    """A plan opens the recipe, config.json and tokenizer.json once, and no file of rows again: later opens fail here (tests/failing_files.cc)."""
 
     CASES = {"lora": (LLAMA, {"method": {"type": "lora", "r": 4}}), "dpo": (LLAMA, {"task": "dpo"}),
              "words": (LLAMA, {"task": "classify", "classify": {"words": ["question", "order", "fact"]}}),
              "classify": ({**BERT, "id2label": {"0": "question", "1": "order", "2": "fact"}}, {"task": "classify"})}
 
-    def check(self, recipe, *words):
-        shim = PLIMSOLL.parent / "tests/libfailing_files.so"
-        self.assertTrue(shim.exists(), "build the target failing_files")
-        expected = plan(recipe, *words)
-        for file in ("/recipe.json", "/config.json", "/tokenizer.json"):
+    def setUp(self):
+        self.shim = PLIMSOLL.parent / "tests/libfailing_files.so"
+        self.assertTrue(self.shim.exists(), "build the target failing_files")
+
+    def run_failing(self, recipe, *words, command="plan", file=None, after=0):
+        """Exit code, output and errors where every open of the file fails after so many; without a file nothing does."""
+        fails = {"LD_PRELOAD": str(self.shim), "FAIL_CALL": "open", "FAIL_PATH": file, "FAIL_AFTER": str(after), "FAIL_ERRNO": "5"} if file else {}
+        done = subprocess.run([str(PLIMSOLL), command, str(recipe), *words, *FIXED], capture_output=True, text=True, env={**os.environ, **fails}, timeout=600)
+        return done.returncode, done.stdout, done.stderr
+
+    def check(self, recipe, *words, command="plan", files=("/recipe.json", "/config.json", "/tokenizer.json"), code=0):
+        """What the command says."""
+        expected = self.run_failing(recipe, *words, command=command)
+        self.assertEqual(expected[0], code, expected)
+        for file in files:
             with self.subTest(file=file, words=words):
-                fails = {**os.environ, "LD_PRELOAD": str(shim), "FAIL_CALL": "open", "FAIL_PATH": file, "FAIL_ERRNO": "5"}
-                self.assertEqual(plan(recipe, *words, env={**fails, "FAIL_AFTER": "1"}), expected)
-                done = subprocess.run([str(PLIMSOLL), "plan", str(recipe), *words, *FIXED], capture_output=True, env=fails)
-                self.assertNotEqual(done.returncode, 0, "the library meets no open of the file")
+                self.assertEqual(self.run_failing(recipe, *words, command=command, file=file, after=1), expected)
+                self.assertNotIn(self.run_failing(recipe, *words, command=command, file=file)[0], (0, 3), "the library meets no open of the file")
+        return expected[1] + expected[2]
+
+    def opens(self, recipe, file, *words, command="plan"):
+        """How often the command opens a file."""
+        expected = self.run_failing(recipe, *words, command=command)
+        return next(count for count in range(1, 20) if self.run_failing(recipe, *words, command=command, file=file, after=count) == expected)
 
     def recipe(self, name):
         folder = Path(tempfile.mkdtemp())
@@ -82,6 +96,23 @@ class Opens(unittest.TestCase):
         self.check(recipe, "--memory", "1GiB", "--compare", "method.type=full,lora", "micro_batch=1,2")
         self.check(recipe, "--sweep", "memory=100MiB..2GiB")
         self.check(recipe, "--memory", "1GiB", "--explain")
+        self.check(recipe, "--memory", "1GiB", "--max", "length")
+        config = recipe.parent / "model/config.json"
+        self.check(config, "--memory", "1GiB", "--compare", "length=16,32", "method.type=full,lora", files=("/config.json",))
+
+    def test_a_refusal_with_its_advice_opens_each_file_once(self):
+        for name in self.CASES:
+            with self.subTest(name):
+                recipe = self.recipe(name)
+                said = self.check(recipe, "--memory", "41MiB", code=3)
+                self.assertIn("what would fit", said)
+                self.assertIn('"ways"', self.check(recipe, "--memory", "41MiB", "--json", code=3))
+                self.assertEqual(self.opens(recipe, "/rows.jsonl", "--memory", "41MiB"), self.opens(recipe, "/rows.jsonl", "--memory", "1GiB"))
+
+    def test_the_refusal_of_a_training_opens_each_file_once(self):
+        recipe = self.recipe("lora")
+        self.assertIn("plimsoll train", self.check(recipe, "--memory", "41MiB", command="train", code=3))
+        self.assertEqual(self.opens(recipe, "/rows.jsonl", "--memory", "41MiB", command="train"), self.opens(recipe, "/rows.jsonl", "--memory", "1GiB"))
 
 
 class Compare(unittest.TestCase):

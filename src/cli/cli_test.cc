@@ -9,11 +9,10 @@
 #include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
-#include "cli/advise/plan_command.h"
-#include "cli/advise/plan_ways.h"
 #include "cli/help.h"
 #include "cli/model/line_editor.h"
 #include "cli/pages.h"
+#include "cli/plan/plan_command.h"
 #include "cli/usage_text.h"
 #include "plan/search/run_time.h"
 
@@ -47,61 +46,6 @@ TEST(RecipeArguments, a_change_replaces_what_was_said_of_its_key_and_of_no_other
             "r --micro-batch 2 --set batch.micro_tokens=64 --set optimizer.weight_decay=5e-4");
   arguments.change("batch.micro", "1");
   EXPECT_THAT(arguments.words(), HasSubstr("--micro-batch 1 "));
-}
-
-TEST(Sweep, budgets_go_from_end_to_end_in_equal_ratios) {
-  const SweptMemory swept = read_sweep("memory=1GiB..32GiB");
-  ASSERT_GT(swept.budgets.size(), 2U);
-  EXPECT_EQ(swept.budgets.front(), kGiB);
-  EXPECT_EQ(swept.budgets.back(), 32 * kGiB);
-  const double ratio = static_cast<double>(swept.budgets[1]) / static_cast<double>(swept.budgets[0]);
-  for (size_t i = 1; i < swept.budgets.size(); ++i)
-    EXPECT_NEAR(static_cast<double>(swept.budgets[i]) / static_cast<double>(swept.budgets[i - 1]), ratio,
-                1e-6);
-  for (const char* bad : {"memory=1GiB", "length=1..2", "memory", "memory=2GiB..1GiB", "memory=1GiB..1GiB"})
-    EXPECT_THROW(read_sweep(bad), UsageError) << bad;
-}
-
-// Bytes of a value, of a limit, and how often it was asked.
-struct Tries {
-  std::function<int64_t(int64_t)> bytes;
-  int64_t limit = 0;
-  int count = 0;
-  int64_t largest(int64_t most) {
-    return largest_that_fits(most, limit, [this](int64_t value) -> TriedValue {
-      ++count;
-      return {value, bytes(value), bytes(value) <= limit};
-    });
-  }
-};
-
-TEST(Max, is_the_last_value_that_fits_whatever_bytes_grow_like) {
-  const std::vector<std::function<int64_t(int64_t)>> curves = {
-      [](int64_t v) { return 100 + 7 * v; }, [](int64_t v) { return 100 + v * v / 50; },
-      [](int64_t v) { return 100 + v / 128 * 1000; },
-      [](int64_t v) { return v < 4000 ? int64_t{0} : v * 1000; }};
-  for (const auto& bytes : curves)
-    for (const int64_t limit : {150, 1000, 54'321}) {
-      Tries tries{bytes, limit};
-      int64_t expected = 0;
-      while (expected < 10'000 && bytes(expected + 1) <= limit) ++expected;
-      EXPECT_EQ(tries.largest(10'000), expected) << limit;
-      EXPECT_LE(tries.count, 3 * 14 + 2);  // every third try halves
-    }
-}
-
-TEST(Max, of_a_straight_line_is_found_in_a_few_tries) {
-  Tries tries{[](int64_t v) { return 12'345 + 678 * v; }, 12'345 + 678 * 4'321 + 5};
-  EXPECT_EQ(tries.largest(1 << 20), 4'321);
-  EXPECT_LE(tries.count, 6);
-}
-
-TEST(Max, is_all_or_nothing_at_the_ends) {
-  Tries all{[](int64_t v) { return v; }, 100};
-  EXPECT_EQ(all.largest(100), 100);
-  EXPECT_EQ(all.count, 1);
-  Tries none{[](int64_t v) { return 100 + v; }, 100};
-  EXPECT_EQ(none.largest(100), 0);
 }
 
 TEST(Ways, stand_as_commands_below_what_they_change_and_need) {

@@ -9,7 +9,6 @@
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "cli/commands.h"
-#include "files/json.h"
 #include "recipe/hub.h"
 
 namespace plimsoll {
@@ -108,10 +107,11 @@ std::optional<int64_t> longest_text_of(const Recipe& recipe, ModelFiles& models)
 }
 
 // Whether a file in a recipe's place is a model's config.json, which is enough for a plan.
-bool is_model_config(const std::filesystem::path& path) try {
+bool is_model_config(const std::filesystem::path& path, ModelFiles& models) try {
   if (path.filename() != "config.json") return false;
-  constexpr int64_t kLargest = int64_t{16} << 20;
-  const nlohmann::json config = read_json(path, kLargest);
+  // As a recipe names its model.
+  const std::filesystem::path folder = std::filesystem::absolute(path).lexically_normal().parent_path();
+  const nlohmann::json& config = models.config(folder);
   return config.is_object() && config.contains("model_type") && !config.contains("model");
 } catch (const Error&) {  // the reader of recipes reports the error
   return false;
@@ -119,10 +119,10 @@ bool is_model_config(const std::filesystem::path& path) try {
 
 // The model that the argument in a recipe's place names, if it is one: a folder, the folder of a config.json, or a
 // name that leads to one in the cache. Throws UsageError for a name that leads nowhere.
-std::optional<std::string> named_model(const std::string& path) {
+std::optional<std::string> named_model(const std::string& path, ModelFiles& models) {
   std::error_code unknown;
   if (std::filesystem::is_directory(path, unknown)) return path;
-  if (is_model_config(path)) {
+  if (is_model_config(path, models)) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
     return folder.empty() ? "." : folder;
   }
@@ -148,7 +148,7 @@ LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::
   overrides.as_tool = arguments.as_tool;
   overrides.sources = arguments.sources;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
-  const std::optional<std::string> model = named_model(arguments.path);
+  const std::optional<std::string> model = named_model(arguments.path, *arguments.sources->models);
   if (!model) return load_recipe(arguments.path, overrides);
   overrides.sets.insert(overrides.sets.begin(), assignment("model", *model));
   LoadedRecipe loaded = recipe_from_overrides(overrides);

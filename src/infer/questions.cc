@@ -214,13 +214,13 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Askin
 
 std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, const AnswerOptions& options,
                                      const Asking& asking) {
-  const RowFormat format = source.columns.format;
+  const RowFormat format = source.reading.columns.format;
   const bool asks =
       format == RowFormat::prompt_response || format == RowFormat::messages || format == RowFormat::alpaca;
   if (!asks)
     throw UsageError(source.dataset.name() + ": its rows are " + std::string(to_string(format)) +
                      ", which has no question and answer");
-  std::vector<Question> questions = read_rows(source.dataset, rows, source.columns);
+  std::vector<Question> questions = read_rows(source.dataset, rows, source.reading.columns);
   encode_questions(questions, options, asking);
   if (asking.end_of_source)
     for (Question& question : questions)

@@ -150,7 +150,8 @@ DataSetup open_evaluation(AskedRows& asked, const RowWish& wish, RunObserver& ob
   }
   DataSetup data = open_data(asked.resolved);
   observer.event("note    " + printable(wish.data->string()) + ": read as " +
-                 std::string(to_string(data.eval->columns.format)) + "; the run read its own rows otherwise");
+                 std::string(to_string(data.eval->reading.columns.format)) +
+                 "; the run read its own rows otherwise");
   return data;
 }
 

@@ -24,9 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The purpose that rows are read for: scores alone need no labels.
-enum class Reads : uint8_t { to_learn, to_score };
-
 bool has_part(const ColumnBinding& binding, std::string_view part) {
   return std::find(binding.parts.begin(), binding.parts.end(), part) != binding.parts.end();
 }
@@ -154,7 +151,7 @@ ExampleEncoder make_encoder(const Resolved& resolved, const ColumnBinding& bindi
 // A data set with its columns selected, and the rows that its sources' ranges name.
 struct OpenRows {
   Dataset dataset;
-  ColumnBinding binding;
+  RowReading reading;
   RowSubset rows;
 };
 
@@ -306,8 +303,39 @@ void refuse_verdicts(const Recipe& recipe, Dataset& dataset, const ColumnBinding
       join(named, ", ") + "}'");
 }
 
+RowReading::Asked asked_of(const Recipe& recipe, const std::vector<TrainSource>& sources, Reads reads,
+                           int64_t most_rows) {
+  return {sources,
+          recipe.data.on_error,
+          recipe.task,
+          recipe.classify.glue,
+          recipe.data.format,
+          recipe.data.columns,
+          recipe.data.chat_template == "trl",
+          recipe.data.reading,
+          reads,
+          most_rows};
+}
+
+// The rows of another recipe that reads them alike; nothing where it does not.
+std::optional<OpenRows> open_again(const RowReading::Asked& asked, const DataSetup* opened) {
+  if (opened == nullptr) return std::nullopt;
+  for (const auto* source : {&opened->train, &opened->eval}) {
+    if (!*source || (*source)->reading.asked != asked) continue;
+    RowReading reading = (*source)->reading;
+    reading.columns.lists = LabelLists::unknown;  // seen in the rows, by the task's number of classes
+    Dataset dataset = (*source)->dataset.again();
+    RowSubset rows = named_rows(dataset, asked.sources);
+    return OpenRows{std::move(dataset), std::move(reading), std::move(rows)};
+  }
+  return std::nullopt;
+}
+
 OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources,
-                   Reads reads = Reads::to_learn, int64_t most_rows = kAllRows) {
+                   Reads reads = Reads::to_learn, int64_t most_rows = kAllRows,
+                   const DataSetup* opened = nullptr) {
+  RowReading::Asked asked = asked_of(recipe, sources, reads, most_rows);
+  if (auto again = open_again(asked, opened)) return *std::move(again);
   std::vector<WeightedPath> paths;
   for (const TrainSource& source : sources) paths.push_back({source.path, source.weight});
   const GlueTask* glue = recipe.classify.glue ? find_glue_task(*recipe.classify.glue) : nullptr;
@@ -330,7 +358,7 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
   dataset.select(binding.columns, binding.read_as());
   RowSubset rows = named_rows(dataset, sources);
   binding.dialogues = has_dialogues(dataset, binding, rows);
-  return {std::move(dataset), std::move(binding), std::move(rows)};
+  return {std::move(dataset), {std::move(asked), std::move(binding)}, std::move(rows)};
 }
 
 // Rows that are too long do not count as rows where the recipe drops them.
@@ -379,20 +407,22 @@ LoaderOptions eval_loader(int64_t micro) {
   return options;
 }
 
-void open_eval(const Resolved& resolved, int64_t threads, DataSetup& data) {
+void open_eval(const Resolved& resolved, int64_t threads, const DataSetup* opened, DataSetup& data) {
   const Recipe& recipe = resolved.recipe;
   const EvalSource& source = recipe.data.eval;
   const int64_t micro = recipe.eval.micro == kAuto ? recipe.batch.effective : recipe.eval.micro;
   if (source.kind == EvalSource::Kind::none) return;
   const bool apart = source.kind == EvalSource::Kind::path;
-  OpenRows open = open_rows(
-      recipe, apart ? std::vector<TrainSource>{{source.path, 1.0, source.rows}} : recipe.data.train);
-  open.binding.lists = label_lists(resolved.task, open.dataset, open.binding, open.rows);
-  if (open.binding.lists == LabelLists::unknown) open.binding.lists = data.train->columns.lists;
-  ExampleEncoder encoder = make_encoder(resolved, open.binding, data);
+  OpenRows open =
+      open_rows(recipe, apart ? std::vector<TrainSource>{{source.path, 1.0, source.rows}} : recipe.data.train,
+                Reads::to_learn, kAllRows, opened);
+  ColumnBinding& columns = open.reading.columns;
+  columns.lists = label_lists(resolved.task, open.dataset, columns, open.rows);
+  if (columns.lists == LabelLists::unknown) columns.lists = data.train->reading.columns.lists;
+  ExampleEncoder encoder = make_encoder(resolved, columns, data);
   if (apart) {
     drop_long_rows(recipe, open.dataset, encoder, threads, open.rows);
-    data.eval.emplace(DataSource{std::move(open.dataset), std::move(open.binding), std::move(open.rows),
+    data.eval.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(open.rows),
                                  std::move(encoder), eval_loader(micro)});
     return;
   }
@@ -401,7 +431,7 @@ void open_eval(const Resolved& resolved, int64_t threads, DataSetup& data) {
                       ? hold_out(data.train->rows, source.count, seed)
                       : hold_out(data.train->rows, source.percent / 100.0, seed);
   data.train->rows = std::move(parts.train);
-  data.eval.emplace(DataSource{std::move(open.dataset), std::move(open.binding), std::move(parts.held_out),
+  data.eval.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(parts.held_out),
                                std::move(encoder), eval_loader(micro)});
 }
 
@@ -429,9 +459,10 @@ RowsToScore open_to_score(const Resolved& resolved, bool talks, bool two) {
     return {make_encoder(resolved, binding, data, Reads::to_score), std::nullopt};
   }
   OpenRows open = open_rows(recipe, recipe.data.train, Reads::to_score);
-  open.binding.talks |= rewards && talks && !open.binding.ready;
-  const ExampleEncoder encoder = make_encoder(resolved, open.binding, data, Reads::to_score);
-  DataSource source{std::move(open.dataset), std::move(open.binding), std::move(open.rows), encoder,
+  ColumnBinding& columns = open.reading.columns;
+  columns.talks |= rewards && talks && !columns.ready;
+  const ExampleEncoder encoder = make_encoder(resolved, columns, data, Reads::to_score);
+  DataSource source{std::move(open.dataset), std::move(open.reading), std::move(open.rows), encoder,
                     eval_loader(recipe.batch.effective)};
   source.loader.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;
   return {encoder, std::move(source)};
@@ -441,23 +472,25 @@ DecoderTokens decoder_tokens(const EncoderDecoderSpec& model) {
   return {static_cast<int32_t>(model.start_token), static_cast<int32_t>(model.pad_token)};
 }
 
-DataSetup open_data(const Resolved& resolved, const Counting& counting, bool full_rows) {
+DataSetup open_data(const Resolved& resolved, const Counting& counting, bool full_rows,
+                    const DataSetup* opened) {
   const Recipe& recipe = resolved.recipe;
   DataSetup data = with_tokenizer(resolved);
-  OpenRows open = open_rows(recipe, recipe.data.train);
-  open.binding.lists = label_lists(resolved.task, open.dataset, open.binding, open.rows);
-  ExampleEncoder encoder = make_encoder(resolved, open.binding, data);
+  OpenRows open = open_rows(recipe, recipe.data.train, Reads::to_learn, kAllRows, opened);
+  ColumnBinding& columns = open.reading.columns;
+  columns.lists = label_lists(resolved.task, open.dataset, columns, open.rows);
+  ExampleEncoder encoder = make_encoder(resolved, columns, data);
   const int64_t named = open.rows.size();
   drop_long_rows(recipe, open.dataset, encoder, counting.threads, open.rows);
   data.dropped_rows = named - open.rows.size();
-  data.chat = template_of(recipe, open.binding);
+  data.chat = template_of(recipe, columns);
   data.labels = resolved.labels;
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
-  data.train.emplace(DataSource{std::move(open.dataset), open.binding, std::move(open.rows),
+  data.train.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(open.rows),
                                 std::move(encoder), train_loader(recipe)});
-  open_eval(resolved, counting.threads, data);
+  open_eval(resolved, counting.threads, opened, data);
   measure_rows(recipe, counting, full_rows, data);
-  data.summary->rendering = rendering_words(recipe, open.binding, data);
+  data.summary->rendering = rendering_words(recipe, data.train->reading.columns, data);
   describe_order(recipe, counting.every_row, data);
   const LoaderOptions& loader = data.train->loader;
   if (loader.packing && data.summary->sampled_rows == 0)
@@ -481,20 +514,21 @@ FirstRows open_first_rows(const Resolved& resolved, int64_t count) {
   DataSetup data = with_tokenizer(read_rows);
   OpenRows open =
       open_rows(read, read.data.train, Reads::to_learn, all ? std::max(count, kLookedAt) : kAllRows);
-  open.binding.lists = label_lists(resolved.task, open.dataset, open.binding, open.rows);
-  ExampleEncoder encoder = make_encoder(read_rows, open.binding, data);
-  ExampleEncoder uncut = make_encoder(uncut_rows, open.binding, data);
+  ColumnBinding& columns = open.reading.columns;
+  columns.lists = label_lists(resolved.task, open.dataset, columns, open.rows);
+  ExampleEncoder encoder = make_encoder(read_rows, columns, data);
+  ExampleEncoder uncut = make_encoder(uncut_rows, columns, data);
   data.labels = resolved.labels;
-  data.chat = template_of(read, open.binding);
+  data.chat = template_of(read, columns);
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
-  data.train.emplace(DataSource{std::move(open.dataset), open.binding, std::move(open.rows),
+  data.train.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(open.rows),
                                 std::move(encoder), train_loader(read)});
   data.summary.emplace();
-  data.summary->rendering = rendering_words(read, open.binding, data);
+  data.summary->rendering = rendering_words(read, data.train->reading.columns, data);
   return {std::move(data), std::move(uncut)};
 }
 
-Resolved with_length(const Resolved& resolved, int64_t threads) {
+Resolved with_length(const Resolved& resolved, int64_t threads, const DataSetup* opened) {
   const Recipe& recipe = resolved.recipe;
   if (recipe.data.max_length != kLongestRow) return resolved;
   if (recipe.data.train.empty())
@@ -507,7 +541,7 @@ Resolved with_length(const Resolved& resolved, int64_t threads) {
   const auto longest = [&](DataSource& source) {
     return measure_data(source.dataset, source.rows, source.encoder, {}, threads).longest;
   };
-  DataSetup data = open_data(measured);
+  DataSetup data = open_data(measured, {}, false, opened);
   Resolved settled = resolved;
   int64_t& length = settled.recipe.data.max_length;
   length = std::max<int64_t>(2, longest(*data.train));

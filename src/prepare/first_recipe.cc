@@ -188,7 +188,7 @@ Looked look_at(const Resolved& resolved) {
   DataSetup data = open_data(resolved);
   check_internal(data.train.has_value(), "first_recipe: data without rows");
   Looked looked;
-  looked.format = data.train->columns.format;
+  looked.format = data.train->reading.columns.format;
   looked.rows = data.train->dataset.rows();
   looked.rendering = data.summary->rendering;
   for (const Column& column : data.train->dataset.columns())

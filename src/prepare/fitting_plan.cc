@@ -4,11 +4,17 @@
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "plan/search/fitting_plans.h"
+#include "plan/search/refusal.h"
+#include "prepare/refused_plan.h"
 
 namespace plimsoll {
 
 void require_fit(const Plan& plan, std::vector<std::string>& notes) {
-  if (!plan.fits()) throw DoesNotFitError(refusal_text(plan));
+  if (!plan.fits()) {
+    Refusal why = refusal_of(plan);
+    auto released = why.of_memory() != nullptr ? released_plan(plan.request) : std::nullopt;
+    throw RefusedPlan(std::move(why), std::move(released));
+  }
   const auto require = [](const char* who, int64_t need, int64_t free, const char* where) {
     if (need <= free) return;
     throw DoesNotFitError(std::string("does not fit   ") + who + " needs " + format_bytes(need) + ", " +

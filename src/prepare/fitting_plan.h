@@ -8,8 +8,8 @@
 
 namespace plimsoll {
 
-// Throws DoesNotFitError for what exceeds a budget, this machine's free memory or the process's limits,
-// before arenas or threads exist. Adds shortage_text() to the notes.
+// Throws RefusedPlan for what exceeds a budget, DoesNotFitError for what exceeds this machine's free memory or
+// the process's limits, before arenas or threads exist. Adds shortage_text() to the notes.
 void require_fit(const Plan& plan, std::vector<std::string>& notes);
 
 // Where the budget is `auto` or a share and what is free now does not do for the fastest variant: what was

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/own_process.h"
-#include "plan/program/variant_fields.h"
 #include "prepare/fitting_plan.h"
+#include "prepare/refused_plan.h"
 #include "prepare/resume.h"
 
 namespace plimsoll {
@@ -27,21 +27,9 @@ struct Choice {
   std::vector<std::string> notes;
 };
 
-json written(const Variant& variant) {
-  json object;
-  for_each_field(variant, [&](const char* name, const auto& value) { object[name] = value; });
-  return object;
-}
-
-Variant read_variant(const json& object) {
-  Variant variant;
-  for_each_field(variant, [&](const char* name, auto& value) { object.at(name).get_to(value); });
-  return variant;
-}
-
 std::string written(const Choice& choice) {
   return json({{"lossy", choice.lossy},
-               {"variant", written(choice.variant)},
+               {"variant", plimsoll::written(choice.variant)},
                {"shares_prefixes", choice.shares_prefixes},
                {"process_bytes", choice.process_bytes ? json(*choice.process_bytes) : json()},
                {"free_bytes", choice.free_bytes},
@@ -51,8 +39,10 @@ std::string written(const Choice& choice) {
       .dump();
 }
 
+// The choice, or the refusal that stands in its place.
 Choice read_choice(const std::string& text) {
   const json object = json::parse(text);
+  if (object.contains("refused")) throw read_refused_plan(object.at("refused"));
   Choice choice;
   object.at("lossy").get_to(choice.lossy);
   choice.variant = read_variant(object.at("variant"));
@@ -81,7 +71,11 @@ AllowedPlan plan_run(const Resolved& resolved, const CpuSettings& cpu, const Dat
                   .budget_source = plan.request.target.budget.device_source,
                   .planned_bytes = plan.process_peak_bytes(),
                   .notes = {}};
-    require_fit(plan, chosen.notes);
+    try {
+      require_fit(plan, chosen.notes);
+    } catch (const RefusedPlan& refused) {
+      return json({{"refused", plimsoll::written(refused)}}).dump();
+    }
     return written(chosen);
   }));
   notes.insert(notes.end(), choice.notes.begin(), choice.notes.end());

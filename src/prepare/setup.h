@@ -3,8 +3,11 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "chat/chat_template.h"
 #include "data/batch/loader.h"
@@ -58,10 +61,33 @@ void require_card_computes(const Recipe& recipe);
 DeviceDescription device_of(const Recipe& recipe, const std::optional<PlannedCard>& card, DType compute,
                             const PlannedMachine& machine);
 
+// The purpose that rows are read for: scores alone need no labels.
+enum class Reads : uint8_t { to_learn, to_score };
+
+// How the rows of files are read: what a recipe says of it, and the columns that were found by that. Rows
+// that another recipe reads alike are open already.
+struct RowReading {
+  struct Asked {
+    std::vector<TrainSource> sources;
+    RowErrors on_error = RowErrors::stop;
+    Task task = Task::sft;
+    std::optional<std::string> glue;
+    std::optional<RowFormat> format;
+    std::map<std::string, std::string> names;  // data.columns
+    bool as_trl = false;
+    int64_t rules = kReading;  // data.reading
+    Reads reads = Reads::to_learn;
+    int64_t most_rows = kAllRows;
+    friend bool operator==(const Asked&, const Asked&) = default;
+  };
+  Asked asked;
+  ColumnBinding columns;
+};
+
 // Training and evaluation rows with what turns them into token ids. Of rows some are read for the plan.
 struct DataSource {
   Dataset dataset;
-  ColumnBinding columns;
+  RowReading reading;
   RowSubset rows;
   ExampleEncoder encoder;
   LoaderOptions loader;
@@ -97,8 +123,10 @@ struct Counting {
 };
 DecoderTokens decoder_tokens(const EncoderDecoderSpec& model);
 // Where the folder has a tokenizer file it is loaded.
-// `full_rows`: as though any row might be as long as the recipe allows.
-DataSetup open_data(const Resolved& resolved, const Counting& counting = {}, bool full_rows = false);
+// `full_rows`: as though any row might be as long as the recipe allows. `opened`: rows of another recipe;
+// files that it reads alike are not opened again.
+DataSetup open_data(const Resolved& resolved, const Counting& counting = {}, bool full_rows = false,
+                    const DataSetup* opened = nullptr);
 
 // The first rows of each file, as they are read and as they would be if nothing were cut.
 struct FirstRows {
@@ -118,8 +146,8 @@ struct RowsToScore {
 RowsToScore open_to_score(const Resolved& resolved, bool talks, bool two);
 
 // The recipe with its data.max_length, where null says that of the longest row: every row is encoded for it,
-// once.
-Resolved with_length(const Resolved& resolved, int64_t threads = 1);
+// once. `opened` as for open_data().
+Resolved with_length(const Resolved& resolved, int64_t threads = 1, const DataSetup* opened = nullptr);
 
 // Optimizer steps of the run. With packing and no schedule.max_steps all rows are encoded for it, once.
 int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads = 1);

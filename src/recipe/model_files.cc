@@ -9,18 +9,20 @@ namespace plimsoll {
 
 namespace fs = std::filesystem;
 
-const ModelFiles::Config& ModelFiles::read(const fs::path& folder) {
+ModelFiles::Config& ModelFiles::read(const fs::path& folder) {
   const auto known = configs_.find(folder);
   if (known != configs_.end()) return known->second;
-  const fs::path file = folder / "config.json";
-  auto json = std::make_shared<const nlohmann::json>(read_model_json(file));
-  ModelSpec spec = parse_model_spec(*json, file.string());
-  return configs_.emplace(folder, Config{std::move(json), std::move(spec)}).first->second;
+  auto json = std::make_shared<const nlohmann::json>(read_model_json(folder / "config.json"));
+  return configs_.emplace(folder, Config{std::move(json)}).first->second;
 }
 
 const nlohmann::json& ModelFiles::config(const fs::path& folder) { return *read(folder).json; }
 
-const ModelSpec& ModelFiles::spec(const fs::path& folder) { return read(folder).spec; }
+const ModelSpec& ModelFiles::spec(const fs::path& folder) {
+  Config& config = read(folder);
+  if (!config.spec) config.spec = parse_model_spec(*config.json, (folder / "config.json").string());
+  return *config.spec;
+}
 
 std::shared_ptr<const Tokenizer> ModelFiles::tokenizer(const fs::path& folder) {
   const auto known = words_.find(folder);

@@ -16,7 +16,8 @@ namespace plimsoll {
 
 class ModelFiles {
  public:
-  // config.json, as it stands and as the model that it describes. Both throw as read_model_spec() does.
+  // config.json, as it stands and as the model that it describes. Both throw as read_model_spec() does, the
+  // first for what is no JSON alone.
   const nlohmann::json& config(const std::filesystem::path& folder);
   const ModelSpec& spec(const std::filesystem::path& folder);
   // Null where the folder has no file of a tokenizer.
@@ -27,13 +28,13 @@ class ModelFiles {
  private:
   struct Config {
     std::shared_ptr<const nlohmann::json> json;
-    ModelSpec spec;
+    std::optional<ModelSpec> spec = {};
   };
   struct Words {
     std::shared_ptr<const Tokenizer> tokenizer;
     std::optional<SpecialTokens> special;
   };
-  const Config& read(const std::filesystem::path& folder);
+  Config& read(const std::filesystem::path& folder);
 
   std::map<std::filesystem::path, Config> configs_;
   std::map<std::filesystem::path, Words> words_;

@@ -6,6 +6,7 @@
 #include "prepare/order_words.h"
 #include "prepare/plan_run.h"
 #include "prepare/planned_card.h"
+#include "prepare/refused_plan.h"
 #include "prepare/resume.h"
 #include "recipe/effective.h"
 #include "runs/identity.h"
@@ -111,6 +112,17 @@ ExitCode run_plan(const RunWish& wish, const Plan& plan, DataSetup data, const T
       .run();
 }
 
+// A refusal takes the rows along.
+AllowedPlan plan_or_refuse(const Resolved& resolved, const CpuSettings& cpu, DataSetup& data,
+                           const TrainOptions& options, std::vector<std::string>& notes) {
+  try {
+    return plan_run(resolved, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
+  } catch (RefusedPlan& refused) {
+    refused.data = std::make_shared<const DataSetup>(std::move(data));
+    throw;
+  }
+}
+
 }  // namespace
 
 ExitCode train(const Recipe& given, const TrainOptions& options) {
@@ -123,7 +135,7 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
   RunFolder folder =
       open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});
   const CpuSettings cpu = cpu_settings(options.machine);
-  const Resolved begun = resolve(asked, std::make_shared<ModelFiles>());
+  const Resolved begun = resolve(asked, options.models);
   const Resolved resolved = with_length(resolve_as(begun, as_begun(begun, options.resume)), cpu.threads);
   const Recipe& recipe = resolved.recipe;
   DataSetup data = open_data(
@@ -131,7 +143,7 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
       {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }, cpu.threads});
   data.total_steps = total_steps(recipe, *data.train, cpu.threads);
   if (const std::string note = begun_order_note(asked, recipe, data); !note.empty()) notes.push_back(note);
-  AllowedPlan allowed = plan_run(resolved, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
+  AllowedPlan allowed = plan_or_refuse(resolved, cpu, data, options, notes);
   const Recipe& planned = allowed.recipe;
   const RunWish wish{
       .recipe = planned,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 
 #include "base/error.h"
 #include "prepare/setup.h"
@@ -20,10 +21,11 @@ struct TrainOptions {
                                            // trace.json
   RunObserver* observer = &nobody();       // outlives the run
   MachineOptions machine;
+  std::shared_ptr<ModelFiles> models = std::make_shared<ModelFiles>();  // of who read the recipe, if it did
 };
 
-// Plans, refuses with DoesNotFitError before anything is written, runs, saves. Returns ok or interrupted
-// (saved).
+// Plans, refuses with RefusedPlan or DoesNotFitError before anything is written, runs, saves. Returns ok or
+// interrupted (saved).
 ExitCode train(const Recipe& recipe, const TrainOptions& options);
 
 }  // namespace plimsoll

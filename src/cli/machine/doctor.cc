@@ -3,8 +3,8 @@
 
 #include "base/print.h"
 #include "base/screen.h"
-#include "cli/advise/doctor_plan.h"
 #include "cli/machine/doctor_input.h"
+#include "cli/machine/doctor_plan.h"
 #include "fleet/doctor/snapshot.h"
 
 namespace plimsoll {

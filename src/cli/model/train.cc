@@ -1,12 +1,12 @@
 #include "train/run.h"
 
 #include "base/print.h"
-#include "cli/advise/plan_command.h"
-#include "cli/advise/plan_ways.h"
 #include "cli/commands.h"
 #include "cli/machine_rates.h"
+#include "cli/plan/plan_command.h"
 #include "prepare/allowed.h"
 #include "prepare/device_choice.h"
+#include "prepare/refused_plan.h"
 #include "prepare/resume.h"
 #include "report/progress.h"
 
@@ -20,19 +20,24 @@ struct TrainArguments {
   bool quiet = false;
 };
 
-// Suggestions that fit instead of a recipe that does not; none if the plan was not what did not fit.
-std::vector<Way> ways_of(const TrainArguments& arguments, const Recipe& recipe) {
+// Suggestions that fit instead of a recipe that does not. A run that continues is planned with the sums that
+// it began with, which a new command is not: its refusal is that of `plan`.
+std::vector<Way> ways_of(const TrainArguments& arguments, const Recipe& recipe, const RefusedPlan& refused) {
   PlanArguments asked;
   asked.recipe = arguments.recipe;
+  asked.rows->take(refused.data);
   if (recipe.device == DeviceChoice::cuda)
     asked.recipe = asked.recipe.on_device(recipe.cuda_card.empty() ? "cuda" : "cuda:" + recipe.cuda_card);
-  const PlanInput input = plan_input(asked, {});
-  const Plan plan = plan_allowed(input.resolved, input.machine, input.data.get()).plan;
-  if (plan.fits()) return {};
   const std::string flags = arguments.options.resume      ? " --resume"
                             : arguments.options.overwrite ? " --overwrite"
                                                           : "";
-  return ways_out("train" + flags, asked, input.resolved.recipe, plan);
+  const Variants variants = variants_of("train" + flags, asked);
+  const PlanInput input = plan_input(asked, {});
+  if (!arguments.options.resume)
+    return ways_out(variants, input.resolved.recipe, input.request, refused.refusal);
+  const Plan plan = plan_allowed(input.resolved, input.machine, input.data.get()).plan;
+  if (plan.fits()) return {};
+  return ways_out(variants, input.resolved.recipe, plan.request, refusal_of(plan));
 }
 
 // The chosen card, or the refusal of one that this machine lacks, with what may be written instead.
@@ -64,10 +69,15 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   arguments.options.recipe_file = arguments.recipe.path;
   Progress progress(level, recipe.log.every);
   arguments.options.observer = &progress;
+  arguments.options.models = arguments.recipe.sources->models;
   try {
     return train(recipe, arguments.options);
+  } catch (const RefusedPlan& refused) {
+    if (!chosen.by_itself)
+      throw DoesNotFitError(refused.what() + ways_text(ways_of(arguments, recipe, refused)));
+    if (!quiet) say(too_small_line(refused.what()));
   } catch (const DoesNotFitError& error) {
-    if (!chosen.by_itself) throw DoesNotFitError(error.what() + ways_text(ways_of(arguments, recipe)));
+    if (!chosen.by_itself) throw;
     if (!quiet) say(too_small_line(error.what()));
   }
   arguments.recipe.change("device", "cpu");

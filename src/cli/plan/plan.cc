@@ -7,16 +7,17 @@
 #include <cstdio>
 #include <functional>
 
+#include "advise/faster.h"
+#include "advise/savings.h"
 #include "base/print.h"
 #include "base/screen.h"
 #include "base/shell_word.h"
 #include "base/units.h"
-#include "cli/advise/plan_command.h"
-#include "cli/advise/plan_ways.h"
 #include "cli/machine_rates.h"
-#include "cpu/threads.h"
+#include "cli/plan/plan_command.h"
 #include "files/atomic.h"
 #include "plan/report/timeline.h"
+#include "plan/search/refusal.h"
 #include "prepare/allowed.h"
 #include "prepare/device_choice.h"
 #include "prepare/dump_rows.h"
@@ -39,22 +40,24 @@ ChosenDevice chosen_device(const PlanArguments& arguments, const LoadedRecipe& l
 }
 
 PlanInput input_of(const PlanArguments& arguments, const ChosenDevice& chosen, bool full_rows = false) {
-  const Recipe& recipe = chosen.recipe;
-  PlanInput input;
-  input.card_by_itself = chosen.by_itself;
-  const MachineOptions machine = arguments.recipe.machine(recipe);
-  const int64_t threads =
-      std::min<int64_t>(machine.threads > 0 ? machine.threads : INT64_MAX, available_cpus());
-  input.resolved = with_length(resolve(recipe, arguments.recipe.sources->models), threads);
-  input.machine = planned_machine(machine, arguments.machine);
-  // Errors about model and task come before those about rows.
-  if (!input.resolved.recipe.data.train.empty()) {
-    (void)read_experiment(input.resolved);
-    input.data = std::make_shared<DataSetup>(
-        open_data(input.resolved, {arguments.count, counting_progress(), threads}, full_rows));
-  }
-  input.request = plan_request(input.resolved, input.machine, input.data.get());
-  return input;
+  return plan_input(chosen.recipe, arguments.recipe.machine(chosen.recipe),
+                    {arguments.recipe.sources->models, arguments.rows, arguments.machine, arguments.count,
+                     counting_progress()},
+                    full_rows);
+}
+
+// Asked of a command line that is like these arguments but for what is changed.
+PlanArguments with_changes(const PlanArguments& arguments, const Changes& changes) {
+  PlanArguments changed;
+  changed.recipe = arguments.recipe;
+  for (const auto& [key, value] : changes) changed.recipe.change(key, value);
+  changed.machine = arguments.machine;
+  changed.rows = arguments.rows;
+  return changed;
+}
+
+std::string machine_words(const PlanArguments& arguments) {
+  return arguments.machine.empty() ? "" : " --machine " + quoted(arguments.machine);
 }
 
 constexpr int64_t kDumpedRows = 100;
@@ -81,8 +84,7 @@ PageOrigin page_origin(const PlanArguments& arguments, const Recipe& recipe) {
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   return {model_name(recipe.model),
-          "plimsoll plan " + arguments.recipe.words() +
-              (arguments.machine.empty() ? "" : " --machine " + quoted(arguments.machine)) + " --html " +
+          "plimsoll plan " + arguments.recipe.words() + machine_words(arguments) + " --html " +
               quoted(arguments.html),
           clock_words(now) + ", plimsoll " PLIMSOLL_VERSION};
 }
@@ -95,38 +97,42 @@ ExitCode run_on_cpu(const PlanArguments& arguments, const Plan& refused) {
   return run_report(on_cpu);
 }
 
+std::vector<Way> ways_of(const PlanArguments& arguments, const Recipe& recipe, const Plan& refused) {
+  return ways_out(variants_of("plan", arguments), recipe, refused.request, refusal_of(refused));
+}
+
 ExitCode run_report(const PlanArguments& arguments) {
-  const PlanInput input = plan_input(arguments);
+  const AskedPlan asked = plan_of(arguments);
+  const PlanInput& input = asked.input;
   if (arguments.dump == "rows") {
     if (!input.data) throw UsageError("--dump rows: the recipe names no rows (data.train)");
-    // Opened once more: reading rows changes what is open, and the plan's stays as it was measured.
-    DataSetup data = open_data(input.resolved);
+    DataSetup data = open_data(input.resolved, {}, false, input.data.get());
     print(dump_rows(*data.train, kDumpedRows));
     return ExitCode::ok;
   }
   AllowedPlan allowed =
       plan_allowed(input.resolved, input.machine, input.data.get(), {}, true, search_progress());
   Plan& plan = allowed.plan;
-  if (!plan.fits() && input.card_by_itself) return run_on_cpu(arguments, plan);
+  if (!plan.fits() && asked.card_by_itself) return run_on_cpu(arguments, plan);
   if (!arguments.dump.empty()) {
     print(dump(plan, arguments.dump));
     return ExitCode::ok;
   }
-  plan.savings = not_allowed_savings(allowed.recipe, input, plan);
-  plan.faster = faster_runs(arguments, allowed.recipe, plan);
+  plan.savings = not_allowed_savings(input, allowed.recipe, plan);
+  plan.faster = faster_runs([&](const Changes& assumed) { return plan_input(arguments, assumed); },
+                            allowed.recipe, plan);
   if (!arguments.html.empty())
     write_file_atomically(arguments.html, timeline_page(plan, page_origin(arguments, input.resolved.recipe)));
   if (arguments.json) {
     nlohmann::ordered_json report = nlohmann::ordered_json::parse(report_json(plan));
-    if (!input.other_tools.empty()) report["other_tools"] = key_report_json(input.other_tools);
-    if (!plan.fits()) report["ways"] = ways_json(ways_out("plan", arguments, input.resolved.recipe, plan));
+    if (!asked.other_tools.empty()) report["other_tools"] = key_report_json(asked.other_tools);
+    if (!plan.fits()) report["ways"] = ways_json(ways_of(arguments, input.resolved.recipe, plan));
     print(json_text(report));
     return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
   }
   if (arguments.timeline) print(timeline_text(plan, output_columns()));
   if (!plan.fits())
-    throw DoesNotFitError(refusal_text(plan) +
-                          ways_text(ways_out("plan", arguments, input.resolved.recipe, plan)));
+    throw DoesNotFitError(refusal_text(plan) + ways_text(ways_of(arguments, input.resolved.recipe, plan)));
   if (!arguments.timeline) {
     const ScreenSize screen = screen_of(STDOUT_FILENO);
     const bool whole = arguments.full || !screen.is_terminal;
@@ -157,7 +163,7 @@ ExitCode run(const PlanArguments& arguments) {
 
 }  // namespace
 
-PlanInput plan_input(const PlanArguments& arguments) {
+AskedPlan plan_of(const PlanArguments& arguments) {
   LoadedRecipe loaded = arguments.recipe.load();
   const ChosenDevice chosen = chosen_device(arguments, loaded);
   for (const std::string& line : chosen.lines) say(line);
@@ -165,17 +171,21 @@ PlanInput plan_input(const PlanArguments& arguments) {
   if (!arguments.recipe.no_probe && of_this_machine)
     probe_where_unknown(planned_machine(arguments.recipe.machine(loaded.recipe), "").cpu,
                         loaded.recipe.memory.device, arguments.json);
-  PlanInput input = input_of(arguments, chosen);
-  input.other_tools = std::move(loaded.other_tools);
-  return input;
+  return {input_of(arguments, chosen), std::move(loaded.other_tools), chosen.by_itself};
 }
 
-PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
-  return input_of(arguments, chosen_device(arguments, arguments.recipe.load_what_if(what_if)));
+PlanInput plan_input(const PlanArguments& arguments, const Changes& assumed, bool full_rows) {
+  std::vector<std::string> what_if;
+  for (const KeyChange& change : assumed) what_if.push_back(change.assignment());
+  return input_of(arguments, chosen_device(arguments, arguments.recipe.load_what_if(what_if)), full_rows);
 }
 
-PlanInput plan_input_of_full_rows(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
-  return input_of(arguments, chosen_device(arguments, arguments.recipe.load_what_if(what_if)), true);
+Variants variants_of(const std::string& command, const PlanArguments& arguments) {
+  return {[&](const Changes& changes) { return plan_input(with_changes(arguments, changes), {}); },
+          [&arguments, command](const Changes& changes) {
+            return "plimsoll " + command + " " + with_changes(arguments, changes).recipe.words() +
+                   machine_words(arguments);
+          }};
 }
 
 void add_plan(CLI::App& app, Action& action) {

@@ -10,7 +10,7 @@
 #include "base/screen.h"
 #include "base/strings.h"
 #include "base/units.h"
-#include "cli/advise/plan_command.h"
+#include "cli/plan/plan_command.h"
 #include "recipe/effective.h"
 
 namespace plimsoll {
@@ -130,21 +130,21 @@ std::string base_fingerprint(const PlanArguments& arguments, const std::vector<C
     });
   });
   return experiment_fingerprint(own_devices ? arguments.recipe.load().recipe
-                                            : plan_input(arguments).resolved.recipe);
+                                            : plan_of(arguments).input.resolved.recipe);
 }
 
 // All inputs first: a row that is not possible shows why.
 void prepare(const PlanArguments& arguments, std::vector<Choice>& rows) {
   const std::string fingerprint = base_fingerprint(arguments, rows);
   for (Choice& row : rows) {
-    std::vector<std::string> what_if;
-    for (const Change& change : row.changes) what_if.push_back(change.key + "=" + yaml_of(change.value));
+    Changes assumed;
+    for (const Change& change : row.changes) assumed.push_back({change.key, yaml_of(change.value)});
     try {
-      row.input = plan_input(arguments, what_if);
+      row.input = plan_input(arguments, assumed);
     } catch (const UsageError& error) {
       row.problem = first_line(error.what());
-      for (const std::string& change : what_if)  // the row's label has it
-        if (const std::string place = "what if " + change + ": "; row.problem.starts_with(place))
+      for (const KeyChange& change : assumed)  // the row's label has it
+        if (const std::string place = "what if " + change.assignment() + ": "; row.problem.starts_with(place))
           row.problem.erase(0, place.size());
       continue;
     }

@@ -4,7 +4,7 @@
 
 #include "base/print.h"
 #include "base/screen.h"
-#include "cli/advise/plan_command.h"
+#include "cli/plan/plan_command.h"
 #include "cpu/describe.h"
 #include "plan/report/explain.h"
 #include "prepare/allowed.h"
@@ -15,10 +15,10 @@ namespace {
 
 // The host's needs of a changed recipe, with rows so many times as long as they are.
 HostNeeds host_of(const Resolved& resolved, const PlanRequest& request, const CpuSettings& cpu,
-                  int64_t longer = 1) {
+                  const DataSetup* opened, int64_t longer = 1) {
   std::optional<DataSetup> data;
   if (!resolved.recipe.data.train.empty()) {
-    data = open_data(resolved);
+    data = open_data(resolved, {}, false, opened);
     for (auto* source : {&data->train, &data->eval})
       if (*source) (*source)->loader.longest_sample *= longer;
   }
@@ -31,14 +31,15 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
   const Resolved resolved = resolve_as(input.resolved, allowed.recipe);
   Resolved longer = resolved;
   longer.recipe.data.max_length *= 2;
-  list.front().request.target.host = host_of(longer, list.front().request, input.machine.cpu, 2);
+  list.front().request.target.host =
+      host_of(longer, list.front().request, input.machine.cpu, input.data.get(), 2);
 
   Doubled batch{"effective batch", plan.request, plan.variant};
   Resolved larger = resolved;
   larger.recipe.batch.effective *= 2;
   batch.request.workload.experiment.effective_batch *= 2;
   batch.variant.accumulation *= 2;
-  batch.request.target.host = host_of(larger, batch.request, input.machine.cpu);
+  batch.request.target.host = host_of(larger, batch.request, input.machine.cpu, input.data.get());
   list.push_back(std::move(batch));
 
   Doubled threads{"threads", plan.request, plan.variant};
@@ -49,7 +50,7 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
     threads.request.target.device.rates = plan.request.target.device.rates;
     threads.request.target.device.reaches_host = plan.request.target.device.reaches_host;
   }
-  threads.request.target.host = host_of(resolved, threads.request, cpu);
+  threads.request.target.host = host_of(resolved, threads.request, cpu, input.data.get());
   list.push_back(std::move(threads));
   return list;
 }
@@ -57,7 +58,7 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
 }  // namespace
 
 ExitCode run_explain(const PlanArguments& arguments) {
-  const PlanInput input = plan_input(arguments);
+  const PlanInput input = plan_of(arguments).input;
   const AllowedPlan allowed = plan_allowed(input.resolved, input.machine, input.data.get());
   const Plan& plan = allowed.plan;
   const Explanation explanation = explain(plan, doubled(input, allowed));

@@ -63,7 +63,7 @@ const Column& find_column(std::span<const Column> columns, const std::string& na
   return found == columns.end() ? ColumnNumbers(columns, where).at(name) : *found;
 }
 
-Dataset::Dataset() : pool_(std::make_unique<CappedMemoryPool>(std::numeric_limits<int64_t>::max())) {}
+Dataset::Dataset() : pool_(std::make_shared<CappedMemoryPool>(std::numeric_limits<int64_t>::max())) {}
 Dataset::Dataset(Dataset&&) noexcept = default;
 Dataset& Dataset::operator=(Dataset&& other) noexcept {
   alone_ = std::move(other.alone_);
@@ -102,6 +102,24 @@ Dataset Dataset::open(std::span<const WeightedPath> paths, RowErrors on_error, c
     }
     ++number;
   }
+  return dataset;
+}
+
+Dataset Dataset::again() const {
+  Dataset dataset;
+  dataset.name_ = name_;
+  dataset.pool_ = pool_;
+  dataset.sources_ = sources_;
+  // The bytes of rows to be stored are measured again where that is asked for.
+  for (Source& source : dataset.sources_) {
+    source.value_bytes.reset();
+    if (source.first_stored >= 0) source.value_bytes = source.file->stored_bytes();
+  }
+  dataset.units_ = units_;
+  dataset.rows_ = rows_;
+  dataset.stored_rows_ = stored_rows_;
+  dataset.uses_arrow_ = uses_arrow_;
+  dataset.on_error_ = on_error_;
   return dataset;
 }
 

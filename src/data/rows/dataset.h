@@ -51,6 +51,10 @@ class Dataset {
                       const TabText& tabs = {}, int64_t most_rows = kAllRows);
   static Dataset open(std::span<const std::filesystem::path> paths);
 
+  // The same files, open already, with the same columns selected; nothing is held. Both read them, one at a
+  // time, and neither may select others.
+  [[nodiscard]] Dataset again() const;
+
   Dataset(Dataset&&) noexcept;
   Dataset& operator=(Dataset&&) noexcept;
   ~Dataset();
@@ -112,7 +116,7 @@ class Dataset {
 
  private:
   struct Source {
-    std::unique_ptr<DataFile> file;
+    std::shared_ptr<DataFile> file;
     int32_t path = 0;
     double weight = 1.0;
     size_t first_unit = 0;
@@ -141,7 +145,7 @@ class Dataset {
                        const std::function<void(const std::string&)>& take_damaged) const;
 
   std::string name_;
-  std::unique_ptr<CappedMemoryPool> pool_;  // before the files: their buffers go back to it
+  std::shared_ptr<CappedMemoryPool> pool_;  // before the files: their buffers go back to it
   std::vector<Source> sources_;
   std::vector<PlacedUnit> units_;
   std::map<size_t, std::unique_ptr<Block>> held_;  // by unit

@@ -10,6 +10,7 @@
 #include "models/test_specs.h"
 #include "ops/rule.h"
 #include "plan/search/plan.h"
+#include "plan/search/refusal.h"
 
 namespace plimsoll {
 namespace {

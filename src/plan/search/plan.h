@@ -307,8 +307,5 @@ std::string report_json(const Plan& plan);
 std::string dump(const Plan& plan, const std::string& what);
 // plan/search/words.cc: "micro-batch 2 x 8, recompute block in 12 of 24 layers, states on disk".
 std::string variant_words(const Experiment& experiment, const Variant& variant);
-// plan/report/refusal.cc
-// The message of a refusal: by how much, where, and what would fit.
-std::string refusal_text(const Plan& plan);
 
 }  // namespace plimsoll

@@ -13,6 +13,7 @@
 #include "plan/program/variant_fields.h"
 #include "plan/search/depth_model.h"
 #include "plan/search/fitting_plans.h"
+#include "plan/search/refusal.h"
 
 namespace plimsoll {
 namespace {

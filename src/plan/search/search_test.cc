@@ -15,6 +15,7 @@
 #include "plan/program/time_model.h"
 #include "plan/search/fitting_plans.h"
 #include "plan/search/micro_rooms.h"
+#include "plan/search/refusal.h"
 
 namespace plimsoll {
 namespace {

@@ -1,9 +1,9 @@
-// The report's line "would save": suggestions that are never applied, only printed.
+#include "advise/savings.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "base/units.h"
-#include "cli/advise/what_if.h"
 #include "prepare/allowed.h"
 
 namespace plimsoll {
@@ -30,7 +30,7 @@ Variant with_rows_of(const Variant& variant, const Experiment& now, const Experi
 
 }  // namespace
 
-std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& input, const Plan& plan) {
+std::vector<Saving> not_allowed_savings(const PlanInput& input, const Recipe& recipe, const Plan& plan) {
   constexpr double kWorthTelling = 0.01;  // of the arena
   std::vector<Saving> savings;
   const auto add = [&](const std::string& name, const Recipe& changed) {

@@ -1,15 +1,28 @@
-// Plans of a recipe with changes, for suggestions that the report makes in addition to the plan.
+// Plans of a recipe with other values of some keys: what advice is made of, and never done by itself.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "cli/advise/plan_command.h"
 #include "plan/search/depth_model.h"
+#include "prepare/plan_input.h"
 
 namespace plimsoll {
+
+// A key of the recipe with another value.
+struct KeyChange {
+  std::string key;    // "method.type"
+  std::string value;  // "lora", as a recipe writes it
+  [[nodiscard]] std::string assignment() const { return key + "=" + value; }
+  friend bool operator==(const KeyChange&, const KeyChange&) = default;
+};
+using Changes = std::vector<KeyChange>;
+
+// The recipe with the changes, and all inputs of its plan. Throws what reading it throws.
+using WhatIf = std::function<PlanInput(const Changes&)>;
 
 // How much work suggestions may be, of planning_work(): what a busy machine offers is what an idle one
 // offers.
@@ -33,7 +46,7 @@ auto if_possible(const Suggest& suggest) -> std::optional<decltype(suggest())> {
   }
 }
 
-// The plan under other assumptions ("method.type=full"), where it is possible and fits.
-std::optional<Plan> fitting_plan(const PlanArguments& arguments, const std::vector<std::string>& what_if);
+// The plan with the changes, where it is possible and fits.
+std::optional<Plan> fitting_plan(const WhatIf& what_if, const Changes& changes);
 
 }  // namespace plimsoll

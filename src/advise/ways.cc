@@ -1,22 +1,15 @@
-#include "cli/advise/plan_ways.h"
+#include "advise/ways.h"
 
 #include <algorithm>
 #include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 
-#include "base/shell_word.h"
 #include "base/units.h"
-#include "cli/advise/what_if.h"
 #include "device/catalogue.h"
 #include "plan/search/fitting_plans.h"
-#include "plan/search/run_time.h"
 
 namespace plimsoll {
 namespace {
-
-using WayChange = std::pair<std::string, std::string>;  // key, value
-using Changes = std::vector<WayChange>;
 
 // Work that a refusal may be, of planning_work(), some seconds; no plan is begun after it.
 constexpr int64_t kWaysPatience = 6'000'000;
@@ -35,22 +28,19 @@ std::string neat_size(int64_t bytes) {
   return std::to_string(size / kMiB) + "MiB";
 }
 
-// Tries changes of the command line; keeps those that fit.
+// Tries changes; keeps those that fit.
 class WayFinder {
  public:
   // `always`: changes that every way needs, with what they are in words.
-  WayFinder(std::string command, const PlanArguments& arguments, Changes always, std::string words)
-      : command_(std::move(command)),
-        arguments_(arguments),
-        always_(std::move(always)),
-        words_(std::move(words)) {}
+  WayFinder(const Variants& variants, Changes always, std::string words)
+      : variants_(variants), always_(std::move(always)), words_(std::move(words)) {}
 
   // No plan is begun any more, but for what is added whatever it takes.
   [[nodiscard]] bool out_of_patience() const { return patience_.ended(); }
 
   // The plan with the changes, where it is possible and fits.
   [[nodiscard]] std::optional<Plan> plan(const Changes& changes) const {
-    return fitting_plan(changed(changes), {});
+    return fitting_plan(variants_.plan, with(changes));
   }
 
   // Adds the changes as a way where they fit; whether they do.
@@ -64,10 +54,9 @@ class WayFinder {
   }
 
   // Budgets that the refused plan's least memory fits: where estimates find nothing else for them, that.
-  void add_larger_budget(const Changes& changes, const std::string& effect, const Plan& refused) {
+  void add_larger_budget(const Changes& changes, const std::string& effect, const Variant& smallest) {
     if (add_anyway(changes, effect, true)) return;
-    const auto least = if_possible(
-        [&] { return plan_variant(plan_input(changed(changes), {}).request, refused.smallest.variant); });
+    const auto least = if_possible([&] { return plan_variant(request(changes), smallest); });
     if (least && least->fits()) add(changes, *least, effect, true);
   }
 
@@ -95,10 +84,10 @@ class WayFinder {
   bool add_shorter(Changes changes, int64_t length, const std::string& effect) {
     std::vector<int64_t> lengths;
     for (int64_t shorter = length / 2; shorter >= kShortestRow; shorter /= 2) lengths.push_back(shorter);
-    changes.emplace_back("data.max_length", "");
+    changes.push_back({"data.max_length", ""});
     std::map<size_t, Plan> found;
     const auto fits = [&](size_t i) {
-      changes.back().second = std::to_string(lengths[i]);
+      changes.back().value = std::to_string(lengths[i]);
       if (out_of_patience()) return false;
       auto one = plan(changes);
       if (one) found.emplace(i, *std::move(one));
@@ -115,7 +104,7 @@ class WayFinder {
         (fits(middle) ? longest : too_long) = middle;
       }
     }
-    changes.back().second = std::to_string(lengths[longest]);
+    changes.back().value = std::to_string(lengths[longest]);
     add(changes, found.at(longest), effect + "rows of at most " + format_count(lengths[longest]) + " tokens",
         false);
     return true;
@@ -130,11 +119,11 @@ class WayFinder {
   // sure; halved a few times.
   void add_with_one_host_of(const std::vector<int64_t>& sizes) {
     constexpr int kHalvings = 3;
-    FittingPlans plans(plan_input(changed(with_host(sizes.back())), {}).request);
+    FittingPlans plans(request(with_host(sizes.back())));
     std::map<size_t, Plan> planned;
     size_t low = 0, high = sizes.size() - 1;
     const auto fits = [&](size_t i) {
-      auto plan = plans.within(plan_input(changed(with_host(sizes[i])), {}).request.target.budget);
+      auto plan = plans.within(request(with_host(sizes[i])).target.budget);
       if (!plan) return false;
       high = i;
       while (high > low && sizes[high - 1] * kGiB >= plan->host_bytes()) --high;
@@ -153,73 +142,62 @@ class WayFinder {
 
   // One search for both budgets, open and as large as is taken.
   bool add_with_enough_disk(Changes changes, const std::string& effect, bool same_result) {
-    changes.emplace_back("memory.disk", std::to_string(kAnyDisk) + "B");
-    const PlanInput input = plan_input(changed(changes), {});
+    changes.push_back({"memory.disk", std::to_string(kAnyDisk) + "B"});
+    const PlanInput input = variants_.plan(with(changes));
     FittingPlans plans(input.request);
     // Lossy means make requests of their own, which share nothing.
     const auto planned = [&] {
-      return input.resolved.recipe.memory.allow.empty()
-                 ? plans.within(plan_input(changed(changes), {}).request.target.budget)
-                 : plan(changes);
+      return input.resolved.recipe.memory.allow.empty() ? plans.within(request(changes).target.budget)
+                                                        : plan(changes);
     };
     std::optional<Plan> found = planned();
     // With what the open budget's plan takes; and where ties then take less, with that.
     for (int round = 0; found && round < 2; ++round) {
       if (found->disk_bytes() == 0) return false;
       const std::string size = neat_size(found->disk_bytes());
-      if (size == std::exchange(changes.back().second, size)) break;
+      if (size == std::exchange(changes.back().value, size)) break;
       found = planned();
     }
     if (found) add(changes, *found, effect, same_result);
     return found.has_value();
   }
 
-  [[nodiscard]] RecipeArguments with(const Changes& changes) const {
-    RecipeArguments changed = arguments_.recipe;
-    for (const auto& [key, value] : always_) changed.change(key, value);
-    for (const auto& [key, value] : changes) changed.change(key, value);
-    return changed;
+  // The changes that every way needs, then these: the last value of a key counts.
+  [[nodiscard]] Changes with(const Changes& changes) const {
+    Changes all = always_;
+    all.insert(all.end(), changes.begin(), changes.end());
+    return all;
   }
 
-  [[nodiscard]] PlanArguments changed(const Changes& changes) const {
-    PlanArguments changed;
-    changed.recipe = with(changes);
-    changed.machine = arguments_.machine;
-    return changed;
+  [[nodiscard]] PlanRequest request(const Changes& changes) const {
+    return variants_.plan(with(changes)).request;
   }
 
   void add(const Changes& changes, const Plan& found, const std::string& effect, bool same_result) {
-    const std::string machine = arguments_.machine.empty() ? "" : " --machine " + quoted(arguments_.machine);
-    const std::string command = "plimsoll " + command_ + " " + with(changes).words() + machine;
+    const std::string command = variants_.command(with(changes));
     if (std::ranges::find(ways, command, &Way::command) != ways.end()) return;
-    const bool settles = std::ranges::any_of(changes, [&](const WayChange& change) {
-      return !always_.empty() && change.first == always_[0].first;
-    });
+    const bool settles = std::ranges::any_of(
+        changes, [&](const KeyChange& change) { return !always_.empty() && change.key == always_[0].key; });
     ways.push_back({command, effect + (settles ? "" : words_), same_result, found.memory_bytes(),
                     found.disk_bytes(), found.seconds_per_step});
   }
 
-  std::string command_;
-  const PlanArguments& arguments_;
+  const Variants& variants_;
   Changes always_;
   std::string words_;
   Patience patience_{kWaysPatience};
 };
 
-// The recipe's keys that hold the planner back, let go one after the other.
-void add_releases(WayFinder& finder, const PlanRequest& request) {
+// The keys that hold the planner back, let go one after the other; what is moved off the device last, as a
+// disk or a larger host is suggested by itself.
+void add_releases(WayFinder& finder, const Refusal& refusal) {
   Changes changes;
-  const auto release = [&](bool held, const char* key, const char* value = "auto") {
-    if (!held) return false;
-    changes.emplace_back(key, value);
-    return finder.add(changes, "same result", true);
-  };
-  [[maybe_unused]] const bool found =
-      release(request.choices.micro_batch.has_value(), "batch.micro") ||
-      release(request.choices.recompute.has_value(), "memory.recompute") ||
-      release(request.choices.loss_chunk.has_value(), "memory.loss_chunk") ||
-      (request.choices.offload_of_tier ? release(true, "memory.tier", "null")
-                                       : release(request.choices.offload.has_value(), "memory.offload"));
+  for (const Held what : {Held::micro_batch, Held::recompute, Held::loss_chunk, Held::offload}) {
+    const auto held = std::ranges::find(refusal.holding, what, &HoldingKey::what);
+    if (held == refusal.holding.end()) continue;
+    changes.push_back({held->key, held->value});
+    if (finder.add(changes, "same result", true)) return;
+  }
 }
 
 // The methods that take less than the recipe's, the nearest first, and what they change, in words. Adapters
@@ -228,7 +206,7 @@ std::vector<std::pair<Changes, std::string>> smaller_methods(const Recipe& recip
   std::vector<std::pair<Changes, std::string>> methods;
   const auto add = [&](const char* method, const char* effect) {
     Changes changes = {{"method.type", method}};
-    if (!recipe.method.freeze.empty()) changes.emplace_back("method.freeze", "null");
+    if (!recipe.method.freeze.empty()) changes.push_back({"method.freeze", "null"});
     methods.emplace_back(std::move(changes), effect);
   };
   if (recipe.method.type == MethodType::full) add("lora", "trains adapters only");
@@ -238,18 +216,12 @@ std::vector<std::pair<Changes, std::string>> smaller_methods(const Recipe& recip
 
 // Whether shorter rows may make it fit: weights, masters and states are held somewhere however long rows are,
 // unless the recipe allows means that make them smaller.
-bool shorter_may_fit(const Recipe& recipe, const Plan& refused) {
-  const std::optional<int64_t> memory = memory_budget(refused.request);
-  const std::optional<int64_t> host =
-      refused.request.target.own_memory ? refused.request.target.budget.host_bytes : 0;
-  const std::optional<int64_t>& disk = refused.request.target.budget.disk_bytes;
+bool shorter_may_fit(const Recipe& recipe, const PlanRequest& request, const Refusal& refusal) {
+  const std::optional<int64_t> memory = memory_budget(request);
+  const std::optional<int64_t> host = request.target.own_memory ? request.target.budget.host_bytes : 0;
+  const std::optional<int64_t>& disk = request.target.budget.disk_bytes;
   if (!recipe.memory.allow.empty() || !memory || !host || !disk) return true;
-  int64_t held = 0;
-  for (const TableRow& row : refused.layout.persistent) {
-    const bool is_weight = row.role == Role::frozen_weight || row.role == Role::trainable_weight;
-    if (is_weight || row.role == Role::master || row.role == Role::optimizer_state) held += row.bytes;
-  }
-  return held <= *memory + *host + *disk;
+  return refusal.persistent_bytes <= *memory + *host + *disk;
 }
 
 // The smallest card with as much, of a named card's generation or a later one; empty where there is no such
@@ -265,77 +237,56 @@ std::string larger_card(const DeviceDescription& device, int64_t bytes) {
 }
 
 // A budget of the size that the smallest variant takes, or a card of it.
-void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Plan& refused) {
-  const int64_t least = memory_bytes(request, refused.smallest);
+void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Refusal& refusal) {
+  const int64_t least = refusal.smallest.memory_bytes;
+  const Variant& smallest = refusal.smallest.variant;
   const std::string& name = request.target.device.card_name;
-  if (!name.empty() && !refused.fits_device() && least > find_card(name, "memory.gpu").memory_mib * kMiB) {
+  if (!name.empty() && refusal.of_memory() != nullptr &&
+      least > find_card(name, "memory.gpu").memory_mib * kMiB) {
     if (const std::string larger = larger_card(request.target.device, least); !larger.empty())
-      finder.add_larger_budget({{"memory.gpu", larger}}, "same result, on a larger card", refused);
+      finder.add_larger_budget({{"memory.gpu", larger}}, "same result, on a larger card", smallest);
     return;
   }
   Changes changes;
-  if (!refused.fits_device() || !refused.fits_process())
-    changes.emplace_back("memory.device", neat_size(least));
-  if (!refused.fits_disk()) changes.emplace_back("memory.disk", neat_size(refused.disk_bytes()));
-  if (changes.empty() && !refused.fits_host())
-    changes.emplace_back("memory.host", neat_size(refused.host_bytes()));
-  if (!changes.empty()) finder.add_larger_budget(changes, "same result, on a machine with as much", refused);
+  if (refusal.of_memory() != nullptr) changes.push_back({"memory.device", neat_size(least)});
+  if (refusal.lacks_disk()) changes.push_back({"memory.disk", neat_size(refusal.planned.disk_bytes)});
+  if (changes.empty() && refusal.lacks_host())
+    changes.push_back({"memory.host", neat_size(refusal.planned.host_bytes)});
+  if (!changes.empty()) finder.add_larger_budget(changes, "same result, on a machine with as much", smallest);
 }
 
 }  // namespace
 
-std::vector<Way> ways_out(const std::string& command, const PlanArguments& arguments, const Recipe& recipe,
-                          const Plan& refused) {
+std::vector<Way> ways_out(const Variants& variants, const Recipe& recipe, const PlanRequest& request,
+                          const Refusal& refusal) {
+  const Budget& budget = request.target.budget;
+  const int64_t host_needed = refusal.lacks_host() ? refusal.planned.host_bytes : 0;
   // Less of a host than any run takes: with that alone nothing fits.
   Changes always;
-  if (!refused.fits_host()) always.emplace_back("memory.host", neat_size(refused.host_bytes()));
-  WayFinder finder(command, arguments, always,
-                   always.empty() ? "" : ", with " + always.front().second + " of host memory");
+  if (refusal.lacks_host()) always.push_back({"memory.host", neat_size(host_needed)});
+  WayFinder finder(variants, always,
+                   always.empty() ? "" : ", with " + always.front().value + " of host memory");
   const int64_t length = recipe.data.max_length;
-  add_releases(finder, refused.request);
-  const bool has_disk = refused.request.target.budget.disk_bytes.value_or(0) > 0;
-  const std::string disk = has_disk ? "with a larger disk" : "with a disk";
-  if (const auto& host = refused.request.target.budget.host_bytes; refused.request.target.own_memory && host)
-    finder.add_with_larger_host(std::max(*host, refused.fits_host() ? 0 : refused.host_bytes()));
+  add_releases(finder, refusal);
+  const std::string disk = budget.disk_bytes.value_or(0) > 0 ? "with a larger disk" : "with a disk";
+  if (refusal.own_memory && budget.host_bytes)
+    finder.add_with_larger_host(std::max(*budget.host_bytes, host_needed));
   finder.add_with_disk({}, "same result, " + disk, true);
   const auto methods = smaller_methods(recipe);
   bool alone = false;
   for (const auto& [method, effect] : methods) alone = finder.add(method, effect, false) || alone;
   if (recipe.method.type == MethodType::full && recipe.optimizer.name == OptimizerKind::adamw)
     alone = finder.add({{"optimizer.name", "adamw8bit"}}, "optimizer states of 8 bits", false) || alone;
-  if (shorter_may_fit(recipe, refused)) alone = finder.add_shorter({}, length, "") || alone;
+  if (shorter_may_fit(recipe, request, refusal)) alone = finder.add_shorter({}, length, "") || alone;
   if (!alone && !methods.empty()) {
     const auto& [method, effect] = methods.back();
     if (!finder.add_shorter(method, length, effect + "; "))
       finder.add_with_disk(method, effect + "; " + disk, false);
   }
-  add_larger_budget(finder, refused.request, refused);
+  add_larger_budget(finder, request, refusal);
   std::stable_sort(finder.ways.begin(), finder.ways.end(),
                    [](const Way& a, const Way& b) { return a.same_result && !b.same_result; });
   return std::move(finder.ways);
-}
-
-std::string ways_text(const std::vector<Way>& ways) {
-  if (ways.empty()) return "";
-  std::string text = "\n  what would fit, each planned for real:";
-  for (const Way& way : ways) {
-    text += "\n    " + way.effect + ": " + format_bytes(way.memory_bytes) +
-            (way.disk_bytes > 0 ? " and " + format_bytes(way.disk_bytes) + " of disk" : "") + ", " +
-            duration_words(way.seconds_per_step) + " a step\n      " + way.command;
-  }
-  return text;
-}
-
-nlohmann::ordered_json ways_json(const std::vector<Way>& ways) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const Way& way : ways)
-    list.push_back({{"command", way.command},
-                    {"effect", way.effect},
-                    {"same_result", way.same_result},
-                    {"memory_bytes", way.memory_bytes},
-                    {"disk_bytes", way.disk_bytes},
-                    {"seconds_per_step", way.seconds_per_step}});
-  return list;
 }
 
 }  // namespace plimsoll

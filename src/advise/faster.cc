@@ -1,9 +1,9 @@
-// The report's lines "faster": what would shorten a run of days, planned for real and never done.
+#include "advise/faster.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "base/units.h"
-#include "cli/advise/what_if.h"
 #include "plan/search/fitting_plans.h"
 
 namespace plimsoll {
@@ -16,7 +16,7 @@ constexpr int64_t kFasterPatience = 10'000'000;  // of planning_work(): some sec
 
 // A change to weigh, and what it does to the result.
 struct FasterChange {
-  std::vector<std::string> sets;
+  Changes changes;
   std::string effect;
 };
 
@@ -28,7 +28,7 @@ std::string percent_words(double share) {
 // Rows cut to half of the longest.
 void add_shorter_rows(int64_t longest, std::vector<FasterChange>& changes) {
   constexpr int64_t kShortest = 16;
-  if (longest >= kShortest) changes.push_back({{"data.max_length=" + std::to_string(longest / 2)}, "cuts "});
+  if (longest >= kShortest) changes.push_back({{{"data.max_length", std::to_string(longest / 2)}}, "cuts "});
 }
 
 // Rows that share a sequence: as many to a step as before.
@@ -37,7 +37,7 @@ void add_packing(const Recipe& recipe, const DataSummary& data, std::vector<Fast
   const auto together = static_cast<int64_t>(static_cast<double>(recipe.data.max_length) / mean);
   if (recipe.data.packing || together < 2) return;
   const int64_t effective = std::max<int64_t>(1, recipe.batch.effective / together);
-  changes.push_back({{"data.packing=true", "batch.effective=" + std::to_string(effective)},
+  changes.push_back({{{"data.packing", "true"}, {"batch.effective", std::to_string(effective)}},
                      "rows share sequences; about as many rows a step, other ones together"});
 }
 
@@ -50,42 +50,44 @@ std::vector<FasterChange> changes_of(const Recipe& recipe, const Plan& plan) {
     const auto fastest = FittingPlans(open).within(open.target.budget);
     const int64_t enough = fastest ? round_up(fastest->memory_bytes(), kMiB) / kMiB : 0;
     if (enough * kMiB > *budget)
-      changes.push_back({{"memory.device=" + std::to_string(enough) + "MiB"}, "more memory, same result"});
+      changes.push_back({{{"memory.device", std::to_string(enough) + "MiB"}}, "more memory, same result"});
   }
   if (plan.request.workload.data) {
     add_shorter_rows(plan.request.workload.experiment.max_length, changes);
     add_packing(recipe, *plan.request.workload.data, changes);
   }
   if (recipe.method.type == MethodType::full) {
-    changes.push_back({{"method.type=lora"}, "adapters on a frozen model: other method"});
-    if (!recipe.method.freeze.empty()) changes.back().sets.emplace_back("method.freeze=null");
+    changes.push_back({{{"method.type", "lora"}}, "adapters on a frozen model: other method"});
+    if (!recipe.method.freeze.empty()) changes.back().changes.push_back({"method.freeze", "null"});
   } else if (recipe.method.r >= 8 && !recipe.adapter) {
-    changes.push_back({{"method.r=" + std::to_string(recipe.method.r / 2)}, "adapters of half the rank"});
+    changes.push_back({{{"method.r", std::to_string(recipe.method.r / 2)}}, "adapters of half the rank"});
   }
   if (recipe.schedule.epochs > 1 && !recipe.schedule.max_steps)
-    changes.push_back({{"schedule.epochs=1"}, "every row once"});
+    changes.push_back({{{"schedule.epochs", "1"}}, "every row once"});
   return changes;
 }
 
 // The gain of a change; nullopt where it is not possible or does not fit.
-std::optional<Faster> weigh(const PlanArguments& arguments, const FasterChange& change) {
-  const std::optional<Plan> plan = fitting_plan(arguments, change.sets);
+std::optional<Faster> weigh(const WhatIf& what_if, const FasterChange& change) {
+  const std::optional<Plan> plan = fitting_plan(what_if, change.changes);
   if (!plan) return std::nullopt;
   std::string effect = change.effect;
   if (effect == "cuts ")
     effect += percent_words(plan->request.workload.data->truncated_share) + " of the rows";
-  return Faster{change.sets, effect, plan->run_seconds(), plan->memory_bytes()};
+  Faster faster{{}, effect, plan->run_seconds(), plan->memory_bytes()};
+  for (const KeyChange& one : change.changes) faster.sets.push_back(one.assignment());
+  return faster;
 }
 
 }  // namespace
 
-std::vector<Faster> faster_runs(const PlanArguments& arguments, const Recipe& recipe, const Plan& plan) {
+std::vector<Faster> faster_runs(const WhatIf& what_if, const Recipe& recipe, const Plan& plan) {
   std::vector<Faster> found;
   if (!plan.fits() || plan.run_seconds() < kDay) return found;
   const Patience patience(kFasterPatience);
   for (const FasterChange& change : changes_of(recipe, plan)) {
     if (patience.ended()) break;
-    if (auto faster = weigh(arguments, change);
+    if (auto faster = weigh(what_if, change);
         faster && faster->run_seconds < kFasterThan * plan.run_seconds())
       found.push_back(*std::move(faster));
   }

@@ -1,0 +1,33 @@
+// Suggestions under a refusal, as text and as JSON.
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "cli/plan/plan_command.h"
+#include "plan/search/run_time.h"
+
+namespace plimsoll {
+
+std::string ways_text(const std::vector<Way>& ways) {
+  if (ways.empty()) return "";
+  std::string text = "\n  what would fit, each planned for real:";
+  for (const Way& way : ways) {
+    text += "\n    " + way.effect + ": " + format_bytes(way.memory_bytes) +
+            (way.disk_bytes > 0 ? " and " + format_bytes(way.disk_bytes) + " of disk" : "") + ", " +
+            duration_words(way.seconds_per_step) + " a step\n      " + way.command;
+  }
+  return text;
+}
+
+nlohmann::ordered_json ways_json(const std::vector<Way>& ways) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Way& way : ways)
+    list.push_back({{"command", way.command},
+                    {"effect", way.effect},
+                    {"same_result", way.same_result},
+                    {"memory_bytes", way.memory_bytes},
+                    {"disk_bytes", way.disk_bytes},
+                    {"seconds_per_step", way.seconds_per_step}});
+  return list;
+}
+
+}  // namespace plimsoll

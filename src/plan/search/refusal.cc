@@ -1,0 +1,136 @@
+#include "plan/search/refusal.h"
+
+#include <algorithm>
+
+#include "plan/search/fitting_plans.h"
+
+namespace plimsoll {
+namespace {
+
+// A key of the recipe, whether it holds the planner, and what lets it go.
+struct Hold {
+  Held what;
+  bool set;
+  const char* key;
+  const char* value;
+};
+
+std::vector<Hold> holds(const Choices& choices) {
+  return {
+      {Held::micro_batch, choices.micro_batch.has_value(), "batch.micro", "auto"},
+      {Held::recompute, choices.recompute.has_value(), "memory.recompute", "auto"},
+      {Held::offload, choices.offload.has_value(), choices.offload_of_tier ? "memory.tier" : "memory.offload",
+       choices.offload_of_tier ? "null" : "auto"},
+      {Held::loss_chunk, choices.loss_chunk.has_value(), "memory.loss_chunk", "auto"},
+      {Held::graphs, choices.graphs == UseGraphs::on, "memory.graphs", "auto"}};
+}
+
+// The three largest of all that the budget bounds.
+std::vector<Component> largest_components(const Plan& plan) {
+  std::vector<Component> components = device_components(plan);
+  if (!plan.request.target.own_memory)
+    for (const Component& component : plan.host_components()) components.push_back(component);
+  std::stable_sort(components.begin(), components.end(),
+                   [](const Component& a, const Component& b) { return a.bytes > b.bytes; });
+  components.resize(std::min<size_t>(components.size(), 3));
+  return components;
+}
+
+std::vector<Shortage> shortages(const Plan& plan) {
+  const Budget& budget = plan.request.target.budget;
+  std::vector<Shortage> all;
+  if (!plan.fits_device() || !plan.fits_process())
+    all.push_back({plan.request.target.own_memory ? Shortage::Of::device : Shortage::Of::process,
+                   plan.memory_bytes(), memory_budget(plan.request).value_or(0), budget.device_source,
+                   budget.of_free, budget.of_free ? budget.free_bytes : 0});
+  if (!plan.fits_host())
+    all.push_back({Shortage::Of::host, plan.host_bytes(), *budget.host_bytes, budget.host_source});
+  if (!plan.fits_disk())
+    all.push_back({Shortage::Of::disk, plan.disk_bytes(), *budget.disk_bytes, "memory.disk"});
+  return all;
+}
+
+int64_t persistent_bytes(const Plan& plan) {
+  int64_t held = 0;
+  for (const TableRow& row : plan.layout.persistent) {
+    const bool is_weight = row.role == Role::frozen_weight || row.role == Role::trainable_weight;
+    if (is_weight || row.role == Role::master || row.role == Role::optimizer_state) held += row.bytes;
+  }
+  return held;
+}
+
+}  // namespace
+
+std::vector<HoldingKey> holding_keys(const PlanRequest& request) {
+  std::vector<HoldingKey> keys;
+  for (const Hold& hold : holds(request.choices))
+    if (hold.set) keys.push_back({hold.what, hold.key, hold.value});
+  return keys;
+}
+
+void let_go(PlanRequest& request, Held what) {
+  Choices& choices = request.choices;
+  switch (what) {
+    case Held::micro_batch:
+      choices.micro_batch.reset();
+      return;
+    case Held::recompute:
+      choices.recompute.reset();
+      return;
+    case Held::offload:
+      choices.offload.reset();
+      return;
+    case Held::loss_chunk:
+      choices.loss_chunk.reset();
+      return;
+    case Held::graphs:
+      choices.graphs = UseGraphs::automatic;
+      return;
+  }
+}
+
+const Shortage* Refusal::shortage(Shortage::Of of) const {
+  const auto found = std::ranges::find(shortages, of, &Shortage::of);
+  return found == shortages.end() ? nullptr : &*found;
+}
+
+const Shortage* Refusal::of_memory() const {
+  return shortage(own_memory ? Shortage::Of::device : Shortage::Of::process);
+}
+
+Refusal refusal_of(const Plan& plan) {
+  const PlanRequest& request = plan.request;
+  const Experiment& experiment = request.workload.experiment;
+  const Candidate& least = plan.smallest;
+  return {.shortages = shortages(plan),
+          .own_memory = request.target.own_memory,
+          .host_limit = request.target.budget.host_bytes,
+          .disk_limit = request.target.budget.disk_bytes,
+          .planned = {plan.variant, variant_words(experiment, plan.variant), plan.memory_bytes(),
+                      plan.host_bytes(), plan.disk_bytes()},
+          .smallest = {least.variant, variant_words(experiment, least.variant), memory_bytes(request, least),
+                       request.target.host.total() + least.host_bytes, least.disk_bytes},
+          .search_ended = plan.search_ended,
+          .place = peak_place(plan),
+          .largest = largest_components(plan),
+          .host = plan.host_components(),
+          .persistent_bytes = persistent_bytes(plan),
+          .holding = holding_keys(request)};
+}
+
+std::optional<ReleasedPlan> released_plan(const PlanRequest& request) {
+  PlanRequest open = request;
+  ReleasedPlan found;
+  for (HoldingKey& key : holding_keys(request)) {
+    let_go(open, key.what);
+    found.released.push_back(std::move(key));
+    const auto plan = FittingPlans(open).within(open.target.budget);
+    if (!plan) continue;
+    found.words = variant_words(request.workload.experiment, plan->variant);
+    found.memory_bytes = plan->memory_bytes();
+    return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace plimsoll

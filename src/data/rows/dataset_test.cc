@@ -297,6 +297,33 @@ TEST(Dataset, rows_are_numbered_through_the_files_of_a_folder) {
   EXPECT_THAT(all_texts(dataset, "t"), ElementsAre("a0", "b0", "b1", "c0"));
 }
 
+TEST(Dataset, what_is_open_is_read_again_without_its_file) {
+  for (const char* name : {"rows.jsonl", "rows.csv", "rows.json"}) {
+    const TestFolder folder;
+    const bool is_csv = std::string_view(name).ends_with("csv");
+    const bool is_list = std::string_view(name).ends_with(".json");
+    const auto path = folder.write(name, is_csv    ? "text\na\nb\n"
+                                         : is_list ? R"([{"text": "a"}, {"text": "b"}])"
+                                                   : "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+    Dataset first = open_one(path);
+    EXPECT_THAT(all_texts(first, "text"), ElementsAre("a", "b"));
+    std::filesystem::remove(path);
+    Dataset again = first.again();
+    EXPECT_EQ(again.rows(), 2) << name;
+    EXPECT_EQ(again.name(), first.name());
+    EXPECT_EQ(again.units().size(), first.units().size());
+    hold_all(again);
+    for (Dataset* dataset : {&again, &first}) {  // what one holds, the other does not let go
+      Row row;
+      dataset->read(1, row);
+      EXPECT_EQ(row[0].text, "b") << name;
+    }
+    Dataset other = std::move(again);
+    again = first.again();
+    EXPECT_EQ(other.rows(), 2) << name;
+  }
+}
+
 TEST(Dataset, a_missing_column_names_those_that_exist) {
   const TestFolder folder;
   Dataset dataset = open_one(folder.write("a.jsonl", prompt_lines(1)));

@@ -23,7 +23,11 @@ Plan refused_plan(bool holds) {
   request.target.budget.host_bytes = kGiB;
   request.target.budget.of_free = true;
   request.target.budget.free_bytes = 12345;
-  if (holds) request.choices.micro_batch = 8;
+  if (holds) {
+    request.choices.micro_batch = 8;
+    request.choices.recompute = RecomputePoint::none;
+    request.choices.loss_chunk = 512;
+  }
   request.target.budget.device_bytes = holds ? make_plan(request).memory_bytes() - 1 : 1000;
   return make_plan(request);
 }
@@ -40,7 +44,7 @@ TEST(RefusedPlan, is_the_same_after_a_text) {
     EXPECT_EQ(read.what(), refusal_text(plan));
     EXPECT_EQ(written(read), written(refused));
     EXPECT_EQ(read.refusal.smallest.variant, plan.smallest.variant);
-    EXPECT_EQ(read.refusal.holding.size(), holds ? 1U : 0U);
+    EXPECT_EQ(read.refusal.holding.size(), holds ? 3U : 0U);
     EXPECT_EQ(read.refusal.host_limit, kGiB);
     EXPECT_FALSE(read.refusal.disk_limit);
   }

@@ -2,16 +2,66 @@
 // (docs/explanation/recompute-and-offload.md).
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
 #include "graph/graph.h"
 
 namespace plimsoll {
 
-// The space in which tensors of each kind are kept.
+// Where one part of a run lives, block by block: that of the first `on_disk` blocks on disk, of the next
+// `on_host` on the host, of the rest on the device. What belongs to no block goes with the last one.
+struct PartHome {
+  // More than any model has: all of them, or all that are left.
+  static constexpr int64_t kEveryBlock = int64_t{1} << 32;
+
+  int64_t on_disk = 0;
+  int64_t on_host = 0;
+
+  PartHome() = default;
+  PartHome(int64_t disk, int64_t host) : on_disk(disk), on_host(host) {}
+  PartHome(Space whole)  // NOLINT(google-explicit-constructor): a space is a home for all of it
+      : on_disk(whole == Space::disk ? kEveryBlock : 0), on_host(whole == Space::host ? kEveryBlock : 0) {}
+
+  [[nodiscard]] bool any() const { return on_disk > 0 || on_host > 0; }
+  // Whether all of it has one home, which may be the device.
+  [[nodiscard]] bool is_whole() const {
+    return !any() || on_disk >= kEveryBlock || (on_disk == 0 && on_host >= kEveryBlock);
+  }
+  // Whether some of it stays on the device.
+  [[nodiscard]] bool stays() const { return on_disk < kEveryBlock && on_host < kEveryBlock; }
+  // Blocks that leave the device.
+  [[nodiscard]] int64_t moved() const { return std::min(on_disk + on_host, kEveryBlock); }
+  [[nodiscard]] Space of(BlockId block) const {
+    const int64_t at = block == kNoBlock ? kEveryBlock - 1 : block;
+    if (at < on_disk) return Space::disk;
+    return at - on_disk < on_host ? Space::host : Space::device;
+  }
+  // The same with counts that a model of so many blocks has: every block is said in one way.
+  [[nodiscard]] PartHome in_blocks(int64_t blocks) const;
+  friend auto operator<=>(const PartHome&, const PartHome&) = default;
+};
+
+// The parts of a run, in the order of reports.
+enum class Part : uint8_t { states, gradients, weights, activations };
+inline constexpr std::array<Part, 4> kEveryPart = {Part::states, Part::gradients, Part::weights,
+                                               Part::activations};
+std::string_view to_string(Part part);
+using Homes = std::array<PartHome, 4>;  // by part
+
+// What a transfer may start ahead of need: more hides nothing more (docs/decisions/28-homes.md).
+inline constexpr int64_t kMostPrefetch = 2;
+
+// Where tensors of each kind are kept.
 struct OffloadChoice {
-  Space states = Space::device;       // optimizer states and master copies
-  Space gradients = Space::device;    // of the effective batch
-  Space weights = Space::device;      // of the blocks (embedding, head, last norm and adapters stay)
-  Space activations = Space::device;  // those that wait for the backward pass
+  PartHome states;       // optimizer states and master copies
+  PartHome gradients;    // of the effective batch
+  PartHome weights;      // of the blocks (embedding, head, last norm and adapters stay)
+  PartHome activations;  // those that wait for the backward pass
   // How many layers (micro-step) or slices (update) a transfer starts ahead of need; 0: no overlap.
   int64_t prefetch = 1;
   // Elements that an update fetches at a time, a multiple of kSliceUnit. 4 Mi elements of f32 are 16 MiB:
@@ -21,9 +71,19 @@ struct OffloadChoice {
   int64_t smallest_bytes = 65536;
 
   [[nodiscard]] bool any() const {
-    return states != Space::device || gradients != Space::device || weights != Space::device ||
-           activations != Space::device;
+    return states.any() || gradients.any() || weights.any() || activations.any();
   }
+  [[nodiscard]] const PartHome& of(Part part) const {
+    return part == Part::states      ? states
+           : part == Part::gradients ? gradients
+           : part == Part::weights   ? weights
+                                     : activations;
+  }
+  PartHome& of(Part part) { return const_cast<PartHome&>(std::as_const(*this).of(part)); }
+  void set_homes(const Homes& homes) {
+    for (const Part part : kEveryPart) of(part) = homes[static_cast<size_t>(part)];
+  }
+  [[nodiscard]] Homes homes() const { return {states, gradients, weights, activations}; }
   [[nodiscard]] bool moves(const Tensor& tensor) const { return tensor.bytes() >= smallest_bytes; }
   friend bool operator==(const OffloadChoice&, const OffloadChoice&) = default;
 };

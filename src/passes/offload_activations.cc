@@ -34,16 +34,20 @@ Uses find_uses(const Graph& train) {
   return uses;
 }
 
-std::vector<TensorId> find_waiting(const Graph& train, const Uses& uses, const OffloadChoice& choice) {
+// What waits for the backward pass of a block whose activations move, with where it goes.
+std::vector<std::pair<TensorId, Space>> find_waiting(const Graph& train, const Uses& uses,
+                                                     const OffloadChoice& choice) {
   BlockId last_block = kNoBlock;
   for (const Op& op : train.ops()) last_block = std::max(last_block, op.block);
-  std::vector<TensorId> waiting;
+  std::vector<std::pair<TensorId, Space>> waiting;
   for (size_t i = 0; i < train.tensors().size(); ++i) {
     const Tensor& tensor = train.tensors()[i];
     if (tensor.role != Role::activation || !choice.moves(tensor)) continue;
     if (uses.last_forward[i] == kNever || uses.first_backward[i] == kNever) continue;
     const BlockId block = train.ops()[static_cast<size_t>(uses.first_backward[i])].block;
-    if (block != kNoBlock && block < last_block) waiting.push_back(static_cast<TensorId>(i));
+    if (block == kNoBlock || block >= last_block) continue;
+    if (const Space home = choice.activations.of(block); home != Space::device)
+      waiting.emplace_back(static_cast<TensorId>(i), home);
   }
   return waiting;
 }
@@ -52,19 +56,26 @@ std::vector<TensorId> find_waiting(const Graph& train, const Uses& uses, const O
 
 Graph offload_activations(Graph train, const OffloadChoice& choice, const OffloadContext& context) {
   const Uses uses = find_uses(train);
-  const std::vector<TensorId> waiting = find_waiting(train, uses, choice);
-  if (!context.transfers(choice.activations)) {
-    for (const TensorId id : waiting) train.set_space(id, choice.activations);
-    return train;
+  std::vector<TensorId> waiting;  // those that are copied
+  std::vector<Space> spaces;
+  for (const auto& [id, home] : find_waiting(train, uses, choice)) {
+    if (!context.transfers(home)) {
+      train.set_space(id, home);
+      continue;
+    }
+    waiting.push_back(id);
+    spaces.push_back(home);
   }
+  if (waiting.empty()) return train;
   std::vector<TensorId> home_of(train.tensors().size(), kNoTensor);
   // By op the first tensor that is stored behind it, and by tensor the next one.
   std::vector<TensorId> first_stored(train.ops().size(), kNoTensor);
   std::vector<TensorId> next_stored(train.tensors().size(), kNoTensor);
-  for (const TensorId id : waiting) {
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    const TensorId id = waiting[i];
     Tensor home = train.tensor(id);
     home.name = train.fresh_name(home.name + ".home");
-    home.space = choice.activations;
+    home.space = spaces[i];
     home_of[static_cast<size_t>(id)] = train.add_tensor(std::move(home));
   }
   for (auto id = waiting.rbegin(); id != waiting.rend(); ++id) {

@@ -12,14 +12,15 @@
 namespace plimsoll {
 namespace {
 
-// By tensor id, whether it is a gradient that the choice moves; its space is set.
-std::vector<char> move_gradients(Graph& graph, const OffloadChoice& choice) {
+// By tensor id, whether it is a gradient that the choice moves to where it is copied from; its space is set.
+std::vector<char> move_gradients(Graph& graph, const OffloadChoice& choice, const OffloadContext& context) {
   std::vector<char> moved(graph.tensors().size());
   for (size_t i = 0; i < moved.size(); ++i) {
     const Tensor& tensor = graph.tensors()[i];
     if (tensor.role != Role::gradient || !choice.moves(tensor)) continue;
-    moved[i] = 1;
-    graph.set_space(static_cast<TensorId>(i), choice.gradients);
+    const Space home = choice.gradients.of(tensor.block);
+    graph.set_space(static_cast<TensorId>(i), home);
+    moved[i] = context.transfers(home) ? 1 : 0;
   }
   return moved;
 }
@@ -102,14 +103,14 @@ class GradientCopies {
 }  // namespace
 
 Graph offload_gradients_of_train(Graph train, const OffloadChoice& choice, const OffloadContext& context) {
-  std::vector<char> moved = move_gradients(train, choice);
-  if (!context.transfers(choice.gradients)) return train;
+  std::vector<char> moved = move_gradients(train, choice, context);
+  if (std::ranges::find(moved, 1) == moved.end()) return train;
   return GradientCopies(std::move(train), std::move(moved), context.accumulation).run();
 }
 
 Graph offload_gradients_of_update(Graph update, const OffloadChoice& choice, const OffloadContext& context) {
-  const std::vector<char> moved = move_gradients(update, choice);
-  if (!context.transfers(choice.gradients)) return update;
+  const std::vector<char> moved = move_gradients(update, choice, context);
+  if (std::ranges::find(moved, 1) == moved.end()) return update;
   std::vector<Op> ops = std::move(update.ops());
   update.ops().clear();
   for (Op& op : ops) {

@@ -120,7 +120,8 @@ Graph offload_states(Graph program, const OffloadChoice& choice) {
   for (size_t i = 0; i < program.tensors().size(); ++i) {
     const Tensor& tensor = program.tensors()[i];
     const bool state = tensor.role == Role::optimizer_state || tensor.role == Role::master;
-    if (state && choice.moves(tensor)) program.set_space(static_cast<TensorId>(i), choice.states);
+    if (state && choice.moves(tensor))
+      program.set_space(static_cast<TensorId>(i), choice.states.of(tensor.block));
   }
   return program;
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "passes/offload_parts.h"
 #include "passes/transfers.h"
 
@@ -17,10 +19,12 @@ Graph offload_weights(Graph program, const OffloadChoice& choice, const OffloadC
   std::vector<char> homes(program.tensors().size());
   for (size_t i = 0; i < homes.size(); ++i) {
     if (!is_streamed(program.tensors()[i], choice)) continue;
-    homes[i] = 1;
-    program.set_space(static_cast<TensorId>(i), choice.weights);
+    const Space home = choice.weights.of(program.tensors()[i].block);
+    program.set_space(static_cast<TensorId>(i), home);
+    homes[i] = context.transfers(home) ? 1 : 0;
   }
-  return context.transfers(choice.weights) ? fetch_for_readers(std::move(program), homes) : program;
+  if (std::ranges::find(homes, 1) == homes.end()) return program;
+  return fetch_for_readers(std::move(program), homes);
 }
 
 }  // namespace plimsoll

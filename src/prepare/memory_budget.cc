@@ -154,7 +154,9 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card)
 std::vector<Space> offload_homes(const Recipe& recipe) {
   // The emulated card's memory is the host's: what leaves it goes there only for who asks for that.
   const Recipe::Memory& memory = recipe.memory;
-  const bool asks = (memory.offload || memory.tier) && memory.disk_bytes == 0;
+  const auto names_host = [](const PartHome& home) { return home.on_host > 0; };
+  const bool asks = ((memory.offload || memory.tier) && memory.disk_bytes == 0) ||
+                    (memory.homes && std::ranges::any_of(*memory.homes, names_host));
   std::vector<Space> homes;
   if (recipe.is_of_card() || (recipe.device == DeviceChoice::emulated && asks)) homes.push_back(Space::host);
   if (recipe.memory.disk_bytes > 0) homes.push_back(Space::disk);
@@ -182,6 +184,34 @@ std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const st
         ": on a CPU what leaves the arena goes to disk, and memory.disk is 0; state a size, such "
         "as memory.disk: 20GiB (--disk 20GiB)");
   return parts;
+}
+
+std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vector<Space>& homes,
+                                  int64_t layers) {
+  if (!memory.homes) return std::nullopt;
+  if (memory.offload || memory.tier)
+    throw UsageError("memory.homes and " + std::string(memory.tier ? "memory.tier" : "memory.offload") +
+                     " both say what leaves the device; set one of them");
+  const auto has = [&](Space space) { return std::ranges::find(homes, space) != homes.end(); };
+  Homes stated;
+  for (const Part part : kEveryPart) {
+    const PartHome& home = (*memory.homes)[static_cast<size_t>(part)];
+    const std::string key = "memory.homes: " + std::string(to_string(part)) + ": ";
+    if (home.on_host > 0 && !has(Space::host))
+      throw UsageError(key +
+                       "a CPU has no host beside its memory, so host may be 0 at most; say disk, with "
+                       "memory.disk: 20GiB (--disk 20GiB)");
+    if (home.on_disk > 0 && !has(Space::disk))
+      throw UsageError(key +
+                       "memory.disk is 0, so disk may be 0 at most; state a size, such as memory.disk: "
+                       "20GiB (--disk 20GiB)");
+    const auto counted = [](int64_t count) { return count < PartHome::kEveryBlock ? count : 0; };
+    if (const int64_t all = counted(home.on_disk) + counted(home.on_host); all > layers)
+      throw UsageError(key + format_count(all) + " layers are to leave the device, and the model has " +
+                       format_count(layers) + "; say " + format_count(layers) + " at most");
+    stated[static_cast<size_t>(part)] = home.in_blocks(layers);
+  }
+  return stated;
 }
 
 Recipe with_own_card(Recipe recipe) {

@@ -31,6 +31,11 @@ std::vector<Space> offload_homes(const Recipe& recipe);
 // What memory.tier or memory.offload says. Throws UsageError where it has no place to go.
 std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes);
 
+// What memory.homes says, for a model of so many layers. Throws UsageError for more layers than there are and
+// for a home that the device lacks.
+std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vector<Space>& homes,
+                                  int64_t layers);
+
 // The recipe as `train` takes it. Runs of earlier versions had two budgets on a CPU: where one of them is
 // resumed, one for the process takes their place, and a note says so. Throws UsageError for a card that is
 // only planned for or is not there, and for what every run needs (require_trainable).

@@ -335,6 +335,9 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.target.own_memory = recipe.is_of_card();
   request.target.homes = offload_homes(recipe);
   request.choices.offload = offload_parts(recipe.memory, request.target.homes);
+  request.choices.homes =
+      stated_homes(recipe.memory, request.target.homes, request.workload.experiment.model.layers);
+  request.choices.prefetch = recipe.memory.prefetch;
   request.choices.offload_of_tier = recipe.memory.tier.has_value();
   request.choices.preset = preset_of(recipe.memory.plan);
   request.target.device =

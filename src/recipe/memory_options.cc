@@ -3,6 +3,7 @@
 
 #include "base/strings.h"
 #include "device/catalogue.h"
+#include "plan/search/variant_keys.h"
 #include "recipe/option_types.h"
 
 namespace plimsoll {
@@ -70,6 +71,69 @@ Option memory_offload() {
       });
 }
 
+// "all" or a number of layers.
+std::optional<int64_t> read_layers(const Node& node) {
+  if (node.is_word("all")) return PartHome::kEveryBlock;
+  return read_integer(node, {0, int64_t{1} << 20});
+}
+
+std::optional<PartHome> read_home(const Node& node) {
+  for (const Space space : {Space::device, Space::host, Space::disk})
+    if (node.is_word(to_string(space))) return PartHome(space);
+  if (node.kind != Node::Kind::map) return std::nullopt;
+  PartHome home;
+  for (const Node& item : node.items) {
+    const auto layers = read_layers(item);
+    if (!layers || (item.key != "disk" && item.key != "host")) return std::nullopt;
+    (item.key == "disk" ? home.on_disk : home.on_host) = *layers;
+  }
+  return home.on_disk >= PartHome::kEveryBlock ? PartHome(Space::disk) : home;
+}
+
+std::optional<Homes> read_homes(const Node& node) {
+  if (node.kind != Node::Kind::map) return std::nullopt;
+  Homes homes;
+  for (const Node& item : node.items) {
+    const auto part = std::ranges::find(kEveryPart, item.key, [](Part p) { return to_string(p); });
+    const auto home = read_home(item);
+    if (part == kEveryPart.end() || !home) return std::nullopt;
+    homes[static_cast<size_t>(*part)] = *home;
+  }
+  return homes;
+}
+
+Option memory_homes() {
+  return make(
+      "memory.homes", FIELD(memory.homes),
+      "auto, or a map of states, gradients, weights, activations to device, host, disk or numbers of layers "
+      "such as {disk: 10, host: 12}",
+      "offloading part by part: where each is kept, and of how many layers (the first ones on disk, the next "
+      "ones on the host of a GPU, the others on the device; all: all that are left). Parts that are not "
+      "named stay on the device",
+      [](const Node& node, Folder) -> std::optional<std::optional<Homes>> {
+        if (node.is_word("auto")) return std::optional<Homes>();
+        const auto homes = read_homes(node);
+        if (!homes) return std::nullopt;
+        return std::optional(homes);
+      },
+      [](const std::optional<Homes>& homes) { return homes ? homes_json(*homes) : Json("auto"); });
+}
+
+Option memory_prefetch() {
+  static constexpr IntegerRange kRange{0, kMostPrefetch};
+  return make(
+      "memory.prefetch", FIELD(memory.prefetch), "auto or " + describe(kRange),
+      "layers (in an update: slices) by which transfers of offloaded tensors start ahead of need; 0 takes "
+      "the least memory",
+      [](const Node& node, Folder) -> std::optional<std::optional<int64_t>> {
+        if (node.is_word("auto")) return std::optional<int64_t>();
+        const auto number = read_integer(node, kRange);
+        if (!number) return std::nullopt;
+        return std::optional(number);
+      },
+      [](const std::optional<int64_t>& number) { return number ? Json(*number) : Json("auto"); });
+}
+
 // A bare 0, without %, is 0 whatever it is a share of.
 std::optional<double> read_share(const Node& node) {
   if (read_number(node, {0.0, 0.0})) return 0.0;
@@ -131,6 +195,8 @@ std::vector<Option> memory_options() {
                     "states; stage3: gradients too; minimal: layer weights too"),
       memory_recompute(),
       memory_offload(),
+      memory_homes(),
+      memory_prefetch(),
       auto_integer("memory.loss_chunk", FIELD(memory.loss_chunk), {1, int64_t{1} << 24},
                    "tokens whose logits are held at a time (chunked cross entropy)"),
       choice("memory.keep_frozen", FIELD(memory.keep_frozen),

@@ -13,6 +13,7 @@
 
 #include "ops/optimizer_kind.h"
 #include "passes/keep_frozen.h"
+#include "passes/offload.h"
 #include "plan/program/graphs.h"
 #include "recipe/row_range.h"
 #include "tasks/rows.h"
@@ -230,6 +231,8 @@ struct Recipe {
     std::optional<std::string> tier;
     std::optional<std::string> recompute;             // a point for all layers; none means auto
     std::optional<std::vector<std::string>> offload;  // what leaves the device; none means auto
+    std::optional<Homes> homes;                       // by layers; none means auto
+    std::optional<int64_t> prefetch;                  // none means auto
     int64_t loss_chunk = kAuto;                       // tokens
     KeepFrozen keep_frozen = KeepFrozen::automatic;
     UseGraphs graphs = UseGraphs::automatic;

@@ -370,6 +370,15 @@ void add_seconds(const std::vector<TimedOp>& ops, ProgramNeeds& needs) {
   needs.together.push_back(io.base > 0 ? seconds_together(ops) : compute);
 }
 
+void add_moved(const Graph& graph, const Op& op, const DeviceRates& rates, TimedOp& times,
+               ProgramNeeds& needs) {
+  times.contention = contention_seconds(graph, op, rates);
+  if (op.block == kNoBlock) return;
+  ProgramNeeds::Moved& moved = needs.moved[static_cast<size_t>(op.block)];
+  moved.io += times.seconds;
+  moved.disk += static_cast<double>(disk_bytes_of(graph, op));
+}
+
 }  // namespace
 
 ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::vector<int64_t>& chunks,
@@ -383,10 +392,12 @@ ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::
     ProgramNeeds::Persistent& persistent = needs.persistent.emplace_back();
     persistent.name = tensor.name;
     persistent.space = tensor.space;
+    persistent.block = tensor.block;
     add(persistent.bytes, round_up(tensor.bytes(), kArenaAlignment), tensor.block, samples.blocks);
   }
   std::vector<TimedOp> timed;
   timed.reserve(graph.ops().size());
+  needs.moved.resize(graph.blocks().size());
   std::vector<LossOp> losses;
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
@@ -394,7 +405,7 @@ ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::
     times.slot = slot_of(op.block, samples.blocks);
     times.seconds = time.seconds_of(graph, op);
     times.queued = is_queued(op);
-    if (times.queued) times.contention = contention_seconds(graph, op, device.rates);
+    if (times.queued) add_moved(graph, op, device.rates, times, needs);
     if (is_transfer(op.kind)) times.copy = copy_of(op);
     add(needs.ops, int64_t{1}, times.slot);
     add(needs.disk_traffic, static_cast<double>(disk_bytes_of(graph, op)), times.slot);

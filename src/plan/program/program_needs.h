@@ -74,6 +74,7 @@ struct ProgramNeeds {
   struct Persistent {
     Name name;
     Space space = Space::device;
+    BlockId block = kNoBlock;
     AffineBytes bytes;
   };
   struct Loss {  // an op of the loss: what is alive but for its workspace, which goes by the rows
@@ -93,6 +94,11 @@ struct ProgramNeeds {
   std::vector<AffineSeconds> compute;   // by rows: what the compute queue does
   std::vector<AffineSeconds> together;  // by rows: both queues, with what waits for what
   AffineSeconds io;
+  // What is moved for each block: seconds of transfers, bytes of the disk.
+  struct Moved {
+    double io = 0, disk = 0;
+  };
+  std::vector<Moved> moved;
 };
 
 // `runs`: in an optimizer step. Every stack of the graph has the blocks that `samples` says. For losses, the

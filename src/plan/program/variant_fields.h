@@ -8,6 +8,16 @@
 
 namespace plimsoll {
 
+template <typename Json>
+void to_json(Json& json, const PartHome& home) {
+  json = Json{{"disk", home.on_disk}, {"host", home.on_host}};
+}
+template <typename Json>
+void from_json(const Json& json, PartHome& home) {
+  json.at("disk").get_to(home.on_disk);
+  json.at("host").get_to(home.on_host);
+}
+
 // Calls visit(name, value) for each field. A field that is added to a variant or to its parts does not
 // compile before it has a name here.
 template <typename V, typename Visit>

@@ -54,6 +54,18 @@ void KnownPrograms::add_depths(Key& key, const Experiment& experiment) {
   for (const int64_t depth : experiment.model.stacks()) key.push_back(depth);
 }
 
+// The homes of the parts that a program knows of, and when they are fetched where any is.
+void KnownPrograms::add_homes(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts) {
+  bool any = false;
+  for (const Part part : parts) {
+    const PartHome& home = choice.of(part);
+    key.push_back(home.on_disk);
+    key.push_back(home.on_host);
+    any = any || home.any();
+  }
+  key.push_back(any ? choice.prefetch : 0);
+}
+
 void KnownPrograms::enter_room_of(const Variant& variant) {
   const std::pair room{variant.micro_batch, variant.micro_tokens};
   if (room_ == room) return;
@@ -80,17 +92,15 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experimen
   Key key = {static_cast<int64_t>(samples),
              variant.accumulation,
              variant.loss_chunk,
-             static_cast<int64_t>(o.gradients),
-             static_cast<int64_t>(o.weights),
-             static_cast<int64_t>(o.activations),
-             o.prefetch,
              o.smallest_bytes,
              updates ? 1 : 0,
-             updates ? static_cast<int64_t>(o.states) : 0,
              updates ? o.slice_elements : 0,
              variant.recompute.segment,
              static_cast<int64_t>(chunks.size())};
   key.insert(key.end(), chunks.begin(), chunks.end());
+  std::vector<Part> parts = {Part::gradients, Part::weights, Part::activations};
+  if (updates) parts.push_back(Part::states);
+  add_homes(key, o, parts);
   add_depths(key, experiment);
   for (const RecomputePoint point : variant.recompute.layers) key.push_back(static_cast<int64_t>(point));
   std::shared_ptr<const ProgramNeeds>& micro_step = micro_steps_[key];
@@ -109,12 +119,9 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::update_of(const Experiment& e
   const OffloadChoice& o = variant.offload;
   Key key = {static_cast<int64_t>(samples),
              static_cast<int64_t>(chunks.size()),
-             static_cast<int64_t>(o.states),
-             static_cast<int64_t>(o.gradients),
-             static_cast<int64_t>(o.weights),
-             o.prefetch,
              o.slice_elements,
              o.smallest_bytes};
+  add_homes(key, o, {Part::states, Part::gradients, Part::weights});
   add_depths(key, experiment);
   std::shared_ptr<const ProgramNeeds>& update = updates_[key];
   if (update == nullptr) {
@@ -135,8 +142,9 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
   Key key = chunks;
   for (const int64_t part :
        {static_cast<int64_t>(samples), variant.eval_micro_batch, variant.eval_micro_tokens,
-        static_cast<int64_t>(o.weights), o.prefetch, o.smallest_bytes})
+        o.smallest_bytes})
     key.push_back(part);
+  add_homes(key, o, {Part::weights});
   add_depths(key, experiment);
   std::shared_ptr<const ProgramNeeds>& evaluation = evaluations_[key];
   if (evaluation == nullptr)
@@ -174,6 +182,10 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_
       if (std::binary_search(known.begin(), known.begin() + before, name, std::less<>())) continue;
       known.push_back(name);
       persistent_[index(tensor.space)].add(tensor.bytes, 1);
+      if (tensor.block == kNoBlock) continue;
+      const auto block = static_cast<size_t>(tensor.block);
+      persistent_of_.resize(std::max(persistent_of_.size(), block + 1));
+      persistent_of_[block][index(tensor.space)] += tensor.bytes.base;
     }
     if (program != needs.back()) std::sort(known.begin(), known.end(), std::less<>());
     for (size_t space = 0; space < largest.size(); ++space)
@@ -186,7 +198,7 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_
     tensors_.add(program->tensors, 1);
     disk_traffic_.add(program->disk_traffic, program->runs);
     timed_.push_back({program->runs, program->use, program->moves_disk, program->calls, program->compute,
-                      program->together, program->io});
+                      program->together, program->io, program->disk_traffic, program->moved});
   }
   for (size_t space = 0; space < largest.size(); ++space) transient_[space] = largest[space].list();
   for (size_t chunk = 0; chunk < chunks; ++chunk) loss_transient_[chunk] = of_loss[chunk].list();
@@ -229,7 +241,8 @@ Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) con
   for (size_t space = 0; space < usage.bytes.size(); ++space) {
     int64_t transient = largest(transient_[space]);
     if (space == index(Space::device)) transient = std::max(transient, largest(loss_transient_[chunk]));
-    usage.bytes[space] = persistent_[space].at(blocks) + transient;
+    usage.persistent[space] = persistent_[space].at(blocks);
+    usage.bytes[space] = usage.persistent[space] + transient;
   }
   usage.ops = ops_.at(blocks);
   usage.program_bytes = program_heap_bytes(usage.ops, tensors_.at(blocks));
@@ -239,12 +252,45 @@ Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) con
     const double seconds = std::max(
         {program.together[chunk].at(blocks), program.compute[chunk].at(blocks), program.io.at(blocks)});
     usage.seconds += program.count * seconds;
+    usage.io[i] = program.io.at(blocks);
+    usage.disk[i] = program.disk.at(blocks);
     usage.runs[i] = {.runs = program.count,
                      .seconds = seconds,
                      .calls = {program.calls[chunk].at(blocks), program.moves_disk},
                      .use = program.use};
   }
   return usage;
+}
+
+std::vector<DepthModel::OfBlock> DepthModel::blocks() const {
+  size_t count = persistent_of_.size();
+  for (const Timed& program : timed_) count = std::max(count, program.moved.size());
+  std::vector<OfBlock> blocks(count);
+  for (size_t block = 0; block < count; ++block) {
+    if (block < persistent_of_.size()) blocks[block].persistent = persistent_of_[block];
+    for (size_t i = 0; i < timed_.size(); ++i) {
+      if (block >= timed_[i].moved.size()) continue;
+      blocks[block].io[i] = timed_[i].moved[block].io;
+      blocks[block].disk[i] = timed_[i].moved[block].disk;
+    }
+  }
+  return blocks;
+}
+
+std::vector<DepthModel::OfBlock> DepthModel::blocks(const std::vector<int64_t>& depths) const {
+  std::vector<OfBlock> blocks;
+  for (size_t stack = 0; stack < depths.size(); ++stack) {
+    const size_t slot = stack * kSlotsOfStack;
+    OfBlock block;
+    for (size_t space = 0; space < block.persistent.size(); ++space)
+      block.persistent[space] = persistent_[space].slope[slot];
+    for (size_t i = 0; i < timed_.size(); ++i) {
+      block.io[i] = timed_[i].io.slope[slot];
+      block.disk[i] = timed_[i].disk.slope[slot];
+    }
+    blocks.insert(blocks.end(), static_cast<size_t>(depths[stack]), block);
+  }
+  return blocks;
 }
 
 Usage DepthModel::at(const std::vector<StackDepth>& stacks, size_t chunk) const {

@@ -39,6 +39,9 @@ struct Usage {
   double seconds = 0;              // of an optimizer step
   std::array<ProgramRun, 3> runs;  // of micro-step, evaluation and update, for what launches add
   int64_t graph_bytes = 0;         // of the device, counted in `bytes`: of captured graphs
+  std::array<int64_t, 3> persistent{};  // by Space, counted in `bytes`
+  // Of one run of each program: seconds of its transfers, bytes of the disk.
+  std::array<double, 3> io{}, disk{};
   [[nodiscard]] int64_t of(Space space) const { return bytes[index(space)]; }
 };
 
@@ -91,6 +94,7 @@ class KnownPrograms {
   std::optional<std::pair<int64_t, int64_t>> room_;
   int64_t ops_built_ = 0;
   using Key = std::vector<int64_t>;
+  static void add_homes(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts);
   static void add_depths(Key& key, const Experiment& experiment);
   std::map<Key, std::shared_ptr<const ProgramNeeds>> micro_steps_, updates_, evaluations_;
 };
@@ -128,6 +132,16 @@ class DepthModel {
 
   static Segments segments_of(int64_t segment) { return segment == 2 ? Segments::pairs : Segments::longer; }
 
+  // What one block has and moves: persistent bytes by space, and as in Usage.
+  struct OfBlock {
+    std::array<int64_t, 3> persistent{};
+    std::array<double, 3> io{}, disk{};
+  };
+  // Of each block, of an exact model.
+  [[nodiscard]] std::vector<OfBlock> blocks() const;
+  // Of a mixture that is all at one point, by stack of the model.
+  [[nodiscard]] std::vector<OfBlock> blocks(const std::vector<int64_t>& depths) const;
+
   // Of an exact model.
   [[nodiscard]] Usage at(size_t chunk) const { return usage({}, {}, chunk); }
   // Of a mixture, by stack of the model.
@@ -151,7 +165,8 @@ class DepthModel {
     bool moves_disk = false;
     std::vector<AffineBytes> calls;
     std::vector<AffineSeconds> compute, together;
-    AffineSeconds io;
+    AffineSeconds io, disk;
+    std::vector<ProgramNeeds::Moved> moved;
   };
   // `blocks`: more blocks of each slot; `alive`: more of what each slot's storages stand for.
   [[nodiscard]] Usage usage(const More& blocks, const More& alive, size_t chunk) const;
@@ -161,6 +176,7 @@ class DepthModel {
   std::array<std::vector<AffineBytes>, 3> transient_;     // by space
   std::vector<std::vector<AffineBytes>> loss_transient_;  // by chunk, of the device
   int64_t floor_ = 0;                                     // beside what is persistent
+  std::vector<std::array<int64_t, 3>> persistent_of_;  // by block
   AffineBytes ops_, tensors_;
   AffineSeconds disk_traffic_;  // bytes of a step, as of micro-steps on average
   std::vector<Timed> timed_;

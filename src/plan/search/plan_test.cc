@@ -195,8 +195,8 @@ TEST(Variant, has_a_name_for_each_field_to_write_and_read_it_by) {
     using Value = std::remove_cvref_t<decltype(value)>;
     if constexpr (std::same_as<Value, bool>)
       value = !value;
-    else if constexpr (std::same_as<Value, Space>)
-      value = Space::host;
+    else if constexpr (std::same_as<Value, PartHome>)
+      value = {number, number + 1}, number += 2;
     else if constexpr (std::same_as<Value, int64_t>)
       value = number++;
     else

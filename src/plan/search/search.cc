@@ -32,11 +32,14 @@ constexpr double kLeftOfTie = 0.1;
 // What is named beside a plan: at most so much of its memory, in at most so many times its seconds.
 constexpr double kKneeMemory = 0.8, kKneeSeconds = 1.1;
 
-// Whether `most` moves every part that `some` moves.
+// Whether `most` moves of every part what `some` moves of it.
 bool moves_all_of(const OffloadChoice& most, const OffloadChoice& some) {
-  const auto moved = [](Space home) { return home != Space::device; };
-  return moved(most.states) >= moved(some.states) && moved(most.gradients) >= moved(some.gradients) &&
-         moved(most.weights) >= moved(some.weights) && moved(most.activations) >= moved(some.activations);
+  return std::ranges::all_of(kEveryPart,
+                             [&](Part part) { return most.of(part).moved() >= some.of(part).moved(); });
+}
+
+bool is_whole(const OffloadChoice& choice) {
+  return std::ranges::all_of(choice.homes(), &PartHome::is_whole);
 }
 
 int64_t process_bytes(const Usage& usage) {
@@ -96,7 +99,8 @@ bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& h
 }
 
 Search::Key Search::key_of(const Spot& spot) {
-  return {spot.frame, spot.first, spot.rest, spot.first_layers, spot.segment};
+  return {spot.frame,       spot.first,   spot.rest,         spot.first_layers, spot.segment,
+          spot.split.key(), spot.home.on_disk, spot.home.on_host};
 }
 
 // Lines of one pair of points differ in the stack that has both.
@@ -108,24 +112,34 @@ Search::Key Search::line_of(Spot spot) const {
   }
   spot.first_layers = spot.first == spot.rest ? 0 : line;
   spot.segment = std::min<int64_t>(spot.segment, 3);
+  spot.home = {};
   return key_of(spot);
 }
 
 // Deep models: one for a line, one for segments of two and one for all others. Shallow ones: one for every
 // choice.
-Search::Key Search::model_key(const Spot& spot) const { return is_deep_ ? line_of(spot) : key_of(spot); }
+Search::Key Search::model_key(const Spot& spot) const {
+  if (!is_deep_ || !is_whole(frames_[spot.frame].variant.offload) || spot.split.any()) return key_of(spot);
+  return line_of(spot);
+}
 
 std::optional<DepthModel::Floor> Search::floor_of(const Variant& variant) {
-  std::optional<DepthModel::Floor> most;
+  const auto by_sums = least_of(variant);
+  if (!by_sums) return std::nullopt;
+  DepthModel::Floor most{by_sums->device, by_sums->host};
   for (size_t frame = 0; frame < frames_.size(); ++frame) {
-    const Variant& other = frames_[frame].variant;
-    const bool everywhere = takes_no_less(variant, other);
-    if (!everywhere && !takes_no_less_on_device(variant, other)) continue;
-    const auto floor = floor_of(frame);
-    if (!floor) return std::nullopt;
-    if (!most) most.emplace();
-    most->device = std::max(most->device, floor->device);
-    if (everywhere) most->host = std::max(most->host, floor->host);
+    if (frames_[frame].variant.offload != variant.offload ||
+        frames_[frame].variant.micro_batch != variant.micro_batch)
+      continue;
+    for (size_t other = 0; other < frames_.size(); ++other) {
+      if (!frames_[other].offered) continue;
+      const bool everywhere = takes_no_less(frame, other);
+      if (!everywhere && !takes_no_less_on_device(frame, other)) continue;
+      const auto floor = floor_of(other);
+      if (!floor) return std::nullopt;
+      most.device = std::max(most.device, floor->device);
+      if (everywhere) most.host = std::max(most.host, floor->host);
+    }
   }
   return most;
 }
@@ -146,11 +160,21 @@ std::vector<StackPoints> Search::points_of(const Spot& spot) const {
   return points;
 }
 
+bool Search::is_known(const Spot& spot) const { return models_.contains(model_key(spot)); }
+
 // At its limit of work the search goes on among what it has measured. The first of all is always measured, so
 // that there is an answer.
 bool Search::may_measure(const Spot& spot) {
   if (programs_.ops_built() + ops_laid_out_ <= most_ops_) return true;
-  if (models_.empty() || models_.contains(model_key(spot))) return true;
+  if (models_.empty()) return true;
+  const auto is_measured = [&](const Stretch& stretch) {
+    Spot whole = spot;
+    whole.frame = stretch.frame;
+    whole.split = {};
+    whole.home = {};
+    return is_known(whole);
+  };
+  if (is_stretched(spot) ? std::ranges::all_of(stretches_of(spot), is_measured) : is_known(spot)) return true;
   ended_early_ = true;
   return false;
 }
@@ -160,15 +184,16 @@ const DepthModel& Search::model_of(const Spot& spot) {
   const auto known = models_.find(key);
   if (known != models_.end()) return known->second;
   const Frame& frame = frames_[spot.frame];
-  if (is_deep_ && spot.segment > 1)
+  const bool by_depth = tells_by_depth(spot);
+  if (by_depth && spot.segment > 1)
     return models_
         .emplace(key, DepthModel::segments(programs_, frame.variant, frame.chunks,
                                            DepthModel::segments_of(spot.segment)))
         .first->second;
-  if (is_deep_)
+  if (by_depth)
     return models_.emplace(key, DepthModel::mixture(programs_, frame.variant, frame.chunks, points_of(spot)))
         .first->second;
-  Variant variant = frame.variant;
+  Variant variant = variant_of(spot);
   variant.recompute = choice_of(spot);
   return models_.emplace(key, DepthModel::exact(programs_, variant, frame.chunks)).first->second;
 }
@@ -225,9 +250,15 @@ void Search::offer_all(const Spot& spot, Limits& limits, const Visit& visit) {
   for (const Spot& choice : choices_at(spot)) offer(choice, limits, visit);
 }
 
+// Whether a few layers tell of the spot's: its parts have one home each.
+bool Search::tells_by_depth(const Spot& spot) const {
+  return is_deep_ && !spot.split.any() && is_whole(frames_[spot.frame].variant.offload);
+}
+
 Usage Search::bytes_and_seconds(const Spot& spot) {
+  if (is_stretched(spot)) return of_stretches(spot);
   const DepthModel& model = model_of(spot);
-  if (!is_deep_) return model.at(spot.chunk);
+  if (!tells_by_depth(spot)) return model.at(spot.chunk);
   if (spot.segment > 1) return model.in_segments(depths_, spot.segment, spot.chunk);
   std::vector<StackDepth> stacks;
   for (const StackRange& stack : stack_ranges()) {
@@ -372,6 +403,9 @@ void Search::each_of_deep_line(Spot spot, const StackRange& stack, Limits& limit
 // moved, and the frame that leaves them tells what all else takes.
 bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limits) {
   if (frames_[frame].at_least >= limits.seconds) return true;
+  const size_t room = frames_[frame].room;
+  const OffloadChoice& choice = frames_[frame].variant.offload;
+  if (!moves_activations(frame) && least_at(room, choice, point, 0).seconds >= limits.seconds) return true;
   const std::optional<size_t> of = moves_activations(frame) ? frames_[frame].at_home : frame;
   return of && seconds_at_point(*of, point) >= limits.seconds;
 }
@@ -380,6 +414,10 @@ bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limit
 // in copies: how many of them are there at a time, and how many ops move them, falls with what is made again,
 // so that a frame whose activations move says nothing of its other choices.
 std::optional<DepthModel::Floor> Search::floor_of(size_t frame) {
+  if (const OffloadChoice& choice = frames_[frame].variant.offload; !is_whole(choice)) {
+    const Least least = least_of(frames_[frame].room, choice);
+    return DepthModel::Floor{least.device, least.host + least.programs};
+  }
   const bool moves = moves_activations(frame);
   const std::optional<size_t> of = moves ? frames_[frame].at_home : frame;
   Spot spot{.frame = of.value_or(frame), .first = points_.front(), .rest = points_.front()};
@@ -408,69 +446,105 @@ bool Search::is_line_too_large(const Spot& line, const Limits& limits) {
     if (!may_measure(all)) return false;
     least = std::min(least, model_of(all).floor(depths_, line.chunk).device);
   }
-  return exceeds({least, 0}, limits);
+  return exceeds(DepthModel::Floor{least, 0}, limits);
 }
 
-// Whether both are cut alike but for the room of a micro-step, which is no larger in `variant`.
-bool Search::takes_no_less(const Variant& larger, const Variant& variant) const {
-  return larger.offload == variant.offload && has_no_less_room(larger, variant);
+// Of rooms, whether the first is no smaller than the second.
+void Search::find_rooms_without_less() {
+  const Experiment& experiment = request_.workload.experiment;
+  std::vector<int64_t> tokens;
+  for (const Room& room : rooms_)
+    tokens.push_back(experiment.batch_shape(experiment.train_room(room.plain), 1).tokens);
+  no_less_room_.assign(rooms_.size(), std::vector<char>(rooms_.size()));
+  for (size_t a = 0; a < rooms_.size(); ++a)
+    for (size_t b = 0; b < rooms_.size(); ++b) {
+      const Variant &larger = rooms_[a].plain, &other = rooms_[b].plain;
+      no_less_room_[a][b] = (larger.accumulation == 1) == (other.accumulation == 1) &&
+                                    larger.micro_batch >= other.micro_batch && tokens[a] >= tokens[b]
+                                ? 1
+                                : 0;
+    }
 }
 
-bool Search::has_no_less_room(const Variant& larger, const Variant& variant) const {
-  const auto tokens = [&](const Variant& v) {
-    return request_.workload.experiment.batch_shape(request_.workload.experiment.train_room(v), 1).tokens;
-  };
-  return larger.update_in_backward == variant.update_in_backward &&
-         (larger.accumulation == 1) == (variant.accumulation == 1) &&
-         larger.micro_batch >= variant.micro_batch && tokens(larger) >= tokens(variant);
+bool Search::has_no_less_room(size_t larger, size_t frame) const {
+  return frames_[larger].variant.update_in_backward == frames_[frame].variant.update_in_backward &&
+         no_less_room_[frames_[larger].room][frames_[frame].room] != 0;
+}
+
+// Whether both are cut alike but for the room of a micro-step, which is no smaller in `larger`.
+bool Search::takes_no_less(size_t larger, size_t frame) const {
+  return frames_[larger].variant.offload == frames_[frame].variant.offload && has_no_less_room(larger, frame);
 }
 
 // What leaves the device is there in copies of a part at a time, whichever its home; what stays is there
-// whole. Copies for the next layer are less than the whole of two layers and more.
-bool Search::takes_no_less_on_device(const Variant& larger, const Variant& variant) const {
-  return layers_ > 1 && moves_all_of(variant.offload, larger.offload) && has_no_less_room(larger, variant);
+// whole. Copies for the next layer are less than the whole of two layers and more; those of a layer more are
+// compared with as many.
+bool Search::takes_no_less_on_device(size_t larger, size_t frame) const {
+  const OffloadChoice &keeps = frames_[larger].variant.offload, &moves = frames_[frame].variant.offload;
+  const bool no_more_copies = moves.prefetch <= (keeps.any() ? keeps.prefetch : 1);
+  return layers_ > 1 && no_more_copies && is_whole(keeps) && is_whole(moves) && moves_all_of(moves, keeps) &&
+         has_no_less_room(larger, frame);
 }
 
-bool Search::Excluded::holds(const Search& search, const Variant& variant) const {
-  return std::ranges::any_of(everywhere,
-                             [&](const Variant* v) { return search.takes_no_less(variant, *v); }) ||
+bool Search::Excluded::holds(const Search& search, size_t frame) const {
+  return std::ranges::any_of(everywhere, [&](size_t other) { return search.takes_no_less(frame, other); }) ||
          std::ranges::any_of(on_device,
-                             [&](const Variant* v) { return search.takes_no_less_on_device(variant, *v); });
+                             [&](size_t other) { return search.takes_no_less_on_device(frame, other); });
 }
 
 // By frames that are known to be too large, else by this one's own bound.
 bool Search::is_excluded(size_t frame, const Limits& limits, Excluded& excluded) {
-  const Variant& variant = frames_[frame].variant;
-  if (excluded.holds(*this, variant)) return true;
+  if (excluded.holds(*this, frame)) return true;
   const auto floor = floor_of(frame);
   if (!floor || !exceeds(*floor, limits)) return false;
-  excluded.everywhere.push_back(&variant);
-  if (exceeds({floor->device, 0}, limits)) excluded.on_device.push_back(&variant);
+  excluded.everywhere.push_back(frame);
+  if (exceeds(DepthModel::Floor{floor->device, 0}, limits)) excluded.on_device.push_back(frame);
   return true;
 }
 
-// Begins with the frames that move most, of small rooms first: where those are too large, nearly all are.
+bool Search::moves_most(const Frame& frame) const {
+  return std::ranges::all_of(frames_, [&](const Frame& other) {
+    return !other.offered || (moves_all_of(frame.variant.offload, other.variant.offload) &&
+                              frame.variant.offload.prefetch <= other.variant.offload.prefetch);
+  });
+}
+
+// Begins with a frame that moves most, of small rooms first: where those are too large, nearly all are.
 Search::Excluded Search::excluded_from_the_start(const Limits& limits) {
   Excluded excluded;
-  for (size_t frame = frames_.size(); frame-- > 0;) {
-    const OffloadChoice& offload = frames_[frame].variant.offload;
-    const bool most = std::ranges::all_of(
-        frames_, [&](const Frame& other) { return moves_all_of(offload, other.variant.offload); });
-    if (most && may_be_among(frame, limits)) is_excluded(frame, limits, excluded);
+  if (!most_moving_) {
+    most_moving_.emplace();
+    const Room& room = rooms_.front();
+    for (size_t frame = room.begin; frame < room.end && most_moving_->empty(); ++frame)
+      if (frames_[frame].offered && moves_most(frames_[frame])) most_moving_->push_back(frame - room.begin);
   }
+  for (size_t room = rooms_.size(); room-- > 0;)
+    for (const size_t place : *most_moving_)
+      if (may_be_among(rooms_[room].begin + place, limits))
+        is_excluded(rooms_[room].begin + place, limits, excluded);
   return excluded;
 }
 
 void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
+  const size_t room = frames_[frame].room;
+  const OffloadChoice& offload = frames_[frame].variant.offload;
+  const auto may_be = [&](RecomputePoint point, size_t chunk) {
+    return !exceeds(least_at(room, offload, point, chunk), limits);
+  };
   for (size_t i = 0; i < points_.size(); ++i) {
     Spot spot{.frame = frame, .first = points_[i], .rest = points_[i]};
-    offer_all(spot, limits, visit);
+    const bool gains = gains_by_prefetch(frame, points_[i]);
+    for (const Spot& choice : choices_at(spot))
+      if (gains && may_be(points_[i], choice.chunk)) offer(choice, limits, visit);
     if (is_too_slow(frame, points_[i], limits)) return;
     if (i + 1 == points_.size()) break;
-    if (layers_ == 1) continue;
+    if (layers_ == 1 || !gains) continue;
     spot.first = points_[i + 1];
+    // A line takes no less than the lesser of its ends; where activations move, of the copies at both.
     for (const Spot& line : choices_at(spot))
-      if (!is_line_too_large(line, limits)) each_of_line(line, limits, visit);
+      if ((!is_deep_ || may_be(spot.first, line.chunk) || may_be(spot.rest, line.chunk)) &&
+          !is_line_too_large(line, limits))
+        each_of_line(line, limits, visit);
   }
   for (const int64_t segment : segment_sizes())
     offer_all(
@@ -484,15 +558,22 @@ bool Search::may_be_among(size_t frame, const Limits& limits) const {
          !(limits.on_device && frames_[frame].variant.offload.any());
 }
 
+void Search::each_of_entry(const Entry& entry, Excluded& excluded, Limits& limits, const Visit& visit) {
+  if (exceeds(entry.least, limits)) return;
+  if (entry.split.any()) return each_of_split(entry.frame, entry.split, limits, visit);
+  if (may_be_among(entry.frame, limits) && !is_excluded(entry.frame, limits, excluded) &&
+      !is_too_slow(entry.frame, points_.front(), limits))
+    each_of_frame(entry.frame, limits, visit);
+}
+
 void Search::each(Limits limits, const Visit& visit) {
   // Limits never widen: what is too large stays so.
   Excluded excluded = excluded_from_the_start(limits);
-  for (size_t i = 0; i < frames_.size(); ++i) {
-    const size_t frame = limits.smallest_first ? frames_.size() - 1 - i : i;
-    if (may_be_among(frame, limits) && !is_excluded(frame, limits, excluded) &&
-        !is_too_slow(frame, points_.front(), limits))
-      each_of_frame(frame, limits, visit);
-    if (request_.progress) request_.progress(i + 1, frames_.size());
+  for (size_t i = 0; i < rooms_.size(); ++i) {
+    const size_t room = limits.smallest_first ? rooms_.size() - 1 - i : i;
+    if (rooms_[room].at_least < limits.seconds)
+      for (const Entry& entry : entries_of(room, limits)) each_of_entry(entry, excluded, limits, visit);
+    if (request_.progress) request_.progress(i + 1, rooms_.size());
   }
 }
 
@@ -503,13 +584,16 @@ std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
     left.seconds = best->usage.seconds;
   };
   // What fits as it is comes first: it is known soon, and leaves little of the rest to be looked at.
-  Excluded excluded = excluded_from_the_start(limits);
-  for (size_t frame = 0; frame < frames_.size(); ++frame) {
-    const Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
-    if (!may_be_among(frame, limits) || is_excluded(frame, limits, excluded) ||
-        is_too_slow(frame, points_.front(), limits))
-      continue;
-    offer_all(spot, limits, visit);
+  for (size_t room = 0; room < rooms_.size(); ++room) {
+    if (rooms_[room].at_least >= limits.seconds) continue;
+    for (const Entry& entry : entries_of(room, limits)) {
+      if (entry.split.any() || exceeds(entry.least, limits)) continue;
+      const Spot spot{.frame = entry.frame, .first = points_.front(), .rest = points_.front()};
+      const OffloadChoice& offload = frames_[entry.frame].variant.offload;
+      for (const Spot& choice : choices_at(spot))
+        if (!exceeds(least_at(room, offload, points_.front(), choice.chunk), limits))
+          offer(choice, limits, visit);
+    }
   }
   each(limits, visit);
   return best;
@@ -520,12 +604,14 @@ Search::Spot Search::preferred(const Spot& fastest, Limits limits) {
   // Sums of the same seconds in another order differ in their last digits.
   const double tie = is_deep_ ? (1 - kLeftOfTie) * request_.choices.tie : request_.choices.tie;
   limits.seconds = best.usage.seconds * (1 + std::max(tie, kSameSeconds));
+  limits.preferred = {best.usage.disk_traffic, best.usage.of(Space::host)};
   limits.smallest_first = limits.of_process = true;
   each(limits, [&](const Spot& spot, Limits& left) {
     // Of equals the one of the earlier frame, which moves fewer parts.
     const bool equal = !is_preferred(best.usage, spot.usage);
     if (is_preferred(spot.usage, best.usage) || (equal && spot.frame < best.frame)) best = spot;
     // More memory in all may still be less of the disk or the host.
+    left.preferred = {best.usage.disk_traffic, best.usage.of(Space::host)};
     if (best.usage.disk_traffic == 0 && best.usage.of(Space::host) == 0)
       left.bytes = process_bytes(best.usage) + 1;
   });
@@ -677,7 +763,7 @@ std::optional<Candidate> Search::knee(const Candidate& chosen, const Budget& bud
         .bytes = most},
        [&](const Spot& spot, Limits& left) {
          const int64_t bytes = taken(spot.usage, budget);
-         if (bytes >= left.bytes || !moves_all_of(moved, frames_[spot.frame].variant.offload)) return;
+         if (bytes >= left.bytes || !moves_all_of(moved, variant_of(spot).offload)) return;
          best = spot;
          left.bytes = bytes;
        });

@@ -1,11 +1,13 @@
 // The search over variants, by bytes and seconds of real programs: the fastest one within the limits, and the
 // least memory of all.
 //
-// A frame is a micro-batch and the parts that leave the device. Within a frame lie lines: the first k layers
-// at one point of recomputation, the rest at the point before it; and points: all layers at one, or in
-// segments. Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
+// A frame is a micro-batch, a home for each part and how far ahead transfers start. Within a frame lie lines:
+// the first k layers at one point of recomputation, the rest at the point before it; and points: all layers at
+// one, or in segments. At a point one of the parts may also have several homes, the first layers' one and the
+// rest's another (docs/decisions/28-homes.md). Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
 // limits is an interval, found by bisection; shallow models are measured one by one. Frames are left out only
-// for bounds: what they take without recomputation, in seconds, and with all of it, in bytes. Nothing in the
+// for bounds: what they take without recomputation, in seconds, and with all of it, in bytes; first by sums of
+// what each part moves (home_costs.h), then measured. Nothing in the
 // space depends on a limit, so a larger budget never leads to a slower variant.
 #pragma once
 
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "plan/search/depth_model.h"
+#include "plan/search/home_costs.h"
 #include "plan/search/plan.h"
 
 namespace plimsoll {
@@ -51,6 +54,14 @@ class Search {
   std::optional<Candidate> knee(const Candidate& chosen, const Budget& budget, const LayOut& lay_out);
   // Bytes that the variant does not go below, by its frame and by all frames that take no more: for tests.
   std::optional<DepthModel::Floor> floor_of(const Variant& variant);
+  // What the variant takes and costs at the least, by sums: for tests.
+  struct Least {
+    int64_t device = 0, host = 0, disk = 0;  // bytes, of the host without programs
+    int64_t programs = 0;                    // bytes of the host
+    int64_t disk_traffic = 0;
+    double seconds = 0;
+  };
+  std::optional<Least> least_of(const Variant& variant);
   // Every variant of the space: what any budget may lead to.
   [[nodiscard]] std::vector<Variant> all() const;
   // Whether it stopped at its limit of work, with the best found until then.
@@ -61,8 +72,26 @@ class Search {
     Variant variant;              // with the largest chunk
     std::vector<int64_t> chunks;  // of the loss, the largest first
     double at_least = 0;          // seconds: without recomputation and transfers
-    // The one that leaves activations on the device and is like this otherwise, if there is one.
+    // The one that leaves activations on the device and is like this otherwise.
     std::optional<size_t> at_home;
+    size_t room = 0;
+    bool offered = false;  // else it only tells of others
+  };
+  // A micro-step's room, with the frames that are of it.
+  struct Room {
+    size_t begin = 0, end = 0;
+    Variant plain;  // that moves nothing
+    std::vector<int64_t> chunks;
+    double at_least = 0;
+  };
+  // Homes of one part side by side, for the first layers, the next and the rest.
+  struct Split {
+    Part part = Part::states;
+    bool disk = false, host = false, device = false;
+    [[nodiscard]] bool any() const { return disk || host || device; }
+    [[nodiscard]] int64_t key() const {
+      return any() ? 1 + static_cast<int64_t>(part) * 8 + (disk ? 4 : 0) + (host ? 2 : 0) + (device ? 1 : 0) : 0;
+    }
   };
   // A place in the space, with what it takes there.
   struct Spot {
@@ -71,24 +100,33 @@ class Search {
     int64_t first_layers = 0;
     int64_t segment = 1;
     bool graphs = false;  // captured, of the programs for which they are worth it
+    Split split{};        // of the frame's part, which lives there
+    PartHome home{};
     Usage usage{};
   };
   struct Limits {
     Budget budget;
     double seconds = 1e300;  // exclusive
     bool smallest_first = false;
+    // Disk traffic and bytes of the host that are preferred to more: what has more is left out.
+    std::optional<std::pair<int64_t, int64_t>> preferred{};
     bool on_device = false;  // frames that move nothing
     // Frames that take at least so many are left out: bytes of the process, or else of what `taken` says.
     int64_t bytes = int64_t{1} << 62;
     bool of_process = false;
   };
-  using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t>;
+  using Key =
+      std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t, int64_t, int64_t, int64_t>;
   // May lower the seconds and bytes of the limits.
   using Visit = std::function<void(const Spot&, Limits&)>;
 
-  void add_frames(const MicroRoom& room);
-  void find_frames_at_home();
-  [[nodiscard]] std::vector<OffloadChoice> offloads() const;
+  [[nodiscard]] Room room_of(const MicroRoom& room);
+  void add_frames(Room& room);
+  [[nodiscard]] std::vector<Homes> all_homes() const;
+  [[nodiscard]] std::vector<int64_t> prefetches() const;
+  [[nodiscard]] bool may_offer(const OffloadChoice& choice) const;
+  void add_choices();
+  [[nodiscard]] bool moves_most(const Frame& frame) const;
   [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
   [[nodiscard]] std::vector<int64_t> segment_sizes() const;
   // Numbers of first layers that are measured whatever the limits: of shallow models.
@@ -106,6 +144,8 @@ class Search {
   [[nodiscard]] RecomputeChoice choice_of(const Spot& spot) const;
   [[nodiscard]] Candidate candidate(const Spot& spot) const;
   [[nodiscard]] Key model_key(const Spot& spot) const;
+  [[nodiscard]] bool is_known(const Spot& spot) const;
+  [[nodiscard]] bool tells_by_depth(const Spot& spot) const;
   bool may_measure(const Spot& spot);
   Usage usage_at(const Spot& spot);
   Usage estimate(const Spot& spot);
@@ -120,15 +160,67 @@ class Search {
   [[nodiscard]] bool moves_activations(size_t frame) const {
     return frames_[frame].variant.offload.activations != Space::device;
   }
+  // search_homes.cc
+  [[nodiscard]] Homes homes_of(const Spot& spot) const;
+  [[nodiscard]] Variant variant_of(const Spot& spot) const;
+  [[nodiscard]] size_t frame_of(size_t room, const Homes& homes, int64_t prefetch) const;
+  // Layers whose parts all have one home each, by the frame that has these homes for all layers.
+  struct Stretch {
+    size_t frame = 0;
+    double share = 0;
+  };
+  // Whether a deep model's spot is known by those of its stretches.
+  [[nodiscard]] bool is_stretched(const Spot& spot) const;
+  std::vector<Stretch> stretches_of(const Spot& spot);
+  Usage of_stretches(const Spot& spot);
+  // What a room takes at one point where nothing moves but, in one way, activations.
+  struct Base {
+    std::array<double, 3> runs{}, seconds{}, io{}, disk{};  // by program
+    std::vector<int64_t> transient;                         // of the device, by chunk
+    int64_t host = 0, on_disk = 0;                          // of activations
+    int64_t floor = 0;                                      // of the device, at any point
+    int64_t programs = 0;                                   // of the host
+    std::array<int64_t, 3> persistent{};
+  };
+  const Base& base_of(size_t room, const OffloadChoice& choice, bool moves_activations, RecomputePoint point);
+  DepthModel model_like(Variant variant, const std::vector<int64_t>& chunks, RecomputePoint point);
+  [[nodiscard]] Usage usage_like(const DepthModel& model, size_t chunk) const;
+  const HomeCosts& costs_of(size_t room, bool updates_in_backward);
+  [[nodiscard]] bool updates_in_backward(size_t room, const OffloadChoice& choice) const;
+  // At no point in particular, and at one with so many rows of logits.
+  Least least_of(size_t room, const OffloadChoice& choice);
+  Least least_at(size_t room, const OffloadChoice& choice, RecomputePoint point, size_t chunk);
+  void add_parts(size_t room, const OffloadChoice& choice, const Base& base, Least& least);
+  [[nodiscard]] bool exceeds(const Least& least, const Limits& limits) const;
+  [[nodiscard]] std::vector<Split> splits_of(size_t frame) const;
+  [[nodiscard]] OffloadChoice choice_with(size_t frame, const Split& split, const PartHome& home) const;
+  [[nodiscard]] PartHome home_in(const Split& split, int64_t moved, int64_t on_disk) const;
+  // Of layers whose part moves, the fewest and the most.
+  [[nodiscard]] std::pair<int64_t, int64_t> range_of(const Split& split) const;
+  Least least_of_split(size_t frame, const Split& split, const Limits& limits);
+  void each_of_split(size_t frame, const Split& split, Limits& limits, const Visit& visit);
+  void each_count(Spot spot, Limits& limits, const Visit& visit);
+  bool gains_by_prefetch(size_t frame, RecomputePoint point);
+  // What is to be looked at of a room, the most promising first: frames, and splits of them.
+  struct Entry {
+    size_t frame = 0;
+    Split split{};
+    Least least{};
+  };
+  std::vector<Entry> entries_of(size_t room, const Limits& limits);
+  void each_home_in(const Split& split, const std::function<void(const PartHome&)>& visit) const;
+
   [[nodiscard]] bool exceeds(const DepthModel::Floor& least, const Limits& limits) const;
   bool is_line_too_large(const Spot& line, const Limits& limits);
-  [[nodiscard]] bool has_no_less_room(const Variant& larger, const Variant& variant) const;
-  [[nodiscard]] bool takes_no_less(const Variant& larger, const Variant& variant) const;
-  [[nodiscard]] bool takes_no_less_on_device(const Variant& larger, const Variant& variant) const;
+  // Of frames.
+  [[nodiscard]] bool has_no_less_room(size_t larger, size_t frame) const;
+  [[nodiscard]] bool takes_no_less(size_t larger, size_t frame) const;
+  [[nodiscard]] bool takes_no_less_on_device(size_t larger, size_t frame) const;
+  void find_rooms_without_less();
   // Frames that are too large for limits, in all or for the device alone: what takes no less is so too.
   struct Excluded {
-    std::vector<const Variant*> everywhere, on_device;
-    [[nodiscard]] bool holds(const Search& search, const Variant& variant) const;
+    std::vector<size_t> everywhere, on_device;  // frames
+    [[nodiscard]] bool holds(const Search& search, size_t frame) const;
   };
   [[nodiscard]] bool may_be_among(size_t frame, const Limits& limits) const;
   bool is_excluded(size_t frame, const Limits& limits, Excluded& excluded);
@@ -138,6 +230,7 @@ class Search {
   // Visits what may be the best of all within the limits: of a line the ends and the least of what keeps
   // them.
   void each(Limits limits, const Visit& visit);
+  void each_of_entry(const Entry& entry, Excluded& excluded, Limits& limits, const Visit& visit);
   void each_of_frame(size_t frame, Limits& limits, const Visit& visit);
   void each_of_line(Spot spot, Limits& limits, const Visit& visit);
   void each_of_shallow_line(Spot line, Limits& limits, const Visit& visit);
@@ -164,7 +257,14 @@ class Search {
   bool is_deep_;
   std::vector<RecomputePoint> points_;  // that may be chosen, ascending
   KnownPrograms programs_;
+  std::vector<Room> rooms_;
   std::vector<Frame> frames_;
+  std::optional<std::vector<size_t>> most_moving_;  // by the frame's place in its room
+  std::vector<OffloadChoice> choices_;  // of the frames of each room, in their order
+  std::map<std::pair<Homes, int64_t>, size_t> place_of_;  // of a choice
+  std::map<std::tuple<size_t, bool, RecomputePoint, Space, int64_t>, Base> bases_;
+  std::map<std::pair<bool, bool>, HomeCosts> costs_;  // by accumulation, and updates in the backward pass
+  std::vector<std::vector<char>> no_less_room_;       // by rooms: the first is no smaller than the second
   static Key key_of(const Spot& spot);
   [[nodiscard]] Key line_of(Spot spot) const;
   std::map<Key, DepthModel> models_;

@@ -1,5 +1,6 @@
 // The space that the search goes through: what may be cut how.
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "base/units.h"
@@ -50,51 +51,68 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
   } else {
     for (int i = 0; i < kNumRecomputePoints; ++i) points_.push_back(static_cast<RecomputePoint>(i));
   }
-  for (const MicroRoom& room : micro_rooms(request)) add_frames(room);
-  // Frames of one room stay together: their graphs have much in common.
-  std::stable_sort(frames_.begin(), frames_.end(),
-                   [](const Frame& a, const Frame& b) { return a.at_least < b.at_least; });
-  find_frames_at_home();
+  for (const MicroRoom& room : micro_rooms(request)) rooms_.push_back(room_of(room));
+  std::ranges::stable_sort(rooms_, {}, &Room::at_least);
+  add_choices();
+  for (Room& room : rooms_) add_frames(room);
+  find_rooms_without_less();
 }
 
-// Of each frame the one that says what it takes at least.
-void Search::find_frames_at_home() {
-  for (Frame& frame : frames_) {
-    Variant like = frame.variant;
-    like.offload.activations = Space::device;
-    const auto found = std::ranges::find_if(frames_, [&](const Frame& other) {
-      return other.variant.micro_batch == like.micro_batch &&
-             other.variant.micro_tokens == like.micro_tokens && other.variant.offload == like.offload;
-    });
-    if (found != frames_.end()) frame.at_home = static_cast<size_t>(found - frames_.begin());
-  }
+// Every home for every part: first those of one home, of few parts first.
+std::vector<Homes> Search::all_homes() const {
+  std::vector<Homes> all = {Homes{}};
+  const auto homes_in = [](Space home, unsigned mask) {
+    Homes homes;
+    for (size_t part = 0; part < homes.size(); ++part)
+      if ((mask >> part & 1U) != 0) homes[part] = home;
+    return homes;
+  };
+  for (const Space home : request_.target.homes)
+    for (unsigned mask = 1; mask < 16; ++mask) all.push_back(homes_in(home, mask));
+  if (request_.target.homes.size() < 2) return all;
+  for (unsigned moved = 1; moved < 16; ++moved)
+    for (unsigned on_disk = 1; on_disk < moved; ++on_disk) {
+      if ((on_disk & ~moved) != 0) continue;
+      Homes homes = homes_in(Space::host, moved);
+      for (size_t part = 0; part < homes.size(); ++part)
+        if ((on_disk >> part & 1U) != 0) homes[part] = Space::disk;
+      all.push_back(homes);
+    }
+  return all;
 }
 
-// Every set of parts that may leave the device, those of few parts first.
-std::vector<OffloadChoice> Search::offloads() const {
-  std::vector<OffloadChoice> sets;
+// One layer ahead comes first, as it hides most; nothing ahead takes the least memory.
+std::vector<int64_t> Search::prefetches() const {
+  if (request_.choices.prefetch) return {*request_.choices.prefetch};
+  return {1, 0, 2};
+}
+
+bool Search::may_offer(const OffloadChoice& choice) const {
+  if (!choice.any() && choice.prefetch != prefetches().front()) return false;  // it makes no difference
+  if (request_.choices.homes) return choice.homes() == *request_.choices.homes;
+  if (!request_.choices.offload || request_.target.homes.empty()) return true;
+  const OffloadParts& parts = *request_.choices.offload;
+  return choice.states.any() == parts.states && choice.gradients.any() == parts.gradients &&
+         choice.weights.any() == parts.weights && choice.activations.any() == parts.activations;
+}
+
+// Of each room: what may be chosen, and whole homes that tell of what has several.
+void Search::add_choices() {
   const int64_t slice =
       round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit);
-  const auto add = [&](Space home, const OffloadParts& parts) {
-    OffloadChoice choice;
-    if (parts.states) choice.states = home;
-    if (parts.gradients) choice.gradients = home;
-    if (parts.weights) choice.weights = home;
-    if (parts.activations) choice.activations = home;
-    sets.push_back(choice);
-  };
-  for (const Space home : request_.target.homes) {
-    if (request_.choices.offload) {
-      if (request_.choices.offload->any()) add(home, *request_.choices.offload);
-      continue;
+  std::vector<Homes> all = all_homes();
+  if (request_.choices.homes && std::ranges::find(all, *request_.choices.homes) == all.end())
+    all.push_back(*request_.choices.homes);
+  for (const int64_t prefetch : prefetches()) {
+    for (const Homes& homes : all) {
+      OffloadChoice choice;
+      choice.set_homes(homes);
+      choice.prefetch = prefetch;
+      choice.slice_elements = std::max(choice.slice_elements, slice);
+      place_of_.emplace(std::pair(homes, prefetch), choices_.size());
+      choices_.push_back(choice);
     }
-    for (unsigned mask = 1; mask < 16; ++mask)
-      add(home, {(mask & 1U) != 0, (mask & 2U) != 0, (mask & 4U) != 0, (mask & 8U) != 0});
   }
-  const bool may_stay = !request_.choices.offload || !request_.choices.offload->any();
-  if (may_stay || sets.empty()) sets.insert(sets.begin(), OffloadChoice{});
-  for (OffloadChoice& choice : sets) choice.slice_elements = std::max(choice.slice_elements, slice);
-  return sets;
 }
 
 // With clipping the norm of all gradients comes first, and so does whether one of f16 overflowed; adapters'
@@ -105,42 +123,46 @@ bool Search::may_update_in_backward(const Variant& variant) const {
          variant.offload.gradients == Space::device;
 }
 
-void Search::add_frames(const MicroRoom& room) {
-  Frame frame;
-  Variant& variant = frame.variant;
-  variant.micro_batch = room.samples;
-  variant.micro_tokens = room.tokens;
+Search::Room Search::room_of(const MicroRoom& micro) {
+  Room room;
+  Variant& variant = room.plain;
+  variant.micro_batch = micro.samples;
+  variant.micro_tokens = micro.tokens;
   variant.keep_frozen = request_.choices.keeps_frozen;
-  variant.accumulation = most_micro_steps(request_.workload.experiment, room);
-  variant.eval_micro_batch = request_.choices.eval_micro_batch.value_or(room.samples);
-  variant.eval_micro_tokens = request_.choices.eval_micro_batch ? 0 : room.tokens;
-  frame.chunks = chunks_of(request_, room);
-  variant.loss_chunk = frame.chunks.front();
-  const size_t begin = frames_.size();
-  for (const OffloadChoice& offload : offloads()) {
-    variant.offload = offload;
-    variant.update_in_backward = may_update_in_backward(variant);
-    frames_.push_back(frame);
-  }
+  variant.accumulation = most_micro_steps(request_.workload.experiment, micro);
+  variant.eval_micro_batch = request_.choices.eval_micro_batch.value_or(micro.samples);
+  variant.eval_micro_tokens = request_.choices.eval_micro_batch ? 0 : micro.tokens;
+  room.chunks = chunks_of(request_, micro);
+  variant.loss_chunk = room.chunks.front();
+  variant.offload.slice_elements =
+      std::max(variant.offload.slice_elements,
+               round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit));
+  variant.update_in_backward = may_update_in_backward(variant);
   // What computing takes: transfers only add to it.
-  Variant plain = frames_[begin].variant;
-  plain.offload = {};
-  plain.offload.slice_elements = variant.offload.slice_elements;
-  plain.update_in_backward = may_update_in_backward(plain);
-  const RecomputePoint least = points_.front();
-  const DepthModel model = [&] {
-    if (is_deep_)
-      return DepthModel::mixture(programs_, plain, frame.chunks,
-                                 std::vector<StackPoints>(depths_.size(), {least, least}));
-    plain.recompute = all_at(least, layers_);
-    return DepthModel::exact(programs_, plain, frame.chunks);
-  }();
-  std::vector<StackDepth> stacks;
-  for (const int64_t depth : depths_) stacks.push_back({depth, depth});
-  double seconds = 1e300;
-  for (size_t chunk = 0; chunk < frame.chunks.size(); ++chunk)
-    seconds = std::min(seconds, (is_deep_ ? model.at(stacks, chunk) : model.at(chunk)).seconds);
-  for (size_t i = begin; i < frames_.size(); ++i) frames_[i].at_least = seconds;
+  const DepthModel model = model_like(variant, room.chunks, points_.front());
+  room.at_least = std::numeric_limits<double>::max();
+  for (size_t chunk = 0; chunk < room.chunks.size(); ++chunk)
+    room.at_least = std::min(room.at_least, usage_like(model, chunk).seconds);
+  return room;
+}
+
+void Search::add_frames(Room& room) {
+  room.begin = frames_.size();
+  for (const OffloadChoice& choice : choices_) {
+    Frame& frame = frames_.emplace_back();
+    frame.variant = room.plain;
+    frame.variant.offload = choice;
+    frame.variant.update_in_backward = may_update_in_backward(frame.variant);
+    frame.chunks = room.chunks;
+    frame.at_least = room.at_least;
+    frame.room = static_cast<size_t>(&room - rooms_.data());
+    frame.offered = may_offer(choice);
+    Homes at_home = choice.homes();
+    at_home[static_cast<size_t>(Part::activations)] = Space::device;
+    if (const auto found = place_of_.find({at_home, choice.prefetch}); found != place_of_.end())
+      frame.at_home = room.begin + found->second;
+  }
+  room.end = frames_.size();
 }
 
 // Segments of two layers and more; of deep models the evenest ones of each number of segments.
@@ -178,7 +200,7 @@ RecomputeChoice Search::choice_of(const Spot& spot) const {
 Candidate Search::candidate(const Spot& spot) const {
   const Frame& frame = frames_[spot.frame];
   Candidate result;
-  result.variant = frame.variant;
+  result.variant = variant_of(spot);
   result.variant.loss_chunk = frame.chunks[spot.chunk];
   result.variant.recompute = choice_of(spot);
   result.graphs = spot.graphs;
@@ -198,6 +220,18 @@ std::vector<Variant> Search::all() const {
       variants.push_back(candidate(spot).variant);
   };
   for (size_t frame = 0; frame < frames_.size(); ++frame) {
+    for (const Split& split : splits_of(frame)) each_home_in(split, [&](const PartHome& home) {
+        for (const RecomputePoint point : points_)
+          add({.frame = frame, .first = point, .rest = point, .split = split, .home = home});
+        for (const int64_t segment : segment_sizes())
+          add({.frame = frame,
+               .first = RecomputePoint::block,
+               .rest = RecomputePoint::block,
+               .segment = segment,
+               .split = split,
+               .home = home});
+      });
+    if (!frames_[frame].offered) continue;
     for (size_t i = 0; i < points_.size(); ++i) {
       add({.frame = frame, .first = points_[i], .rest = points_[i]});
       for (int64_t first = 1; i > 0 && first < layers_; ++first)

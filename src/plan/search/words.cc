@@ -23,18 +23,30 @@ std::string recompute_words(const RecomputeChoice& choice) {
   return text;
 }
 
-std::string offload_words(const OffloadChoice& choice) {
-  const std::pair<const char*, Space> parts[] = {{"states", choice.states},
-                                                 {"gradients", choice.gradients},
-                                                 {"weights", choice.weights},
-                                                 {"activations", choice.activations}};
+// "states of 10 of 32 layers on disk, the rest on the host"
+std::string partial_words(Part part, const PartHome& home, int64_t layers) {
+  std::string text = std::string(to_string(part)) + " of ";
+  const std::string of_all = " of " + format_count(layers) + " layers";
+  if (home.on_disk > 0) text += format_count(home.on_disk) + of_all + " on disk";
+  if (home.on_host == 0) return text;
+  if (!home.stays()) return text + ", the rest on the host";
+  return text + (home.on_disk > 0 ? ", of " : "") + format_count(home.on_host) +
+         (home.on_disk > 0 ? "" : of_all) + " on the host";
+}
+
+std::string offload_words(const OffloadChoice& choice, int64_t layers) {
   std::string text;
   for (const Space home : {Space::host, Space::disk}) {
     std::string names;
-    for (const auto& [name, space] : parts)
-      if (space == home) names += (names.empty() ? "" : ", ") + std::string(name);
+    for (const Part part : kEveryPart)
+      if (choice.of(part) == PartHome(home))
+        names += (names.empty() ? "" : ", ") + std::string(to_string(part));
     if (!names.empty()) text += ", " + names + (home == Space::disk ? " on disk" : " on the host");
   }
+  for (const Part part : kEveryPart)
+    if (!choice.of(part).is_whole()) text += ", " + partial_words(part, choice.of(part), layers);
+  if (choice.any() && choice.prefetch != 1)
+    text += choice.prefetch == 0 ? ", without prefetch" : ", prefetch " + format_count(choice.prefetch);
   return text;
 }
 
@@ -47,7 +59,7 @@ std::string variant_words(const Experiment& experiment, const Variant& variant) 
                                             format_count(variant.accumulation);
   const int64_t usual = default_loss_chunk(experiment, experiment.logit_rows(room));
   if (variant.loss_chunk != usual) text += ", loss in chunks of " + format_count(variant.loss_chunk);
-  text += recompute_words(variant.recompute) + offload_words(variant.offload);
+  text += recompute_words(variant.recompute) + offload_words(variant.offload, experiment.model.layers);
   if (experiment.shares_prefixes) text += ", shared prefixes";
   if (variant.keep_frozen) text += ", outputs of the frozen blocks kept";
   if (variant.update_in_backward) text += ", updates in the backward pass";

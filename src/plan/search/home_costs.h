@@ -1,0 +1,38 @@
+// What the homes of a run's parts take and cost, by layers: sums that a search leaves variants out by before
+// it measures them.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "plan/search/depth_model.h"
+
+namespace plimsoll {
+
+// Measured of one part at a time, in one home, without prefetch. Bytes and transfers of different parts add
+// up exactly; what computing takes beside them, and copies on the device, only come on top.
+class HomeCosts {
+ public:
+  struct Amount {
+    int64_t freed = 0, taken = 0;  // bytes of the device, and of the home
+    std::array<double, 3> io{}, disk{};  // by program, of one run: seconds of transfers, bytes of the disk
+
+    void add(const Amount& amount, int64_t times);
+  };
+  using Blocks = std::vector<DepthModel::OfBlock>;
+  // A model as it is, and with that part in that home.
+  void set(Part part, Space home, const Usage& plain, const Blocks& plain_blocks, const Usage& moved,
+           const Blocks& moved_blocks);
+
+  // Of the part of the first so many blocks; of all, with what is outside of them.
+  [[nodiscard]] const Amount& of_first(Part part, Space home, int64_t blocks) const;
+  // Of a part that lives there: what is on the host, on disk.
+  [[nodiscard]] Amount of(Part part, Space home, const PartHome& where) const;
+  // The share of the part's transfers that is of no block.
+  [[nodiscard]] double outside(Part part, Space home) const;
+
+ private:
+  std::array<std::array<std::vector<Amount>, 3>, 4> sums_;  // by part, by home: of 0, 1, 2 ... blocks, of all
+};
+
+}  // namespace plimsoll

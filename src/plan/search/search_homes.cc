@@ -1,0 +1,479 @@
+// Homes of parts in the search: what they take at the least, by sums; and parts with several homes.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "plan/search/search.h"
+
+namespace plimsoll {
+namespace {
+
+// A deeper prefetch is looked at where it may save so much of a step.
+constexpr double kWorthPrefetch = 0.002;
+constexpr std::array<Part, 3> kPersistentParts = {Part::states, Part::gradients, Part::weights};
+
+const PartHome& home_of_part(const Homes& homes, Part part) { return homes[static_cast<size_t>(part)]; }
+
+// The first place in [low, high] for which `holds`, which stays so; high where it may not hold anywhere.
+template <class Predicate>
+int64_t first_place(int64_t low, int64_t high, const Predicate& holds) {
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (holds(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+}  // namespace
+
+Homes Search::homes_of(const Spot& spot) const {
+  Homes homes = frames_[spot.frame].variant.offload.homes();
+  if (spot.split.any()) homes[static_cast<size_t>(spot.split.part)] = spot.home;
+  return homes;
+}
+
+Variant Search::variant_of(const Spot& spot) const {
+  Variant variant = frames_[spot.frame].variant;
+  if (!spot.split.any()) return variant;
+  variant.offload.of(spot.split.part) = spot.home;
+  variant.update_in_backward = may_update_in_backward(variant);
+  return variant;
+}
+
+OffloadChoice Search::choice_with(size_t frame, const Split& split, const PartHome& home) const {
+  OffloadChoice choice = frames_[frame].variant.offload;
+  if (split.any()) choice.of(split.part) = home;
+  return choice;
+}
+
+size_t Search::frame_of(size_t room, const Homes& homes, int64_t prefetch) const {
+  return rooms_[room].begin + place_of_.at({homes, prefetch});
+}
+
+bool Search::updates_in_backward(size_t room, const OffloadChoice& choice) const {
+  Variant variant = rooms_[room].plain;
+  variant.offload = choice;
+  return may_update_in_backward(variant);
+}
+
+// Layers whose gradients are no tensors of their own tell nothing of layers whose gradients are.
+bool Search::is_stretched(const Spot& spot) const {
+  if (!is_deep_) return false;
+  const Homes homes = homes_of(spot);
+  if (std::ranges::all_of(homes, &PartHome::is_whole)) return false;
+  return home_of_part(homes, Part::gradients).is_whole() ||
+         !rooms_[frames_[spot.frame].room].plain.update_in_backward;
+}
+
+std::vector<Search::Stretch> Search::stretches_of(const Spot& spot) {
+  const Frame& frame = frames_[spot.frame];
+  const Homes homes = homes_of(spot);
+  std::set<int64_t> cuts = {0, layers_};
+  double outside = 0;
+  for (const Part part : kEveryPart) {
+    const PartHome& home = home_of_part(homes, part);
+    if (home.is_whole()) continue;
+    for (const int64_t cut : {home.on_disk, home.moved()})
+      if (cut < layers_) cuts.insert(cut);
+    const HomeCosts& costs =
+        costs_of(frame.room, updates_in_backward(frame.room, frame.variant.offload));
+    outside = std::max(outside, costs.outside(part, request_.target.homes.front()));
+  }
+  std::vector<Stretch> stretches;
+  for (auto cut = cuts.begin(); *cut < layers_; ++cut) {
+    Homes whole;
+    for (size_t part = 0; part < whole.size(); ++part)
+      whole[part] = homes[part].of(static_cast<BlockId>(*cut));
+    const auto layers = static_cast<double>(*std::next(cut) - *cut);
+    stretches.push_back({frame_of(frame.room, whole, frame.variant.offload.prefetch),
+                         (1 - outside) * layers / static_cast<double>(layers_)});
+  }
+  stretches.back().share += outside;
+  return stretches;
+}
+
+// Seconds are those of each stretch's share of its frame. Copies on the device are those of the stretch that
+// has most of them; activations wait side by side.
+Usage Search::of_stretches(const Spot& spot) {
+  const Homes homes = homes_of(spot);
+  const bool shares_transient = !home_of_part(homes, Part::activations).is_whole();
+  Usage usage;
+  std::array<double, 3> transient{};
+  double ops = 0, programs = 0, traffic = 0;
+  std::array<double, 3> calls{};
+  for (const Stretch& stretch : stretches_of(spot)) {
+    Spot whole = spot;
+    whole.frame = stretch.frame;
+    whole.split = {};
+    whole.home = {};
+    const Usage of_whole = bytes_and_seconds(whole);
+    usage.seconds += stretch.share * of_whole.seconds;
+    ops += stretch.share * static_cast<double>(of_whole.ops);
+    programs += stretch.share * static_cast<double>(of_whole.program_bytes);
+    traffic += stretch.share * static_cast<double>(of_whole.disk_traffic);
+    for (size_t space = 0; space < transient.size(); ++space) {
+      const auto bytes = static_cast<double>(of_whole.bytes[space] - of_whole.persistent[space]);
+      transient[space] =
+          shares_transient ? transient[space] + stretch.share * bytes : std::max(transient[space], bytes);
+    }
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const double before = usage.runs[i].seconds;
+      usage.runs[i] = of_whole.runs[i];
+      usage.runs[i].seconds = before + stretch.share * of_whole.runs[i].seconds;
+      calls[i] += stretch.share * static_cast<double>(of_whole.runs[i].calls.calls);
+    }
+  }
+  for (size_t i = 0; i < calls.size(); ++i) usage.runs[i].calls.calls = std::llround(calls[i]);
+  usage.ops = std::llround(ops);
+  usage.program_bytes = std::llround(programs);
+  usage.disk_traffic = std::llround(traffic);
+  const size_t room = frames_[spot.frame].room;
+  OffloadChoice choice = frames_[spot.frame].variant.offload;
+  choice.set_homes(homes);
+  const Base& base = base_of(room, choice, false, points_.front());
+  Least least;
+  add_parts(room, choice, base, least);
+  usage.persistent = {least.device, least.host, least.disk};
+  for (size_t space = 0; space < transient.size(); ++space)
+    usage.bytes[space] = usage.persistent[space] + std::llround(transient[space]);
+  return usage;
+}
+
+DepthModel Search::model_like(Variant variant, const std::vector<int64_t>& chunks, RecomputePoint point) {
+  if (is_deep_)
+    return DepthModel::mixture(programs_, variant, chunks,
+                               std::vector<StackPoints>(depths_.size(), {point, point}));
+  variant.recompute = choice_of({.first = point, .rest = point});
+  return DepthModel::exact(programs_, variant, chunks);
+}
+
+Usage Search::usage_like(const DepthModel& model, size_t chunk) const {
+  if (!is_deep_) return model.at(chunk);
+  std::vector<StackDepth> stacks;
+  for (const int64_t depth : depths_) stacks.push_back({depth, depth});
+  return model.at(stacks, chunk);
+}
+
+const Search::Base& Search::base_of(size_t room, const OffloadChoice& choice, bool moves_activations,
+                                    RecomputePoint point) {
+  const bool updates = updates_in_backward(room, choice);
+  const Space home = moves_activations ? choice.activations.of(0) : Space::device;
+  const int64_t prefetch = home == Space::device ? 1 : choice.prefetch;
+  const auto [known, is_new] = bases_.try_emplace({room, updates, point, home, prefetch});
+  Base& base = known->second;
+  if (!is_new) return base;
+  Variant variant = rooms_[room].plain;
+  variant.update_in_backward = updates;
+  variant.offload.activations = home;
+  variant.offload.prefetch = prefetch;
+  const std::vector<int64_t>& chunks = rooms_[room].chunks;
+  const DepthModel model = model_like(variant, chunks, point);
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+    const Usage usage = usage_like(model, chunk);
+    base.transient.push_back(usage.of(Space::device) - usage.persistent[index(Space::device)]);
+    base.host = usage.of(Space::host) - usage.persistent[index(Space::host)];
+    base.on_disk = usage.of(Space::disk) - usage.persistent[index(Space::disk)];
+    base.programs = usage.program_bytes;
+    base.persistent = usage.persistent;
+    base.io = usage.io;
+    base.disk = usage.disk;
+    for (size_t i = 0; i < base.runs.size(); ++i) {
+      base.runs[i] = usage.runs[i].runs;
+      base.seconds[i] = chunk == 0 ? usage.runs[i].seconds : std::min(base.seconds[i], usage.runs[i].seconds);
+    }
+  }
+  const DepthModel::Floor floor = is_deep_ ? model.floor_of_ops(depths_) : model.floor();
+  base.floor = floor.device - base.persistent[index(Space::device)];
+  return base;
+}
+
+const HomeCosts& Search::costs_of(size_t room, bool updates) {
+  const Room& of_room = rooms_[room];
+  const auto [known, is_new] = costs_.try_emplace({of_room.plain.accumulation > 1, updates});
+  HomeCosts& costs = known->second;
+  if (!is_new) return costs;
+  Variant variant = of_room.plain;
+  variant.update_in_backward = updates;
+  variant.offload.prefetch = 0;
+  const std::vector<int64_t> chunks = {of_room.chunks.front()};
+  const auto blocks = [&](const DepthModel& model) {
+    return is_deep_ ? model.blocks(depths_) : model.blocks();
+  };
+  const DepthModel plain = model_like(variant, chunks, points_.front());
+  for (const Part part : kPersistentParts) {
+    if (part == Part::gradients && updates) continue;
+    for (const Space home : request_.target.homes) {
+      Variant with = variant;
+      with.offload.of(part) = home;
+      const DepthModel moved = model_like(with, chunks, points_.front());
+      costs.set(part, home, usage_like(plain, 0), blocks(plain), usage_like(moved, 0), blocks(moved));
+    }
+  }
+  return costs;
+}
+
+// Persistent bytes, and what transfers take at the least beside the base's computing.
+void Search::add_parts(size_t room, const OffloadChoice& choice, const Base& base, Least& least) {
+  least.device += base.persistent[index(Space::device)];
+  least.programs = base.programs;
+  std::array<double, 3> io{}, disk{};
+  if (choice.any()) {
+    const HomeCosts& costs = costs_of(room, updates_in_backward(room, choice));
+    for (const Part part : kPersistentParts) {
+      if (!choice.of(part).any()) continue;
+      for (const Space home : request_.target.homes) {
+        const HomeCosts::Amount amount = costs.of(part, home, choice.of(part));
+        least.device -= amount.freed;
+        (home == Space::disk ? least.disk : least.host) += amount.taken;
+        for (size_t i = 0; i < io.size(); ++i) {
+          io[i] += amount.io[i];
+          disk[i] += amount.disk[i];
+        }
+      }
+    }
+  }
+  double traffic = 0;
+  for (size_t i = 0; i < io.size(); ++i) {
+    traffic += base.runs[i] * (base.disk[i] + disk[i]);
+    least.seconds += base.runs[i] * (choice.prefetch == 0 ? base.seconds[i] + io[i]
+                                                          : std::max(base.seconds[i], base.io[i] + io[i]));
+  }
+  // Sums of the same in another order differ in their last digits.
+  least.disk_traffic = static_cast<int64_t>(traffic * (1 - 1e-9));
+  least.seconds *= 1 - 1e-9;
+}
+
+Search::Least Search::least_of(size_t room, const OffloadChoice& choice) {
+  Least least;
+  const Base& base = base_of(room, choice, false, points_.front());
+  least.device = base.floor;
+  add_parts(room, choice, base, least);
+  return least;
+}
+
+// Where activations move in part, as though all did where that is less and none where that is.
+Search::Least Search::least_at(size_t room, const OffloadChoice& choice, RecomputePoint point,
+                               size_t chunk) {
+  Least least;
+  const bool whole = choice.activations.is_whole();
+  const Base& base = base_of(room, choice, whole, point);
+  least.device = whole ? base.transient[chunk] : base.floor;
+  least.host = base.host;
+  least.disk = base.on_disk;
+  add_parts(room, choice, base, least);
+  return least;
+}
+
+std::optional<Search::Least> Search::least_of(const Variant& variant) {
+  for (size_t room = 0; room < rooms_.size(); ++room) {
+    const Variant& plain = rooms_[room].plain;
+    if (plain.micro_batch == variant.micro_batch && plain.micro_tokens == variant.micro_tokens)
+      return least_of(room, variant.offload);
+  }
+  return std::nullopt;
+}
+
+bool Search::exceeds(const Least& least, const Limits& limits) const {
+  const int64_t host = least.host + least.programs + request_.target.host.total();
+  const Budget& budget = limits.budget;
+  if (!keeps(least.device, budget.device_bytes) || !keeps(host, budget.host_bytes) ||
+      !keeps(least.disk + request_.choices.kept_bytes, budget.disk_bytes) ||
+      !keeps(least.device + host, budget.process_bytes) || least.seconds >= limits.seconds)
+    return true;
+  if (least.device + (limits.of_process ? host : 0) >= limits.bytes) return true;
+  if (!limits.preferred) return false;
+  const auto& [traffic, on_host] = *limits.preferred;
+  return least.disk_traffic > traffic || (least.disk_traffic == traffic && least.host > on_host);
+}
+
+std::vector<Search::Split> Search::splits_of(size_t frame) const {
+  std::vector<Split> splits;
+  const auto& [variant, chunks, at_least, at_home, room, offered] = frames_[frame];
+  const OffloadChoice& choice = variant.offload;
+  const bool is_stated = request_.choices.offload && !request_.target.homes.empty();
+  if (layers_ == 1 || request_.choices.homes || !request_.choices.in_part || choice.prefetch > 1 ||
+      (is_stated && !offered))
+    return splits;
+  const auto has = [&](Space space) {
+    return std::ranges::find(request_.target.homes, space) != request_.target.homes.end();
+  };
+  const bool disk = has(Space::disk), host = has(Space::host);
+  for (const Part part : kEveryPart) {
+    const auto add = [&](const Split& split) {
+      const auto [fewest, most] = range_of(split);
+      if (fewest <= most) splits.push_back(split);
+    };
+    if (choice.of(part) == PartHome(Space::host) && disk)
+      add({.part = part, .disk = true, .host = true, .device = false});
+    if (choice.of(part).any() || is_stated) continue;
+    if (part == Part::gradients && variant.update_in_backward) continue;
+    if (host) add({.part = part, .disk = false, .host = true, .device = true});
+    if (disk) add({.part = part, .disk = true, .host = false, .device = true});
+    if (disk && host) add({.part = part, .disk = true, .host = true, .device = true});
+  }
+  return splits;
+}
+
+// Activations of the last layer never move.
+std::pair<int64_t, int64_t> Search::range_of(const Split& split) const {
+  const int64_t layers = split.part == Part::activations ? layers_ - 1 : layers_;
+  if (!split.device) return {layers, layers >= 2 ? layers : 0};
+  return {split.disk && split.host ? 2 : 1, layers - 1};
+}
+
+PartHome Search::home_in(const Split& split, int64_t moved, int64_t on_disk) const {
+  if (!split.device) return {on_disk, PartHome::kEveryBlock};
+  if (!split.host) return {moved, 0};
+  if (!split.disk) return {0, moved};
+  return {on_disk, moved - on_disk};
+}
+
+void Search::each_home_in(const Split& split, const std::function<void(const PartHome&)>& visit) const {
+  const auto [fewest, most] = range_of(split);
+  for (int64_t moved = fewest; moved <= most; ++moved) {
+    const bool chooses = split.disk && split.host;
+    for (int64_t on_disk = 1; on_disk < (chooses ? moved : 2); ++on_disk)
+      visit(home_in(split, moved, on_disk));
+  }
+}
+
+// With no more layers moved, and of these on disk, than the limits ask for; of the device, with all moved.
+Search::Least Search::least_of_split(size_t frame, const Split& split, const Limits& limits) {
+  const size_t room = frames_[frame].room;
+  auto [moved, most] = range_of(split);
+  const bool knows = split.part != Part::activations;
+  OffloadChoice choice = choice_with(frame, split, split.device ? Space::device : Space::host);
+  const bool updates = updates_in_backward(room, choice_with(frame, split, Space::host));
+  const HomeCosts& costs = costs_of(room, updates);
+  OffloadChoice all = choice_with(frame, split, split.host ? Space::host : Space::disk);
+  Least least = least_of(room, all);
+  const int64_t device = least.device;
+  const Space home = split.host ? Space::host : Space::disk;
+  if (knows && split.device && limits.budget.device_bytes) {
+    const int64_t freed = costs.of_first(split.part, home, PartHome::kEveryBlock).freed;
+    moved = first_place(moved, most, [&](int64_t count) {
+      return device + freed - costs.of_first(split.part, home, count).freed <= *limits.budget.device_bytes;
+    });
+  }
+  int64_t on_disk = 1;
+  if (knows && split.disk && split.host && limits.budget.host_bytes) {
+    const int64_t others = least_of(room, choice_with(frame, split, Space::device)).host + least.programs +
+                           request_.target.host.total();
+    on_disk = first_place(1, std::max<int64_t>(1, moved - 1), [&](int64_t count) {
+      return others + costs.of(split.part, Space::host, home_in(split, moved, count)).taken <=
+             *limits.budget.host_bytes;
+    });
+  }
+  least = least_of(room, knows ? choice_with(frame, split, home_in(split, moved, on_disk)) : choice);
+  least.device = device;
+  return least;
+}
+
+std::vector<Search::Entry> Search::entries_of(size_t room, const Limits& limits) {
+  std::vector<Entry> entries;
+  const auto add = [&](const Entry& entry) {
+    if (!exceeds(entry.least, limits)) entries.push_back(entry);
+  };
+  for (size_t frame = rooms_[room].begin; frame < rooms_[room].end; ++frame) {
+    const Variant& variant = frames_[frame].variant;
+    if (frames_[frame].offered && may_be_among(frame, limits))
+      add({frame, {}, least_of(room, variant.offload)});
+    if (limits.on_device) continue;
+    for (const Split& split : splits_of(frame)) add({frame, split, least_of_split(frame, split, limits)});
+  }
+  const auto rank = [&](const Entry& entry) {
+    const Least& least = entry.least;
+    if (!limits.smallest_first) return std::tuple(least.seconds, int64_t{0}, int64_t{0});
+    if (limits.of_process)
+      return std::tuple(static_cast<double>(least.disk_traffic), least.host, least.device);
+    return std::tuple(static_cast<double>(least.device), least.host, int64_t{0});
+  };
+  std::ranges::stable_sort(entries, [&](const Entry& a, const Entry& b) { return rank(a) < rank(b); });
+  return entries;
+}
+
+// Whether what waits for transfers one layer ahead leaves something to gain.
+bool Search::gains_by_prefetch(size_t frame, RecomputePoint point) {
+  const OffloadChoice& choice = frames_[frame].variant.offload;
+  if (choice.prefetch < 2 || request_.choices.prefetch) return true;
+  const size_t room = frames_[frame].room;
+  const double seconds = seconds_at_point(frame_of(room, choice.homes(), 1), point);
+  return seconds * (1 - kWorthPrefetch) > least_at(room, choice, point, 0).seconds;
+}
+
+void Search::each_of_split(size_t frame, const Split& split, Limits& limits, const Visit& visit) {
+  const size_t room = frames_[frame].room;
+  const OffloadChoice few = choice_with(frame, split, split.device ? Space::device : Space::host);
+  const OffloadChoice all = choice_with(frame, split, split.host ? Space::host : Space::disk);
+  const auto may_be = [&](RecomputePoint point, size_t chunk) {
+    Least least = least_at(room, few, point, chunk);
+    if (split.part == Part::activations) {
+      // Nothing is known of those that move but that they are fewer.
+      least = least_of(room, few);
+    } else {
+      least.device = least_at(room, all, point, chunk).device;
+      least.host = std::min(least.host, least_at(room, all, point, chunk).host);
+    }
+    return !exceeds(least, limits);
+  };
+  const auto offer_choices = [&](const Spot& spot, bool knows) {
+    for (const Spot& choice : choices_at(spot))
+      if (!knows || may_be(spot.first, choice.chunk)) each_count(choice, limits, visit);
+  };
+  for (const RecomputePoint point : points_) {
+    if (least_at(room, few, point, 0).seconds >= limits.seconds && split.part != Part::activations) return;
+    offer_choices({.frame = frame, .first = point, .rest = point, .split = split}, true);
+  }
+  for (const int64_t segment : segment_sizes())
+    offer_choices({.frame = frame,
+                   .first = RecomputePoint::block,
+                   .rest = RecomputePoint::block,
+                   .segment = segment,
+                   .split = split},
+                  false);
+}
+
+// The fewest layers that move within the limits, of them the fewest on disk; and the most.
+void Search::each_count(Spot spot, Limits& limits, const Visit& visit) {
+  const Split& split = spot.split;
+  const auto [fewest, most] = range_of(split);
+  spot.home = home_in(split, most, 1);
+  if (!may_measure(spot)) return;
+  Limits of_bytes = limits, of_host;
+  of_bytes.seconds = std::numeric_limits<double>::max();
+  of_host.budget.host_bytes = limits.budget.host_bytes;
+  const auto over = [&](const PartHome& home, const Limits& of) {
+    spot.home = home;
+    spot.usage = usage_at(spot);
+    return overrun(spot, of) > 0;
+  };
+  const bool chooses = split.disk && split.host;
+  const auto place = [&](int64_t moved) {
+    if (!chooses) return home_in(split, moved, 1);
+    return home_in(split, moved, first_place(1, moved - 1, [&](int64_t on_disk) {
+                     return !over(home_in(split, moved, on_disk), of_host);
+                   }));
+  };
+  int64_t low = first_place(fewest, most, [&](int64_t moved) { return !over(place(moved), of_bytes); });
+  const auto is_out = [&](int64_t moved) {
+    const PartHome home = place(moved);
+    const bool exceeds = over(home, limits);
+    return exceeds || is_rejected(spot);
+  };
+  while (low < most && is_out(low) && !over(place(low), limits)) ++low;
+  if (is_out(low)) return;
+  spot.home = place(low);
+  offer(spot, limits, visit);
+  int64_t high = low;
+  for (int64_t step = most - low; step > 0; step /= 2)
+    while (high + step <= most && !over(place(high + step), limits)) high += step;
+  if (high == low || over(place(high), limits)) return;
+  spot.home = place(high);
+  offer(spot, limits, visit);
+}
+
+}  // namespace plimsoll

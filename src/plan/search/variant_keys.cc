@@ -1,0 +1,60 @@
+#include "plan/search/variant_keys.h"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// In YAML's flow style: names and numbers only.
+std::string flow_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_object()) return value.dump();
+  std::string inner;
+  for (const auto& [key, item] : value.items())
+    inner += (inner.empty() ? "" : ", ") + key + ": " + flow_text(item);
+  return "{" + inner + "}";
+}
+
+}  // namespace
+
+Json homes_json(const Homes& homes) {
+  Json object = Json::object();
+  const auto count = [](int64_t layers) {
+    return layers >= PartHome::kEveryBlock ? Json("all") : Json(layers);
+  };
+  for (const Part part : kEveryPart) {
+    const PartHome& home = homes[static_cast<size_t>(part)];
+    if (!home.any()) continue;
+    Json& of_part = object[std::string(to_string(part))];
+    if (home.is_whole()) {
+      of_part = home.on_disk > 0 ? "disk" : "host";
+      continue;
+    }
+    if (home.on_disk > 0) of_part["disk"] = count(home.on_disk);
+    if (home.on_host > 0) of_part["host"] = count(home.on_host);
+  }
+  return object;
+}
+
+Json variant_keys(const Plan& plan) {
+  const Variant& variant = plan.variant;
+  const Experiment& experiment = plan.request.workload.experiment;
+  Json keys = {{"batch.micro", variant.micro_batch}};
+  if (experiment.train_room(variant).by_tokens()) keys["batch.micro_tokens"] = variant.micro_tokens;
+  keys["memory.loss_chunk"] = variant.loss_chunk;
+  keys["memory.homes"] = homes_json(variant.offload.homes());
+  if (variant.offload.any()) keys["memory.prefetch"] = variant.offload.prefetch;
+  return keys;
+}
+
+std::string variant_keys_text(const Plan& plan) {
+  std::string text;
+  const Json keys = variant_keys(plan);
+  for (const auto& [key, value] : keys.items()) {
+    const std::string set = key + "=" + flow_text(value);
+    text += (text.empty() ? "--set " : " --set ") + (value.is_object() ? "'" + set + "'" : set);
+  }
+  return text;
+}
+
+}  // namespace plimsoll

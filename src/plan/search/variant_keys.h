@@ -1,0 +1,18 @@
+// The keys of a recipe that state what the planner chose: stated, they lead to the same layout.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "plan/search/plan.h"
+
+namespace plimsoll {
+
+// The value of memory.homes.
+nlohmann::ordered_json homes_json(const Homes& homes);
+// By key, as a recipe writes them.
+nlohmann::ordered_json variant_keys(const Plan& plan);
+// "--set batch.micro=2 --set 'memory.homes={states: host}'", to paste.
+std::string variant_keys_text(const Plan& plan);
+
+}  // namespace plimsoll

@@ -38,10 +38,6 @@ bool moves_all_of(const OffloadChoice& most, const OffloadChoice& some) {
                              [&](Part part) { return most.of(part).moved() >= some.of(part).moved(); });
 }
 
-bool is_whole(const OffloadChoice& choice) {
-  return std::ranges::all_of(choice.homes(), &PartHome::is_whole);
-}
-
 int64_t process_bytes(const Usage& usage) {
   return usage.of(Space::device) + usage.of(Space::host) + usage.program_bytes;
 }
@@ -119,7 +115,7 @@ Search::Key Search::line_of(Spot spot) const {
 // Deep models: one for a line, one for segments of two and one for all others. Shallow ones: one for every
 // choice.
 Search::Key Search::model_key(const Spot& spot) const {
-  if (!is_deep_ || !is_whole(frames_[spot.frame].variant.offload) || spot.split.any()) return key_of(spot);
+  if (!is_deep_ || !frames_[spot.frame].whole || spot.split.any()) return key_of(spot);
   return line_of(spot);
 }
 
@@ -199,18 +195,20 @@ const DepthModel& Search::model_of(const Spot& spot) {
 }
 
 Usage Search::usage_at(const Spot& spot) {
-  Usage usage = estimate(spot);
+  return finished(spot, bytes_and_seconds(spot));
+}
+
+Usage Search::finished(const Spot& spot, Usage usage) {
+  add_beside(spot, usage);
   if (late_.empty()) return usage;
   if (const auto found = late_.find(line_of(spot)); found != late_.end()) usage.seconds *= found->second;
   return usage;
 }
 
-// With what is kept on disk beside the variant's own bytes.
-Usage Search::estimate(const Spot& spot) {
-  Usage usage = bytes_and_seconds(spot);
+// What is kept on disk beside the variant's own bytes, and launches.
+void Search::add_beside(const Spot& spot, Usage& usage) const {
   usage.bytes[index(Space::disk)] += request_.choices.kept_bytes;
   if (request_.target.device.launch_seconds > 0 || spot.graphs) add_launches(spot, usage);
-  return usage;
 }
 
 // Graphs count to the device, as far as limits go.
@@ -252,11 +250,11 @@ void Search::offer_all(const Spot& spot, Limits& limits, const Visit& visit) {
 
 // Whether a few layers tell of the spot's: its parts have one home each.
 bool Search::tells_by_depth(const Spot& spot) const {
-  return is_deep_ && !spot.split.any() && is_whole(frames_[spot.frame].variant.offload);
+  return is_deep_ && !spot.split.any() && frames_[spot.frame].whole;
 }
 
 Usage Search::bytes_and_seconds(const Spot& spot) {
-  if (is_stretched(spot)) return of_stretches(spot);
+  if (is_stretched(spot)) return spot.split.any() ? of_split(spot) : of_stretches(spot);
   const DepthModel& model = model_of(spot);
   if (!tells_by_depth(spot)) return model.at(spot.chunk);
   if (spot.segment > 1) return model.in_segments(depths_, spot.segment, spot.chunk);
@@ -289,11 +287,10 @@ int64_t Search::slack(const Spot& spot) const {
 }
 
 // Bytes above the limits (at most 0: within them); time counts for more than any bytes.
-double Search::overrun(const Spot& spot, const Limits& limits) const {
+double Search::overrun(const Usage& usage, int64_t slack, const Limits& limits) const {
   constexpr double kBytesPerSecond = 1e15;
-  const Usage& usage = spot.usage;
   const Budget& budget = limits.budget;
-  const int64_t device = usage.of(Space::device) + slack(spot);
+  const int64_t device = usage.of(Space::device) + slack;
   const int64_t host = usage.of(Space::host) + usage.program_bytes + request_.target.host.total();
   double most = -1;
   const auto take = [&](int64_t bytes, const std::optional<int64_t>& limit) {
@@ -414,8 +411,8 @@ bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limit
 // in copies: how many of them are there at a time, and how many ops move them, falls with what is made again,
 // so that a frame whose activations move says nothing of its other choices.
 std::optional<DepthModel::Floor> Search::floor_of(size_t frame) {
-  if (const OffloadChoice& choice = frames_[frame].variant.offload; !is_whole(choice)) {
-    const Least least = least_of(frames_[frame].room, choice);
+  if (!frames_[frame].whole) {
+    const Least least = least_of(frames_[frame].room, frames_[frame].variant.offload);
     return DepthModel::Floor{least.device, least.host + least.programs};
   }
   const bool moves = moves_activations(frame);
@@ -482,7 +479,7 @@ bool Search::takes_no_less(size_t larger, size_t frame) const {
 bool Search::takes_no_less_on_device(size_t larger, size_t frame) const {
   const OffloadChoice &keeps = frames_[larger].variant.offload, &moves = frames_[frame].variant.offload;
   const bool no_more_copies = moves.prefetch <= (keeps.any() ? keeps.prefetch : 1);
-  return layers_ > 1 && no_more_copies && is_whole(keeps) && is_whole(moves) && moves_all_of(moves, keeps) &&
+  return layers_ > 1 && no_more_copies && frames_[larger].whole && frames_[frame].whole && moves_all_of(moves, keeps) &&
          has_no_less_room(larger, frame);
 }
 

@@ -76,6 +76,7 @@ class Search {
     std::optional<size_t> at_home;
     size_t room = 0;
     bool offered = false;  // else it only tells of others
+    bool whole = true;     // each part has one home
   };
   // A micro-step's room, with the frames that are of it.
   struct Room {
@@ -148,7 +149,9 @@ class Search {
   [[nodiscard]] bool tells_by_depth(const Spot& spot) const;
   bool may_measure(const Spot& spot);
   Usage usage_at(const Spot& spot);
-  Usage estimate(const Spot& spot);
+  void add_beside(const Spot& spot, Usage& usage) const;
+  // With what is beside the variant's programs, and as late as its line was.
+  Usage finished(const Spot& spot, Usage usage);
   Usage bytes_and_seconds(const Spot& spot);
   void is_late(const Spot& spot, const Candidate& laid_out);
   const DepthModel& model_of(const Spot& spot);
@@ -198,6 +201,11 @@ class Search {
   // Of layers whose part moves, the fewest and the most.
   [[nodiscard]] std::pair<int64_t, int64_t> range_of(const Split& split) const;
   Least least_of_split(size_t frame, const Split& split, const Limits& limits);
+  class Mix;
+  Usage of_split(const Spot& spot);
+  [[nodiscard]] bool is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& limits);
+  [[nodiscard]] std::vector<int64_t> segments_of_splits() const;
+  std::vector<Spot> choices_worth(const Spot& spot);
   void each_of_split(size_t frame, const Split& split, Limits& limits, const Visit& visit);
   void each_count(Spot spot, Limits& limits, const Visit& visit);
   bool gains_by_prefetch(size_t frame, RecomputePoint point);
@@ -236,7 +244,10 @@ class Search {
   void each_of_shallow_line(Spot line, Limits& limits, const Visit& visit);
   void each_of_deep_line(Spot spot, const StackRange& stack, Limits& limits, const Visit& visit);
   void offer(Spot spot, Limits& limits, const Visit& visit);
-  [[nodiscard]] double overrun(const Spot& spot, const Limits& limits) const;
+  [[nodiscard]] double overrun(const Spot& spot, const Limits& limits) const {
+    return overrun(spot.usage, slack(spot), limits);
+  }
+  [[nodiscard]] double overrun(const Usage& usage, int64_t slack, const Limits& limits) const;
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
   [[nodiscard]] Budget at_least_possible(Budget budget);
   std::optional<Spot> fastest_spot(Limits limits);

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/units.h"
 #include "plan/search/search.h"
 
 namespace plimsoll {
@@ -63,10 +64,11 @@ bool Search::updates_in_backward(size_t room, const OffloadChoice& choice) const
 // Layers whose gradients are no tensors of their own tell nothing of layers whose gradients are.
 bool Search::is_stretched(const Spot& spot) const {
   if (!is_deep_) return false;
-  const Homes homes = homes_of(spot);
-  if (std::ranges::all_of(homes, &PartHome::is_whole)) return false;
-  return home_of_part(homes, Part::gradients).is_whole() ||
-         !rooms_[frames_[spot.frame].room].plain.update_in_backward;
+  const Frame& frame = frames_[spot.frame];
+  if (frame.whole && !spot.split.any()) return false;
+  const bool whole_gradients =
+      frame.variant.offload.gradients.is_whole() && !(spot.split.any() && spot.split.part == Part::gradients);
+  return whole_gradients || !rooms_[frame.room].plain.update_in_backward;
 }
 
 std::vector<Search::Stretch> Search::stretches_of(const Spot& spot) {
@@ -292,11 +294,11 @@ bool Search::exceeds(const Least& least, const Limits& limits) const {
 
 std::vector<Search::Split> Search::splits_of(size_t frame) const {
   std::vector<Split> splits;
-  const auto& [variant, chunks, at_least, at_home, room, offered] = frames_[frame];
+  const Variant& variant = frames_[frame].variant;
   const OffloadChoice& choice = variant.offload;
   const bool is_stated = request_.choices.offload && !request_.target.homes.empty();
   if (layers_ == 1 || request_.choices.homes || !request_.choices.in_part || choice.prefetch > 1 ||
-      (is_stated && !offered))
+      (is_stated && !frames_[frame].offered))
     return splits;
   const auto has = [&](Space space) {
     return std::ranges::find(request_.target.homes, space) != request_.target.homes.end();
@@ -421,14 +423,14 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
     return !exceeds(least, limits);
   };
   const auto offer_choices = [&](const Spot& spot, bool knows) {
-    for (const Spot& choice : choices_at(spot))
+    for (const Spot& choice : choices_worth(spot))
       if (!knows || may_be(spot.first, choice.chunk)) each_count(choice, limits, visit);
   };
   for (const RecomputePoint point : points_) {
-    if (least_at(room, few, point, 0).seconds >= limits.seconds && split.part != Part::activations) return;
+    if (split.part != Part::activations && least_at(room, few, point, 0).seconds >= limits.seconds) return;
     offer_choices({.frame = frame, .first = point, .rest = point, .split = split}, true);
   }
-  for (const int64_t segment : segment_sizes())
+  for (const int64_t segment : segments_of_splits())
     offer_choices({.frame = frame,
                    .first = RecomputePoint::block,
                    .rest = RecomputePoint::block,
@@ -437,23 +439,182 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
                   false);
 }
 
+// Segments that take the least memory are of about as many layers as there are of them.
+std::vector<int64_t> Search::segments_of_splits() const {
+  std::vector<int64_t> segments;
+  const auto most = std::ranges::max(depths_);
+  for (const int64_t segment : segment_sizes())
+    if (!is_deep_ || (segment * segment <= 4 * most && ceil_div(most, ceil_div(most, segment)) == segment))
+      segments.push_back(segment);
+  return segments;
+}
+
+// Fewer rows of logits only where they take less memory of the device, and graphs where launches take time: of
+// deep models, by one that moves as the frame does.
+std::vector<Search::Spot> Search::choices_worth(const Spot& spot) {
+  std::vector<Spot> choices = choices_at(spot);
+  if (!is_deep_) return choices;
+  std::vector<Spot> worth;
+  std::optional<Usage> before;
+  for (const Spot& choice : choices) {
+    Spot whole = choice;
+    whole.split = {};
+    whole.home = {};
+    if (!may_measure(whole)) continue;
+    if (choice.graphs && before) {
+      const LaunchCost cost = launch_cost(before->runs, request_.target.device, UseGraphs::off);
+      if (cost.seconds == 0) continue;
+      worth.push_back(choice);
+      continue;
+    }
+    const Usage usage = bytes_and_seconds(whole);
+    if (before && before->of(Space::device) == usage.of(Space::device) && before->seconds <= usage.seconds)
+      continue;
+    before = usage;
+    worth.push_back(choice);
+  }
+  return worth;
+}
+
+// Of a part's spaces the last one that its homes name: what is outside of the layers is there.
+Space last_space(const PartHome& home) {
+  if (home.stays()) return Space::device;
+  return home.on_host > 0 ? Space::host : Space::disk;
+}
+
+// What a deep model's variants take whose part has several homes, by those that have one of them.
+class Search::Mix {
+ public:
+  Mix(Search& search, const Spot& spot) : layers_(search.layers_), part_(spot.split.part) {
+    const Frame& frame = search.frames_[spot.frame];
+    for (const Space space : {Space::device, Space::host, Space::disk}) {
+      const Split& split = spot.split;
+      if (!(space == Space::device ? split.device : space == Space::host ? split.host : split.disk)) continue;
+      Spot whole = spot;
+      Homes homes = frame.variant.offload.homes();
+      homes[static_cast<size_t>(part_)] = space;
+      whole.frame = search.frame_of(frame.room, homes, frame.variant.offload.prefetch);
+      whole.split = {};
+      whole.home = {};
+      ends_[index(space)] = search.bytes_and_seconds(whole);
+      last_ = space;
+    }
+    if (part_ != Part::activations)
+      costs_ = &search.costs_of(frame.room, search.updates_in_backward(frame.room, frame.variant.offload));
+    outside_ = costs_ == nullptr ? 0 : costs_->outside(part_, last_);
+  }
+
+  [[nodiscard]] const Usage& end(Space space) const { return *ends_[index(space)]; }
+  [[nodiscard]] bool has(Space space) const { return ends_[index(space)].has_value(); }
+
+  // Seconds are those of each home's share of the layers. Copies on the device are those of the home that has
+  // most of them; activations wait side by side.
+  [[nodiscard]] Usage at(const PartHome& home) const {
+    const auto all = static_cast<double>(layers_);
+    const int64_t moved = std::min(home.moved(), layers_);
+    std::array<double, 3> shares = {static_cast<double>(layers_ - moved) / all,
+                                    static_cast<double>(moved - home.on_disk) / all,
+                                    static_cast<double>(home.on_disk) / all};
+    for (double& share : shares) share *= 1 - outside_;
+    shares[index(last_space(home))] += outside_;
+    Usage usage;
+    std::array<double, 3> transient{}, calls{};
+    double ops = 0, programs = 0, traffic = 0;
+    for (size_t i = 0; i < shares.size(); ++i) {
+      if (!ends_[i] || shares[i] == 0) continue;
+      const Usage& end = *ends_[i];
+      usage.seconds += shares[i] * end.seconds;
+      ops += shares[i] * static_cast<double>(end.ops);
+      programs += shares[i] * static_cast<double>(end.program_bytes);
+      traffic += shares[i] * static_cast<double>(end.disk_traffic);
+      for (size_t space = 0; space < transient.size(); ++space) {
+        const auto bytes = static_cast<double>(end.bytes[space] - end.persistent[space]);
+        transient[space] = costs_ == nullptr ? transient[space] + shares[i] * bytes
+                                             : std::max(transient[space], bytes);
+      }
+      for (size_t run = 0; run < calls.size(); ++run) {
+        const double before = usage.runs[run].seconds;
+        usage.runs[run] = end.runs[run];
+        usage.runs[run].seconds = before + shares[i] * end.runs[run].seconds;
+        calls[run] += shares[i] * static_cast<double>(end.runs[run].calls.calls);
+      }
+    }
+    for (size_t run = 0; run < calls.size(); ++run) usage.runs[run].calls.calls = std::llround(calls[run]);
+    usage.ops = std::llround(ops);
+    usage.program_bytes = std::llround(programs);
+    usage.disk_traffic = std::llround(traffic);
+    usage.persistent = persistent_at(home);
+    for (size_t space = 0; space < transient.size(); ++space)
+      usage.bytes[space] = usage.persistent[space] + std::llround(transient[space]);
+    return usage;
+  }
+
+ private:
+  [[nodiscard]] std::array<int64_t, 3> persistent_at(const PartHome& home) const {
+    std::array<int64_t, 3> bytes = end(last_).persistent;
+    if (costs_ == nullptr) return bytes;
+    const auto move = [&](const PartHome& where, int64_t times) {
+      for (const Space space : {Space::host, Space::disk}) {
+        const HomeCosts::Amount amount = costs_->of(part_, space, where);
+        bytes[index(Space::device)] -= times * amount.freed;
+        bytes[index(space)] += times * amount.taken;
+      }
+    };
+    move(last_, -1);
+    move(home, 1);
+    return bytes;
+  }
+
+  int64_t layers_;
+  Part part_;
+  Space last_ = Space::device;
+  std::array<std::optional<Usage>, 3> ends_;
+  const HomeCosts* costs_ = nullptr;  // none of activations
+  double outside_ = 0;                // share of what is of no layer
+};
+
+Usage Search::of_split(const Spot& spot) { return Mix(*this, spot).at(spot.home); }
+
+// Whether a split is slower than what is known even with as little moved as it may, or too large with all.
+bool Search::is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& limits) {
+  const Split& split = spot.split;
+  const auto& few = mix.end(split.device ? Space::device : Space::host);
+  const auto& all = mix.end(split.host ? Space::host : Space::disk);
+  int64_t device = all.of(Space::device);
+  if (split.host && split.disk) device = std::min(device, mix.end(Space::disk).of(Space::device));
+  return std::min(few.seconds, all.seconds) >= limits.seconds ||
+         !keeps(device + slack(spot), limits.budget.device_bytes) ||
+         (!limits.of_process && device >= limits.bytes);
+}
+
 // The fewest layers that move within the limits, of them the fewest on disk; and the most.
 void Search::each_count(Spot spot, Limits& limits, const Visit& visit) {
   const Split& split = spot.split;
   const auto [fewest, most] = range_of(split);
   spot.home = home_in(split, most, 1);
   if (!may_measure(spot)) return;
+  std::optional<Mix> mix;
+  if (is_stretched(spot)) mix.emplace(*this, spot);
+  if (mix && is_out_of_reach(spot, *mix, limits)) return;
   Limits of_bytes = limits, of_host;
   of_bytes.seconds = std::numeric_limits<double>::max();
   of_host.budget.host_bytes = limits.budget.host_bytes;
+  const int64_t slack_bytes = slack(spot);
+  int64_t graph_bytes = -1;
   const auto over = [&](const PartHome& home, const Limits& of) {
     spot.home = home;
-    spot.usage = usage_at(spot);
-    return overrun(spot, of) > 0;
+    if (!mix || graph_bytes < 0) {
+      spot.usage = mix ? finished(spot, mix->at(home)) : usage_at(spot);
+      graph_bytes = spot.usage.graph_bytes;
+    } else {
+      spot.usage = mix->at(home);
+      spot.usage.bytes[index(Space::device)] += request_.target.own_memory ? graph_bytes : 0;
+    }
+    return overrun(spot.usage, slack_bytes, of) > 0;
   };
   const bool chooses = split.disk && split.host;
   const auto place = [&](int64_t moved) {
-    if (!chooses) return home_in(split, moved, 1);
+    if (!chooses || !limits.budget.host_bytes) return home_in(split, moved, 1);
     return home_in(split, moved, first_place(1, moved - 1, [&](int64_t on_disk) {
                      return !over(home_in(split, moved, on_disk), of_host);
                    }));
@@ -468,6 +629,7 @@ void Search::each_count(Spot spot, Limits& limits, const Visit& visit) {
   if (is_out(low)) return;
   spot.home = place(low);
   offer(spot, limits, visit);
+  if (!limits.smallest_first) return;
   int64_t high = low;
   for (int64_t step = most - low; step > 0; step /= 2)
     while (high + step <= most && !over(place(high + step), limits)) high += step;

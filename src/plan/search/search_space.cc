@@ -157,6 +157,7 @@ void Search::add_frames(Room& room) {
     frame.at_least = room.at_least;
     frame.room = static_cast<size_t>(&room - rooms_.data());
     frame.offered = may_offer(choice);
+    frame.whole = std::ranges::all_of(choice.homes(), &PartHome::is_whole);
     Homes at_home = choice.homes();
     at_home[static_cast<size_t>(Part::activations)] = Space::device;
     if (const auto found = place_of_.find({at_home, choice.prefetch}); found != place_of_.end())
@@ -220,10 +221,11 @@ std::vector<Variant> Search::all() const {
       variants.push_back(candidate(spot).variant);
   };
   for (size_t frame = 0; frame < frames_.size(); ++frame) {
-    for (const Split& split : splits_of(frame)) each_home_in(split, [&](const PartHome& home) {
+    for (const Split& split : splits_of(frame))
+      each_home_in(split, [&](const PartHome& home) {
         for (const RecomputePoint point : points_)
           add({.frame = frame, .first = point, .rest = point, .split = split, .home = home});
-        for (const int64_t segment : segment_sizes())
+        for (const int64_t segment : segments_of_splits())
           add({.frame = frame,
                .first = RecomputePoint::block,
                .rest = RecomputePoint::block,

@@ -59,7 +59,7 @@ Graph full(int64_t layers, DType dtype = DType::f32) {
   return differentiate(make_trainable(forward(layers, dtype)), {});
 }
 
-OffloadChoice choice_of(Space OffloadChoice::*part, Space space = Space::disk, int64_t prefetch = 1) {
+OffloadChoice choice_of(PartHome OffloadChoice::*part, Space space = Space::disk, int64_t prefetch = 1) {
   OffloadChoice choice;
   choice.*part = space;
   choice.prefetch = prefetch;

@@ -63,6 +63,33 @@ TEST_P(EmulatedRun, homes_on_host_and_disk_give_the_bits_of_keeping_all_in_every
     }
 }
 
+// Parts that are on the device, the host and the disk at once, layer by layer.
+TEST_P(EmulatedRun, parts_in_part_in_several_homes_give_the_bits_of_keeping_all) {
+  const Experiment experiment = experiment_of(GetParam(), 2, true);
+  Bench bench(experiment, 2);
+  Variant variant = variant_of(experiment);
+  const Result expected = run(bench, variant, {When::at_once});
+  constexpr int64_t kAll = PartHome::kEveryBlock;
+  const std::vector<Homes> several = {
+      {PartHome{1, 1}, PartHome{0, 1}, PartHome{1, kAll}, PartHome{0, 2}},
+      {PartHome{0, 2}, PartHome{2, kAll}, PartHome{0, 1}, PartHome{1, 1}},
+      {PartHome{Space::host}, PartHome{1, 0}, PartHome{Space::disk}, PartHome{}},
+      {PartHome{2, 0}, PartHome{Space::host}, PartHome{1, 1}, PartHome{Space::disk}}};
+  uint64_t seed = 1;
+  for (const Homes& homes : several) {
+    for (const int64_t prefetch : {0, 1, 2}) {
+      variant.offload = all_of(Space::host, prefetch);
+      variant.offload.set_homes(homes);
+      for (const EmulatedOrder& order : {EmulatedOrder{When::late}, EmulatedOrder{When::shuffled, seed++}}) {
+        EmulatedDevice device(order);
+        const Result result =
+            bench.run_on(device, as_emulated(reference_description()), variant, disk_in_memory());
+        expect_same(result, expected, "homes " + std::to_string(seed) + ", prefetch " + std::to_string(prefetch));
+      }
+    }
+  }
+}
+
 // In fp16 a step whose gradients overflow leaves everything as it was, wherever it lives.
 class EmulatedSkippedStep : public ::testing::TestWithParam<OptimizerTraits> {};
 

@@ -61,8 +61,9 @@ TEST(OffloadBytes, every_part_that_leaves_the_device_makes_room_there) {
 // 14 bytes a parameter; on the device stay the weights (0.92 GiB) and, from the head to the lookup, the tied
 // table's gradient (0.51 GiB).
 TEST(OffloadBytes, half_a_billion_parameters_train_in_two_gibibytes) {
-  const Bytes bytes =
-      bytes_of(half_a_billion(), small_variant({.states = Space::disk, .gradients = Space::disk}));
+  OffloadChoice choice;
+  choice.states = choice.gradients = Space::disk;
+  const Bytes bytes = bytes_of(half_a_billion(), small_variant(choice));
   EXPECT_LT(bytes.device, gib(1.7));
 }
 
@@ -71,7 +72,9 @@ TEST(OffloadBytes, an_update_in_the_backward_pass_keeps_one_layers_gradients) {
   Experiment experiment = half_a_billion();
   experiment.effective_batch = 1;
   experiment.optimizer.max_grad_norm = 0;
-  Variant variant = small_variant({.states = Space::disk});
+  OffloadChoice choice;
+  choice.states = Space::disk;
+  Variant variant = small_variant(choice);
   variant.accumulation = 1;
   const Bytes after = bytes_of(experiment, variant);
   variant.update_in_backward = true;

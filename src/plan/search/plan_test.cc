@@ -249,7 +249,7 @@ TEST(Plan, a_refusal_measures_few_programs) {
   request.target.homes = {Space::host, Space::disk};
   request.target.own_memory = true;
   request.target.device.reaches_host = false;
-  request.target.budget.device_bytes = kGiB;
+  request.target.budget.device_bytes = kGiB / 2;
   const int64_t before = planning_work();
   EXPECT_FALSE(FittingPlans(request).within(request.target.budget));
   const int64_t work = planning_work() - before;

@@ -397,14 +397,13 @@ void Search::each_of_deep_line(Spot spot, const StackRange& stack, Limits& limit
 }
 
 // What is made again adds to what computing takes; where activations move away, it also leaves less to be
-// moved, and the frame that leaves them tells what all else takes.
+// moved, and all else takes what it would without.
 bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limits) {
-  if (frames_[frame].at_least >= limits.seconds) return true;
-  const size_t room = frames_[frame].room;
+  if (limits.is_open()) return false;
+  Least least;
   const OffloadChoice& choice = frames_[frame].variant.offload;
-  if (!moves_activations(frame) && least_at(room, choice, point, 0).seconds >= limits.seconds) return true;
-  const std::optional<size_t> of = moves_activations(frame) ? frames_[frame].at_home : frame;
-  return of && seconds_at_point(*of, point) >= limits.seconds;
+  add_parts(frames_[frame].room, choice, base_of(frames_[frame].room, choice, false, point), least);
+  return least.seconds >= limits.seconds;
 }
 
 // By what a frame takes when it keeps everything and leaves activations on the device. What moves comes back
@@ -416,14 +415,22 @@ std::optional<DepthModel::Floor> Search::floor_of(size_t frame) {
     return DepthModel::Floor{least.device, least.host + least.programs};
   }
   const bool moves = moves_activations(frame);
-  const std::optional<size_t> of = moves ? frames_[frame].at_home : frame;
+  const size_t twin = frames_[frame].twin;
+  const std::optional<size_t> of = moves ? frames_[twin].at_home : twin;
   Spot spot{.frame = of.value_or(frame), .first = points_.front(), .rest = points_.front()};
   spot.chunk = frames_[spot.frame].chunks.size() - 1;
   // What was not measured says nothing of larger rooms.
   if (!of || !may_measure(spot)) return std::nullopt;
   const DepthModel& plain = model_of(spot);
-  if (!is_deep_) return plain.floor();
-  return moves ? plain.floor_of_ops(depths_) : plain.floor(depths_, spot.chunk);
+  const DepthModel::Floor floor = !is_deep_ ? plain.floor()
+                                  : moves   ? plain.floor_of_ops(depths_)
+                                            : plain.floor(depths_, spot.chunk);
+  const Usage usage = bytes_and_seconds(spot);
+  Least least;
+  const OffloadChoice& choice = frames_[frame].variant.offload;
+  add_parts(frames_[frame].room, choice, base_of(frames_[frame].room, choice, false, points_.front()), least);
+  return DepthModel::Floor{least.device + floor.device - usage.persistent[index(Space::device)],
+                           least.host + least.programs};
 }
 
 bool Search::exceeds(const DepthModel::Floor& least, const Limits& limits) const {
@@ -523,30 +530,30 @@ Search::Excluded Search::excluded_from_the_start(const Limits& limits) {
 }
 
 void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
-  const size_t room = frames_[frame].room;
-  const OffloadChoice& offload = frames_[frame].variant.offload;
-  const auto may_be = [&](RecomputePoint point, size_t chunk) {
-    return !exceeds(least_at(room, offload, point, chunk), limits);
-  };
   for (size_t i = 0; i < points_.size(); ++i) {
     Spot spot{.frame = frame, .first = points_[i], .rest = points_[i]};
     const bool gains = gains_by_prefetch(frame, points_[i]);
     for (const Spot& choice : choices_at(spot))
-      if (gains && may_be(points_[i], choice.chunk)) offer(choice, limits, visit);
+      if (gains && may_be_at(choice, limits)) offer(choice, limits, visit);
     if (is_too_slow(frame, points_[i], limits)) return;
     if (i + 1 == points_.size()) break;
     if (layers_ == 1 || !gains) continue;
     spot.first = points_[i + 1];
-    // A line takes no less than the lesser of its ends; where activations move, of the copies at both.
-    for (const Spot& line : choices_at(spot))
-      if ((!is_deep_ || may_be(spot.first, line.chunk) || may_be(spot.rest, line.chunk)) &&
-          !is_line_too_large(line, limits))
+    for (const Spot& line : choices_at(spot)) {
+      Spot less = line, more = line;
+      less.first = less.rest;
+      more.rest = more.first;
+      // A line takes no less of the device than the lesser of its ends.
+      if ((!is_deep_ || may_be_at(more, limits) || may_be_at(less, limits)) && !is_line_too_large(line, limits))
         each_of_line(line, limits, visit);
+    }
   }
-  for (const int64_t segment : segment_sizes())
-    offer_all(
-        {.frame = frame, .first = RecomputePoint::block, .rest = RecomputePoint::block, .segment = segment},
-        limits, visit);
+  for (const int64_t segment : segment_sizes()) {
+    const Spot spot{
+        .frame = frame, .first = RecomputePoint::block, .rest = RecomputePoint::block, .segment = segment};
+    for (const Spot& choice : choices_at(spot))
+      if (may_be_at(choice, limits)) offer(choice, limits, visit);
+  }
 }
 
 // By what is known of a frame without measuring it.
@@ -555,9 +562,17 @@ bool Search::may_be_among(size_t frame, const Limits& limits) const {
          !(limits.on_device && frames_[frame].variant.offload.any());
 }
 
+// Where the least memory is looked for: one that starts transfers ahead takes no less, as does another home.
+bool Search::is_covered(size_t frame, const Limits& limits) const {
+  if (!limits.smallest_first || limits.of_process || !limits.is_open()) return false;
+  const OffloadChoice& choice = frames_[frame].variant.offload;
+  return choice.any() && choice.prefetch > 0 && !request_.choices.prefetch;
+}
+
 void Search::each_of_entry(const Entry& entry, Excluded& excluded, Limits& limits, const Visit& visit) {
   if (exceeds(entry.least, limits)) return;
   if (entry.split.any()) return each_of_split(entry.frame, entry.split, limits, visit);
+  if (is_covered(entry.frame, limits)) return;
   if (may_be_among(entry.frame, limits) && !is_excluded(entry.frame, limits, excluded) &&
       !is_too_slow(entry.frame, points_.front(), limits))
     each_of_frame(entry.frame, limits, visit);
@@ -586,10 +601,8 @@ std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
     for (const Entry& entry : entries_of(room, limits)) {
       if (entry.split.any() || exceeds(entry.least, limits)) continue;
       const Spot spot{.frame = entry.frame, .first = points_.front(), .rest = points_.front()};
-      const OffloadChoice& offload = frames_[entry.frame].variant.offload;
       for (const Spot& choice : choices_at(spot))
-        if (!exceeds(least_at(room, offload, points_.front(), choice.chunk), limits))
-          offer(choice, limits, visit);
+        if (may_be_at(choice, limits)) offer(choice, limits, visit);
     }
   }
   each(limits, visit);
@@ -658,6 +671,24 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
   return found && within(*found, budget, request_.target.host) ? found : std::nullopt;
 }
 
+// The same with transfers ahead, which are faster where they take no more than is near the least.
+void Search::add_prefetching(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits,
+                             int64_t most) {
+  if (!limits.is_open() || request_.choices.prefetch) return;
+  const size_t count = spots.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (spots[i].first > most) continue;
+    Spot spot = spots[i].second;
+    const OffloadChoice& choice = frames_[spot.frame].variant.offload;
+    if (!choice.any() || choice.prefetch != 0) continue;
+    spot.frame = frame_of(frames_[spot.frame].room, choice.homes(), 1);
+    if (!may_measure(spot)) continue;
+    spot.usage = usage_at(spot);
+    const int64_t bytes = taken(spot.usage, limits.budget);
+    if (bytes <= most && overrun(spot, limits) <= 0) spots.emplace_back(bytes, spot);
+  }
+}
+
 // Bounds are met nearly always. Where one is not, the next ones are laid out as long as their bound is below
 // the least layout and the work is not too much: thousands of layers are laid out for seconds each. Where
 // layouts are searched for in vain, all of a deep model's frame that is not in segments is expected to miss
@@ -674,6 +705,7 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
     if (bytes <= near) spots.emplace_back(bytes, spot);
     left.bytes = near;
   });
+  add_prefetching(spots, limits, static_cast<int64_t>(kNear * static_cast<double>(least)));
   std::map<std::pair<size_t, bool>, int64_t> missed;
   const auto miss = [&](const Spot& spot) -> int64_t& { return missed[{spot.frame, spot.segment > 1}]; };
   std::optional<Candidate> best;

@@ -77,6 +77,7 @@ class Search {
     size_t room = 0;
     bool offered = false;  // else it only tells of others
     bool whole = true;     // each part has one home
+    size_t twin = 0;       // whose parts that move all have the first home
   };
   // A micro-step's room, with the frames that are of it.
   struct Room {
@@ -115,6 +116,7 @@ class Search {
     // Frames that take at least so many are left out: bytes of the process, or else of what `taken` says.
     int64_t bytes = int64_t{1} << 62;
     bool of_process = false;
+    [[nodiscard]] bool is_open() const { return seconds >= 1e300; }
   };
   using Key =
       std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t, int64_t, int64_t, int64_t>;
@@ -122,6 +124,7 @@ class Search {
   using Visit = std::function<void(const Spot&, Limits&)>;
 
   [[nodiscard]] Room room_of(const MicroRoom& room);
+  [[nodiscard]] Homes in_first_home(Homes homes) const;
   void add_frames(Room& room);
   [[nodiscard]] std::vector<Homes> all_homes() const;
   [[nodiscard]] std::vector<int64_t> prefetches() const;
@@ -190,9 +193,11 @@ class Search {
   [[nodiscard]] Usage usage_like(const DepthModel& model, size_t chunk) const;
   const HomeCosts& costs_of(size_t room, bool updates_in_backward);
   [[nodiscard]] bool updates_in_backward(size_t room, const OffloadChoice& choice) const;
-  // At no point in particular, and at one with so many rows of logits.
+  // At no point in particular; at one, without copies on the device, and those.
   Least least_of(size_t room, const OffloadChoice& choice);
-  Least least_at(size_t room, const OffloadChoice& choice, RecomputePoint point, size_t chunk);
+  Least least_at(const Spot& spot);
+  int64_t transient_at(Spot spot);
+  bool may_be_at(const Spot& spot, const Limits& limits);
   void add_parts(size_t room, const OffloadChoice& choice, const Base& base, Least& least);
   [[nodiscard]] bool exceeds(const Least& least, const Limits& limits) const;
   [[nodiscard]] std::vector<Split> splits_of(size_t frame) const;
@@ -200,6 +205,7 @@ class Search {
   [[nodiscard]] PartHome home_in(const Split& split, int64_t moved, int64_t on_disk) const;
   // Of layers whose part moves, the fewest and the most.
   [[nodiscard]] std::pair<int64_t, int64_t> range_of(const Split& split) const;
+  bool is_pointless(size_t frame, const Split& split, const Limits& limits);
   Least least_of_split(size_t frame, const Split& split, const Limits& limits);
   class Mix;
   Usage of_split(const Spot& spot);
@@ -249,6 +255,8 @@ class Search {
   }
   [[nodiscard]] double overrun(const Usage& usage, int64_t slack, const Limits& limits) const;
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
+  void add_prefetching(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits, int64_t most);
+  [[nodiscard]] bool is_covered(size_t frame, const Limits& limits) const;
   [[nodiscard]] Budget at_least_possible(Budget budget);
   std::optional<Spot> fastest_spot(Limits limits);
   Spot preferred(const Spot& fastest, Limits limits);

@@ -257,17 +257,51 @@ Search::Least Search::least_of(size_t room, const OffloadChoice& choice) {
   return least;
 }
 
-// Where activations move in part, as though all did where that is less and none where that is.
-Search::Least Search::least_at(size_t room, const OffloadChoice& choice, RecomputePoint point,
-                               size_t chunk) {
+// Copies on the device are alike wherever they come from: those of the twin, whose moved parts have one home.
+int64_t Search::transient_at(Spot spot) {
+  spot.frame = frames_[spot.frame].twin;
+  if (!may_measure(spot)) return 0;
+  const Usage usage = bytes_and_seconds(spot);
+  return usage.of(Space::device) - usage.persistent[index(Space::device)];
+}
+
+// Where activations move, as they do in that home.
+Search::Least Search::least_at(const Spot& spot) {
+  const Frame& frame = frames_[spot.frame];
+  const OffloadChoice& choice = frame.variant.offload;
+  const bool at_point = spot.segment == 1 && spot.first == spot.rest;
+  const bool knows_activations = at_point && choice.activations.is_whole();
+  const Base& base =
+      base_of(frame.room, choice, knows_activations, at_point ? spot.first : spot.rest);
   Least least;
-  const bool whole = choice.activations.is_whole();
-  const Base& base = base_of(room, choice, whole, point);
-  least.device = whole ? base.transient[chunk] : base.floor;
-  least.host = base.host;
-  least.disk = base.on_disk;
-  add_parts(room, choice, base, least);
+  if (knows_activations) {
+    least.host = base.host;
+    least.disk = base.on_disk;
+  }
+  const size_t plain = frame_of(frame.room, Homes{}, prefetches().front());
+  if (spot.segment == 1 || frames_[plain].variant.update_in_backward != frame.variant.update_in_backward) {
+    add_parts(frame.room, choice, base, least);
+    return least;
+  }
+  // What segments compute is known of the frame that moves nothing.
+  Spot still = spot;
+  still.frame = plain;
+  Base of_segments = base;
+  if (may_measure(still)) {
+    const Usage usage = bytes_and_seconds(still);
+    for (size_t i = 0; i < of_segments.seconds.size(); ++i) of_segments.seconds[i] = usage.runs[i].seconds;
+  }
+  add_parts(frame.room, choice, of_segments, least);
   return least;
+}
+
+// By what a frame takes at the least, of a spot's device bytes exactly.
+bool Search::may_be_at(const Spot& spot, const Limits& limits) {
+  Least least = least_at(spot);
+  if (exceeds(least, limits)) return false;
+  if (!frames_[spot.frame].whole) return true;
+  least.device += transient_at(spot);
+  return !exceeds(least, limits);
 }
 
 std::optional<Search::Least> Search::least_of(const Variant& variant) {
@@ -375,6 +409,23 @@ Search::Least Search::least_of_split(size_t frame, const Split& split, const Lim
   return least;
 }
 
+// Where the least memory is looked for: a part takes less of the device with all of it moved, where host and
+// disk have room for that with some to spare.
+bool Search::is_pointless(size_t frame, const Split& split, const Limits& limits) {
+  constexpr int64_t kSpare = 10, kMoreOps = 3;  // a tenth; programs that move take more of the host
+  if (!limits.smallest_first || limits.of_process || !limits.is_open()) return false;
+  const size_t room = frames_[frame].room;
+  for (const Space home : request_.target.homes) {
+    Least least = least_of(room, choice_with(frame, split, home));
+    const int64_t host = least.host + kMoreOps * least.programs + request_.target.host.total();
+    const int64_t disk = least.disk + request_.choices.kept_bytes;
+    if (keeps(host + host / kSpare, limits.budget.host_bytes) &&
+        keeps(disk + disk / kSpare, limits.budget.disk_bytes))
+      return true;
+  }
+  return false;
+}
+
 std::vector<Search::Entry> Search::entries_of(size_t room, const Limits& limits) {
   std::vector<Entry> entries;
   const auto add = [&](const Entry& entry) {
@@ -385,14 +436,15 @@ std::vector<Search::Entry> Search::entries_of(size_t room, const Limits& limits)
     if (frames_[frame].offered && may_be_among(frame, limits))
       add({frame, {}, least_of(room, variant.offload)});
     if (limits.on_device) continue;
-    for (const Split& split : splits_of(frame)) add({frame, split, least_of_split(frame, split, limits)});
+    for (const Split& split : splits_of(frame))
+      if (!is_pointless(frame, split, limits)) add({frame, split, least_of_split(frame, split, limits)});
   }
-  const auto rank = [&](const Entry& entry) {
+  const auto rank = [&](const Entry& entry) -> std::tuple<double, double, int64_t> {
     const Least& least = entry.least;
-    if (!limits.smallest_first) return std::tuple(least.seconds, int64_t{0}, int64_t{0});
+    if (!limits.smallest_first) return {least.seconds, 0, 0};
     if (limits.of_process)
-      return std::tuple(static_cast<double>(least.disk_traffic), least.host, least.device);
-    return std::tuple(static_cast<double>(least.device), least.host, int64_t{0});
+      return {static_cast<double>(least.disk_traffic), static_cast<double>(least.host), least.device};
+    return {static_cast<double>(least.device), least.seconds, 0};
   };
   std::ranges::stable_sort(entries, [&](const Entry& a, const Entry& b) { return rank(a) < rank(b); });
   return entries;
@@ -402,41 +454,45 @@ std::vector<Search::Entry> Search::entries_of(size_t room, const Limits& limits)
 bool Search::gains_by_prefetch(size_t frame, RecomputePoint point) {
   const OffloadChoice& choice = frames_[frame].variant.offload;
   if (choice.prefetch < 2 || request_.choices.prefetch) return true;
-  const size_t room = frames_[frame].room;
-  const double seconds = seconds_at_point(frame_of(room, choice.homes(), 1), point);
-  return seconds * (1 - kWorthPrefetch) > least_at(room, choice, point, 0).seconds;
+  const double seconds = seconds_at_point(frame_of(frames_[frame].room, choice.homes(), 1), point);
+  return seconds * (1 - kWorthPrefetch) > least_at({.frame = frame, .first = point, .rest = point}).seconds;
 }
 
 void Search::each_of_split(size_t frame, const Split& split, Limits& limits, const Visit& visit) {
   const size_t room = frames_[frame].room;
-  const OffloadChoice few = choice_with(frame, split, split.device ? Space::device : Space::host);
-  const OffloadChoice all = choice_with(frame, split, split.host ? Space::host : Space::disk);
-  const auto may_be = [&](RecomputePoint point, size_t chunk) {
-    Least least = least_at(room, few, point, chunk);
-    if (split.part == Part::activations) {
-      // Nothing is known of those that move but that they are fewer.
-      least = least_of(room, few);
-    } else {
-      least.device = least_at(room, all, point, chunk).device;
-      least.host = std::min(least.host, least_at(room, all, point, chunk).host);
-    }
-    return !exceeds(least, limits);
+  const int64_t prefetch = frames_[frame].variant.offload.prefetch;
+  const auto frame_with = [&](Space home) {
+    return frame_of(room, choice_with(frame, split, home).homes(), prefetch);
   };
-  const auto offer_choices = [&](const Spot& spot, bool knows) {
+  const size_t few = frame_with(split.device ? Space::device : Space::host);
+  const size_t all = frame_with(split.host ? Space::host : Space::disk);
+  const bool knows = split.part != Part::activations;
+  const auto may_be = [&](Spot spot) {
+    spot.split = {};
+    spot.frame = few;
+    Least least = knows ? least_at(spot) : least_of(room, frames_[few].variant.offload);
+    if (exceeds(Least{.disk_traffic = least.disk_traffic, .seconds = least.seconds}, limits)) return false;
+    const int64_t on_host = least.host;
+    const int64_t transient = knows ? transient_at(spot) : 0;
+    spot.frame = all;
+    if (knows) least = least_at(spot);
+    // Where few layers are, copies of the last one's are more than what the first ones free.
+    least.device += knows ? std::min(transient, transient_at(spot)) : 0;
+    return !exceeds(Least{.device = least.device, .host = std::min(on_host, least.host)}, limits);
+  };
+  const auto offer_choices = [&](const Spot& spot) {
+    if (!may_be(spot)) return;
     for (const Spot& choice : choices_worth(spot))
-      if (!knows || may_be(spot.first, choice.chunk)) each_count(choice, limits, visit);
+      if (may_be(choice)) each_count(choice, limits, visit);
   };
-  for (const RecomputePoint point : points_) {
-    if (split.part != Part::activations && least_at(room, few, point, 0).seconds >= limits.seconds) return;
-    offer_choices({.frame = frame, .first = point, .rest = point, .split = split}, true);
-  }
+  for (const RecomputePoint point : points_)
+    offer_choices({.frame = frame, .first = point, .rest = point, .split = split});
   for (const int64_t segment : segments_of_splits())
     offer_choices({.frame = frame,
                    .first = RecomputePoint::block,
                    .rest = RecomputePoint::block,
                    .segment = segment,
-                   .split = split},
-                  false);
+                   .split = split});
 }
 
 // Segments that take the least memory are of about as many layers as there are of them.
@@ -549,7 +605,6 @@ class Search::Mix {
     return usage;
   }
 
- private:
   [[nodiscard]] std::array<int64_t, 3> persistent_at(const PartHome& home) const {
     std::array<int64_t, 3> bytes = end(last_).persistent;
     if (costs_ == nullptr) return bytes;
@@ -565,6 +620,7 @@ class Search::Mix {
     return bytes;
   }
 
+ private:
   int64_t layers_;
   Part part_;
   Space last_ = Space::device;
@@ -580,8 +636,13 @@ bool Search::is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& lim
   const Split& split = spot.split;
   const auto& few = mix.end(split.device ? Space::device : Space::host);
   const auto& all = mix.end(split.host ? Space::host : Space::disk);
-  int64_t device = all.of(Space::device);
-  if (split.host && split.disk) device = std::min(device, mix.end(Space::disk).of(Space::device));
+  int64_t device = mix.persistent_at(split.host ? Space::host : Space::disk)[index(Space::device)];
+  int64_t transient = std::numeric_limits<int64_t>::max();
+  for (const Space space : {Space::device, Space::host, Space::disk})
+    if (mix.has(space))
+      transient = std::min(transient, mix.end(space).of(Space::device) -
+                                          mix.end(space).persistent[index(Space::device)]);
+  device += transient;
   return std::min(few.seconds, all.seconds) >= limits.seconds ||
          !keeps(device + slack(spot), limits.budget.device_bytes) ||
          (!limits.of_process && device >= limits.bytes);

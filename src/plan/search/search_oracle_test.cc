@@ -30,6 +30,8 @@ struct Case {
   Task task = Task::sft;
   bool launches = false;  // a host launches calls, and they may be captured
   bool lengths = false;   // rows of many lengths
+  bool in_part = false;   // parts may have several homes each, and transfers start sooner or later
+  std::optional<RecomputePoint> recompute = {};  // of all layers
   bool is_long = false;   // for `make oracle` alone
   bool is_large = false;  // so many variants that building them takes half a minute under sanitizers
 };
@@ -101,6 +103,9 @@ PlanRequest request_for(const Case& c) {
   experiment.evaluates = c.method == Method::full;
   request.choices.micro_batch = c.micro;
   request.target.homes = c.homes;
+  request.choices.in_part = c.in_part;
+  request.choices.recompute = c.recompute;
+  if (!c.in_part) request.choices.prefetch = 1;
   request.target.device = reference_description();
   request.target.device.reaches_host = !c.own_memory;
   request.target.device.rates.disk_read *= c.disk;
@@ -234,6 +239,13 @@ void expect_floors_below_all(Search& search, const PlanRequest& request, const O
         << variant_words(request.workload.experiment, candidate.variant);
     ASSERT_LE(floor->host, candidate.host_bytes)
         << variant_words(request.workload.experiment, candidate.variant);
+    const auto least = search.least_of(candidate.variant);
+    ASSERT_TRUE(least);
+    ASSERT_LE(least->disk, candidate.disk_bytes);
+    ASSERT_LE(least->disk_traffic, candidate.disk_traffic)
+        << variant_words(request.workload.experiment, candidate.variant);
+    ASSERT_LE(least->seconds, candidate.seconds_per_step)
+        << variant_words(request.workload.experiment, candidate.variant);
     moved += candidate.variant.offload.activations != Space::device ? 1 : 0;
   }
   EXPECT_EQ(moved > 0, !request.target.homes.empty());
@@ -311,6 +323,39 @@ INSTANTIATE_TEST_SUITE_P(
              .homes = {Space::host, Space::disk},
              .own_memory = true,
              .disk = 0.3},
+        Case{.name = "homes_of_full",
+             .micro = 1,
+             .homes = {Space::host, Space::disk},
+             .own_memory = true,
+             .disk = 0.3,
+             .in_part = true,
+             .recompute = RecomputePoint::none},
+        Case{.name = "homes_of_full_recomputed",
+             .layers = 3,
+             .micro = 1,
+             .homes = {Space::disk},
+             .disk = 0.2,
+             .in_part = true,
+             .recompute = RecomputePoint::block},
+        Case{.name = "homes_of_lora",
+             .method = Method::lora,
+             .layers = 3,
+             .micro = 2,
+             .homes = {Space::host},
+             .own_memory = true,
+             .length = 96,
+             .in_part = true,
+             .recompute = RecomputePoint::none},
+        Case{.name = "deep_homes_of_full",
+             .layers = 8,
+             .effective = 1,
+             .homes = {Space::host, Space::disk},
+             .own_memory = true,
+             .disk = 0.3,
+             .budgets = 150,
+             .in_part = true,
+             .recompute = RecomputePoint::block,
+             .is_long = true},
         Case{.name = "full_updated_in_backward",
              .method = Method::unclipped,
              .homes = {Space::disk},

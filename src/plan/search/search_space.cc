@@ -146,6 +146,14 @@ Search::Room Search::room_of(const MicroRoom& micro) {
   return room;
 }
 
+// Where the device computes on what is on its host, that is copied from the disk alone.
+Homes Search::in_first_home(Homes homes) const {
+  if (request_.target.device.reaches_host) return homes;
+  for (PartHome& home : homes)
+    if (home.any()) home = request_.target.homes.front();
+  return homes;
+}
+
 void Search::add_frames(Room& room) {
   room.begin = frames_.size();
   for (const OffloadChoice& choice : choices_) {
@@ -158,6 +166,8 @@ void Search::add_frames(Room& room) {
     frame.room = static_cast<size_t>(&room - rooms_.data());
     frame.offered = may_offer(choice);
     frame.whole = std::ranges::all_of(choice.homes(), &PartHome::is_whole);
+    frame.twin = room.begin + place_of_.at({frame.whole ? in_first_home(choice.homes()) : choice.homes(),
+                                            choice.prefetch});
     Homes at_home = choice.homes();
     at_home[static_cast<size_t>(Part::activations)] = Space::device;
     if (const auto found = place_of_.find({at_home, choice.prefetch}); found != place_of_.end())

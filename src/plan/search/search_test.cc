@@ -96,9 +96,9 @@ TEST(DepthModel, is_the_bound_of_programs_with_offload_too) {
   const auto disk = Space::disk;
   const auto device = Space::device;
   const std::vector<OffloadChoice> choices = {
-      {.states = disk},        {.gradients = disk},          {.weights = disk},
-      {.activations = disk},   {.activations = Space::host}, {disk, disk, device, device},
-      {disk, disk, disk, disk}};
+      {disk, device, device, device}, {device, disk, device, device},        {device, device, disk, device},
+      {device, device, device, disk}, {device, device, device, Space::host}, {disk, disk, device, device},
+      {disk, disk, disk, disk},       {Space::host, disk, disk, Space::host}};
   for (const bool lora : {false, true}) {
     const PlanRequest request = request_for(kLayers, lora);
     for (const OffloadChoice& choice : choices) {
@@ -122,10 +122,10 @@ TEST(DepthModel, is_the_bound_of_programs_with_offload_too) {
           const Usage estimate = model.at({{kLayers, k}}, 0);
           const std::string what = std::string(lora ? "lora " : "full ") + std::string(to_string(first)) +
                                    (in_backward ? " in backward" : "") + " states " +
-                                   std::string(to_string(choice.states)) + " gradients " +
-                                   std::string(to_string(choice.gradients)) + " weights " +
-                                   std::string(to_string(choice.weights)) + " activations " +
-                                   std::string(to_string(choice.activations));
+                                   std::string(to_string(choice.states.of(0))) + " gradients " +
+                                   std::string(to_string(choice.gradients.of(0))) + " weights " +
+                                   std::string(to_string(choice.weights.of(0))) + " activations " +
+                                   std::string(to_string(choice.activations.of(0)));
           // Squares of gradients that wait for the norm inside of the backward pass are not counted by layer.
           for (const Space space : {device, Space::host, disk}) {
             EXPECT_NEAR(static_cast<double>(estimate.of(space)), static_cast<double>(real.of(space)),
@@ -153,7 +153,7 @@ TEST(DepthModel, tells_segments_of_any_size) {
   const auto host = Space::host;
   const auto device = Space::device;
   const std::vector<OffloadChoice> choices = {
-      {}, {.weights = disk}, {.activations = disk}, {device, device, host, host}, {disk, disk, disk, disk}};
+      {}, {device, device, disk, device}, {device, device, device, disk}, {device, device, host, host}, {disk, disk, disk, disk}};
   for (const bool lora : {false, true}) {
     for (const int64_t layers : {7, 14}) {
       PlanRequest request = request_for(layers, lora);
@@ -174,8 +174,8 @@ TEST(DepthModel, tells_segments_of_any_size) {
           const Usage usage = model.in_segments({layers}, segment, 0);
           const std::string what = std::string(lora ? "lora " : "full ") + std::to_string(layers) +
                                    " layers, segments of " + std::to_string(segment) + ", weights on " +
-                                   std::string(to_string(choice.weights)) + ", activations on " +
-                                   std::string(to_string(choice.activations));
+                                   std::string(to_string(choice.weights.of(0))) + ", activations on " +
+                                   std::string(to_string(choice.activations.of(0)));
           // Which inputs leave differs at the ends: the last layer's stays.
           const auto inputs = static_cast<double>(3 * variant.micro_batch * 512 * 896 * 2);
           const auto bytes = [](const Usage& u, Space space) { return static_cast<double>(u.of(space)); };
@@ -242,9 +242,9 @@ PlanRequest request_for_t5(int64_t encoder_layers, int64_t decoder_layers, bool 
 // An encoder and a decoder of other depths, whose layers repeat each in its way.
 TEST(DepthModel, tells_an_encoder_and_a_decoder_of_any_depth) {
   constexpr int64_t kEncoder = 9, kDecoder = 12;
-  const auto disk = Space::disk;
+  const auto disk = Space::disk, device = Space::device;
   const std::vector<OffloadChoice> choices = {
-      {}, {.states = disk}, {.weights = disk}, {.activations = Space::host}, {disk, disk, disk, disk}};
+      {}, {disk, device, device, device}, {device, device, disk, device}, {device, device, device, Space::host}, {disk, disk, disk, disk}};
   using enum RecomputePoint;
   for (const bool lora : {false, true}) {
     const PlanRequest request = request_for_t5(kEncoder, kDecoder, lora);
@@ -257,8 +257,8 @@ TEST(DepthModel, tells_an_encoder_and_a_decoder_of_any_depth) {
       const auto check = [&](const char* what, int64_t place, double bytes_within, double seconds_within) {
         const Usage real = measure(known, variant), told = estimate(known, variant);
         const std::string where = std::string(what) + " " + std::to_string(place) + (lora ? " lora" : "") +
-                                  ", weights on " + std::string(to_string(choice.weights)) +
-                                  ", activations on " + std::string(to_string(choice.activations));
+                                  ", weights on " + std::string(to_string(choice.weights.of(0))) +
+                                  ", activations on " + std::string(to_string(choice.activations.of(0)));
         for (const Space space : kSpaces) {
           const auto bytes = static_cast<double>(real.of(space));
           EXPECT_NEAR(static_cast<double>(told.of(space)), bytes, bytes_within * bytes)
@@ -373,6 +373,7 @@ TEST(Search, the_least_of_a_deep_model_is_of_the_kind_whose_layout_is_the_least)
   request.workload.experiment.effective_batch = 2;
   request.workload.experiment.max_length = 64;
   request.target.homes = {Space::disk};
+  request.choices.prefetch = 1;
   const Candidate least = make_plan(request).smallest;
   EXPECT_EQ(least.variant.micro_batch, 2);
   Variant segments = least.variant;

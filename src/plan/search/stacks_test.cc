@@ -281,8 +281,8 @@ TEST(TwoStacks, bytes_by_measured_depth_are_those_of_the_whole_model) {
       const auto programs = programs_of(all, choice_of(all, first, points), offload, device);
       const std::string what = std::string(to_string(points.encoder_first)) + " " +
                                std::string(to_string(points.decoder_first)) + ", weights on " +
-                               std::string(to_string(offload.weights)) + ", activations on " +
-                               std::string(to_string(offload.activations));
+                               std::string(to_string(offload.weights.of(0))) + ", activations on " +
+                               std::string(to_string(offload.activations.of(0)));
       for (const Space space : kSpaces) {
         EXPECT_EQ(real.of(space), arena_lower_bound(programs, space)) << what;
         EXPECT_EQ(estimate.of(space), real.of(space)) << what << " in " << to_string(space);

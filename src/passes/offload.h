@@ -49,11 +49,11 @@ struct PartHome {
 // The parts of a run, in the order of reports.
 enum class Part : uint8_t { states, gradients, weights, activations };
 inline constexpr std::array<Part, 4> kEveryPart = {Part::states, Part::gradients, Part::weights,
-                                               Part::activations};
+                                                   Part::activations};
 std::string_view to_string(Part part);
 using Homes = std::array<PartHome, 4>;  // by part
 
-// What a transfer may start ahead of need: more hides nothing more (docs/decisions/28-homes.md).
+// What a transfer may start ahead of need: more hides nothing more (docs/decisions/29-homes.md).
 inline constexpr int64_t kMostPrefetch = 2;
 
 // Where tensors of each kind are kept.

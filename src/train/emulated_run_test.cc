@@ -84,7 +84,8 @@ TEST_P(EmulatedRun, parts_in_part_in_several_homes_give_the_bits_of_keeping_all)
         EmulatedDevice device(order);
         const Result result =
             bench.run_on(device, as_emulated(reference_description()), variant, disk_in_memory());
-        expect_same(result, expected, "homes " + std::to_string(seed) + ", prefetch " + std::to_string(prefetch));
+        expect_same(result, expected,
+                    "homes " + std::to_string(seed) + ", prefetch " + std::to_string(prefetch));
       }
     }
   }

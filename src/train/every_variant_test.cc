@@ -17,7 +17,8 @@ struct SearchCase {
   int64_t accumulation;
   bool clips;
   Space home;
-  size_t variants;  // that the search has: a smaller number would make the test hollow
+  size_t variants;       // that the search has: a smaller number would make the test hollow
+  bool in_part = false;  // parts have several homes each too, where nothing is recomputed
 };
 
 class EveryVariant : public ::testing::TestWithParam<SearchCase> {};
@@ -29,6 +30,8 @@ TEST_P(EveryVariant, gives_the_bits_of_keeping_everything) {
   request.choices.micro_batch = 2;
   request.choices.loss_chunk = variant_of(request.workload.experiment).loss_chunk;
   request.target.homes = {c.home};
+  request.choices.in_part = c.in_part;
+  if (c.in_part) request.choices.recompute = RecomputePoint::none;
   request.target.device = reference_description();
   request.target.own_memory = c.home == Space::host;
   request.target.device.reaches_host = !request.target.own_memory;
@@ -51,10 +54,12 @@ TEST_P(EveryVariant, gives_the_bits_of_keeping_everything) {
 INSTANTIATE_TEST_SUITE_P(
     Models, EveryVariant,
     ::testing::Values(
-        SearchCase{{"full_fp32_updated_in_backward", "qwen2", false, kFp32}, 1, false, Space::disk, 288},
-        SearchCase{{"full_bf16", "qwen3", false, kBf16}, 2, true, Space::disk, 288},
-        SearchCase{{"full_bf16_master_on_host", "llama", false, kBf16Master}, 1, true, Space::host, 288},
-        SearchCase{{"full_fp16_with_skipped_steps", "llama", false, kFp16}, 1, false, Space::disk, 288},
+        SearchCase{{"full_fp32_updated_in_backward", "qwen2", false, kFp32}, 1, false, Space::disk, 828},
+        SearchCase{{"full_bf16", "qwen3", false, kBf16}, 2, true, Space::disk, 828},
+        SearchCase{{"full_bf16_master_on_host", "llama", false, kBf16Master}, 1, true, Space::host, 828},
+        SearchCase{{"full_bf16_master_in_part", "llama", false, kBf16Master}, 1, true, Space::host, 0, true},
+        SearchCase{{"lora_in_part", "llama", true, kBf16}, 2, true, Space::disk, 0, true},
+        SearchCase{{"full_fp16_with_skipped_steps", "llama", false, kFp16}, 1, false, Space::disk, 828},
         SearchCase{{"lora_bf16_with_dropout",
                     "llama",
                     true,
@@ -67,19 +72,19 @@ INSTANTIATE_TEST_SUITE_P(
                    2,
                    true,
                    Space::disk,
-                   288},
+                   828},
         SearchCase{
-            {"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true}, 1, true, Space::disk, 288},
+            {"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true}, 1, true, Space::disk, 828},
         SearchCase{{"dora_bf16", "qwen2", true, kBf16, OptimizerKind::adamw, 64, false, true},
                    2,
                    true,
                    Space::disk,
-                   288},
+                   828},
         SearchCase{{"qdora", "llama", true, kBf16, OptimizerKind::adamw, 64, true, true},
                    1,
                    false,
                    Space::disk,
-                   288}),
+                   828}),
     [](const auto& info) { return std::string(info.param.model.name); });
 
 }  // namespace

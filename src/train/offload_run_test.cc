@@ -18,10 +18,10 @@ void expect_learned(const Result& result) {
 
 std::string text_of(const Variant& variant, const char* how) {
   const OffloadChoice& o = variant.offload;
-  return "states " + std::string(to_string(o.states)) + ", gradients " + std::string(to_string(o.gradients)) +
-         ", weights " + std::string(to_string(o.weights)) + ", activations " +
-         std::string(to_string(o.activations)) + ", prefetch " + std::to_string(o.prefetch) +
-         ", accumulation " + std::to_string(variant.accumulation) +
+  return "states " + std::string(to_string(o.states.of(0))) + ", gradients " +
+         std::string(to_string(o.gradients.of(0))) + ", weights " + std::string(to_string(o.weights.of(0))) +
+         ", activations " + std::string(to_string(o.activations.of(0))) + ", prefetch " +
+         std::to_string(o.prefetch) + ", accumulation " + std::to_string(variant.accumulation) +
          (variant.recompute.layers.empty() ? "" : ", recomputed") +
          (variant.update_in_backward ? ", update in backward, " : ", ") + how;
 }

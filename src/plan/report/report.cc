@@ -21,6 +21,7 @@
 #include "plan/search/micro_rooms.h"
 #include "plan/search/plan.h"
 #include "plan/search/run_time.h"
+#include "plan/search/variant_keys.h"
 
 namespace plimsoll {
 namespace {
@@ -490,6 +491,8 @@ std::string report_text(const Plan& plan, size_t columns) {
   columns = std::min(columns, kWidestText);
   std::string text = head_text(plan, columns) + device_table(plan, columns) + "\n";
   text += fact_text({"variant", variant_words(plan.request.workload.experiment, plan.variant)}, columns);
+  if (plan.variant.offload.any())
+    text += "  keys       " + variant_keys_text(plan) + "\n";  // to paste: never broken
   text += fact_text({"phases", phases_text(plan)}, columns) + "\n" + host_table(plan) + "\n";
   for (const ReportLine& fact : facts(plan)) text += fact_text(fact, columns);
   return text;
@@ -602,6 +605,9 @@ std::string report_json(const Plan& plan) {
         {"effective_batch", request.workload.experiment.effective_batch},
         {"eval_micro_batch", plan.variant.eval_micro_batch},
         {"loss_chunk", plan.variant.loss_chunk},
+        {"homes", homes_json(plan.variant.offload.homes())},
+        {"prefetch", plan.variant.offload.any() ? Json(plan.variant.offload.prefetch) : Json()},
+        {"keys", variant_keys(plan)},
         {"words", variant_words(request.workload.experiment, plan.variant)},
         {"max_length", request.workload.experiment.max_length},
         {"threads", request.target.device.threads},

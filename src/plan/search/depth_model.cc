@@ -117,9 +117,7 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::update_of(const Experiment& e
                                                              const Variant& variant, Samples samples,
                                                              const std::vector<int64_t>& chunks) {
   const OffloadChoice& o = variant.offload;
-  Key key = {static_cast<int64_t>(samples),
-             static_cast<int64_t>(chunks.size()),
-             o.slice_elements,
+  Key key = {static_cast<int64_t>(samples), static_cast<int64_t>(chunks.size()), o.slice_elements,
              o.smallest_bytes};
   add_homes(key, o, {Part::states, Part::gradients, Part::weights});
   add_depths(key, experiment);
@@ -141,8 +139,7 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
   const OffloadChoice& o = variant.offload;
   Key key = chunks;
   for (const int64_t part :
-       {static_cast<int64_t>(samples), variant.eval_micro_batch, variant.eval_micro_tokens,
-        o.smallest_bytes})
+       {static_cast<int64_t>(samples), variant.eval_micro_batch, variant.eval_micro_tokens, o.smallest_bytes})
     key.push_back(part);
   add_homes(key, o, {Part::weights});
   add_depths(key, experiment);

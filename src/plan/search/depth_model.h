@@ -32,13 +32,13 @@ inline constexpr int64_t kLayoutWork = 4;  // of laying an op out
 
 // What a variant takes of a machine.
 struct Usage {
-  std::array<int64_t, 3> bytes{};  // by Space: lower bound of each space's arena
-  int64_t program_bytes = 0;       // of the host, for the programs themselves
-  int64_t ops = 0;                 // of all programs
-  int64_t disk_traffic = 0;        // bytes read from and written to the disk in an optimizer step
-  double seconds = 0;              // of an optimizer step
-  std::array<ProgramRun, 3> runs;  // of micro-step, evaluation and update, for what launches add
-  int64_t graph_bytes = 0;         // of the device, counted in `bytes`: of captured graphs
+  std::array<int64_t, 3> bytes{};       // by Space: lower bound of each space's arena
+  int64_t program_bytes = 0;            // of the host, for the programs themselves
+  int64_t ops = 0;                      // of all programs
+  int64_t disk_traffic = 0;             // bytes read from and written to the disk in an optimizer step
+  double seconds = 0;                   // of an optimizer step
+  std::array<ProgramRun, 3> runs;       // of micro-step, evaluation and update, for what launches add
+  int64_t graph_bytes = 0;              // of the device, counted in `bytes`: of captured graphs
   std::array<int64_t, 3> persistent{};  // by Space, counted in `bytes`
   // Of one run of each program: seconds of its transfers, bytes of the disk.
   std::array<double, 3> io{}, disk{};
@@ -176,7 +176,7 @@ class DepthModel {
   std::array<std::vector<AffineBytes>, 3> transient_;     // by space
   std::vector<std::vector<AffineBytes>> loss_transient_;  // by chunk, of the device
   int64_t floor_ = 0;                                     // beside what is persistent
-  std::vector<std::array<int64_t, 3>> persistent_of_;  // by block
+  std::vector<std::array<int64_t, 3>> persistent_of_;     // by block
   AffineBytes ops_, tensors_;
   AffineSeconds disk_traffic_;  // bytes of a step, as of micro-steps on average
   std::vector<Timed> timed_;

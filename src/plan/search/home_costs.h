@@ -14,7 +14,7 @@ namespace plimsoll {
 class HomeCosts {
  public:
   struct Amount {
-    int64_t freed = 0, taken = 0;  // bytes of the device, and of the home
+    int64_t freed = 0, taken = 0;        // bytes of the device, and of the home
     std::array<double, 3> io{}, disk{};  // by program, of one run: seconds of transfers, bytes of the disk
 
     void add(const Amount& amount, int64_t times);

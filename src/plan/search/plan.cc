@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -456,11 +457,58 @@ std::vector<Alternative> alternatives(const PlanRequest& given) {
   return all;
 }
 
+std::optional<Part> part_of(Role role) {
+  switch (role) {
+    case Role::optimizer_state:
+    case Role::master:
+      return Part::states;
+    case Role::gradient:
+      return Part::gradients;
+    case Role::frozen_weight:
+    case Role::trainable_weight:
+      return Part::weights;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Of homes that the recipe states and the disk has no room for: of the part that takes most there, how many
+// layers would do.
+void refuse_stated_disk(const Plan& plan) {
+  if (!plan.request.choices.homes || plan.fits_disk()) return;
+  const auto layers = static_cast<size_t>(plan.request.workload.experiment.model.layers);
+  std::array<std::vector<int64_t>, 4> bytes;  // on disk, by part and layer; the last is outside of them
+  for (auto& of_part : bytes) of_part.resize(layers + 1);
+  std::set<std::string_view> counted;
+  for (const Graph& graph : plan.programs)
+    for (const Tensor& tensor : graph.tensors()) {
+      const auto part = part_of(tensor.role);
+      if (!part || tensor.space != Space::disk || !counted.insert(tensor.name.text()).second) continue;
+      const size_t block = tensor.block == kNoBlock ? layers : static_cast<size_t>(tensor.block);
+      bytes[static_cast<size_t>(*part)][block] += round_up(tensor.bytes(), kArenaAlignment);
+    }
+  const auto sum = [](const std::vector<int64_t>& of_part) {
+    return std::accumulate(of_part.begin(), of_part.end(), int64_t{0});
+  };
+  const auto largest = std::ranges::max_element(bytes, {}, sum);
+  int64_t over = plan.disk_bytes() - *plan.request.target.budget.disk_bytes;
+  size_t most = layers + 1;
+  while (most > 0 && over > 0) over -= (*largest)[--most];
+  const auto part = static_cast<Part>(largest - bytes.begin());
+  throw UsageError("memory.homes: " + std::string(to_string(part)) + ": what is on disk takes " +
+                   format_bytes_up(plan.disk_bytes()) + ", and memory.disk is " +
+                   format_bytes(*plan.request.target.budget.disk_bytes) + "; " +
+                   (over > 0 ? "say more with memory.disk"
+                             : "say {disk: " + std::to_string(std::min(most, layers - 1)) + "} at most") +
+                   ", or --disk " + std::to_string(plan.disk_bytes()) + "B");
+}
+
 Plan plan_alternative(const Alternative& alternative, int64_t most_ops) {
   const PlanRequest& request = alternative.request;
   if (alternative.variant) return finish(lay_out_plan(request, *alternative.variant));
   Plan plan = search_plan(settled(request, most_ops), most_ops);
   plan.request = request;
+  refuse_stated_disk(plan);
   return plan;
 }
 

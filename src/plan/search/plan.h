@@ -130,10 +130,10 @@ struct Choices {
   std::optional<int64_t> loss_chunk;
   std::optional<RecomputePoint> recompute;  // of all layers
   std::optional<OffloadParts> offload;
-  std::optional<Homes> homes;               // where each part lives, exactly
-  std::optional<int64_t> prefetch;          // of transfers
-  bool in_part = true;                      // parts may have several homes each
-  bool offload_of_tier = false;  // a tier says what leaves the device
+  std::optional<Homes> homes;       // where each part lives, exactly
+  std::optional<int64_t> prefetch;  // of transfers
+  bool in_part = true;              // parts may have several homes each
+  bool offload_of_tier = false;     // a tier says what leaves the device
   Preset preset = Preset::none;
   KeepFrozen keep_frozen = KeepFrozen::automatic;
   UseGraphs graphs = UseGraphs::automatic;

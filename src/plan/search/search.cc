@@ -95,8 +95,8 @@ bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& h
 }
 
 Search::Key Search::key_of(const Spot& spot) {
-  return {spot.frame,       spot.first,   spot.rest,         spot.first_layers, spot.segment,
-          spot.split.key(), spot.home.on_disk, spot.home.on_host};
+  return {spot.frame,   spot.first,       spot.rest,         spot.first_layers,
+          spot.segment, spot.split.key(), spot.home.on_disk, spot.home.on_host};
 }
 
 // Lines of one pair of points differ in the stack that has both.
@@ -125,7 +125,8 @@ std::optional<DepthModel::Floor> Search::floor_of(const Variant& variant) {
   DepthModel::Floor most{by_sums->device, by_sums->host};
   for (size_t frame = 0; frame < frames_.size(); ++frame) {
     if (frames_[frame].variant.offload != variant.offload ||
-        frames_[frame].variant.micro_batch != variant.micro_batch)
+        frames_[frame].variant.micro_batch != variant.micro_batch ||
+        frames_[frame].variant.micro_tokens != variant.micro_tokens)
       continue;
     for (size_t other = 0; other < frames_.size(); ++other) {
       if (!frames_[other].offered) continue;
@@ -194,9 +195,7 @@ const DepthModel& Search::model_of(const Spot& spot) {
   return models_.emplace(key, DepthModel::exact(programs_, variant, frame.chunks)).first->second;
 }
 
-Usage Search::usage_at(const Spot& spot) {
-  return finished(spot, bytes_and_seconds(spot));
-}
+Usage Search::usage_at(const Spot& spot) { return finished(spot, bytes_and_seconds(spot)); }
 
 Usage Search::finished(const Spot& spot, Usage usage) {
   add_beside(spot, usage);
@@ -486,8 +485,8 @@ bool Search::takes_no_less(size_t larger, size_t frame) const {
 bool Search::takes_no_less_on_device(size_t larger, size_t frame) const {
   const OffloadChoice &keeps = frames_[larger].variant.offload, &moves = frames_[frame].variant.offload;
   const bool no_more_copies = moves.prefetch <= (keeps.any() ? keeps.prefetch : 1);
-  return layers_ > 1 && no_more_copies && frames_[larger].whole && frames_[frame].whole && moves_all_of(moves, keeps) &&
-         has_no_less_room(larger, frame);
+  return layers_ > 1 && no_more_copies && frames_[larger].whole && frames_[frame].whole &&
+         moves_all_of(moves, keeps) && has_no_less_room(larger, frame);
 }
 
 bool Search::Excluded::holds(const Search& search, size_t frame) const {
@@ -544,7 +543,8 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
       less.first = less.rest;
       more.rest = more.first;
       // A line takes no less of the device than the lesser of its ends.
-      if ((!is_deep_ || may_be_at(more, limits) || may_be_at(less, limits)) && !is_line_too_large(line, limits))
+      if ((!is_deep_ || may_be_at(more, limits) || may_be_at(less, limits)) &&
+          !is_line_too_large(line, limits))
         each_of_line(line, limits, visit);
     }
   }

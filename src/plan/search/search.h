@@ -4,7 +4,7 @@
 // A frame is a micro-batch, a home for each part and how far ahead transfers start. Within a frame lie lines:
 // the first k layers at one point of recomputation, the rest at the point before it; and points: all layers at
 // one, or in segments. At a point one of the parts may also have several homes, the first layers' one and the
-// rest's another (docs/decisions/28-homes.md). Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
+// rest's another (docs/decisions/29-homes.md). Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
 // limits is an interval, found by bisection; shallow models are measured one by one. Frames are left out only
 // for bounds: what they take without recomputation, in seconds, and with all of it, in bytes; first by sums of
 // what each part moves (home_costs.h), then measured. Nothing in the
@@ -92,7 +92,8 @@ class Search {
     bool disk = false, host = false, device = false;
     [[nodiscard]] bool any() const { return disk || host || device; }
     [[nodiscard]] int64_t key() const {
-      return any() ? 1 + static_cast<int64_t>(part) * 8 + (disk ? 4 : 0) + (host ? 2 : 0) + (device ? 1 : 0) : 0;
+      return any() ? 1 + static_cast<int64_t>(part) * 8 + (disk ? 4 : 0) + (host ? 2 : 0) + (device ? 1 : 0)
+                   : 0;
     }
   };
   // A place in the space, with what it takes there.
@@ -118,8 +119,7 @@ class Search {
     bool of_process = false;
     [[nodiscard]] bool is_open() const { return seconds >= 1e300; }
   };
-  using Key =
-      std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t, int64_t, int64_t, int64_t>;
+  using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t, int64_t, int64_t, int64_t>;
   // May lower the seconds and bytes of the limits.
   using Visit = std::function<void(const Spot&, Limits&)>;
 
@@ -278,8 +278,8 @@ class Search {
   KnownPrograms programs_;
   std::vector<Room> rooms_;
   std::vector<Frame> frames_;
-  std::optional<std::vector<size_t>> most_moving_;  // by the frame's place in its room
-  std::vector<OffloadChoice> choices_;  // of the frames of each room, in their order
+  std::optional<std::vector<size_t>> most_moving_;        // by the frame's place in its room
+  std::vector<OffloadChoice> choices_;                    // of the frames of each room, in their order
   std::map<std::pair<Homes, int64_t>, size_t> place_of_;  // of a choice
   std::map<std::tuple<size_t, bool, RecomputePoint, Space, int64_t>, Base> bases_;
   std::map<std::pair<bool, bool>, HomeCosts> costs_;  // by accumulation, and updates in the backward pass

@@ -81,8 +81,7 @@ std::vector<Search::Stretch> Search::stretches_of(const Spot& spot) {
     if (home.is_whole()) continue;
     for (const int64_t cut : {home.on_disk, home.moved()})
       if (cut < layers_) cuts.insert(cut);
-    const HomeCosts& costs =
-        costs_of(frame.room, updates_in_backward(frame.room, frame.variant.offload));
+    const HomeCosts& costs = costs_of(frame.room, updates_in_backward(frame.room, frame.variant.offload));
     outside = std::max(outside, costs.outside(part, request_.target.homes.front()));
   }
   std::vector<Stretch> stretches;
@@ -271,8 +270,7 @@ Search::Least Search::least_at(const Spot& spot) {
   const OffloadChoice& choice = frame.variant.offload;
   const bool at_point = spot.segment == 1 && spot.first == spot.rest;
   const bool knows_activations = at_point && choice.activations.is_whole();
-  const Base& base =
-      base_of(frame.room, choice, knows_activations, at_point ? spot.first : spot.rest);
+  const Base& base = base_of(frame.room, choice, knows_activations, at_point ? spot.first : spot.rest);
   Least least;
   if (knows_activations) {
     least.host = base.host;
@@ -585,8 +583,8 @@ class Search::Mix {
       traffic += shares[i] * static_cast<double>(end.disk_traffic);
       for (size_t space = 0; space < transient.size(); ++space) {
         const auto bytes = static_cast<double>(end.bytes[space] - end.persistent[space]);
-        transient[space] = costs_ == nullptr ? transient[space] + shares[i] * bytes
-                                             : std::max(transient[space], bytes);
+        transient[space] =
+            costs_ == nullptr ? transient[space] + shares[i] * bytes : std::max(transient[space], bytes);
       }
       for (size_t run = 0; run < calls.size(); ++run) {
         const double before = usage.runs[run].seconds;
@@ -640,8 +638,8 @@ bool Search::is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& lim
   int64_t transient = std::numeric_limits<int64_t>::max();
   for (const Space space : {Space::device, Space::host, Space::disk})
     if (mix.has(space))
-      transient = std::min(transient, mix.end(space).of(Space::device) -
-                                          mix.end(space).persistent[index(Space::device)]);
+      transient = std::min(
+          transient, mix.end(space).of(Space::device) - mix.end(space).persistent[index(Space::device)]);
   device += transient;
   return std::min(few.seconds, all.seconds) >= limits.seconds ||
          !keeps(device + slack(spot), limits.budget.device_bytes) ||

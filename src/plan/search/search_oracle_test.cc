@@ -32,7 +32,7 @@ struct Case {
   bool lengths = false;   // rows of many lengths
   bool in_part = false;   // parts may have several homes each, and transfers start sooner or later
   std::optional<RecomputePoint> recompute = {};  // of all layers
-  bool is_long = false;   // for `make oracle` alone
+  bool is_long = false;                          // for `make oracle` alone
   bool is_large = false;  // so many variants that building them takes half a minute under sanitizers
 };
 

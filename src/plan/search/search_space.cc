@@ -134,9 +134,9 @@ Search::Room Search::room_of(const MicroRoom& micro) {
   variant.eval_micro_tokens = request_.choices.eval_micro_batch ? 0 : micro.tokens;
   room.chunks = chunks_of(request_, micro);
   variant.loss_chunk = room.chunks.front();
-  variant.offload.slice_elements =
-      std::max(variant.offload.slice_elements,
-               round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit));
+  variant.offload.slice_elements = std::max(
+      variant.offload.slice_elements,
+      round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit));
   variant.update_in_backward = may_update_in_backward(variant);
   // What computing takes: transfers only add to it.
   const DepthModel model = model_like(variant, room.chunks, points_.front());

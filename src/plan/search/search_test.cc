@@ -152,8 +152,11 @@ TEST(DepthModel, tells_segments_of_any_size) {
   const auto disk = Space::disk;
   const auto host = Space::host;
   const auto device = Space::device;
-  const std::vector<OffloadChoice> choices = {
-      {}, {device, device, disk, device}, {device, device, device, disk}, {device, device, host, host}, {disk, disk, disk, disk}};
+  const std::vector<OffloadChoice> choices = {{},
+                                              {device, device, disk, device},
+                                              {device, device, device, disk},
+                                              {device, device, host, host},
+                                              {disk, disk, disk, disk}};
   for (const bool lora : {false, true}) {
     for (const int64_t layers : {7, 14}) {
       PlanRequest request = request_for(layers, lora);
@@ -243,8 +246,11 @@ PlanRequest request_for_t5(int64_t encoder_layers, int64_t decoder_layers, bool 
 TEST(DepthModel, tells_an_encoder_and_a_decoder_of_any_depth) {
   constexpr int64_t kEncoder = 9, kDecoder = 12;
   const auto disk = Space::disk, device = Space::device;
-  const std::vector<OffloadChoice> choices = {
-      {}, {disk, device, device, device}, {device, device, disk, device}, {device, device, device, Space::host}, {disk, disk, disk, disk}};
+  const std::vector<OffloadChoice> choices = {{},
+                                              {disk, device, device, device},
+                                              {device, device, disk, device},
+                                              {device, device, device, Space::host},
+                                              {disk, disk, disk, disk}};
   using enum RecomputePoint;
   for (const bool lora : {false, true}) {
     const PlanRequest request = request_for_t5(kEncoder, kDecoder, lora);

@@ -1,5 +1,7 @@
 #include "plan/search/variant_keys.h"
 
+#include <algorithm>
+
 namespace plimsoll {
 namespace {
 
@@ -42,6 +44,11 @@ Json variant_keys(const Plan& plan) {
   Json keys = {{"batch.micro", variant.micro_batch}};
   if (experiment.train_room(variant).by_tokens()) keys["batch.micro_tokens"] = variant.micro_tokens;
   keys["memory.loss_chunk"] = variant.loss_chunk;
+  const auto& [points, segment] = variant.recompute;
+  const RecomputePoint point = points.empty() ? RecomputePoint::none : points.front();
+  // Mixtures and segments have no key: the search finds them again.
+  if (segment == 1 && std::ranges::all_of(points, [&](RecomputePoint other) { return other == point; }))
+    keys["memory.recompute"] = std::string(to_string(point));
   keys["memory.homes"] = homes_json(variant.offload.homes());
   if (variant.offload.any()) keys["memory.prefetch"] = variant.offload.prefetch;
   return keys;

@@ -1,0 +1,126 @@
+"""Homes of parts, by layers: what `plan` chooses can be stated, what is stated is run in the planned bytes with the same bits, and
+what cannot be is refused in a line.
+
+Usage: homes_test.py PLIMSOLL (from the repository's root). Standard library only.
+"""
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from small_models import LLAMA, ROOT, steps, tiny_recipe
+
+PLIMSOLL = ROOT / "build" / "plimsoll"
+MISTRAL = str(ROOT / "examples/mistral-7b-lora")
+# Wide enough that tensors are large enough to be moved.
+WIDE = {**LLAMA, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 4}
+SHAPE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": False}
+
+
+def flow(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
+    return str(value)
+
+
+class HomesTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def plimsoll(self, *words):
+        return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600,
+                              env={**os.environ, "PLIMSOLL_NO_PROBE": "1"})
+
+    def plan(self, *words):
+        done = self.plimsoll("plan", *words, "--json")
+        self.assertIn(done.returncode, (0, 3), done.stderr)
+        return json.loads(done.stdout)
+
+    def test_the_printed_keys_lead_to_the_same_layout(self):
+        card = ("--method", "full", "--length", "1024", "--batch", "8", "--gpu", "RTX 4090", "--host-memory", "32GiB", "--disk", "200GiB",
+                "--set", "memory.recompute=block")
+        chosen = self.plan(MISTRAL, *card)
+        self.assertTrue(chosen["feasible"])
+        homes = chosen["variant"]["homes"]
+        self.assertTrue(any(isinstance(home, dict) for home in homes.values()), homes)  # one of them in part
+        self.assertEqual(chosen["variant"]["keys"]["memory.homes"], homes)
+        words = [word for key, value in chosen["variant"]["keys"].items() for word in ("--set", f"{key}={flow(value)}")]
+        stated = self.plan(MISTRAL, *card, *words)
+        for where, what in (("device", "arena_bytes"), ("device", "persistent_bytes"), ("host", "planned_peak_bytes"), ("disk", "planned_bytes"),
+                            ("variant", "words"), ("predicted", "seconds_per_step")):
+            self.assertEqual(stated[where][what], chosen[where][what], (where, what))
+        text = self.plimsoll("plan", MISTRAL, *card).stdout
+        self.assertIn("--set 'memory.homes=" + flow(homes) + "'", text)
+
+    def test_what_a_host_and_a_card_cannot_hold_alone_fits_both(self):
+        shape = self.folder / "shape"
+        shape.mkdir()
+        (shape / "config.json").write_text(json.dumps(SHAPE))
+        words = (shape, "--method", "full", "--length", "2048", "--batch", "16", "--gpu", "A100 80GB", "--host-memory", "40GiB")
+        report = self.plan(*words)
+        self.assertTrue(report["feasible"])
+        self.assertLessEqual(report["host"]["planned_peak_bytes"], 40 << 30)
+        whole = self.plan(*words, "--set", "memory.homes={states: host}")
+        self.assertFalse(whole["feasible"])
+
+    def train(self, device, name, *words):
+        recipe = tiny_recipe(self.folder, WIDE, name)
+        done = self.plimsoll("train", recipe, "--quiet", "--device", device, *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        run = self.folder / name
+        record = json.loads((run / "run.json").read_text())
+        for what in ("device_arena_bytes",):
+            self.assertEqual(record["planned"][what], record["measured"][what])
+        bits = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in run.rglob("*.safetensors")}
+        self.assertTrue(bits)
+        return [(step["loss"], step["grad_norm"]) for step in steps(run)], bits
+
+    def test_runs_have_the_bits_of_keeping_all(self):
+        several = {"emulated": ("{states: {disk: 1, host: 2}, gradients: {host: 3}, weights: {disk: 2, host: all}, activations: {host: 1}}",
+                                "{states: host, gradients: disk, weights: {disk: 1}, activations: {disk: 1, host: 1}}"),
+                   "cpu": ("{states: {disk: 3}, gradients: {disk: 1}, weights: {disk: 2}, activations: {disk: 1}}",)}
+        for device, all_homes in several.items():
+            resident = self.train(device, f"{device}-resident", "--set", "memory.homes={}")
+            for i, homes in enumerate(all_homes):
+                for prefetch in (0, 2):
+                    with self.subTest(device=device, homes=homes, prefetch=prefetch):
+                        words = ("--disk", "1GiB", "--set", f"memory.homes={homes}", "--set", f"memory.prefetch={prefetch}")
+                        moved = self.train(device, f"{device}-{i}-{prefetch}", *words)
+                        self.assertEqual(moved, resident)
+
+    def test_what_cannot_be_stated_is_refused_in_a_line_with_the_most_that_can(self):
+        recipe = tiny_recipe(self.folder, WIDE, "refused")
+        for words, says in ((("--set", "memory.homes={states: {host: 1}}"), ("memory.homes: states", "0 at most")),
+                            (("--disk", "1GiB", "--set", "memory.homes={states: {disk: 9}}"), ("memory.homes: states", "has 4", "say 4 at most")),
+                            (("--set", "memory.homes={weights: disk}"), ("memory.homes: weights", "memory.disk is 0", "0 at most")),
+                            (("--disk", "1GiB", "--device", "emulated", "--set", "memory.homes={states: {disk: 3, host: 2}}"), ("say 4 at most",)),
+                            (("--disk", "2MiB", "--set", "memory.homes={states: {disk: 3}}"), ("memory.homes: states", "memory.disk is 2.00 MiB", "at most")),
+                            (("--disk", "1GiB", "--set", "memory.homes={states: disk}", "--set", "memory.offload=none"), ("set one of them",))):
+            with self.subTest(words=words):
+                done = self.plimsoll("plan", recipe, "--memory", "1GiB", *words)
+                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+                for part in says:
+                    self.assertIn(part, done.stderr)
+
+    def test_the_most_that_is_told_fits(self):
+        recipe = tiny_recipe(self.folder, WIDE, "most")
+        words = ("plan", recipe, "--memory", "1GiB", "--disk", "2MiB", "--set")
+        refused = self.plimsoll(*words, "memory.homes={states: disk}")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        most = int(refused.stderr.split("{disk: ")[1].split("}")[0])
+        self.assertGreater(most, 0)
+        self.assertEqual(self.plimsoll(*words, f"memory.homes={{states: {{disk: {most}}}}}").returncode, 0)
+        self.assertEqual(self.plimsoll(*words, f"memory.homes={{states: {{disk: {most + 1}}}}}").returncode, 2)
+
+
+if __name__ == "__main__":
+    PLIMSOLL = Path(sys.argv.pop(1)).resolve()
+    unittest.main()

@@ -57,8 +57,9 @@ INSTANTIATE_TEST_SUITE_P(
         SearchCase{{"full_fp32_updated_in_backward", "qwen2", false, kFp32}, 1, false, Space::disk, 828},
         SearchCase{{"full_bf16", "qwen3", false, kBf16}, 2, true, Space::disk, 828},
         SearchCase{{"full_bf16_master_on_host", "llama", false, kBf16Master}, 1, true, Space::host, 828},
-        SearchCase{{"full_bf16_master_in_part", "llama", false, kBf16Master}, 1, true, Space::host, 0, true},
-        SearchCase{{"lora_in_part", "llama", true, kBf16}, 2, true, Space::disk, 0, true},
+        SearchCase{
+            {"full_bf16_master_in_part", "llama", false, kBf16Master}, 1, true, Space::host, 158, true},
+        SearchCase{{"lora_in_part", "llama", true, kBf16}, 2, true, Space::disk, 158, true},
         SearchCase{{"full_fp16_with_skipped_steps", "llama", false, kFp16}, 1, false, Space::disk, 828},
         SearchCase{{"lora_bf16_with_dropout",
                     "llama",

@@ -29,6 +29,8 @@ constexpr double kSameSeconds = 1e-9;  // a share
 // Of the tie that is left to what layouts take longer than their estimates: what is chosen at the tie's very
 // end would be laid out for nothing.
 constexpr double kLeftOfTie = 0.1;
+// Of the tie by which deep models' variants must be faster to be looked for.
+constexpr double kWorthOfTie = 0.05;
 // What is named beside a plan: at most so much of its memory, in at most so many times its seconds.
 constexpr double kKneeMemory = 0.8, kKneeSeconds = 1.1;
 
@@ -558,15 +560,30 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
 
 // By what is known of a frame without measuring it.
 bool Search::may_be_among(size_t frame, const Limits& limits) const {
-  return frames_[frame].at_least < limits.seconds &&
-         !(limits.on_device && frames_[frame].variant.offload.any());
+  const OffloadChoice& choice = frames_[frame].variant.offload;
+  return frames_[frame].at_least < limits.seconds && !(limits.on_device && choice.any()) &&
+         (!limits.moves_no_more_than || moves_all_of(*limits.moves_no_more_than, choice));
 }
 
-// Where the least memory is looked for: one that starts transfers ahead takes no less, as does another home.
-bool Search::is_covered(size_t frame, const Limits& limits) const {
+// Where the least memory is looked for: one that starts transfers ahead takes no less, and one with other homes
+// takes as much of the device as what was looked at, where host and disk had room for that at any spot.
+bool Search::is_covered(size_t frame, const Limits& limits) {
   if (!limits.smallest_first || limits.of_process || !limits.is_open()) return false;
   const OffloadChoice& choice = frames_[frame].variant.offload;
-  return choice.any() && choice.prefetch > 0 && !request_.choices.prefetch;
+  if (choice.any() && choice.prefetch > 0 && !request_.choices.prefetch) return true;
+  if (done_.contains(frames_[frame].twin)) return true;
+  const Least least = least_at({.frame = frame, .first = points_.front(), .rest = points_.front()});
+  if (frames_[frame].whole && fits_easily(least, limits)) done_.insert(frames_[frame].twin);
+  return false;
+}
+
+// With a tenth to spare on host and disk, and programs that have several times as many ops.
+bool Search::fits_easily(const Least& least, const Limits& limits) const {
+  constexpr int64_t kSpare = 10, kMoreOps = 3;
+  const int64_t host = least.host + kMoreOps * least.programs + request_.target.host.total();
+  const int64_t disk = least.disk + request_.choices.kept_bytes;
+  return keeps(host + host / kSpare, limits.budget.host_bytes) &&
+         keeps(disk + disk / kSpare, limits.budget.disk_bytes) && !limits.budget.process_bytes;
 }
 
 void Search::each_of_entry(const Entry& entry, Excluded& excluded, Limits& limits, const Visit& visit) {
@@ -581,6 +598,7 @@ void Search::each_of_entry(const Entry& entry, Excluded& excluded, Limits& limit
 void Search::each(Limits limits, const Visit& visit) {
   // Limits never widen: what is too large stays so.
   Excluded excluded = excluded_from_the_start(limits);
+  done_.clear();
   for (size_t i = 0; i < rooms_.size(); ++i) {
     const size_t room = limits.smallest_first ? rooms_.size() - 1 - i : i;
     if (rooms_[room].at_least < limits.seconds)
@@ -591,9 +609,10 @@ void Search::each(Limits limits, const Visit& visit) {
 
 std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
   std::optional<Spot> best;
+  const double worth = is_deep_ ? 1 - kWorthOfTie * request_.choices.tie : 1;
   const Visit visit = [&](const Spot& spot, Limits& left) {
     if (!best || spot.usage.seconds < best->usage.seconds) best = spot;
-    left.seconds = best->usage.seconds;
+    left.seconds = worth * best->usage.seconds;
   };
   // What fits as it is comes first: it is known soon, and leaves little of the rest to be looked at.
   for (size_t room = 0; room < rooms_.size(); ++room) {
@@ -789,6 +808,7 @@ std::optional<Candidate> Search::knee(const Candidate& chosen, const Budget& bud
         .seconds = kKneeSeconds * chosen.seconds_per_step,
         .smallest_first = true,
         .on_device = !moved.any(),
+        .moves_no_more_than = moved,
         .bytes = most},
        [&](const Spot& spot, Limits& left) {
          const int64_t bytes = taken(spot.usage, budget);

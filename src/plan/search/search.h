@@ -114,6 +114,7 @@ class Search {
     // Disk traffic and bytes of the host that are preferred to more: what has more is left out.
     std::optional<std::pair<int64_t, int64_t>> preferred{};
     bool on_device = false;  // frames that move nothing
+    std::optional<OffloadChoice> moves_no_more_than{};
     // Frames that take at least so many are left out: bytes of the process, or else of what `taken` says.
     int64_t bytes = int64_t{1} << 62;
     bool of_process = false;
@@ -256,7 +257,8 @@ class Search {
   [[nodiscard]] double overrun(const Usage& usage, int64_t slack, const Limits& limits) const;
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
   void add_prefetching(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits, int64_t most);
-  [[nodiscard]] bool is_covered(size_t frame, const Limits& limits) const;
+  bool is_covered(size_t frame, const Limits& limits);
+  [[nodiscard]] bool fits_easily(const Least& least, const Limits& limits) const;
   [[nodiscard]] Budget at_least_possible(Budget budget);
   std::optional<Spot> fastest_spot(Limits limits);
   Spot preferred(const Spot& fastest, Limits limits);
@@ -295,6 +297,7 @@ class Search {
   // one.
   using Others = std::tuple<std::optional<int64_t>, std::optional<int64_t>, bool, bool>;
   std::map<Others, Candidate> smallest_;
+  std::set<size_t> done_;  // of the least: frames whose device bytes are those of others too
   int64_t ops_laid_out_ = 0;
   bool ended_early_ = false;
 };

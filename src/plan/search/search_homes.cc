@@ -410,18 +410,11 @@ Search::Least Search::least_of_split(size_t frame, const Split& split, const Lim
 // Where the least memory is looked for: a part takes less of the device with all of it moved, where host and
 // disk have room for that with some to spare.
 bool Search::is_pointless(size_t frame, const Split& split, const Limits& limits) {
-  constexpr int64_t kSpare = 10, kMoreOps = 3;  // a tenth; programs that move take more of the host
   if (!limits.smallest_first || limits.of_process || !limits.is_open()) return false;
   const size_t room = frames_[frame].room;
-  for (const Space home : request_.target.homes) {
-    Least least = least_of(room, choice_with(frame, split, home));
-    const int64_t host = least.host + kMoreOps * least.programs + request_.target.host.total();
-    const int64_t disk = least.disk + request_.choices.kept_bytes;
-    if (keeps(host + host / kSpare, limits.budget.host_bytes) &&
-        keeps(disk + disk / kSpare, limits.budget.disk_bytes))
-      return true;
-  }
-  return false;
+  return std::ranges::any_of(request_.target.homes, [&](Space home) {
+    return fits_easily(least_of(room, choice_with(frame, split, home)), limits);
+  });
 }
 
 std::vector<Search::Entry> Search::entries_of(size_t room, const Limits& limits) {
@@ -434,6 +427,7 @@ std::vector<Search::Entry> Search::entries_of(size_t room, const Limits& limits)
     if (frames_[frame].offered && may_be_among(frame, limits))
       add({frame, {}, least_of(room, variant.offload)});
     if (limits.on_device) continue;
+    if (limits.moves_no_more_than && !may_be_among(frame, limits)) continue;
     for (const Split& split : splits_of(frame))
       if (!is_pointless(frame, split, limits)) add({frame, split, least_of_split(frame, split, limits)});
   }

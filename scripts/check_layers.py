@@ -36,7 +36,7 @@ SEES = {
     "chat": {"base", "files", "unicode", "jinja"},
 }
 # A family of ops sees what is of none, and of the families before it these.
-FAMILIES = {"scan": {"attention"}, "linear": {"pointwise"}, "loss": {"pointwise", "linear"}}
+FAMILIES = {"attention": {"pointwise"}, "scan": {"attention"}, "linear": {"pointwise"}, "loss": {"pointwise", "linear"}}
 # Who may name a Recipe. All others take what they need of what prepare/ made of it (prepare/resolved.h).
 KNOW_RECIPES = set("recipe hub runs prepare tools advise cli".split())
 # Files of other folders that still do.

@@ -93,6 +93,11 @@ void ref_dora_scale_grad(const Site& s) {
   }
 }
 
+// The weight, or 1 more.
+double norm_factor(const Site& s, double weight) {
+  return s.op.attrs.contains("form") && s.op.attr_text("form") == "plus_one" ? 1 + weight : weight;
+}
+
 void ref_rms_norm(const Site& s) {
   using at = operand::rms_norm;
   const size_t width = s.dim(at::weight, 0);
@@ -101,7 +106,8 @@ void ref_rms_norm(const Site& s) {
     for (size_t i = 0; i < width; ++i) squares += std::pow(s.in(at::x)[r * width + i], 2);
     s.out(at::rstd)[r] = 1 / std::sqrt(squares / static_cast<double>(width) + s.op.attr_float("eps"));
     for (size_t i = 0; i < width; ++i)
-      s.out(at::y)[r * width + i] = s.in(at::x)[r * width + i] * s.out(at::rstd)[r] * s.in(at::weight)[i];
+      s.out(at::y)[r * width + i] =
+          s.in(at::x)[r * width + i] * s.out(at::rstd)[r] * norm_factor(s, s.in(at::weight)[i]);
   }
 }
 
@@ -114,13 +120,14 @@ void ref_rms_norm_grad(const Site& s) {
     const double rstd = s.in(at::rstd)[r];
     double mean = 0;  // of d_y * weight * normalised x
     for (size_t i = r * width; i < (r + 1) * width; ++i)
-      mean +=
-          s.in(at::d_y)[i] * s.in(at::weight)[i % width] * s.in(at::x)[i] * rstd / static_cast<double>(width);
+      mean += s.in(at::d_y)[i] * norm_factor(s, s.in(at::weight)[i % width]) * s.in(at::x)[i] * rstd /
+              static_cast<double>(width);
     for (size_t i = r * width; i < (r + 1) * width; ++i) {
       const double normal = s.in(at::x)[i] * rstd;
       d_weight[i % width] += s.in(at::d_y)[i] * normal;
       if (!s.op.has_output(at::d_x)) continue;
-      s.out(at::d_x)[i] = rstd * (s.in(at::d_y)[i] * s.in(at::weight)[i % width] - normal * mean);
+      s.out(at::d_x)[i] =
+          rstd * (s.in(at::d_y)[i] * norm_factor(s, s.in(at::weight)[i % width]) - normal * mean);
       if (s.op.has_input(at::d_x_in)) s.out(at::d_x)[i] += s.in(at::d_x_in)[i];
     }
   }
@@ -230,24 +237,30 @@ void ref_rope_table(const Site& s) {
       for (size_t i = 0; i < half; ++i) {
         const double* frequencies = s.in(at::inv_freq).data() + q * (half + 1);
         const double angle = s.in(at::positions)[t] * frequencies[i];
-        s.out(at::table)[t * 2 * half + i] = std::cos(angle) * frequencies[half];
-        s.out(at::table)[t * 2 * half + half + i] = std::sin(angle) * frequencies[half];
+        double factor = frequencies[half];
+        if (s.op.attrs.contains("position_beta"))
+          factor *= 1 + s.op.attr_float("position_beta") *
+                            std::log(1 + std::floor(s.in(at::positions)[t] /
+                                                    static_cast<double>(s.attr("original_length"))));
+        s.out(at::table)[t * 2 * half + i] = std::cos(angle) * factor;
+        s.out(at::table)[t * 2 * half + half + i] = std::sin(angle) * factor;
       }
 }
 
 void ref_rope(const Site& s) {
   using at = operand::rope;
-  const size_t head = s.dim(at::table, 1);
-  const size_t half = head / 2;
+  const size_t turned = s.dim(at::table, 1), half = turned / 2;
+  const size_t head = s.op.attrs.contains("head_dim") ? s.attr("head_dim") : turned;
   const double sign = s.op.attr_int("inverse") == 1 ? -1 : 1;
   const Values x = s.in(at::x);
   for (size_t i = 0; i < x.size(); ++i) {
     const size_t token = i / s.dim(at::x, 1);
-    const size_t pair = i % half;
-    const double cosine = s.in(at::table)[token * head + pair];
-    const double sine = sign * s.in(at::table)[token * head + half + pair];
-    s.out(at::y)[i] =
-        i % head < half ? x[i] * cosine - x[i + half] * sine : x[i] * cosine + x[i - half] * sine;
+    const size_t pair = i % head % half;
+    const double cosine = s.in(at::table)[token * turned + pair];
+    const double sine = sign * s.in(at::table)[token * turned + half + pair];
+    s.out(at::y)[i] = i % head >= turned ? x[i]
+                      : i % head < half  ? x[i] * cosine - x[i + half] * sine
+                                         : x[i] * cosine + x[i - half] * sine;
   }
 }
 
@@ -501,12 +514,28 @@ void begin_low_rank_gradient(const Site& s) {
   static_cast<void>(s.gradient(at.d_b));
 }
 
+// Products to logits, below their cap; returns the slope of each.
+Values map_logits(const Site& s, Values& products) {
+  const double factor = s.op.attrs.contains("factor") ? s.op.attr_float("factor") : 1.0;
+  Values slopes;
+  for (double& x : products) {
+    x *= factor;
+    slopes.push_back(factor);
+    if (!s.op.attrs.contains("softcap")) continue;
+    const double cap = s.op.attr_float("softcap");
+    const double bent = std::tanh(x / cap);
+    x = cap * bent;
+    slopes.back() *= 1 - bent * bent;
+  }
+  return slopes;
+}
+
 // The row of x that label `t` asks; `rows`: the input that says so.
 size_t asked_row(const Site& s, size_t rows, size_t t) {
   return s.op.has_input(rows) ? s.integer(rows, t) : t;
 }
 
-// Adds to the loss; visit(row, label, probabilities, weight) for every label with a target.
+// Adds to the loss; visit(row, label, probabilities, weight, slopes) for every label with a target.
 template <class Visit>
 void head_loss(const Site& s, Visit visit) {
   using at = operand::linear_cross_entropy;
@@ -522,15 +551,16 @@ void head_loss(const Site& s, Visit visit) {
       for (size_t i = 0; i < hidden; ++i)
         p[v] += s.in(at::x)[row * hidden + i] * s.in(at::weight)[v * hidden + i];
     add_low_rank(s, row, p);
+    const Values slopes = map_logits(s, p);
     const double logit = p[s.integer(at::labels, t)];
     loss[0] += weight * (softmax(p) - logit);
     loss[1] += weight;
-    visit(row, s.integer(at::labels, t), p, weight);
+    visit(row, s.integer(at::labels, t), p, weight, slopes);
   }
 }
 
 void ref_linear_cross_entropy(const Site& s) {
-  head_loss(s, [](size_t, size_t, const Values&, double) {});
+  head_loss(s, [](size_t, size_t, const Values&, double, const Values&) {});
 }
 
 void ref_linear_cross_entropy_grad(const Site& s) {
@@ -542,9 +572,10 @@ void ref_linear_cross_entropy_grad(const Site& s) {
   Values& g = s.op.has_output(at::d_weight) ? s.gradient(at::d_weight) : no_gradient;
   d_x.assign(d_x.size(), 0.0);
   begin_low_rank_gradient(s);
-  head_loss(s, [&](size_t t, size_t label, const Values& p, double weight) {
+  head_loss(s, [&](size_t t, size_t label, const Values& p, double weight, const Values& slopes) {
     for (size_t v = 0; v < p.size(); ++v) {
-      const double d_logit = weight * (p[v] - (v == label ? 1.0 : 0.0)) * s.step(StepValue::loss_scale);
+      const double d_logit =
+          weight * (p[v] - (v == label ? 1.0 : 0.0)) * s.step(StepValue::loss_scale) * slopes[v];
       for (size_t i = 0; i < hidden; ++i) {
         d_x[t * hidden + i] += d_logit * s.in(at::weight)[v * hidden + i];
         g[v * hidden + i] += d_logit * s.in(at::x)[t * hidden + i];
@@ -554,7 +585,7 @@ void ref_linear_cross_entropy_grad(const Site& s) {
   });
 }
 
-// visit(row, sequence * 2 + column, token, probabilities) for every row with a label.
+// visit(row, sequence * 2 + column, token, probabilities, slopes) for every row with a label.
 template <class Visit>
 void labelled_rows(const Site& s, Visit visit) {
   using at = operand::linear_log_prob;
@@ -575,8 +606,9 @@ void labelled_rows(const Site& s, Visit visit) {
       for (size_t i = 0; i < s.dim(at::x, 1); ++i)
         p[v] += s.in(at::x)[row * s.dim(at::x, 1) + i] * s.in(at::weight)[v * s.dim(at::x, 1) + i];
     add_low_rank(s, row, p);
+    const Values slopes = map_logits(s, p);
     softmax(p);
-    visit(row, sequence * 2 + (label < 0 ? 1 : 0), token, p);
+    visit(row, sequence * 2 + (label < 0 ? 1 : 0), token, p, slopes);
   }
 }
 
@@ -584,7 +616,7 @@ void ref_linear_log_prob(const Site& s) {
   using at = operand::linear_log_prob;
   for (const size_t output : {operand::linear_log_prob::logps, operand::linear_log_prob::tokens})
     s.out(output).assign(s.out(output).size(), 0.0);
-  labelled_rows(s, [&](size_t, size_t place, size_t token, const Values& p) {
+  labelled_rows(s, [&](size_t, size_t place, size_t token, const Values& p, const Values&) {
     s.out(at::logps)[place] += std::log(p[token]);
     s.out(at::tokens)[place] += 1;
   });
@@ -597,9 +629,9 @@ void ref_linear_log_prob_grad(const Site& s) {
   Values& g = s.op.has_output(at::d_weight) ? s.gradient(at::d_weight) : no_gradient;
   s.out(at::d_x).assign(s.out(at::d_x).size(), 0.0);
   begin_low_rank_gradient(s);
-  labelled_rows(s, [&](size_t t, size_t place, size_t token, const Values& p) {
+  labelled_rows(s, [&](size_t t, size_t place, size_t token, const Values& p, const Values& slopes) {
     for (size_t v = 0; v < p.size(); ++v) {
-      const double d_logit = ((v == token ? 1.0 : 0.0) - p[v]) * s.in(at::d_logps)[place];
+      const double d_logit = ((v == token ? 1.0 : 0.0) - p[v]) * s.in(at::d_logps)[place] * slopes[v];
       for (size_t i = 0; i < hidden; ++i) {
         s.out(at::d_x)[t * hidden + i] += d_logit * s.in(at::weight)[v * hidden + i];
         g[v * hidden + i] += d_logit * s.in(at::x)[t * hidden + i];

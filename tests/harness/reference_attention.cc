@@ -34,6 +34,9 @@ struct Extras {
     return s.op.attrs.contains("scale") ? s.op.attr_float("scale")
                                         : 1 / std::sqrt(static_cast<double>(s.attr("head_dim")));
   }
+  [[nodiscard]] double cap() const {
+    return s.op.attrs.contains("softcap") ? s.op.attr_float("softcap") : 0.0;
+  }
   // T5's bucket of a key that lies `distance` behind the query.
   [[nodiscard]] size_t bucket(double distance) const {
     const double all = static_cast<double>(s.dim(table, 0));
@@ -96,14 +99,15 @@ Values logits_of(const Site& s, const Extras& extras, const Values& k, const Vie
   // What is looked up by name is looked up outside of loops: here, it was a quarter of what cases of
   // attention took.
   const size_t head = s.attr("head_dim"), k_row = s.dim(qkv::k, 1);
-  const double scale = extras.scale();
+  const double scale = extras.scale(), cap = extras.cap();
   const double* const q = s.in(qkv::q).data() + view.query * s.dim(qkv::q, 1) + view.q_head;
   Values p;
   for (size_t j = 0; j < view.key_end - view.key_begin; ++j) {
     const double* const key = k.data() + view.key_row(j) * k_row + view.k_head;
     double dot = 0;
     for (size_t d = 0; d < head; ++d) dot += q[d] * key[d];
-    p.push_back(dot * scale + extras.bias(view.distance(j), view.head));
+    const double logit = dot * scale + extras.bias(view.distance(j), view.head);
+    p.push_back(cap == 0 ? logit : cap * std::tanh(logit / cap));
   }
   return p;
 }
@@ -196,6 +200,8 @@ void ref_attention_grad(const Site& s) {
       s.step_at(at::step, StepValue::first_micro_step) == 1)
     s.out(at::d_bias_table).assign(s.out(at::d_bias_table).size(), 0.0);
   for_sequences(s, extras, [&](const View& view, Values& p) {
+    Values slopes(p.size(), 1.0);
+    for (size_t j = 0; extras.cap() > 0 && j < p.size(); ++j) slopes[j] -= std::pow(p[j] / extras.cap(), 2);
     softmax(p);
     const size_t at_q = view.query * q_row + view.q_head;
     const auto at_k = [&](size_t j) { return view.key_row(j) * k_row + view.k_head; };
@@ -210,7 +216,7 @@ void ref_attention_grad(const Site& s) {
       mean += p[j] * d_p[j];
     }
     for (size_t j = 0; j < p.size(); ++j) {
-      const double d_logit = p[j] * (d_p[j] - mean);
+      const double d_logit = p[j] * (d_p[j] - mean) * slopes[j];
       if (s.op.has_output(at::d_bias_table))
         s.out(at::d_bias_table)[extras.bucket(view.distance(j)) * s.dim(at::bias_table, 1) + view.head] +=
             d_logit;

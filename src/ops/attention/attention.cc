@@ -4,6 +4,8 @@
 //   head_dim, length (longest sequence planned for), window (keys a query sees, itself included; 0: no limit)
 //   causal        0: a query sees the keys behind it too
 //   scale         instead of 1 / sqrt(D)
+//   softcap       logits a become softcap * tanh(a / softcap), before what is not seen is hidden; without a bias
+//                 or dropout
 //   keys_of       the axis of k and v where it is another one; with key_starts, and key_length, the longest
 //                 sequence of keys. Sequence s of the queries sees all keys of sequence s there
 //   max_distance  with bias_table: T5's bias over bucketed distances (ops/attention/attention_bias.h)
@@ -73,6 +75,9 @@ void require_heads(const Graph& g, const Op& op) {
   require(!op.attrs.contains("keys_of") || !is_causal(op), g, op,
           "attention: keys of another axis have no order with the queries");
   require(!op.attrs.contains("scale") || op.attr_float("scale") > 0, g, op, "attention: a scale above 0");
+  require(!op.attrs.contains("softcap") || op.attr_float("softcap") > 0, g, op, "attention: a cap above 0");
+  require(!op.attrs.contains("softcap") || (!op.has_input(bias_input(op)) && !op.attrs.contains("dropout")),
+          g, op, "attention: a cap has neither bias nor dropout beside it");
 }
 
 void require_bias(const Graph& g, const Op& op) {
@@ -200,6 +205,9 @@ float attention_scale(const Op& op) {
   if (op.attrs.contains("scale")) return static_cast<float>(op.attr_float("scale"));
   return 1.0F / std::sqrt(static_cast<float>(op.attr_int("head_dim")));
 }
+float attention_softcap(const Op& op) {
+  return op.attrs.contains("softcap") ? static_cast<float>(op.attr_float("softcap")) : 0.0F;
+}
 uint64_t attention_dropout_key(const Op& op) { return name_hash(".probabilities", name_hash(op.scope)); }
 
 AttentionShape attention_shape(const Graph& g, const Op& op) {
@@ -226,7 +234,7 @@ bool attention_fits_tiles(const Graph& g, const Op& op) {
   const AttentionShape shape = attention_shape(g, op);
   const int64_t biases = shape.buckets == 0 ? 0 : shape.heads / shape.kv_heads * (2 * shape.max_distance + 1);
   return size_of(input_tensor(g, op, qkv::q).dtype) == 2 && shape.head_dim <= 128 &&
-         shape.head_dim % 8 == 0 && biases <= kMostBiases;
+         shape.head_dim % 8 == 0 && biases <= kMostBiases && !op.attrs.contains("softcap");
 }
 int64_t attention_tile_sums(const AttentionShape& shape) {
   return shape.sequences * shape.heads * ((shape.length + kGpuAttentionTile - 1) / kGpuAttentionTile) *

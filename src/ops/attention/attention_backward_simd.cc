@@ -13,6 +13,7 @@
 #include "ops/attention/attention_extras.h"
 #include "ops/attention/attention_kernels.h"
 #include "ops/attention/attention_operands.h"
+#include "ops/pointwise/simd_tanh.h"
 #include "ops/segments.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
@@ -212,6 +213,20 @@ void softmax_gradient_row(float* p, float* ds, int64_t columns, Visible keep, fl
   for (int64_t c = 0; c < columns; c += Vec::kWidth) store(ds + c, load(p + c) * s * (load(ds + c) - d));
 }
 
+// The same where logits are capped: dS is times the slope 1 - (logit / cap)^2.
+void capped_gradient_row(float* p, float* ds, int64_t columns, Visible keep, const AttentionProblem& problem,
+                         float lse, float o_dot_d_o) {
+  const Vec inner = set1(problem.scale / problem.softcap), cap = set1(problem.softcap);
+  const Vec l = set1(lse), d = set1(o_dot_d_o), s = set1(problem.scale);
+  for (int64_t c = 0; c < columns; c += Vec::kWidth) {
+    const Vec bent = tanh_of(load(p + c) * inner);
+    store(p + c, exp(fma(bent, cap, zero() - l)));
+    store(ds + c, s * (load(ds + c) - d) * fnma(bent, bent, set1(1.0F)));
+  }
+  if (keep.begin > 0 || keep.end < columns) fill_outside(p, columns, keep, 0.0F);
+  for (int64_t c = 0; c < columns; c += Vec::kWidth) store(ds + c, load(p + c) * load(ds + c));
+}
+
 // The same with bias, whose gradient is summed in `d_bias` (null: not wanted), and with dropout, whose
 // factors may be null too: P as the values were weighed with it.
 void softmax_gradient_row(float* p, float* ds, int64_t columns, Visible keep, float scale, float lse,
@@ -276,7 +291,9 @@ void block_backward(const Workspace& w, const PartState& state, const Pair<T>& p
     float* const ds = w.ds + r * kAttentionKeyBlock;
     const int64_t query = state.query(row / group, key0);
     const Visible keep = visible(last_seen(problem.shape, query, pair.keys), key0, count, problem.window);
-    if (plain)
+    if (problem.softcap > 0)
+      capped_gradient_row(p, ds, columns, keep, problem, state.lse[row], state.o_dot_d_o[row]);
+    else if (plain)
       softmax_gradient_row(p, ds, columns, keep, problem.scale, state.lse[row], state.o_dot_d_o[row]);
     else
       biased_or_dropped_row(w, state, pair, row, p, ds, columns, keep, key0);

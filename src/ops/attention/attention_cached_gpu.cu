@@ -7,6 +7,7 @@
 #include "gpu/math.h"
 #include "ops/attention/attention_cached_split.h"
 #include "ops/attention/gpu_attention.h"
+#include "ops/pointwise/gpu_tanh.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -28,7 +29,7 @@ struct CachedAttention {
   StepValue live, live_keys;  // tokens of the queries' axis, of another one's keys
   int rows, heads, kv_heads, head_dim, window, capacity;
   bool causal, apart, packed;
-  float scale;
+  float scale, softcap;  // no cap: 0
   GpuBias<T> bias;
   int queries, tile_rows, tiles, parts;
   float* part_outputs;  // [parts, rows, N, D]
@@ -120,7 +121,8 @@ PL_DEV void put_logits(const CachedTile<T>& tile, const CachedRows<R>& rows, con
   for (int r = 0; r < R; ++r) {
     float logit = kCachedUnseen;
     if (key < end && rows.seen[r].has(key)) {
-      logit = products[r] * a.scale;
+      logit =
+          a.softcap > 0 ? a.softcap * tanh_of(products[r] * (a.scale / a.softcap)) : products[r] * a.scale;
       if (a.bias.table != nullptr) {
         const int bucket = a.bias.bucket(key - (a.behind() + tile.query_of(r)));
         logit += gpu::to_float(a.bias.table[bucket * a.heads + tile.head(r)]);
@@ -383,6 +385,7 @@ CachedAttention<T> operands_of(const GpuBinding& b) {
       .apart = op.attrs.contains("apart") && op.attr_int("apart") != 0,
       .packed = false,
       .scale = attention_scale(op),
+      .softcap = attention_softcap(op),
       .bias = gpu_bias_of<T>(b, shape, at::bias_table),
       .queries = static_cast<int>(split.queries),
       .tile_rows = static_cast<int>(split.tile_rows),

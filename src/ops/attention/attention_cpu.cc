@@ -16,6 +16,7 @@ AttentionProblem problem_of(const CpuBinding& b) {
                            .tokens = b.input_tensor(at::q).shape[0],
                            .window = op.attr_int("window"),
                            .scale = attention_scale(op),
+                           .softcap = attention_softcap(op),
                            .key_tokens = b.input_tensor(at::k).shape[0]};
   if constexpr (requires { at::samples; }) {
     if (op.attrs.contains("dropout"))

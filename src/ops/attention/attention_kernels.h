@@ -48,6 +48,7 @@ struct AttentionProblem {
   int64_t tokens = 0;      // T; of the cached forward: the queries
   int64_t window = 0;      // a query sees that many keys, itself included; 0 = no limit; causal only
   float scale = 1.0F;      // logits are scale * q.k
+  float softcap = 0.0F;    // above 0: softcap * tanh(logit / softcap) instead
   int64_t key_tokens = 0;  // where keys are on an axis of their own
   AttentionDropout dropout = {};
 };

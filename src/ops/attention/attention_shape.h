@@ -10,15 +10,16 @@ namespace plimsoll {
 bool has_parents(const Op& op);
 // Of any of the three kinds of attention.
 AttentionShape attention_shape(const Graph& graph, const Op& op);
-// What logits are times; and by what the dropout of probabilities is keyed.
+// What logits are times, what they stay below (0: anything), and by what the dropout of probabilities is keyed.
 float attention_scale(const Op& op);
+float attention_softcap(const Op& op);
 uint64_t attention_dropout_key(const Op& op);
 // Of attention_grad's workspace, behind the kernel's own: the gradient of a bias before it is added to what
 // there is.
 int64_t attention_bias_sums_bytes(const AttentionShape& shape);
 
 // Of attention or its gradient: whether the tensor cores of GPUs do it (ops/attention/gpu_attention_tiles.h):
-// 16-bit values, heads of up to 128 in eights, and a bias that goes into a block's memory. Else plain
+// 16-bit values, heads of up to 128 in eights, no cap, and a bias that goes into a block's memory. Else plain
 // arithmetic in f32 does (ops/attention/gpu_attention_plain.h), at a share of the card's f32 rate.
 bool attention_fits_tiles(const Graph& graph, const Op& op);
 inline constexpr int64_t kGpuAttentionTile = 64;  // queries

@@ -5,6 +5,7 @@
 #include "ops/attention/attention_extras.h"
 #include "ops/attention/attention_kernels.h"
 #include "ops/attention/attention_operands.h"
+#include "ops/pointwise/simd_tanh.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
@@ -114,6 +115,13 @@ float scale_row(float* logits, int64_t columns, float scale, const float* bias) 
   return reduce_max(top);
 }
 
+// Products to logits below `cap`.
+void cap_row(float* logits, int64_t columns, float scale, float cap) {
+  const Vec inner = set1(scale / cap), outer = set1(cap);
+  for (int64_t c = 0; c < columns; c += Vec::kWidth)
+    store(logits + c, tanh_of(load(logits + c) * inner) * outer);
+}
+
 // One row of logits to probabilities relative to the running maximum; scales what was summed before.
 void softmax_row(float* logits, int64_t columns, Visible keep, float scale, const float* bias, float& maximum,
                  float& sum, float* o, int64_t dim) {
@@ -164,9 +172,12 @@ void tile_forward(const Workspace& w, const AttentionProblem& problem, const Ite
     const int64_t query = item.query0 + row / group;
     const Visible keep = visible(last_seen(problem.shape, query, item.keys), key0, count, problem.window);
     const int64_t head = plain ? 0 : item.head + row % group;
+    const bool capped = problem.softcap > 0;
+    if (capped) cap_row(logits, columns, problem.scale, problem.softcap);
     if (keep.begin < keep.end)
-      softmax_row(logits, columns, keep, problem.scale, plain ? nullptr : w.bias.row(head, key0 - query),
-                  w.maximum[row], w.sum[row], w.o + row * dim, dim);
+      softmax_row(logits, columns, keep, capped ? 1.0F : problem.scale,
+                  plain ? nullptr : w.bias.row(head, key0 - query), w.maximum[row], w.sum[row],
+                  w.o + row * dim, dim);
     else
       fill_outside(logits, columns, {0, 0}, 0.0F);
     if (!plain && problem.dropout.probability > 0)

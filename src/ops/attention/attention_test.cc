@@ -45,6 +45,9 @@ std::string backward(const Form& form, Table table = Table::trains) {
 
 const Form kPlain{"window=0"};
 const Form kWindow{"window=3"};
+// A cap that most logits of these cases feel.
+const Form kCapped{"scale=2.0, softcap=1.5, window=0"};
+const Form kCappedWindow{"softcap=0.5, window=3"};
 const Form kBothSides{"causal=0, window=0"};
 // As T5's encoder and decoder have it. Distances reach past the largest that has a bucket of its own.
 const Form kBiasOfBothSides{"causal=0, max_distance=5, scale=1.0, window=0", ", -, table",
@@ -294,6 +297,8 @@ std::vector<OpCase> over_trees(const std::string& name, int64_t window) {
 [[maybe_unused]] const bool kAttentionCases = [] {
   register_cases(both_ways("", kPlain));
   register_cases(both_ways("_with_window", kWindow));
+  register_cases(both_ways("_with_a_cap", kCapped));
+  register_cases(both_ways("_with_a_cap_in_a_window", kCappedWindow));
   register_cases(over_trees("", 0));
   register_cases(over_trees("_in_a_window", 3));
   register_cases(over_trees("_in_a_window_of_two", 2));
@@ -312,6 +317,8 @@ std::vector<OpCase> over_trees(const std::string& name, int64_t window) {
                                  {0, 3, 7, 7}, 3));
   register_cases({of_several_tiles("", 72, "window=0"), of_several_tiles("_in_a_window", 48, "window=40"),
                   of_several_tiles("_of_both_sides", 72, "causal=0, window=0"),
+                  of_several_tiles("_with_a_cap", 72, "scale=0.5, softcap=2.0, window=0"),
+                  of_several_tiles("_of_256_values_with_a_cap", 256, "softcap=1.0, window=50", 70),
                   of_several_tiles("_of_40_values", 40, "window=0"),
                   of_several_tiles("_of_96_values_in_a_window", 96, "window=70"),
                   of_several_tiles("_of_160_values_of_both_sides", 160, "causal=0, window=0", 70),
@@ -338,6 +345,10 @@ std::vector<OpCase> over_trees(const std::string& name, int64_t window) {
        .slack = 6},
       {.name = "attention_cached_appends", .body = cached("window=0"), .step = kCachedStep, .slack = 2},
       {.name = "attention_cached_with_window", .body = cached("window=4"), .step = kCachedStep, .slack = 2},
+      {.name = "attention_cached_with_a_cap",
+       .body = cached("scale=2.0, softcap=1.5, window=4"),
+       .step = kCachedStep,
+       .slack = 2},
       {.name = "attention_cached_with_bias",
        .body = cached("max_distance=6, scale=1.0, window=0", ", table", "tensor table %[8,4] trainable\n"),
        .step = kCachedStep,

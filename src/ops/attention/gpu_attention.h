@@ -77,6 +77,7 @@ struct GpuAttention {
   int heads, kv_heads, head_dim, window;
   bool causal;
   float scale;
+  float softcap = 0;  // 0: there is none
   GpuBias<T> bias = {};
   GpuAttentionDropout dropout = {};
   GpuTrees trees = {};

@@ -52,6 +52,7 @@ GpuAttention<T> operands_of(const GpuBinding& b) {
           .window = static_cast<int>(op.attr_int("window")),
           .causal = shape.causal,
           .scale = attention_scale(op),
+          .softcap = attention_softcap(op),
           .bias = gpu_bias_of<T>(b, shape, at::bias_table),
           .dropout = dropout_of<at>(b),
           .trees = {.parents = b.input<int32_t>(at::parents)}};

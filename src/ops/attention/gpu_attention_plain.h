@@ -12,6 +12,7 @@
 #include "ops/attention/attention_shape.h"
 #include "ops/attention/gpu_attention_extras.h"
 #include "ops/attention/gpu_attention_panels.h"
+#include "ops/pointwise/gpu_tanh.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -125,7 +126,8 @@ PL_DEV void finish_logits(const GpuAttention<T>& a, const float* biases, PlainPa
     for (int j = 0; j < kPlainKeys; ++j) {
       const int diagonal = kSign * (plain_column(j) - plain_row(i)) + kPlainTile - 1;
       const float bias = a.bias.table == nullptr ? 0.0F : biases[diagonal];
-      scores[i][j] = gpu::fma(scores[i][j], a.scale, bias);
+      scores[i][j] = a.softcap > 0 ? a.softcap * tanh_of(scores[i][j] * (a.scale / a.softcap))
+                                   : gpu::fma(scores[i][j], a.scale, bias);
     }
   }
 }
@@ -142,6 +144,13 @@ PL_DEV void hide_scores(PlainPart& scores, int column0, const Seen& seen) {
 }
 PL_DEV float weight_of(float logit, float top) {
   return logit == kPlainUnseen ? 0.0F : gpu::exp(logit - top);
+}
+
+// The slope of a capped logit, by its product.
+PL_DEV float capped_slope(float logit, float cap) {
+  if (cap == 0 || logit == kPlainUnseen) return 1.0F;
+  const float bent = logit / cap;
+  return gpu::fma(-bent, bent, 1.0F);
 }
 
 // Which of the thread's scores are kept. A counter serves a row's four columns ...

@@ -25,9 +25,10 @@ __global__ void __launch_bounds__(kDeltaWarps * 32)
 
 // Of a pair: p, its probability, times what dropout made of it, and the gradient of its logit; `d_p` is the
 // product of d_o and its value.
-PL_DEV void soften_pair(float& p, float& d_p, float lse, float delta, float kept) {
+PL_DEV void soften_pair(float& p, float& d_p, float lse, float delta, float kept, float cap) {
+  const float slope = capped_slope(p, cap);
   p = weight_of(p, lse);
-  d_p = p * (kept * d_p - delta);
+  d_p = p * (kept * d_p - delta) * slope;
   p *= kept;
 }
 // What the forward and attention_delta left of a query.
@@ -128,7 +129,7 @@ PL_DEV void soften_queries(const GpuAttention<T>& a, const Site& at, int q0, int
   for (int i = 0; i < kPlainRows; ++i) {
     PL_UNROLL
     for (int j = 0; j < kPlainKeys; ++j)
-      soften_pair(p[i][j], d_p[i][j], rows[i].lse, rows[i].delta, kept.of(i, j));
+      soften_pair(p[i][j], d_p[i][j], rows[i].lse, rows[i].delta, kept.of(i, j), a.softcap);
   }
 }
 
@@ -227,7 +228,8 @@ PL_DEV void soften_keys(const GpuAttentionGrad<T>& g, const Site& at, QueryStep 
   for (int j = 0; j < kPlainKeys; ++j) {
     const PlainStatistics of = statistics_of(g, at, step.head, q0 + plain_column(j));
     PL_UNROLL
-    for (int i = 0; i < kPlainRows; ++i) soften_pair(p[i][j], d_p[i][j], of.lse, of.delta, kept.of(i, j));
+    for (int i = 0; i < kPlainRows; ++i)
+      soften_pair(p[i][j], d_p[i][j], of.lse, of.delta, kept.of(i, j), a.softcap);
   }
 }
 

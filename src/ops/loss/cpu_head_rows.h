@@ -31,6 +31,7 @@ class HeadRows {
         hidden_(b.input_tensor(HeadInputs::x).shape[1]),
         vocab_(b.input_tensor(HeadInputs::weight).shape[0]),
         threads_(b.settings().threads),
+        map_(logit_map(b.op())),
         kernel_(PLIMSOLL_KERNEL(b, cross_entropy_rows, CrossEntropyRows<T>)),
         add_(PLIMSOLL_KERNEL(b, add, Add<T>)) {
     place_parts(b);
@@ -142,6 +143,7 @@ class HeadRows {
              .gradient = d_x_ != nullptr || adapter_.d_t != nullptr || sums_gradients(),
              .scale = scale,
              .scales = scales_,
+             .map = map_,
              .threads = threads_});
     if (d_x_ != nullptr) run_d_x(rows, count);
     if (adapter_.d_t != nullptr) run_d_t(rows, count);
@@ -224,6 +226,7 @@ class HeadRows {
   int64_t tokens_, hidden_, vocab_;
   int64_t overwriter_ = 1;  // 0: this op is the gradients' first writer
   int threads_;
+  LogitMap map_;
   Kernel<CrossEntropyRows<T>> kernel_;
   Kernel<Add<T>> add_;
   std::shared_ptr<const Matmul> logits_product_, d_x_product_;

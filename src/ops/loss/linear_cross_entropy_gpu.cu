@@ -9,6 +9,7 @@
 #include "ops/linear/gpu_matmul.h"
 #include "ops/loss/linear_cross_entropy_layout.h"
 #include "ops/loss/linear_log_prob.h"
+#include "ops/pointwise/gpu_tanh.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -136,15 +137,28 @@ PL_DEV void for_eights(T* row, int64_t n, Visit visit) {
   }
 }
 
+// The logit of a product, of type T as the CPU's; and its slope.
 template <class T>
-PL_DEV MaxSum row_statistics(T* row, int64_t vocab, MaxSum* parts) {
+PL_DEV float logit_of(float z, const LogitMap& map) {
+  if (map.factor == 1.0F && map.cap == 0.0F) return z;
+  const float y = map.cap > 0 ? tanh_of(z * (map.factor / map.cap)) * map.cap : z * map.factor;
+  return gpu::to_float(gpu::rounded<T>(y));
+}
+PL_DEV float slope_of(float y, const LogitMap& map) {
+  return map.cap > 0 ? gpu::fma(-(y * y), map.factor / (map.cap * map.cap), map.factor) : map.factor;
+}
+
+template <class T>
+PL_DEV MaxSum row_statistics(T* row, int64_t vocab, const LogitMap& map, MaxSum* parts) {
   constexpr int kWarps = kCrossEntropyThreads / gpu::kWarpSize;
   MaxSum own{-3.0e38F, 0.0F};
-  for_eights<false>(row, vocab, [&](const float(&x)[gpu::kEight], int64_t, int count) {
+  for_eights<false>(row, vocab, [&](float(&x)[gpu::kEight], int64_t, int count) {
     float top = own.max;
     PL_UNROLL
-    for (int k = 0; k < gpu::kEight; ++k)
+    for (int k = 0; k < gpu::kEight; ++k) {
+      x[k] = logit_of<T>(x[k], map);
       if (k < count) top = gpu::max(top, x[k]);
+    }
     if (top > own.max) own = {top, own.sum * gpu::exp(own.max - top)};
     PL_UNROLL
     for (int k = 0; k < gpu::kEight; ++k)
@@ -161,18 +175,20 @@ PL_DEV MaxSum row_statistics(T* row, int64_t vocab, MaxSum* parts) {
 }
 
 // A block for each row of the chunk: its loss, and with `gradient` its logits become
-// (softmax - onehot(label)) * loss_scale * the label's weight; with `d_sums` times less its own.
+// (softmax - onehot(label)) * loss_scale * the label's weight; with `d_sums` times less its own. What stands there
+// are products, of which `map` makes logits: the gradient is theirs.
 template <class T>
 __global__ void __launch_bounds__(kCrossEntropyThreads)
-    cross_entropy_rows(ChunkRows chunk, HeadLabels labels, T* logits, int64_t vocab, bool gradient,
-                       const double* step, const float* d_sums, double* losses) {
+    cross_entropy_rows(ChunkRows chunk, HeadLabels labels, T* logits, int64_t vocab, LogitMap map,
+                       bool gradient, const double* step, const float* d_sums, double* losses) {
   PL_SHARED(MaxSum, parts, kCrossEntropyThreads / gpu::kWarpSize);
   const int64_t own = chunk.own_label();
   if (own < 0) return;
   T* const row = logits + blockIdx.x * vocab;
   const int64_t label = labels.token(own);
-  const float at_label = gpu::to_float(row[label]);  // before anybody stores: all pass a barrier first
-  const MaxSum all = row_statistics(row, vocab, parts);
+  // Before anybody stores: all pass a barrier first.
+  const float at_label = logit_of<T>(gpu::to_float(row[label]), map);
+  const MaxSum all = row_statistics(row, vocab, map, parts);
   if (threadIdx.x == 0)
     losses[blockIdx.x] =
         static_cast<double>(gpu::log(all.sum)) + static_cast<double>(all.max) - static_cast<double>(at_label);
@@ -186,8 +202,10 @@ __global__ void __launch_bounds__(kCrossEntropyThreads)
   const float factor = scale / all.sum;
   for_eights<true>(row, vocab, [&](float(&x)[gpu::kEight], int64_t i, int) {
     PL_UNROLL
-    for (int k = 0; k < gpu::kEight; ++k)
-      x[k] = gpu::fma(gpu::exp(x[k] - all.max), factor, i + k == label ? -scale : 0.0F);
+    for (int k = 0; k < gpu::kEight; ++k) {
+      const float y = logit_of<T>(x[k], map);
+      x[k] = gpu::fma(gpu::exp(y - all.max), factor, i + k == label ? -scale : 0.0F) * slope_of(y, map);
+    }
   });
 }
 
@@ -286,6 +304,7 @@ class HeadLossOnGpu {
   LogProbSums log_probs_;          // of linear_log_prob
   const float* d_sums_ = nullptr;  // of its gradient
   int64_t tokens_, vocab_, chunk_ = 0;
+  LogitMap map_;
   bool gradient_;
   Gathered<T> x_, t_;
   Scattered<T> d_x_, d_t_;
@@ -303,7 +322,8 @@ HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
       labels_{.labels = b.input<int32_t>(HeadInputs::labels),
               .rows = b.input<int32_t>(head_operands(b.op()).label_rows)},
       tokens_(b.input_tensor(HeadInputs::x).shape[0]),
-      vocab_(b.input_tensor(HeadInputs::weight).shape[0]) {
+      vocab_(b.input_tensor(HeadInputs::weight).shape[0]),
+      map_(logit_map(b.op())) {
   place_parts(b);
   place_log_probs(b);
   const HeadOperands at = head_operands(b.op());
@@ -428,7 +448,7 @@ void HeadLossOnGpu<T>::run_chunk(const ChunkRows& chunk) const {
   multiply(logits_product_, chunk);
   multiply(low_rank_, chunk);
   gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kCrossEntropyThreads}, cross_entropy_rows<T>, chunk,
-              labels_, logits_, vocab_, gradient_, step_, d_sums_, losses_);
+              labels_, logits_, vocab_, map_, gradient_, step_, d_sums_, losses_);
   add_up(chunk);
   multiply(d_x_product_, chunk);
   multiply(d_t_product_, chunk);

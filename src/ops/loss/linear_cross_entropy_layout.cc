@@ -58,6 +58,13 @@ HeadOperands head_operands(const Op& op) {
 bool has_adapter(const Op& op) { return op.has_input(head_operands(op).t); }
 bool has_label_rows(const Op& op) { return op.has_input(head_operands(op).label_rows); }
 
+LogitMap logit_map(const Op& op) {
+  const auto value = [&](const char* name, double otherwise) {
+    return static_cast<float>(op.attrs.contains(name) ? op.attr_float(name) : otherwise);
+  };
+  return {.factor = value("factor", 1.0), .cap = value("softcap", 0.0)};
+}
+
 int64_t log_prob_sequences(const Graph& g, const Op& op) {
   return has_label_rows(op) ? op.attr_int("sequences")
                             : input_tensor(g, op, operand::linear_log_prob::seq_starts).shape[0] - 1;
@@ -68,6 +75,8 @@ void require_head(const Graph& g, const Op& op) {
   const Tensor& weight = input_tensor(g, op, HeadInputs::weight);
   require(x.shape[1] == weight.shape[1], g, op, "the output head: shapes");
   require(x.dtype == weight.dtype, g, op, "the output head: x and weight differ in type");
+  const LogitMap map = logit_map(op);
+  require(map.factor > 0 && map.cap >= 0, g, op, "the output head: a factor above 0, and a cap");
   const HeadOperands at = head_operands(op);
   require(op.has_input(at.label_facts) == has_label_rows(op), g, op, "the output head: rows of labels alone");
   for (const size_t i : {at.label_rows, at.label_facts})

@@ -6,6 +6,7 @@
 
 #include "device/description.h"
 #include "graph/graph.h"
+#include "ops/loss/cross_entropy_kernels.h"
 #include "ops/operands.h"
 #include "ops/rule.h"
 
@@ -26,6 +27,8 @@ struct HeadOperands {
 };
 HeadOperands head_operands(const Op& op);
 bool has_adapter(const Op& op);
+// Attributes `factor` and `softcap`, which are there where the family's head has them.
+LogitMap logit_map(const Op& op);
 bool has_label_rows(const Op& op);
 // Of linear_log_prob or its gradient: sequences that have sums.
 int64_t log_prob_sequences(const Graph& graph, const Op& op);

@@ -79,6 +79,29 @@ const Values kLabelWeights = {3, 0, 3, 1, 2, 0, 0, 1, 1, 1};
              "label_rows, label_weights) {accumulate=0, chunk=3, scale=2.0} @h backward\n",
      .given = {{"labels", kLabels}, {"label_rows", kLabelRows}, {"label_weights", kLabelWeights}},
      .slack = kSlack},
+    {.name = "cross_entropy_of_scaled_logits_below_a_cap",
+     .body =
+         "tensor x %[10,16] input\n"
+         "tensor w %[19,16] trainable\n"
+         "tensor labels i32[10] input\n"
+         "tensor loss f64[2] metric\n"
+         "loss = linear_cross_entropy(x, w, labels, step) {chunk=3, factor=0.5, softcap=2.0} @h forward\n",
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_of_capped_logits_and_an_adapted_head",
+     .body = std::string("tensor x %[10,16] input\ntensor w %[19,16] trainable\ntensor labels i32[10] input\n"
+                         "tensor loss f64[2] metric\n") +
+             kAdapter + kShared +
+             "loss, d_x %[10,16], -, d_t %[10,3], g_b = linear_cross_entropy_grad(x, w, labels, step, t, b, "
+             "label_rows, label_weights) {accumulate=0, chunk=3, scale=2.0, softcap=3.0} @h backward\n",
+     .given = {{"labels", kLabels}, {"label_rows", kLabelRows}, {"label_weights", kLabelWeights}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_of_scaled_logits",
+     .body = std::string(kInputs) +
+             "loss, d_x %[10,16], g = linear_cross_entropy_grad(x, w, labels, step) {accumulate=0, chunk=3, "
+             "factor=0.125} @h backward\n",
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
     {.name = "cross_entropy_overwrites", .body = kForward, .given = {{"labels", kLabels}}, .slack = kSlack},
     {.name = "cross_entropy_adds",
      .body = kForward,

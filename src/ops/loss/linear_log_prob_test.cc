@@ -57,6 +57,16 @@ const Values kLabelSequences = {1, 1, 0, 2, 0, 0, 3, 1, 0, 0};
                {"label_rows", kLabelRows},
                {"label_sequences", kLabelSequences}},
      .slack = kSlack},
+    {.name = "log_prob_of_scaled_logits_below_a_cap",
+     .body = std::string(kInputs) +
+             "logps f32[4,2], tokens f32[4,2] = linear_log_prob(x, w, labels, starts) {chunk=3, factor=0.5, "
+             "softcap=2.0} @h forward\n",
+     .given = {{"labels", kLabels}, {"starts", kStarts}},
+     .slack = kSlack},
+    {.name = "log_prob_grad_of_scaled_logits_below_a_cap",
+     .body = backward("d_x %[10,16], g", "0, chunk=3, factor=0.5, softcap=2.0"),
+     .given = {{"labels", kLabels}, {"starts", kStarts}, {"slopes", kSlopes}},
+     .slack = kSlack},
     {.name = "log_prob",
      .body = std::string(kInputs) + kForward,
      .given = {{"labels", kLabels}, {"starts", kStarts}},

@@ -1,6 +1,8 @@
 // rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over groups of weight.size() values (the whole row, or one
-// head). For bf16 the normalised value is rounded before the product, as transformers does.
+// head). For bf16 the normalised value is rounded before the product, as transformers does; attribute `form` says
+// what other families do (ops/norm/norm_form.h).
 #include "graph/op_kind.h"
+#include "ops/norm/norm_form.h"
 #include "ops/norm/rms_norm_kernels.h"
 #include "ops/rules.h"
 
@@ -14,6 +16,8 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   const Tensor& weight = input_tensor(g, op, at::weight);
   require(x.shape.rank() == 2 && weight.shape.rank() == 1 && x.shape[1] % weight.shape[0] == 0, g, op,
           "rms_norm: shapes");
+  require(!op.attrs.contains(kNormForm) || op.attr_text(kNormForm) == to_string(norm_form(op)), g, op,
+          "rms_norm: an unknown form");
   return {{"", x.shape, x.dtype}, {".rstd", {x.shape[0], x.shape[1] / weight.shape[0]}, DType::f32}};
 }
 
@@ -38,11 +42,13 @@ void gradient(GradientContext& ctx, const Op& op) {
     accumulate = target.accumulate;
   }
   const TensorId partial = wants_x ? ctx.partial(x) : kNoTensor;
+  Attrs attrs{{"accumulate", accumulate}, {"eps", op.attr_float("eps")}};
+  set_norm_form(attrs, norm_form(op));
   const auto out =
       ctx.emit(OpKind::rms_norm_grad,
                {x, weight, op.outputs[at::rstd], ctx.gradient_of(op.outputs[at::y]), partial, ctx.step()},
-               {{"accumulate", accumulate}, {"eps", op.attr_float("eps")}},
-               {wants_x ? kNewTensor : kNoTensor, weight_gradient}, "d_" + ctx.graph().tensor(x).name);
+               std::move(attrs), {wants_x ? kNewTensor : kNoTensor, weight_gradient},
+               "d_" + ctx.graph().tensor(x).name);
   if (wants_x) ctx.set_gradient(x, out[operand::rms_norm_grad::d_x]);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/binding.h"
+#include "ops/norm/norm_form.h"
 #include "ops/norm/rms_norm_kernels.h"
 
 namespace plimsoll {
@@ -17,7 +18,9 @@ RmsNorm<T, W> rms_norm_args(const Binding& b) {
           .rstd = b.output<float>(at::rstd),
           .rows = b.input_tensor(at::x).shape.elements() / width,
           .width = width,
-          .eps = static_cast<float>(b.op().attr_float("eps"))};
+          .eps = static_cast<float>(b.op().attr_float("eps")),
+          .rounds_first = norm_form(b.op()) == NormForm::round_first,
+          .added = norm_form(b.op()) == NormForm::plus_one ? 1.0F : 0.0F};
 }
 
 // Without `accumulate`, which is known when the call runs.
@@ -34,7 +37,9 @@ RmsNormGrad<T, W, G> rms_norm_grad_args(const Binding& b) {
           .d_weight = b.output<G>(at::d_weight),
           .partials = reinterpret_cast<float*>(b.scratch()),
           .rows = b.input_tensor(at::x).shape.elements() / width,
-          .width = width};
+          .width = width,
+          .rounds_first = norm_form(b.op()) == NormForm::round_first,
+          .added = norm_form(b.op()) == NormForm::plus_one ? 1.0F : 0.0F};
 }
 
 }  // namespace plimsoll

@@ -27,12 +27,15 @@ __global__ void __launch_bounds__(kNormThreads) rms_norm_rows(RmsNorm<T, W> a) {
     gpu::load8(v, x + at, count, packed);
     gpu::load8(w, a.weight + at, count, packed);
     PL_UNROLL
-    for (int i = 0; i < gpu::kEight; ++i) v[i] = gpu::to_float(gpu::rounded<T>(v[i] * rstd)) * w[i];
+    for (int i = 0; i < gpu::kEight; ++i) {
+      const float n = v[i] * rstd;
+      v[i] = (a.rounds_first ? gpu::to_float(gpu::rounded<T>(n)) : n) * (w[i] + a.added);
+    }
     gpu::store8(a.y + row * a.width + at, v, count, packed);
   });
 }
 
-// d_x = rstd * (g - n * mean(g * n)), g = d_y * weight, n = x * rstd. Rows of padding are left alone.
+// d_x = rstd * (g - n * mean(g * n)), g = d_y * (weight + added), n = x * rstd. Rows of padding are left alone.
 template <class T, class W, class G, int kRowThreads>
 __global__ void __launch_bounds__(kNormThreads) rms_norm_grad_x(RmsNormGrad<T, W, G> a, NormLive live) {
   const int64_t row = own_row<kRowThreads>();
@@ -47,18 +50,19 @@ __global__ void __launch_bounds__(kNormThreads) rms_norm_grad_x(RmsNormGrad<T, W
     gpu::load8(d_y, a.d_y + begin + at, count, packed);
     gpu::load8(w, a.weight + at, count, packed);
     PL_UNROLL
-    for (int i = 0; i < gpu::kEight; ++i) products = gpu::fma(d_y[i] * w[i], x[i] * rstd, products);
+    for (int i = 0; i < gpu::kEight; ++i)
+      products = gpu::fma(d_y[i] * (w[i] + a.added), x[i] * rstd, products);
   });
   const float mean = row_sum<kRowThreads>(products) / static_cast<float>(a.width);
   for_eights<kRowThreads>(a.width, [&](int64_t at, int count) {
-    float x[gpu::kEight], d_y[gpu::kEight], w[gpu::kEight], added[gpu::kEight] = {};
+    float x[gpu::kEight], d_y[gpu::kEight], w[gpu::kEight], before[gpu::kEight] = {};
     gpu::load8(x, a.x + begin + at, count, packed);
     gpu::load8(d_y, a.d_y + begin + at, count, packed);
     gpu::load8(w, a.weight + at, count, packed);
-    if (a.d_x_in != nullptr) gpu::load8(added, a.d_x_in + begin + at, count, packed);
+    if (a.d_x_in != nullptr) gpu::load8(before, a.d_x_in + begin + at, count, packed);
     PL_UNROLL
     for (int i = 0; i < gpu::kEight; ++i)
-      x[i] = gpu::fma(-(x[i] * rstd), mean, d_y[i] * w[i]) * rstd + added[i];
+      x[i] = gpu::fma(-(x[i] * rstd), mean, d_y[i] * (w[i] + a.added)) * rstd + before[i];
     gpu::store8(a.d_x + begin + at, x, count, packed);
   });
 }
@@ -75,8 +79,8 @@ __global__ void __launch_bounds__(kNormThreads) rms_norm_weight_parts(RmsNormGra
   float sum = 0;
   for (int64_t row = begin; row < end; ++row) {
     const int64_t at = row * a.width + column;
-    const T n = gpu::rounded<T>(gpu::to_float(a.x[at]) * a.rstd[row]);
-    sum = gpu::fma(gpu::to_float(a.d_y[at]), gpu::to_float(n), sum);
+    const float n = gpu::to_float(a.x[at]) * a.rstd[row];
+    sum = gpu::fma(gpu::to_float(a.d_y[at]), a.rounds_first ? gpu::to_float(gpu::rounded<T>(n)) : n, sum);
   }
   a.partials[blockIdx.y * a.width + column] = sum;
 }

@@ -1,6 +1,6 @@
 // Raw CPU kernels of RMSNorm over rows of H values (a whole token, or one head: rows = T * heads).
-// y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps). For bf16 x the normalised value is rounded to bf16
-// before the product, as transformers does.
+// y = x * rstd * (weight + added), rstd = 1 / sqrt(mean(x^2) + eps). For bf16 x the normalised value is rounded to
+// bf16 before the product where `rounds_first`, as transformers does for most families.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,8 @@ struct RmsNorm {
   int64_t rows = 0, width = 0;
   float eps = 1e-6F;
   int threads = 1;
+  bool rounds_first = true;
+  float added = 0.0F;  // 0 or 1
 };
 
 // G: type of the weight's gradient.
@@ -37,6 +39,8 @@ struct RmsNormGrad {
   float* partials = nullptr;  // [ceil(rows / kRmsNormRowsPerBlock), width] where d_weight is wanted
   int64_t rows = 0, width = 0;
   int threads = 1;
+  bool rounds_first = true;
+  float added = 0.0F;
 };
 
 #define PLIMSOLL_RMS_NORM_KERNELS(isa)                                  \

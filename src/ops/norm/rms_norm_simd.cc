@@ -15,10 +15,15 @@ void norm_row(const RmsNorm<T, W>& a, int64_t row) {
   });
   const float rstd = 1.0F / __builtin_sqrtf(reduce_add(squares) / static_cast<float>(a.width) + a.eps);
   a.rstd[row] = rstd;
-  const Vec scale = set1(rstd);
-  for_lanes(a.width, [&](int64_t i, auto lanes) {
-    lanes.put(y + i, rounded_as(lanes.get(x + i) * scale, x) * lanes.get(a.weight + i));
-  });
+  const Vec scale = set1(rstd), added = set1(a.added);
+  if (a.rounds_first)
+    for_lanes(a.width, [&](int64_t i, auto lanes) {
+      lanes.put(y + i, rounded_as(lanes.get(x + i) * scale, x) * lanes.get(a.weight + i));
+    });
+  else
+    for_lanes(a.width, [&](int64_t i, auto lanes) {
+      lanes.put(y + i, lanes.get(x + i) * scale * (lanes.get(a.weight + i) + added));
+    });
 }
 
 template <class T, class W>
@@ -27,20 +32,21 @@ void norm(const RmsNorm<T, W>& a) {
   for (int64_t row = 0; row < a.rows; ++row) norm_row(a, row);
 }
 
-// d_x = rstd * (g - n * mean(g * n)), g = d_y * weight, n = x * rstd.
+// d_x = rstd * (g - n * mean(g * n)), g = d_y * (weight + added), n = x * rstd.
 template <class T, class W, class G>
 void d_x_row(const RmsNormGrad<T, W, G>& a, int64_t row) {
   const T* x = a.x + row * a.width;
   const T* d_y = a.d_y + row * a.width;
-  const Vec rstd = set1(a.rstd[row]);
+  const Vec rstd = set1(a.rstd[row]), added = set1(a.added);
   Vec products = zero();
   for_lanes(a.width, [&](int64_t i, auto lanes) {
-    products = fma(lanes.get(d_y + i) * lanes.get(a.weight + i), lanes.get(x + i) * rstd, products);
+    const Vec g = lanes.get(d_y + i) * (lanes.get(a.weight + i) + added);
+    products = fma(g, lanes.get(x + i) * rstd, products);
   });
   const Vec mean = set1(reduce_add(products) / static_cast<float>(a.width));
   T* d_x = a.d_x + row * a.width;
   for_lanes(a.width, [&](int64_t i, auto lanes) {
-    const Vec g = lanes.get(d_y + i) * lanes.get(a.weight + i);
+    const Vec g = lanes.get(d_y + i) * (lanes.get(a.weight + i) + added);
     Vec d = fnma(lanes.get(x + i) * rstd, mean, g) * rstd;
     if (a.d_x_in != nullptr) d = d + lanes.get(a.d_x_in + row * a.width + i);
     lanes.put(d_x + i, d);
@@ -54,7 +60,8 @@ void add_d_weight_row(const RmsNormGrad<T, W, G>& a, int64_t row, float* sum) {
   const T* d_y = a.d_y + row * a.width;
   const Vec rstd = set1(a.rstd[row]);
   for_lanes(a.width, [&](int64_t i, auto lanes) {
-    lanes.put(sum + i, fma(lanes.get(d_y + i), rounded_as(lanes.get(x + i) * rstd, x), lanes.get(sum + i)));
+    const Vec n = lanes.get(x + i) * rstd;
+    lanes.put(sum + i, fma(lanes.get(d_y + i), a.rounds_first ? rounded_as(n, x) : n, lanes.get(sum + i)));
   });
 }
 

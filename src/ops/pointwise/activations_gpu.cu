@@ -1,7 +1,7 @@
 // relu, geglu, gelu, tanh and their gradients: one kernel for whatever works value by value. Formulas and
 // bits are the CPU's (activations_simd.cc).
 #include "ops/gpu_dispatch.h"
-#include "ops/pointwise/activation_curves.h"
+#include "ops/pointwise/gpu_tanh.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -52,14 +52,6 @@ BoundCall bind_map(const GpuBinding& b) {
                   map_values<T, Function>, operands, count);
     };
   });
-}
-
-template <int kCount>
-PL_DEV float polynomial(const float (&c)[kCount], float x) {
-  float p = c[kCount - 1];
-  PL_UNROLL
-  for (int i = kCount - 2; i >= 0; --i) p = gpu::fma(p, x, c[i]);
-  return p;
 }
 
 struct Curve {
@@ -133,14 +125,7 @@ struct GeluGrad {
 struct Tanh {
   using at = operand::tanh;
   static constexpr int kIn = 1, kOut = 1;
-  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
-    const float v = x[at::x] > kTanhEnd ? kTanhEnd : x[at::x] < -kTanhEnd ? -kTanhEnd : x[at::x];
-    const float square = v * v;
-    constexpr TanhOver kOver;
-    constexpr TanhUnder kUnder;
-    const float wide = v * polynomial(kOver.c, square) / polynomial(kUnder.c, square);
-    y[at::y] = wide > 1.0F ? 1.0F : wide < -1.0F ? -1.0F : wide;
-  }
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[at::y] = tanh_of(x[at::x]); }
 };
 struct TanhGrad {
   using at = operand::tanh_grad;

@@ -1,6 +1,5 @@
-#include "ops/pointwise/activation_curves.h"
 #include "ops/pointwise/activations_kernels.h"
-#include "ops/simd_rows.h"
+#include "ops/pointwise/simd_tanh.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
@@ -49,14 +48,6 @@ inline Curve gelu_by_tanh(Vec x) {
   return {x * half, fma(x * half * (set1(1.0F) - half), slope, half)};
 }
 
-// c[0] + c[1] x + ... of `n` coefficients.
-template <int n>
-inline Vec polynomial(const float (&c)[n], Vec x) {
-  Vec p = set1(c[n - 1]);
-  for (int i = n - 2; i >= 0; --i) p = fma(p, x, set1(c[i]));
-  return p;
-}
-
 // x Phi(x) = max(x, 0) - |x| tail(|x|), which keeps the digits of small results where x is negative.
 inline Curve gelu_by_normal(Vec x) {
   // The constant stands first: NaN stays one. Beyond 40 there is nothing, and infinity would make NaN.
@@ -89,13 +80,9 @@ void gelu_grad_of(const GeluGrad<T>& a) {
 }
 
 template <class T>
-void tanh_of(const Tanh<T>& a) {
-  for_all(a.count, a.threads, [&](int64_t i, auto lanes) {
-    const Vec x = max(set1(-kTanhEnd), min(set1(kTanhEnd), lanes.get(a.x + i)));
-    const Vec square = x * x;
-    const Vec y = x * polynomial(TanhOver{}.c, square) / polynomial(TanhUnder{}.c, square);
-    lanes.put(a.y + i, max(set1(-1.0F), min(set1(1.0F), y)));
-  });
+void all_tanh(const Tanh<T>& a) {
+  for_all(a.count, a.threads,
+          [&](int64_t i, auto lanes) { lanes.put(a.y + i, tanh_of(lanes.get(a.x + i))); });
 }
 
 template <class T>
@@ -144,8 +131,8 @@ void gelu(const Gelu<float>& a) { gelu_of(a); }
 void gelu(const Gelu<uint16_t>& a) { gelu_of(a); }
 void gelu_grad(const GeluGrad<float>& a) { gelu_grad_of(a); }
 void gelu_grad(const GeluGrad<uint16_t>& a) { gelu_grad_of(a); }
-void tanh(const Tanh<float>& a) { tanh_of(a); }
-void tanh(const Tanh<uint16_t>& a) { tanh_of(a); }
+void tanh(const Tanh<float>& a) { all_tanh(a); }
+void tanh(const Tanh<uint16_t>& a) { all_tanh(a); }
 void tanh_grad(const TanhGrad<float>& a) { tanh_grad_of(a); }
 void tanh_grad(const TanhGrad<uint16_t>& a) { tanh_grad_of(a); }
 void scale(const Scale<float>& a) { scale_of(a); }

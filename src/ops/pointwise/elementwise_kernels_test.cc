@@ -8,6 +8,7 @@
 #include "ops/norm/rms_norm_kernels.h"
 #include "ops/philox.h"
 #include "ops/pointwise/dropout_kernels.h"
+#include "ops/pointwise/rope_heads.h"
 #include "ops/pointwise/rope_kernels.h"
 #include "ops/pointwise/swiglu_kernels.h"
 
@@ -187,7 +188,7 @@ TEST(Rope, turns_pairs_by_position_times_frequency) {
       inv_freq.push_back(
           static_cast<float>(std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(dim))));
     Guarded<float> table(4 * dim);
-    rope_table(positions.data(), 4, inv_freq.data(), dim / 2, 1.25F, table.data(), 2);
+    rope_table(positions.data(), 4, inv_freq.data(), dim / 2, 1.25F, {}, table.data(), 2);
     EXPECT_TRUE(table.intact());
     const auto x = random_values<float>(4 * kHeads * dim, 1);
     std::vector<double> want;
@@ -203,7 +204,7 @@ TEST(Rope, turns_pairs_by_position_times_frequency) {
       }
     for (const Isa isa : isas_here()) {
       Guarded<float> y(x.size());
-      run<float>(isa, {x.data(), table.data(), y.data(), 4, kHeads, dim, false, 2});
+      run<float>(isa, {x.data(), table.data(), y.data(), 4, kHeads, dim, dim, false, 2});
       expect_close(y, want);
     }
   }
@@ -213,12 +214,12 @@ TEST(Rope, inverse_undoes_it_in_place) {
   const std::vector<int32_t> positions{3, 77};
   const std::vector<float> inv_freq{1.0F, 0.3F, 0.1F, 0.01F};
   Guarded<float> table(2 * 8);
-  rope_table(positions.data(), 2, inv_freq.data(), 4, 1.0F, table.data(), 1);
+  rope_table(positions.data(), 2, inv_freq.data(), 4, 1.0F, {}, table.data(), 1);
   for (const Isa isa : isas_here()) {
     const auto x = random_values<uint16_t>(2 * 5 * 8, 1);
     auto y = x;
     for (const bool inverse : {false, true})
-      run<uint16_t>(isa, {y.data(), table.data(), y.data(), 2, 5, 8, inverse, 2});
+      run<uint16_t>(isa, {y.data(), table.data(), y.data(), 2, 5, 8, 8, inverse, 2});
     expect_close(y, widen(x), 2 * kTolerance<uint16_t>);
   }
 }

@@ -23,7 +23,8 @@ BoundCall bind_rope_table(const CpuBinding& b) {
   const int64_t half = b.input_tensor(at::inv_freq).shape[1] - 1;
   return [=, positions = b.input<int32_t>(at::positions), starts = b.input<int32_t>(at::seq_starts),
           inv_freq = b.input<float>(at::inv_freq), step = b.input<double>(at::step),
-          table = b.output<float>(at::table), axis = b.op().axis, threads = b.settings().threads] {
+          table = b.output<float>(at::table), factor = position_factor(b.op()), axis = b.op().axis,
+          threads = b.settings().threads] {
     const int64_t sequences = live_sequences(step, axis);
     int64_t end = 0;
     for (int64_t s = 0; s < sequences; ++s) {
@@ -31,7 +32,7 @@ BoundCall bind_rope_table(const CpuBinding& b) {
       fill_identity(table + end * 2 * half, begin - end, half);
       end = starts[s + 1];
       const float* frequencies = inv_freq + s * (half + 1);
-      rope_table(positions + begin, end - begin, frequencies, half, frequencies[half],
+      rope_table(positions + begin, end - begin, frequencies, half, frequencies[half], factor,
                  table + begin * 2 * half, threads);
     }
     fill_identity(table + end * 2 * half, tokens - end, half);

@@ -26,8 +26,8 @@ import recipes_reading as reading  # noqa: E402
 TOOLS = {"axolotl": "axolotl", "llama_factory": "LLaMA-Factory", "torchtune": "torchtune", "trl": "TRL"}
 # Words of a model's name that put it into a family that exists; what is out comes first.
 OUT = re.compile(
-    r"gemma|phi|mixtral|moe|a3b|a22b|a10b|a17b|[-_/]vl|vision|llava|pixtral|falcon|pythia|cerebras|gpt|mpt|bloom|glm|"
-    r"baichuan|internlm|jamba|mamba|dbrx|starcoder|stablelm|cohere|c4ai|granite|olmo|smolvlm|deepseek-v|"
+    r"gemma(?!-?[23](?!n))|phi|mixtral|moe|a3b|a22b|a10b|a17b|[-_/]vl|vision|llava|pixtral|falcon|pythia|cerebras|gpt|mpt|bloom|glm|"
+    r"baichuan|internlm|jamba|mamba|dbrx|starcoder|stablelm|cohere|c4ai|a400m|a800m|olmo(?!-?[23])|smolvlm|deepseek-v|"
     r"deepseek-ai/deepseek-moe|minimax|llama-?4|scout|maverick|t5|bert|btlm|xgen-|replit|redpajama|lfm|nemotron|kimi|"
     r"apertus|hunyuan|seed-oss|next|qwen3\.5|qwen3_5|qwen-7b|qwen/qwen-|voxtral|mistral-small|mistral-medium|magistral|"
     r"ministral|devstral|afm|trinity|audio|omni|moss|paddle|internvl|mimo|step|ernie|gptq|awq|aqlm|nvfp4|bnb|prequant|"

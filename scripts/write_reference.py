@@ -32,6 +32,9 @@ GLA = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 2, "intermediate_
 # A tiny model of each model_type that the program reads; the check fails where one is missing.
 TINY = {"gla": ("GLAForCausalLM", GLA), "llama": ("LlamaForCausalLM", DECODER), "mistral": ("MistralForCausalLM", DECODER),
         "qwen2": ("Qwen2ForCausalLM", DECODER), "qwen3": ("Qwen3ForCausalLM", DECODER), "smollm3": ("SmolLM3ForCausalLM", DECODER),
+        "gemma2": ("Gemma2ForCausalLM", DECODER | {"head_dim": 8}), "gemma3_text": ("Gemma3ForCausalLM", DECODER | {"head_dim": 8}),
+        "olmo2": ("Olmo2ForCausalLM", DECODER), "olmo3": ("Olmo3ForCausalLM", DECODER), "granite": ("GraniteForCausalLM", DECODER), "ministral": ("MinistralForCausalLM", DECODER),
+        "ministral3": ("Ministral3ForCausalLM", DECODER | {"head_dim": 8}),
         "t5": ("T5ForConditionalGeneration", T5),
         "mt5": ("MT5ForConditionalGeneration", T5), "bert": ("BertForMaskedLM", ENCODER), "roberta": ("RobertaForMaskedLM", ENCODER),
         "xlm-roberta": ("XLMRobertaForMaskedLM", ENCODER)}

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from small_models import BERT, GLA, LLAMA, LOSSLESS, ROOT, STEPS, T5, golden_recipe, pairs, steps, tiny_recipe, write_rows
+from small_models import BERT, GLA, LLAMA, LOSSLESS, ROOT, STEPS, T5, TODAY, golden_recipe, pairs, steps, tiny_recipe, write_rows
 
 PLIMSOLL = ROOT / "build" / "plimsoll"
 LIMIT = 1e-4  # fp32: of each step's loss
@@ -148,6 +148,18 @@ class EmulatedTest(unittest.TestCase):
         self.follows("grouped, clamped", {**GLA, "num_heads": 4, "num_kv_heads": 2, "clamp_min": -0.2})
         self.follows("convolved", {**GLA, "use_short_conv": True})
         self.follows("bf16", GLA, LOSSLESS, limit=BF16_LIMIT, precision="bf16")
+
+    def test_decoders_of_today_follow_the_cpu_and_means_that_lose_nothing_keep_their_bits(self):
+        for name, config in TODAY.items():
+            self.follows(name, config, LOSSLESS[1:3])
+        self.follows("caps in bf16", TODAY["gemma2"], limit=BF16_LIMIT, precision="bf16")
+        self.follows("caps of words", TODAY["gemma2"], task="classify", classify={**LABELS, "words": [" river", " stone", " cloud"]})
+        self.follows("caps of preferences", TODAY["gemma2"], task="dpo", method={"type": "lora", "r": 4})
+        self.follows("factors of preferences", TODAY["granite"], task="dpo", method={"type": "lora", "r": 4})
+        self.follows("noise behind a factor", TODAY["gemma3"], method={"type": "lora", "r": 4, "dora": True, "neftune_alpha": 5.0})
+        chats = [{"prompt": "Answer in a few words, and name a thing. " + pair["prompt"], "response": pair[answer]}
+                 for pair in pairs(4) for answer in ("chosen", "rejected")]
+        self.shares("caps of shared rows", TODAY["gemma2"], chats, whole=True)
 
     def test_whole_sequences_that_are_scored_follow_the_cpu(self):
         self.follows("reward", LLAMA, LOSSLESS, task="reward", reward={"centering": 0.01})

@@ -12,6 +12,19 @@ T5 = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_mo
 WORDS = "river stone cloud table paper green seven light horse bread".split()
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
+# Decoders with norms elsewhere, windows and RoPE by layer, caps that their logits feel, factors.
+BY_LAYER = {"num_hidden_layers": 3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 5}
+TODAY = {name: {**LLAMA, "architectures": [architecture], "model_type": family, **changes} for name, family, architecture, changes in (
+    ("gemma3", "gemma3_text", "Gemma3ForCausalLM", {**BY_LAYER, "head_dim": 16, "query_pre_attn_scalar": 24, "rope_theta": 1e6,
+                                                    "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    ("gemma2", "gemma2", "Gemma2ForCausalLM", {**BY_LAYER, "head_dim": 8, "query_pre_attn_scalar": 4, "initializer_range": 0.2,
+                                               "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
+    ("olmo3", "olmo3", "Olmo3ForCausalLM", {**BY_LAYER, "tie_word_embeddings": False, "rope_theta": 5e5, "rope_scaling": {
+        "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8}}),
+    ("granite", "granite", "GraniteForCausalLM", {"embedding_multiplier": 12, "attention_multiplier": 0.25, "residual_multiplier": 0.22,
+                                                  "logits_scaling": 8}),
+    ("ministral3", "ministral3", "Ministral3ForCausalLM", {"head_dim": 8, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "original_max_position_embeddings": 8, "llama_4_scaling_beta": 0.3}}))}
 GLA = {"architectures": ["GLAForCausalLM"], "model_type": "gla", "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 2,
        "intermediate_size": 48, "max_position_embeddings": 64, "tie_word_embeddings": True, "initializer_range": 0.05}
 BERT = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,

@@ -5,8 +5,21 @@
 #include "models/family.h"
 #include "ops/pointwise/padding_row.h"
 #include "ops/step_values.h"
+#include "tensor/bf16.h"
+#include "tensor/f16.h"
 
 namespace plimsoll {
+namespace {
+
+// As a weight of that type would hold it.
+double rounded(double factor, DType dtype) {
+  const auto single = static_cast<float>(factor);
+  if (dtype == DType::bf16) return static_cast<double>(f32_from_bf16(bf16_from_f32(single)));
+  if (dtype == DType::f16) return static_cast<double>(f32_from_f16(f16_from_f32(single)));
+  return static_cast<double>(single);
+}
+
+}  // namespace
 
 TensorId ModelBuilder::input(const std::string& name, Shape shape, DType dtype) {
   return graph_.add_tensor({name, std::move(shape), dtype, Role::input});
@@ -65,8 +78,11 @@ void ModelBuilder::linear_into(TensorId out, TensorId x, const std::string& scop
 }
 
 TensorId ModelBuilder::norm(TensorId x, const std::string& scope, int64_t width) {
-  const TensorId weight = parameter(scope + ".weight", {width}, kNorm);
-  return op(OpKind::rms_norm, {x, weight}, {{"eps", spec_.rms_norm_eps}}, {kNewTensor, kNewTensor}, scope,
+  const bool at_zero = spec_.norm_form == NormForm::plus_one;
+  const TensorId weight = parameter(scope + ".weight", {width}, at_zero ? kNormAtZero : kNorm);
+  Attrs attrs{{"eps", spec_.rms_norm_eps}};
+  set_norm_form(attrs, spec_.norm_form);
+  return op(OpKind::rms_norm, {x, weight}, std::move(attrs), {kNewTensor, kNewTensor}, scope,
             scope + ".out")[0];
 }
 
@@ -145,7 +161,15 @@ TensorId ModelBuilder::embedding_table() {
 
 TensorId ModelBuilder::embedded(TensorId ids, TensorId table, const std::string& scope) {
   const Attrs attrs = spec_.padding_row ? Attrs{{std::string(kPaddingRow), *spec_.padding_row}} : Attrs{};
-  return op1(OpKind::embedding, {ids, table, step()}, attrs, scope, scope + ".out");
+  const TensorId rows = op1(OpKind::embedding, {ids, table, step()}, attrs, scope, scope + ".out");
+  if (!spec_.rounds_embedding_factor) return scaled(rows, spec_.embedding_factor, "model", scope + ".scaled");
+  // As a part of the module: noise on embeddings comes behind it.
+  return scaled(rows, rounded(spec_.embedding_factor, dtype_), scope, scope + ".scaled");
+}
+
+TensorId ModelBuilder::scaled(TensorId x, double factor, const std::string& scope, const std::string& name) {
+  if (factor == 1.0) return x;
+  return op1(OpKind::scale, {x}, {{"factor", factor}}, scope, name);
 }
 
 TensorId ModelBuilder::head() {

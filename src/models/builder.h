@@ -44,6 +44,8 @@ enum class Mode : uint8_t { train, evaluate };
 // Facts of parameters. Biases and norm weights do not decay, as Hugging Face's Trainer has it.
 inline constexpr ParameterInfo kMatrix;
 inline constexpr ParameterInfo kNorm{.init = Initialiser::ones, .decays = false};
+// Norms of Gemma, whose factor is 1 more than the weight.
+inline constexpr ParameterInfo kNormAtZero{.init = Initialiser::zeros, .decays = false};
 inline constexpr ParameterInfo kBias{.init = Initialiser::zeros, .decays = false};
 inline constexpr ParameterInfo kEmbedding{.part = WeightPart::embedding};
 inline constexpr ParameterInfo kHead{.part = WeightPart::head};
@@ -88,7 +90,7 @@ class ModelBuilder {
   TensorId linear(TensorId x, const std::string& scope, int64_t in, int64_t out, bool bias);
   // x W^T without a bias, into a tensor that is there.
   void linear_into(TensorId out, TensorId x, const std::string& scope, int64_t in);
-  // RMS norm over groups of `width` values, by `scope`.weight.
+  // RMS norm over groups of `width` values, by `scope`.weight, of the model's form.
   TensorId norm(TensorId x, const std::string& scope, int64_t width);
   // Layer norm of rows of `width` values, by `scope`.weight and `scope`.bias.
   TensorId layer_norm(TensorId x, const std::string& scope, int64_t width, double eps);
@@ -118,7 +120,9 @@ class ModelBuilder {
   TensorId dense_and_tanh(TensorId x, const std::string& scope, bool fresh);
 
   TensorId embedding_table();
-  // The rows of the table that the ids name; the model's padding row is not trained by them.
+  // factor * x; x itself where the factor is 1.
+  TensorId scaled(TensorId x, double factor, const std::string& scope, const std::string& name);
+  // The rows of the table that the ids name, times the model's factor; its padding row is not trained by them.
   TensorId embedded(TensorId ids, TensorId table, const std::string& scope);
   // [V, H]; refused where the model's head scores sequences.
   TensorId head();

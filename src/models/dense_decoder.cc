@@ -1,7 +1,9 @@
 #include "models/dense_decoder.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "graph/op_kind.h"
-#include "models/rope.h"
 
 namespace plimsoll {
 namespace {
@@ -9,13 +11,48 @@ namespace {
 constexpr int64_t kDefaultWindow = 4096;
 
 // Keys that change the computation and that no kernel here honours.
-void refuse_unsupported(const ConfigReader& in) {
-  const std::string act = in.text("hidden_act", "silu");
-  if (act != "silu" && act != "swish") in.fail("hidden_act '" + act + "' is not supported; supported: silu");
+void refuse_unsupported(const ConfigReader& in, const DenseDecoderFacts& facts) {
+  const char* const act_key = facts.gelu_gate ? "hidden_activation" : "hidden_act";
+  const std::string act = in.text(act_key, facts.gelu_gate ? "gelu_pytorch_tanh" : "silu");
+  if (facts.gelu_gate ? act != "gelu_pytorch_tanh" : act != "silu" && act != "swish")
+    in.fail(act_key + (" '" + act) +
+            "' is not supported; supported: " + (facts.gelu_gate ? "gelu_pytorch_tanh" : "silu"));
   if (in.number("attention_dropout", 0.0) != 0.0)
     in.fail("attention_dropout is not supported; set it to 0.0");
   if (in.number("partial_rotary_factor", 1.0) != 1.0) in.fail("partial_rotary_factor is not supported");
   if (in.integer("pretraining_tp", 1, 1024, 1) != 1) in.fail("pretraining_tp other than 1 is not supported");
+  for (const char* key : {"use_bidirectional_attention", "per_layer_config"})
+    if (in.has(key) && in.at(key) != false && !in.at(key).empty())
+      in.fail("'" + std::string(key) + "' is not supported");
+  if (!facts.may_bias_attention && in.flag("attention_bias", false))
+    in.fail("'attention_bias' is not supported for this model_type, which has no biases");
+  if (!facts.may_bias_mlp && in.flag("mlp_bias", false))
+    in.fail("'mlp_bias' is not supported for this model_type, which has no biases");
+}
+
+// The names of a layer's types, of which there are as many as layers.
+std::vector<bool> slides_by_types(const ConfigReader& in, int64_t layers) {
+  const ConfigReader::Json& types = in.at("layer_types");
+  if (!types.is_array() || types.size() != static_cast<size_t>(layers))
+    in.fail("'layer_types' must list one type per layer");
+  std::vector<bool> sliding;
+  for (const ConfigReader::Json& type : types) {
+    if (type != "sliding_attention" && type != "full_attention")
+      in.fail("'layer_types': " + type.dump() + " is not supported");
+    sliding.push_back(type == "sliding_attention");
+  }
+  return sliding;
+}
+
+// The windows of layers of which each slides or does not.
+std::vector<int64_t> windows_of(const ConfigReader& in, const std::vector<bool>& sliding) {
+  std::vector<int64_t> windows(sliding.size(), 0);
+  if (std::ranges::none_of(sliding, std::identity())) return windows;
+  if (in.names("sliding_window") && !in.has("sliding_window"))
+    in.fail("'sliding_window' is null, and 'layer_types' has layers that slide");
+  const int64_t window = in.integer("sliding_window", 1, kMostPositions, kDefaultWindow);
+  for (size_t i = 0; i < windows.size(); ++i) windows[i] = sliding[i] ? window : 0;
+  return windows;
 }
 
 }  // namespace
@@ -28,15 +65,16 @@ std::vector<int64_t> windows_from(const ConfigReader& in, int64_t layers, int64_
   for (int64_t i = first; i < layers; ++i) windows[static_cast<size_t>(i)] = window;
   if (!in.has("layer_types")) return windows;
   // transformers takes a Mistral with them for a Ministral, which is the same but for that.
-  const ConfigReader::Json& types = in.at("layer_types");
-  if (!types.is_array() || types.size() != static_cast<size_t>(layers))
-    in.fail("'layer_types' must list one type per layer");
-  for (size_t i = 0; i < types.size(); ++i) {
-    if (types[i] != "sliding_attention" && types[i] != "full_attention")
-      in.fail("'layer_types': " + types[i].dump() + " is not supported");
-    windows[i] = types[i] == "sliding_attention" ? window : 0;
-  }
+  const std::vector<bool> sliding = slides_by_types(in, layers);
+  for (size_t i = 0; i < windows.size(); ++i) windows[i] = sliding[i] ? window : 0;
   return windows;
+}
+
+std::vector<bool> sliding_layers(const ConfigReader& in, int64_t layers, int64_t full_every) {
+  if (in.has("layer_types")) return slides_by_types(in, layers);
+  std::vector<bool> sliding;
+  for (int64_t i = 0; i < layers; ++i) sliding.push_back((i + 1) % full_every != 0);
+  return sliding;
 }
 
 std::vector<int64_t> qwen_windows(const ConfigReader& in, int64_t layers) {
@@ -44,8 +82,23 @@ std::vector<int64_t> qwen_windows(const ConfigReader& in, int64_t layers) {
   return windows_from(in, layers, in.integer("max_window_layers", 0, kMostLayers, 28));
 }
 
+namespace {
+
+// Reads in what layers differ: their windows and ropes.
+void read_layers(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec) {
+  spec.windows.assign(static_cast<size_t>(spec.layers), 0);
+  if (facts.windows != nullptr) spec.windows = facts.windows(in, spec.layers);
+  if (facts.sliding == nullptr) return read_rope(in, facts.rope_theta, spec);
+  const std::vector<bool> sliding = facts.sliding(in, spec.layers);
+  spec.windows = windows_of(in, sliding);
+  if (facts.thetas_by_layer) return read_ropes_by_layer(in, *facts.thetas_by_layer, sliding, spec);
+  read_rope(in, facts.rope_theta, spec);
+}
+
+}  // namespace
+
 void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec) {
-  refuse_unsupported(in);
+  refuse_unsupported(in, facts);
   spec.hidden = in.integer("hidden_size", 1, kWidest);
   spec.mlp_width = in.integer("intermediate_size", 1, kWidest);
   spec.layers = in.integer("num_hidden_layers", 1, kMostLayers);
@@ -71,10 +124,14 @@ void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts,
   spec.o_bias = !facts.qkv_bias && bias;
   spec.mlp_bias = in.flag("mlp_bias", false);
   spec.qk_norm = facts.qk_norm;
+  spec.qk_norm_of_rows = facts.qk_norm_of_rows;
+  spec.norm_form = facts.norm_form;
+  spec.norms_before = facts.norms_before;
+  spec.norms_behind = facts.norms_behind;
+  spec.gelu_gate = facts.gelu_gate;
+  if (!in.names("pad_token_id")) spec.padding_row = spec.pad_token = facts.padding_row;
   spec.initializer_range = in.number("initializer_range", 0.02, 0.0, 1000.0);
-  read_rope(in, facts.rope_theta, spec);
-  spec.windows = facts.windows != nullptr ? facts.windows(in, spec.layers)
-                                          : std::vector<int64_t>(static_cast<size_t>(spec.layers), 0);
+  read_layers(in, facts, spec);
 }
 
 namespace {
@@ -88,18 +145,22 @@ class DenseDecoder {
   TensorId hidden() {
     const TensorId table = b_.embedding_table();
     for (size_t which = 0; which <= spec_.other_ropes.size(); ++which)
-      tables_TD_.push_back(rope_table(which));
+      tables_TD_.push_back(rope_table(which, {}, ""));
+    if (spec_.query_position_beta != 0)
+      query_table_TD_ = rope_table(
+          0, {{"original_length", spec_.rope.original_length}, {"position_beta", spec_.query_position_beta}},
+          "_q");
     TensorId h_TH = b_.embedded(b_.input_named("input_ids"), table, "model.embed_tokens");
     for (int64_t i = 0; i < spec_.layers; ++i) h_TH = layer(h_TH, i);
     return h_TH;
   }
 
  private:
-  TensorId rope_table(size_t which) {
+  TensorId rope_table(size_t which, Attrs attrs, const std::string& suffix) {
     return b_.op1(OpKind::rope_table,
-                  {b_.input_named("positions"), starts_, b_.input_named(rope_input(which)), b_.step()}, {},
-                  "model.rotary_emb",
-                  "model.rotary_emb.table" + (which == 0 ? "" : "_" + std::to_string(which)));
+                  {b_.input_named("positions"), starts_, b_.input_named(rope_input(which)), b_.step()},
+                  std::move(attrs), "model.rotary_emb",
+                  "model.rotary_emb.table" + (which == 0 ? suffix : "_" + std::to_string(which)));
   }
 
   // Layers without rotation are turned by 0: their values keep their bits, and all blocks are alike, of which the
@@ -110,12 +171,19 @@ class DenseDecoder {
                           : static_cast<size_t>(spec_.rope_of_layer[static_cast<size_t>(layer)])];
   }
 
-  // A projection to heads, normalised per head (Qwen3) and rotated.
+  // Queries may have a table of their own (Ministral 3).
+  [[nodiscard]] TensorId query_table(int64_t layer) const {
+    return query_table_TD_ == kNoTensor ? table_of(layer) : query_table_TD_;
+  }
+
+  // A projection to heads, normalised (per head: Qwen3, Gemma 3; over the row: OLMo 2) and rotated.
   TensorId rotated(TensorId n_TH, TensorId table_TD, const std::string& attn, const std::string& which,
                    int64_t heads) {
     const std::string scope = attn + "." + which + "_proj";
     TensorId x = b_.linear(n_TH, scope, spec_.hidden, heads * spec_.head_dim, spec_.qkv_bias);
-    if (spec_.qk_norm) x = b_.norm(x, attn + "." + which + "_norm", spec_.head_dim);
+    const std::string norm = attn + "." + which + "_norm";
+    if (spec_.qk_norm_of_rows) x = b_.norm(x, norm, heads * spec_.head_dim);
+    if (spec_.qk_norm) x = b_.norm(x, norm, spec_.head_dim);
     return b_.op1(OpKind::rope, {x, table_TD}, {{"inverse", int64_t{0}}}, attn, attn + "." + which + "_rope");
   }
 
@@ -133,15 +201,18 @@ class DenseDecoder {
     const int64_t window = spec_.windows[static_cast<size_t>(index)];
     const TensorId table_TD = table_of(index);
     Attrs attrs{{"head_dim", spec_.head_dim}, {"window", window}};
+    if (spec_.attention_scale > 0) attrs["scale"] = spec_.attention_scale;
+    if (spec_.attention_softcap > 0) attrs["softcap"] = spec_.attention_softcap;
     const bool decides = b_.decides(index, spec_.layers);
     // A window that cuts has no place in attention of another axis, nor have trees of segments: there the
     // rows are chosen behind it.
     const bool few = decides && (window == 0 || window >= b_.shape().length) && !b_.shape().shares();
-    const TensorId q = few ? kNoTensor : rotated(n_TH, table_TD, attn, "q", spec_.heads);
+    const TensorId q_table_TD = query_table(index);
+    const TensorId q = few ? kNoTensor : rotated(n_TH, q_table_TD, attn, "q", spec_.heads);
     const TensorId k = rotated(n_TH, table_TD, attn, "k", spec_.kv_heads);
     const TensorId v =
         b_.linear(n_TH, attn + ".v_proj", spec_.hidden, spec_.kv_heads * spec_.head_dim, spec_.qkv_bias);
-    if (few) return deciding_attention(n_TH, table_TD, k, v, std::move(attrs), attn);
+    if (few) return deciding_attention(n_TH, q_table_TD, k, v, std::move(attrs), attn);
     if (b_.cache().capacity > 0)
       return b_.cached_attention(q, k, v, std::move(attrs), kNoTensor, attn, attn + ".o");
     attrs["length"] = b_.shape().length;
@@ -163,19 +234,32 @@ class DenseDecoder {
     const TensorId gate =
         b_.linear(n_TH, scope + ".gate_proj", spec_.hidden, spec_.mlp_width, spec_.mlp_bias);
     const TensorId up = b_.linear(n_TH, scope + ".up_proj", spec_.hidden, spec_.mlp_width, spec_.mlp_bias);
-    const TensorId s_TM = b_.op1(OpKind::swiglu, {gate, up}, {}, scope, scope + ".act");
+    const OpKind gated = spec_.gelu_gate ? OpKind::geglu : OpKind::swiglu;
+    const TensorId s_TM = b_.op1(gated, {gate, up}, {}, scope, scope + ".act");
     return b_.linear(s_TM, scope + ".down_proj", spec_.mlp_width, spec_.hidden, spec_.mlp_bias);
+  }
+
+  // Attention's or the MLP's result, as it is added: normalised and scaled where the family has it so.
+  TensorId added(TensorId x_TH, const std::string& scope, const std::string& norm, const std::string& name) {
+    if (spec_.norms_behind) x_TH = b_.norm(x_TH, scope + norm, spec_.hidden);
+    return b_.scaled(x_TH, spec_.residual_factor, scope, scope + name);
   }
 
   TensorId layer(TensorId h_TH, int64_t index) {
     const std::string scope = "model.layers." + std::to_string(index);
     b_.begin_block(scope, "layer");
-    const TensorId n1 = b_.norm(h_TH, scope + ".input_layernorm", spec_.hidden);
-    const TensorId a = attention(n1, scope + ".self_attn", index);
+    const auto before = [&](TensorId x_TH, const char* norm) {
+      return spec_.norms_before ? b_.norm(x_TH, scope + norm, spec_.hidden) : x_TH;
+    };
+    const TensorId a = added(attention(before(h_TH, ".input_layernorm"), scope + ".self_attn", index), scope,
+                             ".post_attention_layernorm", ".a_scaled");
     if (b_.decides(index, spec_.layers)) h_TH = b_.deciding(h_TH, scope, scope + ".h_in");
     const TensorId h2 = b_.op1(OpKind::add, {h_TH, a}, {}, scope, scope + ".h_attn");
-    const TensorId n2 = b_.norm(h2, scope + ".post_attention_layernorm", spec_.hidden);
-    const TensorId m = mlp(n2, scope + ".mlp");
+    // Llama's name is another norm's in families that have norms behind attention.
+    const char* const of_mlp =
+        spec_.norms_behind ? ".pre_feedforward_layernorm" : ".post_attention_layernorm";
+    const TensorId m =
+        added(mlp(before(h2, of_mlp), scope + ".mlp"), scope, ".post_feedforward_layernorm", ".m_scaled");
     const TensorId h3 = b_.op1(OpKind::add, {h2, m}, {}, scope, scope + ".h");
     b_.end_block();
     return h3;
@@ -185,6 +269,7 @@ class DenseDecoder {
   const ModelSpec& spec_;
   TensorId starts_;
   std::vector<TensorId> tables_TD_;  // by ModelSpec::rope_of_layer
+  TensorId query_table_TD_ = kNoTensor;
 };
 
 }  // namespace
@@ -192,7 +277,7 @@ class DenseDecoder {
 void dense_decoder_inputs(ModelBuilder& b) {
   b.token_inputs(kFirstAxis, b.shape().tokens);
   for (size_t which = 0; which <= b.spec().other_ropes.size(); ++which)
-    b.input(rope_input(which), {b.shape().delimited(), b.spec().head_dim / 2 + 1}, DType::f32);
+    b.input(rope_input(which), {b.shape().delimited(), b.spec().turned() / 2 + 1}, DType::f32);
 }
 
 TensorId dense_decoder_hidden(ModelBuilder& b) { return DenseDecoder(b).hidden(); }

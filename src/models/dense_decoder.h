@@ -1,8 +1,9 @@
-// The keys of config.json and the layers that the dense decoders (Llama, Mistral, Qwen2, Qwen3, SmolLM3) share. A
-// family of theirs is a file with its facts.
+// The keys of config.json and the layers that the dense decoders share: Llama, Mistral, Qwen2, Qwen3, SmolLM3, Gemma 2
+// and 3, OLMo 2 and 3, Granite, Ministral. A family of theirs is a file with its facts.
 #pragma once
 
 #include "models/family.h"
+#include "models/rope.h"
 
 namespace plimsoll {
 
@@ -16,11 +17,26 @@ struct DenseDecoderFacts {
   int64_t max_positions = 2048;
   double rope_theta = 10000.0;
   bool tied_head = false;
+  // The padding of the class, where pad_token_id is not there.
+  std::optional<int64_t> padding_row = {};
+  NormForm norm_form = NormForm::round_first;
+  bool norms_before = true, norms_behind = false;
+  bool qk_norm_of_rows = false;
+  // Gemma's: gelu by tanh, by the key hidden_activation.
+  bool gelu_gate = false;
+  // Biases that config.json may ask for.
+  bool may_bias_attention = true, may_bias_mlp = true;
+  // Layers that slide and those that do not may have ropes of their own: set where they do.
+  std::optional<ThetasByLayer> thetas_by_layer = {};
+  // The layers that slide, where that goes by layer_types; each has the window sliding_window.
+  std::vector<bool> (*sliding)(const ConfigReader&, int64_t layers) = nullptr;
   // The sliding windows of `layers` layers, 0: none; nullptr: the family has none.
   std::vector<int64_t> (*windows)(const ConfigReader&, int64_t layers) = nullptr;
 };
 
 void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec);
+// Whether each layer slides: as layer_types says, else all but every `full_every`-th.
+std::vector<bool> sliding_layers(const ConfigReader& in, int64_t layers, int64_t full_every);
 // Windows of layers from `first` on, where `sliding_window` has one; `layer_types` decides first.
 std::vector<int64_t> windows_from(const ConfigReader& in, int64_t layers, int64_t first);
 // Qwen: windows from max_window_layers on, where use_sliding_window is set.

@@ -40,9 +40,49 @@ ModelBuilder begin_text(const ModelSpec& spec, const BatchShape& shape, DType dt
   return begin(spec, shape, dtype, mode, std::move(name), cache);
 }
 
+bool maps_logits(const ModelSpec& spec) { return spec.logit_factor != 1.0 || spec.logit_softcap > 0; }
+
+// Products with the head to logits, in `to`: of the model's factor and below its cap.
+void finish_logits(ModelBuilder& b, TensorId products, TensorId to) {
+  const ModelSpec& spec = b.spec();
+  const auto op = [&](OpKind kind, TensorId x, Attrs attrs, TensorId y, const char* name) {
+    return b.op(kind, {x}, std::move(attrs), {y}, "lm_head", name)[0];
+  };
+  if (spec.logit_softcap == 0) {
+    op(OpKind::scale, products, {{"factor", spec.logit_factor}}, to, "");
+    return;
+  }
+  const TensorId inner = op(OpKind::scale, products, {{"factor", spec.logit_factor / spec.logit_softcap}},
+                            kNewTensor, "lm_head.inner");
+  const TensorId bent = op(OpKind::tanh, inner, {}, kNewTensor, "lm_head.bent");
+  op(OpKind::scale, bent, {{"factor", spec.logit_softcap}}, to, "");
+}
+
+void write_logits(ModelBuilder& b, TensorId x, TensorId to) {
+  const bool maps = maps_logits(b.spec());
+  const TensorId products = b.op(OpKind::linear, {x, b.head(), kNoTensor, kNoTensor}, {{"scale", 1.0}},
+                                 {maps ? kNewTensor : to}, "lm_head", "lm_head.products")[0];
+  if (maps) finish_logits(b, products, to);
+}
+
+// The same in losses, whose ops do it within their chunks.
+Attrs head_attrs(const ModelSpec& spec, int64_t chunk) {
+  Attrs attrs{{"chunk", chunk}};
+  if (spec.logit_factor != 1.0) attrs["factor"] = spec.logit_factor;
+  if (spec.logit_softcap > 0) attrs["softcap"] = spec.logit_softcap;
+  return attrs;
+}
+
 TensorId score_words(ModelBuilder& b, TensorId x_BH, TensorId to) {
-  return b.op(OpKind::word_scores, {x_BH, b.head(), b.step()}, {{"words", words_text(b.spec().words)}}, {to},
-              "lm_head", "lm_head.out")[0];
+  const bool maps = maps_logits(b.spec());
+  const TensorId products =
+      b.op(OpKind::word_scores, {x_BH, b.head(), b.step()}, {{"words", words_text(b.spec().words)}},
+           {maps ? kNewTensor : to}, "lm_head", maps ? "lm_head.products" : "lm_head.out")[0];
+  if (!maps) return products;
+  if (to == kNewTensor)
+    to = b.graph().add_tensor({"lm_head.out", b.graph().tensor(products).shape, b.dtype(), Role::activation});
+  finish_logits(b, products, to);
+  return to;
 }
 
 TensorId score(ModelBuilder& b, TensorId x_BH, int64_t outputs, TensorId to) {
@@ -75,7 +115,7 @@ Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, in
   const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
   Operands operands = {x_TH, b.head(), labels, b.step()};
   for (const TensorId id : shared) operands.push_back(id);
-  b.op(OpKind::linear_cross_entropy, std::move(operands), {{"chunk", chunk}}, {loss}, "lm_head", "");
+  b.op(OpKind::linear_cross_entropy, std::move(operands), head_attrs(spec, chunk), {loss}, "lm_head", "");
   return std::move(b.graph());
 }
 
@@ -83,7 +123,7 @@ Graph build_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype) 
   ModelBuilder b = begin_text(spec, shape, dtype, Mode::evaluate, "logits");
   const TensorId logits = b.graph().add_tensor({"logits", {text_tokens(b), spec.vocab}, dtype, Role::metric});
   const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
-  b.op(OpKind::linear, {x_TH, b.head(), kNoTensor, kNoTensor}, {{"scale", 1.0}}, {logits}, "lm_head", "");
+  write_logits(b, x_TH, logits);
   return std::move(b.graph());
 }
 
@@ -108,8 +148,7 @@ Graph build_written(const ModelSpec& spec, const GenerationShape& shape, DType d
       b.graph().add_tensor({"logits", {shape.sequences, spec.vocab}, dtype, Role::metric});
   const TensorId h_TH = family_of(spec).hidden(b);
   const TensorId h_WH = b.op1(OpKind::gather_rows, {h_TH, last_row}, {}, "model.norm", "model.norm.in");
-  b.op(OpKind::linear, {family_of(spec).final_norm(b, h_WH), b.head(), kNoTensor, kNoTensor},
-       {{"scale", 1.0}}, {logits}, "lm_head", "");
+  write_logits(b, family_of(spec).final_norm(b, h_WH), logits);
   return std::move(b.graph());
 }
 
@@ -153,7 +192,8 @@ LogProbGraph build_log_probs(const ModelSpec& spec, const BatchShape& shape, DTy
   ModelBuilder b = begin_text(spec, shape, dtype, mode, "log_probs");
   const TensorId labels = b.input("labels", {shape.tokens}, DType::i32);
   Operands operands = {kNoTensor, kNoTensor, labels, b.input_named("seq_starts")};
-  Attrs attrs{{"chunk", chunk}, {"rows_of", int64_t{kFirstAxis}}};
+  Attrs attrs = head_attrs(spec, chunk);
+  attrs["rows_of"] = int64_t{kFirstAxis};
   if (shape.shares()) {
     for (const TensorId id : {kNoTensor, kNoTensor, b.input("label_rows", {shape.tokens}, DType::i32),
                               b.input("label_sequences", {shape.tokens}, DType::i32)})

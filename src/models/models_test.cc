@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -344,6 +345,196 @@ TEST(ModelSpec, smollm3_has_layers_without_rope) {
   EXPECT_EQ(parse_model_spec(config, "c").windows, (std::vector<int64_t>{0, 0, 0, 32}));
   config["layer_types"] = types;
   EXPECT_EQ(parse_model_spec(config, "c").windows, (std::vector<int64_t>{0, 32, 0, 32}));
+}
+
+// Sizes of a public model: hidden, MLP, layers, heads, key-value heads, width of a head, vocabulary.
+nlohmann::json sized(const char* family, const std::array<int64_t, 7>& sizes) {
+  nlohmann::json config = {{"model_type", family}};
+  const std::array keys = {"hidden_size",         "intermediate_size",   "num_hidden_layers",
+                           "num_attention_heads", "num_key_value_heads", "head_dim",
+                           "vocab_size"};
+  for (size_t i = 0; i < keys.size(); ++i) config[keys[i]] = sizes[i];
+  return config;
+}
+int64_t counted(const char* family, const std::array<int64_t, 7>& sizes, const nlohmann::json& changes = {}) {
+  nlohmann::json config = sized(family, sizes);
+  if (!changes.is_null()) config.update(changes);
+  return count_parameters(parse_model_spec(config, "c"));
+}
+
+// As their checkpoints on the hub have them.
+TEST(ModelSpec, decoders_of_today_have_the_published_parameters) {
+  EXPECT_EQ(counted("gemma2", {2304, 9216, 26, 8, 4, 256, 256000}), 2'614'341'888);
+  EXPECT_EQ(counted("gemma2", {3584, 14336, 42, 16, 8, 256, 256000}), 9'241'705'984);
+  EXPECT_EQ(counted("gemma2", {4608, 36864, 46, 32, 16, 128, 256000}), 27'227'128'320);
+  EXPECT_EQ(counted("gemma3_text", {640, 2048, 18, 4, 1, 256, 262144}), 268'098'176);
+  EXPECT_EQ(counted("gemma3_text", {1152, 6912, 26, 4, 1, 256, 262144}), 999'885'952);
+  EXPECT_EQ(counted("gemma3_text", {2560, 10240, 34, 8, 4, 256, 262208}), 3'880'263'168);
+  EXPECT_EQ(counted("gemma3_text", {3840, 15360, 48, 16, 8, 256, 262208}), 11'766'034'176);
+  EXPECT_EQ(counted("gemma3_text", {5376, 21504, 62, 32, 16, 128, 262208}), 27'009'346'304);
+  EXPECT_EQ(counted("olmo2", {2048, 8192, 16, 16, 16, 128, 100352}), 1'484'916'736);
+  EXPECT_EQ(counted("olmo2", {4096, 11008, 32, 32, 32, 128, 100352}), 7'298'617'344);
+  EXPECT_EQ(counted("olmo2", {5120, 13824, 40, 40, 40, 128, 100352}), 13'716'198'400);
+  EXPECT_EQ(counted("olmo2", {5120, 27648, 64, 40, 8, 128, 100352}), 32'234'279'936);
+  EXPECT_EQ(counted("olmo3", {4096, 11008, 32, 32, 32, 128, 100278}), 7'298'011'136);
+  EXPECT_EQ(counted("olmo3", {5120, 27648, 64, 40, 8, 128, 100278}), 32'233'522'176);
+  const nlohmann::json tied = {{"tie_word_embeddings", true}};
+  EXPECT_EQ(counted("ministral3", {3072, 9216, 26, 32, 8, 128, 131072}, tied), 3'429'006'336);
+  EXPECT_EQ(counted("ministral3", {4096, 14336, 34, 32, 8, 128, 131072}), 8'489'553'920);
+  EXPECT_EQ(counted("ministral3", {5120, 16384, 40, 32, 8, 128, 131072}), 13'506'073'600);
+  EXPECT_EQ(counted("mistral", {5120, 32768, 40, 32, 8, 128, 131072}), 23'572'403'200);
+  EXPECT_EQ(counted("granite", {2048, 8192, 40, 32, 8, 64, 49159}, tied), 2'533'539'840);
+  EXPECT_EQ(counted("granite", {4096, 12800, 40, 32, 8, 128, 49159}, tied), 8'170'864'640);
+}
+
+// transformers 5.23: Gemma3TextConfig.
+TEST(ModelSpec, gemma3_has_ropes_and_windows_by_layer) {
+  nlohmann::json config = sized("gemma3_text", {64, 128, 7, 4, 1, 16, 100});
+  const ModelSpec plain = parse_model_spec(config, "c");
+  EXPECT_EQ(plain.windows, (std::vector<int64_t>{4096, 4096, 4096, 4096, 4096, 0, 4096}));
+  EXPECT_EQ(plain.rope_of_layer, (std::vector<int64_t>{1, 1, 1, 1, 1, 0, 1}));
+  EXPECT_EQ(plain.rope.theta, 1e6);
+  EXPECT_EQ(plain.other_ropes.at(0).theta, 1e4);
+  EXPECT_EQ(plain.attention_scale, 1.0 / 16.0) << "not by the width of a head";
+  EXPECT_EQ(plain.padding_row, 0) << "the class's default";
+  const ModelSpec few = plain.with_stacks({2});
+  EXPECT_EQ(few.rope_of_layer, (std::vector<int64_t>{1, 0})) << "few layers have both tables";
+  EXPECT_EQ(few.windows, (std::vector<int64_t>{4096, 0}));
+  config.update({{"sliding_window_pattern", 2},
+                 {"sliding_window", 8},
+                 {"rope_theta", 5e5},
+                 {"rope_local_base_freq", 7e3},
+                 {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}},
+                 {"attn_logit_softcapping", 50.0},
+                 {"pad_token_id", nullptr}});
+  const ModelSpec old = parse_model_spec(config, "c");
+  EXPECT_EQ(old.windows, (std::vector<int64_t>{8, 0, 8, 0, 8, 0, 8}));
+  EXPECT_EQ(old.rope.type, RopeType::linear);
+  EXPECT_EQ(old.rope.theta, 5e5);
+  EXPECT_EQ(old.other_ropes.at(0).type, RopeType::standard);
+  EXPECT_EQ(old.other_ropes.at(0).theta, 7e3);
+  EXPECT_EQ(old.attention_softcap, 0) << "Gemma 3 has none, whatever the file says";
+  EXPECT_EQ(old.padding_row, std::nullopt);
+  for (const char* key : {"rope_theta", "rope_local_base_freq", "rope_scaling"}) config.erase(key);
+  config["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "linear"}, {"rope_theta", 5e5}, {"factor", 8.0}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 7e3}}}};
+  const ModelSpec today = parse_model_spec(config, "c");
+  EXPECT_EQ(today.rope.type, RopeType::linear);
+  EXPECT_EQ(today.rope.theta, 5e5);
+  EXPECT_EQ(today.other_ropes.at(0).theta, 7e3);
+  expect_refused(config, "rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}});
+  expect_refused(config, "use_bidirectional_attention", true);
+  expect_refused(config, "hidden_activation", "gelu");
+  expect_refused(config, "layer_types", {"full_attention"});
+  expect_refused(config, "sliding_window", nullptr);
+  expect_refused(config, "per_layer_config", {{"5", {{"head_dim", 512}}}});
+  expect_refused(config, "mlp_bias", true);
+}
+
+// transformers 5.23: Gemma2Config.
+TEST(ModelSpec, gemma2_has_caps_unless_they_are_null) {
+  nlohmann::json config = sized("gemma2", {64, 128, 3, 4, 1, 16, 100});
+  const ModelSpec spec = parse_model_spec(config, "c");
+  EXPECT_EQ(spec.windows, (std::vector<int64_t>{4096, 0, 4096}));
+  EXPECT_EQ(spec.attention_softcap, 50.0);
+  EXPECT_EQ(spec.logit_softcap, 30.0);
+  EXPECT_TRUE(spec.other_ropes.empty());
+  EXPECT_EQ(spec.embedding_factor, 8.0);
+  config.update({{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", 2}});
+  EXPECT_EQ(parse_model_spec(config, "c").attention_softcap, 0.0);
+  EXPECT_EQ(parse_model_spec(config, "c").logit_softcap, 2.0);
+  expect_refused(config, "query_pre_attn_scalar", 0);
+  expect_refused(config, "final_logit_softcapping", -1.0);
+}
+
+// transformers 5.23: Olmo3Config; older files scale the RoPE of full layers alone, sliding ones have the class's base.
+TEST(ModelSpec, olmo3_scales_full_layers_alone) {
+  nlohmann::json config = sized("olmo3", {64, 128, 4, 4, 2, 16, 100});
+  EXPECT_TRUE(parse_model_spec(config, "c").rope_of_layer.empty()) << "one rope for all";
+  config["rope_theta"] = 1e4;
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 64}};
+  const ModelSpec old = parse_model_spec(config, "c");
+  EXPECT_EQ(old.windows, (std::vector<int64_t>{4096, 4096, 4096, 0}));
+  EXPECT_EQ(old.rope_of_layer, (std::vector<int64_t>{1, 1, 1, 0}));
+  EXPECT_EQ(old.rope.type, RopeType::yarn);
+  EXPECT_EQ(old.rope.theta, 1e4);
+  EXPECT_EQ(old.other_ropes.at(0).type, RopeType::standard);
+  EXPECT_EQ(old.other_ropes.at(0).theta, 5e5);
+  expect_refused(config, "hidden_act", "gelu");
+}
+
+// transformers 5.23: MinistralConfig and Ministral3Config.
+TEST(ModelSpec, ministral3_has_queries_that_grow_with_their_position) {
+  nlohmann::json config = sized("ministral", {64, 128, 2, 4, 2, 16, 100});
+  EXPECT_EQ(parse_model_spec(config, "c").windows, std::vector<int64_t>(2, 4096)) << "the class's default";
+  config["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_EQ(parse_model_spec(config, "c").windows, (std::vector<int64_t>{0, 4096}));
+  config["model_type"] = "ministral3";
+  const ModelSpec spec = parse_model_spec(config, "c");
+  EXPECT_EQ(spec.windows, std::vector<int64_t>(2, 0)) << "types are not read";
+  EXPECT_EQ(spec.rope.type, RopeType::yarn) << "the class's settings";
+  EXPECT_EQ(spec.rope.attention_factor, 1.0);
+  EXPECT_EQ(spec.query_position_beta, 0.1);
+  config["rope_parameters"] = {
+      {"rope_type", "yarn"}, {"factor", 16.0},        {"original_max_position_embeddings", 64},
+      {"mscale", 1.0},       {"mscale_all_dim", 1.0}, {"llama_4_scaling_beta", 0.2}};
+  EXPECT_EQ(parse_model_spec(config, "c").query_position_beta, 0.2);
+  EXPECT_EQ(parse_model_spec(config, "c").rope.attention_factor, 1.0) << "by mscale";
+  expect_refused(config, "attention_bias", true);
+  config["rope_parameters"].erase("llama_4_scaling_beta");
+  expect_refused(config, "rope_parameters", config["rope_parameters"]);
+}
+
+// The attributes of the ops of that kind, one after another.
+std::vector<Attrs> attributes_of(const Graph& graph, OpKind kind) {
+  std::vector<Attrs> found;
+  for (const Op& op : graph.ops())
+    if (op.kind == kind) found.push_back(op.attrs);
+  return found;
+}
+
+// Every program that makes logits or a loss of them, of a small model.
+std::vector<Graph> programs_with_logits(ModelSpec spec) {
+  std::vector<Graph> programs = build_generation(spec, {8, 2}, DType::f32);
+  programs.push_back(build_loss(spec, {32, 4, 8}, DType::f32, 8, Mode::train, "loss"));
+  programs.push_back(build_logits(spec, {32, 4, 8}, DType::f32));
+  programs.push_back(build_log_probs(spec, {32, 4, 8}, DType::f32, 8, Mode::train).graph);
+  spec.words = {3, 4};
+  programs.push_back(build_scores(spec, {32, 4, 8}, DType::f32, 2, Mode::train, "").graph);
+  return programs;
+}
+
+TEST(Decoder, factors_and_caps_of_logits_are_in_every_loss_and_score) {
+  nlohmann::json config = sized("gemma2", {64, 128, 2, 4, 1, 16, 100});
+  config["final_logit_softcapping"] = 4.0;
+  ModelSpec spec = parse_model_spec(config, "c");
+  spec.logit_factor = 0.5;
+  for (const Graph& program : programs_with_logits(spec)) {
+    verify(program);
+    const auto has = [&](OpKind kind) { return !attributes_of(program, kind).empty(); };
+    bool capped = has(OpKind::tanh);
+    for (const OpKind kind : {OpKind::linear_cross_entropy, OpKind::linear_log_prob})
+      for (const Attrs& attrs : attributes_of(program, kind))
+        capped = attrs.contains("softcap") && attrs.contains("factor");
+    EXPECT_TRUE(capped) << program.name();
+    for (const OpKind kind : {OpKind::attention, OpKind::attention_cached})
+      for (const Attrs& attrs : attributes_of(program, kind)) EXPECT_TRUE(attrs.contains("softcap"));
+  }
+}
+
+TEST(Decoder, norms_of_gemma_begin_at_zero_and_do_not_decay) {
+  const ModelSpec spec = parse_model_spec(sized("gemma3_text", {64, 128, 2, 4, 1, 16, 100}), "c");
+  const Graph graph = build_loss(spec, {32, 4, 8}, DType::f32, 8, Mode::train, "loss");
+  int norms = 0;
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role != Role::frozen_weight || tensor.shape.rank() != 1) continue;
+    ++norms;
+    EXPECT_EQ(tensor.parameter.init, Initialiser::zeros) << tensor.name;
+    EXPECT_FALSE(tensor.parameter.decays) << tensor.name;
+  }
+  EXPECT_EQ(norms, 2 * 6 + 1);
+  for (const Attrs& attrs : attributes_of(graph, OpKind::rms_norm)) EXPECT_TRUE(attrs.contains("form"));
 }
 
 TEST(Decoder, graphs_obey_the_rules) {

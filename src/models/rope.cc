@@ -12,10 +12,10 @@
 namespace plimsoll {
 namespace {
 
-// theta^(-2i/D)
-void fill_plain(double theta, int64_t head_dim, std::span<float> frequencies) {
+// theta^(-2i/R)
+void fill_plain(double theta, int64_t turned, std::span<float> frequencies) {
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(turned);
     frequencies[i] = 1.0F / std::pow(static_cast<float>(theta), exponent);
   }
 }
@@ -64,7 +64,7 @@ void scale_yarn(const RopeSpec& rope, int64_t head_dim, std::span<float> frequen
 
 std::string rope_input(size_t which) { return which == 0 ? "inv_freq" : "inv_freq_" + std::to_string(which); }
 
-void rope_frequencies(const RopeSpec& rope, int64_t head_dim, int64_t length, std::span<float> out) {
+void rope_frequencies(const RopeSpec& rope, int64_t turned, int64_t length, std::span<float> out) {
   const std::span<float> frequencies = out.first(out.size() - 1);
   if (rope.type == RopeType::none) {
     std::ranges::fill(frequencies, 0.0F);
@@ -75,14 +75,14 @@ void rope_frequencies(const RopeSpec& rope, int64_t head_dim, int64_t length, st
   if (rope.type == RopeType::dynamic) {
     const auto original = static_cast<double>(rope.original_length);
     const double longest = std::max(static_cast<double>(length), original);
-    const auto dims = static_cast<double>(head_dim);
+    const auto dims = static_cast<double>(turned);
     theta *= std::pow(rope.factor * longest / original - (rope.factor - 1), dims / (dims - 2));
   }
-  fill_plain(theta, head_dim, frequencies);
+  fill_plain(theta, turned, frequencies);
   if (rope.type == RopeType::linear)
     for (float& frequency : frequencies) frequency /= static_cast<float>(rope.factor);
   if (rope.type == RopeType::llama3) scale_llama3(rope, frequencies);
-  if (rope.type == RopeType::yarn) scale_yarn(rope, head_dim, frequencies);
+  if (rope.type == RopeType::yarn) scale_yarn(rope, turned, frequencies);
   out.back() = rope.type == RopeType::yarn ? static_cast<float>(rope.attention_factor) : 1.0F;
 }
 
@@ -111,23 +111,8 @@ int64_t original_length(const ConfigReader& in, const ConfigReader& rope, const 
   return type == "dynamic" ? max_positions : in.integer(kKey, 1, int64_t{1} << 40, inside);
 }
 
-// `rope_scaling` with `rope_theta` (before transformers 5) where it has settings, else `rope_parameters`.
-RopeSpec read_values(const ConfigReader& in, int64_t max_positions, double theta) {
-  RopeSpec spec;
-  spec.theta = in.number("rope_theta", theta);
-  spec.original_length = max_positions;
-  const bool old = in.has("rope_scaling") && !in.at("rope_scaling").empty();
-  const char* key = old ? "rope_scaling" : "rope_parameters";
-  if (spec.theta <= 0) in.fail("'rope_theta' must be positive");
-  if (!in.has(key)) return spec;
-  if (!in.at(key).is_object()) in.fail("'" + std::string(key) + "' must be a map");
-  const ConfigReader rope(in.at(key), in.where() + ": " + key);
-  const std::string type = rope.text("rope_type", rope.text("type", "default"));
-  spec.theta = rope.number("rope_theta", spec.theta);
-  spec.original_length = original_length(in, rope, type, max_positions);
-  if (rope.number("partial_rotary_factor", 1.0) != 1.0) rope.fail("partial_rotary_factor is not supported");
-  if (spec.theta <= 0) rope.fail("'rope_theta' must be positive");
-  if (type == "default") return spec;
+// Settings of a type that has a factor.
+void read_scaling(const ConfigReader& rope, const std::string& type, RopeSpec& spec) {
   if (!rope.has("factor")) rope.fail("'factor' is missing");
   spec.factor = rope.number("factor", 1.0);
   if (spec.factor <= 0) rope.fail("'factor' must be positive");
@@ -147,20 +132,104 @@ RopeSpec read_values(const ConfigReader& in, int64_t max_positions, double theta
   } else {
     rope.fail("rope type '" + type + "' is not supported; supported: default, linear, dynamic, llama3, yarn");
   }
+}
+
+// Reads one map of settings; `theta`: where it states none.
+RopeSpec read_settings(const ConfigReader& in, const ConfigReader& rope, double theta,
+                       const ModelSpec& model) {
+  RopeSpec spec;
+  const std::string type = rope.text("rope_type", rope.text("type", "default"));
+  spec.theta = rope.number("rope_theta", theta);
+  spec.original_length = original_length(in, rope, type, model.max_positions);
+  if (spec.theta <= 0) rope.fail("'rope_theta' must be positive");
+  if (rope.number("partial_rotary_factor", 1.0) != 1.0) rope.fail("partial_rotary_factor is not supported");
+  if (type == "default") return spec;
+  read_scaling(rope, type, spec);
   return spec;
+}
+
+bool has_scaling(const ConfigReader& in) { return in.has("rope_scaling") && !in.at("rope_scaling").empty(); }
+
+ConfigReader settings_of(const ConfigReader& in, const char* key) {
+  if (!in.at(key).is_object()) in.fail("'" + std::string(key) + "' must be a map");
+  return {in.at(key), in.where() + ": " + key};
+}
+
+RopeSpec plain_rope(double theta, const ModelSpec& model) {
+  return {.theta = theta, .original_length = model.max_positions};
+}
+
+// `rope_scaling` with `rope_theta` (before transformers 5) where it has settings, else `rope_parameters`.
+RopeSpec read_values(const ConfigReader& in, double otherwise, const ModelSpec& model) {
+  const double theta = in.number("rope_theta", otherwise);
+  if (theta <= 0) in.fail("'rope_theta' must be positive");
+  const char* key = has_scaling(in) ? "rope_scaling" : "rope_parameters";
+  if (!in.has(key)) return plain_rope(theta, model);
+  return read_settings(in, settings_of(in, key), theta, model);
+}
+
+// Each parameter may be fine and the frequencies not be: a factor of 1e-300, mscale against mscale_all_dim.
+void require_finite(const ConfigReader& in, const RopeSpec& rope, const ModelSpec& spec) {
+  std::vector<float> frequencies(static_cast<size_t>(spec.turned() / 2 + 1));
+  rope_frequencies(rope, spec.turned(), spec.max_positions, frequencies);
+  if (!std::all_of(frequencies.begin(), frequencies.end(), [](float f) { return std::isfinite(f); }))
+    in.fail(
+        "the rope parameters (rope_theta, rope_parameters or rope_scaling) give frequencies that are not "
+        "finite");
 }
 
 }  // namespace
 
 void read_rope(const ConfigReader& in, double theta, ModelSpec& spec) {
-  spec.rope = read_values(in, spec.max_positions, theta);
-  // Each parameter may be fine and the frequencies not be: a factor of 1e-300, mscale against mscale_all_dim.
-  std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2 + 1));
-  rope_frequencies(spec.rope, spec.head_dim, spec.max_positions, frequencies);
-  if (!std::all_of(frequencies.begin(), frequencies.end(), [](float f) { return std::isfinite(f); }))
-    in.fail(
-        "the rope parameters (rope_theta, rope_parameters or rope_scaling) give frequencies that are not "
-        "finite");
+  spec.rope = read_values(in, theta, spec);
+  require_finite(in, spec.rope, spec);
+}
+
+namespace {
+
+// The ropes of full and of sliding layers.
+struct TwoRopes {
+  RopeSpec full, sliding;
+};
+
+TwoRopes read_old_keys(const ConfigReader& in, const ThetasByLayer& thetas, const ModelSpec& model) {
+  const double theta = in.number("rope_theta", thetas.full);
+  const double sliding =
+      thetas.sliding_key == nullptr ? thetas.sliding : in.number(thetas.sliding_key, thetas.sliding);
+  if (theta <= 0 || sliding <= 0) in.fail("'rope_theta' must be positive");
+  const RopeSpec full = has_scaling(in) ? read_settings(in, settings_of(in, "rope_scaling"), theta, model)
+                                        : plain_rope(theta, model);
+  return {full, plain_rope(sliding, model)};
+}
+
+TwoRopes read_by_layer(const ConfigReader& in, const ThetasByLayer& thetas, const ModelSpec& model) {
+  const ConfigReader both = settings_of(in, "rope_parameters");
+  const auto read = [&](const char* kind, double theta) {
+    return both.has(kind) ? read_settings(in, settings_of(both, kind), theta, model)
+                          : plain_rope(theta, model);
+  };
+  for (const auto& [key, value] : in.at("rope_parameters").items())
+    if (key != "full_attention" && key != "sliding_attention")
+      both.fail("'" + key + "' is not supported with settings for full_attention and sliding_attention");
+  const TwoRopes old = read_old_keys(in, thetas, model);
+  return {read("full_attention", old.full.theta), read("sliding_attention", old.sliding.theta)};
+}
+
+}  // namespace
+
+void read_ropes_by_layer(const ConfigReader& in, const ThetasByLayer& thetas,
+                         const std::vector<bool>& sliding, ModelSpec& spec) {
+  const bool by_layer = in.has("rope_parameters") && !has_scaling(in);
+  const TwoRopes ropes = by_layer ? read_by_layer(in, thetas, spec) : read_old_keys(in, thetas, spec);
+  require_finite(in, ropes.full, spec);
+  require_finite(in, ropes.sliding, spec);
+  const auto count = std::ranges::count(sliding, true);
+  spec.rope = count == std::ssize(sliding) ? ropes.sliding : ropes.full;
+  const bool same = ropes.full.type == RopeType::standard && ropes.sliding.type == RopeType::standard &&
+                    ropes.full.theta == ropes.sliding.theta;
+  if (count == 0 || count == std::ssize(sliding) || same) return;
+  spec.other_ropes = {ropes.sliding};
+  for (const bool one : sliding) spec.rope_of_layer.push_back(one ? 1 : 0);
 }
 
 }  // namespace plimsoll

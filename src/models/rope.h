@@ -6,8 +6,18 @@
 
 namespace plimsoll {
 
-// Sets spec.rope, with the base `theta` where none is stated; reads head_dim and max_positions, which must be set.
-// Throws UsageError.
+// Sets spec.rope, with the base `theta` where none is stated; reads head_dim, rotary_dim and max_positions, which must
+// be set. Throws UsageError.
 void read_rope(const ConfigReader& in, double theta, ModelSpec& spec);
+
+// Bases of layers of full attention and of sliding ones, where none is stated.
+struct ThetasByLayer {
+  double full = 10000.0, sliding = 10000.0;
+  const char* sliding_key = nullptr;  // beside `rope_theta`, which is then that of full layers alone
+};
+// Sets spec.rope and, where sliding layers have another, other_ropes and rope_of_layer: from `rope_parameters` with
+// settings for each kind of layer, or from the older keys, whose `rope_scaling` is that of full layers.
+void read_ropes_by_layer(const ConfigReader& in, const ThetasByLayer& thetas,
+                         const std::vector<bool>& sliding, ModelSpec& spec);
 
 }  // namespace plimsoll

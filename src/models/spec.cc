@@ -72,6 +72,7 @@ void read_scores(const ConfigReader& in, const FamilyRule& family, ModelSpec& sp
 std::optional<int64_t> padding_row(const ConfigReader& in, const ModelSpec& spec) {
   if (spec.encoder_decoder) return std::nullopt;
   if (spec.encoder) return spec.pad_token;
+  if (!in.names("pad_token_id")) return spec.padding_row;  // that of the configuration's class
   if (!in.has("pad_token_id") || !in.at("pad_token_id").is_number_integer()) return std::nullopt;
   const auto token = in.at("pad_token_id").get<int64_t>();
   const int64_t row = token < 0 ? token + spec.vocab : token;
@@ -137,11 +138,15 @@ ModelSpec ModelSpec::with_stacks(const std::vector<int64_t>& depths) const {
   ModelSpec result = *this;
   result.layers = std::accumulate(depths.begin(), depths.end(), int64_t{0});
   result.windows.resize(static_cast<size_t>(result.layers));
-  // A few layers have tables for all ropes of the many: the last one takes what none of them has.
-  // Further layers than the model has are rotated by `rope`.
+  // A few layers have tables for all ropes of the many: the last one takes what none of them has, with the window of
+  // such a layer. Further layers than the model has are rotated by `rope`.
   if (!rope_of_layer.empty()) result.rope_of_layer.resize(static_cast<size_t>(result.layers), 0);
-  if (!result.rope_of_layer.empty() && std::ranges::count(result.rope_of_layer, 0) == result.layers)
-    result.rope_of_layer.back() = std::ranges::max(rope_of_layer);
+  for (size_t layer = 0; layer < rope_of_layer.size(); ++layer) {
+    if (std::ranges::count(result.rope_of_layer, rope_of_layer[layer]) > 0) continue;
+    result.rope_of_layer.back() = rope_of_layer[layer];
+    result.windows.back() = windows[layer];
+    break;
+  }
   if (result.encoder_decoder) {
     result.encoder_decoder->encoder_layers = depths.front();
     result.encoder_decoder->decoder_layers = depths.back();

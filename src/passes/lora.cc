@@ -74,7 +74,7 @@ class LoraPass {
       if (op.kind == OpKind::linear) return adapt(std::move(op));
       return is_fused_head(op) ? adapt_fused_head(std::move(op)) : adapt_embedding(std::move(op));
     }
-    repeat_noise(op);
+    repeat_before_layers(op);
     result_.ops().push_back(std::move(op));
   }
 
@@ -187,14 +187,19 @@ class LoraPass {
     base_of_[h] = h_base;
   }
 
-  // The reference begins with the embeddings as they are, and with the same noise.
-  void repeat_noise(const Op& op) {
+  // The reference begins with the embeddings as they are, with the same factor and the same noise.
+  void repeat_before_layers(const Op& op) {
     using at = operand::embedding_noise;
-    if (!has_reference_ || op.kind != OpKind::embedding_noise || !base_of_.contains(op.inputs[at::x])) return;
-    Op noise = op;
-    noise.inputs[at::x] = base_of_.at(op.inputs[at::x]);
-    noise.outputs[at::y] = kNewTensor;
-    base_of_[op.outputs[at::y]] = emit(result_, std::move(noise), op.scope + ".base").front();
+    static_assert(size_t{operand::scale::x} == at::x && size_t{operand::scale::y} == at::y);
+    const bool scales = op.kind == OpKind::scale;
+    if (!has_reference_ || (!scales && op.kind != OpKind::embedding_noise) ||
+        !base_of_.contains(op.inputs[at::x]))
+      return;
+    Op again = op;
+    again.inputs[at::x] = base_of_.at(op.inputs[at::x]);
+    again.outputs[at::y] = kNewTensor;
+    const std::string name = op.scope + (scales ? ".scaled.base" : ".base");
+    base_of_[op.outputs[at::y]] = emit(result_, std::move(again), name).front();
   }
   void read_base(Op& op) const {
     for (TensorId& id : op.inputs)

@@ -18,17 +18,30 @@ TensorId row_lengths(Graph& graph, AxisId axis) {
   return graph.add_tensor({name, tokens, DType::i32, Role::input});
 }
 
+// Whether an op makes what a module of embeddings gives for tokens: its rows, or those times its factor.
+bool gives_embeddings(const Graph& graph, const std::vector<Op>& ops, size_t at) {
+  const Op& op = ops[at];
+  const auto is_scaled_by = [](const Op& rows, const Op& next) {
+    return next.kind == OpKind::scale && next.scope == rows.scope &&
+           next.inputs[operand::scale::x] == rows.outputs[operand::embedding::h];
+  };
+  const auto of_tokens = [&](const Op& rows) {
+    return rows.kind == OpKind::embedding &&
+           rows.inputs[operand::embedding::ids] == graph.find(graph.axis_input(rows.axis, "input_ids"));
+  };
+  if (of_tokens(op)) return at + 1 == ops.size() || !is_scaled_by(op, ops[at + 1]);
+  return at > 0 && of_tokens(ops[at - 1]) && is_scaled_by(ops[at - 1], op);
+}
+
 }  // namespace
 
 Graph add_noise(Graph graph, double alpha) {
   const std::vector<Op> ops = std::move(graph.ops());
   graph.ops().clear();
   bool any = false;
-  for (Op op : ops) {
-    const bool of_tokens =
-        op.kind == OpKind::embedding &&
-        op.inputs[operand::embedding::ids] == graph.find(graph.axis_input(op.axis, "input_ids"));
-    if (!of_tokens) {
+  for (size_t at = 0; at < ops.size(); ++at) {
+    Op op = ops[at];
+    if (!gives_embeddings(graph, ops, at)) {
       graph.ops().push_back(std::move(op));
       continue;
     }
@@ -40,10 +53,10 @@ Graph add_noise(Graph graph, double alpha) {
     noise.axis = op.axis;
     noise.scope = op.scope + ".noise";
     noise.attrs = {{"alpha", alpha}};
-    noise.outputs = {op.outputs[operand::embedding::h]};
+    noise.outputs = {op.outputs.front()};
     noise.inputs = {kNoTensor, input("samples"), input("positions"), row_lengths(graph, op.axis),
                     graph.find(kStepTensor)};
-    op.outputs[operand::embedding::h] = kNewTensor;
+    op.outputs.front() = kNewTensor;
     const std::string scope = op.scope;
     noise.inputs[operand::embedding_noise::x] = emit(graph, std::move(op), scope + ".clean").front();
     emit(graph, std::move(noise), "");

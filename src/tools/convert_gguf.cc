@@ -38,6 +38,11 @@ constexpr std::array kParts = {
     NamePair{"mlp.gate_proj", "ffn_gate"},       NamePair{"mlp.up_proj", "ffn_up"},
     NamePair{"mlp.down_proj", "ffn_down"}};
 
+// Families that have norms behind attention and MLP have another name for the norm before the MLP.
+constexpr std::array kBehind = {NamePair{"post_attention_layernorm", "post_attention_norm"},
+                                NamePair{"pre_feedforward_layernorm", "ffn_norm"},
+                                NamePair{"post_feedforward_layernorm", "post_ffw_norm"}};
+
 template <size_t count>
 std::string_view renamed(const std::array<NamePair, count>& names, std::string_view name) {
   for (const auto& [theirs, ours] : names)
@@ -46,7 +51,7 @@ std::string_view renamed(const std::array<NamePair, count>& names, std::string_v
 }
 
 // "model.layers.3.self_attn.q_proj.weight" as "blk.3.attn_q.weight"; empty for what GGUF has no name for.
-std::string gguf_name(const std::string& name) {
+std::string gguf_name(const std::string& name, bool norms_behind) {
   constexpr std::string_view kLayers = "model.layers.";
   const size_t dot = name.rfind('.');
   if (dot == std::string::npos) return "";
@@ -58,7 +63,9 @@ std::string gguf_name(const std::string& name) {
   const std::string_view rest = stem.substr(kLayers.size());
   const size_t end = rest.find('.');
   if (end == std::string_view::npos) return "";
-  const auto part = renamed(kParts, rest.substr(end + 1));
+  const std::string_view module = rest.substr(end + 1);
+  auto part = norms_behind ? renamed(kBehind, module) : std::string_view();
+  if (part.empty()) part = renamed(kParts, module);
   return part.empty() ? "" : "blk." + std::string(rest.substr(0, end)) + "." + std::string(part) + ending;
 }
 
@@ -93,6 +100,7 @@ class Writer {
       throw UsageError(options_.folder.string() + ": GGUF is not supported for " + spec_.architecture +
                        ": llama.cpp has no such model");
     require_known_ropes();
+    require_known_layers();
     list_tensors();
     describe();
     add_gguf_tokenizer(options.folder, spec_.vocab, head_);
@@ -124,6 +132,7 @@ class Writer {
     std::string name;
     GgufType type = GgufType::f32;
     int64_t head_rows = 0;  // rows of a head whose halves are dealt out in turn; 0: as they are
+    float added = 0;        // to each value
     StoredTensor stored;
   };
 
@@ -131,7 +140,10 @@ class Writer {
     int64_t unblocked = 0;
     for (const std::string& name : model_.names()) {
       if ((name == "lm_head.weight" && spec_.tied_head) || name.ends_with("rotary_emb.inv_freq")) continue;
-      Tensor tensor{gguf_name(name), GgufType::f32, 0, model_.find(name)};
+      Tensor tensor{.name = gguf_name(name, spec_.norms_behind), .stored = model_.find(name)};
+      // Factors that are 1 more than their weights are whole there.
+      const bool is_norm = name.ends_with("norm.weight");
+      if (is_norm && spec_.norm_form == NormForm::plus_one) tensor.added = 1.0F;
       if (tensor.name.empty())
         throw UsageError(options_.folder.string() + ": GGUF has no name for '" + name + "'");
       const Shape& shape = tensor.stored.entry->shape;
@@ -153,14 +165,54 @@ class Writer {
                               " matrices are f16: their rows are no multiple of 32");
   }
 
-  // Llama and Mistral are one architecture there.
+  // Llama, Mistral and Ministral are one architecture there, OLMo 2 and 3 another.
   [[nodiscard]] std::string architecture() const {
-    return spec_.family == "mistral" ? "llama" : spec_.family;
+    constexpr std::array kOthers = {NamePair{"mistral", "llama"}, NamePair{"ministral", "llama"},
+                                    NamePair{"gemma3_text", "gemma3"}, NamePair{"olmo3", "olmo2"}};
+    const std::string_view other = renamed(kOthers, spec_.family);
+    return other.empty() ? spec_.family : std::string(other);
   }
 
   // Architectures whose rotation pairs neighbours there and not halves.
   [[nodiscard]] bool pairs_neighbours() const {
-    return architecture() == "llama" || architecture() == "smollm3";
+    return architecture() == "llama" || architecture() == "smollm3" || architecture() == "granite";
+  }
+
+  // Some architectures have windows there, in all but every n-th layer: n. 0: they have none.
+  [[nodiscard]] size_t windows_but_every() const {
+    if (spec_.family == "gemma2") return 2;
+    return spec_.family == "gemma3_text" ? 6 : spec_.family == "olmo3" ? 4 : 0;
+  }
+  [[nodiscard]] int64_t window() const { return *std::ranges::max_element(spec_.windows); }
+
+  void refuse_layers(const std::string& what) const {
+    throw UsageError(options_.folder.string() + ": GGUF is not supported for a " + spec_.architecture +
+                     " with " + what + ": llama.cpp has no such model");
+  }
+
+  // llama.cpp takes such a model to be so, whatever a file says.
+  void require_known_layers() const {
+    if (spec_.query_position_beta != 0) refuse_layers("queries that grow with their position");
+    if (spec_.norms_behind && (spec_.qkv_bias || spec_.o_bias)) refuse_layers("biases");
+    if (spec_.family == "gemma2" && !spec_.tied_head) refuse_layers("a head of its own");
+    if (!spec_.norms_before && spec_.tied_head) refuse_layers("a head that is the embedding");
+    if (const size_t every = windows_but_every(); every > 0 && (window() > 0 || spec_.family == "gemma2"))
+      for (size_t i = 0; i < spec_.windows.size(); ++i)
+        if ((spec_.windows[i] > 0) != ((i + 1) % every != 0))
+          refuse_layers("windows in other layers than all but every " + std::to_string(every) + "th");
+    if (!spec_.rounds_embedding_factor) return;
+    // llama.cpp knows the largest of both by their number of layers.
+    const bool largest = spec_.layers == (spec_.family == "gemma2" ? 46 : 62);
+    const double scalar = static_cast<double>(largest ? spec_.hidden / spec_.heads : spec_.head_dim);
+    if (std::abs(spec_.attention_scale * std::sqrt(scalar) - 1.0) > 1e-6)
+      refuse_layers("a query_pre_attn_scalar other than " + std::to_string(static_cast<int64_t>(scalar)));
+    if (spec_.family == "gemma2" && (spec_.attention_softcap == 0 || spec_.logit_softcap == 0))
+      refuse_layers("no cap on scores or logits");
+    if (spec_.family == "gemma2") return;
+    if (spec_.logit_softcap > 0) refuse_layers("a cap on logits");
+    for (const RopeSpec& rope : spec_.other_ropes)
+      if (rope.type != RopeType::standard || rope.theta != 1e4)
+        refuse_layers("another rope_theta of sliding layers than 10,000");
   }
 
   // llama.cpp takes every fourth layer of a SmolLM3 to be without RoPE, whatever a file says.
@@ -199,12 +251,30 @@ class Writer {
     count(".rope.dimension_count", spec_.head_dim);
     count(".vocab_size", spec_.vocab);
     real(".rope.freq_base", spec_.rope.theta);
+    describe_factors(arch);
     describe_scaling(arch);
   }
 
-  // These architectures have no windows there: up to a window's length there is no difference.
+  // Writes windows, caps and the factors of embeddings, scores, residuals and logits.
+  void describe_factors(const std::string& arch) {
+    const auto real = [&](const char* key, double value) {
+      head_.add(arch + key, static_cast<float>(value));
+    };
+    if (windows_but_every() > 0 && window() > 0)
+      head_.add(arch + ".attention.sliding_window", static_cast<uint32_t>(window()));
+    if (spec_.attention_softcap > 0) real(".attn_logit_softcapping", spec_.attention_softcap);
+    if (spec_.logit_softcap > 0) real(".final_logit_softcapping", spec_.logit_softcap);
+    if (spec_.family != "granite") return;
+    real(".attention.scale", spec_.attention_scale);
+    real(".embedding_scale", spec_.embedding_factor);
+    real(".residual_scale", spec_.residual_factor);
+    real(".logit_scale", 1.0 / spec_.logit_factor);
+  }
+
+  // Other architectures have no windows there: up to a window's length there is no difference.
   int64_t context() {
     int64_t length = spec_.max_positions;
+    if (windows_but_every() > 0) return length;
     for (const int64_t window : spec_.windows)
       if (window > 0) length = std::min(length, window);
     if (length < spec_.max_positions)
@@ -252,6 +322,8 @@ class Writer {
       const auto count = static_cast<size_t>(std::min(step, rows - row) * width);
       const auto part = std::span(values).first(count);
       load_elements(tensor.stored, row * width, std::as_writable_bytes(part), DType::f32, staging_);
+      if (tensor.added != 0)
+        for (float& value : part) value += tensor.added;
       require_range(part, tensor);
       if (tensor.head_rows > 0) deal_halves(values, width, dealt);
       bytes.resize(static_cast<size_t>(gguf_bytes(tensor.type, {static_cast<int64_t>(count)})));

@@ -7,7 +7,9 @@ import random
 from pathlib import Path
 
 DECODERS = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-            "qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM"}
+            "qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma2": "Gemma2ForCausalLM",
+            "gemma3_text": "Gemma3ForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "granite": "GraniteForCausalLM",
+            "ministral": "MinistralForCausalLM", "ministral3": "Ministral3ForCausalLM"}
 RECOMPUTE = ("auto", "none", "act", "cheap", "mlp", "attention", "block")
 OFFLOADS = ("states", "gradients", "weights", "activations")
 
@@ -22,9 +24,11 @@ def decoder_config(rng, length):
               "num_attention_heads": heads, "num_key_value_heads": kv_heads, "vocab_size": rng.randint(300, 6000),
               "max_position_embeddings": max(length, 64), "rms_norm_eps": 1e-6, "eos_token_id": 1,
               "tie_word_embeddings": rng.random() < 0.5}
+    if family.startswith("gemma") or family in ("olmo3", "ministral"):
+        config["sliding_window"] = rng.choice((8, 48))
     if family == "mistral":
         config["sliding_window"] = rng.choice((None, 8, 48))
-    if family == "qwen3":
+    if family in ("qwen3", "ministral3") or family.startswith("gemma"):
         config["head_dim"] = head_dim
     return config
 

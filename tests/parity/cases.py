@@ -2,7 +2,8 @@
 from dataclasses import dataclass, field
 
 import torch
-from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, SmolLM3Config
+from transformers import (Gemma2Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MinistralConfig, Ministral3Config, MistralConfig, Olmo2Config, Olmo3Config, Qwen2Config,
+                          Qwen3Config, SmolLM3Config)
 
 SHAPE = dict(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False,
@@ -37,6 +38,17 @@ YARN = rope("yarn", factor=4.0, original_max_position_embeddings=16)
 # generation is compared only inside the first range.
 DYNAMIC = dict(max_position_embeddings=16, **rope("dynamic", factor=2.0))
 
+# Windows and RoPE by layer: full layers are scaled, sliding ones are not. Rows are longer than the windows.
+BY_LAYER = dict(num_hidden_layers=3, sliding_window=8, layer_types=["sliding_attention", "full_attention", "sliding_attention"])
+GEMMA = dict(head_dim=32, tie_word_embeddings=True, **BY_LAYER)
+GEMMA3_ROPES = dict(rope_parameters={"full_attention": dict(rope_type="linear", rope_theta=1e6, factor=8.0),
+                                     "sliding_attention": dict(rope_type="default", rope_theta=10000.0)})
+OLMO3_ROPES = dict(rope_parameters={"full_attention": dict(rope_type="yarn", rope_theta=5e5, factor=8.0, original_max_position_embeddings=8),
+                                    "sliding_attention": dict(rope_type="default", rope_theta=5e5)})
+# Caps that logits of these models reach.
+CAPS = dict(attn_logit_softcapping=2.0, final_logit_softcapping=1.5)
+FACTORS = dict(embedding_multiplier=12, attention_multiplier=0.0078125, residual_multiplier=0.22, logits_scaling=8)
+
 CASES = {case.name: case for case in (
     Case("llama", shaped(LlamaConfig)),
     Case("llama_tied_biased", shaped(LlamaConfig, tie_word_embeddings=True, attention_bias=True, mlp_bias=True)),
@@ -54,5 +66,20 @@ CASES = {case.name: case for case in (
     Case("qwen2_bf16_shards", shaped(Qwen2Config), storage=torch.bfloat16, shard="100KB"),
     Case("qwen3", shaped(Qwen3Config, head_dim=32)),
     Case("smollm3", shaped(SmolLM3Config, num_hidden_layers=4, tie_word_embeddings=True)),
+    Case("gemma3", shaped(Gemma3TextConfig, query_pre_attn_scalar=48, **GEMMA, **GEMMA3_ROPES)),
+    Case("gemma3_capped", shaped(Gemma3TextConfig, final_logit_softcapping=6.0, attn_logit_softcapping=1.0, num_hidden_layers=6,
+                                 head_dim=16, sliding_window=4, tie_word_embeddings=False)),
+    Case("gemma3_wide_heads", shaped(Gemma3TextConfig, query_pre_attn_scalar=4096, **{**GEMMA, "head_dim": 256})),
+    Case("olmo2", shaped(Olmo2Config)),
+    Case("olmo3", shaped(Olmo3Config, **BY_LAYER, **OLMO3_ROPES)),
+    Case("granite", shaped(GraniteConfig, tie_word_embeddings=True, **FACTORS)),
+    Case("granite_biased", shaped(GraniteConfig, attention_bias=True, mlp_bias=True, **FACTORS)),
+    Case("ministral", shaped(MinistralConfig, head_dim=32, **BY_LAYER)),
+    # Queries grow from position 8 on, and again from 16 on.
+    Case("ministral3", shaped(Ministral3Config, head_dim=32, max_position_embeddings=128, tie_word_embeddings=True, **rope(
+        "yarn", factor=16.0, original_max_position_embeddings=8, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3))),
+    Case("gemma2", shaped(Gemma2Config, query_pre_attn_scalar=48, **GEMMA, **CAPS)),
+    Case("gemma2_uncapped", shaped(Gemma2Config, attn_logit_softcapping=None, final_logit_softcapping=None,
+                                   **{**GEMMA, "tie_word_embeddings": False})),
     Case("smollm3_window", shaped(SmolLM3Config, no_rope_layers=[0, 1], use_sliding_window=True, sliding_window=8)),
 )}

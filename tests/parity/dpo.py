@@ -58,7 +58,8 @@ LOSSES = {loss.name: loss for loss in (
     Loss("orpo_prompts", {"loss": "orpo", "beta": 0.25}, 0.25, nll=1.0, learns_prompts=True))}
 RUNS = [("llama_tied_biased", "sigmoid", "lora"), ("mistral_window", "smoothed_ftx", "lora"),
         ("qwen2_bf16_shards", "sigmoid_norm", "lora"), ("qwen3", "ipo", "lora"), ("llama", "orpo", "lora"),
-        ("llama_tied_biased", "sigmoid", "full"), ("mistral_window", "orpo_prompts", "full")]
+        ("llama_tied_biased", "sigmoid", "full"), ("mistral_window", "orpo_prompts", "full"),
+        ("gemma2", "sigmoid", "lora"), ("granite", "orpo", "full")]  # a cap and a factor of logits
 
 
 # ---- inputs

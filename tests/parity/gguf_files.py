@@ -30,6 +30,18 @@ def run(*words):
                           env={**os.environ, "PLIMSOLL_NO_PROBE": "1"}).stdout
 
 
+# What each family has beside the demo's config.json, as llama.cpp takes it to be.
+FAMILIES = {"llama": ("LlamaForCausalLM", {}), "mistral": ("MistralForCausalLM", {}), "qwen2": ("Qwen2ForCausalLM", {}),
+            "qwen3": ("Qwen3ForCausalLM", {}), "smollm3": ("SmolLM3ForCausalLM", {}),
+            "gemma3_text": ("Gemma3ForCausalLM", {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 16, "rope_theta": 1e6}),
+            "gemma2": ("Gemma2ForCausalLM", {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 16, "tie_word_embeddings": True,
+                                             "attn_logit_softcapping": 5.0, "final_logit_softcapping": 12.0}),
+            "olmo2": ("Olmo2ForCausalLM", {"tie_word_embeddings": False}),
+            "olmo3": ("Olmo3ForCausalLM", {"tie_word_embeddings": False, "sliding_window": 16, "rope_theta": 5e5}),
+            "granite": ("GraniteForCausalLM", {"embedding_multiplier": 6, "attention_multiplier": 0.125, "residual_multiplier": 0.5,
+                                               "logits_scaling": 2})}
+
+
 def model_of(plimsoll, folder, family):
     """A model of the demo's shape that has learnt something, so that the likeliest token is no coin's toss."""
     base = folder / f"{family}-base"
@@ -37,10 +49,9 @@ def model_of(plimsoll, folder, family):
     for path in (ROOT / "demo/model").iterdir():
         (base / path.name).write_bytes(path.read_bytes())
     config = json.loads((base / "config.json").read_text())
-    architecture = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-                    "qwen3": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM"}[family]
-    config.update(model_type=family, architectures=[architecture])
-    config.pop("attention_bias", None) if family.startswith(("qwen", "mistral")) else None
+    architecture, changes = FAMILIES[family]
+    config.update(model_type=family, architectures=[architecture], **changes)
+    config.pop("attention_bias", None) if family not in ("llama", "smollm3") else None
     (base / "config.json").write_text(json.dumps(config))
     run(plimsoll, "train", ROOT / "demo/recipes/full.yaml", "--quiet", "--set", f"model={base}", "--set",
         f"output={folder / family}", "--set", "schedule.max_steps=120")
@@ -75,7 +86,9 @@ def read_problems(path, model, dtype):
         if tensor.tensor_type != expected_type:
             yield f"{tensor.name} is {tensor.tensor_type.name}, not {expected_type.name}"
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(exact.shape)
-        if arch in ("llama", "smollm3") and (".q_proj" in name or ".k_proj" in name):
+        if arch.startswith("gemma") and name.endswith("norm.weight"):
+            exact = exact + 1
+        if arch in ("llama", "smollm3", "granite") and (".q_proj" in name or ".k_proj" in name):
             heads = config["num_attention_heads" if ".q_proj" in name else "num_key_value_heads"]
             values = values.reshape(heads, -1, 2, exact.shape[1]).swapaxes(1, 2).reshape(exact.shape)
         allowed = {"f32": 0, "f16": 2**-10, "bf16": 2**-7, "q8_0": 2**-6}[dtype] * np.abs(exact).max()
@@ -128,11 +141,13 @@ def greedy_problems(plimsoll, model, path, dtype, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plimsoll", type=Path, default=ROOT / "build/plimsoll")
-    plimsoll = parser.parse_args().plimsoll.resolve()
+    parser.add_argument("--only", choices=sorted(FAMILIES), help="one family")
+    arguments = parser.parse_args()
+    plimsoll, only = arguments.plimsoll.resolve(), arguments.only
     problems = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for family in ("llama", "mistral", "qwen2", "qwen3", "smollm3"):
+        for family in FAMILIES if not only else [only]:
             model = model_of(plimsoll, folder, family)
             for dtype in TYPES:
                 path = folder / f"{family}.{dtype}.gguf"

@@ -108,6 +108,7 @@ RUNS += [(family, "one_of", method) for family in ("bert", "roberta") for method
 RUNS += [("t5", "one_of", method) for method in BOTH] + [("t5", "reward", "full"), ("mt5", "numbers", "lora")]
 RUNS += [("llama_tied_biased", "value", method) for method in BOTH] + [("llama", "value", "full")]  # a head that is not tied
 RUNS += [("llama_tied_biased", "words", "full"), ("llama", "words", "full"), ("mistral_window", "words", "lora"), ("gla", "words", "lora")]
+RUNS += [("gemma3", "reward", "lora"), ("gemma2", "words", "full"), ("granite", "words", "lora")]  # a cap and a factor of words' logits
 RUNS += [("t5", "words", method) for method in BOTH] + [("mt5", "words", "lora")]
 RUNS += [("gla", "reward", "lora"), ("gla_plain_norm", "one_of", "full")]  # a recurrence in Python: minutes each
 RUNS += [("bert_gelu_new", "any_of", "full"), ("roberta", "numbers", "full"),

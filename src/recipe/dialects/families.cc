@@ -16,14 +16,14 @@ constexpr auto kWords =
                                                                   {"a3b", "mixture of experts"},
                                                                   {"a10b", "mixture of experts"},
                                                                   {"a17b", "mixture of experts"},
+                                                                  {"a400m", "mixture of experts"},
+                                                                  {"a800m", "mixture of experts"},
                                                                   {"moe", "mixture of experts"},
                                                                   {"vl", "a model of images and text"},
                                                                   {"vision", "a model of images and text"},
                                                                   {"llava", "llava"},
                                                                   {"pixtral", "pixtral"},
                                                                   {"gemma", "gemma"},
-                                                                  {"gemma2", "gemma2"},
-                                                                  {"gemma3", "gemma3"},
                                                                   {"phi", "phi"},
                                                                   {"phi3", "phi3"},
                                                                   {"phi4", "phi4"},
@@ -47,13 +47,23 @@ constexpr auto kWords =
                                                                   {"stablelm", "stablelm"},
                                                                   {"cohere", "cohere"},
                                                                   {"c4ai", "cohere"},
-                                                                  {"granite", "granite"},
                                                                   {"olmo", "olmo"},
                                                                   {"deepseek", "deepseek"},
                                                                   {"minimax", "minimax"},
                                                                   {"llama4", "llama4"},
                                                                   {"scout", "llama4"},
                                                                   {"maverick", "llama4"}});
+
+// Families of which some later ones exist, by the number behind the name.
+constexpr auto kLater =
+    std::to_array<std::array<std::string_view, 3>>({{"gemma", "2", "3"}, {"olmo", "2", "3"}});
+
+// Whether word `at` is of a family that exists: "gemma" of google/gemma-3-1b-it.
+bool is_later(const std::vector<std::string>& words, size_t at) {
+  return at + 1 < words.size() && std::ranges::any_of(kLater, [&](const auto& later) {
+           return words[at] == later[0] && (words[at + 1] == later[1] || words[at + 1] == later[2]);
+         });
+}
 
 }  // namespace
 
@@ -74,7 +84,8 @@ std::optional<std::string> unsupported_family(std::string_view name) {
   if (has_part("distill") && (has_part("qwen") || has_part("llama") || has_part("mistral")))
     return std::nullopt;
   for (const auto& [word, family] : kWords)
-    if (std::find(words.begin(), words.end(), word) != words.end()) return std::string(family);
+    for (size_t at = 0; at < words.size(); ++at)
+      if (words[at] == word && !is_later(words, at)) return std::string(family);
   return std::nullopt;
 }
 

@@ -265,8 +265,8 @@ void RecipeBuilder::check_family() {
     problems_.add_first(given->second.place,
                         "model: '" + excerpt(name) +
                             "' is, by its name, of a family that is not supported: " + *family +
-                            " (llama, mistral, qwen2, qwen3, smollm3, gla, t5, mt5, bert, roberta "
-                            "and xlm-roberta are)");
+                            " (llama, mistral, qwen2, qwen3, smollm3, gemma 2 and 3, olmo 2 and 3, "
+                            "granite, gla, t5, mt5, bert, roberta and xlm-roberta are)");
 }
 
 void RecipeBuilder::conflict(const std::string& key, const std::string& message) {

@@ -1,5 +1,5 @@
-// Answers as JSON lines, written one by one, so that an interrupted run leaves what it had; and what they
-// amount to beside the expected ones.
+// Answers as JSON lines, written one by one, so that an interrupted run leaves what it had; and their score
+// against the expected ones.
 #pragma once
 
 #include <filesystem>

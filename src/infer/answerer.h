@@ -37,8 +37,8 @@ struct AnswerOptions {
   RunObserver* observer = &nobody();  // outlives what it is told by
 };
 
-// What ended an answer: an end token of the model, a text of `stops`, max_new_tokens, the context, or whoever
-// was shown it.
+// The reason why an answer ended: an end token of the model, a text of `stops`, max_new_tokens, the context,
+// or an interruption by the reader.
 enum class AnswerEnd : uint8_t { end_token, stop, length, context, interrupted };
 std::string_view to_string(AnswerEnd end);
 
@@ -50,13 +50,13 @@ struct Answer {
   std::vector<Answer> next = {};     // of a search the next best ones, as many as were asked for
 };
 
-// What the options say to compute on, or `sets`, keys of the recipe as --set says them ("device=cuda"), or
-// the run in the folder, or beside the adapter. Before any thread is started.
+// Chooses the device of inference: that of the options, or of `sets`, keys of the recipe as --set gives them
+// ("device=cuda"), or of the run in the folder, or next to the adapter. Call it before any thread is started.
 AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
                          std::span<const std::string> sets = {});
 
-// What questions are rendered with. `auto`: what a finished run was trained with, or the chat template of the
-// adapter or the model; nothing where there is none, and for `plain`. Throws UsageError for an unknown name.
+// Chooses the chat template for prompts. `auto`: that of a finished run's training, or of the adapter or the
+// model; nothing where there is none, and for `plain`. Throws UsageError for an unknown name.
 std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths);
 
 // The tokenizer of a model folder. Throws UsageError where there is none.
@@ -67,15 +67,15 @@ Tokenizer model_tokenizer(const std::filesystem::path& base);
 // have.
 int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest);
 
-// Where an encoder reads the text: it knows no conversation. `command`: for the message.
+// Refuses a chat template for an encoder, which knows no conversation. `command`: for the message.
 void refuse_template(const AnswerOptions& options, const std::string& command);
 // The token that ends a source, as training ends them. Throws UsageError where the model names none.
 std::optional<int32_t> end_of_source(const std::filesystem::path& base, const Tokenizer& tokenizer);
 
 class Answerer {
  public:
-  // Plans, refuses with DoesNotFitError before anything is mapped, tells the plan, maps,
-  // loads. `tokenizer` may be null where only ids are asked for.
+  // Plans, refuses with DoesNotFitError before anything is mapped, reports the plan, maps, loads. `tokenizer`
+  // may be null where only ids are asked for.
   Answerer(const AnswerOptions& options, const ModelPaths& paths, const AskedDevice& device,
            const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt);
 

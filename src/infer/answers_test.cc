@@ -1,4 +1,4 @@
-// What is done with answers: BLEU, and texts that end them.
+// Tests of what is made of answers: BLEU, and texts that end them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

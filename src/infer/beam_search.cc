@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-// What has no chance any more, or none yet: far below every sum of log-probabilities.
+// The score of a sequence without a chance, or without one yet: far below every sum of log-probabilities.
 constexpr float kHopeless = -1e9F;
 
 float log_of_sum(std::span<const float> logits) {
@@ -40,7 +40,7 @@ bool BeamSearch::ends(const Candidate& one) const {
   return length_ == longest_ || std::binary_search(end_tokens_.begin(), end_tokens_.end(), one.token);
 }
 
-// So many that as many as beams go on, whatever ends.
+// Enough candidates to continue as many as there are beams, whatever ends.
 void BeamSearch::find_candidates(std::span<const float> logits) {
   const auto beams = static_cast<size_t>(options_.beams);
   const size_t wanted =
@@ -81,7 +81,7 @@ bool BeamSearch::step(std::span<const float> logits) {
   return may_improve() && !(full && options_.early_stopping == EarlyStopping::when_full);
 }
 
-// Of the candidates that end, those among the first `beams`.
+// Keeps the candidates that end, of those among the first `beams`.
 void BeamSearch::finish() {
   const auto beams = static_cast<size_t>(options_.beams);
   const double divisor = std::pow(static_cast<double>(length_), options_.length_penalty);
@@ -101,7 +101,7 @@ void BeamSearch::go_on() {
   std::stable_partition(candidates_.begin(), candidates_.end(), [&](const auto& one) { return !ends(one); });
   std::vector<std::vector<int32_t>> next(running_.size());
   for (size_t i = 0; i < running_.size(); ++i) {
-    // Where too few go on, the last ones are there but have no chance.
+    // If too few continue, the last ones are there but have no chance.
     const Candidate& one = candidates_[std::min(i, candidates_.size() - 1)];
     next[i] = running_[static_cast<size_t>(one.beam)];
     next[i].push_back(one.token);

@@ -8,9 +8,9 @@
 
 namespace plimsoll {
 
-// When a search ends before the longest length: once there are as many finished sequences as beams; or
-// (heuristic) once what goes on, at its length, is no better than the worst of them; or (never) once it could
-// not become better at any length.
+// The rule by which a search ends before the longest length: once there are as many finished sequences as
+// beams; or (heuristic) once the unfinished ones, at their length, are no better than the worst of them; or
+// (never) once they could not become better at any length.
 enum class EarlyStopping : uint8_t { heuristic, when_full, never };
 
 struct BeamOptions {
@@ -31,7 +31,7 @@ class BeamSearch {
   BeamSearch(const BeamOptions& options, int64_t vocab, std::vector<int32_t> end_tokens, int64_t longest);
 
   // Takes the logits [beams, vocab] of what follows each beam, of which the first alone counts at the start;
-  // false once nothing better can come. Then beam i goes on with tokens()[i] behind what beam parents()[i]
+  // false once nothing better can come. Then beam i continues with tokens()[i] behind what beam parents()[i]
   // was.
   bool step(std::span<const float> logits);
   [[nodiscard]] std::span<const int32_t> tokens() const { return tokens_; }

@@ -1,4 +1,4 @@
-// Beam search over logits made by hand; beside transformers in tests/parity/seq2seq.py.
+// Beam search over logits made by hand; compared with transformers in tests/parity/seq2seq.py.
 #include "infer/beam_search.h"
 
 #include <gtest/gtest.h>

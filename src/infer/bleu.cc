@@ -43,7 +43,7 @@ std::string replace_pairs(const std::string& text, Match match, bool blank_befor
   return result;
 }
 
-// What Python's str.split() splits at: the length of the blank at `at`, 0 where there is none.
+// The length of the blank at `at` that Python's str.split() splits at; 0 where there is none.
 size_t blank_bytes(std::string_view text, size_t at) {
   const auto byte = static_cast<unsigned char>(text[at]);
   if (byte < 0x80) return byte == ' ' || (byte >= 0x09 && byte <= 0x0D) || (byte >= 0x1C && byte <= 0x1F);

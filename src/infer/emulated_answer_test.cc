@@ -1,4 +1,4 @@
-// Answers of the emulated card beside the CPU's, and what it is asked for beside what was planned.
+// Answers of the emulated card compared with the CPU's, and its memory compared with the plan.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -111,7 +111,8 @@ TEST_P(EmulatedAnswers, are_the_cpus_with_a_cache_that_goes_on) {
     if (GetParam().dtype == DType::f32) {
       EXPECT_EQ(found.ids, expected.ids) << "after " << length;
     }
-    // Of the prompt: what follows other tokens is another answer.
+    // If the answers differ, only the prompt's logits are compared: those behind other tokens are of another
+    // answer.
     const auto vocab = static_cast<size_t>(GetParam().model.vocab);
     for (size_t i = 0; i < (found.ids == expected.ids ? expected.logits.size() : vocab); ++i)
       ASSERT_NEAR(found.logits[i], expected.logits[i], near) << "after " << length << ", logit " << i;

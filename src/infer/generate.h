@@ -13,8 +13,8 @@
 namespace plimsoll {
 
 struct GenerateOptions : AnswerOptions {
-  // What to answer, exactly one of them: a text, a file with one ("-": standard input), token ids, or a data
-  // file's rows.
+  // The prompts to answer, exactly one of them: a text, a file with one ("-": standard input), token ids, or
+  // a data file's rows.
   std::optional<std::string> prompt;
   std::optional<std::filesystem::path> prompt_file;
   std::vector<int32_t> ids;
@@ -25,7 +25,7 @@ struct GenerateOptions : AnswerOptions {
 };
 
 struct Generated {
-  // Of `data` all rows, of the others the one question and its answer.
+  // The tally of all rows of `data`, or of the one prompt and its answer.
   std::optional<AnswerTally> rows;
   Question question;
   Answer answer;

@@ -52,7 +52,8 @@ class Recomputation {
     init_base_weights({layout_, memory_->data()}, model, kSeed);
   }
 
-  // Of what follows `text`; of an encoder's source, what follows `text` behind the start of the answer.
+  // Logits of what follows `text`; for an encoder's source, of what follows `text` behind the start of the
+  // answer.
   std::span<const float> logits(const Ids& text, const Ids& source = {}) {
     MicroBatch batch(1, SequenceShape{kContext, 2});
     size_t last = text.size() - 1;
@@ -276,7 +277,7 @@ TEST(Generate, chunks_that_prompts_begin_with_alike_are_computed_once_with_the_s
     expect_computed(prompt, 24 - 16);  // the last token's logits are asked for
     prompt[3] = 91;
     expect_computed(prompt, 24);
-    // What a cache that went on holds is not cut at chunks.
+    // A cache that was continued is not cut at chunks.
     prompt.resize(12);
     Sampler greedy({});
     answer(*generator, prompt, greedy, 2, true);

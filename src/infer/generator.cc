@@ -151,7 +151,7 @@ void Generator::check_prompt(std::span<const int32_t> prompt) const {
 
 namespace {
 
-// What a program reads of one token axis.
+// Writes the inputs that a program reads of one token axis.
 void write_tokens(const Executor& program, const std::string& prefix, std::span<const int32_t> ids) {
   const auto input_ids = program.input<int32_t>(prefix + "input_ids");
   std::fill(input_ids.begin(), input_ids.end(), 0);

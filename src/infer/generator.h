@@ -19,7 +19,7 @@
 namespace plimsoll {
 
 // Tokens of a prompt that go through the layers at once: enough rows for full matrix products, few enough
-// that their activations stay small beside the weights.
+// that their activations stay small compared with the weights.
 inline constexpr int64_t kPrefillTokens = 64;
 
 struct GenerationRequest {
@@ -40,7 +40,7 @@ struct GenerationPlan {
   GenerationRequest request;
   AskedDevice device;
   Plan plan;  // of two programs: prefill or encode, and decode
-  // What captured graphs of the programs take.
+  // Memory of the captured graphs of the programs.
   [[nodiscard]] OutsidePart graphs() const { return graphs_part(plan.graphs, plan.request.target.device); }
 };
 GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& device);
@@ -56,7 +56,7 @@ using OnToken = std::function<bool(int32_t token)>;
 class Generator {
  public:
   // Opens the device and maps what is planned; weights are for the caller to fill. What that may wait for is
-  // told to the observer.
+  // reported to the observer.
   explicit Generator(GenerationPlan plan, RunObserver& observer = nobody());
   Generator(const Generator&) = delete;  // bound calls point into it
   Generator& operator=(const Generator&) = delete;
@@ -66,10 +66,9 @@ class Generator {
   [[nodiscard]] const Device& device() const { return *session_.device; }
 
   // Answers a prompt with at most `max_new` tokens, fewer where the context is full. Whole chunks that the
-  // prompt before began with too are not computed again: the same bits. With `go_on` nothing is that the
-  // cache holds of the prompt's beginning: the same values, but for the last bits of tokens that were
-  // generated one by one. Throws UsageError for an empty prompt, one beyond the context, or ids that the
-  // vocabulary lacks.
+  // prompt before began with too are not recomputed: the same bits. With `go_on` nothing is that the cache
+  // holds of the prompt's beginning: the same values, but for the last bits of tokens that were generated one
+  // by one. Throws UsageError for an empty prompt, one beyond the context, or ids that the vocabulary lacks.
   void generate(std::span<const int32_t> prompt, int64_t max_new, const ChooseToken& choose,
                 const OnToken& on_token, bool go_on = false);
 

@@ -88,7 +88,7 @@ Names names_of(const Dataset& dataset, const GenerateOptions& options) {
   return here || !options.sets.empty() ? names : Names();
 }
 
-// What is read of a data file: a prompt, and a response where there is one, or conversations.
+// Chooses the columns to read of a data file: a prompt, and a response where there is one, or conversations.
 ColumnBinding columns_of(const Dataset& dataset, const Names& names) {
   const auto column_of = [&](const std::string& part) {
     return names.contains(part) ? names.at(part) : part;

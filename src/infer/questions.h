@@ -23,11 +23,11 @@ struct Question {
   std::string where;  // where it comes from, for messages
 };
 
-// How texts become what the model reads.
+// The rules by which texts become what the model reads.
 struct Asking {
   const Tokenizer* tokenizer = nullptr;  // null: only ids are asked for
   const ChatTemplate* chat = nullptr;    // null: prompts are put as they are
-  // Of an encoder: the token that a source ends with.
+  // The token that a source ends with, for an encoder.
   std::optional<int32_t> end_of_source = std::nullopt;
   CutRule cut = {};  // of such sources, where they are rows
 };

@@ -40,7 +40,7 @@ struct RowPlan {
 RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
                      const AskedDevice& device, const std::string& what);
 
-// What became of the rows.
+// The counts of rows that ran and of those that were left out.
 struct RowTally {
   int64_t rows = 0;       // that went through the program
   int64_t skipped = 0;    // too long, where the recipe drops such rows, or without a target
@@ -63,9 +63,9 @@ class RowProgram {
   // Once. `done` is called after each micro-batch, while its scores are there.
   RowTally run(const Next& next, const Done& done);
 
-  // Of the last micro-batch, f32 [B, outputs]; of tasks with scores.
+  // The scores of the last micro-batch, f32 [B, outputs]; for tasks with scores.
   [[nodiscard]] std::span<const float> scores();
-  // What LossRequest::loss_name holds after a run.
+  // The sums of LossRequest::loss_name after a run.
   [[nodiscard]] std::span<const double> sums() const;
 
  private:

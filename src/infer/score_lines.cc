@@ -22,7 +22,7 @@ Json name_of(size_t label, const std::vector<std::string>& names) {
   return label < names.size() ? Json(names[label]) : Json(label);
 }
 
-// What a classifier says of one text.
+// A classifier's answer to one text.
 Json answer(std::span<const float> scores, ClassProblem problem, const std::vector<std::string>& names) {
   if (problem == ClassProblem::numbers) return {{"values", scores}};
   if (problem == ClassProblem::one_of) {

@@ -26,7 +26,7 @@ std::vector<std::vector<std::string>> subsets(const std::vector<std::string>& al
   return sets;
 }
 
-// What plans a recipe under lossy means; none: nothing fits.
+// Plans a recipe with lossy options; none: nothing fits.
 using Planner = std::function<std::optional<Plan>(const Recipe&, std::vector<std::string>)>;
 
 // As few of the allowed means as will do; of equally many, the fastest.

@@ -11,7 +11,7 @@
 
 namespace plimsoll {
 
-// The recipe with one of the means of memory.allow; none where that means nothing beside the rest of it.
+// The recipe with one of the means of memory.allow; none where that means nothing with the rest of it.
 std::optional<Recipe> with_means(Recipe recipe, const std::string& means);
 
 // A recipe, changed by what was taken, and its plan. What was taken is in plan.request.lossy.

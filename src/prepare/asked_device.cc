@@ -70,7 +70,7 @@ AskedDevice device_asked(const MachineOptions& options, const std::optional<std:
   try {
     return on(cpu, *run);
   } catch (const UsageError& error) {
-    // Told to whoever hears anything: answers of another device are not quite the run's.
+    // Logged as a warning: answers of another device are not quite the run's.
     observer.event(std::string("note    the run's device is not in this machine (") + error.what() +
                        "); the CPU answers, as --device cpu says without this note",
                    LogLevel::error);

@@ -17,7 +17,7 @@
 namespace plimsoll {
 
 // Opens what programs are planned for. Throws UsageError, before any memory is asked for, where it has no
-// kernel for what they compute. What binding ops may wait for is said.
+// kernel for what they compute. Binding ops may wait for others, which is reported.
 std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda_card, const CpuSettings& cpu,
                                     const CardFacts& planned, const std::vector<Graph>& programs,
                                     RunObserver& observer);
@@ -31,20 +31,21 @@ struct AskedDevice {
   [[nodiscard]] bool is_card() const { return device != DeviceChoice::cpu; }
 };
 
-// The one that `named` says (the value of --device); else that of the run which made the adapter or the model,
-// where one did. Throws UsageError for a card that is named and not here; a run's card that is not here is
+// The one that `named` says (the value of --device); else that of the run which made the adapter or the
+// model, where one did. Throws UsageError for a named card that is missing; a run's card that is missing is
 // said, and the CPU answers. Before any thread is started. `graphs`: none: as the run says.
 AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
                          const ModelPaths& paths, std::optional<UseGraphs> graphs, RunObserver& observer);
 
 // The card of this machine that it is.
 PlannedCard card_of(const AskedDevice& device);
-// What programs are planned for. Throws UsageError for a card that does not compute in such values.
+// Describes the device that programs are planned for. Throws UsageError for a card that does not compute in
+// such values.
 DeviceDescription describe(const AskedDevice& device, DType compute);
 // "the CPU", "the emulated card", "NVIDIA H200".
 std::string name_of(const AskedDevice& device);
 
-// Bytes of an arena with all that is beside it on the device, and of the rest of the process.
+// Bytes of an arena with all that is outside it on the device, and of the rest of the process.
 struct AskedBytes {
   int64_t device = 0, host = 0;
 };
@@ -55,7 +56,7 @@ class AskedRoom {
   explicit AskedRoom(const AskedDevice& device);
   // The budget of a plan.
   [[nodiscard]] Budget budget() const;
-  // Why it does not fit: "does not fit   `what` needs 3 GiB (device 2.9 GiB), ..."; none: it does.
+  // The reason why it does not fit: "does not fit   `what` needs 3 GiB (device 2.9 GiB), ..."; none: it does.
   [[nodiscard]] std::optional<std::string> refusal(const std::string& what, const AskedBytes& bytes) const;
 
  private:

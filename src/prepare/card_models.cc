@@ -46,7 +46,7 @@ void keep_one_precision(CardModels& found) {
       "takes them all";
 }
 
-// Whether the driver and this build can compute on the cards is asked of one card of each model.
+// Asks the driver and this build about one card of each model: can they compute on it.
 CardModels of_all_cards(const LoadedRecipe& loaded) {
   CardModels found;
   for (const devices::Gpu& gpu : own_cards().gpus) {
@@ -80,7 +80,7 @@ CardModel of_named_card(const LoadedRecipe& loaded, const std::string& name) {
   return card;
 }
 
-// Where no library lists cards, CUDA's first one.
+// Takes CUDA's first card where no library lists cards.
 CardModels of_cuda(const LoadedRecipe& loaded) {
   const std::string& which = loaded.recipe.cuda_card;
   if (which.empty() && !own_cards().gpus.empty()) {

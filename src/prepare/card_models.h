@@ -16,8 +16,8 @@ struct CardModel {
   int64_t memory_bytes = 0;  // of the largest such card that is here; 0: none is
 };
 
-// Of cards with bf16 and cards without it, where the recipe states no precision, those with it: a run
-// computes in the same precision on each of its cards.
+// The kinds of cards that the recipe can run on. If it states no precision and some have bf16, only those: a
+// run computes in the same precision on each of its cards.
 struct CardModels {
   std::vector<CardModel> models;  // empty: the recipe is for the CPU
   std::string problem;    // why none of the cards that are here can be used; empty: there is none, or one can

@@ -36,7 +36,7 @@ std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBindin
   if (binding.format != RowFormat::preference) return chat_template_of(choice, binding.format);
   // A model without a template reads a dialogue as it stands.
   if (binding.dialogues) return chat_template_of(choice, RowFormat::prompt_response);
-  // Texts are a question and its answer where a template is named, or by the model's own beside a prompt. In
+  // Texts are a prompt and its response where a template is named, or by the model's own next to a prompt. In
   // TRL's recipes, and in runs that began so, they stand as they are.
   const std::string& name = recipe.data.chat_template;
   const bool by_own = name == "auto" && has_part(binding, "prompt") && reads == Reads::to_learn &&
@@ -68,7 +68,7 @@ TaskSpec task_of(const TaskSpec& task, const ColumnBinding& binding, Reads reads
   return task;
 }
 
-// What an encoder is to find around texts: it is scored at the token before them.
+// The tokens that an encoder finds around texts: it is scored at the token before them.
 const Affixes& affixes_of(const Recipe& recipe, const Tokenizer& tokenizer) {
   if (tokenizer.affixes().prefix.empty())
     throw UsageError(
@@ -93,7 +93,7 @@ ModelTokens model_tokens(const ModelSpec& model, bool scores) {
   return tokens;
 }
 
-// How texts become ids; rows of ready ids need no tokenizer.
+// The rules by which texts become ids; rows of ready ids need no tokenizer.
 TextRules text_rules(const Recipe& recipe, const DataSetup& data, const ModelSpec& model) {
   if (!data.tokenizer)
     throw UsageError(
@@ -198,7 +198,7 @@ void require_two_texts(const ColumnBinding& binding, const std::string& where) {
         "input_ids and labels. Name yours: data.columns: {prompt: ..., response: ...}.");
 }
 
-// Shows the first of these rows, `most` of them, as long as `goes_on`. What is wrong with rows is told, or
+// Shows the first of these rows, `most` of them, as long as `goes_on`. Faults of rows are reported, or
 // counted, where all are read.
 void look_at_rows(Dataset& dataset, const RowSubset& rows, int64_t most,
                   const std::function<bool(const Row&)>& goes_on) {
@@ -218,7 +218,7 @@ void look_at_rows(Dataset& dataset, const RowSubset& rows, int64_t most,
   dataset.hold({});
 }
 
-// Whether the answers of the first of these rows that has some are dialogues in one text.
+// Returns true if the answers of the first of these rows that has some are dialogues in one text.
 bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubset& rows) {
   constexpr int64_t kLookedAt = 64;
   if (binding.format != RowFormat::preference || binding.talks || binding.ready ||
@@ -501,7 +501,7 @@ DataSetup open_data(const Resolved& resolved, const Counting& counting, bool ful
 
 FirstRows open_first_rows(const Resolved& resolved, int64_t count) {
   const Recipe& recipe = resolved.recipe;
-  // Where a source names some of its rows, they are counted from an end that has to be found.
+  // A source that names some of its rows has them counted from an end that has to be found.
   const bool all = std::ranges::all_of(recipe.data.train, [](const auto& one) { return one.rows.is_all(); });
   constexpr int64_t kLookedAt = 1000;  // what lists of labels and answers mean is found by so many
   Resolved uncut_rows = resolved, read_rows = resolved;

@@ -20,7 +20,7 @@ std::string words_of(const devices::Gpu& gpu) {
   return printable(gpu.name.empty() ? gpu.uuid : gpu.name) + (emulates_cards() ? " (emulated)" : "");
 }
 
-// A refusal of device: cuda without what only somebody who asked for it needs to hear.
+// A refusal of device: cuda, without the advice for users who asked for it.
 std::string reason_of(const Error& error) {
   constexpr std::string_view kBegin = "device: cuda: ", kEnd = ", or choose device: cpu (--device cpu)";
   std::string text = error.what();
@@ -41,7 +41,7 @@ Recipe on_card(Recipe recipe, const std::string& uuid) {
   return recipe;
 }
 
-// Why the recipe cannot be trained on the card; empty: it can.
+// The reason why the recipe cannot be trained on the card; empty: it can.
 std::string why_not(const devices::Gpu& gpu, const LoadedRecipe& loaded) {
   if (!gpu.problem.empty()) return "it " + printable(gpu.problem);
   if (gpu.mig) return "it is cut into instances (MIG)";
@@ -100,7 +100,7 @@ std::optional<Recipe> recipe_of_run(const Recipe& recipe) {
       .value_or(Recipe{});  // not taken any more: of a version that knew the CPU alone
 }
 
-// A run goes on where it began: `auto` of a saved recipe was the CPU.
+// A run continues on the device where it began: `auto` of a saved recipe was the CPU.
 void take_device_of(const Recipe& saved, const LoadedRecipe& loaded, ChosenDevice& chosen) {
   if (saved.device != DeviceChoice::cuda) {
     if (saved.device != DeviceChoice::emulated && !own_cards().gpus.empty())

@@ -13,7 +13,7 @@ struct DeviceWish {
   bool trains = false;     // on a card of this machine; `plan` is for cards elsewhere too
   bool resumes = false;    // where the run began
   bool elsewhere = false;  // planned for another machine: no card of this one is looked at
-  // Commands that a refusal of a card that is not here may print: on a card that is, and on the CPU.
+  // Commands that the refusal of a missing GPU may print: on a GPU of this machine, and on the CPU.
   std::string on_card = {}, on_cpu = {};
 };
 
@@ -25,14 +25,14 @@ struct ChosenDevice {
 };
 
 // `auto` is a card of this machine that can be used, of several the one with the most free memory; else the
-// CPU. A run that was begun on the CPU goes on there. Throws UsageError where a card is named that is not
+// CPU. A run that was begun on the CPU continues there. Throws UsageError where a card is named that is not
 // here, and trained on.
 ChosenDevice choose_device(const LoadedRecipe& loaded, const DeviceWish& wish);
 
-// bf16 is the default; a card without it computes in fp16. Returns the line that says so.
+// bf16 is the default; a card without it computes in fp16. Returns the line that reports it.
 std::string take_precision(bool is_stated, Recipe& recipe);
 
-// What is said where `auto` took a card, the recipe does not fit it, and the CPU takes its place.
+// The line for `auto` that took a card which the recipe does not fit, so that the CPU is used instead.
 std::string too_small_line(const std::string& refusal);
 
 }  // namespace plimsoll

@@ -8,7 +8,7 @@
 namespace plimsoll {
 
 // A line of JSON for each of at most `count` training rows, in the order of the files: where it stands, its
-// token ids, its labels (-100: not learnt), and how many tokens it had before it was cut.
+// token ids, its labels (-100: not trained), and how many tokens it had before it was cut.
 std::string dump_rows(DataSource& source, int64_t count);
 
 }  // namespace plimsoll

@@ -83,7 +83,7 @@ std::vector<std::string> first_labels(Dataset& dataset) {
   return {labels.begin(), labels.end()};
 }
 
-// Whether a classifier could read them: a text with its label, or as the recipe names them.
+// Rows that a classifier could read: a text with its label, or as the recipe names them.
 bool are_labelled(std::span<const Column> columns, const Recipe& recipe) {
   try {
     bind_columns(columns, RowFormat::sentence_label, recipe.data.columns, "");
@@ -131,12 +131,12 @@ void suggest(const Suggested& suggested, Overrides& overrides) {
     overrides.sets.push_back("classify.labels=" + list_of(suggested.labels));
 }
 
-// Whether one of them says a key that begins so.
+// Returns true if one of them gives a key that begins so.
 bool says(const std::vector<std::string>& sets, std::string_view key) {
   return std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return trim(set).starts_with(key); });
 }
 
-// Whether rows are held out to evaluate on by whoever says nothing of them.
+// Returns true if the default holds out rows to evaluate on.
 bool holds_out(const Recipe& recipe) {
   std::vector<WeightedPath> paths;
   for (const TrainSource& source : recipe.data.train) paths.push_back({source.path, source.weight});
@@ -149,13 +149,13 @@ Wished wished(const FirstRecipe& wish) {
   Overrides overrides;
   overrides.sets = {assignment("model", wish.model.string()), assignment("data.train", wish.data.string()),
                     "data.max_length=" + std::to_string(int64_t{1} << 24), "method.type=" + wish.method};
-  // What the rows are decides the rest, so that this is looked at before the rest is asked for.
+  // The rows decide the rest of the recipe, so that they are looked at first.
   Overrides of_rows = overrides;
   for (const std::string& set : wish.sets)
     if (trim(set).starts_with("data")) of_rows.sets.push_back(set);
   Recipe before = recipe_from_overrides(overrides).recipe;
   const fs::path config = fs::path(before.model) / "config.json";
-  // A model that is not there is told where the recipe is read.
+  // A missing model is reported where the recipe is read.
   if (fs::exists(config)) {
     const Recipe rows = recipe_from_overrides(of_rows).recipe;
     const Suggested suggested = suggested_task(rows, read_model_spec(config));
@@ -219,7 +219,7 @@ std::string path_text(const fs::path& path, const fs::path& folder) {
   return to_yaml(Json(text));
 }
 
-// Letters, digits and what file names have beside them.
+// Letters, digits and what else file names have.
 std::string as_file_name(std::string_view text) {
   std::string name;
   for (const char c : text) {
@@ -230,7 +230,7 @@ std::string as_file_name(std::string_view text) {
   return name.substr(0, 60);
 }
 
-// What tells the data apart: "tickets" of tickets.csv, "facts" of facts/train-00000-of-00002.parquet.
+// The name of the data: "tickets" of tickets.csv, "facts" of facts/train-00000-of-00002.parquet.
 std::string data_name(const fs::path& data) {
   constexpr std::array<std::string_view, 6> kSayNothing = {"train", "data", "dataset", "rows", "all", ""};
   fs::path path = data.lexically_normal();
@@ -354,7 +354,7 @@ void say_data(Draft& draft, const std::string& train, const Looked& looked, cons
                 (lengths.longest > length ? "; longer ones are cut" : ""));
 }
 
-// The task where it is not that of answers, and what it needs to be told.
+// The task where it is not that of answers, and the keys that it needs.
 void say_task(Draft& draft, const Recipe& recipe, const Looked& looked) {
   if (recipe.task == Task::sft) return;
   const auto value = [&](const char* key) { return to_yaml(find_option(key)->get(recipe)); };
@@ -388,7 +388,7 @@ void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
   const bool asked = wish.keys.contains("batch.effective");
   const int64_t effective = asked ? wish.recipe.batch.effective : std::min<int64_t>(16, looked.rows);
   draft.say("batch.effective", std::to_string(effective), "sequences of a step; the planner divides them");
-  // Preferences are learnt at rates far below those of answers.
+  // Preferences are trained at rates far below those of answers.
   const bool pairs = wish.recipe.task == Task::dpo;
   draft.say("optimizer.lr", pairs ? (full ? "1e-6" : "2e-5") : full ? "2e-5" : "2e-4");
   const int64_t rows = looked.rows >= kRowsToHoldOut ? looked.rows - looked.rows / 50 : looked.rows;

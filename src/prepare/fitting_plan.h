@@ -12,8 +12,8 @@ namespace plimsoll {
 // the process's limits, before arenas or threads exist. Adds shortage_text() to the notes.
 void require_fit(const Plan& plan, std::vector<std::string>& notes);
 
-// Where the budget is `auto` or a share and what is free now does not do for the fastest variant: what was
-// taken instead of it. Else empty.
+// Names the variant that was taken instead of the fastest one, where the budget is `auto` or a share and the
+// memory that is free now is too little for that. Else empty.
 std::string shortage_text(const Plan& plan);
 
 }  // namespace plimsoll

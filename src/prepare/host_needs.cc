@@ -33,12 +33,12 @@ int64_t thread_stack_bytes() {
 
 // Bounds of what runs of every kind were measured to take (tests/loadline, tests/budget_test.py), stated and
 // not measured anew: identical commands say identical bytes, and the need that one prints is enough for the
-// next. Code and data of the program and its libraries, and the heap beside what has a component of its own.
+// next. Code and data of the program and its libraries, and the heap without what has a component of its own.
 constexpr int64_t kProgramBytes = 32 * kMiB;
 constexpr int64_t kProgramDataBytes = 44 * kMiB;  // in VmData's terms, with what planning takes of the heap
 constexpr int64_t kArrowBytes = 2 * kMiB;         // code and heap of Arrow, where a data set is read by it
 
-// The largest matrix of a layer: one of each stack tells of all.
+// The largest matrix of a layer: one of each stack stands for all.
 Shape largest_matrix(Experiment shallow) {
   shallow.model = shallow.model.with_stacks(std::vector<int64_t>(shallow.model.stacks().size(), 1));
   shallow.lora = shallow.nf4 = false;
@@ -73,8 +73,8 @@ int64_t start_bytes(const Experiment& experiment) {
   return 2 * weight.elements() * int64_t{sizeof(float)} + low_rank_bytes(weight[0], weight[1], r);
 }
 
-// What lies on the host for a card: staging, and of each program the inputs that are sent to it (train,
-// evaluation, and what a preference loss asks before the first step).
+// Host memory for a card: staging, and of each program the inputs that are sent to it (train, evaluation, and
+// the reference log-probabilities of a preference loss before the first step).
 int64_t card_bytes(const Recipe& recipe, const Experiment& experiment) {
   constexpr int64_t kPrograms = 3;
   constexpr int64_t kInputsOfToken = 7, kInputsOfSequence = 6;
@@ -95,7 +95,7 @@ Component threads_and_libraries(const CpuSettings& cpu) {
 
 Component staging_of_loading(int64_t more = 0) { return {"staging", kLoadStagingBytes + more}; }
 
-// What CUDA takes of the host for a card, of this machine or of another one.
+// Host memory that CUDA takes for a card, of this machine or of another one.
 Component cuda_on_host(const PlannedCard& card, bool is_here) {
   const CardHere* const here = is_here ? known_card_here() : nullptr;
   const OutsidePart cuda = host_part(card.known(), here == nullptr || !here->facts.library.empty());
@@ -103,8 +103,7 @@ Component cuda_on_host(const PlannedCard& card, bool is_here) {
           cuda.bytes + cuda.uncertain};
 }
 
-// Of programs that are laid out so: staging, and the inputs that are sent to
-// the card.
+// Host memory for programs that are laid out: staging, and the inputs that are sent to the card.
 Component beside_the_card(const ArenaLayout& layout) {
   int64_t bytes = GpuDevice::staging_bytes(false);
   for (const ProgramLayout& program : layout.programs) bytes += mirror_bytes(program);

@@ -41,7 +41,7 @@ std::string limit_source(const char* key, const MemoryLimit& limit, const FreeMe
   return std::string(key) + ": auto, free by " + free.source + " less headroom" + words;
 }
 
-// What two stated budgets of an earlier version come to as one.
+// Adds up two stated budgets of an earlier version.
 std::string together(const Recipe::Memory& memory) {
   if (memory.device.kind == Kind::bytes && memory.host.kind == Kind::bytes)
     return "memory: " + to_yaml(print_bytes(memory.device.bytes + memory.host.bytes));
@@ -62,20 +62,20 @@ void require_card_size(const Recipe::Memory& memory) {
       "(memory.gpu, --gpu \"RTX 3060 12GB\"); a card that is only planned for cannot be asked what is free");
 }
 
-// Of a card that is named all of its memory, a share of it, or a size.
+// The bytes of a limit on a card that is named: all of its memory, a share of it, or a size.
 int64_t card_bytes(const MemoryLimit& limit, const Card& card) {
   const int64_t all = card.memory_mib * kMiB;
   if (limit.kind == Kind::percent)
     return static_cast<int64_t>(limit.percent / 100.0 * static_cast<double>(all));
   if (limit.kind == Kind::automatic) return all;
-  // As it is sold it may be a little more than the driver tells.
+  // As it is sold it may be a little more than the driver reports.
   if (limit.bytes > std::max(all, card.gigabytes * kGiB))
     throw UsageError("memory.device: " + format_bytes(limit.bytes) + ", but the " + full_name(card) +
                      " has " + format_bytes(all) + "; leave it out (--memory auto) for all of it");
   return std::min(limit.bytes, all);
 }
 
-// What the run may take of the card, and of that the arena, with what says so.
+// Reads how much of the card the run may take, and of that the arena, with the key that states it.
 void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, Budget& budget) {
   const Recipe::Memory& memory = recipe.memory;
   if (!card) {
@@ -89,7 +89,7 @@ void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& ca
   const auto outside = [&](bool driver) {
     return outside_bytes(describe_card(planned.card, driver, planned.known()));
   };
-  // What the driver keeps cannot be had, however much is stated. Below 0 nothing fits, by as much.
+  // Memory that the driver keeps cannot be had, however much is stated. Below 0 nothing fits, by as much.
   const int64_t stated = all - outside(is_whole_card(memory, planned.card));
   const int64_t most = planned.card.memory_mib * kMiB - outside(true);
   budget.device_bytes = std::min(stated, most);
@@ -125,8 +125,8 @@ bool is_whole_card(const Recipe::Memory& memory, const Card& card) {
 Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card) {
   const Recipe::Memory& memory = recipe.memory;
   const FreeMemory free = free_memory();
-  // What this process holds already is free in the sense of the plan, which counts it in the host's needs.
-  // Its file pages (the program itself) are free in the kernel's sense already.
+  // Memory that this process holds already is free in the sense of the plan, which counts it in the host's
+  // needs. Its file pages (the program itself) are free in the kernel's sense already.
   const FreeMemory usable{free.bytes + process_memory().held, free.source};
   Budget budget;
   budget.free_bytes = usable.bytes;

@@ -16,19 +16,20 @@ namespace plimsoll {
 // nothing on the device.
 Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card);
 
-// What is free of a card bounds its arena: an open budget takes that instead, a stated one stays, and what it
-// gives too much is refused when the run starts.
+// Limits the arena to the free memory of a GPU: an open budget takes that instead, a stated one stays, and
+// what it gives too much is refused when the run starts.
 void limit_to_free(bool is_open, int64_t free_bytes, Budget& budget);
 
-// Whether a run may have all of the card that memory.gpu names: else a size says what it may have of it.
+// Returns true if a run may have all of the card that memory.gpu names: else a size limits it.
 bool is_whole_card(const Recipe::Memory& memory, const Card& card);
 
-// Of device: cuda that names no card, with the one of this machine. Throws UsageError where there is none.
+// Gives a recipe with device: cuda that names no card the one of this machine. Throws UsageError where there
+// is none.
 Recipe with_own_card(Recipe recipe);
 
-// The host is a home only beside a device with memory of its own.
+// The host is an offload target only for a device with memory of its own.
 std::vector<Space> offload_homes(const Recipe& recipe);
-// What memory.tier or memory.offload says. Throws UsageError where it has no place to go.
+// The parts that memory.tier or memory.offload names. Throws UsageError where it has no place to go.
 std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes);
 
 // What memory.homes says, for a model of so many layers. Throws UsageError for more layers than there are and
@@ -37,7 +38,7 @@ std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vecto
                                   int64_t layers);
 
 // The recipe as `train` takes it. Runs of earlier versions had two budgets on a CPU: where one of them is
-// resumed, one for the process takes their place, and a note says so. Throws UsageError for a card that is
+// resumed, one for the process takes their place, and a note reports it. Throws UsageError for a card that is
 // only planned for or is not there, and for what every run needs (require_trainable).
 Recipe recipe_to_train(const Recipe& recipe, bool resumes, std::vector<std::string>& notes);
 

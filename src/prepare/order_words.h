@@ -6,15 +6,15 @@
 
 namespace plimsoll {
 
-// Tells data.summary how the training rows are shuffled and how they are reached; a row store
+// Writes into data.summary how the training rows are shuffled and how they are reached; a row store
 // (data/rows/row_store.h) is measured exactly where every row is `counted`.
 void describe_order(const Recipe& recipe, bool counted, DataSetup& data);
 
-// A note for a run that goes on in the order of an earlier version, where that is another one for these rows;
-// "" for others.
+// A note for a run that continues in the order of an earlier version, where that is another one for these
+// rows; "" for others.
 std::string begun_order_note(const Recipe& asked, const Recipe& begun, const DataSetup& data);
 
-// Whether the order visits rows in parts, so that a kind of rows may come late (runs/seen_targets.h).
+// Returns true if the order visits rows in parts, so that a kind of rows may come late (runs/seen_targets.h).
 bool visits_in_parts(const DataSource& train);
 
 }  // namespace plimsoll

@@ -22,8 +22,8 @@ const OwnCards& own_cards();
 
 int64_t free_bytes(const devices::Gpu& gpu);
 
-// PLIMSOLL_EMULATED_CARDS=1, for tests: the emulated card computes in the place of each card that the driver
-// tells of.
+// PLIMSOLL_EMULATED_CARDS=1, for tests: the emulated card computes instead of each card that the driver tells
+// of.
 bool emulates_cards();
 
 }  // namespace plimsoll

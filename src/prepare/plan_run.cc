@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// What is chosen, with the budget that it was chosen within: what is free changes.
+// The chosen variant, with the budget that it was chosen within: the free memory changes.
 struct Choice {
   std::vector<std::string> lossy;  // means
   Variant variant;

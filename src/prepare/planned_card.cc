@@ -67,7 +67,7 @@ gpu::CudaFacts read_facts(const json& told) {
 
 CardHere read_answer(const json& told) { return {read_facts(told), told.at("free_bytes").get<int64_t>()}; }
 
-// Tests: what CUDA would tell of a card that the driver's library names.
+// Tests: CUDA's facts for a GPU that the driver's library names.
 CardHere emulated_card(const std::string& which) {
   const std::vector<devices::Gpu>& gpus = own_cards().gpus;
   for (size_t i = 0; i < gpus.size(); ++i) {

@@ -10,7 +10,7 @@
 
 namespace plimsoll {
 
-// Of this machine, for device: cuda.
+// The card of this machine, for device: cuda.
 struct CardHere {
   gpu::CudaFacts facts;
   int64_t free_bytes = 0;  // beside a context of ours, and code that a run will load: what an arena may take
@@ -18,7 +18,7 @@ struct CardHere {
 // Asked once, by a process of its own: a copy of one that has started the driver cannot use it, and plans are
 // made by a copy. `which`: as gpu::cuda_facts() reads it. Throws UsageError where there is no such card.
 const CardHere& card_here(const std::string& which);
-// What the driver tells of it alone, which takes no memory of the card. Throws as card_here().
+// Reads the driver's own facts of it, which takes no memory of the card. Throws as card_here().
 gpu::CudaFacts card_facts(const std::string& which);
 // The one that was asked for; nullptr: none was.
 const CardHere* known_card_here();
@@ -38,7 +38,8 @@ struct PlannedCard {
 };
 PlannedCard planned_card(const Recipe& recipe);
 
-// What a run saw of a card is kept for the next plan. The reason where it cannot be; else empty.
+// Keeps a run's measurements of a GPU for the next plan. Returns the reason where it cannot; else an empty
+// text.
 std::string keep_measured(const MeasuredCard& card);
 
 }  // namespace plimsoll

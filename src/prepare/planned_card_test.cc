@@ -1,4 +1,4 @@
-// What a card that is here leaves a run, and what was measured of it.
+// Tests of the memory that a card of this machine leaves a run, and of its measurements.
 #include "prepare/planned_card.h"
 
 #include <gmock/gmock.h>

@@ -22,7 +22,7 @@ std::string text_of(const Tokenizer* tokenizer, std::span<const int32_t> ids) {
   return text;
 }
 
-// Of a sequence's ids before and after they were cut: what is missing stands together.
+// Finds the ids that were cut, by those before and after: what is missing stands together.
 void find_cut(const Tokenizer* tokenizer, std::span<const int32_t> whole, std::span<const int32_t> kept,
               PreviewSequence& sequence) {
   if (kept.size() >= whole.size()) return;

@@ -10,7 +10,7 @@
 
 namespace plimsoll {
 
-// Tokens that stand together and are all learnt, or none of them, as text.
+// Tokens that stand together and are all trained, or none of them, as text.
 struct PreviewPart {
   std::string text;
   bool learnt = false;

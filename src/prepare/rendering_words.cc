@@ -11,8 +11,8 @@
 namespace plimsoll {
 namespace {
 
-// What looks like a special token: <|im_start|>, <start_of_turn>, </s>. A doubled bracket (<<SYS>>) is text
-// to those who use it.
+// Finds what looks like a special token: <|im_start|>, <start_of_turn>, </s>. A doubled bracket (<<SYS>>) is
+// text to those who use it.
 std::vector<std::string> marks_of(std::string_view text) {
   constexpr size_t kLongest = 40;
   std::vector<std::string> marks;
@@ -65,7 +65,8 @@ bool has_own_template(const Recipe& recipe) {
   }
 }
 
-// Why texts that are a question and its answer are no turns; empty where they were asked for as they are.
+// The reason why texts that are a prompt and its response are no turns; empty where plain texts were asked
+// for.
 std::string why_plain(const Recipe& recipe, const ColumnBinding& binding) {
   if (recipe.data.chat_template == "trl") return "as TRL has texts (data.template: trl)";
   const bool pairs = binding.format == RowFormat::preference && recipe.data.chat_template == "auto";

@@ -29,7 +29,7 @@ std::string batch_words(const TrainerState& state) {
          ", loss chunk " + format_count(state.loss_chunk);
 }
 
-// What the experiment says of a key, or the recipe, where it means nothing to the experiment.
+// The value of a key in the experiment, or in the recipe, where it means nothing to the experiment.
 std::string value_words(const std::string& key, const std::string& value, const Recipe* recipe) {
   if (!value.empty()) return value;
   const Option* option = find_option(key);
@@ -55,7 +55,7 @@ Recipe as_begun(const Resolved& resolved, bool resumes) {
   if (checkpoint && recipe.data.reading == kReading) recipe.data.reading = reading_of(begun);
   if (checkpoint && recipe.data.shuffle == Shuffle::full && began_before_full_shuffle(begun))
     recipe.data.shuffle = Shuffle::window;
-  // LoRA may become QLoRA where memory.allow says so.
+  // LoRA may become QLoRA where memory.allow names it.
   if (recipe.method.type == MethodType::full || recipe.method.unquantised) return recipe;
   if (!checkpoint) {
     recipe.method.unquantised = nf4_of(resolve_as(resolved, recipe)).kept;

@@ -27,11 +27,11 @@ Recipe as_begun(const Resolved& resolved, bool resumes);
 void require_same_experiment(const std::filesystem::path& checkpoint, const TrainerState& saved,
                              const TrainerState& run, const Recipe& recipe);
 
-// Where earlier versions read another tool's recipe otherwise, a run that began so goes on so; a note for
+// Keeps the meaning of another tool's recipe as earlier versions read it, for a run that began so; a note for
 // each such key.
 Recipe as_read_before(const LoadedRecipe& loaded, std::vector<std::string>& notes);
 
-// What more steps do to the schedule of a run that is extended; "" where it has as many as before.
+// Says what more steps do to the schedule of a run that is extended; "" where it has as many as before.
 std::string extension_note(const Recipe& recipe, const TrainerState& saved, const TrainerState& run);
 
 // Kernels, threads, micro-batch and loss chunk may differ: the sums are the same, formed in another order. ""
@@ -46,15 +46,15 @@ std::string skipped_steps_note(const std::filesystem::path& checkpoint, const Tr
 // Step, position and losses of the checkpoint; the run keeps its own kernels and batches.
 void take_over(const TrainerState& saved, TrainerState& run);
 
-// Where the recipe leaves micro-batch or loss chunk open, a resumed run keeps those of its newest checkpoint
-// as long as they fit, so that its bits do not depend on the memory that is free today.
+// Keeps the micro-batch and loss chunk of a resumed run's newest checkpoint, where the recipe leaves them
+// open and as long as they fit, so that its bits do not depend on the memory that is free today.
 void keep_sums_in_order(const Resolved& resolved, const CpuSettings& cpu, const DataSetup& data,
                         const LayoutOptions& layout, AllowedPlan& allowed);
 
 // For the log's line of a start: what was planned.
 nlohmann::ordered_json start_details(const Plan& plan, const TrainerState& run);
 
-// What a run that stopped leaves to go on with.
+// Names the checkpoint from which a run that stopped can be resumed.
 std::string last_checkpoint_words(const std::filesystem::path& output);
 
 }  // namespace plimsoll

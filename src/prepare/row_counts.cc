@@ -36,7 +36,8 @@ json file_key(const fs::path& file) {
   return {fs::absolute(file).lexically_normal().string(), size, time};
 }
 
-// What makes tokens of text, and what a model asks of its rows; its weights are not read for that.
+// A key for what makes tokens of text, and for what a model asks of its rows; its weights are not read for
+// that.
 json model_key(const fs::path& folder) {
   static const std::set<std::string> kKinds = {".json", ".jinja", ".model", ".txt"};
   json files = json::array();
@@ -90,7 +91,7 @@ bool is_sound(const DataStatistics& counts) {
          counts.longest_shared <= counts.longest_sample;
 }
 
-// Where there is no place for a cache, rows are counted each time.
+// The folder of the counts. Without a place for a cache, rows are counted each time.
 std::optional<fs::path> counts_folder() {
   try {
     return cache_folder() / "rows";
@@ -189,7 +190,8 @@ double rows_of_step(const DataSource& train, const DataStatistics& sample) {
          static_cast<double>(sample.tokens);
 }
 
-// Of a sample a run may meet larger ones, which it takes up to a size.
+// Bytes of the largest row to plan for. After a sample a run may meet larger ones, which it takes up to a
+// size.
 int64_t planned_row(const DataStatistics& counts) {
   return counts.of_all_rows ? counts.longest_bytes : std::max(counts.longest_bytes, kAlwaysPlannedRow);
 }
@@ -225,7 +227,7 @@ DataSummary summarise(DataSource& train, const DataStatistics& sample) {
 
 }  // namespace
 
-// A sample tells a plan how long rows are, a run only what it has read. With packing rows fill the longest
+// A sample gives a plan the lengths of rows, a run only what it has read. With packing rows fill the longest
 // sequence that there may be.
 void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows, DataSetup& data) {
   const DataStatistics train = count_rows(recipe, "train", *data.train, counting);

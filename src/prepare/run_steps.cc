@@ -1,4 +1,4 @@
-// How many steps a run has and what is in them, before it starts.
+// Counts the steps of a run and what is in them, before it starts.
 #include <algorithm>
 #include <cmath>
 

@@ -7,7 +7,7 @@
 
 namespace plimsoll {
 
-// What a place of a micro-batch holds: a sample, in training with packing several.
+// The contents of a place of a micro-batch: a sample, in training with packing several.
 SequenceShape train_shape(const Experiment& experiment);
 SequenceShape eval_shape(const Experiment& experiment);
 

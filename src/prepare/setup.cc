@@ -219,7 +219,7 @@ void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& expe
   const int64_t most = experiment.max_length * experiment.sample_sequences();
   experiment.longest_sample = std::min(rows.longest_sample, most);
   experiment.longest_shared = std::min(rows.longest_shared, most);
-  // Of rows whose left ends are cut shorter than of those which were read nothing is sure.
+  // Rows whose left ends are cut shorter than they were when they were read may begin with other tokens.
   if (recipe.data.max_length == rows.max_length || recipe.data.truncation != Truncation::left)
     experiment.common_begin = rows.common_begin;
 }
@@ -234,7 +234,8 @@ void require_bf16(const PlannedCard& planned, DType compute) {
                    "(--precision fp16)");
 }
 
-// What a CPU multiplies keeps its bits, and cards before Ampere have no such products.
+// Refuses TF32 on a CPU, whose products keep their bits, and on cards before Ampere, which have no such
+// products.
 void require_tf32(const Recipe& recipe, const std::optional<PlannedCard>& card) {
   if (!recipe.precision.tf32) return;
   constexpr int kFirstWithTf32 = 80;
@@ -295,7 +296,8 @@ DeviceDescription device_of(const Recipe& recipe, const std::optional<PlannedCar
 
 namespace {
 
-// What plans may lose to less memory (docs/decisions/25-ties.md). A preset has a share of its own.
+// The percentage of time that a plan may lose to use less memory (docs/decisions/25-ties.md). A preset has a
+// share of its own.
 double tie_percent(const Recipe::Memory& memory, const DeviceRates& rates) {
   constexpr double kMeasured = 1, kGuessed = 5;
   return memory.tie_percent.value_or(rates.calibrated || memory.plan ? kMeasured : kGuessed);
@@ -348,7 +350,8 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.workload.run = run_steps(recipe, data);
   if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);
   request.target.budget = read_budget(recipe, resolved.card);
-  // A card that is not here is in another machine, of which nothing is known: as much as the card has.
+  // A card that this machine does not have is in another one, of which nothing is known: as much as the card
+  // has.
   if (request.target.own_memory && recipe.device != DeviceChoice::cuda)
     request.target.likely_host_bytes =
         resolved.card ? resolved.card->card.memory_mib * kMiB : memory_budget(request);

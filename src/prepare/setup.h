@@ -24,10 +24,10 @@ namespace plimsoll {
 // Throws UsageError.
 Experiment read_experiment(const Resolved& resolved);
 
-// Whether the experiment's adapters are of the table of token embeddings too.
+// Returns true if the experiment's adapters are of the table of token embeddings too.
 bool adapts_embedding(const Experiment& experiment);
 
-// What adapters over new random weights (init: random) are good for; "" for another recipe.
+// Says what adapters over new random weights (init: random) are good for; "" for another recipe.
 std::string random_base_note(const Recipe& recipe);
 
 // Throws UsageError where a run that begins would put adapters over random weights although the model's
@@ -53,10 +53,10 @@ struct PlannedMachine {
 // `calibrate --export` wrote, that machine. Throws UsageError, DamagedError.
 PlannedMachine planned_machine(const MachineOptions& options, const std::string& file);
 
-// Of a recipe for a card that is named: throws UsageError where that does not compute in its precision.
+// Checks a recipe for a card that is named: throws UsageError where that does not compute in its precision.
 void require_card_computes(const Recipe& recipe);
 
-// What is planned for, of a recipe that computes in `compute` on the card that it names, where it names one.
+// Describes the device of a recipe that computes in `compute` on the card that it names, where it names one.
 // Throws UsageError for what its card does not do.
 DeviceDescription device_of(const Recipe& recipe, const std::optional<PlannedCard>& card, DType compute,
                             const PlannedMachine& machine);
@@ -92,7 +92,7 @@ struct DataSource {
   ExampleEncoder encoder;
   LoaderOptions loader;
 };
-// How long rows are. Of a sample, longer ones may come.
+// The lengths of rows. After a sample, longer ones may come.
 struct RowLengths {
   int64_t max_length = 0;                                                // that they were cut to
   int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;  // as in DataStatistics
@@ -114,8 +114,8 @@ struct DataSetup {
   int64_t total_steps = 0;              // for whoever trains: total_steps() below
 };
 
-// Whether rows beyond a sample are read to know how long they are, who is told of it (rows done, and all),
-// and the threads that read them.
+// The counting of rows: if rows beyond a sample are read to know how long they are, who is notified of it
+// (rows done, and all), and the threads that read them.
 struct Counting {
   bool every_row = false;
   std::function<void(int64_t, int64_t)> progress = {};
@@ -142,7 +142,7 @@ struct RowsToScore {
   std::optional<DataSource> source;  // none: texts are given
 };
 // data.train, or with none texts: of a classifier one or `two`, of a reward model an answer and its prompt.
-// Where the model `talks`, an answer beside its prompt is one of a conversation.
+// With a model that `talks`, prompt and response are rendered as a conversation.
 RowsToScore open_to_score(const Resolved& resolved, bool talks, bool two);
 
 // The recipe with its data.max_length, where null says that of the longest row: every row is encoded for it,
@@ -152,7 +152,7 @@ Resolved with_length(const Resolved& resolved, int64_t threads = 1, const DataSe
 // Optimizer steps of the run. With packing and no schedule.max_steps all rows are encoded for it, once.
 int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads = 1);
 
-// The steps of the run and what is in them, by what opening its data told; none where neither rows nor steps
+// The steps of the run and what is in them, by what opening its data found; none where neither rows nor steps
 // are named.
 std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data);
 

@@ -6,8 +6,8 @@
 namespace plimsoll {
 namespace {
 
-// Of a step's tokens. Below it what trees cost (a segment's inputs, the backward pass of attention over whole
-// trees) is not worth what they save.
+// The least share of a step's tokens that is worth sharing. Below it the costs of trees (a segment's inputs,
+// the backward pass of attention over whole trees) are not worth what they save.
 constexpr double kWorthSharing = 0.2;
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace plimsoll {
 
-// Why rows cannot, as words behind `data.share_prefixes: on, but`; empty: they can.
+// The reason why rows cannot, as words behind `data.share_prefixes: on, but`; empty: they can.
 std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& experiment);
 
 // As the recipe says; by itself where it pays, as far as the rows are known, and changes nothing that is

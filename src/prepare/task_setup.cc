@@ -69,8 +69,8 @@ void choose_words(const Recipe& recipe, const ModelPaths& paths, ModelFiles& fil
                      " (vocab_size in config.json). Tokenizer and model do not belong together.");
 }
 
-// Whether scores are those of a value head: where its file lies beside the adapter or the model, or the
-// recipe asks for a new one.
+// Chooses the scores of a value head where its file lies next to the adapter or the model, or the recipe asks
+// for a new one.
 void choose_value_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model) {
   const fs::path folder = paths.adapter.value_or(paths.base);
   const bool there = fs::exists(folder / kValueHeadFile);

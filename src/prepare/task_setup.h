@@ -16,11 +16,11 @@ namespace plimsoll {
 
 // The model of config.json with the head that the recipe's task asks of it: the words whose logits are the
 // scores of task: classify (ModelSpec::words); the value head of task: reward (ModelSpec::value_head), where
-// its file lies beside the adapter or the model, or the recipe asks for a new one. Throws UsageError where a
-// model can have none, or its file is none that is read.
+// its file lies next to the adapter or the model, or the recipe asks for a new one. Throws UsageError where a
+// model can have none, or its file is not one that is read.
 ModelSpec model_of(const Recipe& recipe, const ModelPaths& paths, ModelFiles& files);
 
-// What the recipe's task is with this model. Throws UsageError where they do not go together.
+// Reads the recipe's task with this model. Throws UsageError where they do not go together.
 TaskSpec read_task(const Recipe& recipe, const ModelSpec& model);
 
 // The names of the classes: the recipe's, else id2label of the model's config.json; empty where neither is.

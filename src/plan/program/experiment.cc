@@ -51,7 +51,7 @@ Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
                     Mode::evaluate, kEvalLossTensor, kScoresTensor);
 }
 
-// What remains of it are log-probabilities.
+// The program that is left of it computes log-probabilities.
 Graph build_reference(const Experiment& experiment, const Variant& variant) {
   LogProbGraph made = build_log_probs(
       experiment.model, experiment.batch_shape(experiment.train_room(variant), experiment.documents),
@@ -96,7 +96,7 @@ BatchShape Experiment::batch_shape(const MicroRoom& room, int64_t documents_each
   // A row that joins a tree splits a segment and adds one.
   const int64_t segments = shares_prefixes ? std::min(tokens, 2 * sequences - 1) : 0;
   if (!model.encoder_decoder) return {tokens, sequences, max_length, 0, 0, segments};
-  // Of what a word stands for, the decoder reads the start token alone.
+  // A word's score needs one token of the decoder: the start token.
   if (!model.words.empty()) return {tokens, sequences, max_length, sequences, 1};
   if (!has_targets()) return {tokens, sequences, max_length, tokens, max_length};
   return {tokens, room.samples, max_length, logit_rows(room), target_length};
@@ -186,7 +186,7 @@ std::vector<Graph> build_generation_programs(const Experiment& experiment, const
   context.device = &device;
   context.lora = lora_of(experiment);
   context.nf4 = nf4_of(experiment);
-  // Whether all that is named is there: each program may lack modules.
+  // Checks that all that is named is there: each program may lack modules.
   if (context.lora != nullptr)
     add_lora(build_logits(experiment.model, {1, 1, 1, 1, 1}, compute), *context.lora);
   std::vector<Graph> programs;

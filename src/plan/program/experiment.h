@@ -43,17 +43,17 @@ struct Experiment {
   int64_t documents = 1;         // of a sample in training: several with packing
   bool evaluates = false;
 
-  // Of a pattern of names.
+  // A pattern of names that names no layer by its number.
   static bool names_no_layer(const std::string& pattern) {
     return is_plain_name(pattern) && pattern.find_first_not_of("0123456789") != std::string::npos;
   }
-  // Whether the layers of a stack repeat, so that a few of them tell of all.
+  // True if the layers of a stack repeat, so that a few of them stand for all.
   [[nodiscard]] bool layers_are_alike() const {
     return (!lora || lora_options.blocks_are_alike()) && (!nf4 || nf4_options.blocks_are_alike()) &&
            std::all_of(frozen.begin(), frozen.end(), names_no_layer);
   }
 
-  // Whether a sample is a source and a target of it. Where such a model scores, the decoder reads the text
+  // True if a sample is a source and a target of it. If such a model scores, the decoder reads the text
   // again.
   [[nodiscard]] bool has_targets() const { return model.encoder_decoder && !rule_of(task.task).scores; }
 
@@ -63,7 +63,8 @@ struct Experiment {
     if (has_targets()) return max_length + target_length;
     return longest_sample > 0 ? longest_sample : max_length * sample_sequences();
   }
-  // What the longest sample takes of a micro-step by itself, its target apart where it has room of its own.
+  // The tokens of a micro-step that the longest sample takes by itself, its target apart where targets have
+  // an axis of their own.
   [[nodiscard]] RowSize longest_row() const {
     if (has_targets()) return {max_length, target_length};
     return {shares_prefixes && longest_shared > 0 ? longest_shared : sample_tokens(), 0};
@@ -72,18 +73,18 @@ struct Experiment {
   [[nodiscard]] int64_t begin_once() const {
     return shares_prefixes ? std::min(common_begin, longest_row().tokens) : 0;
   }
-  // What a sample of that size takes beside them, no more than the longest.
+  // The tokens that a sample of that size takes in addition to them, no more than the longest.
   [[nodiscard]] RowSize room_of(const RowSize& size) const;
   // Room for so many longest samples, without their targets.
   [[nodiscard]] int64_t tokens_of(int64_t samples) const {
     return begin_once() + samples * (longest_row().tokens - begin_once());
   }
-  // What a micro-step of `samples` has room for: so many longest ones, or `tokens` and, where targets have
-  // room of their own, so many of those as the longest row has of each.
+  // The capacity of a micro-step of `samples`: so many longest ones, or `tokens` and, where targets have an
+  // axis of their own, so many of those as the longest row has of each.
   [[nodiscard]] MicroRoom room(int64_t samples, int64_t tokens = 0) const;
   [[nodiscard]] MicroRoom train_room(const Variant& variant) const;
   [[nodiscard]] MicroRoom eval_room(const Variant& variant) const;
-  // Of one program, whose samples have so many documents each.
+  // The shape of one program, whose samples have so many documents each.
   [[nodiscard]] BatchShape batch_shape(const MicroRoom& room, int64_t documents_each) const;
   // Rows with logits, where the task has some.
   [[nodiscard]] int64_t logit_rows(const MicroRoom& room) const;
@@ -120,7 +121,7 @@ inline constexpr const char* kUpdateProgram = "update";
 inline constexpr const char* kEvalProgram = "evaluation";
 inline constexpr const char* kLossTensor = "loss";
 inline constexpr const char* kEvalLossTensor = "eval_loss";
-// Of the evaluation of tasks that score sequences: [B, outputs].
+// The scores of an evaluation of tasks that score sequences: [B, outputs].
 inline constexpr const char* kScoresTensor = "scores";
 
 // The forward pass of a micro-step with its adapters, before autodiff.
@@ -142,8 +143,8 @@ std::vector<Graph> build_evaluation_programs(const Experiment& experiment, const
 std::vector<Graph> build_generation_programs(const Experiment& experiment, const GenerationShape& shape,
                                              const DeviceDescription& device);
 
-// Where build_inspection_programs leaves the logits of every token, or the
-// scores of every sequence.
+// The tensor in which build_inspection_programs leaves the logits of every token, or the scores of every
+// sequence.
 inline constexpr const char* kLogitsTensor = "logits";
 // The programs of training, and one after them over the same weights that keeps
 // all logits or scores.

@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-// What makes a graph of no use; null: nothing.
+// The reason why a graph is of no use; null: it is.
 const char* why_none(const ProgramCalls& calls, const DeviceDescription& device, const ProgramUse& use,
                      UseGraphs asked) {
   constexpr double kWorth = 0.01;
@@ -25,12 +25,12 @@ const char* why_none(const ProgramCalls& calls, const DeviceDescription& device,
   return nullptr;
 }
 
-// Kernels here read on the card what a library is told on the host: one graph serves all runs.
+// Kernels here read on the card what a library gets from the host: one graph serves all runs.
 int number_of_graphs(const DeviceDescription& device, const ProgramUse& use) {
   return device.library_products ? use.graphs : 1;
 }
 
-// Whether all micro-steps have as many rows, and as many with a label.
+// All micro-steps have as many rows, and as many with a label.
 bool are_alike(const Filling& filling) {
   constexpr double kAll = 0.99;
   return filling.tokens > kAll && filling.targets > kAll;

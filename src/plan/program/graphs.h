@@ -13,10 +13,11 @@
 
 namespace plimsoll {
 
-// Where a host is predicted to launch slower than the card computes, always, or never.
+// A rule for capturing graphs: where a host is predicted to launch slower than the card computes, always, or
+// never.
 enum class UseGraphs : uint8_t { automatic, on, off };
 
-// Of one program.
+// The graphs of one program.
 struct PlannedGraphs {
   std::string program;
   int graphs = 0;     // that a run may make
@@ -25,14 +26,14 @@ struct PlannedGraphs {
   [[nodiscard]] int64_t all_nodes() const { return graphs * nodes; }
 };
 
-// What a host launches for one run of a program.
+// The launches of a host for one run of a program.
 struct ProgramCalls {
   int64_t calls = 0;
   bool moves_disk = false;
 };
 ProgramCalls calls_of(const Graph& program, const DeviceDescription& device);
 
-// How a program is run, as far as graphs go.
+// The use of a program, as far as graphs go.
 struct ProgramUse {
   int graphs = 1;       // that differ, where it is always run with as many rows
   bool repeats = true;  // whether it is: a library's products are cut to them on the host
@@ -40,8 +41,8 @@ struct ProgramUse {
   double beside = 0;    // what a gain is measured by: a step's seconds for each of its runs
 };
 
-// Of one run of a program: what the host takes longer to launch its calls than the card to compute them; 0
-// where it does not, or no device with launches is described.
+// Seconds by which the host takes longer to launch a program's calls than the card to compute them, in one
+// run; 0 where it does not, or no device with launches is described.
 double launch_gap(int64_t calls, const DeviceDescription& device, double card_seconds);
 double launch_gap(const Graph& program, const DeviceDescription& device, double card_seconds);
 
@@ -55,7 +56,7 @@ struct ProgramRun {
   ProgramCalls calls;
   ProgramUse use;
 };
-// What launches make of a step: the seconds that they add, and with graphs the bytes that those take.
+// The cost of launches in a step: the seconds that they add, and with graphs the bytes that those take.
 struct LaunchCost {
   double seconds = 0;
   int64_t graph_bytes = 0;
@@ -67,7 +68,7 @@ LaunchCost launch_cost(std::span<const ProgramRun> programs, const DeviceDescrip
 PlannedGraphs plan_graphs(const Graph& program, const DeviceDescription& device, const ProgramUse& use,
                           UseGraphs asked);
 
-// What they take of the card's memory, as a part of what is outside the arena; 0 bytes: nothing.
+// Memory of the card that graphs take, as a part of what is outside the arena; 0 bytes: nothing.
 OutsidePart graphs_part(const std::vector<PlannedGraphs>& graphs, const DeviceDescription& device);
 // "2 of micro-step (612 nodes each), 1 of update (89); none of evaluation: why"
 std::string graphs_words(const std::vector<PlannedGraphs>& graphs);

@@ -93,7 +93,7 @@ TEST(Graphs, without_room_there_are_none_unless_they_are_asked_for) {
   EXPECT_EQ(fits.graphs_of(kTrainProgram), 2);
 }
 
-// A library is told on the host how many rows a product has; kernels here are not.
+// A library gets a product's number of rows from the host; kernels here are not.
 TEST(Graphs, rows_that_differ_leave_the_update_alone_where_a_library_computes_products) {
   PlanRequest request = request_for(test_spec({}), "H200", false);
   request.workload.run =

@@ -1,4 +1,4 @@
-// What offload and the update in the backward pass save: lower bounds of real programs.
+// Tests of what offloading and the update in the backward pass save: lower bounds of real programs.
 #include <gtest/gtest.h>
 
 #include "base/units.h"

@@ -24,7 +24,7 @@ constexpr Slots nobody() {
 }
 
 // The blocks whose ops, tensors and seconds count for all of their slot, and those whose storages do. A
-// stack's first block is none of them: below the model's first one nothing trains.
+// stack's first block is not among them: below the model's first one nothing trains.
 struct SampleBlocks {
   Slots blocks = nobody();
   Slots forward = nobody();   // left by their forward pass
@@ -33,10 +33,10 @@ struct SampleBlocks {
   bool mixture = false;
 };
 
-// Of a mixture: a block in the midst of the first ones and one in the midst of the rest. Of three segments of
-// three: the first, the midst and the last block of one; the input that the middle segment keeps, and the
-// inputs that wait inside of the middle and of the last segment. Segments of two have no midst, and always
-// the input that waits in the middle one.
+// Chooses the blocks that are measured. Of a mixture: a block in the midst of the first ones and one in the
+// midst of the rest. Of three segments of three: the first, the midst and the last block of one; the input
+// that the middle segment keeps, and the inputs that wait inside of the middle and of the last segment.
+// Segments of two have no midst, and always the input that waits in the middle one.
 SampleBlocks blocks_of(const Graph& graph, Samples samples) {
   SampleBlocks result;
   if (samples == Samples::none) return result;
@@ -88,8 +88,8 @@ void add(Affine<Amount>& to, Amount amount, BlockId block, const Slots& samples)
   add(to, amount, slot_of(block, samples));
 }
 
-// What a storage's bytes count as: what the forward pass of a sample leaves to the backward pass, or an input
-// of the next block that a segment's repetition makes.
+// The bytes of a storage, by what they count as: what the forward pass of a sample leaves to the backward
+// pass, or an input of the next block that a segment's repetition makes.
 AffineBytes storage_bytes(const Graph& graph, const StorageLife& life, const SampleBlocks& samples) {
   AffineBytes bytes{life.bytes, {}};
   const Op& writer = graph.ops()[static_cast<size_t>(life.first)];
@@ -267,7 +267,7 @@ std::vector<BlockId> find_makers(const Graph& graph) {
   return makers;
 }
 
-// What the queues are given of an op, for one number of rows at a time.
+// An op as the queues get it, for one number of rows at a time.
 struct TimedOp {
   double seconds = 0;     // on its queue
   double contention = 0;  // of a transfer: what it takes from the compute queue
@@ -277,7 +277,7 @@ struct TimedOp {
 };
 
 // Ops of one slot that follow each other, with the transfers right before them: a stretch of a sample block,
-// or of what is none.
+// or of what is not a block.
 struct TimedStretch {
   size_t begin = 0, end = 0;
   size_t slot = kSlots;

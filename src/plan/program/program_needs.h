@@ -39,7 +39,7 @@ struct Affine {
 using AffineBytes = Affine<int64_t>;
 using AffineSeconds = Affine<double>;  // and whatever else is an average
 
-// What is alive op by op, as (what else is alive grows) -> the most.
+// The bytes that are alive op by op, as (what else is alive grows) -> the most.
 class Largest {
  public:
   void take(const AffineBytes& alive) {
@@ -59,7 +59,7 @@ class Largest {
   size_t latest_ = 0;
 };
 
-// Which blocks of a measured program stand for others: none; in each stack of kSampledFirst + kSampledRest
+// The blocks of a measured program that stand for others: none; in each stack of kSampledFirst + kSampledRest
 // blocks, one in the midst of the first and one in the midst of the rest; in each stack of kSampledSegments
 // segments of kSampledSegment blocks, or of two, those of the midst.
 enum class Samples : uint8_t { none, mixture, segments, pairs };
@@ -68,8 +68,8 @@ inline constexpr int64_t kSampledRest = 3;
 inline constexpr int64_t kSampledSegment = 3;
 inline constexpr int64_t kSampledSegments = 3;
 
-// What a program needs: persistent tensors, transient bytes alive together (the largest counts),
-// time. Rows of logits at a time are counted by their index in the list that was measured.
+// The needs of a program: persistent tensors, transient bytes alive together (the largest counts), time. Rows
+// of logits at a time are counted by their index in the list that was measured.
 struct ProgramNeeds {
   struct Persistent {
     Name name;

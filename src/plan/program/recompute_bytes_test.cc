@@ -1,4 +1,5 @@
-// What recomputation saves: the lower bound of the micro-step's memory, point by point and layer by layer.
+// Tests of what recomputation saves: the lower bound of the micro-step's memory, point by point and layer by
+// layer.
 #include <gtest/gtest.h>
 
 #include "layout/program_layout.h"

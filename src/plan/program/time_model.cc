@@ -40,7 +40,7 @@ void mix_tensor(uint64_t& hash, const Graph& graph, TensorId id) {
   for (const int64_t dim : tensor.shape.dims()) mix(hash, static_cast<uint64_t>(dim));
 }
 
-// What an op's seconds depend on. Where a slice begins is no part of it.
+// A key for all that an op's seconds depend on. The place where a slice begins is no part of it.
 uint64_t signature(const Graph& graph, const Op& op) {
   uint64_t hash = 0;
   mix(hash, 1 + static_cast<uint64_t>(op.kind) + (static_cast<uint64_t>(op.axis) << 32U));

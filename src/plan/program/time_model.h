@@ -15,8 +15,8 @@
 
 namespace plimsoll {
 
-// What an op's seconds are made of: matrix products by their tables, and work at the rate that the op's own
-// curve gives.
+// The parts of an op's seconds: matrix products by their tables, and work at the rate that the op's own curve
+// gives.
 struct OpWork {
   double products = 0;  // seconds
   double work = 0;      // bytes; FLOPs where `arithmetic`
@@ -27,7 +27,7 @@ struct OpWork {
   std::string_view curve = {};  // tried before the kind's
 };
 OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates);
-// Of the work that is no product: the op's curve, else the device's own rate.
+// The rate of the work that is no product: the op's curve, else the device's own rate.
 double rate_of(const Op& op, const OpWork& work, const DeviceRates& rates);
 
 // The least that an op could take: FLOPs and bytes of its rule over the best rates measured on the device.
@@ -41,7 +41,7 @@ Bound bound_of(const Graph& graph, const Op& op, const DeviceRates& rates);
 // Seconds of one op on its queue, with full sequences.
 double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
 
-// What a step's rows fill of one axis of its programs.
+// The share of one axis of its programs that a step's rows fill.
 struct AxisFilling {
   double rows = 1;    // share of them
   double length = 0;  // of the sequence that a row is in, on average: what attention meets; 0: full sequences
@@ -56,8 +56,8 @@ struct Filling {
 // Seconds of one op that is filled so far.
 double filled_op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates, const Filling& filling);
 
-// Seconds that a transfer takes from the computation beside it: its bytes pass the same memory. What makes a
-// variant that moves nothing the faster one where the queue has time enough for both.
+// Seconds that a transfer takes from the computation that runs at the same time: its bytes pass the same
+// memory. What makes a variant that moves nothing the faster one where the queue has time enough for both.
 double contention_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
 
 // The compute queue walks the ops in order; transfers are issued when it reaches them and run one after the
@@ -80,7 +80,7 @@ struct Queues {
 
 // Bytes that a transfer reads from or writes to the disk; 0 for other ops.
 int64_t disk_bytes_of(const Graph& graph, const Op& op);
-// How often an optimizer step runs a program.
+// The number of times that an optimizer step runs a program.
 double runs_per_step(const Graph& program, const Variant& variant, const Filling& filling);
 
 // Remembers the seconds of ops by kind, types, shapes and attributes: layers repeat, and so do the variants

@@ -88,7 +88,7 @@ TEST(TimeModel, gated_linear_attention_takes_its_curve_instead_of_its_products) 
   EXPECT_NEAR(op_seconds(graph, op, rates), 7, 1e-9);
 }
 
-// Where a device has one.
+// A curve of its own counts if a device has one.
 TEST(TimeModel, attention_in_16_bits_takes_the_curve_of_the_kernel_that_does_it) {
   const auto seconds = [](const std::string& type, int head_dim, bool drops) {
     const std::string row = type + "[64," + std::to_string(head_dim) + "]";
@@ -218,8 +218,8 @@ TEST(TimeModel, what_is_remembered_is_what_each_op_costs) {
       EXPECT_EQ(model.seconds_of(graph, op), op_seconds(graph, op, rates)) << print_op(graph, op);
 }
 
-// Why the distance is no choice of the search (docs/explanation/recompute-and-offload.md).
-// Two products of the same shape, one on each axis, and attention of the second to the keys of the first.
+// Shows why the distance is no choice of the search (docs/explanation/recompute-and-offload.md). Two products
+// of the same shape, one on each axis, and attention of the second to the keys of the first.
 Graph of_two_axes() {
   return parse_graph(
       "graph two\n"

@@ -1,4 +1,4 @@
-// A variant's fields by their names, for whoever writes, reads or compares all of them.
+// A variant's fields by their names, for code that writes, reads or compares all of them.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// What the rows of a run are, in words and for machines.
+// Describes the rows of a run, in words and for machines.
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"

@@ -10,7 +10,7 @@
 namespace plimsoll {
 namespace {
 
-// By how a name begins: some go on with figures.
+// By how a name begins: some end in figures.
 std::string meaning_of(const std::string& component) {
   static const std::map<std::string, const char*, std::greater<>> kMeanings = {
       {"weights (frozen)", "the model, only read"},
@@ -51,7 +51,7 @@ std::string meaning_of(const std::string& component) {
   return found == kMeanings.end() ? "" : found->second;
 }
 
-// The arena, and what is beside it.
+// The arena, and memory outside it.
 std::vector<Component> all_of_device(const Plan& plan) {
   std::vector<Component> components = device_components(plan);
   for (const OutsidePart& part : plan.outside()) components.push_back({part.name, part.counted()});
@@ -78,7 +78,8 @@ std::vector<ExplainedComponent> explained(const std::vector<Component>& now,
   return list;
 }
 
-// What is on the device at the peak of the largest program; a storage that several tensors share counts once.
+// Lists what is on the device at the peak of the largest program; a storage that several tensors share counts
+// once.
 std::vector<const TableRow*> alive_at_peak(const Plan& plan) {
   std::vector<const TableRow*> rows;
   const auto& programs = plan.layout.programs;

@@ -32,7 +32,7 @@ std::string meanings(const char* head, const std::vector<ExplainedComponent>& co
   return table.render("  ", columns);
 }
 
-// Of some of the dimensions.
+// The growth with some of the dimensions.
 std::string growth_of(const Explanation& explanation, size_t first, size_t end, size_t columns) {
   std::vector<bool> right(end - first + 1, true);
   right.front() = false;
@@ -52,7 +52,7 @@ std::string growth_of(const Explanation& explanation, size_t first, size_t end, 
   return table.render("  ", columns);
 }
 
-// Dimensions that have no room beside each other follow in a table of their own.
+// Dimensions that do not fit next to each other follow in a table of their own.
 std::string growth_table(const Explanation& explanation, size_t columns) {
   constexpr size_t kNames = 32, kEach = 13;  // columns: of the components, and of a dimension
   const size_t at_once = columns >= 100 ? explanation.doubled.size()

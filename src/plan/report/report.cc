@@ -1,4 +1,5 @@
-// What `plimsoll plan` prints: the verdict first, then the reason, then what to do next (docs/howto/fit-into-memory.md).
+// Writes the report of `plimsoll plan`: the verdict first, then the reason, then what to do next
+// (docs/howto/fit-into-memory.md).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -28,7 +29,7 @@ namespace {
 
 constexpr size_t kWidestText = 100;  // columns; longer lines read badly
 
-// Columns of a table that its bars may take beside names and sizes.
+// Columns of a table that its bars may take next to names and sizes.
 int bar_width(size_t columns) {
   constexpr size_t kWidest = 40, kNarrowest = 10, kBeside = 40;
   return static_cast<int>(std::clamp(columns - std::min(columns, kBeside), kNarrowest, kWidest));
@@ -86,7 +87,7 @@ std::string time_change(const Plan& plan, const Candidate& candidate) {
   return (rounded >= 0 ? "+" : "") + std::to_string(rounded) + " % time";
 }
 
-// What is beside the arena, as a row of the table; nothing where nothing is known of the device.
+// Adds the memory outside the arena, as a row of the table; nothing where nothing is known of the device.
 void add_outside(const Plan& plan, TextTable& table) {
   const auto add = [&](const char* name, const std::vector<OutsidePart>& parts) {
     if (parts.empty()) return;
@@ -153,7 +154,7 @@ std::string host_table(const Plan& plan) {
   return table.render("  ");
 }
 
-// What a budget bounds and how much of it is taken.
+// The memory that a budget bounds and how much of it is taken.
 std::string memory_text(const Plan& plan) {
   const Budget& budget = plan.request.target.budget;
   if (!plan.request.target.own_memory)
@@ -171,7 +172,7 @@ std::string process_text(const Plan& plan) {
          format_bytes(plan.arena_bytes()) + ", host " + format_bytes(plan.host_bytes()) + "; " + data;
 }
 
-// Stated sizes may be those of another machine; whoever means this one is told.
+// Stated sizes may be those of another machine; a note warns users who mean this one.
 std::string shortage_here(const Plan& plan) {
   const Budget& budget = plan.request.target.budget;
   if (plan.request.target.own_memory || budget.of_free || budget.free_bytes == 0) return "";
@@ -359,7 +360,7 @@ std::string verdict_text(const Plan& plan) {
          (guess.empty() ? "" : "\n" + indent + guess);
 }
 
-// Scores of the head that the task puts in place of the model's own; 0: none.
+// Scores of the head that the task uses instead of the model's own; 0: none.
 int64_t head_of(const Experiment& experiment) {
   return rule_of(experiment.task.task).scores ? experiment.task.outputs : 0;
 }
@@ -412,7 +413,7 @@ std::string knee_text(const Plan& plan) {
          mib_text(memory_bytes(plan.request, *plan.knee));
 }
 
-// A desktop on the card: 0.3 to 1 GiB were seen. Cards of data centres have none, and of one that is here
+// A desktop on the card: 0.3 to 1 GiB were seen. Cards of data centres have none, and of this machine's card
 // what is free is known.
 std::string display_text(const Plan& plan) {
   constexpr int64_t kDesktop = kGiB;
@@ -477,7 +478,7 @@ std::string head_text(const Plan& plan, size_t columns) {
 
 size_t lines_of(std::string_view text) { return static_cast<size_t>(std::ranges::count(text, '\n')); }
 
-// What nobody may miss comes first where not all facts have room.
+// Puts first the facts that must not be missed where not all facts have room.
 std::vector<ReportLine> facts_by_weight(const Plan& plan) {
   std::vector<ReportLine> list = facts(plan);
   std::ranges::stable_partition(
@@ -529,7 +530,7 @@ std::string brief_report_text(const Plan& plan, size_t columns, size_t rows) {
 
 namespace {
 
-// Of a step, by kind of op, the longest first: what a profile of the run stands beside.
+// Seconds of a step by kind of op, the longest first, for comparison with a profile of the run.
 nlohmann::ordered_json op_seconds_json(const Plan& plan) {
   const Filling filling =
       filling_of(plan.request.workload.experiment, plan.request.workload.run, plan.variant);

@@ -22,7 +22,7 @@ std::string phases_text(const Plan& plan);
 // "budget down to 1.12 GiB (...)"
 std::string also_fits_text(const Plan& plan);
 
-// A line of what is worth knowing besides: "also fits", "would save".
+// A line of what else is worth knowing: "also fits", "would save".
 struct ReportLine {
   std::string name;
   std::string text;

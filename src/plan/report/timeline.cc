@@ -24,7 +24,7 @@ size_t stack_index(const std::string& component) {
   return static_cast<size_t>(std::find(kStack.begin(), kStack.end(), component) - kStack.begin());
 }
 
-// What a program holds at each op, by place in kStack.
+// The bytes that a program holds at each op, by place in kStack.
 using Usage = std::vector<std::array<int64_t, kStack.size()>>;
 
 struct Life {

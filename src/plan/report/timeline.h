@@ -42,7 +42,7 @@ TimelinePeak peak_of(const Timeline& timeline);
 // "op 512 of 1,024: model.layers.3.mlp, backward (swiglu_grad)".
 std::string op_words(const Plan& plan, const ProgramTimeline& program, int32_t op);
 
-// What a picture's height stands for: the budget where it is near, else the arena.
+// The bytes that a picture's height stands for: the budget where it is near, else the arena.
 int64_t picture_top(const Plan& plan);
 
 // For a terminal: in lines of at most `columns`, or 120.

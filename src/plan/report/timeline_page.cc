@@ -22,8 +22,7 @@ constexpr int64_t kMoments = 2000;  // steps of the picture: the page stays belo
 constexpr double kWidth = 2000.0;   // of the picture in its own units; the page stretches it
 constexpr double kHeight = 1000.0;
 
-// Colours after Okabe and Ito (distinct for the colour-blind, also on dark ground), beside a violet and
-// greys.
+// Colours after Okabe and Ito (distinct for the colour-blind, also on dark ground), with a violet and greys.
 const char* colour_of(const std::string& component) {
   static const std::map<std::string, const char*> kColours = {
       {"weights (frozen)", "#0072b2"},   {"weights (nf4)", "#56b4e9"},    {"weights (trained)", "#8c7ae6"},
@@ -100,7 +99,7 @@ std::string axis(int64_t top) {
   return html + "\n";
 }
 
-// The picture is of the arena: of the budget, what is left for it beside what is outside of it.
+// The picture is of the arena: of the budget, what the memory outside of it leaves.
 std::string arena_budget_words(const Plan& plan, int64_t budget) {
   const std::optional<int64_t> whole = memory_budget(plan.request);
   if (!whole || *whole == budget) return "budget " + format_bytes(budget);
@@ -140,7 +139,7 @@ std::string row(const std::string& key, const std::string& name, int64_t bytes, 
          format_count(bytes) + " bytes\">" + format_bytes(bytes) + "</td></tr>\n";
 }
 
-// What is of the device's memory beside the arena, and the sum that the headline says.
+// Lists the device's memory outside the arena, and the sum that the headline gives.
 std::string outside_rows(const Plan& plan) {
   if (!plan.request.target.own_memory) return "";
   std::string html;

@@ -29,7 +29,7 @@ size_t group_of(const std::string& component) {
   return component == "activations kept" ? 2 : 3;
 }
 
-// What a column shows: the bytes of each group, summed from the bottom up.
+// A column of the picture: the bytes of each group, summed from the bottom up.
 using Column = std::array<int64_t, kGroups.size()>;
 
 struct Picture {

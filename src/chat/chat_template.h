@@ -56,14 +56,14 @@ class ChatTemplate {
   void begin_texts_with(const std::string& text) { tokens_["text_start"] = text; }
   // Arguments of tools' calls that are texts stay texts, as data of before were rendered.
   void keep_argument_texts() { arguments_ = Arguments::as_given; }
-  // Whether it, or the one for conversations with tools, reads such a key of a message at all.
+  // Returns true if it, or the template for conversations with tools, reads such a key of a message at all.
   [[nodiscard]] bool mentions(std::string_view key) const;
   // As others read it: without the marks of pieces.
   [[nodiscard]] Template published() const;
 
  private:
-  // How tool arguments that are the text of an object are passed: a template that prints texts as they are
-  // gets the text, one that prints objects as JSON gets the object.
+  // The form in which tool arguments that are the text of an object are passed: a template that prints texts
+  // as they are gets the text, one that prints objects as JSON gets the object.
   enum class Arguments : uint8_t { as_given, objects };
 
   [[nodiscard]] Template::Output output(const Conversation& conversation, bool add_generation_prompt) const;

@@ -62,7 +62,7 @@ TEST(ChatTemplate, answers_are_found_by_rendering_what_comes_before_them) {
               ElementsAre("a1<|end|>\n", "<think>\nt\n</think>\n\na2<|end|>\n"));
 }
 
-// Of an empty conversation it cannot be rendered.
+// An empty conversation cannot be rendered by it.
 TEST(ChatTemplate, an_answer_that_comes_first_is_found_where_the_template_looks_at_the_first_message) {
   const auto chat = chat_of(
       "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}{% for m in messages %}"

@@ -11,9 +11,9 @@ struct TemplateRules {
   // whole: the text is tokenised once. pieces: it is cut at kCut, kCutBare and at the ends of generation
   // blocks, and each piece is tokenised by itself.
   enum class Tokens : uint8_t { whole, pieces };
-  // How a conversation that is too long is cut: as data.truncation says; a part of each question and answer
-  // is kept, so that the answer stays (LLaMA-Factory); or the beginning is kept, with the end-of-text token
-  // instead of its last token (torchtune).
+  // The way in which a conversation that is too long is cut: as data.truncation says; a part of each prompt
+  // and response is kept, so that the response stays (LLaMA-Factory); or the beginning is kept, with the
+  // end-of-text token instead of its last token (torchtune).
   enum class Cutting : uint8_t { side, turns, ended };
   // The part of an answer that is trained: what the template marks, with its end token; or the content and
   // the tokenizer's end-of-text token within three tokens behind it (axolotl).

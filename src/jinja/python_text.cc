@@ -54,7 +54,7 @@ std::string title_of_first(std::string_view first) {
 
 bool is_cased(char32_t code) { return u_hasBinaryProperty(static_cast<UChar32>(code), UCHAR_CASED) != 0; }
 
-// Whether no letter follows: what a capital sigma at the end of a word becomes another small letter by.
+// No letter follows: a capital sigma at the end of a word becomes another small letter.
 bool ends_word(std::string_view rest) {
   for (size_t at = 0; at < rest.size();) {
     const char32_t code = next_code_point(rest, at);

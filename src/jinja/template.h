@@ -48,7 +48,7 @@ class Template {
   // The members of an object.
   [[nodiscard]] Output render(const nlohmann::ordered_json& variables,
                               const std::optional<std::tm>& now = std::nullopt) const;
-  // Whether it has {% generation %} blocks.
+  // True if it has {% generation %} blocks.
   [[nodiscard]] bool marks_generation() const;
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] const std::string& source() const;

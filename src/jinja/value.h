@@ -88,7 +88,7 @@ class Value {
   [[nodiscard]] const MacroStatement& macro() const {
     return *static_cast<const MacroStatement*>(heap_.get());
   }
-  // Whether both are one object.
+  // Returns true if both are one object.
   [[nodiscard]] bool same_object(const Value& other) const;
   // Levels of values within this one: 0 for what holds no other value.
   [[nodiscard]] int nesting() const { return nesting_; }

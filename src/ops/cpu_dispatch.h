@@ -16,7 +16,7 @@ namespace plimsoll {
 #include "ops/ops.def"
 #undef OP
 
-// Whether the op's halves are f16: all of an op's halves are of one type.
+// Returns true if the op's halves are f16: all of an op's halves are of one type.
 bool computes_in_f16(const CpuBinding& binding);
 
 // The kernel for an instruction set, of those that there are; f16 is computed with AVX2 everywhere. Kernels
@@ -32,7 +32,7 @@ Kernel<Arguments> pick(const CpuBinding& b, Kernel<Arguments> avx2, Kernel<Argum
 }
 #define PLIMSOLL_KERNEL(b, name, ...) \
   pick<__VA_ARGS__>(b, avx2::name, avx512::name, avx512_bf16::name, avx2_f16::name)
-// Of a kernel that has no use for the BF16 instructions.
+// Chooses a kernel that has no use for the BF16 instructions.
 #define PLIMSOLL_PLAIN_KERNEL(b, name, ...) \
   pick<__VA_ARGS__>(b, avx2::name, avx512::name, avx512::name, avx2_f16::name)
 
@@ -72,7 +72,8 @@ Args with_threads(const CpuBinding& b, Args args) {
   return args;
 }
 
-// Whether a gradient is overwritten: by the first writer of the first micro-step of an effective batch.
+// Returns true if a gradient is overwritten: by the first writer of the first micro-step of an effective
+// batch.
 inline bool overwrites(int64_t accumulate, const double* step) {
   return accumulate == 0 && step_value(step, StepValue::first_micro_step) == 1.0;
 }

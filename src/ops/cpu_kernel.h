@@ -24,7 +24,7 @@ struct CpuSettings {
 // product is summed with its base's.
 inline constexpr int kKernelGeneration = 3;
 
-// What bits are promised within: "avx512-bf16, 2 threads, kernels 3".
+// Names all within which bits are promised: "avx512-bf16, 2 threads, kernels 3".
 std::string kernels_text(const CpuSettings& settings);
 
 class CpuBinding : public Binding {

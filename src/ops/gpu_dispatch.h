@@ -39,7 +39,7 @@ BoundCall with_gpu_types(const GpuBinding& b, DType dtype, DType gradient, Make 
   refuse_on_gpu(b, std::string(to_string(dtype)) + " with " + std::string(to_string(gradient)));
 }
 
-// make(T{}, W{}) for activations T and a weight W beside them: f16 with f16 too.
+// make(T{}, W{}) for activations T and a weight W: f16 with f16 too.
 template <class Make>
 BoundCall with_weight_types(const GpuBinding& b, DType dtype, DType weight, Make make) {
   if (dtype == DType::f16 && weight == DType::f16) return make(gpu::f16{}, gpu::f16{});

@@ -29,7 +29,7 @@ inline namespace PLIMSOLL_GPU {
 // Counts up when a kernel gives other bits than before.
 inline constexpr int kGpuKernelGeneration = 5;
 
-// Products by a library, which is told on the host how many rows are live.
+// Products by a library, which gets the number of live rows from the host.
 struct LibraryProducts {
   gpu::ProductLibrary* library = nullptr;
   std::function<const std::byte*(TensorId)> sent = nullptr;
@@ -47,8 +47,8 @@ class GpuBinding : public Binding {
   [[nodiscard]] gpu::Stream& stream() const { return stream_; }
   // nullptr: all products are computed by the kernels here.
   [[nodiscard]] gpu::ProductLibrary* library() const { return products_.library; }
-  // Where the host has input i as the op will find it when its call launches; nullptr: nowhere, or no library
-  // asks for it. `fact(values)` is all of it that the call may decide by.
+  // The host's copy of input i as the op will find it when its call launches; nullptr: there is none, or no
+  // library asks for it. `fact(values)` is all of it that the call may decide by.
   template <class T, class Number, class Fact>
   [[nodiscard]] const T* sent(Number i, const Fact& fact) const {
     const T* const values = library() == nullptr ? nullptr : sent<T>(i);
@@ -73,7 +73,7 @@ class GpuBinding : public Binding {
 
 using GpuBindFunction = BoundCall (*)(const GpuBinding&);
 
-// Whether the op has a kernel for GPUs; transfers need none.
+// Returns true if the op has a kernel for GPUs; transfers need none.
 bool has_gpu_kernel(OpKind kind);
 // Throws UsageError that names the first op of `graph` that has none.
 void require_gpu_kernels(const Graph& graph);
@@ -82,7 +82,7 @@ void require_gpu_kernels(const Graph& graph);
 // without kernel.
 BoundCall bind_gpu(const GpuBinding& binding);
 
-// What a bind function throws for what its kernel does not do.
+// Throws the error of a bind function for what its kernel does not do.
 [[noreturn]] void refuse_on_gpu(const GpuBinding& binding, const std::string& why);
 // For kernels that multiply values of `dtype` by tensor cores: refuses those that the card's do not take.
 void require_tensor_cores(const GpuBinding& binding, DType dtype);

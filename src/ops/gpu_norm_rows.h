@@ -14,8 +14,8 @@ inline constexpr int64_t kNormWarpWidth = 256;
 template <int kRowThreads>
 constexpr int kNormRowsPerBlock = kNormThreads / kRowThreads;
 
-// Of the threads of a row, in each of them. A kernel's sums have a number each: the next may be under way
-// while threads still read the last.
+// Sums over the threads of a row, in each of them. A kernel's sums have a number each: the next may be under
+// way while threads still read the last.
 template <int kRowThreads, int kNumber = 0>
 PL_DEV float row_sum(float x) {
   if constexpr (kRowThreads == gpu::kWarpSize) {
@@ -40,7 +40,7 @@ PL_DEV void for_eights(int64_t width, Visit visit) {
   }
 }
 
-// What the kernels of the gradient read of a step.
+// The values of a step that the kernels of the gradient read.
 struct NormLive {
   const double* step;
   AxisId axis;

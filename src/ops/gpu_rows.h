@@ -40,7 +40,7 @@ struct NamedRows {
     uint32_t masks[kWarps];  // a bit for each of kThreads rows
   };
 
-  // Whether an earlier row names what row `own` does; the block's threads ask together.
+  // Returns true if an earlier row names the same as row `own`; the block's threads ask together.
   template <class NameOf>
   static PL_DEV bool is_repeated(int own, const NameOf& name) {
     PL_SHARED(float, parts, kWarps);

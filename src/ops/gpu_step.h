@@ -7,7 +7,7 @@
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 
-// How many of the planned rows count: those that carry tokens, or what is left of a list behind `begin`.
+// The number of planned rows that count: those that carry tokens, or what is left of a list behind `begin`.
 struct LiveRows {
   const double* step = nullptr;  // neither: all rows
   StepValue which = StepValue::live_tokens;
@@ -29,8 +29,8 @@ LiveRows live_rows(const GpuBinding& b, Number step) {
   return {.step = b.input<double>(step), .which = live_tokens_of(b.op().axis)};
 }
 
-// Whether a sum is added to what is there: always, unless an op's attribute `accumulate` makes it the first
-// writer.
+// The rule by which a sum is added to what is there: always, unless an op's attribute `accumulate` makes it
+// the first writer.
 struct Accumulation {
   int64_t accumulate = 1;
   const double* step = nullptr;
@@ -38,7 +38,7 @@ struct Accumulation {
   [[nodiscard]] PL_BOTH bool adds() const { return !overwrites_gradient(accumulate, step); }
 };
 
-// Where the sequences lie on an axis of tokens.
+// The places of the sequences on an axis of tokens.
 struct GpuSequences {
   const int32_t* starts = nullptr;
   int64_t tokens = 0;  // planned rows

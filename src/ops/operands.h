@@ -31,8 +31,8 @@ namespace operand {
 
 }  // namespace operand
 
-// Whether a type numbers inputs, or outputs: the names of an op, or a number that was found out (size_t).
-// Those of one are not those of the other, and a number that is written down (int) is neither.
+// True for a type that numbers inputs, or outputs: the names of an op, or a number that was found out
+// (size_t). Those of one are not those of the other, and a number that is written down (int) is neither.
 template <class Number>
 inline constexpr bool is_input = std::is_same_v<Number, size_t>;
 template <class Number>

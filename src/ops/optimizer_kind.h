@@ -31,7 +31,7 @@ constexpr const OptimizerTraits& traits_of(OptimizerKind kind) {
   return kOptimizers[static_cast<size_t>(kind)];
 }
 
-// nullptr where there is none of that name.
+// nullptr for an unknown name.
 constexpr const OptimizerTraits* find_optimizer(std::string_view name) {
   for (const OptimizerTraits& traits : kOptimizers)
     if (traits.name == name) return &traits;

@@ -48,8 +48,8 @@ static constexpr void philox(const PhiloxStream& stream, uint32_t counter0, uint
   for (int i = 0; i < 4; ++i) out[i] = c[i];
 }
 
-// How elements take their bits, so that a register of 16 counters serves neighbouring elements:
-// 32 bits each, 64 elements to 16 counters.
+// Gives elements their bits so that a register of 16 counters serves neighbouring elements: 32 bits each, 64
+// elements to 16 counters.
 static constexpr uint32_t philox_bits32(const PhiloxStream& stream, int64_t element) {
   uint32_t words[4];
   philox(stream, static_cast<uint32_t>(element / 64 * 16 + element % 16), words);

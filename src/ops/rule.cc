@@ -46,7 +46,7 @@ Cost cost_of(const Graph& graph, const Op& op) {
 namespace {
 
 // The type of most of the bytes that an op touches: what its kernel is chosen by. Step values and sums, which
-// are f64, say nothing of it, large as they are beside the smallest weights.
+// are f64, say nothing of it, large as they are next to the smallest weights.
 DType main_type(const Graph& graph, const Op& op) {
   const Tensor* largest = nullptr;
   const auto size = [&](const Tensor& tensor) { return tensor.dtype == DType::f64 ? 0 : tensor.bytes(); };
@@ -107,7 +107,8 @@ Operands emit(Graph& graph, Op op, const std::string& base_name) {
 
 namespace {
 
-// Of activations: the axis whose rows they hold; kNoAxis of weights that are made or fetched for an op.
+// The axis of weights that are made or fetched for an op, which have none. Activations have the axis whose
+// rows they hold.
 constexpr AxisId kNoAxis = -1;
 
 // The axis of the rows of one of an op's inputs, or outputs, of which `others` are of another axis than the

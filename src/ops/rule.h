@@ -30,7 +30,8 @@ struct Cost {
   double bytes = 0;
 };
 
-// What making an op's outputs again costs, and what they are to a block: what passes/recompute chooses by.
+// The cost of recomputing an op's outputs, and their place in a block; activation checkpointing chooses by
+// it.
 enum class RecomputeClass : uint8_t {
   cheap,    // no matrix product
   gate,     // cheap; the MLP's product of gate and values, its widest tensor
@@ -39,7 +40,7 @@ enum class RecomputeClass : uint8_t {
   mixer     // mixes tokens (attention): dear to make again, and no wider than what it reads
 };
 
-// Which queue runs an op. Fetches and stores are complete only after the matching wait.
+// The queue that runs an op. Fetches and stores are complete only after the matching wait.
 enum class Queue : uint8_t { compute, copy_in, copy_out };
 
 // A matrix product of an op. One that adds to what C holds reads it once more.
@@ -51,7 +52,7 @@ struct Product {
   int64_t MatmulShape::*live = nullptr;
 };
 
-// What of an op's seconds gets shorter with the live rows of its axis.
+// The part of an op's seconds that gets shorter with the live rows of its axis.
 enum class Shortens : uint8_t {
   products,  // its matrix products, where they say so; the rest walks the whole capacity
   rows,      // all of it, with the rows
@@ -59,8 +60,8 @@ enum class Shortens : uint8_t {
   pairs      // attention: with the rows, and with the keys that each meets
 };
 
-// What the seconds of an op are made of: matrix products, by their measured rates, and other work at the rate
-// that the op's own curve gives.
+// The parts of an op's seconds: matrix products, by their measured rates, and other work at the rate that the
+// op's own curve gives.
 struct Work {
   std::vector<Product> products;  // of `rows_at_a_time` rows, done for all `rows`
   int64_t rows = 1, rows_at_a_time = 1;
@@ -69,11 +70,11 @@ struct Work {
   DType dtype = DType::f32;  // what the kernel is chosen by
   int64_t head_dim = 0;
   bool arithmetic = false;
-  // Of kernels that GPUs have for some ops of the kind: the name of a curve of their own, read where a device
-  // has it instead of the kind's.
+  // The curve of a kernel that GPUs have for some ops of the kind: its name, read if a device has it instead
+  // of the kind's.
   std::string_view curve = {};
-  // The amount stands for all of the op, where the device has a curve of it: the products are not beside it,
-  // but what it takes where there is none.
+  // The amount stands for all of the op, where the device has a curve of it: the products are not added to
+  // it, and are what it takes on a device without a curve.
   bool all_by_curve = false;
 };
 
@@ -90,14 +91,14 @@ struct OtherAxis {
   std::vector<size_t> inputs = {}, outputs = {};
 };
 
-// What a gradient rule may ask and do; autodiff/ implements it.
+// The queries and actions of a gradient rule; autodiff/ implements it.
 class GradientContext {
  public:
   virtual ~GradientContext() = default;
   [[nodiscard]] virtual const Graph& graph() const = 0;
   // Gradient that arrived for an output of the op (kNoTensor: none did).
   [[nodiscard]] virtual TensorId gradient_of(TensorId output) const = 0;
-  // Whether an input leads to a trainable tensor.
+  // Returns true if an input leads to a trainable tensor.
   [[nodiscard]] virtual bool wants(TensorId input) const = 0;
   // The sum of the gradients that other consumers of `input` gave so far, for ops that add into it
   // (kNoTensor: none).
@@ -136,14 +137,14 @@ struct OpRule {
   int64_t (*gpu_scratch_bytes)(const Graph&, const Op&, const DeviceDescription&) = nullptr;
   std::vector<Reuse> reuse = {};
   OtherAxis other_axis = {};
-  // How many kernels a call launches on a GPU; nullptr: one. `library`: at the most, where a library may
-  // compute products: what is added to one is brought first, and a sum in parts is put together behind it.
-  // The op harness holds every kernel to it.
+  // The number of kernels that a call launches on a GPU; nullptr: one. `library`: at the most, if a library
+  // may compute products: what is added to one is brought first, and a sum in parts is put together behind
+  // it. The op harness holds every kernel to it.
   int64_t (*launches)(const Graph&, const Op&, bool library) = nullptr;
   // Outputs that exist already are read and updated in place: an activation may be written by such an op
   // again.
   bool updates = false;
-  // Whether the op may leave its outputs as they were, by what it finds when it runs: an update of gradients
+  // True if the op may leave its outputs as they were, by what it finds when it runs: an update of gradients
   // that overflowed. Then an output that nothing else wrote may be read nowhere, not even to be stored;
   // verify() refuses that. nullptr: every output is written whenever the op runs.
   bool (*may_skip)(const Op&) = nullptr;
@@ -164,18 +165,18 @@ struct OpRule {
 const OpRule& rule_of(OpKind kind);
 Cost cost_of(const Graph& graph, const Op& op);
 Work work_of(const Graph& graph, const Op& op);
-// Whether a run of the op may leave its outputs as they were.
+// Returns true if a run of the op may leave its outputs as they were.
 inline bool may_skip(const Op& op) {
   const auto rule = rule_of(op.kind).may_skip;
   return rule != nullptr && rule(op);
 }
-// Whether the op only starts, and runs beside others until its wait: a fetch or a store.
+// Returns true if the op only starts, and runs at the same time as others until its wait: a fetch or a store.
 inline bool is_queued(const Op& op) { return rule_of(op.kind).queue != Queue::compute; }
 // fetch, store and their waits: the runtime runs them, they have no compute kernel.
 bool is_transfer(OpKind kind);
 int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescription& device);
-// How many kernels an op launches on a GPU, a transfer's copy included; and a program: what a graph of its
-// calls has as nodes, and what a host has to launch where there is none.
+// The number of kernels that an op launches on a GPU, a transfer's copy included; and a program: what a graph
+// of its calls has as nodes, and what a host has to launch without a graph.
 int64_t gpu_launches(const Graph& graph, const Op& op, bool library);
 int64_t gpu_launches(const Graph& program, bool library);
 

@@ -1,15 +1,15 @@
-// Segments of trees, for kernels that go from one to another: a segment goes on where its parent ends; behind
-// it comes all that goes on from it. A table has `starts`, `parents` (null: sequences are apart) and `count`,
-// as SequenceTable has; segments are numbered by int64_t or, on a GPU, by int. Functions are static: a kernel
-// file's copy, compiled for one instruction set, must never be the one the linker keeps for everybody;
-// constexpr, so that they are the GPU's too.
+// Segments of trees, for kernels that walk from one to another: a segment continues where its parent ends;
+// behind it come all its descendants. A table has `starts`, `parents` (null: sequences are apart) and
+// `count`, as SequenceTable has; segments are numbered by int64_t or, on a GPU, by int. Functions are static:
+// a kernel file's copy, compiled for one instruction set, must never be the one the linker keeps for
+// everybody; constexpr, so that they are the GPU's too.
 #pragma once
 
 #include <cstdint>
 
 namespace plimsoll {
 
-// The segment that it goes on from, or -1.
+// The segment that it continues, or -1.
 template <class Table, class Index>
 static constexpr Index parent_of(const Table& t, Index segment) {
   return t.parents == nullptr ? -1 : t.parents[segment];
@@ -18,7 +18,7 @@ template <class Table, class Index>
 static constexpr Index length_of(const Table& t, Index segment) {
   return t.starts[segment + 1] - t.starts[segment];
 }
-// The end of what goes on from it, which comes right behind it.
+// The end of its descendants, which come right behind it.
 template <class Table, class Index>
 static constexpr Index subtree_end(const Table& t, Index segment) {
   Index end = segment + 1;
@@ -29,7 +29,7 @@ template <class Table, class Index>
 static constexpr bool goes_on(const Table& t, Index segment) {
   return t.parents != nullptr && segment + 1 < t.count && t.parents[segment + 1] == segment;
 }
-// Whether several segments go on where it ends.
+// Returns true if several segments continue where it ends.
 template <class Table, class Index>
 static constexpr bool forks(const Table& t, Index segment) {
   if (!goes_on(t, segment)) return false;
@@ -41,8 +41,8 @@ static constexpr bool is_last_child(const Table& t, Index segment) {
   const Index next = subtree_end(t, segment);
   return next == t.count || t.parents[next] != t.parents[segment];
 }
-// A number of its own for a segment that forks, below that of segments that are not the first to go on: those
-// are counted up to its second one.
+// A number of its own for a segment that forks, below that of segments that are not the first to continue
+// their parent: those are counted up to its second one.
 template <class Table, class Index>
 static constexpr Index fork_number(const Table& t, Index segment) {
   Index number = 0;

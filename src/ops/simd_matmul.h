@@ -16,7 +16,7 @@ struct Broadcast {
   int64_t step;  // elements from one k to the next
 };
 
-// How elements are multiplied and added.
+// The ways in which elements are multiplied and added: one by one, or in pairs.
 struct Singles {
   static Vec add_product(Vec a, Vec b, Vec sum) { return fma(a, b, sum); }
 };

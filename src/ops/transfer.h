@@ -21,14 +21,14 @@ inline TensorId copy_of(const Op& transfer) {
                                         : transfer.inputs[operand::store::copy];
 }
 
-// Whether a program moves bytes between the device and a disk.
+// Returns true if a program moves bytes between the device and a disk.
 bool moves_disk_bytes(const Graph& program);
 
 // By op: for a wait, the index of the transfer of its kind that moved its copy last; -1 for other ops. Throws
 // InternalError for a wait for nothing.
 std::vector<int32_t> waited_transfers(const Graph& graph);
 
-// Where the moved bytes lie in the home.
+// The moved bytes' range in the offload target.
 struct ByteRange {
   int64_t first = 0;
   int64_t bytes = 0;

@@ -48,7 +48,7 @@ bool is_valid_utf8(std::string_view text);
 bool is_ascii(std::string_view text);
 // Invalid parts become U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
-// How many bytes at the end of `text` are an unfinished but so far correct character (0 to 3).
+// The number of bytes at the end of `text` that are an unfinished but so far correct character (0 to 3).
 size_t unfinished_utf8_bytes(std::string_view text);
 
 }  // namespace plimsoll

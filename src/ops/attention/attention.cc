@@ -290,14 +290,14 @@ int64_t launches_grad(const Graph&, const Op& op, bool) {
   const bool numbers = has_parents(op) && op.attr_int("window") > 0;
   return 4 + 2 + (op.has_output(operand::attention_grad::d_bias_table) ? 1 : 0) + (numbers ? 1 : 0);
 }
-// What is appended, what is seen, and its parts put together.
+// Kernels that append, that compute what is seen, and that put its parts together.
 int64_t launches_cached(const Graph& g, const Op& op, bool) {
   return (op.attrs.contains("keys_of") ? 0 : 1) + 1 + (cached_split(g, op).parts > 1 ? 1 : 0);
 }
 
 Cost cost(const Graph& g, const Op& op) { return attention_cost(g, op, 2.0); }
 Cost cost_grad(const Graph& g, const Op& op) { return attention_cost(g, op, 5.0); }
-// Of 16-bit values, for which GPUs have more than one kernel.
+// The curve of 16-bit values, for which GPUs have more than one kernel.
 std::string_view curve_of(const Graph& g, const Op& op) {
   const bool backward = op.kind == OpKind::attention_grad;
   if (size_of(input_tensor(g, op, qkv::q).dtype) != 2) return {};

@@ -1,4 +1,4 @@
-// Backward of attention, the logits computed again from q, k and lse. A pair (sequence, key-value head) walks
+// Backward of attention, the logits recomputed from q, k and lse. A pair (sequence, key-value head) walks
 // its keys, some blocks at a time; for each it visits the rows that see them, tile by tile:
 //   P = exp(scale * Q K^T - lse)    dP = dO V^T    dS = scale * P * (dP - rowsum(o * dO))
 //   d_v += P^T dO    d_k += dS^T Q    d_q += dS K
@@ -6,7 +6,7 @@
 // there is. A pair may be split into parts that take every n-th stretch of keys; their d_q are added in part
 // order. The gradient of a bias is a sum of dS / scale per distance, which every pair reduces to buckets.
 // Of trees a pair is (tree, key-value head): the rows that see a segment's keys are those of the segment and,
-// right behind it, of all that go on from it, so that the ancestors' d_k and d_v are sums in one fixed order.
+// right behind it, of all its descendants, so that the ancestors' d_k and d_v are sums in one fixed order.
 // A window leaves out of them those whose number on their path is too far on.
 #include <omp.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kBackwardKeys = kAttentionBackwardKeys * kAttentionKeyBlock;
 
-// Of packed operands the sizes as f32, which are the largest.
+// The workspace's sizes; for packed operands as f32, which are the largest.
 struct Workspace {
   float* k;             // [keys][padded]
   float* k_transposed;  // [key blocks][dim][key block]
@@ -34,7 +34,7 @@ struct Workspace {
   float* ds;         // [tile][key block]
   BiasVectors bias;  // of all threads
 
-  // What begins at a later key block, `floats` behind the first.
+  // The workspace of a later key block, `floats` behind the first.
   [[nodiscard]] Workspace at(int64_t floats) const {
     return {
         k + floats, k_transposed + floats, v_transposed + floats, d_k + floats, d_v + floats, q, d_o, p, ds,
@@ -59,7 +59,7 @@ Workspace workspace_of(void* scratch, int thread, const AttentionShape& shape) {
   return w;
 }
 
-// What a part keeps for all rows of its pair.
+// The values that a part keeps for all rows of its pair.
 struct PartState {
   float* d_q;  // [rows][padded]
   float* lse;  // [rows]
@@ -69,7 +69,7 @@ struct PartState {
 
   [[nodiscard]] int64_t number(int64_t token) const { return numbers == nullptr ? token : numbers[token]; }
   // The number of a query as counted by the row of the first key that it is asked for: behind the keys of one
-  // segment all that go on from it stand.
+  // segment all that descend from it stand.
   [[nodiscard]] int64_t query(int64_t token, int64_t key0) const {
     return numbers == nullptr ? token : key0 + numbers[token] - numbers[key0];
   }
@@ -153,10 +153,10 @@ struct Pair {
     return (start + row / group()) * shape().heads + head * group() + row % group();
   }
   [[nodiscard]] int64_t key_at(int64_t key) const { return (key_start + key) * shape().kv_heads + head; }
-  // Of a segment: where its keys begin and end.
+  // The places where a segment's keys begin and end.
   [[nodiscard]] int64_t key_begin(int64_t segment) const { return keys_of(a).starts[segment] - key_start; }
   [[nodiscard]] int64_t key_end(int64_t segment) const { return key_begin(segment + 1); }
-  // Where the queries end that are of a segment or go on from it.
+  // The end of the queries that are of a segment or descend from it.
   [[nodiscard]] int64_t branches_end(int64_t segment) const {
     return a.sequences.starts[subtree_end(a.sequences, segment)] - start;
   }
@@ -310,7 +310,7 @@ struct Stretch {
   int64_t queries_end;
 };
 
-// Where the queries end that have a key of the stretch in their window; among those of a tree there are
+// The end of the queries that have a key of the stretch in their window; among those of a tree there are
 // others.
 template <class T>
 int64_t queries_end(const Pair<T>& pair, const PartState& state, const Stretch& stretch) {
@@ -406,7 +406,7 @@ void finish_row(const Pair<T>& pair, int64_t slot, int64_t parts, int64_t row) {
   narrow_row(sum, pair.a.d_q + pair.row_at(row) * pair.shape().head_dim, pair.shape().head_dim, 1.0F);
 }
 
-// Where the sums of a sequence's part lie: [heads][buckets].
+// The sums of a sequence's part: [heads][buckets].
 template <class T>
 float* bucket_sums_of(const AttentionBackward<T>& a, int64_t sequence, int64_t part, int64_t parts) {
   const AttentionShape& shape = a.problem.shape;

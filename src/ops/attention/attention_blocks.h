@@ -97,7 +97,7 @@ inline int64_t columns_up_to(int64_t query, int64_t key0) {
   return (smaller(kAttentionKeyBlock, query - key0 + 1) + 15) / 16 * 16;
 }
 
-// Where the keys of the sequences lie.
+// The table of the sequences of keys.
 template <class Call>
 inline const SequenceTable& keys_of(const Call& call) {
   return call.keys.starts == nullptr ? call.sequences : call.keys;

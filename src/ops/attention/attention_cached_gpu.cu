@@ -69,7 +69,7 @@ struct CachedTile {
   [[nodiscard]] PL_DEV int head(int row) const {
     return kv_head * a.group() + (tile * a.tile_rows + row) % a.group();
   }
-  // What any of its live rows sees; nothing where none is live.
+  // The columns that any of its live rows sees; nothing if none is live.
   [[nodiscard]] PL_DEV Columns seen() const {
     const int first = query_of(0);
     if (token(0) < 0) return {};
@@ -78,7 +78,7 @@ struct CachedTile {
     if (last >= live) last = live - 1;
     return {seen_by(a, first).begin, seen_by(a, last).end};
   }
-  // Of that one part, which is empty where there are fewer; parts are whole steps.
+  // The columns of that one part, which is empty if there are fewer; parts are whole steps.
   [[nodiscard]] PL_DEV Columns part(int number) const {
     const Columns all = seen();
     const int steps = (all.end - all.begin + kCachedThreads - 1) / kCachedThreads;

@@ -36,7 +36,7 @@ inline CachedSplit cached_split(const AttentionShape& shape, int64_t rows, bool 
   return split;
 }
 
-// Of attention_cached.
+// The split of an attention_cached op.
 CachedSplit cached_split(const Graph& graph, const Op& op);
 
 }  // namespace plimsoll

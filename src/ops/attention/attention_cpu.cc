@@ -28,7 +28,7 @@ AttentionProblem problem_of(const CpuBinding& b) {
   return problem;
 }
 
-// What a call reads of the step's values: how many sequences there are, and by what dropout is keyed.
+// The step's values that a call reads: the number of sequences, and the key of dropout.
 class AttentionStep {
  public:
   AttentionStep(const CpuBinding& b, size_t step_input)
@@ -132,7 +132,7 @@ BoundCall bind_over_ready_keys(const CpuBinding& b, AttentionCached<T> args) {
   };
 }
 
-// Rows that go on with a sequence each.
+// Rows that continue a sequence each.
 template <class T>
 BoundCall bind_apart(const CpuBinding& b, AttentionCached<T> args) {
   using at = operand::attention_cached;

@@ -42,7 +42,7 @@ inline void make_bias(const AttentionShape& shape, const T* table, const BiasVec
           i < distances ? widen_value(table[bias.buckets[i] * shape.heads + head]) : 0.0F;
 }
 
-// What the probabilities of one row are multiplied by, for a block of keys: 0, or 1 / (1 - p).
+// The factors of one row's probabilities, for a block of keys: 0, or 1 / (1 - p).
 struct KeptRow {
   float factors[kAttentionKeyBlock];
 };

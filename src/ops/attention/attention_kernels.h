@@ -6,7 +6,7 @@
 // 0 <= i - j < window (window 0: all before it and itself); without `causal` it sees all of them, and they
 // may lie on another token axis.
 //
-// Sequences may be the segments of trees: a segment goes on where its parent ends, and sees its ancestors as
+// Sequences may be segments of trees: a segment continues where its parent ends, and sees its ancestors as
 // though they stood before it; i and j count along that path.
 //
 // A bias is a table [buckets, N] of the type of q: to a logit of head n adds table[bucket(j - i)][n]
@@ -24,17 +24,18 @@
 
 namespace plimsoll {
 
-// Where the sequences lie on the token axis: sequence s holds the rows [starts[s], starts[s + 1]).
-// Rows of no sequence are padding; outputs are zero there. Of trees, segments are in depth-first order, and
-// each, which is never empty, is followed by all that go on from it.
+// The places of sequences on the token axis: sequence s holds the rows [starts[s], starts[s + 1]). Rows of no
+// sequence are padding; outputs are zero there. In trees, segments are in depth-first order, and each, which
+// is never empty, is followed by all that descend from it.
 struct SequenceTable {
   const int32_t* starts = nullptr;
   int64_t count = 0;
   const int32_t* parents = nullptr;  // the segment that each goes on from, -1: none; null: there are no trees
 };
 
-// What is drawn is keyed by what a probability is: the query's sample and position, its head, and the number
-// of the key in its sequence. Splits of a batch, and the backward pass, see the same.
+// Dropout of probabilities. Its random bits are keyed by what a probability is: the query's sample and
+// position, its head, and the number of the key in its sequence. Splits of a batch, and the backward pass,
+// see the same.
 struct AttentionDropout {
   double probability = 0;              // of being dropped, 0 <= p < 1
   const int32_t* samples = nullptr;    // [T], index of the query's sample in the effective batch

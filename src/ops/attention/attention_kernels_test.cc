@@ -67,7 +67,7 @@ struct Reference {
   Case c;
   Doubles q, k, v, table;
 
-  // Of one sequence: its first token, first key, keys.
+  // The place of one sequence: its first token, first key, keys.
   struct Place {
     int64_t start, key_start, keys;
   };
@@ -503,7 +503,7 @@ TEST(AttentionKernels, bits_of_a_sequence_do_not_depend_on_the_batch_around_it) 
       }
 }
 
-// A row of 190 tokens that goes on behind 100 and 20 which others share, one of them longer than a block of
+// A row of 190 tokens that continues behind 100 and 20 which others share, one of them longer than a block of
 // keys.
 template <class T>
 void expect_bits_of_the_path(Isa isa, int64_t window) {

@@ -6,16 +6,16 @@
 
 namespace plimsoll {
 
-// Of attention or its gradient: whether its sequences are segments of trees.
+// Returns true if the sequences of attention, or of its gradient, are segments of trees.
 bool has_parents(const Op& op);
-// Of any of the three kinds of attention.
+// The shape of any of the three kinds of attention.
 AttentionShape attention_shape(const Graph& graph, const Op& op);
 // What logits are times, what they stay below (0: anything), and by what the dropout of probabilities is keyed.
 float attention_scale(const Op& op);
 float attention_softcap(const Op& op);
 uint64_t attention_dropout_key(const Op& op);
-// Of attention_grad's workspace, behind the kernel's own: the gradient of a bias before it is added to what
-// there is.
+// Bytes of attention_grad's workspace, behind the kernel's own: the gradient of a bias before it is added to
+// what there is.
 int64_t attention_bias_sums_bytes(const AttentionShape& shape);
 
 // Of attention or its gradient: whether the tensor cores of GPUs do it (ops/attention/gpu_attention_tiles.h):

@@ -10,7 +10,7 @@ const std::map<StepValue, double> kStep = {{StepValue::live_tokens, 12}, {StepVa
 // The axis of the keys in cases that have one of their own.
 constexpr AxisId kKeys = 3;
 
-// What a case has beside q, k, v: attributes, and the operands behind `step`.
+// A case's inputs in addition to q, k, v: attributes, and the operands behind `step`.
 struct Form {
   std::string attributes;  // behind those that every attention has
   std::string operands = "";
@@ -19,7 +19,7 @@ struct Form {
   int64_t key_rows = 14;
 };
 
-// Whether the table of biases trains or not.
+// The table of biases, trained or frozen.
 enum class Table : uint8_t { trains, frozen };
 
 std::string operands_text(const Form& form) {
@@ -262,8 +262,8 @@ OpCase of_large_trees(const std::string& name, int64_t window) {
           .slack = 24};
 }
 
-// Of heads for which kernels have other tiles: a segment of several, with a branch that goes on within the
-// next one, and a branch behind it that forks.
+// Trees with heads for which kernels have other tiles: a segment of several, with a branch that ends within
+// the next one, and a branch behind it that forks.
 OpCase of_trees(const std::string& name, int64_t head, int64_t window) {
   const std::string rows = " %[140," + std::to_string(head) + "]";
   const std::string form =
@@ -328,9 +328,9 @@ std::vector<OpCase> over_trees(const std::string& name, int64_t window) {
       {of_several_tiles_with_extras("_with_bias_and_dropout_of_both_sides", 64,
                                     "causal=0, dropout=0.2, max_distance=50, window=0"),
        of_several_tiles_with_extras("_with_bias_and_dropout", 72, "dropout=0.1, max_distance=20, window=0"),
-       // Whose sums and tiles take more of a block's memory than it has unasked.
+       // These sums and tiles take more of a block's memory than it has unasked.
        of_several_tiles_with_extras("_with_far_bias", 128, "dropout=0.1, max_distance=540, window=0"),
-       // Whose biases no tile of tensor cores has room for, and whose heads are too large for them.
+       // These biases fit no tile of tensor cores, and these heads are too large for them.
        of_several_tiles_with_extras("_with_farther_bias", 64,
                                     "causal=0, dropout=0.1, max_distance=600, window=0"),
        of_several_tiles_with_extras("_of_160_values_with_bias_and_dropout", 160,

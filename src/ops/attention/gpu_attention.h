@@ -60,7 +60,7 @@ struct GpuAttentionDropout {
   float factor = 1.0F;     // of those that are kept
 };
 
-// Where sequences are segments of trees (ops/attention/gpu_attention_trees.h).
+// Tables of sequences that are segments of trees (ops/attention/gpu_attention_trees.h).
 struct GpuTrees {
   const int32_t* parents = nullptr;  // null: they are not
   int32_t* numbers = nullptr;        // of the backward in a window: each token's on its path
@@ -98,11 +98,11 @@ struct GpuAttention {
   [[nodiscard]] PL_DEV int end_of_queries(int key, int queries_there) const {
     return causal && window > 0 && key + window < queries_there ? key + window : queries_there;
   }
-  // What a logit gets beside its product.
+  // The term that is added to a logit's product.
   [[nodiscard]] PL_DEV float bias_of(int head, int distance) const {
     return bias.table == nullptr ? 0.0F : gpu::to_float(bias.table[bias.bucket(distance) * heads + head]);
   }
-  // What a probability is multiplied by: 0, or 1 / (1 - p). `row`: the query's, of all.
+  // The factor of a probability: 0, or 1 / (1 - p). `row`: the query's, of all.
   [[nodiscard]] PL_DEV float kept(int64_t row, int head, int key) const {
     if (dropout.samples == nullptr) return 1.0F;
     const PhiloxStream stream =
@@ -134,7 +134,7 @@ struct GpuAttentionGrad {
   float* bias_sums = nullptr;  // [B, N, bias_tiles, buckets], of tiles; null: none are wanted
   int bias_tiles = 0;          // of the longest sequence
 
-  // Where the sums of a tile's buckets begin.
+  // The start of the sums of a tile's buckets.
   [[nodiscard]] PL_DEV float* bias_sums_of(int sequence, int head, int tile) const {
     return bias_sums +
            ((int64_t{sequence} * a.heads + head) * bias_tiles + tile) * int64_t{a.bias.all_buckets()};
@@ -210,7 +210,7 @@ PL_DEV Columns queries_that_see_any(const GpuAttention<T>& a, const GpuAttention
   return queries_of(a, at, last, key);
 }
 
-// Which queries a block has at a time: of which head of its group, and from where on.
+// The queries that a block has at a time: the head of its group, and the first row.
 struct QueryStep {
   int head, query;
 

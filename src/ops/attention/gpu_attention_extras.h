@@ -14,8 +14,8 @@ inline namespace PLIMSOLL_GPU {
 
 inline constexpr int kExtrasThreads = 128;  // of a block
 
-// Where the thread's four values of eight columns lie: rows lane / 4 and that + 8, columns lane % 4 * 2 and
-// + 1.
+// The rows and columns of the thread's four values of eight columns: rows lane / 4 and that + 8, columns lane
+// % 4 * 2 and + 1.
 PL_DEV int own_row() { return static_cast<int>(threadIdx.x) % 32 / 4; }
 PL_DEV int own_column() { return static_cast<int>(threadIdx.x) % 32 % 4 * 2; }
 
@@ -49,7 +49,7 @@ PL_DEV TileBias tile_bias(const GpuAttention<T>& a, const float* filled, int hea
   return {filled + head_of_group * a.bias.span(), a.bias.last};
 }
 
-// Which side of a pair the rows of a tile are.
+// The side of a pair that the rows of a tile are.
 enum class TileRowsAre : uint8_t { queries, keys };
 
 // Logits of 16 rows before their products are added. `distance0`: from the first query to the first key.
@@ -65,7 +65,7 @@ PL_DEV void begin_logits(float (&s)[kCount / 8][4], const TileBias& bias, int di
   }
 }
 
-// What the probabilities of a thread's part of a tile are multiplied by: nothing is dropped ...
+// Factors of the probabilities of a thread's part of a tile: nothing is dropped ...
 struct AllKept {
   [[nodiscard]] PL_DEV float of(int, int) const { return 1.0F; }
 };
@@ -155,7 +155,7 @@ PL_DEV void draw_for_keys(const GpuAttention<T>& a, const GpuAttentionSite<T>& a
     to[i] = static_cast<uint8_t>(bits);
   }
 }
-// Of a warp whose rows are keys 16 `warp` to that + 15 of the tile.
+// Draws for a warp whose rows are keys 16 `warp` to that + 15 of the tile.
 template <class T>
 PL_DEV DrawnKept kept_for_keys(const GpuAttention<T>& a, const uint8_t* drawn, int warp) {
   DrawnKept kept;
@@ -172,7 +172,7 @@ PL_DEV DrawnKept kept_for_keys(const GpuAttention<T>& a, const uint8_t* drawn, i
   return kept;
 }
 
-// What a block that walks queries for a tile of keys does beside its products ...
+// Work in addition to the products, for a block that walks queries for a tile of keys ...
 template <class T>
 struct KeyExtras {
   const GpuAttention<T>& a;
@@ -294,8 +294,8 @@ PL_DEV void put_bucket_sums(const GpuBias<T>& bias, const float* sums, float* to
   to[bucket] = sum;
 }
 
-// What a block that walks kKeys keys at a time for a tile of queries, 16 of them a warp's, does beside its
-// products ...
+// Work in addition to the products, for a block that walks kKeys keys at a time for a tile of queries, 16 of
+// them a warp's ...
 template <class T, int kKeys>
 struct QueryExtras {
   const GpuAttention<T>& a;

@@ -13,7 +13,7 @@
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 
-// Of ops that have parents.
+// Binds attention ops that have parents.
 BoundCall bind_tree_attention(const GpuBinding& binding);
 BoundCall bind_tree_attention_grad(const GpuBinding& binding);
 
@@ -58,7 +58,7 @@ GpuAttention<T> operands_of(const GpuBinding& b) {
           .trees = {.parents = b.input<int32_t>(at::parents)}};
 }
 
-// What grids follow from.
+// The sizes that grids follow from.
 struct Extents {
   CardFacts card;
   bool fits_tiles;
@@ -149,7 +149,7 @@ void clear_padding_of(gpu::Stream& stream, T* rows, int64_t width, const GpuSequ
               where, a.step, a.sequences);
 }
 
-// What kernels do not write: padding, o and lse; and sums of d_o * o, for the backward.
+// Clears what kernels do not write: padding, o and lse; and sums of d_o * o, for the backward.
 template <class T>
 void begin_forward(gpu::Stream& stream, const GpuAttentionForward<T>& f) {
   const GpuAttention<T>& a = f.a;

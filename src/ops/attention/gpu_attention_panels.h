@@ -18,7 +18,7 @@ inline constexpr int kPanelValues = 32;               // of a row
 inline constexpr int kPanel = kPlainTile * kPanelValues;
 inline constexpr int kScores = kPlainTile * kPlainTile;
 
-// Sixteen threads lie side by side. A warp's rows, two of eight, are nobody else's.
+// Sixteen threads lie side by side. A warp's rows, two of eight, are its own.
 PL_DEV int plain_x() { return static_cast<int>(threadIdx.x) % 16; }
 PL_DEV int plain_y() { return static_cast<int>(threadIdx.x) / 16; }
 PL_DEV int plain_row(int i) { return plain_y() + i * 8; }
@@ -27,8 +27,8 @@ PL_DEV int plain_column(int j) { return plain_x() + j * 16; }
 // A thread's part of scores, and of as many rows of 64 of a head's values: those from 4 plain_x() on.
 using PlainPart = float[kPlainRows][kPlainKeys];
 
-// Where chunk c, of four values, of a panel's row is: chunks are rotated by the row, so that eight rows touch
-// all banks once. Begins at `panel_place(row, 0) ^ 4 c`.
+// The place of chunk c, of four values, in a panel's row: chunks are rotated by the row, so that eight rows
+// touch all banks once. Begins at `panel_place(row, 0) ^ 4 c`.
 PL_DEV int panel_place(int row, int chunk) { return row * kPanelValues + ((chunk ^ row) & 7) * 4; }
 // The same of scores: two rows that are neighbours.
 PL_DEV int score_place(int row, int chunk) { return row * kPlainTile + (chunk ^ ((row & 1) * 4)) * 4; }
@@ -42,7 +42,8 @@ struct RowsOf {
 
   [[nodiscard]] PL_DEV const T* row(int i) const { return from + i * stride; }
 };
-// Of which a panel takes the values `value` to that + 31. What is beyond the rows, or beyond `dim`, is zero.
+// Rows of which a panel takes the values `value` to that + 31. Values beyond the rows, or beyond `dim`, are
+// zero.
 template <class Rows>
 struct PanelOf {
   Rows rows;
@@ -56,7 +57,7 @@ struct PanelPair {
   PanelOf<Rows> first, second;
 };
 
-// Panels on their way to shared memory. f32 is copied beside the computation ...
+// Panels on their way to shared memory. f32 is copied during the computation ...
 template <class T>
 struct PanelInFlight {
   template <class Rows>
@@ -109,7 +110,7 @@ class PanelPairs {
 
   PL_DEV explicit PanelPairs(float* buffers) : buffers_(buffers) {}
 
-  // Of what take() gives next. The other two, which were taken last, may still be read.
+  // Fetches the panels that take() gives next. The other two, which were taken last, may still be read.
   template <class Rows>
   PL_DEV void bring(const PanelPair<Rows>& pair) {
     first_.start(pair.first, coming());

@@ -38,7 +38,7 @@ template <int kColumns>
 PL_BOTH int plain_parts(int head_dim) {
   return (head_dim + kColumns - 1) / kColumns;
 }
-// What a block does of a head: its part of the values, and the panels that it reads for that.
+// A block's work on a head: its part of the values, and the panels that it reads for that.
 template <int kColumns>
 struct PlainPlan {
   int part, dim, depth;  // `depth`: pairs of panels of a product of rows
@@ -93,7 +93,7 @@ struct PlainProducts {
       multiply_panels(scores, pair, pair + kPanel);
     }
   }
-  // sums += the scores that were put times rows; `meanwhile` is called when everybody has put them.
+  // sums += the scores that were put times rows; `meanwhile` is called when all threads have put them.
   template <class Meanwhile>
   PL_DEV void add(PlainPart (&sums)[kColumns / 64], Meanwhile meanwhile) {
     PL_UNROLL
@@ -192,7 +192,7 @@ PL_DEV DrawnKept draw_rows_of_keys(const GpuAttention<T>& a, const GpuAttentionS
   return kept;
 }
 
-// Of the thread's rows: the largest logit so far, and its part of the sum of exp(logit - top).
+// The softmax of the thread's rows: the largest logit so far, and its part of the sum of exp(logit - top).
 struct PlainSoftmax {
   float top[kPlainRows], sum[kPlainRows];
 
@@ -267,7 +267,7 @@ PL_DEV void put_plain(const GpuAttentionForward<T>& f, const GpuAttentionSite<T>
     put_sums(to + block * 64, at.q_stride, at.length - q0, plan.left(block), sums[block], factors);
 }
 
-// Of q, or what is like it; and of k.
+// Rows of q, or what is like it; and of k.
 template <class T>
 PL_DEV RowsOf<T> query_rows(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, const T* q, int row) {
   return {q + at.q_at(row, a.head_dim), at.q_stride, at.length - row};

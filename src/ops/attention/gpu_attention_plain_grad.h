@@ -31,7 +31,7 @@ PL_DEV void soften_pair(float& p, float& d_p, float lse, float delta, float kept
   d_p = p * (kept * d_p - delta) * slope;
   p *= kept;
 }
-// What the forward and attention_delta left of a query.
+// The values of a query that the forward and attention_delta left.
 struct PlainStatistics {
   float lse = 0, delta = 0;
 };
@@ -92,7 +92,7 @@ struct PlainBiasSums {
   }
 };
 
-// Panels for 64 queries: of keys, of their values beside d_o, and of keys.
+// Panels for 64 queries: of keys, of their values with d_o, and of keys.
 template <class T, int kColumns, class Site>
 struct QueryGradPanels {
   const GpuAttentionGrad<T>& g;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kPlainThreads, kColumns == 64 ? 3 : 2)
   put_gradient<kColumns>(g.d_q + at.q_at(q0, plan.dim), at.q_stride, at.length - q0, plan, d_q, a.scale);
 }
 
-// Panels for 64 keys: of queries, of d_o beside the keys' values, of d_o, and of queries.
+// Panels for 64 keys: of queries, of d_o with the keys' values, of d_o, and of queries.
 template <class T, int kColumns>
 struct KeyGradPanels {
   const GpuAttentionGrad<T>& g;

@@ -70,19 +70,19 @@ PL_DEV GpuTile tile_of_block(const int32_t* starts, int live, void* space) {
   return tile;
 }
 
-// How many blocks such a grid has along x.
+// The number of blocks that such a grid has along x.
 struct TileGrid {
   const int32_t* starts = nullptr;  // where the host has what it sent; neither: it does not know
   const double* step = nullptr;
   StepValue which{};                               // how many sequences are live
   int64_t tokens = 0, sequences = 0, longest = 0;  // as planned
 
-  // Of all that may come: what is bound, and what is captured to be launched again and again, where blocks
-  // without a tile end at once.
+  // Blocks for all tiles that may come: for what is bound, and what is captured to be launched again and
+  // again, where blocks without a tile end at once.
   [[nodiscard]] int64_t planned(int rows) const {
     return std::min((tokens + sequences * (rows - 1)) / rows, sequences * ((longest + rows - 1) / rows));
   }
-  // Of what was sent now.
+  // Blocks for the tiles that were sent now.
   [[nodiscard]] int64_t live(int rows) const {
     const auto count = static_cast<int>(step_value(step, which));
     int64_t tiles = 0;

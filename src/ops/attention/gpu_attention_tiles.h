@@ -60,7 +60,7 @@ PL_DEV void fetch_rows(T* to, const T* from, int64_t stride, int rows, int dim) 
     from += kAtOnce * stride;
   }
 }
-// Of keys, or what is like them, those from `k0` on.
+// The keys, or what is like them, from `k0` on.
 template <int kCount, int D, class T>
 PL_DEV void fetch_key_rows(T* to, const T* keys, const GpuAttentionSite<T>& at, int k0, int dim) {
   fetch_rows<kCount, D>(to, keys + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
@@ -195,8 +195,8 @@ PL_DEV void hide_unseen_keys(const GpuAttention<T>& a, const Site& at, int query
   }
 }
 
-// Of the two rows of a group that a thread has a part of: their largest logit, or one that is not much
-// smaller, and the thread's part of the sum of exp(logit - top).
+// The softmax of the two rows of a group that a thread has a part of: their largest logit, or one that is not
+// much smaller, and the thread's part of the sum of exp(logit - top).
 struct SoftmaxRows {
   float top[2] = {kUnseen, kUnseen}, sum[2] = {};
 };
@@ -372,7 +372,7 @@ PL_DEV void soften_gradient(float& p, float& d_p, float scale, float minus_lse, 
   p *= kept;
 }
 
-// Of a query for each lane.
+// The values of a query for each lane.
 struct RowStatistics {
   float lse = 0, delta = 0;
 };
@@ -512,7 +512,7 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
   put_key_gradients<T, D>(g, at, key0, d_k[0], d_v[0]);
 }
 
-// Of the two rows of 16 that a thread has a part of; lse negated and in units of log 2.
+// The values of the two rows of 16 that a thread has a part of; lse negated and in units of log 2.
 template <class T>
 PL_DEV void load_statistics(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>& at, int query0,
                             float (&minus_lse)[2], float (&delta)[2]) {

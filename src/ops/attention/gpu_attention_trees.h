@@ -2,8 +2,8 @@
 // docs/decisions/17-shared-prefixes.md), by the kernels of ops/attention/gpu_attention_tiles.h and
 // ops/attention/gpu_attention_plain.h. A segment's keys are those of its ancestors from the root on, then its
 // own, numbered as though they lay behind one another: what is taken at a time is that of a row by itself.
-// The queries that see a segment's keys are its own and, right behind them, those of all that go on from it:
-// one range. Include it only in attention_trees_gpu.cu.
+// The queries that see a segment's keys are its own and, right behind them, those of all that descend from
+// it: one range. Include it only in attention_trees_gpu.cu.
 #pragma once
 
 #include "ops/attention/gpu_attention_panels.h"
@@ -25,7 +25,7 @@ struct TreeQueries : GpuAttentionSite<T> {
     this->key_length += before;
   }
   [[nodiscard]] PL_DEV int number(int query) const { return before + query; }
-  // Of all rows the one of a key of the path. Keys that are asked for one after another mostly lie in one
+  // The row, among all, of a key of the path. Keys that are asked for one after another mostly lie in one
   // segment.
   [[nodiscard]] PL_DEV int row_of(int key) const {
     if (key < near_begin || key >= near_end) find(key);
@@ -50,7 +50,7 @@ struct TreeQueries : GpuAttentionSite<T> {
   }
 };
 
-// A head of a segment whose keys are looked for: as though the queries of all that go on from it were its
+// A head of a segment whose keys are looked for: as though the queries of all that descend from it were its
 // own.
 template <class T>
 struct TreeKeys : GpuAttentionSite<T> {
@@ -67,7 +67,7 @@ struct TreeKeys : GpuAttentionSite<T> {
   }
 
  private:
-  // The segment behind all that go on from this one; a warp's lanes ask together.
+  // The segment behind all that descend from this one; a warp's lanes ask together.
   static PL_DEV int end_of_branches(const GpuAttention<T>& a, int segment) {
     const int live = a.live_sequences();
     for (int first = segment + 1;; first += gpu::kWarpSize) {

@@ -1,7 +1,7 @@
 // Dense row-major matrix products on the GPU: C = alpha * A B [+ rider_alpha * T U] [+ addend] [+ bias], T U
 // being the rider, a second product summed into the same C, of shapes that have one; 16-bit values by tensor
-// cores, f32 by plain arithmetic or, where the op says so, by tensor cores too, cut to TF32; all sum in f32
-// and round once. An element's order of summation follows from k alone. A library computes what it has
+// cores, f32 by plain arithmetic or, where the op asks for it, by tensor cores too, cut to TF32; all sum in
+// f32 and round once. An element's order of summation follows from k alone. A library computes what it has
 // algorithms for.
 #pragma once
 
@@ -42,12 +42,12 @@ struct GpuMatmul {
 // Throws UsageError, in the name of the op, for types that there is no kernel for, or that the card has none
 // for.
 void require_matmul(const GpuBinding& binding, const MatmulShape& shape);
-// Whether the op asks for TF32: attribute tf32 (passes/pipeline.cc).
+// Returns true if the op asks for TF32: attribute tf32 (passes/pipeline.cc).
 bool by_tf32(const GpuBinding& binding);
 // Asks the device's library for the product, where there is one and `knows`: the host has what live_here and
 // accumulation_here will read. A product without rows, and what the library refuses, go to the kernels here.
 void ask_library(const GpuBinding& binding, GpuMatmul& matmul, bool knows, std::span<std::byte> workspace);
-// What of the op's workspace is behind its first `used` bytes, for a library.
+// The part of the op's workspace behind its first `used` bytes, for a library.
 std::span<std::byte> library_workspace(const GpuBinding& binding, int64_t used = 0);
 // For shapes that require_matmul() lets pass.
 void launch_matmul(gpu::Stream& stream, const GpuMatmul& matmul);

@@ -1,4 +1,4 @@
-// Which products go to a library, and which to the kernels here.
+// Decides which products go to a library, and which to the kernels here.
 #include <algorithm>
 #include <utility>
 

@@ -29,8 +29,8 @@ struct Rider {
   bool turned;
 };
 
-// Of a product [rows, columns] of `type`: the left one is [rows, r], the right one [columns, r], or turned
-// [r, columns].
+// Checks the rider of a product [rows, columns] of `type`: the left one is [rows, r], the right one [columns,
+// r], or turned [r, columns].
 void require_rider(const Graph& g, const Op& op, const Rider& rider, const Shape& product, DType type) {
   const auto [left_input, right_input, turned] = rider;
   require(op.has_input(left_input) == op.has_input(right_input), g, op, "a rider has two operands");
@@ -93,7 +93,7 @@ int64_t bias_scratch(const Graph& g, const Op& op, const DeviceDescription&) {
   return column_sum_blocks(d_y.shape[0]) * d_y.shape[1] * int64_t{sizeof(float)};
 }
 
-// Of the right and of the left operand of a pair, x W^T.
+// Gives the gradients of the right and of the left operand of a pair, x W^T.
 void give_weight(GradientContext& ctx, TensorId x, TensorId weight, TensorId d_y, double scale) {
   if (!ctx.wants(weight)) return;
   const auto target = ctx.weight_gradient(weight);

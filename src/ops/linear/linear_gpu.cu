@@ -16,7 +16,7 @@ void take_rider(const GpuBinding& b, size_t left, size_t right, GpuMatmul& produ
   product.rider_alpha = static_cast<float>(b.op().attr_float("rider_scale"));
 }
 
-// c = scale * a b, and what is given beside that; `step` is the number of the step tensor.
+// c = scale * a b, and what else is given; `step` is the number of the step tensor.
 BoundCall bind_product(const GpuBinding& b, GpuMatmul product, size_t step) {
   require_matmul(b, product.shape);
   product.alpha = static_cast<float>(b.op().attr_float("scale"));

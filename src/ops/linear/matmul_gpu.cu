@@ -88,7 +88,7 @@ PL_DEV void put_pair(const Arguments<T, C>& g, int64_t row, int64_t column, floa
   *reinterpret_cast<Pair*>(g.c + at) = {{gpu::rounded<C>(values[0]), gpu::rounded<C>(values[1])}};
 }
 
-// What a warp's tensor-core products leave in each lane: 16 kHalf rows and columns from there on.
+// Writes what a warp's tensor-core products leave in each lane: 16 kHalf rows and columns from there on.
 template <int kHalf, class T, class C>
 PL_DEV void put_tile(const Arguments<T, C>& g, int64_t row, int64_t column,
                      const float (&sums)[kHalf][kHalf * 2][4]) {
@@ -116,9 +116,9 @@ PL_DEV void put_tile(const Arguments<T, C>& g, int64_t row, int64_t column,
 // of buffers.
 constexpr int kDepth = 32, kStages = 3, kMmaThreads = 128;
 
-// Where a chunk of 8 values of a tile's row lies. Chunks are rotated, so that eight rows of a column of
-// chunks touch all banks once. Tiles that are stored along the depth have rows of 32 values, the others
-// of 64 or 128.
+// The place of a chunk of 8 values in a tile's row. Chunks are rotated, so that eight rows of a column of
+// chunks touch all banks once. Tiles that are stored along the depth have rows of 32 values, the others of 64
+// or 128.
 template <int kWidth>
 PL_DEV int place(int row, int chunk) {
   return row * kWidth + (kWidth == 32 ? (chunk ^ (row / 2)) & 3 : chunk ^ (row & 7)) * 8;

@@ -7,7 +7,7 @@ namespace plimsoll::PLIMSOLL_ISA {
 namespace {
 
 constexpr int64_t kBytesPerBlock = kNf4Block / 2;
-// What one thread takes at a time: 128 KiB of f32.
+// The piece that one thread takes at a time: 128 KiB of f32.
 constexpr int64_t kBlocksPerPiece = 512;
 // PyTorch's clamp(min = 1e-38) in bitsandbytes' quantiser, against a division by 0.
 constexpr float kSmallestScale = 1e-38F;

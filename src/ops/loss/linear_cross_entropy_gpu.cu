@@ -17,14 +17,14 @@ namespace {
 
 constexpr unsigned kCrossEntropyThreads = 256;
 
-// What labels ask for, which row they ask, and what they count; of linear_log_prob where their sums are: of a
-// sequence, of answer or prompt.
+// Labels, the rows that they ask, and what they count; for linear_log_prob the places of their sums: of a
+// sequence, of response or prompt.
 struct HeadLabels {
   const int32_t* labels = nullptr;
   const int32_t* starts = nullptr;  // null: of linear_cross_entropy
   int64_t sequences = 0;
-  // Where sequences share prefixes; null: a label asks its own row, counts once and is between its sequence's
-  // starts.
+  // The rows of labels if sequences share prefixes; null: a label asks its own row, counts once and is
+  // between its sequence's starts.
   const int32_t* rows = nullptr;
   const float* weights = nullptr;
   const int32_t* of_label = nullptr;
@@ -77,7 +77,7 @@ struct ChunkRows {
 
   [[nodiscard]] PL_BOTH LiveRows live() const { return {.listed = count, .begin = begin}; }
   [[nodiscard]] LiveRows live_here() const { return {.listed = count_here, .begin = begin}; }
-  // Of the block's row of the chunk; negative where the chunk has none there.
+  // The label of the block's row of the chunk; negative if the chunk has none there.
   [[nodiscard]] PL_DEV int64_t own_label() const {
     const int64_t at = begin + blockIdx.x;
     return at < *count ? labels[at] : -1;
@@ -229,8 +229,8 @@ __global__ void __launch_bounds__(kCrossEntropyThreads)
   loss[1] = (overwrites ? 0.0 : loss[1]) + targets;
 }
 
-// What linear_log_prob makes of losses: sums [B, 2] and counts of tokens, a thread for each. `exact`: the
-// sums so far in f64.
+// The sums of linear_log_prob: sums [B, 2] and counts of tokens, a thread for each. `exact`: the sums so far
+// in f64.
 struct LogProbSums {
   float* sums = nullptr;
   float* tokens = nullptr;

@@ -20,8 +20,8 @@ using HeadInputs = operand::linear_cross_entropy;
 inline constexpr size_t kNoOperand = 1000;
 struct HeadOperands {
   size_t t, b;
-  // Where rows share prefixes: the row of x that each label asks, and what a label counts (weights) or whose
-  // it is (sequences). Several labels may ask the same row.
+  // Inputs for rows that share prefixes: the row of x that each label asks, and what a label counts (weights)
+  // or whose it is (sequences). Several labels may ask the same row.
   size_t label_rows, label_facts;
   size_t d_x = kNoOperand, d_weight = kNoOperand, d_t = kNoOperand, d_b = kNoOperand;
 };
@@ -30,7 +30,7 @@ bool has_adapter(const Op& op);
 // Attributes `factor` and `softcap`, which are there where the family's head has them.
 LogitMap logit_map(const Op& op);
 bool has_label_rows(const Op& op);
-// Of linear_log_prob or its gradient: sequences that have sums.
+// The sequences of linear_log_prob or its gradient that have sums.
 int64_t log_prob_sequences(const Graph& graph, const Op& op);
 
 struct CrossEntropyProducts {
@@ -72,7 +72,7 @@ struct HeadGradient {
 };
 HeadGradient begin_head_gradient(GradientContext& context, const Op& forward, Operands first);
 
-// What their rules say.
+// The costs and sizes that their rules give.
 Cost head_cost(const Graph& graph, const Op& op);
 Work head_work(const Graph& graph, const Op& op);
 int64_t head_launches(const Graph& graph, const Op& op, bool library);
@@ -81,7 +81,7 @@ int64_t head_scratch(const Graph& graph, const Op& op, const DeviceDescription& 
 // linear_log_prob follow, f64 [B, 2], and the workspace of a library's products, where the device has one.
 inline constexpr int64_t kHeadGpuCounts = 16;
 int64_t head_gpu_scratch(const Graph& graph, const Op& op, const DeviceDescription& device);
-// Where that workspace begins.
+// The start of that workspace.
 int64_t head_library_workspace(const Graph& graph, const Op& op);
 
 }  // namespace plimsoll

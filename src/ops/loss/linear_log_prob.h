@@ -5,8 +5,8 @@
 
 namespace plimsoll {
 
-// A label is a token of the answer, or -100 where there is none; the token v of a prompt that is learnt
-// beside its answer, and counted apart, is kPromptLabel - v.
+// A label is a token of the answer, or -100 elsewhere; the token v of a prompt that is trained in addition to
+// its answer, and counted apart, is kPromptLabel - v.
 inline constexpr int32_t kPromptLabel = -101;
 
 // Columns of the sums of a sequence.

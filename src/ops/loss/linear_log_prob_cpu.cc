@@ -7,7 +7,7 @@ namespace {
 
 int32_t asked_token(int32_t label) { return label <= kPromptLabel ? kPromptLabel - label : label; }
 
-// Where in the sums [B, 2] labels belong. Without `of_label` they are asked for in order.
+// The places of labels in the sums [B, 2]. Without `of_label` they are asked for in order.
 class Places {
  public:
   Places(const int32_t* labels, const int32_t* starts, const int32_t* of_label, int64_t sequences)
@@ -67,7 +67,7 @@ class LogProbs {
   }
 
  private:
-  // Where the labels of a sequence are neighbours.
+  // Takes the labels in order: those of a sequence are neighbours.
   void in_order() const {
     std::fill(sums_, sums_ + sequences_ * kNumLogProbs, 0.0F);
     int64_t row_of_sums = 0;

@@ -5,12 +5,12 @@
 namespace plimsoll::harness {
 namespace {
 
-// Four sequences: an answer of two tokens behind a prompt that is learnt too (-105 is token 4, -119 token
+// Four sequences: an answer of two tokens behind a prompt that is trained too (-105 is token 4, -119 token
 // 18), one of four without a prompt, one without a label, and one that is not live.
 const Values kLabels = {-105, -119, 0, 7, 7, 2, 11, 18, -100, -100};
 const Values kNone(10, -100);
 const Values kStarts = {0, 4, 8, 10, 10};
-// Of the answers and prompts.
+// Slopes of the answers and prompts.
 const Values kSlopes = {0.5, -0.25, -1, 0.75, 2, 3, 4, 5};
 
 const char* const kInputs =

@@ -1,6 +1,6 @@
 // preference_loss: what one answer of a pair should be more likely than the other by, of the
 // log-probabilities that linear_log_prob gives. Rows are few: it is computed in f64, in the order of the
-// pairs. Beside the loss between the answers goes `nll` times the mean negative log-likelihood of the chosen
+// pairs. Added to the loss between the answers is `nll` times the mean negative log-likelihood of the chosen
 // one. Gradients carry loss_scale; rows that are not live have none.
 #include "ops/loss/preference_loss.h"
 

@@ -67,7 +67,7 @@ class PreferenceCall {
             at_least_one(tokens(row, LogProbOf::answer))};
   }
 
-  // Of how much the chosen one is ahead.
+  // The slopes by the sigmoid of how far the chosen answer is ahead.
   [[nodiscard]] PLIMSOLL_BOTH PreferenceSlopes by_sigmoid(double ahead) const {
     const double z = beta_ * ahead;
     const double slope = beta_ * (smoothing_ * sigmoid(z) - (1 - smoothing_) * sigmoid(-z));

@@ -111,7 +111,7 @@ PLIMSOLL_BOTH double each(const LossOperands<T>& o, int64_t row, ClassProblem pr
   return loss / width;
 }
 
-// Whether the classes that rows are of are classes.
+// Returns true if the classes of the rows exist.
 template <class T>
 PLIMSOLL_BOTH bool has_classes(const LossOperands<T>& o, ClassProblem problem) {
   bool all = true;

@@ -49,7 +49,7 @@ struct Factored {
   [[nodiscard]] PL_DEV float scaled(int64_t r, int64_t c, float clip) const {
     return gradient(r, c, clip) * (row_factors[r] * column_factors[c]);
   }
-  // Of the averages: what is new counts step^rate.
+  // The weight of new values in the averages: step^rate.
   [[nodiscard]] PL_DEV double added() const {
     return pow(step_value(update.step, StepValue::optimizer_step), kAdafactorDecayRate);
   }
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kAdafactorThreads) sum_updates(Factored<P, G> 
   if (threadIdx.x == 0) a.sums[r] = squares;
 }
 
-// What the update is divided by: its root mean square over the threshold, at least 1; one block.
+// The divisor of the update: its root mean square over the threshold, at least 1; one block.
 template <class P, class G>
 __global__ void __launch_bounds__(kAdafactorThreads) find_divisor(Factored<P, G> a) {
   PL_SHARED(double, parts, kWarps);

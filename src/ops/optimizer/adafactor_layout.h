@@ -8,12 +8,13 @@
 
 namespace plimsoll {
 
-// Whether a second moment is kept in rows and columns. Taps of a convolution [D, 1, W] are not: PyTorch and
-// transformers factor the last two dimensions, of which one is 1, so that nothing is gained or changed.
+// Returns true if a second moment is kept in rows and columns. Taps of a convolution [D, 1, W] are not:
+// PyTorch and transformers factor the last two dimensions, of which one is 1, so that nothing is gained or
+// changed.
 inline bool is_factored(const Shape& gradient) { return gradient.rank() == 2; }
 
-// Of a gradient [R, C], or all of another as one row. Offsets in bytes: sums f64 [R] at 0, row factors f32
-// [R], column factors f32 [C].
+// The layout for a gradient [R, C], or for all of another as one row. Offsets in bytes: sums f64 [R] at 0,
+// row factors f32 [R], column factors f32 [C].
 struct AdafactorLayout {
   int64_t rows = 1, columns = 1;
   int64_t row_factors = 0, column_factors = 0;

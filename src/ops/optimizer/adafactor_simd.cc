@@ -87,7 +87,7 @@ void average_columns(const Adafactor<P, G>& a, Decay decay) {
   });
 }
 
-// What the update is divided by: its root mean square over the threshold, at least 1.
+// The divisor of the update: its root mean square over the threshold, at least 1.
 template <class P, class G>
 double excess(const Adafactor<P, G>& a) {
   for_chunks(a.rows, 1, a.update.threads, [&](int64_t r, int64_t) {

@@ -23,7 +23,7 @@ inline constexpr int64_t kUpdateLanes = 16;
 inline constexpr int kOwnElements = 8;
 inline constexpr int64_t kUpdateChunk = kOwnElements * kUpdateLanes;
 
-// Where a thread's elements lie in the slice, and their counter.
+// A thread's elements in the slice, and their counter.
 struct Own {
   int64_t first;
   uint32_t counter;
@@ -31,10 +31,10 @@ struct Own {
   [[nodiscard]] PL_DEV int64_t at(int i) const { return first + i * kUpdateLanes; }
 };
 
-// Which of a weight's values random bits are for.
+// The value of a weight that random bits are for.
 enum class RandomFor : uint32_t { weight, m, v };
 
-// What all rules have. P: weight, f32 or bf16. G: gradient.
+// The members that all rules have. P: weight, f32 or bf16. G: gradient.
 template <class P, class G>
 struct GpuWeightUpdate {
   const double* step;

@@ -27,8 +27,8 @@ struct GradNorm {
   double norm;    // of the gradients as they should be
   double factor;  // what they are multiplied by; NaN: they overflowed, and nothing is updated
 };
-// Of gradients that are `scale` times what they should be (0: as they should be). max_norm 0: not clipped.
-// constexpr so that kernels of GPUs have it too.
+// The norm of gradients that are `scale` times what they should be (0: as they should be). max_norm 0: not
+// clipped. constexpr so that kernels of GPUs have it too.
 constexpr GradNorm grad_norm_of(double scaled_norm, double max_norm, double scale) {
   const double norm = scale == 0 ? scaled_norm : scaled_norm / scale;
   const double factor = max_norm / (norm + kClipEps);

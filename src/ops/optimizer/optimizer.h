@@ -48,17 +48,16 @@ struct ElementRange {
 // `gradient`).
 ElementRange updated_range(const Graph& graph, const Op& op, size_t gradient = kGradientInput);
 
-// Where that part lies in an operand that has one value for `block` elements of the weight: its first element
-// there, and how many. Throws InternalError when the operand does not hold it.
+// The place of that part in an operand that has one value for `block` elements of the weight: its first
+// element there, and how many. Throws InternalError when the operand does not hold it.
 ElementRange range_in(const Graph& graph, const Op& op, TensorId operand, ElementRange updated,
                       int64_t block = 1);
 
 // Values that the op reads or writes of operands with `block` elements to a value; for costs.
 double bytes_of_range(const Graph& graph, TensorId operand, ElementRange updated, int64_t block = 1);
 
-// What an optimizer says of output `i`: a new one has the gradient's shape (one dimension where `block`
-// elements share a value); one that exists keeps its type, and under a slice its shape, which must hold the
-// updated range.
+// The output `i` of an optimizer: a new one has the gradient's shape (one dimension if `block` elements share
+// a value); one that exists keeps its type, and under a slice its shape, which must hold the updated range.
 OutputSpec updated_output(const Graph& graph, const Op& op, size_t i, const char* suffix,
                           DType dtype = DType::f32, int64_t block = 1);
 

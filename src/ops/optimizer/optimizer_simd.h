@@ -10,7 +10,7 @@ namespace plimsoll::PLIMSOLL_ISA {
 
 inline constexpr int64_t kRandomChunk = 128;  // elements of one philox_chunk16
 
-// Which of a weight's values random bits are for; a word of the counter.
+// The value of a weight that random bits are for; a word of the counter.
 enum class Stream : uint32_t { weight, m, v };
 
 inline PhiloxStream random_stream(uint64_t seed, uint64_t name_hash, int64_t step, Stream which) {

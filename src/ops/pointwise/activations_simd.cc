@@ -4,7 +4,7 @@
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
 
-// What one thread takes at a time: a multiple of every vector width.
+// The piece that one thread takes at a time: a multiple of every vector width.
 constexpr int64_t kPiece = 16384;
 
 // body(i, lanes) for all values, in pieces of a multiple of every vector width.

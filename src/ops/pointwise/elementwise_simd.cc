@@ -4,7 +4,7 @@
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
 
-// What one thread takes at a time: 64 KiB of f32 in each operand, a multiple of every vector width.
+// The piece that one thread takes at a time: 64 KiB of f32 in each operand, a multiple of every vector width.
 constexpr int64_t kPiece = 16384;
 // Columns are dealt to threads in whole cache lines of either type.
 constexpr int64_t kColumnsPerPiece = 64;

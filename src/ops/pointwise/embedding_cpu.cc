@@ -51,7 +51,7 @@ BoundCall bind_embedding_dw(const CpuBinding& b) {
           const int64_t live = live_tokens(step, axis);
           check_ids(args.ids, live, vocab);
           if (overwrites(accumulate, step)) parallel_clear(args.table, bytes, args.threads);
-          // The stretches between tokens of the padding row, which learns nothing.
+          // The stretches between tokens of the padding row, which is not trained.
           for (int64_t begin = 0, end = 0; begin < live; begin = end + 1) {
             end = std::find(args.ids + begin, args.ids + live, padding) - args.ids;
             Args now = args;

@@ -1,4 +1,4 @@
-// swiglu: s = silu(gate) * up. The gradient may overwrite gate and up, which nobody reads after it.
+// swiglu: s = silu(gate) * up. The gradient may overwrite gate and up, which no op reads after it.
 #include "graph/op_kind.h"
 #include "ops/rules.h"
 

@@ -22,7 +22,7 @@ void require_shapes(const Graph& g, const Op& op) {
   const Tensor& v = input_tensor(g, op, at::v);
   const int64_t heads = op.attr_int("heads");
   const int64_t kv_heads = op.attr_int("kv_heads");
-  // Of the kernel for one token, which holds the group's queries in a chunk's workspace.
+  // The largest group of the kernel for one token, which holds the group's queries in a chunk's workspace.
   constexpr int64_t kLargestGroup = 256;
   require(heads > 0 && kv_heads > 0 && heads <= kLargestGroup * kv_heads && heads % kv_heads == 0 &&
               q.shape[1] % heads == 0 && v.shape[1] % kv_heads == 0 &&
@@ -186,8 +186,8 @@ GlaShape gla_shape(const Graph& g, const Op& op) {
   if (op.kind == OpKind::gla) sequences = input_tensor(g, op, at::seq_starts).shape[0] - 1;
   if (op.kind == OpKind::gla_grad)
     sequences = input_tensor(g, op, operand::gla_grad::seq_starts).shape[0] - 1;
-  // Of a tree one less than it has leaves (ops/segments.h), of which there are more than of other segments
-  // that several go on from.
+  // A tree has one fork less than it has leaves (ops/segments.h), of which there are more than of segments
+  // with several children.
   const int64_t forks = gla_has_parents(op) ? sequences / 2 : 0;
   return {.tokens = q.shape[0],
           .sequences = sequences,

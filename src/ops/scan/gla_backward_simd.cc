@@ -58,8 +58,8 @@ void walk_states(const Pass<T>& pass, const Columns& columns, int64_t begin, int
   }
 }
 
-// `d_state` is the gradient of the state that a segment starts from: of its parent's last state all who go on
-// from it have a part, the last of them first.
+// `d_state` is the gradient of the state that a segment starts from: of its parent's last state all that
+// continue it have a part, the last of them first.
 template <class T>
 void hand_to_parent(const Pass<T>& pass, int64_t segment, const Columns& columns, float* d_state) {
   const GlaShape& s = pass.a.problem.shape;
@@ -180,7 +180,7 @@ void add_score_gradients(const Rows& b, int64_t rows, int64_t width) {
   }
 }
 
-// What one query head of the group adds to d_k, d_v and the gate's gradient; writes its d_q.
+// Adds one query head of the group to d_k, d_v and the gate's gradient; writes its d_q.
 template <class T>
 void query_head(const GlaBackward<T>& a, const Chunk& chunk, int64_t q_head, const float* state,
                 const Rows& b) {

@@ -33,9 +33,9 @@ static inline constexpr int64_t gla_most_groups(const GlaShape& s) {
   return (gla_most_chunks(s) + kGlaGroup - 1) / kGlaGroup;
 }
 
-// Of one thread, in floats. Forward: decays, k, v, q, o; three buffers of key rows, one of them transposed;
-// scores. Backward: decays and two products of them, k, q, their gradients and the gate's, four buffers of
-// key rows; v, d_v, d_o, v and d_o transposed; scores and their gradients; two sums over keys.
+// The workspace of one thread, in floats. Forward: decays, k, v, q, o; three buffers of key rows, one of them
+// transposed; scores. Backward: decays and two products of them, k, q, their gradients and the gate's, four
+// buffers of key rows; v, d_v, d_o, v and d_o transposed; scores and their gradients; two sums over keys.
 static inline constexpr int64_t gla_forward_thread_floats(const GlaShape& s) {
   return kGlaChunk * (7 * gla_keys(s) + 2 * gla_values(s) + kGlaChunk);
 }

@@ -228,7 +228,7 @@ inline void add_columns(const GlaShape& s, const float* from, int64_t columns, f
     }
 }
 
-// Of states at forks, or of their gradients: some columns of that of `segment`.
+// The state of `segment` at a fork, or its gradient: some of its columns.
 inline float* at_fork(const GlaShape& s, const SequenceTable& sequences, int64_t segment,
                       const Columns& columns, float* forks) {
   return forks + (fork_number(sequences, segment) * s.kv_heads + columns.head) * gla_state(s) + columns.first;

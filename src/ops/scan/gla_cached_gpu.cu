@@ -55,7 +55,7 @@ struct StatePart {
   }
   [[nodiscard]] PL_DEV int head(int round) const { return kv_head * a.group() + round % a.group(); }
 
-  // What a thread reads of a round: of its key, and of its column.
+  // A thread's part of a round: of its key, and of its column.
   struct Row {
     float q = 0, k = 0, decay = 0, v = 0;
   };

@@ -82,7 +82,7 @@ void launch_walk(gpu::Stream& stream, const Gla<T>& a, const Extents& extents,
   gpu::launch(stream, extents.of_states(), {kGlaThreads}, kernel, a, walk);
 }
 
-// What rows are made of: decays, scores, and the states that chunks start from.
+// The values that rows are computed from: decays, scores, and the states that chunks start from.
 template <class T>
 void launch_chunks(gpu::Stream& stream, const Gla<T>& a, const Extents& extents) {
   gpu::launch(stream, extents.of_keys(), {kGlaThreads}, gla_prepare<T>, a);

@@ -13,24 +13,24 @@ inline constexpr int64_t gla_gpu_row(int64_t dim) { return (dim + 7) / 8 * 8; }
 // Parts of a state that blocks have, each way.
 inline constexpr int64_t gla_gpu_tiles(int64_t dim) { return (gla_gpu_row(dim) + 63) / 64; }
 
-// Of a state that goes on from token to token, in a block's registers.
+// Keys of a state that is carried from token to token, in a block's registers.
 inline constexpr int64_t kGlaStateKeys = 256;
-// What its blocks hand to one another: outputs f32 [tiles of keys, tokens, N, Dv], where there are several
+// Bytes that its blocks hand to one another: outputs f32 [tiles of keys, tokens, N, Dv], if there are several
 // tiles.
 inline constexpr int64_t gla_gpu_cached_scratch_bytes(const GlaShape& s) {
   const int64_t tiles = (s.key_dim + kGlaStateKeys - 1) / kGlaStateKeys;
   return tiles == 1 ? 0 : tiles * s.tokens * s.heads * s.value_dim * int64_t{sizeof(float)};
 }
 
-// Of states. Nothing stands before a sequence's first chunk, and nothing goes on from its last one, so that
-// the others have places enough among whole chunks of all tokens, however many sequences there are. Of trees
-// each chunk may have one.
+// Places for states. Nothing stands before a sequence's first chunk, and nothing follows its last one, so
+// that the others have places enough among whole chunks of all tokens, however many sequences there are. In
+// trees each chunk may have one.
 inline constexpr int64_t gla_gpu_places(const GlaShape& s) {
   return s.trees ? gla_most_chunks(s) : s.tokens / kGlaChunk;
 }
 
-// Where its parts begin, in bytes. T: the element type of the operands, of whose products they are; a slot: a
-// chunk of a sequence.
+// The offsets of its parts, in bytes. T: the element type of the operands, of whose products they are; a
+// slot: a chunk of a sequence.
 struct GlaGpuScratch {
   int64_t decays;        // f32 [tokens, K, keys]
   int64_t chunk_decays;  // f32 [slots, K, keys]

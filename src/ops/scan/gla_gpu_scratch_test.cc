@@ -1,4 +1,4 @@
-// What a plan counts for gated linear attention on a GPU.
+// Tests of the bytes that a plan counts for gated linear attention on a GPU.
 #include "ops/scan/gla_gpu_scratch.h"
 
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 //   S_t = diag(exp g_t) S_t-1 + k_t^T v_t,   o_t = scale q_t S_t,   S = 0 before every sequence.
 //
 // Of trees, a segment's first state is its parent's last one, and the gradient of a segment's last state is
-// the sum over those that go on from it.
+// the sum over those that continue it.
 //
 // Sequences go chunk by chunk (gla_blocking.h), segments from their own beginning on. Decays enter only as
 // products of factors that are at most 1, between a row and the one that it is referred to, so no gate

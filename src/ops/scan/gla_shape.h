@@ -6,9 +6,9 @@
 
 namespace plimsoll {
 
-// Of any of the three kinds.
+// The shape of any of the three kinds.
 GlaShape gla_shape(const Graph& graph, const Op& op);
-// Whether its sequences are segments of trees.
+// Returns true if its sequences are segments of trees.
 bool gla_has_parents(const Op& op);
 
 }  // namespace plimsoll

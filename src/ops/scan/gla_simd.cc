@@ -8,8 +8,8 @@
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
 
-// What a forward pass works on. With `carried` [K, keys, values] there is one sequence, which goes on from
-// that state and leaves its last one there.
+// The arguments and workspace of a forward pass. With `carried` [K, keys, values] there is one sequence,
+// which continues from that state and leaves its last one there.
 template <class T>
 struct Pass {
   GlaForward<T> a;

@@ -165,8 +165,8 @@ const GlaCase kManyKeys{.name = "more_than_256_keys", .lengths = {5, 66}, .keys 
 const GlaCase kOneToken{
     .name = "one_token", .lengths = {1}, .heads = 6, .kv_heads = 3, .keys = 20, .values = 150};
 
-// Two trees: of the first's root three go on, of whose second two, of whose first one; the other's root has
-// one.
+// Two trees: the first's root has three children, the second of these two, and the first of those one; the
+// other's root has one.
 const Values kGlaParents = {-1, 0, 0, 2, 3, 2, 0, -1, 7};
 const GlaCase kGlaTree{.name = "over_trees",
                        .lengths = {5, 3, 20, 1, 17, 2, 4, 3, 6},

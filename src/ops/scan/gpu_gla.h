@@ -57,7 +57,7 @@ struct Gla {
   [[nodiscard]] PL_DEV int64_t state_at(int64_t place, int kv_head) const {
     return (place * kv_heads + kv_head) * keys * values;
   }
-  // Of a token, with the keys of its chunk.
+  // The scores of a token, with the keys of its chunk.
   [[nodiscard]] PL_DEV int64_t scores_at(int64_t token, int head) const {
     return (token * heads + head) * kGlaRows;
   }
@@ -180,7 +180,7 @@ PL_DEV float product_of(const GlaColumn& decays) {
   for (int r = 0; r < kGlaSubRows; ++r) product *= decays[r];
   return product;
 }
-// Of the sub-chunks' products by key, one below the other: the product of those before a sub-chunk, and of
+// Products over the sub-chunks by key, one below the other: the product of those before a sub-chunk, and of
 // those behind it.
 struct GlaBeside {
   float before = 1, behind = 1;

@@ -277,7 +277,7 @@ PL_DEV void sum_states(const GlaGrad<T>& g, const GlaKey<T>& at, const GlaKeySpa
   }
 }
 
-// What a query head of the group adds to d_k and to the gate's sums; writes its d_q.
+// Adds a query head of the group to d_k and to the gate's sums; writes its d_q.
 template <class T>
 PL_DEV void add_query_head(const GlaGrad<T>& g, const GlaKey<T>& at, int head, int sub,
                            const GlaKeySpace<T>& space, float (&d_k_across)[gpu::kWarpSize / 8][4],

@@ -22,7 +22,7 @@ PL_DEV float log_sigmoid(float x) {
   return (x < 0 ? x : 0.0F) - (p + p) * z;
 }
 
-// What a state keeps of a key, by its gate.
+// The share of a key that a state keeps, by its gate.
 PL_DEV float gla_decay(float gate, float normalizer, float clamp_min) {
   return gpu::exp(gpu::max(clamp_min, log_sigmoid(gate) / normalizer));
 }

@@ -147,7 +147,7 @@ PL_DEV void add_scores_before(GlaScores& sums, const GlaScoreSpace<T>& space, in
   }
 }
 
-// Of a chunk's `rows`.
+// Writes the scores of a chunk's `rows`.
 template <class T>
 PL_DEV void write_scores(T* to, int64_t stride, int rows, int sub, const GlaScores& before,
                          const GlaColumn& own) {
@@ -196,15 +196,15 @@ __global__ void __launch_bounds__(kGlaThreads, 3) gla_scores(Gla<T> a) {
   write_scores(a.scores + a.scores_at(chunk.token, head), a.scores_stride(), chunk.rows, sub, before, own);
 }
 
-// What a walk over the chunks of a sequence adds to the state: forward k^T v, backward q^T d_o of each query
-// head of the group.
+// Adds a chunk of a walk over a sequence to the state: forward k^T v, backward q^T d_o of each query head of
+// the group.
 template <class T, bool kBack>
 struct GlaWalk {
   const T* values;  // v, d_o
   T* states;        // states, d_states
 };
 
-// What blocks of a walk have: 64 keys and 64 columns of a head's state.
+// The part of a head's state that a block of a walk has: 64 keys and 64 columns.
 using GlaStateTile = float[kGlaTile / 8][4];
 PL_DEV void scale_keys(GlaStateTile& state, const float (&decays)[2]) {
   PL_UNROLL

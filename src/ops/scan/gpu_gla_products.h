@@ -153,7 +153,7 @@ struct GlaProduct {
   static constexpr int kRingValues = kStages * kStageValues;
   using Sums = float[kColumns / 8][4];
 
-  // What is summed over begins at `depth`.
+  // Fetches the values that are summed over, from `depth` on.
   static PL_DEV void fetch(T* stage, const GlaMatrix<T>& left, const GlaMatrix<T>& right, int depth) {
     if constexpr (kLeftTransposed)
       fetch_part<kGlaDepth, kGlaTile>(stage, left, depth, 0);

@@ -1,5 +1,5 @@
-// Walks over the chunks of a tree of segments: those of a segment, then all that go on from it, one after the
-// other; or all of that backwards. Where several segments go on from one, the walk comes back: forward to the
+// Walks over the chunks of a tree of segments: those of a segment, then all that descend from it, one after
+// the other; or all of that backwards. If several segments continue one, the walk comes back: forward to the
 // state there, backward with another part of its gradient. Include it only in gla_gpu.cu.
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 
-// Where a walk is: chunk `index` of a segment. Forward it leaves out chunks that nothing goes on from.
+// The place of a walk: chunk `index` of a segment. Forward it leaves out chunks that nothing continues.
 template <bool kBack>
 struct GlaPlace {
   const GlaSequences& in;
@@ -38,7 +38,7 @@ struct GlaPlace {
   }
 };
 
-// How many chunks a walk over a tree has.
+// The number of chunks in a walk over a tree.
 template <bool kBack>
 PL_DEV int chunks_of_walk(const GlaSequences& in, int root, int end) {
   int count = kBack ? -1 : 0;
@@ -63,7 +63,7 @@ PL_DEV void for_tile(float* at, GlaStateTile& state, Visit visit) {
   }
 }
 
-// What comes behind a chunk of a walk: forward, who starts from its last state has it.
+// The step behind a chunk of a walk: forward, a segment that starts from its last state has that state.
 template <class T>
 PL_DEV void hand_on(const GlaWalker<T, false>& part, const GlaPlace<false>& from, GlaStateTile& state) {
   const GlaSequences& in = from.in;

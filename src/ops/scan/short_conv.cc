@@ -2,7 +2,7 @@
 // token axis, and a swish (fla's ShortConvolution):
 //   s_t = sum_j weight[W - 1 - j] x_t-j,  y_t = s_t sigmoid(s_t),  x = 0 before every sequence.
 // Nothing but the inputs is saved for the gradient, which makes s again.
-// With `parents` sequences are segments of trees, before which stands what they go on from.
+// With `parents` sequences are segments of trees, before which stands what they continue.
 // short_conv_cached: the same for generation, going on from the last W - 1 rows of x, which are updated in
 // place; a sequence that begins (kv_length 0) finds them zero.
 #include "graph/op_kind.h"

@@ -22,7 +22,7 @@ struct Conv {
   int64_t width;
   int taps;
 
-  // Of the token's sequence; padding has none, in which no row is.
+  // The rows of the token's sequence; padding has none, in which no row is.
   struct Range {
     int64_t begin = INT64_MAX, end = 0;
     int64_t segment = -1;
@@ -83,7 +83,7 @@ PL_DEV float d_sum(const Conv<T, W>& a, const T* d_y, const typename Conv<T, W>:
   return gpu::to_float(d_y[token * a.width + channel]) * sig * gpu::fma(s, 1.0F - sig, 1.0F);
 }
 
-// What the sums of segments that go on from a token's say of it, added to `d`.
+// Adds to `d` the token's part of the sums of segments that continue its own.
 template <class T, class W>
 PL_DEV float add_from_behind(const Conv<T, W>& a, const T* d_y, const typename Conv<T, W>::Range& in,
                              int64_t token, int64_t channel, float d) {

@@ -2,7 +2,7 @@
 // x and y [T, D], weight [D, W]; dense, row-major, bf16 (uint16_t) or f32, with f32 arithmetic inside.
 //
 // Sequences may be the segments of trees. Threads share the channels. Bits of y and d_x depend on nothing but
-// a sequence's own data, what stands before it and what goes on from it; those of the weight's gradient on
+// a sequence's own data, what stands before it and what continues it; those of the weight's gradient on
 // the order of the tokens too, and on no number of threads.
 #pragma once
 

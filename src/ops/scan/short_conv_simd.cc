@@ -37,10 +37,10 @@ void for_tiles(int64_t width, int taps, int threads, Visit visit) {
   }
 }
 
-// How many taps reach a row `behind` the first of its sequence.
+// The number of taps that reach a row `behind` the first of its sequence.
 int reached(int64_t behind, int taps) { return behind + 1 < taps ? static_cast<int>(behind + 1) : taps; }
 
-// A segment, and the rows of what it goes on from that taps reach, the nearest first.
+// A segment, and the rows of its ancestors that taps reach, the nearest first.
 struct Path {
   int64_t segment, begin, end;
   int count = 0;
@@ -109,7 +109,7 @@ struct TileGrad {
     tile.get_taps(a.weight, taps);
   }
 
-  // Of the sum at token t.
+  // The gradient of the sum at token t.
   template <class Lanes>
   Vec sum_gradient(int64_t t, const Path& path, int64_t i, Lanes lanes) const {
     const Vec s = convolved(taps, a.taps, path.rows(t, a.taps), i, lanes,
@@ -118,7 +118,7 @@ struct TileGrad {
     return lanes.get(a.d_y + tile.row(t) + i) * sig * fma(s, set1(1.0F) - sig, set1(1.0F));
   }
 
-  // What the sums of segments that go on from its own say of token t, which are made again.
+  // The part of token t in the sums of segments that continue its own, which are recomputed.
   template <class Lanes>
   Vec from_behind(int64_t t, const Path& path, int64_t i, Lanes lanes) const {
     Vec d_x = zero();

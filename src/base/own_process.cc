@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How an answer begins: what it is.
+// The first byte of an answer says which kind it is.
 constexpr char kResult = 'r', kError = 'e', kOfPath = 'p', kOfSystem = 's', kNoMemory = 'm', kOther = 'o';
 
 std::string answer_of(const std::function<std::string()>& work) {

@@ -97,7 +97,8 @@ int64_t tick_bytes(int64_t top) {
   double unit = 1.0;
   while (unit * 1024.0 <= static_cast<double>(top)) unit *= 1024.0;
   double step = tick_step(static_cast<double>(top) / unit);
-  // A part of the unit is told in the next smaller one, of which it must be a round number: 256 MiB, not 205.
+  // A part of the unit is given in the next smaller one, of which it must be a round number: 256 MiB, not
+  // 205.
   if (step < 1.0) step = static_cast<double>(top) <= 1.25 * unit ? 0.25 : 0.5;
   return std::max<int64_t>(1, static_cast<int64_t>(step * unit));
 }

@@ -17,7 +17,8 @@ inline void* open_library(const std::string& name, std::string& why) {
   return nullptr;
 }
 
-// Whether it has a function by that name, which `function` is then; else null.
+// Looks up a function by its name and sets `function` to it, or to null. Returns false if the library has
+// none.
 template <class Function>
 bool find_function(void* library, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(dlsym(library, name));

@@ -5,7 +5,8 @@
 
 namespace plimsoll {
 
-// Whether something has run out or a device gave up (StoppedError), rather than that the name was wrong.
+// Says that something has run out or that a device gave up (StoppedError), rather than that the name was
+// wrong.
 inline bool is_exhaustion(int error) {
   return error == ENOSPC || error == EDQUOT || error == EIO || error == EROFS || error == EFBIG ||
          error == EMFILE || error == ENFILE || error == ENOMEM;

@@ -42,7 +42,8 @@ FreeMemory free_in_cgroups(const std::string& groups, const std::filesystem::pat
 // Processes that the kernel has killed for want of memory since it started; -1 where it does not count them.
 int64_t kernel_kills();
 
-// Whether files below `folder` stay in memory (tmpfs). A path that does not exist yet counts as its parent.
+// Returns true if files below `folder` stay in memory (tmpfs). A path that does not exist yet counts as its
+// parent.
 bool keeps_files_in_memory(const std::filesystem::path& folder);
 
 // RLIMIT_DATA, none when unlimited.

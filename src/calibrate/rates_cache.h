@@ -24,7 +24,7 @@ std::filesystem::path cache_folder();
 std::filesystem::path rates_file(const std::filesystem::path& folder, const Machine& machine);
 // The file with the rates of a probe (calibrate/probe.h), used until the machine is calibrated.
 std::filesystem::path probe_file(const std::filesystem::path& folder, const Machine& machine);
-// Whether the folder holds either.
+// Returns true if the folder holds one of the two.
 bool knows_rates(const std::filesystem::path& folder, const Machine& machine);
 
 // To rates_file(), or where they are not `calibrated` to probe_file().

@@ -42,7 +42,7 @@ const Kernel& choose_kernel(const MatmulShape& shape, Isa isa) {
 MatmulBlocks cut(const MatmulShape& shape, const Kernel& kernel) {
   const int64_t unit = int64_t{kernel.tile.lanes} * kernel.tile.k_per_step;
   const int64_t all = shape.k + shape.rider;
-  // A short rider makes no block of its own: sums would be brought to C and back once more.
+  // A short second product makes no block of its own: sums would be brought to C and back once more.
   const int64_t counted = shape.rider <= kShortRider ? shape.k : all;
   const int64_t k_blocks = std::max<int64_t>(1, ceil_div(counted, kernel.max_steps * kernel.tile.k_per_step));
   const int64_t k = round_up(std::max<int64_t>(1, ceil_div(all, k_blocks)), unit);

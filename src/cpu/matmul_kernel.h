@@ -17,8 +17,8 @@ inline constexpr MatmulTile kTileAvx512 = {16, 14, 1};
 inline constexpr MatmulTile kTileAvx512Bf16 = {16, 14, 2};
 inline constexpr MatmulTile kTileAmx = {16, 32, 2};
 
-// How the loops are cut. All follow from the bound shape, never from the live count, so that an element's
-// reduction is cut at the same places in every call.
+// The sizes at which the loops are cut. All follow from the bound shape, never from the live count, so that
+// an element's reduction is cut at the same places in every call.
 struct MatmulBlocks {
   int64_t k;       // k of one packed block, a multiple of lanes * k_per_step
   int64_t n;       // columns packed at once, a multiple of 2 * lanes

@@ -141,7 +141,8 @@ Asked read(std::string_view text) {
   return asked;
 }
 
-// Whether a card goes by these letters; where they are a family's, the card of it that most people have.
+// Returns true if a card goes by these letters; a family's letters stand for the card of it that most people
+// have.
 bool goes_by(const Card& card, const std::string& letters) {
   const std::string own = read(card.name).letters;
   // The names that people use for RTX cards: "4090", "A6000".
@@ -149,7 +150,7 @@ bool goes_by(const Card& card, const std::string& letters) {
   return own == letters || own + "pcie" == letters || (own == "h100sxm" && letters == "h100") || is_short;
 }
 
-// Whether a name is one of another maker's.
+// Returns true for a name of another maker's card.
 bool is_of_others(const std::string& letters) {
   static constexpr std::array<std::string_view, 7> kOthers = {"mi",       "rx",    "radeon", "arc",
                                                               "instinct", "apple", "gaudi"};

@@ -17,7 +17,7 @@ std::string_view to_string(Isa isa);
 // Reads "avx2", "avx512", "avx512-bf16", "amx"; throws UsageError naming `what` otherwise.
 Isa parse_isa(std::string_view text, std::string_view what);
 
-// Whose kernels run: what they need as workspace differs.
+// The kernels that run: their workspaces differ.
 enum class Backend : uint8_t { cpu, gpu };
 
 // The facts that kernels choose their grids by. The emulated card is a small one of compute capability 8.6.

@@ -83,8 +83,8 @@ inline DType rated_as(const DeviceRates& rates, DType dtype) {
 const RateCurve* find_curve(const DeviceRates& rates, std::string_view op, DType dtype, int64_t head_dim = 0);
 double rate_at(const RateCurve& curve, double at);
 
-// Whether every number is usable: sizes ascend, rates are positive and finite, grids are complete. The
-// reason where not, else empty.
+// Checks that every number is usable: sizes ascend, rates are positive and finite, grids are complete.
+// Returns the reason where one is not, else an empty text.
 std::string fault_of(const DeviceRates& rates);
 
 }  // namespace plimsoll

@@ -59,7 +59,7 @@ void rename_to_new_name(const fs::path& from, const fs::path& to) {
   rename_path(from, to);
 }
 
-// Whether the user can mend the error by another path or other rights; a failing disk is not such an error.
+// An error that the user can mend by another path or other rights; a failing disk is not one.
 bool is_about_the_place(int error) {
   for (const int place : {EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG, EISDIR, ENXIO, EBUSY})
     if (error == place) return true;
@@ -104,7 +104,7 @@ void write_into(const fs::path& path, std::string_view content) {
   if (const int error = file.write(content); error != 0) cannot_write(path, error);
 }
 
-// Whether the path is a standard stream: what it leads to stays what it is, a file too.
+// A path that is a standard stream: what it leads to stays what it is, a file too.
 bool is_stream(const fs::path& path) {
   const std::string name = path.lexically_normal().string();
   for (const char* const start : {"/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/"})

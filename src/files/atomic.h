@@ -74,7 +74,7 @@ void link_atomically(const std::filesystem::path& from, const std::filesystem::p
                      const std::filesystem::path& temporary);
 // A copy takes the name of a file that has other names too.
 void unshare_file(const std::filesystem::path& path, const std::filesystem::path& temporary);
-// Whether files in this folder can have several names.
+// Returns true if files in this folder can have several names.
 bool has_hard_links(const std::filesystem::path& file, const std::filesystem::path& temporary);
 
 // Bytes that an ordinary user may still write where `path` is, or would be: its nearest existing parent

@@ -67,8 +67,8 @@ class LimitGuard : public nlohmann::json_sax<json> {
   std::vector<std::set<std::string>> open_objects_;
 };
 
-// Whether JSON, as far as it is, stays within the depth: by its brackets outside of strings, in a tenth of
-// the time of the guard.
+// Checks that JSON, as far as it is there, stays within the depth: by its brackets outside of strings, in a
+// tenth of the time of the guard.
 bool is_shallow(std::string_view text, int max_depth) {
   if (std::count(text.begin(), text.end(), '[') + std::count(text.begin(), text.end(), '{') <= max_depth)
     return true;
@@ -127,7 +127,7 @@ class OrderedBuilder : public nlohmann::json_sax<ordered_json> {
  protected:
   // The place for values outside of any open one: null for values that are not kept.
   virtual ordered_json* outer_member(const std::string& name) = 0;
-  // Whether an outermost object is made of outer members instead of being a value.
+  // True if an outermost object is made of outer members instead of being a value.
   [[nodiscard]] virtual bool has_outer_object() const { return false; }
   void keep_in(ordered_json& root) { target_ = &root; }
 

@@ -48,7 +48,7 @@ class WorkFolder {
   int descriptor_ = -1;
 };
 
-// Whether a run holds the folder now.
+// Returns true if a run holds the folder now.
 bool is_locked(const std::filesystem::path& folder);
 
 }  // namespace plimsoll

@@ -12,7 +12,7 @@
 
 namespace plimsoll {
 
-// Whether convert() has this pair: equal types, or two of f32, bf16, f16.
+// Returns true if convert() has this pair: equal types, or two of f32, bf16, f16.
 bool can_convert(DType from, DType to);
 
 // Converts from.size() / size_of(from_dtype) elements. Spans must not overlap, need no alignment, and must

@@ -56,7 +56,7 @@ class ModelFolder {
   std::deque<TensorEntry> changed_;  // addresses stay, as of the map
 };
 
-// Whether the folder has safetensors weights of that name, in one file or in shards.
+// Returns true if the folder has safetensors weights of that name, in one file or in shards.
 bool has_weights(const std::filesystem::path& folder, const std::string& stem = "model");
 
 // folder/config.json; `name` reads another one, such as generation_config.json or adapter_config.json.

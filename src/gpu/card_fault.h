@@ -26,7 +26,7 @@ class CardFault : public StoppedError {
   std::string cause_;
 };
 
-// Whether an error of CUDA's lasts, by its number: memory of the card that cannot be corrected (214), an
+// Says by an error's number in CUDA that it lasts: memory of the card that cannot be corrected (214), an
 // illegal address (700), a launch that took too long (702), an assertion (710), traps, stacks, instructions
 // and addresses of kernels (714 to 719), what is unknown (999).
 constexpr bool lasts(int error) {

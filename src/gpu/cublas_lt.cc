@@ -88,7 +88,7 @@ Calls find_calls(void* opened, std::string& missing) {
 
 int type_of(DType dtype) { return dtype == DType::f32 ? kR32F : dtype == DType::f16 ? kR16F : kR16BF; }
 
-// Whether the status means that the library does not compute such a product.
+// The status means that the library does not compute such a product.
 bool is_refusal(int status) {
   return status == kInvalidValue || status == kNotSupported || status == kArchMismatch;
 }

@@ -36,7 +36,7 @@ void check_opening(cudaError_t error, const char* what) {
   check(error, what);
 }
 
-// Why there is no card to compute on.
+// Throws the reason why no card can compute.
 [[noreturn]] void refuse(cudaError_t error) {
   int driver = 0;
   cudaDriverGetVersion(&driver);

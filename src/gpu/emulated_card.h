@@ -11,7 +11,7 @@
 
 namespace plimsoll::gpu {
 
-// When queues do what they were given, as far as their waits leave it open.
+// The times at which queues do what they were given, as far as their waits leave it open.
 struct EmulatedOrder {
   emulated::When when = emulated::When::shuffled;
   uint64_t seed = 1;

@@ -71,7 +71,7 @@ void report(const std::string& what, uintptr_t code, int32_t other = -1) {
                     place_of_code(code) + ")");
 }
 
-// Whether `before` is ordered before `now` for all who look.
+// Returns true if `before` is ordered before `now` for all who look.
 bool is_ordered(const Stamp& before, const Stamp& now, bool shared, bool several = false) {
   if (before.grid == 0) return true;
   if (!shared) {

@@ -16,7 +16,8 @@
 
 namespace plimsoll::gpu::emulated {
 
-// When work runs: on submission; only when the host waits for it, and no more than that needs; at any time.
+// The times at which work runs: on submission; only when the host waits for it, and no more than that needs;
+// at any time.
 enum class When : uint8_t { at_once, late, shuffled };
 
 struct StreamId {

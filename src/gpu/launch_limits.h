@@ -25,8 +25,8 @@ struct LaunchRefused : UsageError {
   using UsageError::UsageError;
 };
 
-// Why no card takes it; empty: it may be launched. `most_shared`: bytes that a block of this card may have;
-// 0: not known.
+// The reason why no card takes it; empty: it may be launched. `most_shared`: bytes that a block of this card
+// may have; 0: not known.
 std::string launch_fault(const LaunchShape& shape, int64_t most_shared);
 // Throws LaunchRefused with that; InternalError where no size of a recipe's is to blame.
 void require_launchable(const LaunchShape& shape, int64_t most_shared);
@@ -38,11 +38,11 @@ void require_launchable(const LaunchShape& shape, int64_t most_shared);
 // `architectures` ("75,120"): that the driver compiles them, and for how long. Empty: it need not.
 std::string compile_note(std::string_view architectures, int compute_capability);
 
-// How much shared memory kernels may be launched with. It is only raised: a graph may hold launches of one
+// The shared memory that kernels may be launched with. It is only raised: a graph may hold launches of one
 // kernel with several sizes, of which the largest counts.
 class SharedLimits {
  public:
-  // Whether the kernel's limit has to be set to `bytes` now.
+  // Returns true if the kernel's limit has to be set to `bytes` now.
   bool raises(const void* kernel, unsigned bytes);
 
  private:

@@ -37,7 +37,7 @@ class LibraryProduct {
   virtual void load(void* stream) const = 0;
 };
 
-// How many products were bound, and of those what the program's own kernels compute.
+// The number of products that were bound, and of those the ones that the program's own kernels compute.
 struct ProductUse {
   int64_t asked = 0;
   int64_t refused = 0;

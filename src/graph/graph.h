@@ -91,9 +91,9 @@ enum class Initialiser : uint8_t {
 };
 // A weight's part of the model. A head that is tied to the embedding is an embedding.
 enum class WeightPart : uint8_t { body, embedding, head };
-// Which learning rate it trains with: LoRA+ has another one for what an adapter ends with.
+// The learning rate it trains with: LoRA+ has another one for the last part of an adapter.
 enum class RateGroup : uint8_t { usual, adapter_out };
-// Which tensor of an adapter it is, or what that began with (Origin::derived).
+// The tensor of an adapter that it is, or the start of that tensor (Origin::derived).
 enum class AdapterPart : uint8_t { none, a, b, embedding_a, embedding_b, magnitude };
 
 // Facts about a weight, set by what makes it. Its master copy has them too.

@@ -25,7 +25,7 @@ HubSettings hub_settings();
 struct Download {
   std::string path;  // behind the endpoint, percent-encoded
   std::string of;    // what messages call it: "Qwen/Qwen2.5-7B"
-  // How much is there already, at each try.
+  // Bytes that are there already, at each try.
   std::function<int64_t()> offset = [] { return int64_t{0}; };
   // The bytes from offset() on; `restarted` with the first piece where the server begins at 0 all the same.
   std::function<void(bool restarted, std::string_view piece)> take;

@@ -98,7 +98,7 @@ class PartialFile {
       piece.remove_prefix(static_cast<size_t>(written));
     }
   }
-  // Whether the content has the checksum; ends the digest.
+  // Returns true if the content has the checksum; ends the digest.
   [[nodiscard]] bool is_right() { return bytes_ == file_.bytes && digest_.hex() == file_.digest; }
   void publish(const fs::path& name) {
     if (fsync(descriptor_.number()) != 0 || rename(path_.c_str(), name.c_str()) != 0) fail(path_, errno);

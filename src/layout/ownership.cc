@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-// Which transfers are under way, from each one's start to its wait.
+// The transfers that are under way, from each one's start to its wait.
 class Transfers {
  public:
   explicit Transfers(const Graph& graph) : states_(graph.tensors().size()) {}

@@ -107,7 +107,7 @@ class PeriodFinder {
   [[nodiscard]] int64_t alive_at(size_t i) const {
     return instance_.live[span_of(instance_, order_[i]).begin];
   }
-  // Whether two buffers have the same size and life, and begin as long after the one before.
+  // Two buffers are alike that have the same size and life, and begin as long after the one before.
   [[nodiscard]] bool alike(size_t a, size_t b) const {
     const auto after = [&](size_t i) {
       return i == 0 ? 0 : span_of(instance_, order_[i]).begin - span_of(instance_, order_[i - 1]).begin;
@@ -217,7 +217,7 @@ class CircleSearch {
     }
   }
 
-  // Whether there is a circle whose largest buffers lie in as few bytes as they can.
+  // Returns true if there is a circle whose largest buffers lie in as few bytes as they can.
   [[nodiscard]] bool may_be_tight() const {
     return std::ranges::any_of(circles_, [](const Prepared& each) { return each.largest.has_value(); });
   }

@@ -102,7 +102,7 @@ class Skyline {
     begin_[segment.span.end - 1] = segment.span.begin;
     lowest_.push(segment);
   }
-  // Whether a segment of the queue still stands: nothing was put on it and no neighbour has swallowed it.
+  // A segment of the queue still stands: nothing was put on it and no neighbour has swallowed it.
   [[nodiscard]] bool is_current(const Valley& segment) const {
     return end_[segment.span.begin] == segment.span.end && height_[segment.span.begin] == segment.height;
   }

@@ -36,7 +36,7 @@ struct LoraOptions {
   AdapterStart start = AdapterStart::lora;
   int64_t start_iterations = 0;  // of PiSSA's decomposition; 0: until it is exact
 
-  // Whether all blocks of a stack have the same adapters, as far as the names alone show it.
+  // True if all blocks of a stack have the same adapters, as far as the names alone show it.
   [[nodiscard]] bool blocks_are_alike() const;
 };
 
@@ -55,9 +55,9 @@ class AdapterRules {
     double scale = 1.0;
   };
   [[nodiscard]] Size size_of(const std::string& module) const;
-  // Whether a linear layer gets an adapter. Targets that were found are remembered.
+  // Returns true if a linear layer gets an adapter. Targets that were found are remembered.
   bool targets(const std::string& module);
-  // Whether a weight ("model.norm.weight") trains whole; likewise.
+  // Returns true if a weight ("model.norm.weight") trains whole; such weights are remembered too.
   bool saves(const std::string& weight);
 
   // Throw UsageError for a target, a layer or a module to save that was not found; `modules`: the linear

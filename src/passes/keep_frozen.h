@@ -9,8 +9,8 @@
 
 namespace plimsoll {
 
-// Whether outputs of frozen blocks are kept: where the run is predicted to end sooner with it, always, or
-// never.
+// A rule for keeping the outputs of frozen blocks: where the run is predicted to end sooner with it, always,
+// or never.
 enum class KeepFrozen : uint8_t { automatic, on, off };
 
 inline constexpr const char* kFrozenProgram = "frozen";
@@ -22,8 +22,8 @@ inline constexpr const char* kKeptTensor = "kept_hidden";
 // row.
 inline constexpr int64_t kKeptLineBytes = 64;
 
-// Whether a forward pass with all that trains begins with whole blocks that nothing trains below, draws
-// nothing at random, and hands on one tensor of tokens.
+// Returns true if a forward pass with all that trains begins with whole blocks that nothing trains below,
+// draws nothing at random, and hands on one tensor of tokens.
 bool has_frozen_blocks(const Graph& forward);
 
 // The forward pass from there on. Weights and inputs all stay: the run's programs share their homes.

@@ -16,7 +16,7 @@
 namespace plimsoll {
 namespace {
 
-// Of all that can be adapted.
+// The operand that is the weight, for all modules that can be adapted.
 constexpr size_t kWeightOfModule = operand::linear::weight;
 static_assert(size_t{operand::embedding::weight} == kWeightOfModule &&
               size_t{HeadInputs::weight} == kWeightOfModule &&
@@ -289,7 +289,7 @@ class LoraPass {
     if (!part_) rules_.require_saved_found(modules);
   }
 
-  // When one of the two is saved they are no longer the same: PEFT trains a copy of it.
+  // Parts a tied head from its embedding when one of the two is saved: PEFT trains a copy of it.
   void part_tied_head() {
     TensorId table = kNoTensor;
     std::vector<Op*> heads;

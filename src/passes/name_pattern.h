@@ -25,7 +25,8 @@ class NamePattern {
 
 // Letters, digits and _ alone: no expression, and a name without a layer's number.
 bool is_plain_name(const std::string& name);
-// Whether the end of a module's name stands for that module of every block: a number in it is no block's.
+// Returns true if the end of a module's name stands for that module of every block: a number in it is no
+// block's.
 bool names_no_block(const std::string& module_end);
 
 }  // namespace plimsoll

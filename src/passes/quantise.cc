@@ -15,7 +15,7 @@
 namespace plimsoll {
 namespace {
 
-// Of linear, and of dora_norm.
+// The operand that is quantised, for linear and for dora_norm.
 constexpr size_t kQuantised = operand::linear::weight;
 static_assert(size_t{operand::dora_norm::weight} == kQuantised);
 
@@ -27,7 +27,7 @@ bool is_linear_of_body(const Graph& graph, const Op& op) {
 
 using Names = std::set<std::string, std::less<>>;
 
-// Whether `ends` has the name of the weight's module, or its end after a dot.
+// Returns true if `ends` has the name of the weight's module, or its end after a dot.
 bool has_end_of(const Names& ends, std::string_view weight) {
   std::string_view module = weight.substr(0, weight.rfind('.'));
   for (;;) {

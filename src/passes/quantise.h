@@ -14,7 +14,7 @@ struct QuantiseOptions {
   // Modules whose weights keep their type, by the ends of their names: "wo", "layers.3.mlp.down_proj".
   std::vector<std::string> kept = {};
 
-  // Whether all blocks of a stack keep the same modules.
+  // True if all blocks of a stack keep the same modules.
   [[nodiscard]] bool blocks_are_alike() const;
 };
 

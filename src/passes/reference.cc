@@ -35,8 +35,8 @@ class ReferencePass {
   }
 
  private:
-  // Whether the two models may differ in an op: ops before the first block (embeddings, tables of positions)
-  // are the same to both.
+  // Returns true if the two models may differ in an op: ops before the first block (embeddings, tables of
+  // positions) are the same to both.
   [[nodiscard]] bool differs(const Op& op) const {
     if (op.block != kNoBlock) return true;
     for (const TensorId id : op.inputs)

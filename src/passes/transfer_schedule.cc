@@ -1,5 +1,5 @@
-// When transfers start and are waited for. One mechanism for weights, activations, gradients and slices of an
-// update.
+// Schedules transfers: when they start and are waited for. One mechanism for weights, activations, gradients
+// and slices of an update.
 #include <algorithm>
 #include <array>
 #include <unordered_map>
@@ -21,7 +21,7 @@ struct Stretches {
   [[nodiscard]] int32_t count() const { return static_cast<int32_t>(begin.size()); }
 };
 
-// Which ops go into each gap, in the order in which they were added.
+// The ops that go into each gap, in the order in which they were added.
 class Places {
  public:
   explicit Places(size_t ops) : first_(ops + 1, kNone), last_(ops + 1), next_(ops, kNone) {}

@@ -55,7 +55,7 @@ const std::vector<Alias>& aliases();
 // The row of a key. Where tools mean different things by it, `tool` decides; nullptr where no tool has the
 // key.
 const Alias* find_alias(std::string_view key, std::optional<Tool> tool);
-// Whether some key of theirs lies inside this one.
+// Returns true if some key of theirs lies inside this one.
 bool is_alias_group(std::string_view key);
 // Every key of theirs, once.
 const std::vector<std::string>& alias_keys();

@@ -24,7 +24,7 @@ std::string experiment_fingerprint(const Recipe& recipe);
 // data.reading of the run that such a fingerprint is of: runs that began before there was the key lack it.
 int64_t reading_of(std::string_view fingerprint);
 
-// Whether the run that such a fingerprint is of began when the order of windows was the only shuffle.
+// Returns true if the run of such a fingerprint began when the order of windows was the only shuffle.
 bool began_before_full_shuffle(std::string_view fingerprint);
 
 struct ExperimentDifference {

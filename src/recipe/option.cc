@@ -24,7 +24,7 @@ std::string shortest(double value) {
   return text;
 }
 
-// Whether YAML reads the bare text as the same text.
+// Returns true if YAML reads the bare text as the same text.
 bool is_plain(const std::string& text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||

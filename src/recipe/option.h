@@ -41,13 +41,13 @@ struct Option {
 const std::vector<Option>& options();
 // nullptr where no option has the key.
 const Option* find_option(std::string_view key);
-// Whether some option's key starts with `name` and a dot.
+// Returns true if some option's key starts with `name` and a dot.
 bool is_group(std::string_view name);
 // The key that was probably meant, or "".
 std::string suggest_key(std::string_view unknown);
 
-// Whether the option has a meaning in this recipe: LoRA's have none with `method.type: full`, momentum none
-// with AdamW.
+// Returns true if the option has a meaning in this recipe: LoRA's have none with `method.type: full`,
+// momentum none with AdamW.
 bool applies(const Option& option, const Recipe& recipe);
 bool applies_to_optimizer(const Option& option, const Recipe& recipe);
 bool applies_to_task(const Option& option, const Recipe& recipe);

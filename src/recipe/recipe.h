@@ -82,15 +82,15 @@ struct Warmup {
   friend bool operator==(const Warmup&, const Warmup&) = default;
 };
 
-// How often something happens: after so many steps (0: at the end only), at each end of an epoch, or after a
-// share of all steps.
+// The times at which something happens: after so many steps (0: at the end only), at each end of an epoch, or
+// after a share of all steps.
 struct Every {
   enum class Unit : uint8_t { steps, epochs, percent };
   Unit unit = Unit::steps;
   int64_t steps = 0;
   double percent = 0.0;
   [[nodiscard]] bool is_asked_for() const { return unit != Unit::steps || steps > 0; }
-  // Whether it is due behind step number `step`, which ends an epoch or does not.
+  // Returns true if it is due behind step number `step`, which ends an epoch or does not.
   [[nodiscard]] bool is_due(int64_t step, int64_t total_steps, bool ends_epoch) const;
   friend bool operator==(const Every&, const Every&) = default;
 };
@@ -289,14 +289,14 @@ struct Recipe {
   Log log;
   std::optional<std::string> output;
 
-  // Whether it is planned for a device with memory of its own, by `device` or by the name of one.
+  // True if it is planned for a device with memory of its own, by `device` or by the name of one.
   [[nodiscard]] bool is_of_card() const {
     return device == DeviceChoice::card || device == DeviceChoice::cuda ||
            (device == DeviceChoice::automatic && memory.gpu);
   }
 
-  // Whether a token's draws are keyed by the row that it is in (dropout of adapters, NEFTune). Where rows
-  // share what they begin with, they are keyed by what stands before it.
+  // True if a token's draws are keyed by the row that it is in (dropout of adapters, NEFTune). Rows that
+  // share a prefix have draws keyed by what stands before the token.
   [[nodiscard]] bool draws_by_rows() const { return method.dropout > 0 || method.neftune_alpha > 0; }
 
   friend bool operator==(const Recipe&, const Recipe&) = default;

@@ -16,7 +16,7 @@ struct Unsupported {
   std::string_view key;
   // Values, items of a list or keys of a map that are known and missing; "x" covers "x:0" as well.
   std::vector<std::string_view> missing;
-  // When not empty, the only values (as to_yaml prints them) that work so far.
+  // The only values (as to_yaml prints them) that work so far, where not empty.
   std::vector<std::string_view> only;
 };
 
@@ -25,9 +25,9 @@ const std::vector<Unsupported>& unsupported();
 // "not yet: qlora", "so far only: false", or "" where all of a key works: for the manual.
 std::string support_note(std::string_view key);
 
-// Why the node may not be given for `key`, before it is read.
+// The reason why the node may not be given for `key`, before it is read.
 std::optional<std::string> refuse_node(std::string_view key, const Node& node);
-// Why the value may not stand, after it was read.
+// The reason why the value may not stand, after it was read.
 std::optional<std::string> refuse_value(std::string_view key, const Json& value);
 
 }  // namespace plimsoll

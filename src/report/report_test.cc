@@ -196,7 +196,7 @@ TEST_F(Report, a_run_of_one_step_is_a_dot_in_the_middle_of_an_axis_with_distinct
   EXPECT_THAT(page, HasSubstr(">4.6</div>"));
 }
 
-// Labels of a chart: 256 MiB and not 205 beside 1 GiB.
+// Labels of a chart: 256 MiB and not 205 next to 1 GiB.
 TEST(Ticks, of_bytes_are_round_numbers_of_the_unit_that_they_are_told_in) {
   for (const auto& [top, step] : std::vector<std::pair<int64_t, int64_t>>{{600 * kMiB, 200 * kMiB},
                                                                           {1023 * kMiB, 500 * kMiB},

@@ -22,7 +22,7 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
 
-  // Whether lines of this level are wanted: others need not be made.
+  // Returns true if lines of this level are wanted: others need not be made.
   [[nodiscard]] virtual bool hears(LogLevel) const { return false; }
   // A line for people that lasts: a plan, a save, a note.
   void event(const std::string& line, LogLevel level = LogLevel::info) {

@@ -33,7 +33,7 @@ struct CardBytes {
   Device::GraphUse graphs;
 };
 
-// What went through the model in this process.
+// The work of the model in this process.
 struct RunWork {
   int64_t micro_steps = 0, tokens = 0;
   int64_t passed = 0;  // tokens through the model: those that rows share once

@@ -30,7 +30,7 @@ class SkippedRows {
   int told_ = 0;
 };
 
-// Which classes had rows to learn them by.
+// The classes that had rows to be trained by.
 class SeenClasses {
  public:
   // `names` of the classes, as far as they have any.

@@ -11,7 +11,7 @@
 
 namespace plimsoll {
 
-// Whether a library is looked for.
+// The source of matrix products: a library that is looked for, or kernels of our own.
 enum class Products : uint8_t { by_library, own };
 
 // `which`: as gpu::cuda_facts() reads it. `planned`: what grids and workspaces were planned by. Throws

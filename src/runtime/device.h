@@ -60,7 +60,7 @@ struct Sent {
 class Device {
  public:
   virtual ~Device() = default;
-  // Whether the host may use the addresses of the device's memory.
+  // True if the host may use the addresses of the device's memory.
   [[nodiscard]] virtual bool reaches_host() const = 0;
   // Memory of a GPU of its own; nullopt: the device has none.
   [[nodiscard]] virtual std::optional<gpu::MemoryLeft> memory_left() const { return std::nullopt; }
@@ -95,7 +95,7 @@ class Device {
     int64_t graphs = 0, nodes = 0, bytes = 0;
   };
   [[nodiscard]] virtual GraphUse graph_use() const { return {}; }
-  // Whether it makes graphs of calls: if it makes none, the next three are not called. Between the first two
+  // True if it makes graphs of calls: if it makes none, the next three are not called. Between the first two
   // of them ops, fills and transfers are captured instead of taking place, and there are no other calls; a
   // launch takes place as they would.
   [[nodiscard]] virtual bool makes_graphs() const { return false; }

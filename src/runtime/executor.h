@@ -21,8 +21,8 @@ struct ExecutorOptions {
   // Gets the time of every op and wait; spans name the program by `program`. Must outlive the executor.
   Recorder* recorder = nullptr;
   int32_t program = 0;
-  // How many graphs may be made of the program's calls, where the device makes them, the program moves
-  // nothing to or from a disk, and no recorder takes its ops' times.
+  // The number of graphs that may be made of the program's calls, where the device makes them, the program
+  // moves nothing to or from a disk, and no recorder takes its ops' times.
   int graphs = 0;
 };
 

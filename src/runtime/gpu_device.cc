@@ -47,7 +47,7 @@ std::string name_of(OpKind kind, const Name& scope) {
   return std::string(to_string(kind)) + (scope.text().empty() ? "" : " of " + scope.text());
 }
 
-// Whether a variable of the environment is set: it is there, and neither empty nor 0.
+// A variable of the environment that is set: it is there, and neither empty nor 0.
 bool is_set(const char* variable) {
   const char* const value = std::getenv(variable);
   return value != nullptr && *value != '\0' && std::string_view(value) != "0";

@@ -84,8 +84,8 @@ struct RowMetricsRule {
   int64_t (*planned_bytes)(const TaskSpec&, int64_t rows);
 };
 
-// Which prompts are trained on, in addition to the answers: as the recipe asks; those that it asks for by `true`
-// alone; all tokens, as sequences are scored whole; or rows have no prompts.
+// The prompts that are trained on, in addition to the answers: as the recipe asks; those that it asks for by
+// `true` alone; all tokens, as sequences are scored whole; or rows have no prompts.
 enum class Prompts : uint8_t { as_asked, by_true, whole, none };
 
 // Files of a run folder that belong to a task.
@@ -117,7 +117,7 @@ struct TaskRule {
   const RowMetricsRule* row_metrics = nullptr;                                  // nullptr: none
   // Metrics of an evaluation that tell which of two models is the better one: more of them is.
   std::vector<std::string> (*goals)(const TaskSpec&) = nullptr;
-  // What a run leaves. `full`: all weights train.
+  // The files that a run leaves. `full`: all weights train.
   std::vector<std::string_view> (*files)(bool full) = nullptr;  // nullptr: those of any run
   std::string_view (*problem_type)(const TaskSpec&) = nullptr;  // of config.json; nullptr: it has none
   std::string_view pipeline_tag = "text-generation";            // of the model card

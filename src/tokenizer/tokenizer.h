@@ -57,8 +57,8 @@ class Tokenizer {
   // Appends the bytes that a token stands for inside of a text, also where they are only a part of a
   // character; nothing for an unknown id.
   void append_token_bytes(int32_t id, bool skip_special_tokens, std::string& out) const;
-  // How many bytes that is where `text` begins with them; 0 where it does not, or only append_token_bytes can
-  // tell.
+  // The number of those bytes where `text` begins with them; 0 where it does not, or only append_token_bytes
+  // can tell.
   [[nodiscard]] size_t token_bytes_in(int32_t id, std::string_view text) const;
   // The places in `text` at which each of the ids that encode() made of it begins, and the end of the last.
   // Empty where lengths of tokens alone do not determine them.

@@ -42,7 +42,7 @@ std::vector<std::string> ignored_parts(const JsonPart& root) {
   return notes;
 }
 
-// Whether a text's tokens may lack some of its bytes, but have none in addition to them.
+// Returns true if a text's tokens may lack some of its bytes, but have none in addition to them.
 bool adds_no_bytes(const Tokenizer::Parts& parts) {
   if (parts.normalizer && dynamic_cast<const UnicodeForm*>(parts.normalizer.get()) == nullptr) return false;
   if (!parts.pre_tokenizer.byte_level || parts.pre_tokenizer.adds) return false;

@@ -89,7 +89,7 @@ bool cuts_bytes(const TokenizerFile& file) {
   return false;
 }
 
-// Whether a text begins as a word does, for a SentencePiece tokenizer in tokenizer.json.
+// A text begins as a word does, for a SentencePiece tokenizer in tokenizer.json.
 bool begins_with_space(const TokenizerFile& file) {
   for (const JsonPart& part : cutters(file))
     if (part.text_or("type", "") == "Metaspace") return part.text_or("prepend_scheme", "always") != "never";

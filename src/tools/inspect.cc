@@ -41,7 +41,7 @@ struct BatchFile {
 };
 
 // {"samples": [{"sequences": [ids, ..], "targets": [number of each, ..]}]} of tasks that score sequences,
-// with "second", where a second text begins; of dpo "labels" in place of targets.
+// with "second", where a second text begins; of dpo "labels" instead of targets.
 BatchFile read_samples(const nlohmann::json& samples, const Experiment& experiment) {
   BatchFile read{EffectiveBatch(static_cast<int64_t>(samples.size()), eval_shape(experiment)), {}};
   for (const auto& sample : samples) {
@@ -146,7 +146,7 @@ void load_weights(const PersistentState& state, const Recipe& recipe, const Expe
   }
 }
 
-// The micro-step program and, beside it, one that keeps all logits, over the same weights.
+// The micro-step program and one that keeps all logits, over the same weights.
 class BatchInspection {
  public:
   BatchInspection(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu, int64_t micro)

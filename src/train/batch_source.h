@@ -15,7 +15,7 @@
 
 namespace plimsoll {
 
-// What the caches of rows are filled with.
+// The inputs with which the caches of rows are filled.
 struct CacheFilling {
   RunFolder& folder;
   const std::string& fingerprint;  // of the experiment

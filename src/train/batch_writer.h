@@ -32,7 +32,7 @@ class AxisInputs {
   // Copies ids, labels where there are some, positions and samples of these documents; what is behind them is
   // as MicroBatch has it. Allocates nothing.
   Live write(const MicroBatch& batch, const Documents& which);
-  // Whether its sequences share what they begin with.
+  // True if its sequences share a prefix.
   [[nodiscard]] bool shares() const { return !parents_.empty(); }
   // The same of the segments of a tree. Random draws of tokens are keyed by the tokens before them, since
   // they are of no one sample.
@@ -68,7 +68,7 @@ class BatchWriter {
   void set_seed(uint64_t seed);
 
  private:
-  // Whether scores are what a decoder would write first.
+  // Returns true if scores are those of the first token that a decoder would write.
   [[nodiscard]] bool begins_to_write() const { return decoder_ && !model_.words.empty(); }
   void write_scored_rows(const MicroBatch& batch);
   void write_frequencies(const MicroBatch& batch, const RopeSpec& rope, std::span<float> out);

@@ -33,7 +33,7 @@ class References {
 
   // Takes over what the file holds of this experiment, and adds to it.
   void open(RunFolder& folder, const std::string& fingerprint, bool resumed);
-  // Whether the file says that all rows are there.
+  // Returns true if the file says that all rows are there.
   [[nodiscard]] bool are_complete() const;
   // Reads a finished run's file. Throws UsageError where it is absent, DamagedError where a line is not as it
   // was written.

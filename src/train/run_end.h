@@ -5,7 +5,7 @@
 
 namespace plimsoll {
 
-// What this process has measured so far.
+// The record of what this process has measured so far.
 RunRecord record_of(const TrainerParts& parts, const TrainerState& current, bool finished);
 
 // The run is finished and saved: publishes its best or last checkpoint, and says what it did.

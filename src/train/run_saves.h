@@ -12,7 +12,7 @@
 
 namespace plimsoll {
 
-// When a run saves, and what it logs.
+// The times at which a run saves, and what it logs.
 struct SaveRules {
   Every every;
   bool limited = false;  // the run ends after a stated number of steps, whatever its epochs

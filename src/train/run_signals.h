@@ -12,7 +12,7 @@ void listen_to_stop_requests();
 
 // Name of the first of them; null: none came.
 const char* stop_request();
-// Whether SIGUSR1 came since the last call.
+// Returns true if SIGUSR1 came since the last call.
 bool take_save_request();
 
 }  // namespace plimsoll

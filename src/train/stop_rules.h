@@ -23,7 +23,7 @@ class StopRules {
   void read_step(const nlohmann::json& line);
   void read_evaluation(const nlohmann::json& line);
 
-  // Why the run stops after a step; both are empty where it continues.
+  // The reason why the run stops after a step; both are empty where it continues.
   struct Verdict {
     std::string lost;    // with its loss, so that nothing is saved
     std::string unseen;  // the model is as good as before, and its state is saved

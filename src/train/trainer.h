@@ -31,7 +31,7 @@ struct TrainerParts {
   Profile* profile;  // null: none was asked for
 };
 
-// What is asked of a run.
+// The inputs of a run.
 struct RunWish {
   const Recipe& recipe;  // as planned
   RunFolder& folder;

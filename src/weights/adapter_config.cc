@@ -142,8 +142,9 @@ void refuse_unknown(const Json& config, const std::string& where) {
   }
 }
 
-// How the adapter began. PEFT takes what PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA begin with out of the base
-// again whenever it loads such a folder; over the base as it is the adapter means something else.
+// Refuses an adapter whose start changed its base. PEFT takes what PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA
+// begin with out of the base again whenever it loads such a folder; over the base as it is the adapter means
+// something else.
 void refuse_start(const Json& config, const std::string& where) {
   const auto found = config.find("init_lora_weights");
   if (found == config.end() || found->is_null() || found->is_boolean()) return;

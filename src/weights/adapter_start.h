@@ -24,8 +24,8 @@ void start_adapters(const PersistentState& state, const LoraOptions& lora, const
 // Takes out what load_start() read, after the weights are loaded anew.
 void take_out_starts(const PersistentState& state, const LoraOptions& lora);
 
-// Whether it is one, and its tensor in a folder: an adapter's weight with its start, or its transpose; and
-// back.
+// Returns true for an adapter's weight that is saved with its start, or transposed; the others convert its
+// tensor to that of a folder and back.
 bool is_saved_otherwise(const PersistentState& state, const TableRow& adapter);
 Shape saved_shape(const PersistentState& state, const TableRow& adapter);
 std::vector<float> values_to_save(const PersistentState& state, const TableRow& adapter);

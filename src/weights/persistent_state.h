@@ -30,7 +30,7 @@ class PersistentState {
     return layout_.find_persistent(row.name + kMasterSuffix);
   }
 
-  // Whether the host reaches the tensor by an address.
+  // Returns true if the host reaches the tensor by an address.
   [[nodiscard]] bool in_memory(const TableRow& row) const {
     return row.space == Space::host || (row.space == Space::device && arenas_.apart == nullptr);
   }

@@ -53,7 +53,7 @@ using UseValues = std::function<void(int64_t first, std::span<const float> value
 void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std::byte> staging,
                const UseValues& use);
 
-// Whether the folder holds this weight quantised by bitsandbytes.
+// Returns true if the folder holds this weight quantised by bitsandbytes.
 bool stores_nf4(const ModelFolder& model, const std::string& weight);
 
 // Fills a row that holds whole values, a task's head for one, with the values of a weight that the folder

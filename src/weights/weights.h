@@ -21,7 +21,7 @@ namespace plimsoll {
 
 bool is_adapter(const TableRow& row);
 bool is_weight(const TableRow& row);
-// Whether a weight, or a master, is saved with the adapters: an adapter, or a task's own head.
+// Returns true if a weight, or a master weight, is saved with the adapters: an adapter, or a task's own head.
 bool is_beside_adapters(const PersistentState& state, const TableRow& row);
 
 // Called with the bytes filled so far and in all; for a progress bar.

@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-// Whether a sequence trains on its token `at`: labels of a batch are those of the next tokens.
+// Returns true if a sequence trains on its token `at`: labels of a batch are those of the next tokens.
 bool learns(const MicroBatch& batch, int32_t sequence, int32_t at) {
   const int32_t row = batch.seq_starts[static_cast<size_t>(sequence)] + at;
   return at > 0 && batch.labels[static_cast<size_t>(row) - 1] != kIgnoreLabel;
@@ -22,7 +22,7 @@ int32_t token(const MicroBatch& batch, int32_t sequence, int32_t at) {
   return batch.input_ids[static_cast<size_t>(batch.seq_starts[static_cast<size_t>(sequence)] + at)];
 }
 
-// Whether the label that a sequence has for its token `at` is another token.
+// Returns true if the label that a sequence has for its token `at` is another token.
 bool learns_another(const MicroBatch& batch, int32_t sequence, int32_t at) {
   const auto row = static_cast<size_t>(batch.seq_starts[static_cast<size_t>(sequence)] + at);
   return learns(batch, sequence, at) && batch.labels[row - 1] != batch.input_ids[row];

@@ -19,7 +19,7 @@ using Ids = std::vector<int32_t>;
 
 constexpr int32_t kNone = kIgnoreLabel;
 
-// Sequences that are trained from their token `learnt` on.
+// Sequences that are trained from their token number `learnt`.
 MicroBatch batch_of(const std::vector<Ids>& sequences, size_t learnt = 1000) {
   MicroBatch batch(static_cast<int64_t>(sequences.size()), 64);
   for (size_t i = 0; i < sequences.size(); ++i) {

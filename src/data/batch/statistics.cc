@@ -17,7 +17,7 @@ constexpr int64_t kSampledRows = 2048;
 
 using EvenSample = EvenlySpread<RowSize, 4096>;
 
-// How many rows have each length.
+// The number of rows of each length.
 class Lengths {
  public:
   void add(int64_t length) {

@@ -62,8 +62,8 @@ struct PairLengths {
   size_t target = 0;
 };
 
-// How much of a question and its answer fits into `room` tokens: the longer one gives way, both where both
-// are long (LLaMA-Factory 0.9.5, src/llamafactory/data/processor/processor_utils.py, infer_seqlen).
+// Splits `room` tokens between a prompt and its response: the longer one is cut, both where both are long
+// (LLaMA-Factory 0.9.5, src/llamafactory/data/processor/processor_utils.py, infer_seqlen).
 PairLengths fit_turn(size_t source, size_t target, size_t room) {
   size_t most = room;
   if (target * 2 >= room)

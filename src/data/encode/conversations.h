@@ -35,8 +35,8 @@ std::tm local_time();
 std::optional<std::vector<size_t>> token_starts(const Tokenizer& tokenizer, std::string_view text,
                                                 const std::vector<int32_t>& ids);
 
-// Which tokens of the text are trained: those that overlap its trained parts, the end token behind each
-// included. Tokens that follow an end token within a part (a line's end) are not.
+// Marks the tokens of the text that are trained: those that overlap its trained parts, the end token behind
+// each included. Tokens that follow an end token within a part (a line's end) are not.
 std::vector<bool> learnt_tokens(const Tokenizer& tokenizer, const TrainingText& rendered,
                                 const std::vector<int32_t>& ids);
 

@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-// How long a sequence may be, and what happens to a longer one.
+// The longest that a sequence may be, and what happens to a longer one.
 struct CutRule {
   int64_t max_length = 1024;
   Truncation truncation = Truncation::right;

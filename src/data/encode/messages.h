@@ -23,8 +23,8 @@ struct MessageNames {
 Conversation read_conversation(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                                const Where& where, const MessageNames& names = {});
 
-// Whether a message is marked to be trained on or not; for roles other than the assistant's "loss" and its
-// like are kept as they are.
+// Returns a message's own mark, trained or not. For roles other than the assistant's, "loss" and its like are
+// kept as they are.
 std::optional<bool> learnt_by_itself(const nlohmann::ordered_json& message);
 
 // A question and its answer as a conversation.

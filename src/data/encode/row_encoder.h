@@ -48,7 +48,7 @@ struct ModelTokens {
   std::optional<Affixes> around = {};      // around the texts that are scored, and between them
 };
 
-// How the rows of a data set become examples.
+// The rules by which the rows of a data set become examples.
 struct RowEncoding {
   ColumnBinding columns = {};
   SampleRules samples = {};

@@ -15,7 +15,7 @@ namespace plimsoll {
 // Appends the ids of a text, without any special token of its own.
 using Tokenize = std::function<void(std::string_view, std::vector<int32_t>&)>;
 
-// How a text becomes ids.
+// The rules by which a text becomes ids.
 struct TextRules {
   Tokenize tokenize = {};
   int32_t eos = 0;                  // appended to a response or text that does not end with it

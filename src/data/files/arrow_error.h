@@ -13,14 +13,14 @@
 
 namespace plimsoll {
 
-// Throws StoppedError where the device or the system failed, so that nothing is said about the file itself.
+// Throws StoppedError where the device or the system failed, which says nothing about the file itself.
 inline void require_device(const std::string& path, const arrow::Status& status) {
   const int error = arrow::internal::ErrnoFromStatus(status);
   if (error != 0 && is_exhaustion(error))
     throw StoppedError(path + ": cannot be read: " + std::generic_category().message(error) + ".");
 }
 
-// What Arrow says, to stand before a full stop: on one line, without one of its own.
+// Arrow's reason, for a place before a full stop: on one line, without a full stop of its own.
 inline std::string reason_of(const arrow::Status& status) {
   std::string text = status.message();
   while (!text.empty() && (text.back() == '.' || text.back() == '\n')) text.pop_back();

@@ -194,7 +194,7 @@ class ArrowFile final : public DataFile {
     return std::string_view(start.data(), start.size()) == kMagic;
   }
 
-  // Where the message at `offset` has its header; none at the stream's end.
+  // Finds the header of the message at `offset`; none at the stream's end.
   [[nodiscard]] std::optional<MessagePlace> read_prefix(int64_t offset, int64_t size) const {
     std::array<uint32_t, 2> words{};
     const int64_t read = check(file_->ReadAt(offset, sizeof words, words.data()));
@@ -240,7 +240,7 @@ class ArrowFile final : public DataFile {
     }
   }
 
-  // How large compressed batches become is known by reading them.
+  // Reads compressed batches: only so is it known how large they become.
   void measure_compressed() {
     if (!compressed_) return;
     for (Batch& batch : batches_) {

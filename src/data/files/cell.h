@@ -18,9 +18,9 @@ struct Cell {
   nlohmann::ordered_json json = nullptr;
 };
 
-// What a row takes on its way to tokens is planned as so many times its size (data/batch/loader.h). That is
-// the bytes of its texts and ids, and so many bytes for each value of JSON, whose memory goes by their
-// number.
+// The memory of a row on its way to tokens is planned as a multiple of its size (data/batch/loader.h). The
+// size is the bytes of its texts and ids, and so many bytes for each value of JSON, whose memory goes by
+// their number.
 inline constexpr int64_t kValueSize = 24;
 int64_t row_size(const nlohmann::ordered_json& value);
 int64_t row_size(const Row& row);

@@ -264,7 +264,7 @@ class CsvFile final : public DataFile {
     if (scanner && whole) scanner->finish(place);
   }
 
-  // Of the first record: whether it is a row of columns that have their names from elsewhere.
+  // Returns true if the first record is a row of columns that have their names from elsewhere.
   bool lacks_header(const Record& record) {
     const std::vector<std::string>& header = header_.text.header;
     const std::vector<std::string> first = names_in(record);

@@ -35,8 +35,8 @@ using Where = std::function<std::string()>;
 // Values of JSON in the columns that a row is read with. A conversation of 300,000 messages has as many.
 inline constexpr int64_t kMostRowValues = 1'000'000;
 
-// How values are read: texts and lists of integers by their columns' kind, or anything at all as JSON (a
-// struct's fields that are null are left out, a column that a JSON line lacks is null).
+// The form in which values are read: texts and lists of integers by their columns' kind, or anything at all
+// as JSON (a struct's fields that are null are left out, a column that a JSON line lacks is null).
 enum class ReadAs : uint8_t { kind, json };
 
 // Consecutive rows of one file that are read and dropped together.
@@ -47,7 +47,7 @@ struct Unit {
   int64_t longest = 0;  // bytes of its longest row in the file; 0: not known without reading it
 };
 
-// What reading one row by itself takes: memory meanwhile, and about how long.
+// The cost of reading one row by itself: memory while it is read, and about how long.
 struct RowCost {
   int64_t bytes = 0;
   double seconds = 0;
@@ -74,7 +74,7 @@ struct RowPart {
   int64_t rows = 0;
 };
 
-// How messages call a row of a file without lines.
+// The name of a row in messages, for a file without lines.
 inline std::string row_name(const std::string& path, int64_t row) {
   return path + ": row " + std::to_string(row);
 }
@@ -98,7 +98,8 @@ class DataFile {
  public:
   virtual ~DataFile() = default;
   [[nodiscard]] virtual const std::vector<Column>& columns() const = 0;
-  // What its columns may be, likeliest first: of JSON, whose rows may differ, what the first rows have.
+  // The sets of columns that it may have, likeliest first: JSON's rows may differ, and its sets are those of
+  // the first rows.
   [[nodiscard]] virtual std::span<const std::vector<Column>> column_sets() const {
     return std::span(&columns(), 1);
   }
@@ -110,9 +111,9 @@ class DataFile {
   virtual std::unique_ptr<Block> load(size_t unit) = 0;
   // Loads as few rows as can be read with this one, counted through the file.
   virtual RowPart load_row(int64_t row) = 0;
-  // Of load_row(): bytes of the dearest row, seconds of an ordinary one.
+  // The cost of load_row(): bytes of the largest row, seconds of an ordinary one.
   [[nodiscard]] virtual RowCost row_cost() const = 0;
-  // Whether a unit costs the reading of all before it, unless that was read last.
+  // Returns true if reading a unit means reading all before it, unless that was read last.
   [[nodiscard]] virtual bool reads_from_start() const { return false; }
   // Most bytes that the values of all rows take in a row store (row_store.h), where they are known without
   // reading the rows.
@@ -147,7 +148,7 @@ std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, RowError
 // A list of objects; what holds one object after another is read as JSON Lines.
 std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error,
                                     int64_t most_rows = kAllRows);
-// How tab-separated texts are written. (Comma-separated ones are as in RFC 4180.)
+// The format of tab-separated texts. (Comma-separated ones are as in RFC 4180.)
 struct TabText {
   bool quotes = true;                    // as in RFC 4180; false: a quote is a character like others
   std::vector<std::string> header = {};  // the columns of a file whose first line names none of them

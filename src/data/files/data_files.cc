@@ -26,7 +26,7 @@ constexpr const char* kFormats =
     ".parquet, .jsonl, .json, .csv, .tsv, .arrow and .feather files are read, .jsonl.gz, .json.gz, .csv.gz "
     "and .tsv.gz, too";
 
-// Written by `datasets` beside the rows.
+// Written by `datasets` next to the rows.
 constexpr std::array<std::string_view, 4> kDescriptions = {"state.json", "dataset_info.json",
                                                            "dataset_infos.json", "dataset_dict.json"};
 
@@ -144,7 +144,7 @@ std::string start_of_text(const fs::path& path, int64_t most) {
   return start;
 }
 
-// What some programs write as "Unicode"; as UTF-8 its first bytes are no text.
+// Refuses UTF-16, which some programs write as "Unicode": its first bytes are no text in UTF-8.
 void require_utf8_mark(const fs::path& path) {
   const std::string start = start_of_text(path, 4);
   const bool little = start.starts_with("\xFF\xFE"), big = start.starts_with("\xFE\xFF");

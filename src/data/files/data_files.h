@@ -13,7 +13,7 @@ namespace plimsoll {
 // absent, of another format, or a set of splits.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
 
-// Whether a file of this name holds rows; .json may be anything else.
+// Returns true if a file of this name holds rows; .json may be anything else.
 bool is_data_file(const std::filesystem::path& path);
 
 // Opens a file by its name's end.
@@ -21,7 +21,7 @@ std::unique_ptr<DataFile> open_data_file(const std::filesystem::path& path, Capp
                                          RowErrors on_error, const TabText& tabs = {},
                                          int64_t most_rows = kAllRows);
 
-// Whether Arrow reads the file.
+// Returns true if Arrow reads the file.
 bool is_arrow_format(const std::filesystem::path& path);
 
 }  // namespace plimsoll

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Goes through a row's text and tells what stands directly in its object, value by value; of what is deeper
+// Goes through a row's text and reports what stands directly in its object, value by value; of what is deeper
 // only where it begins and ends. It keeps nothing, so that a row takes what its reader keeps and no more.
 class OuterVisitor : public nlohmann::json_sax<json> {
  public:
@@ -133,8 +133,8 @@ std::vector<Column> columns_of_row(std::string_view object, const std::string& w
   return finder.take();
 }
 
-// Reads texts and lists of ids into a row's cells. What is wrong with a column is told at the end, as a key
-// may come again.
+// Reads texts and lists of ids into a row's cells. Faults of a column are reported at the end, as a key may
+// come again.
 class KindReader final : public OuterVisitor {
  public:
   KindReader(std::span<const Column> columns, std::string where, Row& cells)

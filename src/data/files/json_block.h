@@ -18,7 +18,7 @@ struct JsonRow {
   uint32_t line = 0;  // counted from the text's first
 };
 
-// How messages call a row: by its line in the file, or by its number, as a list may stand on one line.
+// The name of a row in messages: by its line in the file, or by its number, as a list may stand on one line.
 enum class RowName : uint8_t { line, number };
 
 class JsonBlock final : public Block {
@@ -55,12 +55,12 @@ class JsonBlock final : public Block {
   Place place_;
 };
 
-// What the first rows of a file have, each set of columns once. That of the first row decides unless another
+// The columns of a file's first rows, each set of columns once. That of the first row decides unless another
 // one is preferred; rows that differ are errors when they are read.
 class ColumnSets {
  public:
-  // `where` names a row by its number here. Throws DamagedError where the first row is none, with `skip`
-  // where no row is one.
+  // `where` names a row by its number here. Throws DamagedError where the first row is not an object, with
+  // `skip` where no row is one.
   void read(std::string_view text, std::span<const JsonRow> rows, RowErrors on_error,
             const std::function<std::string(size_t row)>& where);
   [[nodiscard]] std::span<const std::vector<Column>> all() const { return sets_; }
@@ -75,7 +75,7 @@ class ColumnSets {
   size_t chosen_ = 0;
 };
 
-// Of a row's text; no known data set comes near.
+// The longest text of a row; no known data set comes near.
 inline constexpr int64_t kMaxRowBytes = 64 * kMiB;
 
 }  // namespace plimsoll

@@ -100,7 +100,7 @@ class JsonFile final : public DataFile {
   ReadAs as_ = ReadAs::kind;
 };
 
-// Whether the file's text, blanks at its ends aside, stands on one line.
+// Returns true if the file's text, blanks at its ends aside, stands on one line.
 bool is_one_line(ScannedFile& file) {
   if (file.size() > kMaxRowBytes) return false;
   const std::string text = file.text(0, file.size());
@@ -108,8 +108,8 @@ bool is_one_line(ScannedFile& file) {
   return end != std::string::npos && text.find('\n', text.find_first_not_of(" \t\r\n")) > end;
 }
 
-// Whether a file is an object that is one row itself: its list, whose first item is `turn`, holds the turns
-// of a conversation.
+// A file that is an object that is one row itself: its list, whose first item is `turn`, holds the turns of a
+// conversation.
 bool is_one_conversation(ScannedFile& file, const JsonListScanner::Found& turn) {
   constexpr int64_t kLongest = 4 * kUnitBytes;  // nobody talks for so long
   if (file.size() > kLongest) return false;

@@ -22,7 +22,7 @@ void JsonListScanner::fail(const std::string& what) const {
   throw DamagedError(path_ + ":" + std::to_string(line_) + ": " + what);
 }
 
-// Which of them is meant, nobody can guess: train and test stand in one file.
+// Refuses a file with two lists (train and test in one file): it does not say which of them is meant.
 void JsonListScanner::fail_of_two_lists() const {
   const auto rows_of = [&](const std::string& key) {
     return "python3 -c 'import json, sys; [print(json.dumps(row)) for row in "
@@ -65,7 +65,7 @@ void JsonListScanner::step(char c) {
   const bool mark = offset_ < 3 && (c == '\xEF' || c == '\xBB' || c == '\xBF');
   switch (state_) {
     case State::text:
-      // What is escaped stays so: a key is only shown.
+      // Escapes stay as they are: a key is only shown.
       if (outer_ == State::key_or_end && key_.size() < kMostOfKey && (c != '"' || escaped_)) key_ += c;
       if (escaped_)
         escaped_ = false;

@@ -27,13 +27,13 @@ class JsonListScanner {
   JsonListScanner(std::string path, std::function<void(const Found&)> on_row)
       : path_(std::move(path)), on_row_(std::move(on_row)) {}
 
-  // Goes on between two rows instead of at a file's start.
+  // Continues between two rows instead of at a file's start.
   void start_within_list() { state_ = State::item_or_end; }
   // False once no more is needed: the file holds lines. Throws DamagedError.
   bool feed(std::string_view chunk);
   // The rows are a member of an object.
   [[nodiscard]] bool is_within_object() const { return root_is_object_ && has_list_; }
-  // What the file was. Throws DamagedError when it ended too early.
+  // Returns the kind of file that it was. Throws DamagedError when it ended too early.
   Kind finish() const;
 
  private:

@@ -38,7 +38,7 @@ class Scanner {
 
   [[nodiscard]] int64_t rows() const { return rows_; }
 
-  // Of a file that is not `whole`, the line at its end is no row.
+  // Ends the file. If it is not `whole`, the line at its end is no row.
   void finish(bool whole) {
     if (whole)
       end_line();

@@ -51,7 +51,7 @@ bool PackedText::fill() {
   return !input_.empty();
 }
 
-// Zeros between members, as tapes leave them, are none.
+// Zeros between members, as tapes leave them, are not an error.
 bool PackedText::begin_member() {
   const bool first = offset_ == 0;
   while (fill()) {

@@ -27,7 +27,7 @@ class PackedText {
 
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
   // Fills `to` with what comes next, and returns how much that is: less only at the text's end. Throws
-  // DamagedError where the file is cut off, is none of gzip's, or does not hold what was packed.
+  // DamagedError where the file is cut off, is not one of gzip's, or does not hold what was packed.
   size_t read(std::span<char> to);
   // The next read() begins at the text's start.
   void restart();

@@ -25,7 +25,7 @@
 namespace plimsoll {
 namespace {
 
-// What the reader decodes at a time. Smaller costs speed, larger costs transient memory.
+// Bytes that the reader decodes at a time. Smaller costs speed, larger costs transient memory.
 constexpr int64_t kBatchBytes = kMiB;
 constexpr int64_t kMaxBatchRows = 1024;
 // Bytes of file held per column while its pages are decoded.
@@ -241,7 +241,7 @@ class ParquetFile final : public DataFile {
     return sane(chunk.total_uncompressed_size());
   }
 
-  // Bytes of the values as they are, where the footer tells them.
+  // Bytes of the values as they are, where the footer has them.
   [[nodiscard]] std::optional<int64_t> value_bytes(const parquet::RowGroupMetaData& row_group) const {
     int64_t bytes = 0;
     for (const SelectedColumn& selected : selected_) {
@@ -258,7 +258,7 @@ class ParquetFile final : public DataFile {
     return bytes;
   }
 
-  // What a row by itself costs, and all rows in a store: the group is decoded up to the row.
+  // Adds the cost of reading a row by itself, and of all rows in a store: the group is decoded up to the row.
   void add_costs(const parquet::FileMetaData& metadata, int group, int64_t rows, int64_t bytes) {
     constexpr double kDecodedPerSecond = 2e8, kSecondsOfGroup = 2e-4;  // measured (bench/results)
     const std::optional<int64_t> values = value_bytes(*metadata.RowGroup(group));

@@ -34,7 +34,7 @@ struct LineRange {
   int64_t longest = 0;
 };
 
-// Where the rows of a text lie, for each 16 KiB of it.
+// The places of the rows of a text, for each 16 KiB of it.
 class RowMarks {
  public:
   // The file's next row.
@@ -49,7 +49,7 @@ class RowMarks {
   };
   // The row's mark and the next one; of the last, the file's rows and `end`.
   [[nodiscard]] std::pair<Mark, Mark> around(int64_t row, int64_t end) const;
-  // Of reading what lies between two marks, where the longest row has so many bytes.
+  // The cost of reading what lies between two marks, where the longest row has so many bytes.
   [[nodiscard]] static RowCost cost(int64_t longest);
 
  private:
@@ -69,16 +69,16 @@ class ScannedFile {
     return packed_ ? packed_->path() : plain_->path();
   }
   [[nodiscard]] bool packed() const { return packed_.has_value(); }
-  // Of the text; of a packed one what scan() has shown of it.
+  // Bytes of the text; for a packed one, of what scan() has shown of it.
   [[nodiscard]] int64_t size() const { return size_; }
   // Shows the text from its start, piece by piece, until `feed` returns false. Returns whether it was shown
   // to its end.
   bool scan(const std::function<bool(std::string_view piece)>& feed);
   // Bytes [start, end), both within what scan() has shown.
   [[nodiscard]] std::string text(int64_t start, int64_t end);
-  // Of reading what lies between two marks, where the longest row has so many bytes.
+  // The cost of reading what lies between two marks, where the longest row has so many bytes.
   [[nodiscard]] RowCost row_cost(int64_t longest) const;
-  // Memory that it keeps, beside that of marks and checksums.
+  // Memory that it keeps in addition to that of marks and checksums.
   [[nodiscard]] int64_t kept_bytes() const;
 
  private:
@@ -89,12 +89,12 @@ class ScannedFile {
   std::optional<PackedText> packed_;
   int64_t size_ = 0;
   std::vector<uint32_t> sums_;
-  // Of a packed text: the block that was unpacked last, which the next part may begin in.
+  // The block of a packed text that was unpacked last, which the next part may begin in.
   std::string unpacked_;
   int64_t unpacked_block_ = -1;
 };
 
-// Of a file that Arrow reads: what it was when it was opened. A change is looked for by the inode's time of
+// The state of a file that Arrow reads, when it was opened. A change is looked for by the inode's time of
 // change, and is one where the size, the last 64 KiB (a footer, where a format has one) or one of 32 pieces
 // of 4 KiB between the start and the end differ.
 class FileStamp {

@@ -48,8 +48,8 @@ std::string naming(const std::string& prompt, const std::string& response) {
   return "--set 'data.columns={prompt: " + prompt + ", response: " + response + "}'";
 }
 
-// How to name columns of text that are a prompt and a response. Which is which is not guessed: the other way
-// round a model would learn to ask.
+// Advice on naming columns of text that are a prompt and a response. The planner does not guess which is
+// which: the other way round a model would be trained to ask.
 std::string how_to_name(std::span<const Column> columns) {
   std::vector<std::string> texts;
   for (const Column& column : columns) {

@@ -18,7 +18,7 @@ class EvenlySpread {
   void add(const T& thing) {
     if (next_is_kept()) kept_.push_back(thing);
   }
-  // Whether what comes next is one of them; then it must be put behind the others.
+  // Returns true if the next thing is one of them; then it must be put behind the others.
   bool next_is_kept() {
     if (seen_++ % every_ != 0) return false;
     if (std::ssize(kept_) == kMost) {

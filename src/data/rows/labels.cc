@@ -33,7 +33,7 @@ std::optional<int64_t> whole(const ordered_json& value) {
   return number;
 }
 
-// Whether 4 may be a class's name or its number.
+// Names of classes by which 4 may be a class's name or its number.
 bool are_numbers(const std::vector<std::string>& names) {
   return !names.empty() &&
          std::ranges::all_of(names, [](const std::string& name) { return whole(name).has_value(); });
@@ -87,14 +87,14 @@ bool is_one(const ordered_json& value) {
   return value.is_boolean() ? value.get<bool>() : value.get<double>() == 1.0;
 }
 
-// Whether a list of zeros and ones alone can be none of classes: it has one of them twice, or the number of a
-// class that there is not.
+// A list of zeros and ones alone that cannot be a list of classes: it has one of them twice, or the number of
+// a class that does not exist.
 bool is_no_list_of_classes(const ordered_json& list, int64_t classes) {
   const auto ones = std::count_if(list.begin(), list.end(), is_one);
   return ones > 1 || std::ssize(list) - ones > 1 || (ones > 0 && classes == 1);
 }
 
-// Whether the list has a 0 or 1 for each class, as transformers' rows have it.
+// A list with a 0 or 1 for each class, as transformers' rows have it.
 bool is_multi_hot(const ordered_json& list, const Labels& labels, const Where& where) {
   if (list.empty() || !std::ranges::all_of(list, is_zero_or_one)) return false;
   const int64_t classes = labels.task.outputs, length = std::ssize(list);

@@ -90,7 +90,7 @@ class RowOrder {
 // Memory that an order of these takes.
 int64_t row_order_bytes(std::span<const PlacedUnit> units);
 
-// Whether the units are more than one window holds.
+// Returns true if the units are more than one window holds.
 bool exceeds_window(std::span<const PlacedUnit> units, const OrderOptions& options);
 
 // Most bytes of units that a window of these can hold.

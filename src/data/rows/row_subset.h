@@ -19,7 +19,7 @@ class RowSubset {
   [[nodiscard]] int64_t total() const { return total_; }
   // The member with this number.
   [[nodiscard]] int64_t row(int64_t index) const;
-  // How many members are below `row`.
+  // The number of members below `row`.
   [[nodiscard]] int64_t rank(int64_t row) const;
   // Heap bytes.
   // Without some of its members, which are ascending and distinct.

@@ -126,7 +126,7 @@ std::string table(const Batch& batch) {
   return html + "</table>\n";
 }
 
-// Which run came out best.
+// The order of the runs, the best one first.
 std::string ranks(const Batch& batch) {
   const std::vector<const Bar*> bars = ranked(batch);
   if (bars.empty()) return "";

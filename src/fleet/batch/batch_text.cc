@@ -38,7 +38,7 @@ std::string device_line(const Batch& batch, const std::string& name, int64_t cap
          " of it over the time";
 }
 
-// Which run came out best.
+// The order of the runs, the best one first.
 std::string ranks_text(const Batch& batch, size_t width) {
   const std::vector<const Bar*> bars = ranked(batch);
   if (bars.empty()) return "";

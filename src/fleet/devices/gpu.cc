@@ -66,7 +66,7 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// Whether all GPUs are of one model; those that do not report theirs are left out.
+// Returns true if all GPUs are of one model; those that do not report theirs are left out.
 bool all_of_one_model(const std::vector<Gpu>& gpus) {
   std::string name;
   for (const Gpu& one : gpus) {

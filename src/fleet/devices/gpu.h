@@ -54,7 +54,7 @@ std::string model_of(const Gpu& gpu);
 // "GPU-1a2b3c4d" of "GPU-1a2b3c4d-....": CUDA takes such a beginning as well. Other names as they are.
 std::string short_name(const std::string& name);
 
-// Which of `gpus` a list as in CUDA_VISIBLE_DEVICES names: numbers, UUIDs and their beginnings.
+// The members of `gpus` that a list as in CUDA_VISIBLE_DEVICES names: numbers, UUIDs and their beginnings.
 struct VisibleGpus {
   std::vector<std::string> uuids;
   std::string note;  // what was not taken, and why, in words; empty: all was

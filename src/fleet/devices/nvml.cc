@@ -155,7 +155,7 @@ int read_text(Call&& call, std::string& text) {
 
 int64_t as_bytes(unsigned long long bytes) { return static_cast<int64_t>(std::min(bytes, kMost)); }
 
-// How many there are may have grown between two calls.
+// Reads the processes on a GPU. Their number may grow between two calls.
 void read_processes(const NvmlCalls& calls, NvmlDevice device, Gpu& gpu) {
   if (calls.processes == nullptr) return;
   std::vector<NvmlProcess> found(64);

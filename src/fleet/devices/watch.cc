@@ -127,7 +127,7 @@ void GpuWatch::ask() {
   (void)send(channel_, "?", 1, MSG_NOSIGNAL);
 }
 
-// Whether the answer is there, whole, or never will be.
+// Returns true if the answer is whole, or will never be.
 bool GpuWatch::take_answer() {
   char part[65536];
   for (;;) {

@@ -1,5 +1,5 @@
-// Why an allocation on a device failed, from the figures of its message. They are rounded, so each comparison
-// holds for every value that rounds to what was printed.
+// Explains why an allocation on a device failed, from the figures of its message. They are rounded, so each
+// comparison holds for every value that rounds to what was printed.
 #include <algorithm>
 
 #include "base/units.h"

@@ -20,7 +20,7 @@ class Literals {
   [[nodiscard]] State next(State state, char byte) const {
     return next_[state * classes_ + class_of_[static_cast<unsigned char>(byte)]];
   }
-  // Whether some word ends in this state; which, by their indices.
+  // Returns true if some word ends in this state; ending() lists those words by their indices.
   [[nodiscard]] bool ends(State state) const { return ends_[state] != 0; }
   [[nodiscard]] const std::vector<uint16_t>& ending(State state) const { return ending_[state]; }
   [[nodiscard]] size_t length(uint16_t word) const { return lengths_[word]; }

@@ -46,7 +46,7 @@ class LogScanner {
 
   // The first kKept and the last kKept of each row, in the log's order.
   [[nodiscard]] std::vector<Sighting> sightings() const;
-  // How often each row was met, all counted.
+  // The number of times that `row` was met, all counted.
   [[nodiscard]] int64_t count(const MessageRow& row) const;
   [[nodiscard]] int64_t lines() const { return lines_.lines(); }
   // Places that begin like a message and were not looked at: a log that is full of them would take minutes.

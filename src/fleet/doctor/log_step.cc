@@ -1,5 +1,5 @@
-// How far a run had come, as logs print it: "1322/5000 [", "step 1322", "'step': 1322", "iteration 100/
-// 1000".
+// Finds a run's step in its log, as logs print it: "1322/5000 [", "step 1322", "'step': 1322", "iteration
+// 100/ 1000".
 #include <algorithm>
 #include <array>
 

@@ -31,7 +31,7 @@ int64_t idle_bytes(const Message& message) {
              : 0;
 }
 
-// Whether the pieces that lie idle, joined, would have been enough.
+// The idle pieces, joined, would have been enough.
 bool idle_would_do(const Message& message, int64_t missing) {
   const Bytes* tried = message.size("tried");
   const int64_t wanted = missing > 0 ? missing : tried != nullptr ? tried->value : 0;

@@ -27,7 +27,7 @@ std::vector<std::string> words_of(const Entry& entry, const std::string& program
   return words;
 }
 
-// Whether an entry after it waits in vain until a person acts.
+// An entry after it waits in vain until a person acts.
 bool is_stuck(std::optional<State> state) {
   return !state || state == State::failed || state == State::canceled || state == State::held;
 }

@@ -36,7 +36,8 @@ class WorkerLock {
 class RetryLoop {
  public:
   explicit RetryLoop(std::function<void(const std::string&)> report) : report_(std::move(report)) {}
-  // Whether `step` could be done. An error that prevents it is reported once, and waited for a second.
+  // Returns true if `step` could be done. An error that prevents it is reported once, and waited for a
+  // second.
   bool done(const std::function<void()>& step);
 
  private:
@@ -50,10 +51,10 @@ std::vector<SmallerPlan> open_plans(const Machine& machine, const Entry& entry);
 // The reason why neither its own plan nor any of these can ever fit; empty where one of them fits.
 std::string never_fits_at_all(const Machine& machine, const Entry& entry,
                               const std::vector<SmallerPlan>& plans);
-// Whether all that a waiting entry comes after is done. An entry that can never start on `machine` is held,
-// with the reason; one that needs cards is not held while more of them may come.
+// Returns true if all that a waiting entry comes after is done. An entry that can never start on `machine` is
+// held, with the reason; one that needs cards is not held while more of them may come.
 bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may_come = false);
-// Whether it is held because of what became of an entry that it comes after.
+// Returns true if it is held because of an entry that it comes after.
 bool is_held_by_another(const Entry& entry);
 // Requeues held entries whose dependency has been retried or resumed.
 void let_go_what_may_follow(Store& store, std::vector<Entry>& entries);

@@ -1,4 +1,4 @@
-// Runs on this machine: starts what fits beside what runs, and settles what has ended.
+// Runs on this machine: starts what fits next to running jobs, and settles what has ended.
 #pragma once
 
 #include <functional>

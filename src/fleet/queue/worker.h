@@ -38,9 +38,9 @@ class Launcher {
   virtual void adopt(std::vector<Entry>& entries) = 0;
   // At each look for each run that is to end: passes that on.
   virtual void stop(const Entry& entry) = 0;
-  // Whether room may have come free.
+  // Returns true if room may have come free.
   virtual bool settle(std::vector<Entry>& entries) = 0;
-  // Whether more may start although nothing here has changed.
+  // Returns true if more may start although nothing here has changed.
   [[nodiscard]] virtual bool is_due() const = 0;
   virtual void start(std::vector<Entry>& entries) = 0;
   // Runs that it follows.

@@ -68,7 +68,7 @@ struct Answer {
   bool ok = false, later = false, unknown = false;
   std::string text, problem;
 };
-// Whether an error of sbatch is one that passes: limits of a user, a controller that does not answer.
+// An error of sbatch that passes: limits of a user, a controller that does not answer.
 bool passes(std::string_view problem);
 
 Answer submit(const Submission& submission, const std::string& script);  // text: the job's number

@@ -95,7 +95,7 @@ void SlurmLauncher::say_once(const std::string& problem) {
 
 // --- what has become of jobs
 
-// Whether jobs were given up.
+// Returns true if jobs were given up.
 bool SlurmLauncher::ask_slurm(std::vector<Entry>& entries) {
   asked_ = queue::clock_now();
   std::string problem;

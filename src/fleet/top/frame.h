@@ -39,7 +39,7 @@ struct DeviceStatus {
   std::vector<CardProcess> processes = {};
 };
 
-// How far a Plimsoll training is, by the files of its run folder.
+// The progress of a Plimsoll training, by the files of its run folder.
 struct Progress {
   int64_t step = 0, steps = 0;
   std::optional<double> step_seconds;     // median of the last ones

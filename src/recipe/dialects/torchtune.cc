@@ -41,8 +41,8 @@ const std::vector<std::string> kArguments = {"_component_",
                                              "conversation_style",
                                              "split_across_pack"};
 
-// How messages become tokens: by the model's tokenizer. Tokenizers without a template put [INST] around
-// questions.
+// Chooses the template by which messages become tokens: the one of the model's tokenizer. Tokenizers without
+// a template put [INST] around questions.
 std::string template_of(const Layer& layer, bool is_bounded) {
   const Said* tokenizer = layer.part("@tokenizer");
   const Said* prompt = layer.part("@prompt_template");

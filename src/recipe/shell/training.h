@@ -19,7 +19,7 @@ struct ShellTraining {
   int line = 0;         // where the command begins
 };
 
-// Whether a file is a shell script, by its name or its first line.
+// Returns true if a file is a shell script, by its name or its first line.
 bool is_shell_script(std::string_view text, std::string_view name);
 
 // Throws DocumentError where a script starts no training, or more than one.

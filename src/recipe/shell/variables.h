@@ -45,10 +45,10 @@ class ShellVariables {
   std::map<std::string, Value, std::less<>> values_;
 };
 
-// Whether a variable's name may hold the character.
+// Returns true if a variable's name may hold the character.
 bool is_name_char(char c);
 
-// Whether something that only a shell knows is left in a text.
+// Returns true if something that only a shell knows is left in a text.
 bool is_unresolved(std::string_view text);
 
 // +, -, *, / and % of whole numbers, as $((...)) has them; nothing for all else.

@@ -199,7 +199,7 @@ void combine_schedule_arguments(Layer& layer) {
   const Node* rate = find_node(given->value, "min_lr");
   const Node* share = find_node(given->value, "min_lr_rate");
   const Node* cycles = find_node(given->value, "num_cycles");
-  // Of one cycle, the default, nothing restarts.
+  // One cycle, the default, restarts nothing.
   if (is_word(layer.part("@schedule"), "cosine_with_restarts") && cycles != nullptr &&
       given->value.items.size() == 1 && read_foreign_number(*cycles) == 1.0)
     return layer.ignore(*given, "one cosine, as here", true);
@@ -221,7 +221,7 @@ void combine_schedule_arguments(Layer& layer) {
 void combine_schedule(Layer& layer) {
   const Said* name = layer.part("@schedule");
   const bool no_warmup = is_word(name, "constant") && layer.tool() != std::nullopt;
-  // Of restarts transformers has one cycle where it is not told more: the cosine itself.
+  // transformers' restarts have one cycle where no other number is given: the cosine itself.
   const bool is_cosine = is_word(name, "cosine_with_min_lr") || is_word(name, "cosine_with_restarts");
   // axolotl reads the lowest rate with `cosine` alone.
   if (is_word(name, "cosine_with_restarts") && layer.given("schedule.min_ratio") != nullptr)

@@ -30,7 +30,7 @@ struct Count {
   std::vector<const Said*> from;
 };
 
-// Whether every one of them is a number from 1 on.
+// Returns true if every one of them is a number from 1 on.
 bool check_counts(Layer& layer, const std::vector<const Said*>& all) {
   for (const Said* said : all) {
     const int64_t value = read_foreign_whole(said->value).value_or(0);

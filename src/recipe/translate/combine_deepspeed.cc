@@ -140,7 +140,7 @@ bool read_offload(Layer& layer, const std::vector<const Said*>& from) {
   return true;
 }
 
-// Whether there is a place to offload to, and no key of ours names what leaves the device.
+// Returns true if there is a place to offload to, and no key of ours names what leaves the device.
 bool offloads(const Layer& layer) {
   const Node* parts = layer.given("memory.offload");
   const bool is_stated = parts != nullptr ? !parts->is_word("auto") && parts->kind != Node::Kind::null

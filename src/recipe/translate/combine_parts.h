@@ -34,7 +34,7 @@ inline std::string own_script(const Layer& layer) {
   return layer.is_of_scripts() && program != nullptr ? program->value.text : "";
 }
 
-// Whether the optimizer stores its states in types of its own.
+// The optimizer stores its states in types of its own.
 inline bool has_own_states(const Layer& layer) {
   const Node* optimizer = layer.given("optimizer.name");
   const OptimizerTraits* known = optimizer != nullptr ? find_optimizer(optimizer->text) : nullptr;

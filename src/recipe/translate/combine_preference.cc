@@ -195,7 +195,7 @@ void combine_dropout(Layer& layer) {
                  "this tool trains pairs without dropout (disable_dropout); method.dropout says another");
   if (layer.method() == MethodType::full || once == 0) return;
   if (!layer.is_recipe() && !says && layer.given("task") == nullptr) return;
-  // Whoever says the task later has not said a dropout of ours.
+  // A layer that gives the task later has not given a dropout of ours.
   if (!layer.is_recipe() && layer.before().method.dropout != once) return;
   layer.emit_default("method.dropout", "0");
   layer.read_once_as("method.dropout", format_number("%g", once));

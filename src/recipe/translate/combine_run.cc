@@ -44,7 +44,7 @@ bool has_evaluation(const Layer& layer) {
   return layer.given("data.eval") != nullptr || layer.before().data.eval.kind != EvalSource::Kind::none;
 }
 
-// Whether this layer gives the rows to evaluate on that an earlier one's keys waited for.
+// This layer gives the rows to evaluate on that an earlier one's keys waited for.
 bool gains_evaluation(const Layer& layer, const EveryParts& every) {
   const Recipe& before = layer.before();
   return every.key == std::string_view("eval.every") && layer.given("data.eval") != nullptr &&
@@ -110,8 +110,8 @@ void combine_every(Layer& layer, const EveryParts& every) {
   layer.emit(key, key == "save.every" ? "500" : logged != nullptr ? logged->text : usual, {strategy});
 }
 
-// How many checkpoints stay. transformers removes none by a limit that is not positive; to axolotl 0 is no
-// word (core/builders/base.py:520).
+// Sets how many checkpoints stay. transformers removes none by a limit that is not positive; to axolotl 0 is
+// no word (core/builders/base.py:520).
 void combine_save_limit(Layer& layer) {
   if (layer.says({"@save_limit"})) {
     const Said* limit = layer.part("@save_limit");

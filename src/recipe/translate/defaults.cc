@@ -158,7 +158,7 @@ void fill_dependent_defaults(Layer& layer) {
   if (layer.tool() == Tool::trl) fill_trl_rate(layer);
 }
 
-// Whether a key is about how a row becomes text: with a script of the user's own, the script decides that.
+// A key about how a row becomes text: with a script of the user's own, the script decides that.
 bool is_of_rows(std::string_view key) {
   return key == "data.template" || key == "data.train_on_prompt" || key == "data.bos";
 }

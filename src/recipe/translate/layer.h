@@ -65,7 +65,7 @@ class Layer {
   // The version of the tool, assumed or named.
   [[nodiscard]] Version version() const { return report_.version.version; }
   [[nodiscard]] bool is_of_scripts() const { return report_.of_scripts; }
-  // Whether this layer is a tool's recipe, rather than keys added to one.
+  // True if this layer is a tool's recipe, rather than keys added to one.
   [[nodiscard]] bool is_recipe() const { return is_recipe_; }
   void set_recipe(bool is_recipe) { is_recipe_ = is_recipe; }
   // Reads one key of theirs by its row.
@@ -77,11 +77,11 @@ class Layer {
 
   // "@bf16" of this layer or an earlier one, or nullptr.
   [[nodiscard]] const Said* part(std::string_view name) const;
-  // Whether this layer has one of them.
+  // Returns true if this layer has one of them.
   [[nodiscard]] bool says(std::initializer_list<std::string_view> names) const;
   // This layer's node of a key of ours, written or emitted; nullptr where it has none.
   [[nodiscard]] const Node* given(std::string_view key) const;
-  // Whether some key that starts with the prefix was emitted.
+  // Returns true if some key that starts with the prefix was emitted.
   [[nodiscard]] bool emits(std::string_view prefix) const;
   // The method as far as it is known.
   [[nodiscard]] MethodType method() const;
@@ -109,7 +109,7 @@ class Layer {
 
   // The tree of a file of theirs, JSON or YAML; a map is its own. Throws UsageError.
   [[nodiscard]] Node read_file(const Node& path_or_map) const;
-  // Whether the recipe so far has a place for offloaded tensors: a disk, or the host of a GPU.
+  // Returns true if the recipe so far has a place for offloaded tensors: a disk, or the host of a GPU.
   [[nodiscard]] bool has_offload_home() const;
 
   // Takes back keys that have no meaning with the method and the optimizer, as their tools do.

@@ -215,7 +215,7 @@ const SectionName* find_name(SectionKind kind, std::string_view key) {
   return at == kNames.end() ? nullptr : &*at;
 }
 
-// Whether the key stands for itself: a key of ours inside of its group, or a dotted one of a tool.
+// A key that stands for itself: a key of ours inside of its group, or a dotted one of a tool.
 bool is_known_inside(const std::string& section, const std::string& key) {
   const std::string dotted = section + "." + key;
   return find_option(dotted) != nullptr || find_alias(dotted, std::nullopt) != nullptr;
@@ -315,7 +315,7 @@ class Opener {
     }
   }
 
-  // Whether a key in a section about other things changes the training all the same.
+  // A key in a section about other things that changes the training all the same.
   static bool changes_a_run(std::string_view key) {
     static constexpr std::string_view kKeys[] = {"seed",
                                                  "output_dir",

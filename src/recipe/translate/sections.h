@@ -14,10 +14,10 @@ namespace plimsoll {
 // has no section about the training.
 std::optional<Node> open_sections(const Node& root, const Source& source, KeyReport& report);
 
-// Whether a key is the name of such a section.
+// Returns true if a key is the name of such a section.
 bool is_section(std::string_view key);
 
-// Whether a key is about logs, names, places and people: it changes nothing of the training.
+// Returns true if a key is about logs, names, places and people: it changes nothing of the training.
 bool is_of_logs(std::string_view key);
 inline constexpr const char* kOfLogs = "about logs and names: it does not change training";
 

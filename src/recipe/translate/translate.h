@@ -20,7 +20,7 @@ class Translator {
 
  private:
   Node own_keys(const Node& map, const std::string& prefix, Layer& layer);
-  // Whether the child was one of theirs, and has been read.
+  // Reads the child where it is one of theirs. Returns false for another.
   bool read_theirs(const Node& child, const std::string& key, Layer& layer);
 
   int layers_ = 0;

@@ -13,7 +13,7 @@ namespace plimsoll {
 // Throws UsageError for another class.
 TokenizerFile read_vocabulary(const std::filesystem::path& file);
 
-// Whether it is the vocabulary of such a folder: vocab.txt, or vocab.json next to a merges.txt.
+// Returns true for the vocabulary of such a folder: vocab.txt, or vocab.json next to a merges.txt.
 bool is_vocabulary(const std::filesystem::path& file);
 
 }  // namespace plimsoll

@@ -14,7 +14,8 @@ std::string_view byte_level_char(unsigned char byte);
 void append_byte_level(std::string_view bytes, std::string& out);
 // Appends the bytes `token` stands for; a token with any character outside the alphabet is appended as it is.
 void append_bytes_of_token(std::string_view token, std::string& out);
-// How many bytes `token` stands for, if `text` begins with them and each is of the alphabet; else 0.
+// The number of bytes that `token` stands for, if `text` begins with them and each is of the alphabet; else
+// 0.
 size_t bytes_of_token_in(std::string_view token, std::string_view text);
 
 }  // namespace plimsoll

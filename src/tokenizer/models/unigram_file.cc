@@ -10,7 +10,7 @@
 namespace plimsoll {
 namespace {
 
-// How much less than the worst piece an unknown character scores.
+// The distance from the worst piece's score to that of an unknown character.
 constexpr double kUnknownPenalty = 10;
 
 // The reference's JSON reader is off by a last bit in some numbers, which decides between ways to write a

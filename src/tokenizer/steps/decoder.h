@@ -21,7 +21,7 @@ class TokenSink {
   virtual void finish() = 0;
 };
 
-// How to decode; one run of it is a TokenSink.
+// The rules of decoding; one run of it is a TokenSink.
 class Decoder {
  public:
   // Null: tokens are joined by spaces, as in the reference. Throws UsageError naming what is not supported.
@@ -39,9 +39,10 @@ class Decoder {
   // Appends what one token is inside of a text, byte for byte: a part of a character stays one. Where it
   // depends on neighbouring tokens (spaces that are dropped or put between), it is as after another word.
   void append_bytes(std::string_view token, std::string& out) const;
-  // How many bytes that is where `text` begins with them; 0 where it does not, or only append_bytes can tell.
+  // The number of those bytes where `text` begins with them; 0 where it does not, or only append_bytes can
+  // tell.
   [[nodiscard]] size_t bytes_in(std::string_view token, std::string_view text) const;
-  // Whether a token is what its characters stand for as bytes, and no more.
+  // Returns true if a token is what its characters stand for as bytes, and no more.
   [[nodiscard]] bool is_byte_level() const {
     return steps_.size() == 1 && steps_[0].kind == Kind::byte_level;
   }

@@ -20,7 +20,7 @@ class NormalText {
     text_ = text;
     from_start_ = from_start;
   }
-  // How long it may become.
+  // Limits the bytes that it may become.
   void limit(size_t bytes) { most_ = bytes; }
   [[nodiscard]] size_t most() const { return most_; }
   // The text given, or a view of this object's own storage.

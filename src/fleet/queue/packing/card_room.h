@@ -23,8 +23,8 @@ int64_t card_capacity(const devices::Gpu& gpu, double headroom = kCardHeadroom);
 // nothing.
 std::optional<int64_t> used_on(const devices::Gpu& gpu, const std::vector<pid_t>& processes, bool pids_known);
 
-// Whether the driver numbers processes as they are numbered here: not in a container with numbers of its own,
-// unless the driver is seen to translate them.
+// The driver numbers processes as they are numbered here: not in a container with numbers of its own, unless
+// the driver is seen to translate them.
 bool sees_our_processes(const std::vector<devices::Gpu>& gpus, const std::vector<pid_t>& ours);
 
 // Everybody who was promised something on a card.

@@ -34,7 +34,7 @@ std::vector<SmallerPlan> plans_of(const Machine& machine, const Waiting& entry) 
   return plans;
 }
 
-// Whether any plan of any of them would fit next to what runs.
+// Returns true if any plan of any of them would fit next to what runs.
 bool any_could_start(const Machine& machine, const std::vector<Waiting>& waiting,
                      const std::vector<Running>& running) {
   return std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& entry) {

@@ -8,8 +8,8 @@
 
 namespace plimsoll::queue {
 
-// When the last of all these runs will have ended if nothing more arrives and predictions hold. Runs that
-// never fit do not count.
+// The time at which the last of all these runs will have ended if nothing more arrives and predictions hold.
+// Runs that never fit do not count.
 double predicted_end(const Machine& machine, std::vector<Waiting> waiting, std::vector<Running> running,
                      double now);
 

@@ -37,9 +37,9 @@ struct RoomBesideOthers {
 RoomBesideOthers room_beside_others(const Machine& machine, const Need& need,
                                     const std::vector<Tried>& tried);
 
-// How long a raised reservation waits for others before its next step, or its end, comes.
+// Seconds that a raised reservation waits for others before its next step, or its end, comes.
 inline constexpr double kRaisedPatienceSeconds = 60;
-// How long anything waits for others before it is held, where the worker is to end (run --until-done).
+// Seconds that anything waits for others before it is held, where the worker is to end (run --until-done).
 inline constexpr double kOthersPatienceSeconds = 24 * 3600.0;
 
 }  // namespace plimsoll::queue

@@ -113,7 +113,7 @@ Later start_later(const Machine& machine, const Free& free, const std::vector<Pl
   return best;
 }
 
-// Whether cards that have no room yet would end it sooner than those that it could start on.
+// Cards without room for it now would end it sooner than those that it could start on.
 bool faster_is_soon(const Machine& machine, const Free& free, const std::vector<Placement>& ways,
                     const std::vector<Running>& running, double now, const Now& start) {
   if (ways.size() == 1) return false;

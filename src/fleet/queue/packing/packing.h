@@ -102,10 +102,10 @@ inline constexpr double kPatienceSeconds = 2 * 3600;
 Packing pack(const Machine& machine, std::vector<Waiting> waiting, std::vector<Running> running, double now,
              double patience = kPatienceSeconds);
 
-// Whether a plan with such a need is for the card.
+// Returns true if a plan with such a need is for the card.
 bool is_for(const Need& need, const MachineCard& card);
 
-// When a run will have ended, as far as predictions tell.
+// The time at which a run will have ended, as far as predictions tell.
 double expected_end(const Running& run, double now);
 
 // In the order in which they are looked at: priority and waiting, then the longest, then the oldest.

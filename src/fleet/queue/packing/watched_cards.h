@@ -49,7 +49,7 @@ class WatchedCards {
   [[nodiscard]] std::optional<int64_t> most_on_a_card(const RunOnCards& run) const;
   // Numbers and beginnings of names, by which an earlier worker may have started a run, become whole names.
   void name_whole(std::vector<std::string>& cards) const;
-  // Whether there are cards that have not identified themselves yet.
+  // True if some cards have not identified themselves yet.
   [[nodiscard]] bool more_may_come() const;
 
  private:

@@ -79,7 +79,8 @@ std::optional<Exit> read_exit(const std::filesystem::path& folder);
 
 // Asks an attempt to end: SIGTERM to its command, and SIGKILL to all that is left after the grace.
 void ask_to_end(const std::filesystem::path& folder);
-// How long that is from now on, whatever it was launched with. Where it cannot be written, that stays.
+// Changes the seconds of grace from now on, whatever it was launched with. If they cannot be written, the old
+// ones stay.
 void set_grace(const std::filesystem::path& folder, double seconds);
 std::optional<double> read_grace(const std::filesystem::path& folder);
 // Wakes or ends the supervisor of an attempt that was asked to end so long ago: one that was stopped

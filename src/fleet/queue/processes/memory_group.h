@@ -40,7 +40,7 @@ class MemoryGroup {
   // The most that all of them took together, files that they read included; 0 where the kernel does not
   // report it.
   [[nodiscard]] int64_t peak() const;
-  // Whether it has the process: then the kernel holds the limit.
+  // Returns true if the group has the process: then the kernel holds the limit.
   [[nodiscard]] bool has(pid_t process) const;
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 

@@ -48,7 +48,7 @@ struct Growth {
 // lasted a minute, or 32 spans. Both halves must grow, the later at a third of the earlier's rate or more,
 // and all together by 2 % and 8 MiB or more: neither a step nor a use that levels off is a leak.
 std::optional<Growth> growth_of(const MemoryHistory& history);
-// When it will have taken `limit`, in seconds from the last span on; 0 where it has.
+// Seconds from the last span until it will have taken `limit`; 0 where it has.
 double seconds_until(const Growth& growth, int64_t limit);
 
 }  // namespace plimsoll::queue

@@ -21,7 +21,7 @@ struct Process {
   char state = ' ';       // as proc_pid_stat(5) has it: 'T' is stopped
   int64_t born = 0;       // when it began, in the kernel's ticks: with its number a name for all time
 
-  // Whether it does nothing any more, or for now.
+  // True if it does nothing any more, or for now.
   [[nodiscard]] bool stands_still() const {
     return state == 'T' || state == 't' || state == 'Z' || state == 'X';
   }

@@ -92,8 +92,8 @@ class Supervisor {
     return first;
   }
 
-  // Where the system gives too little, nothing has begun: the attempt is anybody's again, and started when
-  // there is enough.
+  // Ends the supervisor because the system gives too little. Nothing has begun: any worker may take the
+  // attempt again, and starts it when there is enough.
   [[noreturn]] void give_back(const char* what) const {
     const std::string why = std::strerror(errno);
     for (const char* name : {"exit.json.tmp", "lock"}) unlink((launch_.folder / name).c_str());

@@ -60,7 +60,8 @@ Assignment read_assignment(const std::string& word) {
   return {plain_name(word.substr(0, equals)), word.substr(equals + 1)};
 }
 
-// Whether a word, but the first, has the name; it then has the value, or the word behind it has.
+// Sets the value of a name in a word, but the first, or in the word behind it. Returns false if no word has
+// it.
 bool set_word(std::vector<std::string>& words, const Assignment& wanted) {
   bool any = false;
   for (size_t i = 1; i < words.size(); ++i) {

@@ -18,22 +18,22 @@ struct Command {
 // settings that a word names (YAML, JSON, TOML, INI) counts by its contents, not by its place.
 std::string fingerprint(const Command& command, const std::filesystem::path& folder, int devices);
 
-// What lists call a command: the name of its script or module where its first word is an interpreter or a
+// The name of a command in lists: that of its script or module where its first word is an interpreter or a
 // launcher ("python3 train.py" is "train"), else that of the program.
 std::string display_name(const std::vector<std::string>& words);
 
-// What a run goes on as where all of a device was too little: the user's own words.
+// The command that a run continues as after a device was too small: the user's own words.
 struct CommandVariant {
   std::string text;  // as it was given: "batch=4 accum=8 --resume"
   Command command;
   std::string fingerprint;
 };
 
-// `command` with NAME=VALUE in place of what NAME has there: NAME=.., --NAME=.. or --NAME .. among the words
-// ('-' and '_' are one), else in the environment. What begins with '-' and is not there yet is added.
-// Throws UsageError for a NAME that nothing has.
+// `command` with NAME=VALUE instead of what NAME has there: NAME=.., --NAME=.. or --NAME .. among the words
+// ('-' and '_' are one), else in the environment. What begins with '-' and is not there yet is added. Throws
+// UsageError for a NAME that nothing has.
 Command changed_command(Command command, const std::string& text, const std::string& option = "--on-oom");
-// Whether the NAME of "NAME=VALUE" stands there, so that changed_command gives it that value.
+// Returns true if the NAME of "NAME=VALUE" stands there, so that changed_command gives it that value.
 bool has_name(Command command, const std::string& text);
 
 }  // namespace plimsoll::queue

@@ -232,7 +232,7 @@ ConfigChange read_config_change(const std::string& text) {
 std::string changed_config(const std::string& text, const std::string& name,
                            const std::vector<ConfigChange>& changes, std::vector<std::string>& told) {
   for (const ConfigChange& change : changes) check_change(change);
-  // The YAML library ends a text there in one place and goes on in another.
+  // The YAML library ends a text there in one place and continues it in another.
   if (text.find('\0') != std::string::npos)
     throw UsageError(printable(name) + ": holds the character NUL, which neither YAML nor JSON allows");
   if (is_json(name)) {

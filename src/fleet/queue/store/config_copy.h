@@ -12,7 +12,7 @@ struct ConfigChange {
   std::string value;  // YAML
 };
 
-// "FILE:key=value". Throws UsageError for what is none.
+// "FILE:key=value". Throws UsageError for another text.
 ConfigChange read_config_change(const std::string& text);
 
 // `text` with the changes; a key that is not there is added. JSON where the name ends in .json, else YAML:

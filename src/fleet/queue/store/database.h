@@ -3,7 +3,7 @@
 // Throws StoppedError where the disk is full or another program holds the file, DamagedError for what is no
 // database of ours, each naming the file.
 //
-// Who writes, opens or closes it takes turns by a lock beside it (queue.db.lock): SQLite before 3.51.3 may
+// Who writes, opens or closes it takes turns by a lock next to it (queue.db.lock): SQLite before 3.51.3 may
 // damage a database whose write-ahead log one process copies back while another writes, and the first two
 // that open a new one do not wait for each other.
 #pragma once
@@ -20,7 +20,7 @@ struct sqlite3_stmt;
 
 namespace plimsoll::queue {
 
-// Which file has a name.
+// The file that has a name.
 struct FileIdentity {
   dev_t device = 0;
   ino_t number = 0;
@@ -42,7 +42,7 @@ class Database {
   void run(const std::string& sql);
   [[nodiscard]] int64_t last_id() const;
   [[nodiscard]] int changed_rows() const;
-  // Whether the file of its name is the one that was opened.
+  // True if the file of its name is the one that was opened.
   [[nodiscard]] bool is_in_place() const;
   [[noreturn]] void fail(int code) const;
   // DamagedError: it is not what every queue is.
@@ -82,7 +82,7 @@ class Statement {
   Statement& bind(double value);
   Statement& bind(const std::string& value);
   Statement& bind_null();
-  // Whether there is a row.
+  // Moves to the next row. Returns false at the end.
   bool step();
   // To be bound and stepped again.
   void reset();
@@ -103,7 +103,7 @@ class Statement {
   int next_ = 0;
 };
 
-// What is written within is there as a whole, or not at all.
+// A scope whose writes are all there afterwards, or none of them.
 class Transaction {
  public:
   explicit Transaction(Database& database) : turn_(database), database_(database) {

@@ -10,9 +10,9 @@ namespace plimsoll::queue {
 
 // Failures count for nothing: it is there to be shown.
 void record_machine(const std::filesystem::path& folder, const Machine& machine);
-// Of the last worker; nothing where there was none.
+// The machine of the last worker; nothing where there was none.
 std::optional<Machine> recorded_machine(const std::filesystem::path& folder);
-// Whether a worker has this queue.
+// Returns true if a worker has this queue.
 bool has_worker(const std::filesystem::path& folder);
 
 }  // namespace plimsoll::queue

@@ -120,8 +120,8 @@ std::vector<SmallerPlan> loaded_plans(const std::string& text) {
   return plans;
 }
 
-// Reads the values of a row, which anybody may have written: the first that is none is named, and something
-// harmless stands in its place.
+// Reads the values of a row, which any program may have written: the first invalid one is named, and
+// something harmless stands in its place.
 class Checked {
  public:
   explicit Checked(const Statement& row) : row_(row) {}
@@ -147,7 +147,7 @@ class Checked {
             whole(column + 2, "host_bytes", 0, kMostRowBytes), number(column + 3, "threads", 0, kMostThreads),
             row_.text(card)};
   }
-  // What `load` makes of a text; it throws where that is another.
+  // Reads a list of a column by `load`; where that throws, the column is damaged.
   template <class Load>
   auto list(int column, const char* name, Load&& load) {
     try {

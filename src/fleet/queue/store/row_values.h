@@ -24,10 +24,10 @@ void bind_need(Statement& statement, const Need& need);
 // Binds all of kEntryColumns but the id.
 void bind_entry(Statement& statement, const Entry& entry);
 
-// Of kEntryColumns, and behind them the job of its last attempt: NULL where that has no row. A damaged one is
-// held unless it is over, and `damage` says which column it was.
+// Reads kEntryColumns, and behind them the job of its last attempt: NULL where that has no row. A damaged one
+// is held unless it is over, and `damage` says which column it was.
 Entry read_entry(const Statement& row);
-// Of kAttemptColumns. What is damaged stands behind its outcome.
+// Reads kAttemptColumns. Damage stands behind its outcome.
 Attempt read_attempt(const Statement& row);
 
 }  // namespace plimsoll::queue

@@ -120,7 +120,7 @@ std::vector<Entry> Store::entries() { return read("ORDER BY id"); }
 
 namespace {
 
-// A state that is none is of a damaged row, which somebody has to look at.
+// An unknown state is that of a damaged row, which needs a person to look at.
 std::string where_open() {
   return "(state < " + std::to_string(static_cast<int>(State::done)) + " OR state > " +
          std::to_string(static_cast<int>(State::canceled)) + ")";
@@ -180,7 +180,7 @@ std::vector<Attempt> Store::attempts(int64_t id) {
 std::vector<Attempt> Store::attempts() { return read_attempts(""); }
 std::vector<Attempt> Store::open_attempts() { return read_attempts("WHERE ended IS NULL"); }
 
-// What could not be read of a damaged row stays as it is.
+// Columns of a damaged row that could not be read stay as they are.
 void Store::update(const Entry& entry) {
   if (!entry.damage.empty()) {
     if (!is_over(entry.state))

@@ -23,7 +23,7 @@ namespace plimsoll::queue {
 enum class State : uint8_t { waiting, held, submitted, running, done, failed, canceled };
 std::string_view name_of(State state);
 bool is_over(State state);
-// Whether an attempt of it is under way.
+// Returns true if an attempt of it is under way.
 bool is_begun(State state);
 
 struct Entry {
@@ -51,12 +51,12 @@ struct Entry {
   int attempts = 0;
   std::string note;     // why it is in its state, for people; no program reads it
   int64_t held_by = 0;  // of a held one: the entry that it comes after and waits for in vain; 0: none
-  // What of its row could not be read; empty for all that is well. It can be canceled, and nothing else: it
-  // is held unless it is over.
+  // The columns of its row that could not be read; empty where all is well. A damaged entry can be canceled,
+  // and nothing else: it is held unless it is over.
   std::string damage;
 };
 
-// What becomes of an entry whose attempt is over: canceled or held where that was asked for, else `state`.
+// The state of an entry whose attempt is over: canceled or held where that was asked for, else `state`.
 State state_as_asked(const Entry& entry, State state);
 
 struct Attempt {
@@ -70,7 +70,7 @@ struct Attempt {
   int64_t card_peak_bytes = 0;  // the highest of any of its cards that a worker saw; 0: unknown
   std::string outcome;          // in words
   bool done = false;            // it did all that it had to
-  // What ran.
+  // The command that ran.
   std::vector<std::string> words, environment;
   // Its job in another scheduler, as that names it; empty: a run of this machine. kJobToCome: it was about to
   // be handed over.
@@ -79,13 +79,13 @@ struct Attempt {
 inline constexpr const char* kJobToCome = "?";
 inline constexpr const char* kDatabaseFile = "queue.db";
 
-// What earlier runs of a command have shown.
+// Measurements of earlier runs of a command.
 struct Learned {
   int runs = 0;             // that were done
   int64_t peak_bytes = 0;   // the highest of them, of the host; 0: none is known
   double seconds = 0;       // of the last of them
   int64_t least_bytes = 0;  // the highest peak of any attempt: less than that is not enough
-  // The same of a card; shorter peaks than a worker's looks are not in it.
+  // The same for a GPU; shorter peaks than a worker's looks are not in it.
   int64_t card_peak_bytes = 0, least_card_bytes = 0;
 };
 
@@ -103,21 +103,21 @@ class Store {
   [[nodiscard]] std::vector<Entry> open_entries();
   // With the `last` of those that are.
   [[nodiscard]] std::vector<Entry> open_entries_and_last(size_t last);
-  // Those of a group, by id. Throws UsageError that names the groups there are where it is none.
+  // Those of a group, by id. Throws UsageError that names the groups there are where it is not a group.
   [[nodiscard]] std::vector<Entry> entries_of(const std::string& group);
   // The umask that the entry was added with; none of entries of before it was kept.
   [[nodiscard]] std::optional<mode_t> mask_of(int64_t id);
-  // Throws UsageError where there is none.
+  // Throws UsageError where it does not exist.
   [[nodiscard]] Entry entry(int64_t id);
   [[nodiscard]] std::optional<Entry> find(int64_t id);
   [[nodiscard]] std::vector<Attempt> attempts(int64_t id);
   [[nodiscard]] std::optional<Attempt> attempt(int64_t id, int number);
-  // Of all entries, by entry and number.
+  // The attempts of all entries, by entry and number.
   [[nodiscard]] std::vector<Attempt> attempts();
-  // Those that nobody has settled.
+  // The attempts that are not settled.
   [[nodiscard]] std::vector<Attempt> open_attempts();
 
-  // Of the last 20 attempts with that fingerprint.
+  // The measurements of the last 20 attempts with that fingerprint.
   [[nodiscard]] Learned learned(const std::string& fingerprint);
 
   // Everything that may change of an entry. Throws UsageError for a damaged one that is not over then.
@@ -131,14 +131,14 @@ class Store {
     transaction.commit();
     return found;
   }
-  // Of an entry that still waits: it runs now, and its next attempt is there. False where it does not wait
-  // any more. `change` is of the same step: what it begins with. With a `job` it is submitted, and runs
-  // later.
+  // Begins an attempt of an entry that still waits: it runs now, and its next attempt is there. False where
+  // it does not wait any more. `change` is of the same step: what it begins with. With a `job` it is
+  // submitted, and runs later.
   bool begin(int64_t id, const std::vector<std::string>& cards, double now,
              const std::function<void(Entry&)>& change = {}, const std::string& job = "");
-  // Of an entry whose attempt is under way: what has become known of both.
+  // Updates an entry whose attempt is under way, and the attempt, with what has become known of both.
   Entry follow(int64_t id, int number, const std::function<void(Entry&, Attempt&)>& change);
-  // Takes back an attempt that nobody has started: the entry is in `state` again, and says why.
+  // Takes back an attempt that has not started: the entry is in `state` again, and says why.
   Entry take_back(int64_t id, int number, State state, const std::string& note);
   // Ends an attempt: `settle` says what becomes of the entry, read afresh, and of the attempt.
   template <class Settle>
@@ -155,7 +155,7 @@ class Store {
     return found;
   }
 
-  // What an attempt was seen to have on one of its cards; the highest is kept.
+  // Records the memory of an attempt on one of its cards; the highest is kept.
   void saw_on_cards(int64_t id, int number, int64_t bytes);
 
   // Nothing new starts while the queue is paused, or drains: then its worker ends with the last run.
@@ -185,8 +185,8 @@ class Store {
   Database database_;
 };
 
-// Puts a new database in the place of a damaged or foreign one, with every row of it that can be read. Throws
-// UsageError where there is none, or while a worker has the queue.
+// Replaces a damaged or foreign database by a new one, with every row of it that can be read. Throws
+// UsageError where it does not exist, or while a worker has the queue.
 struct Rescued {
   int64_t entries = 0, attempts = 0;
   std::filesystem::path damaged;  // where the old one is now

@@ -60,7 +60,8 @@ Axis read_zips(const std::vector<std::string>& zips) {
   return axis;
 }
 
-// A name of a run by all of its values in step would be long: the first tells them apart, where it does.
+// A name of a run by all of its values in step would be long: the first value alone is taken, where it
+// differs.
 bool tells_apart(const Sweep& sweep) {
   return std::set<std::string>(sweep.values.begin(), sweep.values.end()).size() == sweep.values.size();
 }

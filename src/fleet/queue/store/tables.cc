@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS attempts(
 CREATE INDEX IF NOT EXISTS alike ON attempts(fingerprint);
 CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 )sql";
-// What tables of older versions lack.
+// Columns that tables of older versions lack.
 constexpr const char* kSinceVersion1 = "ALTER TABLE entries ADD COLUMN output TEXT NOT NULL DEFAULT '';";
 constexpr const char* kSinceVersion2 = R"sql(
 ALTER TABLE entries ADD COLUMN fingerprint TEXT NOT NULL DEFAULT '';

@@ -94,7 +94,7 @@ int take(T& to, const void* from, size_t size) {
   return 0;
 }
 
-// Of op(M), columns side by side.
+// An element of op(M), columns side by side.
 float element(const void* m, const Layout& l, int transposed, int64_t row, int64_t column) {
   return value(m, l.type, transposed != 0 ? row * l.leading + column : column * l.leading + row);
 }
@@ -107,7 +107,7 @@ bool is_aligned(const void* address, uint64_t to) { return reinterpret_cast<uint
 
 extern "C" {
 
-// How many were computed.
+// The number of products that were computed.
 long fake_cublas_lt_products() { return products; }
 
 size_t cublasLtGetVersion() {
@@ -224,7 +224,7 @@ int cublasLtMatmul(void* handle, const MatmulDesc* desc, const float* alpha, con
   const long rows = word("rows");
   if (rows >= 0 && n != rows) return kNotSupported;
   if (const long status = word("fails"); status >= 0) return static_cast<int>(status);
-  // What the host holds of it is read now.
+  // The host's part of it is read now.
   const auto compute = [=, desc = *desc, alpha = *alpha, beta = *beta, a_of = *a_of, b_of = *b_of,
                         c_of = *c_of, d_of = *d_of, used = algo[5]] {
     std::memset(workspace, 0xFF, used);

@@ -4,7 +4,7 @@
 //   driver 535.1          version of the driver
 //   init CODE             what starting answers, an error of nvml.h; 0 is none
 //   sleep SECONDS         how long starting takes
-//   emulated BYTES        emulated cards compute in the place of these (PLIMSOLL_EMULATED_MEMORY): what their
+//   emulated BYTES        emulated cards compute instead of these (PLIMSOLL_EMULATED_MEMORY): what their
 //                         processes say that they hold, and BYTES beside it, is in use on the card that each
 //                         sees first in CUDA_VISIBLE_DEVICES
 //   card UUID TOTAL USED  a card; lines below are of it, up to the next card
@@ -82,7 +82,7 @@ void read_card_line(const std::string& word, std::istringstream& line, FakeCard&
   }
 }
 
-// Of another process; empty where it is gone, or has none of the name.
+// A variable of another process; empty if that is gone, or has none of the name.
 std::string variable_of(const std::string& pid, const std::string& name) {
   std::ifstream file("/proc/" + pid + "/environ", std::ios::binary);
   for (std::string one; std::getline(file, one, '\0');)

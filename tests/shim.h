@@ -1,4 +1,4 @@
-// What the libraries share that stand before the C library (LD_PRELOAD).
+// Helpers that the libraries share that stand before the C library (LD_PRELOAD).
 #pragma once
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// Of the file behind a descriptor; empty where there is none.
+// The path of the file behind a descriptor; empty if there is none.
 inline std::string path_of(int descriptor) {
   std::array<char, 64> link{};
   std::array<char, 4096> path{};
@@ -32,7 +32,8 @@ inline int open_plainly(const char* path, int flags) {
   return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC));
 }
 
-// What a file holds, shared with other processes that have it; null where the name is null or there is none.
+// Maps a file's contents, shared with other processes that have it; null if the name is null or there is
+// none.
 template <class Shared>
 Shared* shared_with(const char* path) {
   const int file = path == nullptr ? -1 : open_plainly(path, O_RDWR);

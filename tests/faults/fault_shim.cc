@@ -45,7 +45,7 @@ bool is_below(int descriptor, const char* path) {
          (path[0] == '/' ? is_below(path) : descriptor != AT_FDCWD && is_below(descriptor));
 }
 
-// Whether this call fails; errno is set then.
+// Decides if this call fails; errno is set then.
 bool fails(const char* name, bool counts) {
   if (!counts) return false;
   Faults* shared = faults();
@@ -90,7 +90,7 @@ OPENAT(openat)
 OPENAT(openat64)
 #undef OPENAT
 
-// Of a write that fails, a part may have been written before.
+// A write that fails may have written a part before.
 ssize_t write(int file, const void* from, size_t bytes) {
   static auto* const real = next<ssize_t(int, const void*, size_t)>("write");
   if (fails("write", TAKES_ROOM && is_below(file))) {

@@ -28,7 +28,7 @@ constexpr size_t kMostBytes = 4096;  // of one mutation
 
 using Random = std::mt19937_64;  // the standard fixes its numbers
 
-// What is running, for the last words of a target that ends the program.
+// The input that is running, for the last words of a target that ends the program.
 std::string input_name;   // NOLINT
 std::string input_bytes;  // NOLINT
 

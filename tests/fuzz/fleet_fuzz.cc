@@ -1,5 +1,5 @@
-// What the fleet reads of others and of earlier versions, by the first byte: answers of Slurm (s), frames of
-// top (f), and of a queue's attempt exit.json (e), memory.json (m) and launch (l).
+// A target for what the fleet reads of others and of earlier versions, by the first byte: answers of Slurm
+// (s), frames of top (f), and of a queue's attempt exit.json (e), memory.json (m) and launch (l).
 #include <nlohmann/json.hpp>
 
 #include "fleet/queue/processes/attempt.h"

@@ -112,7 +112,7 @@ void change_value(queue::Database& database, const queue::Table& table, std::str
   statement.bind(id).step();
 }
 
-// Of the database's content, with which the file is written again.
+// Changes a line of the database's content, with which the file is written again.
 void change_line(queue::Database& database, std::string_view line, Changes& made) {
   const auto [kind, rest] = parted(line, ' ');
   for (const queue::Table& table : queue::tables())

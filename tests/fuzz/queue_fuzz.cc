@@ -1,5 +1,6 @@
-// What the queue is given of others, by the first byte: a YAML (y) or JSON (j) file of another program under
-// the change in its first line, a workload (w), a command's change after it ran out of memory (o).
+// A target for what the queue is given of others, by the first byte: a YAML (y) or JSON (j) file of another
+// program under the change in its first line, a workload (w), a command's change after it ran out of memory
+// (o).
 #include <algorithm>
 
 #include "fleet/queue/packing/choose_plans.h"
@@ -25,7 +26,7 @@ void change_config(std::string_view text, const std::string& name) {
   check_internal(twice == once, "changed again it is another:\n" + once + "\nand\n" + twice);
 }
 
-// What may be given out is packed within it.
+// Memory that may be given out is packed within it.
 void read_workload(std::string_view text) {
   const queue::Workload workload = queue::read_workload(text, "workload.json");
   const queue::Machine machine = less_headroom(workload);

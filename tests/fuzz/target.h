@@ -1,5 +1,5 @@
-// What fuzz targets share. A target takes any bytes; refusing them with an Error is what it is for. Whatever
-// else happens ends the program: another exception, an InternalError, a sanitizer's report.
+// Helpers that fuzz targets share. A target takes any bytes; refusing them with an Error is what it is for.
+// Whatever else happens ends the program: another exception, an InternalError, a sanitizer's report.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// What is before the first such character, and what is behind it.
+// The texts before the first such character and behind it.
 inline std::pair<std::string_view, std::string_view> parted(std::string_view text, char at) {
   const size_t end = std::min(text.find(at), text.size());
   return {text.substr(0, end), text.substr(std::min(end + 1, text.size()))};
 }
 
-// Whether the call went through; an Error that is not our own fault is swallowed.
+// Returns true if the call went through; an Error that is not our own fault is swallowed.
 template <class Call>
 bool accepted(Call&& call) {
   try {

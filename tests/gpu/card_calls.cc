@@ -19,7 +19,7 @@ using gpu::Queue;
 
 constexpr std::array kQueues = {Queue::compute, Queue::in, Queue::out};
 constexpr std::array<const char*, 3> kQueueNames = {"compute", "in", "out"};
-// Of whole pages, of odd ends, and of more than one piece of staging.
+// Sizes of whole pages, of odd ends, and of more than one piece of staging.
 constexpr std::array<int64_t, 6> kSizes = {1, 255, 4096, 65'537, 1 << 20, (5 << 20) + 3};
 // Long enough that work which does not wait is there first.
 constexpr auto kSlow = std::chrono::milliseconds(15);
@@ -40,7 +40,7 @@ class Bytes {
   Bytes(const Bytes&) = delete;
   Bytes& operator=(const Bytes&) = delete;
   [[nodiscard]] std::span<std::byte> all() const { return {data_, static_cast<size_t>(size_)}; }
-  // Of the host's.
+  // Writes the pattern into memory of the host.
   void write_pattern(int64_t seed) const {
     for (int64_t i = 0; i < size_; ++i) data_[i] = pattern(seed, i);
   }
@@ -163,7 +163,7 @@ std::string waits_of_the_host(Card& card) {
   return "";
 }
 
-// What a call on the host does lies between what its queue was given before and after it.
+// A call on the host lies between what its queue was given before and after it.
 std::string calls(Card& card) {
   constexpr int64_t kSize = 65'536;
   const Bytes staged(card, kSize, true), there(card, kSize, false), back(card, kSize, true);
@@ -213,7 +213,7 @@ std::string graphs(Card& card) {
   return "";
 }
 
-// What the host takes for a call, and for a node of a graph; what plans guess (DeviceDescription).
+// Measures the host's time for a call, and for a node of a graph; plans guess it (DeviceDescription).
 Outcome launches(Card& card) {
   constexpr int kCalls = 1000;
   const auto seconds = [&](const std::function<void()>& work) {
@@ -274,7 +274,7 @@ std::string refusals(Card& card) {
   return copies(card);
 }
 
-// What is taken is no longer free, and is free again when it was given back.
+// Memory that is taken is no longer free, and is free again when it was given back.
 std::string accounts(Card& card) {
   constexpr int64_t kSize = 256 * kMiB, kAround = 2 * kMiB;  // drivers give whole pieces
   const int64_t before = card.memory_left().free;

@@ -1,5 +1,5 @@
-// What a card promises (gpu/card.h), asked one by one: memory, copies, fills, the order of its queues, calls
-// on the host, and what it refuses.
+// Checks of the promises of a card (gpu/card.h), one by one: memory, copies, fills, the order of its queues,
+// calls on the host, and what it refuses.
 #pragma once
 
 #include <functional>

@@ -25,7 +25,7 @@ struct Rows {
     for (int s = 0; s <= count; ++s) starts.push_back(s * length);
     return starts;
   }
-  // Which sample each token is of, and where it is in it.
+  // The sample of each token, and its place in it.
   [[nodiscard]] Values samples() const {
     Values samples;
     for (int token = 0; token < tokens(); ++token) samples.push_back(token / length);
@@ -105,7 +105,7 @@ OpCase gla(const Rows& rows, int heads, int keys, int values) {
   return c;
 }
 
-// Of Qwen3-0.6B, of a packed row, of T5 and of GLA-1.3B.
+// Cases of Qwen3-0.6B, of a packed row, of T5 and of GLA-1.3B.
 std::vector<OpCase> cases_of(bool small) {
   if (small)
     return {attention("attention", {2, 130}, {2, 1, 64}, "window=0"),

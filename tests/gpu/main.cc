@@ -97,7 +97,7 @@ ordered_json parts_json(const std::vector<OutsidePart>& parts) {
   return list;
 }
 
-// What it is, and what a plan by its name knows of it.
+// Facts about the card, and about what a plan by its name knows of it.
 ordered_json facts_json(const Options& options) {
   if (options.emulated) return {{"name", "emulated"}, {"uuid", nullptr}, {"planned", nullptr}};
   const gpu::CudaFacts facts = gpu::cuda_facts();
@@ -139,8 +139,8 @@ void keep(MeasuredCard measured) {
   save_card(cache_folder(), measured);
 }
 
-// What is gone of the card beside the arena: when every kernel is loaded, with an arena, and when every
-// kernel has run.
+// Measures the memory of the card that is gone outside the arena: when every kernel is loaded, with an arena,
+// and when every kernel has run.
 bool check_memory(const Options& options, const Tell& tell) {
   const auto device = open_device(options);
   // Code is loaded when an op is bound.
@@ -180,7 +180,7 @@ bool check_memory(const Options& options, const Tell& tell) {
   return outcome.detail.empty();
 }
 
-// How fast it is; what it was measured to be is what plans of this machine go by from then on.
+// Measures its rates; plans of this machine go by them from then on.
 void measure(const Options& options, const Tell& tell) {
   const auto device = open_device(options);
   MeasuredCard measured;

@@ -25,7 +25,7 @@ using harness::Values;
 DeviceDescription described(const Device& on, const CardFacts& card) {
   DeviceDescription device = as_emulated(reference_description());
   device.card = card;
-  // What a small card's plans grant: all of it comes and goes with each case.
+  // The scratch of a small card's plans: all of it comes and goes with each case.
   if (!on.products().empty()) device.matmul_scratch_bytes = [](const MatmulShape&) { return kMiB; };
   return device;
 }

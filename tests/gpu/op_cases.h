@@ -37,8 +37,8 @@ void require_names(const OpChoice& choice);
 // The cases that check_ops would ask.
 std::vector<std::string> names_of_cases(const OpChoice& choice);
 
-// Whether an op's kernel gives the emulator's bits on a card: IEEE arithmetic in a fixed order. Sums inside
-// tensor cores, products by a library and ex2.approx are the card's own.
+// Returns true if an op's kernel gives the emulator's bits on a card: IEEE arithmetic in a fixed order. Sums
+// inside tensor cores, products by a library and ex2.approx are the card's own.
 bool has_fixed_bits(const Op& op, DType dtype, bool by_library);
 
 }  // namespace plimsoll::gpu_check

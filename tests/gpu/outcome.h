@@ -1,4 +1,5 @@
-// What the check of a card says of one thing that it looked at: a line of JSON each (docs/explanation/cuda.md).
+// An outcome of the check of a card, for one thing that it looked at: a line of JSON each
+// (docs/explanation/cuda.md).
 #pragma once
 
 #include <functional>
@@ -13,7 +14,7 @@ struct Outcome {
   nlohmann::ordered_json figures = nlohmann::ordered_json::object();
 };
 
-// Where outcomes go. Whether all that it was told was right is the exit code's affair.
+// The receiver of outcomes. The exit code says if all of them were right.
 using Tell = std::function<void(const Outcome&)>;
 
 }  // namespace plimsoll::gpu_check

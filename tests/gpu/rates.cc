@@ -80,8 +80,8 @@ class TimedOp {
     for (const Op& op : graph_.ops()) calls_.push_back(device.bind_sent(graph_, op, address, Sent{sent}));
   }
 
-  // Of the host, for a call of the last op, and of the card, for a call in a graph of `calls`, which a queue
-  // holds.
+  // Seconds of the host, for a call of the last op, and of the card, for a call in a graph of `calls`, which
+  // a queue holds.
   std::pair<double, double> of_launches(int calls) {
     const auto make_calls = [&] {
       for (int i = 0; i < calls; ++i) calls_.back()();
@@ -106,7 +106,7 @@ class TimedOp {
     return {alone, within};
   }
 
-  // Of one run of the last op, in a queue that is never empty.
+  // Seconds of one run of the last op, in a queue that is never empty.
   double seconds(double at_least) {
     for (const BoundCall& call : calls_) call();
     device_.finish();
@@ -261,7 +261,7 @@ class Measurement {
            op.seconds(seconds_);
   }
 
-  // By whom they are, beside the kernels here.
+  // The libraries that compute them, in addition to the kernels here.
   void own_products() {
     const std::string products = device_.products();
     constexpr int64_t kShapes[][3] = {{4096, 4096, 4096}, {4096, 11008, 4096}, {2048, 1024, 3072}};
@@ -344,7 +344,7 @@ class Measurement {
     for (auto& [key, curve] : curves) rates_.ops.push_back(std::move(curve));
   }
 
-  // As T5's encoder has it, or with dropout beside.
+  // As T5's encoder has it, or with dropout too.
   enum class Attention : uint8_t { plain, with_bias, with_dropout };
   std::pair<double, double> attention(DType t, int64_t dims, int64_t length, bool backward,
                                       Attention form = Attention::plain) {

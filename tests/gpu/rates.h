@@ -1,4 +1,4 @@
-// How fast a card is: products, attention, what memory moves, and copies between the host and itself, each by
+// Rates of a card: products, attention, what memory moves, and copies between the host and itself, each by
 // the kernels that a run uses.
 #pragma once
 

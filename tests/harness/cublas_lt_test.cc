@@ -1,5 +1,5 @@
-// Where cuBLASLt is looked for, what is refused as one, and what it is told to compute: by one whose products
-// are plain loops (tests/fake_cublas_lt.cc).
+// Tests of the places where cuBLASLt is looked for, of what is refused as one, and of what it has to compute:
+// by one whose products are plain loops (tests/fake_cublas_lt.cc).
 #include "gpu/cublas_lt.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ using ::testing::ThrowsMessage;
 
 constexpr const char* kFake = PLIMSOLL_FAKE_CUBLASLT;
 
-// What a process finds in its environment.
+// The variables that a process finds in its environment.
 ReadVariable variables(const std::map<std::string, std::string>& values) {
   return [values](const char* name) {
     const auto found = values.find(name);
@@ -36,7 +36,7 @@ ReadVariable variables(const std::map<std::string, std::string>& values) {
   };
 }
 
-// What the library that is not there does.
+// A stand-in for the library that is not there.
 class Fake {
  public:
   explicit Fake(const std::string& words) { setenv("FAKE_CUBLASLT", words.c_str(), 1); }

@@ -13,7 +13,7 @@
 
 namespace plimsoll::harness {
 
-// Whether all ops of the graph have kernels for GPUs.
+// Returns true if all ops of the graph have kernels for GPUs.
 bool has_gpu_kernels(const Graph& graph);
 // Cases all of whose ops have them.
 std::vector<OpCase> gpu_cases();
@@ -35,7 +35,7 @@ bool runs_code_of_others(const OpCase& c);
 // which in runs are f32.
 std::vector<DType> gpu_dtypes(const OpCase& c);
 
-// Whether the op is products of matrices, which a library may compute.
+// Returns true if the op is products of matrices, which a library may compute.
 bool has_products(OpKind kind);
 
 // The emulated card, and others for which kernels of the graph's ops choose other tiles.

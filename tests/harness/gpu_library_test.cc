@@ -30,7 +30,7 @@ gpu::OpenedLibrary open_fake() {
   });
 }
 
-// How many products it has computed.
+// The number of products that it has computed.
 long computed() {
   void* const library = dlopen(PLIMSOLL_FAKE_CUBLASLT, RTLD_NOW);
   return reinterpret_cast<long (*)()>(dlsym(library, "fake_cublas_lt_products"))();
@@ -108,7 +108,7 @@ TEST_P(GpuLibrary, what_is_refused_is_computed_by_own_kernels) {
 INSTANTIATE_TEST_SUITE_P(All, GpuLibrary, ::testing::ValuesIn(cases_with_products()),
                          [](const auto& info) { return info.param.name; });
 
-// Nobody knows how many rows are live then.
+// The number of live rows is not known then.
 TEST(GpuLibraryWithout, what_the_host_does_not_keep_of_its_inputs_leaves_products_to_own_kernels) {
   for (const OpCase& c : cases_with_products()) {
     SCOPED_TRACE(c.name);

@@ -20,7 +20,7 @@ using gpu::bf16;
 using gpu::emulated::Order;
 
 constexpr float kAlpha = 0.5F;
-// What nothing may write to, and nothing may read: it would show as NaN.
+// The value of memory that nothing may write to or read: it would show as NaN.
 constexpr float kUntouched = NAN;
 
 struct Form {
@@ -55,7 +55,7 @@ class Product {
             .bias = bias.data(),
             .alpha = kAlpha};
   }
-  // Of the first `depth` values that are summed over.
+  // The sum of the first `depth` values.
   [[nodiscard]] double sum(int64_t i, int64_t j, int64_t depth) const {
     double total = 0;
     for (int64_t l = 0; l < depth; ++l)

@@ -292,8 +292,8 @@ TEST(GpuAttentionGrid, has_a_block_for_each_tile_of_packed_documents_and_none_be
     SCOPED_TRACE(shortest);
     const PackedAttention packed(shortest);
     constexpr uint64_t kRows = PackedAttention::kTokens, kHeads = PackedAttention::kHeads;
-    // Beside the tiles: what clears padding, of o and lse; of d_q, d_k and d_v, and four sums of d_o * o
-    // each.
+    // Kernels in addition to the tiles: what clears padding, of o and lse; of d_q, d_k and d_v, and four sums
+    // of d_o * o each.
     const uint64_t forward = packed.blocks(packed.graph.ops()[0], false) - 2 * kRows;
     const uint64_t backward = packed.blocks(packed.graph.ops()[1], false) - 3 * kRows - kRows * kHeads / 4;
     EXPECT_EQ(forward, packed.tiles(128) * kHeads);

@@ -32,7 +32,7 @@ struct Sharing {
   size_t op;
   Reuse reuse;
 };
-// What the last op of a graph may do in place.
+// The operands that the last op of a graph may update in place.
 std::vector<Sharing> sharings(const Graph& graph);
 
 struct OpRun {

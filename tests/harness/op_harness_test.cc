@@ -25,7 +25,7 @@ constexpr int kThreads = 2;
 
 class OpHarness : public ::testing::TestWithParam<OpCase> {};
 
-// What a failure is about, and how to see it again.
+// The subject of a failure, and how to see it again.
 std::string describe(DType dtype, Isa isa, const std::string& more = "") {
   return std::string(to_string(dtype)) + ", " + std::string(to_string(isa)) + more +
          "; rerun: build/src/ops/ops_cpu_test --gtest_filter=" +
@@ -196,7 +196,7 @@ TEST(OpOperands, the_table_says_their_numbers_and_what_may_be_absent_or_come_sev
   EXPECT_TRUE(squares.many);
 }
 
-// What verify() says of an op over x [4, 8] and w [8].
+// The refusal of verify() for an op over x [4, 8] and w [8].
 std::string refusal_of(const std::string& op) {
   try {
     verify(parse_graph(

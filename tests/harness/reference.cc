@@ -173,7 +173,8 @@ void ref_layer_norm_grad(const Site& s) {
   }
 }
 
-// What inputs `left` and `right`, [columns, r] or turned, add to row i / columns, column i % columns.
+// The term that inputs `left` and `right`, [columns, r] or turned, add to row i / columns, column i %
+// columns.
 double rider(const Site& s, size_t left, size_t right, size_t i, size_t columns, bool turned) {
   if (!s.op.has_input(left)) return 0;
   const size_t r = s.dim(left, 1);

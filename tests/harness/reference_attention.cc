@@ -74,8 +74,8 @@ Extras extras_of(const Site& s) {
           at::samples, at::positions, at::parents};
 }
 
-// Where one query and head look: rows of q and k, offsets within them. Query `number` of its sequence, as
-// counted from the first key.
+// The place where one query and head look: rows of q and k, offsets within them. Query `number` of its
+// sequence, as counted from the first key.
 struct View {
   size_t query, key_begin, key_end, sequence_begin;  // rows
   size_t number;
@@ -96,8 +96,7 @@ struct Rows {
 };
 
 Values logits_of(const Site& s, const Extras& extras, const Values& k, const View& view) {
-  // What is looked up by name is looked up outside of loops: here, it was a quarter of what cases of
-  // attention took.
+  // Names are looked up outside of loops: inside, it was a quarter of what cases of attention took.
   const size_t head = s.attr("head_dim"), k_row = s.dim(qkv::k, 1);
   const double scale = extras.scale(), cap = extras.cap();
   const double* const q = s.in(qkv::q).data() + view.query * s.dim(qkv::q, 1) + view.q_head;

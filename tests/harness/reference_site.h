@@ -1,4 +1,4 @@
-// What the reference of one op works on, and the references that lie in files of their own.
+// The site of the reference of one op, and the references that lie in files of their own.
 #pragma once
 
 #include <cmath>

@@ -109,7 +109,7 @@ void record_open(const std::string& path, int file, int flags) {
   if ((flags & O_TRUNC) != 0) record("cut", path, {}, &status, 0);
 }
 
-// Where bytes have come into a file by a call that does not show them.
+// Records that bytes have come into a file by a call that does not show them.
 void record_bytes(const std::string& path, int file, off64_t at, ssize_t bytes) {
   if (bytes <= 0) return;
   std::string data(static_cast<size_t>(bytes), '\0');

@@ -6,8 +6,8 @@
     check_words.py --show WORD     where it stands
 
 A line of scripts/house_words.txt: a regular expression | what to write instead | uses in messages | in docs | in comments.
-One that begins with ^ is looked for where comments begin. The first comment of a header, which says what the header is, never
-begins with a bare "Of", "What" or "Where".
+One that begins with ^ is looked for where comments begin. Comments are those of all C++ and CUDA of src/ and tests/, kernels and tests
+too. The first comment of a header, which says what the header is, never begins with a bare "Of", "What", "Where", "Whether" and the like.
 """
 import pathlib
 import re
@@ -18,7 +18,8 @@ import messages
 ALLOWED = "scripts/house_words.txt"
 KINDS = ("messages", "docs", "comments")
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "src/README.md")  # and docs/
-BARE = re.compile(r"(Of|What|Where) ")
+BARE = re.compile(r"(Of|What|Where|Who|How|Whether|Whose|Which|Why) ")
+SOURCES = (".cc", ".h", ".def", ".cu")
 
 
 def beginnings(source):
@@ -28,12 +29,17 @@ def beginnings(source):
             if line.startswith("//") and not before.startswith("//")]
 
 
+def sources(root):
+    return [path for folder in ("src", "tests") for path in sorted((root / folder).rglob("*")) if path.suffix in SOURCES]
+
+
 def texts(root):
     """For each kind (place, line) of all its lines, and "beginnings" of comments."""
     found = {kind: [] for kind in (*KINDS, "beginnings")}
     for path in messages.files_of(root):
+        found["messages"] += [(path.relative_to(root), line) for line in messages.messages_of(path.read_text())]
+    for path in sources(root):
         source, name = path.read_text(), path.relative_to(root)
-        found["messages"] += [(name, line) for line in messages.messages_of(source)]
         found["comments"] += [(name, line.strip()) for line in source.splitlines() if line.lstrip().startswith("//")]
         found["beginnings"] += [(name, line) for line in beginnings(source)]
     for path in (*map(root.joinpath, PAGES), *sorted((root / "docs").rglob("*.md"))):

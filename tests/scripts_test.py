@@ -438,9 +438,21 @@ class Words(unittest.TestCase):
         self.assertEqual(run_check("check_words.py", {**files, "scripts/house_words.txt": rows.format(2)}), (0, ""))
         self.assertIn("2 times, 1 are left", run_check("check_words.py", {**files, "scripts/house_words.txt": rows.format(1)})[1])
 
+    def test_comments_of_kernels_and_tests_count_as_well(self):
+        own = (ROOT / "scripts/house_words.txt").read_text().splitlines()
+        bare = next(line for line in own if line.startswith("^")).split(" | ")[0]
+        rows = {"scripts/house_words.txt": f"{bare} | a main clause | 0 | 0 | 0\n"}
+        for name in ("src/ops/a/b.h", "src/ops/a/b_gpu.cu", "src/ops/a/b_simd.cc", "src/a/b_test.cc", "tests/harness/a.h", "src/a/b.def"):
+            for word in ("Of", "What", "Where", "Who", "How", "Whether", "Whose", "Which", "Why"):
+                source = f"// Rows.\nint a;\n\n// {word} it is.\nint b;\n"
+                status, text = run_check("check_words.py", {**rows, name: source})
+                self.assertEqual(status, 1, source)
+                self.assertIn("1 times, 0 are left", text)
+            self.assertEqual(run_check("check_words.py", {**rows, name: "// Rows.\nint a;\n\n// The place of b.\nint b;\n"}), (0, ""))
+
     def test_the_first_comment_of_a_header_is_no_fragment(self):
         rows = {"scripts/house_words.txt": "# head\n"}
-        for first in ("Of a row, its tokens.", "What rows are.", "Where rows lie."):
+        for first in ("Of a row, its tokens.", "What rows are.", "Where rows lie.", "Whether rows are read.", "How rows are read.", "Who reads rows."):
             status, text = run_check("check_words.py", {**rows, "src/a/b.h": f"// {first}\n#pragma once\n"})
             self.assertEqual(status, 1, first)
             self.assertIn(f"src/a/b.h: its first comment begins with '{first.split()[0]}'", text)

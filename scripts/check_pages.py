@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks README.md and docs/: links and anchors lead somewhere, docs/README.md reaches every page, words that people search for are
-there, files that they name exist, figures and numbers are those of bench/results and of the catalogue of GPUs, and lines of prose
-are short. Pages that help, messages, comments and scripts name exist, and so does each section to which scripts/moved-sections.txt leads.
+there, files that they name exist, figures and numbers are those of bench/results and of the catalogue of GPUs, lines of prose
+are short, and README.md is short and shows a picture. Pages that help, messages, comments and scripts name exist, and so does each section to which scripts/moved-sections.txt leads.
 """
 import itertools
 import json
@@ -150,6 +150,24 @@ def wrong_counts(root, readme):
     return [] if said and int(said[1]) == known else [f"README.md: says {said[1] if said else 'no number of'} GPUs, src/device/catalogue.cc has {known}"]
 
 
+README_MOST = {"lines": 85, "links": 12, "lines of terminal": 4}
+PICTURE = re.compile(r"!\[([^\]]+)\]\(docs/pictures/[^)]+\)")
+INSTALL = "    make install PREFIX=$HOME/.local\n"
+
+
+def long_readme(readme):
+    """What keeps README.md from being read in a minute: more of something than README_MOST, no picture with a text, no line that installs."""
+    terminal = re.search(r"^```sh test.*?\n(.*?)^```", readme, re.M | re.S)
+    counts = {"lines": readme.count("\n"), "links": len(LINK.findall(FENCE.sub("", readme))),
+              "lines of terminal": terminal[1].count("\n") if terminal else 0}
+    found = [f"README.md: {counts[what]} {what}, above {most}" for what, most in README_MOST.items() if counts[what] > most]
+    if not terminal:
+        found.append("README.md: no block of terminal that a test runs")
+    if not PICTURE.search(readme):
+        found.append("README.md: no picture of docs/pictures with an alternative text")
+    return found if INSTALL in readme else [*found, f"README.md: the line that installs, '{INSTALL.strip()}', is gone"]
+
+
 SUPPORTED = {"families": "src/models/families.def", "tasks": "src/tasks/tasks.def", "optimizers": "src/ops/optimizers.def"}
 # What README calls things whose names in the program are not words.
 CALLED = {"gemma2": "gemma 2", "gemma3_text": "gemma 3", "olmo2": "olmo 2", "olmo3": "olmo 3", "ministral3": "ministral 3", "xlm_roberta": "xlm-roberta", "adamw8bit": "8-bit adamw", "classify": "classification"}
@@ -179,7 +197,7 @@ def problems(root):
     said = re.sub(r"\s+", " ", said).lower()
     found += [f"docs/: no page but the glossary says '{term}'" for term in TERMS if term.lower() not in said]
     found += [problem for page, text in texts.items() if page.startswith("docs/") for problem in wide_lines(page, text)]
-    found += [*unnamed(root, texts["README.md"]), *missing_pages(root), *lost_sections(root, texts)]
+    found += [*unnamed(root, texts["README.md"]), *long_readme(texts["README.md"]), *missing_pages(root), *lost_sections(root, texts)]
     return found + unreached(reached, texts) + wrong_figures(root, texts["README.md"]) + dead_paths(root, texts) + wrong_counts(root, texts["README.md"])
 
 

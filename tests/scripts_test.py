@@ -491,6 +491,12 @@ class Pages(unittest.TestCase):
                 ("docs/howto/gla.md", "\n## How it is computed", "\n## How", "docs/gla.md#how-it-is-computed went to docs/howto/gla.md#how-it-is-computed"),
                 ("docs/howto/gla.md", "\n## How it is computed", "\n" + 13 * "many words " + "\n\n## How it is computed", "142 characters of prose"),
                 ("README.md", "Lion, ", "", "does not name lion"),
+                ("README.md", "\n## A recipe\n", 10 * "\n" + "\n## A recipe\n", " lines, above 85"),
+                ("README.md", "Apache License", "[One](docs/README.md) [more](docs/README.md). Apache License", " links, above 12"),
+                ("README.md", "\nfits   device", "\n...\nfits   device", "5 lines of terminal, above 4"),
+                ("README.md", "```sh test\n", "```sh\n", "no block of terminal that a test runs"),
+                ("README.md", "![Planned memory of a", "![](docs/a.svg) [Planned memory of a", "no picture of docs/pictures"),
+                ("README.md", "make install PREFIX", "make instal PREFIX", "the line that installs"),
                 ("README.md", "70,395", "70,396", "README.md: 'Qwen3-0.6B, LoRA, 2048 tokens' shows")):
             self.assertIn(told, self.problems(page, old, new))
 

@@ -71,7 +71,9 @@ const std::vector<CommandPage>& pages() {
        "Plans the run, refuses it if it does not fit, allocates its memory once, loads the weights, trains, "
        "evaluates and saves checkpoints. Ctrl-C, SIGTERM and a closed terminal finish the current step, "
        "save a checkpoint and exit with code 130. --resume continues from the newest checkpoint, with the "
-       "same bits if kernels and micro-batch size are the same.",
+       "same bits if kernels and micro-batch size are the same.\n\n"
+       "Mixed precision (precision), gradient clipping (optimizer.max_grad_norm) and early stopping "
+       "(stop.patience) are keys of the recipe; plimsoll recipe --explain explains all of them.",
        {{"plimsoll train recipe.yaml", "the run"},
         {"plimsoll train recipe.yaml --resume", "continue after an interruption"},
         {"plimsoll train recipe.yaml --set optimizer.lr=1e-4 --set output=runs/second", "with other values"}},
@@ -125,8 +127,9 @@ const std::vector<CommandPage>& pages() {
        {4, 5},
        "docs/howto/queue.md"},
       {"devices",
-       "Lists the CPU and the GPUs (cards) of this machine, their free memory and the processes that use "
-       "it. Without an NVIDIA driver it says what is missing. Unresponsive GPUs are marked.\n\n"
+       "Lists the CPU and the GPUs (cards) of this machine, free host memory and GPU memory, and the "
+       "processes that use it. Without an NVIDIA driver it says what is missing. Unresponsive GPUs are "
+       "marked.\n\n"
        "PLIMSOLL_NVML_SECONDS is the time that a GPU may take to answer (4). PLIMSOLL_NVML names the "
        "driver's library if it is not libnvidia-ml.so.1.",
        {{"plimsoll devices", "devices and free memory"}, {"plimsoll devices --json", "JSON output"}},
@@ -152,8 +155,9 @@ const std::vector<CommandPage>& pages() {
        "docs/howto/answers.md"},
       {"chat",
        "A conversation at the terminal. Turns are rendered by the model's chat template, or by --template; "
-       "the whole conversation is the prompt of each turn. Lines that begin with / are commands; /help "
-       "lists them. Ctrl-C ends an answer, Ctrl-D the conversation.",
+       "the whole conversation is the prompt of each turn, and its KV cache is planned before weights are "
+       "loaded. Lines that begin with / are commands; /help lists them. Ctrl-C ends an answer, Ctrl-D the "
+       "conversation.",
        {{"plimsoll chat runs/first", "with the model that a run made"},
         {"plimsoll chat models/q --system \"Answer in one sentence.\" --temperature 0.7", "sampled"}},
        {3, 4, 5},

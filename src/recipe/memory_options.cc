@@ -159,17 +159,17 @@ Option memory_gpu() {
 std::vector<Option> memory_options() {
   return {
       memory_limit("memory.device", FIELD(memory.device),
-                   "memory budget: of the whole process on a CPU, of GPU memory otherwise. `memory: 8GiB` "
-                   "sets it too"),
+                   "memory budget, a limit on peak memory: of the whole process on a CPU, of GPU memory "
+                   "otherwise. `memory: 8GiB` sets it too"),
       memory_gpu(),
       memory_limit("memory.host", FIELD(memory.host),
                    "host memory budget of a run on a GPU; refused on a CPU, where memory.device is the "
                    "whole budget"),
       make(
           "memory.tie", FIELD(memory.tie_percent), "a share from 0% to 100%, or auto",
-          "plans within this share of the fastest count as equal; among them the one with least disk "
-          "traffic, then least host memory of a GPU's machine, then least memory is taken. auto: 1% where "
-          "speeds are measured (plimsoll calibrate), 5% where they are guessed",
+          "plans whose throughput is within this share of the fastest count as equal; among them the one "
+          "with least disk traffic, then least host memory of a GPU's machine, then least memory is taken. "
+          "auto: 1% where speeds are measured (plimsoll calibrate), 5% where they are guessed",
           [](const Node& node, Folder) -> std::optional<std::optional<double>> {
             if (node.kind == Node::Kind::scalar && node.text == "auto") return std::optional<double>();
             const std::optional<double> share = read_share(node);

@@ -27,6 +27,9 @@ find_library(PLIMSOLL_NETTLE libnettle.a REQUIRED)
 add_library(Nettle::nettle STATIC IMPORTED GLOBAL)
 set_target_properties(Nettle::nettle PROPERTIES IMPORTED_LOCATION "${PLIMSOLL_NETTLE}")
 
+# Messages (src/base/format.h). Debian has no static library of it: src/base/format.cc compiles what is called.
+find_path(PLIMSOLL_FMT fmt/format-inl.h REQUIRED)
+
 # Arrow and Parquet from the pyarrow wheel, in a private folder.
 set(PLIMSOLL_PYARROW_DIR "${CMAKE_SOURCE_DIR}/.deps/py/pyarrow" CACHE PATH "pyarrow package folder")
 if(NOT EXISTS "${PLIMSOLL_PYARROW_DIR}/include/arrow/util/config.h")

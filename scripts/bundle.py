@@ -53,7 +53,7 @@ def add_libraries(folder):
 
 def add_linked_licences(folder):
     """Of what is linked whole."""
-    for package, name in (("libevent-dev", "libevent"), ("nettle-dev", "nettle")):
+    for package, name in (("libevent-dev", "libevent"), ("nettle-dev", "nettle"), ("libfmt-dev", "libfmt")):
         found = pathlib.Path("/usr/share/doc") / package / "copyright"
         if found.exists():
             shutil.copy(found, folder / "share" / "doc" / "plimsoll" / "licences" / f"{name}.txt")

@@ -5,8 +5,8 @@
     messages.py --write [ROOT]  write it anew
 
 So words are reviewed like code. A message is a string of two words or more in a source of src/ (no test, no kernel), or a head of a
-table (add_row). Strings that C++ or `+` joins are one message; {} stands for a value. Not read: texts for models,
-browsers and databases; src/jinja, src/unicode and src/ops, whose strings are mostly names and code.
+table (add_row). Strings that C++ or `+` joins are one message, and so is the pattern of formatted(); {} stands for a value.
+Not read: texts for models, browsers and databases; src/jinja, src/unicode and src/ops, whose strings are mostly names and code.
 """
 import difflib
 import pathlib
@@ -65,6 +65,12 @@ def operand_end(tokens, at):
 
 def message_at(tokens, at):
     """(text, end) of the message whose first string is tokens[at]."""
+    if at > 1 and tokens[at - 1][1] == "(" and tokens[at - 2][1] == "formatted":  # values follow, whose texts are read by themselves
+        pattern = ""
+        while at < len(tokens) and is_text(tokens[at]):
+            pattern += value_of(tokens[at])
+            at += 1
+        return re.sub(r"\{\{|\}\}|\{[^}]*\}", lambda part: part[0][0] if part[0] in ("{{", "}}") else "{}", pattern), at
     words = "{}" if at and tokens[at - 1][1] == "+" else ""
     while at < len(tokens):
         if is_text(tokens[at]):

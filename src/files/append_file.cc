@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/regular_file.h"
 #include "files/file.h"
 
@@ -43,7 +44,7 @@ AppendFile AppendFile::of_user(std::filesystem::path path, int64_t kept_bytes) {
   AppendFile file(std::move(path));
   file.descriptor_ = ::open(file.path_.c_str(), kAppend, 0600);
   if (file.descriptor_ < 0)
-    throw UsageError(file.path_.string() + ": cannot be written: " + system_message(errno) + ".");
+    throw UsageError(formatted("{}: cannot be written: {}.", file.path_.string(), system_message(errno)));
   if (const int error = is_regular(file.descriptor_) ? cut_to(file.descriptor_, kept_bytes) : 0; error != 0)
     file.stop(error);
   return file;
@@ -78,7 +79,7 @@ void AppendFile::sync() {
 }
 
 void AppendFile::stop(int error) const {
-  throw StoppedError(path_.string() + ": cannot be written: " + system_message(error) + ".");
+  throw StoppedError(formatted("{}: cannot be written: {}.", path_.string(), system_message(error)));
 }
 
 }  // namespace plimsoll

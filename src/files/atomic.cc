@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "files/file.h"
 
@@ -21,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void stop_at(const fs::path& path, const std::string& action, int error) {
-  throw StoppedError(path.string() + ": cannot " + action + ": " + system_message(error) + ".");
+  throw StoppedError(formatted("{}: cannot {}: {}.", path.string(), action, system_message(error)));
 }
 
 // The folder that holds `path`; "." for a bare name.
@@ -34,7 +35,7 @@ void sync_parent(const fs::path& path) { flush_to_disk(parent_of(path) / "."); }
 
 void rename_path(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
-    stop_at(to, "give " + from.filename().string() + " that name", errno);
+    stop_at(to, formatted("give {} that name", from.filename().string()), errno);
 }
 
 // Puts folder `from` at `to`, where a folder stands; that one ends up at `from`.
@@ -55,7 +56,7 @@ void rename_to_new_name(const fs::path& from, const fs::path& to) {
   const bool taken = error == EEXIST || fs::symlink_status(to).type() != fs::file_type::not_found;
   if (taken) throw UsageError(to.string() + ": exists already; name a new one");
   if (error != EINVAL && error != ENOSYS)
-    stop_at(to, "give " + from.filename().string() + " that name", error);
+    stop_at(to, formatted("give {} that name", from.filename().string()), error);
   rename_path(from, to);
 }
 
@@ -67,7 +68,7 @@ bool is_about_the_place(int error) {
 }
 
 [[noreturn]] void cannot_write(const fs::path& path, int error) {
-  const std::string text = path.string() + ": cannot be written: " + system_message(error) + ".";
+  const std::string text = formatted("{}: cannot be written: {}.", path.string(), system_message(error));
   if (is_about_the_place(error)) throw UsageError(text);
   throw StoppedError(text);
 }
@@ -116,7 +117,7 @@ bool is_stream(const fs::path& path) {
 fs::path make_beside(const fs::path& path, std::string_view content, mode_t mode) {
   static std::atomic<int> number = 0;
   for (;;) {
-    const std::string name = ".plimsoll-" + std::to_string(getpid()) + "-" + std::to_string(++number);
+    const std::string name = formatted(".plimsoll-{}-{}", getpid(), ++number);
     const fs::path temporary = parent_of(path) / name;
     const OpenFile file(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (file.number() < 0 && errno == EEXIST) continue;
@@ -304,9 +305,9 @@ void require_disk_space(const fs::path& path, int64_t bytes, std::string_view wh
                         std::string_view otherwise) {
   const int64_t free = free_disk_bytes(path);
   if (free >= bytes) return;
-  throw StoppedError(path.string() + ": " + std::string(what) + " takes " + format_bytes(bytes) + ", " +
-                     format_bytes(free) + " are free there. Free " + format_bytes(bytes - free) + " or " +
-                     std::string(otherwise) + ".");
+  throw StoppedError(formatted("{}: {} takes {}, {} are free there. Free {} or {}.", path.string(), what,
+                               format_bytes(bytes), format_bytes(free), format_bytes(bytes - free),
+                               otherwise));
 }
 
 }  // namespace plimsoll

@@ -9,13 +9,14 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 
 namespace plimsoll {
 namespace {
 
 [[noreturn]] void stop(const std::filesystem::path& path, const std::string& action, int error) {
-  std::string message = path.string() + ": cannot " + action + ": " + system_message(error) + ".";
+  std::string message = formatted("{}: cannot {}: {}.", path.string(), action, system_message(error));
   if (error == ENOSPC || error == EDQUOT) message += " Free disk space and resume.";
   throw StoppedError(message);
 }
@@ -81,8 +82,8 @@ void File::read(int64_t offset, std::span<std::byte> to) const {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) stop(path_, "read", errno);
     if (count == 0)
-      throw DamagedError(path_.string() + ": ends at byte " + format_count(offset) + ", " +
-                         format_count(static_cast<int64_t>(to.size())) + " bytes more were expected.");
+      throw DamagedError(formatted("{}: ends at byte {}, {} bytes more were expected.", path_.string(),
+                                   format_count(offset), format_count(static_cast<int64_t>(to.size()))));
     offset += count;
     to = to.subspan(static_cast<size_t>(count));
   }

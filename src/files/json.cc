@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "files/file.h"
 #include "files/json_values.h"
@@ -36,7 +37,7 @@ class LimitGuard : public nlohmann::json_sax<json> {
   }
   bool key(string_t& name) override {
     if (limits_.unique_keys && !open_objects_.back().insert(name).second)
-      throw DamagedError(where_ + ": names '" + name + "' twice.");
+      throw DamagedError(formatted("{}: names '{}' twice.", where_, name));
     return true;
   }
   bool end_object() override {
@@ -46,14 +47,13 @@ class LimitGuard : public nlohmann::json_sax<json> {
   bool start_array(size_t) override { return open(); }
   bool end_array() override { return close(); }
   bool parse_error(size_t, const std::string&, const json::exception& error) override {
-    throw DamagedError(where_ + ": is not valid JSON: " + reason_of(error) + ".");
+    throw DamagedError(formatted("{}: is not valid JSON: {}.", where_, reason_of(error)));
   }
 
  private:
   bool open() {
     if (++depth_ > limits_.max_depth)
-      throw DamagedError(where_ + ": is nested deeper than " + std::to_string(limits_.max_depth) +
-                         " levels.");
+      throw DamagedError(formatted("{}: is nested deeper than {} levels.", where_, limits_.max_depth));
     return true;
   }
   bool close() {
@@ -112,8 +112,8 @@ class OrderedBuilder : public nlohmann::json_sax<ordered_json> {
     ordered_json& object = *stack_.back();
     target_ = &object[name];
     if (static_cast<int64_t>(object.size()) > limits_.max_keys)
-      throw DamagedError(where_ + ": has an object of more than " + format_count(limits_.max_keys) +
-                         " keys.");
+      throw DamagedError(
+          formatted("{}: has an object of more than {} keys.", where_, format_count(limits_.max_keys)));
     *target_ = nullptr;  // of a key that comes twice the last value counts
     return true;
   }
@@ -121,7 +121,7 @@ class OrderedBuilder : public nlohmann::json_sax<ordered_json> {
   bool start_array(size_t) override { return open(ordered_json::value_t::array); }
   bool end_array() override { return close(); }
   bool parse_error(size_t, const std::string&, const json::exception& error) override {
-    throw DamagedError(where_ + ": is not valid JSON: " + reason_of(error) + ".");
+    throw DamagedError(formatted("{}: is not valid JSON: {}.", where_, reason_of(error)));
   }
 
  protected:
@@ -142,15 +142,14 @@ class OrderedBuilder : public nlohmann::json_sax<ordered_json> {
   ordered_json* place(const Value& value) {
     if (stack_.empty() && target_ == nullptr) return nullptr;
     if (++values_ > limits_.max_values)
-      throw DamagedError(where_ + ": has more than " + format_count(limits_.max_values) + " values.");
+      throw DamagedError(formatted("{}: has more than {} values.", where_, format_count(limits_.max_values)));
     if (!stack_.empty() && stack_.back()->is_array()) return &stack_.back()->emplace_back(value);
     *target_ = ordered_json(value);
     return target_;
   }
   bool open(ordered_json::value_t type) {
     if (++depth_ > limits_.max_depth)
-      throw DamagedError(where_ + ": is nested deeper than " + std::to_string(limits_.max_depth) +
-                         " levels.");
+      throw DamagedError(formatted("{}: is nested deeper than {} levels.", where_, limits_.max_depth));
     if (depth_ == 1 && has_outer_object()) {
       if (type == ordered_json::value_t::array) refuse_outer(ordered_json::array());
       return true;
@@ -164,7 +163,7 @@ class OrderedBuilder : public nlohmann::json_sax<ordered_json> {
     return true;
   }
   [[noreturn]] void refuse_outer(const ordered_json& value) const {
-    throw DamagedError(where_ + ": is " + describe_kind(value) + ", not an object.");
+    throw DamagedError(formatted("{}: is {}, not an object.", where_, describe_kind(value)));
   }
 
   const std::string& where_;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 
@@ -19,7 +20,7 @@ auto read_values(const std::string& where, Read&& read) {
   try {
     return read();
   } catch (const nlohmann::json::exception& error) {
-    throw DamagedError(where + ": " + reason_of(error));
+    throw DamagedError(formatted("{}: {}", where, reason_of(error)));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 
 namespace plimsoll {
@@ -38,8 +39,8 @@ KeptFiles::KeptFiles(const fs::path& folder, const std::vector<std::string>& nam
     const File file = File::open(folder / name);
     const int64_t bytes = file.size();
     if (bytes > kMostKeptBytes)
-      throw UsageError(file.path().string() + ": is " + format_bytes(bytes) + " long, at most " +
-                       format_bytes(kMostKeptBytes) + " are copied into a checkpoint.");
+      throw UsageError(formatted("{}: is {} long, at most {} are copied into a checkpoint.",
+                                 file.path().string(), format_bytes(bytes), format_bytes(kMostKeptBytes)));
     copy(file, 0, copies_, end, bytes);
     places_[name] = {end, bytes};
     end += bytes;

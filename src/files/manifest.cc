@@ -5,6 +5,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/units.h"
 #include "files/append_file.h"
@@ -95,7 +96,7 @@ void Manifest::read_line(std::string_view line) {
   const Json json = parse_json(line, where);
   try {
     const auto name = json.at("name").get<std::string>();
-    if (!is_plain_name(name)) throw DamagedError(where + ": '" + name + "' is no name in a folder");
+    if (!is_plain_name(name)) throw DamagedError(formatted("{}: '{}' is no name in a folder", where, name));
     const auto kind = json.at("kind");
     if (kind.is_null()) {
       entries_.erase(name);
@@ -103,7 +104,8 @@ void Manifest::read_line(std::string_view line) {
     }
     Entry entry;
     const auto* found = std::find(std::begin(kKinds), std::end(kKinds), kind.get<std::string>());
-    if (found == std::end(kKinds)) throw DamagedError(where + ": no kind is called " + kind.dump());
+    if (found == std::end(kKinds))
+      throw DamagedError(formatted("{}: no kind is called {}", where, kind.dump()));
     entry.kind = static_cast<Kind>(found - std::begin(kKinds));
     entry.closed = json.contains("marks");
     if (entry.closed)
@@ -111,7 +113,7 @@ void Manifest::read_line(std::string_view line) {
         entry.marks[part] = {get_whole<int64_t>(mark.at(0)), get_whole<uint32_t>(mark.at(1))};
     entries_[name] = std::move(entry);
   } catch (const Json::exception& error) {
-    throw DamagedError(where + ": is no list of what a run wrote: " + error.what());
+    throw DamagedError(formatted("{}: is no list of what a run wrote: {}", where, error.what()));
   }
 }
 

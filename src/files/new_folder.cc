@@ -1,6 +1,7 @@
 #include "files/new_folder.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "files/places.h"
 
 namespace plimsoll {
@@ -13,8 +14,9 @@ fs::path require_new(const fs::path& out, const std::vector<fs::path>& read) {
     throw UsageError(out.string() + ": exists already; name a new folder with --out");
   for (const fs::path& folder : read)
     if (is_within(real_path(path), real_path(folder)))
-      throw UsageError(out.string() + ": lies in " + folder.string() +
-                       ", which is read and not written to; name a folder elsewhere with --out");
+      throw UsageError(
+          formatted("{}: lies in {}, which is read and not written to; name a folder elsewhere with --out",
+                    out.string(), folder.string()));
   return path;
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "files/adopted_run.h"
 #include "files/file.h"
 
@@ -18,10 +19,9 @@ constexpr std::string_view kCheckpoint = "checkpoint-";
 fs::path manifest_file(const fs::path& folder) { return WorkFolder::inside(folder) / "manifest.jsonl"; }
 
 [[noreturn]] void refuse(const fs::path& path, bool listed) {
-  throw UsageError(path.string() + ": " +
-                   (listed ? "was changed, or put there, after the run wrote its files"
-                           : "is there already, and no run wrote it; this one would") +
-                   ". Move it away, or choose another output.");
+  throw UsageError(formatted("{}: {}. Move it away, or choose another output.", path.string(),
+                             listed ? "was changed, or put there, after the run wrote its files"
+                                    : "is there already, and no run wrote it; this one would"));
 }
 
 // Weights are removed first: from then on what is left is not taken for a model.
@@ -69,8 +69,7 @@ void RunFolder::require_clearable() const {
 std::optional<fs::path> RunFolder::keep_card() {
   if (!manifest_->lists(kModelCard) || !manifest_->foreign(kModelCard)) return std::nullopt;
   fs::path kept = folder_ / "README.old.md";
-  for (int number = 2; !is_absent(kept); ++number)
-    kept = folder_ / ("README.old-" + std::to_string(number) + ".md");
+  for (int number = 2; !is_absent(kept); ++number) kept = folder_ / (formatted("README.old-{}.md", number));
   fs::rename(folder_ / kModelCard, kept);
   return kept;
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/system_error.h"
 #include "files/atomic.h"
@@ -103,7 +104,7 @@ int open_lock(const fs::path& place, int flags) {
 fs::path WorkFolder::inside(const fs::path& folder) { return folder / ".plimsoll"; }
 
 fs::path WorkFolder::beside(const fs::path& out) {
-  return out.parent_path() / ("." + out.filename().string() + ".plimsoll");
+  return out.parent_path() / (formatted(".{}.plimsoll", out.filename().string()));
 }
 
 // The file may be removed by another process that ends, at any moment: what counts is the lock on the file
@@ -144,13 +145,14 @@ void WorkFolder::open() {
     // If another process made the folder, and it was gone when it was looked at, the error is file_exists.
     const bool went = failed == std::errc::file_exists || failed == std::errc::no_such_file_or_directory;
     if (failed && !(went && attempt + 1 < kAttempts))
-      throw UsageError(subject_.string() + ": cannot be created: " + failed.message() + ".");
+      throw UsageError(formatted("{}: cannot be created: {}.", subject_.string(), failed.message()));
     if (failed) continue;
     descriptor_ = open_lock(place_, O_RDWR | O_CREAT);
     if (descriptor_ >= 0) return;
     error = errno;
   }
-  const std::string text = (place_ / kLock).string() + ": cannot be opened: " + system_message(error) + ".";
+  const std::string text =
+      formatted("{}: cannot be opened: {}.", (place_ / kLock).string(), system_message(error));
   if (is_exhaustion(error) && error != EROFS) throw StoppedError(text);
   throw UsageError(text);
 }
@@ -158,11 +160,11 @@ void WorkFolder::open() {
 bool WorkFolder::lock() {
   if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK)
-      throw UsageError((place_ / kLock).string() + ": cannot lock: " + system_message(errno) + ".");
+      throw UsageError(formatted("{}: cannot lock: {}.", (place_ / kLock).string(), system_message(errno)));
     const std::string holder = holder_of(descriptor_);
-    throw UsageError(subject_.string() + ": another command" +
-                     (holder.empty() ? "" : " (process " + holder + ")") +
-                     " is writing there. Wait for it, stop it, or choose another folder.");
+    throw UsageError(
+        formatted("{}: another command{} is writing there. Wait for it, stop it, or choose another folder.",
+                  subject_.string(), holder.empty() ? "" : formatted(" (process {})", holder)));
   }
   return still_there();
 }
@@ -190,8 +192,8 @@ void WorkFolder::unshare() {
   }
   if (lock >= 0) ::close(lock);
   ::unlink(own.c_str());
-  throw StoppedError((place_ / kLock).string() +
-                     ": has another name too, and cannot be replaced: " + system_message(error) + ".");
+  throw StoppedError(formatted("{}: has another name too, and cannot be replaced: {}.",
+                               (place_ / kLock).string(), system_message(error)));
 }
 
 // Only for the message above: the lock itself is the kernel's.
@@ -202,13 +204,13 @@ void WorkFolder::write_holder() {
     return;
   const int error = errno;
   remove_traces();
-  throw StoppedError((place_ / kLock).string() + ": cannot write: " + system_message(error) + ".");
+  throw StoppedError(formatted("{}: cannot write: {}.", (place_ / kLock).string(), system_message(error)));
 }
 
 fs::path WorkFolder::temporary(std::string_view name) const {
   const fs::path folder = place_ / kTemporaries;
   if (::mkdir(folder.c_str(), kFolderMode) != 0 && errno != EEXIST)
-    throw StoppedError(folder.string() + ": cannot be created: " + system_message(errno) + ".");
+    throw StoppedError(formatted("{}: cannot be created: {}.", folder.string(), system_message(errno)));
   return folder / name;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <map>
 
+#include "base/format.h"
 #include "base/page.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -33,11 +34,10 @@ double place(const Batch& batch, double time) {
 }
 
 std::string facts_of(const Bar& bar) {
-  std::string text = std::to_string(bar.id) + " " + bar.name +
-                     (bar.number > 1 ? ", attempt " + std::to_string(bar.number) : "") + ": " +
-                     format_seconds(bar.ended - bar.started) + ", reserved " +
-                     format_bytes(bar.need.host_bytes);
-  if (bar.need.devices > 0) text += " and " + format_bytes(bar.need.device_bytes) + " on each device";
+  std::string text = formatted("{} {}{}: {}, reserved {}", bar.id, bar.name,
+                               bar.number > 1 ? ", attempt " + std::to_string(bar.number) : "",
+                               format_seconds(bar.ended - bar.started), format_bytes(bar.need.host_bytes));
+  if (bar.need.devices > 0) text += formatted(" and {} on each device", format_bytes(bar.need.device_bytes));
   if (bar.peak_bytes > 0) text += ", peak " + format_bytes(bar.peak_bytes);
   if (bar.card_peak_bytes > 0) text += ", on a device " + format_bytes(bar.card_peak_bytes);
   return text + (bar.running ? ", running" : "; " + bar.outcome);
@@ -55,25 +55,23 @@ std::string lane(const Batch& batch, const std::string& device) {
     const auto at = static_cast<int>(row - free_from.begin());
     if (row == free_from.end()) free_from.push_back(0);
     free_from[static_cast<size_t>(at)] = bar.ended;
-    runs += "<div class=\"run" +
-            std::string(bar.running ? " open"
-                        : bar.done  ? ""
-                                    : " failed") +
-            "\" style=\"left:" + percent(place(batch, bar.started)) +
-            ";width:" + percent(place(batch, bar.ended) - place(batch, bar.started)) +
-            ";top:" + std::to_string(at * kRow + 2) + "px\" title=\"" + escaped(facts_of(bar)) + "\">" +
-            escaped(std::to_string(bar.id) + " " + bar.name) + "</div>\n";
+    runs += formatted("<div class=\"run{}\" style=\"left:{};width:{};top:{}px\" title=\"{}\">{}</div>\n",
+                      bar.running ? " open"
+                      : bar.done  ? ""
+                                  : " failed",
+                      percent(place(batch, bar.started)),
+                      percent(place(batch, bar.ended) - place(batch, bar.started)), at * kRow + 2,
+                      escaped(facts_of(bar)), escaped(formatted("{} {}", bar.id, bar.name)));
   }
   const int rows = std::max(1, static_cast<int>(free_from.size()));
-  return "<h2>" + escaped(device) +
-         "</h2>\n<div class=\"lane\" style=\"height:" + std::to_string(rows * kRow + 2) + "px\">\n" + runs +
-         "</div>\n";
+  return formatted("<h2>{}</h2>\n<div class=\"lane\" style=\"height:{}px\">\n{}</div>\n", escaped(device),
+                   rows * kRow + 2, runs);
 }
 
 std::string time_axis(const Batch& batch) {
   const double span = batch.end - batch.begin;
-  return "<div class=\"axis\"><span>0</span><span>" + format_seconds(span / 2) + "</span><span>" +
-         format_seconds(span) + "</span></div>\n";
+  return formatted("<div class=\"axis\"><span>0</span><span>{}</span><span>{}</span></div>\n",
+                   format_seconds(span / 2), format_seconds(span));
 }
 
 // Bytes over time as an area in a box of 1000 x 1000 units.
@@ -88,7 +86,7 @@ std::string area(const std::vector<int64_t>& bytes, double top, const char* hue)
       path += point;
     }
   }
-  return "<path style=\"--hue:" + std::string(hue) + "\" d=\"" + path + "L1000 1000Z\"/>";
+  return formatted("<path style=\"--hue:{}\" d=\"{}L1000 1000Z\"/>", hue, path);
 }
 
 std::string host_chart(const Batch& batch) {
@@ -103,12 +101,12 @@ std::string host_chart(const Batch& batch) {
   const int64_t step = page::tick_bytes(top);
   for (int64_t i = 0; i <= top / step; ++i)
     html += page::tick(static_cast<double>(i * step) / height, i == 0 ? "0" : format_bytes(i * step));
-  html += "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">" +
-          area(course.reserved, height, "#0072b2") + area(course.used, height, "#d55e00") + "</svg>";
-  html += "<div class=\"limit\" style=\"bottom:" +
-          percent(static_cast<double>(batch.machine.host_bytes) / height) + "\"><span>" +
-          escaped(format_bytes(batch.machine.host_bytes) + " for all runs") + "</span></div>";
-  return html + "</div>\n" + time_axis(batch);
+  html += formatted("<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">{}{}</svg>",
+                    area(course.reserved, height, "#0072b2"), area(course.used, height, "#d55e00"));
+  html += formatted("<div class=\"limit\" style=\"bottom:{}\"><span>{}</span></div>",
+                    percent(static_cast<double>(batch.machine.host_bytes) / height),
+                    escaped(format_bytes(batch.machine.host_bytes) + " for all runs"));
+  return formatted("{}</div>\n{}", html, time_axis(batch));
 }
 
 std::string table(const Batch& batch) {
@@ -116,13 +114,13 @@ std::string table(const Batch& batch) {
       "<h2>Attempts</h2>\n<table><tr><th>id</th><th>name</th><th>device</th><th>took</th><th>reserved</th>"
       "<th>peak</th><th>on a device</th><th>peak there</th><th>loss</th><th>eval</th><th>outcome</th></tr>\n";
   for (const Bar& bar : batch.bars)
-    html += "<tr><td>" + std::to_string(bar.id) + "</td><td>" + escaped(bar.name) + "</td><td>" +
-            escaped(join(bar.devices, ", ")) + "</td><td>" + format_seconds(bar.ended - bar.started) +
-            "</td><td>" + format_bytes(bar.need.host_bytes) + "</td><td>" + known_bytes(bar.peak_bytes) +
-            "</td><td>" + known_bytes(bar.need.device_bytes) + "</td><td>" +
-            known_bytes(bar.card_peak_bytes) + "</td><td>" + top::loss_words(bar.loss) + "</td><td>" +
-            top::loss_words(bar.eval_loss) + "</td><td>" + escaped(bar.running ? "running" : bar.outcome) +
-            "</td></tr>\n";
+    html += formatted(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
+        "<td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        bar.id, escaped(bar.name), escaped(join(bar.devices, ", ")), format_seconds(bar.ended - bar.started),
+        format_bytes(bar.need.host_bytes), known_bytes(bar.peak_bytes), known_bytes(bar.need.device_bytes),
+        known_bytes(bar.card_peak_bytes), top::loss_words(bar.loss), top::loss_words(bar.eval_loss),
+        escaped(bar.running ? "running" : bar.outcome));
   return html + "</table>\n";
 }
 
@@ -133,8 +131,8 @@ std::string ranks(const Batch& batch) {
   std::string html =
       "<h2>Losses, the best first</h2>\n<table><tr><th>id</th><th>name</th><th>eval</th><th>loss</th></tr>\n";
   for (const Bar* bar : bars)
-    html += "<tr><td>" + std::to_string(bar->id) + "</td><td>" + escaped(bar->name) + "</td><td>" +
-            top::loss_words(bar->eval_loss) + "</td><td>" + top::loss_words(bar->loss) + "</td></tr>\n";
+    html += formatted("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", bar->id, escaped(bar->name),
+                      top::loss_words(bar->eval_loss), top::loss_words(bar->loss));
   return html + "</table>\n";
 }
 
@@ -142,11 +140,10 @@ std::string ranks(const Batch& batch) {
 
 std::string batch_page(const Batch& batch) {
   std::string html = page::head("Queue", kStyle);
-  if (batch.bars.empty()) return html + "<p>Nothing has run yet.</p>\n" + page::end("{}", "");
-  html += "<p>" + std::to_string(batch.runs) + " runs, " + std::to_string(batch.bars.size()) +
-          " attempts: " + std::to_string(batch.done) + " done, " + std::to_string(batch.failed) +
-          " failed, " + std::to_string(batch.open) + " open; " + format_seconds(batch.end - batch.begin) +
-          " in all.</p>\n";
+  if (batch.bars.empty()) return formatted("{}<p>Nothing has run yet.</p>\n{}", html, page::end("{}", ""));
+  html += formatted("<p>{} runs, {} attempts: {} done, {} failed, {} open; {} in all.</p>\n", batch.runs,
+                    batch.bars.size(), batch.done, batch.failed, batch.open,
+                    format_seconds(batch.end - batch.begin));
   html += host_chart(batch);
   html += lane(batch, batch.machine.host);
   for (const queue::MachineCard& card : batch.machine.cards) html += lane(batch, card.name);

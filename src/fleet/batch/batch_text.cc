@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -29,13 +30,12 @@ std::string bar_text(const Batch& batch, const Bar& bar, size_t width) {
 
 // "9.10 GiB + 512 MiB": on the card, and on the host.
 std::string of_card_and_host(const Bar& bar, const std::string& card, const std::string& host) {
-  return bar.need.devices > 0 ? card + " + " + host : host;
+  return bar.need.devices > 0 ? formatted("{} + {}", card, host) : host;
 }
 
 std::string device_line(const Batch& batch, const std::string& name, int64_t capacity) {
-  return name + ": " + format_bytes(capacity) + ", reserved at most " +
-         format_bytes(most_reserved(batch, name)) + ", " + whole_percent(share_reserved(batch, name)) +
-         " of it over the time";
+  return formatted("{}: {}, reserved at most {}, {} of it over the time", name, format_bytes(capacity),
+                   format_bytes(most_reserved(batch, name)), whole_percent(share_reserved(batch, name)));
 }
 
 // The order of the runs, the best one first.
@@ -59,23 +59,22 @@ std::string known_bytes(int64_t bytes) { return bytes > 0 ? format_bytes(bytes) 
 
 std::string batch_text(const Batch& batch, size_t width) {
   if (batch.bars.empty()) return "nothing has run yet\n";
-  std::string text = std::to_string(batch.runs) + (batch.runs == 1 ? " run in " : " runs in ") +
-                     std::to_string(batch.bars.size()) +
-                     (batch.bars.size() == 1 ? " attempt: " : " attempts: ") + std::to_string(batch.done) +
-                     " done, " + std::to_string(batch.failed) + " failed, " + std::to_string(batch.open) +
-                     " open; " + format_seconds(batch.end - batch.begin) + " in all, started after " +
-                     format_seconds(batch.mean_wait) + " on average\n";
+  std::string text =
+      formatted("{}{}{}{}{} done, {} failed, {} open; {} in all, started after {} on average\n", batch.runs,
+                batch.runs == 1 ? " run in " : " runs in ", batch.bars.size(),
+                batch.bars.size() == 1 ? " attempt: " : " attempts: ", batch.done, batch.failed, batch.open,
+                format_seconds(batch.end - batch.begin), format_seconds(batch.mean_wait));
   constexpr size_t kTimes = 400;
   const Course course = course_of(batch, kTimes);
-  text += "  " + device_line(batch, batch.machine.host, batch.machine.host_bytes) + "; used at most " +
-          format_bytes(*std::max_element(course.used.begin(), course.used.end())) + "\n";
+  text +=
+      formatted("  {}; used at most {}\n", device_line(batch, batch.machine.host, batch.machine.host_bytes),
+                format_bytes(*std::max_element(course.used.begin(), course.used.end())));
   for (const queue::MachineCard& card : batch.machine.cards)
-    text += "  " + printable(device_line(batch, card.name, card.bytes)) +
-            (most_used(batch, card.name) > 0
-                 ? "; peaks of " + format_bytes(most_used(batch, card.name)) + " at most"
-                 : "") +
-            "\n";
-  text = fitted(text, width) + ranks_text(batch, width) + "\n";
+    text += formatted("  {}{}\n", printable(device_line(batch, card.name, card.bytes)),
+                      most_used(batch, card.name) > 0
+                          ? formatted("; peaks of {} at most", format_bytes(most_used(batch, card.name)))
+                          : "");
+  text = formatted("{}{}\n", fitted(text, width), ranks_text(batch, width));
   // Names of devices and runs, and figures, next to the bars.
   TextTable table({true, false, false, true, true, true, false});
   table.add_row({"id", "name", "device", "took", "reserved", "peak", "when"});

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/strings.h"
 #include "device/catalogue.h"
@@ -156,12 +157,14 @@ VisibleGpus visible_gpus(const std::vector<Gpu>& gpus, const std::string& list, 
     const std::string name(trim(part));
     if (name == "-1") break;  // by which all are hidden on purpose
     if (is_number(name) && !by_bus && !all_of_one_model(gpus))
-      throw UsageError("CUDA_VISIBLE_DEVICES: which card is '" + name +
-                       "' depends on CUDA_DEVICE_ORDER, as the cards differ: set that to PCI_BUS_ID, or "
-                       "name cards by UUID (plimsoll devices)");
+      throw UsageError(formatted(
+          "CUDA_VISIBLE_DEVICES: which card is '{}' depends on CUDA_DEVICE_ORDER, as the cards differ: set "
+          "that to PCI_BUS_ID, or name cards by UUID (plimsoll devices)",
+          name));
     const Gpu* gpu = find_gpu(gpus, name, by_bus);
     if (gpu == nullptr) {
-      visible.note = "CUDA_VISIBLE_DEVICES: '" + name + "' is no card here; it and what follows is not used";
+      visible.note =
+          formatted("CUDA_VISIBLE_DEVICES: '{}' is no card here; it and what follows is not used", name);
       break;
     }
     if (std::find(visible.uuids.begin(), visible.uuids.end(), gpu->uuid) != visible.uuids.end())

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/format.h"
 #include "base/shared_library.h"
 #include "base/units.h"
 
@@ -204,7 +205,7 @@ int read_state(const NvmlCalls& calls, NvmlDevice device, Gpu& gpu) {
   gpu.mig = calls.mig != nullptr && calls.mig(device, &current, &pending) == kSuccess && current == 1;
   int major = 0, minor = 0;
   if (calls.compute != nullptr && calls.compute(device, &major, &minor) == kSuccess)
-    gpu.compute = std::to_string(major) + "." + std::to_string(minor);
+    gpu.compute = formatted("{}.{}", major, minor);
   NvmlUtilization busy{};
   if (calls.busy != nullptr && calls.busy(device, &busy) == kSuccess)
     gpu.busy_percent = static_cast<int>(std::min(busy.gpu, 100U));

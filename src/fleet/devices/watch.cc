@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "fleet/devices/nvml.h"
@@ -80,10 +81,10 @@ WatchTimes watch_times() {
     if (seconds.empty()) break;
   }
   if (seconds.empty() || seconds.size() > 2)
-    throw UsageError(
-        "PLIMSOLL_NVML_SECONDS: expected the seconds that a card may take to answer, or those "
-        "and the seconds between two questions (4,2), found '" +
-        printable(text) + "'");
+    throw UsageError(formatted(
+        "PLIMSOLL_NVML_SECONDS: expected the seconds that a card may take to answer, or those and the "
+        "seconds between two questions (4,2), found '{}'",
+        printable(text)));
   times.card = seconds.front();
   times.start = 5 * times.card;
   if (seconds.size() < 2) return times;

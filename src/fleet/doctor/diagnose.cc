@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/format.h"
 #include "base/units.h"
 
 namespace plimsoll::doctor {
@@ -103,7 +104,7 @@ std::string device_name(const Message& message) {
                                                                     : "GPU";
   const auto number = message.number("device");
   const bool vowel = kind.front() != 'G';  // as it is spoken: an NPU
-  return number ? kind + " " + std::to_string(*number) : (vowel ? "an " : "a ") + kind;
+  return number ? formatted("{} {}", kind, *number) : (vowel ? "an " : "a ") + kind;
 }
 
 std::string process_text(const Message& message) {
@@ -111,7 +112,7 @@ std::string process_text(const Message& message) {
   if (const auto pid = message.number("pid"))
     text += (text.empty() ? "process " : " (process ") + std::to_string(*pid) + (text.empty() ? "" : ")");
   if (const Bytes* rss = message.size("anon_rss"))
-    text += (text.empty() ? "" : ", ") + format_bytes(rss->value) + " of its own";
+    text += formatted("{}{} of its own", text.empty() ? "" : ", ", format_bytes(rss->value));
   return text;
 }
 
@@ -137,7 +138,7 @@ std::string host_reason(const Message& message, const Diagnosis& diagnosis) {
         break;
       }
   if (const Bytes* tried = message.size("tried"))
-    text += "; " + format_bytes(tried->value) + " were asked for";
+    text += formatted("; {} were asked for", format_bytes(tried->value));
   return text;
 }
 
@@ -180,12 +181,13 @@ void say_that_it_went_on(const Message& message, const Evidence& evidence, Diagn
                one.last_line > message.last_line;
       });
   if (end != evidence.messages.rend()) {
-    diagnosis.notes.push_back("the run continued after it, and ended at line " +
-                              format_count(end->last_line) + ": " + end->quote);
+    diagnosis.notes.push_back(formatted("the run continued after it, and ended at line {}: {}",
+                                        format_count(end->last_line), end->quote));
   } else if (evidence.last_step_line > message.last_line && evidence.last_step > message.step &&
              message.step >= 0) {
-    diagnosis.notes.push_back("the run continued after it, to step " + format_count(evidence.last_step) +
-                              " at line " + format_count(evidence.last_step_line));
+    diagnosis.notes.push_back(formatted("the run continued after it, to step {} at line {}",
+                                        format_count(evidence.last_step),
+                                        format_count(evidence.last_step_line)));
   }
 }
 
@@ -213,10 +215,9 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
     if (message.row->name == "vllm.startup_free") {
       diagnosis.cause = Cause::other_processes;
       diagnosis.certainty = Certainty::likely;
-      diagnosis.reason =
-          "the server holds nothing yet, and only " + format_bytes(message.size("free")->value) +
-          " are free" +
-          (message.size("total") != nullptr ? " of " + format_bytes(message.size("total")->value) : "");
+      diagnosis.reason = formatted(
+          "the server holds nothing yet, and only {} are free{}", format_bytes(message.size("free")->value),
+          message.size("total") != nullptr ? " of " + format_bytes(message.size("total")->value) : "");
     } else if (message.row->name == "xla.hbm") {
       diagnosis.certainty = Certainty::certain;
       diagnosis.reason = "the compiled program needs more than the accelerator has";
@@ -232,13 +233,14 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
     const Bytes* allowed = message.size("allowed");
     diagnosis.reason = message.row->words;
     if (would != nullptr && allowed != nullptr) {
-      diagnosis.reason =
-          format_bytes(would->value) + " would be in use, and " + format_bytes(allowed->value) + " may be";
+      diagnosis.reason = formatted("{} would be in use, and {} may be", format_bytes(would->value),
+                                   format_bytes(allowed->value));
       diagnosis.missing = std::max<int64_t>(would->value - allowed->value, 0);
     }
   } else if (message.row->sign == Sign::refused_by_plan) {
-    diagnosis.reason = message.word("where") + " needs " + format_bytes(message.size("needed")->value) +
-                       ", and " + format_bytes(message.size("allowed")->value) + " may be used";
+    diagnosis.reason =
+        formatted("{} needs {}, and {} may be used", message.word("where"),
+                  format_bytes(message.size("needed")->value), format_bytes(message.size("allowed")->value));
     diagnosis.missing = std::max<int64_t>(message.size("needed")->value - message.size("allowed")->value, 0);
   } else {
     diagnosis.reason = host_reason(*diagnosis.message, diagnosis);

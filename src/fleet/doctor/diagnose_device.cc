@@ -2,6 +2,7 @@
 // comparison holds for every value that rounds to what was printed.
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "fleet/doctor/diagnosis.h"
 
@@ -87,8 +88,9 @@ bool is_beyond_all_devices(const Message& message, Diagnosis& diagnosis) {
   std::string tried = message.word("tried");
   if (tried.empty()) return false;
   tried.insert(std::min(tried.find_first_not_of("0123456789.,"), tried.size()), " ");
-  conclude(diagnosis, Cause::larger_than_device, Certainty::certain,
-           "one allocation of " + tried + " is larger than any device: a size that was computed wrong");
+  conclude(
+      diagnosis, Cause::larger_than_device, Certainty::certain,
+      formatted("one allocation of {} is larger than any device: a size that was computed wrong", tried));
   return true;
 }
 
@@ -96,26 +98,27 @@ bool is_beyond_all_devices(const Message& message, Diagnosis& diagnosis) {
 bool is_a_limit(const Figures& f, Diagnosis& diagnosis) {
   if (f.tried && f.total && f.tried->least() > f.total->most()) {
     conclude(diagnosis, Cause::larger_than_device, Certainty::certain,
-             "one allocation of " + text_of(*f.tried) + " is larger than the device's " + text_of(*f.total));
+             formatted("one allocation of {} is larger than the device's {}", text_of(*f.tried),
+                       text_of(*f.total)));
     return true;
   }
   if (!f.allowed) return false;
   if (f.tried && f.tried->least() > f.allowed->most()) {
     conclude(diagnosis, Cause::software_cap, Certainty::certain,
-             "one allocation of " + text_of(*f.tried) + " is larger than the " + text_of(*f.allowed) +
-                 " that the process may use");
+             formatted("one allocation of {} is larger than the {} that the process may use",
+                       text_of(*f.tried), text_of(*f.allowed)));
     return true;
   }
   if (f.tried && f.free && f.free->most() >= f.tried->least()) {
     conclude(diagnosis, Cause::software_cap, Certainty::certain,
-             text_of(*f.free) + " are free and " + text_of(*f.tried) +
-                 " were asked for; the process may use " + text_of(*f.allowed) + " only");
+             formatted("{} are free and {} were asked for; the process may use {} only", text_of(*f.free),
+                       text_of(*f.tried), text_of(*f.allowed)));
     return true;
   }
   if (f.tried && f.allocated && !f.free) {
     conclude(diagnosis, Cause::software_cap, Certainty::likely,
-             text_of(*f.allocated) + " and " + text_of(*f.tried) + " more exceed the " + text_of(*f.allowed) +
-                 " that the process may use");
+             formatted("{} and {} more exceed the {} that the process may use", text_of(*f.allocated),
+                       text_of(*f.tried), text_of(*f.allowed)));
     return true;
   }
   return false;
@@ -125,9 +128,12 @@ bool is_fallback(const Figures& f, Diagnosis& diagnosis) {
   if (!f.allocated || !f.unallocated || !f.total) return false;
   const Bytes own = *f.allocated + *f.unallocated;
   if (own.least() <= f.total->most()) return false;
-  conclude(diagnosis, Cause::host_fallback, Certainty::likely,
-           "PyTorch holds " + text_of(own) + ", more than the device's " + text_of(*f.total) +
-               ": the driver pages to the host (Windows, WSL), and figures do not bound each other");
+  conclude(
+      diagnosis, Cause::host_fallback, Certainty::likely,
+      formatted(
+          "PyTorch holds {}, more than the device's {}: the driver pages to the host (Windows, WSL), and "
+          "figures do not bound each other",
+          text_of(own), text_of(*f.total)));
   return true;
 }
 
@@ -153,11 +159,11 @@ bool unexplained(const Figures& f) {
 
 std::string others_reason(const Figures& f) {
   std::string text =
-      "other processes hold " + std::string(f.others_named ? "" : "about ") + text_of(*f.others);
+      formatted("other processes hold {}{}", f.others_named ? "" : "about ", text_of(*f.others));
   if (f.total) text += " of " + text_of(*f.total);
   if (f.allocated) text += "; this one's tensors " + text_of(*f.allocated);
   if (f.allocated && f.unallocated && f.unallocated->value > 0)
-    text += ", and " + text_of(*f.unallocated) + " that it has reserved lie idle";
+    text += formatted(", and {} that it has reserved lie idle", text_of(*f.unallocated));
   return text + (f.others_named ? "" : "; the sizes add up to that");
 }
 
@@ -169,14 +175,15 @@ std::string pool_words(const Bytes& tried) { return tried.most() <= kMiB ? "of u
 void judge_fragmentation(const Figures& f, Diagnosis& diagnosis) {
   if (diagnosis.cause == Cause::fragmentation || !f.unallocated || !f.tried) return;
   if (f.unallocated->most() < f.tried->least()) {
-    diagnosis.ruled_out.push_back("fragmentation: " + text_of(*f.unallocated) + " lie idle, and " +
-                                  text_of(*f.tried) + " were asked for");
+    diagnosis.ruled_out.push_back(formatted("fragmentation: {} lie idle, and {} were asked for",
+                                            text_of(*f.unallocated), text_of(*f.tried)));
     return;
   }
-  diagnosis.notes.push_back(
-      "fragmentation may have a part: " + text_of(*f.unallocated) + " lie idle beside the " +
-      text_of(*f.tried) + " that were asked for, and no piece of the pool of blocks " + pool_words(*f.tried) +
-      " was large enough; torch.cuda.memory_summary() says how much of it is in which pool");
+  diagnosis.notes.push_back(formatted(
+      "fragmentation may have a part: {} lie idle beside the {} that were asked for, and no piece of "
+      "the pool of blocks {} was large enough; torch.cuda.memory_summary() says how much of it "
+      "is in which pool",
+      text_of(*f.unallocated), text_of(*f.tried), pool_words(*f.tried)));
 }
 
 void rule_out(const Figures& f, Diagnosis& diagnosis) {
@@ -199,21 +206,24 @@ void diagnose_device(const Message& message, Diagnosis& diagnosis) {
     conclude(diagnosis, Cause::other_processes, Certainty::likely, others_reason(f));
   } else if (idle) {
     conclude(diagnosis, Cause::fragmentation, Certainty::likely,
-             text_of(*f.unallocated) + " are reserved and unused, and no piece of " + text_of(*f.tried) +
-                 " is among them");
+             formatted("{} are reserved and unused, and no piece of {} is among them",
+                       text_of(*f.unallocated), text_of(*f.tried)));
   } else if (enough) {
     conclude(diagnosis, Cause::anomaly, Certainty::possible,
-             text_of(*f.free) + " were free and " + text_of(*f.tried) +
-                 " asked for: a race, the driver, or no room in one piece");
+             formatted("{} were free and {} asked for: a race, the driver, or no room in one piece",
+                       text_of(*f.free), text_of(*f.tried)));
   } else if (unexplained(f)) {
     const Bytes own = *f.allocated + *f.unallocated;
-    conclude(diagnosis, Cause::other_processes, Certainty::possible,
-             "this run holds " + text_of(own) + " of " + text_of(*f.total) + ", and " + text_of(*f.tried) +
-                 " more did not fit: the rest is not its own, other processes or a limit");
+    conclude(
+        diagnosis, Cause::other_processes, Certainty::possible,
+        formatted(
+            "this run holds {} of {}, and {} more did not fit: the rest is not its own, other processes or "
+            "a limit",
+            text_of(own), text_of(*f.total), text_of(*f.tried)));
   } else if (f.allocated && f.total) {
     conclude(diagnosis, Cause::capacity, Certainty::certain,
-             "this run's tensors take " + text_of(*f.allocated) + " of " + text_of(*f.total) +
-                 (f.tried ? ", and " + text_of(*f.tried) + " more were asked for" : ""));
+             formatted("this run's tensors take {} of {}{}", text_of(*f.allocated), text_of(*f.total),
+                       f.tried ? formatted(", and {} more were asked for", text_of(*f.tried)) : ""));
   } else if (f.tried || f.allocated) {
     conclude(diagnosis, Cause::capacity, Certainty::likely,
              (f.tried ? text_of(*f.tried) + " were asked for" : text_of(*f.allocated) + " are in use") +

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll::doctor {
 namespace {
@@ -21,7 +22,7 @@ std::string_view form_of(std::string_view kind) {
   if (kind == "number") return "[0-9][0-9\\ ]*";
   if (kind == "share") return "[0-9]+(?:\\.[0-9]+)?%?";
   if (kind == "word") return "[^\\s\"'`(),;:]+";
-  throw InternalError("doctor: no kind of figure '" + std::string(kind) + "'");
+  throw InternalError(formatted("doctor: no kind of figure '{}'", kind));
 }
 
 std::string expanded(std::string_view text) {
@@ -84,7 +85,7 @@ Expression::Expression(std::string_view text) {
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                    PCRE2_EXTENDED | PCRE2_DUPNAMES, &error, &offset, nullptr);
   check_internal(code != nullptr,
-                 "doctor: the expression '" + pattern + "' does not compile at " + std::to_string(offset));
+                 formatted("doctor: the expression '{}' does not compile at {}", pattern, offset));
   code_ = std::shared_ptr<void>(code, [](void* c) { pcre2_code_free(static_cast<pcre2_code*>(c)); });
   pcre2_jit_compile(code,
                     PCRE2_JIT_COMPLETE);  // where there is no JIT the interpreter gives the same matches

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 
 namespace plimsoll::doctor {
@@ -42,14 +43,15 @@ class PickleReader {
   using Kind = Pickle::Kind;
 
   [[noreturn]] void damaged(const char* what) const {
-    throw UsageError(printable(name_) + ": no whole pickle: " + what + " at byte " + std::to_string(at_));
+    throw UsageError(formatted("{}: no whole pickle: {} at byte {}", printable(name_), what, at_));
   }
   [[noreturn]] void refuse(unsigned char code) const {
     constexpr std::string_view kObjects = "cRbioPQ\x81\x82\x83\x84\x92\x93";
     if (kObjects.find(static_cast<char>(code)) == kObjects.npos) damaged("an unknown operation");
-    throw UsageError(
-        printable(name_) + ": byte " + std::to_string(at_ - 1) +
-        ": this pickle builds objects or calls functions; only containers, numbers and texts are read");
+    throw UsageError(formatted(
+        "{}: byte {}: this pickle builds objects or calls functions; only containers, numbers and texts "
+        "are read",
+        printable(name_), at_ - 1));
   }
 
   std::string_view take(size_t count) {
@@ -85,14 +87,14 @@ class PickleReader {
                          (out_.items_.size() + stack_.size() + memo_.size()) * sizeof(Index) +
                          marks_.size() * sizeof(size_t);
     if (taken > std::max(Pickle::kLeastMemory, Pickle::kMostTimes * bytes_.size()))
-      throw UsageError(printable(name_) + ": byte " + std::to_string(at_) + ": this pickle takes more than " +
-                       std::to_string(Pickle::kMostTimes) +
-                       " times its size in memory, as none of PyTorch's does");
+      throw UsageError(formatted(
+          "{}: byte {}: this pickle takes more than {} times its size in memory, as none of PyTorch's does",
+          printable(name_), at_, Pickle::kMostTimes));
   }
 
   void push(Kind kind, int64_t number) {
     if (out_.kinds_.size() >= Pickle::kMostValues)
-      throw UsageError(printable(name_) + ": more than " + std::to_string(Pickle::kMostValues) + " values");
+      throw UsageError(formatted("{}: more than {} values", printable(name_), Pickle::kMostValues));
     out_.kinds_.push_back(kind);
     out_.numbers_.push_back(number);
     stack_.push_back(static_cast<Index>(out_.kinds_.size() - 1));

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -31,9 +32,9 @@ class Paragraphs {
     const std::string indent(10 + first.size(), ' ');
     std::string head = "  " + label;
     head.resize(std::max<size_t>(10, head.size() + 1), ' ');
-    text += head + first + wrap(words, indent, columns_) + "\n";
+    text += formatted("{}{}{}\n", head, first, wrap(words, indent, columns_));
   }
-  void add_headline(const std::string& words) { text += "  " + wrap(words, "  ", columns_) + "\n"; }
+  void add_headline(const std::string& words) { text += formatted("  {}\n", wrap(words, "  ", columns_)); }
 
   std::string text;
 
@@ -57,8 +58,8 @@ std::string where_text(const Diagnosis& diagnosis) {
   const Message& message = *diagnosis.message;
   std::string text = " at " + place_of(message);
   if (message.step >= 0)
-    text += ", step " + format_count(message.step) +
-            (message.of_steps > 0 ? " of " + format_count(message.of_steps) : "");
+    text += formatted(", step {}{}", format_count(message.step),
+                      message.of_steps > 0 ? " of " + format_count(message.of_steps) : "");
   if (!message.during.empty()) text += ", " + std::string(message.during);
   return text;
 }
@@ -67,8 +68,9 @@ std::string quote_text(const Message& message) {
   if (message.line == 0) return printable(message.quote);
   std::string text = place_of(message);
   if (message.count > 1)
-    text += " (" + format_count(message.count) + " times, to line " + format_count(message.last_line) + ")";
-  return text + ": " + printable(message.quote);
+    text +=
+        formatted(" ({} times, to line {})", format_count(message.count), format_count(message.last_line));
+  return formatted("{}: {}", text, printable(message.quote));
 }
 
 // Several rows may quote one line: it is printed once.
@@ -87,8 +89,8 @@ std::vector<std::string> quotes_of(const Diagnosis& diagnosis) {
 
 std::string step_text(const Step& step) {
   std::string text = step.what;
-  if (step.saves > 0) text += ": about " + format_bytes(step.saves) + " less";
-  if (step.seconds > 0) text += ", " + format_seconds(step.seconds) + " a step";
+  if (step.saves > 0) text += formatted(": about {} less", format_bytes(step.saves));
+  if (step.seconds > 0) text += formatted(", {} a step", format_seconds(step.seconds));
   if (!step.lossless) text += " (changes the result)";
   return text;
 }
@@ -101,21 +103,22 @@ std::string diagnosis_text(const Diagnosis& diagnosis, const Evidence& evidence,
   if (diagnosis.out_of_memory == Verdict::yes) headline += "   certain";
   report.add_headline(headline);
   if (!diagnosis.reason.empty())
-    report.add("cause",
-               cause_words(diagnosis.cause) + ", " + words_of(diagnosis.certainty) + ": " + diagnosis.reason);
-  if (diagnosis.missing > 0) report.add("short", "by " + format_bytes(diagnosis.missing) + " at least");
+    report.add("cause", formatted("{}, {}: {}", cause_words(diagnosis.cause), words_of(diagnosis.certainty),
+                                  diagnosis.reason));
+  if (diagnosis.missing > 0)
+    report.add("short", formatted("by {} at least", format_bytes(diagnosis.missing)));
   for (const std::string& other : diagnosis.ruled_out) report.add("not", other);
   for (const std::string& note : diagnosis.notes) report.add("note", note);
   const std::vector<std::string> quotes = quotes_of(diagnosis);
   for (size_t i = 0; i < std::min(quotes.size(), kMostQuotes); ++i)
     report.add(i == 0 ? "seen" : "", quotes[i]);
   if (quotes.size() > kMostQuotes)
-    report.add("",
-               "and " + format_count(static_cast<int64_t>(quotes.size() - kMostQuotes)) + " more (--json)");
+    report.add("", formatted("and {} more (--json)",
+                             format_count(static_cast<int64_t>(quotes.size() - kMostQuotes))));
   for (size_t i = 0; i < diagnosis.steps.size(); ++i) {
     const Step& step = diagnosis.steps[i];
     report.add(i == 0 ? "do" : "", step_text(step), std::to_string(i + 1) + ". ");
-    if (!step.command.empty()) report.text += std::string(13, ' ') + step.command + "\n";
+    if (!step.command.empty()) report.text += formatted("{}{}\n", std::string(13, ' '), step.command);
   }
   if (std::any_of(diagnosis.steps.begin(), diagnosis.steps.end(),
                   [](const Step& step) { return step.shrinks; }))

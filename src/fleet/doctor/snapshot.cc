@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "fleet/doctor/pickle.h"
 
@@ -33,8 +34,7 @@ class Visits {
   explicit Visits(const std::string& name) : name_(name) {}
   void count() {
     if (++visits_ > kMostVisits)
-      throw UsageError(printable(name_) + ": more than " + std::to_string(kMostVisits) +
-                       " blocks and entries");
+      throw UsageError(formatted("{}: more than {} blocks and entries", printable(name_), kMostVisits));
   }
 
  private:
@@ -57,9 +57,8 @@ std::string place_of(const Pickle& pickle, Index frames) {
     std::string_view file = pickle.text(pickle.at(frame, "filename"));
     if (file.empty()) continue;
     file.remove_prefix(file.size() - std::min(file.size(), kMostPath));
-    const std::string place = base_name(file) + ":" +
-                              std::to_string(pickle.integer(pickle.at(frame, "line"))) + ":" +
-                              std::string(pickle.text(pickle.at(frame, "name")).substr(0, kMostName));
+    const std::string place = formatted("{}:{}:{}", base_name(file), pickle.integer(pickle.at(frame, "line")),
+                                        pickle.text(pickle.at(frame, "name")).substr(0, kMostName));
     if (file.ends_with(".py") && file.find("/torch/") == file.npos) return place;
     if (python.empty() && file.ends_with(".py")) python = place;
     if (any.empty() && file != "??") any = place;
@@ -216,8 +215,8 @@ std::string settings_text(const Pickle& pickle, Index settings) {
     if (key.empty() || key.size() > 64) continue;
     const std::string_view value = pickle.text(items[i + 1]).substr(0, 200);
     if (pickle.kind(items[i + 1]) == Pickle::Kind::text && value.empty()) continue;
-    text += (text.empty() ? "" : ", ") + std::string(key) + "=" +
-            (value.empty() ? std::to_string(pickle.integer(items[i + 1])) : std::string(value));
+    text += formatted("{}{}={}", text.empty() ? "" : ", ", key,
+                      value.empty() ? std::to_string(pickle.integer(items[i + 1])) : std::string(value));
   }
   return text;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -36,8 +37,8 @@ Message message_of(const DeviceSnapshot& device) {
                    {"unallocated", {device.idle, 0}}};
   message.counts = {{"device", device.device}};
   message.words = {{"backend", "CUDA"}};
-  message.quote = "a failure in the trace: " + format_bytes(device.tried) + " asked for, " +
-                  format_bytes(device.free_then) + " free on the device";
+  message.quote = formatted("a failure in the trace: {} asked for, {} free on the device",
+                            format_bytes(device.tried), format_bytes(device.free_then));
   return message;
 }
 
@@ -53,22 +54,22 @@ std::string sites_text(const char* head, const std::vector<AllocationSite>& site
   for (const AllocationSite& site : sites)
     table.add_row({format_bytes(site.bytes), share(site.bytes, whole), format_count(site.count) + " x",
                    site.place.empty() ? "(no frames)" : printable(site.place)});
-  return std::string("\n  ") + head + "\n" + table.render("    ");
+  return formatted("\n  {}\n{}", head, table.render("    "));
 }
 
 std::string device_text(const DeviceSnapshot& device) {
   TextTable table({false, true, false});
-  table.add_row(
-      {"reserved", format_bytes(device.reserved), "in " + format_count(device.segments) + " segments"});
+  table.add_row({"reserved", format_bytes(device.reserved),
+                 formatted("in {} segments", format_count(device.segments))});
   table.add_row({"allocated", format_bytes(device.allocated),
                  format_bytes(device.allocated - device.requested) + " of it rounding"});
   table.add_row({"idle", format_bytes(device.idle),
-                 share(device.idle, device.reserved) + " of what is reserved; largest piece " +
-                     format_bytes(device.largest_idle)});
+                 formatted("{} of what is reserved; largest piece {}", share(device.idle, device.reserved),
+                           format_bytes(device.largest_idle))});
   if (device.trace_entries > 0)
     table.add_row({"peak", format_bytes(device.peak),
-                   "allocated, over " + format_count(device.trace_entries) + " entries of the trace"});
-  std::string text = "\n  GPU " + std::to_string(device.device) + "\n" + table.render("    ");
+                   formatted("allocated, over {} entries of the trace", format_count(device.trace_entries))});
+  std::string text = formatted("\n  GPU {}\n{}", device.device, table.render("    "));
   text += sites_text(device.peak > device.allocated ? "largest at the peak" : "largest", device.at_peak,
                      device.peak);
   if (device.peak > device.allocated)
@@ -104,9 +105,9 @@ Diagnosis diagnose(const Snapshot& snapshot) {
   diagnosis.headline = "no failure in the snapshot's trace";
   for (const DeviceSnapshot& device : snapshot.devices)
     if (device.idle > device.reserved / kIdleShare)
-      diagnosis.notes.push_back("GPU " + std::to_string(device.device) + ": " + format_bytes(device.idle) +
-                                " are reserved and idle, " + share(device.idle, device.reserved) +
-                                "; expandable segments would give them back");
+      diagnosis.notes.push_back(
+          formatted("GPU {}: {} are reserved and idle, {}; expandable segments would give them back",
+                    device.device, format_bytes(device.idle), share(device.idle, device.reserved)));
   return diagnosis;
 }
 
@@ -115,7 +116,7 @@ std::string snapshot_text(const Snapshot& snapshot, const Diagnosis& diagnosis, 
   std::string text = diagnosis_text(diagnosis, {}, columns);
   for (const DeviceSnapshot& device : snapshot.devices) text += fitted(device_text(device), columns);
   if (!snapshot.settings.empty())
-    text += "\n  allocator\n    " + wrap(printable(snapshot.settings), "    ", columns) + "\n";
+    text += formatted("\n  allocator\n    {}\n", wrap(printable(snapshot.settings), "    ", columns));
   return text;
 }
 

@@ -1,6 +1,7 @@
 // The next steps, by cause: in order, those that keep the result first.
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "fleet/doctor/diagnosis.h"
 
@@ -42,10 +43,10 @@ bool idle_would_do(const Message& message, int64_t missing) {
 // for all it will take.
 void add_queue(const Diagnosis& diagnosis, Steps& steps) {
   const int64_t need = diagnosis.message ? own_need(*diagnosis.message) : 0;
-  const std::string command = need > 0 ? "plimsoll queue add --devices 1 --memory " +
-                                             std::to_string((need + kMiB - 1) / kMiB) +
-                                             "MiB --host-memory 16GiB -- COMMAND"
-                                       : "";
+  const std::string command =
+      need > 0 ? formatted("plimsoll queue add --devices 1 --memory {}MiB --host-memory 16GiB -- COMMAND",
+                           (need + kMiB - 1) / kMiB)
+               : "";
   steps.push_back(
       {"let plimsoll queue share the device: a run starts where all that it will take is free beside its "
        "neighbours (COMMAND is yours, what it takes of the host a guess; plimsoll queue run starts it)",
@@ -106,9 +107,12 @@ void add_server_share(const Message& message, Steps& steps) {
       free != nullptr && total != nullptr ? std::min<int64_t>(99, 100 * free->least() / total->most()) : 0;
   const std::string share = (percent < 10 ? "0.0" : "0.") + std::to_string(percent);
   if (percent > 0)
-    steps.push_back({"let the server ask for a share that is free: gpu_memory_utilization of " + share +
-                         " at most; what is left holds its weights and its cache",
-                     0, true, "--gpu-memory-utilization " + share});
+    steps.push_back(
+        {formatted(
+             "let the server ask for a share that is free: gpu_memory_utilization of {} at most; what is "
+             "left holds its weights and its cache",
+             share),
+         0, true, "--gpu-memory-utilization " + share});
   steps.push_back({"free what others hold on the device (nvidia-smi lists them), and start it unchanged"});
 }
 
@@ -120,9 +124,9 @@ void device_steps(const Diagnosis& diagnosis, Steps& steps) {
     case Cause::other_processes: {
       if (message.row->name == "vllm.startup_free") return add_server_share(message, steps);
       const int64_t need = own_need(message);
-      steps.push_back({"run it unchanged where " +
-                       (need > 0 ? "more than " + format_bytes(need) + " are" : std::string("enough is")) +
-                       " free, or when the others have ended (nvidia-smi lists them)"});
+      steps.push_back({formatted(
+          "run it unchanged where {} free, or when the others have ended (nvidia-smi lists them)",
+          need > 0 ? formatted("more than {} are", format_bytes(need)) : std::string("enough is"))});
       add_queue(diagnosis, steps);
       if (cuda && idle_would_do(message, diagnosis.missing))
         steps.push_back(expandable_segments(idle_bytes(message)));

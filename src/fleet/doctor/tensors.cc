@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/format.h"
 #include "base/units.h"
 
 namespace plimsoll::doctor {
@@ -27,8 +28,8 @@ std::vector<int64_t> stated(const Evidence& evidence, std::string_view name) {
 }
 
 TensorShape logits(const std::string& tokens, int64_t count, int64_t vocabulary, int64_t bytes) {
-  return {tokens + " x " + format_count(vocabulary) + " words x " + std::to_string(bytes) +
-              " bytes: the logits in " + (bytes == 4 ? "fp32" : "half precision"),
+  return {formatted("{} x {} words x {} bytes: the logits in {}", tokens, format_count(vocabulary), bytes,
+                    bytes == 4 ? "fp32" : "half precision"),
           count * vocabulary * bytes, true};
 }
 
@@ -39,9 +40,9 @@ std::vector<TensorShape> logit_shapes(int64_t rows, int64_t length, int64_t voca
   if (rows <= 0 || length <= 0 || rows > kMost / length) return shapes;
   for (const int64_t bytes : {4, 2})
     for (const int64_t tokens : {length, length - 1})
-      shapes.push_back(
-          logits(format_count(rows) + (rows == 1 ? " row x " : " rows x ") + format_count(tokens) + " tokens",
-                 rows * tokens, vocabulary, bytes));
+      shapes.push_back(logits(formatted("{}{}{} tokens", format_count(rows),
+                                        rows == 1 ? " row x " : " rows x ", format_count(tokens)),
+                              rows * tokens, vocabulary, bytes));
   return shapes;
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/units.h"
 #include "fleet/queue/torch_settings.h"
@@ -39,10 +40,10 @@ std::optional<State> state_of(Store& store, int64_t id) {
 
 std::string note_of_stuck(int64_t id, std::optional<State> state) {
   const std::string number = std::to_string(id);
-  std::string note = "held: " + number + ", which it comes after, is ";
+  std::string note = formatted("held: {}, which it comes after, is ", number);
   if (!state) return note + "not in the queue; plimsoll queue cancel takes out what waits for it";
   note += std::string(name_of(*state)) + "; ";
-  return note + (state == State::held ? "plimsoll queue show " + number + " says why"
+  return note + (state == State::held ? formatted("plimsoll queue show {} says why", number)
                                       : "continue it with plimsoll queue retry " + number);
 }
 
@@ -52,7 +53,7 @@ double clock_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string title(const Entry& entry) { return std::to_string(entry.id) + " " + entry.name; }
+std::string title(const Entry& entry) { return formatted("{} {}", entry.id, entry.name); }
 
 std::string mark_of(const Store& store, const Attempt& attempt) {
   return "PLIMSOLL_QUEUE_RUN=" + store.folder_of(attempt.entry, attempt.number).string();
@@ -116,8 +117,7 @@ bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may
   if (const std::string never = never_fits_at_all(machine, entry, open_plans(machine, entry));
       note.empty() && !never.empty() && !(cards_may_come && entry.need.devices > 0)) {
     hopeless = true;
-    note = "held: it needs " + never + "; where that has changed, plimsoll queue resume " +
-           std::to_string(entry.id);
+    note = formatted("held: it needs {}; where that has changed, plimsoll queue resume {}", never, entry.id);
   }
   if (hopeless)
     entry = store.change(entry.id, [&](Entry& found) {
@@ -198,8 +198,9 @@ void hold_cycles(Store& store, std::vector<Entry>& entries) {
     entry = store.change(entry.id, [](Entry& found) {
       if (found.state != State::waiting) return false;  // it was canceled in the meantime
       found.state = State::held;
-      found.note = "held: it comes after itself, by way of what it comes after; plimsoll queue cancel " +
-                   std::to_string(found.id) + " takes it out";
+      found.note = formatted(
+          "held: it comes after itself, by way of what it comes after; plimsoll queue cancel {} takes it out",
+          found.id);
       return true;
     });
   }
@@ -212,7 +213,9 @@ Launch launch_of(Store& store, const Entry& entry, const Attempt& attempt, const
   job.folder = store.folder_of(entry.id, attempt.number);
   std::error_code problem;
   std::filesystem::create_directories(job.folder, problem);
-  if (problem) throw StoppedError(printable(job.folder.string()) + ": cannot be made: " + problem.message());
+  if (problem)
+    throw StoppedError(
+        formatted("{}: cannot be made: {}", printable(job.folder.string()), problem.message()));
   job.words = words_of(entry, program);
   if (!entry.recipe) {
     for (const char* name : {"OMP_NUM_THREADS=", "MKL_NUM_THREADS=", "OPENBLAS_NUM_THREADS="})
@@ -252,9 +255,9 @@ std::string settle_attempt(Store& store, const Machine& machine, Entry& entry, i
     attempt.ended = std::max(clock_now(), attempt.started + (state.exit ? state.exit->seconds : 0));
     ended = attempt;
   });
-  return title(entry) + ": " + std::string(name_of(entry.state)) + ", " + ended.outcome +
-         (ended.peak_bytes > 0 ? ", peak " + format_bytes(ended.peak_bytes) : "") +
-         (ended.card_peak_bytes > 0 ? ", on a card " + format_bytes(ended.card_peak_bytes) : "");
+  return formatted("{}: {}, {}{}{}", title(entry), name_of(entry.state), ended.outcome,
+                   ended.peak_bytes > 0 ? ", peak " + format_bytes(ended.peak_bytes) : "",
+                   ended.card_peak_bytes > 0 ? ", on a card " + format_bytes(ended.card_peak_bytes) : "");
 }
 
 }  // namespace plimsoll::queue

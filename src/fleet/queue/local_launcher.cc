@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -25,8 +26,8 @@ std::string plan_for_cards(const Entry& entry, const Need& need) {
   const bool own = std::none_of(entry.smaller.begin(), entry.smaller.end(), [&](const SmallerPlan& plan) {
     return plan.card == need.card && plan.device_bytes > need.device_bytes;
   });
-  if (need.card != entry.need.card && own) return "its plan for the " + need.card + ", " + bytes;
-  return "a smaller plan, " + bytes + ": the largest that there is room for";
+  if (need.card != entry.need.card && own) return formatted("its plan for the {}, {}", need.card, bytes);
+  return formatted("a smaller plan, {}: the largest that there is room for", bytes);
 }
 
 // A clock that is never set.
@@ -44,16 +45,16 @@ std::optional<TakenPlan> taken_plan(const Entry& entry, const Placement& placeme
     taken.why = plan_for_cards(entry, need);
     return taken;
   }
-  taken.why =
-      "a smaller plan, " + format_bytes(taken.plan.host_bytes) + " of " + format_bytes(entry.need.host_bytes);
+  taken.why = formatted("a smaller plan, {} of {}", format_bytes(taken.plan.host_bytes),
+                        format_bytes(entry.need.host_bytes));
   if (taken.plan.threads < entry.need.threads)
-    taken.why +=
-        ", threads " + std::to_string(taken.plan.threads) + " of " + std::to_string(entry.need.threads);
+    taken.why += formatted(", threads {} of {}", taken.plan.threads, entry.need.threads);
   if (const double slower = entry.seconds > 0 ? placement.seconds / entry.seconds - 1 : 0; slower > 0.005)
-    taken.why += ", " + std::to_string(std::lround(100 * slower)) + " % slower";
-  taken.why += chosen.seconds < chosen.seconds_before ? ": all is done in " + format_seconds(chosen.seconds) +
-                                                            ", not " + format_seconds(chosen.seconds_before)
-                                                      : ": the largest that there is room for";
+    taken.why += formatted(", {} % slower", std::lround(100 * slower));
+  taken.why += chosen.seconds < chosen.seconds_before
+                   ? formatted(": all is done in {}, not {}", format_seconds(chosen.seconds),
+                               format_seconds(chosen.seconds_before))
+                   : ": the largest that there is room for";
   return taken;
 }
 
@@ -68,7 +69,7 @@ void keep_for_other_cards(Entry& entry, const SmallerPlan& taken) {
 std::string silent_cards(const Machine& machine) {
   std::string silent;
   for (const MachineCard& card : machine.cards)
-    if (!card.problem.empty()) silent += "; " + devices::short_name(card.name) + " " + card.problem;
+    if (!card.problem.empty()) silent += formatted("; {} {}", devices::short_name(card.name), card.problem);
   return silent;
 }
 
@@ -175,7 +176,8 @@ bool LocalLauncher::settle_ended(std::vector<Entry>& entries) {
       const Attempt& attempt = attempts_.at(entry.id);
       if (const auto before = launched_.find(entry.id);
           before != launched_.end() && before->second == attempt.number)
-        stuck = title(entry) + ": cannot begin in " + store_.folder_of(entry.id, attempt.number).string();
+        stuck = formatted("{}: cannot begin in {}", title(entry),
+                          store_.folder_of(entry.id, attempt.number).string());
       launch_attempt(entry, attempt);
       continue;
     }
@@ -341,8 +343,8 @@ std::string LocalLauncher::promised_words() const {
   const auto most = std::max_element(promised_by_.begin(), promised_by_.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most == promised_by_.end() || most->second == 0) return "";
-  return ": " + user_words(most->first) + " has promised " + format_bytes(most->second) +
-         " to runs of other queues";
+  return formatted(": {} has promised {} to runs of other queues", user_words(most->first),
+                   format_bytes(most->second));
 }
 
 // A process that holds the lock of all queues for a minute holds up the others no longer.
@@ -362,8 +364,10 @@ bool LocalLauncher::starts_without_lock(std::vector<Entry>& entries, const std::
   }
   if (now < lock_missed_at_ + kPatience) return false;
   if (lock_given_up_at_ == 0)
-    options_.report("starts go on without the lock of the machine's queues, which others may hold as well: " +
-                    ledger_.lock_words() + " for a minute");
+    options_.report(formatted(
+        "starts go on without the lock of the machine's queues, which others may hold as well: {} for a "
+        "minute",
+        ledger_.lock_words()));
   lock_given_up_at_ = now;
   return true;
 }
@@ -409,7 +413,7 @@ bool LocalLauncher::see_to_blocked(Entry& entry, const Machine& machine) {
       waited >= std::min(kRaisedPatienceSeconds, local_.patience_seconds)) {
     blocked_since_.erase(entry.id);
     entry = store_.finish(entry.id, entry.attempts, settle_beside_others);
-    options_.report(title(entry) + ": " + std::string(name_of(entry.state)) + ", " + entry.note);
+    options_.report(formatted("{}: {}, {}", title(entry), name_of(entry.state), entry.note));
     return entry.state == State::waiting;
   }
   const std::string why = what_others_block(entry, machine);
@@ -426,12 +430,11 @@ std::string LocalLauncher::what_others_block(const Entry& entry, const Machine& 
     if (plan.device_bytes > 0) need.device_bytes = std::min(need.device_bytes, plan.device_bytes);
   }
   if (need.host_bytes > machine.host_bytes)
-    return "the host has no " + format_bytes_up(need.host_bytes) + " beside what others use" +
-           promised_words();
-  const std::string of_devices =
-      need.devices == 1 ? "no device" : "no " + std::to_string(need.devices) + " devices";
-  return of_devices + " with " + format_bytes_up(need.device_bytes) + " beside what others use" +
-         silent_cards(machine);
+    return formatted("the host has no {} beside what others use{}", format_bytes_up(need.host_bytes),
+                     promised_words());
+  const std::string of_devices = need.devices == 1 ? "no device" : formatted("no {} devices", need.devices);
+  return formatted("{} with {} beside what others use{}", of_devices, format_bytes_up(need.device_bytes),
+                   silent_cards(machine));
 }
 
 // A worker that is to end waits for others only so long.
@@ -440,11 +443,11 @@ void LocalLauncher::hold_blocked(Entry& entry, const std::string& why) {
   entry = store_.change(entry.id, [&](Entry& found) {
     if (found.state != State::waiting) return false;
     found.state = State::held;
-    found.note = "held after " + format_seconds(local_.patience_seconds) + ": " + why +
-                 "; plimsoll queue resume " + std::to_string(found.id) + " lets it wait again";
+    found.note = formatted("held after {}: {}; plimsoll queue resume {} lets it wait again",
+                           format_seconds(local_.patience_seconds), why, found.id);
     return true;
   });
-  options_.report(title(entry) + ": " + std::string(name_of(entry.state)) + ", " + entry.note);
+  options_.report(formatted("{}: {}, {}", title(entry), name_of(entry.state), entry.note));
 }
 
 // Promises for other queues of this machine, those of runs that were there before this worker included.
@@ -489,9 +492,10 @@ void LocalLauncher::start_one(Entry& entry, const std::vector<int>& cards,
   if (!begun) return;
   attempts_[entry.id] = store_.attempt(entry.id, entry.attempts).value_or(Attempt{});
   launch_attempt(entry, attempts_.at(entry.id));
-  options_.report(title(entry) + ": running" + (names.empty() ? "" : " on " + join(names, ", ")) +
-                  (entry.attempts > 1 ? ", attempt " + std::to_string(entry.attempts) : "") +
-                  (taken ? ", " + taken->why : ""));
+  options_.report(formatted("{}: running{}{}{}", title(entry),
+                            names.empty() ? "" : " on " + join(names, ", "),
+                            entry.attempts > 1 ? ", attempt " + std::to_string(entry.attempts) : "",
+                            taken ? ", " + taken->why : ""));
 }
 
 void LocalLauncher::launch_attempt(const Entry& entry, const Attempt& attempt) {

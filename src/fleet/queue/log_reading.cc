@@ -12,6 +12,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/units.h"
 
@@ -113,9 +114,9 @@ LogReadings::Reading LogReadings::begin(const std::filesystem::path& log) const 
 
 LogVerdict unread_verdict(int status, const ReadingLimits& limits) {
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-    return unread("that takes longer than " + std::to_string(limits.seconds) + " s");
+    return unread(formatted("that takes longer than {} s", limits.seconds));
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
-    return unread("that takes more than " + std::to_string(limits.cpu_seconds) + " s of processor time");
+    return unread(formatted("that takes more than {} s of processor time", limits.cpu_seconds));
   return unread("the process that read it was ended");
 }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "fleet/doctor/diagnosis.h"
 #include "fleet/queue/packing/ladder.h"
@@ -85,7 +86,7 @@ void again_with_more(Entry& entry, Attempt& attempt, const Exit& exit, const Log
 
 std::string memory_failure(const Entry& entry, const Exit& exit, const LogVerdict& verdict) {
   if (exit.over_limit)
-    return "took more than its reservation of " + format_bytes(entry.need.host_bytes) + " on the host";
+    return formatted("took more than its reservation of {} on the host", format_bytes(entry.need.host_bytes));
   if (exit.kernel_killed) return "the kernel ended it: the host was out of memory";
   // A command that is a training of ours: what it was given may not be enough, so its ladder moves.
   if (exit.code == static_cast<int>(ExitCode::does_not_fit) && !verdict.no_room_now.empty())
@@ -119,7 +120,7 @@ static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState
   attempt.peak_bytes = exit.peak_bytes;
   attempt.outcome = exit.problem.empty() ? described(exit) : "never started: " + exit.problem;
   if (exit.left_over > 0)
-    attempt.outcome += "; " + std::to_string(exit.left_over) + " processes that it left were ended";
+    attempt.outcome += formatted("; {} processes that it left were ended", exit.left_over);
   if (!exit.problem.empty()) return fail(entry, attempt);
   if (exit.code == 0 && !exit.over_limit) {
     entry.state = State::done;
@@ -140,7 +141,8 @@ static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState
     return again_with_more(entry, attempt, exit, verdict, machine);
   }
   if (exit.timed_out) {
-    attempt.outcome = "the time that it was given, " + format_seconds(exit.seconds) + ", was too short";
+    attempt.outcome =
+        formatted("the time that it was given, {}, was too short", format_seconds(exit.seconds));
     entry.seconds = 2 * std::max(entry.seconds, exit.seconds);
     return again(entry, attempt, true);
   }
@@ -203,8 +205,8 @@ LogVerdict diagnose_log(const std::filesystem::path& log) {
           diagnosis.headline,
           diagnosis.cause == doctor::Cause::other_failure ? diagnosis.reason : "",
           no_room_now(end),
-          size > 2 * kPart ? "of its log of " + format_bytes(size) + " the first and the last " +
-                                 format_bytes(kPart) + " were read"
+          size > 2 * kPart ? formatted("of its log of {} the first and the last {} were read",
+                                       format_bytes(size), format_bytes(kPart))
                            : ""};
 }
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "files/atomic.h"
 #include "files/file.h"
@@ -28,7 +29,7 @@ void for_each_row(Database& from, const std::string& query, Take&& take) {
 
 std::set<std::string> columns_of(Database& from, const std::string& table) {
   std::set<std::string> found;
-  for_each_row(from, "SELECT name FROM pragma_table_info('" + table + "')",
+  for_each_row(from, formatted("SELECT name FROM pragma_table_info('{}')", table),
                [&](const Statement& row) { found.insert(row.text(0)); });
   return found;
 }
@@ -40,7 +41,8 @@ struct Column {
 
 std::vector<Column> columns_with_values(Database& to, const std::string& table) {
   std::vector<Column> columns;
-  Statement row(to, "SELECT name, type, \"notnull\", dflt_value FROM pragma_table_info('" + table + "')");
+  Statement row(to,
+                formatted("SELECT name, type, \"notnull\", dflt_value FROM pragma_table_info('{}')", table));
   while (row.step()) {
     Column column{row.text(0), row.text(3)};
     const bool is_list = column.name == "words" || column.name == "environment" || column.name == "after" ||
@@ -63,7 +65,7 @@ std::string values_of(const std::vector<Column>& columns, const std::set<std::st
   for (const Column& column : columns) {
     std::string value = there.contains(column.name) ? column.name : "NULL";
     if (column.name == "state" && old_states && there.contains(column.name)) value = "state + (state >= 2)";
-    values += (values.empty() ? "" : ", ") + ("coalesce(" + value + ", " + column.value + ")");
+    values += (values.empty() ? "" : ", ") + (formatted("coalesce({}, {})", value, column.value));
   }
   return values;
 }
@@ -74,10 +76,10 @@ int64_t copy_table(Database& from, Database& to, const Table& table, bool old_st
   const std::string values = values_of(columns_with_values(to, table.name), there, old_states);
   std::string marks = "?";
   for (size_t i = 1; i < table.columns.size(); ++i) marks += ", ?";
-  Statement insert(to, "INSERT OR IGNORE INTO " + table.name + " VALUES(" + marks + ")");
+  Statement insert(to, formatted("INSERT OR IGNORE INTO {} VALUES({})", table.name, marks));
   int64_t copied = 0;
   for (const char* order : {"", " DESC"})
-    for_each_row(from, "SELECT " + values + " FROM " + table.name + " ORDER BY rowid" + order,
+    for_each_row(from, formatted("SELECT {} FROM {} ORDER BY rowid{}", values, table.name, order),
                  [&](const Statement& row) {
                    for (size_t i = 0; i < table.columns.size(); ++i) row.copy(static_cast<int>(i), insert);
                    try {
@@ -92,8 +94,7 @@ int64_t copy_table(Database& from, Database& to, const Table& table, bool old_st
 
 fs::path free_name(const fs::path& file) {
   fs::path name = file.string() + ".damaged";
-  for (int number = 2; !is_absent(name); ++number)
-    name = file.string() + ".damaged-" + std::to_string(number);
+  for (int number = 2; !is_absent(name); ++number) name = formatted("{}.damaged-{}", file.string(), number);
   return name;
 }
 
@@ -118,7 +119,8 @@ void fill(const fs::path& from, Database& to, Rescued& rescued) {
 Rescued rescue(const fs::path& folder) {
   const fs::path place = fs::absolute(folder);
   if (is_absent(place / kDatabaseFile))
-    throw UsageError(printable(place.string()) + ": has no " + kDatabaseFile + " that could be rescued");
+    throw UsageError(
+        formatted("{}: has no {} that could be rescued", printable(place.string()), kDatabaseFile));
   const WorkerLock alone(place);
   const fs::path file = fs::canonical(place) / kDatabaseFile, fresh = file.string() + ".rescued";
   for (const char* end : {"", "-wal", "-shm"}) fs::remove(fresh.string() + end);

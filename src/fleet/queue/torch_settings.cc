@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/format.h"
 #include "base/proc_file.h"
 #include "base/strings.h"
 
@@ -113,7 +114,8 @@ std::vector<std::string> python_programs(const std::string& script) {
   const auto take = [&] {
     if (word.ends_with("/bin/activate")) activated = fs::path(word).parent_path().string();
     if (is_python(word))
-      programs.push_back(word.find('/') != word.npos || activated.empty() ? word : activated + "/" + word);
+      programs.push_back(
+          word.find('/') != word.npos || activated.empty() ? word : formatted("{}/{}", activated, word));
     word.clear();
   };
   bool comment = false;

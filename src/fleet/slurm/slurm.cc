@@ -9,6 +9,7 @@
 
 #include "base/child_process.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/slurm/policy.h"
@@ -33,8 +34,7 @@ Answer ask(const std::vector<std::string>& words, const std::string& input = "")
   // A signal, most likely Ctrl-C, which reaches this process too: nothing is known, and there is nothing to
   // report.
   if (child.code > 128 && !child.late) return {false, true, true, "", ""};
-  if (answer.problem.empty())
-    answer.problem = words.front() + " ended with code " + std::to_string(child.code);
+  if (answer.problem.empty()) answer.problem = formatted("{} ended with code {}", words.front(), child.code);
   answer.unknown = child.late || answer.problem.find("timed out") != std::string::npos;
   answer.later = answer.unknown || passes(answer.problem);
   return answer;
@@ -60,7 +60,7 @@ bool is_job(std::string_view id) {
 
 // The value of " NAME=value" in a line of scontrol.
 std::string field(std::string_view line, std::string_view name) {
-  const std::string key = " " + std::string(name) + "=";
+  const std::string key = formatted(" {}=", name);
   const std::string padded = " " + std::string(line);
   const size_t at = padded.find(key);
   if (at == std::string::npos) return "";
@@ -132,7 +132,7 @@ std::vector<Job> read_details(std::string_view text) {
   for_each_line(text, [&](std::string_view line) {
     std::string id = field(line, "JobId");
     if (const std::string array = field(line, "ArrayJobId"); !array.empty())
-      id = array + "_" + field(line, "ArrayTaskId");
+      id = formatted("{}_{}", array, field(line, "ArrayTaskId"));
     if (is_job(id))
       jobs.push_back({id, state_word(field(line, "JobState")), none_is_empty(field(line, "Reason")),
                       none_is_empty(field(line, "NodeList")), ""});
@@ -171,10 +171,10 @@ std::vector<std::string> sbatch_words(const Submission& submission) {
                                     // To the supervisor alone, in time for a training to save.
                                     "--signal=B:TERM@" + std::to_string(kWarningSeconds)};
   if (submission.memory_bytes > 0)
-    words.push_back("--mem=" + std::to_string((submission.memory_bytes + kMiB - 1) / kMiB) + "M");
+    words.push_back(formatted("--mem={}M", (submission.memory_bytes + kMiB - 1) / kMiB));
   if (submission.gpus > 0)
-    words.push_back("--gres=gpu:" + (submission.gpu_type.empty() ? "" : submission.gpu_type + ":") +
-                    std::to_string(submission.gpus));
+    words.push_back(formatted("--gres=gpu:{}{}", submission.gpu_type.empty() ? "" : submission.gpu_type + ":",
+                              submission.gpus));
   if (submission.seconds > 0)
     words.push_back("--time=" + std::to_string(static_cast<int64_t>(std::ceil(submission.seconds / 60))));
   if (submission.nice > 0) words.push_back("--nice=" + std::to_string(submission.nice));
@@ -192,8 +192,8 @@ std::string quoted(std::string_view word) {
 std::string job_script(const std::string& program, const std::vector<std::string>& folders) {
   std::string text = "#!/bin/sh\ncase \"${SLURM_ARRAY_TASK_ID:-0}\" in\n";
   for (size_t i = 0; i < folders.size(); ++i)
-    text += std::to_string(i) + ") folder=" + slurm::quoted(folders[i]) + " ;;\n";
-  return text + "esac\nexec " + slurm::quoted(program) + " queue supervise \"$folder\"\n";
+    text += formatted("{}) folder={} ;;\n", i, slurm::quoted(folders[i]));
+  return formatted("{}esac\nexec {} queue supervise \"$folder\"\n", text, slurm::quoted(program));
 }
 
 std::string as_pattern(std::string_view folder) {

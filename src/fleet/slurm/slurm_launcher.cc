@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/units.h"
 #include "fleet/queue/packing/planned.h"
@@ -157,10 +158,10 @@ void SlurmLauncher::take_word(Entry& entry, Handed& handed, const Job* job) {
   if (over) return;
   handed.over_since = 0;
   const bool running = phase_of(job->state) == Phase::running;
-  const std::string note = "Slurm job " + job->id +
-                           (running               ? " on " + job->node
-                            : job->reason.empty() ? ", pending"
-                                                  : ": " + job->reason);
+  const std::string note = formatted("Slurm job {}{}", job->id,
+                                     running               ? " on " + job->node
+                                     : job->reason.empty() ? ", pending"
+                                                           : ": " + job->reason);
   const State state = running ? State::running : State::submitted;
   if (entry.note == note && entry.state == state) return;
   const bool starts = running && entry.state == State::submitted;
@@ -170,7 +171,7 @@ void SlurmLauncher::take_word(Entry& entry, Handed& handed, const Job* job) {
     if (starts) attempt.started = queue::clock_now();
     handed.attempt = attempt;
   });
-  if (starts) options_.report(queue::title(entry) + ": running, " + note);
+  if (starts) options_.report(formatted("{}: running, {}", queue::title(entry), note));
 }
 
 // A supervisor that runs sees to it itself; a job that waits has none yet.
@@ -341,8 +342,8 @@ Submission SlurmLauncher::submission_of(const std::vector<Entry*>& group) const 
   const Entry& first = *group.front();
   const std::filesystem::path folder = store_.folder_of(first.id, first.attempts);
   Submission submission;
-  submission.name = "plimsoll-" + std::to_string(first.id) +
-                    (group.size() > 1 ? "-" + std::to_string(group.back()->id) : "");
+  submission.name =
+      formatted("plimsoll-{}{}", first.id, group.size() > 1 ? "-" + std::to_string(group.back()->id) : "");
   submission.comment = folder.string();
   // Next to each attempt's log: %a is a place in the array.
   submission.output = as_pattern(folder.string()) + (group.size() > 1 ? "/slurm-%a.out" : "/slurm.out");
@@ -368,7 +369,7 @@ void SlurmLauncher::hand_over(const std::vector<Entry*>& group) {
   for (const Entry* entry : group) folders.push_back(store_.folder_of(entry->id, entry->attempts).string());
   // An array's output is next to its first run; each of the others finds its own by a link.
   for (size_t i = 0; i < group.size() && group.size() > 1; ++i) {
-    const std::string there = folders.front() + "/slurm-" + std::to_string(i) + ".out";
+    const std::string there = formatted("{}/slurm-{}.out", folders.front(), i);
     unlink((folders[i] + "/slurm.out").c_str());
     if (symlink(there.c_str(), (folders[i] + "/slurm.out").c_str()) != 0) continue;  // for people alone
   }
@@ -382,7 +383,7 @@ void SlurmLauncher::hand_over(const std::vector<Entry*>& group) {
       found.note = "Slurm job " + job;
     });
     handed_.at(entry.id).attempt.job = job;
-    options_.report(queue::title(entry) + ": submitted, Slurm job " + job);
+    options_.report(formatted("{}: submitted, Slurm job {}", queue::title(entry), job));
   }
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -31,14 +32,15 @@ std::string host_line(const Frame& frame) {
   int64_t of_runs = 0;
   for (const RunStatus& run : frame.runs) of_runs += run.used.value_or(0);
   const int64_t others = std::max<int64_t>(0, frame.memory - frame.available - of_runs);
-  std::string text = "host " + format_bytes(frame.memory) + ": runs " + format_bytes(of_runs) + ", others " +
-                     format_bytes(others) + ", available " + format_bytes(frame.available) +
-                     (frame.swap.total > 0 ? ", swap " + format_bytes(frame.swap.used) + " of " +
-                                                 format_bytes(frame.swap.total) + " in use"
-                                           : "") +
-                     "; load " + one_decimal(frame.load);
+  std::string text = formatted(
+      "host {}: runs {}, others {}, available {}{}; load {}", format_bytes(frame.memory),
+      format_bytes(of_runs), format_bytes(others), format_bytes(frame.available),
+      frame.swap.total > 0
+          ? formatted(", swap {} of {} in use", format_bytes(frame.swap.used), format_bytes(frame.swap.total))
+          : "",
+      one_decimal(frame.load));
   if (!frame.pressure.empty()) text += "; waited in the last 10 s:";
-  for (const auto& [kind, share] : frame.pressure) text += " " + kind + " " + one_decimal(share) + " %";
+  for (const auto& [kind, share] : frame.pressure) text += formatted(" {} {} %", kind, one_decimal(share));
   return text;
 }
 
@@ -63,7 +65,7 @@ std::string card_text(const DeviceStatus& device) {
   if (!device.problem.empty()) return printable(device.problem) + "; nothing new starts there";
   std::string text = printable(device.model);
   if (device.memory) text += ", " + format_bytes(*device.memory);
-  if (device.busy_percent) text += ", " + std::to_string(*device.busy_percent) + " % busy";
+  if (device.busy_percent) text += formatted(", {} % busy", *device.busy_percent);
   return text;
 }
 
@@ -72,7 +74,7 @@ std::string note_text(const RunStatus& run) {
   if (run.growth) return growth_text(run);
   const int64_t on_card = std::max(run.used_on_card.value_or(0), run.peak_on_card.value_or(0));
   if (run.state == "running" && run.device_count > 0 && on_card > run.device_bytes)
-    return "took " + format_bytes(on_card) + " on a card, more than it reserved";
+    return formatted("took {} on a card, more than it reserved", format_bytes(on_card));
   return run.note;
 }
 
@@ -80,9 +82,9 @@ std::vector<std::string> run_cells(const RunStatus& run) {
   const std::optional<double> left = seconds_left(run);
   std::string planned = format_bytes(run.reserved);
   if (run.device_bytes > 0)
-    planned = std::to_string(run.device_count) + " x " + format_bytes(run.device_bytes) + " + " + planned;
+    planned = formatted("{} x {} + {}", run.device_count, format_bytes(run.device_bytes), planned);
   const auto with_card = [](const std::optional<int64_t>& host, const std::optional<int64_t>& card) {
-    return card ? format_bytes(*card) + " + " + bytes_or(host) : bytes_or(host);
+    return card ? formatted("{} + {}", format_bytes(*card), bytes_or(host)) : bytes_or(host);
   };
   return {std::to_string(run.id),
           printable(run.name),
@@ -104,7 +106,7 @@ std::vector<std::string> run_cells(const RunStatus& run) {
 
 std::string growth_text(const RunStatus& run) {
   if (!run.growth) return "";
-  std::string text = "grows by " + format_bytes(static_cast<int64_t>(*run.growth * 60)) + " a minute";
+  std::string text = formatted("grows by {} a minute", format_bytes(static_cast<int64_t>(*run.growth * 60)));
   if (run.used && run.device_bytes == 0 && run.reserved > 0) {
     const double left = static_cast<double>(run.reserved - *run.used) / *run.growth;
     text += left <= 0 ? ": beyond its reservation" : ": beyond its reservation in " + format_seconds(left);
@@ -132,13 +134,14 @@ std::string frame_heading(const Frame& frame, size_t columns) {
   TextTable table({false, true, true, true, true, true, true, true, false});
   table.add_row({"device", "capacity", "reserved", "used", "others", "free", "threads", "runs", ""});
   for (const DeviceStatus& one : frame.devices)
-    table.add_row(
-        {printable(devices::short_name(one.name)), format_bytes(one.capacity), format_bytes(one.reserved),
-         told(one, one.used), told(one, one.others), bytes_or(free_bytes(one)),
-         one.threads > 0 ? std::to_string(one.threads_reserved) + "/" + std::to_string(one.threads) : "-",
-         std::to_string(one.runs), card_text(one)});
+    table.add_row({printable(devices::short_name(one.name)), format_bytes(one.capacity),
+                   format_bytes(one.reserved), told(one, one.used), told(one, one.others),
+                   bytes_or(free_bytes(one)),
+                   one.threads > 0 ? formatted("{}/{}", one.threads_reserved, one.threads) : "-",
+                   std::to_string(one.runs), card_text(one)});
   table.may_go({6, 4, 7});
-  return fitted(host_line(frame) + "\n" + state_line(frame), columns) + "\n" + table.render("  ", columns);
+  return formatted("{}\n{}", fitted(formatted("{}\n{}", host_line(frame), state_line(frame)), columns),
+                   table.render("  ", columns));
 }
 
 std::string runs_text(const std::vector<const RunStatus*>& runs, size_t columns) {
@@ -174,8 +177,8 @@ std::string foreign_text(const Frame& frame) {
 std::string frame_text(const Frame& frame, size_t columns) {
   std::vector<const RunStatus*> runs;
   for (const RunStatus& one : frame.runs) runs.push_back(&one);
-  const std::string list = runs.empty() ? "  " + std::string(kQueueIsEmpty) + "\n" : runs_text(runs, columns);
-  return frame_heading(frame, columns) + "\n" + list + foreign_text(frame);
+  const std::string list = runs.empty() ? formatted("  {}\n", kQueueIsEmpty) : runs_text(runs, columns);
+  return formatted("{}\n{}{}", frame_heading(frame, columns), list, foreign_text(frame));
 }
 
 }  // namespace plimsoll::top

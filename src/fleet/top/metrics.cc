@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/format.h"
 #include "base/printable.h"
 
 namespace plimsoll::top {
@@ -29,9 +30,8 @@ class Metric {
     std::snprintf(number, sizeof number, "%.17g", value);
     lines_ += "plimsoll_" + std::string(name_);
     for (size_t i = 0; i < labels.size(); ++i)
-      lines_ +=
-          (i == 0 ? "{" : ",") + std::string(labels[i].first) + "=\"" + label_text(labels[i].second) + "\"";
-    lines_ += (labels.empty() ? " " : "} ") + std::string(number) + "\n";
+      lines_ += formatted("{}{}=\"{}\"", i == 0 ? "{" : ",", labels[i].first, label_text(labels[i].second));
+    lines_ += formatted("{}{}\n", labels.empty() ? " " : "} ", number);
   }
   template <class Value>
   void add(const Labels& labels, const std::optional<Value>& value) {
@@ -40,7 +40,7 @@ class Metric {
   [[nodiscard]] std::string text() const {
     if (lines_.empty()) return "";
     const std::string name = "plimsoll_" + std::string(name_);
-    return "# HELP " + name + " " + help_ + "\n# TYPE " + name + " gauge\n" + lines_;
+    return formatted("# HELP {} {}\n# TYPE {} gauge\n{}", name, help_, name, lines_);
   }
 
  private:

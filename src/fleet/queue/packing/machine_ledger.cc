@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/printable.h"
 #include "base/proc_file.h"
@@ -154,8 +155,7 @@ std::string user_words(uid_t user) {
 }
 
 MachineLedger::MachineLedger(const fs::path& folder, const fs::path& queue_folder)
-    : folder_(folder),
-      own_name_(std::to_string(geteuid()) + "-" + hash_text(queue_folder.string()) + ".json") {
+    : folder_(folder), own_name_(formatted("{}-{}.json", geteuid(), hash_text(queue_folder.string()))) {
   if (mkdir(folder_.c_str(), kForAll) == 0) chmod(folder_.c_str(), kForAll);
   struct stat found {};
   const bool mine = lstat(folder_.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
@@ -165,10 +165,11 @@ MachineLedger::MachineLedger(const fs::path& folder, const fs::path& queue_folde
         printable(folder_.string()) +
         ": others could put away what a queue has promised; chmod 1777, or PLIMSOLL_MACHINE_DIR");
   if (found.st_uid != 0 && found.st_uid != geteuid())
-    warning_ =
-        printable(folder_.string()) + ": belongs to " + user_words(found.st_uid) +
-        ", who can put away what other queues have promised: memory may be given out twice; root can make it "
-        "its own (chown root), or PLIMSOLL_MACHINE_DIR names another folder for the queues of this machine";
+    warning_ = formatted(
+        "{}: belongs to {}, who can put away what other queues have promised: memory may be given out "
+        "twice; root can make it its own (chown root), or PLIMSOLL_MACHINE_DIR names another "
+        "folder for the queues of this machine",
+        printable(folder_.string()), user_words(found.st_uid));
   const int file = open_lock(folder_ / "lock");
   if (file >= 0) {
     close(file);
@@ -177,11 +178,11 @@ MachineLedger::MachineLedger(const fs::path& folder, const fs::path& queue_folde
   const std::string why = std::generic_category().message(errno) +
                           "; PLIMSOLL_MACHINE_DIR names another folder for the queues of this machine";
   if (lstat((folder_ / "lock").c_str(), &found) != 0 || found.st_uid == geteuid())
-    throw UsageError(printable((folder_ / "lock").string()) + ": " + why);
+    throw UsageError(formatted("{}: {}", printable((folder_ / "lock").string()), why));
   // Another user's, which must not keep this one's runs from starting.
   if (!warning_.empty()) warning_ += "\n";
-  warning_ += printable((folder_ / "lock").string()) + ": belongs to " + user_words(found.st_uid) +
-              " and cannot be opened, so that memory may be given out twice: " + why;
+  warning_ += formatted("{}: belongs to {} and cannot be opened, so that memory may be given out twice: {}",
+                        printable((folder_ / "lock").string()), user_words(found.st_uid), why);
 }
 
 MachineLedger::Lock::~Lock() {
@@ -195,7 +196,7 @@ std::string MachineLedger::lock_words() const {
   if (const int file = open_lock(folder_ / "lock"); file >= 0) {
     close(file);
   } else {
-    return path + " belongs to " + user_words(found.st_uid) + " and cannot be opened";
+    return formatted("{} belongs to {} and cannot be opened", path, user_words(found.st_uid));
   }
   // "1: FLOCK  ADVISORY  WRITE 77 fe:00:1234 0 EOF"
   std::istringstream lines(read_proc("/proc/locks"));
@@ -208,7 +209,7 @@ std::string MachineLedger::lock_words() const {
     if (!place.ends_with(":" + std::to_string(found.st_ino))) continue;
     struct stat process {};
     if (stat(("/proc/" + std::to_string(holder)).c_str(), &process) != 0) continue;
-    return path + " is held by " + user_words(process.st_uid) + " (process " + std::to_string(holder) + ")";
+    return formatted("{} is held by {} (process {})", path, user_words(process.st_uid), holder);
   }
   return path + " is held by a process that the system does not name";
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/format.h"
 #include "base/units.h"
 
 namespace plimsoll::queue {
@@ -203,11 +204,11 @@ Packing pack(const Machine& machine, std::vector<Waiting> waiting, std::vector<R
 
 std::string never_fits(const Machine& machine, const Need& need) {
   if (need.threads > machine.threads)
-    return std::to_string(need.threads) + (need.threads == 1 ? " thread" : " threads") + ", the queue has " +
-           std::to_string(machine.threads);
+    return formatted("{}{}, the queue has {}", need.threads, need.threads == 1 ? " thread" : " threads",
+                     machine.threads);
   if (need.host_bytes > machine.host_bytes)
-    return format_bytes_up(need.host_bytes) + " on the host, the queue has " +
-           format_bytes(machine.host_bytes);
+    return formatted("{} on the host, the queue has {}", format_bytes_up(need.host_bytes),
+                     format_bytes(machine.host_bytes));
   int64_t largest = 0;
   int enough = 0, alike = 0;
   for (const MachineCard& card : machine.cards) {
@@ -217,12 +218,12 @@ std::string never_fits(const Machine& machine, const Need& need) {
     enough += card.bytes >= need.device_bytes ? 1 : 0;
   }
   if (enough >= need.devices) return "";
-  const std::string kind = need.card.empty() ? "" : " (" + need.card + ")";
+  const std::string kind = need.card.empty() ? "" : formatted(" ({})", need.card);
   if (alike < need.devices)
-    return std::to_string(need.devices) + (kind.empty() || need.devices > 1 ? " devices" : " device") + kind +
-           ", the queue has " + std::to_string(alike);
-  return format_bytes_up(need.device_bytes) + " on each of " + std::to_string(need.devices) + " devices" +
-         kind + ", the largest has " + format_bytes(largest);
+    return formatted("{}{}{}, the queue has {}", need.devices,
+                     kind.empty() || need.devices > 1 ? " devices" : " device", kind, alike);
+  return formatted("{} on each of {} devices{}, the largest has {}", format_bytes_up(need.device_bytes),
+                   need.devices, kind, format_bytes(largest));
 }
 
 std::string what_is_short(const Machine& machine, const Need& need, const std::vector<Running>& running) {
@@ -234,7 +235,7 @@ std::string what_is_short(const Machine& machine, const Need& need, const std::v
   if (free.threads < need.threads)
     return std::to_string(need.threads - std::max(0, free.threads)) +
            (need.threads - std::max(0, free.threads) == 1 ? " thread short" : " threads short");
-  return "no room on " + std::to_string(need.devices) + (need.devices == 1 ? " device" : " devices");
+  return formatted("no room on {}{}", need.devices, need.devices == 1 ? " device" : " devices");
 }
 
 }  // namespace plimsoll::queue

@@ -5,6 +5,7 @@
 
 #include "base/child_process.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/shell_word.h"
 #include "base/units.h"
@@ -38,9 +39,9 @@ Planned read_plan(const std::string& text, const std::vector<std::string>& words
   const nlohmann::json plan = read_json_text(text);
   check_internal(plan.is_object() && plan.contains("process"), "plan --json gave no plan");
   if (!plan.at("feasible").get<bool>())
-    throw DoesNotFitError("does not fit   " + recipe + " needs " +
-                          format_bytes_up(plan.at("smallest").at("memory_bytes").get<int64_t>()) +
-                          " at least; plimsoll plan " + quoted(recipe) + " shows the ways");
+    throw DoesNotFitError(
+        formatted("does not fit   {} needs {} at least; plimsoll plan {} shows the ways", recipe,
+                  format_bytes_up(plan.at("smallest").at("memory_bytes").get<int64_t>()), quoted(recipe)));
   Planned planned;
   planned.need.host_bytes = plan.at("process").at("planned_peak_rss_bytes").get<int64_t>();
   const nlohmann::json& device = plan.at("device");
@@ -83,8 +84,7 @@ std::vector<SmallerPlan> smaller_plans(const std::string& program, const std::ve
   const int64_t least = planned.smallest_bytes, most = bytes_of(planned.need);
   if (planned.seconds <= 0 || planned.seconds_per_step <= 0 || least <= 0 || least >= most) return {};
   std::vector<std::string> asked = words;
-  asked.insert(asked.end(),
-               {"--json", "--sweep", "memory=" + std::to_string(least) + ".." + std::to_string(most)});
+  asked.insert(asked.end(), {"--json", "--sweep", formatted("memory={}..{}", least, most)});
   // The program's messages on standard error were printed before.
   const ChildAnswer answer = run_plan(program, asked, ChildErrors::dropped);
   check_internal(answer.code == 0, "plan --sweep failed where plan did not");
@@ -146,7 +146,7 @@ void bind_to_plan(std::vector<std::string>& words, const Need& need) {
   const auto set = [&](const std::string& key, int64_t value) {
     const auto last = std::find_if(words.rbegin(), words.rend(),
                                    [&](const std::string& word) { return word.starts_with(key + "="); });
-    const std::string word = key + "=" + std::to_string(value);
+    const std::string word = formatted("{}={}", key, value);
     if (last == words.rend()) {
       words.insert(words.end(), {"--set", word});
     } else {

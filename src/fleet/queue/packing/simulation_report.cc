@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -11,16 +12,16 @@ namespace {
 std::string percent(double share) {
   std::string text = std::to_string(static_cast<int>(share * 1000 + 0.5));
   if (text.size() == 1) text = "0" + text;
-  return text.substr(0, text.size() - 1) + "." + text.back() + " %";
+  return formatted("{}.{} %", text.substr(0, text.size() - 1), text.back());
 }
 
 }  // namespace
 
 std::string simulation_text(const Workload& workload, const std::vector<Outcome>& outcomes) {
-  std::string text = format_count(static_cast<int64_t>(workload.jobs.size())) + " jobs on " +
-                     format_count(static_cast<int64_t>(workload.machine.cards.size())) +
-                     " devices; headroom " + percent(workload.headroom) + ", margin " +
-                     percent(workload.margin) + "\n";
+  std::string text = formatted("{} jobs on {} devices; headroom {}, margin {}\n",
+                               format_count(static_cast<int64_t>(workload.jobs.size())),
+                               format_count(static_cast<int64_t>(workload.machine.cards.size())),
+                               percent(workload.headroom), percent(workload.margin));
   TextTable table({false, true, true, true, true, true, true});
   table.add_row({"", "all done", "mean wait", "memory used", "crashes", "jobs", "lost"});
   for (const Outcome& one : outcomes)

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/units.h"
 
@@ -40,7 +41,7 @@ WatchedCards::WatchedCards(devices::GpuWatch& watch, CardOptions options, Machin
     const Gpu* gpu = devices::find_gpu(report_.gpus, card.name, options_.by_bus);
     if (gpu == nullptr || gpu->uuid == card.name) continue;
     if (has_card(machine, gpu->uuid))
-      throw UsageError("--device: '" + card.name + "' is " + gpu->uuid + ", which is named too");
+      throw UsageError(formatted("--device: '{}' is {}, which is named too", card.name, gpu->uuid));
     card.name = gpu->uuid;
   }
   for (MachineCard& card : machine.cards) name_model(card);
@@ -59,8 +60,8 @@ std::optional<std::vector<std::string>> WatchedCards::take(Machine& machine) {
     name_model(card);
     const std::string problem = gpu->mig ? "is cut into MIG instances" : printable(gpu->problem);
     if (problem == card.problem) continue;
-    lines.push_back(devices::short_name(card.name) + " " +
-                    (problem.empty() ? "answers again" : problem + "; nothing new starts there"));
+    lines.push_back(formatted("{} {}", devices::short_name(card.name),
+                              problem.empty() ? "answers again" : problem + "; nothing new starts there"));
     card.problem = problem;
   }
   return lines;
@@ -95,9 +96,9 @@ void WatchedCards::add_card(Machine& machine, const Gpu& gpu, std::vector<std::s
   const size_t place = std::min(machine.cards.size(), options_.headroom.size() - 1);
   machine.cards.push_back(
       {gpu.uuid, card_capacity(gpu, options_.headroom[place]), 0, "", devices::model_of(gpu)});
-  lines.push_back(devices::short_name(gpu.uuid) + " " + printable(gpu.name) + ": " +
-                  format_bytes(machine.cards.back().bytes) + " of " + format_bytes(gpu.total) +
-                  (gpu.used > 0 ? ", " + format_bytes(gpu.used) + " in use" : ""));
+  lines.push_back(formatted("{} {}: {} of {}{}", devices::short_name(gpu.uuid), printable(gpu.name),
+                            format_bytes(machine.cards.back().bytes), format_bytes(gpu.total),
+                            gpu.used > 0 ? formatted(", {} in use", format_bytes(gpu.used)) : ""));
 }
 
 void WatchedCards::name_model(MachineCard& card) const {

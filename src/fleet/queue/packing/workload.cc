@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "fleet/queue/packing/simulation.h"
 
@@ -20,49 +21,54 @@ class Reader {
   double number(const std::string& key, double otherwise) {
     const json* value = find(key);
     if (value == nullptr) return otherwise;
-    if (!value->is_number() || value->get<double>() < 0) fail("'" + key + "': expected a number from 0 on");
+    if (!value->is_number() || value->get<double>() < 0)
+      fail(formatted("'{}': expected a number from 0 on", key));
     return value->get<double>();
   }
   int count(const std::string& key, int otherwise) {
     const double value = number(key, otherwise);
-    if (value > 1e6 || value != static_cast<int>(value)) fail("'" + key + "': expected a whole number");
+    if (value > 1e6 || value != static_cast<int>(value))
+      fail(formatted("'{}': expected a whole number", key));
     return static_cast<int>(value);
   }
   int64_t bytes(const std::string& key, int64_t otherwise) {
     const json* value = find(key);
     if (value == nullptr) return otherwise;
-    if (value->is_string()) return parse_bytes(value->get<std::string>(), where_ + ": '" + key + "'");
+    if (value->is_string()) return parse_bytes(value->get<std::string>(), formatted("{}: '{}'", where_, key));
     constexpr int64_t kMost = int64_t{1} << 50;
     if (!value->is_number_integer() || *value < 0 || *value > kMost)
-      fail("'" + key + "': expected bytes, as a number or as text (\"40000MiB\")");
+      fail(formatted("'{}': expected bytes, as a number or as text (\"40000MiB\")", key));
     return value->get<int64_t>();
   }
   std::string text(const std::string& key, const std::string& otherwise) {
     const json* value = find(key);
-    if (value != nullptr && !value->is_string()) fail("'" + key + "': expected a text");
+    if (value != nullptr && !value->is_string()) fail(formatted("'{}': expected a text", key));
     return value == nullptr ? otherwise : value->get<std::string>();
   }
   const json& list(const std::string& key) {
     const json* value = find(key);
-    if (value == nullptr || !value->is_array()) fail("'" + key + "': expected a list");
+    if (value == nullptr || !value->is_array()) fail(formatted("'{}': expected a list", key));
     return *value;
   }
   const json* list_or_none(const std::string& key) {
     const json* value = find(key);
-    if (value != nullptr && !value->is_array()) fail("'" + key + "': expected a list");
+    if (value != nullptr && !value->is_array()) fail(formatted("'{}': expected a list", key));
     return value;
   }
   const json& object(const std::string& key) {
     const json* value = find(key);
-    if (value == nullptr) fail("'" + key + "' is missing");
+    if (value == nullptr) fail(formatted("'{}' is missing", key));
     return *value;
   }
   void finish() const {
     if (known_ == object_.size()) return;
     for (const auto& [key, value] : object_.items())
-      if (std::find(asked_.begin(), asked_.end(), key) == asked_.end()) fail("unknown key '" + key + "'");
+      if (std::find(asked_.begin(), asked_.end(), key) == asked_.end())
+        fail(formatted("unknown key '{}'", key));
   }
-  [[noreturn]] void fail(const std::string& what) const { throw UsageError(where_ + ": " + what); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UsageError(formatted("{}: {}", where_, what));
+  }
 
  private:
   const json* find(const std::string& key) {
@@ -83,7 +89,7 @@ std::vector<OthersUse> read_others(Reader& owner, const std::string& where) {
   std::vector<OthersUse> others;
   const json* list = owner.list_or_none("others");
   for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
-    Reader reader((*list)[i], where + ": others " + std::to_string(i + 1));
+    Reader reader((*list)[i], formatted("{}: others {}", where, i + 1));
     others.push_back({reader.bytes("bytes", 0), reader.number("from", 0), reader.number("until", 0)});
     if (others.back().until > 0 && others.back().until <= others.back().from)
       reader.fail("'until': expected a time after 'from'");
@@ -102,11 +108,11 @@ void read_machine(const json& object, const std::string& name, Workload& workloa
   if (workload.headroom >= 1) reader.fail("'headroom': expected a share below 1");
   const json& devices = reader.list("devices");
   for (size_t i = 0; i < devices.size(); ++i) {
-    Reader device(devices[i], name + ": device " + std::to_string(i + 1));
+    Reader device(devices[i], formatted("{}: device {}", name, i + 1));
     MachineCard card{device.text("name", "gpu" + std::to_string(i)), device.bytes("bytes", 0),
                      device.count("max_runs", 0), "", device.text("model", "")};
     if (card.bytes == 0) device.fail("'bytes' is missing");
-    workload.others.push_back(read_others(device, name + ": device " + std::to_string(i + 1)));
+    workload.others.push_back(read_others(device, formatted("{}: device {}", name, i + 1)));
     device.finish();
     workload.machine.cards.push_back(std::move(card));
   }
@@ -141,7 +147,7 @@ SmallerPlan read_plan(const json& object, const Job& job, const std::string& whe
 }
 
 Job read_job(const json& object, size_t number, const std::string& name) {
-  Reader reader(object, name + ": job " + std::to_string(number));
+  Reader reader(object, formatted("{}: job {}", name, number));
   Job job;
   job.name = reader.text("name", "job " + std::to_string(number));
   job.priority = reader.count("priority", 0);
@@ -159,10 +165,10 @@ Job read_job(const json& object, size_t number, const std::string& name) {
   job.leak_bytes_per_second = reader.number("leak_bytes_per_second", 0);
   if (const json* plans = reader.list_or_none("plans"))
     for (const json& plan : *plans)
-      job.smaller.push_back(read_plan(plan, job, name + ": job " + std::to_string(number) + ": plan"));
+      job.smaller.push_back(read_plan(plan, job, formatted("{}: job {}: plan", name, number)));
   if (const json* steps = reader.list_or_none("steps"))
     for (const json& step : *steps)
-      job.steps.push_back(read_step(step, job, name + ": job " + std::to_string(number) + ": step"));
+      job.steps.push_back(read_step(step, job, formatted("{}: job {}: step", name, number)));
   std::stable_sort(job.smaller.begin(), job.smaller.end(),
                    [](const SmallerPlan& a, const SmallerPlan& b) { return a.seconds < b.seconds; });
   reader.finish();
@@ -199,7 +205,7 @@ Workload read_workload(std::string_view text, const std::string& name) {
   try {
     file = json::parse(text);
   } catch (const json::exception& error) {  // also of a number that no double holds
-    throw UsageError(name + ": no JSON: " + error.what());
+    throw UsageError(formatted("{}: no JSON: {}", name, error.what()));
   }
   Workload workload;
   Reader reader(file, name);
@@ -209,8 +215,7 @@ Workload read_workload(std::string_view text, const std::string& name) {
   for (size_t i = 0; i < jobs.size(); ++i) {
     workload.jobs.push_back(read_job(jobs[i], i + 1, name));
     const std::string never = never_fits(offered, workload.jobs.back().need);
-    if (!never.empty())
-      throw UsageError(name + ": job " + std::to_string(i + 1) + " fits never: it needs " + never);
+    if (!never.empty()) throw UsageError(formatted("{}: job {} fits never: it needs {}", name, i + 1, never));
   }
   reader.finish();
   return workload;

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/printable.h"
 #include "files/atomic.h"
@@ -62,7 +63,7 @@ std::optional<Exit> read_exit(const fs::path& folder) {
 void write_launch(const Launch& launch) {
   std::string text;
   const auto add = [&](const char* name, const std::string& value) {
-    text += std::string(name) + "=" + value + '\0';
+    text += formatted("{}={}", name, value) + '\0';
   };
   for (const std::string& one : launch.words) add("word", one);
   for (const std::string& one : launch.environment) add("environment", one);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "base/format.h"
 #include "base/proc_file.h"
 
 namespace plimsoll::queue {
@@ -25,7 +26,7 @@ bool write_text(const fs::path& file, const std::string& text) {
 
 // The path in a line of /proc/self/cgroup, "4:memory:/a/b" or "0::/a/b"; none where there is no such line.
 std::optional<std::string> path_of(const std::string& own, const std::string& controller) {
-  const std::string key = ":" + controller + ":";
+  const std::string key = formatted(":{}:", controller);
   for (size_t at = 0; at < own.size();) {
     const size_t end = std::min(own.find('\n', at), own.size());
     const std::string line = own.substr(at, end - at);
@@ -44,7 +45,7 @@ fs::path below(const fs::path& mounted, const std::string& path) {
 // The number that follows `name` and a blank in a file of lines; 0 where there is no such line.
 int64_t counter(const fs::path& file, const std::string& name) {
   const std::string text = "\n" + read_proc(file);
-  const size_t at = text.find("\n" + name + " ");
+  const size_t at = text.find(formatted("\n{} ", name));
   return at == std::string::npos ? 0 : std::strtoll(text.c_str() + at + name.size() + 2, nullptr, 10);
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "base/format.h"
 #include "base/proc_file.h"
 #include "base/strings.h"
 
@@ -27,7 +28,7 @@ std::vector<pid_t> all_pids() {
   return found;
 }
 
-std::string in_proc(pid_t pid, const char* name) { return "/proc/" + std::to_string(pid) + "/" + name; }
+std::string in_proc(pid_t pid, const char* name) { return formatted("/proc/{}/{}", pid, name); }
 
 // If its maps may not be read (prctl(PR_SET_DUMPABLE)), all that it shares counts as its own.
 int64_t share_of(pid_t pid) {

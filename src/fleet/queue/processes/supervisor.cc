@@ -20,6 +20,7 @@
 
 #include "base/command_line.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -97,7 +98,7 @@ class Supervisor {
   [[noreturn]] void give_back(const char* what) const {
     const std::string why = std::strerror(errno);
     for (const char* name : {"exit.json.tmp", "lock"}) unlink((launch_.folder / name).c_str());
-    throw StoppedError(printable(launch_.folder.string()) + ": " + what + ": " + why);
+    throw StoppedError(formatted("{}: {}: {}", printable(launch_.folder.string()), what, why));
   }
 
   void make_record_and_log() {
@@ -131,7 +132,7 @@ class Supervisor {
     close(failed[1]);
     int error = 0;
     if (command_ > 0 && read(failed[0], &error, sizeof error) == static_cast<ssize_t>(sizeof error))
-      exit_.problem = launch_.words.front() + ": " + std::strerror(error);
+      exit_.problem = formatted("{}: {}", launch_.words.front(), std::strerror(error));
     close(failed[0]);
     // A group that did not take the command holds nothing to a limit; one that has ended already is in none.
     if (group_ && command_ > 0 && exit_.problem.empty() && !group_->has(command_))
@@ -141,8 +142,8 @@ class Supervisor {
   // Looking four times a second misses what is taken at once: where it may, the kernel holds the limit.
   void make_group() {
     if (launch_.host_limit <= 0 || !launch_.own_group) return;
-    const std::string name = "plimsoll-" + launch_.folder.parent_path().filename().string() + "-" +
-                             launch_.folder.filename().string() + "-" + std::to_string(getpid());
+    const std::string name = formatted("plimsoll-{}-{}-{}", launch_.folder.parent_path().filename().string(),
+                                       launch_.folder.filename().string(), getpid());
     group_ = MemoryGroup::make(name, launch_.host_limit + std::max(kGroupBytes, launch_.host_limit / 16));
     if (!group_) return;
     // For a process that finds that this supervisor was killed.
@@ -213,8 +214,7 @@ class Supervisor {
   // environment.
   void note_processes(const std::vector<pid_t>& tree, const std::map<pid_t, Process>& processes) {
     std::string text;
-    for (const pid_t pid : tree)
-      text += std::to_string(pid) + " " + std::to_string(processes.at(pid).born) + "\n";
+    for (const pid_t pid : tree) text += formatted("{} {}\n", pid, processes.at(pid).born);
     if (text == noted_) return;
     noted_ = text;
     (void)replace_file(launch_.folder / "processes.tmp", launch_.folder / "processes", text);

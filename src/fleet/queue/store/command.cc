@@ -9,6 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll::queue {
 namespace {
@@ -30,8 +31,8 @@ std::string by_contents(const std::string& word, const fs::path& folder) {
   if (!is_settings_file(file)) return word;
   std::ifstream in(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  return file.filename().string() + " of " + std::to_string(text.size()) + " bytes, crc " +
-         std::to_string(crc32c(std::as_bytes(std::span(text))));
+  return formatted("{} of {} bytes, crc {}", file.filename().string(), text.size(),
+                   crc32c(std::as_bytes(std::span(text))));
 }
 
 std::string escaped(const std::string& word) {
@@ -82,7 +83,7 @@ bool set_environment(std::vector<std::string>& environment, const std::string& n
                      const std::string& value) {
   bool any = false;
   for (std::string& one : environment)
-    if (one.starts_with(name + "=")) one = name + "=" + value, any = true;
+    if (one.starts_with(name + "=")) one = formatted("{}={}", name, value), any = true;
   return any;
 }
 
@@ -116,7 +117,7 @@ std::string display_name(const std::vector<std::string>& words) {
 }
 
 std::string fingerprint(const Command& command, const fs::path& folder, int devices) {
-  std::string text = escaped(folder.string()) + "\ndevices " + std::to_string(devices);
+  std::string text = formatted("{}\ndevices {}", escaped(folder.string()), devices);
   const auto add = [&](const std::string& word) {
     const size_t equals = word.find('=');
     const std::string whole = by_contents(word, folder);
@@ -135,17 +136,17 @@ Command changed_command(Command command, const std::string& text, const std::str
   bool any = false;
   for (std::string token; tokens >> token; any = true) {
     const Assignment wanted = read_assignment(token);
-    if (wanted.name.empty()) throw UsageError(option + ": '" + token + "' has no name");
+    if (wanted.name.empty()) throw UsageError(formatted("{}: '{}' has no name", option, token));
     if (set_word(command.words, wanted)) continue;
     if (token.starts_with('-')) {
       command.words.push_back(token);
       continue;
     }
     if (!wanted.value)
-      throw UsageError(option + ": expected NAME=VALUE or an option to add, found '" + token + "'");
+      throw UsageError(formatted("{}: expected NAME=VALUE or an option to add, found '{}'", option, token));
     if (!set_environment(command.environment, token.substr(0, token.find('=')), *wanted.value))
-      throw UsageError(option + ": neither the command nor --env has a '" + wanted.name + "'; --" + token +
-                       " adds it as an option");
+      throw UsageError(formatted("{}: neither the command nor --env has a '{}'; --{} adds it as an option",
+                                 option, wanted.name, token));
   }
   if (!any) throw UsageError(option + ": is empty; expected NAME=VALUE or an option to add");
   return command;

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "files/json.h"
@@ -24,7 +25,7 @@ constexpr int kDeepest = 100;
 bool is_json(const std::string& name) { return name.ends_with(".json"); }
 
 [[noreturn]] void fail(const std::string& name, const std::string& key, const std::string& why) {
-  throw UsageError("--yaml-set " + name + ":" + key + ": " + why);
+  throw UsageError(formatted("--yaml-set {}:{}: {}", name, key, why));
 }
 
 // Neither kind of file can hold anything but UTF-8; replaced by the sign for it, a key would be another one.
@@ -32,19 +33,20 @@ bool is_json(const std::string& name) { return name.ends_with(".json"); }
 void check_change(const ConfigChange& change) {
   constexpr size_t kLongestKey = 500;
   if (change.key.size() > kLongestKey || printable(change.key) != change.key)
-    throw UsageError("--yaml-set " + printable(change.file + ":" + change.key) +
-                     ": a key is text in UTF-8 without control characters, 500 bytes at most");
+    throw UsageError(
+        formatted("--yaml-set {}: a key is text in UTF-8 without control characters, 500 bytes at most",
+                  printable(formatted("{}:{}", change.file, change.key))));
   const bool control = std::any_of(change.value.begin(), change.value.end(), [](unsigned char c) {
     return std::iscntrl(c) != 0 && c != '\n' && c != '\t';
   });
   if (control)
-    throw UsageError("--yaml-set " + printable(change.file + ":" + change.key) +
-                     ": the value has control characters");
+    throw UsageError(formatted("--yaml-set {}: the value has control characters",
+                               printable(formatted("{}:{}", change.file, change.key))));
   try {
     (void)ordered_json(change.value).dump();
   } catch (const ordered_json::type_error&) {
-    throw UsageError("--yaml-set " + printable(change.file + ":" + change.key) +
-                     ": the value has to be UTF-8");
+    throw UsageError(formatted("--yaml-set {}: the value has to be UTF-8",
+                               printable(formatted("{}:{}", change.file, change.key))));
   }
 }
 
@@ -86,7 +88,7 @@ class Writer {
 
   static std::string tag_of(const YAML::Node& node) {
     const std::string& tag = node.Tag();
-    return tag.empty() || tag == "?" || tag == "!" ? "" : "!<" + tag + "> ";
+    return tag.empty() || tag == "?" || tag == "!" ? "" : formatted("!<{}> ", tag);
   }
 
   static bool is_word(const std::string& text) {
@@ -146,9 +148,9 @@ std::string shown(const YAML::Node& node) {
 // The place of `part` in a list. Throws UsageError where it has none.
 size_t place_in(size_t size, const std::string& part, const ConfigChange& change) {
   if (part.empty() || part.size() > 9 || part.find_first_not_of("0123456789") != std::string::npos)
-    fail(change.file, change.key, "'" + part + "' is no place in a list");
+    fail(change.file, change.key, formatted("'{}' is no place in a list", part));
   const size_t place = std::stoul(part);
-  if (place >= size) fail(change.file, change.key, "the list there has " + std::to_string(size) + " values");
+  if (place >= size) fail(change.file, change.key, formatted("the list there has {} values", size));
   return place;
 }
 
@@ -168,18 +170,18 @@ void change_yaml(YAML::Node node, const ConfigChange& change, std::vector<std::s
     if (node.IsSequence()) {
       next.reset(node[place_in(node.size(), parts[i], change)]);
     } else if (node.IsScalar()) {
-      fail(change.file, change.key, "there is '" + node.Scalar() + "' where a map would have to be");
+      fail(change.file, change.key, formatted("there is '{}' where a map would have to be", node.Scalar()));
     } else if (const YAML::Node found = std::as_const(node)[parts[i]]; found.IsDefined()) {
       next.reset(found);
     } else {
-      if (last) told.push_back(change.key + ": added " + change.value);
+      if (last) told.push_back(formatted("{}: added {}", change.key, change.value));
       if (last) return void(node[parts[i]] = read_yaml_value(change));
       node[parts[i]] = YAML::Node(YAML::NodeType::Map);
       next.reset(node[parts[i]]);
     }
     if (!last && next.IsNull()) next = YAML::Node(YAML::NodeType::Map);
     if (last) {
-      told.push_back(change.key + ": " + shown(next) + " -> " + change.value);
+      told.push_back(formatted("{}: {} -> {}", change.key, shown(next), change.value));
       next = read_yaml_value(change);
     }
     node.reset(next);
@@ -205,18 +207,18 @@ void change_json(ordered_json& root, const ConfigChange& change, std::vector<std
       added = !node->contains(part);
       node = &(*node)[part];
     } else {
-      fail(change.file, change.key, "there is " + node->dump() + " where an object would have to be");
+      fail(change.file, change.key, formatted("there is {} where an object would have to be", node->dump()));
     }
   }
-  told.push_back(
-      change.key + ": " +
-      (added ? "added "
-             : (node->is_structured() ? (node->is_array() ? "a list" : "a map") : node->dump()) + " -> ") +
-      change.value);
-  *node =
-      ordered_json::accept(change.value)
-          ? read_json(change.value, "--yaml-set " + printable(change.file + ":" + change.key) + ": the value")
-          : ordered_json(change.value);
+  told.push_back(formatted(
+      "{}: {}{}", change.key,
+      added ? "added "
+            : (node->is_structured() ? (node->is_array() ? "a list" : "a map") : node->dump()) + " -> ",
+      change.value));
+  *node = ordered_json::accept(change.value)
+              ? read_json(change.value, formatted("--yaml-set {}: the value",
+                                                  printable(formatted("{}:{}", change.file, change.key))))
+              : ordered_json(change.value);
 }
 
 }  // namespace
@@ -225,7 +227,7 @@ ConfigChange read_config_change(const std::string& text) {
   const size_t equals = text.find('=');
   const size_t colon = equals == std::string::npos ? equals : text.rfind(':', equals);
   if (colon == std::string::npos || colon == 0 || colon + 1 == equals)
-    throw UsageError("--yaml-set: expected FILE:KEY=VALUE, found '" + text + "'");
+    throw UsageError(formatted("--yaml-set: expected FILE:KEY=VALUE, found '{}'", text));
   return {text.substr(0, colon), text.substr(colon + 1, equals - colon - 1), text.substr(equals + 1)};
 }
 
@@ -250,9 +252,9 @@ std::string changed_config(const std::string& text, const std::string& name,
     for (const ConfigChange& change : changes) change_yaml(root, change, told);
     return Writer().write(root);
   } catch (const YAML::Exception& error) {
-    throw UsageError(printable(name) +
-                     (error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1)) +
-                     ": not valid YAML: " + error.msg);
+    throw UsageError(formatted("{}{}: not valid YAML: {}", printable(name),
+                               error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1),
+                               error.msg));
   }
 }
 

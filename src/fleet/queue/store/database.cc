@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 
 namespace plimsoll::queue {
@@ -22,7 +23,8 @@ constexpr int kBusyMilliseconds = 20'000;
 
 int open_lock(const std::string& path) {
   const int lock = open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (lock < 0) throw StoppedError(printable(path) + ".lock: " + std::generic_category().message(errno));
+  if (lock < 0)
+    throw StoppedError(formatted("{}.lock: {}", printable(path), std::generic_category().message(errno)));
   return lock;
 }
 
@@ -32,8 +34,8 @@ FileIdentity identity_of(const std::string& path) {
 }
 
 [[noreturn]] void another_holds(const std::string& path) {
-  throw StoppedError(printable(path) + ": another program holds it since " +
-                     std::to_string(kBusyMilliseconds / 1000) + " s");
+  throw StoppedError(
+      formatted("{}: another program holds it since {} s", printable(path), kBusyMilliseconds / 1000));
 }
 
 }  // namespace
@@ -125,20 +127,20 @@ void Database::fail(int code) const {
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_NOMEM:
-      throw StoppedError(printable(path_) + ": " + printable(why));
+      throw StoppedError(formatted("{}: {}", printable(path_), printable(why)));
     case SQLITE_MISUSE:
     case SQLITE_RANGE:
-      throw InternalError(path_ + ": " + why);
+      throw InternalError(formatted("{}: {}", path_, why));
     default:  // what it holds is not what every queue has
       refuse_form(printable(why));
   }
 }
 
 void Database::refuse_form(const std::string& why) const {
-  throw DamagedError(
-      printable(path_) + ": " + why +
-      ". It is no queue, or a damaged one: plimsoll queue rescue keeps what can be read of it and "
-      "begins a new one");
+  throw DamagedError(formatted(
+      "{}: {}. It is no queue, or a damaged one: plimsoll queue rescue keeps what can be read of it "
+      "and begins a new one",
+      printable(path_), why));
 }
 
 Statement::Statement(Database& database, std::string_view sql) : database_(database) {

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "files/atomic.h"
 
@@ -25,7 +26,7 @@ void make_private(const fs::path& folder) {
   const bool made = mkdir(folder.c_str(), 0700) == 0;
   if (made) flush_name(folder);
   if (!made && errno != EEXIST)
-    throw UsageError(printable(folder.string()) + ": " + std::generic_category().message(errno));
+    throw UsageError(formatted("{}: {}", printable(folder.string()), std::generic_category().message(errno)));
   // A link of the owner's own leads to a folder that the rest holds for; one of another user leads nowhere.
   struct stat found {};
   if (lstat(folder.c_str(), &found) == 0 && S_ISLNK(found.st_mode) && found.st_uid == geteuid() &&

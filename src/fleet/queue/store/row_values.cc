@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/json_text.h"
 
 namespace plimsoll::queue {
@@ -168,13 +169,12 @@ class Checked {
 
 // One that cannot be run as it stands is held, and can be canceled; what is over stays over.
 void hold_damaged(Entry& entry, const std::string& column) {
-  entry.damage = "its row in the queue's database is damaged (" + column + ")";
+  entry.damage = formatted("its row in the queue's database is damaged ({})", column);
   entry.note = entry.damage;
   if (is_over(entry.state)) return;
   entry.state = State::held;
   entry.stop_asked = entry.hold_asked = false;
-  entry.note =
-      "held: " + entry.damage + "; plimsoll queue cancel " + std::to_string(entry.id) + " takes it out";
+  entry.note = formatted("held: {}; plimsoll queue cancel {} takes it out", entry.damage, entry.id);
 }
 
 }  // namespace
@@ -237,8 +237,8 @@ Attempt read_attempt(const Statement& row) {
   attempt.job = row.text(15);
   attempt.card_peak_bytes = checked.whole(16, "card_peak_bytes", 0, kMostRowBytes);
   if (!checked.problem().empty())
-    attempt.outcome += (attempt.outcome.empty() ? "" : "; ") +
-                       std::string("its row in the queue's database is damaged (") + checked.problem() + ")";
+    attempt.outcome += formatted("{}its row in the queue's database is damaged ({})",
+                                 attempt.outcome.empty() ? "" : "; ", checked.problem());
   return attempt;
 }
 

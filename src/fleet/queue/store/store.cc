@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -58,9 +59,9 @@ int64_t Store::insert(const Entry& entry) {
   for (const int64_t other : entry.after) (void)this->entry(other);
   if (std::max(entry.need.host_bytes, entry.need.device_bytes) > kMostRowBytes ||
       entry.need.threads > kMostThreads || entry.need.devices > kMostDevices)
-    throw UsageError(printable(entry.name) + ": asks for more than any machine has: at most " +
-                     format_bytes(kMostRowBytes) + ", " + std::to_string(kMostThreads) + " threads and " +
-                     std::to_string(kMostDevices) + " devices");
+    throw UsageError(
+        formatted("{}: asks for more than any machine has: at most {}, {} threads and {} devices",
+                  printable(entry.name), format_bytes(kMostRowBytes), kMostThreads, kMostDevices));
   const std::optional<int64_t> number = number_behind_folders();
   Statement statement(database_,
                       "INSERT INTO entries VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
@@ -107,10 +108,12 @@ std::vector<int64_t> Store::add(const std::vector<Entry>& entries) {
 }
 
 std::vector<Entry> Store::read(const std::string& condition) {
-  Statement statement(database_, std::string("SELECT ") + kEntryColumns +
-                                     ", (SELECT job FROM attempts WHERE attempts.entry = entries.id AND "
-                                     "attempts.number = entries.attempts) FROM entries " +
-                                     condition);
+  Statement statement(
+      database_,
+      formatted(
+          "SELECT {}, (SELECT job FROM attempts WHERE attempts.entry = entries.id AND attempts.number = "
+          "entries.attempts) FROM entries {}",
+          kEntryColumns, condition));
   std::vector<Entry> found;
   while (statement.step()) found.push_back(read_entry(statement));
   return found;
@@ -122,17 +125,18 @@ namespace {
 
 // An unknown state is that of a damaged row, which needs a person to look at.
 std::string where_open() {
-  return "(state < " + std::to_string(static_cast<int>(State::done)) + " OR state > " +
-         std::to_string(static_cast<int>(State::canceled)) + ")";
+  return formatted("(state < {} OR state > {})", static_cast<int>(State::done),
+                   static_cast<int>(State::canceled));
 }
 
 }  // namespace
 
-std::vector<Entry> Store::open_entries() { return read("WHERE " + where_open() + " ORDER BY id"); }
+std::vector<Entry> Store::open_entries() { return read(formatted("WHERE {} ORDER BY id", where_open())); }
 
 std::vector<Entry> Store::open_entries_and_last(size_t last) {
-  return read("WHERE " + where_open() + " OR id IN (SELECT id FROM entries WHERE NOT " + where_open() +
-              " ORDER BY id DESC LIMIT " + std::to_string(last) + ") ORDER BY id");
+  return read(formatted(
+      "WHERE {} OR id IN (SELECT id FROM entries WHERE NOT {} ORDER BY id DESC LIMIT {}) ORDER BY id",
+      where_open(), where_open(), last));
 }
 
 std::vector<Entry> Store::entries_of(const std::string& group) {
@@ -142,10 +146,10 @@ std::vector<Entry> Store::entries_of(const std::string& group) {
     if (!one.group.empty()) groups.insert(printable(one.group));
   std::erase_if(found, [&](const Entry& one) { return one.group != group; });
   if (!found.empty() && !group.empty()) return found;
-  throw UsageError("the queue has no group '" + printable(group) + "'; " +
-                   (groups.empty()
-                        ? "queue add --group NAME makes one, as every sweep does"
-                        : "it has " + join(std::vector<std::string>(groups.begin(), groups.end()), ", ")));
+  throw UsageError(formatted(
+      "the queue has no group '{}'; {}", printable(group),
+      groups.empty() ? "queue add --group NAME makes one, as every sweep does"
+                     : "it has " + join(std::vector<std::string>(groups.begin(), groups.end()), ", ")));
 }
 
 std::optional<Entry> Store::find(int64_t id) {
@@ -155,22 +159,20 @@ std::optional<Entry> Store::find(int64_t id) {
 
 Entry Store::entry(int64_t id) {
   std::optional<Entry> found = find(id);
-  if (!found)
-    throw UsageError("the queue has no entry " + std::to_string(id) + "; plimsoll queue list shows them");
+  if (!found) throw UsageError(formatted("the queue has no entry {}; plimsoll queue list shows them", id));
   return std::move(*found);
 }
 
 std::vector<Attempt> Store::read_attempts(const std::string& condition) {
-  Statement row(database_, std::string("SELECT ") + kAttemptColumns + " FROM attempts " + condition +
-                               " ORDER BY entry, number");
+  Statement row(database_,
+                formatted("SELECT {} FROM attempts {} ORDER BY entry, number", kAttemptColumns, condition));
   std::vector<Attempt> found;
   while (row.step()) found.push_back(read_attempt(row));
   return found;
 }
 
 std::optional<Attempt> Store::attempt(int64_t id, int number) {
-  std::vector<Attempt> found =
-      read_attempts("WHERE entry = " + std::to_string(id) + " AND number = " + std::to_string(number));
+  std::vector<Attempt> found = read_attempts(formatted("WHERE entry = {} AND number = {}", id, number));
   return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
 }
 
@@ -184,8 +186,8 @@ std::vector<Attempt> Store::open_attempts() { return read_attempts("WHERE ended 
 void Store::update(const Entry& entry) {
   if (!entry.damage.empty()) {
     if (!is_over(entry.state))
-      throw UsageError(std::to_string(entry.id) + " " + printable(entry.name) + ": " + entry.damage +
-                       "; all that can be done is plimsoll queue cancel " + std::to_string(entry.id));
+      throw UsageError(formatted("{} {}: {}; all that can be done is plimsoll queue cancel {}", entry.id,
+                                 printable(entry.name), entry.damage, entry.id));
     Statement statement(database_,
                         "UPDATE entries SET state=?, stop_asked=0, hold_asked=0, note=? WHERE id=?");
     statement.bind(static_cast<int64_t>(entry.state)).bind(entry.note).bind(entry.id).step();

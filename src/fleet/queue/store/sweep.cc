@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/outer_split.h"
 
 namespace plimsoll::queue {
@@ -20,14 +21,15 @@ struct Sweep {
 Sweep read_sweep(const std::string& text, const std::string& option, bool once) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0)
-    throw UsageError(option + ": expected KEY=VALUE,VALUE..., found '" + text + "'");
+    throw UsageError(formatted("{}: expected KEY=VALUE,VALUE..., found '{}'", option, text));
   Sweep sweep{text.substr(0, equals), outer_split(text.substr(equals + 1), ",")};
   std::set<std::string> seen;
   for (const std::string& value : sweep.values) {
     if (value.empty())
-      throw UsageError(option + ": '" + text + "' has an empty value; null takes a key back to its default");
+      throw UsageError(
+          formatted("{}: '{}' has an empty value; null takes a key back to its default", option, text));
     if (!seen.insert(value).second && once)
-      throw UsageError(option + ": '" + text + "' has the value " + value + " twice");
+      throw UsageError(formatted("{}: '{}' has the value {} twice", option, text, value));
   }
   return sweep;
 }
@@ -50,13 +52,12 @@ Axis read_zips(const std::vector<std::string>& zips) {
     axis.push_back(read_sweep(text, "--zip", false));
     const Sweep &first = axis.front(), &last = axis.back();
     if (first.values.size() != last.values.size())
-      throw UsageError("--zip: " + first.key + " has " + std::to_string(first.values.size()) +
-                       " values and " + last.key + " " + std::to_string(last.values.size()) +
-                       "; what goes in step has as many");
+      throw UsageError(formatted("--zip: {} has {} values and {} {}; what goes in step has as many",
+                                 first.key, first.values.size(), last.key, last.values.size()));
   }
   if (axis.size() == 1)
-    throw UsageError("--zip: " + axis.front().key +
-                     " goes in step with nothing; give another --zip, or --sweep");
+    throw UsageError(
+        formatted("--zip: {} goes in step with nothing; give another --zip, or --sweep", axis.front().key));
   return axis;
 }
 
@@ -69,7 +70,7 @@ bool tells_apart(const Sweep& sweep) {
 void cross(std::vector<SweepPoint>& points, const Axis& axis) {
   const size_t values = axis.front().values.size();
   if (points.size() * values > kMostPoints)
-    throw UsageError("--sweep: more than " + std::to_string(kMostPoints) + " runs");
+    throw UsageError(formatted("--sweep: more than {} runs", kMostPoints));
   std::vector<SweepPoint> next;
   for (const SweepPoint& point : points)
     for (size_t i = 0; i < values; ++i) {
@@ -77,7 +78,7 @@ void cross(std::vector<SweepPoint>& points, const Axis& axis) {
       std::string& suffix = next.back().suffix;
       bool named = false;
       for (const Sweep& sweep : axis) {
-        next.back().sets.push_back(sweep.key + "=" + sweep.values[i]);
+        next.back().sets.push_back(formatted("{}={}", sweep.key, sweep.values[i]));
         if (!named) suffix += (suffix.empty() ? "" : "-") + label(sweep.key, sweep.values[i]);
         named |= tells_apart(sweep);
       }
@@ -97,8 +98,8 @@ std::vector<SweepPoint> read_sweeps(const std::vector<std::string>& sweeps,
   for (const Axis& axis : axes) {
     for (const Sweep& sweep : axis)
       if (!keys.insert(sweep.key).second)
-        throw UsageError("--sweep: " + sweep.key + " is there twice; give its values in one: " + sweep.key +
-                         "=1,2");
+        throw UsageError(
+            formatted("--sweep: {} is there twice; give its values in one: {}=1,2", sweep.key, sweep.key));
     cross(points, axis);
   }
   std::set<std::string> seen;
@@ -113,7 +114,7 @@ std::string with_values(const std::string& text, const SweepPoint& point) {
   std::string result = text;
   for (const std::string& set : point.sets) {
     const size_t equals = set.find('=');
-    const std::string mark = "{" + set.substr(0, equals) + "}", value = set.substr(equals + 1);
+    const std::string mark = formatted("{{{}}}", set.substr(0, equals)), value = set.substr(equals + 1);
     for (size_t at = 0; (at = result.find(mark, at)) != std::string::npos; at += value.size())
       result.replace(at, mark.size(), value);
   }

@@ -1,6 +1,7 @@
 #include "fleet/queue/store/tables.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/strings.h"
 
@@ -101,16 +102,17 @@ void bring_up_to_date(Database& database) {
 
 void require_form(Database& database) {
   for (const Table& table : tables()) {
-    Statement row(database, "SELECT name FROM pragma_table_info('" + table.name + "')");
+    Statement row(database, formatted("SELECT name FROM pragma_table_info('{}')", table.name));
     std::vector<std::string> found;
     while (row.step()) found.push_back(row.text(0));
     if (found != table.columns)
-      database.refuse_form("its table " + table.name +
-                           (found.empty() ? " is missing" : " has other columns than those of a queue"));
+      database.refuse_form(
+          formatted("its table {}{}", table.name,
+                    found.empty() ? " is missing" : " has other columns than those of a queue"));
   }
   const std::string other =
       text_of(database, "SELECT type || ' ' || name FROM sqlite_master WHERE type IN ('trigger', 'view')");
-  if (!other.empty()) database.refuse_form("it has a " + printable(other) + ", which no queue has");
+  if (!other.empty()) database.refuse_form(formatted("it has a {}, which no queue has", printable(other)));
 }
 
 }  // namespace plimsoll::queue

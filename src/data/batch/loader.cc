@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "data/batch/statistics.h"
 #include "data/files/cell.h"
@@ -100,9 +101,10 @@ void Loader::stop() {
 
 void Loader::start(const DataPosition& position) {
   if (position.epoch < 0 || position.index < 0 || position.index >= rows())
-    throw UsageError(dataset_.name() + ": row " + format_count(position.index) + " of epoch " +
-                     format_count(position.epoch) + " is asked for, an epoch has " + format_count(rows()) +
-                     " rows. The data changed since the checkpoint was written.");
+    throw UsageError(formatted(
+        "{}: row {} of epoch {} is asked for, an epoch has {} rows. The data changed since the "
+        "checkpoint was written.",
+        dataset_.name(), format_count(position.index), format_count(position.epoch), format_count(rows())));
   stop();
   produced_ = taken_ = released_ = 0;
   finished_ = false;
@@ -164,9 +166,10 @@ void Loader::require_as_counted(const Example& example, int64_t row) const {
   const auto tokens = std::ssize(example.ids);
   if (options_.packing || options_.longest_sample == 0 || tokens <= options_.longest_sample) return;
   if (example.targets == 0) return;  // nothing to learn: no batch has it
-  throw UsageError(dataset_.where(row) + ": has " + format_count(tokens) + " tokens, the longest row had " +
-                   format_count(options_.longest_sample) +
-                   " when the run was planned: the data changed since. Start the run again.");
+  throw UsageError(
+      formatted("{}: has {} tokens, the longest row had {} when the run was planned: the data changed since. "
+                "Start the run again.",
+                dataset_.where(row), format_count(tokens), format_count(options_.longest_sample)));
 }
 
 void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/encode/dialogue.h"
 #include "data/encode/ids.h"
 #include "data/files/cell.h"
@@ -33,8 +34,8 @@ nlohmann::ordered_json AnswerEncoder::answer(const Row& row, const char* part, c
   nlohmann::ordered_json answer = cell(row, part);
   if (!columns.dialogues || rules_.converse == nullptr || answer.is_null()) return answer;
   if (!holds_dialogue(answer))
-    throw DamagedError(where() + ": '" + part +
-                       "' is no dialogue that begins with \"\\n\\nHuman:\", as the first row's is.");
+    throw DamagedError(formatted(
+        "{}: '{}' is no dialogue that begins with \"\\n\\nHuman:\", as the first row's is.", where(), part));
   return dialogue_messages(answer.get_ref<const std::string&>(), role_key(columns), content_key(columns));
 }
 
@@ -66,8 +67,8 @@ void AnswerEncoder::encode_messages(const nlohmann::ordered_json& prompt,
                                     const nlohmann::ordered_json& answer, const Where& where,
                                     Example& one) const {
   if (!answer.is_array())
-    throw DamagedError(where() + ": an answer is " + describe_kind(answer) +
-                       ", a text or a list of messages is expected.");
+    throw DamagedError(formatted("{}: an answer is {}, a text or a list of messages is expected.", where(),
+                                 describe_kind(answer)));
   if (rules_.converse == nullptr)
     throw UsageError(where() +
                      ": has messages, which need a chat template: the model folder has none, or "
@@ -87,8 +88,8 @@ Conversation AnswerEncoder::read(const nlohmann::ordered_json& messages, size_t 
     nlohmann::ordered_json& message = conversation.messages[i];
     const bool said_apart = i >= prompt_messages && learnt_by_itself(message) == false;
     if (said_apart && message["role"] == "assistant" && rules_.marks_count)
-      throw UsageError(where() + ": message " + std::to_string(i + 1) +
-                       " is marked as not trained, but task: dpo scores whole answers");
+      throw UsageError(formatted(
+          "{}: message {} is marked as not trained, but task: dpo scores whole answers", where(), i + 1));
     for (const char* key : {"weight", "loss", "train", "training"}) message.erase(key);
   }
   return conversation;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "chat/conversation.h"
 #include "data/encode/conversation_pieces.h"
@@ -209,9 +210,10 @@ void require_printed_calls(const Conversation& conversation, const ChatTemplate&
     for (const char* key : {"tool_calls", "function_call"})
       if (const auto calls = message.find(key);
           calls != message.end() && !calls->empty() && !calls->is_null() && !chat.mentions(key))
-        throw DamagedError(where() + ": message " + std::to_string(i + 1) + ": has " + key +
-                           " and no content, and the chat template prints no " + key +
-                           ": name one that does (data.template, data.template_source).");
+        throw DamagedError(formatted(
+            "{}: message {}: has {} and no content, and the chat template prints no {}: name one that does "
+            "(data.template, data.template_source).",
+            where(), i + 1, key, key));
   }
 }
 
@@ -221,15 +223,16 @@ void require_honoured(const Conversation& conversation, bool train_on_prompt, co
     const auto& message = conversation.messages[i];
     const auto said = learnt_by_itself(message);
     if (!said || *said == (train_on_prompt || message["role"] == "assistant")) continue;
-    const std::string here = where() + ": message " + std::to_string(i + 1);
+    const std::string here = formatted("{}: message {}", where(), i + 1);
     if (train_on_prompt)
       throw UsageError(here +
                        " is marked as not trained, but data.train_on_prompt trains on whole conversations "
                        "(--set data.train_on_prompt=false trains on the other answers)");
     if (*said)
-      throw UsageError(here + " is marked as trained, but its role is " + message["role"].dump() +
-                       ": only the assistant's messages are (--set data.train_on_prompt=true trains on "
-                       "whole conversations)");
+      throw UsageError(
+          formatted("{} is marked as trained, but its role is {}: only the assistant's messages are (--set "
+                    "data.train_on_prompt=true trains on whole conversations)",
+                    here, message["role"].dump()));
   }
 }
 
@@ -289,7 +292,7 @@ EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokeniz
       label(*tokenizer, rendered, rules, options, example);
       require_targets(example, where);
     } catch (const TemplateError& error) {
-      throw DamagedError(where() + ": " + error.what());
+      throw DamagedError(formatted("{}: {}", where(), error.what()));
     }
   };
 }

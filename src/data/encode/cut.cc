@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -44,8 +45,9 @@ void cut_sequence(const CutRule& rule, const Where& where, Example& example) {
 }
 
 void refuse_long(const CutRule& rule, int64_t tokens, const Where& where) {
-  throw DamagedError(where() + ": has " + std::to_string(tokens) + " tokens, more than data.max_length: " +
-                     std::to_string(rule.max_length) + ", and data.truncation is refuse.");
+  throw DamagedError(
+      formatted("{}: has {} tokens, more than data.max_length: {}, and data.truncation is refuse.", where(),
+                tokens, rule.max_length));
 }
 
 void cut_pair(int64_t room, Truncation truncation, std::vector<int32_t>& first,

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "files/json.h"
 
 namespace plimsoll {
@@ -11,9 +12,10 @@ namespace plimsoll {
 void require_known_ids(const std::vector<int32_t>& ids, int64_t vocab_size, const Where& where) {
   const auto largest = std::max_element(ids.begin(), ids.end());
   if (largest == ids.end() || vocab_size == 0 || *largest < vocab_size) return;
-  throw UsageError(where() + ": the tokenizer gives the id " + std::to_string(*largest) +
-                   ", the model has the ids 0 to " + std::to_string(vocab_size - 1) +
-                   " (vocab_size in config.json). Tokenizer and model do not belong together.");
+  throw UsageError(formatted(
+      "{}: the tokenizer gives the id {}, the model has the ids 0 to {} (vocab_size in config.json). "
+      "Tokenizer and model do not belong together.",
+      where(), *largest, vocab_size - 1));
 }
 
 std::vector<int32_t> ready_ids(const nlohmann::ordered_json& list, int64_t vocab_size, const Where& where) {
@@ -22,11 +24,11 @@ std::vector<int32_t> ready_ids(const nlohmann::ordered_json& list, int64_t vocab
     return id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < vocab_size;
   };
   if (!list.is_array())
-    throw DamagedError(where() + ": is " + describe_kind(list) + ", token ids are expected.");
+    throw DamagedError(formatted("{}: is {}, token ids are expected.", where(), describe_kind(list)));
   for (const nlohmann::ordered_json& id : list) {
     if (!known(id))
-      throw DamagedError(where() + ": holds the token id " + id.dump().substr(0, 40) +
-                         ", the model has the ids 0 to " + std::to_string(vocab_size - 1) + ".");
+      throw DamagedError(formatted("{}: holds the token id {}, the model has the ids 0 to {}.", where(),
+                                   id.dump().substr(0, 40), vocab_size - 1));
     ids.push_back(id.get<int32_t>());
   }
   return ids;
@@ -36,9 +38,9 @@ void require_ready(const std::vector<int32_t>& ids, IdsAre are, int64_t vocab_si
   const bool labels = are == IdsAre::labels;
   for (const int32_t id : ids) {
     if ((id >= 0 && id < vocab_size) || (labels && id == kIgnoreLabel)) continue;
-    throw DamagedError(where() + ": holds the " + (labels ? "label " : "token id ") + std::to_string(id) +
-                       ", the model has the ids 0 to " + std::to_string(vocab_size - 1) +
-                       ". The file was made for another tokenizer.");
+    throw DamagedError(formatted(
+        "{}: holds the {}{}, the model has the ids 0 to {}. The file was made for another tokenizer.",
+        where(), labels ? "label " : "token id ", id, vocab_size - 1));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/encode/ids.h"
 #include "data/encode/row_kinds.h"
 #include "data/files/cell.h"
@@ -43,7 +44,8 @@ class LabelledEncoder : public RowEncoder {
       const nlohmann::ordered_json& text = cell(row, part);
       if (text.is_null()) continue;
       if (!text.is_string())
-        throw DamagedError(where() + ": '" + part + "' is " + describe_kind(text) + ", a text is expected.");
+        throw DamagedError(
+            formatted("{}: '{}' is {}, a text is expected.", where(), part, describe_kind(text)));
       texts.push_back(text.get_ref<const std::string&>());
     }
     return texts;
@@ -68,9 +70,10 @@ class LabelledEncoder : public RowEncoder {
     PairAffixes pair = two ? *around.pair : PairAffixes{around.prefix, {}, around.suffix};
     const int64_t types = rows_.model.token_types;
     if (pair.second_type > 1 || (pair.second_type > 0 && pair.second_type >= types))
-      throw UsageError(where() + ": the model's tokenizer.json gives second texts the token type " +
-                       std::to_string(pair.second_type) + ", the model has " + std::to_string(types) +
-                       " (type_vocab_size in config.json).");
+      throw UsageError(
+          formatted("{}: the model's tokenizer.json gives second texts the token type {}, the model has {} "
+                    "(type_vocab_size in config.json).",
+                    where(), pair.second_type, types));
     return pair;
   }
 
@@ -85,9 +88,9 @@ class LabelledEncoder : public RowEncoder {
     const int64_t room = cut().max_length - added;
     one.whole_length = added + std::ssize(first) + std::ssize(second);
     if (room < 0)
-      throw UsageError("data.max_length: " + std::to_string(cut().max_length) +
-                       " tokens have no room for the " + std::to_string(added) +
-                       " that stand around the texts of " + where() + ".");
+      throw UsageError(
+          formatted("data.max_length: {} tokens have no room for the {} that stand around the texts of {}.",
+                    cut().max_length, added, where()));
     if (one.whole_length > cut().max_length) {
       if (cut().truncation == Truncation::drop) return;
       if (cut().truncation == Truncation::refuse) refuse_long(cut(), one.whole_length, where);
@@ -109,8 +112,8 @@ class LabelledEncoder : public RowEncoder {
     const std::vector<int32_t> ids =
         ready_ids(types, rows_.model.token_types, [&] { return where() + ": 'token_type_ids'"; });
     if (ids.size() < one.ids.size())
-      throw DamagedError(where() + ": has " + std::to_string(one.ids.size()) + " input_ids and " +
-                         std::to_string(ids.size()) + " token_type_ids.");
+      throw DamagedError(
+          formatted("{}: has {} input_ids and {} token_type_ids.", where(), one.ids.size(), ids.size()));
     const auto end = ids.begin() + std::ssize(one.ids);
     const auto second = std::find(ids.begin(), end, 1);
     if (std::count(second, end, 1) != end - second ||

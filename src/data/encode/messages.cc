@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "chat/conversation.h"
 #include "data/files/cell.h"
 #include "files/json.h"
@@ -29,7 +30,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSpeakers
 
 ordered_json parsed(const ordered_json& value, const char* what, const Where& where) {
   if (!value.is_string()) return value;
-  return parse_ordered_json(value.get_ref<const std::string&>(), where() + ": " + what,
+  return parse_ordered_json(value.get_ref<const std::string&>(), formatted("{}: {}", where(), what),
                             {.max_values = kMostRowValues});
 }
 
@@ -68,7 +69,7 @@ ordered_json calls_of(const ordered_json& message, const std::string& here) {
 ordered_json from_sharegpt(const ordered_json& message, const std::string& here) {
   const auto from = message.find("from");
   if (!from->is_string())
-    throw DamagedError(here + ": 'from' is " + describe_kind(*from) + ", not a string.");
+    throw DamagedError(formatted("{}: 'from' is {}, not a string.", here, describe_kind(*from)));
   const auto speaker = from->get<std::string>();
   if (speaker == "function_call") return calls_of(message, here);
   for (const auto& [name, role] : kSpeakers) {
@@ -78,8 +79,9 @@ ordered_json from_sharegpt(const ordered_json& message, const std::string& here)
       if (key != "from") out[key == "value" ? "content" : key] = value;
     return out;
   }
-  throw DamagedError(here + ": 'from' is '" + speaker.substr(0, 40) +
-                     "'; human, gpt, system, function_call, tool and observation are known.");
+  throw DamagedError(
+      formatted("{}: 'from' is '{}'; human, gpt, system, function_call, tool and observation are known.",
+                here, speaker.substr(0, 40)));
 }
 
 // Content in parts, as programs that also read images have it: its texts, one behind the other.
@@ -94,10 +96,10 @@ ordered_json joined_parts(const ordered_json& parts, const std::string& here) {
     const auto words = part.is_object() ? part.find("text") : part.end();
     const bool other = part.is_object() && type != part.end() && !type->is_null() && *type != "text";
     if (other || !part.is_object() || words == part.end() || !words->is_string())
-      throw DamagedError(here + ": 'content' has a part " +
-                         (other && type->is_string() ? "of the type " + type->get<std::string>().substr(0, 40)
-                                                     : std::string("that is no text")) +
-                         "; conversations here are of text alone.");
+      throw DamagedError(formatted("{}: 'content' has a part {}; conversations here are of text alone.", here,
+                                   other && type->is_string()
+                                       ? "of the type " + type->get<std::string>().substr(0, 40)
+                                       : std::string("that is no text")));
     text += words->get_ref<const std::string&>();
   }
   return text;
@@ -107,11 +109,12 @@ void check_message(const ordered_json& message, const std::string& here) {
   const auto role = message.find("role");
   if (role == message.end()) throw DamagedError(here + ": has neither 'role' nor 'from'.");
   if (!role->is_string() || role->get_ref<const std::string&>().empty())
-    throw DamagedError(here + ": 'role' is " + describe_kind(*role) + ", a string is expected.");
+    throw DamagedError(formatted("{}: 'role' is {}, a string is expected.", here, describe_kind(*role)));
   const auto content = message.find("content");
   const bool absent = content == message.end() || content->is_null();
   if (!absent && !content->is_string() && !content->is_array())
-    throw DamagedError(here + ": 'content' is " + describe_kind(*content) + ", a string is expected.");
+    throw DamagedError(
+        formatted("{}: 'content' is {}, a string is expected.", here, describe_kind(*content)));
   if (absent && !message.contains("tool_calls") && !message.contains("function_call"))
     throw DamagedError(here + ": has no 'content'.");
   const auto weight = message.find("weight");
@@ -138,17 +141,17 @@ std::optional<bool> flag_of(const ordered_json& value) {
 void take_masks(ordered_json& message, const std::string& here) {
   for (const char* key : kOtherMasks)
     if (const auto mask = message.find(key); mask != message.end() && !mask->is_null())
-      throw UsageError(
-          here + ": has '" + key +
-          "', an unknown key that may mark what is trained. Write \"loss\": false in an answer that is not "
-          "to be trained, or leave the key out");
+      throw UsageError(formatted(
+          "{}: has '{}', an unknown key that may mark what is trained. Write \"loss\": false in an answer "
+          "that is not to be trained, or leave the key out",
+          here, key));
   bool masked = false, learnt = false;
   for (const char* key : kLearnt) {
     const auto said = message.find(key);
     if (said == message.end() || said->is_null()) continue;
     const auto flag = flag_of(*said);
     if (!flag)
-      throw DamagedError(here + ": '" + key + "' is " + describe_kind(*said) + ", not true or false.");
+      throw DamagedError(formatted("{}: '{}' is {}, not true or false.", here, key, describe_kind(*said)));
     (*flag ? learnt : masked) = true;
   }
   if (masked && learnt) throw DamagedError(here + ": is marked both as trained and as not trained.");
@@ -172,15 +175,17 @@ Conversation read_conversation(const ordered_json& messages, const ordered_json&
   const ordered_json read = messages.is_string() ? parsed(messages, "messages", where) : ordered_json();
   const ordered_json& list = messages.is_string() ? read : messages;
   if (!list.is_array())
-    throw DamagedError(where() + ": the messages are " + describe_kind(list) + ", a list is expected.");
+    throw DamagedError(
+        formatted("{}: the messages are {}, a list is expected.", where(), describe_kind(list)));
   if (list.empty()) throw DamagedError(where() + ": has no messages.");
   for (const ordered_json& message : list) {
-    const std::string here = where() + ": message " + std::to_string(conversation.messages.size() + 1);
-    if (!message.is_object()) throw DamagedError(here + " is " + describe_kind(message) + ", not an object.");
+    const std::string here = formatted("{}: message {}", where(), conversation.messages.size() + 1);
+    if (!message.is_object())
+      throw DamagedError(formatted("{} is {}, not an object.", here, describe_kind(message)));
     const bool has_names = !names.role.empty() || !names.content.empty();
     if (has_names && !(message.contains(names.role) && message.contains(names.content)))
-      throw DamagedError(here + ": has no '" + (message.contains(names.role) ? names.content : names.role) +
-                         "'.");
+      throw DamagedError(
+          formatted("{}: has no '{}'.", here, message.contains(names.role) ? names.content : names.role));
     ordered_json usual = has_names ? renamed(message, names) : message;
     const bool sharegpt = usual.contains("from") && (has_names || !usual.contains("role"));
     conversation.messages.push_back(sharegpt ? from_sharegpt(usual, here) : std::move(usual));
@@ -193,8 +198,8 @@ Conversation read_conversation(const ordered_json& messages, const ordered_json&
   conversation.tools = parsed(tools, "tools", where);
   if (conversation.tools.is_array() && conversation.tools.empty()) conversation.tools = nullptr;
   if (!conversation.tools.is_null() && !conversation.tools.is_array())
-    throw DamagedError(where() + ": the tools are " + describe_kind(conversation.tools) +
-                       ", a list is expected.");
+    throw DamagedError(
+        formatted("{}: the tools are {}, a list is expected.", where(), describe_kind(conversation.tools)));
   return conversation;
 }
 
@@ -204,7 +209,8 @@ namespace {
 std::string text_of_cell(const ordered_json& cell, const std::string& part, const Where& where) {
   if (cell.is_null()) return "";
   if (!cell.is_string())
-    throw DamagedError(where() + ": '" + part + "' is " + describe_kind(cell) + ", a string is expected.");
+    throw DamagedError(
+        formatted("{}: '{}' is {}, a string is expected.", where(), part, describe_kind(cell)));
   return cell.get<std::string>();
 }
 
@@ -223,8 +229,8 @@ void add_history(const ordered_json& cell, const Where& where, ordered_json& mes
   for (const ordered_json& turn : history) {
     const bool is_pair = turn.is_array() && turn.size() == 2 && turn[0].is_string() && turn[1].is_string();
     if (!is_pair)
-      throw DamagedError(where() + ": 'history' is " + describe_kind(turn) +
-                         ", pairs of a question and an answer are expected.");
+      throw DamagedError(formatted("{}: 'history' is {}, pairs of a question and an answer are expected.",
+                                   where(), describe_kind(turn)));
     messages.push_back({{"role", "user"}, {"content", turn[0]}});
     messages.push_back({{"role", "assistant"}, {"content", turn[1]}});
   }

@@ -1,5 +1,6 @@
 // A prompt and its response as texts.
 #include "base/error.h"
+#include "base/format.h"
 #include "data/encode/ids.h"
 #include "data/encode/row_kinds.h"
 #include "data/files/cell.h"
@@ -38,8 +39,8 @@ void read_two_texts(const TwoTextColumns& columns, const Row& row, const Where& 
   texts.held = read_alpaca(row, columns.alpaca, columns.reading, where);
   const auto& messages = texts.held.messages;
   if (messages.size() > 2)
-    throw UsageError(where() + ": has more than a question and its answer, which " + columns.no_place +
-                     " has no place for.");
+    throw UsageError(formatted("{}: has more than a question and its answer, which {} has no place for.",
+                               where(), columns.no_place));
   texts.prompt = messages[0]["content"].get_ref<const std::string&>();
   texts.response = messages[1]["content"].get_ref<const std::string&>();
 }

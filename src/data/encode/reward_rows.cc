@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/encode/row_kinds.h"
 #include "data/files/cell.h"
 #include "files/json.h"
@@ -26,7 +27,8 @@ class RewardEncoder : public RowEncoder {
     if (!rows_.learns) return expect_nothing(example.sequences() * rows_.targets, example);
     const nlohmann::ordered_json& margin = answers_.cell(row, "margin");
     if (!margin.is_null() && !margin.is_number())
-      throw DamagedError(where() + ": 'margin' is " + describe_kind(margin) + ", a number is expected.");
+      throw DamagedError(
+          formatted("{}: 'margin' is {}, a number is expected.", where(), describe_kind(margin)));
     example.values = {margin.is_null() ? 0.0F : margin.get<float>(), 0.0F};
     const auto chosen = example.ids.begin(), between = chosen + example.ends[0];
     example.targets = std::equal(chosen, between, between, example.ids.end()) ? 0 : 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "data/encode/row_kinds.h"
 #include "data/files/cell.h"
@@ -100,7 +101,7 @@ void ExampleEncoder::encode(const Row& row, const Where& where, Example& example
   try {
     rows_->encode(row, where, example);
   } catch (const TextError& error) {
-    throw DamagedError(where() + ": " + error.what());
+    throw DamagedError(formatted("{}: {}", where(), error.what()));
   }
   example.size = std::max(example.size, example.whole_length);
   require_planned(example, where);
@@ -108,10 +109,10 @@ void ExampleEncoder::encode(const Row& row, const Where& where, Example& example
 
 void ExampleEncoder::require_planned(const Example& example, const Where& where) const {
   if (longest_row_ == 0 || example.size <= longest_row_) return;
-  throw DamagedError(
-      where() + ": a row of " + format_bytes(example.size) + " (texts, and " + std::to_string(kValueSize) +
-      " bytes for each value of JSON) takes more memory than the plan has for one, which is for " +
-      format_bytes(longest_row_) + ". Split it or take it out.");
+  throw DamagedError(formatted(
+      "{}: a row of {} (texts, and {} bytes for each value of JSON) takes more memory than the plan "
+      "has for one, which is for {}. Split it or take it out.",
+      where(), format_bytes(example.size), kValueSize, format_bytes(longest_row_)));
 }
 
 }  // namespace plimsoll

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/encode/ids.h"
 #include "data/encode/row_kinds.h"
 #include "data/files/cell.h"
@@ -58,9 +59,9 @@ class SourceTargetEncoder : public RowEncoder {
     if (have <= length) return true;
     if (rows_.cut.truncation == Truncation::drop) return false;
     if (rows_.cut.truncation == Truncation::refuse)
-      throw DamagedError(where() + ": its " + what + " has " + std::to_string(have) +
-                         " tokens, more than data.max_length: " + std::to_string(length) +
-                         ", and data.truncation is refuse.");
+      throw DamagedError(
+          formatted("{}: its {} has {} tokens, more than data.max_length: {}, and data.truncation is refuse.",
+                    where(), what, have, length));
     example.whole_length = std::max(example.whole_length, have);
     cut_text(length, rows_.cut.truncation, ends, ids);
     return true;

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/system_error.h"
 
 namespace plimsoll {
@@ -17,7 +18,7 @@ namespace plimsoll {
 inline void require_device(const std::string& path, const arrow::Status& status) {
   const int error = arrow::internal::ErrnoFromStatus(status);
   if (error != 0 && is_exhaustion(error))
-    throw StoppedError(path + ": cannot be read: " + std::generic_category().message(error) + ".");
+    throw StoppedError(formatted("{}: cannot be read: {}.", path, std::generic_category().message(error)));
 }
 
 // Arrow's reason, for a place before a full stop: on one line, without a full stop of its own.

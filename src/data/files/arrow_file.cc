@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/files/arrow_error.h"
 #include "data/files/memory_pool.h"
 #include "data/files/parquet_block.h"
@@ -155,10 +156,11 @@ class ArrowFile final : public DataFile {
 
   [[noreturn]] void fail(const arrow::Status& status) const {
     if (status.IsOutOfMemory())
-      throw DoesNotFitError(path_ + ": its record batches take more memory than planned (" +
-                            reason_of(status) + "). Write it again with smaller batches.");
+      throw DoesNotFitError(formatted(
+          "{}: its record batches take more memory than planned ({}). Write it again with smaller batches.",
+          path_, reason_of(status)));
     require_device(path_, status);
-    throw DamagedError(path_ + ": cannot be read as Arrow IPC: " + reason_of(status) + ".");
+    throw DamagedError(formatted("{}: cannot be read as Arrow IPC: {}.", path_, reason_of(status)));
   }
   void check(const arrow::Status& status) const {
     if (!status.ok()) fail(status);
@@ -230,7 +232,7 @@ class ArrowFile final : public DataFile {
         const int64_t rows = batch_rows(message);
         // Every row takes a bit of validity or an offset at least, but for columns of nulls.
         if (rows < 0 || rows > std::numeric_limits<int32_t>::max())
-          throw DamagedError(path_ + ": a record batch claims " + std::to_string(rows) + " rows.");
+          throw DamagedError(formatted("{}: a record batch claims {} rows.", path_, rows));
         compressed_ = compressed_ || is_compressed(message);
         batches_.push_back({place, rows, place.header_bytes + place.body_bytes});
         return;
@@ -262,13 +264,14 @@ class ArrowFile final : public DataFile {
   void select_column(const std::string& name, ReadAs as) {
     const Column& column = find_column(columns_, name, path_);
     if (std::count_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; }) > 1)
-      throw UsageError(path_ + ": has more than one column '" + name + "'. Rename one.");
+      throw UsageError(formatted("{}: has more than one column '{}'. Rename one.", path_, name));
     const auto index = static_cast<int>(&column - columns_.data());
     if (as == ReadAs::json) {
       const std::string unknown = type_without_json(*schema_->field(index)->type());
       if (!unknown.empty())
-        throw UsageError(path_ + ": column '" + name + "' holds values of the type " + unknown +
-                         ", which conversations have no use for.");
+        throw UsageError(
+            formatted("{}: column '{}' holds values of the type {}, which conversations have no use for.",
+                      path_, name, unknown));
     }
     selected_.push_back({column, {}, 0, as});
     fields_.push_back(index);

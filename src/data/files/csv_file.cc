@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/files/cell.h"
 #include "data/files/json_block.h"
 #include "data/files/scanned_file.h"
@@ -14,7 +15,7 @@
 namespace plimsoll {
 namespace {
 
-std::string line_name(const std::string& path, int64_t line) { return path + ":" + std::to_string(line); }
+std::string line_name(const std::string& path, int64_t line) { return formatted("{}:{}", path, line); }
 
 // A record without its line end.
 struct Record {
@@ -52,8 +53,8 @@ class RecordScanner {
       }
       ++offset_;
       if (offset_ - record_.start > kMaxRowBytes)
-        throw DamagedError(line_name(path_, record_.line) + ": the row is longer than " +
-                           format_bytes(kMaxRowBytes) + ". Is a quote left open?");
+        throw DamagedError(formatted("{}: the row is longer than {}. Is a quote left open?",
+                                     line_name(path_, record_.line), format_bytes(kMaxRowBytes)));
     }
   }
 
@@ -156,15 +157,16 @@ class CsvBlock final : public Block {
                                          static_cast<size_t>(record.end - record.start)),
           header_.separator, header_.text.quotes, here, fields);
     if (fields.size() != header_.columns.size())
-      throw DamagedError(here + ": has " + std::to_string(fields.size()) + " fields, the header names " +
-                         std::to_string(header_.columns.size()) + ".");
+      throw DamagedError(
+          formatted("{}: has {} fields, the header names {}.", here, fields.size(), header_.columns.size()));
     cells.resize(selected_.size());
     for (size_t i = 0; i < selected_.size(); ++i) {
       std::string& field = fields[selected_[i]];
       if (!arrow::util::ValidateUTF8(field))
-        throw DamagedError(here + ": '" + header_.columns[selected_[i]].name +
-                           "' is not valid UTF-8: iconv -f LATIN1 -t UTF-8 FILE > NEW makes it so, "
-                           "where it is Latin-1.");
+        throw DamagedError(formatted(
+            "{}: '{}' is not valid UTF-8: iconv -f LATIN1 -t UTF-8 FILE > NEW makes it so, where it is "
+            "Latin-1.",
+            here, header_.columns[selected_[i]].name));
       if (as_ == ReadAs::json)
         cells[i].json = std::move(field);
       else
@@ -291,7 +293,8 @@ class CsvFile final : public DataFile {
     std::set<std::string_view> seen;
     for (const std::string& name : names) {
       if (!arrow::util::ValidateUTF8(name)) throw DamagedError(here + ": the header is not valid UTF-8.");
-      if (!seen.insert(name).second) throw DamagedError(here + ": the header names '" + name + "' twice.");
+      if (!seen.insert(name).second)
+        throw DamagedError(formatted("{}: the header names '{}' twice.", here, name));
       header_.columns.push_back({name, ColumnKind::text, "text"});
     }
   }

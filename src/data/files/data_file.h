@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "tasks/rows.h"
 
@@ -76,7 +77,7 @@ struct RowPart {
 
 // The name of a row in messages, for a file without lines.
 inline std::string row_name(const std::string& path, int64_t row) {
-  return path + ": row " + std::to_string(row);
+  return formatted("{}: row {}", path, row);
 }
 
 // Columns by their names, the first of each.

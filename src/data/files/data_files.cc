@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/packed_name.h"
 #include "base/regular_file.h"
 #include "base/shell_word.h"
@@ -55,7 +56,8 @@ std::vector<fs::path> saved_files(const fs::path& folder) {
     if (!plain) throw DamagedError(state_path.string() + ": '_data_files' holds what is no file's name.");
     files.push_back(folder / name->get<std::string>());
     if (!fs::is_regular_file(files.back()))
-      throw UsageError(files.back().string() + ": is missing, though " + state_path.string() + " lists it.");
+      throw UsageError(
+          formatted("{}: is missing, though {} lists it.", files.back().string(), state_path.string()));
   }
   if (files.empty()) throw UsageError(folder.string() + ": has no rows.");
   return files;
@@ -73,13 +75,14 @@ std::vector<fs::path> sorted_once(std::vector<fs::path> files) {
 
 std::vector<fs::path> files_of_folder(const fs::path& folder) {
   if (fs::exists(folder / "dataset_dict.json"))
-    throw UsageError(folder.string() + ": is a set of splits: name one of its folders, such as " +
-                     (folder / "train").string() + ".");
+    throw UsageError(formatted("{}: is a set of splits: name one of its folders, such as {}.",
+                               folder.string(), (folder / "train").string()));
   if (fs::exists(folder / "state.json")) return saved_files(folder);
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.is_regular_file() && is_data_file(entry.path())) files.push_back(entry.path());
-  if (files.empty()) throw UsageError(folder.string() + ": the folder has no data file: " + kFormats + ".");
+  if (files.empty())
+    throw UsageError(formatted("{}: the folder has no data file: {}.", folder.string(), kFormats));
   return sorted_once(std::move(files));
 }
 
@@ -97,8 +100,7 @@ std::vector<fs::path> matching_files(const fs::path& pattern) {
     if (fs::is_regular_file(path) && is_data_file(path)) files.push_back(path);
   }
   globfree(&found);
-  if (files.empty())
-    throw UsageError(pattern.string() + ": no data file matches: " + std::string(kFormats) + ".");
+  if (files.empty()) throw UsageError(formatted("{}: no data file matches: {}.", pattern.string(), kFormats));
   return sorted_once(std::move(files));
 }
 
@@ -124,10 +126,10 @@ std::vector<fs::path> data_files(const fs::path& path) {
                                                              {".zip", "unzip "}};
   const auto packed = kPacked.find(path.extension().string());
   if (packed != kPacked.end() && !is_data_file(path))
-    throw UsageError(path.string() + ": packed files of this kind are not read: unpack it first, " +
-                     packed->second + quoted(path.string()) + ". " + kFormats + ".");
+    throw UsageError(formatted("{}: packed files of this kind are not read: unpack it first, {}{}. {}.",
+                               path.string(), packed->second, quoted(path.string()), kFormats));
   if (!is_data_file(path))
-    throw UsageError(path.string() + ": the format is not supported: " + kFormats + ".");
+    throw UsageError(formatted("{}: the format is not supported: {}.", path.string(), kFormats));
   return {path};
 }
 
@@ -151,9 +153,10 @@ void require_utf8_mark(const fs::path& path) {
   if (!little && !big) return;
   const bool wide = little && start.size() == 4 && start.ends_with(std::string(2, '\0'));
   const std::string encoding = wide ? "UTF-32" : "UTF-16";
-  throw DamagedError(path.string() + ": is written in " + encoding + " (its first bytes are " +
-                     (little ? "FF FE" : "FE FF") + "), UTF-8 is expected: iconv -f " + encoding +
-                     " -t UTF-8 " + quoted(unpacked_name(path).string()) + " > NEW makes it so.");
+  throw DamagedError(formatted(
+      "{}: is written in {} (its first bytes are {}), UTF-8 is expected: iconv -f {} -t UTF-8 {} > NEW "
+      "makes it so.",
+      path.string(), encoding, little ? "FF FE" : "FE FF", encoding, quoted(unpacked_name(path).string())));
 }
 
 }  // namespace

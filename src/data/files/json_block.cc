@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/files/cell.h"
 #include "files/json.h"
 #include "files/json_values.h"
@@ -54,7 +55,7 @@ class OuterVisitor : public nlohmann::json_sax<json> {
                                 ? ""
                                 : " The file is in another encoding; iconv -f LATIN1 -t UTF-8 FILE > NEW "
                                   "makes it UTF-8, where it is Latin-1.";
-    throw DamagedError(where_ + ": is not valid JSON: " + reason + "." + how);
+    throw DamagedError(formatted("{}: is not valid JSON: {}.{}", where_, reason, how));
   }
 
  protected:
@@ -77,7 +78,7 @@ class OuterVisitor : public nlohmann::json_sax<json> {
     constexpr int64_t kDeepest = JsonLimits{}.max_depth;
     if (depth_ == 0 && type == json::value_t::array) refuse_outer(json::array());
     if (++depth_ > kDeepest)
-      throw DamagedError(where_ + ": is nested deeper than " + std::to_string(kDeepest) + " levels.");
+      throw DamagedError(formatted("{}: is nested deeper than {} levels.", where_, kDeepest));
     if (depth_ == 2) {
       in_array_ = type == json::value_t::array;
       on_value(json(type));
@@ -86,7 +87,7 @@ class OuterVisitor : public nlohmann::json_sax<json> {
     return true;
   }
   [[noreturn]] void refuse_outer(const json& value) const {
-    throw DamagedError(where_ + ": is " + describe_kind(value) + ", not an object.");
+    throw DamagedError(formatted("{}: is {}, not an object.", where_, describe_kind(value)));
   }
 
   std::string where_;
@@ -142,12 +143,12 @@ class KindReader final : public OuterVisitor {
     cells.resize(columns.size());
     for (size_t i = 0; i < columns.size(); ++i) {
       numbers_.emplace(columns[i].name, i);
-      problems_[i] = "has no '" + columns[i].name + "'.";
+      problems_[i] = formatted("has no '{}'.", columns[i].name);
     }
   }
   void require_whole() const {
     for (const std::string& problem : problems_)
-      if (!problem.empty()) throw DamagedError(where() + ": " + problem);
+      if (!problem.empty()) throw DamagedError(formatted("{}: {}", where(), problem));
   }
 
  private:
@@ -173,9 +174,8 @@ class KindReader final : public OuterVisitor {
     if (is_id(item))
       cells_[current_].ids.push_back(item.get<int32_t>());
     else if (problems_[current_].empty())
-      problems_[current_] = "'" + columns_[current_].name + "' holds " +
-                            (item.is_structured() ? describe_kind(item) : item.dump().substr(0, 40)) +
-                            ", which is no token id.";
+      problems_[current_] = formatted("'{}' holds {}, which is no token id.", columns_[current_].name,
+                                      item.is_structured() ? describe_kind(item) : item.dump().substr(0, 40));
   }
   // Numbers beyond int64 are stored unsigned: they fail the first test.
   static bool is_id(const json& item) {
@@ -185,9 +185,8 @@ class KindReader final : public OuterVisitor {
   }
   void refuse_kind(const json& value) {
     const Column& column = columns_[current_];
-    problems_[current_] = "'" + column.name + "' is " + describe_kind(value) + ", " +
-                          (column.kind == ColumnKind::text ? "a string" : "an array of token ids") +
-                          " is expected.";
+    problems_[current_] = formatted("'{}' is {}, {} is expected.", column.name, describe_kind(value),
+                                    column.kind == ColumnKind::text ? "a string" : "an array of token ids");
   }
   [[nodiscard]] bool is_read() const { return current_ < columns_.size(); }
 
@@ -230,9 +229,8 @@ void JsonBlock::read_json_cells(int64_t row, Row& cells) const {
 
 std::string JsonBlock::where(int64_t row) const {
   const int64_t line = place_.first_line + rows_[static_cast<size_t>(row)].line;
-  if (place_.name == RowName::line) return place_.path + ":" + std::to_string(line);
-  return place_.path + ": row " + std::to_string(place_.first_row + row) + " (line " + std::to_string(line) +
-         ")";
+  if (place_.name == RowName::line) return formatted("{}:{}", place_.path, line);
+  return formatted("{}: row {} (line {})", place_.path, place_.first_row + row, line);
 }
 
 void ColumnSets::read(std::string_view text, std::span<const JsonRow> rows, RowErrors on_error,

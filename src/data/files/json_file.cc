@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/files/json_block.h"
 #include "data/files/json_list.h"
 #include "data/files/scanned_file.h"
@@ -31,8 +32,7 @@ class JsonFile final : public DataFile {
     const std::string text = file_.text(range.start, range.end);
     const std::vector<JsonRow> rows = rows_of(text, range.rows);
     sets_.read(text, rows, on_error, [&](size_t row) {
-      return file_.path().string() + ": row " + std::to_string(row) + " (line " +
-             std::to_string(range.first_line + rows[row].line) + ")";
+      return formatted("{}: row {} (line {})", file_.path().string(), row, range.first_line + rows[row].line);
     });
   }
 

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/shell_word.h"
 #include "data/files/json_block.h"
@@ -19,15 +20,16 @@ bool ends_scalar(char c) { return c == ',' || c == ']' || c == '}' || is_blank(c
 }  // namespace
 
 void JsonListScanner::fail(const std::string& what) const {
-  throw DamagedError(path_ + ":" + std::to_string(line_) + ": " + what);
+  throw DamagedError(formatted("{}:{}: {}", path_, line_, what));
 }
 
 // Refuses a file with two lists (train and test in one file): it does not say which of them is meant.
 void JsonListScanner::fail_of_two_lists() const {
   const auto rows_of = [&](const std::string& key) {
-    return "python3 -c 'import json, sys; [print(json.dumps(row)) for row in "
-           "json.load(open(sys.argv[1]))[\"" +
-           key + "\"]]' " + quoted(path_) + " > " + quoted(key + ".jsonl");
+    return formatted(
+        "python3 -c 'import json, sys; [print(json.dumps(row)) for row in "
+        "json.load(open(sys.argv[1]))[\"{}\"]]' {} > {}",
+        key, quoted(path_), quoted(key + ".jsonl"));
   };
   const auto is_plain = [](const std::string& key) {
     return !key.empty() && std::ranges::all_of(key, [](unsigned char c) {
@@ -36,10 +38,13 @@ void JsonListScanner::fail_of_two_lists() const {
   };
   const std::string how =
       is_plain(list_key_) && is_plain(key_)
-          ? ". Write each into a file of its own, and name those in data.train and data.eval:\n  " +
-                rows_of(list_key_) + "\n  " + rows_of(key_)
+          ? formatted(
+                ". Write each into a file of its own, and name those in data.train and data.eval:\n  {}\n  "
+                "{}",
+                rows_of(list_key_), rows_of(key_))
           : ". Write each into a file of its own";
-  fail("the file has two lists of rows, '" + printable(list_key_) + "' and '" + printable(key_) + "'" + how);
+  fail(formatted("the file has two lists of rows, '{}' and '{}'{}", printable(list_key_), printable(key_),
+                 how));
 }
 
 bool JsonListScanner::feed(std::string_view chunk) {
@@ -49,8 +54,8 @@ bool JsonListScanner::feed(std::string_view chunk) {
     ++offset_;
     if (c == '\n') ++line_;
     if (is_row_ && offset_ - row_.start > kMaxRowBytes)
-      throw DamagedError(path_ + ":" + std::to_string(row_.line) + ": the row is longer than " +
-                         format_bytes(kMaxRowBytes) + ".");
+      throw DamagedError(
+          formatted("{}:{}: the row is longer than {}.", path_, row_.line, format_bytes(kMaxRowBytes)));
   }
   return true;
 }
@@ -94,7 +99,7 @@ void JsonListScanner::step(char c) {
   if (is_blank(c) || mark) return;
   switch (state_) {
     case State::root:
-      if (c != '[' && c != '{') fail(std::string("is no JSON list: found '") + c + "'.");
+      if (c != '[' && c != '{') fail(formatted("is no JSON list: found '{}'.", c));
       root_is_object_ = c == '{';
       has_list_ = !root_is_object_;
       if (has_list_) kind_ = Kind::list;
@@ -108,18 +113,18 @@ void JsonListScanner::step(char c) {
         outer_ = State::key_or_end;
         state_ = State::text;
       } else {
-        fail(std::string("a key in quotes is expected, found '") + c + "'.");
+        fail(formatted("a key in quotes is expected, found '{}'.", c));
       }
       return;
     case State::colon:
-      if (c != ':') fail(std::string("':' is expected after a key, found '") + c + "'.");
+      if (c != ':') fail(formatted("':' is expected after a key, found '{}'.", c));
       state_ = State::value;
       return;
     case State::value:
       open_value(c);
       return;
     case State::comma_or_brace:
-      if (c != ',' && c != '}') fail(std::string("',' or '}' is expected, found '") + c + "'.");
+      if (c != ',' && c != '}') fail(formatted("',' or '}}' is expected, found '{}'.", c));
       state_ = c == ',' ? State::key_or_end : State::done;
       return;
     case State::item_or_end:
@@ -128,14 +133,14 @@ void JsonListScanner::step(char c) {
         state_ = root_is_object_ ? State::comma_or_brace : State::done;
         return;
       }
-      if (c != '{') fail(std::string("a row is expected to be an object, found '") + c + "'.");
+      if (c != '{') fail(formatted("a row is expected to be an object, found '{}'.", c));
       row_ = {offset_, offset_, line_};
       is_row_ = true;
       depth_ = 1;
       state_ = State::nested;
       return;
     case State::comma_or_bracket:
-      if (c != ',' && c != ']') fail(std::string("',' or ']' is expected after a row, found '") + c + "'.");
+      if (c != ',' && c != ']') fail(formatted("',' or ']' is expected after a row, found '{}'.", c));
       state_ = State::item;
       if (c == ']') {
         state_ = root_is_object_ ? State::comma_or_brace : State::done;
@@ -145,7 +150,7 @@ void JsonListScanner::step(char c) {
       if (c == '{' && root_is_object_)
         kind_ = Kind::lines;
       else
-        fail(std::string("nothing is expected after the end, found '") + c + "'.");
+        fail(formatted("nothing is expected after the end, found '{}'.", c));
       return;
     default:
       return;

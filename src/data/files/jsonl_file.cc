@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/files/json_block.h"
 #include "data/files/scanned_file.h"
 
@@ -10,7 +11,7 @@ namespace plimsoll {
 namespace {
 
 std::string line_name(const std::filesystem::path& path, int64_t line) {
-  return path.string() + ":" + std::to_string(line);
+  return formatted("{}:{}", path.string(), line);
 }
 
 bool is_blank_in_line(char c) { return c == ' ' || c == '\t' || c == '\r'; }
@@ -27,8 +28,8 @@ class Scanner {
       blank_ = blank_ && std::all_of(part.begin(), part.end(), is_blank_in_line);
       offset_ += static_cast<int64_t>(part.size());
       if (offset_ - line_start_ > kMaxRowBytes)
-        throw DamagedError(line_name(path_, line_) + ": is longer than " + format_bytes(kMaxRowBytes) +
-                           ". One JSON object a line is expected.");
+        throw DamagedError(formatted("{}: is longer than {}. One JSON object a line is expected.",
+                                     line_name(path_, line_), format_bytes(kMaxRowBytes)));
       if (newline == std::string_view::npos) return;
       ++offset_;
       end_line();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/shell_word.h"
 #include "data/files/arrow_error.h"
 
@@ -23,8 +24,8 @@ std::shared_ptr<arrow::util::Decompressor> make_decompressor() {
 }
 
 DamagedError damaged(const std::filesystem::path& path, const std::string& how) {
-  return DamagedError(path.string() + ": " + how + ". Pack or fetch it again; gzip -t " +
-                      quoted(path.string()) + " tests it.");
+  return DamagedError(formatted("{}: {}. Pack or fetch it again; gzip -t {} tests it.", path.string(), how,
+                                quoted(path.string())));
 }
 
 }  // namespace

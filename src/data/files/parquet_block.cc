@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/files/cell.h"
 
 namespace plimsoll {
@@ -112,12 +113,13 @@ void ParquetBlock::read(int64_t row, Row& cells) const {
       try {
         cells[i].json = arrow_to_json(array, local, values);
       } catch (const TooManyValues&) {
-        throw DamagedError(where(row) + ": has more than " + format_count(most_values_) + " values.");
+        throw DamagedError(formatted("{}: has more than {} values.", where(row), format_count(most_values_)));
       }
       check_texts(cells[i].json, i, row);
       continue;
     }
-    if (array.IsNull(local)) throw DamagedError(where(row) + ": '" + columns_[i].column.name + "' is null.");
+    if (array.IsNull(local))
+      throw DamagedError(formatted("{}: '{}' is null.", where(row), columns_[i].column.name));
     if (columns_[i].column.kind == ColumnKind::text)
       read_text(text_at(array, local), i, row, cells[i].text);
     else
@@ -130,7 +132,7 @@ std::string ParquetBlock::where(int64_t row) const { return row_name(path_, firs
 // Writers promise UTF-8 and not all keep it; a tokenizer relies on it.
 void ParquetBlock::read_text(std::string_view value, size_t column, int64_t row, std::string& text) const {
   if (!arrow::util::ValidateUTF8(value))
-    throw DamagedError(where(row) + ": '" + columns_[column].column.name + "' is not valid UTF-8.");
+    throw DamagedError(formatted("{}: '{}' is not valid UTF-8.", where(row), columns_[column].column.name));
   text = value;
 }
 
@@ -149,8 +151,8 @@ void ParquetBlock::read_ids(const arrow::Array& array, int64_t local, size_t col
     const int64_t id =
         slice.values.IsNull(i) ? std::numeric_limits<int64_t>::max() : integer_at(slice.values, i);
     if (id < std::numeric_limits<int32_t>::min() || id > std::numeric_limits<int32_t>::max())
-      throw DamagedError(where(row) + ": '" + columns_[column].column.name +
-                         "' holds a value that is no token id.");
+      throw DamagedError(
+          formatted("{}: '{}' holds a value that is no token id.", where(row), columns_[column].column.name));
     ids.push_back(static_cast<int32_t>(id));
   }
 }

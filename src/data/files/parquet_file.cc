@@ -15,6 +15,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/files/arrow_error.h"
 #include "data/files/cell.h"
 #include "data/files/data_file.h"
@@ -33,10 +34,12 @@ constexpr int64_t kReadBufferBytes = 64 * kKiB;
 
 [[noreturn]] void fail(const std::string& path, const arrow::Status& status) {
   if (status.IsOutOfMemory())
-    throw DoesNotFitError(path + ": its rows take more memory than its metadata says (" + reason_of(status) +
-                          "). Write it again with size statistics, as pyarrow 19 and newer do.");
+    throw DoesNotFitError(formatted(
+        "{}: its rows take more memory than its metadata says ({}). Write it again with size statistics, "
+        "as pyarrow 19 and newer do.",
+        path, reason_of(status)));
   require_device(path, status);
-  throw DamagedError(path + ": cannot be read as Parquet: " + reason_of(status) + ".");
+  throw DamagedError(formatted("{}: cannot be read as Parquet: {}.", path, reason_of(status)));
 }
 
 void check(const std::string& path, const arrow::Status& status) {
@@ -61,7 +64,7 @@ auto guarded(const std::string& path, Call&& call) {
   } catch (const parquet::ParquetStatusException& error) {
     fail(path, error.status());
   } catch (const std::exception& error) {
-    throw DamagedError(path + ": cannot be read as Parquet: " + error.what() + ".");
+    throw DamagedError(formatted("{}: cannot be read as Parquet: {}.", path, error.what()));
   }
 }
 
@@ -177,7 +180,7 @@ class ParquetFile final : public DataFile {
   [[nodiscard]] SelectedColumn locate(const std::string& name, ReadAs as) const {
     const Column& column = find_column(columns_, name, path_);
     if (std::count_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; }) > 1)
-      throw UsageError(path_ + ": has more than one column '" + name + "'. Rename one.");
+      throw UsageError(formatted("{}: has more than one column '{}'. Rename one.", path_, name));
     const auto index = static_cast<size_t>(&column - columns_.data());
     const parquet::arrow::SchemaField* field = &reader_->manifest().schema_fields[index];
     if (as == ReadAs::json) return {column, leaves_for_json(*field, name), 0, as};
@@ -193,8 +196,9 @@ class ParquetFile final : public DataFile {
                                                  const std::string& name) const {
     const std::string unknown = type_without_json(*field.field->type());
     if (!unknown.empty())
-      throw UsageError(path_ + ": column '" + name + "' holds values of the type " + unknown +
-                       ", which conversations have no use for.");
+      throw UsageError(
+          formatted("{}: column '{}' holds values of the type {}, which conversations have no use for.",
+                    path_, name, unknown));
     std::vector<int> leaves;
     add_leaves(field, leaves);
     return leaves;
@@ -209,16 +213,14 @@ class ParquetFile final : public DataFile {
   // bits.
   [[nodiscard]] int64_t sane(int64_t number) const {
     if (number < 0 || number >= int64_t{1} << 44)
-      throw DamagedError(path_ + ": its footer claims a size of " + std::to_string(number) +
-                         ". Fetch it again.");
+      throw DamagedError(formatted("{}: its footer claims a size of {}. Fetch it again.", path_, number));
     return number;
   }
 
   [[nodiscard]] int64_t rows_of(const parquet::FileMetaData& metadata, int group) const {
     const int64_t rows = metadata.RowGroup(group)->num_rows();
     if (rows < 0 || rows > std::numeric_limits<int32_t>::max())
-      throw DamagedError(path_ + ": row group " + std::to_string(group) + " claims " + std::to_string(rows) +
-                         " rows. Fetch it again.");
+      throw DamagedError(formatted("{}: row group {} claims {} rows. Fetch it again.", path_, group, rows));
     return rows;
   }
 
@@ -309,7 +311,7 @@ class ParquetFile final : public DataFile {
     std::shared_ptr<arrow::RecordBatch> batch;
     check(path_, batches_->ReadNext(&batch));
     if (batch == nullptr)
-      throw DamagedError(path_ + ": row group " + std::to_string(group_) + " has fewer rows than it says.");
+      throw DamagedError(formatted("{}: row group {} has fewer rows than it says.", path_, group_));
     return batch;
   }
 

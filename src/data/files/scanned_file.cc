@@ -9,6 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/packed_name.h"
 #include "base/units.h"
 #include "data/files/arrow_error.h"
@@ -146,7 +147,7 @@ FileStamp::State FileStamp::state() const {
     const auto read = file_.ReadAt(start, std::min(bytes, state.size - start), piece.data());
     if (!read.ok()) {
       require_device(path_, read.status());
-      throw DamagedError(path_ + ": " + reason_of(read.status()) + ".");
+      throw DamagedError(formatted("{}: {}.", path_, reason_of(read.status())));
     }
     state.sample = crc32c(std::span(piece).first(static_cast<size_t>(*read)), state.sample);
   };
@@ -163,7 +164,7 @@ int64_t FileStamp::changed_at() const {
 struct stat FileStamp::look() const {
   struct stat found {};
   if (fstat(file_.file_descriptor(), &found) != 0)
-    throw DamagedError(path_ + ": " + std::generic_category().message(errno));
+    throw DamagedError(formatted("{}: {}", path_, std::generic_category().message(errno)));
   return found;
 }
 

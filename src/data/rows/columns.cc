@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "data/files/cell.h"
 
@@ -40,12 +41,12 @@ bool has(std::span<const Column> columns, std::string_view name) {
 
 std::string list_columns(std::span<const Column> columns) {
   std::vector<std::string> names;
-  for (const Column& column : columns) names.push_back(column.name + " (" + column.type + ")");
+  for (const Column& column : columns) names.push_back(formatted("{} ({})", column.name, column.type));
   return join(names, ", ");
 }
 
 std::string naming(const std::string& prompt, const std::string& response) {
-  return "--set 'data.columns={prompt: " + prompt + ", response: " + response + "}'";
+  return formatted("--set 'data.columns={{prompt: {}, response: {}}}'", prompt, response);
 }
 
 // Advice on naming columns of text that are a prompt and a response. The planner does not guess which is
@@ -58,12 +59,12 @@ std::string how_to_name(std::span<const Column> columns) {
         std::all_of(column.name.begin(), column.name.end(), plain))
       texts.push_back(column.name);
   }
-  if (texts.size() < 2) return "Name yours, such as " + naming("question", "answer") + ".";
+  if (texts.size() < 2) return formatted("Name yours, such as {}.", naming("question", "answer"));
   if (texts.size() == 2)
-    return "Which is the prompt and which the response is not known: say\n  " + naming(texts[0], texts[1]) +
-           "\n  or\n  " + naming(texts[1], texts[0]);
-  return "Which of " + join(texts, ", ") + " is the prompt and which the response is not known: say " +
-         naming("COLUMN", "COLUMN");
+    return formatted("Which is the prompt and which the response is not known: say\n  {}\n  or\n  {}",
+                     naming(texts[0], texts[1]), naming(texts[1], texts[0]));
+  return formatted("Which of {} is the prompt and which the response is not known: say {}", join(texts, ", "),
+                   naming("COLUMN", "COLUMN"));
 }
 
 std::vector<std::string> parts_of(RowFormat format) {
@@ -121,12 +122,13 @@ RowFormat detect_format(std::span<const Column> columns, const Names& names, con
   refuse_rows_of_other_tasks(columns, where);
   for (const auto& [speaker, said] : kTurnNames)
     if (has(columns, speaker) && has(columns, said))
-      throw UsageError(where + ": has a turn of a conversation in each row (" + std::string(speaker) + ", " +
-                       std::string(said) +
-                       "), and nothing says which turns belong together. Each row is one conversation: "
-                       "{\"messages\": [{\"role\": ..., \"content\": ...}, ...]}.");
-  throw UsageError(where + ": no known format has the columns " + list_columns(columns) + ". " +
-                   how_to_name(columns));
+      throw UsageError(formatted(
+          "{}: has a turn of a conversation in each row ({}, {}), and nothing says which turns belong "
+          "together. Each row is one conversation: {{\"messages\": [{{\"role\": ..., \"content\": "
+          "...}}, ...]}}.",
+          where, speaker, said));
+  throw UsageError(formatted("{}: no known format has the columns {}. {}", where, list_columns(columns),
+                             how_to_name(columns)));
 }
 
 // The column for prompt or response: the named one, or of the first known pair that exists whole.
@@ -198,8 +200,8 @@ void bind_message_keys(std::span<const Column> columns, const Names& names, cons
                        ColumnBinding& binding) {
   const Column& answer = find_column(columns, binding.columns.front(), where);
   if (answer.kind == ColumnKind::plain)
-    throw UsageError(where + ": column '" + answer.name + "' is " + answer.type +
-                     ", a text or a list is expected. The columns are " + list_columns(columns) + ".");
+    throw UsageError(formatted("{}: column '{}' is {}, a text or a list is expected. The columns are {}.",
+                               where, answer.name, answer.type, list_columns(columns)));
   const ColumnKind kind = answer.kind;
   binding.talks = kind == ColumnKind::other;
   binding.ready = kind == ColumnKind::ids;
@@ -265,8 +267,10 @@ void bind_answer(std::span<const Column> columns, Names names, const std::string
   for (const char* name : {"messages", "conversations", "response", "text", "input_ids"})
     if (!parts.contains("chosen") && has(columns, name)) parts["chosen"] = name;
   if (!parts.contains("chosen"))
-    throw UsageError(where + ": no column is known as an answer to score: " + list_columns(columns) +
-                     ". Name yours, such as --set 'data.columns={prompt: question, response: answer}'.");
+    throw UsageError(
+        formatted("{}: no column is known as an answer to score: {}. Name yours, such as --set "
+                  "'data.columns={{prompt: question, response: answer}}'.",
+                  where, list_columns(columns)));
   bind_parts(columns, parts, where, {{"chosen", true}, {"prompt", false}}, binding);
   bind_message_keys(columns, names, where, binding);
 }
@@ -275,17 +279,17 @@ void check_column(std::span<const Column> columns, const std::string& name, Colu
                   const std::string& where) {
   const Column& column = find_column(columns, name, where);
   if (column.kind == kind) return;
-  throw UsageError(where + ": column '" + name + "' is " + column.type + ", " +
-                   (kind == ColumnKind::text ? "text" : "lists of integers") +
-                   " is expected. The columns are " + list_columns(columns) + ".");
+  throw UsageError(formatted("{}: column '{}' is {}, {} is expected. The columns are {}.", where, name,
+                             column.type, kind == ColumnKind::text ? "text" : "lists of integers",
+                             list_columns(columns)));
 }
 
 void check_part_names(RowFormat format, const Names& names) {
   const std::vector<std::string> parts = parts_of(format);
   for (const auto& [part, column] : names)
     if (std::find(parts.begin(), parts.end(), part) == parts.end())
-      throw UsageError("data.columns: the format " + std::string(to_string(format)) + " has no part '" +
-                       part + "'; it has " + join(parts, ", ") + ".");
+      throw UsageError(formatted("data.columns: the format {} has no part '{}'; it has {}.",
+                                 to_string(format), part, join(parts, ", ")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "data/files/cell.h"
 #include "data/files/memory_pool.h"
@@ -48,12 +49,11 @@ size_t ColumnNumbers::of(const std::string& name) const {
   if (const auto found = numbers_.find(name); found != numbers_.end()) return found->second;
   std::vector<std::string> names;
   for (const Column& column : columns_.first(std::min(columns_.size(), kShown)))
-    names.push_back("'" + column.name + "'");
+    names.push_back(formatted("'{}'", column.name));
   const std::string more =
-      columns_.size() > kShown ? " and " + std::to_string(columns_.size() - kShown) + " more" : "";
-  throw UsageError(where_ + ": has no column '" + name + "'; it has " +
-                   (names.empty() ? "none" : join(names, ", ") + more) +
-                   ". Name the right ones with data.columns.");
+      columns_.size() > kShown ? formatted(" and {} more", columns_.size() - kShown) : "";
+  throw UsageError(formatted("{}: has no column '{}'; it has {}. Name the right ones with data.columns.",
+                             where_, name, names.empty() ? "none" : join(names, ", ") + more));
 }
 
 const Column& find_column(std::span<const Column> columns, const std::string& name,

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/strings.h"
 #include "files/json.h"
@@ -42,13 +43,14 @@ bool are_numbers(const std::vector<std::string>& names) {
 int64_t class_by_number(int64_t number, const Labels& labels, const Where& where) {
   const auto at = std::ranges::find_if(labels.names, [&](const auto& name) { return whole(name) == number; });
   if (at != labels.names.end()) return at - labels.names.begin();
-  const std::string said = where() + ": the label is " + std::to_string(number) +
-                           ", and the classes are called " + join(labels.names, ", ");
+  const std::string said = formatted("{}: the label is {}, and the classes are called {}", where(), number,
+                                     join(labels.names, ", "));
   // No damaged row that could be skipped: the other rows' labels would all mean other classes.
   if (number >= 0 && number < labels.task.outputs)
-    throw UsageError(said +
-                     ": it is the number of a class and the name of none. Name all labels of the rows " +
-                     "(classify.labels), or call the classes by words where rows have their numbers from 0");
+    throw UsageError(
+        formatted("{}: it is the number of a class and the name of none. Name all labels of the rows "
+                  "(classify.labels), or call the classes by words where rows have their numbers from 0",
+                  said));
   throw DamagedError(said + " (classify.labels).");
 }
 
@@ -63,8 +65,8 @@ int64_t class_of(const ordered_json& label, const Labels& labels, const Where& w
   if (number && *number >= 0 && *number < labels.task.outputs) return *number;
   const std::string known =
       labels.names.empty() ? "0 to " + std::to_string(labels.task.outputs - 1) : join(labels.names, ", ");
-  throw DamagedError(where() + ": the label is " + label.dump().substr(0, 60) + ", the classes are " + known +
-                     " (classify.labels).");
+  throw DamagedError(formatted("{}: the label is {}, the classes are {} (classify.labels).", where(),
+                               label.dump().substr(0, 60), known));
 }
 
 float number_of(const ordered_json& label, const Where& where) {
@@ -75,7 +77,8 @@ float number_of(const ordered_json& label, const Where& where) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error == std::errc() && end == text.data() + text.size()) return number;
   }
-  throw DamagedError(where() + ": the label is " + label.dump().substr(0, 60) + ", a number is expected.");
+  throw DamagedError(
+      formatted("{}: the label is {}, a number is expected.", where(), label.dump().substr(0, 60)));
 }
 
 bool is_zero_or_one(const ordered_json& value) {
@@ -101,19 +104,19 @@ bool is_multi_hot(const ordered_json& list, const Labels& labels, const Where& w
   const bool sure = std::ranges::any_of(
       list, [](const ordered_json& one) { return one.is_number_float() || one.is_boolean(); });
   if (sure && length != classes)
-    throw DamagedError(where() + ": the label is " + list.dump().substr(0, 60) + ", " +
-                       std::to_string(length) + " of zeros and ones for " + std::to_string(classes) +
-                       " classes (classify.labels).");
+    throw DamagedError(
+        formatted("{}: the label is {}, {} of zeros and ones for {} classes (classify.labels).", where(),
+                  list.dump().substr(0, 60), length, classes));
   if (sure) return true;
   if (labels.lists == LabelLists::multi_hot && length != classes)
-    throw DamagedError(where() + ": the label is " + list.dump() +
-                       ", the rows before have a 0 or 1 for each of " + std::to_string(classes) +
-                       " classes.");
+    throw DamagedError(formatted("{}: the label is {}, the rows before have a 0 or 1 for each of {} classes.",
+                                 where(), list.dump(), classes));
   if (length != classes || labels.lists == LabelLists::classes) return false;
   if (labels.lists == LabelLists::multi_hot || is_no_list_of_classes(list, classes)) return true;
-  throw UsageError(
-      where() + ": the label is " + list.dump() + ", which may be a list of classes or a 0 or 1 for each " +
-      "class, and the first rows do not tell. Write classes by their names, or 0.0 and 1.0 for each class");
+  throw UsageError(formatted(
+      "{}: the label is {}, which may be a list of classes or a 0 or 1 for each class, and the first "
+      "rows do not tell. Write classes by their names, or 0.0 and 1.0 for each class",
+      where(), list.dump()));
 }
 
 std::vector<float> set_of_classes(const ordered_json& list, const Labels& labels, const Where& where) {
@@ -125,9 +128,9 @@ std::vector<float> set_of_classes(const ordered_json& list, const Labels& labels
   for (const ordered_json& one : list) {
     float& value = values[static_cast<size_t>(class_of(one, labels, where))];
     if (labels.reading > kFirstReading && value == 1.0F)
-      throw DamagedError(where() + ": the label is " + list.dump().substr(0, 60) + ", which names " +
-                         one.dump() + " twice. A list with a 0 or 1 for each class has " +
-                         std::to_string(values.size()) + ".");
+      throw DamagedError(
+          formatted("{}: the label is {}, which names {} twice. A list with a 0 or 1 for each class has {}.",
+                    where(), list.dump().substr(0, 60), one.dump(), values.size()));
     value = 1.0F;
   }
   return values;
@@ -156,14 +159,14 @@ std::vector<float> label_values(const ordered_json& label, const Labels& labels,
   std::vector<float> values(static_cast<size_t>(task.outputs), 0.0F);
   if (task.problem == ClassProblem::any_of) {
     if (!label.is_array())
-      throw DamagedError(where() + ": the label is " + describe_kind(label) +
-                         ", a list of classes is expected.");
+      throw DamagedError(
+          formatted("{}: the label is {}, a list of classes is expected.", where(), describe_kind(label)));
     return set_of_classes(label, labels, where);
   }
   if (!label.is_array() && task.outputs == 1) return {number_of(label, where)};
   if (!label.is_array() || label.size() != values.size())
-    throw DamagedError(where() + ": the label is " + label.dump().substr(0, 60) + ", " +
-                       std::to_string(values.size()) + " numbers are expected.");
+    throw DamagedError(formatted("{}: the label is {}, {} numbers are expected.", where(),
+                                 label.dump().substr(0, 60), values.size()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = number_of(label[i], where);
   return values;
 }

@@ -7,6 +7,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "files/atomic.h"
 
@@ -89,11 +90,10 @@ class StoredRow final : public Block {
 File open_store(const std::filesystem::path& folder, int64_t bytes, const std::string& or_else) {
   const int64_t free = free_disk_bytes(folder);
   if (free < bytes)
-    throw DoesNotFitError("does not fit   the scratch file of the shuffle (data.shuffle) needs " +
-                          format_bytes(bytes) + " in " + folder.string() + ", where " + format_bytes(free) +
-                          " are free\n  free some space, choose a folder on another disk with --set "
-                          "output=FOLDER, or " +
-                          or_else);
+    throw DoesNotFitError(formatted(
+        "does not fit   the scratch file of the shuffle (data.shuffle) needs {} in {}, where {} are "
+        "free\n  free some space, choose a folder on another disk with --set output=FOLDER, or {}",
+        format_bytes(bytes), folder.string(), format_bytes(free), or_else));
   File file = File::unnamed(folder, "shuffle");
   file.reserve(bytes);
   return file;
@@ -152,9 +152,10 @@ void RowStore::end_record() {
   records_ += record_;
   const int64_t end = written_ + std::ssize(records_);
   if (++next_row_ > rows_ || end > bytes_)
-    throw DamagedError(file_.path().string() + ": the rows take more than the " + format_bytes(bytes_) +
-                       " of the shuffle's scratch file: the data changed since they were planned. Start the "
-                       "run again.");
+    throw DamagedError(formatted(
+        "{}: the rows take more than the {} of the shuffle's scratch file: the data changed since they "
+        "were planned. Start the run again.",
+        file_.path().string(), format_bytes(bytes_)));
   places_.push_back(end);
   if (places_.size() > kPlacesHeld) write_places();
 }
@@ -186,9 +187,10 @@ std::unique_ptr<Block> RowStore::load(int64_t row, std::string where) const {
   std::array<int64_t, 2> place{};
   file_.read(row * kPlaceBytes, std::as_writable_bytes(std::span(place)));
   const auto damaged = [&] {
-    return StoppedError(file_.path().string() +
-                        ": the shuffle's scratch file does not hold what was written there (" + where +
-                        "). Is the disk sound? The last checkpoint is intact: --resume continues from it");
+    return StoppedError(formatted(
+        "{}: the shuffle's scratch file does not hold what was written there ({}). Is the disk sound? "
+        "The last checkpoint is intact: --resume continues from it",
+        file_.path().string(), where));
   };
   if (place[0] < 0 || place[1] - place[0] < kHeadBytes || place[1] > bytes_) throw damaged();
   std::string record(static_cast<size_t>(place[1] - place[0]), '\0');

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "data/rows/permutation.h"
 
@@ -60,8 +61,9 @@ HoldOut hold_out(const RowSubset& rows, double share, uint64_t seed) {
 
 HoldOut hold_out(const RowSubset& rows, int64_t count, uint64_t seed) {
   if (count >= rows.size())
-    throw UsageError("data.eval: holding out " + format_count(count) + " of " + format_count(rows.size()) +
-                     " rows leaves none to train on. Give a smaller share or a file.");
+    throw UsageError(formatted(
+        "data.eval: holding out {} of {} rows leaves none to train on. Give a smaller share or a file.",
+        format_count(count), format_count(rows.size())));
   const Permutation shuffled(rows.size(), stream_key(seed, Stream::hold_out));
   std::vector<int64_t> held;
   held.reserve(static_cast<size_t>(count));

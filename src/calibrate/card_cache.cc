@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/units.h"
 #include "calibrate/rates_cache.h"
@@ -24,7 +25,7 @@ constexpr int64_t kMaxCardBytes = 16 * kMiB;
 constexpr const char* kBegin = "card-";
 
 fs::path file_of(const fs::path& folder, const std::string& uuid) {
-  return folder / (kBegin + uuid + ".json");
+  return folder / (formatted("{}{}.json", kBegin, uuid));
 }
 
 Json card_json(const MeasuredCard& card) {
@@ -48,7 +49,7 @@ std::optional<int64_t> bytes_at(const nlohmann::json& json, const char* key, con
   const auto bytes = get_whole<int64_t>(value);
   // No card has more; a negative figure is invalid.
   constexpr int64_t kMost = int64_t{1} << 44;
-  if (bytes < 0 || bytes > kMost) throw DamagedError(where + ": " + key + " is " + std::to_string(bytes));
+  if (bytes < 0 || bytes > kMost) throw DamagedError(formatted("{}: {} is {}", where, key, bytes));
   return bytes;
 }
 
@@ -56,7 +57,7 @@ std::optional<double> seconds_at(const nlohmann::json& json, const char* key, co
   const nlohmann::json& value = json.at(key);
   if (value.is_null()) return std::nullopt;
   const auto seconds = value.get<double>();
-  if (!(seconds > 0 && seconds < 1)) throw DamagedError(where + ": " + key + " is " + value.dump());
+  if (!(seconds > 0 && seconds < 1)) throw DamagedError(formatted("{}: {} is {}", where, key, value.dump()));
   return seconds;
 }
 
@@ -64,7 +65,7 @@ MeasuredCard read_card(const fs::path& path) {
   const nlohmann::json json = read_json(path, kMaxCardBytes);
   const std::string where = path.string();
   if (!json.is_object() || !json.contains("format") || json["format"] != kCardFormat)
-    throw DamagedError(where + ": not of format " + std::to_string(kCardFormat));
+    throw DamagedError(formatted("{}: not of format {}", where, kCardFormat));
   MeasuredCard card;
   read_values(where, [&] {
     json.at("card").get_to(card.name);
@@ -81,7 +82,7 @@ MeasuredCard read_card(const fs::path& path) {
   });
   if (card.rates) {
     card.rates->of_card = true;
-    card.rates->note = "rates measured on the " + card.name + " of this machine";
+    card.rates->note = formatted("rates measured on the {} of this machine", card.name);
   }
   return card;
 }
@@ -97,7 +98,7 @@ void save_card(const fs::path& folder, const MeasuredCard& measured) {
   check_internal(!measured.uuid.empty(), "a card that was measured has no UUID");
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw StoppedError(folder.string() + ": cannot be made: " + error.message());
+  if (error) throw StoppedError(formatted("{}: cannot be made: {}", folder.string(), error.message()));
   const fs::path path = file_of(folder, measured.uuid);
   MeasuredCard card = measured;
   try {

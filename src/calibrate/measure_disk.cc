@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "calibrate/measure.h"
 #include "files/file.h"
@@ -27,7 +28,7 @@ class TemporaryFile {
       name = (folder / "plimsoll-calibrate-XXXXXX").string();
       descriptor_ = mkostemp(name.data(), O_CLOEXEC);
     }
-    if (descriptor_ < 0) throw StoppedError(folder.string() + ": " + system_message(errno));
+    if (descriptor_ < 0) throw StoppedError(formatted("{}: {}", folder.string(), system_message(errno)));
     unlink(name.c_str());
   }
   ~TemporaryFile() { close(descriptor_); }
@@ -41,8 +42,8 @@ class TemporaryFile {
 
 void require_block(ssize_t moved, const std::filesystem::path& folder) {
   if (moved != kBlock)
-    throw StoppedError(folder.string() + ": " + (moved < 0 ? system_message(errno) : "a short transfer") +
-                       "; choose another folder with --disk-folder");
+    throw StoppedError(formatted("{}: {}; choose another folder with --disk-folder", folder.string(),
+                                 moved < 0 ? system_message(errno) : "a short transfer"));
 }
 
 }  // namespace
@@ -55,7 +56,7 @@ void measure_disk(const CalibrateOptions& options, DeviceRates& rates) {
     for (int64_t i = 0; i < blocks; ++i)
       require_block(pwrite(file.descriptor(), arena.data(), kBlock, i * kBlock), options.disk_folder);
     if (fdatasync(file.descriptor()) != 0)
-      throw StoppedError(options.disk_folder.string() + ": " + system_message(errno));
+      throw StoppedError(formatted("{}: {}", options.disk_folder.string(), system_message(errno)));
   });
   const double read = seconds_of([&] {
     for (int64_t i = 0; i < blocks; ++i)

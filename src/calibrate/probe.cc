@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "calibrate/measure.h"
 #include "cpu/matmul.h"
@@ -89,10 +90,10 @@ double TimeLost::share() const {
 std::string crowded_note(double share, int threads) {
   constexpr double kCrowded = 0.5;  // then two threads were two to three times slower than one
   if (threads < 2 || share < kCrowded) return "";
-  return "other programs took " + std::to_string(std::llround(100 * share)) + " % of the time of the " +
-         std::to_string(threads) +
-         " threads, which wait for each other: --threads 1 is likely to be faster (--resume continues the "
-         "run)";
+  return formatted(
+      "other programs took {} % of the time of the {} threads, which wait for each other: --threads 1 "
+      "is likely to be faster (--resume continues the run)",
+      std::llround(100 * share), threads);
 }
 
 }  // namespace plimsoll

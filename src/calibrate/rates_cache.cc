@@ -8,6 +8,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/units.h"
 #include "calibrate/rates_json.h"
@@ -59,7 +60,7 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
 nlohmann::json read_rates_file(const fs::path& path) {
   nlohmann::json json = read_json(path, kMaxRatesBytes);
   if (!json.is_object() || !json.contains("format") || json["format"] != kRatesFormat)
-    throw DamagedError(path.string() + ": not of format " + std::to_string(kRatesFormat));
+    throw DamagedError(formatted("{}: not of format {}", path.string(), kRatesFormat));
   return json;
 }
 
@@ -80,8 +81,8 @@ DeviceRates with_note(DeviceRates rates, const std::string& note) {
 
 Machine this_machine(const CpuSettings& settings) {
   return {cpu_name(), std::string(to_string(settings.isa)), settings.threads,
-          kernel_of(DType::f32, settings) + " " + kernel_of(DType::bf16, settings) + " " +
-              std::to_string(kKernelGeneration)};
+          formatted("{} {} {}", kernel_of(DType::f32, settings), kernel_of(DType::bf16, settings),
+                    kKernelGeneration)};
 }
 
 fs::path cache_folder() {
@@ -95,8 +96,7 @@ fs::path cache_folder() {
 namespace {
 
 std::string file_stem(const Machine& machine) {
-  return "rates-" + slug(machine.cpu) + "-" + machine.isa + "-" + std::to_string(machine.threads) +
-         "-threads";
+  return formatted("rates-{}-{}-{}-threads", slug(machine.cpu), machine.isa, machine.threads);
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ fs::path probe_file(const fs::path& folder, const Machine& machine) {
 void save_rates(const fs::path& folder, const Machine& machine, const DeviceRates& rates) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw StoppedError(folder.string() + ": cannot be made: " + error.message());
+  if (error) throw StoppedError(formatted("{}: cannot be made: {}", folder.string(), error.message()));
   write_machine(rates.calibrated ? rates_file(folder, machine) : probe_file(folder, machine),
                 {machine, rates});
 }
@@ -127,14 +127,16 @@ void write_machine(const fs::path& file, const MeasuredMachine& measured) {
 MeasuredMachine read_machine(const fs::path& file) {
   std::error_code unknown;
   if (!fs::is_regular_file(file, unknown))
-    throw UsageError("--machine: " + file.string() +
-                     ": is no file; write one on that machine: plimsoll calibrate --export FILE");
+    throw UsageError(
+        formatted("--machine: {}: is no file; write one on that machine: plimsoll calibrate --export FILE",
+                  file.string()));
   const nlohmann::json json = [&] {
     try {
       return read_rates_file(file);
     } catch (const DamagedError& error) {
-      throw DamagedError(std::string("--machine: ") + error.what() +
-                         " Expected is what plimsoll calibrate --export FILE writes on that machine.");
+      throw DamagedError(
+          formatted("--machine: {} Expected is what plimsoll calibrate --export FILE writes on that machine.",
+                    error.what()));
     }
   }();
   MeasuredMachine measured;
@@ -145,11 +147,11 @@ MeasuredMachine read_machine(const fs::path& file) {
   });
   constexpr int kMostThreads = 4096;  // as the recipe allows
   if (measured.machine.threads < 1 || measured.machine.threads > kMostThreads)
-    throw DamagedError(file.string() + ": 'threads' is " + std::to_string(measured.machine.threads));
+    throw DamagedError(formatted("{}: 'threads' is {}", file.string(), measured.machine.threads));
   if (!json.contains("rates")) throw DamagedError(file.string() + ": no rates");
   measured.rates = rates_from_json(json["rates"], file.string());
-  measured.rates.note = "rates of " + measured.machine.cpu + ", " + measured.machine.isa + ", " +
-                        std::to_string(measured.machine.threads) + " threads (" + file.string() + ")";
+  measured.rates.note = formatted("rates of {}, {}, {} threads ({})", measured.machine.cpu,
+                                  measured.machine.isa, measured.machine.threads, file.string());
   return measured;
 }
 
@@ -191,9 +193,8 @@ DeviceRates load_rates(const fs::path& folder, const Machine& machine, const Dev
   if (known.rates)
     return with_note(*known.rates,
                      fault + "times are from half a second's measurement: `plimsoll calibrate` does better");
-  return with_note(shipped, fault + "times are guessed: measure " +
-                                (fault.empty() ? "this machine once" : "again") +
-                                " with `plimsoll calibrate`");
+  return with_note(shipped, formatted("{}times are guessed: measure {} with `plimsoll calibrate`", fault,
+                                      fault.empty() ? "this machine once" : "again"));
 }
 
 DeviceRates calibrated_or_shipped(const CpuSettings& settings, const DeviceRates& shipped) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "files/json.h"
 
@@ -35,7 +36,7 @@ double vector_rate_of(const nlohmann::json& json, const DeviceRates& rates) {
 // A loop over null or a number would go through without a word.
 const nlohmann::json& list_at(const nlohmann::json& json, const char* key) {
   const nlohmann::json& list = json.at(key);
-  if (!list.is_array()) throw UsageError(std::string(key) + " is " + describe_kind(list) + ", not an array");
+  if (!list.is_array()) throw UsageError(formatted("{} is {}, not an array", key, describe_kind(list)));
   return list;
 }
 
@@ -117,11 +118,12 @@ DeviceRates rates_from_json(const nlohmann::json& json, const std::string& where
   try {
     rates = read_rates(json);
   } catch (const nlohmann::json::exception& error) {
-    throw DamagedError(where + ": " + error.what());
+    throw DamagedError(formatted("{}: {}", where, error.what()));
   } catch (const UsageError& error) {
-    throw DamagedError(where + ": " + error.what());
+    throw DamagedError(formatted("{}: {}", where, error.what()));
   }
-  if (const std::string fault = fault_of(rates); !fault.empty()) throw DamagedError(where + ": " + fault);
+  if (const std::string fault = fault_of(rates); !fault.empty())
+    throw DamagedError(formatted("{}: {}", where, fault));
   return rates;
 }
 

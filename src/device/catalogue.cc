@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 
@@ -162,8 +163,9 @@ bool is_of_others(const std::string& letters) {
 [[noreturn]] void refuse_unknown(std::string_view text, std::string_view what) {
   if (is_of_others(read(text).letters))
     throw UsageError(
-        std::string(what) + ": '" + std::string(text) +
-        "' is not a card of NVIDIA, and others are not supported: runs compute on CPUs and NVIDIA's cards");
+        formatted("{}: '{}' is not a card of NVIDIA, and others are not supported: runs compute on CPUs and "
+                  "NVIDIA's cards",
+                  what, text));
   constexpr int kFar = 100;
   constexpr size_t kNamed = 5;
   const Asked asked = read(text);
@@ -176,19 +178,19 @@ bool is_of_others(const std::string& letters) {
   std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> names;
   for (size_t i = 0; i < kNamed; ++i) names.push_back(near[i].second);
-  throw UsageError(std::string(what) + ": '" + std::string(text) +
-                   "' is not a card that is known; the nearest are " + join(names, ", ") +
-                   ". Kernels need compute capability 7.5 (Turing) or later; such a card that is missing "
-                   "here is planned for by its size: --device card --memory 16GiB");
+  throw UsageError(formatted(
+      "{}: '{}' is not a card that is known; the nearest are {}. Kernels need compute capability 7.5 "
+      "(Turing) or later; such a card that is missing here is planned for by its size: "
+      "--device card --memory 16GiB",
+      what, text, join(names, ", ")));
 }
 
 // A card that was rebuilt with more memory, or an odd edition of it.
 Card of_other_size(Card card, int gigabytes, std::string_view text, std::string_view what) {
   constexpr int kMost = 3;  // times as much as it is sold with
   if (gigabytes > kMost * card.gigabytes)
-    throw UsageError(std::string(what) + ": '" + std::string(text) + "': no " + std::string(card.name) +
-                     " has " + std::to_string(gigabytes) + " GB; it is sold with " +
-                     std::to_string(card.gigabytes));
+    throw UsageError(formatted("{}: '{}': no {} has {} GB; it is sold with {}", what, text, card.name,
+                               gigabytes, card.gigabytes));
   card.gigabytes = gigabytes;
   card.memory_mib = int64_t{gigabytes} * (kGiB / kMiB);
   return card;
@@ -204,9 +206,7 @@ bool is_halved(const Card& card) {
 
 std::span<const Card> all_cards() { return kCards; }
 
-std::string full_name(const Card& card) {
-  return std::string(card.name) + " " + std::to_string(card.gigabytes) + "GB";
-}
+std::string full_name(const Card& card) { return formatted("{} {}GB", card.name, card.gigabytes); }
 
 Card find_card(std::string_view text, std::string_view what) {
   const Asked asked = read(text);

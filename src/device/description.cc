@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -22,8 +23,8 @@ std::string_view to_string(Isa isa) {
 Isa parse_isa(std::string_view text, std::string_view what) {
   for (const auto& [value, name] : kIsaNames)
     if (name == text) return value;
-  throw UsageError(std::string(what) + ": '" + std::string(text) +
-                   "' is not an instruction set; use avx2, avx512, avx512-bf16 or amx");
+  throw UsageError(
+      formatted("{}: '{}' is not an instruction set; use avx2, avx512, avx512-bf16 or amx", what, text));
 }
 
 int64_t outside_bytes(const DeviceDescription& device) {

@@ -11,6 +11,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
@@ -77,9 +78,9 @@ class Failures {
     const int64_t seconds = asked.value_or(count_ == 0 ? 0 : int64_t{1} << (count_ - 1));
     if (++count_ >= kMostFailures || seconds > kLongestWait)
       throw StoppedError(
-          what + (seconds > kLongestWait ? "; it asks to wait for " + std::to_string(seconds) + " s" : "") +
-          ". What was received is kept: the same command continues from there");
-    say_(what + "; trying again" + (seconds > 0 ? " in " + std::to_string(seconds) + " s" : ""));
+          formatted("{}{}. What was received is kept: the same command continues from there", what,
+                    seconds > kLongestWait ? formatted("; it asks to wait for {} s", seconds) : ""));
+    say_(formatted("{}; trying again{}", what, seconds > 0 ? formatted(" in {} s", seconds) : ""));
     std::this_thread::sleep_for(std::chrono::seconds(seconds));
   }
 
@@ -93,16 +94,16 @@ class Failures {
 HubSettings hub_settings() {
   for (const char* name : {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"})
     if (is_set(name))
-      throw UsageError("fetch opens a connection to the hub, and " + std::string(name) + "=" +
-                       variable(name) + " forbids that: unset it");
+      throw UsageError(formatted("fetch opens a connection to the hub, and {}={} forbids that: unset it",
+                                 name, variable(name)));
   HubSettings settings{variable("HF_ENDPOINT"), hub_token()};
   if (settings.endpoint.empty()) settings.endpoint = kHub;
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
   const bool is_address =
       settings.endpoint.starts_with("https://") || settings.endpoint.starts_with("http://");
   if (!is_address || settings.endpoint.find('@') != std::string::npos)
-    throw UsageError("HF_ENDPOINT=" + printable(settings.endpoint) + ": is not an address such as " +
-                     std::string(kHub));
+    throw UsageError(
+        formatted("HF_ENDPOINT={}: is not an address such as {}", printable(settings.endpoint), kHub));
   if (printable(settings.token) != settings.token || settings.token.find(' ') != std::string::npos)
     throw UsageError(
         "the token (HF_TOKEN, or what `hf auth login` has stored) holds blanks or control characters; copy "
@@ -129,26 +130,26 @@ HttpResponse HubClient::follow(const Download& download, int64_t from) {
     has_answered_ = true;
     if (response.status < 300 || response.status > 399 || response.redirect.empty()) return response;
     if (home.starts_with("https:") && !response.redirect.starts_with("https:"))
-      throw StoppedError(download.of + ": " + home + " redirects to " +
-                         printable(origin_of(response.redirect)) + ", which is not encrypted (https)");
+      throw StoppedError(formatted("{}: {} redirects to {}, which is not encrypted (https)", download.of,
+                                   home, printable(origin_of(response.redirect))));
     url = response.redirect;
   }
-  throw StoppedError(download.of + ": the hub redirects more than " + std::to_string(kMostRedirections) +
-                     " times");
+  throw StoppedError(formatted("{}: the hub redirects more than {} times", download.of, kMostRedirections));
 }
 
 void HubClient::refuse(const HttpResponse& response, const Download& download) const {
   const std::string status = std::to_string(response.status);
   std::string reason = response.header("x-error-message");
-  reason = reason.empty() ? "" : " (" + printable(reason) + ")";
-  const std::string start = download.of + ": " + settings_.endpoint + " answers " + status + reason + ": ";
+  reason = reason.empty() ? "" : formatted(" ({})", printable(reason));
+  const std::string start =
+      formatted("{}: {} answers {}{}: ", download.of, settings_.endpoint, status, reason);
   const bool gated = response.header("x-error-code") == "GatedRepo" || response.status == 403;
   const bool is_dataset =
       download.path.starts_with("/api/datasets/") || download.path.starts_with("/datasets/");
   const std::string other_kind = is_dataset ? "" : "; a data set is fetched with --dataset";
   if (gated && !settings_.token.empty())
-    throw UsageError(start + "the account of this token may not read it; accept its conditions at " +
-                     settings_.endpoint + (is_dataset ? "/datasets/" : "/") + download.of);
+    throw UsageError(formatted("{}the account of this token may not read it; accept its conditions at {}{}{}",
+                               start, settings_.endpoint, is_dataset ? "/datasets/" : "/", download.of));
   if (response.status == 401 || gated)
     throw UsageError(
         start +
@@ -158,8 +159,8 @@ void HubClient::refuse(const HttpResponse& response, const Download& download) c
              : "there is no repository of this name, or the token (HF_TOKEN) is not valid") +
         other_kind);
   if (response.status == 404)
-    throw UsageError(start + "there is no repository of this name, or no such revision or file in it" +
-                     other_kind);
+    throw UsageError(formatted("{}there is no repository of this name, or no such revision or file in it{}",
+                               start, other_kind));
   throw StoppedError(start + "fetch cannot go on with this answer");
 }
 
@@ -176,9 +177,8 @@ void HubClient::get(const Download& wanted) {
       if (response.status >= 200 && response.status <= 299) return;
       if (response.status == 416) return;  // nothing lies behind what is there: its checksum decides
       if (!may_pass(response)) refuse(response, download);
-      failures.wait_after(download.of + ": " + settings_.endpoint + " answers " +
-                              std::to_string(response.status) +
-                              (response.status == 429 ? " (too many requests)" : ""),
+      failures.wait_after(formatted("{}: {} answers {}{}", download.of, settings_.endpoint, response.status,
+                                    response.status == 429 ? " (too many requests)" : ""),
                           asked_wait(response));
     } catch (const ConnectionError& error) {
       if (!error.reached_server && !has_answered_)

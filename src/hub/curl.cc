@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "base/environment.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/shared_library.h"
 #include "base/strings.h"
@@ -152,7 +153,8 @@ struct Curl::Library {
     const std::string reason = printable(said.empty() ? error(code) : said);
     const std::string where = printable(url.substr(0, url.find('?'))) + ": ";
     if (code == kBadCertificate)
-      throw StoppedError(where + reason + " (SSL_CERT_FILE names the certificates of a company's proxy)");
+      throw StoppedError(
+          formatted("{}{} (SSL_CERT_FILE names the certificates of a company's proxy)", where, reason));
     if (is_among(kNotReached, code)) throw ConnectionError(where + reason, false);
     if (is_among(kBroken, code)) throw ConnectionError(where + reason, true);
     throw StoppedError(where + reason);
@@ -174,10 +176,10 @@ Curl::Curl() : library_(std::make_unique<Library>()) {
   for (const std::string& name : names)
     if (opened == nullptr) opened = open_library(name, why);
   if (opened == nullptr || !library_->find(opened))
-    throw UsageError(
-        "fetch needs libcurl, and " + names.front() +
-        " is not installed: install it (Debian, Ubuntu: apt-get install libcurl4; Fedora: dnf install "
-        "libcurl), or copy the model's folder from a machine that has it");
+    throw UsageError(formatted(
+        "fetch needs libcurl, and {} is not installed: install it (Debian, Ubuntu: apt-get install "
+        "libcurl4; Fedora: dnf install libcurl), or copy the model's folder from a machine that has it",
+        names.front()));
   library_->handle = library_->init();
   check_internal(library_->handle != nullptr, "libcurl makes no handle");
   library_->certificates = certificates();
@@ -195,7 +197,7 @@ HttpResponse Curl::get(const HttpRequest& request, const TakePiece& take) {
   std::unique_ptr<void, decltype(free_list)> headers(nullptr, free_list);
   std::vector<std::string> lines = request.headers;
   // A range of our own: by libcurl's option a server that knows no ranges is an error.
-  if (request.from > 0) lines.push_back("Range: bytes=" + std::to_string(request.from) + "-");
+  if (request.from > 0) lines.push_back(formatted("Range: bytes={}-", request.from));
   for (const std::string& line : lines) {
     HeaderList longer = curl.append(headers.get(), line.c_str());
     (void)headers.release();

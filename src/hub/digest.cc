@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "base/format.h"
+
 namespace plimsoll::hub {
 
 struct Digest::State {
@@ -26,7 +28,7 @@ Digest::Digest(Kind kind, int64_t bytes) : state_(std::make_unique<State>()) {
   sha256_init(&state_->sha256);
   sha1_init(&state_->sha1);
   if (kind == Kind::git_blob) {
-    const std::string head = "blob " + std::to_string(bytes) + '\0';
+    const std::string head = formatted("blob {}", bytes) + '\0';
     add(head);
   }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/regular_file.h"
 #include "base/system_error.h"
 #include "files/atomic.h"
@@ -25,7 +26,7 @@ constexpr size_t kReadSize = size_t{1} << 20;
 constexpr mode_t kMode = 0666;  // the umask takes what it takes
 
 [[noreturn]] void fail(const fs::path& path, int error) {
-  const std::string message = path.string() + ": " + system_message(error);
+  const std::string message = formatted("{}: {}", path.string(), system_message(error));
   if (is_exhaustion(error))
     throw StoppedError(message + ". What was received is kept: the same command continues from there");
   throw UsageError(message);
@@ -52,7 +53,7 @@ class BlobLock {
   BlobLock(const fs::path& path, const std::string& file, const FetchWatch& watch)
       : descriptor_(path, O_RDWR | O_CREAT) {
     if (flock(descriptor_.number(), LOCK_EX | LOCK_NB) == 0) return;
-    watch.say("another process fetches " + file + ": waiting for it");
+    watch.say(formatted("another process fetches {}: waiting for it", file));
     while (flock(descriptor_.number(), LOCK_EX) != 0)
       if (errno != EINTR) fail(path, errno);
   }
@@ -87,8 +88,8 @@ class PartialFile {
   }
   void add(std::string_view piece) {
     if (bytes_ + static_cast<int64_t>(piece.size()) > file_.bytes)
-      throw DamagedError(file_.name + ": the hub sends more than the " + std::to_string(file_.bytes) +
-                         " bytes that it has listed");
+      throw DamagedError(
+          formatted("{}: the hub sends more than the {} bytes that it has listed", file_.name, file_.bytes));
     digest_.add(piece);
     while (!piece.empty()) {
       const ssize_t written = pwrite(descriptor_.number(), piece.data(), piece.size(), bytes_);
@@ -156,7 +157,7 @@ class Fetch {
     const std::string kind = options_.kind == HubKind::dataset ? "/api/datasets/" : "/api/models/";
     std::string revision = url_path(options_.revision);
     for (size_t at = 0; (at = revision.find('/', at)) != std::string::npos;) revision.replace(at, 1, "%2F");
-    const std::string path = kind + options_.name + "/revision/" + revision + "?blobs=true";
+    const std::string path = formatted("{}{}/revision/{}?blobs=true", kind, options_.name, revision);
     return read_listing(client_.text(path, options_.name, kLongestListing), client_.endpoint() + path);
   }
   [[nodiscard]] fs::path blob(const HubFile& file) const { return repository_ / "blobs" / file.digest; }
@@ -206,9 +207,10 @@ class Fetch {
     }
     if (right) return into.publish(blob(file));
     into.remove();
-    throw DamagedError(options_.name + ": " + file.name +
-                       " does not have the checksum that the hub has listed (" + file.digest +
-                       "); it is removed. Fetch it again; a proxy may have changed it");
+    throw DamagedError(formatted(
+        "{}: {} does not have the checksum that the hub has listed ({}); it is removed. Fetch it again; "
+        "a proxy may have changed it",
+        options_.name, file.name, file.digest));
   }
   void restart(PartialFile& into) {
     progress_.bytes -= into.bytes();
@@ -216,7 +218,7 @@ class Fetch {
   }
   void receive_rest(const HubFile& file, const std::string& commit, PartialFile& into) {
     if (into.bytes() == file.bytes) return;
-    client_.get({.path = in_url() + "/resolve/" + commit + "/" + url_path(file.name),
+    client_.get({.path = formatted("{}/resolve/{}/{}", in_url(), commit, url_path(file.name)),
                  .of = options_.name,
                  .offset = [&] { return into.bytes(); },
                  .take =
@@ -228,9 +230,10 @@ class Fetch {
                        watch_.progress(progress_);
                      }});
     if (into.bytes() < file.bytes)
-      throw StoppedError(options_.name + ": " + file.name + " ends after " + std::to_string(into.bytes()) +
-                         " of " + std::to_string(file.bytes) +
-                         " bytes. What was received is kept: the same command continues from there");
+      throw StoppedError(formatted(
+          "{}: {} ends after {} of {} bytes. What was received is kept: the same command continues from "
+          "there",
+          options_.name, file.name, into.bytes(), file.bytes));
   }
 
   // As huggingface_hub: a link into blobs; where the file system has none, another name of the same file or a
@@ -263,7 +266,8 @@ FetchResult fetch(const FetchOptions& options, const FetchWatch& watch) {
     throw UsageError(options.name +
                      ": is not the name of a repository on the hub, such as Qwen/Qwen2.5-0.5B");
   if (!stays_below(options.revision))
-    throw UsageError("--revision " + options.revision + ": is not the name of a branch, a tag or a commit");
+    throw UsageError(
+        formatted("--revision {}: is not the name of a branch, a tag or a commit", options.revision));
   return Fetch(options, watch).run();
 }
 

@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/packed_name.h"
 #include "base/printable.h"
 #include "base/units.h"
@@ -55,12 +56,14 @@ HubFile read_file(const json& entry, const std::string& name, const std::string&
   const json& facts = lfs != nullptr && lfs->is_object() ? *lfs : entry;
   const json* size = member(facts, "size");
   if (size == nullptr || !size->is_number_unsigned() || size->get<uint64_t>() > uint64_t{1} << 50)
-    throw DamagedError(where + ": does not say the size of " + name + "; it is not a Hugging Face hub");
+    throw DamagedError(
+        formatted("{}: does not say the size of {}; it is not a Hugging Face hub", where, name));
   file.bytes = size->get<int64_t>();
   file.kind = &facts == &entry ? Digest::Kind::git_blob : Digest::Kind::sha256;
   file.digest = file.kind == Digest::Kind::sha256 ? text_of(facts, "sha256") : text_of(entry, "blobId");
   if (!is_hex(file.digest, file.kind == Digest::Kind::sha256 ? kSha256Digits : kSha1Digits))
-    throw DamagedError(where + ": does not say the checksum of " + name + "; it is not a Hugging Face hub");
+    throw DamagedError(
+        formatted("{}: does not say the checksum of {}; it is not a Hugging Face hub", where, name));
   return file;
 }
 
@@ -95,13 +98,14 @@ void refuse_pickles(const Listing& listing, const std::string& name) {
   const auto pickle = std::find_if(listing.files.begin(), listing.files.end(),
                                    [](const HubFile& file) { return ends_with_one(file.name, kPickles); });
   if (pickle == listing.files.end())
-    throw UsageError(
-        name +
-        ": the repository has no weights in safetensors; for the configuration alone: plimsoll fetch " +
-        name + " --config-only");
-  throw UsageError(name + ": the repository has weights in pickles alone (" + pickle->name +
-                   "), which run code when they are read; fetch takes safetensors. To plan: plimsoll fetch " +
-                   name + " --config-only");
+    throw UsageError(formatted(
+        "{}: the repository has no weights in safetensors; for the configuration alone: plimsoll fetch "
+        "{} --config-only",
+        name, name));
+  throw UsageError(formatted(
+      "{}: the repository has weights in pickles alone ({}), which run code when they are read; fetch "
+      "takes safetensors. To plan: plimsoll fetch {} --config-only",
+      name, pickle->name, name));
 }
 
 }  // namespace
@@ -127,8 +131,9 @@ Listing read_listing(std::string_view text, const std::string& where) {
     throw DamagedError(where +
                        ": is not the answer of a Hugging Face hub (no sha, no siblings); see HF_ENDPOINT");
   if (siblings->size() > kMostFiles)
-    throw UsageError(where + ": the repository has " + format_count(static_cast<int64_t>(siblings->size())) +
-                     " files, more than fetch takes (" + format_count(kMostFiles) + ")");
+    throw UsageError(formatted("{}: the repository has {} files, more than fetch takes ({})", where,
+                               format_count(static_cast<int64_t>(siblings->size())),
+                               format_count(kMostFiles)));
   for (const json& entry : *siblings)
     if (const std::string name = text_of(entry, "rfilename"); stays_below(name))
       listing.files.push_back(read_file(entry, name, where));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "chat/builtin_templates.h"
 #include "chat/conversation.h"
@@ -23,7 +24,7 @@ json read_if_there(const fs::path& file) {
   if (!fs::exists(file)) return json::object();
   json config = read_json(file, kMaxConfigBytes);
   if (!config.is_object())
-    throw DamagedError(file.string() + ": is " + describe_kind(config) + ", not an object.");
+    throw DamagedError(formatted("{}: is {}, not an object.", file.string(), describe_kind(config)));
   return config;
 }
 
@@ -88,17 +89,16 @@ ChatTemplate ChatTemplate::builtin(std::string_view name, const fs::path& model_
   if (found == nullptr) {
     std::vector<std::string> names;
     for (const BuiltinTemplate& known : builtin_templates()) names.emplace_back(known.name);
-    throw UsageError("data.template: there is no template '" + std::string(name) + "'; there are " +
-                     join(names, ", "));
+    throw UsageError(
+        formatted("data.template: there is no template '{}'; there are {}", name, join(names, ", ")));
   }
   if (found->source.empty()) {
     auto own = of_folder(model_folder, now, source);
     if (!own)
-      throw UsageError(
-          model_folder.string() +
-          ": has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), "
-          "which data.template: " +
-          std::string(name) + " means");
+      throw UsageError(formatted(
+          "{}: has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), "
+          "which data.template: {} means",
+          model_folder.string(), name));
     own->rules_ = found->rules;
     return *std::move(own);
   }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/format.h"
 #include "chat/conversation.h"
 #include "unicode/utf8.h"
 
@@ -33,9 +34,10 @@ Conversation first_messages(const Conversation& conversation, size_t count) {
 }
 
 [[noreturn]] void refuse(const std::string& name, size_t index, const std::string& why) {
-  throw TemplateError(name + ": what the assistant says in message " + std::to_string(index + 1) +
-                      " cannot be separated from the rest: " + why +
-                      ". Use a template that marks it with {% generation %} ... {% endgeneration %}");
+  throw TemplateError(formatted(
+      "{}: what the assistant says in message {} cannot be separated from the rest: {}. Use a template "
+      "that marks it with {{% generation %}} ... {{% endgeneration %}}",
+      name, index + 1, why));
 }
 
 // The text is rendered once or twice for each answer: that takes the square of a conversation's length.
@@ -43,10 +45,10 @@ void require_few(const std::vector<size_t>& turns, const std::string& text, cons
   // The limit for all renderings; those of 1,000 answers in 1 MiB are 1 GiB.
   constexpr size_t kMostBytes = size_t{4} << 30;
   if (turns.size() <= kMostBytes / (text.size() + 1)) return;
-  throw TemplateError(
-      name + ": " + std::to_string(turns.size()) + " answers in a text of " + std::to_string(text.size()) +
-      " bytes are too many to tell from the rest one by one. Use a template that marks them with "
-      "{% generation %} ... {% endgeneration %}, or split the conversation");
+  throw TemplateError(formatted(
+      "{}: {} answers in a text of {} bytes are too many to tell from the rest one by one. Use a "
+      "template that marks them with {{% generation %}} ... {{% endgeneration %}}, or split the conversation",
+      name, turns.size(), text.size()));
 }
 
 // The place that separates a content from the white space at its end, which templates like to trim.
@@ -172,8 +174,8 @@ std::vector<ByteSpan> learnt_blocks(const Conversation& conversation, std::vecto
       if (i < blocks.size()) learnt.push_back(blocks[i]);
     } else if (blocks.size() != turns.size()) {
       refuse(name, turns[i],
-             "its weight is 0, and the template marks " + std::to_string(blocks.size()) + " parts for " +
-                 std::to_string(turns.size()) + " answers");
+             formatted("its weight is 0, and the template marks {} parts for {} answers", blocks.size(),
+                       turns.size()));
     }
   }
   return blocks.size() == turns.size() ? learnt : blocks;

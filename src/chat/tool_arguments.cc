@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/format.h"
 #include "files/json.h"
 #include "jinja/template.h"
 
@@ -29,8 +30,7 @@ void each_arguments(Json& message, const std::function<void(Json&)>& show) {
 }
 
 ordered_json object_of(const std::string& text, size_t message) {
-  const std::string here =
-      "message " + std::to_string(message + 1) + ": the arguments of its call are a text";
+  const std::string here = formatted("message {}: the arguments of its call are a text", message + 1);
   // No call has so many: they take 100 bytes of memory each, which are not planned for.
   constexpr int64_t kMostValues = 10'000;
   ordered_json object;

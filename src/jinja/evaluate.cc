@@ -1,4 +1,5 @@
 // Expressions.
+#include "base/format.h"
 #include "jinja/interpreter.h"
 
 namespace plimsoll::jinja {
@@ -77,7 +78,7 @@ Value Interpreter::dict(const Expression& e) {
   Dict dict;
   for (size_t i = 0; i + 1 < e.args.size(); i += 2) {
     const Value key = evaluate(*e.args[i]);
-    if (key.is(Type::list) || key.is(Type::dict)) fail("a " + type_name(key) + " cannot be a key");
+    if (key.is(Type::list) || key.is(Type::dict)) fail(formatted("a {} cannot be a key", type_name(key)));
     runtime_.charge(static_cast<int64_t>(dict.items.size() / 8));
     dict.set(key, evaluate(*e.args[i + 1]));
   }
@@ -169,7 +170,7 @@ Value Interpreter::call(const Expression& e) {
     case Type::undefined:
       fail((callee.text().empty() ? "an undefined value" : callee.text()) + " and cannot be called");
     default:
-      fail("a " + type_name(callee) + " cannot be called");
+      fail(formatted("a {} cannot be called", type_name(callee)));
   }
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "jinja/names.h"
 #include "jinja/parser.h"
@@ -22,8 +23,7 @@ Exprs all(Nodes... nodes) {
 ExpressionParser::Level::Level(ExpressionParser& parser) : parser_(parser) {
   if (++parser_.level_ > parser_.limit_) {
     --parser_.level_;
-    parser_.refuse("blocks and expressions are nested deeper than " + std::to_string(parser_.limit_) +
-                   " levels");
+    parser_.refuse(formatted("blocks and expressions are nested deeper than {} levels", parser_.limit_));
   }
 }
 
@@ -40,11 +40,11 @@ bool ExpressionParser::skip_op(std::string_view op) {
 }
 
 void ExpressionParser::expect_op(std::string_view op) {
-  if (!skip_op(op)) refuse("expected '" + std::string(op) + "', found " + describe(here()));
+  if (!skip_op(op)) refuse(formatted("expected '{}', found {}", op, describe(here())));
 }
 
 std::string ExpressionParser::expect_name(const char* what) {
-  if (here().kind != Kind::name) refuse("expected " + std::string(what) + ", found " + describe(here()));
+  if (here().kind != Kind::name) refuse(formatted("expected {}, found {}", what, describe(here())));
   return take().text;
 }
 
@@ -57,7 +57,7 @@ ExpressionPtr ExpressionParser::make(ExpressionKind kind, int line, Exprs args, 
   for (const ExpressionPtr& arg : args)
     if (arg) node->height = std::max(node->height, arg->height + 1);
   if (node->height > limit_)
-    throw SyntaxFailure(line, "an expression is nested deeper than " + std::to_string(limit_) + " levels");
+    throw SyntaxFailure(line, formatted("an expression is nested deeper than {} levels", limit_));
   node->args = std::move(args);
   return node;
 }
@@ -381,8 +381,7 @@ void ExpressionParser::arguments(Expression& node) {
     if (!skip_op(",")) break;
   }
   expect_op(")");
-  if (node.height > limit_)
-    refuse("an expression is nested deeper than " + std::to_string(limit_) + " levels");
+  if (node.height > limit_) refuse(formatted("an expression is nested deeper than {} levels", limit_));
 }
 
 }  // namespace plimsoll::jinja

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/format.h"
 #include "jinja/library.h"
 #include "jinja/python_text.h"
 
@@ -55,7 +56,7 @@ std::optional<int64_t> read_integer(std::string_view text, int base) {
   char* end = nullptr;
   const long long value = std::strtoll(digits.c_str(), &end, base);
   if (*end != '\0') return std::nullopt;
-  if (errno == ERANGE) fail("int: " + number->substr(0, 40) + " needs more than 64 bits");
+  if (errno == ERANGE) fail(formatted("int: {} needs more than 64 bits", number->substr(0, 40)));
   return value;
 }
 
@@ -122,7 +123,7 @@ Value indented(Runtime& runtime, const Value& value, const Arguments& arguments)
     indent = given[0]->text();
   } else if (given[0] != nullptr) {
     const int64_t width = to_integer(*given[0], "indent: width");
-    if (width > 1000) fail("indent: a width of " + std::to_string(width) + " is too wide");
+    if (width > 1000) fail(formatted("indent: a width of {} is too wide", width));
     indent.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
   }
   const bool blank = flag_of(given[2]);
@@ -230,7 +231,7 @@ Value call_filter(Runtime& runtime, const std::string& name, const Value& value,
   if (name == "abs") return absolute(value);
   if (name == "length" || name == "count") return Value::integer(length(value));
   if (auto result = call_text_filter(runtime, name, value)) return *std::move(result);
-  fail("the filter '" + name + "' is not supported");
+  fail(formatted("the filter '{}' is not supported", name));
 }
 
 }  // namespace plimsoll::jinja

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/format.h"
 #include "jinja/library.h"
 #include "jinja/python_text.h"
 
@@ -18,7 +19,7 @@ Value make_range(Runtime& runtime, const Arguments& arguments) {
   std::vector<Value> items;
   for (int64_t i = start; step < 0 ? i > stop : i < stop;) {
     if (static_cast<int64_t>(items.size()) >= runtime.limits().range)
-      fail("range: more than " + std::to_string(runtime.limits().range) + " numbers");
+      fail(formatted("range: more than {} numbers", runtime.limits().range));
     runtime.append(items, Value::integer(i));
     if (__builtin_add_overflow(i, step, &i)) break;
   }
@@ -65,7 +66,7 @@ Value formatted_time(Runtime& runtime, const Arguments& arguments) {
     if (format[i] != '%') continue;
     if (i + 1 < format.size() && format[i + 1] == '-') ++i;
     if (++i >= format.size() || kDirectives.find(format[i]) == std::string_view::npos)
-      fail("strftime_now: the format '" + format.substr(0, 40) + "' is not supported");
+      fail(formatted("strftime_now: the format '{}' is not supported", format.substr(0, 40)));
   }
   if (format.size() > 200) fail("strftime_now: the format is too long");
   std::array<char, 4096> buffer{};
@@ -152,18 +153,17 @@ std::vector<const Value*> Arguments::bind(const std::vector<std::string_view>& p
                                           size_t required) const {
   std::vector<const Value*> bound(parameters.size(), nullptr);
   if (positional.size() > parameters.size())
-    fail("it takes at most " + std::to_string(parameters.size()) + " arguments, " +
-         std::to_string(positional.size()) + " are given");
+    fail(formatted("it takes at most {} arguments, {} are given", parameters.size(), positional.size()));
   for (size_t i = 0; i < positional.size(); ++i) bound[i] = &positional[i];
   for (const auto& [name, value] : named) {
     const auto found = std::find(parameters.begin(), parameters.end(), name);
-    if (found == parameters.end()) fail("it has no argument '" + name + "'");
+    if (found == parameters.end()) fail(formatted("it has no argument '{}'", name));
     const Value*& slot = bound[static_cast<size_t>(found - parameters.begin())];
-    if (slot != nullptr) fail("the argument '" + name + "' is given twice");
+    if (slot != nullptr) fail(formatted("the argument '{}' is given twice", name));
     slot = &value;
   }
   for (size_t i = 0; i < required; ++i)
-    if (bound[i] == nullptr) fail("the argument '" + std::string(parameters[i]) + "' is missing");
+    if (bound[i] == nullptr) fail(formatted("the argument '{}' is missing", parameters[i]));
   return bound;
 }
 
@@ -174,7 +174,7 @@ int64_t integer_of(const Value* value, int64_t otherwise, const char* what) {
 }
 
 const std::string& text_of(const Value& value, const char* what) {
-  if (!value.is(Type::string)) fail(std::string(what) + ": a text is expected, not " + type_name(value));
+  if (!value.is(Type::string)) fail(formatted("{}: a text is expected, not {}", what, type_name(value)));
   return value.text();
 }
 
@@ -185,7 +185,7 @@ Value call_function(Runtime& runtime, const std::string& name, const Arguments& 
   if (name == "strftime_now") return formatted_time(runtime, arguments);
   if (name == "raise_exception")
     fail("the template refuses this: " + to_text(runtime, *arguments.bind({"message"}, 1)[0]));
-  fail("the function '" + name + "' is not supported");
+  fail(formatted("the function '{}' is not supported", name));
 }
 
 Value call_method(Runtime& runtime, const Method& method, const Arguments& arguments) {
@@ -201,7 +201,7 @@ Value call_method(Runtime& runtime, const Method& method, const Arguments& argum
   } else {
     result = call_list_method(runtime, receiver.items(), method.name, arguments);
   }
-  if (!result) fail("the method '" + method.name + "' of " + type_name(receiver) + " is not supported");
+  if (!result) fail(formatted("the method '{}' of {} is not supported", method.name, type_name(receiver)));
   return *std::move(result);
 }
 
@@ -224,7 +224,7 @@ bool call_test(Runtime& runtime, const std::string& name, const Value& subject, 
   if (name == "divisibleby") return is_parity(runtime, subject, 0, to_integer(other, "divisibleby"));
   runtime.charge_comparison(subject, other);
   if (const auto result = comparing_test(name, subject, other)) return *result;
-  fail("the test '" + name + "' is not supported");
+  fail(formatted("the test '{}' is not supported", name));
 }
 
 }  // namespace plimsoll::jinja

@@ -1,5 +1,6 @@
 #include "jinja/interpreter.h"
 
+#include "base/format.h"
 #include "jinja/lexer.h"
 
 namespace plimsoll::jinja {
@@ -10,8 +11,7 @@ class Interpreter::Level {
   explicit Level(Interpreter& interpreter) : interpreter_(interpreter) {
     if (++interpreter_.level_ <= interpreter_.runtime_.limits().evaluation_depth) return;
     --interpreter_.level_;
-    fail("it recurses deeper than " + std::to_string(interpreter_.runtime_.limits().evaluation_depth) +
-         " levels");
+    fail(formatted("it recurses deeper than {} levels", interpreter_.runtime_.limits().evaluation_depth));
   }
   ~Level() { --interpreter_.level_; }
   Level(const Level&) = delete;
@@ -35,7 +35,7 @@ Output Interpreter::run(const SyntaxTree& tree) {
 
 void Interpreter::write(std::string_view text) {
   if (out_->size() + text.size() > runtime_.limits().output_bytes)
-    fail("it prints more than " + std::to_string(runtime_.limits().output_bytes) + " bytes");
+    fail(formatted("it prints more than {} bytes", runtime_.limits().output_bytes));
   runtime_.charge(static_cast<int64_t>(text.size() / 16) + 1);
   *out_ += text;
 }
@@ -56,7 +56,7 @@ Value Interpreter::lookup(const std::string& name) {
   if (const auto found = variables_.find(name); found != variables_.end()) return found->second;
   for (const char* function : {"dict", "namespace", "raise_exception", "range", "strftime_now"})
     if (name == function) return Value::function(name);
-  return Value::undefined("'" + name + "' is undefined");
+  return Value::undefined(formatted("'{}' is undefined", name));
 }
 
 void Interpreter::set(std::string_view name, Value value) {
@@ -73,14 +73,14 @@ void Interpreter::assign(const Target& target, Value value) {
   if (!target.parts.empty()) {
     const std::vector<Value> values = iterate(runtime_, value);
     if (values.size() != target.parts.size())
-      fail(std::to_string(values.size()) + " values for " + std::to_string(target.parts.size()) + " names");
+      fail(formatted("{} values for {} names", values.size(), target.parts.size()));
     for (size_t i = 0; i < values.size(); ++i) assign(target.parts[i], values[i]);
     return;
   }
   if (target.attribute.empty()) return set(target.name, std::move(value));
   const Value holder = lookup(target.name);
   if (!holder.is(Type::name_space))
-    fail("'" + target.name + "' is no namespace, so '" + target.attribute + "' cannot be set");
+    fail(formatted("'{}' is no namespace, so '{}' cannot be set", target.name, target.attribute));
   if (target.attribute.starts_with('_')) fail("a namespace's attribute cannot start with '_'");
   runtime_.charge(static_cast<int64_t>(holder.attributes().items.size()));
   holder.attributes().set(Value::string(target.attribute), std::move(value));
@@ -205,8 +205,8 @@ Value Interpreter::call_macro(const MacroStatement& macro, const Arguments& argu
   for (const Parameter& parameter : macro.parameters) names.push_back(parameter.name);
   const auto bound = arguments.bind(names);
   if (macro_level_ >= runtime_.limits().macro_depth)
-    fail("the macro '" + macro.name + "' calls itself deeper than " +
-         std::to_string(runtime_.limits().macro_depth) + " levels");
+    fail(formatted("the macro '{}' calls itself deeper than {} levels", macro.name,
+                   runtime_.limits().macro_depth));
   ++macro_level_;
   Scope scope{&root_, {}};
   Scope* const outer = std::exchange(scope_, &scope);
@@ -217,7 +217,7 @@ Value Interpreter::call_macro(const MacroStatement& macro, const Arguments& argu
     else
       set(names[i], parameter.fallback
                         ? evaluate(*parameter.fallback)
-                        : Value::undefined("parameter '" + parameter.name + "' was not provided"));
+                        : Value::undefined(formatted("parameter '{}' was not provided", parameter.name)));
   }
   std::string text = captured(macro.body, scope);
   scope_ = outer;

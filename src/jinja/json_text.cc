@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/format.h"
 #include "jinja/python_text.h"
 #include "jinja/runtime.h"
 
@@ -40,8 +41,9 @@ class JsonPrinter {
       case Type::dict:
         return dict(value.dict());
       default:
-        fail("tojson: a " + type_name(value) + " is no JSON" +
-             (value.is(Type::undefined) && !value.text().empty() ? " (" + value.text() + ")" : ""));
+        fail(formatted(
+            "tojson: a {} is no JSON{}", type_name(value),
+            value.is(Type::undefined) && !value.text().empty() ? formatted(" ({})", value.text()) : ""));
     }
   }
 
@@ -97,7 +99,7 @@ class JsonPrinter {
 
   void key(const Value& key) {
     if (key.is(Type::string)) return text(key.text());
-    if (!key.is_number() && !key.is(Type::none)) fail("tojson: a " + type_name(key) + " is no key");
+    if (!key.is_number() && !key.is(Type::none)) fail(formatted("tojson: a {} is no key", type_name(key)));
     add("\"");
     print(key);
     add("\"");
@@ -149,7 +151,7 @@ std::string to_json(Runtime& runtime, const Value& value, const Value& indent, b
       printer.indent = indent.text();
     } else {
       const int64_t width = std::max<int64_t>(0, to_integer(indent, "tojson: indent"));
-      if (width > 1000) fail("tojson: an indent of " + std::to_string(width) + " is too wide");
+      if (width > 1000) fail(formatted("tojson: an indent of {} is too wide", width));
       printer.indent = std::string(static_cast<size_t>(width), ' ');
     }
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "base/format.h"
 #include "jinja/python_text.h"
 #include "unicode/utf8.h"
 
@@ -191,7 +192,7 @@ class Lexer {
     while (true) {
       skip_space();
       if (at_ == source_.size())
-        throw SyntaxFailure(begun, "a tag is not closed: '" + std::string(closing) + "' is missing");
+        throw SyntaxFailure(begun, formatted("a tag is not closed: '{}' is missing", closing));
       if (brackets_.empty() && close(closing, end)) return;
       token();
     }
@@ -264,7 +265,7 @@ class Lexer {
     const char* last = text.data() + text.size();
     const auto read = real ? std::from_chars(text.data(), last, token.real)
                            : std::from_chars(text.data(), last, token.integer);
-    if (read.ec != std::errc() || read.ptr != last) refuse("the number " + text + " is out of range");
+    if (read.ec != std::errc() || read.ptr != last) refuse(formatted("the number {} is out of range", text));
     if (!real && text.size() > 1 && text[0] == '0' && token.integer != 0)
       refuse("a number starts with 0: " + text);
     tokens_.push_back(std::move(token));
@@ -336,7 +337,7 @@ class Lexer {
       return;
     }
     const Utf8Char c = decode_utf8(source_.data() + at_);
-    refuse("unexpected character '" + source_.substr(at_, c.bytes) + "'");
+    refuse(formatted("unexpected character '{}'", source_.substr(at_, c.bytes)));
   }
 
   void balance(char c) {
@@ -345,9 +346,8 @@ class Lexer {
       return;
     }
     if (c != ')' && c != ']' && c != '}') return;
-    if (brackets_.empty()) refuse(std::string("unexpected '") + c + "'");
-    if (brackets_.back() != c)
-      refuse(std::string("unexpected '") + c + "', expected '" + brackets_.back() + "'");
+    if (brackets_.empty()) refuse(formatted("unexpected '{}'", c));
+    if (brackets_.back() != c) refuse(formatted("unexpected '{}', expected '{}'", c, brackets_.back()));
     brackets_.pop_back();
   }
 
@@ -368,9 +368,9 @@ std::string describe(const Token& token) {
     case Kind::data:
       return "text outside of tags";
     case Kind::string:
-      return "the text '" + token.text.substr(0, 40) + "'";
+      return formatted("the text '{}'", token.text.substr(0, 40));
     default:
-      return "'" + token.text.substr(0, 40) + "'";
+      return formatted("'{}'", token.text.substr(0, 40));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/format.h"
 #include "base/strings.h"
 
 namespace plimsoll::jinja {
@@ -47,11 +48,11 @@ bool is_filter(std::string_view name) { return has(kFilters, name); }
 bool is_test(std::string_view name) { return has(kTests, name); }
 
 std::string unknown_name(std::string_view what, std::string_view name, std::span<const std::string> known) {
-  std::string text = "the " + std::string(what) + " '" + std::string(name) + "' is not supported";
+  std::string text = formatted("the {} '{}' is not supported", what, name);
   if (what == "method" && std::find(std::begin(kChanging), std::end(kChanging), name) != std::end(kChanging))
     return text + ": templates may not change values";
   const std::string nearest = nearest_name(name, known);
-  return nearest.empty() ? text : text + "; did you mean '" + nearest + "'?";
+  return nearest.empty() ? text : formatted("{}; did you mean '{}'?", text, nearest);
 }
 
 }  // namespace plimsoll::jinja

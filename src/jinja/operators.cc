@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/format.h"
 #include "jinja/names.h"
 #include "jinja/python_text.h"
 #include "jinja/runtime.h"
@@ -13,11 +14,11 @@ namespace {
 [[noreturn]] void refuse_operands(std::string_view op, const Value& a, const Value& b) {
   for (const Value* value : {&a, &b})
     if (value->is(Type::undefined) && !value->text().empty()) fail(value->text());
-  fail("'" + std::string(op) + "' between " + type_name(a) + " and " + type_name(b));
+  fail(formatted("'{}' between {} and {}", op, type_name(a), type_name(b)));
 }
 
 [[noreturn]] void refuse_overflow(std::string_view op) {
-  fail("'" + std::string(op) + "' gives a number beyond 64 bits");
+  fail(formatted("'{}' gives a number beyond 64 bits", op));
 }
 
 int64_t floor_divide(int64_t a, int64_t b) {
@@ -136,7 +137,7 @@ bool is_python_attribute(const Value& value, std::string_view name) {
 }
 
 Value missing(const Value& object, const std::string& name) {
-  return Value::undefined("'" + type_name(object) + "' has no attribute '" + name + "'");
+  return Value::undefined(formatted("'{}' has no attribute '{}'", type_name(object), name));
 }
 
 Value loop_attribute(const Value& object, const std::string& name) {
@@ -163,7 +164,7 @@ Value loop_attribute(const Value& object, const std::string& name) {
 
 void check_defined(const Value& object, const std::string& what) {
   if (!object.is(Type::undefined)) return;
-  fail((object.text().empty() ? "an undefined value" : object.text()) + ", so it has no " + what);
+  fail(formatted("{}, so it has no {}", object.text().empty() ? "an undefined value" : object.text(), what));
 }
 
 Value element(Runtime& runtime, const Value& object, int64_t index) {
@@ -180,7 +181,7 @@ Value element(Runtime& runtime, const Value& object, int64_t index) {
 }
 
 const Value* find_key(Runtime& runtime, const Dict& dict, const Value& key) {
-  if (key.is(Type::list) || key.is(Type::dict)) fail("a " + type_name(key) + " is no key of a dict");
+  if (key.is(Type::list) || key.is(Type::dict)) fail(formatted("a {} is no key of a dict", type_name(key)));
   runtime.charge(static_cast<int64_t>(dict.items.size() / 8));
   runtime.charge_reading(key);
   return dict.find(key);
@@ -233,7 +234,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
 }
 
 Value attribute(Runtime& runtime, const Value& object, const std::string& name) {
-  check_defined(object, "'" + name + "'");
+  check_defined(object, formatted("'{}'", name));
   if (object.is(Type::name_space)) {
     runtime.charge(static_cast<int64_t>(object.attributes().items.size() / 8));
     const Value* found = object.attributes().find(name);
@@ -264,7 +265,7 @@ Value slice(Runtime& runtime, const Value& object, const Value* start, const Val
   if (object.is(Type::dict)) fail("a dict has no slices");
   const bool is_text = object.is(Type::string);
   if (!is_text && !is_list(object) && !object.is(Type::range))
-    return Value::undefined("a " + type_name(object) + " has no slices");
+    return Value::undefined(formatted("a {} has no slices", type_name(object)));
   const auto given = [](const Value* bound) { return bound != nullptr && !bound->is(Type::none); };
   const int64_t stride = given(step) ? to_integer(*step, "a slice's step") : 1;
   if (stride == 0) fail("a slice's step is zero");

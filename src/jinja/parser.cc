@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "jinja/names.h"
 #include "unicode/utf8.h"
 
@@ -19,7 +20,7 @@ class Parser : public ExpressionParser {
 
   SyntaxTree run() {
     tree_.body = block({});
-    if (here().kind != Kind::end) refuse("'" + here().text + "' closes nothing that is open");
+    if (here().kind != Kind::end) refuse(formatted("'{}' closes nothing that is open", here().text));
     for (const auto& [name, line] : called_)
       if (!is_function(name) && !bound_.contains(name))
         throw SyntaxFailure(line, unknown_name("function", name, function_names()));
@@ -60,7 +61,7 @@ class Parser : public ExpressionParser {
   }
 
   void expect_end(Kind kind, const char* text) {
-    if (here().kind != kind) refuse("expected '" + std::string(text) + "', found " + describe(here()));
+    if (here().kind != kind) refuse(formatted("expected '{}', found {}", text, describe(here())));
     take();
   }
 
@@ -69,8 +70,7 @@ class Parser : public ExpressionParser {
     expect_end(Kind::block_end, "%}");
     Block statements = block(ends);
     if (here().kind == Kind::end)
-      throw SyntaxFailure(
-          line, "'" + std::string(name) + "' is not closed: '" + std::string(ends.back()) + "' is missing");
+      throw SyntaxFailure(line, formatted("'{}' is not closed: '{}' is missing", name, ends.back()));
     return statements;
   }
 
@@ -83,15 +83,15 @@ class Parser : public ExpressionParser {
     if (name == "macro") return macro(add(statements, StatementKind::macro), line);
     if (name == "generation") return generation(add(statements, StatementKind::generation), line);
     if (name == "break" || name == "continue") {
-      if (loops_ == 0) throw SyntaxFailure(line, "'" + name + "' stands outside of a loop");
+      if (loops_ == 0) throw SyntaxFailure(line, formatted("'{}' stands outside of a loop", name));
       add(statements, name == "break" ? StatementKind::leave : StatementKind::next);
       return expect_end(Kind::block_end, "%}");
     }
     for (const std::string_view tag : kUnsupportedTags)
-      if (tag == name) throw SyntaxFailure(line, "the tag '" + name + "' is not supported");
+      if (tag == name) throw SyntaxFailure(line, formatted("the tag '{}' is not supported", name));
     throw SyntaxFailure(line, name.starts_with("end") || name.starts_with("el")
-                                  ? "'" + name + "' closes nothing that is open"
-                                  : "there is no tag '" + name + "'");
+                                  ? formatted("'{}' closes nothing that is open", name)
+                                  : formatted("there is no tag '{}'", name));
   }
 
   Target single_target(bool attributes) {
@@ -104,7 +104,7 @@ class Parser : public ExpressionParser {
     target.name = expect_name("a name to assign to");
     static constexpr std::string_view kConstants[] = {"true", "false", "none", "True", "False", "None"};
     for (const std::string_view constant : kConstants)
-      if (target.name == constant) refuse("'" + target.name + "' cannot be assigned to");
+      if (target.name == constant) refuse(formatted("'{}' cannot be assigned to", target.name));
     if (attributes && skip_op("."))
       target.attribute = expect_name("an attribute's name");
     else
@@ -227,8 +227,8 @@ class Parser : public ExpressionParser {
 
 SyntaxTree parse(std::string_view source, const TemplateLimits& limits) {
   if (source.size() > limits.source_bytes)
-    throw SyntaxFailure(1, "it has " + std::to_string(source.size()) + " bytes, at most " +
-                               std::to_string(limits.source_bytes) + " are allowed");
+    throw SyntaxFailure(
+        1, formatted("it has {} bytes, at most {} are allowed", source.size(), limits.source_bytes));
   if (!is_valid_utf8(source)) throw SyntaxFailure(1, "it is not valid UTF-8");
   return Parser(tokenize(source), limits.nesting).run();
 }

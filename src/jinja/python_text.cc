@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "base/format.h"
 #include "jinja/value.h"
 #include "unicode/utf8.h"
 
@@ -235,13 +236,15 @@ std::string repr(double value) {
   if (e > 1) digits += shortest.substr(2, e - 2);
   if (exponent < -4 || exponent >= 16) {
     const std::string power = std::to_string(std::abs(exponent));
-    return sign + digits[0] + (digits.size() > 1 ? "." + digits.substr(1) : "") + "e" +
-           (exponent < 0 ? "-" : "+") + (power.size() < 2 ? "0" : "") + power;
+    return formatted("{}{}{}e{}{}{}", sign, digits[0], digits.size() > 1 ? "." + digits.substr(1) : "",
+                     exponent < 0 ? "-" : "+", power.size() < 2 ? "0" : "", power);
   }
-  if (exponent < 0) return sign + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0)
+    return formatted("{}0.{}{}", sign, std::string(static_cast<size_t>(-exponent - 1), '0'), digits);
   const auto whole = static_cast<size_t>(exponent + 1);
   if (digits.size() < whole) digits.append(whole - digits.size(), '0');
-  return sign + digits.substr(0, whole) + "." + (digits.size() > whole ? digits.substr(whole) : "0");
+  return formatted("{}{}.{}", sign, digits.substr(0, whole),
+                   digits.size() > whole ? digits.substr(whole) : "0");
 }
 
 }  // namespace plimsoll::jinja

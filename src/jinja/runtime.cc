@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "jinja/python_text.h"
 
 namespace plimsoll::jinja {
@@ -27,7 +28,7 @@ class Printer {
       case Type::real:
         return add(repr(value.as_real()));
       case Type::string:
-        return add(value.is_safe() ? "Markup(" + repr(value.text()) + ")" : repr(value.text()));
+        return add(value.is_safe() ? formatted("Markup({})", repr(value.text())) : repr(value.text()));
       case Type::list:
         return print_items(value.items(), "[", "]");
       case Type::tuple:
@@ -37,8 +38,8 @@ class Printer {
       case Type::dict:
         return print_dict(value.dict());
       default:
-        fail("a " + type_name(value) + " cannot be printed" +
-             (value.is(Type::generator) ? "; make a list of it with |list" : ""));
+        fail(formatted("a {} cannot be printed{}", type_name(value),
+                       value.is(Type::generator) ? "; make a list of it with |list" : ""));
     }
   }
 
@@ -86,7 +87,7 @@ Value Runtime::make_namespace(Dict attributes) {
 void Runtime::charge(int64_t steps) {
   steps_ += steps;
   if (steps_ > limits_.steps)
-    fail("it does more than " + std::to_string(limits_.steps) + " steps: a loop without an end?");
+    fail(formatted("it does more than {} steps: a loop without an end?", limits_.steps));
 }
 
 void Runtime::charge_reading(const Value& value) {
@@ -102,7 +103,7 @@ void Runtime::charge_comparison(const Value& a, const Value& b) {
 
 void Runtime::check_text(size_t bytes) const {
   if (bytes > limits_.value_bytes)
-    fail("a text of more than " + std::to_string(limits_.value_bytes) + " bytes is made");
+    fail(formatted("a text of more than {} bytes is made", limits_.value_bytes));
 }
 
 Value Runtime::make_text(std::string text, bool safe) {
@@ -119,7 +120,7 @@ void Runtime::append(std::string& text, std::string_view more) const {
 void Runtime::append(std::vector<Value>& list, Value item) {
   charge(2);
   if (list.size() >= limits_.value_bytes / kStepBytes)
-    fail("a list of more than " + std::to_string(limits_.value_bytes / kStepBytes) + " elements is made");
+    fail(formatted("a list of more than {} elements is made", limits_.value_bytes / kStepBytes));
   list.push_back(std::move(item));
 }
 
@@ -142,7 +143,7 @@ std::vector<Value> iterate(Runtime& runtime, const Value& value) {
       runtime.append(items, Value::string(std::string(text.substr(start, at - start))));
     }
   } else {
-    fail("a " + type_name(value) + " has no elements");
+    fail(formatted("a {} has no elements", type_name(value)));
   }
   return items;
 }
@@ -171,8 +172,8 @@ int64_t length(const Value& value) {
     case Type::loop:
       return static_cast<int64_t>(value.loop().items.size());
     default:
-      fail("a " + type_name(value) + " has no length" +
-           (value.is(Type::generator) ? "; make a list of it with |list" : ""));
+      fail(formatted("a {} has no length{}", type_name(value),
+                     value.is(Type::generator) ? "; make a list of it with |list" : ""));
   }
 }
 
@@ -204,7 +205,7 @@ std::string escape_html(Runtime& runtime, std::string_view text) {
 
 int64_t to_integer(const Value& value, const char* what) {
   if (!value.is(Type::integer) && !value.is(Type::boolean))
-    fail(std::string(what) + " must be a whole number, not " + type_name(value));
+    fail(formatted("{} must be a whole number, not {}", what, type_name(value)));
   return value.as_integer();
 }
 

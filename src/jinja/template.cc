@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "jinja/interpreter.h"
 #include "jinja/lexer.h"
 
@@ -17,7 +18,7 @@ struct Template::Program {
 namespace {
 
 [[noreturn]] void throw_at(const std::string& name, const jinja::SyntaxFailure& failure) {
-  throw TemplateError(name + ":" + std::to_string(failure.line) + ": " + failure.what());
+  throw TemplateError(formatted("{}:{}: {}", name, failure.line, failure.what()));
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ Template::Output Template::render(std::span<const Variable> variables,
   } catch (const jinja::SyntaxFailure& failure) {
     throw_at(program.name, failure);
   } catch (const jinja::Failure& failure) {
-    throw TemplateError(program.name + ": " + failure.what());
+    throw TemplateError(formatted("{}: {}", program.name, failure.what()));
   }
 }
 

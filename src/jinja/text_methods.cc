@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "jinja/library.h"
 #include "jinja/python_text.h"
 #include "unicode/utf8.h"
@@ -122,7 +123,7 @@ Value find(const std::string& text, const std::string& name, const Arguments& ar
   const size_t at = name == "rfind" ? text.rfind(part) : text.find(part);
   if (at != std::string::npos)
     return Value::integer(static_cast<int64_t>(count_code_points(std::string_view(text).substr(0, at))));
-  if (name == "index") fail("index: the text has no '" + part.substr(0, 40) + "'");
+  if (name == "index") fail(formatted("index: the text has no '{}'", part.substr(0, 40)));
   return Value::integer(-1);
 }
 

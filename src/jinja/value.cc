@@ -4,6 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
+
 namespace plimsoll::jinja {
 namespace {
 
@@ -55,9 +57,9 @@ bool equal_dicts(const Dict& a, const Dict& b) {
 
 void Value::add_sizes(const Value& item) {
   nesting_ = std::max<int16_t>(nesting_, static_cast<int16_t>(item.nesting_ + 1));
-  if (nesting_ > kDeepest) fail("values are nested deeper than " + std::to_string(kDeepest) + " levels");
+  if (nesting_ > kDeepest) fail(formatted("values are nested deeper than {} levels", kDeepest));
   weight_ += item.weight_;  // both are at most kHeaviest
-  if (weight_ > kHeaviest) fail("a value has more than " + std::to_string(kHeaviest) + " parts");
+  if (weight_ > kHeaviest) fail(formatted("a value has more than {} parts", kHeaviest));
 }
 
 Value Value::undefined(std::string reason) {
@@ -159,7 +161,7 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
       return integer(json.get<int64_t>());
     case Kind::number_unsigned:
       if (json.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-        fail("the number " + json.dump() + " needs more than 64 bits");
+        fail(formatted("the number {} needs more than 64 bits", json.dump()));
       return integer(json.get<int64_t>());
     case Kind::number_float:
       return real(json.get<double>());
@@ -328,7 +330,7 @@ int compare(const Value& a, const Value& b) {
   }
   if (a.is(Type::undefined)) fail(a.text().empty() ? "an undefined value is compared" : a.text());
   if (b.is(Type::undefined)) fail(b.text().empty() ? "an undefined value is compared" : b.text());
-  fail("'" + type_name(a) + "' and '" + type_name(b) + "' have no order");
+  fail(formatted("'{}' and '{}' have no order", type_name(a), type_name(b)));
 }
 
 }  // namespace plimsoll::jinja

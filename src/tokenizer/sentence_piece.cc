@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/format.h"
 #include "tokenizer/files/sentence_piece_model.h"
 #include "tokenizer/models/bpe.h"
 #include "tokenizer/models/unigram.h"
@@ -18,7 +19,7 @@ using Type = SentencePieceModel::Type;
 constexpr std::string_view kMark = "\u2581";  // stands for a space
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& supported) {
-  throw UsageError(where + ": " + what + " is not supported; supported: " + supported);
+  throw UsageError(formatted("{}: {} is not supported; supported: {}", where, what, supported));
 }
 
 // SentencePiece's normaliser: the longest entry of its character map at every place, user-defined pieces kept
@@ -131,7 +132,7 @@ MergeTable merges_of(const SentencePieceModel& model, const PieceTable& vocab, c
   std::vector<int32_t> order;
   for (int32_t id = 0; id < vocab.end_id(); ++id) {
     if (model.pieces[static_cast<size_t>(id)].type == Type::unused)
-      refuse(where, "an unused piece (\"" + model.pieces[static_cast<size_t>(id)].text + "\")",
+      refuse(where, formatted("an unused piece (\"{}\")", model.pieces[static_cast<size_t>(id)].text),
              "BPE models without unused pieces");
     if (is_text(id)) order.push_back(id);
   }

@@ -1,5 +1,6 @@
 #include "tokenizer/special_tokens.h"
 
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/units.h"
@@ -26,7 +27,7 @@ struct Config {
   }
 
   [[noreturn]] void damaged(const std::string& key, const std::string& what) const {
-    throw DamagedError(name + ": " + key + " " + what);
+    throw DamagedError(formatted("{}: {} {}", name, key, what));
   }
   [[nodiscard]] const nlohmann::json* find(const std::string& key) const {
     const auto it = json.find(key);
@@ -44,7 +45,7 @@ std::optional<int32_t> token_by_name(const Config& config, const std::string& ke
   if (!content->is_string()) config.damaged(key, "is no token");
   const auto name = content->get<std::string>();
   const auto id = tokenizer.token_id(name);
-  if (!id) config.damaged(key, "\"" + name + "\" is not in the tokenizer");
+  if (!id) config.damaged(key, formatted("\"{}\" is not in the tokenizer", name));
   return id;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/format.h"
 #include "tokenizer/models/byte_level.h"
 #include "tokenizer/steps/unicode_form.h"
 
@@ -29,16 +30,15 @@ void require_few_steps(const JsonPart& root) {
       {{"normalizer", "normalizers"}, {"pre_tokenizer", "pretokenizers"}, {"decoder", "decoders"}}};
   for (const auto& [part, list] : kLists)
     if (const size_t steps = count_steps(at_or_null(root, part), list); steps > kMost)
-      throw UsageError(root.file() + ": " + part + ": has " + std::to_string(steps) + " steps, at most " +
-                       std::to_string(kMost) + " are run");
+      throw UsageError(
+          formatted("{}: {}: has {} steps, at most {} are run", root.file(), part, steps, kMost));
 }
 
 std::vector<std::string> ignored_parts(const JsonPart& root) {
   std::vector<std::string> notes;
   for (const char* key : {"truncation", "padding"})
     if (root.find(key))
-      notes.push_back(std::string("\"") + key +
-                      "\" in tokenizer.json is ignored: the recipe decides on lengths");
+      notes.push_back(formatted("\"{}\" in tokenizer.json is ignored: the recipe decides on lengths", key));
   return notes;
 }
 

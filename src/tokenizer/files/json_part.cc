@@ -1,19 +1,20 @@
 #include "tokenizer/files/json_part.h"
 
+#include "base/format.h"
 #include "unicode/utf8.h"
 
 namespace plimsoll {
 
 JsonPart JsonPart::child(const char* key, const nlohmann::json& json) const {
-  return {json, file_, path_.empty() ? key : path_ + "." + key};
+  return {json, file_, path_.empty() ? key : formatted("{}.{}", path_, key)};
 }
 
 bool JsonPart::has(const char* key) const { return json_->is_object() && json_->contains(key); }
 
 JsonPart JsonPart::at(const char* key) const {
-  if (!json_->is_object()) damaged("expected an object with \"" + std::string(key) + "\"");
+  if (!json_->is_object()) damaged(formatted("expected an object with \"{}\"", key));
   const auto it = json_->find(key);
-  if (it == json_->end()) damaged("has no \"" + std::string(key) + "\"");
+  if (it == json_->end()) damaged(formatted("has no \"{}\"", key));
   return child(key, *it);
 }
 
@@ -29,7 +30,7 @@ std::vector<JsonPart> JsonPart::items() const {
   std::vector<JsonPart> items;
   items.reserve(json_->size());
   for (const nlohmann::json& item : *json_)
-    items.push_back({item, file_, path_ + "[" + std::to_string(items.size()) + "]"});
+    items.push_back({item, file_, formatted("{}[{}]", path_, items.size())});
   return items;
 }
 
@@ -78,12 +79,12 @@ double JsonPart::number_or(const char* key, double fallback) const {
 }
 
 void JsonPart::damaged(std::string_view what) const {
-  throw DamagedError(place() + ": " + std::string(what));
+  throw DamagedError(formatted("{}: {}", place(), what));
 }
 
 void JsonPart::refuse(std::string_view kind, std::string_view name, std::string_view supported) const {
-  throw UsageError(place() + ": the " + std::string(kind) + " \"" + std::string(name) +
-                   "\" is not supported; supported: " + std::string(supported));
+  throw UsageError(
+      formatted("{}: the {} \"{}\" is not supported; supported: {}", place(), kind, name, supported));
 }
 
 }  // namespace plimsoll

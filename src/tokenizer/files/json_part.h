@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 
@@ -18,7 +19,9 @@ class JsonPart {
   JsonPart(const nlohmann::json& json, std::string file) : json_(&json), file_(std::move(file)) {}
 
   // "file: key.key[2]", or "file" for the whole.
-  [[nodiscard]] std::string place() const { return path_.empty() ? file_ : file_ + ": " + path_; }
+  [[nodiscard]] std::string place() const {
+    return path_.empty() ? file_ : formatted("{}: {}", file_, path_);
+  }
   [[nodiscard]] const std::string& file() const { return file_; }
 
   [[nodiscard]] bool is_null() const { return json_->is_null(); }

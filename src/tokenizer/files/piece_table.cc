@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -24,15 +25,15 @@ PieceTable::PieceTable(std::span<const PieceId> pieces, const std::string& where
   slots_.assign(std::bit_ceil(count + count / 2 + 1), -1);
   for (const PieceId& p : pieces) {
     if (p.id < 0 || p.id >= limit)
-      throw DamagedError(where + ": the piece \"" + p.piece + "\" has the id " + std::to_string(p.id) +
-                         " in a vocabulary of " + std::to_string(count) + " pieces");
+      throw DamagedError(formatted("{}: the piece \"{}\" has the id {} in a vocabulary of {} pieces", where,
+                                   p.piece, p.id, count));
     if (places_.size() <= static_cast<size_t>(p.id)) places_.resize(static_cast<size_t>(p.id) + 1);
     Place& place = places_[static_cast<size_t>(p.id)];
     int32_t& slot = slots_[slot_of(p.piece)];
     if (slot == p.id) continue;
     if (place.length != kHole)
-      throw DamagedError(where + ": the id " + std::to_string(p.id) + " has two pieces, \"" +
-                         std::string(piece(p.id)) + "\" and \"" + p.piece + "\"");
+      throw DamagedError(
+          formatted("{}: the id {} has two pieces, \"{}\" and \"{}\"", where, p.id, piece(p.id), p.piece));
     place = {static_cast<uint32_t>(text_.size()), static_cast<uint32_t>(p.piece.size())};
     text_ += p.piece;
     if (slot >= 0)

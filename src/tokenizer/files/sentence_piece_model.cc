@@ -1,6 +1,7 @@
 #include "tokenizer/files/sentence_piece_model.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "tokenizer/files/protobuf.h"
 #include "unicode/utf8.h"
 
@@ -23,7 +24,7 @@ constexpr uint32_t kCharsmap = 2, kAddDummyPrefix = 3, kRemoveExtraSpaces = 4, k
 
 SentencePieceModel::Piece read_piece(std::string_view bytes, size_t id, const std::string& where) {
   SentencePieceModel::Piece piece;
-  const std::string place = where + ": piece " + std::to_string(id);
+  const std::string place = formatted("{}: piece {}", where, id);
   ProtoReader reader(bytes, place);
   while (const auto field = reader.next()) {
     if (field->number == piece_field::kText) piece.text = field->bytes;

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "base/format.h"
+
 namespace plimsoll {
 namespace {
 
@@ -18,7 +20,7 @@ class TableReader {
     const bool kept = visit(depth, event, value);
     // A value of the tree takes ten times its text: those in use have some 100,000.
     if (kept && ++kept_values_ > kMostValues)
-      damaged("holds more than " + std::to_string(kMostValues) + " values outside of vocabulary and merges");
+      damaged(formatted("holds more than {} values outside of vocabulary and merges", kMostValues));
     return kept;
   }
 
@@ -49,7 +51,9 @@ class TableReader {
   static constexpr int kPairPart = 4;
   static constexpr int64_t kMostValues = 8'000'000;
 
-  [[noreturn]] void damaged(const std::string& what) const { throw DamagedError(where_ + ": " + what); }
+  [[noreturn]] void damaged(const std::string& what) const {
+    throw DamagedError(formatted("{}: {}", where_, what));
+  }
 
   bool key(int depth, const std::string& name) {
     if (depth == kModelKey) in_model_ = name == "model";
@@ -64,7 +68,7 @@ class TableReader {
   }
 
   void start(int depth, bool is_object) {
-    if (depth > kMostNesting) damaged("nested deeper than " + std::to_string(kMostNesting) + " levels");
+    if (depth > kMostNesting) damaged(formatted("nested deeper than {} levels", kMostNesting));
     if (depth == kTableKey && table_ == Table::vocab && !is_object) {
       table_ = Table::scored;
       file_.vocab_is_list = true;
@@ -77,7 +81,7 @@ class TableReader {
     if (depth > kEntry && table_ == Table::scored) bad_scored_piece();
     if (depth == kTableKey && table_ == Table::merges && is_object) damaged("model.merges is not a list");
     if (depth >= kEntry && table_ == Table::vocab)
-      damaged("the id of the piece \"" + piece_ + "\" is no number");
+      damaged(formatted("the id of the piece \"{}\" is no number", piece_));
     if (depth > kEntry && table_ == Table::merges) damaged("an entry of model.merges is no pair of pieces");
     if (depth == kEntry && table_ == Table::merges) {
       if (is_object) damaged("an entry of model.merges is no pair of pieces");
@@ -122,12 +126,12 @@ class TableReader {
 
   void add_piece(const nlohmann::json& id) {
     if (!id.is_number_integer() || id < 0 || id > std::numeric_limits<int32_t>::max())
-      damaged("the id of the piece \"" + piece_ + "\" is " + id.dump());
+      damaged(formatted("the id of the piece \"{}\" is {}", piece_, id.dump()));
     file_.vocab.push_back({piece_, id.get<int32_t>()});
   }
 
   [[noreturn]] void bad_scored_piece() const {
-    damaged("entry " + std::to_string(file_.scores.size()) + " of model.vocab is no [piece, score]");
+    damaged(formatted("entry {} of model.vocab is no [piece, score]", file_.scores.size()));
   }
 
   // The piece, then its score.
@@ -147,7 +151,7 @@ class TableReader {
   void add_merge(const std::string& text) {
     const size_t space = text.find(' ');
     if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-      damaged("the merge \"" + text + "\" is not two pieces with one space between");
+      damaged(formatted("the merge \"{}\" is not two pieces with one space between", text));
     file_.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
   }
 
@@ -184,8 +188,8 @@ TokenizerFile read_tokenizer_file(std::string_view text, const std::string& wher
     constexpr size_t kMostBytes = 300;         // it quotes what was read last: a string may have megabytes
     const std::string_view reason = e.what();  // "[json.exception.parse_error.101] parse error at ..."
     const size_t head = reason.find("] ");
-    throw DamagedError(where + ": not a readable tokenizer.json: " +
-                       std::string(reason.substr(head == std::string_view::npos ? 0 : head + 2, kMostBytes)));
+    throw DamagedError(formatted("{}: not a readable tokenizer.json: {}", where,
+                                 reason.substr(head == std::string_view::npos ? 0 : head + 2, kMostBytes)));
   }
   if (!file.head.is_object() || !file.head.contains("model") || !file.head.at("model").is_object())
     throw DamagedError(where + ": no object \"model\": this is not a tokenizer.json");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/units.h"
@@ -71,10 +72,10 @@ class VocabularyReader {
 
  private:
   [[noreturn]] void refuse(const std::string& known) const {
-    throw UsageError(file_.string() + ": its tokenizer is " +
-                     (class_.empty() ? "of no class that is named" : "a " + class_) +
-                     "; without a tokenizer.json " + known +
-                     " is read. Load and save the tokenizer by transformers once, which writes that file");
+    throw UsageError(formatted(
+        "{}: its tokenizer is {}; without a tokenizer.json {} is read. Load and save the tokenizer by "
+        "transformers once, which writes that file",
+        file_.string(), class_.empty() ? "of no class that is named" : "a " + class_, known));
   }
 
   void read_words() {
@@ -108,7 +109,7 @@ class VocabularyReader {
     const nlohmann::json vocab = object_of(file_);
     for (const auto& [piece, id] : vocab.items()) {
       if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
-        throw DamagedError(file_.string() + ": \"" + piece + "\" has no id");
+        throw DamagedError(formatted("{}: \"{}\" has no id", file_.string(), piece));
       result_.vocab.push_back({piece, id.get<int32_t>()});
     }
     read_merges();
@@ -138,7 +139,7 @@ class VocabularyReader {
       if (lines[i].empty() || (i == 0 && lines[i].starts_with("#version"))) continue;
       const size_t space = lines[i].find(' ');
       if (space == std::string::npos || lines[i].find(' ', space + 1) != std::string::npos)
-        throw DamagedError(file.string() + ":" + std::to_string(i + 1) + ": is no merge of two pieces");
+        throw DamagedError(formatted("{}:{}: is no merge of two pieces", file.string(), i + 1));
       result_.merges.emplace_back(lines[i].substr(0, space), lines[i].substr(space + 1));
     }
   }
@@ -152,7 +153,7 @@ class VocabularyReader {
     const auto found = std::find_if(result_.vocab.begin(), result_.vocab.end(),
                                     [&](const PieceId& one) { return one.piece == piece; });
     if (found == result_.vocab.end())
-      throw DamagedError(file_.string() + ": lacks the special token \"" + piece + "\"");
+      throw DamagedError(formatted("{}: lacks the special token \"{}\"", file_.string(), piece));
     return found->id;
   }
 

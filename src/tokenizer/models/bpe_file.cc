@@ -1,4 +1,5 @@
 // BPE as tokenizer.json writes it.
+#include "base/format.h"
 #include "tokenizer/models/bpe.h"
 
 namespace plimsoll {
@@ -6,7 +7,7 @@ namespace {
 
 int32_t id_of(const PieceTable& vocab, const std::string& piece, const JsonPart& model) {
   if (const auto id = vocab.find(piece)) return *id;
-  model.damaged("a merge names \"" + piece + "\", which is not in the vocabulary");
+  model.damaged(formatted("a merge names \"{}\", which is not in the vocabulary", piece));
 }
 
 MergeTable make_merges(const TokenizerFile& file, const PieceTable& vocab, const std::string& prefix) {
@@ -18,7 +19,7 @@ MergeTable make_merges(const TokenizerFile& file, const PieceTable& vocab, const
     const int32_t right_id = id_of(vocab, right, model);
     // The right part is spelled with the prefix of continuing symbols, the joined piece without it.
     if (right.size() < prefix.size())
-      model.damaged("a merge names \"" + right + "\", which lacks the continuing_subword_prefix");
+      model.damaged(formatted("a merge names \"{}\", which lacks the continuing_subword_prefix", right));
     table.insert(left_id, right_id, {rank++, id_of(vocab, left + right.substr(prefix.size()), model)});
   }
   return table;

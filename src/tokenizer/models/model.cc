@@ -1,5 +1,7 @@
 #include "tokenizer/models/model.h"
 
+#include "base/format.h"
+
 namespace plimsoll {
 namespace {
 
@@ -31,7 +33,7 @@ int32_t named_piece(const JsonPart& model, const char* key, const PieceTable& vo
   const auto name = model.find(key);
   if (!name || name->text().empty()) return -1;
   const auto id = vocab.find(name->text());
-  if (!id) name->damaged("\"" + name->text() + "\" is not in the vocabulary");
+  if (!id) name->damaged(formatted("\"{}\" is not in the vocabulary", name->text()));
   return *id;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 
@@ -100,8 +101,8 @@ PieceTrie::PieceTrie(std::vector<Entry> entries) {
   constexpr size_t kLongest = 2048;
   for (const Entry& entry : entries)
     if (entry.piece.size() > kLongest)
-      throw UsageError("the tokenizer has a piece of " + std::to_string(entry.piece.size()) +
-                       " bytes; the longest that is run has " + std::to_string(kLongest));
+      throw UsageError(formatted("the tokenizer has a piece of {} bytes; the longest that is run has {}",
+                                 entry.piece.size(), kLongest));
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return a.piece < b.piece; });
   Builder(entries, nodes_).run();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "tokenizer/models/word_cache.h"
 #include "unicode/text_error.h"
 #include "unicode/utf8.h"
@@ -52,8 +53,9 @@ void Unigram::find_best(std::string_view word, std::vector<Node>& nodes) const {
     });
     if (!covered) {
       if (options_.unk_id < 0)
-        throw TextError("the tokenizer has neither a piece for \"" +
-                        std::string(word.substr(begin, character)) + "\" nor an unknown piece (unk_id)");
+        throw TextError(
+            formatted("the tokenizer has neither a piece for \"{}\" nor an unknown piece (unk_id)",
+                      word.substr(begin, character)));
       offer(character, options_.unk_id, static_cast<Real>(options_.unk_score));
     }
     begin += character;

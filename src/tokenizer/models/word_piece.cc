@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "tokenizer/models/word_cache.h"
 #include "unicode/text_error.h"
 
@@ -72,8 +73,8 @@ int64_t WordPiece::resident_bytes() const {
 void WordLevel::tokenize(std::string_view word, std::vector<int32_t>& out) const {
   const auto id = vocab_.find(word);
   if (!id && unk_id_ < 0)
-    throw TextError("the tokenizer has neither the word \"" + std::string(word.substr(0, 200)) +
-                    "\" nor an unknown token (unk_token)");
+    throw TextError(formatted("the tokenizer has neither the word \"{}\" nor an unknown token (unk_token)",
+                              word.substr(0, 200)));
   out.push_back(id.value_or(unk_id_));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "unicode/unicode_classes.h"
 #include "unicode/utf8.h"
 
@@ -190,13 +191,15 @@ AddedTokens::AddedTokens(const std::optional<JsonPart>& list, const PieceTable& 
     const std::optional<int32_t> known = vocab.find(token.content);
     const int64_t expected = known ? *known : std::max(vocab.size(), end_id_);
     if (expected != token.id)
-      throw UsageError(json.place() + ": the added token \"" + token.content + "\" has the id " +
-                       std::to_string(token.id) + " in the file but would be tokenised as " +
-                       std::to_string(expected) + "; correct the ids in added_tokens");
+      throw UsageError(formatted(
+          "{}: the added token \"{}\" has the id {} in the file but would be tokenised as {}; correct the "
+          "ids in added_tokens",
+          json.place(), token.content, token.id, expected));
     bytes += token.content.size();
     if (bytes > kMostContent)
-      throw UsageError(list->place() + ": the added tokens have more than " + std::to_string(kMostContent) +
-                       " bytes together, which no known tokenizer comes near");
+      throw UsageError(formatted(
+          "{}: the added tokens have more than {} bytes together, which no known tokenizer comes near",
+          list->place(), kMostContent));
     token.spelling = token.normalized ? normal_form(normalizer, token.content) : token.content;
     add(token);
     in_order.push_back(std::move(token));

@@ -7,13 +7,14 @@
 #include <optional>
 #include <vector>
 
+#include "base/format.h"
 #include "unicode/utf8.h"
 
 namespace plimsoll {
 namespace {
 
 void check_icu(UErrorCode status, std::string_view what) {
-  if (U_FAILURE(status)) throw InternalError("ICU: " + std::string(what) + " failed: " + u_errorName(status));
+  if (U_FAILURE(status)) throw InternalError(formatted("ICU: {} failed: {}", what, u_errorName(status)));
 }
 
 // The characters of Unicode 9.0: the reference normalises by the tables of that version, so that younger

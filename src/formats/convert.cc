@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -35,8 +36,8 @@ void convert(std::span<const std::byte> from, DType from_dtype, std::span<std::b
   check_internal(from.size() % from_size == 0 && from.size() / from_size * to_size == to.size(),
                  "convert: the spans hold different numbers of elements");
   if (!can_convert(from_dtype, to_dtype))
-    throw InternalError("convert: no conversion from " + std::string(to_string(from_dtype)) + " to " +
-                        std::string(to_string(to_dtype)));
+    throw InternalError(
+        formatted("convert: no conversion from {} to {}", to_string(from_dtype), to_string(to_dtype)));
   if (from_dtype == to_dtype) {
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
   } else if (from_dtype == DType::f32 && to_dtype == DType::bf16) {

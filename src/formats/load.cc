@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "formats/convert.h"
 
 namespace plimsoll {
 namespace {
 
 std::string location(const StoredTensor& tensor) {
-  return tensor.file->path().string() + ": tensor '" + tensor.entry->name + "'";
+  return formatted("{}: tensor '{}'", tensor.file->path().string(), tensor.entry->name);
 }
 
 }  // namespace
@@ -18,8 +19,8 @@ void load_elements(const StoredTensor& tensor, int64_t first, std::span<std::byt
                    std::span<std::byte> staging) {
   const DType from_dtype = tensor.entry->dtype;
   if (!can_convert(from_dtype, to_dtype))
-    throw UsageError(location(tensor) + " is " + std::string(to_string(from_dtype)) +
-                     ", which does not convert to " + std::string(to_string(to_dtype)) + ".");
+    throw UsageError(formatted("{} is {}, which does not convert to {}.", location(tensor),
+                               to_string(from_dtype), to_string(to_dtype)));
   const auto from_size = static_cast<size_t>(size_of(from_dtype));
   const auto to_size = static_cast<size_t>(size_of(to_dtype));
   check_internal(to.size() % to_size == 0, "load: the destination ends inside an element");
@@ -42,9 +43,9 @@ void load_elements(const StoredTensor& tensor, int64_t first, std::span<std::byt
 
 void require_shape(const StoredTensor& tensor, const Shape& shape) {
   if (tensor.entry->shape != shape)
-    throw UsageError(location(tensor) + " has shape " + tensor.entry->shape.to_string() +
-                     ", the model needs " + shape.to_string() +
-                     ". config.json and weights belong to different models.");
+    throw UsageError(
+        formatted("{} has shape {}, the model needs {}. config.json and weights belong to different models.",
+                  location(tensor), tensor.entry->shape.to_string(), shape.to_string()));
 }
 
 void load_tensor(const StoredTensor& tensor, const Shape& shape, std::span<std::byte> to, DType to_dtype,

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "files/json.h"
@@ -27,8 +28,9 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
     // A plain name only: an index must not reach outside its folder.
     if (!file.is_string() ||
         std::filesystem::path(file.get<std::string>()).filename() != file.get<std::string>())
-      throw DamagedError(path.string() + ": weight_map gives tensor '" + tensor + "' the file " +
-                         file.dump() + ", a file name in the same folder is expected.");
+      throw DamagedError(formatted(
+          "{}: weight_map gives tensor '{}' the file {}, a file name in the same folder is expected.",
+          path.string(), tensor, file.dump()));
     files.emplace(tensor, file.get<std::string>());
   }
   return files;
@@ -40,14 +42,14 @@ void check_present(const std::filesystem::path& index_path, const std::map<std::
   for (const auto& [tensor, file] : files)
     if (!std::filesystem::exists(index_path.parent_path() / file)) absent.insert(file);
   if (absent.empty()) return;
-  throw DamagedError(index_path.string() + ": names files that are not there: " +
-                     join(std::vector<std::string>(absent.begin(), absent.end()), ", ") +
-                     ". Fetch them into the same folder.");
+  throw DamagedError(formatted("{}: names files that are not there: {}. Fetch them into the same folder.",
+                               index_path.string(),
+                               join(std::vector<std::string>(absent.begin(), absent.end()), ", ")));
 }
 
 [[noreturn]] void no_weights(const std::filesystem::path& folder, const std::string& stem) {
   std::string message =
-      folder.string() + ": has neither " + stem + ".safetensors nor " + stem + ".safetensors.index.json.";
+      formatted("{}: has neither {}.safetensors nor {}.safetensors.index.json.", folder.string(), stem, stem);
   const bool pickled = std::filesystem::exists(folder / "pytorch_model.bin") ||
                        std::filesystem::exists(folder / "pytorch_model.bin.index.json") ||
                        std::filesystem::exists(folder / "adapter_model.bin");
@@ -152,8 +154,10 @@ void ModelFolder::open_shards(const std::filesystem::path& index_path) {
     if (shard == shards_.end()) shard = shards_.emplace(name, SafetensorsFile::open(path_ / name)).first;
     const TensorEntry* entry = shard->second.find(tensor);
     if (entry == nullptr)
-      throw DamagedError(index_path.string() + ": places tensor '" + tensor + "' in " + name +
-                         ", which does not hold it. Index and shards belong to different models.");
+      throw DamagedError(formatted(
+          "{}: places tensor '{}' in {}, which does not hold it. Index and shards belong to different "
+          "models.",
+          index_path.string(), tensor, name));
     tensors_.emplace(tensor, StoredTensor{&shard->second, entry});
   }
 }
@@ -162,8 +166,8 @@ StoredTensor ModelFolder::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
   const std::string near = nearest_name(name, names());
-  throw UsageError(path_.string() + ": has no tensor '" + std::string(name) + "'" +
-                   (near.empty() ? "." : " (it has '" + near + "')."));
+  throw UsageError(formatted("{}: has no tensor '{}'{}", path_.string(), name,
+                             near.empty() ? "." : formatted(" (it has '{}').", near)));
 }
 
 std::vector<std::string> ModelFolder::names() const {
@@ -188,10 +192,11 @@ json read_config(const std::filesystem::path& folder, const std::string& name) {
   const std::filesystem::path path = folder / name;
   if (!std::filesystem::is_directory(folder)) throw UsageError(folder.string() + ": no such folder.");
   if (!std::filesystem::exists(path))
-    throw UsageError(folder.string() + ": has no " + name + ", so it is no Hugging Face model folder.");
+    throw UsageError(
+        formatted("{}: has no {}, so it is no Hugging Face model folder.", folder.string(), name));
   json config = read_json(path, kMaxConfigBytes);
   if (!config.is_object())
-    throw DamagedError(path.string() + ": is " + describe_kind(config) + ", an object is expected.");
+    throw DamagedError(formatted("{}: is {}, an object is expected.", path.string(), describe_kind(config)));
   return config;
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "files/atomic.h"
 #include "formats/convert.h"
 #include "formats/load.h"
@@ -21,7 +22,7 @@ std::string shard_name(const std::string& stem, size_t number, size_t count) {
   if (count == 1) return stem + ".safetensors";
   char text[32];
   std::snprintf(text, sizeof text, "-%05zu-of-%05zu", number, count);
-  return stem + text + ".safetensors";
+  return formatted("{}{}.safetensors", stem, text);
 }
 
 bool belongs_beside(const fs::path& file) {
@@ -39,8 +40,9 @@ void require_near(const fs::path& link, const fs::path& folder) {
   const fs::path target = fs::canonical(link), home = fs::canonical(folder);
   for (const fs::path& near : {home, home.parent_path().parent_path() / "blobs"})
     if (std::mismatch(near.begin(), near.end(), target.begin(), target.end()).first == near.end()) return;
-  throw UsageError(link.string() + ": is a link that leads out of the folder, to " + target.string() +
-                   "; copy the file itself there, or remove the link");
+  throw UsageError(formatted(
+      "{}: is a link that leads out of the folder, to {}; copy the file itself there, or remove the link",
+      link.string(), target.string()));
 }
 
 // Refuses values that round to infinity: from 65,520 on in f16, from 2^128 - 2^119 on in bf16.
@@ -50,9 +52,9 @@ void require_range(std::span<const std::byte> values, const StoredTensor& tensor
     float value = 0;
     std::memcpy(&value, values.data() + at, sizeof value);
     if (std::isfinite(value) && std::abs(value) >= least)
-      throw UsageError(tensor.file->path().string() + ": tensor '" + tensor.entry->name +
-                       "' holds values beyond " + std::string(to_string(dtype)) + "'s range (" +
-                       std::to_string(value) + "); use " + (dtype == DType::f16 ? "bf16" : "f32"));
+      throw UsageError(formatted("{}: tensor '{}' holds values beyond {}'s range ({}); use {}",
+                                 tensor.file->path().string(), tensor.entry->name, to_string(dtype),
+                                 std::to_string(value), dtype == DType::f16 ? "bf16" : "f32"));
   }
 }
 

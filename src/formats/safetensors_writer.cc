@@ -5,6 +5,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "files/json.h"
 #include "formats/safetensors.h"
@@ -71,7 +72,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   for (const TensorSpec& spec : specs_) {
     const int64_t end = offset + bytes_of(spec);
     check_internal(regions_.emplace(spec.name, Region{offset, end}).second,
-                   "two tensors of a file are called '" + spec.name + "'");
+                   formatted("two tensors of a file are called '{}'", spec.name));
     offset = end;
   }
   file_bytes_ = offset;
@@ -83,10 +84,10 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> chunk) {
   const auto found = regions_.find(name);
-  if (found == regions_.end()) throw InternalError("the file has no tensor '" + std::string(name) + "'");
+  if (found == regions_.end()) throw InternalError(formatted("the file has no tensor '{}'", name));
   Region& region = found->second;
   if (static_cast<int64_t>(chunk.size()) > region.end - region.next)
-    throw InternalError("more bytes written than tensor '" + std::string(name) + "' has");
+    throw InternalError(formatted("more bytes written than tensor '{}' has", name));
   file_.write(region.next, chunk);
   if (region.next == summed_bytes_) {
     checksum_ = crc32c(chunk, checksum_);
@@ -98,7 +99,8 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
 std::optional<uint32_t> SafetensorsWriter::finish() {
   for (const auto& [name, region] : regions_)
     if (region.next != region.end)
-      throw InternalError("tensor '" + name + "' lacks " + format_count(region.end - region.next) + " bytes");
+      throw InternalError(
+          formatted("tensor '{}' lacks {} bytes", name, format_count(region.end - region.next)));
   file_.sync();
   return summed_bytes_ == file_bytes_ ? std::optional(checksum_) : std::nullopt;
 }

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/units.h"
 #include "files/file.h"
@@ -43,20 +44,21 @@ std::string read_word(const Json& config, const char* key, const char* otherwise
 
 int64_t read_rank(const Json& value, const std::string& where) {
   if (value.is_number_integer() && value >= 1 && value <= kMostRank) return value.get<int64_t>();
-  throw DamagedError(where + " is " + value.dump() + ", a whole number from 1 to " +
-                     std::to_string(kMostRank) + " is expected");
+  throw DamagedError(
+      formatted("{} is {}, a whole number from 1 to {} is expected", where, value.dump(), kMostRank));
 }
 
 double read_alpha(const Json& value, const LoraOptions& lora, const std::string& where) {
-  if (!value.is_number()) throw DamagedError(where + " is " + value.dump() + ", a number is expected");
+  if (!value.is_number())
+    throw DamagedError(formatted("{} is {}, a number is expected", where, value.dump()));
   const double alpha = value.get<double>();
   // The smallest rank has the largest scale.
   int64_t least = lora.r;
   for (const auto& [pattern, rank] : lora.rank_pattern) least = std::min(least, rank);
   const auto r = static_cast<double>(least);
   if (std::abs(alpha / (lora.rslora ? std::sqrt(r) : r)) <= kLargestScale) return alpha;
-  throw DamagedError(where + " is " + value.dump() + ", with rank " + std::to_string(least) + " more than " +
-                     format_count(kLargestScale) + " times the adapter's values");
+  throw DamagedError(formatted("{} is {}, with rank {} more than {} times the adapter's values", where,
+                               value.dump(), least, format_count(kLargestScale)));
 }
 
 std::vector<std::string> read_texts(const Json& value) {
@@ -82,8 +84,8 @@ std::vector<std::string> read_saved_modules(const Json& config, const std::strin
 
 int64_t read_layer(const Json& value, const std::string& where) {
   if (value.is_number_integer() && value >= 0 && value < kMostLayers) return value.get<int64_t>();
-  throw DamagedError(where + ": 'layers_to_transform' holds " + value.dump() +
-                     ", whole numbers from 0 on are expected");
+  throw DamagedError(formatted("{}: 'layers_to_transform' holds {}, whole numbers from 0 on are expected",
+                               where, value.dump()));
 }
 
 void read_layers(const Json& config, const std::string& where, LoraOptions& lora) {
@@ -135,10 +137,10 @@ void refuse_unknown(const Json& config, const std::string& where) {
     const bool off = value.is_null() || value == false ||
                      (!value.is_number() && !value.is_boolean() && (value.empty() || value == ""));
     if (off || std::find(kKnownKeys.begin(), kKnownKeys.end(), key) != kKnownKeys.end()) continue;
-    throw UsageError(
-        where + ": '" + printable(key) +
-        "' is not supported: what PEFT computes with it is not computed here. Without it, or null or "
-        "false, the adapter is plain LoRA");
+    throw UsageError(formatted(
+        "{}: '{}' is not supported: what PEFT computes with it is not computed here. Without it, or null "
+        "or false, the adapter is plain LoRA",
+        where, printable(key)));
   }
 }
 
@@ -151,13 +153,14 @@ void refuse_start(const Json& config, const std::string& where) {
   const std::string start = found->get<std::string>();
   for (const char* harmless : {"gaussian", "orthogonal", "eva"})
     if (start == harmless) return;
-  throw UsageError(
-      where + ": 'init_lora_weights' is " + found->dump() +
-      ": the adapter belongs to a base that this start has changed, not to the model as its folder has it. "
-      "Save it with PEFT as an adapter of the model itself, model.save_pretrained(FOLDER, "
-      "path_initial_model_for_weight_conversion=FOLDER_OF_THE_ADAPTER_BEFORE_TRAINING); where that is not "
-      "there, make a model of both with PEFT: PeftModel.from_pretrained(BASE, "
-      "ADAPTER).merge_and_unload().save_pretrained(FOLDER)");
+  throw UsageError(formatted(
+      "{}: 'init_lora_weights' is {}: the adapter belongs to a base that this start has changed, not "
+      "to the model as its folder has it. Save it with PEFT as an adapter of the model itself, "
+      "model.save_pretrained(FOLDER, "
+      "path_initial_model_for_weight_conversion=FOLDER_OF_THE_ADAPTER_BEFORE_TRAINING); "
+      "where that is not there, make a model of both with PEFT: "
+      "PeftModel.from_pretrained(BASE, ADAPTER).merge_and_unload().save_pretrained(FOLDER)",
+      where, found->dump()));
 }
 
 // Objects keep their order, which decides among patterns.

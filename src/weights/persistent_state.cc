@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -13,7 +14,7 @@ constexpr size_t kPieceUnit = 4096;
 
 void check_range(const TableRow& row, int64_t start, size_t bytes) {
   if (start < 0 || static_cast<int64_t>(bytes) > row.bytes - start)
-    throw InternalError("bytes outside of " + row.name + " were asked for");
+    throw InternalError(formatted("bytes outside of {} were asked for", row.name));
 }
 
 size_t piece_bytes(const TableRow& row, std::span<std::byte> staging) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "cpu/isa.h"
 #include "files/json.h"
@@ -35,9 +36,9 @@ void require_finite(std::span<const float> scales, const std::string& weight) {
   const auto bad = std::find_if_not(scales.begin(), scales.end(), [](float s) { return std::isfinite(s); });
   if (bad == scales.end()) return;
   const int64_t block = bad - scales.begin();
-  throw DamagedError(weight + ": holds a value that is not finite, between elements " +
-                     std::to_string(block * kNf4Block) + " and " + std::to_string((block + 1) * kNf4Block) +
-                     "; it cannot be quantised");
+  throw DamagedError(
+      formatted("{}: holds a value that is not finite, between elements {} and {}; it cannot be quantised",
+                weight, block * kNf4Block, (block + 1) * kNf4Block));
 }
 
 // The small facts of a quantised weight, which bitsandbytes keeps as JSON in a tensor of bytes.
@@ -50,13 +51,12 @@ void read_bytes(const ModelFolder& model, const PersistentState& state, const Ta
                 std::span<std::byte> staging) {
   const StoredTensor stored = model.find(row.name);
   if (stored.entry->bytes != row.bytes)
-    throw DamagedError(row.name + ": has " + std::to_string(stored.entry->bytes) + " bytes, expected " +
-                       std::to_string(row.bytes));
+    throw DamagedError(formatted("{}: has {} bytes, expected {}", row.name, stored.entry->bytes, row.bytes));
   load_row_bytes(state, row, stored, staging);
 }
 
 void expect(bool condition, const std::string& where, const std::string& what) {
-  if (!condition) throw UsageError(where + ": " + what);
+  if (!condition) throw UsageError(formatted("{}: {}", where, what));
 }
 
 QuantState read_state(const ModelFolder& model, const std::string& weight, const Shape& shape) {
@@ -78,7 +78,7 @@ QuantState read_state(const ModelFolder& model, const std::string& weight, const
     state.offset = json.at("nested_offset").get<float>();
     return state;
   } catch (const nlohmann::json::exception& error) {
-    throw DamagedError(where + ": " + error.what());
+    throw DamagedError(formatted("{}: {}", where, error.what()));
   }
 }
 
@@ -144,8 +144,8 @@ class StoredNf4 {
  private:
   static void expect_bytes(const StoredTensor& tensor, int64_t bytes) {
     if (tensor.entry->bytes != bytes)
-      throw DamagedError(tensor.entry->name + ": has " + std::to_string(tensor.entry->bytes) +
-                         " bytes, expected " + std::to_string(bytes));
+      throw DamagedError(
+          formatted("{}: has {} bytes, expected {}", tensor.entry->name, tensor.entry->bytes, bytes));
   }
 
   // Reads the scales of blocks from `first` on: one scale of the nested ones at a time, since a piece may
@@ -234,7 +234,7 @@ std::vector<std::string> kept_by(const nlohmann::json& skipped, const ModelSpec&
   constexpr const char* kKey = "llm_int8_skip_modules";
   std::vector<std::pair<std::string, NamePattern>> patterns;
   for (const std::string& text : skipped.get<std::vector<std::string>>())
-    patterns.emplace_back(text, NamePattern("(?:" + text + ")(?:(?<=\\.)|(?=\\.|$))", text, kKey));
+    patterns.emplace_back(text, NamePattern(formatted("(?:{})(?:(?<=\\.)|(?=\\.|$))", text), text, kKey));
   for (const std::string& name : parameter_names(model)) {
     const std::string module = name.substr(0, name.rfind('.'));
     if (std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) {
@@ -266,14 +266,14 @@ std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder, const
   return read_values(where, [&]() -> std::optional<QuantiseOptions> {
     const std::string method = found->value("quant_method", "bitsandbytes");
     expect(method == "bitsandbytes", where,
-           "quant_method '" + method + "' is not supported, only bitsandbytes");
+           formatted("quant_method '{}' is not supported, only bitsandbytes", method));
     expect(!found->value("load_in_8bit", false), where, kEightBits);
     expect(found->value("load_in_4bit", false), where, "only load_in_4bit is supported");
     const std::string type = found->value("bnb_4bit_quant_type", "fp4");
-    expect(type == "nf4", where, "bnb_4bit_quant_type '" + type + "' is not supported, only nf4");
+    expect(type == "nf4", where, formatted("bnb_4bit_quant_type '{}' is not supported, only nf4", type));
     const std::string storage = found->value("bnb_4bit_quant_storage", "uint8");
     expect(storage == "uint8", where,
-           "bnb_4bit_quant_storage '" + storage + "' is not supported, only uint8");
+           formatted("bnb_4bit_quant_storage '{}' is not supported, only uint8", storage));
     const auto skipped = found->find("llm_int8_skip_modules");
     return QuantiseOptions{found->value("bnb_4bit_use_double_quant", false),
                            has_weights(folder)
@@ -316,9 +316,9 @@ void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFold
     return;
   }
   const StoredTensor stored = model.find(name);
-  expect(
-      stored.entry->shape == rows.weight_shape(), name,
-      "has the shape " + stored.entry->shape.to_string() + ", expected " + rows.weight_shape().to_string());
+  expect(stored.entry->shape == rows.weight_shape(), name,
+         formatted("has the shape {}, expected {}", stored.entry->shape.to_string(),
+                   rows.weight_shape().to_string()));
   // Half for the values, half for what they are converted from.
   const std::span<std::byte> values = staging.first(staging.size() / 2);
   quantise_values(state, rows, {reinterpret_cast<float*>(values.data()), values.size() / sizeof(float)},

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "formats/convert.h"
 #include "formats/load.h"
 
@@ -50,9 +51,9 @@ std::optional<int64_t> find_not_finite(std::span<const std::byte> values, DType 
 void require_finite(const StoredTensor& stored, int64_t first, std::span<const std::byte> values,
                     DType dtype) {
   if (const auto bad = find_not_finite(values, dtype))
-    throw DamagedError(stored.file->path().string() + ": tensor '" + stored.entry->name + "': element " +
-                       std::to_string(first + *bad) + " is NaN or infinite as " +
-                       std::string(to_string(dtype)) + ": the weights are damaged.");
+    throw DamagedError(
+        formatted("{}: tensor '{}': element {} is NaN or infinite as {}: the weights are damaged.",
+                  stored.file->path().string(), stored.entry->name, first + *bad, to_string(dtype)));
 }
 
 void load_row(const PersistentState& state, const TableRow& row, const StoredTensor& stored,

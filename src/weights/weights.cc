@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cpu/threads.h"
 #include "files/atomic.h"
 #include "formats/convert.h"
@@ -242,9 +243,10 @@ void require_tied(const PersistentState& state, const ModelFolder& model, std::s
     same = std::memcmp(a.data(), b.data(), count) == 0;
   }
   if (!same)
-    throw UsageError(model.path().string() +
-                     ": config.json says tie_word_embeddings, but lm_head.weight is another one than " + own +
-                     "; say \"tie_word_embeddings\": false to use it");
+    throw UsageError(
+        formatted("{}: config.json says tie_word_embeddings, but lm_head.weight is another one than {}; say "
+                  "\"tie_word_embeddings\": false to use it",
+                  model.path().string(), own));
 }
 
 // The prefix of the names of a T5 below a head that scores sequences: "transformer.".

@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/units.h"
 #include "files/atomic.h"
@@ -164,8 +165,8 @@ bool verify_checkpoint(const fs::path& checkpoint) {
   const fs::path file = checkpoint / kChecksumsFile;
   if (!fs::exists(file)) return false;
   const auto damaged = [&](const fs::path& path, const std::string& what) {
-    return DamagedError(path.string() + ": " + what +
-                        "\n  remove the folder to resume from the checkpoint before it");
+    return DamagedError(formatted("{}: {}\n  remove the folder to resume from the checkpoint before it",
+                                  path.string(), what));
   };
   const nlohmann::json checksums = read_json(file, kMaxStateBytes);
   read_values(file.string(), [&] {
@@ -203,8 +204,8 @@ TrainerState read_trainer_state(const fs::path& checkpoint) {
   TrainerState state = parse_trainer_state(read_text(file, kMaxStateBytes), file.string());
   const int64_t named = step_of(checkpoint);
   if (named >= 0 && named != state.step)
-    throw DamagedError(file.string() + ": is of step " + std::to_string(state.step) +
-                       ", its folder's name says another one");
+    throw DamagedError(
+        formatted("{}: is of step {}, its folder's name says another one", file.string(), state.step));
   return state;
 }
 
@@ -221,8 +222,9 @@ void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, c
     for (const TableRow* row : optimizer_rows(state))
       load_row(state, *row, optimizer.find(row->name), staging);
   } catch (const UsageError& error) {
-    throw DamagedError(checkpoint.string() + ": the checkpoint is incomplete: " + error.what() +
-                       "\n  remove the folder to resume from the checkpoint before it");
+    throw DamagedError(formatted(
+        "{}: the checkpoint is incomplete: {}\n  remove the folder to resume from the checkpoint before it",
+        checkpoint.string(), error.what()));
   }
   // Full fine-tuning with masters: the masters are exact, the stored weights are rounded from them.
   for (const TableRow& row : state.rows()) {

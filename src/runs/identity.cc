@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/rows/dataset.h"
 #include "formats/model_folder.h"
 #include "ops/name_hash.h"
@@ -129,10 +130,11 @@ void require_model_unchanged(const Recipe& recipe, const std::string& identity, 
   } catch (const fs::filesystem_error& error) {
     reason = error.code().message();
   }
-  throw StoppedError(adapter.string() + ": the adapter is whole, but its base model, " + recipe.model +
-                     ", was changed or removed during the run (" + reason +
-                     ")\n  generate and merge need the model as it was: put it back, or name a copy "
-                     "(generate COPY --adapter, merge --base)");
+  throw StoppedError(formatted(
+      "{}: the adapter is whole, but its base model, {}, was changed or removed during the run ({})\n  "
+      "generate and merge need the model as it was: put it back, or name a copy (generate COPY "
+      "--adapter, merge --base)",
+      adapter.string(), recipe.model, reason));
 }
 
 }  // namespace plimsoll

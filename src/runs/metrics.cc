@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/units.h"
@@ -55,9 +56,9 @@ int64_t bytes_to_keep(const fs::path& file, int64_t last_step, const LineLog::Vi
 }  // namespace
 
 std::string debug_words(const StepMetrics& m) {
-  return "debug   step " + format_count(m.step) + "  gradient norm " + std::to_string(m.grad_norm) + "  " +
-         format_count(m.tokens) + " tokens  " + format_seconds(m.seconds) + ", of them " +
-         format_seconds(m.data_wait) + " for data  resident " + format_bytes(m.rss);
+  return formatted("debug   step {}  gradient norm {}  {} tokens  {}, of them {} for data  resident {}",
+                   format_count(m.step), std::to_string(m.grad_norm), format_count(m.tokens),
+                   format_seconds(m.seconds), format_seconds(m.data_wait), format_bytes(m.rss));
 }
 
 LineLog::LineLog(const fs::path& path, int64_t last_step, const Visit& visit)

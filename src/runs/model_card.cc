@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -23,7 +24,8 @@ std::string value_of(const Recipe& recipe, const char* key) { return to_yaml(fin
 
 std::string title_of(const Recipe& recipe) {
   const std::string base = model_name(recipe.model);
-  if (recipe.init == Init::random) return "A model of the shape of " + base + ", trained from random weights";
+  if (recipe.init == Init::random)
+    return formatted("A model of the shape of {}, trained from random weights", base);
   if (recipe.method.type == MethodType::full) return base + ", fine-tuned";
   return "Adapter for " + base;
 }
@@ -31,21 +33,23 @@ std::string title_of(const Recipe& recipe) {
 std::string front_matter(const Recipe& recipe) {
   const auto hub = hub_model_of(recipe.model);
   const bool full = recipe.method.type == MethodType::full;
-  return std::string("---\n") + "library_name: " + (full ? "transformers" : "peft") + "\n" +
-         (hub && recipe.init == Init::weights ? "base_model: " + to_yaml(Json(hub->name)) + "\n" : "") +
-         "pipeline_tag: " + std::string(rule_of(recipe.task).pipeline_tag) + "\n" + "tags:\n- plimsoll\n" +
-         (full ? "" : "- lora\n") + "---\n\n";
+  return formatted(
+      "---\nlibrary_name: {}\n{}pipeline_tag: {}\ntags:\n- plimsoll\n{}---\n\n",
+      full ? "transformers" : "peft",
+      hub && recipe.init == Init::weights ? formatted("base_model: {}\n", to_yaml(Json(hub->name))) : "",
+      rule_of(recipe.task).pipeline_tag, full ? "" : "- lora\n");
 }
 
 std::string method_row(const Recipe& recipe) {
   const std::string type = value_of(recipe, "method.type");
   if (recipe.method.type == MethodType::full) return type;
   const Recipe::Method& method = recipe.method;
-  return type + (method.dora ? " with DoRA" : "") + ", rank " + value_of(recipe, "method.r") + ", alpha " +
-         value_of(recipe, "method.alpha") + ", dropout " + value_of(recipe, "method.dropout") + ", on " +
-         value_of(recipe, "method.targets") +
-         (method.layers.empty() ? "" : " of layers " + value_of(recipe, "method.layers")) +
-         (method.modules_to_save.empty() ? "" : "; whole " + value_of(recipe, "method.modules_to_save"));
+  return formatted(
+      "{}{}, rank {}, alpha {}, dropout {}, on {}{}{}", type, method.dora ? " with DoRA" : "",
+      value_of(recipe, "method.r"), value_of(recipe, "method.alpha"), value_of(recipe, "method.dropout"),
+      value_of(recipe, "method.targets"),
+      method.layers.empty() ? "" : " of layers " + value_of(recipe, "method.layers"),
+      method.modules_to_save.empty() ? "" : "; whole " + value_of(recipe, "method.modules_to_save"));
 }
 
 std::string data_row(const Recipe& recipe) {
@@ -57,8 +61,8 @@ std::string data_row(const Recipe& recipe) {
   constexpr size_t kShown = 4;
   const size_t more = names.size() - std::min(names.size(), kShown);
   names.resize(names.size() - more);
-  return join(names, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "") +
-         ", rows of at most " + format_count(recipe.data.max_length) + " tokens";
+  return formatted("{}{}, rows of at most {} tokens", join(names, ", "),
+                   more > 0 ? formatted(" and {} more", more) : "", format_count(recipe.data.max_length));
 }
 
 // The card in a folder; empty where the folder has none that may travel on: a link may lead to anything, but
@@ -88,24 +92,24 @@ std::string merged_card(const fs::path& base, const fs::path& adapter) {
   const std::string rows = training_rows(card_in(adapter));
   const nlohmann::json config = read_config(adapter, "adapter_config.json");
   const bool scores = config.contains("task_type") && config["task_type"] == "SEQ_CLS";
-  return "---\nlibrary_name: transformers\n" + (hub ? "base_model: " + to_yaml(Json(hub->name)) + "\n" : "") +
-         "pipeline_tag: " + (scores ? "text-classification" : "text-generation") +
-         "\ntags:\n- plimsoll\n- lora\n---\n\n# " + printable(model_name(base)) +
-         ", fine-tuned\n\nThe adapter `" + printable(adapter.lexically_normal().filename().string()) +
-         "`, folded into " + printable(model_name(base)) + " with Plimsoll.\n" +
-         (rows.empty() ? "" : "\nHow the adapter was trained:\n\n" + rows);
+  return formatted(
+      "---\nlibrary_name: transformers\n{}pipeline_tag: {}\ntags:\n- plimsoll\n- lora\n---\n\n# {}, "
+      "fine-tuned\n\nThe adapter `{}`, folded into {} with Plimsoll.\n{}",
+      hub ? formatted("base_model: {}\n", to_yaml(Json(hub->name))) : "",
+      scores ? "text-classification" : "text-generation", printable(model_name(base)),
+      printable(adapter.lexically_normal().filename().string()), printable(model_name(base)),
+      rows.empty() ? "" : "\nHow the adapter was trained:\n\n" + rows);
 }
 
 std::string converted_card(const fs::path& folder, const std::string& change) {
   std::string card = card_in(folder);
   if (card.empty()) {
     const bool adapter = fs::exists(folder / "adapter_config.json");
-    card = std::string("---\nlibrary_name: ") + (adapter ? "peft" : "transformers") +
-           "\npipeline_tag: text-generation\ntags:\n- plimsoll\n---\n\n# " + printable(model_name(folder)) +
-           "\n";
+    card = formatted("---\nlibrary_name: {}\npipeline_tag: text-generation\ntags:\n- plimsoll\n---\n\n# {}\n",
+                     adapter ? "peft" : "transformers", printable(model_name(folder)));
   }
   if (!card.ends_with('\n')) card += '\n';
-  return card + "\nWritten anew with Plimsoll: " + change + ".\n";
+  return formatted("{}\nWritten anew with Plimsoll: {}.\n", card, change);
 }
 
 std::string gguf_card(const fs::path& folder, const std::string& file) {
@@ -120,26 +124,28 @@ std::string gguf_card(const fs::path& folder, const std::string& file) {
 }
 
 std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& record) {
-  std::string text = front_matter(recipe) + "# " + printable(title_of(recipe)) + "\n\n| | |\n|---|---|\n";
+  std::string text =
+      formatted("{}# {}\n\n| | |\n|---|---|\n", front_matter(recipe), printable(title_of(recipe)));
   const auto row = [&](const std::string& name, const std::string& value) {
-    text += "| " + name + " | " + printable(value) + " |\n";
+    text += formatted("| {} | {} |\n", name, printable(value));
   };
   row("base model", model_name(recipe.model) + (recipe.init == Init::random ? " (its shape alone)" : ""));
   row("method", method_row(recipe));
   row("data", data_row(recipe));
-  row("steps", format_count(record.steps) + ", " + format_count(recipe.batch.effective) + " sequences each");
-  row("optimizer", value_of(recipe, "optimizer.name") + ", rate " + value_of(recipe, "optimizer.lr") + ", " +
-                       value_of(recipe, "schedule.name") + " schedule");
+  row("steps",
+      formatted("{}, {} sequences each", format_count(record.steps), format_count(recipe.batch.effective)));
+  row("optimizer", formatted("{}, rate {}, {} schedule", value_of(recipe, "optimizer.name"),
+                             value_of(recipe, "optimizer.lr"), value_of(recipe, "schedule.name")));
   row("precision", value_of(recipe, "precision"));
-  row("loss",
-      format_number("%.4f", record.final_loss) + " in the last step" +
-          (record.eval_loss ? ", " + format_number("%.4f", *record.eval_loss) + " on the evaluation rows"
-                            : ""));
+  row("loss", formatted("{} in the last step{}", format_number("%.4f", record.final_loss),
+                        record.eval_loss ? formatted(", {} on the evaluation rows",
+                                                     format_number("%.4f", *record.eval_loss))
+                                         : ""));
   if (record.best)
-    row("weights of", "step " + format_count(record.best->step) + ", the best evaluation by its " +
-                          record.best->goal + ", " + format_number("%.4f", record.best->value));
-  row("memory", "process at most " + format_bytes(record.memory.peak_rss) + " (planned " +
-                    format_bytes(plan.process_peak_bytes()) + ")");
+    row("weights of", formatted("step {}, the best evaluation by its {}, {}", format_count(record.best->step),
+                                record.best->goal, format_number("%.4f", record.best->value)));
+  row("memory", formatted("process at most {} (planned {})", format_bytes(record.memory.peak_rss),
+                          format_bytes(plan.process_peak_bytes())));
   return text +
          "\nTrained with Plimsoll; `recipe.yaml` has every setting, `plimsoll report .` the course of the "
          "run.\n";

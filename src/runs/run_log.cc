@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -31,7 +32,7 @@ std::string event_file_name(const fs::path& output, double time) {
   auto seconds = static_cast<int64_t>(time);
   for (const auto& entry : fs::directory_iterator(output))
     seconds = std::max(seconds, seconds_in(entry.path().filename().string()) + 1);
-  return std::string(kEventStem) + std::to_string(seconds) + ".plimsoll";
+  return formatted("{}{}.plimsoll", kEventStem, seconds);
 }
 
 }  // namespace

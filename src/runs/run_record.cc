@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -116,26 +117,30 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
                 const RunRecord& record, const StepTimes& times, bool whole) {
   const double per_step = times.steps() == 0 ? 0 : record.seconds / static_cast<double>(times.steps());
   const auto row = [](const char* what, int64_t arena, int64_t process, double seconds) {
-    return std::string("        ") + what + "   process " + format_bytes(process) + "   " +
-           format_seconds(seconds) + " a step   arena " + format_count(arena) + " bytes";
+    return formatted("        {}   process {}   {} a step   arena {} bytes", what, format_bytes(process),
+                     format_seconds(seconds), format_count(arena));
   };
-  progress.event(
-      "done    " + format_count(record.steps) + (record.steps == 1 ? " step in " : " steps in ") +
-      format_seconds(record.seconds) + " · loss " + std::to_string(record.final_loss) +
-      (record.eval_loss ? " · eval " + std::to_string(*record.eval_loss) : "") +
-      (record.best ? " · best " + record.best->goal + " at " + format_count(record.best->step) : "") + " · " +
-      output.string());
+  progress.event(formatted(
+      "done    {}{}{} · loss {}{}{} · {}", format_count(record.steps),
+      record.steps == 1 ? " step in " : " steps in ", format_seconds(record.seconds),
+      std::to_string(record.final_loss),
+      record.eval_loss ? " · eval " + std::to_string(*record.eval_loss) : "",
+      record.best ? formatted(" · best {} at {}", record.best->goal, format_count(record.best->step)) : "",
+      output.string()));
   progress.event(row("planned ", plan.arena_bytes(), plan.process_peak_bytes(), plan.seconds_per_step));
   progress.event(row("measured", record.device_bytes, record.memory.peak_rss, per_step));
   if (const int64_t above = record.memory.peak_rss - plan.process_peak_bytes(); above > 0)
-    progress.event("note    the process took " + format_bytes(above) +
-                   " more than planned (what --profile records is no part of the plan)");
+    progress.event(formatted(
+        "note    the process took {} more than planned (what --profile records is no part of the plan)",
+        format_bytes(above)));
   if (record.work.micro_steps > 0)
-    progress.event("        filled     " + format_count(std::llround(100 * fill_of(plan, record))) +
-                   " % of " + format_count(record.work.micro_steps) + " micro-steps with tokens");
+    progress.event(formatted("        filled     {} % of {} micro-steps with tokens",
+                             format_count(std::llround(100 * fill_of(plan, record))),
+                             format_count(record.work.micro_steps)));
   if (plan.request.workload.experiment.shares_prefixes)
-    progress.event("        shared     " + format_count(std::llround(100 * shared_of(record))) +
-                   " % of the rows' tokens, computed once (data.share_prefixes)");
+    progress.event(
+        formatted("        shared     {} % of the rows' tokens, computed once (data.share_prefixes)",
+                  format_count(std::llround(100 * shared_of(record)))));
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
   const char* use = rule_of(plan.request.workload.experiment.task.task).scores ? "eval" : "generate";
@@ -143,9 +148,8 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
   if (!whole)
     progress.event(
         "note    the base of this adapter was random (init: random) and is in no folder: nothing can ask it");
-  progress.event("        next       " +
-                 (whole ? "plimsoll " + std::string(use) + " " + folder + " · " : "") + "plimsoll report " +
-                 folder);
+  progress.event(formatted("        next       {}plimsoll report {}",
+                           whole ? formatted("plimsoll {} {} · ", use, folder) : "", folder));
 }
 
 namespace {
@@ -155,8 +159,9 @@ std::string batch_words(const Plan& plan) {
   const Variant& variant = plan.variant;
   const std::string effective = format_count(plan.request.workload.experiment.effective_batch);
   if (plan.request.workload.experiment.train_room(variant).by_tokens())
-    return effective + " in micro-steps of " + format_count(variant.micro_tokens) + " tokens";
-  return format_count(variant.micro_batch) + " x " + format_count(variant.accumulation) + " = " + effective;
+    return formatted("{} in micro-steps of {} tokens", effective, format_count(variant.micro_tokens));
+  return formatted("{} x {} = {}", format_count(variant.micro_batch), format_count(variant.accumulation),
+                   effective);
 }
 
 }  // namespace
@@ -164,11 +169,11 @@ std::string batch_words(const Plan& plan) {
 std::string plan_line(const Plan& plan, int64_t steps) {
   const std::vector<std::string>& lossy = plan.request.lossy;
   const auto& budget = plan.request.target.budget.process_bytes;
-  return "plan    process " + format_bytes(plan.process_peak_bytes()) +
-         (budget ? " of " + format_bytes(*budget) : "") + " · " + batch_words(plan) + " · " +
-         format_count(steps) + (steps == 1 ? " step" : " steps") +
-         (plan.request.workload.run ? " · about " + duration_words(plan.run_seconds()) : "") +
-         (lossy.empty() ? "" : " · lossy: " + join(lossy, ", "));
+  return formatted("plan    process {}{} · {} · {}{}{}{}", format_bytes(plan.process_peak_bytes()),
+                   budget ? " of " + format_bytes(*budget) : "", batch_words(plan), format_count(steps),
+                   steps == 1 ? " step" : " steps",
+                   plan.request.workload.run ? " · about " + duration_words(plan.run_seconds()) : "",
+                   lossy.empty() ? "" : " · lossy: " + join(lossy, ", "));
 }
 
 std::string products_note(const Plan& plan) {
@@ -177,8 +182,7 @@ std::string products_note(const Plan& plan) {
     return "note    fp16 is slow on a CPU, which multiplies it as f32: bf16 takes as much memory and is "
            "faster";
   if (plan.request.workload.experiment.precision.compute != DType::bf16 || isa >= Isa::avx512_bf16) return "";
-  return "note    no bf16 products with " + std::string(to_string(isa)) +
-         ": bf16 values are multiplied as f32";
+  return formatted("note    no bf16 products with {}: bf16 values are multiplied as f32", to_string(isa));
 }
 
 }  // namespace plimsoll

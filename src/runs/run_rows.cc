@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 
@@ -18,11 +19,11 @@ std::string SkippedRows::add(const EffectiveBatch& batch) {
   counts_.without_targets += batch.skipped_rows();
   counts_.damaged += batch.damaged_rows();
   if (batch.damaged_rows() == 0 || told_ == kTold) return "";
-  const std::string more = batch.damaged_rows() > 1
-                               ? " (and " + format_count(batch.damaged_rows() - 1) + " more in this step)"
-                               : "";
-  return "skip    " + batch.first_damage() + more +
-         (++told_ == kTold ? " Further ones are counted without a word." : "");
+  const std::string more = batch.damaged_rows() > 1 ? formatted(" (and {} more in this step)",
+                                                                format_count(batch.damaged_rows() - 1))
+                                                    : "";
+  return formatted("skip    {}{}{}", batch.first_damage(), more,
+                   ++told_ == kTold ? " Further ones are counted without a word." : "");
 }
 
 SeenClasses::SeenClasses(const TaskSpec& task, std::vector<std::string> names)
@@ -46,12 +47,13 @@ std::string SeenClasses::missing() const {
   constexpr size_t kNamed = 5;
   std::vector<std::string> missing;
   for (size_t i = 0; i < seen_.size(); ++i)
-    if (seen_[i] == 0) missing.push_back(i < names_.size() ? "'" + names_[i] + "'" : std::to_string(i));
+    if (seen_[i] == 0)
+      missing.push_back(i < names_.size() ? formatted("'{}'", names_[i]) : std::to_string(i));
   if (missing.empty()) return "";
   const size_t more = missing.size() - std::min(missing.size(), kNamed);
   missing.resize(missing.size() - more);
-  return "note    no row that was trained on has the class " + join(missing, ", ") +
-         (more > 0 ? " and " + std::to_string(more) + " more" : "") + ": it was not trained";
+  return formatted("note    no row that was trained on has the class {}{}: it was not trained",
+                   join(missing, ", "), more > 0 ? formatted(" and {} more", more) : "");
 }
 
 std::vector<std::string> row_lines(const Plan& plan) {

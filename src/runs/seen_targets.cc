@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 
@@ -71,12 +72,12 @@ std::string SeenTargets::unseen(double limit) const {
   if (rise == count_ || before < kFewest) return "";
   const double new_after = share_new(rise, count_), new_before = share_new(rise - before, rise);
   if (new_after < kShare || new_after < kTimes * new_before) return "";
-  return "the loss rose from " + std::to_string(at(rise - 1).loss) + " to " + std::to_string(at(rise).loss) +
-         " within one step, " + format_count(count_ - rise - 1) +
-         " steps ago, with rows of a kind that the run had not seen: " + percent(new_after) +
-         " of what they teach " + (classes_of(task_) > 0 ? "are classes" : "are target tokens") +
-         " that no earlier step had (" + percent(new_before) + " in the " + format_count(before) +
-         " steps before)";
+  return formatted(
+      "the loss rose from {} to {} within one step, {} steps ago, with rows of a kind that the run had "
+      "not seen: {} of what they teach {} that no earlier step had ({} in the {} steps before)",
+      std::to_string(at(rise - 1).loss), std::to_string(at(rise).loss), format_count(count_ - rise - 1),
+      percent(new_after), classes_of(task_) > 0 ? "are classes" : "are target tokens", percent(new_before),
+      format_count(before));
 }
 
 }  // namespace plimsoll

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/format.h"
+
 namespace plimsoll {
 namespace {
 
@@ -17,7 +19,7 @@ std::filesystem::path save_stopped_batch(const EffectiveBatch& batch, RunFolder&
         {"row", batch.row(i)}, {"input_ids", copied(batch.ids(i))}, {"labels", copied(batch.labels(i))}};
     lines += line.dump() + "\n";
   }
-  const std::string name = "stopped-at-step-" + std::to_string(step) + ".jsonl";
+  const std::string name = formatted("stopped-at-step-{}.jsonl", step);
   output.write(name, lines);
   return output.path() / name;
 }

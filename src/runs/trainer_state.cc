@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "files/json.h"
 #include "files/json_values.h"
 #include "tasks/task.h"
@@ -19,8 +20,8 @@ int64_t whole(const nlohmann::json& state, const char* key, int64_t least, int64
   const nlohmann::json& value = state.at(key);
   if (!value.is_number_unsigned() || value.get<uint64_t>() < static_cast<uint64_t>(least) ||
       value.get<uint64_t>() > static_cast<uint64_t>(most))
-    throw DamagedError(where + ": '" + key + "' is " + value.dump() + ", a whole number from " +
-                       std::to_string(least) + " to " + std::to_string(most) + " is expected");
+    throw DamagedError(formatted("{}: '{}' is {}, a whole number from {} to {} is expected", where, key,
+                                 value.dump(), least, most));
   return value.get<int64_t>();
 }
 
@@ -28,8 +29,8 @@ LossScale loss_scale_of(const nlohmann::json& json, const std::string& where) {
   LossScale scale;
   scale.value = json.at("value").get<double>();
   if (!(scale.value >= LossScale::kLeast && std::isfinite(scale.value)))
-    throw DamagedError(where + ": 'loss_scale' is " + json.at("value").dump() +
-                       ", a number from 2^-14 is expected");
+    throw DamagedError(
+        formatted("{}: 'loss_scale' is {}, a number from 2^-14 is expected", where, json.at("value").dump()));
   scale.good_steps = whole(json, "good_steps", 0, LossScale::kGrowthInterval, where);
   scale.skipped_steps = whole(json, "skipped_steps", 0, kMost, where);
   scale.skips_keep_weights = scale.skipped_steps == 0 || json.value("skips_keep_weights", false);

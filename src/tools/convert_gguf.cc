@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/shell_word.h"
 #include "base/strings.h"
@@ -97,8 +98,8 @@ class Writer {
         model_(ModelFolder::open(options.folder)),
         staging_(static_cast<size_t>(kLoadStagingBytes)) {
     if (spec_.linear_attention)
-      throw UsageError(options_.folder.string() + ": GGUF is not supported for " + spec_.architecture +
-                       ": llama.cpp has no such model");
+      throw UsageError(formatted("{}: GGUF is not supported for {}: llama.cpp has no such model",
+                                 options_.folder.string(), spec_.architecture));
     require_known_ropes();
     require_known_layers();
     list_tensors();
@@ -145,7 +146,7 @@ class Writer {
       const bool is_norm = name.ends_with("norm.weight");
       if (is_norm && spec_.norm_form == NormForm::plus_one) tensor.added = 1.0F;
       if (tensor.name.empty())
-        throw UsageError(options_.folder.string() + ": GGUF has no name for '" + name + "'");
+        throw UsageError(formatted("{}: GGUF has no name for '{}'", options_.folder.string(), name));
       const Shape& shape = tensor.stored.entry->shape;
       const GgufType wanted = options_.type.value_or(stored_as(tensor.stored.entry->dtype));
       const bool blocks = wanted != GgufType::q8_0 || shape.last() % kGgufBlock == 0;
@@ -153,8 +154,9 @@ class Writer {
       if (shape.rank() > 1 && !blocks) ++unblocked;
       if (tensor.name == "token_embd.weight") type_ = wanted;
       if (tensor.name == "token_embd.weight" && shape[0] != spec_.vocab)
-        throw UsageError(options_.folder.string() + ": the embedding has " + format_count(shape[0]) +
-                         " rows, config.json says " + format_count(spec_.vocab));
+        throw UsageError(formatted("{}: the embedding has {} rows, config.json says {}",
+                                   options_.folder.string(), format_count(shape[0]),
+                                   format_count(spec_.vocab)));
       const bool rotated = tensor.name.find(".attn_q.") != std::string::npos ||
                            tensor.name.find(".attn_k.") != std::string::npos;
       if (rotated && pairs_neighbours()) tensor.head_rows = spec_.head_dim;
@@ -278,8 +280,9 @@ class Writer {
     for (const int64_t window : spec_.windows)
       if (window > 0) length = std::min(length, window);
     if (length < spec_.max_positions)
-      result_.notes.push_back("a context of " + format_count(length) +
-                              " tokens, the model's sliding window, which GGUF does not know of this family");
+      result_.notes.push_back(formatted(
+          "a context of {} tokens, the model's sliding window, which GGUF does not know of this family",
+          format_count(length)));
     return length;
   }
 
@@ -290,9 +293,9 @@ class Writer {
     const bool usual_yarn = std::abs(rope.attention_factor - usual) < 1e-6 && rope.beta_fast == 32.0 &&
                             rope.beta_slow == 1.0 && rope.truncate;
     if (rope.type == RopeType::dynamic || (rope.type == RopeType::yarn && !usual_yarn))
-      throw UsageError(options_.folder.string() + ": GGUF cannot say its RoPE scaling (" +
-                       (rope.type == RopeType::dynamic ? "dynamic" : "yarn with parameters of its own") +
-                       ")");
+      throw UsageError(
+          formatted("{}: GGUF cannot say its RoPE scaling ({})", options_.folder.string(),
+                    rope.type == RopeType::dynamic ? "dynamic" : "yarn with parameters of its own"));
     if (rope.type == RopeType::llama3) {
       RopeSpec plain = rope;
       plain.type = RopeType::standard;
@@ -350,8 +353,9 @@ class Writer {
                                                        : std::numeric_limits<float>::max();
     for (const float value : values)
       if (!(std::abs(value) <= most))
-        throw UsageError(options_.folder.string() + ": '" + tensor.stored.entry->name + "' holds " +
-                         std::to_string(value) + ", which the type asked for cannot");
+        throw UsageError(formatted("{}: '{}' holds {}, which the type asked for cannot",
+                                   options_.folder.string(), tensor.stored.entry->name,
+                                   std::to_string(value)));
   }
 
   GgufOptions options_;
@@ -369,7 +373,7 @@ class Writer {
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& out)
-      : path_(out.parent_path() / ("." + out.filename().string() + "." + std::to_string(getpid()))) {}
+      : path_(out.parent_path() / (formatted(".{}.{}", out.filename().string(), getpid()))) {}
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   ~TemporaryFile() {
@@ -423,8 +427,8 @@ GgufResult convert_to_gguf(const GgufOptions& options) {
   if (fs::exists(fs::symlink_status(options.out)))
     throw UsageError(options.out.string() + ": exists already; name a new file with --out");
   if (fs::exists(options.folder / "adapter_config.json"))
-    throw UsageError(options.folder.string() + ": is an adapter; merge it first: plimsoll merge " +
-                     quoted(options.folder.string()) + " --out FOLDER");
+    throw UsageError(formatted("{}: is an adapter; merge it first: plimsoll merge {} --out FOLDER",
+                               options.folder.string(), quoted(options.folder.string())));
   if (read_config(options.folder).contains("quantization_config"))
     throw UsageError(options.folder.string() + ": is quantised; convert the 16-bit model instead");
   Writer writer(options);

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "chat/chat_template.h"
 #include "files/file.h"
@@ -55,7 +56,7 @@ constexpr std::array kCuts = {
 };
 
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
-  throw UsageError(where + ": " + why + ", which GGUF has no name for that is known here");
+  throw UsageError(formatted("{}: {}, which GGUF has no name for that is known here", where, why));
 }
 
 // The parts of the pre-tokenizer, of a sequence or alone.
@@ -137,7 +138,7 @@ Tables tables_of_json(const fs::path& path) {
   tables.model = bytes ? "gpt2" : "llama";
   if (bytes) {
     tables.pre = name_of_cut(file);
-    for (const auto& [left, right] : file.merges) tables.merges.push_back(left + " " + right);
+    for (const auto& [left, right] : file.merges) tables.merges.push_back(formatted("{} {}", left, right));
   } else {
     score_by_merges(file, tables);
     tables.space_prefix = begins_with_space(file);
@@ -183,14 +184,14 @@ void add_gguf_tokenizer(const fs::path& folder, int64_t rows, GgufHead& head) {
     throw UsageError(folder.string() + ": has no tokenizer.json or tokenizer.model, which GGUF files hold");
   Tables tables = path->extension() == ".json" ? tables_of_json(*path) : tables_of_sentence_piece(*path);
   if (static_cast<int64_t>(tables.tokens.size()) > rows)
-    throw UsageError(path->string() + ": has " + format_count(static_cast<int64_t>(tables.tokens.size())) +
-                     " tokens, the model's embedding " + format_count(rows) + " rows");
+    throw UsageError(formatted("{}: has {} tokens, the model's embedding {} rows", path->string(),
+                               format_count(static_cast<int64_t>(tables.tokens.size())), format_count(rows)));
   // An embedding may have more rows than there are tokens, and ids may have gaps.
   tables.tokens.resize(static_cast<size_t>(rows));
   tables.types.resize(static_cast<size_t>(rows), Type::unused);
   std::vector<int32_t> types;
   for (size_t i = 0; i < tables.tokens.size(); ++i) {
-    if (tables.tokens[i].empty()) tables.tokens[i] = "[PAD" + std::to_string(i) + "]";
+    if (tables.tokens[i].empty()) tables.tokens[i] = formatted("[PAD{}]", i);
     types.push_back(static_cast<int32_t>(tables.types[i]));
   }
   head.add("tokenizer.ggml.model", tables.model);

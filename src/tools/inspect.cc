@@ -6,6 +6,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/units.h"
 #include "cpu/threads.h"
@@ -105,7 +106,7 @@ BatchFile read_batch(const fs::path& file, const Experiment& experiment) {
       for (const auto& prompt : json["prompts"]) read.prompts.push_back(ids_of(prompt));
     return read;
   } catch (const nlohmann::json::exception& error) {
-    throw DamagedError(file.string() + ": " + error.what());
+    throw DamagedError(formatted("{}: {}", file.string(), error.what()));
   }
 }
 

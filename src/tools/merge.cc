@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "files/atomic.h"
 #include "files/json.h"
 #include "files/new_folder.h"
@@ -131,10 +132,11 @@ class Merger {
   void check_is_adapter() const {
     const fs::path file = options_.adapter / "adapter_config.json";
     if (fs::is_directory(options_.adapter) && !fs::exists(file))
-      throw UsageError(options_.adapter.string() + ": has no adapter_config.json, so it is no adapter" +
-                       (fs::exists(options_.adapter / "config.json")
-                            ? "; it is a whole model, and there is nothing to merge"
-                            : ""));
+      throw UsageError(formatted("{}: has no adapter_config.json, so it is no adapter{}",
+                                 options_.adapter.string(),
+                                 fs::exists(options_.adapter / "config.json")
+                                     ? "; it is a whole model, and there is nothing to merge"
+                                     : ""));
   }
 
   fs::path named_base() const {
@@ -142,12 +144,13 @@ class Merger {
     const nlohmann::json config = read_config(options_.adapter, "adapter_config.json");
     const auto named = config.find("base_model_name_or_path");
     if (named != config.end() && !named->is_string() && !named->is_null())
-      throw DamagedError(file.string() + ": base_model_name_or_path is " + describe_kind(*named) +
-                         ", a string is expected");
+      throw DamagedError(formatted("{}: base_model_name_or_path is {}, a string is expected", file.string(),
+                                   describe_kind(*named)));
     const auto name = named == config.end() || named->is_null() ? "" : named->get<std::string>();
     if (auto base = base_of_adapter(options_.adapter)) return *std::move(base);
-    throw UsageError(file.string() + ": base_model_name_or_path '" + name +
-                     "' is no model folder here; name it with --base");
+    throw UsageError(
+        formatted("{}: base_model_name_or_path '{}' is no model folder here; name it with --base",
+                  file.string(), name));
   }
 
   // Every adapter must find its weight, and of the right shape.
@@ -157,7 +160,7 @@ class Merger {
       const AdapterNames& names = embedding ? kEmbeddingNames : kLinearNames;
       if (!name.ends_with(names.a)) continue;
       if (!name.starts_with(kPrefix))
-        throw UsageError(options_.adapter.string() + ": '" + name + "' is no name that PEFT writes");
+        throw UsageError(formatted("{}: '{}' is no name that PEFT writes", options_.adapter.string(), name));
       const size_t start = std::string_view(kPrefix).size();
       const std::string module = name.substr(start, name.size() - start - names.a.size());
       if (embedding || module == kHeadModule) check_tied(module);
@@ -167,12 +170,13 @@ class Merger {
       const int64_t r = rules_->size_of(module).r;
       const size_t in = embedding ? 0 : 1;
       if (weight.rank() != 2 || a != Shape{r, weight[in]} || b != Shape{weight[1 - in], r})
-        throw UsageError(options_.adapter.string() + ": the adapter of " + module + ", " + a.to_string() +
-                         " and " + b.to_string() + ", does not belong to a weight of " + weight.to_string() +
-                         " in " + result_.base.string());
+        throw UsageError(
+            formatted("{}: the adapter of {}, {} and {}, does not belong to a weight of {} in {}",
+                      options_.adapter.string(), module, a.to_string(), b.to_string(), weight.to_string(),
+                      result_.base.string()));
       if (dora_ && adapter_->find(kPrefix + module + kMagnitude).entry->shape != Shape{weight[0]})
-        throw UsageError(options_.adapter.string() + ": the magnitudes of " + module + " are not " +
-                         std::to_string(weight[0]));
+        throw UsageError(
+            formatted("{}: the magnitudes of {} are not {}", options_.adapter.string(), module, weight[0]));
       modules_.emplace(module, embedding);
     }
     if (modules_.empty()) throw UsageError(options_.adapter.string() + ": holds no LoRA weights");
@@ -207,7 +211,7 @@ class Merger {
     const std::vector<std::string> names = adapter_->names();
     if (std::all_of(names.begin(), names.end(), is_low_rank)) return;
     model_ = read_model({result_.base, options_.adapter}, files_);
-    const std::string name = std::string(kPrefix) + score_module(model_) + ".weight";
+    const std::string name = formatted("{}{}.weight", kPrefix, score_module(model_));
     if (!adapter_->contains(name)) return;
     base_->put_below_head(score_prefix(model_));
     const Shape& scores = adapter_->find(name).entry->shape;
@@ -220,8 +224,8 @@ class Merger {
       if (tensor.parameter.origin != Origin::fresh) continue;
       const StoredTensor saved = adapter_->find(kPrefix + std::string(tensor.name));
       if (saved.entry->shape != tensor.shape)
-        throw UsageError(options_.adapter.string() + ": its head, " + saved.entry->shape.to_string() +
-                         ", does not belong to a model of width " + std::to_string(model_.hidden));
+        throw UsageError(formatted("{}: its head, {}, does not belong to a model of width {}",
+                                   options_.adapter.string(), saved.entry->shape.to_string(), model_.hidden));
       head_.emplace(tensor.name, saved);
     }
   }
@@ -232,10 +236,10 @@ class Merger {
       if (is_low_rank(name)) continue;
       if (head_.contains(name.substr(std::min(name.size(), std::string_view(kPrefix).size())))) continue;
       if (name.find(".lora_") != std::string::npos || !name.starts_with(kPrefix))
-        throw UsageError(
-            options_.adapter.string() + ": '" + name +
-            "' is not supported: adapters of linear layers and embeddings, and modules that are saved whole, "
-            "are");
+        throw UsageError(formatted(
+            "{}: '{}' is not supported: adapters of linear layers and embeddings, and modules that are "
+            "saved whole, are",
+            options_.adapter.string(), name));
       saved_.emplace(name.substr(std::string_view(kPrefix).size()), adapter_->find(name));
     }
     if (saved_.empty()) return;
@@ -243,9 +247,9 @@ class Merger {
       const bool own_head = weight == kLmHead && model_.tied_head;
       const Shape expected = own_head ? Shape{model_.vocab, model_.hidden} : base_->find(weight).entry->shape;
       if (tensor.entry->shape != expected)
-        throw UsageError(options_.adapter.string() + ": its " + weight + ", " +
-                         tensor.entry->shape.to_string() + ", does not belong to a model where it is " +
-                         expected.to_string());
+        throw UsageError(formatted("{}: its {}, {}, does not belong to a model where it is {}",
+                                   options_.adapter.string(), weight, tensor.entry->shape.to_string(),
+                                   expected.to_string()));
     }
     // The embedding alone has changed, and the head that was tied to it has not.
     const std::string table = std::string(family_of(model_).embedding) + ".weight";
@@ -393,10 +397,10 @@ class Merger {
       const auto out = std::span(rounded).first(count * static_cast<size_t>(size_of(dtype)));
       convert(std::as_bytes(part), DType::f32, out, dtype);
       if (const auto bad = find_not_finite(out, dtype))
-        throw DamagedError(options_.adapter.string() + ": with it element " +
-                           std::to_string(row * update.in + *bad) + " of " + spec.name +
-                           " becomes NaN or infinite as " + std::string(to_string(dtype)) +
-                           ": the adapter's values or its lora_alpha are too large");
+        throw DamagedError(formatted(
+            "{}: with it element {} of {} becomes NaN or infinite as {}: the adapter's values or its "
+            "lora_alpha are too large",
+            options_.adapter.string(), row * update.in + *bad, spec.name, to_string(dtype)));
       writer.write(spec.name, out);
     }
   }

@@ -217,6 +217,7 @@ check: check-format
 	python3 scripts/check_names.py
 	python3 scripts/messages.py
 	python3 scripts/check_words.py
+	python3 scripts/check_chains.py
 	python3 scripts/check_pages.py
 	python3 scripts/check_operands.py
 	python3 scripts/check_fields.py

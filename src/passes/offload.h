@@ -13,7 +13,7 @@
 
 namespace plimsoll {
 
-// Where one part of a run lives, block by block: that of the first `on_disk` blocks on disk, of the next
+// The places of one part of a run, block by block: that of the first `on_disk` blocks is on disk, of the next
 // `on_host` on the host, of the rest on the device. What belongs to no block goes with the last one.
 struct PartHome {
   // More than any model has: all of them, or all that are left.
@@ -24,7 +24,7 @@ struct PartHome {
 
   PartHome() = default;
   PartHome(int64_t disk, int64_t host) : on_disk(disk), on_host(host) {}
-  PartHome(Space whole)  // NOLINT(google-explicit-constructor): a space is a home for all of it
+  PartHome(Space whole)  // NOLINT(google-explicit-constructor): all of it is in that space
       : on_disk(whole == Space::disk ? kEveryBlock : 0), on_host(whole == Space::host ? kEveryBlock : 0) {}
 
   [[nodiscard]] bool any() const { return on_disk > 0 || on_host > 0; }
@@ -41,7 +41,7 @@ struct PartHome {
     if (at < on_disk) return Space::disk;
     return at - on_disk < on_host ? Space::host : Space::device;
   }
-  // The same with counts that a model of so many blocks has: every block is said in one way.
+  // The same with counts that a model of so many blocks has, in one form.
   [[nodiscard]] PartHome in_blocks(int64_t blocks) const;
   friend auto operator<=>(const PartHome&, const PartHome&) = default;
 };
@@ -53,10 +53,10 @@ inline constexpr std::array<Part, 4> kEveryPart = {Part::states, Part::gradients
 std::string_view to_string(Part part);
 using Homes = std::array<PartHome, 4>;  // by part
 
-// What a transfer may start ahead of need: more hides nothing more (docs/decisions/29-homes.md).
+// The most layers by which a transfer starts ahead of need (docs/decisions/29-homes.md).
 inline constexpr int64_t kMostPrefetch = 2;
 
-// Where tensors of each kind are kept.
+// The places of tensors of each kind.
 struct OffloadChoice {
   PartHome states;       // optimizer states and master copies
   PartHome gradients;    // of the effective batch

@@ -34,7 +34,7 @@ Uses find_uses(const Graph& train) {
   return uses;
 }
 
-// What waits for the backward pass of a block whose activations move, with where it goes.
+// Activations that wait for the backward pass of a block that moves them, with their place.
 std::vector<std::pair<TensorId, Space>> find_waiting(const Graph& train, const Uses& uses,
                                                      const OffloadChoice& choice) {
   BlockId last_block = kNoBlock;

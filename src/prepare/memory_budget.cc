@@ -199,7 +199,7 @@ std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vecto
     const std::string key = "memory.homes: " + std::string(to_string(part)) + ": ";
     if (home.on_host > 0 && !has(Space::host))
       throw UsageError(key +
-                       "a CPU has no host beside its memory, so host may be 0 at most; say disk, with "
+                       "on a CPU all memory is the device's, so host may be 0 at most; say disk, with "
                        "memory.disk: 20GiB (--disk 20GiB)");
     if (home.on_disk > 0 && !has(Space::disk))
       throw UsageError(key +

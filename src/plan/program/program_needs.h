@@ -94,7 +94,7 @@ struct ProgramNeeds {
   std::vector<AffineSeconds> compute;   // by rows: what the compute queue does
   std::vector<AffineSeconds> together;  // by rows: both queues, with what waits for what
   AffineSeconds io;
-  // What is moved for each block: seconds of transfers, bytes of the disk.
+  // Seconds of transfers and bytes of the disk that each block moves.
   struct Moved {
     double io = 0, disk = 0;
   };

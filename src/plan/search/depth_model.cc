@@ -54,7 +54,7 @@ void KnownPrograms::add_depths(Key& key, const Experiment& experiment) {
   for (const int64_t depth : experiment.model.stacks()) key.push_back(depth);
 }
 
-// The homes of the parts that a program knows of, and when they are fetched where any is.
+// Adds the places of the parts that a program knows of, and when they are fetched where any is.
 void KnownPrograms::add_homes(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts) {
   bool any = false;
   for (const Part part : parts) {

@@ -40,7 +40,7 @@ struct Usage {
   std::array<ProgramRun, 3> runs;       // of micro-step, evaluation and update, for what launches add
   int64_t graph_bytes = 0;              // of the device, counted in `bytes`: of captured graphs
   std::array<int64_t, 3> persistent{};  // by Space, counted in `bytes`
-  // Of one run of each program: seconds of its transfers, bytes of the disk.
+  // Seconds of transfers and bytes of the disk of one run of each program.
   std::array<double, 3> io{}, disk{};
   [[nodiscard]] int64_t of(Space space) const { return bytes[index(space)]; }
 };
@@ -132,14 +132,14 @@ class DepthModel {
 
   static Segments segments_of(int64_t segment) { return segment == 2 ? Segments::pairs : Segments::longer; }
 
-  // What one block has and moves: persistent bytes by space, and as in Usage.
+  // Persistent bytes of one block by space, and its transfers as in Usage.
   struct OfBlock {
     std::array<int64_t, 3> persistent{};
     std::array<double, 3> io{}, disk{};
   };
-  // Of each block, of an exact model.
+  // Each block of an exact model.
   [[nodiscard]] std::vector<OfBlock> blocks() const;
-  // Of a mixture that is all at one point, by stack of the model.
+  // Each block of a mixture that is all at one point, by stack of the model.
   [[nodiscard]] std::vector<OfBlock> blocks(const std::vector<int64_t>& depths) const;
 
   // Of an exact model.

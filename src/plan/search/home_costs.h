@@ -1,4 +1,4 @@
-// What the homes of a run's parts take and cost, by layers: sums that a search leaves variants out by before
+// Bytes and transfers of a run's parts by layers: sums that a search leaves variants out by before
 // it measures them.
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace plimsoll {
 
 // Measured of one part at a time, in one home, without prefetch. Bytes and transfers of different parts add
-// up exactly; what computing takes beside them, and copies on the device, only come on top.
+// up exactly; the time of computing, and copies on the device, only come on top.
 class HomeCosts {
  public:
   struct Amount {
@@ -24,9 +24,9 @@ class HomeCosts {
   void set(Part part, Space home, const Usage& plain, const Blocks& plain_blocks, const Usage& moved,
            const Blocks& moved_blocks);
 
-  // Of the part of the first so many blocks; of all, with what is outside of them.
+  // The sum of the first so many blocks; of all, with what is outside of them.
   [[nodiscard]] const Amount& of_first(Part part, Space home, int64_t blocks) const;
-  // Of a part that lives there: what is on the host, on disk.
+  // The share on the host, or on disk, of a part with these places.
   [[nodiscard]] Amount of(Part part, Space home, const PartHome& where) const;
   // The share of the part's transfers that is of no block.
   [[nodiscard]] double outside(Part part, Space home) const;

@@ -472,7 +472,7 @@ std::optional<Part> part_of(Role role) {
   }
 }
 
-// Of homes that the recipe states and the disk has no room for: of the part that takes most there, how many
+// Refuses places that the recipe states and the disk has no room for: of the part that takes most, how many
 // layers would do.
 void refuse_stated_disk(const Plan& plan) {
   if (!plan.request.choices.homes || plan.fits_disk()) return;

@@ -29,7 +29,7 @@ constexpr double kSameSeconds = 1e-9;  // a share
 // Of the tie that is left to what layouts take longer than their estimates: what is chosen at the tie's very
 // end would be laid out for nothing.
 constexpr double kLeftOfTie = 0.1;
-// Of the tie by which deep models' variants must be faster to be looked for.
+// The share of the tie by which deep models' variants must be faster to be looked for.
 constexpr double kWorthOfTie = 0.05;
 // What is named beside a plan: at most so much of its memory, in at most so many times its seconds.
 constexpr double kKneeMemory = 0.8, kKneeSeconds = 1.1;
@@ -200,14 +200,14 @@ const DepthModel& Search::model_of(const Spot& spot) {
 Usage Search::usage_at(const Spot& spot) { return finished(spot, bytes_and_seconds(spot)); }
 
 Usage Search::finished(const Spot& spot, Usage usage) {
-  add_beside(spot, usage);
+  add_other_needs(spot, usage);
   if (late_.empty()) return usage;
   if (const auto found = late_.find(line_of(spot)); found != late_.end()) usage.seconds *= found->second;
   return usage;
 }
 
-// What is kept on disk beside the variant's own bytes, and launches.
-void Search::add_beside(const Spot& spot, Usage& usage) const {
+// Adds what is kept on disk with the variant's own bytes, and launches.
+void Search::add_other_needs(const Spot& spot, Usage& usage) const {
   usage.bytes[index(Space::disk)] += request_.choices.kept_bytes;
   if (request_.target.device.launch_seconds > 0 || spot.graphs) add_launches(spot, usage);
 }
@@ -249,7 +249,7 @@ void Search::offer_all(const Spot& spot, Limits& limits, const Visit& visit) {
   for (const Spot& choice : choices_at(spot)) offer(choice, limits, visit);
 }
 
-// Whether a few layers tell of the spot's: its parts have one home each.
+// Whether a few layers predict the spot's: its parts are in one place each.
 bool Search::tells_by_depth(const Spot& spot) const {
   return is_deep_ && !spot.split.any() && frames_[spot.frame].whole;
 }
@@ -454,26 +454,26 @@ bool Search::is_line_too_large(const Spot& line, const Limits& limits) {
   return exceeds(DepthModel::Floor{least, 0}, limits);
 }
 
-// Of rooms, whether the first is no smaller than the second.
+// Finds which room is no smaller than which other one.
 void Search::find_rooms_without_less() {
   const Experiment& experiment = request_.workload.experiment;
   std::vector<int64_t> tokens;
   for (const Room& room : rooms_)
     tokens.push_back(experiment.batch_shape(experiment.train_room(room.plain), 1).tokens);
-  no_less_room_.assign(rooms_.size(), std::vector<char>(rooms_.size()));
+  known_.no_less_room.assign(rooms_.size(), std::vector<char>(rooms_.size()));
   for (size_t a = 0; a < rooms_.size(); ++a)
     for (size_t b = 0; b < rooms_.size(); ++b) {
       const Variant &larger = rooms_[a].plain, &other = rooms_[b].plain;
-      no_less_room_[a][b] = (larger.accumulation == 1) == (other.accumulation == 1) &&
-                                    larger.micro_batch >= other.micro_batch && tokens[a] >= tokens[b]
-                                ? 1
-                                : 0;
+      known_.no_less_room[a][b] = (larger.accumulation == 1) == (other.accumulation == 1) &&
+                                          larger.micro_batch >= other.micro_batch && tokens[a] >= tokens[b]
+                                      ? 1
+                                      : 0;
     }
 }
 
 bool Search::has_no_less_room(size_t larger, size_t frame) const {
   return frames_[larger].variant.update_in_backward == frames_[frame].variant.update_in_backward &&
-         no_less_room_[frames_[larger].room][frames_[frame].room] != 0;
+         known_.no_less_room[frames_[larger].room][frames_[frame].room] != 0;
 }
 
 // Whether both are cut alike but for the room of a micro-step, which is no smaller in `larger`.
@@ -517,14 +517,15 @@ bool Search::moves_most(const Frame& frame) const {
 // Begins with a frame that moves most, of small rooms first: where those are too large, nearly all are.
 Search::Excluded Search::excluded_from_the_start(const Limits& limits) {
   Excluded excluded;
-  if (!most_moving_) {
-    most_moving_.emplace();
+  if (!known_.most_moving) {
+    known_.most_moving.emplace();
     const Room& room = rooms_.front();
-    for (size_t frame = room.begin; frame < room.end && most_moving_->empty(); ++frame)
-      if (frames_[frame].offered && moves_most(frames_[frame])) most_moving_->push_back(frame - room.begin);
+    for (size_t frame = room.begin; frame < room.end && known_.most_moving->empty(); ++frame)
+      if (frames_[frame].offered && moves_most(frames_[frame]))
+        known_.most_moving->push_back(frame - room.begin);
   }
   for (size_t room = rooms_.size(); room-- > 0;)
-    for (const size_t place : *most_moving_)
+    for (const size_t place : *known_.most_moving)
       if (may_be_among(rooms_[room].begin + place, limits))
         is_excluded(rooms_[room].begin + place, limits, excluded);
   return excluded;
@@ -565,15 +566,15 @@ bool Search::may_be_among(size_t frame, const Limits& limits) const {
          (!limits.moves_no_more_than || moves_all_of(*limits.moves_no_more_than, choice));
 }
 
-// Where the least memory is looked for: one that starts transfers ahead takes no less, and one with other homes
-// takes as much of the device as what was looked at, where host and disk had room for that at any spot.
+// A search for the least memory: a frame that starts transfers ahead takes no less, and one with other places takes
+// as much of the device as what was looked at, where host and disk had room for that at any spot.
 bool Search::is_covered(size_t frame, const Limits& limits) {
   if (!limits.smallest_first || limits.of_process || !limits.is_open()) return false;
   const OffloadChoice& choice = frames_[frame].variant.offload;
   if (choice.any() && choice.prefetch > 0 && !request_.choices.prefetch) return true;
-  if (done_.contains(frames_[frame].twin)) return true;
+  if (known_.done.contains(frames_[frame].twin)) return true;
   const Least least = least_at({.frame = frame, .first = points_.front(), .rest = points_.front()});
-  if (frames_[frame].whole && fits_easily(least, limits)) done_.insert(frames_[frame].twin);
+  if (frames_[frame].whole && fits_easily(least, limits)) known_.done.insert(frames_[frame].twin);
   return false;
 }
 
@@ -598,7 +599,7 @@ void Search::each_of_entry(const Entry& entry, Excluded& excluded, Limits& limit
 void Search::each(Limits limits, const Visit& visit) {
   // Limits never widen: what is too large stays so.
   Excluded excluded = excluded_from_the_start(limits);
-  done_.clear();
+  known_.done.clear();
   for (size_t i = 0; i < rooms_.size(); ++i) {
     const size_t room = limits.smallest_first ? rooms_.size() - 1 - i : i;
     if (rooms_[room].at_least < limits.seconds)

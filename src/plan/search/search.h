@@ -1,7 +1,7 @@
 // The search over variants, by bytes and seconds of real programs: the fastest one within the limits, and the
 // least memory of all.
 //
-// A frame is a micro-batch, a home for each part and how far ahead transfers start. Within a frame lie lines:
+// A frame is a micro-batch, a place for each part and how far ahead transfers start. Within a frame lie lines:
 // the first k layers at one point of recomputation, the rest at the point before it; and points: all layers at
 // one, or in segments. At a point one of the parts may also have several homes, the first layers' one and the
 // rest's another (docs/decisions/29-homes.md). Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
@@ -54,7 +54,7 @@ class Search {
   std::optional<Candidate> knee(const Candidate& chosen, const Budget& budget, const LayOut& lay_out);
   // Bytes that the variant does not go below, by its frame and by all frames that take no more: for tests.
   std::optional<DepthModel::Floor> floor_of(const Variant& variant);
-  // What the variant takes and costs at the least, by sums: for tests.
+  // The least that the variant takes and costs, by sums: for tests.
   struct Least {
     int64_t device = 0, host = 0, disk = 0;  // bytes, of the host without programs
     int64_t programs = 0;                    // bytes of the host
@@ -75,7 +75,7 @@ class Search {
     // The one that leaves activations on the device and is like this otherwise.
     std::optional<size_t> at_home;
     size_t room = 0;
-    bool offered = false;  // else it only tells of others
+    bool offered = false;  // else it only predicts others
     bool whole = true;     // each part has one home
     size_t twin = 0;       // whose parts that move all have the first home
   };
@@ -86,7 +86,7 @@ class Search {
     std::vector<int64_t> chunks;
     double at_least = 0;
   };
-  // Homes of one part side by side, for the first layers, the next and the rest.
+  // Places of one part side by side, for the first layers, the next and the rest.
   struct Split {
     Part part = Part::states;
     bool disk = false, host = false, device = false;
@@ -153,8 +153,8 @@ class Search {
   [[nodiscard]] bool tells_by_depth(const Spot& spot) const;
   bool may_measure(const Spot& spot);
   Usage usage_at(const Spot& spot);
-  void add_beside(const Spot& spot, Usage& usage) const;
-  // With what is beside the variant's programs, and as late as its line was.
+  void add_other_needs(const Spot& spot, Usage& usage) const;
+  // Adds what is not the variant's programs, and as late as its line was.
   Usage finished(const Spot& spot, Usage usage);
   Usage bytes_and_seconds(const Spot& spot);
   void is_late(const Spot& spot, const Candidate& laid_out);
@@ -180,7 +180,7 @@ class Search {
   [[nodiscard]] bool is_stretched(const Spot& spot) const;
   std::vector<Stretch> stretches_of(const Spot& spot);
   Usage of_stretches(const Spot& spot);
-  // What a room takes at one point where nothing moves but, in one way, activations.
+  // The needs of a room at one point, if nothing moves but, in one way, activations.
   struct Base {
     std::array<double, 3> runs{}, seconds{}, io{}, disk{};  // by program
     std::vector<int64_t> transient;                         // of the device, by chunk
@@ -204,7 +204,7 @@ class Search {
   [[nodiscard]] std::vector<Split> splits_of(size_t frame) const;
   [[nodiscard]] OffloadChoice choice_with(size_t frame, const Split& split, const PartHome& home) const;
   [[nodiscard]] PartHome home_in(const Split& split, int64_t moved, int64_t on_disk) const;
-  // Of layers whose part moves, the fewest and the most.
+  // The fewest and the most layers whose part moves.
   [[nodiscard]] std::pair<int64_t, int64_t> range_of(const Split& split) const;
   bool is_pointless(size_t frame, const Split& split, const Limits& limits);
   Least least_of_split(size_t frame, const Split& split, const Limits& limits);
@@ -216,7 +216,7 @@ class Search {
   void each_of_split(size_t frame, const Split& split, Limits& limits, const Visit& visit);
   void each_count(Spot spot, Limits& limits, const Visit& visit);
   bool gains_by_prefetch(size_t frame, RecomputePoint point);
-  // What is to be looked at of a room, the most promising first: frames, and splits of them.
+  // Frames of a room and splits of them, to be looked at, the most promising first.
   struct Entry {
     size_t frame = 0;
     Split split{};
@@ -227,7 +227,7 @@ class Search {
 
   [[nodiscard]] bool exceeds(const DepthModel::Floor& least, const Limits& limits) const;
   bool is_line_too_large(const Spot& line, const Limits& limits);
-  // Of frames.
+  // All three compare frames.
   [[nodiscard]] bool has_no_less_room(size_t larger, size_t frame) const;
   [[nodiscard]] bool takes_no_less(size_t larger, size_t frame) const;
   [[nodiscard]] bool takes_no_less_on_device(size_t larger, size_t frame) const;
@@ -280,12 +280,17 @@ class Search {
   KnownPrograms programs_;
   std::vector<Room> rooms_;
   std::vector<Frame> frames_;
-  std::optional<std::vector<size_t>> most_moving_;        // by the frame's place in its room
-  std::vector<OffloadChoice> choices_;                    // of the frames of each room, in their order
-  std::map<std::pair<Homes, int64_t>, size_t> place_of_;  // of a choice
-  std::map<std::tuple<size_t, bool, RecomputePoint, Space, int64_t>, Base> bases_;
-  std::map<std::pair<bool, bool>, HomeCosts> costs_;  // by accumulation, and updates in the backward pass
-  std::vector<std::vector<char>> no_less_room_;       // by rooms: the first is no smaller than the second
+  // Facts that are found once of choices and rooms.
+  struct Known {
+    std::map<std::pair<Homes, int64_t>, size_t> place_of;  // of a choice
+    std::map<std::tuple<size_t, bool, RecomputePoint, Space, int64_t>, Base> bases;
+    std::map<std::pair<bool, bool>, HomeCosts> costs;  // by accumulation, and updates in the backward pass
+    std::vector<std::vector<char>> no_less_room;       // by rooms: the first is no smaller than the second
+    std::optional<std::vector<size_t>> most_moving;    // by the frame's place in its room
+    std::set<size_t> done;  // of the least: frames whose device bytes are those of others too
+  };
+  Known known_;
+  std::vector<OffloadChoice> choices_;  // of the frames of each room, in their order
   static Key key_of(const Spot& spot);
   [[nodiscard]] Key line_of(Spot spot) const;
   std::map<Key, DepthModel> models_;
@@ -297,7 +302,6 @@ class Search {
   // one.
   using Others = std::tuple<std::optional<int64_t>, std::optional<int64_t>, bool, bool>;
   std::map<Others, Candidate> smallest_;
-  std::set<size_t> done_;  // of the least: frames whose device bytes are those of others too
   int64_t ops_laid_out_ = 0;
   bool ended_early_ = false;
 };

@@ -1,4 +1,4 @@
-// Homes of parts in the search: what they take at the least, by sums; and parts with several homes.
+// Places of parts in the search: what they take at the least, by sums; and parts in several places.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -52,7 +52,7 @@ OffloadChoice Search::choice_with(size_t frame, const Split& split, const PartHo
 }
 
 size_t Search::frame_of(size_t room, const Homes& homes, int64_t prefetch) const {
-  return rooms_[room].begin + place_of_.at({homes, prefetch});
+  return rooms_[room].begin + known_.place_of.at({homes, prefetch});
 }
 
 bool Search::updates_in_backward(size_t room, const OffloadChoice& choice) const {
@@ -61,7 +61,7 @@ bool Search::updates_in_backward(size_t room, const OffloadChoice& choice) const
   return may_update_in_backward(variant);
 }
 
-// Layers whose gradients are no tensors of their own tell nothing of layers whose gradients are.
+// Layers whose gradients are no tensors of their own predict nothing of layers whose gradients are.
 bool Search::is_stretched(const Spot& spot) const {
   if (!is_deep_) return false;
   const Frame& frame = frames_[spot.frame];
@@ -164,7 +164,7 @@ const Search::Base& Search::base_of(size_t room, const OffloadChoice& choice, bo
   const bool updates = updates_in_backward(room, choice);
   const Space home = moves_activations ? choice.activations.of(0) : Space::device;
   const int64_t prefetch = home == Space::device ? 1 : choice.prefetch;
-  const auto [known, is_new] = bases_.try_emplace({room, updates, point, home, prefetch});
+  const auto [known, is_new] = known_.bases.try_emplace({room, updates, point, home, prefetch});
   Base& base = known->second;
   if (!is_new) return base;
   Variant variant = rooms_[room].plain;
@@ -194,7 +194,7 @@ const Search::Base& Search::base_of(size_t room, const OffloadChoice& choice, bo
 
 const HomeCosts& Search::costs_of(size_t room, bool updates) {
   const Room& of_room = rooms_[room];
-  const auto [known, is_new] = costs_.try_emplace({of_room.plain.accumulation > 1, updates});
+  const auto [known, is_new] = known_.costs.try_emplace({of_room.plain.accumulation > 1, updates});
   HomeCosts& costs = known->second;
   if (!is_new) return costs;
   Variant variant = of_room.plain;
@@ -217,7 +217,7 @@ const HomeCosts& Search::costs_of(size_t room, bool updates) {
   return costs;
 }
 
-// Persistent bytes, and what transfers take at the least beside the base's computing.
+// Persistent bytes, and what transfers take at the least with the base's computing.
 void Search::add_parts(size_t room, const OffloadChoice& choice, const Base& base, Least& least) {
   least.device += base.persistent[index(Space::device)];
   least.programs = base.programs;
@@ -264,7 +264,7 @@ int64_t Search::transient_at(Spot spot) {
   return usage.of(Space::device) - usage.persistent[index(Space::device)];
 }
 
-// Where activations move, as they do in that home.
+// Activations that move count as they do in their place.
 Search::Least Search::least_at(const Spot& spot) {
   const Frame& frame = frames_[spot.frame];
   const OffloadChoice& choice = frame.variant.offload;
@@ -281,7 +281,7 @@ Search::Least Search::least_at(const Spot& spot) {
     add_parts(frame.room, choice, base, least);
     return least;
   }
-  // What segments compute is known of the frame that moves nothing.
+  // The frame that moves nothing says what segments compute.
   Spot still = spot;
   still.frame = plain;
   Base of_segments = base;
@@ -407,7 +407,7 @@ Search::Least Search::least_of_split(size_t frame, const Split& split, const Lim
   return least;
 }
 
-// Where the least memory is looked for: a part takes less of the device with all of it moved, where host and
+// A search for the least memory: a part takes less of the device with all of it moved, where host and
 // disk have room for that with some to spare.
 bool Search::is_pointless(size_t frame, const Split& split, const Limits& limits) {
   if (!limits.smallest_first || limits.of_process || !limits.is_open()) return false;
@@ -468,7 +468,7 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
     const int64_t transient = knows ? transient_at(spot) : 0;
     spot.frame = all;
     if (knows) least = least_at(spot);
-    // Where few layers are, copies of the last one's are more than what the first ones free.
+    // Among few layers, copies of the last one's are more than what the first ones free.
     least.device += knows ? std::min(transient, transient_at(spot)) : 0;
     return !exceeds(Least{.device = least.device, .host = std::min(on_host, least.host)}, limits);
   };
@@ -524,13 +524,13 @@ std::vector<Search::Spot> Search::choices_worth(const Spot& spot) {
   return worth;
 }
 
-// Of a part's spaces the last one that its homes name: what is outside of the layers is there.
+// The space of the part's last layers: what is outside of the layers is there.
 Space last_space(const PartHome& home) {
   if (home.stays()) return Space::device;
   return home.on_host > 0 ? Space::host : Space::disk;
 }
 
-// What a deep model's variants take whose part has several homes, by those that have one of them.
+// The usage of a deep model whose part is in several places, by variants that have it in one of them.
 class Search::Mix {
  public:
   Mix(Search& search, const Spot& spot) : layers_(search.layers_), part_(spot.split.part) {

@@ -96,7 +96,7 @@ bool Search::may_offer(const OffloadChoice& choice) const {
          choice.weights.any() == parts.weights && choice.activations.any() == parts.activations;
 }
 
-// Of each room: what may be chosen, and whole homes that tell of what has several.
+// Choices of each room: what may be chosen, and parts in one place each, which predict several places.
 void Search::add_choices() {
   const int64_t slice =
       round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit);
@@ -109,7 +109,7 @@ void Search::add_choices() {
       choice.set_homes(homes);
       choice.prefetch = prefetch;
       choice.slice_elements = std::max(choice.slice_elements, slice);
-      place_of_.emplace(std::pair(homes, prefetch), choices_.size());
+      known_.place_of.emplace(std::pair(homes, prefetch), choices_.size());
       choices_.push_back(choice);
     }
   }
@@ -146,7 +146,7 @@ Search::Room Search::room_of(const MicroRoom& micro) {
   return room;
 }
 
-// Where the device computes on what is on its host, that is copied from the disk alone.
+// A device that computes on what is on its host has copies from the disk alone.
 Homes Search::in_first_home(Homes homes) const {
   if (request_.target.device.reaches_host) return homes;
   for (PartHome& home : homes)
@@ -166,11 +166,12 @@ void Search::add_frames(Room& room) {
     frame.room = static_cast<size_t>(&room - rooms_.data());
     frame.offered = may_offer(choice);
     frame.whole = std::ranges::all_of(choice.homes(), &PartHome::is_whole);
-    frame.twin = room.begin + place_of_.at({frame.whole ? in_first_home(choice.homes()) : choice.homes(),
-                                            choice.prefetch});
+    frame.twin =
+        room.begin +
+        known_.place_of.at({frame.whole ? in_first_home(choice.homes()) : choice.homes(), choice.prefetch});
     Homes at_home = choice.homes();
     at_home[static_cast<size_t>(Part::activations)] = Space::device;
-    if (const auto found = place_of_.find({at_home, choice.prefetch}); found != place_of_.end())
+    if (const auto found = known_.place_of.find({at_home, choice.prefetch}); found != known_.place_of.end())
       frame.at_home = room.begin + found->second;
   }
   room.end = frames_.size();

@@ -31,7 +31,7 @@ def run(*words):
 
 
 # What each family has beside the demo's config.json, as llama.cpp takes it to be.
-FAMILIES = {"llama": ("LlamaForCausalLM", {}), "mistral": ("MistralForCausalLM", {}), "qwen2": ("Qwen2ForCausalLM", {}),
+FAMILIES = {"llama": ("LlamaForCausalLM", {}), "mistral": ("MistralForCausalLM", {}), "ministral": ("MinistralForCausalLM", {}), "qwen2": ("Qwen2ForCausalLM", {}),
             "qwen3": ("Qwen3ForCausalLM", {}), "smollm3": ("SmolLM3ForCausalLM", {}),
             "gemma3_text": ("Gemma3ForCausalLM", {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 16, "rope_theta": 1e6}),
             "gemma2": ("Gemma2ForCausalLM", {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 16, "tie_word_embeddings": True,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/format.h"
 #include "base/strings.h"
 
 namespace plimsoll {
@@ -37,7 +38,7 @@ std::string effect(const Alias& row) {
   }
   if (row.to.empty()) return "checked, no effect: " + std::string(row.note);
   if (row.to.front() == '@') return "with others: " + std::string(row.to.substr(1));
-  return "`" + std::string(row.to) + "`";
+  return formatted("`{}`", row.to);
 }
 
 }  // namespace
@@ -76,10 +77,10 @@ const std::vector<std::string>& alias_keys() {
 
 std::string aliases_markdown() {
   std::string text = "| Here |";
-  for (const auto& [tool, name] : kTools) text += " " + std::string(name) + " |";
+  for (const auto& [tool, name] : kTools) text += formatted(" {} |", name);
   text += "\n|---|---|---|---|---|---|\n";
   for (const Alias& row : aliases()) {
-    text += "| " + effect(row) + " |";
+    text += formatted("| {} |", effect(row));
     for (const std::string_view keys : row.keys) {
       std::vector<std::string> names = split(keys, ' ');
       std::erase(names, "");

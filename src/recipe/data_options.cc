@@ -1,5 +1,6 @@
 // Options of where rows come from and what becomes of those that do not fit.
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/hub.h"
 #include "recipe/option_types.h"
@@ -31,8 +32,8 @@ Option data_columns() {
     for (const Node& item : node.items) {
       const auto column = read_text(item);
       if (std::find(kNames.begin(), kNames.end(), item.key) == kNames.end())
-        throw UsageError("data.columns: '" + excerpt(item.key) + "' is no column; there are " +
-                         join(kNames, ", "));
+        throw UsageError(formatted("data.columns: '{}' is no column; there are {}", excerpt(item.key),
+                                   join(kNames, ", ")));
       if (!column) return false;
       recipe.data.columns[item.key] = *column;
     }
@@ -60,7 +61,7 @@ Option data_max_length() {
   static constexpr IntegerRange kTokens = {1, int64_t{1} << 24};
   Option option;
   option.key = "data.max_length";
-  option.values = "null, " + describe(kTokens) + ", or {source, target}";
+  option.values = formatted("null, {}, or {{source, target}}", describe(kTokens));
   option.meaning =
       "maximum sequence length in tokens; longer rows are truncated. null: the length of the longest row. "
       "{source, target}: for task: seq2seq";

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "recipe/option.h"
 
@@ -45,7 +46,7 @@ std::string effective_yaml(const Recipe& recipe) {
     if (!group.empty() && group != open_group) text += group + ":\n";
     open_group = group;
     const std::string name = group.empty() ? option.key : "  " + option.key.substr(dot + 1);
-    text += name + ": " + to_yaml(option.get(recipe)) + "\n";
+    text += formatted("{}: {}\n", name, to_yaml(option.get(recipe)));
   }
   return text;
 }

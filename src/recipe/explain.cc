@@ -1,5 +1,6 @@
 #include "recipe/explain.h"
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/option.h"
 #include "recipe/unsupported.h"
@@ -13,7 +14,7 @@ std::string printed_default(const Option& option) {
 
 std::string description(const Option& option) {
   const std::string note = support_note(option.key);
-  std::string text = option.meaning + " (" + option.values + ")";
+  std::string text = formatted("{} ({})", option.meaning, option.values);
   if (!note.empty()) text += "; " + note;
   return text;
 }

@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/packed_name.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
@@ -181,8 +182,9 @@ std::vector<std::string> models_called(std::string_view bare) {
 std::optional<std::string> model_called(std::string_view bare) {
   const std::vector<std::string> names = models_called(bare);
   if (names.size() > 1)
-    throw UsageError("'" + std::string(bare) + "' is the name of several models in the Hugging Face cache: " +
-                     join(names, ", ") + "; say which one, with its owner");
+    throw UsageError(formatted(
+        "'{}' is the name of several models in the Hugging Face cache: {}; say which one, with its owner",
+        bare, join(names, ", ")));
   if (names.empty()) return std::nullopt;
   return names.front();
 }
@@ -206,7 +208,7 @@ std::string likely_hub_name(std::string_view name) {
   if (name.find('/') != std::string_view::npos) return std::string(name);
   const auto known = std::find_if(kOwners.begin(), kOwners.end(),
                                   [&](const Owner& one) { return name.starts_with(one.prefix); });
-  return (known == kOwners.end() ? "OWNER" : std::string(known->owner)) + "/" + std::string(name);
+  return formatted("{}/{}", known == kOwners.end() ? "OWNER" : known->owner, name);
 }
 
 fs::path model_folder(const fs::path& named) {
@@ -219,10 +221,11 @@ fs::path model_folder(const fs::path& named) {
   }
   // "runs/first": if the machine has such a folder, the hub is not meant.
   if (is_there(named.parent_path()))
-    throw UsageError(name + ": there is no such folder in " + named.parent_path().string());
-  throw UsageError(name + ": there is no such folder, nor a model of this name in the Hugging Face cache " +
-                   hub_cache().string() +
-                   "; where the name is one of the hub's: " + download_command(HubKind::model, name));
+    throw UsageError(formatted("{}: there is no such folder in {}", name, named.parent_path().string()));
+  throw UsageError(formatted(
+      "{}: there is no such folder, nor a model of this name in the Hugging Face cache {}; where the "
+      "name is one of the hub's: {}",
+      name, hub_cache().string(), download_command(HubKind::model, name)));
 }
 
 std::optional<HubModel> hub_model_of(const fs::path& folder) {
@@ -244,7 +247,7 @@ std::string model_name(const fs::path& folder) {
 }
 
 std::string download_command(HubKind kind, std::string_view name) {
-  return "plimsoll fetch " + std::string(name) + (kind == HubKind::dataset ? " --dataset" : "");
+  return formatted("plimsoll fetch {}{}", name, kind == HubKind::dataset ? " --dataset" : "");
 }
 
 std::vector<std::string> split_files(const fs::path& folder, const std::string& split,
@@ -252,7 +255,7 @@ std::vector<std::string> split_files(const fs::path& folder, const std::string& 
   std::vector<std::string> candidates;
   for (const std::string& file : data_files(folder)) {
     const bool of_subset = subset.empty() || subset == "default" || file.starts_with(subset + "/") ||
-                           file.starts_with("data/" + subset + "/") || file.starts_with(subset + ".");
+                           file.starts_with(formatted("data/{}/", subset)) || file.starts_with(subset + ".");
     if (of_subset && file != "dataset_infos.json" && file != "dataset_info.json") candidates.push_back(file);
   }
   std::vector<std::string> files;
@@ -262,12 +265,12 @@ std::vector<std::string> split_files(const fs::path& folder, const std::string& 
     files.push_back((folder / file).string());
   }
   if (files.empty())
-    throw UsageError(folder.string() + ": holds no file of the split '" + split + "'" +
-                     (subset.empty() ? "" : " of '" + subset + "'"));
+    throw UsageError(formatted("{}: holds no file of the split '{}'{}", folder.string(), split,
+                               subset.empty() ? "" : formatted(" of '{}'", subset)));
   if (folders.size() > 1)
-    throw UsageError(folder.string() + ": several folders have files of the split '" + split +
-                     "': " + join(std::vector<std::string>(folders.begin(), folders.end()), ", ") +
-                     "; name the one that is meant in data.train");
+    throw UsageError(formatted(
+        "{}: several folders have files of the split '{}': {}; name the one that is meant in data.train",
+        folder.string(), split, join(std::vector<std::string>(folders.begin(), folders.end()), ", ")));
   return files;
 }
 
@@ -283,10 +286,11 @@ Located locate_on_hub(std::string_view key, const Node& node, const fs::path& fo
     if (is_name && !found && kind == HubKind::model)
       if (const auto whole = model_called(item.text)) found = find_in_hub_cache(kind, *whole);
     if (is_name && !found && is_hub_name(item.text))
-      located.missing.push_back(std::string(key) + ": there is no '" + item.text + "' in " + folder.string() +
-                                ", nor in the Hugging Face cache " + hub_cache().string() +
-                                "; where the name is one of the hub's: " + download_command(kind, item.text) +
-                                (kind == HubKind::model ? " (to plan, --config-only is enough)" : ""));
+      located.missing.push_back(formatted(
+          "{}: there is no '{}' in {}, nor in the Hugging Face cache {}; where the name is one of the "
+          "hub's: {}{}",
+          key, item.text, folder.string(), hub_cache().string(), download_command(kind, item.text),
+          kind == HubKind::model ? " (to plan, --config-only is enough)" : ""));
     std::vector<std::string> files;
     if (found && key == "data.train")
       files = split_files(*found, "train", "");

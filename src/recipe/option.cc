@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "recipe/aliases.h"
@@ -91,9 +92,10 @@ std::string to_yaml(const Json& value) {
   if (!value.is_structured()) return value.dump();
   std::vector<std::string> parts;
   for (const auto& [key, item] : value.items())
-    parts.push_back(value.is_object() ? string_to_yaml(key) + ": " + to_yaml(item) : to_yaml(item));
+    parts.push_back(value.is_object() ? formatted("{}: {}", string_to_yaml(key), to_yaml(item))
+                                      : to_yaml(item));
   const std::string inner = join(parts, ", ");
-  return value.is_object() ? "{" + inner + "}" : "[" + inner + "]";
+  return value.is_object() ? formatted("{{{}}}", inner) : formatted("[{}]", inner);
 }
 
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/format.h"
 #include "base/strings.h"
 
 namespace plimsoll {
@@ -58,7 +59,7 @@ std::optional<RowRange> parse_row_range(std::string_view text) {
 }
 
 std::string print_row_range(const RowRange& range) {
-  return print_bound(range.first) + ":" + print_bound(range.end);
+  return formatted("{}:{}", print_bound(range.first), print_bound(range.end));
 }
 
 }  // namespace plimsoll

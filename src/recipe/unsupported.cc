@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/format.h"
+
 namespace plimsoll {
 namespace {
 
@@ -22,7 +24,7 @@ std::string join_views(const std::vector<std::string_view>& parts) {
 }
 
 std::string not_yet(std::string_view key, std::string_view value) {
-  return std::string(key) + ": '" + excerpt(value) + "' is not supported yet";
+  return formatted("{}: '{}' is not supported yet", key, excerpt(value));
 }
 
 }  // namespace
@@ -64,7 +66,7 @@ std::optional<std::string> refuse_value(std::string_view key, const Json& value)
   if (entry == nullptr || entry->only.empty()) return std::nullopt;
   const std::string text = to_yaml(value);
   if (std::find(entry->only.begin(), entry->only.end(), text) != entry->only.end()) return std::nullopt;
-  return not_yet(key, text) + " (supported: " + join_views(entry->only) + ")";
+  return formatted("{} (supported: {})", not_yet(key, text), join_views(entry->only));
 }
 
 }  // namespace plimsoll

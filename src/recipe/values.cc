@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 
@@ -102,17 +103,18 @@ std::optional<TrainSource> read_source(const Node& map, const std::filesystem::p
     } else if (item.key == "weight" && has_weight) {
       const auto weight = read_number(item, {0.0, 1000.0});
       if (!weight || *weight <= 0.0)
-        throw UsageError(key + ": weight: expected a number above 0, at most 1000, found " + describe(item));
+        throw UsageError(
+            formatted("{}: weight: expected a number above 0, at most 1000, found {}", key, describe(item)));
       source.weight = *weight;
     } else if (item.key == "rows") {
       const auto rows = parse_row_range(item.text);
       if (item.kind != Node::Kind::scalar || !rows)
-        throw UsageError(key + ": rows: expected a range such as \":1000\" or \"95%:\", found " +
-                         describe(item));
+        throw UsageError(formatted("{}: rows: expected a range such as \":1000\" or \"95%:\", found {}", key,
+                                   describe(item)));
       source.rows = *rows;
     } else {
-      throw UsageError(key + ": '" + excerpt(item.key) + "' is not known; a source has path, " +
-                       (has_weight ? "weight " : "") + "and rows");
+      throw UsageError(formatted("{}: '{}' is not known; a source has path, {}and rows", key,
+                                 excerpt(item.key), has_weight ? "weight " : ""));
     }
   }
   if (source.path.empty()) throw UsageError(key + ": a source has no path");
@@ -290,17 +292,17 @@ Json print(const Every& every) {
 
 Json print(const Warmup& warmup) {
   if (warmup.unit == Warmup::Unit::axolotl)
-    return warmup.steps > 0 ? Json("axolotl") : Json("axolotl " + yaml_number(warmup.percent) + "%");
+    return warmup.steps > 0 ? Json("axolotl") : Json(formatted("axolotl {}%", yaml_number(warmup.percent)));
   return warmup.unit == Warmup::Unit::percent ? print_percent(warmup.percent) : Json(warmup.steps);
 }
 
 std::string describe(IntegerRange range) {
-  return "a whole number from " + format_count(range.lowest) + " to " + format_count(range.highest);
+  return formatted("a whole number from {} to {}", format_count(range.lowest), format_count(range.highest));
 }
 
 std::string describe(NumberRange range) {
-  return "a number from " + yaml_number(range.lowest) + (range.below ? " to below " : " to ") +
-         yaml_number(range.highest);
+  return formatted("a number from {}{}{}", yaml_number(range.lowest), range.below ? " to below " : " to ",
+                   yaml_number(range.highest));
 }
 
 }  // namespace plimsoll

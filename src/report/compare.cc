@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/page.h"
 #include "base/printable.h"
 #include "base/screen.h"
@@ -65,8 +66,8 @@ std::string sort_runs(std::vector<RunHistory>& runs, const std::string& by) {
   if (!by.empty() && by != kLossGoal) {
     const std::vector<std::string> metrics = metrics_of(runs);
     if (std::ranges::find(metrics, by) == metrics.end())
-      throw UsageError("--by " + by + ": no evaluation of these runs has it; they have loss" +
-                       (metrics.empty() ? "" : ", " + join(metrics, ", ")));
+      throw UsageError(formatted("--by {}: no evaluation of these runs has it; they have loss{}", by,
+                                 metrics.empty() ? "" : ", " + join(metrics, ", ")));
   }
   const std::string goal = by.empty() ? shared_goal(runs) : by;
   std::ranges::stable_sort(
@@ -145,8 +146,9 @@ Rows differences_of(const std::vector<RunHistory>& runs) {
 }
 
 std::string headline(const std::vector<RunHistory>& runs, const std::string& goal) {
-  return format_count(static_cast<int64_t>(runs.size())) + " runs, the best first, " +
-         (goal == kLossGoal ? "by the loss of their best evaluation, else of the last step" : "by " + goal);
+  return formatted(
+      "{} runs, the best first, {}", format_count(static_cast<int64_t>(runs.size())),
+      goal == kLossGoal ? "by the loss of their best evaluation, else of the last step" : "by " + goal);
 }
 
 std::string html_of(const Rows& rows, size_t words) {
@@ -156,7 +158,7 @@ std::string html_of(const Rows& rows, size_t words) {
     html += "<tr>";
     for (size_t j = 0; j < rows[i].size(); ++j)
       html +=
-          "<" + kind + (j < words ? ">" : " class=\"n\">") + page::escaped(rows[i][j]) + "</" + kind + ">";
+          formatted("<{}{}{}</{}>", kind, j < words ? ">" : " class=\"n\">", page::escaped(rows[i][j]), kind);
     html += "</tr>\n";
   }
   return html + "</table>\n";
@@ -180,14 +182,15 @@ std::string compare_text(std::vector<RunHistory> runs, size_t columns, const std
   const Rows differences = differences_of(runs);
   TextTable what_differs;
   for (const std::vector<std::string>& row : differences) what_differs.add_row(row);
-  return fitted(headline(runs, goal), columns) + "\n\n" + table.render("  ", columns) + "\n" +
-         (differences.empty() ? "  their recipes are the same\n" : what_differs.render("  ", columns));
+  return formatted(
+      "{}\n\n{}\n{}", fitted(headline(runs, goal), columns), table.render("  ", columns),
+      differences.empty() ? "  their recipes are the same\n" : what_differs.render("  ", columns));
 }
 
 std::string compare_page(std::vector<RunHistory> runs, const std::string& by) {
   const std::string goal = sort_runs(runs, by);
-  std::string html = page::head("Runs", "") + "<p>" + page::escaped(headline(runs, goal)) + ".</p>\n" +
-                     html_of(table_of(runs, goal), 3);
+  std::string html = formatted("{}<p>{}.</p>\n{}", page::head("Runs", ""),
+                               page::escaped(headline(runs, goal)), html_of(table_of(runs, goal), 3));
   const Rows differences = differences_of(runs);
   html += differences.empty() ? "<p>Their recipes are the same.</p>\n"
                               : "<h2>What differs</h2>\n" + html_of(differences, 99);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/format.h"
 #include "base/page.h"
 
 namespace plimsoll {
@@ -62,7 +63,7 @@ std::string path_of(const std::vector<CurvePoint>& curve, const Axis& axis) {
   std::string path;
   for (const CurvePoint& point : curve) {
     const std::string x = page::number(axis.x(point.step) * kBox);
-    path += (path.empty() ? "M" : "L") + x + " " + page::number((1 - axis.y(point.low)) * kBox);
+    path += formatted("{}{} {}", path.empty() ? "M" : "L", x, page::number((1 - axis.y(point.low)) * kBox));
     if (point.high > point.low) path += "V" + page::number((1 - axis.y(point.high)) * kBox);
   }
   return path;

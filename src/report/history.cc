@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/units.h"
@@ -34,7 +35,7 @@ void read_lines(const fs::path& file, const std::function<void(const Line&)>& us
   for (std::string line; std::getline(in, line);) {
     ++number;
     if (in.eof()) return;  // without its newline: being written, or cut off
-    const std::string where = file.string() + ":" + std::to_string(number);
+    const std::string where = formatted("{}:{}", file.string(), number);
     read_values(where, [&] { use(parse_json(line, where)); });
   }
   if (!in.is_open() || in.bad()) throw StoppedError(file.string() + ": cannot be read.");
@@ -74,10 +75,10 @@ void read_start(const Line& line, RunHistory& run) {
     const int64_t effective = whole(line["effective_batch"]);
     const int64_t micro = whole(line["micro_batch"]);
     const int64_t tokens = line.contains("micro_tokens") ? whole(line["micro_tokens"]) : 0;
-    run.batch = tokens > 0
-                    ? format_count(effective) + " in micro-steps of " + format_count(tokens) + " tokens"
-                    : format_count(effective) + " = " + format_count(micro) + " x " +
-                          format_count(ceil_div(effective, std::max<int64_t>(1, micro)));
+    run.batch = tokens > 0 ? formatted("{} in micro-steps of {} tokens", format_count(effective),
+                                       format_count(tokens))
+                           : formatted("{} = {} x {}", format_count(effective), format_count(micro),
+                                       format_count(ceil_div(effective, std::max<int64_t>(1, micro))));
   }
 }
 

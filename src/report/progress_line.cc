@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/format.h"
 #include "base/units.h"
 
 namespace plimsoll {
@@ -128,13 +129,13 @@ double share_of(int64_t done, int64_t total) {
 }  // namespace
 
 FittedLine loading_line(int64_t done, int64_t total, int width, std::span<char> out) {
-  return share_line("load    weights ", format_bytes(done) + " of " + format_bytes(total),
+  return share_line("load    weights ", formatted("{} of {}", format_bytes(done), format_bytes(total)),
                     share_of(done, total), width, out);
 }
 
 FittedLine rows_line(const char* what, int64_t done, int64_t total, int width, std::span<char> out) {
-  return share_line(what, format_count(done) + " of " + format_count(total), share_of(done, total), width,
-                    out);
+  return share_line(what, formatted("{} of {}", format_count(done), format_count(total)),
+                    share_of(done, total), width, out);
 }
 
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/page.h"
 #include "base/units.h"
 #include "report/curve.h"
@@ -109,36 +110,35 @@ std::string ticks(const Axis& axis, const Quantity& quantity) {
 
 std::string line(const std::vector<int64_t>& steps, const std::vector<double>& values, const Axis& axis,
                  const char* style) {
-  return "<path class=\"" + std::string(style) + "\" d=\"" +
-         path_of(make_curve(steps, values, kPoints), axis) + "\"/>";
+  return formatted("<path class=\"{}\" d=\"{}\"/>", style, path_of(make_curve(steps, values, kPoints), axis));
 }
 
 std::string dot(int64_t step, double value, const Axis& axis, const char* colour, const std::string& words) {
-  return "<div class=\"dot\" style=\"left:" + percent(std::clamp(axis.x(step), 0.0, 1.0)) +
-         ";bottom:" + percent(axis.y(value)) + ";background:" + colour + "\" title=\"" + words + "\"></div>";
+  return formatted("<div class=\"dot\" style=\"left:{};bottom:{};background:{}\" title=\"{}\"></div>",
+                   percent(std::clamp(axis.x(step), 0.0, 1.0)), percent(axis.y(value)), colour, words);
 }
 
 std::string marks(const RunHistory& run, const Axis& axis) {
   std::string html;
   for (const RunEvent& event : run.events)
     if (event.kind == "resume" || event.kind == "stop")
-      html += "<div class=\"mark\" style=\"left:" + percent(std::clamp(axis.x(event.step), 0.0, 1.0)) +
-              "\" title=\"" + escaped(event_words(event)) + "\"></div>";
+      html += formatted("<div class=\"mark\" style=\"left:{}\" title=\"{}\"></div>",
+                        percent(std::clamp(axis.x(event.step), 0.0, 1.0)), escaped(event_words(event)));
   return html;
 }
 
 std::string limit_line(double value, const std::string& words, const Axis& axis) {
-  return "<div class=\"limit\" style=\"bottom:" + percent(axis.y(value)) + "\"><span>" + escaped(words) +
-         "</span></div>";
+  return formatted("<div class=\"limit\" style=\"bottom:{}\"><span>{}</span></div>", percent(axis.y(value)),
+                   escaped(words));
 }
 
 std::string axis_labels(const Axis& axis) {
   if (axis.first_step == axis.last_step)
-    return "<div class=\"axis\"><span></span><span>step " + format_count(axis.first_step) +
-           "</span><span></span></div>\n";
+    return formatted("<div class=\"axis\"><span></span><span>step {}</span><span></span></div>\n",
+                     format_count(axis.first_step));
   const int64_t middle = (axis.first_step + axis.last_step) / 2;
-  return "<div class=\"axis\"><span>step " + format_count(axis.first_step) + "</span><span>" +
-         format_count(middle) + "</span><span>" + format_count(axis.last_step) + "</span></div>\n";
+  return formatted("<div class=\"axis\"><span>step {}</span><span>{}</span><span>{}</span></div>\n",
+                   format_count(axis.first_step), format_count(middle), format_count(axis.last_step));
 }
 
 std::string chart(const RunHistory& run, const Quantity& quantity, const std::string& note) {
@@ -152,11 +152,12 @@ std::string chart(const RunHistory& run, const Quantity& quantity, const std::st
   if (&quantity == &kMemory) also.push_back(static_cast<double>(run.planned_process_bytes));
   fit_height(values, also, quantity.from_zero, axis);
   const bool noisy = is_loss || &quantity == &kSpeed;
-  std::string html =
-      "<h2>" + std::string(quantity.name) + "<small>" + escaped(note) + "</small></h2>\n" +
-      "<div class=\"chart\" tabindex=\"0\" style=\"--hue:" + quantity.colour + "\">" + ticks(axis, quantity) +
-      "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" +
-      quantity.name + " over the steps\">" + line(steps, values, axis, noisy ? "faint" : "");
+  std::string html = formatted(
+      "<h2>{}<small>{}</small></h2>\n<div class=\"chart\" tabindex=\"0\" style=\"--hue:{}\">{}<svg "
+      "viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{} "
+      "over the steps\">{}",
+      quantity.name, escaped(note), quantity.colour, ticks(axis, quantity), quantity.name,
+      line(steps, values, axis, noisy ? "faint" : ""));
   if (noisy) {
     const size_t reach = std::max(steps.size() / 100, std::min<size_t>(steps.size() / 20, 4));
     html += line(steps, smoothed(values, reach), axis, "");
@@ -167,18 +168,19 @@ std::string chart(const RunHistory& run, const Quantity& quantity, const std::st
   if (is_loss)
     for (const EvalPoint& point : run.evaluations)
       if (std::isfinite(point.loss))
-        html += dot(point.step, point.loss, axis, kEvaluationColour,
-                    "evaluation " + quantity.words(point.loss) + " at step " + format_count(point.step));
+        html +=
+            dot(point.step, point.loss, axis, kEvaluationColour,
+                formatted("evaluation {} at step {}", quantity.words(point.loss), format_count(point.step)));
   if (&quantity == &kMemory && run.planned_process_bytes > 0)
     html += limit_line(static_cast<double>(run.planned_process_bytes),
                        "planned " + format_bytes(run.planned_process_bytes), axis);
-  return html + "<div class=\"cursor\"></div></div>\n" + axis_labels(axis);
+  return formatted("{}<div class=\"cursor\"></div></div>\n{}", html, axis_labels(axis));
 }
 
 std::string readout() {
   std::string html = "<div class=\"readout\">";
   for (const char* name : {"step", "loss", "lr", "tokens/s", "process"})
-    html += "<span>" + std::string(name) + " <b></b></span>";
+    html += formatted("<span>{} <b></b></span>", name);
   return html + "</div>\n";
 }
 
@@ -204,11 +206,11 @@ std::string events(const RunHistory& run) {
   std::string html = "<h2>events</h2><ul class=\"events\">\n";
   const size_t skipped = run.events.size() - std::min(kEvents, run.events.size());
   if (skipped > 0)
-    html += "<li><span>" + format_count(static_cast<int64_t>(skipped)) + " earlier ones</span></li>\n";
+    html += formatted("<li><span>{} earlier ones</span></li>\n", format_count(static_cast<int64_t>(skipped)));
   for (size_t i = skipped; i < run.events.size(); ++i) {
     const RunEvent& event = run.events[i];
-    html += "<li><span>" + clock_words(event.time) + "</span><span class=\"step\">step " +
-            format_count(event.step) + "</span><b>" + escaped(event_words(event)) + "</b></li>\n";
+    html += formatted("<li><span>{}</span><span class=\"step\">step {}</span><b>{}</b></li>\n",
+                      clock_words(event.time), format_count(event.step), escaped(event_words(event)));
   }
   return html + "</ul>\n";
 }
@@ -216,15 +218,15 @@ std::string events(const RunHistory& run) {
 // The metrics of evaluations other than the loss, the latest ones; "" without such metrics.
 std::string evaluations(const RunHistory& run) {
   if (run.evaluations.empty() || run.evaluations.back().metrics.empty()) return "";
-  const auto cell = [](const std::string& text) { return "<td class=\"n\">" + text + "</td>"; };
+  const auto cell = [](const std::string& text) { return formatted("<td class=\"n\">{}</td>", text); };
   std::string html = "<h2>evaluations</h2><table><tr><th>step</th><th class=\"n\">loss</th>";
   for (const auto& metric : run.evaluations.back().metrics)
-    html += "<th class=\"n\">" + escaped(metric.first) + "</th>";
+    html += formatted("<th class=\"n\">{}</th>", escaped(metric.first));
   html += "</tr>\n";
   for (size_t i = run.evaluations.size() - std::min(kEvents, run.evaluations.size());
        i < run.evaluations.size(); ++i) {
     const EvalPoint& point = run.evaluations[i];
-    html += "<tr><td>" + format_count(point.step) + "</td>" + cell(kLoss.words(point.loss));
+    html += formatted("<tr><td>{}</td>{}", format_count(point.step), cell(kLoss.words(point.loss)));
     for (const auto& metric : run.evaluations.back().metrics) {
       const double value = point.value(metric.first);
       html += cell(std::isfinite(value) ? kLoss.words(value) : "–");
@@ -236,31 +238,32 @@ std::string evaluations(const RunHistory& run) {
 
 std::string table(const RunHistory& run) {
   const auto row = [](const char* name, const std::string& planned, const std::string& measured) {
-    return "<tr><td>" + std::string(name) + "</td><td class=\"n\">" + planned + "</td><td class=\"n\">" +
-           measured + "</td></tr>\n";
+    return formatted("<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n", name, planned,
+                     measured);
   };
   const auto bytes = [](int64_t value) { return value > 0 ? format_bytes(value) : std::string("–"); };
-  return "<h2>planned and measured</h2><table><tr><th></th><th class=\"n\">planned</th><th "
-         "class=\"n\">measured</th></tr>\n" +
-         row("process, at most", bytes(run.planned_process_bytes), bytes(largest_rss(run))) +
-         row("arena", bytes(run.planned_device_bytes), bytes(run.measured_device_bytes)) +
-         row("a step", run.planned_seconds_per_step > 0 ? format_seconds(run.planned_seconds_per_step) : "–",
-             run.steps.empty() ? "–" : format_seconds(median_seconds(run))) +
-         "</table>\n";
+  return formatted(
+      "<h2>planned and measured</h2><table><tr><th></th><th class=\"n\">planned</th><th "
+      "class=\"n\">measured</th></tr>\n{}{}{}</table>\n",
+      row("process, at most", bytes(run.planned_process_bytes), bytes(largest_rss(run))),
+      row("arena", bytes(run.planned_device_bytes), bytes(run.measured_device_bytes)),
+      row("a step", run.planned_seconds_per_step > 0 ? format_seconds(run.planned_seconds_per_step) : "–",
+          run.steps.empty() ? "–" : format_seconds(median_seconds(run))));
 }
 
 std::string verdict(const RunHistory& run) {
   const bool bad = run.state == RunState::stopped || run.state == RunState::killed;
-  std::string text = "<p class=\"verdict" + std::string(bad ? " bad" : "") + "\"><b>" + state_words(run) +
-                     "</b> · " + format_count(run.last_step()) +
-                     (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") +
-                     (std::max(run.total_steps, run.last_step()) == 1 ? " step" : " steps");
+  std::string text = formatted("<p class=\"verdict{}\"><b>{}</b> · {}{}{}", bad ? " bad" : "",
+                               state_words(run), format_count(run.last_step()),
+                               run.total_steps > 0 ? " of " + format_count(run.total_steps) : "",
+                               std::max(run.total_steps, run.last_step()) == 1 ? " step" : " steps");
   if (!run.end_reason.empty()) text += " · " + escaped(run.end_reason);
   if (!run.steps.empty() && std::isfinite(run.steps.back().loss))
     text += " · loss " + kLoss.words(run.steps.back().loss);
   if (const auto best = best_evaluation(run, run.goal))
-    text += " · best evaluation " + (run.goal == kLossGoal ? "" : escaped(run.goal) + " ") +
-            kLoss.words(best->value(run.goal)) + " at step " + format_count(best->step);
+    text +=
+        formatted(" · best evaluation {}{} at step {}", run.goal == kLossGoal ? "" : escaped(run.goal) + " ",
+                  kLoss.words(best->value(run.goal)), format_count(best->step));
   return text + "</p>\n";
 }
 
@@ -272,8 +275,9 @@ std::string run_page(const RunHistory& run) {
                                             : run.folder.filename().string());
   std::string html = page::head(name, kRunStyle);
   if (!run.model.empty())
-    html += "<p>" + escaped(run.model) + " · " + escaped(run.method) + " · " + escaped(run.data) + "</p>\n";
-  if (!run.batch.empty()) html += "<p>effective batch " + run.batch + " · " + escaped(run.kernels) + "</p>\n";
+    html += formatted("<p>{} · {} · {}</p>\n", escaped(run.model), escaped(run.method), escaped(run.data));
+  if (!run.batch.empty())
+    html += formatted("<p>effective batch {} · {}</p>\n", run.batch, escaped(run.kernels));
   html += verdict(run) + readout();
   html +=
       chart(run, kLoss, run.evaluations.empty() ? "per target token" : "per target token; dots: evaluation");

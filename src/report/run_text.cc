@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -45,10 +46,10 @@ std::string loss_text(const RunHistory& run) {
   const auto first = std::find_if(run.steps.begin(), run.steps.end(), finite);
   if (first == run.steps.end()) return "none that is finite";
   const auto last = std::find_if(run.steps.rbegin(), run.steps.rend(), finite);
-  std::string text = loss_number(first->loss) + " at first, " + loss_number(last->loss) + " at last";
+  std::string text = formatted("{} at first, {} at last", loss_number(first->loss), loss_number(last->loss));
   if (const auto best = best_evaluation(run, kLossGoal))
-    text += " · evaluation " + loss_number(run.evaluations.back().loss) + ", best " +
-            loss_number(best->loss) + " at step " + format_count(best->step);
+    text += formatted(" · evaluation {}, best {} at step {}", loss_number(run.evaluations.back().loss),
+                      loss_number(best->loss), format_count(best->step));
   return text;
 }
 
@@ -58,17 +59,19 @@ std::string metrics_text(const RunHistory& run) {
   if (run.evaluations.empty()) return "";
   std::vector<std::string> parts;
   for (const auto& [name, value] : run.evaluations.back().metrics)
-    parts.push_back(printable(name) + " " + loss_number(value));
+    parts.push_back(formatted("{} {}", printable(name), loss_number(value)));
   if (parts.empty()) return "";
   std::string text = join(parts, " · ") + " at last";
   const auto best = best_evaluation(run, run.goal);
   if (best && run.goal != kLossGoal)
-    text += " · best " + run.goal + " " + loss_number(best->value(run.goal)) + " at step " +
-            format_count(best->step);
+    text += formatted(" · best {} {} at step {}", run.goal, loss_number(best->value(run.goal)),
+                      format_count(best->step));
   return text;
 }
 
-std::string planned(const std::string& text, bool known) { return known ? " (planned " + text + ")" : ""; }
+std::string planned(const std::string& text, bool known) {
+  return known ? formatted(" (planned {})", text) : "";
+}
 
 // Equal events in a row, as one: a run of many checkpoints has more to show than that it saved.
 struct EventGroup {
@@ -89,8 +92,8 @@ std::vector<EventGroup> grouped_events(const RunHistory& run) {
 
 std::string group_words(const EventGroup& group) {
   if (group.count == 1) return event_words(group.last);
-  return event_words(group.last) + ", " + format_count(group.count) + " times since step " +
-         format_count(group.first_step);
+  return formatted("{}, {} times since step {}", event_words(group.last), format_count(group.count),
+                   format_count(group.first_step));
 }
 
 std::string events_text(const RunHistory& run, size_t columns) {
@@ -98,7 +101,8 @@ std::string events_text(const RunHistory& run, size_t columns) {
   std::string text;
   const std::vector<EventGroup> groups = grouped_events(run);
   const size_t skipped = groups.size() - std::min(kShown, groups.size());
-  if (skipped > 0) text += "  events    " + format_count(static_cast<int64_t>(skipped)) + " earlier ones\n";
+  if (skipped > 0)
+    text += formatted("  events    {} earlier ones\n", format_count(static_cast<int64_t>(skipped)));
   TextTable table({false, false, true, false});
   for (size_t i = skipped; i < groups.size(); ++i)
     table.add_row({i == 0 ? "events" : "", clock_words(groups[i].last.time),
@@ -110,8 +114,9 @@ std::string events_text(const RunHistory& run, size_t columns) {
 std::string memory_text(const RunHistory& run) {
   std::vector<std::string> parts;
   if (largest_rss(run) > 0)
-    parts.push_back("process " + format_bytes(largest_rss(run)) +
-                    planned(format_bytes(run.planned_process_bytes), run.planned_process_bytes > 0));
+    parts.push_back(
+        formatted("process {}{}", format_bytes(largest_rss(run)),
+                  planned(format_bytes(run.planned_process_bytes), run.planned_process_bytes > 0)));
   if (run.planned_device_bytes > 0) parts.push_back("arena " + format_bytes(run.planned_device_bytes));
   return join(parts, " · ");
 }
@@ -120,10 +125,10 @@ std::string memory_text(const RunHistory& run) {
 
 std::string run_text(const RunHistory& run, size_t columns) {
   columns = std::min(columns, kWidestText);
-  std::string text = state_words(run) + "   " + format_count(run.last_step()) +
-                     (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") +
-                     (std::max(run.total_steps, run.last_step()) == 1 ? " step · " : " steps · ") +
-                     printable(run.folder.string()) + "\n\n";
+  std::string text = formatted("{}   {}{}{}{}\n\n", state_words(run), format_count(run.last_step()),
+                               run.total_steps > 0 ? " of " + format_count(run.total_steps) : "",
+                               std::max(run.total_steps, run.last_step()) == 1 ? " step · " : " steps · ",
+                               printable(run.folder.string()));
   text = fitted(text, columns);
   TextTable table;
   if (!run.end_reason.empty()) table.add_row({"because", run.end_reason});
@@ -133,15 +138,16 @@ std::string run_text(const RunHistory& run, size_t columns) {
   if (!picture.empty()) table.add_row({"", picture});
   if (const std::string metrics = metrics_text(run); !metrics.empty()) table.add_row({"metrics", metrics});
   if (!run.steps.empty())
-    table.add_row({"speed", format_count(std::llround(median_rate(run))) + " tokens/s · " +
-                                format_seconds(median_seconds(run)) + " a step" +
-                                planned(format_seconds(run.planned_seconds_per_step),
-                                        run.planned_seconds_per_step > 0)});
+    table.add_row(
+        {"speed",
+         formatted("{} tokens/s · {} a step{}", format_count(std::llround(median_rate(run))),
+                   format_seconds(median_seconds(run)),
+                   planned(format_seconds(run.planned_seconds_per_step), run.planned_seconds_per_step > 0))});
   const std::string memory = memory_text(run);
   if (!memory.empty()) table.add_row({"memory", memory});
-  if (!run.model.empty()) table.add_row({"model", run.model + " · " + run.method});
+  if (!run.model.empty()) table.add_row({"model", formatted("{} · {}", run.model, run.method)});
   if (!run.data.empty()) table.add_row({"data", run.data});
-  if (!run.batch.empty()) table.add_row({"batch", run.batch + " · " + run.kernels});
+  if (!run.batch.empty()) table.add_row({"batch", formatted("{} · {}", run.batch, run.kernels)});
   return text + table.render("  ", columns) + events_text(run, columns);
 }
 

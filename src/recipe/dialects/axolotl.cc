@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/dialects/data_set.h"
 #include "recipe/translate/combine.h"
@@ -16,8 +17,9 @@ void read_custom_type(const Node& type, DataSet& set) {
   refuse_unknown(type, {"field_instruction", "field_output", "format", "no_input_format"}, "datasets.type");
   for (const char* key : {"format", "no_input_format"})
     if (const std::string format = text_of(type, key, "{instruction}"); format != "{instruction}")
-      refuse("'datasets.type." + std::string(key) +
-             "': a format of one's own does not exist here; '{instruction}' alone does");
+      refuse(formatted(
+          "'datasets.type.{}': a format of one's own does not exist here; '{{instruction}}' alone does",
+          key));
   set.format = "alpaca";
   set.chat_template = "axolotl/plain";
   set.columns = {{"instruction", text_of(type, "field_instruction", "instruction")},
@@ -49,8 +51,8 @@ void check_roles(const Node& entry) {
     for (const std::string& name : names)
       if (known == kKnown.end() ||
           std::find(known->second.begin(), known->second.end(), name) == known->second.end())
-        refuse("'datasets.roles." + excerpt(role.key) + "': '" + excerpt(name) + "' for " +
-               excerpt(role.key) + " does not exist here");
+        refuse(formatted("'datasets.roles.{}': '{}' for {} does not exist here", excerpt(role.key),
+                         excerpt(name), excerpt(role.key)));
   }
 }
 
@@ -64,7 +66,8 @@ void check_targets(const Node& entry) {
       refuse("'datasets.roles_to_train': learning other roles than the assistant's does not exist here");
   }
   const std::string end = text_of(entry, "train_on_eos", "turn");
-  if (end != "turn") refuse("'datasets.train_on_eos': '" + excerpt(end) + "' does not exist here; turn does");
+  if (end != "turn")
+    refuse(formatted("'datasets.train_on_eos': '{}' does not exist here; turn does", excerpt(end)));
 }
 
 // The template of a `chat_template` entry or of the whole recipe: by the name axolotl gives it.
@@ -73,8 +76,10 @@ std::string template_of(const std::string& name, const std::string& key) {
   if (name == "chatml" || name == "llama3") return "axolotl/" + name;
   if (name.starts_with("tokenizer_default_fallback_"))
     return "axolotl";  // the fallback is for models without one, which are refused with its name
-  refuse(key + ": the template '" + excerpt(name) +
-         "' does not exist here; tokenizer_default (the model folder's own), chatml and llama3 do");
+  refuse(formatted(
+      "{}: the template '{}' does not exist here; tokenizer_default (the model folder's own), chatml "
+      "and llama3 do",
+      key, excerpt(name)));
 }
 
 // The model's own where neither the entry nor the recipe names another.
@@ -123,9 +128,10 @@ void read_kind(const Layer& layer, const Node& entry, const std::string& kind, D
   } else if (kind == "chat_template.default" || kind == "chat_template.argilla_chat") {
     read_preferences(layer, entry, kind == "chat_template.default", set);
   } else {
-    refuse("'datasets.type': '" + excerpt(kind) +
-           "' does not exist here; alpaca, chat_template, completion, a map of fields and, of preferences, "
-           "chat_template.default and chat_template.argilla_chat do");
+    refuse(formatted(
+        "'datasets.type': '{}' does not exist here; alpaca, chat_template, completion, a map of fields "
+        "and, of preferences, chat_template.default and chat_template.argilla_chat do",
+        excerpt(kind)));
   }
 }
 
@@ -235,8 +241,8 @@ void combine_axolotl(Layer& layer) {
         {"drop", "drop"}, {"truncate", "right"}, {"raise", "refuse"}};
     const auto ours = kOurs.find(excess->value.text);
     if (ours == kOurs.end())
-      return layer.refuse(*excess,
-                          "expected drop, truncate or raise, found '" + excerpt(excess->value.text) + "'");
+      return layer.refuse(
+          *excess, formatted("expected drop, truncate or raise, found '{}'", excerpt(excess->value.text)));
     if (layer.given("data.truncation") == nullptr) layer.emit("data.truncation", ours->second, {excess});
   }
 }

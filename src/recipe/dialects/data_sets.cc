@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/dialects/data_set.h"
 #include "recipe/hub.h"
@@ -24,15 +25,15 @@ bool flag_of(const Node& map, std::string_view key, bool otherwise) {
   const Node* node = find_node(map, key);
   if (node == nullptr || node->kind == Node::Kind::null) return otherwise;
   const auto flag = read_foreign_flag(*node);
-  if (!flag) refuse(std::string(key) + ": expected true or false, found " + describe(*node));
+  if (!flag) refuse(formatted("{}: expected true or false, found {}", key, describe(*node)));
   return *flag;
 }
 
 void refuse_unknown(const Node& map, const std::vector<std::string>& known, const std::string& where) {
   for (const Node& item : map.items) {
     if (std::find(known.begin(), known.end(), item.key) != known.end() || is_off(item)) continue;
-    refuse("'" + where + "." + excerpt(item.key) + "' is not known here" +
-           did_you_mean(item.key.substr(0, 40), known));
+    refuse(formatted("'{}.{}' is not known here{}", where, excerpt(item.key),
+                     did_you_mean(item.key.substr(0, 40), known)));
   }
 }
 
@@ -41,13 +42,13 @@ namespace {
 // "train[10%:20%]": the name, and the range in rows; parts that are put together have no word here.
 std::string take_range(const std::string& split, std::string& rows) {
   if (split.find('+') != std::string::npos)
-    refuse("split '" + excerpt(split) +
-           "': several splits together do not exist here; name the files in data.train");
+    refuse(formatted("split '{}': several splits together do not exist here; name the files in data.train",
+                     excerpt(split)));
   const size_t open = split.find('[');
   if (open == std::string::npos) return split;
   rows = split.substr(open + 1, split.find(']') - open - 1);
   if (!split.ends_with(']') || !parse_row_range(rows))
-    refuse("split '" + excerpt(split) + "': expected a range such as train[:95%]");
+    refuse(formatted("split '{}': expected a range such as train[:95%]", excerpt(split)));
   return split.substr(0, open);
 }
 
@@ -69,9 +70,9 @@ void find_files(const Layer& layer, const Node& at, const std::string& name, con
   }
   const bool may_be_hub = is_hub_name(name) || name.find('.') == std::string::npos;
   if (may_be_hub)
-    set.missing = "there is no '" + name + "' in " + layer.source().folder.string() +
-                  ", nor in the Hugging Face cache " + hub_cache().string() +
-                  "; where the name is one of the hub's: " + download_command(HubKind::dataset, name);
+    set.missing = formatted(
+        "there is no '{}' in {}, nor in the Hugging Face cache {}; where the name is one of the hub's: {}",
+        name, layer.source().folder.string(), hub_cache().string(), download_command(HubKind::dataset, name));
   else
     set.files = {name};
 }

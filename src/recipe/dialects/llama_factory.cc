@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/dialects/data_set.h"
 #include "recipe/option.h"
@@ -67,8 +68,8 @@ void read_tags(const Node& entry, DataSet& set, const std::string& where) {
   for (const auto& [tag, usual, other] : known) {
     const std::string value = text_of(given, tag, std::string(usual));
     if (value != usual && value != other)
-      refuse("'" + where + ".tags." + std::string(tag) + "': '" + excerpt(value) + "' is no role here; " +
-             std::string(usual) + " and " + std::string(other) + " are");
+      refuse(formatted("'{}.tags.{}': '{}' is no role here; {} and {} are", where, tag, excerpt(value), usual,
+                       other));
   }
   name_messages(text_of(given, "role_tag", "from"), text_of(given, "content_tag", "value"), set);
 }
@@ -105,8 +106,9 @@ DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder
   if (file.empty() && hub.empty()) refuse(where + ": has neither file_name nor hf_hub_url");
   const Node* samples = find_node(entry, "num_samples");
   if (samples != nullptr && !is_off(*samples))
-    refuse("'" + name +
-           ".num_samples': drawing rows at random does not exist here; max_samples takes the first ones");
+    refuse(formatted(
+        "'{}.num_samples': drawing rows at random does not exist here; max_samples takes the first ones",
+        name));
   if (!file.empty())
     set.files = {(folder / file).string()};
   else
@@ -123,15 +125,17 @@ DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder
       refuse_unknown(*columns, {"messages", "tools", "system"}, name + ".columns");
       if (const std::string tools = text_of(*columns, "tools"); !tools.empty()) set.columns["tools"] = tools;
       if (!text_of(*columns, "system").empty())
-        refuse("'" + name +
-               ".columns.system': a system message in a column of its own does not exist here beside "
-               "messages; say it as the first message of a row, or take this line out of dataset_info.json");
+        refuse(formatted(
+            "'{}.columns.system': a system message in a column of its own does not exist here beside "
+            "messages; say it as the first message of a row, or take this line out of dataset_info.json",
+            name));
     }
     set.columns["messages"] =
         columns == nullptr ? "conversations" : text_of(*columns, "messages", "conversations");
     read_tags(entry, set, name);
   } else {
-    refuse(where + ": formatting '" + excerpt(formatting) + "' is not known here; alpaca and sharegpt are");
+    refuse(formatted("{}: formatting '{}' is not known here; alpaca and sharegpt are", where,
+                     excerpt(formatting)));
   }
   return set;
 }
@@ -151,8 +155,7 @@ DataSet read_loose(const Layer& layer, const Node& name, bool is_llama_factory) 
 }  // namespace
 
 std::vector<DataSet> read_llama_factory(const Layer& layer, const Said& names) {
-  if (names.value.items.size() > kMostSets)
-    refuse("names more than " + std::to_string(kMostSets) + " data sets");
+  if (names.value.items.size() > kMostSets) refuse(formatted("names more than {} data sets", kMostSets));
   const bool is_llama_factory = layer.tool() == Tool::llama_factory;
   const Said* dir = layer.part("@dataset_dir");
   const Node at = dir != nullptr ? dir->value : layer.locate(scalar_at(names.value, "data"));
@@ -169,10 +172,11 @@ std::vector<DataSet> read_llama_factory(const Layer& layer, const Said& names) {
       std::vector<std::string> known;
       for (const Node& item : list.items) known.push_back(item.key);
       sets.emplace_back();
-      sets.back().missing = file.string() + ": has no data set '" + excerpt(name.text) + "'" +
-                            did_you_mean(name.text.substr(0, 40), known);
+      sets.back().missing = formatted("{}: has no data set '{}'{}", file.string(), excerpt(name.text),
+                                      did_you_mean(name.text.substr(0, 40), known));
     } else if (entry != nullptr) {
-      sets.push_back(read_entry(layer, *entry, folder, file.string() + ": '" + name.text + "'", name.text));
+      sets.push_back(
+          read_entry(layer, *entry, folder, formatted("{}: '{}'", file.string(), name.text), name.text));
     } else {
       sets.push_back(read_loose(layer, name, is_llama_factory));
     }
@@ -292,10 +296,11 @@ void combine_llama_factory(Layer& layer) {
   std::vector<std::string> known;
   for (const std::string& one : names)
     if (one.starts_with("llama-factory/")) known.push_back(one.substr(ours.find('/') + 1));
-  layer.refuse(*name,
-               "the template '" + excerpt(name->value.text) + "' does not exist here; known are " +
-                   join(known, ", ") + ", and data.template says another one",
-               "data.template");
+  layer.refuse(
+      *name,
+      formatted("the template '{}' does not exist here; known are {}, and data.template says another one",
+                excerpt(name->value.text), join(known, ", ")),
+      "data.template");
 }
 
 }  // namespace plimsoll

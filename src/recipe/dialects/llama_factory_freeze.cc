@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "models/parameter_names.h"
 #include "recipe/hub.h"
@@ -43,7 +44,7 @@ Modules modules_of(const ModelSpec& spec) {
 
 std::string refusal(const std::string& name, const std::set<std::string>& known) {
   const std::vector<std::string> names(known.begin(), known.end());
-  return "the model has no module '" + excerpt(name) + "' there; it has " + join(names, ", ");
+  return formatted("the model has no module '{}' there; it has {}", excerpt(name), join(names, ", "));
 }
 
 // The model's facts; nothing, with a note, where its files are absent on this machine.
@@ -114,7 +115,7 @@ void combine_llama_factory_freeze(Layer& layer) {
     if (name != kAll && !known.of_layers.contains(name))
       return layer.refuse_until_later(*modules, refusal(name, known.of_layers), "model");
     for (const int64_t i : trained_layers(layers, spec->layers))
-      trained.push_back("\\." + std::to_string(i) + "\\." + (name == kAll ? "" : name));
+      trained.push_back(formatted("\\.{}\\.{}", i, name == kAll ? "" : name));
   }
   for (const std::string& name : names_of(extra, {})) {
     if (!known.outside.contains(name))
@@ -125,7 +126,8 @@ void combine_llama_factory_freeze(Layer& layer) {
   // Added to the model once the rest is frozen: the head that scores.
   for (const char* head : {"^v_head\\.", "^score\\."}) trained.emplace_back(head);
   const auto from = present({method, count, modules, extra});
-  layer.emit("method.freeze", list_at(method->value, {"^(?!.*(?:" + join(trained, "|") + ")).*"}), from);
+  layer.emit("method.freeze", list_at(method->value, {formatted("^(?!.*(?:{})).*", join(trained, "|"))}),
+             from);
 }
 
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/dialects/data_set.h"
 #include "recipe/translate/combine.h"
@@ -50,13 +51,15 @@ std::string template_of(const Layer& layer, bool is_bounded) {
   const bool no_tags = prompt != nullptr && is_off(prompt->value);
   if (prompt != nullptr && !no_tags && !prompt->value.text.ends_with("Llama2ChatTemplate") &&
       !prompt->value.text.ends_with("MistralChatTemplate"))
-    refuse("'tokenizer.prompt_template': '" + excerpt(prompt->value.text) + "' does not exist here");
+    refuse(formatted("'tokenizer.prompt_template': '{}' does not exist here", excerpt(prompt->value.text)));
   if (name == "llama3_tokenizer") return "torchtune/llama3";
   if (name.starts_with("qwen")) return is_bounded ? "torchtune/qwen2" : "torchtune/qwen2-uncut";
   if (name == "llama2_tokenizer") return no_tags ? "torchtune/plain" : "torchtune/llama2";
   if (name == "mistral_tokenizer") return no_tags ? "torchtune/plain" : "torchtune/mistral";
-  refuse("'tokenizer': how '" + excerpt(name.empty() ? "a recipe without a tokenizer" : name) +
-         "' writes messages is not known here; llama2, llama3, mistral and qwen tokenizers are");
+  refuse(
+      formatted("'tokenizer': how '{}' writes messages is not known here; llama2, llama3, mistral and qwen "
+                "tokenizers are",
+                excerpt(name.empty() ? "a recipe without a tokenizer" : name)));
 }
 
 void read_columns(const Node& component, Kind kind, DataSet& set) {
@@ -111,8 +114,8 @@ DataSet read_component(const Layer& layer, const Node& component) {
   if (builder == kBuilders.end()) {
     std::vector<std::string> names;
     for (const Builder& known : kBuilders) names.emplace_back(known.name);
-    refuse("'dataset._component_': '" + excerpt(named->text) + "' does not exist here; " + join(names, ", ") +
-           " do");
+    refuse(formatted("'dataset._component_': '{}' does not exist here; {} do", excerpt(named->text),
+                     join(names, ", ")));
   }
   refuse_unknown(component, kArguments, "dataset");
   DataSet set;

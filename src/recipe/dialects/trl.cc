@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/dialects/data_set.h"
 #include "recipe/translate/combine.h"
@@ -66,7 +67,7 @@ std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture, s
   for (const Node& entry : mixture.items) {
     const auto share = read_foreign_number(entry);
     if (!share || *share <= 0.0 || *share > 1.0)
-      refuse("'" + excerpt(entry.key) + "': expected a share of the rows up to 1");
+      refuse(formatted("'{}': expected a share of the rows up to 1", excerpt(entry.key)));
     DataSet set;
     if (*share < 1.0 && part == "train")
       set.rows = ":" + percent(*share);  // alignment 0.3, src/alignment/data.py: the first rows
@@ -114,7 +115,8 @@ void combine_trl(Layer& layer) {
       layer.emit("data.template_source", chat->value, {chat});
     else
       layer.refuse(
-          *chat, "the template '" + excerpt(chat->value.text) + "' does not exist here; a text in Jinja does",
+          *chat,
+          formatted("the template '{}' does not exist here; a text in Jinja does", excerpt(chat->value.text)),
           "data.template_source");
   }
   const Said* mixture = layer.part("@mixture");

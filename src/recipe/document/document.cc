@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/format.h"
 #include "base/strings.h"
 
 namespace plimsoll {
@@ -29,7 +30,7 @@ std::string describe(const Node& node) {
     case Node::Kind::scalar:
       break;
   }
-  return (node.quoted ? "the quoted text '" : "'") + excerpt(node.text) + "'";
+  return formatted("{}{}'", node.quoted ? "the quoted text '" : "'", excerpt(node.text));
 }
 
 bool TreeBuilder::expects_key() const {
@@ -40,7 +41,7 @@ void TreeBuilder::open(Node::Kind kind, int line) {
   if (expects_key())
     throw DocumentError(line, "a key must be a word, not a list or a map (is a bracket left open?)");
   if (open_.size() == kMaxDocumentDepth)
-    throw DocumentError(line, "nested more than " + std::to_string(kMaxDocumentDepth) + " deep");
+    throw DocumentError(line, formatted("nested more than {} deep", kMaxDocumentDepth));
   Frame frame;
   frame.node.kind = kind;
   frame.node.line = line;

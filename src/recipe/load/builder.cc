@@ -1,6 +1,7 @@
 #include "recipe/load/builder.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/lines.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -18,19 +19,19 @@ namespace {
 constexpr std::string_view kPrecisionParts = "precision.";
 
 std::string expected(const Option& option, const Node& node) {
-  return option.key + ": expected " + option.values + ", found " + describe(node);
+  return formatted("{}: expected {}, found {}", option.key, option.values, describe(node));
 }
 
 }  // namespace
 
 void Problems::add(const std::string& place, const std::string& message, const std::string& key, int layer) {
   ++count_;
-  if (!is_full()) lines_.push_back({key, place + ": " + message, layer});
+  if (!is_full()) lines_.push_back({key, formatted("{}: {}", place, message), layer});
 }
 
 void Problems::add_first(const std::string& place, const std::string& message) {
   ++count_;
-  lines_.insert(lines_.begin(), {"", place + ": " + message, 0});
+  lines_.insert(lines_.begin(), {"", formatted("{}: {}", place, message), 0});
   if (lines_.size() > kShown) lines_.pop_back();
 }
 
@@ -43,12 +44,12 @@ void Problems::throw_if_any() const {
   std::string text;
   for (const Line& line : lines_) text += (text.empty() ? "" : "\n") + visible_breaks(line.text);
   if (count_ > lines_.size())
-    text += "\nand " + format_count(static_cast<int64_t>(count_ - lines_.size())) + " more";
+    text += formatted("\nand {} more", format_count(static_cast<int64_t>(count_ - lines_.size())));
   throw RecipeError(text);
 }
 
 std::string Source::place(int line) const {
-  return has_lines && line > 0 ? name + ":" + std::to_string(line) : name;
+  return has_lines && line > 0 ? formatted("{}:{}", name, line) : name;
 }
 
 void RecipeBuilder::apply(const Node& root, const Source& source) {
@@ -74,7 +75,8 @@ void RecipeBuilder::visit(const Node& child, const std::string& key, const Sourc
   if (is_group(key) && (child.kind == Node::Kind::map || option == nullptr)) {
     if (child.kind == Node::Kind::map) return walk(child, key + ".", source);
     if (child.kind == Node::Kind::null) return take_back_group(key, source);
-    problems_.add(source.place(child.line), key + ": expected a map of keys, found " + describe(child));
+    problems_.add(source.place(child.line),
+                  formatted("{}: expected a map of keys, found {}", key, describe(child)));
   } else if (option != nullptr) {
     assign(*option, child, source);
   } else {
@@ -124,7 +126,7 @@ void RecipeBuilder::assign(const Option& option, const Node& node, const Source&
   Given& given = given_[option.key];
   // A key can be written nested and dotted in one file.
   if (given.call == calls_ && given.place != place)
-    problems_.add(place, "key '" + option.key + "' is given twice (first at " + given.place + ")");
+    problems_.add(place, formatted("key '{}' is given twice (first at {})", option.key, given.place));
   given = {place, calls_};
 }
 
@@ -133,7 +135,8 @@ Node RecipeBuilder::on_this_machine(const std::string& key, const Node& node, co
   Located located = locate_on_hub(key, node, source.folder);
   std::vector<std::string>& missing = missing_[key];
   missing.clear();
-  for (const std::string& name : located.missing) missing.push_back(source.place(node.line) + ": " + name);
+  for (const std::string& name : located.missing)
+    missing.push_back(formatted("{}: {}", source.place(node.line), name));
   return std::move(located.node);
 }
 
@@ -158,9 +161,8 @@ std::vector<const Node*> RecipeBuilder::distinct(const Node& map, const std::str
     if (is_new) {
       children.push_back(&child);
     } else {
-      problems_.add(source.place(child.key_line), "key '" + excerpt(prefix + child.key) +
-                                                      "' is given twice (first at line " +
-                                                      std::to_string(first->second) + ")");
+      problems_.add(source.place(child.key_line), formatted("key '{}' is given twice (first at line {})",
+                                                            excerpt(prefix + child.key), first->second));
     }
   }
   return children;
@@ -169,13 +171,13 @@ std::vector<const Node*> RecipeBuilder::distinct(const Node& map, const std::str
 void RecipeBuilder::report_unknown(const Node& child, const std::string& key, const Source& source) {
   // An unknown key inside of a known map is named itself.
   if ((is_alias_group(key) || is_section(key)) && child.kind == Node::Kind::map && !child.items.empty()) {
-    for (const Node& inner : child.items) report_unknown(inner, key + "." + inner.key, source);
+    for (const Node& inner : child.items) report_unknown(inner, formatted("{}.{}", key, inner.key), source);
     return;
   }
   const std::string suggestion = problems_.is_full() ? "" : suggest_key(key);
   const std::string hint = suggestion.empty() ? "; `plimsoll recipe --explain` lists the keys"
-                                              : " (did you mean '" + suggestion + "'?)";
-  problems_.add(source.place(child.key_line), "unknown key '" + excerpt(key) + "'" + hint);
+                                              : formatted(" (did you mean '{}'?)", suggestion);
+  problems_.add(source.place(child.key_line), formatted("unknown key '{}'{}", excerpt(key), hint));
 }
 
 Recipe RecipeBuilder::current() const {
@@ -209,7 +211,7 @@ Recipe RecipeBuilder::finish(const std::string& name) {
   if (problems_.count() == 0) check_together(recipe);
   for (const Option& option : options())
     if (option.required && problems_.count() == 0 && !given_.contains(option.key))
-      problems_.add(name, "'" + option.key + "' is missing: " + option.meaning);
+      problems_.add(name, formatted("'{}' is missing: {}", option.key, option.meaning));
   problems_.throw_if_any();
   return recipe;
 }
@@ -236,13 +238,11 @@ void RecipeBuilder::take_words(Recipe& recipe) {
   if (recipe.classify.labels.empty())
     for (const std::string& word : words) recipe.classify.labels.emplace_back(trim(word));
   if (words.size() != recipe.classify.labels.size())
-    conflict("classify.words", std::to_string(words.size()) + " words for " +
-                                   std::to_string(recipe.classify.labels.size()) +
-                                   " classes (classify.labels); name one for each");
+    conflict("classify.words", formatted("{} words for {} classes (classify.labels); name one for each",
+                                         words.size(), recipe.classify.labels.size()));
   if (recipe.classify.problem != ClassProblem::one_of)
-    conflict("classify.words", "one of them is right; classify.problem: " +
-                                   to_yaml(find_option("classify.problem")->get(recipe)) +
-                                   " needs a head of its own");
+    conflict("classify.words", formatted("one of them is right; classify.problem: {} needs a head of its own",
+                                         to_yaml(find_option("classify.problem")->get(recipe))));
 }
 
 // By its config.json where that is on this machine, or else by its name.
@@ -272,7 +272,7 @@ void RecipeBuilder::check_family() {
 void RecipeBuilder::conflict(const std::string& key, const std::string& message) {
   const auto given = given_.find(key);
   check_internal(given != given_.end(), "conflict over a key that was not given: " + key);
-  problems_.add(given->second.place, key + ": " + message);
+  problems_.add(given->second.place, formatted("{}: {}", key, message));
 }
 
 namespace {
@@ -284,7 +284,7 @@ std::string optimizers_of_any_type() {
     if (!optimizer.own_types) names.emplace_back(optimizer.name);
   const std::string last = names.back();
   names.pop_back();
-  return join(names, ", ") + " and " + last;
+  return formatted("{} and {}", join(names, ", "), last);
 }
 
 std::string method_name(MethodType type) {
@@ -320,8 +320,9 @@ void RecipeBuilder::leave_out_of_other_methods(int first) {
     keys.push_back(option.key);
   }
   if (!keys.empty())
-    translator_.note("method", join(keys, ", ") + " of the recipe have no effect with method.type: " +
-                                   method_name(recipe_.method.type) + " and are left out");
+    translator_.note("method",
+                     formatted("{} of the recipe have no effect with method.type: {} and are left out",
+                               join(keys, ", "), method_name(recipe_.method.type)));
 }
 
 // Tasks of pairs and tasks that score whole sequences read rows of their own, and have no packing; the latter
@@ -334,11 +335,12 @@ void RecipeBuilder::check_task(const Recipe& recipe) {
   const std::optional<RowFormat>& own = rule_of(recipe.task).format;
   if (format && (own ? format != own : of_scores))
     conflict("data.format",
-             to_yaml(find_option("data.format")->get(recipe)) + " does not belong to " + task +
-                 (own ? std::string("; it reads ") + std::string(to_string(*own))
-                      : std::string("; preference is for reward and dpo, sentence-label for classify")));
+             formatted("{} does not belong to {}{}", to_yaml(find_option("data.format")->get(recipe)), task,
+                       own ? std::string("; it reads ") + std::string(to_string(*own))
+                           : std::string("; preference is for reward and dpo, sentence-label for classify")));
   if (recipe.data.target_length > 0 && !rule_of(recipe.task).has_targets)
-    conflict("data.max_length", "a source and a target are of task: seq2seq; " + task + " has one length");
+    conflict("data.max_length",
+             formatted("a source and a target are of task: seq2seq; {} has one length", task));
   if (recipe.data.packing && rule_of(recipe.task).has_targets)
     conflict("data.packing", "is not supported with " + task);
   if (recipe.data.packing && (scores || pairs)) conflict("data.packing", "is not supported with " + task);
@@ -347,11 +349,12 @@ void RecipeBuilder::check_task(const Recipe& recipe) {
   const TaskSpec spec{
       .task = recipe.task, .outputs = std::max<int64_t>(1, named), .problem = recipe.classify.problem};
   if (recipe.save.best && !is_goal(spec, *recipe.save.best))
-    conflict("save.best", "'" + *recipe.save.best + "' is not measured here; " + task + " has " +
-                              join(goals_of(spec), ", "));
+    conflict("save.best", formatted("'{}' is not measured here; {} has {}", *recipe.save.best, task,
+                                    join(goals_of(spec), ", ")));
   if (!scores) return;
   if (recipe.memory.loss_chunk != kAuto)
-    conflict("memory.loss_chunk", "has no effect with " + task + ", which has no logits over the vocabulary");
+    conflict("memory.loss_chunk",
+             formatted("has no effect with {}, which has no logits over the vocabulary", task));
 }
 
 void RecipeBuilder::check_preference(const Recipe& recipe) {
@@ -360,24 +363,26 @@ void RecipeBuilder::check_preference(const Recipe& recipe) {
   const bool sigmoid = loss == PreferenceLoss::sigmoid || loss == PreferenceLoss::sigmoid_norm;
   if (recipe.dpo.label_smoothing > 0 && !sigmoid)
     conflict("dpo.label_smoothing",
-             "has no effect with " + named + "; it is of dpo.loss: sigmoid and sigmoid_norm");
+             formatted("has no effect with {}; it is of dpo.loss: sigmoid and sigmoid_norm", named));
   if (recipe.data.train_on_prompt == PromptLoss::yes && recipe.dpo.ftx == 0 && loss != PreferenceLoss::orpo)
-    conflict("data.train_on_prompt", "has no effect with " + named +
-                                         " without dpo.ftx: losses between two answers leave the prompt out");
+    conflict(
+        "data.train_on_prompt",
+        formatted("has no effect with {} without dpo.ftx: losses between two answers leave the prompt out",
+                  named));
 }
 
 void RecipeBuilder::check_together(const Recipe& recipe) {
   const auto gave = [this](const std::string& key) { return given_.contains(key); };
   for (const Option& option : options())
     if (!applies_to_optimizer(option, recipe) && gave(option.key))
-      conflict(option.key, "has no effect with optimizer.name: " +
-                               to_yaml(find_option("optimizer.name")->get(recipe)) + "; remove it");
+      conflict(option.key, formatted("has no effect with optimizer.name: {}; remove it",
+                                     to_yaml(find_option("optimizer.name")->get(recipe))));
     else if (!applies_to_task(option, recipe) && gave(option.key))
-      conflict(option.key, "has no effect with task: " + std::string(to_string(recipe.task)) +
-                               "; remove it, or say task: " + std::string(to_string(*option.task)));
+      conflict(option.key, formatted("has no effect with task: {}; remove it, or say task: {}",
+                                     to_string(recipe.task), to_string(*option.task)));
     else if (!applies(option, recipe) && gave(option.key))
-      conflict(option.key, "has no effect with method.type: " + method_name(recipe.method.type) +
-                               "; remove it, or say method.type: " + method_name(option.method));
+      conflict(option.key, formatted("has no effect with method.type: {}; remove it, or say method.type: {}",
+                                     method_name(recipe.method.type), method_name(option.method)));
   if (recipe.method.type == MethodType::full && recipe.adapter)
     conflict("adapter", "continues LoRA training, but method.type is full");
   check_task(recipe);
@@ -387,7 +392,8 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
     conflict("data.format", to_yaml(find_option("data.format")->get(recipe)) +
                                 " belongs to task: sft; pretrain reads text or input-ids");
   if (recipe.batch.micro > recipe.batch.effective)
-    conflict("batch.micro", "is larger than batch.effective (" + format_count(recipe.batch.effective) + ")");
+    conflict("batch.micro",
+             formatted("is larger than batch.effective ({})", format_count(recipe.batch.effective)));
   if (recipe.batch.micro_tokens != kAuto && recipe.data.packing)
     conflict("batch.micro_tokens",
              "has no effect with data.packing, which fills sequences of data.max_length");
@@ -416,9 +422,9 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   const bool has_own_states = traits_of(recipe.optimizer.name).own_types;
   if (recipe.method.type == MethodType::full && recipe.precision.states == DType::bf16 && has_own_states)
     conflict("precision.states",
-             "bf16 is for the states of " + optimizers_of_any_type() +
-                 "; those of optimizer.name: " + to_yaml(find_option("optimizer.name")->get(recipe)) +
-                 " are small already: say precision.states: fp32");
+             formatted("bf16 is for the states of {}; those of optimizer.name: {} are small already: say "
+                       "precision.states: fp32",
+                       optimizers_of_any_type(), to_yaml(find_option("optimizer.name")->get(recipe))));
   if (recipe.precision.rounding == Rounding::stochastic &&
       default_rounding(recipe.precision) == Rounding::nearest)
     conflict("precision.rounding", "stochastic is for bf16 weights without a master copy");

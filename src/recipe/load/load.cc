@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/outer_split.h"
 #include "base/strings.h"
 #include "recipe/document/document.h"
@@ -33,7 +34,7 @@ Node nested(std::string_view key, Node value) {
 }
 
 void apply_assignment(RecipeBuilder& builder, std::string_view option, const std::string& text) {
-  Source source = {std::string(option) + " " + excerpt(text), false, std::filesystem::current_path()};
+  Source source = {formatted("{} {}", option, excerpt(text)), false, std::filesystem::current_path()};
   const size_t equals = text.find('=');
   const std::string_view key = trim(std::string_view(text).substr(0, equals));
   // Keys are shallow; the limit keeps what follows from recursing as deep as an argument is long.
@@ -62,7 +63,7 @@ std::vector<std::string> changes(const Recipe& before, const Recipe& after,
     const Option& option = *find_option(key);
     const std::string was = to_yaml(option.get(before));
     const std::string is = to_yaml(option.get(after));
-    if (was != is) lines.push_back(key + " = " + is + " (was " + was + ")");
+    if (was != is) lines.push_back(formatted("{} = {} (was {})", key, is, was));
   }
   return lines;
 }
@@ -196,10 +197,10 @@ std::vector<std::pair<Node, Source>> layers_of(const std::string& file) {
     const fs::path config = folder / training.config;
     std::error_code ignored;
     if (!fs::exists(config, ignored))
-      throw UsageError(file + ":" + std::to_string(training.line) + ": starts a training by '" +
-                       excerpt(training.config) +
-                       "', which is neither beside the script nor above it, nor in " +
-                       "the working folder: start the command in the folder that its paths are relative to");
+      throw UsageError(formatted(
+          "{}:{}: starts a training by '{}', which is neither beside the script nor above it, nor in the "
+          "working folder: start the command in the folder that its paths are relative to",
+          file, training.line, excerpt(training.config)));
     layers.push_back(
         {read_tree(config.string()), {config.string(), true, fs::absolute(config).parent_path()}});
   }
@@ -256,9 +257,9 @@ Recipe parse_recipe(std::string_view text, const std::string& name, const std::f
 
 std::string assignment(std::string_view key, const std::string& text) {
   try {
-    return std::string(key) + "=" + Json(text).dump();
+    return formatted("{}={}", key, Json(text).dump());
   } catch (const Json::type_error&) {
-    throw UsageError(std::string(key) + ": '" + excerpt(text) + "' is not UTF-8");
+    throw UsageError(formatted("{}: '{}' is not UTF-8", key, excerpt(text)));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "recipe/hub.h"
 #include "recipe/load/load.h"
 #include "recipe/option.h"
@@ -19,7 +20,7 @@ std::string data_words(const std::vector<TrainSource>& sources) {
     const fs::path path = sources[i].path;
     words += (i == 0 ? "" : ", ") + (path.parent_path().filename() / path.filename()).string();
   }
-  if (sources.size() > kShown) words += " and " + std::to_string(sources.size() - kShown) + " more";
+  if (sources.size() > kShown) words += formatted(" and {} more", sources.size() - kShown);
   return words;
 }
 
@@ -33,9 +34,9 @@ std::optional<RecipeFacts> recipe_facts(const fs::path& file) try {
   facts.goal = recipe.save.best;
   for (const Option& option : options()) facts.settings.emplace_back(option.key, to_yaml(option.get(recipe)));
   const bool full = recipe.method.type == MethodType::full;
-  facts.method = to_yaml(find_option("method.type")->get(recipe)) +
-                 (full ? "" : ", rank " + std::to_string(recipe.method.r)) + ", " +
-                 to_yaml(find_option("precision")->get(recipe));
+  facts.method = formatted("{}{}, {}", to_yaml(find_option("method.type")->get(recipe)),
+                           full ? "" : ", rank " + std::to_string(recipe.method.r),
+                           to_yaml(find_option("precision")->get(recipe)));
   return facts;
 } catch (const Error&) {
   return std::nullopt;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <span>
 
+#include "base/format.h"
 #include "base/strings.h"
 
 namespace plimsoll {
@@ -222,7 +223,7 @@ class Command {
     if (!trains) return at_ = words_.size(), false;
     ++at_;
     names_tool_ = true;
-    training_.program = name + " " + verb;
+    training_.program = formatted("{} {}", name, verb);
     if (name == "trl" && verb != "sft") say("task", verb, words_[at_ - 1].line);
     if (name == "tune") {
       is_torchrun_ = true;

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <filesystem>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/shell/launcher.h"
 #include "recipe/shell/variables.h"
@@ -168,10 +169,11 @@ ShellTraining read_shell_training(std::string_view text) {
   if (found.size() > 1) {
     std::vector<std::string> lines;
     for (const ShellTraining& one : found) lines.push_back(std::to_string(one.line));
-    throw DocumentError(found[1].line,
-                        "is a script that starts " + std::to_string(found.size()) + " trainings (lines " +
-                            join(lines, ", ") +
-                            "): copy one of them, with the variables it uses, into a file of its own");
+    throw DocumentError(
+        found[1].line,
+        formatted("is a script that starts {} trainings (lines {}): copy one of them, with the variables it "
+                  "uses, into a file of its own",
+                  found.size(), join(lines, ", ")));
   }
   return std::move(found.front());
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/shell_word.h"
 #include "base/strings.h"
 #include "recipe/option.h"
@@ -26,13 +27,14 @@ bool refuse_eight_bits(Layer& layer) {
   if (by_flag != nullptr && layer.says({"@eight_bit"}) && !is_true(by_flag))
     layer.ignore(*by_flag, "off, as here", true);
   if (said == nullptr || !layer.says({"@eight_bit", "@four_bit"})) return said != nullptr;
-  const std::string sets =
-      said == by_flag ? "--set " + said->key + "=false --set load_in_4bit=true" : "--set " + said->key + "=4";
+  const std::string sets = said == by_flag ? formatted("--set {}=false --set load_in_4bit=true", said->key)
+                                           : formatted("--set {}=4", said->key);
   const std::string file = layer.source().has_lines ? quoted(layer.source().name) : "FILE";
-  layer.refuse(*said,
-               "8-bit base weights do not exist here; the same recipe in 4 bits (NF4, which is QLoRA): "
-               "`plimsoll plan " +
-                   file + " " + sets + "`");
+  layer.refuse(
+      *said,
+      formatted("8-bit base weights do not exist here; the same recipe in 4 bits (NF4, which is QLoRA): "
+                "`plimsoll plan {} {}`",
+                file, sets));
   return true;
 }
 
@@ -67,12 +69,12 @@ void combine_method(Layer& layer) {
   }
   if (type == "lora" && is_true(quantised)) type = "qlora";
   if (method != nullptr && use_lora != nullptr && is_true(use_lora) != (type != "full"))
-    return layer.refuse(*use_lora, "contradicts '" + method->as_written + "'; keep one of them");
+    return layer.refuse(*use_lora, formatted("contradicts '{}'; keep one of them", method->as_written));
   if (is_true(four_bit) && type == "full")
     return layer.refuse(*four_bit,
                         "4-bit weights cannot train; adapters beside them do (method.type: qlora)");
   if (type == "qlora" && four_bit != nullptr && !is_true(four_bit))
-    return layer.refuse(*four_bit, "contradicts '" + method->as_written + "'; keep one of them");
+    return layer.refuse(*four_bit, formatted("contradicts '{}'; keep one of them", method->as_written));
   layer.emit("method.type", is_true(four_bit) ? "qlora" : type, from);
 }
 
@@ -148,7 +150,7 @@ void combine_frozen(Layer& layer) {
     patterns.push_back(pattern);
   }
   if (patterns.empty()) return layer.ignore(*unfrozen, "off, as here", true);
-  layer.emit("method.freeze", list_at(unfrozen->value, {"^(?!(?:" + join(patterns, "|") + ")).*"}),
+  layer.emit("method.freeze", list_at(unfrozen->value, {formatted("^(?!(?:{})).*", join(patterns, "|"))}),
              {unfrozen});
 }
 
@@ -281,7 +283,7 @@ void combine_precision(Layer& layer) {
   if (is_automatic_bf16(layer))
     layer.read_once_as("precision", layer.method() == MethodType::qlora ? "bf16" : "fp32");
   if (is_true(layer.part("@fp16")) && is_true(layer.part("@bf16")))
-    return layer.refuse(*layer.part("@fp16"), "contradicts '" + layer.part("@bf16")->as_written + "'");
+    return layer.refuse(*layer.part("@fp16"), formatted("contradicts '{}'", layer.part("@bf16")->as_written));
   // Neither copies of the weights nor a scale of the loss: the type of the weights and of everything else.
   const Said* alone =
       layer.part("@train_type") != nullptr ? layer.part("@train_type") : layer.part("@stored_type");
@@ -341,7 +343,8 @@ void combine_answers_only(Layer& layer) {
   const bool is_trl = layer.tool() == Tool::trl && own_script(layer).empty();
   const bool messages = is_trl && !is_true(assistant);
   if (prompts && !messages)
-    return layer.refuse(*completion, "contradicts '" + assistant->as_written + "' here: one key says both");
+    return layer.refuse(*completion,
+                        formatted("contradicts '{}' here: one key says both", assistant->as_written));
   layer.emit("data.train_on_prompt",
              prompts    ? "true"
              : messages ? "messages"
@@ -356,10 +359,11 @@ void combine_model(Layer& layer) {
     if (is_word(revision, "main"))
       layer.ignore(*revision, "the version in the cache is the one that was downloaded");
     else
-      layer.refuse_until_later(*revision,
-                               "no other version than main is looked for; the folder of '" +
-                                   excerpt(revision->value.text) + "' can be the model",
-                               "model");
+      layer.refuse_until_later(
+          *revision,
+          formatted("no other version than main is looked for; the folder of '{}' can be the model",
+                    excerpt(revision->value.text)),
+          "model");
   }
   const Said* tokenizer = layer.part("@tokenizer_name");
   if (!layer.says({"@tokenizer_name"})) return;
@@ -387,8 +391,10 @@ void combine_epochs(Layer& layer) {
     return layer.emit("schedule.epochs", std::to_string(static_cast<int64_t>(whole)), {epochs});
   layer.refuse_until_later(
       *epochs,
-      "a part of an epoch does not exist here; a number of steps does: --set schedule.epochs=" +
-          std::to_string(static_cast<int64_t>(std::ceil(*count))) + " --set schedule.max_steps=N",
+      formatted(
+          "a part of an epoch does not exist here; a number of steps does: --set schedule.epochs={} --set "
+          "schedule.max_steps=N",
+          static_cast<int64_t>(std::ceil(*count))),
       "schedule.epochs");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/combine_parts.h"
@@ -50,8 +51,8 @@ std::optional<Count> one_of(Layer& layer, const Said* recipe, const Said* file) 
     const int64_t value = read_foreign_whole(said->value).value_or(0);
     if (count.value != 0 && value != count.value) {
       refuse_batch(layer, *file,
-                   "'" + file->as_written + "' contradicts '" + recipe->as_written +
-                       "'; keep one of them, or say auto in the DeepSpeed file");
+                   formatted("'{}' contradicts '{}'; keep one of them, or say auto in the DeepSpeed file",
+                             file->as_written, recipe->as_written));
       return std::nullopt;
     }
     count.value = value;
@@ -82,8 +83,7 @@ std::optional<Count> without_splits(Layer& layer, Count count) {
       continue;
     }
     if (count.value % parts != 0) {
-      refuse_batch(layer, *split,
-                   std::to_string(count.value) + " processes cannot be divided by " + std::to_string(parts));
+      refuse_batch(layer, *split, formatted("{} processes cannot be divided by {}", count.value, parts));
       return std::nullopt;
     }
     count.value /= parts;
@@ -107,22 +107,22 @@ std::optional<Count> read_processes(Layer& layer) {
   } else if (cards != nullptr) {
     if (number_of(nodes) > 1) {
       refuse_batch(layer, *cards,
-                   "of each node, or of all " + std::to_string(number_of(nodes)) +
-                       "? Say world_size, the number of processes in all");
+                   formatted("of each node, or of all {}? Say world_size, the number of processes in all",
+                             number_of(nodes)));
       return std::nullopt;
     }
     return without_splits(layer, {number_of(cards), {cards}});
   }
   if (all != nullptr && number_of(all) != count.value) {
     refuse_batch(layer, *all,
-                 std::to_string(number_of(each)) + " x " + std::to_string(number_of(nodes)) + " = " +
-                     std::to_string(count.value) + " processes, '" + all->as_written + "' says " +
-                     std::to_string(number_of(all)));
+                 formatted("{} x {} = {} processes, '{}' says {}", number_of(each), number_of(nodes),
+                           count.value, all->as_written, number_of(all)));
     return std::nullopt;
   }
   if (cards != nullptr && number_of(cards) != count.value &&
       number_of(cards) * number_of(nodes) != count.value) {
-    refuse_batch(layer, *cards, "contradicts '" + count.from.front()->as_written + "'; keep one of them");
+    refuse_batch(layer, *cards,
+                 formatted("contradicts '{}'; keep one of them", count.from.front()->as_written));
     return std::nullopt;
   }
   return without_splits(layer, count);
@@ -151,8 +151,8 @@ std::optional<Count> processes_of(Layer& layer) {
   if (!launched || counted.value == 0) return launched;
   if (launched->value == 0 || launched->value == counted.value) return counted;
   refuse_batch(layer, *counted.from.front(),
-               "says " + std::to_string(counted.value) + " processes, '" +
-                   launched->from.front()->as_written + "' " + std::to_string(launched->value));
+               formatted("says {} processes, '{}' {}", counted.value, launched->from.front()->as_written,
+                         launched->value));
   return std::nullopt;
 }
 
@@ -165,7 +165,8 @@ std::string factors(const Batch& batch) {
   const auto text = [](const Count& count, const char* unknown) {
     return count.value > 0 ? std::to_string(count.value) : std::string(unknown);
   };
-  return text(batch.micro, "M") + " x " + text(batch.accumulation, "A") + " x " + text(batch.processes, "N");
+  return formatted("{} x {} x {}", text(batch.micro, "M"), text(batch.accumulation, "A"),
+                   text(batch.processes, "N"));
 }
 
 // axolotl's batch_size is what one process has of a step (utils/config/__init__.py: normalize_config).
@@ -179,8 +180,8 @@ bool take_process_batch(Layer& layer, Batch& batch) {
   const bool is_whole = rows % micro == 0;
   if (!is_whole || (batch.accumulation.value > 0 && batch.accumulation.value != times)) {
     refuse_batch(layer, *said,
-                 factors({batch.micro, batch.accumulation, {1, {}}, {}}) + " is not " + std::to_string(rows) +
-                     ", which '" + said->as_written + "' says of one process");
+                 formatted("{} is not {}, which '{}' says of one process",
+                           factors({batch.micro, batch.accumulation, {1, {}}, {}}), rows, said->as_written));
     return false;
   }
   batch.accumulation.value = times;
@@ -218,10 +219,10 @@ int64_t product_of(Layer& layer, const Batch& batch) {
   const bool is_whole = batch.micro.value > 0 && batch.accumulation.value > 0 && batch.processes.value > 0;
   if (is_whole ? known == batch.total.value : batch.total.value % known == 0) return batch.total.value;
   const Said& total = *batch.total.from.front();
-  refuse_batch(layer, total,
-               factors(batch) + (is_whole ? " = " + std::to_string(known) : " cannot be that") + ", " +
-                   total.key + " says " + std::to_string(batch.total.value) +
-                   " (batch of a device x accumulation x processes)");
+  refuse_batch(
+      layer, total,
+      formatted("{}{}, {} says {} (batch of a device x accumulation x processes)", factors(batch),
+                is_whole ? " = " + std::to_string(known) : " cannot be that", total.key, batch.total.value));
   return 0;
 }
 
@@ -267,8 +268,10 @@ void emit_batch(Layer& layer, Batch batch, bool is_automatic) {
   layer.emit("batch.effective", std::to_string(effective), from);
   if (is_stated || batch.processes.value > 0 || batch.total.value > 0) return;
   const std::string one = format_count(effective);
-  layer.note("batch", "batch.effective is " + one + ", that of one process; of N processes it is N x " + one +
-                          ": --set world_size=N");
+  layer.note(
+      "batch",
+      formatted("batch.effective is {}, that of one process; of N processes it is N x {}: --set world_size=N",
+                one, one));
 }
 
 }  // namespace

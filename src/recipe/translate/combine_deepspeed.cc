@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/combine_parts.h"
 #include "recipe/translate/foreign_value.h"
@@ -18,7 +19,7 @@ struct Zero {
 };
 
 bool leaves(const Node& config, const char* key) {
-  const Node* device = find_node(config, std::string("zero_optimization.") + key + ".device");
+  const Node* device = find_node(config, formatted("zero_optimization.{}.device", key));
   return device != nullptr && !is_off(*device);
 }
 
@@ -74,7 +75,7 @@ void check_experiment(const Node& config, const Layer& layer) {
                                   std::pair{"progressive_layer_drop.enabled", "dropping layers"}}) {
     const Node* node = find_node(config, key);
     if (node != nullptr && node->is_word("true"))
-      throw UsageError("'" + std::string(key) + "': " + what + " does not exist here");
+      throw UsageError(formatted("'{}': {} does not exist here", key, what));
   }
   for (const char* key : {"optimizer", "scheduler", "compression_training", "sparse_attention"}) {
     const Node* node = find_node(config, key);
@@ -88,7 +89,7 @@ void check_experiment(const Node& config, const Layer& layer) {
         std::all_of(parameters->items.begin(), parameters->items.end(),
                     [](const Node& item) { return item.is_word("auto") || item.is_word("true"); });
     if (!is_usual || !is_automatic)
-      throw UsageError("'" + std::string(key) + "' of its own does not exist here; say it in the recipe");
+      throw UsageError(formatted("'{}' of its own does not exist here; say it in the recipe", key));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/combine_parts.h"
 #include "recipe/translate/foreign_value.h"
@@ -83,7 +84,7 @@ void read_deepspeed(Layer& layer, const Said& said) {
   for (const auto& [key, part] : kOfDeepSpeed) {
     const Node* node = find_node(*config, key);
     if (node == nullptr || node->kind != Node::Kind::scalar || node->is_word("auto")) continue;
-    Said value = {*node, key, std::string(key) + ": " + excerpt(node->text), said.layer};
+    Said value = {*node, key, formatted("{}: {}", key, excerpt(node->text)), said.layer};
     set_line(value.value, said.value.line);
     layer.say(part, std::move(value));
   }

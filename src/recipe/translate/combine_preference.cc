@@ -5,6 +5,7 @@
 #include <array>
 #include <span>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/combine_parts.h"
@@ -49,8 +50,9 @@ void combine_loss(Layer& layer) {
     const std::vector<const Said*> from =
         present({layer.part("@pref_loss"), layer.part("@pref_norm"), layer.part("@rl")});
     if (std::find(kLosses.begin(), kLosses.end(), loss) == kLosses.end())
-      layer.refuse(*from.front(), "the loss '" + excerpt(loss) +
-                                      "' does not exist here; sigmoid, sigmoid_norm, ipo and orpo do");
+      layer.refuse(*from.front(),
+                   formatted("the loss '{}' does not exist here; sigmoid, sigmoid_norm, ipo and orpo do",
+                             excerpt(loss)));
     else
       layer.emit("dpo.loss", loss, from);
   }
@@ -66,8 +68,8 @@ void combine_supervised_loss(Layer& layer, const Said& loss) {
     return layer.ignore(loss, "cross-entropy, in chunks where the memory asks for it", true);
   const std::string name = excerpt(loss.value.text);
   const bool is_of_pairs = std::find(kLosses.begin(), kLosses.end(), loss.value.text) != kLosses.end();
-  layer.refuse(loss, is_of_pairs ? "'" + name + "' is a loss of preferences: say task: dpo beside it"
-                                 : "'" + name + "' does not exist here; nll, the cross-entropy, does");
+  layer.refuse(loss, is_of_pairs ? formatted("'{}' is a loss of preferences: say task: dpo beside it", name)
+                                 : formatted("'{}' does not exist here; nll, the cross-entropy, does", name));
 }
 
 // axolotl's reward models.
@@ -137,15 +139,18 @@ void combine_trainer(Layer& layer) {
   const auto from = present({loss, layer.says({"@pref_beta"}) ? layer.part("@pref_beta") : nullptr,
                              layer.says({"@max_prompt"}) ? layer.part("@max_prompt") : nullptr});
   if (const std::string other = other_trainer(layer); !other.empty())
-    return layer.refuse(*from.front(),
-                        "is read by several trainers of TRL's, and a name here says " + other +
-                            ", which does not exist; say task: dpo where DPO is meant",
-                        "task");
+    return layer.refuse(
+        *from.front(),
+        formatted("is read by several trainers of TRL's, and a name here says {}, which does not exist; say "
+                  "task: dpo where DPO is meant",
+                  other),
+        "task");
   layer.emit("task", "dpo", from);
-  layer.note("task",
-             "'" + from.front()->as_written +
-                 "' is a key of TRL's trainers of pairs, and DPO is taken: --set task=sft or reward says "
-                 "otherwise");
+  layer.note(
+      "task",
+      formatted("'{}' is a key of TRL's trainers of pairs, and DPO is taken: --set task=sft or reward says "
+                "otherwise",
+                from.front()->as_written));
 }
 
 // trl 0.29 (#3906) counts max_length over prompt and answer, and cuts no prompt before.

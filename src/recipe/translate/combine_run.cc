@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/hub.h"
 #include "recipe/option.h"
@@ -55,7 +56,7 @@ bool gains_evaluation(const Layer& layer, const EveryParts& every) {
 void combine_strategy(Layer& layer, const EveryParts& every, const Said& strategy) {
   const Said* steps = layer.part(every.steps);
   if (steps != nullptr && layer.says({every.steps}))
-    layer.ignore(*steps, "'" + strategy.as_written + "' switches it off");
+    layer.ignore(*steps, formatted("'{}' switches it off", strategy.as_written));
   if (is_word(&strategy, "epoch")) return layer.emit(every.key, "epoch", {&strategy});
   if (!is_word(&strategy, "best")) {
     // Checkpoints have an interval of the tool's by default, evaluations have none.
@@ -144,7 +145,7 @@ void combine_best(Layer& layer) {
   const std::vector<std::string> known = all_goals();
   if (std::find(known.begin(), known.end(), goal) == known.end())
     return layer.refuse(*metric,
-                        "'" + excerpt(goal) + "' is not measured here; " + join(known, ", ") + " are");
+                        formatted("'{}' is not measured here; {} are", excerpt(goal), join(known, ", ")));
   if (greater != nullptr && greater->value.kind != Node::Kind::null &&
       is_true(greater) == (goal == kLossGoal))
     return layer.refuse(*greater, "of a loss less is better, of other metrics more");
@@ -167,7 +168,7 @@ void combine_report_to(Layer& layer) {
   std::vector<std::string> others;
   for (const Node& name : to->value.items)
     if (name.text != "tensorboard" && !name.text.ends_with("TensorBoardLogger"))
-      others.push_back("'" + excerpt(name.text) + "'");
+      others.push_back(formatted("'{}'", excerpt(name.text)));
   if (others.size() < to->value.items.size()) layer.emit("log.tensorboard", "true", {to});
   if (to->value.items.empty() || !others.empty())
     layer.ignore(*to, (others.size() < to->value.items.size() ? join(others, ", ") + ": " : "") +
@@ -182,9 +183,9 @@ void combine_plugins(Layer& layer) {
   const Said* plugins = layer.part("@plugins");
   for (const Node& name : plugins->value.items)
     if (std::none_of(kIdle.begin(), kIdle.end(), [&](std::string_view idle) {
-          return name.text.starts_with("axolotl.integrations." + std::string(idle) + ".");
+          return name.text.starts_with(formatted("axolotl.integrations.{}.", idle));
         }))
-      return layer.refuse(*plugins, "'" + excerpt(name.text) + "' does not exist here");
+      return layer.refuse(*plugins, formatted("'{}' does not exist here", excerpt(name.text)));
   layer.ignore(*plugins, "none of these plugins changes what is trained");
 }
 
@@ -220,7 +221,7 @@ void combine_hub(Layer& layer) {
   if (text.empty()) return layer.refuse(*push, "needs a hub_model_id beside it");
   if (!is_hub_name(text, true))
     return layer.ignore(name != nullptr ? *name : *push,
-                        "'" + excerpt(text) + "' is no name of the hub: no upload is printed");
+                        formatted("'{}' is no name of the hub: no upload is printed", excerpt(text)));
   layer.emit("save.hub", text, present({name, push}));
 }
 

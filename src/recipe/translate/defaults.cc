@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/option.h"
 #include "recipe/translate/combine.h"
@@ -173,7 +174,7 @@ bool holds(const Default& entry, const Layer& layer) {
 
 std::string to_string(const Version& version) {
   const auto& [major, minor, patch] = version.parts;
-  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
+  return formatted("{}.{}.{}", major, minor, patch);
 }
 
 const KnownVersions* known_versions(Tool tool) {
@@ -198,14 +199,14 @@ ToolVersion parse_tool_version(std::string_view text) {
       is_version = read.ec == std::errc() && read.ptr == end && version.parts[i] >= 0;
     }
     if (!is_version)
-      throw UsageError("--as: expected a version such as " + std::string(known.word) + "-" +
-                       to_string(known.newest) + ", found '" + std::string(text) + "'");
+      throw UsageError(formatted("--as: expected a version such as {}-{}, found '{}'", known.word,
+                                 to_string(known.newest), text));
     if (version < known.oldest)
-      throw UsageError("--as: the defaults of " + std::string(to_string(known.tool)) + " are known since " +
-                       to_string(known.oldest) + ", not those of " + to_string(version));
+      throw UsageError(formatted("--as: the defaults of {} are known since {}, not those of {}",
+                                 to_string(known.tool), to_string(known.oldest), to_string(version)));
     return {known.tool, version, false};
   }
-  throw UsageError("--as: '" + std::string(text) + "' is no tool here; known are " + join(words, ", "));
+  throw UsageError(formatted("--as: '{}' is no tool here; known are {}", text, join(words, ", ")));
 }
 
 void fill_tool_method(Layer& layer) {
@@ -247,13 +248,17 @@ void fill_tool_defaults(Layer& layer) {
   }
   fill_dependent_defaults(layer);
   if (!own_script(layer).empty())
-    layer.note("rows", "what " + own_script(layer) +
-                           " makes of a row is not in its command: here data.format, data.template and "
-                           "data.train_on_prompt say it" +
-                           (left.empty() ? ""
-                                         : "; nor are its own " + join(left, ", ") +
-                                               ", which it does not name: say them, or see what is taken by "
-                                               "`plimsoll recipe`"));
+    layer.note(
+        "rows",
+        formatted(
+            "what {} makes of a row is not in its command: here data.format, data.template and "
+            "data.train_on_prompt say it{}",
+            own_script(layer),
+            left.empty()
+                ? ""
+                : formatted("; nor are its own {}, which it does not name: say them, or see what is taken by "
+                            "`plimsoll recipe`",
+                            join(left, ", "))));
 }
 
 }  // namespace plimsoll

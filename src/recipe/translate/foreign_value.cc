@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/values.h"
 
@@ -22,7 +23,7 @@ ForeignValue mapped(Node node) { return {Outcome::mapped, std::move(node), ""}; 
 ForeignValue without_effect(std::string reason) { return {Outcome::no_effect, {}, std::move(reason)}; }
 
 ForeignValue expected(const std::string& values, const Node& node) {
-  return refused("expected " + values + ", found " + describe(node));
+  return refused(formatted("expected {}, found {}", values, describe(node)));
 }
 
 // A torchtune model builder's name holds the method: lora_llama3_2_1b, qlora_..., dora_..., or neither.
@@ -49,12 +50,12 @@ ForeignValue read_word(const Alias& row, const std::string& key, const Node& nod
       if (!ours.starts_with('!')) known.emplace_back(theirs);
       continue;
     }
-    if (ours.starts_with('!')) return refused("'" + excerpt(node.text) + "': " + std::string(ours.substr(1)));
+    if (ours.starts_with('!')) return refused(formatted("'{}': {}", excerpt(node.text), ours.substr(1)));
     if (ours.empty()) return without_effect(std::string(row.note.empty() ? "off, as here" : row.note));
     return mapped(scalar_at(node, ours));
   }
-  return refused("'" + excerpt(node.text) + "' is not known here" +
-                 did_you_mean(word.substr(0, 40), known, "; known are " + join(known, ", ")));
+  return refused(formatted("'{}' is not known here{}", excerpt(node.text),
+                           did_you_mean(word.substr(0, 40), known, "; known are " + join(known, ", "))));
 }
 
 ForeignValue read_flag(const Node& node, bool inverse) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/option.h"
 #include "recipe/translate/foreign_value.h"
@@ -46,7 +47,7 @@ Layer::Layer(int number, const Source& source, std::optional<Tool> tool, const R
       report_(report) {}
 
 void Layer::read(const Alias& row, const std::string& key, const Node& node) {
-  Said said = {node, key, key + ": " + excerpt(as_text(node)), number_};
+  Said said = {node, key, formatted("{}: {}", key, excerpt(as_text(node))), number_};
   ForeignValue value = read_foreign(row, key, node);
   switch (value.outcome) {
     case ForeignValue::Outcome::no_effect:
@@ -69,8 +70,9 @@ void Layer::say(const std::string& name, Said said) {
   if (before != parts_.end() && before->second.layer == number_) {
     const Said& other = before->second;
     if (as_text(other.value) != as_text(said.value))
-      problems_.add(place(said.value), "'" + said.as_written + "' and '" + other.as_written + "' at " +
-                                           place(other.value) + " contradict each other; keep one of them");
+      problems_.add(place(said.value),
+                    formatted("'{}' and '{}' at {} contradict each other; keep one of them", said.as_written,
+                              other.as_written, place(other.value)));
     return;
   }
   parts_.insert_or_assign(name, std::move(said));
@@ -124,9 +126,9 @@ void Layer::emit(std::string_view key, Node value, const std::vector<const Said*
   value.key = key;
   const auto [at, is_new] = emitted_.try_emplace(std::string(key), Emitted{value, from, false});
   if (is_new || same(key, at->second.node, value)) return;
-  problems_.add(place(value), "'" + from.front()->as_written + "' and '" +
-                                  at->second.from.front()->as_written + "' at " + place(at->second.node) +
-                                  " both say " + std::string(key) + ", and not the same; keep one of them");
+  problems_.add(place(value), formatted("'{}' and '{}' at {} both say {}, and not the same; keep one of them",
+                                        from.front()->as_written, at->second.from.front()->as_written,
+                                        place(at->second.node), key));
 }
 
 void Layer::emit(std::string_view key, std::string_view text, const std::vector<const Said*>& from) {
@@ -153,11 +155,11 @@ void Layer::withdraw(const Said& said) {
 }
 
 void Layer::refuse(const Said& said, const std::string& message, const std::string& key) {
-  problems_.add(place(said.value), said.key + ": " + message, key);
+  problems_.add(place(said.value), formatted("{}: {}", said.key, message), key);
 }
 
 void Layer::refuse_until_later(const Said& said, const std::string& message, const std::string& key) {
-  problems_.add(place(said.value), said.key + ": " + message, key, number_);
+  problems_.add(place(said.value), formatted("{}: {}", said.key, message), key, number_);
 }
 
 Node Layer::locate(const Node& path) const {
@@ -219,7 +221,7 @@ void Layer::drop_what_means_nothing() {
 }
 
 void Layer::report(const std::string& key, const Emitted& emitted) {
-  const std::string ours = key + ": " + as_text(emitted.node);
+  const std::string ours = formatted("{}: {}", key, as_text(emitted.node));
   if (emitted.is_default) {
     // Only where it is not ours.
     Recipe given;
@@ -239,9 +241,9 @@ std::vector<Node> Layer::take() {
     if (own == nullptr) {
       nodes.push_back(emitted.node);
     } else if (!emitted.is_default && !same(key, *own, emitted.node)) {
-      problems_.add(place(emitted.node), "'" + emitted.from.front()->as_written + "' says " + key + ": " +
-                                             as_text(emitted.node) + ", but " + place(*own) + " says " + key +
-                                             ": " + as_text(*own) + "; keep one of them");
+      problems_.add(place(emitted.node), formatted("'{}' says {}: {}, but {} says {}: {}; keep one of them",
+                                                   emitted.from.front()->as_written, key,
+                                                   as_text(emitted.node), place(*own), key, as_text(*own)));
       continue;
     }
     report(key, emitted);

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/regular_file.h"
 
 namespace plimsoll {
@@ -20,10 +21,10 @@ std::string read_text_of(const std::string& file) {
   if (!file.starts_with("/dev/") && !file.starts_with("/proc/self/fd/"))
     return read_start(file, static_cast<int64_t>(kMaxDocumentBytes) + 1);
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw UsageError(file + ": cannot be opened: " + std::strerror(errno));
+  if (!stream) throw UsageError(formatted("{}: cannot be opened: {}", file, std::strerror(errno)));
   std::string text(kMaxDocumentBytes + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) throw UsageError(file + ": cannot be read: " + std::strerror(errno));
+  if (stream.bad()) throw UsageError(formatted("{}: cannot be read: {}", file, std::strerror(errno)));
   text.resize(static_cast<size_t>(stream.gcount()));
   return text;
 }
@@ -46,8 +47,8 @@ Node read_document(std::string_view text, const Source& source, Read read) {
     return read(text);
   } catch (const DocumentError& error) {
     if (const std::string kind = source.has_lines ? other_kind(text, source) : ""; !kind.empty())
-      throw UsageError(source.name + ": is " + kind);
-    throw UsageError(source.place(error.line) + ": " + error.what());
+      throw UsageError(formatted("{}: is {}", source.name, kind));
+    throw UsageError(formatted("{}: {}", source.place(error.line), error.what()));
   }
 }
 
@@ -67,7 +68,7 @@ RecipeText read_recipe_text(const std::string& file) {
     try {
       read.training = read_shell_training(text);
     } catch (const DocumentError& error) {
-      throw UsageError(source.place(error.line) + ": " + error.what());
+      throw UsageError(formatted("{}: {}", source.place(error.line), error.what()));
     }
   } else {
     const bool is_json = std::filesystem::path(file).extension() == ".json";

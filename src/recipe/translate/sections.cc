@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/option.h"
 #include "recipe/translate/foreign_value.h"
@@ -217,7 +218,7 @@ const SectionName* find_name(SectionKind kind, std::string_view key) {
 
 // A key that stands for itself: a key of ours inside of its group, or a dotted one of a tool.
 bool is_known_inside(const std::string& section, const std::string& key) {
-  const std::string dotted = section + "." + key;
+  const std::string dotted = formatted("{}.{}", section, key);
   return find_option(dotted) != nullptr || find_alias(dotted, std::nullopt) != nullptr;
 }
 
@@ -241,13 +242,13 @@ class Opener {
   // All that it holds is ours: {data: {train: a.jsonl}}.
   static bool is_ours(const Node& section) {
     return std::all_of(section.items.begin(), section.items.end(), [&](const Node& child) {
-      return find_option(section.key + "." + child.key) != nullptr;
+      return find_option(formatted("{}.{}", section.key, child.key)) != nullptr;
     });
   }
 
   void ignore(const Node& node, const std::string& section, const std::string& reason) {
     report_.no_effect.push_back({source_.place(node.line),
-                                 section + "." + node.key + ": " + excerpt(as_text(node)), reason,
+                                 formatted("{}.{}: {}", section, node.key, excerpt(as_text(node))), reason,
                                  is_off(node)});
   }
 
@@ -310,7 +311,7 @@ class Opener {
       return;
     }
     for (Node& child : left.items) {  // reported by their names, unless a tool has them so
-      child.key = section.key + "." + child.key;
+      child.key = formatted("{}.{}", section.key, child.key);
       opened.items.push_back(std::move(child));
     }
   }

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/format.h"
 #include "recipe/option.h"
 #include "recipe/shell/training.h"
 #include "recipe/translate/combine.h"
@@ -55,8 +56,8 @@ void keep_last_of_each(Node& root, Layer& layer) {
     if (&counts == &item) {
       kept.push_back(item);
     } else {
-      layer.ignore({item, item.key, item.key + ": " + excerpt(as_text(item)), 0},
-                   "said again in line " + std::to_string(counts.line) + ", and the last one counts");
+      layer.ignore({item, item.key, formatted("{}: {}", item.key, excerpt(as_text(item))), 0},
+                   formatted("said again in line {}, and the last one counts", counts.line));
     }
   }
   root.items = std::move(kept);
@@ -163,14 +164,14 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
       }
     } else if (is_empty(child) && (is_theirs || layer.tool()) && !is_group(key) &&
                find_option(key) == nullptr) {
-      layer.ignore({child, key, key + ": " + as_text(child), 0},
+      layer.ignore({child, key, formatted("{}: {}", key, as_text(child)), 0},
                    is_theirs ? "nothing is given" : "not known here, and nothing is given", true);
     } else if (used_.contains(key) && !is_theirs && !is_group(key) && find_option(key) == nullptr) {
-      layer.ignore({child, key, key + ": " + excerpt(as_text(child)), 0},
-                   "used as ${" + key + "} in this file", true);
+      layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0},
+                   formatted("used as ${{{}}} in this file", key), true);
     } else if (!is_theirs && child.kind != Node::Kind::map && !is_group(key) && find_option(key) == nullptr &&
                is_of_logs(key)) {
-      layer.ignore({child, key, key + ": " + excerpt(as_text(child)), 0}, kOfLogs);
+      layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kOfLogs);
     } else {
       own.items.push_back(child);
     }

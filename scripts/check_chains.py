@@ -12,8 +12,8 @@ import sys
 import messages
 
 # Folders of src/ that have none.
-WITHOUT = ("calibrate", "chat", "data", "device", "files", "fleet", "formats", "hub", "jinja", "recipe", "report", "runs", "tokenizer", "tools",
-           "weights")
+WITHOUT = ("calibrate", "chat", "data", "device", "files", "fleet", "formats", "hub", "infer", "jinja", "layout", "recipe", "report", "runs",
+           "runtime", "tokenizer", "tools", "train", "weights")
 LONG = 3
 # What ends an operand of a chain, outside of brackets.
 ENDS = {",", ";", ":", "?", "<<", "==", "!=", "&&", "||", "=", "+=", "<", ">", "<=", ">=", "-", "*", "/", "return", "throw", "case"}

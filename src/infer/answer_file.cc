@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 
@@ -16,8 +17,8 @@ void require_apart(const std::optional<std::filesystem::path>& out,
   if (!out || !fs::is_regular_file(*out, failed)) return;
   const auto require = [&](const fs::path& file) {
     if (fs::equivalent(*out, file, failed))
-      throw UsageError("--out: " + out->string() + " is " + file.string() +
-                       ", which is read by this command; name another file");
+      throw UsageError(formatted("--out: {} is {}, which is read by this command; name another file",
+                                 out->string(), file.string()));
   };
   for (const fs::path& path : read) {
     require(path);
@@ -31,7 +32,7 @@ OutLines::OutLines(const std::optional<std::filesystem::path>& path) {
   if (!path) return;
   path_ = *path;
   file_.open(path_, std::ios::binary | std::ios::trunc);
-  if (!file_) throw UsageError("--out: " + path_.string() + " cannot be written");
+  if (!file_) throw UsageError(formatted("--out: {} cannot be written", path_.string()));
 }
 
 void OutLines::write(const nlohmann::ordered_json& line) {
@@ -39,7 +40,7 @@ void OutLines::write(const nlohmann::ordered_json& line) {
   // Texts may hold bytes that are no UTF-8 (a data file's): they become U+FFFD.
   const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   if (!(file_ << text << std::endl))
-    throw StoppedError("--out: " + path_.string() + " cannot be written (disk full?)");
+    throw StoppedError(formatted("--out: {} cannot be written (disk full?)", path_.string()));
 }
 
 void AnswerFile::write(const Question& question, const Answer& answer) {
@@ -81,7 +82,7 @@ std::string exact_match_text(const AnswerTally& tally) {
   char share[32];
   std::snprintf(share, sizeof share, "%.1f %%",
                 100.0 * static_cast<double>(tally.exact) / static_cast<double>(tally.expected));
-  return std::string(share) + " (" + format_count(tally.exact) + " of " + format_count(tally.expected) + ")";
+  return formatted("{} ({} of {})", share, format_count(tally.exact), format_count(tally.expected));
 }
 
 }  // namespace plimsoll

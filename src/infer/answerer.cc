@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "data/encode/conversations.h"
 #include "prepare/asked_rows.h"
@@ -44,15 +45,16 @@ std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokeni
 
 std::string plan_text(const GenerationPlan& plan) {
   const GenerationRequest& request = plan.request;
-  std::string text = "plan    device " + format_bytes(plan.plan.device_bytes()) + " · ";
+  std::string text = formatted("plan    device {} · ", format_bytes(plan.plan.device_bytes()));
   if (request.source > 0)
-    text += format_count(request.source) + " tokens read, " + format_count(request.context) + " written";
+    text +=
+        formatted("{} tokens read, {} written", format_count(request.source), format_count(request.context));
   else
-    text += "context " + format_count(request.context) + " tokens";
-  if (request.sequences > 1) text += " · " + format_count(request.sequences) + " beams";
-  return text + " · " + std::string(to_string(request.compute)) + (request.nf4 ? " · nf4" : "") +
-         (plan.device.is_card() ? " · " + name_of(plan.device) : "") +
-         (plan.graphs().bytes > 0 ? " · " + plan.graphs().name : "");
+    text += formatted("context {} tokens", format_count(request.context));
+  if (request.sequences > 1) text += formatted(" · {} beams", format_count(request.sequences));
+  return formatted("{} · {}{}{}{}", text, to_string(request.compute), request.nf4 ? " · nf4" : "",
+                   plan.device.is_card() ? " · " + name_of(plan.device) : "",
+                   plan.graphs().bytes > 0 ? " · " + plan.graphs().name : "");
 }
 
 }  // namespace
@@ -112,8 +114,9 @@ int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, 
   const std::optional<int64_t> bound = model.longest_text();
   if (!bound) return wanted;
   if (options.context && wanted > *bound) {
-    throw UsageError("--context: " + format_count(wanted) + " tokens, but the model knows " +
-                     format_count(*bound) + " positions (max_position_embeddings)");
+    throw UsageError(
+        formatted("--context: {} tokens, but the model knows {} positions (max_position_embeddings)",
+                  format_count(wanted), format_count(*bound)));
   }
   return std::min(wanted, *bound);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cpu/threads.h"
 #include "infer/answer_file.h"
 #include "infer/score_lines.h"
@@ -44,12 +45,12 @@ LossResult run_loss(RowProgram program, const TaskSpec& task, DataSource& source
 void require_answers(const EvalOptions& options, Task task) {
   const bool scores = rule_of(task).scores;
   if (options.generate && scores)
-    throw UsageError("eval: --generate asks for answers, and the model scores sequences (task: " +
-                     std::string(to_string(task)) + ")");
+    throw UsageError(formatted("eval: --generate asks for answers, and the model scores sequences (task: {})",
+                               to_string(task)));
   if (options.generate && rule_of(task).pairs)
-    throw UsageError(
-        "eval: --generate asks for answers to prompts, and the rows are pairs of answers (task: " +
-        std::string(to_string(task)) + ")");
+    throw UsageError(formatted(
+        "eval: --generate asks for answers to prompts, and the rows are pairs of answers (task: {})",
+        to_string(task)));
   if (options.out && !options.generate && !scores)
     throw UsageError("eval: --out keeps the answers of --generate, or scores");
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "formats/convert.h"
 #include "ops/step_values.h"
@@ -55,11 +56,12 @@ void require_fit(const GenerationPlan& plan) {
       AskedRoom(plan.device)
           .refusal("generation", {plan.plan.device_bytes(), plan.plan.host_bytes() - graphs_on_host});
   if (!refusal) return;
-  throw DoesNotFitError(*refusal + " with a context of " + format_count(plan.request.context) + " tokens" +
-                        (plan.request.sequences > 1
-                             ? " and " + format_count(plan.request.sequences) + " beams; fewer of them,"
-                             : std::string(";")) +
-                        " --context and --precision bf16 make it smaller");
+  throw DoesNotFitError(
+      formatted("{} with a context of {} tokens{} --context and --precision bf16 make it smaller", *refusal,
+                format_count(plan.request.context),
+                plan.request.sequences > 1
+                    ? formatted(" and {} beams; fewer of them,", format_count(plan.request.sequences))
+                    : std::string(";")));
 }
 
 Generator::Generator(GenerationPlan plan, RunObserver& observer)
@@ -138,13 +140,13 @@ void Generator::check_prompt(std::span<const int32_t> prompt) const {
   if (prompt.empty()) throw UsageError("the prompt is empty: generation starts from at least one token");
   const int64_t longest = encodes() ? plan_.request.source : plan_.request.context;
   if (static_cast<int64_t>(prompt.size()) > longest) {
-    throw UsageError("the prompt has " + format_count(static_cast<int64_t>(prompt.size())) +
-                     " tokens, the context only " + format_count(longest));
+    throw UsageError(formatted("the prompt has {} tokens, the context only {}",
+                               format_count(static_cast<int64_t>(prompt.size())), format_count(longest)));
   }
   for (const int32_t id : prompt) {
     if (id < 0 || id >= plan_.request.model.vocab) {
-      throw UsageError("token id " + std::to_string(id) + " is not in the model's vocabulary of " +
-                       format_count(plan_.request.model.vocab));
+      throw UsageError(formatted("token id {} is not in the model's vocabulary of {}", id,
+                                 format_count(plan_.request.model.vocab)));
     }
   }
 }
@@ -226,8 +228,10 @@ void Generator::read_logits() {
   }
   convert(stored, row.dtype, std::as_writable_bytes(std::span(logits_)), DType::f32);
   if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); }))
-    throw StoppedError("the model's logits are not finite after token " + format_count(length_) +
-                       ": its weights are damaged, or --precision fp32 is needed");
+    throw StoppedError(formatted(
+        "the model's logits are not finite after token {}: its weights are damaged, or --precision fp32 "
+        "is needed",
+        format_count(length_)));
 }
 
 void Generator::reorder(std::span<const int32_t> parents) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "chat/conversation.h"
 #include "data/encode/conversations.h"
 #include "data/encode/messages.h"
@@ -31,7 +32,7 @@ bool has_column(const Dataset& dataset, const std::string& name) {
 void require_text(const Dataset& dataset, const std::string& name) {
   const Column& column = find_column(dataset.columns(), name, dataset.name());
   if (column.kind != ColumnKind::text)
-    throw UsageError(dataset.name() + ": column '" + name + "' is " + column.type + ", not text");
+    throw UsageError(formatted("{}: column '{}' is {}, not text", dataset.name(), name, column.type));
 }
 
 Question question_of(const Row& cells) {
@@ -105,8 +106,9 @@ ColumnBinding columns_of(const Dataset& dataset, const Names& names) {
   const bool asks = binding.format == RowFormat::prompt_response || binding.format == RowFormat::messages ||
                     binding.format == RowFormat::alpaca;
   if (!asks)
-    throw UsageError(dataset.name() + ": its rows are " + std::string(to_string(binding.format)) +
-                     ", which has no question; name its column with --set data.columns={prompt: ...}");
+    throw UsageError(formatted(
+        "{}: its rows are {}, which has no question; name its column with --set data.columns={{prompt: ...}}",
+        dataset.name(), to_string(binding.format)));
   return binding;
 }
 
@@ -185,7 +187,7 @@ void encode_questions(std::vector<Question>& questions, const AnswerOptions& opt
           chat != nullptr ? chat->render(asked(question, options), true) : question.prompt;
       asking.tokenizer->encode_into(text, false, question.ids);
     } catch (const TemplateError& error) {
-      throw UsageError(question.where + ": " + error.what());
+      throw UsageError(formatted("{}: {}", question.where, error.what()));
     }
     if (question.ids.empty())
       throw UsageError(question.where + ": the prompt is empty; generation starts from at least one token");

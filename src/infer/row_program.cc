@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "prepare/host_needs.h"
 #include "runs/evaluated_rows.h"
@@ -38,9 +39,10 @@ RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, in
   RowPlan made{device, make_plan(request)};
   const auto refusal = room.refusal(what, {made.plan.arena_bytes(), made.plan.host_bytes()});
   if (!refusal) return made;
-  throw DoesNotFitError(*refusal + " with " + format_count(made.batch()) +
-                        (made.batch() == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
-                        " tokens at a time; --batch, --max-length and --precision bf16 make it smaller");
+  throw DoesNotFitError(
+      formatted("{} with {}{}{} tokens at a time; --batch, --max-length and --precision bf16 make it smaller",
+                *refusal, format_count(made.batch()), made.batch() == 1 ? " row of " : " rows of ",
+                format_count(experiment.max_length)));
 }
 
 RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
@@ -87,10 +89,11 @@ std::span<const float> RowProgram::scores() { return read_scores(session_.state,
 std::span<const double> RowProgram::sums() const { return program_.result<double>(kEvalLossTensor); }
 
 std::string row_plan_line(const RowPlan& plan, const Experiment& experiment) {
-  return "plan    device " + format_bytes(plan.plan.arena_bytes()) + " · " + format_count(plan.batch()) +
-         (plan.batch() == 1 ? " row of " : " rows of ") + format_count(experiment.max_length) +
-         " tokens at a time · " + std::string(to_string(experiment.precision.compute)) +
-         (experiment.nf4 ? " · nf4" : "") + (plan.device.is_card() ? " · " + name_of(plan.device) : "");
+  return formatted("plan    device {} · {}{}{} tokens at a time · {}{}{}",
+                   format_bytes(plan.plan.arena_bytes()), format_count(plan.batch()),
+                   plan.batch() == 1 ? " row of " : " rows of ", format_count(experiment.max_length),
+                   to_string(experiment.precision.compute), experiment.nf4 ? " · nf4" : "",
+                   plan.device.is_card() ? " · " + name_of(plan.device) : "");
 }
 
 }  // namespace plimsoll

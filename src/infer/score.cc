@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "cpu/threads.h"
 #include "data/files/cell.h"
@@ -19,10 +20,10 @@ namespace fs = std::filesystem;
 
 void require_head(const ModelSpec& model, const ModelPaths& paths) {
   if (model.scores_sequences || model.value_head || !model.words.empty() || paths.adapter) return;
-  throw UsageError(
-      (paths.base / "config.json").string() + ": is a " + model.architecture +
-      ", which has no head that scores sequences; task: reward and task: classify train one, and "
-      "--set 'classify.words=[\" bad\", \" good\"]' asks it which of these words comes next");
+  throw UsageError(formatted(
+      "{}: is a {}, which has no head that scores sequences; task: reward and task: classify train "
+      "one, and --set 'classify.words=[\" bad\", \" good\"]' asks it which of these words comes next",
+      (paths.base / "config.json").string(), model.architecture));
 }
 
 nlohmann::ordered_json text_cell(const std::string& text) { return replace_invalid_utf8(text); }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "graph/op_kind.h"
 #include "layout/program_layout.h"
 #include "ops/rule.h"
@@ -80,8 +81,8 @@ class Ownership {
   const TableRow& row(TensorId id) const { return program_.rows[static_cast<size_t>(id)]; }
 
   [[noreturn]] void fail(const Op* op, const std::string& why) const {
-    throw InternalError("layout of " + graph_.name() + ": " + why +
-                        (op == nullptr ? "" : " at " + print_op(graph_, *op)));
+    throw InternalError(formatted("layout of {}: {}{}", graph_.name(), why,
+                                  op == nullptr ? "" : " at " + print_op(graph_, *op)));
   }
 
   void check_region(const TableRow& at, const Tensor& tensor) const {
@@ -105,8 +106,8 @@ class Ownership {
     while (next != owners.end() && next->first < at.offset + at.bytes) {
       const TensorId loser = next->second.tensor;
       if (loser != id && transfers_.is_used(loser))
-        fail(op, "the bytes of " + row(loser).name + " are taken while a transfer uses them");
-      if (op == nullptr) fail(nullptr, "inputs " + at.name + " and " + row(loser).name + " overlap");
+        fail(op, formatted("the bytes of {} are taken while a transfer uses them", row(loser).name));
+      if (op == nullptr) fail(nullptr, formatted("inputs {} and {} overlap", at.name, row(loser).name));
       next = owners.erase(next);
     }
     owners[at.offset] = {at.offset + at.bytes, id};
@@ -171,7 +172,7 @@ class Ownership {
     for (size_t a = 0; a < written.size(); ++a)
       for (size_t b = a + 1; b < written.size(); ++b)
         if (overlap(written[a], written[b]))
-          fail(&op, row(written[a]).name + " and " + row(written[b]).name + " overlap");
+          fail(&op, formatted("{} and {} overlap", row(written[a]).name, row(written[b]).name));
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] == kNoTensor) continue;
       if (op.scratch != kNoTensor && overlap(op.scratch, op.inputs[i]))
@@ -179,7 +180,8 @@ class Ownership {
       for (size_t o = 0; o < op.outputs.size(); ++o) {
         const TensorId output = op.outputs[o];
         if (output == kNoTensor || output == op.inputs[i] || !overlap(output, op.inputs[i])) continue;
-        if (!allowed(op, o, i)) fail(&op, row(output).name + " overlaps the input " + row(op.inputs[i]).name);
+        if (!allowed(op, o, i))
+          fail(&op, formatted("{} overlaps the input {}", row(output).name, row(op.inputs[i]).name));
       }
     }
     for (const TensorId id : written) {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 
 namespace plimsoll::layout {
@@ -17,19 +18,19 @@ void check_problem(const Problem& problem) {
   const int64_t alignment = problem.alignment;
   check_internal(
       alignment > 0 && alignment < kMaxTotal && std::has_single_bit(static_cast<uint64_t>(alignment)),
-      "layout: alignment " + std::to_string(alignment) + " is no power of two");
+      formatted("layout: alignment {} is no power of two", alignment));
   int64_t total = 0;
   for (const Buffer& b : problem.buffers) {
     if (b.bytes < 0) {
-      throw InternalError("layout: buffer " + b.name + " has " + std::to_string(b.bytes) + " bytes");
+      throw InternalError(formatted("layout: buffer {} has {} bytes", b.name, b.bytes));
     }
     if (b.first < 0 || b.first > b.last) {
-      throw InternalError("layout: buffer " + b.name + " lives from op " + std::to_string(b.first) +
-                          " to op " + std::to_string(b.last));
+      throw InternalError(formatted("layout: buffer {} lives from op {} to op {}", b.name, b.first, b.last));
     }
     // In this order nothing overflows: rounding up adds less than one alignment.
     if (b.bytes > kMaxTotal - alignment || aligned_bytes(problem, b) > kMaxTotal - total) {
-      throw InternalError("layout: the sizes up to buffer " + b.name + " do not fit into 62 bits together");
+      throw InternalError(
+          formatted("layout: the sizes up to buffer {} do not fit into 62 bits together", b.name));
     }
     total += aligned_bytes(problem, b);
   }

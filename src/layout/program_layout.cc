@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "layout/skyline.h"
 #include "layout/validator.h"
@@ -140,10 +141,10 @@ class PersistentTable {
     if (!is_new) {
       TableRow& row = rows[found->second];
       check_internal(row.shape == tensor.shape && row.dtype == tensor.dtype,
-                     "program " + graph.name() + " has another shape or type of " + tensor.name);
-      check_internal(row.space == tensor.space, "program " + graph.name() + " has " + tensor.name +
-                                                    " on the " + std::string(to_string(tensor.space)) +
-                                                    ", another on the " + std::string(to_string(row.space)));
+                     formatted("program {} has another shape or type of {}", graph.name(), tensor.name));
+      check_internal(row.space == tensor.space,
+                     formatted("program {} has {} on the {}, another on the {}", graph.name(), tensor.name,
+                               to_string(tensor.space), to_string(row.space)));
       // Evaluation sees a trainable weight as frozen: what it is to training counts.
       if (tensor.role == Role::trainable_weight) row.role = tensor.role;
       return;

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll::layout {
 namespace {
@@ -14,8 +15,8 @@ namespace {
 std::string number(int64_t value) { return std::to_string(value); }
 
 std::string described(const Buffer& buffer, int64_t offset) {
-  return buffer.name + " (" + number(buffer.bytes) + " B at offset " + number(offset) + ", ops " +
-         number(buffer.first) + ".." + number(buffer.last) + ")";
+  return formatted("{} ({} B at offset {}, ops {}..{})", buffer.name, number(buffer.bytes), number(offset),
+                   number(buffer.first), number(buffer.last));
 }
 
 bool is_power_of_two(int64_t value) { return value > 0 && (value & (value - 1)) == 0; }
@@ -23,17 +24,17 @@ bool is_power_of_two(int64_t value) { return value > 0 && (value & (value - 1)) 
 // The faults one buffer can have alone.
 std::optional<Verdict> judge_alone(const Buffer& buffer, int64_t offset, int64_t alignment, int64_t top) {
   const auto verdict = [&](Fault fault, const std::string& what) {
-    return Verdict{fault, buffer.name, "", described(buffer, offset) + " " + what};
+    return Verdict{fault, buffer.name, "", formatted("{} {}", described(buffer, offset), what)};
   };
   if (buffer.bytes < 0) return verdict(Fault::bad_size, "has a negative size");
   if (buffer.last < buffer.first) return verdict(Fault::bad_lifetime, "ends before it begins");
   if (offset < 0) return verdict(Fault::negative_offset, "lies below the arena");
   if (offset % alignment != 0) {
-    return verdict(Fault::misaligned, "is not aligned to " + number(alignment) + " B");
+    return verdict(Fault::misaligned, formatted("is not aligned to {} B", number(alignment)));
   }
   // Written so that the sum of offset and size, which may overflow, is never formed.
   if (offset > top || buffer.bytes > top - offset) {
-    return verdict(Fault::out_of_arena, "ends above the top of the arena, " + number(top) + " B");
+    return verdict(Fault::out_of_arena, formatted("ends above the top of the arena, {} B", number(top)));
   }
   return std::nullopt;
 }
@@ -85,8 +86,9 @@ std::vector<Verdict> find_overlaps(const Problem& problem, const std::vector<int
     }
     const Buffer& a = problem.buffers[*other];
     const Buffer& b = problem.buffers[buffer];
-    verdicts.push_back({Fault::overlap, a.name, b.name,
-                        described(a, offsets[*other]) + " overlaps " + described(b, offsets[buffer])});
+    verdicts.push_back(
+        {Fault::overlap, a.name, b.name,
+         formatted("{} overlaps {}", described(a, offsets[*other]), described(b, offsets[buffer]))});
   }
   return verdicts;
 }
@@ -106,8 +108,8 @@ std::optional<Verdict> judge_lower_bound(const Problem& problem, int64_t lower_b
   }
   if (lower_bound % alignment == 0 && lower_bound / alignment == most_blocks) return std::nullopt;
   return Verdict{Fault::wrong_lower_bound, "", "",
-                 "the lower bound is stated as " + number(lower_bound) + " B, but " + number(most_blocks) +
-                     " blocks of " + number(alignment) + " B are alive at the peak"};
+                 formatted("the lower bound is stated as {} B, but {} blocks of {} B are alive at the peak",
+                           number(lower_bound), number(most_blocks), number(alignment))};
 }
 
 }  // namespace
@@ -138,13 +140,14 @@ std::string_view to_string(Fault fault) {
 
 std::vector<Verdict> validate(const Problem& problem, const Placement& placement) {
   if (!is_power_of_two(problem.alignment)) {
-    return {{Fault::bad_alignment, "", "", "alignment " + number(problem.alignment) + " is no power of two"}};
+    return {{Fault::bad_alignment, "", "",
+             formatted("alignment {} is no power of two", number(problem.alignment))}};
   }
   const size_t count = problem.buffers.size();
   if (placement.offsets.size() != count) {
     return {{Fault::wrong_count, "", "",
-             number(static_cast<int64_t>(placement.offsets.size())) + " offsets for " +
-                 number(static_cast<int64_t>(count)) + " buffers"}};
+             formatted("{} offsets for {} buffers", number(static_cast<int64_t>(placement.offsets.size())),
+                       number(static_cast<int64_t>(count)))}};
   }
   std::vector<Verdict> verdicts;
   for (size_t i = 0; i < count; ++i) {
@@ -166,10 +169,11 @@ void require_valid(const Problem& problem, const Placement& placement) {
   constexpr size_t kShown = 5;  // enough to see the pattern
   const std::vector<Verdict> verdicts = validate(problem, placement);
   if (verdicts.empty()) return;
-  std::string message = "the memory layout found by \"" + placement.tie_break + "\" is wrong (" +
-                        number(static_cast<int64_t>(verdicts.size())) + " faults); please report this:";
+  std::string message = formatted(
+      "the memory layout found by \"{}\" is wrong ({} faults); please report this:", placement.tie_break,
+      number(static_cast<int64_t>(verdicts.size())));
   for (size_t i = 0; i < std::min(kShown, verdicts.size()); ++i) {
-    message += "\n  " + std::string(to_string(verdicts[i].fault)) + ": " + verdicts[i].text;
+    message += formatted("\n  {}: {}", to_string(verdicts[i].fault), verdicts[i].text);
   }
   throw InternalError(message);
 }

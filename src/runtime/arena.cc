@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 
 namespace plimsoll {
@@ -41,8 +42,8 @@ Arena::Arena(int64_t bytes, int threads) : bytes_(bytes) {
   void* raw = mmap(nullptr, static_cast<size_t>(reserve), PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED)
-    throw DoesNotFitError("the system gives no " + format_bytes(bytes) +
-                          " for the arena: " + std::strerror(errno));
+    throw DoesNotFitError(
+        formatted("the system gives no {} for the arena: {}", format_bytes(bytes), std::strerror(errno)));
   auto* start = static_cast<std::byte*>(raw);
   std::byte* aligned = start;
   if (reserve > size) {
@@ -57,8 +58,8 @@ Arena::Arena(int64_t bytes, int threads) : bytes_(bytes) {
   if (mprotect(mapping_, static_cast<size_t>(mapped_), PROT_READ | PROT_WRITE) != 0) {
     const int reason = errno;
     munmap(mapping_, static_cast<size_t>(mapped_));
-    throw DoesNotFitError("the system gives no " + format_bytes(bytes) +
-                          " for the arena: " + std::strerror(reason));
+    throw DoesNotFitError(
+        formatted("the system gives no {} for the arena: {}", format_bytes(bytes), std::strerror(reason)));
   }
   madvise(mapping_, static_cast<size_t>(mapped_), MADV_HUGEPAGE);
   data_ = aligned;

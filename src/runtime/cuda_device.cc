@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "gpu/cublas_lt.h"
 #include "gpu/cuda_card.h"
 #include "gpu/launch_limits.h"
@@ -26,12 +27,11 @@ class CudaDevice : public GpuDevice {
     return gpu::compile_note(PLIMSOLL_CODE_FOR, capability_);
   }
   [[nodiscard]] std::string products() const override {
-    if (found_.library == nullptr) return "own kernels (" + found_.reason + ")";
+    if (found_.library == nullptr) return formatted("own kernels ({})", found_.reason);
     const gpu::ProductUse& use = found_.library->use;
     std::string text = found_.library->name();
-    if (use.refused > 0)
-      text += ", " + std::to_string(use.refused) + " of " + std::to_string(use.asked) + " own kernels";
-    if (use.refused_runs > 0) text += ", refused " + std::to_string(use.refused_runs) + " times";
+    if (use.refused > 0) text += formatted(", {} of {} own kernels", use.refused, use.asked);
+    if (use.refused_runs > 0) text += formatted(", refused {} times", use.refused_runs);
     return text;
   }
 
@@ -60,22 +60,21 @@ std::unique_ptr<Device> open_cuda_device(const CardFacts& planned, const std::st
                                          Products products) {
   const gpu::CudaFacts facts = gpu::cuda_facts(which);
   if (facts.card.compute_capability < planned.compute_capability)
-    throw UsageError("device: cuda: the plan is for a card of compute capability " +
-                     std::to_string(planned.compute_capability / 10) + "." +
-                     std::to_string(planned.compute_capability % 10) + ", and the " + facts.name +
-                     " here has less; leave memory.gpu out (--set memory.gpu=null)");
+    throw UsageError(formatted(
+        "device: cuda: the plan is for a card of compute capability {}.{}, and the {} here has less; "
+        "leave memory.gpu out (--set memory.gpu=null)",
+        planned.compute_capability / 10, planned.compute_capability % 10, facts.name));
   return std::make_unique<CudaDevice>(gpu::open_cuda_card(which), planned, products,
                                       facts.card.compute_capability);
 }
 
 std::string cuda_kernels_text(const gpu::CudaFacts& facts) {
-  return facts.name + ", CUDA " + std::to_string(facts.driver / 1000) + "." +
-         std::to_string(facts.driver % 1000 / 10) + ", " + cuda_code_text(facts);
+  return formatted("{}, CUDA {}.{}, {}", facts.name, facts.driver / 1000, facts.driver % 1000 / 10,
+                   cuda_code_text(facts));
 }
 
 std::string cuda_code_text(const gpu::CudaFacts& facts) {
-  return "kernels " + std::to_string(kGpuKernelGeneration) +
-         (facts.library.empty() ? "" : ", " + facts.library);
+  return formatted("kernels {}{}", kGpuKernelGeneration, facts.library.empty() ? "" : ", " + facts.library);
 }
 
 }  // namespace plimsoll

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/regular_file.h"
 #include "base/units.h"
 
@@ -61,9 +62,10 @@ void DiskArena::claim() {
   const int64_t free = free_bytes(folder_);
   const int error = free < bytes_ ? ENOSPC : posix_fallocate(descriptor_, 0, bytes_);
   if (error == 0) return;
-  throw DoesNotFitError("does not fit   what is offloaded to the disk needs " + format_bytes(bytes_) +
-                        " in " + folder_.string() + ", where " + format_bytes(free) + " are free: " +
-                        std::strerror(error) + "\n  free some space, or set memory.disk lower");
+  throw DoesNotFitError(formatted(
+      "does not fit   what is offloaded to the disk needs {} in {}, where {} are free: {}\n  free some "
+      "space, or set memory.disk lower",
+      format_bytes(bytes_), folder_.string(), format_bytes(free), std::strerror(error)));
 }
 
 // The smallest block that the disk takes without its cache, tried on one that is just that aligned.
@@ -140,9 +142,9 @@ void DiskArena::drop_pages(int64_t offset, int64_t bytes, bool dirty) const {
 }
 
 void DiskArena::fail(const char* what, int64_t offset, int error) const {
-  throw StoppedError("the offload file in " + folder_.string() + " " + what + " at byte " +
-                     format_count(offset) + ": " + std::strerror(error) +
-                     "\n  the last checkpoint is intact; continue with --resume");
+  throw StoppedError(formatted(
+      "the offload file in {} {} at byte {}: {}\n  the last checkpoint is intact; continue with --resume",
+      folder_.string(), what, format_count(offset), std::strerror(error)));
 }
 
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "gpu/launch_limits.h"
 #include "ops/gpu_kernel.h"
 
@@ -52,8 +53,8 @@ gpu::EmulatedOrder emulated_order() {
   if (text == "late") return {gpu::emulated::When::late};
   gpu::EmulatedOrder order;
   if (!read_number(text, order.seed))
-    throw UsageError("PLIMSOLL_EMULATED_ORDER: '" + std::string(text) +
-                     "' is no order; use at-once, late, or a number, which shuffles");
+    throw UsageError(formatted(
+        "PLIMSOLL_EMULATED_ORDER: '{}' is no order; use at-once, late, or a number, which shuffles", text));
   return order;
 }
 
@@ -61,8 +62,7 @@ int64_t emulated_trap() {
   const char* const set = std::getenv("PLIMSOLL_EMULATED_TRAP");
   int64_t launch = 0;
   if (set != nullptr && (!read_number(set, launch) || launch < 1))
-    throw UsageError("PLIMSOLL_EMULATED_TRAP: '" + std::string(set) +
-                     "' is no launch; use its number, from 1 on");
+    throw UsageError(formatted("PLIMSOLL_EMULATED_TRAP: '{}' is no launch; use its number, from 1 on", set));
   return launch;
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
 #include "ops/rule.h"
@@ -120,7 +121,8 @@ std::vector<HostFact> Executor::bind_calls() {
     if (is_queued(op)) {
       BoundTransfer& transfer = transfers[numbers[i] = started++];
       if (transfer.job != nullptr) {
-        check_internal(arenas_.io != nullptr, "program " + graph_.name() + " has transfers and no I/O queue");
+        check_internal(arenas_.io != nullptr,
+                       formatted("program {} has transfers and no I/O queue", graph_.name()));
         jobs[numbers[i]] = started_jobs++;
         if (recorder_ != nullptr) transfer.job = recorded_transfer(std::move(transfer.job), i);
       }
@@ -236,11 +238,9 @@ std::byte* Executor::host_address(size_t row) const {
 size_t Executor::find(std::string_view name, Role role) const {
   const TensorId id = graph_.find(name);
   // Asked for in the step loop: the message is only built when it is needed.
-  if (id == kNoTensor)
-    throw InternalError("program " + graph_.name() + " has no tensor " + std::string(name));
+  if (id == kNoTensor) throw InternalError(formatted("program {} has no tensor {}", graph_.name(), name));
   if (layout_.rows[static_cast<size_t>(id)].role != role)
-    throw InternalError("program " + graph_.name() + ": " + std::string(name) + " is no " +
-                        std::string(to_string(role)));
+    throw InternalError(formatted("program {}: {} is no {}", graph_.name(), name, to_string(role)));
   return static_cast<size_t>(id);
 }
 

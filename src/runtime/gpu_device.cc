@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "gpu/card_fault.h"
 #include "gpu/launch_limits.h"
@@ -220,8 +221,9 @@ void GpuDevice::load(const BoundCall& kernels, const Graph& graph, const Op& op)
   try {
     kernels();
   } catch (const gpu::LaunchRefused& refused) {
-    throw UsageError(std::string("device: ") + refused.what() + " (" + print_op(graph, op) +
-                     "); fewer rows a micro-step (batch.micro) or shorter ones (data.max_length) need less");
+    throw UsageError(formatted(
+        "device: {} ({}); fewer rows a micro-step (batch.micro) or shorter ones (data.max_length) need less",
+        refused.what(), print_op(graph, op)));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "plan/search/run_time.h"
 #include "train/run_clock.h"
@@ -26,8 +27,8 @@ void BatchSource::store_rows(const std::filesystem::path& folder, RunObserver& o
   const auto start = RunClock::now();
   loader_.store_rows(folder, [&](int64_t done, int64_t rows) { observer.storing(done, rows); });
   if (const int64_t bytes = loader_.stored_bytes(); bytes > 0)
-    observer.event("rows    written to a scratch file for the shuffle: " + format_bytes(bytes) + " in " +
-                   duration_words(seconds_since(start)));
+    observer.event(formatted("rows    written to a scratch file for the shuffle: {} in {}",
+                             format_bytes(bytes), duration_words(seconds_since(start))));
 }
 
 bool BatchSource::fill(const CacheFilling& with, Loader* evaluation) {
@@ -50,10 +51,10 @@ bool BatchSource::compute_references(const CacheFilling& with, Loader* evaluatio
   const auto begin = [&] {
     if (as_begun) return;
     as_begun = replaced = true;
-    with.observer.event(std::string("note    ") + References::kFile +
-                            " lacks rows, or was changed: they are recomputed with the weights of " +
-                            with.model,
-                        LogLevel::warn);
+    with.observer.event(
+        formatted("note    {} lacks rows, or was changed: they are recomputed with the weights of {}",
+                  References::kFile, with.model),
+        LogLevel::warn);
     with.load_start();
   };
   if (!references_->compute(References::Of::train, with.place, loader_, with.interrupted, begin))
@@ -70,8 +71,8 @@ bool BatchSource::fill_frozen(const CacheFilling& with) {
   if (frozen_ == nullptr) return true;
   frozen_->open(with.folder, with.fingerprint);
   if (frozen_->is_complete()) return true;
-  with.observer.event("rows    what the frozen blocks say of them, kept for all epochs (" +
-                      format_bytes(frozen_bytes_) + "): " + KeptRows::kFile);
+  with.observer.event(formatted("rows    what the frozen blocks say of them, kept for all epochs ({}): {}",
+                                format_bytes(frozen_bytes_), KeptRows::kFile));
   return frozen_->compute(with.place, loader_, with.interrupted);
 }
 

@@ -1,5 +1,6 @@
 #include "train/evaluator.h"
 
+#include "base/format.h"
 #include "base/units.h"
 #include "runs/metrics.h"
 #include "train/run_clock.h"
@@ -15,8 +16,8 @@ void Evaluator::run(const std::function<bool()>& interrupted, TrainerState& curr
   for (const Metric& metric : result->metrics) current.eval_metrics.emplace_back(metric.name, metric.value);
   stop.add_evaluation(current);
   log.evaluation({current.step, result->loss, result->target_tokens, seconds_since(start), result->metrics});
-  observer.event("eval    step " + format_count(current.step) + "  loss " + std::to_string(result->loss) +
-                 metric_words(result->metrics));
+  observer.event(formatted("eval    step {}  loss {}{}", format_count(current.step),
+                           std::to_string(result->loss), metric_words(result->metrics)));
 }
 
 }  // namespace plimsoll

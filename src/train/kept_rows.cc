@@ -2,6 +2,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "files/atomic.h"
 #include "files/file.h"
@@ -69,10 +70,10 @@ KeptRows::KeptRows(const Plan& plan, int64_t dataset_rows)
 
 void KeptRows::open(RunFolder& folder, const std::string& fingerprint) {
   file_ = folder.begin_log(kFile);
+  // Named if it is more than one, so that a file with only the first sequences is rewritten.
+  const std::string records = each_ > 1 ? R"(, "records": )" + std::to_string(each_) : "";
   std::string head =
-      R"({"step": 0, "frozen": )" + std::to_string(crc32c(std::as_bytes(std::span(fingerprint)))) +
-      // Named if it is more than one, so that a file with only the first sequences is rewritten.
-      (each_ > 1 ? R"(, "records": )" + std::to_string(each_) : "") + "}";
+      formatted(R"({{"step": 0, "frozen": {}{}}})", crc32c(std::as_bytes(std::span(fingerprint))), records);
   head.resize(static_cast<size_t>(kKeptLineBytes) - 1, ' ');
   bytes_ = kKeptLineBytes;
   const bool same = first_line(file_) == head;
@@ -199,8 +200,9 @@ void KeptRows::read(const Executor& train, const EffectiveBatch& batch, const Mi
   for (const Sample& sample : samples_of(train, batch, micro)) {
     const int64_t place = places_[static_cast<size_t>(sample.row * each_ + sample.sequence)];
     const auto refuse = [&](const std::string& why) {
-      throw DamagedError(file_.string() + ": row " + std::to_string(sample.row) + why +
-                         ". Start the run again, or leave nothing kept: --set memory.keep_frozen=off");
+      throw DamagedError(
+          formatted("{}: row {}{}. Start the run again, or leave nothing kept: --set memory.keep_frozen=off",
+                    file_.string(), sample.row, why));
     };
     if (place < 0) refuse(" has no record: the rows changed since it was written");
     Head head;

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <map>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
@@ -88,7 +89,7 @@ Times add_up(const std::vector<Graph>& programs, const Recorder& recorder, const
 // "1,234.5": milliseconds.
 std::string milliseconds(double seconds) {
   const auto tenths = static_cast<int64_t>(seconds * 1e4 + 0.5);
-  return format_count(tenths / 10) + "." + std::to_string(tenths % 10);
+  return formatted("{}.{}", format_count(tenths / 10), tenths % 10);
 }
 
 std::string percent(double part, double whole) {
@@ -153,12 +154,12 @@ std::string profile_text(const std::vector<Graph>& programs, const Recorder& rec
   const auto steps = static_cast<double>(recorder.spans(Track::steps).size());
   if (steps == 0) return "profile no step was recorded\n";
   const Times times = add_up(programs, recorder, rates);
-  return "profile " + format_number("%.0f", steps) + (steps == 1 ? " step" : " steps") +
-         " · bounds: " + format_number("%.0f", rates.matmul_bf16 / 1e9) + " GFLOP/s bf16, " +
-         format_number("%.0f", rates.matmul_f32 / 1e9) + " GFLOP/s f32, " +
-         format_number("%.1f", rates.bandwidth / 1e9) + " GB/s" +
-         (rates.calibrated ? "" : " (uncalibrated)") + "\n" + by_kind(times, steps) + "\n" +
-         by_place(times, steps);
+  return formatted("profile {}{} · bounds: {} GFLOP/s bf16, {} GFLOP/s f32, {} GB/s{}\n{}\n{}",
+                   format_number("%.0f", steps), steps == 1 ? " step" : " steps",
+                   format_number("%.0f", rates.matmul_bf16 / 1e9),
+                   format_number("%.0f", rates.matmul_f32 / 1e9),
+                   format_number("%.1f", rates.bandwidth / 1e9), rates.calibrated ? "" : " (uncalibrated)",
+                   by_kind(times, steps), by_place(times, steps));
 }
 
 }  // namespace plimsoll

@@ -9,6 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/units.h"
 #include "files/file.h"
@@ -47,8 +48,9 @@ void References::give_to(Of of, DataSource& source) {
   source.loader.on_example = [this, of, name = source.dataset.name()](int64_t row, Example& example) {
     if (!serves_ || example.values.empty()) return;
     if (!knows(of, row))
-      throw DamagedError(name + ": row " + std::to_string(row) + " has no line in " + kFile +
-                         " of the run: the rows changed, or the run began without it");
+      throw DamagedError(
+          formatted("{}: row {} has no line in {} of the run: the rows changed, or the run began without it",
+                    name, row, kFile));
     const Values& values = known_[static_cast<size_t>(of)][static_cast<size_t>(row)];
     example.values.assign(values.begin(), values.end());
   };
@@ -100,12 +102,14 @@ void References::open(RunFolder& folder, const std::string& fingerprint, bool re
 void References::read(const fs::path& folder) {
   const fs::path file = folder / kFile;
   if (is_absent(file))
-    throw UsageError(folder.string() + ": has no " + kFile +
-                     ", which says what the model was that task: dpo compares with");
+    throw UsageError(formatted("{}: has no {}, which says what the model was that task: dpo compares with",
+                               folder.string(), kFile));
   const int64_t bytes = take_lines(file);
   if (bytes != static_cast<int64_t>(fs::file_size(file)))
-    throw DamagedError(file.string() + ": what follows byte " + format_count(bytes) +
-                       " is not what was written; train the run with --resume: it computes these rows again");
+    throw DamagedError(formatted(
+        "{}: what follows byte {} is not what was written; train the run with --resume: it computes "
+        "these rows again",
+        file.string(), format_count(bytes)));
 }
 
 void References::write(std::string line) {

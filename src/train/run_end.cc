@@ -1,5 +1,6 @@
 #include "train/run_end.h"
 
+#include "base/format.h"
 #include "base/system_memory.h"
 #include "prepare/planned_card.h"
 #include "runs/checkpoint.h"
@@ -75,7 +76,8 @@ void end_run(const RunWish& wish, const TrainerParts& parts, const TrainerState&
     if (const std::string told = tally.seen.missing(); !told.empty())
       wish.observer.event(told, LogLevel::warn);
   if (wish.recipe.save.hub)
-    wish.observer.event("        upload     hf upload " + *wish.recipe.save.hub + " " + output.string());
+    wish.observer.event(
+        formatted("        upload     hf upload {} {}", *wish.recipe.save.hub, output.string()));
 }
 
 }  // namespace plimsoll

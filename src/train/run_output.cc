@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "data/files/data_files.h"
 #include "files/places.h"
@@ -16,15 +17,15 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const fs::path& output, const std::string& how, const std::string& what) {
-  throw UsageError("output: " + output.string() + " " + how + " " + what +
-                   ", which a run must not write to. Choose a folder of its own");
+  throw UsageError(formatted("output: {} {} {}, which a run must not write to. Choose a folder of its own",
+                             output.string(), how, what));
 }
 
 void require_apart(const fs::path& output, const std::string& key, const fs::path& folder) {
   std::error_code failed;
   if (!fs::exists(folder, failed)) return;  // the error comes when it is opened
   const fs::path other = real_path(folder);
-  const std::string what = key + ", " + folder.string();
+  const std::string what = formatted("{}, {}", key, folder.string());
   const bool inside = is_within(output, other), above = is_within(other, output);
   if (inside && above) refuse(output, "is", what);
   if (above) refuse(output, "holds", what);
@@ -82,8 +83,9 @@ RunFolder open_output(const Recipe& recipe, const OutputWish& wish) {
   require_place(recipe, wish);
   RunFolder folder(*recipe.output);
   if (folder.holds_run() && !wish.resume && !wish.overwrite)
-    throw UsageError("output: " + folder.path().string() +
-                     " holds a run already; continue it with --resume, or replace it by --overwrite");
+    throw UsageError(
+        formatted("output: {} holds a run already; continue it with --resume, or replace it by --overwrite",
+                  folder.path().string()));
   folder.require_free(written_names(recipe, wish.profile));
   if (wish.overwrite) folder.require_clearable();
   return folder;
@@ -97,10 +99,10 @@ void require_files(const fs::path& folder, int64_t files) {
   if (statvfs(folder.c_str(), &status) != 0 || status.f_files == 0) return;
   const auto free = static_cast<int64_t>(status.f_favail);
   if (free >= files) return;
-  throw StoppedError(folder.string() + ": the first checkpoint and the logs take " + format_count(files) +
-                     " files, and the disk has room for " + format_count(free) +
-                     " (its inodes, df -i): No space left on device. Remove files there or choose another "
-                     "folder with output.");
+  throw StoppedError(formatted(
+      "{}: the first checkpoint and the logs take {} files, and the disk has room for {} (its inodes, "
+      "df -i): No space left on device. Remove files there or choose another folder with output.",
+      folder.string(), format_count(files), format_count(free)));
 }
 
 }  // namespace
@@ -113,14 +115,15 @@ std::string require_room(const RunFolder& folder, int64_t files, int64_t bytes, 
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       limit.rlim_cur < static_cast<rlim_t>(bytes))
-    throw StoppedError(folder.path().string() + ": a checkpoint takes " + format_bytes(bytes) +
-                       ", and a limit (ulimit -f) ends files at " +
-                       format_bytes(static_cast<int64_t>(limit.rlim_cur)) + ": File too large");
+    throw StoppedError(formatted(
+        "{}: a checkpoint takes {}, and a limit (ulimit -f) ends files at {}: File too large",
+        folder.path().string(), format_bytes(bytes), format_bytes(static_cast<int64_t>(limit.rlim_cur))));
   const int64_t free = free_disk_bytes(folder.path());
   if (free >= checkpoints * bytes + result) return "";
-  return "note    " + folder.path().string() + " has room for " + format_count((free - result) / bytes) +
-         " checkpoints of " + format_bytes(bytes) + ", and up to " + format_count(checkpoints) +
-         " will be there at a time (save.keep)";
+  return formatted(
+      "note    {} has room for {} checkpoints of {}, and up to {} will be there at a time (save.keep)",
+      folder.path().string(), format_count((free - result) / bytes), format_bytes(bytes),
+      format_count(checkpoints));
 }
 
 }  // namespace plimsoll

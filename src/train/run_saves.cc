@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "gpu/card_fault.h"
 #include "train/run_output.h"
@@ -43,7 +44,8 @@ void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit
   options_.folder->begin();
   if (overwrite) {
     if (const auto card = options_.folder->clear())
-      observer_.event("note    the model card that was edited is " + card->string() + " now", LogLevel::warn);
+      observer_.event(formatted("note    the model card that was edited is {} now", card->string()),
+                      LogLevel::warn);
   }
   open_logs(current);
 }
@@ -60,10 +62,11 @@ void RunSaves::require_savable(const TrainerState& current) {
   if (!note.empty()) observer_.event(note, LogLevel::warn);
   if (options_.keep != kKeepAll || saves < 3 || !note.empty()) return;
   const int64_t bytes = checkpoint_bytes(options_, experiment_, state_);
-  observer_.event("note    up to " + format_count(saves) + " checkpoints of " + format_bytes(bytes) + ", " +
-                      format_bytes(saves * bytes) + " of disk in all, stay in " +
-                      options_.folder->path().string() + " (save.keep: all)",
-                  LogLevel::warn);
+  observer_.event(
+      formatted("note    up to {} checkpoints of {}, {} of disk in all, stay in {} (save.keep: all)",
+                format_count(saves), format_bytes(bytes), format_bytes(saves * bytes),
+                options_.folder->path().string()),
+      LogLevel::warn);
 }
 
 void RunSaves::open_logs(const TrainerState& current) {
@@ -94,14 +97,14 @@ void RunSaves::save(const TrainerState& current, const std::string& why, bool ke
   saving_ = false;
   resumed(current);
   if (!keep_all) remove_old();
-  observer_.event("save    step " + format_count(current.step) + why);
+  observer_.event(formatted("save    step {}{}", format_count(current.step), why));
   log_->event("save", current.step);
 }
 
 void RunSaves::remove_old() {
   const auto kept = remove_old_checkpoints(options_);
   if (kept && told_ != *kept)
-    observer_.event("note    " + kept->string() + " stays: it holds what the run did not write",
+    observer_.event(formatted("note    {} stays: it holds what the run did not write", kept->string()),
                     LogLevel::warn);
   if (kept) told_ = *kept;
 }
@@ -120,7 +123,7 @@ void RunSaves::stop(const TrainerState& current, bool whole) {
   } catch (const Error& error) {
     throw Error(error.code(), error.what() + keep_work(current, whole, error.what()));
   } catch (const std::filesystem::filesystem_error& error) {
-    const std::string reason = error.path1().string() + ": " + error.code().message();
+    const std::string reason = formatted("{}: {}", error.path1().string(), error.code().message());
     throw StoppedError(reason + keep_work(current, whole, reason));
   } catch (const std::exception& error) {
     keep_work(current, whole, error.what());
@@ -136,13 +139,14 @@ std::string RunSaves::keep_work(const TrainerState& current, bool whole, const s
     if (!options_.folder->still_there()) make_folder_again(current);
     if (saving_) {
       if (const auto last = latest_checkpoint(options_.folder->path()))
-        told = "\n  the last checkpoint is whole: " + last->string() + ": --resume continues from there";
+        told =
+            formatted("\n  the last checkpoint is whole: {}: --resume continues from there", last->string());
     } else if (whole && current.step > 0 && !weight_not_finite(state_)) {
       if (!holds(current)) save(current, " (before the stop)", true);
       told = state + " is saved: --resume continues from there";
     }
   } catch (const std::exception& error) {
-    told = state + " could not be saved: " + error.what();
+    told = formatted("{} could not be saved: {}", state, error.what());
   }
   if (log_) log_stop(*log_, current.step, reason);
   keep_logs();
@@ -157,7 +161,7 @@ std::string RunSaves::without_card(const TrainerState& current, const std::strin
   if (!last)
     return "\n  there is no checkpoint yet: the run begins again with --overwrite, and save.every has one "
            "sooner";
-  return "\n  the last checkpoint is whole: " + last->string() + ": --resume continues from there";
+  return formatted("\n  the last checkpoint is whole: {}: --resume continues from there", last->string());
 }
 
 void RunSaves::keep_logs() noexcept {

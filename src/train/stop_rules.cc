@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "tasks/task.h"
 
 namespace plimsoll {
@@ -41,33 +42,33 @@ StopRules::Verdict StopRules::weigh(const StepMetrics& metrics, const EffectiveB
   // Gradients of f16 overflow where the loss is scaled too far: that is no lost loss.
   const bool finite = std::isfinite(metrics.loss) && (metrics.loss_scale || std::isfinite(metrics.grad_norm));
   if (finite && patience_.above())
-    return {.lost = "the loss is above " + std::to_string(*stop_.above) + " in " +
-                    std::to_string(stop_.above_steps) + " steps in a row (stop.above)",
+    return {.lost = formatted("the loss is above {} in {} steps in a row (stop.above)",
+                              std::to_string(*stop_.above), stop_.above_steps),
             .unseen = {}};
   if (finite && !guard_.diverged()) return {};
   if (!finite)
-    return {.lost = "the loss is " + std::to_string(std::fabs(metrics.loss)) + ", the gradient norm " +
-                    std::to_string(std::fabs(metrics.grad_norm)),  // not "-nan"
+    return {.lost = formatted("the loss is {}, the gradient norm {}", std::to_string(std::fabs(metrics.loss)),
+                              std::to_string(std::fabs(metrics.grad_norm))),  // not "-nan"
             .unseen = {}};
-  const std::string above = "the mean loss of " + std::to_string(LossGuard::kWindow) + " steps is " +
-                            std::to_string(guard_.mean()) + ", above " + std::to_string(guard_.limit()) +
-                            " (stop.loss)";
+  const std::string above =
+      formatted("the mean loss of {} steps is {}, above {} (stop.loss)", LossGuard::kWindow,
+                std::to_string(guard_.mean()), std::to_string(guard_.limit()));
   const std::string unseen = seen_ ? seen_->unseen(guard_.limit()) : "";
   if (unseen.empty()) return {.lost = above, .unseen = {}};
   return {.lost = {}, .unseen = unseen_words(metrics.step, above, unseen)};
 }
 
 std::string StopRules::unseen_words(int64_t step, const std::string& above, const std::string& unseen) const {
-  return "step " + std::to_string(step) + ": " + above + ": " + unseen +
-         ". The rows are sorted by something, and data.shuffle: " +
-         (shuffle_ == Shuffle::off ? "false" : "window") +
-         " visits them in parts: the optimizer did not diverge\n  a new run with --set data.shuffle=full "
-         "--overwrite mixes all kinds; --resume --set stop.loss=1e9 continues in this order";
+  return formatted(
+      "step {}: {}: {}. The rows are sorted by something, and data.shuffle: {} visits them in parts: "
+      "the optimizer did not diverge\n  a new run with --set data.shuffle=full --overwrite "
+      "mixes all kinds; --resume --set stop.loss=1e9 continues in this order",
+      step, above, unseen, shuffle_ == Shuffle::off ? "false" : "window");
 }
 
 std::string StopRules::patience_words() const {
-  return std::to_string(stop_.patience) + " evaluations without " +
-         (goal_ == kLossGoal ? "a lower loss" : "more " + goal_) + " (stop.patience)";
+  return formatted("{} evaluations without {} (stop.patience)", stop_.patience,
+                   goal_ == kLossGoal ? "a lower loss" : "more " + goal_);
 }
 
 }  // namespace plimsoll

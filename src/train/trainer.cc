@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "prepare/resume.h"
@@ -51,8 +52,8 @@ ExitCode Trainer::run() {
 ExitCode Trainer::take_steps() {
   StopRules& stop = parts_.stop;
   if (!fill_caches()) {
-    wish_.observer.event(std::string("stopped before ") + (current_.step > 0 ? "another" : "the first") +
-                         " step; continue with --resume");
+    wish_.observer.event(formatted("stopped before {} step; continue with --resume",
+                                   current_.step > 0 ? "another" : "the first"));
     return ExitCode::interrupted;
   }
   if (current_.step > 0) settle();
@@ -62,7 +63,8 @@ ExitCode Trainer::take_steps() {
     settle();
   }
   if (stop.out_of_patience())
-    wish_.observer.event("stop    step " + format_count(current_.step) + "  " + stop.patience_words());
+    wish_.observer.event(
+        formatted("stop    step {}  {}", format_count(current_.step), stop.patience_words()));
   if (is_interrupted() && current_.step < current_.total_steps && !stop.out_of_patience())
     return stop_early();
   if (parts_.evaluator != nullptr && !current_.eval_loss) evaluate();
@@ -80,7 +82,7 @@ void Trainer::load() {
   if (experiment().lora || !checkpoint) load_start();
   if (checkpoint) return resume(*checkpoint);
   if (wish_.resume)
-    wish_.observer.event("note    " + output.string() + " holds no checkpoint: starting at step 0",
+    wish_.observer.event(formatted("note    {} holds no checkpoint: starting at step 0", output.string()),
                          LogLevel::warn);
   begin_adapters(wish_.weights, experiment(), wish_.cpu, parts_.session.state);
 }
@@ -93,7 +95,8 @@ void Trainer::resume(const std::filesystem::path& checkpoint) {
   const TrainerState saved = read_trainer_state(checkpoint);
   require_same_experiment(checkpoint, saved, current_, wish_.recipe);
   if (!verify_checkpoint(checkpoint))
-    wish_.observer.event("note    " + checkpoint.string() + " has no checksums: an earlier version saved it");
+    wish_.observer.event(
+        formatted("note    {} has no checksums: an earlier version saved it", checkpoint.string()));
   load_checkpoint(checkpoint, experiment(), parts_.session.state);
   take_out_starts(parts_.session.state, experiment().lora_options);
   for (const std::string& note :
@@ -242,16 +245,16 @@ void Trainer::take_scale(const StepMetrics& metrics, const EffectiveBatch& batch
   if (!overflowed) return;
   if (scale.value < LossScale::kLeast)
     lose(metrics.step, batch, "the gradients overflow fp16 however little the loss is scaled");
-  wish_.observer.event("fp16    step " + format_count(metrics.step) +
-                       ": the gradients overflowed, nothing was updated; the loss scale is " +
-                       scale_text(scale.value) + " now");
+  wish_.observer.event(
+      formatted("fp16    step {}: the gradients overflowed, nothing was updated; the loss scale is {} now",
+                format_count(metrics.step), scale_text(scale.value)));
 }
 
 void Trainer::lose(int64_t step, const EffectiveBatch& batch, const std::string& reason) {
   whole_ = false;
-  throw StoppedError("step " + std::to_string(step) + ": " + reason + ": the run stopped without saving\n  " +
-                     stopped_batch_words(batch, wish_.folder, step) + "\n  " +
-                     last_checkpoint_words(wish_.folder.path()));
+  throw StoppedError(formatted("step {}: {}: the run stopped without saving\n  {}\n  {}", step, reason,
+                               stopped_batch_words(batch, wish_.folder, step),
+                               last_checkpoint_words(wish_.folder.path())));
 }
 
 void Trainer::evaluate() {
@@ -274,8 +277,8 @@ ExitCode Trainer::stop_early() {
   wish_.observer.steps_end();
   parts_.saves.log().event("signal", current_.step, {{"signal", stop_request()}});
   save("");
-  wish_.observer.event("stopped at step " + format_count(current_.step) + " of " +
-                       format_count(current_.total_steps) + "; continue with --resume");
+  wish_.observer.event(formatted("stopped at step {} of {}; continue with --resume",
+                                 format_count(current_.step), format_count(current_.total_steps)));
   write_run_json(wish_.folder, parts_.session.plan, record_of(parts_, current_, false), parts_.tally.times);
   return ExitCode::interrupted;
 }

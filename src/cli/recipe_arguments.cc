@@ -91,7 +91,7 @@ void make_room_for_card(std::vector<std::string>& sets) {
   if (names_card) sets.insert(sets.begin(), {"device=card", "memory.device=auto"});
 }
 
-// Whether the length of rows is stated.
+// The length of rows is stated on the command line.
 bool states_length(const Overrides& overrides) {
   const auto names_it = [](const std::string& set) { return set.find("max_length") != std::string::npos; };
   return names_it(overrides.environment) ||

@@ -20,7 +20,7 @@ struct BatchShape {
   // sequences.
   int64_t segments = 0;
 
-  // Whether segments delimit the first axis, and what delimits it.
+  // True if segments delimit the first axis, and what delimits it.
   [[nodiscard]] bool shares() const { return segments > 0; }
   [[nodiscard]] int64_t delimited() const { return shares() ? segments : sequences; }
 };
@@ -106,10 +106,10 @@ class ModelBuilder {
   // Adds the sequences' axis, in programs that score sequences: its inputs are for each sequence the row that
   // decides (scored_rows), and samples, positions and seq_starts as token axes have them.
   void add_sequence_axis();
-  // Whether there is that axis: a program that scores, while the model below the head is built.
+  // True if there is that axis: a program that scores, while the model below the head is built.
   [[nodiscard]] bool scores() const { return std::ssize(graph_.axes()) > sequence_axis(spec_); }
-  // Whether layer `index` of a stack of `layers` is the last before scores: once it has the keys and values
-  // of all rows, it continues with those that decide.
+  // Returns true if layer `index` of a stack of `layers` is the last before scores: once it has the keys and
+  // values of all rows, it continues with those that decide.
   [[nodiscard]] bool decides(int64_t index, int64_t layers) const;
   // The rows of x [T, ..] that decide, [B, ..]; what follows is of the sequences' axis.
   TensorId deciding(TensorId x, const std::string& scope, const std::string& name);

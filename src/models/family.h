@@ -34,8 +34,7 @@ struct FamilyRule {
   // final_norm; and the prefix of the names of the model below it.
   TensorId (*score_input)(ModelBuilder&, TensorId h) = nullptr;
   std::string_view score_prefix = {};
-  // Whether it computes what sequences share once: its tokens meet in causal
-  // attention, or by a state, alone.
+  // True if it computes what sequences share once: its tokens meet in causal attention, or by a state, alone.
   bool shares_prefixes = false;
   // The end of the names of modules that transformers leaves in 16 or 32 bits when other weights have 4 bits
   // (_keep_in_fp32_modules).

@@ -15,7 +15,7 @@ namespace plimsoll {
 Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk, Mode mode,
                  const std::string& loss_name);
 
-// Why sequences cannot share prefixes in such a model, as words behind its name; empty: they can.
+// The reason why sequences cannot share prefixes in such a model, as words behind its name; empty: they can.
 std::string why_no_shared_prefixes(const ModelSpec& spec);
 
 // Forward pass whose logits [T, V] remain, as the metric tensor `logits`: for inspection, not for training.

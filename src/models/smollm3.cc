@@ -7,8 +7,8 @@
 namespace plimsoll {
 namespace {
 
-// Whether each layer is rotated. In `no_rope_layers` a 1 is a layer with RoPE and a 0 one without, whatever the name
-// says (configuration_smollm3.py).
+// Tells for each layer if it is rotated. In `no_rope_layers` a 1 is a layer with RoPE and a 0 one without,
+// whatever the name says (configuration_smollm3.py).
 std::vector<bool> rotated_layers(const ConfigReader& in, int64_t layers) {
   std::vector<bool> rotated(static_cast<size_t>(layers));
   if (!in.has("no_rope_layers")) {
@@ -27,7 +27,8 @@ std::vector<bool> rotated_layers(const ConfigReader& in, int64_t layers) {
   return rotated;
 }
 
-// Where windows are used at all, the layers without RoPE have them; `layer_types` decides first.
+// The windows by layer. If windows are used at all, the layers without RoPE have them; `layer_types` decides
+// first.
 std::vector<int64_t> windows(const ConfigReader& in, int64_t layers) {
   if (in.flag("use_sliding_window", false)) {
     if (!in.has("sliding_window")) return std::vector<int64_t>(static_cast<size_t>(layers), 0);

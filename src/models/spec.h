@@ -122,7 +122,7 @@ struct ModelSpec {
   std::optional<EncoderDecoderSpec> encoder_decoder;  // `layers` counts those of both
   std::optional<EncoderSpec> encoder;
 
-  // Whether a layer is rotated by `rope`.
+  // Returns true if a layer is rotated by `rope`.
   [[nodiscard]] bool is_rotated(int64_t layer) const {
     return rope_of_layer.empty() || rope_of_layer[static_cast<size_t>(layer)] == 0;
   }

@@ -105,7 +105,7 @@ const Op& op_at(const Graph& graph, size_t at) { return graph.ops()[at]; }
 
 std::string home_of(const Graph& graph, const Op& op) { return graph.tensor(home_of(op)).name; }
 
-// How often each home is fetched or stored.
+// Counts how often each offload target is fetched or stored.
 std::map<std::string, int> homes_of(const Graph& graph, OpKind kind) {
   std::map<std::string, int> counts;
   for (const size_t at : find_ops(graph, kind)) ++counts[home_of(graph, op_at(graph, at))];

@@ -18,7 +18,7 @@ class ChatTerminal {
   ChatTerminal& operator=(const ChatTerminal&) = delete;
   ~ChatTerminal();
 
-  // Whether input and output are both terminals.
+  // True if input and output are both terminals.
   [[nodiscard]] bool interactive() const { return interactive_; }
 
   enum class Read : unsigned char { line, end, interrupted };
@@ -26,7 +26,7 @@ class ChatTerminal {
   // edited, and what is pasted is one line whatever its line ends. A line that ends with a backslash
   // continues in the next one.
   Read read(const char* prompt, std::string& line);
-  // Whether Ctrl-C was pressed since the last call.
+  // Returns true if Ctrl-C was pressed since the last call.
   bool interrupted();
 
  private:

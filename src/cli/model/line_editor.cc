@@ -21,7 +21,8 @@ constexpr char control(char letter) { return static_cast<char>(letter & 0x1F); }
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t'; }
 
-// Whether `keys` (Escape first) ends here: "\e[" parameters letter, "\eO" letter, or Escape and one byte.
+// Returns true if `keys` (Escape first) ends here: "\e[" parameters letter, "\eO" letter, or Escape and one
+// byte.
 bool is_complete_key(std::string_view keys) {
   if (keys.size() < 2) return false;
   if (keys[1] != '[' && keys[1] != 'O') return true;

@@ -49,7 +49,7 @@ class LineEditor {
   std::string draft_;  // the new line while an earlier one is shown
 };
 
-// How a line lies on a terminal.
+// The place of a line on a terminal, in rows.
 struct LineRows {
   struct Row {
     std::string text;

@@ -166,7 +166,7 @@ std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
   return read_recipes(recipe, read_entry(arguments));
 }
 
-// Whether the command has "{lr}" for a set "lr=1e-4".
+// The command has "{lr}" for a set "lr=1e-4".
 bool names_in_braces(const queue::Command& command, const std::string& set) {
   const std::string mark = "{" + set.substr(0, set.find('=')) + "}";
   const auto has_mark = [&](const std::string& word) { return word.find(mark) != std::string::npos; };

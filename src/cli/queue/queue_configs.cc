@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostFileBytes = 16 * kMiB;
 constexpr const char* kChangesEnd = ".changes";  // next to the folder of a copy
 
-// Whether a word, or what stands behind its '=', names the file; it then names `copy`.
+// Renames the file in a word that names it, by itself or behind a '=', to `copy`. Returns false for another
+// word.
 bool rename_in(std::string& word, const fs::path& file, const std::string& copy) {
   const auto is_file = [&](const std::string& name) {
     return !name.empty() && fs::absolute(name).lexically_normal() == fs::absolute(file).lexically_normal();

@@ -133,7 +133,7 @@ std::string note_of(Store& store, const Entry& entry) {
          (entry.note.empty() ? "" : "; " + entry.note);
 }
 
-// How far a training is; nothing before it has begun.
+// The progress of a training; nothing before it has begun.
 std::optional<top::Progress> progress_of(const Entry& entry) {
   if (entry.attempts == 0 || entry.output.empty()) return std::nullopt;
   return top::read_progress(entry.output);
@@ -242,7 +242,7 @@ std::string show_text(Store& store, const Entry& entry) {
                                     ", " + format_seconds(one.seconds)});
   for (const int64_t other : entry.after) facts.add_row({"after", std::to_string(other)});
   facts.add_row({"added", date(entry.submitted)});
-  // What runs before it may take longer than was predicted.
+  // The date is a prediction: runs before it may take longer than was predicted.
   if (entry.promised && entry.state == State::waiting)
     facts.add_row({"starts by", *entry.promised < queue::clock_now()
                                     ? "later than predicted (" + date(*entry.promised) + ")"
@@ -268,7 +268,7 @@ ExitCode run_show(const ShowArguments& arguments) {
   return ExitCode::ok;
 }
 
-// Whether this attempt is over, and nothing more will be written.
+// This attempt is over, and nothing more will be written.
 bool log_is_whole(Store& store, int64_t id, int number) {
   const Entry entry = store.entry(id);
   return !is_begun(entry.state) || entry.attempts != number;

@@ -39,7 +39,7 @@ std::string output_of(const Recipe& recipe) {
   return recipe.output ? fs::absolute(*recipe.output).lexically_normal().string() : "";
 }
 
-// Whether its limits are not stated: then the queue may choose.
+// The recipe states no limits, so that the queue may choose them.
 bool is_open(const RecipeToAdd& arguments, const Recipe& recipe) {
   return arguments.memory.empty() && arguments.plan.empty() && !recipe.memory.plan &&
          recipe.memory.device.kind == MemoryLimit::Kind::automatic;

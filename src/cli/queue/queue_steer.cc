@@ -168,7 +168,7 @@ ExitCode for_each_entry(const SteerArguments& arguments, bool (*is_meant)(const 
 
 bool is_open(const Entry& entry) { return !is_over(entry.state); }
 bool is_held(const Entry& entry) { return entry.state == State::held; }
-// Whether an entry of a group can be held: a running command has no place to stop at, and continues.
+// An entry of a group that can be held: a running command has no place to stop at, and continues.
 bool can_be_held(const Entry& entry) { return is_open(entry) && (entry.recipe || !is_begun(entry.state)); }
 bool has_failed(const Entry& entry) { return entry.state == State::failed || entry.state == State::canceled; }
 

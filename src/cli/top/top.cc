@@ -48,7 +48,7 @@ bool is_frame(const std::string& line) {
   }
 }
 
-// Where a recording is continued.
+// The place where a recording is continued.
 struct RecordingEnd {
   int64_t bytes = std::numeric_limits<int64_t>::max();  // that are kept
   bool lacks_newline = false;

@@ -30,7 +30,7 @@ int64_t planning_work();
 void add_planning_work(int64_t ops);
 inline constexpr int64_t kLayoutWork = 4;  // of laying an op out
 
-// What a variant takes of a machine.
+// The memory and time that a variant takes of a machine.
 struct Usage {
   std::array<int64_t, 3> bytes{};       // by Space: lower bound of each space's arena
   int64_t program_bytes = 0;            // of the host, for the programs themselves
@@ -51,7 +51,8 @@ int64_t program_heap_bytes(std::span<const Graph> programs);
 
 // Programs of one experiment, each built and measured once for all variants that have it in common. Updates
 // are alike where the same parts have the same homes, and going slice by slice they have most of the ops;
-// evaluations likewise. Homes of optimizer states change no micro-step that leaves updates to the update.
+// evaluations likewise. Offload targets of optimizer states change no micro-step that leaves updates to the
+// update.
 class KnownPrograms {
  public:
   // Experiment and device must outlive this.
@@ -105,7 +106,7 @@ struct StackDepth {
   int64_t first = 0;  // from 1 to blocks; all of them only where both points are the same
 };
 
-// Whether a few layers of each stack tell of all; shallower models are measured as they are.
+// Returns true if a few layers of each stack stand for all; shallower models are measured as they are.
 bool is_deep(const Experiment& experiment);
 
 // Two points of recomputation in one stack.
@@ -116,7 +117,7 @@ struct StackPoints {
 // One way to recompute, at any depth and any of the measured rows of logits.
 class DepthModel {
  public:
-  // Of programs that were measured alike.
+  // A model of programs that were measured alike.
   DepthModel(const KnownPrograms::Needs& needs, size_t chunks);
 
   // The variant as it is, at full depth.
@@ -144,12 +145,12 @@ class DepthModel {
 
   // Of an exact model.
   [[nodiscard]] Usage at(size_t chunk) const { return usage({}, {}, chunk); }
-  // Of a mixture, by stack of the model.
+  // The usage of a mixture, by stack of the model.
   [[nodiscard]] Usage at(const std::vector<StackDepth>& stacks, size_t chunk) const;
-  // Of segments of so many layers, of the kind that was measured.
+  // The usage in segments of so many layers, of the kind that was measured.
   [[nodiscard]] Usage in_segments(const std::vector<int64_t>& depths, int64_t segment, size_t chunk) const;
-  // What no choice of recomputation goes below, by a model that makes nothing again and moves no activations:
-  // a mixture, an exact one.
+  // A lower bound for every choice of recomputation, by a model that recomputes nothing and moves no
+  // activations: a mixture, an exact one.
   struct Floor {
     int64_t device = 0, host = 0;  // bytes; of the host with those for the programs
   };

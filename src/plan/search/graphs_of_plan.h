@@ -12,7 +12,7 @@ double launch_gaps(const Plan& plan, TimeModel model);
 
 // Fills in the graphs of a plan that is laid out, or none, and the seconds of a step with them.
 void set_graphs(Plan& plan, bool wanted, const char* why_not = "");
-// With graphs; those that nobody asked for are left where there is no room.
+// With graphs; those that were not asked for are left out where memory is short.
 void take_graphs(Plan& plan);
 
 }  // namespace plimsoll

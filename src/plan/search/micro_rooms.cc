@@ -22,7 +22,7 @@ constexpr int64_t kSpareRows = 4;
 // So much of a micro-step more than the number asked for is as good.
 constexpr double kNearlySteps = 0.05;
 
-// Whether a micro-step that holds every row of a step may update weights as it goes.
+// A micro-step that holds every row of a step may update weights in its backward pass.
 bool updates_in_backward(const Experiment& experiment) {
   return !experiment.lora && experiment.optimizer.max_grad_norm == 0;
 }
@@ -161,7 +161,7 @@ double shared_by(const std::vector<double>& shared, double rows) {
 
 namespace {
 
-// What rows with a source and a target are on average, as far as the experiment takes them.
+// The average of rows with a source and a target, as far as the experiment takes them.
 struct MeanRow {
   double tokens = 0;  // of both, with the one that a target begins with
   double source = 0, target = 0;
@@ -187,7 +187,7 @@ MeanRow mean_row(const Experiment& experiment, const std::vector<RowSize>& sizes
   return mean;
 }
 
-// Of programs whose sources and targets have room of their own: `sources` and `targets` rows of a step.
+// Fills programs whose sources and targets have axes of their own: `sources` and `targets` rows of a step.
 void fill_two_axes(const Experiment& experiment, const RunSteps& run, double sources, double targets,
                    Filling& filling) {
   const MeanRow mean = mean_row(experiment, *run.sizes);

@@ -8,8 +8,8 @@
 
 namespace plimsoll {
 
-// How an optimizer step's rows go into micro-steps of this room: on average, over a fixed choice among
-// `sizes` that is the same for every room.
+// An estimate of how an optimizer step's rows go into micro-steps of this capacity: on average, over a fixed
+// choice among `sizes` that is the same for every capacity.
 struct MicroEstimate {
   double steps = 0;
   int64_t most_rows = 0;  // in a micro-step
@@ -22,7 +22,7 @@ MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroRoom
 // where their sizes are not known or all alike, and with packing.
 std::vector<MicroRoom> micro_rooms(const PlanRequest& request);
 
-// What the rows of a step fill of the variant's programs. Full where no rows are known.
+// The share of the variant's programs that the rows of a step fill. Full where no rows are known.
 Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& run, const Variant& variant);
 
 }  // namespace plimsoll

@@ -23,18 +23,18 @@ namespace plimsoll {
 namespace {
 
 constexpr const char* kProgramsComponent = "programs";
-// Of a search for a layout (ArenaLayout::work), in terms of planning_work().
+// The share of planning_work() that the work of a search for a layout (ArenaLayout::work) counts as.
 constexpr double kSearchedOfWork = 50;
 
-// Of a token, in the micro-step that reads it.
+// Bytes of a token, in the micro-step that reads it.
 int64_t kept_row_bytes(const std::vector<Graph>& programs) {
   const Graph& train = programs.front();
   const Tensor& kept = train.tensor(train.find(kKeptTensor));
   return kept.shape.last() * size_of(kept.dtype);
 }
 
-// Of an epoch: targets that have an axis of their own are not below the blocks that train, nor is the token
-// that each begins with, which the loss does not see.
+// Tokens of an epoch that are kept: targets that have an axis of their own are not below the blocks that
+// train, nor is the token that each begins with, which the loss does not see.
 int64_t kept_tokens(const PlanRequest& request) {
   const DataSummary& data = *request.workload.data;
   if (!request.workload.experiment.has_targets()) return data.tokens;
@@ -136,7 +136,7 @@ int64_t HostNeeds::total() const {
 std::vector<Component> Plan::host_components() const {
   std::vector<Component> components = request.target.host.components;
   components.insert(components.end(), host_of.begin(), host_of.end());
-  // One forward program is small beside what threads and libraries are granted.
+  // One forward program is small compared with what threads and libraries are granted.
   if (request.workload.use != Use::evaluate)
     components.push_back({kProgramsComponent, program_heap_bytes(programs)});
   if (host_arena_bytes() > 0) components.push_back({"offloaded to the host", host_arena_bytes()});
@@ -252,7 +252,8 @@ void time_evaluations(Plan& plan) {
           model.program_seconds(graph) * std::ceil(static_cast<double>(run->eval_rows) / rows);
 }
 
-// Once over an epoch's rows, and what is written and read of them, as though nothing went on meanwhile.
+// Once over an epoch's rows, and what is written and read of them, as though nothing else ran at the same
+// time.
 void time_kept(Plan& plan) {
   const auto& run = plan.request.workload.run;
   if (!plan.variant.keep_frozen || !run || !plan.request.workload.data || run->tokens <= 0) return;
@@ -370,7 +371,7 @@ std::string why_nothing_is_kept(const PlanRequest& request) {
 
 namespace {
 
-// What a plan has beside its programs and their layout: captured graphs, and the seconds of what is no step.
+// Adds to a plan all but its programs and their layout: captured graphs, and the seconds of what is no step.
 Plan finish(Plan plan) {
   take_graphs(plan);
   if (plan.request.workload.use != Use::train) return plan;
@@ -391,7 +392,7 @@ Plan search_plan(const PlanRequest& request, int64_t most_ops) {
       chosen && request.names_knee ? search.knee(*chosen, request.target.budget, lay_out) : std::nullopt;
   const Candidate smallest = search.smallest(request.target.budget, lay_out);
   if (!plan) plan = layouts.take(smallest);
-  // What is chosen may be the least that was laid out.
+  // The chosen plan may be the smallest that was laid out.
   const bool is_least = chosen && memory_bytes(request, *chosen) < memory_bytes(request, smallest);
   plan->smallest = is_least ? *chosen : smallest;
   plan->knee = knee;
@@ -429,8 +430,8 @@ bool visits_rows_again(const PlanRequest& request) {
              1.001 * static_cast<double>(request.workload.data->tokens);
 }
 
-// With the outputs of frozen blocks computed again in every epoch, and kept, as far as the request leaves
-// that open.
+// With the outputs of frozen blocks recomputed in every epoch, and kept, as far as the request leaves that
+// open.
 void add_with_frozen(const PlanRequest& request, bool is_last_resort, std::vector<Alternative>& all) {
   const bool always = request.choices.keep_frozen == KeepFrozen::on;
   const bool asked =
@@ -441,7 +442,8 @@ void add_with_frozen(const PlanRequest& request, bool is_last_resort, std::vecto
   if (asked && why_not.empty()) all.push_back({keeping_frozen(request), always && is_last_resort});
 }
 
-// All that the request leaves open beside the variant. Captured graphs are a choice of each variant (Search).
+// All that the request leaves open apart from the variant. Captured graphs are a choice of each variant
+// (Search).
 std::vector<Alternative> alternatives(const PlanRequest& given) {
   std::vector<Alternative> all;
   if (given.workload.use != Use::train) {
@@ -512,7 +514,7 @@ Plan plan_alternative(const Alternative& alternative, int64_t most_ops) {
   return plan;
 }
 
-// Whether a plan is the better answer than the best one of the alternatives before it.
+// Returns true if a plan is the better answer than the best one of the alternatives before it.
 bool is_better(const Plan& plan, const Plan& best, bool is_last_resort) {
   if (plan.request.workload.use != Use::train) return true;  // fewer rows than before
   if (!plan.fits()) return is_last_resort && plan.process_peak_bytes() < best.process_peak_bytes();

@@ -20,7 +20,7 @@ struct Component {
   int64_t bytes = 0;
 };
 
-// What the process needs beside the arena, stated by those who will allocate it.
+// The needs of the process outside the arena, stated by those who will allocate it.
 struct HostNeeds {
   std::vector<Component> components;  // resident at the peak
   int64_t baseline_data_bytes = 0;    // VmData of the process when planning began
@@ -43,7 +43,7 @@ struct Budget {
       {};  // of the card for an arena, likewise; none: it was not asked
 };
 
-// What the recipe wants off the device; each part that is not named stays.
+// The parts that the recipe wants off the device; each part that is not named stays.
 struct OffloadParts {
   bool states = false, gradients = false, weights = false, activations = false;
   [[nodiscard]] bool any() const { return states || gradients || weights || activations; }
@@ -61,7 +61,7 @@ struct ScratchFile {
   std::string shortage = {};  // what the disk lacks
 };
 
-// What the rows of a run are, for the report.
+// A summary of the rows of a run, for the report.
 struct DataSummary {
   int64_t rows = 0;           // of an epoch
   int64_t sampled_rows = 0;   // that the rest is estimated from; 0: all rows were read
@@ -106,9 +106,8 @@ struct RunSteps {
 // The share of tokens that so many rows begin with alike, by those of 1, 2, 4 ... rows.
 double shared_by(const std::vector<double>& shared, double rows);
 
-// What the process does with the experiment. Rows go through the evaluation
-// program by themselves in `eval`, `score` and `classify`; inspection runs one
-// micro-step and keeps all logits.
+// The use that the process makes of the experiment. Rows go through the evaluation program by themselves in
+// `eval`, `score` and `classify`; inspection runs one micro-step and keeps all logits.
 enum class Use : uint8_t { train, evaluate, generate, inspect };
 
 // The experiment, what the process does with it, and its data.
@@ -122,7 +121,8 @@ struct Workload {
   std::optional<RunSteps> run = {};      // where rows or steps are stated
 };
 
-// How the workload is cut and where its tensors are: what the recipe fixes; the planner chooses what is absent.
+// The recipe's own choices of how the workload is cut and where its tensors are; the planner chooses what is
+// absent.
 struct Choices {
   std::optional<int64_t> micro_batch;  // the recipe's; none: the planner chooses
   std::optional<int64_t> micro_tokens;
@@ -147,19 +147,18 @@ struct Choices {
 
 struct Plan;
 
-// What it runs on, and how much of that it may take.
+// The device that it runs on, and how much of that it may take.
 struct Target {
   DeviceDescription device;
   bool own_memory = false;   // the device's memory is not the host's: two budgets, and the host is a home
   std::vector<Space> homes;  // where offloaded tensors may go; empty: nothing is offloaded
   Budget budget;
-  // Where nobody says what the host of a card has: as much as it is likely to have. Plans that move nothing
-  // off the card come first, then those within this, twice and four times as much, and others only where
-  // nothing else fits.
+  // Bytes that the host of a card is likely to have, where no recipe states them. Plans that move nothing off
+  // the card come first, then those within this, twice and four times as much, and others only where nothing
+  // else fits.
   std::optional<int64_t> likely_host_bytes = {};
   HostNeeds host;
-  // What the host needs of a plan that is laid out, beside these: batches,
-  // inputs of a card's programs.
+  // The host memory of a plan that is laid out, in addition to these: batches, inputs of a card's programs.
   std::function<std::vector<Component>(const Plan&)> host_of = {};
   LayoutOptions layout;
 };
@@ -171,8 +170,7 @@ struct PlanRequest {
   std::vector<std::string> notes = {};  // for the report: what the recipe may not mean
   std::vector<std::string> lossy = {};  // means of memory.allow that were taken, for the report
   bool names_knee = false;              // for the report: what takes much less memory for little more time
-  // Called as a search goes on, with the parts of it that are done and all of
-  // them.
+  // Called during a search, with the parts of it that are done and all of them.
   std::function<void(size_t, size_t)> progress = {};
 };
 
@@ -226,13 +224,13 @@ struct Plan {
 
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
   [[nodiscard]] int64_t host_arena_bytes() const { return layout.arena_bytes(Space::host); }
-  // Of the device's memory, outside the arena.
+  // Bytes of the device's memory, outside the arena.
   [[nodiscard]] int64_t graph_bytes() const { return graphs_part(graphs, request.target.device).counted(); }
-  // Of the device, with all that is taken beside the arena for this plan alone.
+  // Bytes of the device, with all that is taken outside the arena for this plan alone.
   [[nodiscard]] int64_t device_bytes() const { return arena_bytes() + spare_bytes + graph_bytes(); }
-  // Of the program; 0: none are to be made.
+  // The graphs of the program; 0: none are to be made.
   [[nodiscard]] int graphs_of(const std::string& program) const;
-  // All that is beside the arena.
+  // All that is outside the arena.
   [[nodiscard]] std::vector<OutsidePart> outside() const;
   [[nodiscard]] int64_t disk_bytes() const { return layout.arena_bytes(Space::disk) + kept_bytes; }
   // Everything in the host's memory, by component: the request's needs, the programs, what is offloaded to
@@ -243,15 +241,15 @@ struct Plan {
   [[nodiscard]] int64_t process_peak_bytes() const {
     return (request.target.own_memory ? 0 : arena_bytes() + spare_bytes) + host_bytes();
   }
-  // What memory_budget() bounds.
+  // The bytes that memory_budget() bounds.
   [[nodiscard]] int64_t memory_bytes() const;
-  // What the arena may take: the device's budget, or what the host's needs leave of the process's.
+  // The most that the arena may take: the device's budget, or what the host's needs leave of the process's.
   [[nodiscard]] std::optional<int64_t> arena_budget() const;
   // An upper bound in the kernel's VmData terms.
   [[nodiscard]] int64_t data_bytes() const;
-  // Of real tokens, where rows are known.
+  // Throughput in real tokens, where rows are known.
   [[nodiscard]] double tokens_per_second() const;
-  // Of the whole run, steps, evaluations and what is kept; 0 where the request knows of none.
+  // Seconds of the whole run, steps, evaluations and what is kept; 0 where the request knows of none.
   [[nodiscard]] double run_seconds() const;
   [[nodiscard]] bool fits_device() const;
   [[nodiscard]] bool fits_host() const;
@@ -260,11 +258,11 @@ struct Plan {
   [[nodiscard]] bool fits() const { return fits_device() && fits_host() && fits_disk() && fits_process(); }
 };
 
-// A record of a kept row is so many bytes beside its tokens.
+// A record of a kept row is so many bytes in addition to its tokens.
 inline constexpr int64_t kKeptHeadBytes = 32;
 // Records of a row: one for each of its sequences. A target that stands apart has none.
 int64_t kept_records(const Experiment& experiment);
-// Why the frozen blocks' outputs cannot be kept; empty: they can.
+// The reason why the frozen blocks' outputs cannot be kept; empty: they can.
 std::string why_nothing_is_kept(const PlanRequest& request);
 
 // The budget that a plan is made within, the device's or the whole process's, and what a variant takes of it.
@@ -280,12 +278,12 @@ Plan make_plan(const PlanRequest& request);
 
 // That variant of the request, laid out and validated, whether it fits or not.
 Plan plan_variant(const PlanRequest& request, const Variant& variant);
-// What a plan costs, as it is laid out.
+// The cost of a plan, as it is laid out.
 Candidate candidate_of(const Plan& plan);
 // The lower bound of that variant's device bytes, without a layout; for deep models by measured depth.
 int64_t device_bytes_at_least(const PlanRequest& request, const Variant& variant);
 
-// Which component of the device a tensor of `graph` belongs to. An activation is "kept" where the forward
+// The component of the device that a tensor of `graph` belongs to. An activation is "kept" where the forward
 // pass writes it and the backward pass reads it.
 std::string component_name(const Graph& graph, const TableRow& row);
 
@@ -293,7 +291,7 @@ std::string component_name(const Graph& graph, const TableRow& row);
 // the peak of the largest program, and what the layout adds to them.
 std::vector<Component> device_components(const Plan& plan);
 
-// What is on disk, by component.
+// The bytes on disk, by component.
 std::vector<Component> disk_components(const Plan& plan);
 
 // "layers.27 backward, mlp": where the largest program has its peak.
@@ -302,7 +300,7 @@ std::string peak_place(const Plan& plan);
 // plan/report/report.cc
 // In lines of at most `columns`, or 100.
 std::string report_text(const Plan& plan, size_t columns = 100);
-// What fits `rows` lines with a command above and a prompt below: the verdict and the table.
+// The report that fits `rows` lines with a command above and a prompt below: the verdict and the table.
 std::string brief_report_text(const Plan& plan, size_t columns, size_t rows);
 std::string report_json(const Plan& plan);
 // One of "graph", "program", "layout", "table", or the name of a pass: the programs as it leaves them. Throws

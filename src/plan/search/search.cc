@@ -11,23 +11,23 @@ namespace {
 // Ops of the programs of full depth that one question lays out where layouts miss their bounds, a dozen of 80
 // layers, and how often it tries with room for the largest miss after that.
 constexpr int64_t kMostLaidOut = 150'000;
-// Of searches for layouts (ArenaLayout::work, 1e8 are about a second of the processor's): after so much, what
-// is not like a layout that missed comes before its twins, and after so much more they are let be.
+// Work of searches for layouts (ArenaLayout::work, 1e8 are about a second of the processor's): after so much,
+// layouts unlike one that missed come before its twins, and after so much more the twins are left out.
 constexpr double kSearchedInOrder = 5e7, kMostSearched = 6e8;
 constexpr int kLastLayouts = 4;
 // Layouts that were fast by estimate alone, until the best of them is taken.
 constexpr int kMostLate = 4;
 // Layouts that the least memory of all is the least of.
 constexpr int kMostLayouts = 12;
-// Of those of a deep model so many come in the order of their bounds, before twins of what missed wait.
+// Layouts of a deep model that come in the order of their bounds, before twins of one that missed wait.
 constexpr int kLayoutsInOrder = 6;
 constexpr int64_t kEstimateError = 20;   // a twentieth: deep models are known by a few of their layers
 constexpr int64_t kRoomForPrograms = 8;  // an eighth of the least host: programs differ
 constexpr int64_t kOpenBytes = std::numeric_limits<int64_t>::max();
 constexpr double kOpen = 1e300;
 constexpr double kSameSeconds = 1e-9;  // a share
-// Of the tie that is left to what layouts take longer than their estimates: what is chosen at the tie's very
-// end would be laid out for nothing.
+// The share of the tie that is left to layouts that take longer than their estimates: what is chosen at the
+// tie's very end would be laid out for nothing.
 constexpr double kLeftOfTie = 0.1;
 // The share of the tie by which deep models' variants must be faster to be looked for.
 constexpr double kWorthOfTie = 0.05;
@@ -44,12 +44,12 @@ int64_t process_bytes(const Usage& usage) {
   return usage.of(Space::device) + usage.of(Space::host) + usage.program_bytes;
 }
 
-// What is on disk where that is memory.
+// Bytes of files that count as memory, where the disk is memory.
 int64_t files_in_memory(const Usage& usage, const Budget& budget) {
   return budget.disk_in_memory ? usage.of(Space::disk) : 0;
 }
 
-// Less disk traffic, then less of a card's host for what leaves the card, then less memory, then less time.
+// Less disk traffic, then less host memory for what leaves the card, then less memory, then less time.
 bool is_preferred(const Usage& a, const Usage& b) {
   const auto rank = [](const Usage& u) {
     return std::tuple(u.disk_traffic, u.of(Space::host), process_bytes(u), u.seconds);
@@ -57,7 +57,7 @@ bool is_preferred(const Usage& a, const Usage& b) {
   return rank(a) < rank(b);
 }
 
-// Of a convex function on [low, high]: the first place of its least value.
+// Finds the first place of the least value of a convex function on [low, high].
 template <class Function>
 int64_t least_place(int64_t low, int64_t high, const Function& value) {
   while (low < high) {
@@ -420,7 +420,7 @@ std::optional<DepthModel::Floor> Search::floor_of(size_t frame) {
   const std::optional<size_t> of = moves ? frames_[twin].at_home : twin;
   Spot spot{.frame = of.value_or(frame), .first = points_.front(), .rest = points_.front()};
   spot.chunk = frames_[spot.frame].chunks.size() - 1;
-  // What was not measured says nothing of larger rooms.
+  // A frame that was not measured says nothing of larger capacities.
   if (!of || !may_measure(spot)) return std::nullopt;
   const DepthModel& plain = model_of(spot);
   const DepthModel::Floor floor = !is_deep_ ? plain.floor()
@@ -441,8 +441,8 @@ bool Search::exceeds(const DepthModel::Floor& least, const Limits& limits) const
          least.device + (limits.of_process ? least.host : 0) >= limits.bytes;
 }
 
-// Where activations move: of the layers of a line at two points one has half of them or more, and those hold
-// at least what is alive where all are at that point, but for what each of them keeps.
+// Bounds a line where activations move: of its layers at two points one has half of them or more, and those
+// hold at least what is alive where all are at that point, but for what each of them keeps.
 bool Search::is_line_too_large(const Spot& line, const Limits& limits) {
   if (!is_deep_ || !moves_activations(line.frame)) return false;
   int64_t least = std::numeric_limits<int64_t>::max();
@@ -637,7 +637,7 @@ Search::Spot Search::preferred(const Spot& fastest, Limits limits) {
   limits.preferred = {best.usage.disk_traffic, best.usage.of(Space::host)};
   limits.smallest_first = limits.of_process = true;
   each(limits, [&](const Spot& spot, Limits& left) {
-    // Of equals the one of the earlier frame, which moves fewer parts.
+    // The earlier frame, which moves fewer parts, wins among equals.
     const bool equal = !is_preferred(best.usage, spot.usage);
     if (is_preferred(spot.usage, best.usage) || (equal && spot.frame < best.frame)) best = spot;
     // More memory in all may still be less of the disk or the host.
@@ -648,7 +648,7 @@ Search::Spot Search::preferred(const Spot& fastest, Limits limits) {
   return best;
 }
 
-// What was laid out takes longer than was estimated: others of its line will too.
+// Records a layout that takes longer than was estimated: others of its line will too.
 void Search::is_late(const Spot& spot, const Candidate& laid_out) {
   double& late = late_.try_emplace(line_of(spot), 1.0).first->second;
   late = std::max(late, late * laid_out.seconds_per_step / spot.usage.seconds);

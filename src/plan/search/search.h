@@ -37,10 +37,10 @@ class Search {
 
   // The candidate as it is when its programs are laid out.
   using LayOut = std::function<Candidate(const Candidate&)>;
-  // Of the candidates within `budget` whose time exceeds that of the fastest by at most the request's tie:
-  // the one with the least disk traffic, of these the one with the least memory of the host for
-  // what leaves the device, of these the one with the least memory. None: nothing fits.
-  // `on_device`: of those that move nothing off the device.
+  // The best of the candidates within `budget` whose time exceeds that of the fastest by at most the
+  // request's tie: the one with the least disk traffic, of these the one with the least memory of the host
+  // for offloaded tensors, of these the one with the least memory. None: nothing fits. `on_device`: of those
+  // that move nothing off the device.
   std::optional<Candidate> fastest(const Budget& budget, const LayOut& lay_out, bool on_device = false);
   // The least memory within all other limits: of the device, or of the process where that is what is limited.
   // Limits of host and disk below what every candidate takes count as so much. Where no candidate keeps
@@ -64,7 +64,7 @@ class Search {
   std::optional<Least> least_of(const Variant& variant);
   // Every variant of the space: what any budget may lead to.
   [[nodiscard]] std::vector<Variant> all() const;
-  // Whether it stopped at its limit of work, with the best found until then.
+  // True if it stopped at its limit of work, with the best found until then.
   [[nodiscard]] bool ended_early() const { return ended_early_; }
 
  private:
@@ -161,7 +161,7 @@ class Search {
   const DepthModel& model_of(const Spot& spot);
   double seconds_at_point(size_t frame, RecomputePoint point);
   [[nodiscard]] int64_t taken(const Usage& usage, const Budget& budget) const;
-  // Whether no choice at this point or a deeper one is fast enough.
+  // Returns true if no choice at this point or a deeper one is fast enough.
   bool is_too_slow(size_t frame, RecomputePoint point, const Limits& limits);
   std::optional<DepthModel::Floor> floor_of(size_t frame);
   [[nodiscard]] bool moves_activations(size_t frame) const {
@@ -298,8 +298,7 @@ class Search {
   int64_t margin_ = 0;                                // device bytes that all must leave free
   std::map<Key, int64_t> slack_;                      // by line: what layouts took above their bound
   std::map<Key, double> late_;  // by line: how many times as long they take as was estimated
-  // The least memory of all, by the limits that stay beside it: host, disk, and which of the memories has
-  // one.
+  // The least memory of all, by the limits that stay: host, disk, and which of the memories has one.
   using Others = std::tuple<std::optional<int64_t>, std::optional<int64_t>, bool, bool>;
   std::map<Others, Candidate> smallest_;
   int64_t ops_laid_out_ = 0;
@@ -309,7 +308,7 @@ class Search {
 // The plan that a search of so much work finds; what it has measured until then is what it chooses from.
 Plan make_plan(const PlanRequest& request, int64_t most_ops);
 
-// Whether a candidate keeps all limits.
+// Returns true if a candidate keeps all limits.
 bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& host);
 
 }  // namespace plimsoll

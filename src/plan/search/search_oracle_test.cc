@@ -208,7 +208,7 @@ std::optional<int> times_as_many() {
 
 class EveryBudget : public ::testing::TestWithParam<Case> {};
 
-// What is told as the smallest is the least of all that keep the other limits.
+// The reported smallest plan is the least of all that keep the other limits.
 void expect_smallest(Search& search, const Budget& budget, const PlanRequest& request, const Oracle& oracle,
                      const Search::LayOut& lay_out, double tolerance) {
   Budget others = budget;

@@ -13,7 +13,7 @@ namespace plimsoll {
 namespace {
 
 constexpr int64_t kLeastChunk = 16;  // rows of logits: fewer save next to nothing
-// Slices of an update: more of them cost planning time and save little beside the weights.
+// Slices of an update: more of them cost planning time and save little compared with the weights.
 constexpr int64_t kMostSlices = 2048;
 // Deeper models are cut into as many different numbers of segments, each as evenly as it goes.
 constexpr int64_t kEverySegment = 32;

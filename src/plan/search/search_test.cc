@@ -48,7 +48,7 @@ RecomputeChoice choice_of(int64_t layers, int64_t first_layers, RecomputePoint f
   return choice;
 }
 
-// What is known of programs apart is true of them together.
+// Measurements of programs apart are true of them together.
 void expect_measured(const Usage& usage, const PlanRequest& request, const Variant& variant) {
   const auto programs = build_programs(request.workload.experiment, variant, request.target.device);
   for (const Space space : {Space::device, Space::host, Space::disk})
@@ -514,7 +514,7 @@ TEST(Search, variants_are_weighed_by_the_rows_as_they_are) {
 }
 
 // Layers that are not all alike, more than are measured one by one: of the layers of a line as few are
-// computed again as fit.
+// recomputed as fit.
 TEST(Search, computes_no_more_layers_again_than_it_must_in_stacks_of_any_depth) {
   PlanRequest request = request_for(12, false);
   request.workload.experiment.model.vocab = 2000;
@@ -544,8 +544,8 @@ TEST(Search, computes_no_more_layers_again_than_it_must_in_stacks_of_any_depth) 
   }
 }
 
-// What is chosen takes a little longer than its estimate: a variant at the very end of the tie would be laid
-// out to be given up, each time for the work of a whole search.
+// The chosen variant takes a little longer than its estimate: a variant at the very end of the tie would be
+// laid out to be given up, each time for the work of a whole search.
 TEST(Search, lays_a_full_7b_out_once_where_its_estimates_are_short_by_a_hair) {
   PlanRequest request = request_for(32, false);
   request.workload.experiment.model = mistral_7b();

@@ -133,13 +133,13 @@ RecomputeChoice choice_of(Depth depth, Depth first, const Points& points) {
   return choice;
 }
 
-// "x.re" or "x.re.2"; "dec.0.read" is none.
+// "x.re" or "x.re.2"; "dec.0.read" is not one.
 bool is_copy(const std::string& name) {
   const size_t at = name.rfind(".re");
   return at != std::string::npos && (at + 3 == name.size() || name[at + 3] == '.');
 }
 
-// The ops that are computed again, by block.
+// The recomputed ops, by block.
 std::map<BlockId, std::multiset<std::string>> repeated(const Graph& graph) {
   std::map<BlockId, std::multiset<std::string>> found;
   for (const Op& op : graph.ops())
@@ -290,7 +290,7 @@ TEST(TwoStacks, bytes_by_measured_depth_are_those_of_the_whole_model) {
       EXPECT_EQ(estimate.ops, real.ops) << what;
       EXPECT_EQ(estimate.program_bytes, real.program_bytes) << what;
       EXPECT_EQ(estimate.disk_traffic, real.disk_traffic) << what;
-      // Which queue waits for the other changes where one stack ends.
+      // At the end of a stack the queue that waits for the other changes.
       EXPECT_NEAR(estimate.seconds, real.seconds, 0.1 * real.seconds) << what;
     }
   }

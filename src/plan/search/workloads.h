@@ -19,8 +19,8 @@ std::vector<Variant> variants_of(const PlanRequest& request);
 // The tensors of the cache that decoding extends: they have a part for each
 // sequence.
 std::vector<const TableRow*> written_cache(const std::vector<Graph>& programs, const ArenaLayout& layout);
-// Of the device beside the arena: one tensor of the cache, where several
-// sequences change places in it.
+// Bytes of the device outside the arena: one tensor of the cache, where several sequences change places in
+// it.
 int64_t spare_bytes_of(const Workload& workload, const std::vector<Graph>& programs,
                        const ArenaLayout& layout);
 

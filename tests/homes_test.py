@@ -48,16 +48,16 @@ class HomesTest(unittest.TestCase):
                 "--set", "memory.recompute=block")
         chosen = self.plan(MISTRAL, *card)
         self.assertTrue(chosen["feasible"])
-        homes = chosen["variant"]["homes"]
+        homes = chosen["variant"]["offload_to"]
         self.assertTrue(any(isinstance(home, dict) for home in homes.values()), homes)  # one of them in part
-        self.assertEqual(chosen["variant"]["keys"]["memory.homes"], homes)
+        self.assertEqual(chosen["variant"]["keys"]["memory.offload_to"], homes)
         words = [word for key, value in chosen["variant"]["keys"].items() for word in ("--set", f"{key}={flow(value)}")]
         stated = self.plan(MISTRAL, *card, *words)
         for where, what in (("device", "arena_bytes"), ("device", "persistent_bytes"), ("host", "planned_peak_bytes"), ("disk", "planned_bytes"),
                             ("variant", "words"), ("predicted", "seconds_per_step")):
             self.assertEqual(stated[where][what], chosen[where][what], (where, what))
         text = self.plimsoll("plan", MISTRAL, *card).stdout
-        self.assertIn("--set 'memory.homes=" + flow(homes) + "'", text)
+        self.assertIn("--set 'memory.offload_to=" + flow(homes) + "'", text)
 
     def test_what_a_host_and_a_card_cannot_hold_alone_fits_both(self):
         shape = self.folder / "shape"
@@ -67,7 +67,7 @@ class HomesTest(unittest.TestCase):
         report = self.plan(*words)
         self.assertTrue(report["feasible"])
         self.assertLessEqual(report["host"]["planned_peak_bytes"], 40 << 30)
-        whole = self.plan(*words, "--set", "memory.homes={states: host}")
+        whole = self.plan(*words, "--set", "memory.offload_to={states: host}")
         self.assertFalse(whole["feasible"])
 
     def train(self, device, name, *words):
@@ -87,22 +87,22 @@ class HomesTest(unittest.TestCase):
                                 "{states: host, gradients: disk, weights: {disk: 1}, activations: {disk: 1, host: 1}}"),
                    "cpu": ("{states: {disk: 3}, gradients: {disk: 1}, weights: {disk: 2}, activations: {disk: 1}}",)}
         for device, all_homes in several.items():
-            resident = self.train(device, f"{device}-resident", "--set", "memory.homes={}")
+            resident = self.train(device, f"{device}-resident", "--set", "memory.offload_to={}")
             for i, homes in enumerate(all_homes):
                 for prefetch in (0, 2):
                     with self.subTest(device=device, homes=homes, prefetch=prefetch):
-                        words = ("--disk", "1GiB", "--set", f"memory.homes={homes}", "--set", f"memory.prefetch={prefetch}")
+                        words = ("--disk", "1GiB", "--set", f"memory.offload_to={homes}", "--set", f"memory.prefetch={prefetch}")
                         moved = self.train(device, f"{device}-{i}-{prefetch}", *words)
                         self.assertEqual(moved, resident)
 
     def test_what_cannot_be_stated_is_refused_in_a_line_with_the_most_that_can(self):
         recipe = tiny_recipe(self.folder, WIDE, "refused")
-        for words, says in ((("--set", "memory.homes={states: {host: 1}}"), ("memory.homes: states", "0 at most")),
-                            (("--disk", "1GiB", "--set", "memory.homes={states: {disk: 9}}"), ("memory.homes: states", "has 4", "say 4 at most")),
-                            (("--set", "memory.homes={weights: disk}"), ("memory.homes: weights", "memory.disk is 0", "0 at most")),
-                            (("--disk", "1GiB", "--device", "emulated", "--set", "memory.homes={states: {disk: 3, host: 2}}"), ("say 4 at most",)),
-                            (("--disk", "2MiB", "--set", "memory.homes={states: {disk: 3}}"), ("memory.homes: states", "memory.disk is 2.00 MiB", "at most")),
-                            (("--disk", "1GiB", "--set", "memory.homes={states: disk}", "--set", "memory.offload=none"), ("set one of them",))):
+        for words, says in ((("--set", "memory.offload_to={states: {host: 1}}"), ("memory.offload_to: states", "0 at most")),
+                            (("--disk", "1GiB", "--set", "memory.offload_to={states: {disk: 9}}"), ("memory.offload_to: states", "has 4", "say 4 at most")),
+                            (("--set", "memory.offload_to={weights: disk}"), ("memory.offload_to: weights", "memory.disk is 0", "0 at most")),
+                            (("--disk", "1GiB", "--device", "emulated", "--set", "memory.offload_to={states: {disk: 3, host: 2}}"), ("say 4 at most",)),
+                            (("--disk", "2MiB", "--set", "memory.offload_to={states: {disk: 3}}"), ("memory.offload_to: states", "memory.disk is 2.00 MiB", "at most")),
+                            (("--disk", "1GiB", "--set", "memory.offload_to={states: disk}", "--set", "memory.offload=none"), ("set one of them",))):
             with self.subTest(words=words):
                 done = self.plimsoll("plan", recipe, "--memory", "1GiB", *words)
                 self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
@@ -113,12 +113,12 @@ class HomesTest(unittest.TestCase):
     def test_the_most_that_is_told_fits(self):
         recipe = tiny_recipe(self.folder, WIDE, "most")
         words = ("plan", recipe, "--memory", "1GiB", "--disk", "2MiB", "--set")
-        refused = self.plimsoll(*words, "memory.homes={states: disk}")
+        refused = self.plimsoll(*words, "memory.offload_to={states: disk}")
         self.assertEqual(refused.returncode, 2, refused.stderr)
         most = int(refused.stderr.split("{disk: ")[1].split("}")[0])
         self.assertGreater(most, 0)
-        self.assertEqual(self.plimsoll(*words, f"memory.homes={{states: {{disk: {most}}}}}").returncode, 0)
-        self.assertEqual(self.plimsoll(*words, f"memory.homes={{states: {{disk: {most + 1}}}}}").returncode, 2)
+        self.assertEqual(self.plimsoll(*words, f"memory.offload_to={{states: {{disk: {most}}}}}").returncode, 0)
+        self.assertEqual(self.plimsoll(*words, f"memory.offload_to={{states: {{disk: {most + 1}}}}}").returncode, 2)
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ Changes changes_of(const std::string& words) {
   return changes;
 }
 
-// Whether the plan is possible with these changes, and then whether it fits.
+// Returns whether the plan is possible with these changes, and then whether it fits.
 struct Trial {
   bool possible = false;
   std::optional<Plan> plan;
@@ -221,7 +221,8 @@ Trial try_changes(const WhatIf& what_if, const Changes& changes) {
 Changes releases(const PlanRequest& request) {
   Changes changes;
   for (const HoldingKey& held : holding_keys(request))
-    if (held.what == Held::micro_batch || held.what == Held::recompute || held.what == Held::loss_chunk)
+    if (held.what == Held::micro_batch || held.what == Held::recompute || held.what == Held::loss_chunk ||
+        held.what == Held::prefetch)
       changes.push_back({held.key, held.value});
   return changes;
 }

@@ -192,7 +192,8 @@ class WayFinder {
 // disk or a larger host is suggested by itself.
 void add_releases(WayFinder& finder, const Refusal& refusal) {
   Changes changes;
-  for (const Held what : {Held::micro_batch, Held::recompute, Held::loss_chunk, Held::offload}) {
+  for (const Held what :
+       {Held::micro_batch, Held::recompute, Held::loss_chunk, Held::prefetch, Held::offload}) {
     const auto held = std::ranges::find(refusal.holding, what, &HoldingKey::what);
     if (held == refusal.holding.end()) continue;
     changes.push_back({held->key, held->value});
@@ -214,7 +215,7 @@ std::vector<std::pair<Changes, std::string>> smaller_methods(const Recipe& recip
   return methods;
 }
 
-// Whether shorter rows may make it fit: weights, masters and states are held somewhere however long rows are,
+// Returns whether shorter rows may make it fit: weights, masters and states are held somewhere however long rows are,
 // unless the recipe allows means that make them smaller.
 bool shorter_may_fit(const Recipe& recipe, const PlanRequest& request, const Refusal& refusal) {
   const std::optional<int64_t> memory = memory_budget(request);

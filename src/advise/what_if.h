@@ -24,7 +24,7 @@ using Changes = std::vector<KeyChange>;
 // The recipe with the changes, and all inputs of its plan. Throws what reading it throws.
 using WhatIf = std::function<PlanInput(const Changes&)>;
 
-// How much work suggestions may be, of planning_work(): what a busy machine offers is what an idle one
+// The most work that suggestions may be, of planning_work(): what a busy machine offers is what an idle one
 // offers.
 class Patience {
  public:

@@ -45,8 +45,8 @@ DeviceRates load_rates(const std::filesystem::path& folder, const Machine& machi
                        const DeviceRates& shipped);
 // The same from cache_folder().
 DeviceRates calibrated_or_shipped(const CpuSettings& settings, const DeviceRates& shipped);
-// Puts the disk's rates that `plimsoll calibrate` measured on this machine in the place of those of `rates`,
-// a card's for instance; leaves `rates` as they are where it has not.
+// Replaces the disk's rates of `rates`, a GPU's for instance, by those that `plimsoll calibrate` measured on
+// this machine; leaves `rates` as they are if it has not.
 void take_disk_rates(const CpuSettings& settings, DeviceRates& rates);
 
 }  // namespace plimsoll

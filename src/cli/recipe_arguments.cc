@@ -106,7 +106,7 @@ std::optional<int64_t> longest_text_of(const Recipe& recipe, ModelFiles& models)
   return std::nullopt;
 }
 
-// Whether a file in a recipe's place is a model's config.json, which is enough for a plan.
+// Returns whether a file in a recipe's place is a model's config.json, which is enough for a plan.
 bool is_model_config(const std::filesystem::path& path, ModelFiles& models) try {
   if (path.filename() != "config.json") return false;
   // As a recipe names its model.

@@ -61,7 +61,7 @@ struct DeviceRates {
   double disk_read = 1.5e9;
   double disk_write = 1.0e9;
   bool disk_measured = false;  // disk_read and disk_write are those of a disk that was timed
-  double page_touch = 2.0e9;  // bytes of fresh memory made usable per second
+  double page_touch = 2.0e9;   // bytes of fresh memory made usable per second
   bool calibrated = false;
   std::string note;  // what the reader of a plan should know about these rates, or empty
   std::vector<MatmulGrid> matmuls;

@@ -202,7 +202,7 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids, int6
   const ModelSpec& model = request.model;
   for (size_t which = 0; which <= model.other_ropes.size(); ++which)
     if (const std::string input = rope_input(which); program.has(input))
-      rope_frequencies(which == 0 ? model.rope : model.other_ropes[which - 1], model.turned(), sequence,
+      rope_frequencies(which == 0 ? model.rope : model.other_ropes[which - 1], model.head_dim, sequence,
                        program.input<float>(input));
   const auto last_row = program.input<int32_t>("last_row");
   for (size_t i = 0; i < last_row.size(); ++i)

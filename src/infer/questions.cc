@@ -220,8 +220,8 @@ std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, 
   const bool asks =
       format == RowFormat::prompt_response || format == RowFormat::messages || format == RowFormat::alpaca;
   if (!asks)
-    throw UsageError(source.dataset.name() + ": its rows are " + std::string(to_string(format)) +
-                     ", which has no question and answer");
+    throw UsageError(formatted("{}: its rows are {}, which has no question and answer", source.dataset.name(),
+                               to_string(format)));
   std::vector<Question> questions = read_rows(source.dataset, rows, source.reading.columns);
   encode_questions(questions, options, asking);
   if (asking.end_of_source)

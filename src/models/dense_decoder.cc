@@ -277,7 +277,7 @@ class DenseDecoder {
 void dense_decoder_inputs(ModelBuilder& b) {
   b.token_inputs(kFirstAxis, b.shape().tokens);
   for (size_t which = 0; which <= b.spec().other_ropes.size(); ++which)
-    b.input(rope_input(which), {b.shape().delimited(), b.spec().turned() / 2 + 1}, DType::f32);
+    b.input(rope_input(which), {b.shape().delimited(), b.spec().head_dim / 2 + 1}, DType::f32);
 }
 
 TensorId dense_decoder_hidden(ModelBuilder& b) { return DenseDecoder(b).hidden(); }

@@ -35,7 +35,7 @@ struct DenseDecoderFacts {
 };
 
 void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec);
-// Whether each layer slides: as layer_types says, else all but every `full_every`-th.
+// Each layer: whether it slides: as layer_types says, else all but every `full_every`-th.
 std::vector<bool> sliding_layers(const ConfigReader& in, int64_t layers, int64_t full_every);
 // Windows of layers from `first` on, where `sliding_window` has one; `layer_types` decides first.
 std::vector<int64_t> windows_from(const ConfigReader& in, int64_t layers, int64_t first);

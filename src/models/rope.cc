@@ -170,8 +170,8 @@ RopeSpec read_values(const ConfigReader& in, double otherwise, const ModelSpec& 
 
 // Each parameter may be fine and the frequencies not be: a factor of 1e-300, mscale against mscale_all_dim.
 void require_finite(const ConfigReader& in, const RopeSpec& rope, const ModelSpec& spec) {
-  std::vector<float> frequencies(static_cast<size_t>(spec.turned() / 2 + 1));
-  rope_frequencies(rope, spec.turned(), spec.max_positions, frequencies);
+  std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2 + 1));
+  rope_frequencies(rope, spec.head_dim, spec.max_positions, frequencies);
   if (!std::all_of(frequencies.begin(), frequencies.end(), [](float f) { return std::isfinite(f); }))
     in.fail(
         "the rope parameters (rope_theta, rope_parameters or rope_scaling) give frequencies that are not "

@@ -6,8 +6,8 @@
 
 namespace plimsoll {
 
-// Sets spec.rope, with the base `theta` where none is stated; reads head_dim, rotary_dim and max_positions, which must
-// be set. Throws UsageError.
+// Sets spec.rope, with the base `theta` where none is stated; reads head_dim and max_positions, which must be
+// set. Throws UsageError.
 void read_rope(const ConfigReader& in, double theta, ModelSpec& spec);
 
 // Bases of layers of full attention and of sliding ones, where none is stated.

@@ -14,7 +14,7 @@
 
 namespace plimsoll {
 
-enum class RopeType : uint8_t { none, standard, linear, dynamic, llama3, yarn, longrope };
+enum class RopeType : uint8_t { none, standard, linear, dynamic, llama3, yarn };
 
 // Rotary position embedding and its scaling, as transformers' modeling_rope_utils reads it.
 struct RopeSpec {
@@ -24,10 +24,8 @@ struct RopeSpec {
   int64_t original_length = 0;  // original_max_position_embeddings, else max_position_embeddings
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   double beta_fast = 32.0, beta_slow = 1.0;              // yarn
-  double attention_factor = 1.0;                         // yarn, longrope
+  double attention_factor = 1.0;                         // yarn
   bool truncate = true;                                  // yarn
-  // longrope: what frequencies are divided by, in sequences up to the original length and in longer ones.
-  std::vector<double> short_factors = {}, long_factors = {};
 };
 
 // An encoder that reads one text and a decoder that writes another (T5).
@@ -98,9 +96,6 @@ struct ModelSpec {
   // A layer's norms: before attention and MLP, and behind them, before what they made is added.
   bool norms_before = true, norms_behind = false;
   bool gelu_gate = false;  // of the MLP: gelu by tanh, else silu
-  // Weights that hold several: qkv_proj, rows q, k, v, and gate_up_proj.
-  bool fused_projections = false;
-  int64_t rotary_dim = 0;  // values of a head that RoPE turns; 0: all
   double query_position_beta =
       0;                         // queries are times 1 + it * ln(1 + floor(position / rope.original_length))
   double attention_scale = 0;    // 0: 1 / sqrt(head_dim)
@@ -126,8 +121,6 @@ struct ModelSpec {
   [[nodiscard]] bool is_rotated(int64_t layer) const {
     return rope_of_layer.empty() || rope_of_layer[static_cast<size_t>(layer)] == 0;
   }
-  // Values of a head that RoPE turns.
-  [[nodiscard]] int64_t turned() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   // Layers of each of its stacks of equals, a few of which tell of all.
   [[nodiscard]] std::vector<int64_t> stacks() const;
   // The same model with so many layers of each stack.
@@ -143,10 +136,9 @@ struct ModelSpec {
 ModelSpec read_model_spec(const std::filesystem::path& config_file);
 ModelSpec parse_model_spec(const nlohmann::json& config, const std::string& where);
 
-// Fills `out` [R/2 + 1] with the inverse frequencies of heads of which `turned` values are turned, for one sequence of
-// `length` tokens, and, last, the attention factor; zeros and 1 for RopeType::none. Only the dynamic scaling and
-// longrope depend on the length. Allocates nothing.
-void rope_frequencies(const RopeSpec& rope, int64_t turned, int64_t length, std::span<float> out);
+// Fills `out` [head_dim/2 + 1] with the inverse frequencies for one sequence of `length` tokens and, last, the attention
+// factor; zeros and 1 for RopeType::none. Only the dynamic scaling depends on the length. Allocates nothing.
+void rope_frequencies(const RopeSpec& rope, int64_t head_dim, int64_t length, std::span<float> out);
 // The program's input that they are written to: of `rope` (0), or of other_ropes[which - 1].
 std::string rope_input(size_t which);
 

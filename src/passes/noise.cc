@@ -18,7 +18,7 @@ TensorId row_lengths(Graph& graph, AxisId axis) {
   return graph.add_tensor({name, tokens, DType::i32, Role::input});
 }
 
-// Whether an op makes what a module of embeddings gives for tokens: its rows, or those times its factor.
+// Returns whether an op makes what a module of embeddings gives for tokens: its rows, or those times its factor.
 bool gives_embeddings(const Graph& graph, const std::vector<Op>& ops, size_t at) {
   const Op& op = ops[at];
   const auto is_scaled_by = [](const Op& rows, const Op& next) {

@@ -28,11 +28,11 @@ struct PartHome {
       : on_disk(whole == Space::disk ? kEveryBlock : 0), on_host(whole == Space::host ? kEveryBlock : 0) {}
 
   [[nodiscard]] bool any() const { return on_disk > 0 || on_host > 0; }
-  // Whether all of it has one home, which may be the device.
+  // True if all of it is in one place, which may be the device.
   [[nodiscard]] bool is_whole() const {
     return !any() || on_disk >= kEveryBlock || (on_disk == 0 && on_host >= kEveryBlock);
   }
-  // Whether some of it stays on the device.
+  // True if some of it stays on the device.
   [[nodiscard]] bool stays() const { return on_disk < kEveryBlock && on_host < kEveryBlock; }
   // Blocks that leave the device.
   [[nodiscard]] int64_t moved() const { return std::min(on_disk + on_host, kEveryBlock); }
@@ -53,7 +53,7 @@ inline constexpr std::array<Part, 4> kEveryPart = {Part::states, Part::gradients
 std::string_view to_string(Part part);
 using Homes = std::array<PartHome, 4>;  // by part
 
-// The most layers by which a transfer starts ahead of need (docs/decisions/29-homes.md).
+// The most layers by which a transfer starts ahead of need (docs/decisions/29-offload-targets.md).
 inline constexpr int64_t kMostPrefetch = 2;
 
 // The places of tensors of each kind.
@@ -62,7 +62,7 @@ struct OffloadChoice {
   PartHome gradients;    // of the effective batch
   PartHome weights;      // of the blocks (embedding, head, last norm and adapters stay)
   PartHome activations;  // those that wait for the backward pass
-  // How many layers (micro-step) or slices (update) a transfer starts ahead of need; 0: no overlap.
+  // The number of layers (micro-step) or slices (update) by which a transfer starts ahead; 0: no overlap.
   int64_t prefetch = 1;
   // Elements that an update fetches at a time, a multiple of kSliceUnit. 4 Mi elements of f32 are 16 MiB:
   // long enough for a disk's full rate.

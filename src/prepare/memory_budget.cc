@@ -156,7 +156,7 @@ std::vector<Space> offload_homes(const Recipe& recipe) {
   const Recipe::Memory& memory = recipe.memory;
   const auto names_host = [](const PartHome& home) { return home.on_host > 0; };
   const bool asks = ((memory.offload || memory.tier) && memory.disk_bytes == 0) ||
-                    (memory.homes && std::ranges::any_of(*memory.homes, names_host));
+                    (memory.offload_to && std::ranges::any_of(*memory.offload_to, names_host));
   std::vector<Space> homes;
   if (recipe.is_of_card() || (recipe.device == DeviceChoice::emulated && asks)) homes.push_back(Space::host);
   if (recipe.memory.disk_bytes > 0) homes.push_back(Space::disk);
@@ -188,15 +188,15 @@ std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const st
 
 std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vector<Space>& homes,
                                   int64_t layers) {
-  if (!memory.homes) return std::nullopt;
+  if (!memory.offload_to) return std::nullopt;
   if (memory.offload || memory.tier)
-    throw UsageError("memory.homes and " + std::string(memory.tier ? "memory.tier" : "memory.offload") +
+    throw UsageError("memory.offload_to and " + std::string(memory.tier ? "memory.tier" : "memory.offload") +
                      " both say what leaves the device; set one of them");
   const auto has = [&](Space space) { return std::ranges::find(homes, space) != homes.end(); };
   Homes stated;
   for (const Part part : kEveryPart) {
-    const PartHome& home = (*memory.homes)[static_cast<size_t>(part)];
-    const std::string key = "memory.homes: " + std::string(to_string(part)) + ": ";
+    const PartHome& home = (*memory.offload_to)[static_cast<size_t>(part)];
+    const std::string key = "memory.offload_to: " + std::string(to_string(part)) + ": ";
     if (home.on_host > 0 && !has(Space::host))
       throw UsageError(key +
                        "on a CPU all memory is the device's, so host may be 0 at most; say disk, with "

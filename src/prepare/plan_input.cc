@@ -7,7 +7,7 @@
 namespace plimsoll {
 namespace {
 
-// Whether open_data() and with_length() answer alike for both. Of other keys neither reads any.
+// Returns whether open_data() and with_length() answer alike for both. Of other keys neither reads any.
 bool reads_alike(const Recipe& a, const Recipe& b) {
   return a.model == b.model && a.init == b.init && a.adapter == b.adapter && a.task == b.task &&
          a.reward == b.reward && a.classify == b.classify && a.dpo == b.dpo && a.data == b.data &&

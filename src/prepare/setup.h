@@ -64,7 +64,7 @@ DeviceDescription device_of(const Recipe& recipe, const std::optional<PlannedCar
 // The purpose that rows are read for: scores alone need no labels.
 enum class Reads : uint8_t { to_learn, to_score };
 
-// How the rows of files are read: what a recipe says of it, and the columns that were found by that. Rows
+// The reading of rows of files: what a recipe says of it, and the columns that were found by that. Rows
 // that another recipe reads alike are open already.
 struct RowReading {
   struct Asked {
@@ -122,7 +122,7 @@ struct Counting {
   int64_t threads = 1;
 };
 DecoderTokens decoder_tokens(const EncoderDecoderSpec& model);
-// Where the folder has a tokenizer file it is loaded.
+// A tokenizer file of the folder is loaded.
 // `full_rows`: as though any row might be as long as the recipe allows. `opened`: rows of another recipe;
 // files that it reads alike are not opened again.
 DataSetup open_data(const Resolved& resolved, const Counting& counting = {}, bool full_rows = false,

@@ -104,7 +104,7 @@ std::optional<Homes> read_homes(const Node& node) {
 
 Option memory_homes() {
   return make(
-      "memory.homes", FIELD(memory.homes),
+      "memory.offload_to", FIELD(memory.offload_to),
       "auto, or a map of states, gradients, weights, activations to device, host, disk or numbers of layers "
       "such as {disk: 10, host: 12}",
       "offloading part by part: where each is kept, and of how many layers (the first ones on disk, the next "

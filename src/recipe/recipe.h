@@ -231,7 +231,7 @@ struct Recipe {
     std::optional<std::string> tier;
     std::optional<std::string> recompute;             // a point for all layers; none means auto
     std::optional<std::vector<std::string>> offload;  // what leaves the device; none means auto
-    std::optional<Homes> homes;                       // by layers; none means auto
+    std::optional<Homes> offload_to;                  // by layers; none means auto
     std::optional<int64_t> prefetch;                  // none means auto
     int64_t loss_chunk = kAuto;                       // tokens
     KeepFrozen keep_frozen = KeepFrozen::automatic;

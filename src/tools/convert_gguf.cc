@@ -67,7 +67,7 @@ std::string gguf_name(const std::string& name, bool norms_behind) {
   const std::string_view module = rest.substr(end + 1);
   auto part = norms_behind ? renamed(kBehind, module) : std::string_view();
   if (part.empty()) part = renamed(kParts, module);
-  return part.empty() ? "" : "blk." + std::string(rest.substr(0, end)) + "." + std::string(part) + ending;
+  return part.empty() ? "" : formatted("blk.{}.{}{}", rest.substr(0, end), part, ending);
 }
 
 GgufType stored_as(DType dtype) {
@@ -188,8 +188,8 @@ class Writer {
   [[nodiscard]] int64_t window() const { return *std::ranges::max_element(spec_.windows); }
 
   void refuse_layers(const std::string& what) const {
-    throw UsageError(options_.folder.string() + ": GGUF is not supported for a " + spec_.architecture +
-                     " with " + what + ": llama.cpp has no such model");
+    throw UsageError(formatted("{}: GGUF is not supported for a {} with {}: llama.cpp has no such model",
+                               options_.folder.string(), spec_.architecture, what));
   }
 
   // llama.cpp takes such a model to be so, whatever a file says.
@@ -201,7 +201,7 @@ class Writer {
     if (const size_t every = windows_but_every(); every > 0 && (window() > 0 || spec_.family == "gemma2"))
       for (size_t i = 0; i < spec_.windows.size(); ++i)
         if ((spec_.windows[i] > 0) != ((i + 1) % every != 0))
-          refuse_layers("windows in other layers than all but every " + std::to_string(every) + "th");
+          refuse_layers(formatted("windows in other layers than all but every {}th", every));
     if (!spec_.rounds_embedding_factor) return;
     // llama.cpp knows the largest of both by their number of layers.
     const bool largest = spec_.layers == (spec_.family == "gemma2" ? 46 : 62);

@@ -531,7 +531,7 @@ Values map_logits(const Site& s, Values& products) {
   return slopes;
 }
 
-// The row of x that label `t` asks; `rows`: the input that says so.
+// The row of x that label `t` asks; `rows`: the input that names it.
 size_t asked_row(const Site& s, size_t rows, size_t t) {
   return s.op.has_input(rows) ? s.integer(rows, t) : t;
 }

@@ -49,7 +49,7 @@ LoadedRecipe read_without_rows(RecipeArguments& arguments) {
   }
 }
 
-// Whether the message is about the card that the recipe names: its driver reports a little less than is sold.
+// Returns whether the message is about the card that the recipe names: its driver reports a little less than is sold.
 bool is_of_named_card(const doctor::Bytes* total, const Recipe& recipe) {
   if (!recipe.memory.gpu || recipe.memory.device.kind != MemoryLimit::Kind::automatic || total == nullptr)
     return false;

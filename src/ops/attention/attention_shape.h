@@ -10,7 +10,7 @@ namespace plimsoll {
 bool has_parents(const Op& op);
 // The shape of any of the three kinds of attention.
 AttentionShape attention_shape(const Graph& graph, const Op& op);
-// What logits are times, what they stay below (0: anything), and by what the dropout of probabilities is keyed.
+// The factor of logits, their cap (0: none), and the key of the dropout of probabilities.
 float attention_scale(const Op& op);
 float attention_softcap(const Op& op);
 uint64_t attention_dropout_key(const Op& op);
@@ -18,7 +18,7 @@ uint64_t attention_dropout_key(const Op& op);
 // what there is.
 int64_t attention_bias_sums_bytes(const AttentionShape& shape);
 
-// Of attention or its gradient: whether the tensor cores of GPUs do it (ops/attention/gpu_attention_tiles.h):
+// Returns whether the tensor cores of GPUs compute attention or its gradient (ops/attention/gpu_attention_tiles.h):
 // 16-bit values, heads of up to 128 in eights, no cap, and a bias that goes into a block's memory. Else plain
 // arithmetic in f32 does (ops/attention/gpu_attention_plain.h), at a share of the card's f32 rate.
 bool attention_fits_tiles(const Graph& graph, const Op& op);

@@ -153,7 +153,7 @@ PL_DEV float capped_slope(float logit, float cap) {
   return gpu::fma(-bent, bent, 1.0F);
 }
 
-// Which of the thread's scores are kept. A counter serves a row's four columns ...
+// Bits of the thread's scores that are kept. A counter serves a row's four columns ...
 template <class T>
 PL_DEV DrawnKept draw_rows_of_queries(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int q0,
                                       int k0) {

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kDeltaWarps * 32)
   if (lane == 0) delta[row] = sum;
 }
 
-// Of a pair: p, its probability, times what dropout made of it, and the gradient of its logit; `d_p` is the
+// Makes of a pair p, its probability, times what dropout made of it, and the gradient of its logit; `d_p` is the
 // product of d_o and its value.
 PL_DEV void soften_pair(float& p, float& d_p, float lse, float delta, float kept, float cap) {
   const float slope = capped_slope(p, cap);

@@ -10,7 +10,7 @@ struct LogitMap {
   float factor = 1.0F;
   float cap = 0.0F;  // 0: none
 
-  // Whether products are the logits.
+  // True if products are the logits.
   [[nodiscard]] constexpr bool is_identity() const { return factor == 1.0F && cap == 0.0F; }
 };
 

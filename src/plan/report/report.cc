@@ -310,7 +310,7 @@ std::string basis_words(const DeviceDescription& device) {
   return device.rates.calibrated ? "" : " (guessed: this machine is not calibrated)";
 }
 
-// Bytes per second of a disk that nobody timed, and how they are measured; nothing where no disk is used.
+// Bytes per second of a disk that was not timed, and how they are measured; nothing if no disk is used.
 std::string guessed_disk_words(const Plan& plan) {
   const DeviceRates& rates = plan.request.target.device.rates;
   if (plan.disk_bytes() == 0 || rates.disk_measured) return "";
@@ -606,7 +606,7 @@ std::string report_json(const Plan& plan) {
         {"effective_batch", request.workload.experiment.effective_batch},
         {"eval_micro_batch", plan.variant.eval_micro_batch},
         {"loss_chunk", plan.variant.loss_chunk},
-        {"homes", homes_json(plan.variant.offload.homes())},
+        {"offload_to", homes_json(plan.variant.offload.homes())},
         {"prefetch", plan.variant.offload.any() ? Json(plan.variant.offload.prefetch) : Json()},
         {"keys", variant_keys(plan)},
         {"words", variant_words(request.workload.experiment, plan.variant)},

@@ -143,7 +143,7 @@ class DepthModel {
   // Each block of a mixture that is all at one point, by stack of the model.
   [[nodiscard]] std::vector<OfBlock> blocks(const std::vector<int64_t>& depths) const;
 
-  // Of an exact model.
+  // For an exact model.
   [[nodiscard]] Usage at(size_t chunk) const { return usage({}, {}, chunk); }
   // The usage of a mixture, by stack of the model.
   [[nodiscard]] Usage at(const std::vector<StackDepth>& stacks, size_t chunk) const;

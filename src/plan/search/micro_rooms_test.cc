@@ -69,7 +69,7 @@ TEST(MicroRooms, lie_between_whole_numbers_of_few_micro_steps) {
   EXPECT_LE(rooms.size(), 16);
 }
 
-// Where starting ops takes all of a step, its time goes by the number of micro-steps alone: what lies between
+// If starting ops takes all of a step, its time goes by the number of micro-steps alone: what lies between
 // two sizes is the most that a stated one may gain.
 TEST(MicroRooms, leave_no_stated_size_that_is_faster) {
   PlanRequest request = request_with(uneven());

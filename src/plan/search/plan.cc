@@ -497,7 +497,7 @@ void refuse_stated_disk(const Plan& plan) {
   size_t most = layers + 1;
   while (most > 0 && over > 0) over -= (*largest)[--most];
   const auto part = static_cast<Part>(largest - bytes.begin());
-  throw UsageError("memory.homes: " + std::string(to_string(part)) + ": what is on disk takes " +
+  throw UsageError("memory.offload_to: " + std::string(to_string(part)) + ": what is on disk takes " +
                    format_bytes_up(plan.disk_bytes()) + ", and memory.disk is " +
                    format_bytes(*plan.request.target.budget.disk_bytes) + "; " +
                    (over > 0 ? "say more with memory.disk"

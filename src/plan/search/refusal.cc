@@ -19,8 +19,10 @@ std::vector<Hold> holds(const Choices& choices) {
   return {
       {Held::micro_batch, choices.micro_batch.has_value(), "batch.micro", "auto"},
       {Held::recompute, choices.recompute.has_value(), "memory.recompute", "auto"},
+      {Held::offload, choices.homes.has_value(), "memory.offload_to", "auto"},
       {Held::offload, choices.offload.has_value(), choices.offload_of_tier ? "memory.tier" : "memory.offload",
        choices.offload_of_tier ? "null" : "auto"},
+      {Held::prefetch, choices.prefetch.has_value(), "memory.prefetch", "auto"},
       {Held::loss_chunk, choices.loss_chunk.has_value(), "memory.loss_chunk", "auto"},
       {Held::graphs, choices.graphs == UseGraphs::on, "memory.graphs", "auto"}};
 }
@@ -79,6 +81,10 @@ void let_go(PlanRequest& request, Held what) {
       return;
     case Held::offload:
       choices.offload.reset();
+      choices.homes.reset();
+      return;
+    case Held::prefetch:
+      choices.prefetch.reset();
       return;
     case Held::loss_chunk:
       choices.loss_chunk.reset();

@@ -1,4 +1,4 @@
-// Why a plan does not fit, as data: what is short and by how much, where, the smallest plan that there is, and
+// The reason why a plan does not fit, as data: what is short and by how much, where, the smallest plan that there is, and
 // which keys of the recipe hold the planner back. Texts are made of it where they are printed.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace plimsoll {
 
 // A choice that a key of the recipe makes instead of the planner.
-enum class Held : uint8_t { micro_batch, recompute, offload, loss_chunk, graphs };
+enum class Held : uint8_t { micro_batch, recompute, offload, prefetch, loss_chunk, graphs };
 
 // A key that is held fast, and the value that lets it go.
 struct HoldingKey {

@@ -91,6 +91,13 @@ TEST(Refusal, a_tier_is_let_go_as_a_tier) {
   EXPECT_THAT(assignments(holding_keys(request)), ElementsAre("memory.offload=auto"));
   request.choices.offload_of_tier = true;
   EXPECT_THAT(assignments(holding_keys(request)), ElementsAre("memory.tier=null"));
+  request.choices.offload.reset();
+  request.choices.homes.emplace();
+  request.choices.prefetch = 2;
+  EXPECT_THAT(assignments(holding_keys(request)),
+              ElementsAre("memory.offload_to=auto", "memory.prefetch=auto"));
+  for (const Held what : {Held::offload, Held::prefetch}) let_go(request, what);
+  EXPECT_THAT(holding_keys(request), IsEmpty());
 }
 
 }  // namespace

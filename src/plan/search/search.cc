@@ -31,10 +31,10 @@ constexpr double kSameSeconds = 1e-9;  // a share
 constexpr double kLeftOfTie = 0.1;
 // The share of the tie by which deep models' variants must be faster to be looked for.
 constexpr double kWorthOfTie = 0.05;
-// What is named beside a plan: at most so much of its memory, in at most so many times its seconds.
+// The knee that a report names next to a plan: at most so much of its memory, in at most so many times its seconds.
 constexpr double kKneeMemory = 0.8, kKneeSeconds = 1.1;
 
-// Whether `most` moves of every part what `some` moves of it.
+// Returns whether `most` moves of every part what `some` moves of it.
 bool moves_all_of(const OffloadChoice& most, const OffloadChoice& some) {
   return std::ranges::all_of(kEveryPart,
                              [&](Part part) { return most.of(part).moved() >= some.of(part).moved(); });
@@ -161,7 +161,7 @@ std::vector<StackPoints> Search::points_of(const Spot& spot) const {
 
 bool Search::is_known(const Spot& spot) const { return models_.contains(model_key(spot)); }
 
-// At its limit of work the search goes on among what it has measured. The first of all is always measured, so
+// At its limit of work the search continues among what it has measured. The first of all is always measured, so
 // that there is an answer.
 bool Search::may_measure(const Spot& spot) {
   if (programs_.ops_built() + ops_laid_out_ <= most_ops_) return true;
@@ -249,7 +249,7 @@ void Search::offer_all(const Spot& spot, Limits& limits, const Visit& visit) {
   for (const Spot& choice : choices_at(spot)) offer(choice, limits, visit);
 }
 
-// Whether a few layers predict the spot's: its parts are in one place each.
+// Returns whether a few layers predict the spot's: its parts are in one place each.
 bool Search::tells_by_depth(const Spot& spot) const {
   return is_deep_ && !spot.split.any() && frames_[spot.frame].whole;
 }
@@ -397,7 +397,7 @@ void Search::each_of_deep_line(Spot spot, const StackRange& stack, Limits& limit
   for (const int64_t place : places) offer(at(place), limits, visit);
 }
 
-// What is made again adds to what computing takes; where activations move away, it also leaves less to be
+// Recomputation adds to what computing takes; where activations move away, it also leaves less to be
 // moved, and all else takes what it would without.
 bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limits) {
   if (limits.is_open()) return false;
@@ -476,12 +476,12 @@ bool Search::has_no_less_room(size_t larger, size_t frame) const {
          known_.no_less_room[frames_[larger].room][frames_[frame].room] != 0;
 }
 
-// Whether both are cut alike but for the room of a micro-step, which is no smaller in `larger`.
+// Returns whether both are cut alike but for the room of a micro-step, which is no smaller in `larger`.
 bool Search::takes_no_less(size_t larger, size_t frame) const {
   return frames_[larger].variant.offload == frames_[frame].variant.offload && has_no_less_room(larger, frame);
 }
 
-// What leaves the device is there in copies of a part at a time, whichever its home; what stays is there
+// A part that leaves the device is there in copies of a block at a time, wherever it goes; what stays is there
 // whole. Copies for the next layer are less than the whole of two layers and more; those of a layer more are
 // compared with as many.
 bool Search::takes_no_less_on_device(size_t larger, size_t frame) const {
@@ -615,7 +615,7 @@ std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
     if (!best || spot.usage.seconds < best->usage.seconds) best = spot;
     left.seconds = worth * best->usage.seconds;
   };
-  // What fits as it is comes first: it is known soon, and leaves little of the rest to be looked at.
+  // Variants that fit as they are come first: it is known soon, and leaves little of the rest to be looked at.
   for (size_t room = 0; room < rooms_.size(); ++room) {
     if (rooms_[room].at_least >= limits.seconds) continue;
     for (const Entry& entry : entries_of(room, limits)) {

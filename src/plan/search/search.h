@@ -4,7 +4,7 @@
 // A frame is a micro-batch, a place for each part and how far ahead transfers start. Within a frame lie lines:
 // the first k layers at one point of recomputation, the rest at the point before it; and points: all layers at
 // one, or in segments. At a point one of the parts may also have several homes, the first layers' one and the
-// rest's another (docs/decisions/29-homes.md). Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
+// rest's another (docs/decisions/29-offload-targets.md). Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
 // limits is an interval, found by bisection; shallow models are measured one by one. Frames are left out only
 // for bounds: what they take without recomputation, in seconds, and with all of it, in bytes; first by sums of
 // what each part moves (home_costs.h), then measured. Nothing in the
@@ -176,7 +176,7 @@ class Search {
     size_t frame = 0;
     double share = 0;
   };
-  // Whether a deep model's spot is known by those of its stretches.
+  // True if a deep model's spot is known by those of its stretches.
   [[nodiscard]] bool is_stretched(const Spot& spot) const;
   std::vector<Stretch> stretches_of(const Spot& spot);
   Usage of_stretches(const Spot& spot);

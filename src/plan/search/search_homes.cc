@@ -442,7 +442,7 @@ std::vector<Search::Entry> Search::entries_of(size_t room, const Limits& limits)
   return entries;
 }
 
-// Whether what waits for transfers one layer ahead leaves something to gain.
+// Returns whether what waits for transfers one layer ahead leaves something to gain.
 bool Search::gains_by_prefetch(size_t frame, RecomputePoint point) {
   const OffloadChoice& choice = frames_[frame].variant.offload;
   if (choice.prefetch < 2 || request_.choices.prefetch) return true;
@@ -623,7 +623,7 @@ class Search::Mix {
 
 Usage Search::of_split(const Spot& spot) { return Mix(*this, spot).at(spot.home); }
 
-// Whether a split is slower than what is known even with as little moved as it may, or too large with all.
+// Returns whether a split is slower than what is known even with as little moved as it may, or too large with all.
 bool Search::is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& limits) {
   const Split& split = spot.split;
   const auto& few = mix.end(split.device ? Space::device : Space::host);

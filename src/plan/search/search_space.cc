@@ -138,7 +138,7 @@ Search::Room Search::room_of(const MicroRoom& micro) {
       variant.offload.slice_elements,
       round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit));
   variant.update_in_backward = may_update_in_backward(variant);
-  // What computing takes: transfers only add to it.
+  // The time of computing: transfers only add to it.
   const DepthModel model = model_like(variant, room.chunks, points_.front());
   room.at_least = std::numeric_limits<double>::max();
   for (size_t chunk = 0; chunk < room.chunks.size(); ++chunk)

@@ -181,7 +181,7 @@ TEST(DepthModel, tells_segments_of_any_size) {
                                    " layers, segments of " + std::to_string(segment) + ", weights on " +
                                    std::string(to_string(choice.weights.of(0))) + ", activations on " +
                                    std::string(to_string(choice.activations.of(0)));
-          // Which inputs leave differs at the ends: the last layer's stays.
+          // The inputs that leave differ at the ends: the last layer's stays.
           const auto inputs = static_cast<double>(3 * variant.micro_batch * 512 * 896 * 2);
           const auto bytes = [](const Usage& u, Space space) { return static_cast<double>(u.of(space)); };
           EXPECT_NEAR(bytes(usage, device), bytes(real, device), 0.02 * bytes(real, device)) << what;

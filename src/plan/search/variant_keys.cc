@@ -49,7 +49,7 @@ Json variant_keys(const Plan& plan) {
   // Mixtures and segments have no key: the search finds them again.
   if (segment == 1 && std::ranges::all_of(points, [&](RecomputePoint other) { return other == point; }))
     keys["memory.recompute"] = std::string(to_string(point));
-  keys["memory.homes"] = homes_json(variant.offload.homes());
+  keys["memory.offload_to"] = homes_json(variant.offload.homes());
   if (variant.offload.any()) keys["memory.prefetch"] = variant.offload.prefetch;
   return keys;
 }

@@ -8,11 +8,11 @@
 
 namespace plimsoll {
 
-// The value of memory.homes.
+// The value of memory.offload_to.
 nlohmann::ordered_json homes_json(const Homes& homes);
 // By key, as a recipe writes them.
 nlohmann::ordered_json variant_keys(const Plan& plan);
-// "--set batch.micro=2 --set 'memory.homes={states: host}'", to paste.
+// "--set batch.micro=2 --set 'memory.offload_to={states: host}'", to paste.
 std::string variant_keys_text(const Plan& plan);
 
 }  // namespace plimsoll

@@ -58,7 +58,7 @@ constexpr auto kWords =
 constexpr auto kLater =
     std::to_array<std::array<std::string_view, 3>>({{"gemma", "2", "3"}, {"olmo", "2", "3"}});
 
-// Whether word `at` is of a family that exists: "gemma" of google/gemma-3-1b-it.
+// Returns whether word `at` is of a family that exists: "gemma" of google/gemma-3-1b-it.
 bool is_later(const std::vector<std::string>& words, size_t at) {
   return at + 1 < words.size() && std::ranges::any_of(kLater, [&](const auto& later) {
            return words[at] == later[0] && (words[at + 1] == later[1] || words[at + 1] == later[2]);

@@ -262,11 +262,11 @@ void RecipeBuilder::check_family() {
   const std::string& named = translator_.report().model_name;
   const std::string& name = named.empty() ? recipe_.model : named;
   if (const auto family = unsupported_family(name))
-    problems_.add_first(given->second.place,
-                        "model: '" + excerpt(name) +
-                            "' is, by its name, of a family that is not supported: " + *family +
-                            " (llama, mistral, qwen2, qwen3, smollm3, gemma 2 and 3, olmo 2 and 3, "
-                            "granite, gla, t5, mt5, bert, roberta and xlm-roberta are)");
+    problems_.add_first(
+        given->second.place,
+        formatted(
+            "model: '{}' is, by its name, of a family that is not supported: {} (llama, mistral, qwen2, qwen3, smollm3, gemma 2 and 3, olmo 2 and 3, granite, ministral, gla, t5, mt5, bert, roberta and xlm-roberta are)",
+            excerpt(name), *family));
 }
 
 void RecipeBuilder::conflict(const std::string& key, const std::string& message) {

@@ -135,7 +135,9 @@ class WayFinder {
       const size_t middle = low + (high - low) / 2;
       if (!fits(middle)) low = middle + 1;
     }
-    if (!planned.contains(high) && !fits(high)) return;
+    // A plan for one size may be enough for a smaller one, which is then planned itself.
+    while (!planned.contains(high))
+      if (!fits(high)) return;
     add(with_host(sizes[high]), planned.at(high),
         "same result, with " + std::to_string(sizes[high]) + " GiB of host memory", true);
   }

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "advise/faster.h"
+#include "advise/fit.h"
 #include "advise/largest.h"
 #include "advise/savings.h"
 #include "advise/sweep.h"
@@ -173,6 +174,73 @@ TEST_F(Advice, a_length_of_the_longest_row_is_found_once) {
   EXPECT_EQ(input({}).resolved.recipe.data.max_length, 40 + 23);
   std::filesystem::remove(folder_.path() / "rows.jsonl");
   EXPECT_EQ(input({{"method.type", "lora"}}).resolved.recipe.data.max_length, 40 + 23);
+}
+
+TEST_F(Advice, a_cell_that_fits_is_the_plan_and_one_that_does_not_has_the_least) {
+  const FitCell cell = fit_cell(what_if(), "lora", 32, 512);
+  const PlanInput asked = input({{"method.type", "lora"}, {"data.max_length", "32"}});
+  const Plan plan = plan_allowed(asked.resolved, asked.machine, asked.data.get()).plan;
+  EXPECT_TRUE(cell.fits);
+  EXPECT_EQ(cell.memory_bytes, plan.memory_bytes());
+  EXPECT_EQ(cell.variant, variant_words(plan.request.workload.experiment, plan.variant));
+  EXPECT_EQ(cell.tokens_per_second, plan.tokens_per_second());
+
+  base_ = {{"memory.device", "20MiB"}};
+  const FitCell refused = fit_cell(what_if(), "lora", 32, 512);
+  const PlanRequest request = input({{"method.type", "lora"}, {"data.max_length", "32"}}).request;
+  EXPECT_FALSE(refused.fits);
+  EXPECT_FALSE(refused.fits_memory);
+  EXPECT_EQ(refused.memory_bytes, memory_bytes(request, make_plan(request).smallest));
+}
+
+TEST_F(Advice, a_cell_says_the_same_whatever_the_shorter_one_said) {
+  FitCell hopeless;
+  hopeless.method = "lora";
+  for (const char* memory : {"2GiB", "20MiB"}) {
+    base_ = {{"memory.device", memory}};
+    const FitCell alone = fit_cell(what_if(), "lora", 64, 512);
+    const FitCell after = fit_cell(what_if(), "lora", 64, 512, &hopeless);
+    EXPECT_EQ(alone.fits, after.fits);
+    EXPECT_EQ(alone.memory_bytes, after.memory_bytes);
+    EXPECT_EQ(alone.variant, after.variant);
+  }
+}
+
+TEST_F(Advice, a_cell_beyond_the_positions_or_not_possible_says_why) {
+  const FitCell beyond = fit_cell(what_if(), "lora", 513, 512);
+  EXPECT_TRUE(beyond.beyond);
+  EXPECT_EQ(beyond.why_not, "the model knows 512 positions");
+  base_ = {{"method.freeze", "[embedding]"}};
+  const FitCell impossible = fit_cell(what_if(), "lora", 32, 512);
+  EXPECT_FALSE(impossible.fits);
+  EXPECT_FALSE(impossible.beyond);
+  EXPECT_THAT(impossible.why_not, HasSubstr("method.freeze"));
+}
+
+TEST(Fit, the_first_choice_fits_most_lengths_and_is_the_faster_of_equals) {
+  const auto cell = [](const char* method, int64_t length, bool fits, double speed) {
+    FitCell one;
+    one.method = method;
+    one.length = length;
+    one.fits = fits;
+    one.tokens_per_second = speed;
+    return one;
+  };
+  EXPECT_EQ(first_choice({cell("qlora", 1, true, 5), cell("lora", 1, true, 6), cell("full", 1, false, 0)}),
+            "lora");
+  EXPECT_EQ(first_choice({cell("qlora", 1, true, 5), cell("qlora", 2, true, 1), cell("lora", 1, true, 6),
+                          cell("lora", 2, false, 0)}),
+            "qlora");
+  EXPECT_EQ(first_choice({cell("full", 1, false, 0)}), "");
+}
+
+TEST(Fit, lists_are_read_and_bad_ones_refused) {
+  EXPECT_EQ(read_lengths("2048, 512,512", "--lengths"), (std::vector<int64_t>{512, 2048}));
+  for (const char* bad : {"", "512,", "5x", "0", "-1", "999999999", "9999999999"})
+    EXPECT_THROW(read_lengths(bad, "--lengths"), UsageError) << bad;
+  EXPECT_EQ(read_methods("lora,qlora,lora", "--methods"), (std::vector<std::string>{"lora", "qlora"}));
+  for (const char* bad : {"", "lora,", "dora"})
+    EXPECT_THROW(read_methods(bad, "--methods"), UsageError) << bad;
 }
 
 TEST_F(Advice, ways_fit_and_those_with_the_same_result_come_first) {

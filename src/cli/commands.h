@@ -27,6 +27,7 @@ struct RecipeArguments {
   std::string max_isa;
   bool no_probe = false;
   std::string as_tool;
+  bool takes_shapes = false;  // names of the built-in catalogue are models too
   // Shared by copies of these arguments, under whichever assumptions they are read.
   std::shared_ptr<RecipeSources> sources = std::make_shared<RecipeSources>();
 

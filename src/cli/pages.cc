@@ -50,13 +50,28 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll preview recipe.yaml --length 512", "what a shorter limit would truncate"}},
        {4},
        "docs/howto/data.md"},
+      {"fit",
+       "Says which methods of fine-tuning at which lengths fit this machine or a GPU, with the memory that "
+       "each takes and its speed. A name is enough: a path, then the Hugging Face cache, then the built-in "
+       "catalogue of 100 shapes with 213 names; nothing is downloaded. A config.json of your own decides, "
+       "and where it differs from the catalogue the keys are named.\n\n"
+       "Every cell is the plan that plimsoll plan makes of that method and length; where none fits, the "
+       "least memory that one takes. Exit code 3: nothing fits.",
+       {{"plimsoll fit qwen2.5-7b", "this machine: its GPUs, its CPU"},
+        {"plimsoll fit Qwen/Qwen2.5-7B --gpu \"RTX 3060 12GB\" --host-memory 24GiB", "another one"},
+        {"plimsoll fit models/mine/config.json --lengths 1024,4096 --methods lora --json", "as JSON"}},
+       {3},
+       "docs/howto/fit-into-memory.md"},
       {"plan",
        "Plans a run without loading weights and without a GPU: peak memory by component, the fastest "
        "variant within the budget (micro-batch size and gradient accumulation, activation checkpointing, "
        "offloading), and predicted time and throughput. A run that does not fit is refused with the amount "
        "that is missing and with changes that fit.\n\n"
-       "A model folder instead of a recipe, or its config.json alone, is planned with all defaults.",
+       "A model folder instead of a recipe, its config.json alone or a model's name is planned with all "
+       "defaults; the built-in catalogue has the shapes of 213 names. --rows and --tokens plan "
+       "a run whose rows do not exist yet.",
        {{"plimsoll plan recipe.yaml --memory 8GiB", "the report"},
+        {"plimsoll plan qwen2.5-7b --gpu \"RTX 4090\" --rows 50000 --tokens 120", "without data or a model"},
         {"plimsoll plan recipe.yaml --sweep memory=2GiB..24GiB", "the fastest plan of each budget"},
         {"plimsoll plan recipe.yaml --max length", "the longest sequences that fit"}},
        {3, 4},

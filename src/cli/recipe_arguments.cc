@@ -10,6 +10,7 @@
 #include "base/shell_word.h"
 #include "cli/commands.h"
 #include "recipe/hub.h"
+#include "recipe/known_model.h"
 
 namespace plimsoll {
 namespace {
@@ -118,8 +119,8 @@ bool is_model_config(const std::filesystem::path& path, ModelFiles& models) try 
 }
 
 // The model that the argument in a recipe's place names, if it is one: a folder, the folder of a config.json, or a
-// name that leads to one in the cache. Throws UsageError for a name that leads nowhere.
-std::optional<std::string> named_model(const std::string& path, ModelFiles& models) {
+// name that leads to one in the cache or, where shapes are taken, in the catalogue. Throws UsageError for a name that leads nowhere.
+std::optional<std::string> named_model(const std::string& path, bool takes_shapes, ModelFiles& models) {
   std::error_code unknown;
   if (std::filesystem::is_directory(path, unknown)) return path;
   if (is_model_config(path, models)) {
@@ -128,11 +129,36 @@ std::optional<std::string> named_model(const std::string& path, ModelFiles& mode
   }
   if (std::filesystem::exists(path, unknown) || !is_hub_name(path, true)) return std::nullopt;
   if (find_in_hub_cache(HubKind::model, path) || model_called(path)) return path;
-  const std::string fetch = download_command(HubKind::model, likely_hub_name(path));
+  if (takes_shapes)
+    if (auto known = model_of_catalogue(path, models)) return known;
+  const auto known = find_shape(path);
+  const std::string fetch = download_command(HubKind::model, known ? known->name : likely_hub_name(path));
   throw UsageError(path +
                    ": is no file or folder here, and no model of this name is in the Hugging Face cache " +
-                   hub_cache().string() + ". A plan needs its small files alone:\n  " + fetch +
+                   hub_cache().string() + (takes_shapes ? nearest_words(path) : "") +
+                   ". A plan needs its small files alone:\n  " + fetch +
                    " --config-only\n  A training needs all of them:\n  " + fetch);
+}
+
+// A shape has no tokenizer to read rows with.
+void refuse_rows_of_shape(const Recipe& recipe, ModelFiles& models) {
+  if (recipe.data.train.empty() || !models.holds(recipe.model)) return;
+  const std::string name = known_model(recipe.model, models)->named.name;
+  throw UsageError("data.train: rows are read with the tokenizer of " + name +
+                   ", and the built-in catalogue has its shape alone. Fetch its small files:\n  " +
+                   download_command(HubKind::model, name) +
+                   " --config-only\n  or leave the rows out and state them: --rows COUNT --tokens COUNT");
+}
+
+// What the catalogue has to do with the plan of a model that is named in a recipe's place.
+void say_what_is_known(const Recipe& recipe, ModelFiles& models) {
+  const auto known = known_model(recipe.model, models);
+  if (!known) return;
+  if (known->is_built_in)
+    say("note    " + known->named.name + ": its shape is that of the built-in catalogue (" +
+        source_words(*known->named.shape) + "); a config.json of your own decides instead");
+  else if (!known->differing.empty())
+    say("note    " + printable(difference_words(known->differing)) + "; config.json counts");
 }
 
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {
@@ -148,10 +174,12 @@ LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::
   overrides.as_tool = arguments.as_tool;
   overrides.sources = arguments.sources;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
-  const std::optional<std::string> model = named_model(arguments.path, *arguments.sources->models);
+  const std::optional<std::string> model =
+      named_model(arguments.path, arguments.takes_shapes, *arguments.sources->models);
   if (!model) return load_recipe(arguments.path, overrides);
   overrides.sets.insert(overrides.sets.begin(), assignment("model", *model));
   LoadedRecipe loaded = recipe_from_overrides(overrides);
+  refuse_rows_of_shape(loaded.recipe, *arguments.sources->models);
   // The default is for models that know as much.
   if (const auto longest = longest_text_of(loaded.recipe, *arguments.sources->models);
       longest && !states_length(overrides))
@@ -169,6 +197,8 @@ LoadedRecipe RecipeArguments::load(bool quiet) const {
   const std::string notes = quiet ? "" : key_report_notes(loaded.other_tools, printable(quoted(path)));
   if (!notes.empty()) say(std::string_view(notes).substr(0, notes.size() - 1));
   require_present(loaded);
+  const bool is_model = named_model(path, takes_shapes, *sources->models).has_value();
+  if (takes_shapes && is_model) say_what_is_known(loaded.recipe, *sources->models);
   return loaded;
 }
 

@@ -50,6 +50,7 @@ PlanInput plan_input(const Recipe& recipe, const MachineOptions& machine, const 
   PlanInput input;
   input.resolved = wish.rows->with_length(resolve(recipe, wish.models), threads);
   input.machine = planned_machine(machine, wish.machine);
+  if (input.resolved.recipe.data.train.empty()) input.resolved.stated = wish.stated;
   if (!input.resolved.recipe.data.train.empty()) {
     (void)read_experiment(input.resolved);
     input.data = wish.rows->open(input.resolved, {wish.every_row, wish.progress, threads}, full_rows);

@@ -53,6 +53,7 @@ struct PlanWish {
   std::string machine = {};                             // a file of `calibrate --export`; empty: this one
   bool every_row = false;                               // Counting
   std::function<void(int64_t, int64_t)> progress = {};  // likewise
+  std::optional<StatedRows> stated = {};                // of a recipe that names no rows
 };
 
 // Errors about model and task come before those about rows. `full_rows` as for open_data().

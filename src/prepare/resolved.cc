@@ -8,7 +8,7 @@
 namespace plimsoll {
 
 Resolved resolve(Recipe recipe, const ModelPaths& paths, std::shared_ptr<ModelFiles> files) {
-  Resolved resolved{std::move(recipe), paths, std::move(files), {}, {}, {}, {}};
+  Resolved resolved{std::move(recipe), paths, std::move(files), {}, {}, {}, {}, {}};
   resolved.model = model_of(resolved.recipe, paths, *resolved.files);
   resolved.task = read_task(resolved.recipe, resolved.model);
   if (rule_of(resolved.recipe.task).classes != nullptr)
@@ -23,7 +23,9 @@ Resolved resolve(Recipe recipe, std::shared_ptr<ModelFiles> files) {
 }
 
 Resolved resolve_as(const Resolved& resolved, Recipe recipe) {
-  return resolve(std::move(recipe), resolved.files);
+  Resolved other = resolve(std::move(recipe), resolved.files);
+  other.stated = resolved.stated;
+  return other;
 }
 
 QuantiseOptions nf4_of(const Resolved& resolved) {

@@ -18,6 +18,11 @@
 
 namespace plimsoll {
 
+// Rows that do not exist yet, as the command line states them; tokens are those of a row on average.
+struct StatedRows {
+  int64_t rows = 0, tokens = 0;
+};
+
 struct Resolved {
   Recipe recipe;
   ModelPaths paths;
@@ -26,6 +31,7 @@ struct Resolved {
   TaskSpec task;
   std::vector<std::string> labels;  // names of the classes of task: classify; empty where nothing names them
   std::optional<PlannedCard> card;  // that memory.gpu names
+  std::optional<StatedRows> stated = {};  // where the recipe names no rows
 
   // Null where the model has none. Read when it is first asked for: a plan without rows needs none.
   [[nodiscard]] std::shared_ptr<const Tokenizer> tokenizer() const { return files->tokenizer(paths.base); }

@@ -30,16 +30,27 @@ int64_t estimated_packed_steps(const DataSummary& data, int64_t effective, int64
   return std::max<int64_t>(1, std::llround(std::ceil(sequences / static_cast<double>(effective))));
 }
 
+// Every token a target, as nothing is known of prompts.
+DataSummary summary_of(const StatedRows& stated, int64_t max_length) {
+  DataSummary data;
+  const int64_t length = std::min(stated.tokens, max_length);
+  data.rows = stated.rows;
+  data.tokens = data.targets = stated.rows * length;
+  data.row_length = static_cast<double>(length);
+  return data;
+}
+
 }  // namespace
 
-std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data) {
+std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data,
+                                  const std::optional<StatedRows>& stated) {
   const bool rows = data != nullptr && data->summary.has_value();
-  if (!rows && !recipe.schedule.max_steps) return std::nullopt;
+  if (!rows && !stated && !recipe.schedule.max_steps) return std::nullopt;
   RunSteps run;
   int64_t an_epoch = 0;
-  if (rows) {
-    const DataSummary& summary = *data->summary;
-    const bool estimated = recipe.data.packing && !data->packed_steps;
+  if (rows || stated) {
+    const DataSummary summary = rows ? *data->summary : summary_of(*stated, recipe.data.max_length);
+    const bool estimated = recipe.data.packing && (!rows || !data->packed_steps);
     an_epoch = !recipe.data.packing ? ceil_div(summary.rows, recipe.batch.effective)
                : estimated ? estimated_packed_steps(summary, recipe.batch.effective, recipe.data.max_length)
                            : *data->packed_steps;
@@ -49,6 +60,8 @@ std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data) {
     run.rows = static_cast<double>(summary.rows) / static_cast<double>(an_epoch);
     run.targets = static_cast<double>(summary.targets) / static_cast<double>(an_epoch);
     run.row_length = summary.row_length;
+  }
+  if (rows) {
     run.shared = data->shared;
     if (data->lengths) run.sizes = data->lengths->sizes;
     if (data->eval) run.eval_rows = data->eval->rows.size();

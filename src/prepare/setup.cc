@@ -305,6 +305,16 @@ double tie_percent(const Recipe::Memory& memory, const DeviceRates& rates) {
 
 }  // namespace
 
+namespace {
+
+std::string stated_rows_note(const StatedRows& stated, const Recipe& recipe) {
+  return "no rows are read: " + format_count(stated.rows) + " of " + format_count(stated.tokens) +
+         " tokens on average are stated (--rows, --tokens), any of them as long as data.max_length (" +
+         format_count(recipe.data.max_length) + ")";
+}
+
+}  // namespace
+
 PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data) {
   const Recipe& recipe = resolved.recipe;
   PlanRequest request;
@@ -347,7 +357,8 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.choices.tie = tie_percent(recipe.memory, request.target.device.rates) / 100.0;
   request.target.host = host_needs(resolved, request.workload.experiment, machine.cpu, data);
   if (data != nullptr) request.workload.data = data->summary;
-  request.workload.run = run_steps(recipe, data);
+  request.workload.run = run_steps(recipe, data, resolved.stated);
+  if (resolved.stated) request.notes.push_back(stated_rows_note(*resolved.stated, recipe));
   if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);
   request.target.budget = read_budget(recipe, resolved.card);
   // A card that this machine does not have is in another one, of which nothing is known: as much as the card

@@ -152,9 +152,10 @@ Resolved with_length(const Resolved& resolved, int64_t threads = 1, const DataSe
 // Optimizer steps of the run. With packing and no schedule.max_steps all rows are encoded for it, once.
 int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads = 1);
 
-// The steps of the run and what is in them, by what opening its data found; none where neither rows nor steps
-// are named.
-std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data);
+// The steps of the run and what is in them, by what opening its data found, else by rows that are stated; none
+// where neither rows nor steps are named.
+std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data,
+                                  const std::optional<StatedRows>& stated = std::nullopt);
 
 PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data);
 

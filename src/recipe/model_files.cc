@@ -24,6 +24,11 @@ const ModelSpec& ModelFiles::spec(const fs::path& folder) {
   return *config.spec;
 }
 
+void ModelFiles::hold(const fs::path& folder, nlohmann::json config) {
+  configs_.insert_or_assign(folder, Config{std::make_shared<const nlohmann::json>(std::move(config))});
+  held_.insert(folder);
+}
+
 std::shared_ptr<const Tokenizer> ModelFiles::tokenizer(const fs::path& folder) {
   const auto known = words_.find(folder);
   if (known != words_.end()) return known->second.tokenizer;

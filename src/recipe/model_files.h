@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 
 #include "models/spec.h"
 #include "tokenizer/special_tokens.h"
@@ -22,6 +23,9 @@ class ModelFiles {
   const ModelSpec& spec(const std::filesystem::path& folder);
   // Null where the folder has no file of a tokenizer.
   std::shared_ptr<const Tokenizer> tokenizer(const std::filesystem::path& folder);
+  // Takes a config.json that is in no file, as if the folder held it and nothing else.
+  void hold(const std::filesystem::path& folder, nlohmann::json config);
+  [[nodiscard]] bool holds(const std::filesystem::path& folder) const { return held_.contains(folder); }
   // The folder must have a tokenizer.
   const SpecialTokens& special_tokens(const std::filesystem::path& folder);
 
@@ -37,6 +41,7 @@ class ModelFiles {
   Config& read(const std::filesystem::path& folder);
 
   std::map<std::filesystem::path, Config> configs_;
+  std::set<std::filesystem::path> held_;
   std::map<std::filesystem::path, Words> words_;
 };
 

@@ -39,10 +39,15 @@ ChosenDevice chosen_device(const PlanArguments& arguments, const LoadedRecipe& l
   return choose_device(loaded, {.elsewhere = !arguments.machine.empty()});
 }
 
+std::optional<StatedRows> stated_rows(const PlanArguments& arguments) {
+  if (arguments.stated_rows == 0) return std::nullopt;
+  return StatedRows{arguments.stated_rows, arguments.stated_tokens};
+}
+
 PlanInput input_of(const PlanArguments& arguments, const ChosenDevice& chosen, bool full_rows = false) {
   return plan_input(chosen.recipe, arguments.recipe.machine(chosen.recipe),
                     {arguments.recipe.sources->models, arguments.rows, arguments.machine, arguments.count,
-                     counting_progress()},
+                     counting_progress(), stated_rows(arguments)},
                     full_rows);
 }
 
@@ -53,14 +58,22 @@ PlanArguments with_changes(const PlanArguments& arguments, const Changes& change
   for (const auto& [key, value] : changes) changed.recipe.change(key, value);
   changed.machine = arguments.machine;
   changed.rows = arguments.rows;
+  changed.stated_rows = arguments.stated_rows;
+  changed.stated_tokens = arguments.stated_tokens;
   return changed;
 }
 
-std::string machine_words(const PlanArguments& arguments) {
-  return arguments.machine.empty() ? "" : " --machine " + quoted(arguments.machine);
+// Options of plan that say nothing of the recipe.
+std::string own_words(const PlanArguments& arguments) {
+  std::string words = arguments.machine.empty() ? "" : " --machine " + quoted(arguments.machine);
+  if (arguments.stated_rows > 0)
+    words += " --rows " + std::to_string(arguments.stated_rows) + " --tokens " +
+             std::to_string(arguments.stated_tokens);
+  return words;
 }
 
 constexpr int64_t kDumpedRows = 100;
+constexpr int64_t kMostStatedRows = 10'000'000'000, kMostStatedTokens = 100'000'000;
 
 // On a terminal, where a search takes longer than a breath: how much of it is done.
 std::function<void(size_t, size_t)> search_progress() {
@@ -84,7 +97,7 @@ PageOrigin page_origin(const PlanArguments& arguments, const Recipe& recipe) {
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   return {model_name(recipe.model),
-          "plimsoll plan " + arguments.recipe.words() + machine_words(arguments) + " --html " +
+          "plimsoll plan " + arguments.recipe.words() + own_words(arguments) + " --html " +
               quoted(arguments.html),
           clock_words(now) + ", plimsoll " PLIMSOLL_VERSION};
 }
@@ -151,6 +164,8 @@ ExitCode run(const PlanArguments& arguments) {
   const int asked = (arguments.compare.empty() ? 0 : 1) + (arguments.sweep.empty() ? 0 : 1) +
                     (arguments.max.empty() ? 0 : 1) + (arguments.timeline ? 1 : 0) +
                     (arguments.explain ? 1 : 0) + (arguments.dump.empty() ? 0 : 1);
+  if (arguments.stated_rows > 0 && !arguments.recipe.read().recipe.data.train.empty())
+    throw UsageError("--rows, --tokens: the recipe names rows (data.train), which are read");
   if (asked > 1)
     throw UsageError(
         "--compare, --sweep, --max, --timeline, --explain and --dump are different answers: ask for one");
@@ -184,7 +199,7 @@ Variants variants_of(const std::string& command, const PlanArguments& arguments)
   return {[&](const Changes& changes) { return plan_input(with_changes(arguments, changes), {}); },
           [&arguments, command](const Changes& changes) {
             return "plimsoll " + command + " " + with_changes(arguments, changes).recipe.words() +
-                   machine_words(arguments);
+                   own_words(arguments);
           }};
 }
 
@@ -193,6 +208,7 @@ void add_plan(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "plan", "peak memory of a run to the byte, before it starts; exit 3 if it does not fit");
   arguments->recipe.add_to(*command, true);
+  arguments->recipe.takes_shapes = true;
   command
       ->add_option("--compare", arguments->compare,
                    "plan all combinations: method=full,lora optimizer=adamw,adamw8bit")
@@ -203,6 +219,16 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("TEXT:{length,micro_batch}");
   command->add_flag("--count", arguments->count,
                     "scan the whole dataset for sequence lengths, as train does, instead of sampling");
+  CLI::Option* const rows =
+      command->add_option("--rows", arguments->stated_rows, "plan without data: so many rows to train on")
+          ->check(CLI::Range(int64_t{1}, kMostStatedRows))
+          ->type_name("COUNT");
+  CLI::Option* const tokens =
+      command->add_option("--tokens", arguments->stated_tokens, "with --rows: tokens of a row on average")
+          ->check(CLI::Range(int64_t{1}, kMostStatedTokens))
+          ->type_name("COUNT");
+  rows->needs(tokens);
+  tokens->needs(rows);
   command->add_flag("--full", arguments->full,
                     "print the whole report on a terminal, not only the first 24 lines");
   command->add_flag("--explain", arguments->explain,

@@ -17,6 +17,8 @@ struct PlanArguments {
   std::string dump, html, machine;
   std::vector<std::string> compare;
   std::string sweep, max;
+  int64_t stated_rows = 0,
+          stated_tokens = 0;  // of rows that the recipe does not name; 0: they are not stated
   bool json = false, timeline = false, explain = false, count = false, full = false;
   // Shared by copies of these arguments, like what their recipes are read from.
   std::shared_ptr<OpenedRows> rows = std::make_shared<OpenedRows>();

@@ -1,0 +1,186 @@
+#include "cli/plan/fit_text.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/printable.h"
+#include "base/screen.h"
+#include "base/shell_word.h"
+#include "base/units.h"
+#include "recipe/hub.h"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMargin = 8;  // of the methods' names
+constexpr size_t kWide = 22;   // "  114 GiB 12,345 tok/s"
+constexpr size_t kNarrow = 17;
+
+std::string speed_cell(double speed) {
+  const std::string number = speed >= 100  ? format_count(static_cast<int64_t>(speed + 0.5))
+                             : speed >= 10 ? format_number("%.0f", speed)
+                             : speed >= 1  ? format_number("%.1f", speed)
+                                           : format_number("%.2g", speed);
+  return number + " tok/s";
+}
+
+std::string bytes_cell(const FitCell& cell) {
+  if (cell.beyond) return "-";
+  if (!cell.why_not.empty()) return "not possible";
+  if (cell.fits) return format_bytes(cell.memory_bytes);
+  return cell.fits_memory ? "no: host " + format_bytes_up(cell.host_bytes)
+                          : "no: " + format_bytes_up(cell.memory_bytes);
+}
+
+std::string flush_right(const std::string& text, size_t width) {
+  return std::string(width - std::min(width, columns_of(text)), ' ') + text;
+}
+
+std::string without_trailing_blanks(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+std::string budget_words(const FitDevice& device) {
+  std::string words = device.memory_bytes ? format_bytes(*device.memory_bytes) : "any amount of memory";
+  if (device.own_memory && device.host_bytes) words += ", host " + format_bytes(*device.host_bytes);
+  return words;
+}
+
+Json optional_bytes(const std::optional<int64_t>& bytes) { return bytes ? Json(*bytes) : Json(); }
+
+Json cell_json(const FitCell& cell) {
+  Json json = {{"method", cell.method}, {"length", cell.length}, {"fits", cell.fits}};
+  json["why_not"] = cell.why_not.empty() ? Json() : Json(cell.why_not);
+  if (!cell.why_not.empty()) return json;
+  json["memory_bytes"] = cell.memory_bytes;
+  json["host_bytes"] = cell.host_bytes;
+  json["disk_bytes"] = cell.disk_bytes;
+  json["seconds_per_step"] = cell.fits ? Json(cell.seconds_per_step) : Json();
+  json["tokens_per_second"] = cell.fits ? Json(cell.tokens_per_second) : Json();
+  json["variant"] = cell.variant;
+  return json;
+}
+
+Json device_json(const FitDevice& device) {
+  Json json = {{"device", device.words},
+               {"kind", device.is_card ? "gpu" : "cpu"},
+               {"problem", device.problem.empty() ? Json() : Json(device.problem)},
+               {"budget_bytes", optional_bytes(device.memory_bytes)},
+               {"host_budget_bytes", device.own_memory ? optional_bytes(device.host_bytes) : Json()},
+               {"precision", device.precision},
+               {"fits", device.fits()},
+               {"cells", Json::array()}};
+  for (const FitCell& cell : device.cells) json["cells"].push_back(cell_json(cell));
+  return json;
+}
+
+// The least of what does not fit.
+std::string least_words(const FitDevice& device) {
+  const FitCell* least = nullptr;
+  for (const FitCell& cell : device.cells)
+    if (cell.why_not.empty() && (least == nullptr || cell.memory_bytes < least->memory_bytes)) least = &cell;
+  if (least == nullptr) return "";
+  return "  nothing of it fits: " + least->method + " at " + format_count(least->length) + " tokens takes " +
+         format_bytes_up(least->memory_bytes) +
+         (device.own_memory ? " and " + format_bytes_up(least->host_bytes) + " of host memory" : "") + "\n";
+}
+
+// Lines under a table on what it does not show.
+std::string cell_notes(const FitModel& model, const FitDevice& device) {
+  std::string text, impossible;
+  bool beyond = false;
+  for (const FitCell& cell : device.cells) {
+    beyond = beyond || cell.beyond;
+    if (impossible.empty() && !cell.beyond) impossible = cell.why_not;
+  }
+  if (beyond)
+    text += "  -: longer than the model's " + format_count(*model.spec.longest_text()) + " positions\n";
+  if (!impossible.empty()) text += "  not possible: " + printable(impossible) + "\n";
+  return text;
+}
+
+}  // namespace
+
+bool FitDevice::fits() const {
+  return std::any_of(cells.begin(), cells.end(), [](const FitCell& cell) { return cell.fits; });
+}
+
+std::string fit_model_text(const FitModel& model, size_t columns) {
+  std::string text = printable(model.name) + "   " +
+                     format_number("%.2f", static_cast<double>(model.parameters) / 1e9) + " B parameters" +
+                     (model.task == "sft" ? "" : "   task: " + model.task) + "\n";
+  if (model.known && model.known->is_built_in)
+    text += "  its shape is that of the built-in catalogue (" + source_words(*model.known->named.shape) +
+            "); a config.json of your own decides instead\n";
+  if (model.known && !model.known->differing.empty())
+    text += "  note: " + printable(difference_words(model.known->differing)) + "\n";
+  return fitted(text, columns);
+}
+
+std::string fit_device_text(const FitDevice& device) {
+  if (!device.problem.empty()) return "\n" + device.words + ": " + printable(device.problem) + "\n";
+  return "\n" + device.words + ": " + budget_words(device) + ", " + device.precision + "\n";
+}
+
+FitLayout fit_layout(size_t lengths, size_t columns) {
+  FitLayout layout{kWide, lengths, false};
+  if (kMargin + lengths * kWide <= columns) return layout;
+  layout = {kNarrow, std::max<size_t>((columns - kMargin) / kNarrow, 1), true};
+  layout.across = std::min(layout.across, lengths);
+  return layout;
+}
+
+std::string fit_head_text(const std::vector<int64_t>& lengths, const FitLayout& layout) {
+  std::string line(kMargin, ' ');
+  for (const int64_t length : lengths) line += flush_right(format_count(length) + " tokens", layout.width);
+  return without_trailing_blanks(line);
+}
+
+std::string fit_row_text(const std::string& method, const std::vector<FitCell>& cells,
+                         const FitLayout& layout) {
+  std::string line = "  " + method, below(kMargin, ' ');
+  line.resize(std::max(line.size(), kMargin), ' ');
+  for (const FitCell& cell : cells) {
+    const std::string speed = cell.fits ? speed_cell(cell.tokens_per_second) : "";
+    const bool joined = !layout.two_lines && !speed.empty();
+    line += flush_right(bytes_cell(cell) + (joined ? " " + speed : ""), layout.width);
+    below += flush_right(speed, layout.width);
+  }
+  return without_trailing_blanks(line) + (layout.two_lines ? without_trailing_blanks(below) : "");
+}
+
+std::string fit_foot_text(const FitModel& model, const FitDevice& device, size_t columns) {
+  std::string text = fitted(cell_notes(model, device), columns);
+  const std::string method = first_choice(device.cells);
+  if (method.empty()) return text + fitted(least_words(device), columns);
+  const std::string name = quoted(model.name);
+  text += "  the longest that fit:\n    plimsoll plan " + device.plan_words + " --method " + method +
+          " --max length\n  start here:\n";
+  if (model.known && model.known->is_built_in)
+    text += "    " + download_command(HubKind::model, model.name) + "\n";
+  return text + "    plimsoll init " + name + " rows.jsonl --method " + method + "\n" +
+         fitted("  " + device.speeds + "\n", columns);
+}
+
+Json fit_json(const FitModel& model, const std::vector<FitDevice>& devices) {
+  const bool built_in = model.known && model.known->is_built_in;
+  Json json = {{"model", model.name},
+               {"parameters", model.parameters},
+               {"task", model.task},
+               {"shape", built_in ? "catalogue" : "config.json"},
+               {"source", built_in ? Json(model.known->named.shape->source) : Json()},
+               {"differs", Json::array()},
+               {"fits", std::any_of(devices.begin(), devices.end(),
+                                    [](const FitDevice& device) { return device.fits(); })},
+               {"devices", Json::array()}};
+  if (model.known)
+    for (const ConfigDifference& one : model.known->differing)
+      json["differs"].push_back({{"key", one.key}, {"config", one.config}, {"catalogue", one.catalogue}});
+  for (const FitDevice& device : devices) json["devices"].push_back(device_json(device));
+  return json;
+}
+
+}  // namespace plimsoll

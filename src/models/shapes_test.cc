@@ -1,0 +1,107 @@
+#include "models/shapes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "models/model.h"
+#include "models/spec.h"
+
+namespace plimsoll {
+namespace {
+
+int64_t parameters_of(const ModelShape& shape) {
+  const ModelSpec spec = parse_model_spec(shape.config_json(), shape.name);
+  // An encoder's are those of the checkpoint without a head.
+  if (spec.encoder) return count_parameters(spec, 2) - 2 * (spec.hidden + 1);
+  return count_parameters(spec);
+}
+
+TEST(ModelShapes, are_a_hundred_with_names_of_their_own) {
+  std::set<std::string> names;
+  size_t all = 0;
+  for (const ModelShape& shape : model_shapes()) {
+    names.insert(shape.name);
+    names.insert(shape.same_shape.begin(), shape.same_shape.end());
+    all += 1 + shape.same_shape.size();
+    EXPECT_FALSE(shape.source.empty()) << shape.name;
+  }
+  EXPECT_EQ(model_shapes().size(), 100U);
+  EXPECT_EQ(names.size(), 213U);
+  EXPECT_EQ(all, 213U);
+}
+
+TEST(ModelShapes, every_one_has_the_parameters_that_are_stated_or_its_refusal_names_what_is_missing) {
+  int64_t trained = 0;
+  for (const ModelShape& shape : model_shapes()) {
+    const std::string why = why_not_trained(shape);
+    if (why.empty()) {
+      ++trained;
+      EXPECT_EQ(parameters_of(shape), shape.parameters) << shape.name;
+      continue;
+    }
+    const std::string family = shape.config_json().at("model_type");
+    const bool names_it =
+        why.find("'" + family + "'") != std::string::npos || why.find("head size") != std::string::npos;
+    EXPECT_TRUE(names_it) << shape.name << ": " << why;
+    EXPECT_EQ(why.find(shape.name), std::string::npos) << why;
+  }
+  EXPECT_GE(trained, 73);  // of the families of today, SmolLM3 among them
+}
+
+TEST(ModelShapes, are_found_in_any_case_and_without_an_owner) {
+  for (const char* name : {"Qwen/Qwen2.5-7B", "qwen2.5-7b", "QWEN/qwen2.5-7B"}) {
+    const auto found = find_shape(name);
+    ASSERT_TRUE(found) << name;
+    EXPECT_EQ(found->name, "Qwen/Qwen2.5-7B");
+  }
+  const auto alike = find_shape("qwen2.5-coder-7b-instruct");
+  ASSERT_TRUE(alike);
+  EXPECT_EQ(alike->name, "Qwen/Qwen2.5-Coder-7B-Instruct");
+  EXPECT_EQ(alike->shape->name, "Qwen/Qwen2.5-7B");
+  EXPECT_FALSE(find_shape("qwen2.5-8b"));
+  EXPECT_FALSE(find_shape(""));
+}
+
+TEST(ModelShapes, names_that_are_nearly_one_have_it_first) {
+  const auto near = nearest_shapes("qwen2.5-8b");
+  ASSERT_EQ(near.size(), 4U);
+  EXPECT_TRUE(std::any_of(near.begin(), near.end(), [](const auto& n) { return n == "Qwen/Qwen2.5-7B"; }));
+  EXPECT_EQ(nearest_shapes("meta-llama/Llama-3.2-1").front(), "meta-llama/Llama-3.2-1B");
+  EXPECT_TRUE(nearest_shapes("zzzzzzzzzzzz").empty());
+}
+
+TEST(ModelShapes, quantised_repositories_lead_to_what_they_quantise) {
+  for (const auto& [name, format] :
+       {std::pair{"someone/Qwen2.5-7B-Instruct-GGUF", "GGUF"},
+        std::pair{"Qwen/Qwen2.5-7B-Instruct-AWQ", "AWQ"},
+        std::pair{"unsloth/Qwen2.5-7B-Instruct-bnb-4bit", "bitsandbytes"},
+        std::pair{"unsloth/Qwen2.5-7B-Instruct-unsloth-bnb-4bit", "bitsandbytes"},
+        std::pair{"Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "GPTQ"}}) {
+    const auto quantised = quantised_name(name);
+    ASSERT_TRUE(quantised) << name;
+    EXPECT_EQ(quantised->base, "Qwen2.5-7B-Instruct");
+    EXPECT_EQ(quantised->format, format);
+    EXPECT_TRUE(find_shape(quantised->base));
+  }
+  EXPECT_FALSE(quantised_name("Qwen/Qwen2.5-7B-Instruct"));
+  EXPECT_FALSE(quantised_name("someone/-GGUF"));
+}
+
+TEST(ModelShapes, a_config_that_says_something_else_is_named_by_key) {
+  const ModelShape& shape = *find_shape("Qwen2.5-7B")->shape;
+  nlohmann::json config = shape.config_json();
+  EXPECT_TRUE(differences(config, shape).empty());
+  config["vocab_size"] = 151936;
+  config["torch_dtype"] = "float16";
+  config["rms_norm_eps"] = 0.000001;
+  config.erase("head_dim");
+  const auto differing = differences(config, shape);
+  EXPECT_EQ(difference_words(differing), "config.json says vocab_size 151936, the catalogue 152064");
+  EXPECT_EQ(difference_words({}), "");
+}
+
+}  // namespace
+}  // namespace plimsoll

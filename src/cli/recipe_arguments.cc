@@ -150,7 +150,7 @@ void refuse_rows_of_shape(const Recipe& recipe, ModelFiles& models) {
                    " --config-only\n  or leave the rows out and state them: --rows COUNT --tokens COUNT");
 }
 
-// What the catalogue has to do with the plan of a model that is named in a recipe's place.
+// Notes on the catalogue of a plan whose model is named instead of a recipe.
 void say_what_is_known(const Recipe& recipe, ModelFiles& models) {
   const auto known = known_model(recipe.model, models);
   if (!known) return;

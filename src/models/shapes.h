@@ -42,7 +42,7 @@ struct QuantisedName {
 };
 std::optional<QuantisedName> quantised_name(std::string_view name);
 
-// Why this version does not train the model, in the words of its families; empty: it trains it.
+// The reason why this version does not train the model, in the words of its families; empty: it trains it.
 std::string why_not_trained(const ModelShape& shape);
 
 // A key that two config.json state otherwise, with what they say.

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "recipe/hub.h"
@@ -19,8 +20,10 @@ void refuse_quantised(const std::string& name) {
   const auto quantised = quantised_name(name);
   if (!quantised) return;
   if (const auto base = find_shape(quantised->base))
-    throw UsageError(name + ": holds weights quantised for " + quantised->format +
-                     ", and is not on this machine; name the model that they are made of: " + base->name);
+    throw UsageError(
+        formatted("{}: holds weights quantised for {}, and is not on this machine; name the model that "
+                  "they are made of: {}",
+                  name, quantised->format, base->name));
 }
 
 }  // namespace
@@ -34,9 +37,9 @@ std::optional<std::string> model_of_catalogue(const std::string& name, ModelFile
   if (find_in_hub_cache(HubKind::model, found->name)) return found->name;
   const std::string why = why_not_trained(*found->shape);
   if (!why.empty())
-    throw UsageError(found->name + ": is known (" +
-                     format_number("%.2f", static_cast<double>(found->shape->parameters) / 1e9) +
-                     " B parameters), and this version does not train it: " + why);
+    throw UsageError(
+        formatted("{}: is known ({} B parameters), and this version does not train it: {}", found->name,
+                  format_number("%.2f", static_cast<double>(found->shape->parameters) / 1e9), why));
   const fs::path folder = fs::path(kCatalogueFolder) / found->name;
   if (!files.holds(folder)) files.hold(folder, found->shape->config_json());
   return folder.string();

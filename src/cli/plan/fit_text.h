@@ -38,7 +38,7 @@ struct FitDevice {
 };
 std::string fit_device_text(const FitDevice& device);
 
-// How wide cells are, and how many stand side by side.
+// The width of cells, and the number of them in a row.
 struct FitLayout {
   size_t width = 0, across = 1;
   bool two_lines = false;  // bytes above speeds

@@ -655,7 +655,7 @@ class CachedNames(CommandTest):
 
     def test_an_absent_one_is_answered_with_a_small_download(self):
         environment = self.cache()
-        for name, whole in (("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B"), ("Qwen2.5-1.5B", "Qwen/Qwen2.5-1.5B"), ("gpt2", "openai-community/gpt2")):
+        for name, whole in (("Qwen/Qwen9-7B", "Qwen/Qwen9-7B"), ("Qwen9-1.5B", "Qwen/Qwen9-1.5B"), ("gpt2", "openai-community/gpt2")):
             text = output("plan", name, "--gpu", "RTX 3060", env=environment, code=2)
             self.assertIn(f"\n  plimsoll fetch {whole} --config-only\n", text)
             self.assertTrue(text.rstrip().endswith(f"\n  plimsoll fetch {whole}"), text)

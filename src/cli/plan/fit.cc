@@ -168,6 +168,7 @@ void plan_device(const FitArguments& arguments, const FitModel& model, AskedDevi
 }
 
 ExitCode run(const FitArguments& arguments) {
+  keep_freed_memory();
   (void)read_lengths(arguments.lengths, "--lengths");
   (void)read_methods(arguments.methods, "--methods");
   RecipeArguments named;

@@ -155,10 +155,6 @@ ExitCode run_report(const PlanArguments& arguments) {
   return ExitCode::ok;
 }
 
-// Programs are made and thrown away by the hundred: given back to the system each time, their memory was a
-// tenth of a plan's time.
-void keep_freed_memory() { mallopt(M_TRIM_THRESHOLD, 256 << 20); }
-
 ExitCode run(const PlanArguments& arguments) {
   keep_freed_memory();
   const int asked = (arguments.compare.empty() ? 0 : 1) + (arguments.sweep.empty() ? 0 : 1) +
@@ -177,6 +173,8 @@ ExitCode run(const PlanArguments& arguments) {
 }
 
 }  // namespace
+
+void keep_freed_memory() { mallopt(M_TRIM_THRESHOLD, 256 << 20); }
 
 AskedPlan plan_of(const PlanArguments& arguments) {
   LoadedRecipe loaded = arguments.recipe.load();

@@ -33,8 +33,8 @@ class FitCase(unittest.TestCase):
         self.environment = {**os.environ, "HF_HUB_CACHE": str(self.folder / "hub"), "PLIMSOLL_CACHE_DIR": str(self.folder / "cache"),
                             "PLIMSOLL_NO_PROBE": "1", "CUDA_VISIBLE_DEVICES": ""}
 
-    def fit(self, *words, code=0, **environment):
-        return output("fit", *words, code=code, env={**self.environment, **environment})
+    def fit(self, *words, code=0, cwd=None, **environment):
+        return output("fit", *words, code=code, cwd=cwd, env={**self.environment, **environment})
 
     def fit_json(self, *words, code=0):
         done = run("fit", *words, "--json", env=self.environment)
@@ -212,6 +212,8 @@ class Names(FitCase):
             self.assertEqual(done.returncode, 2, words)
             self.assertIn(message, done.stderr)
             self.assertEqual(done.stdout, "")
+        for name in ("a" * 5000, "", "\x1b[2J", "../" * 2000, "a/b/c"):
+            self.fit(name, code=2)
         self.assertIn("For a recipe: plimsoll plan", self.fit(ROOT / "README.md", code=2))
 
     def test_a_config_that_is_here_decides_and_what_differs_is_named(self):
@@ -226,6 +228,15 @@ class Names(FitCase):
             self.assertEqual(told["parameters"], 7615616512 - 2 * 128 * 3584)
             self.assertIn(f"note    {words}", self.plan(name, *CARD, "--method", "qlora").stderr)
         self.assertIn(f"  note: {words}", self.fit(folder, *CARD, "--lengths", "512", "--methods", "qlora"))
+
+    def test_a_config_alone_is_named_by_its_folder(self):
+        folder = self.config(self.folder / "mine", shape("Qwen/Qwen2.5-0.5B")["config"])
+        words = (*CARD, "--lengths", "512", "--methods", "lora")
+        for name, where, told in ((folder / "config.json", None, folder), ("config.json", folder, "."), (folder, None, folder)):
+            text = self.fit(name, *words, cwd=where)
+            self.assertIn(f"    plimsoll init {told} rows.jsonl --method lora\n", text)
+            self.assertNotIn("catalogue", text)
+            self.assertNotIn("fetch", text)
 
     def test_training_and_rows_need_what_the_catalogue_lacks(self):
         self.assertIn("plimsoll fetch Qwen/Qwen2.5-7B\n", output("train", "qwen2.5-7b", code=2, env=self.environment))

@@ -38,7 +38,9 @@ std::string task_of(const ModelSpec& spec) {
 
 FitModel read_model(const RecipeArguments& recipe) {
   const std::filesystem::path path = recipe.path;
-  if (std::filesystem::is_regular_file(path) && path.filename() != "config.json")
+  std::error_code unknown;
+  const bool is_file = std::filesystem::is_regular_file(path, unknown);
+  if (is_file && path.filename() != "config.json")
     throw UsageError(recipe.path +
                      ": is a file; fit takes a model's name, its folder or its config.json. "
                      "For a recipe: plimsoll plan " +
@@ -48,6 +50,7 @@ FitModel read_model(const RecipeArguments& recipe) {
   ModelFiles& files = *recipe.sources->models;
   FitModel model{recipe.path, files.spec(loaded.recipe.model),         0,
                  "",          known_model(loaded.recipe.model, files), false};
+  if (is_file) model.name = path.has_parent_path() ? path.parent_path().string() : ".";
   if (model.known && model.known->is_built_in) model.name = model.known->named.name;
   model.task = task_of(model.spec);
   model.lacks_labels = model.task == "classify" && !files.config(loaded.recipe.model).contains("id2label");

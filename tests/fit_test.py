@@ -76,6 +76,25 @@ class Screens(FitCase):
         words = ("--memory", "6GiB", "--lengths", "512,4096,65536", "--gpu", "RTX 3060 12GB", "--host-memory", "4GiB")
         self.compare("fit-little.txt", self.fit("Qwen/Qwen2.5-1.5B", *words, COLUMNS="100"))
 
+    def test_no_cell_touches_the_next_on_a_fast_card(self):
+        for columns in (80, 100):
+            text = self.fit("smollm2-135m", "--gpu", "H200", "--lengths", "512,1024,2048,4096", COLUMNS=str(columns))
+            self.assertNotRegex(text, r"(tok/s|GiB|MiB|tokens)[^\s,;:.)]")
+            self.assertRegex(text, "[0-9]{3},[0-9]{3} tok/s|[0-9] M tok/s")
+
+    def test_host_memory_that_is_not_stated_is_named(self):
+        words = ("--gpu", "RTX 3060 12GB", "--lengths", "512,2048")
+        text = self.fit("qwen2.5-7b", *words, COLUMNS="80")
+        self.assertIn("RTX 3060 12GB: 12.0 GiB, any amount of host memory (--host-memory), bf16\n", text)
+        self.assertRegex(text, r"\n  what fits takes up to [0-9.]+ [GM]iB of host memory\n")
+        stated = self.fit("qwen2.5-7b", *words, "--host-memory", "24GiB")
+        self.assertNotIn("any amount", stated)
+        self.assertNotIn("takes up to", stated)
+
+    def test_rows_without_speeds_take_one_line(self):
+        words = ("--gpu", "RTX 3060 12GB", "--host-memory", "2GiB", "--methods", "full")
+        self.assertRegex(self.fit("qwen2.5-7b", *words, code=3, COLUMNS="80"), "(?m)^  full .*\n\n  nothing of it fits")
+
     def test_lines_stay_within_the_screen(self):
         for columns in (60, 80, 100):
             for line in self.fit("qwen2.5-0.5b", *CARD, COLUMNS=str(columns)).splitlines():
@@ -178,7 +197,7 @@ class Names(FitCase):
             self.assertEqual(done.returncode, 0, row["name"] + done.stderr)
             self.assertTrue(json.loads(done.stdout)["feasible"])
             self.assertIn(f"note    {row['name']}: its shape is that of the built-in catalogue", done.stderr)
-        self.assertGreaterEqual(trained, 73)
+        self.assertGreaterEqual(trained, 79)
 
     def test_a_plan_by_name_is_that_of_the_same_config(self):
         for name, *words in (("Qwen/Qwen2.5-7B", "--gpu", "RTX 4090"), ("google-t5/t5-base", "--set", "task=seq2seq", "--gpu", "T4"),
@@ -201,6 +220,25 @@ class Names(FitCase):
             text = self.fit(name, code=2)
             self.assertIn(f"{name}: holds weights quantised for ", text)
             self.assertIn("name the model that they are made of: Qwen/Qwen2.5-7B-Instruct", text)
+        self.assertIn("name the model that they are made of: microsoft/phi-4", self.fit("bartowski/microsoft_phi-4-GGUF", code=2))
+
+    def test_names_of_one_shape_may_have_other_positions(self):
+        words = (*CARD, "--lengths", "65536", "--methods", "qlora")
+        [cell] = self.fit_json("Qwen/Qwen3-4B", *words, code=3)["devices"][0]["cells"]
+        self.assertEqual(cell["why_not"], "the model knows 40,960 positions")
+        done = run("fit", "Qwen/Qwen3-4B-Instruct-2507", *words, "--json", env=self.environment)
+        [cell] = json.loads(done.stdout)["devices"][0]["cells"]
+        self.assertIsNone(cell["why_not"])
+        self.plan("Qwen/Qwen2-0.5B", *CARD, "--method", "lora", "--max", "length")
+        config = {**shape("Qwen/Qwen2.5-0.5B")["config"], "max_position_embeddings": 131072, "rope_theta": 5e5, "rms_norm_eps": 1e-5}
+        folder = self.config(self.folder / "Qwen2-0.5B", config)
+        self.assertEqual(self.fit_json(folder, *CARD, "--lengths", "512", "--methods", "lora")["differs"], [])
+
+    def test_a_cached_model_is_named_as_its_owner_writes_it(self):
+        self.cached("Qwen/Qwen2-0.5B", shape("Qwen/Qwen2.5-0.5B")["config"])
+        text = self.fit("QWEN/qwen2-0.5b", *CARD, "--lengths", "512", "--methods", "lora")
+        self.assertIn("    plimsoll init Qwen/Qwen2-0.5B rows.jsonl --method lora\n", text)
+        self.assertNotIn("qwen2-0.5b", text)
 
     def test_bad_input(self):
         for words, message in ((("--lengths", "5x"), "--lengths: '5x' is no length"), (("--lengths", "0"), "--lengths: '0'"),
@@ -240,6 +278,8 @@ class Names(FitCase):
 
     def test_training_and_rows_need_what_the_catalogue_lacks(self):
         self.assertIn("plimsoll fetch Qwen/Qwen2.5-7B\n", output("train", "qwen2.5-7b", code=2, env=self.environment))
+        for name, words in (("openai/gpt-oss-20b", "this version does not train it"), ("x/Qwen2.5-7B-GGUF", "holds weights quantised for GGUF")):
+            self.assertIn(words, output("train", name, code=2, env=self.environment))
         rows = self.folder / "rows.jsonl"
         rows.write_text('{"text": "a"}\n')
         refused = self.plan("qwen2.5-7b", "--set", f"data.train={rows}", code=2).stderr

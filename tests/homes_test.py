@@ -26,7 +26,7 @@ SHAPE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_s
 def flow(value):
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
-    return str(value)
+    return "null" if value is None else str(value)
 
 
 class HomesTest(unittest.TestCase):
@@ -70,9 +70,45 @@ class HomesTest(unittest.TestCase):
         whole = self.plan(*words, "--set", "memory.offload_to={states: host}")
         self.assertFalse(whole["feasible"])
 
+    def seconds(self, *words):
+        report = self.plan(*words)
+        self.assertTrue(report["feasible"], words)
+        return report["predicted"]["seconds_per_step"]
+
+    def test_a_deep_model_finds_what_lies_between_levels_that_are_too_slow_or_too_large(self):
+        qwen = (str(ROOT / "examples/qwen2.5-0.5b-lora"), "--disk", "500MiB", "--set", "memory.tie=0%")
+        before = float("inf")
+        for memory in ("1150MiB", "1180MiB", "1200MiB", "1300MiB"):
+            now = self.seconds(*qwen, "--memory", memory)
+            self.assertLessEqual(now, before, memory)
+            before = now
+        card = (MISTRAL, "--device", "card", "--memory", "24GiB", "--host-memory", "4GiB", "--length", "4096", "--set", "memory.tie=0%")
+        chosen = self.seconds(*card)
+        for held in ("batch.micro=1", "memory.offload=none", "memory.prefetch=1", "memory.loss_chunk=128"):
+            self.assertLessEqual(chosen, self.seconds(*card, "--set", held), held)
+
+    def test_few_layers_are_moved_where_host_or_disk_have_room_for_few(self):
+        qwen = str(ROOT / "examples/qwen2.5-0.5b-lora")
+        for words in ((MISTRAL, "--device", "card", "--memory", "13GiB", "--host-memory", "3GiB"),
+                      (MISTRAL, "--device", "card", "--memory", "12GiB", "--host-memory", "6GiB"),
+                      (MISTRAL, "--device", "card", "--memory", "10GiB", "--host-memory", "8GiB", "--set", "memory.prefetch=2"),
+                      (qwen, "--memory", "1100MiB", "--disk", "300MiB")):
+            self.assertTrue(self.plan(*words)["feasible"], words)
+
+    def test_printed_keys_can_be_stated_beside_a_stated_offload(self):
+        words = (str(ROOT / "examples/qwen2.5-0.5b-lora"), "--memory", "4GiB", "--disk", "3GiB", "--set", "memory.offload=[states]")
+        keys = self.plan(*words)["variant"]["keys"]
+        stated = [word for key, value in keys.items() for word in ("--set", f"{key}={flow(value)}")]
+        self.assertEqual(self.plan(*words, *stated)["variant"]["offload_to"], keys["memory.offload_to"])
+
+    def test_an_alternative_without_room_on_the_disk_does_not_refuse_the_plan(self):
+        words = (str(ROOT / "examples/qwen2.5-0.5b-lora"), "--memory", "8GiB", "--disk", "100KiB", "--set", "memory.offload_to={states: device}")
+        self.assertTrue(self.plan(*words)["feasible"])
+
     def train(self, device, name, *words):
         recipe = tiny_recipe(self.folder, WIDE, name)
-        done = self.plimsoll("train", recipe, "--quiet", "--device", device, *words)
+        # Rows of logits at a time are summed in their order.
+        done = self.plimsoll("train", recipe, "--quiet", "--device", device, "--set", "memory.loss_chunk=48", *words)
         self.assertEqual(done.returncode, 0, done.stderr)
         run = self.folder / name
         record = json.loads((run / "run.json").read_text())

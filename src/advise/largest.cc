@@ -40,7 +40,8 @@ Quantity quantity_called(const std::string& name, const Experiment& experiment) 
     return {"micro-batch", "batch.micro", "sequences", experiment.effective_batch,
             "it is the effective batch"};
   if (name != "length") throw UsageError("--max: '" + name + "' is not one of length, micro_batch");
-  if (experiment.model.linear_attention || experiment.model.encoder_decoder)
+  if (experiment.model.linear_attention || experiment.model.encoder_decoder ||
+      experiment.model.max_positions > kLongestLookedAt)
     return {"length", "data.max_length", "tokens", kLongestLookedAt, "no longer ones are looked at"};
   return {"length", "data.max_length", "tokens", experiment.model.max_positions,
           "the model knows no more positions"};

@@ -2,21 +2,9 @@
 // program loads no libfmt.so.
 #include "base/format.h"
 
+#define FMT_HEADER_ONLY 1  // NOLINT: whatever is called of it is compiled here
 #include <fmt/args.h>
-#include <fmt/format-inl.h>
-
-FMT_BEGIN_NAMESPACE
-namespace detail {
-
-template auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
-template auto decimal_point_impl(locale_ref) -> char;
-template void buffer<char>::append(const char*, const char*);
-template void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>, locale_ref);
-template auto dragonbox::to_decimal(float) noexcept -> dragonbox::decimal_fp<float>;
-template auto dragonbox::to_decimal(double) noexcept -> dragonbox::decimal_fp<double>;
-
-}  // namespace detail
-FMT_END_NAMESPACE
+#include <fmt/format.h>
 
 namespace plimsoll {
 

@@ -60,7 +60,7 @@ const std::vector<CommandPage>& pages() {
        {{"plimsoll fit qwen2.5-7b", "this machine: its GPUs, its CPU"},
         {"plimsoll fit Qwen/Qwen2.5-7B --gpu \"RTX 3060 12GB\" --host-memory 24GiB", "another one"},
         {"plimsoll fit models/mine/config.json --lengths 1024,4096 --methods lora --json", "as JSON"}},
-       {3},
+       {3, 4},
        "docs/howto/fit-into-memory.md"},
       {"plan",
        "Plans a run without loading weights and without a GPU: peak memory by component, the fastest "

@@ -119,7 +119,8 @@ bool is_model_config(const std::filesystem::path& path, ModelFiles& models) try 
 }
 
 // The model that the argument in a recipe's place names, if it is one: a folder, the folder of a config.json, or a
-// name that leads to one in the cache or, where shapes are taken, in the catalogue. Throws UsageError for a name that leads nowhere.
+// name that leads to one in the cache or, where shapes are taken, in the catalogue. Throws UsageError for a name that
+// leads nowhere, or to a model that is not trained.
 std::optional<std::string> named_model(const std::string& path, bool takes_shapes, ModelFiles& models) {
   std::error_code unknown;
   if (std::filesystem::is_directory(path, unknown)) return path;
@@ -129,10 +130,10 @@ std::optional<std::string> named_model(const std::string& path, bool takes_shape
   }
   if (std::filesystem::exists(path, unknown) || !is_hub_name(path, true)) return std::nullopt;
   if (find_in_hub_cache(HubKind::model, path) || model_called(path)) return path;
-  if (takes_shapes)
-    if (auto known = model_of_catalogue(path, models)) return known;
-  const auto known = find_shape(path);
-  const std::string fetch = download_command(HubKind::model, known ? known->name : likely_hub_name(path));
+  if (auto known = model_of_catalogue(path, models); known && (takes_shapes || !models.holds(*known)))
+    return known;
+  const auto named = find_shape(path);
+  const std::string fetch = download_command(HubKind::model, named ? named->name : likely_hub_name(path));
   throw UsageError(path +
                    ": is no file or folder here, and no model of this name is in the Hugging Face cache " +
                    hub_cache().string() + (takes_shapes ? nearest_words(path) : "") +

@@ -43,6 +43,7 @@ std::vector<std::string> unquantised_modules(const ModelSpec& spec) {
 }
 
 std::string scoring_architecture(const FamilyRule& family) {
+  if (!family.scoring_name.empty()) return std::string(family.scoring_name);
   return std::string(family.architecture.substr(0, family.architecture.find("For"))) +
          "ForSequenceClassification";
 }

@@ -15,7 +15,8 @@ namespace plimsoll {
 
 struct FamilyRule {
   std::string_view model_type;
-  std::string_view architecture;                      // with a head for next tokens
+  std::string_view architecture;       // with a head for next tokens
+  std::string_view scoring_name = {};  // with a head that scores, where `architecture` does not begin alike
   std::string_view embedding = "model.embed_tokens";  // the module of the table of token embeddings
   // Fills in sizes and what is computed; refuses keys that change the computation and are not honoured.
   void (*parse)(const ConfigReader&, ModelSpec&);

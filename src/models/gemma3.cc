@@ -36,6 +36,7 @@ void parse(const ConfigReader& in, ModelSpec& spec) {
 
 const FamilyRule gemma3_text_family{.model_type = "gemma3_text",
                                     .architecture = "Gemma3ForCausalLM",
+                                    .scoring_name = "Gemma3TextForSequenceClassification",
                                     .parse = parse,
                                     .inputs = dense_decoder_inputs,
                                     .hidden = dense_decoder_hidden,

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "models/config_reader.h"
 #include "models/spec.h"
 
 namespace plimsoll {
@@ -38,6 +39,56 @@ ModelShape shape_of(const Json& row) {
           row.at("source")};
 }
 
+constexpr const char* kPositions = "max_position_embeddings";
+
+// The keys in which models of one shape may differ.
+bool is_of_one_name(std::string_view key) {
+  return key == kPositions || key == "rms_norm_eps" || key == "rope_theta";
+}
+
+struct Ending {
+  std::string_view text, format;  // no format: the ending names the bits alone
+};
+// Longer ones first.
+constexpr std::array kEndings = {Ending{"-quantized.w8a16", "compressed-tensors"},
+                                 Ending{"-quantized.w4a16", "compressed-tensors"},
+                                 Ending{"-quantized.w8a8", "compressed-tensors"},
+                                 Ending{"-unsloth-bnb-4bit", "bitsandbytes"},
+                                 Ending{"-bnb-4bit", "bitsandbytes"},
+                                 Ending{"-bnb-8bit", "bitsandbytes"},
+                                 Ending{"-bnb", "bitsandbytes"},
+                                 Ending{"-gptq", "GPTQ"},
+                                 Ending{"-awq", "AWQ"},
+                                 Ending{"-i1-gguf", "GGUF"},
+                                 Ending{"-gguf", "GGUF"},
+                                 Ending{"-mlx", "MLX"},
+                                 Ending{"-fp8-dynamic", "FP8"},
+                                 Ending{"-fp8", "FP8"},
+                                 Ending{"-3bit", ""},
+                                 Ending{"-4bit", ""},
+                                 Ending{"-6bit", ""},
+                                 Ending{"-8bit", ""},
+                                 Ending{"-int4", ""},
+                                 Ending{"-int8", ""}};
+
+// "q4_k_m", "q8_0", "iq3_xs": a type of GGUF, in small letters.
+bool is_gguf_type(std::string_view word) {
+  const size_t digit = word.starts_with("iq") ? 2 : 1;
+  return (word.starts_with("q") || digit == 2) && word.size() > digit && word[digit] >= '1' &&
+         word[digit] <= '8' && word.find_first_not_of("0123456789_klmsx", digit) == std::string_view::npos;
+}
+
+// The ending by which a name in small letters says that its weights are quantised; an empty text: it has none, or
+// nothing stands before it.
+Ending ending_of(std::string_view small) {
+  for (const Ending& ending : kEndings)
+    if (small.size() > ending.text.size() && small.ends_with(ending.text)) return ending;
+  const size_t at = small.find_last_of("-.");
+  if (at != std::string_view::npos && at > 0 && is_gguf_type(small.substr(at + 1)))
+    return {small.substr(at), "GGUF"};
+  return {};
+}
+
 size_t alike_at_start(std::string_view a, std::string_view b) {
   const size_t shorter = std::min(a.size(), b.size());
   return static_cast<size_t>(
@@ -48,6 +99,13 @@ size_t alike_at_start(std::string_view a, std::string_view b) {
 }  // namespace
 
 Json ModelShape::config_json() const { return Json::parse(config); }
+
+Json NamedShape::config_json() const {
+  Json config = shape->config_json();
+  // Encoders, whose positions are weights, are alike in older spellings alone, which stand for the shape's own name.
+  if (is_alike() && config.contains(kPositions)) config[kPositions] = kMostPositions;
+  return config;
+}
 
 const std::vector<ModelShape>& model_shapes() {
   static const std::vector<ModelShape> kShapes = [] {
@@ -90,26 +148,23 @@ std::vector<std::string> nearest_shapes(std::string_view name, size_t most) {
 }
 
 std::optional<QuantisedName> quantised_name(std::string_view name) {
-  struct Ending {
-    std::string_view text, format;
-  };
-  // Longer ones first: what is left is the base's name.
-  static constexpr std::array kEndings = {Ending{"-unsloth-bnb-4bit", "bitsandbytes"},
-                                          Ending{"-bnb-4bit", "bitsandbytes"},
-                                          Ending{"-bnb-8bit", "bitsandbytes"},
-                                          Ending{"-gptq-int4", "GPTQ"},
-                                          Ending{"-gptq-int8", "GPTQ"},
-                                          Ending{"-gptq", "GPTQ"},
-                                          Ending{"-awq-int4", "AWQ"},
-                                          Ending{"-awq", "AWQ"},
-                                          Ending{"-gguf", "GGUF"},
-                                          Ending{"-mlx-4bit", "MLX"},
-                                          Ending{"-mlx", "MLX"},
-                                          Ending{"-fp8", "FP8"}};
   const std::string bare = without_owner(name), small = in_small_letters(bare);
-  for (const Ending& ending : kEndings)
-    if (small.size() > ending.text.size() && small.ends_with(ending.text))
-      return QuantisedName{bare.substr(0, bare.size() - ending.text.size()), std::string(ending.format)};
+  std::string_view left = small, format;
+  for (Ending ending = ending_of(left); !ending.text.empty(); ending = ending_of(left)) {
+    if (format.empty()) format = ending.format;
+    left.remove_suffix(ending.text.size());
+  }
+  if (left.size() == small.size()) return std::nullopt;
+  if (format.empty()) format = in_small_letters(name).starts_with("mlx-community/") ? "MLX" : "fewer bits";
+  return QuantisedName{bare.substr(0, left.size()), std::string(format)};
+}
+
+std::optional<NamedShape> QuantisedName::base_shape() const {
+  std::string with_owner = base;
+  if (const size_t at = base.find('_'); at != std::string::npos) with_owner[at] = '/';
+  const std::string own = without_owner(with_owner);
+  for (const std::string& spelling : {base, with_owner, own, "Meta-" + own, own + "-hf"})
+    if (auto found = find_shape(spelling)) return found;
   return std::nullopt;
 }
 
@@ -121,12 +176,13 @@ std::string why_not_trained(const ModelShape& shape) try {
   return reason.starts_with(place) ? reason.substr(place.size()) : reason;
 }
 
-std::vector<ConfigDifference> differences(const Json& config, const ModelShape& shape) {
+std::vector<ConfigDifference> differences(const Json& config, const NamedShape& known) {
   std::vector<ConfigDifference> differing;
-  const Json known = shape.config_json();
-  for (const auto& [key, value] : known.items()) {
+  const Json of_catalogue = known.shape->config_json();
+  for (const auto& [key, value] : of_catalogue.items()) {
     // The type of the weights on disk is no part of the shape.
     if (key == "torch_dtype" || !config.contains(key) || config.at(key) == value) continue;
+    if (known.is_alike() && is_of_one_name(key)) continue;
     differing.push_back({key, config.at(key).dump(), value.dump()});
   }
   return differing;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "models/model.h"
 #include "models/spec.h"
@@ -48,7 +49,7 @@ TEST(ModelShapes, every_one_has_the_parameters_that_are_stated_or_its_refusal_na
     EXPECT_TRUE(names_it) << shape.name << ": " << why;
     EXPECT_EQ(why.find(shape.name), std::string::npos) << why;
   }
-  EXPECT_GE(trained, 73);  // of the families of today, SmolLM3 among them
+  EXPECT_GE(trained, 79);  // of the families of today, SmolLM3 among them
 }
 
 TEST(ModelShapes, are_found_in_any_case_and_without_an_owner) {
@@ -63,6 +64,25 @@ TEST(ModelShapes, are_found_in_any_case_and_without_an_owner) {
   EXPECT_EQ(alike->shape->name, "Qwen/Qwen2.5-7B");
   EXPECT_FALSE(find_shape("qwen2.5-8b"));
   EXPECT_FALSE(find_shape(""));
+}
+
+TEST(ModelShapes, names_that_are_alike_share_sizes_and_have_no_bound_of_positions) {
+  const auto own = find_shape("Qwen/Qwen3-4B"), alike = find_shape("Qwen/Qwen3-4B-Instruct-2507");
+  ASSERT_TRUE(own && alike);
+  EXPECT_FALSE(own->is_alike());
+  EXPECT_TRUE(alike->is_alike());
+  EXPECT_TRUE(own->config_json() == own->shape->config_json());
+  const ModelSpec spec = parse_model_spec(alike->config_json(), alike->name);
+  EXPECT_GT(*spec.longest_text(), int64_t{1} << 24);
+  EXPECT_EQ(count_parameters(spec), own->shape->parameters);
+}
+
+TEST(ModelShapes, encoders_have_other_spellings_alone_as_their_positions_are_weights) {
+  for (const ModelShape& shape : model_shapes()) {
+    if (!why_not_trained(shape).empty() || !parse_model_spec(shape.config_json(), shape.name).encoder)
+      continue;
+    for (const std::string& name : shape.same_shape) EXPECT_FALSE(find_shape(name)->is_alike()) << name;
+  }
 }
 
 TEST(ModelShapes, names_that_are_nearly_one_have_it_first) {
@@ -86,21 +106,45 @@ TEST(ModelShapes, quantised_repositories_lead_to_what_they_quantise) {
     EXPECT_EQ(quantised->format, format);
     EXPECT_TRUE(find_shape(quantised->base));
   }
+  for (const auto& [name, format, base] :
+       {std::tuple{"someone/Qwen2.5-7B-Instruct-Q4_K_M-GGUF", "GGUF", "Qwen/Qwen2.5-7B-Instruct"},
+        std::tuple{"mlx-community/Qwen2.5-7B-Instruct-4bit", "MLX", "Qwen/Qwen2.5-7B-Instruct"},
+        std::tuple{"someone/Qwen2.5-7B-Instruct-4bit", "fewer bits", "Qwen/Qwen2.5-7B-Instruct"},
+        std::tuple{"someone/Qwen2.5-7B-Instruct-AWQ-4bit", "AWQ", "Qwen/Qwen2.5-7B-Instruct"},
+        std::tuple{"someone/Qwen2.5-7B-Instruct.IQ3_XS", "GGUF", "Qwen/Qwen2.5-7B-Instruct"},
+        std::tuple{"casperhansen/llama-3-8b-instruct-awq", "AWQ", "meta-llama/Meta-Llama-3-8B-Instruct"},
+        std::tuple{"TheBloke/Llama-2-7B-GGUF", "GGUF", "meta-llama/Llama-2-7b-hf"},
+        std::tuple{"bartowski/microsoft_phi-4-GGUF", "GGUF", "microsoft/phi-4"}}) {
+    const auto quantised = quantised_name(name);
+    ASSERT_TRUE(quantised) << name;
+    EXPECT_EQ(quantised->format, format) << name;
+    const auto found = quantised->base_shape();
+    ASSERT_TRUE(found) << name;
+    EXPECT_EQ(found->name, base);
+  }
   EXPECT_FALSE(quantised_name("Qwen/Qwen2.5-7B-Instruct"));
+  EXPECT_FALSE(quantised_name("someone/-Q4_0"));
   EXPECT_FALSE(quantised_name("someone/-GGUF"));
 }
 
 TEST(ModelShapes, a_config_that_says_something_else_is_named_by_key) {
-  const ModelShape& shape = *find_shape("Qwen2.5-7B")->shape;
-  nlohmann::json config = shape.config_json();
-  EXPECT_TRUE(differences(config, shape).empty());
+  const NamedShape known = *find_shape("Qwen2.5-7B");
+  nlohmann::json config = known.config_json();
+  EXPECT_TRUE(differences(config, known).empty());
   config["vocab_size"] = 151936;
   config["torch_dtype"] = "float16";
   config["rms_norm_eps"] = 0.000001;
   config.erase("head_dim");
-  const auto differing = differences(config, shape);
+  const auto differing = differences(config, known);
   EXPECT_EQ(difference_words(differing), "config.json says vocab_size 151936, the catalogue 152064");
   EXPECT_EQ(difference_words({}), "");
+  // Models of one shape may have positions, a base of RoPE and an epsilon of their own.
+  config["max_position_embeddings"] = 32768;
+  config["rope_theta"] = 10000.0;
+  config["rms_norm_eps"] = 0.5;
+  EXPECT_EQ(difference_words(differences(config, *find_shape("Qwen2-7B-Instruct"))),
+            difference_words(differing));
+  EXPECT_EQ(differences(config, known).size(), 4U);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr const char* kCatalogueFolder = "/built-in catalogue";
 void refuse_quantised(const std::string& name) {
   const auto quantised = quantised_name(name);
   if (!quantised) return;
-  if (const auto base = find_shape(quantised->base))
+  if (const auto base = quantised->base_shape())
     throw UsageError(
         formatted("{}: holds weights quantised for {}, and is not on this machine; name the model that "
                   "they are made of: {}",
@@ -41,7 +41,7 @@ std::optional<std::string> model_of_catalogue(const std::string& name, ModelFile
         formatted("{}: is known ({} B parameters), and this version does not train it: {}", found->name,
                   format_number("%.2f", static_cast<double>(found->shape->parameters) / 1e9), why));
   const fs::path folder = fs::path(kCatalogueFolder) / found->name;
-  if (!files.holds(folder)) files.hold(folder, found->shape->config_json());
+  if (!files.holds(folder)) files.hold(folder, found->config_json());
   return folder.string();
 }
 
@@ -53,7 +53,7 @@ std::optional<KnownModel> known_model(const fs::path& folder, ModelFiles& files)
   }
   const auto named = find_shape(model_name(folder));
   if (!named) return std::nullopt;
-  return KnownModel{*named, false, differences(files.config(folder), *named->shape)};
+  return KnownModel{*named, false, differences(files.config(folder), *named)};
 }
 
 std::string nearest_words(std::string_view name) {

@@ -194,14 +194,16 @@ class Writer {
 
   // llama.cpp takes such a model to be so, whatever a file says.
   void require_known_layers() const {
-    if (spec_.query_position_beta != 0) refuse_layers("queries that grow with their position");
+    if (spec_.family == "ministral3" || spec_.query_position_beta != 0)
+      refuse_layers("queries that may grow with their position");
     if (spec_.norms_behind && (spec_.qkv_bias || spec_.o_bias)) refuse_layers("biases");
     if (spec_.family == "gemma2" && !spec_.tied_head) refuse_layers("a head of its own");
     if (!spec_.norms_before && spec_.tied_head) refuse_layers("a head that is the embedding");
-    if (const size_t every = windows_but_every(); every > 0 && (window() > 0 || spec_.family == "gemma2"))
+    if (const size_t every = windows_but_every(); every > 0 && (window() > 0 || spec_.family != "olmo3"))
       for (size_t i = 0; i < spec_.windows.size(); ++i)
         if ((spec_.windows[i] > 0) != ((i + 1) % every != 0))
           refuse_layers(formatted("windows in other layers than all but every {}th", every));
+    require_known_sliding_rope();
     if (!spec_.rounds_embedding_factor) return;
     // llama.cpp knows the largest of both by their number of layers.
     const bool largest = spec_.layers == (spec_.family == "gemma2" ? 46 : 62);
@@ -212,9 +214,16 @@ class Writer {
       refuse_layers("no cap on scores or logits");
     if (spec_.family == "gemma2") return;
     if (spec_.logit_softcap > 0) refuse_layers("a cap on logits");
-    for (const RopeSpec& rope : spec_.other_ropes)
-      if (rope.type != RopeType::standard || rope.theta != 1e4)
-        refuse_layers("another rope_theta of sliding layers than 10,000");
+  }
+
+  // llama.cpp rotates sliding layers of Gemma 3 by a base of 10,000 and those of OLMo 3 by the other layers'
+  // base, whatever a file says.
+  void require_known_sliding_rope() const {
+    if (windows_but_every() == 0 || spec_.family == "gemma2" || window() == 0) return;
+    const RopeSpec& sliding = spec_.other_ropes.empty() ? spec_.rope : spec_.other_ropes.front();
+    const double base = spec_.family == "gemma3_text" ? 1e4 : spec_.rope.theta;
+    if (sliding.type != RopeType::standard || sliding.theta != base)
+      refuse_layers(formatted("a rope_theta of sliding layers other than {}", format_number("%.10g", base)));
   }
 
   // llama.cpp takes every fourth layer of a SmolLM3 to be without RoPE, whatever a file says.
@@ -297,6 +306,8 @@ class Writer {
           formatted("{}: GGUF cannot say its RoPE scaling ({})", options_.folder.string(),
                     rope.type == RopeType::dynamic ? "dynamic" : "yarn with parameters of its own"));
     if (rope.type == RopeType::llama3) {
+      // Other architectures have no tensor of frequencies there: llama.cpp does not open such a file.
+      if (arch != "llama" && arch != "granite") refuse_layers("RoPE scaling of type llama3");
       RopeSpec plain = rope;
       plain.type = RopeType::standard;
       const auto half = static_cast<size_t>(spec_.head_dim / 2);

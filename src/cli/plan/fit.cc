@@ -51,7 +51,10 @@ FitModel read_model(const RecipeArguments& recipe) {
   FitModel model{recipe.path, files.spec(loaded.recipe.model),         0,
                  "",          known_model(loaded.recipe.model, files), false};
   if (is_file) model.name = path.has_parent_path() ? path.parent_path().string() : ".";
-  if (model.known && model.known->is_built_in) model.name = model.known->named.name;
+  if (model.known && model.known->is_built_in)
+    model.name = model.known->named.name;
+  else if (const auto hub = hub_model_of(loaded.recipe.model))
+    model.name = hub->name;  // as typed it may be in other letters, which not every command takes
   model.task = task_of(model.spec);
   model.lacks_labels = model.task == "classify" && !files.config(loaded.recipe.model).contains("id2label");
   model.parameters = count_parameters(model.spec);
@@ -163,7 +166,7 @@ void prepare(const FitArguments& arguments, AskedDeviceLine& asked) {
 
 void plan_device(const FitArguments& arguments, const FitModel& model, AskedDeviceLine& asked, size_t columns,
                  const ShowRow& show) {
-  show(fit_device_text(asked.device));
+  show(fit_device_text(asked.device, columns));
   if (!asked.device.problem.empty()) return;
   const size_t lengths = read_lengths(arguments.lengths, "--lengths").size();
   plan_cells(arguments, model, asked, fit_layout(lengths, columns), show);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/screen.h"
 #include "base/shell_word.h"
@@ -14,15 +15,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMargin = 8;  // of the methods' names
-constexpr size_t kWide = 22;   // "  114 GiB 12,345 tok/s"
-constexpr size_t kNarrow = 17;
+constexpr size_t kMargin = 8;   // of the methods' names
+constexpr size_t kWide = 23;    // " 5.08 GiB 310,603 tok/s"
+constexpr size_t kNarrow = 18;  // " no: host 24.0 GiB"
 
 std::string speed_cell(double speed) {
-  const std::string number = speed >= 100  ? format_count(static_cast<int64_t>(speed + 0.5))
-                             : speed >= 10 ? format_number("%.0f", speed)
-                             : speed >= 1  ? format_number("%.1f", speed)
-                                           : format_number("%.2g", speed);
+  const std::string number = speed >= 999'999.5 ? format_number("%.2f M", speed / 1e6)
+                             : speed >= 100     ? format_count(static_cast<int64_t>(speed + 0.5))
+                             : speed >= 10      ? format_number("%.0f", speed)
+                             : speed >= 1       ? format_number("%.1f", speed)
+                                                : format_number("%.2g", speed);
   return number + " tok/s";
 }
 
@@ -45,8 +47,9 @@ std::string without_trailing_blanks(std::string line) {
 
 std::string budget_words(const FitDevice& device) {
   std::string words = device.memory_bytes ? format_bytes(*device.memory_bytes) : "any amount of memory";
-  if (device.own_memory && device.host_bytes) words += ", host " + format_bytes(*device.host_bytes);
-  return words;
+  if (!device.own_memory) return words;
+  return words + (device.host_bytes ? ", host " + format_bytes(*device.host_bytes)
+                                    : ", any amount of host memory (--host-memory)");
 }
 
 Json optional_bytes(const std::optional<int64_t>& bytes) { return bytes ? Json(*bytes) : Json(); }
@@ -88,6 +91,15 @@ std::string least_words(const FitDevice& device) {
          (device.own_memory ? " and " + format_bytes_up(least->host_bytes) + " of host memory" : "") + "\n";
 }
 
+// A line on the host that the cells take where no budget bounds them.
+std::string host_words(const FitDevice& device) {
+  if (!device.own_memory || device.host_bytes) return "";
+  int64_t most = 0;
+  for (const FitCell& cell : device.cells)
+    if (cell.fits) most = std::max(most, cell.host_bytes);
+  return most > 0 ? formatted("  what fits takes up to {} of host memory\n", format_bytes_up(most)) : "";
+}
+
 // Lines under a table on what it does not show.
 std::string cell_notes(const FitModel& model, const FitDevice& device) {
   std::string text, impossible;
@@ -120,9 +132,12 @@ std::string fit_model_text(const FitModel& model, size_t columns) {
   return fitted(text, columns);
 }
 
-std::string fit_device_text(const FitDevice& device) {
-  if (!device.problem.empty()) return "\n" + device.words + ": " + printable(device.problem) + "\n";
-  return "\n" + device.words + ": " + budget_words(device) + ", " + device.precision + "\n";
+std::string fit_device_text(const FitDevice& device, size_t columns) {
+  const std::string text =
+      device.problem.empty()
+          ? formatted("\n{}: {}, {}\n", device.words, budget_words(device), device.precision)
+          : formatted("\n{}: {}\n", device.words, printable(device.problem));
+  return fitted(text, columns);
 }
 
 FitLayout fit_layout(size_t lengths, size_t columns) {
@@ -149,11 +164,12 @@ std::string fit_row_text(const std::string& method, const std::vector<FitCell>& 
     line += flush_right(bytes_cell(cell) + (joined ? " " + speed : ""), layout.width);
     below += flush_right(speed, layout.width);
   }
-  return without_trailing_blanks(line) + (layout.two_lines ? without_trailing_blanks(below) : "");
+  const bool has_below = layout.two_lines && below.find_first_not_of(' ') != std::string::npos;
+  return without_trailing_blanks(line) + (has_below ? without_trailing_blanks(below) : "");
 }
 
 std::string fit_foot_text(const FitModel& model, const FitDevice& device, size_t columns) {
-  std::string text = fitted(cell_notes(model, device), columns);
+  std::string text = fitted(cell_notes(model, device) + host_words(device), columns);
   const std::string method = first_choice(device.cells);
   if (method.empty()) return text + fitted(least_words(device), columns);
   const std::string name = quoted(model.name);

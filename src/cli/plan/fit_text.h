@@ -28,7 +28,7 @@ struct FitDevice {
   std::string words;    // "RTX 3060 12GB", "CPU, 8 threads"
   std::string problem;  // why nothing is planned for it; empty: it is
   bool is_card = false, own_memory = false;
-  std::optional<int64_t> memory_bytes, host_bytes;  // budgets; none: not limited
+  std::optional<int64_t> memory_bytes, host_bytes;  // budgets; none: not limited, or not stated
   std::string precision;
   std::string speeds;      // where speeds are from
   std::string plan_words;  // arguments of `plimsoll plan` for it
@@ -36,7 +36,7 @@ struct FitDevice {
 
   [[nodiscard]] bool fits() const;
 };
-std::string fit_device_text(const FitDevice& device);
+std::string fit_device_text(const FitDevice& device, size_t columns);
 
 // The width of cells, and the number of them in a row.
 struct FitLayout {

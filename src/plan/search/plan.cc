@@ -477,7 +477,9 @@ std::optional<Part> part_of(Role role) {
 // Refuses places that the recipe states and the disk has no room for: of the part that takes most, how many
 // layers would do.
 void refuse_stated_disk(const Plan& plan) {
-  if (!plan.request.choices.homes || plan.fits_disk()) return;
+  const std::optional<Homes>& stated = plan.request.choices.homes;
+  const auto is_on_disk = [](const PartHome& home) { return home.on_disk > 0; };
+  if (!stated || plan.fits_disk() || std::ranges::none_of(*stated, is_on_disk)) return;
   const auto layers = static_cast<size_t>(plan.request.workload.experiment.model.layers);
   std::array<std::vector<int64_t>, 4> bytes;  // on disk, by part and layer; the last is outside of them
   for (auto& of_part : bytes) of_part.resize(layers + 1);
@@ -493,6 +495,7 @@ void refuse_stated_disk(const Plan& plan) {
     return std::accumulate(of_part.begin(), of_part.end(), int64_t{0});
   };
   const auto largest = std::ranges::max_element(bytes, {}, sum);
+  if (sum(*largest) == 0) return;  // activations alone: the refusal says what the disk needs
   int64_t over = plan.disk_bytes() - *plan.request.target.budget.disk_bytes;
   size_t most = layers + 1;
   while (most > 0 && over > 0) over -= (*largest)[--most];
@@ -510,7 +513,6 @@ Plan plan_alternative(const Alternative& alternative, int64_t most_ops) {
   if (alternative.variant) return finish(lay_out_plan(request, *alternative.variant));
   Plan plan = search_plan(settled(request, most_ops), most_ops);
   plan.request = request;
-  refuse_stated_disk(plan);
   return plan;
 }
 
@@ -532,6 +534,7 @@ Plan make_plan(const PlanRequest& request, int64_t most_ops) {
     Plan plan = plan_alternative(alternative, most_ops);
     if (!best || is_better(plan, *best, alternative.is_last_resort)) best = std::move(plan);
   }
+  refuse_stated_disk(*best);
   return std::move(*best);
 }
 

@@ -545,9 +545,7 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
       Spot less = line, more = line;
       less.first = less.rest;
       more.rest = more.first;
-      // A line takes no less of the device than the lesser of its ends.
-      if ((!is_deep_ || may_be_at(more, limits) || may_be_at(less, limits)) &&
-          !is_line_too_large(line, limits))
+      if ((!is_deep_ || may_be_between(less, more, limits)) && !is_line_too_large(line, limits))
         each_of_line(line, limits, visit);
     }
   }

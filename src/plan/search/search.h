@@ -199,6 +199,7 @@ class Search {
   Least least_at(const Spot& spot);
   int64_t transient_at(Spot spot);
   bool may_be_at(const Spot& spot, const Limits& limits);
+  bool may_be_between(const Spot& less, const Spot& more, const Limits& limits);
   void add_parts(size_t room, const OffloadChoice& choice, const Base& base, Least& least);
   [[nodiscard]] bool exceeds(const Least& least, const Limits& limits) const;
   [[nodiscard]] std::vector<Split> splits_of(size_t frame) const;

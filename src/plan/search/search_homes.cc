@@ -302,6 +302,25 @@ bool Search::may_be_at(const Spot& spot, const Limits& limits) {
   return !exceeds(least, limits);
 }
 
+// A line takes of everything no less than the lesser of its ends: less recomputation is faster, more is smaller, and
+// a place between may keep both limits where neither end does.
+bool Search::may_be_between(const Spot& less, const Spot& more, const Limits& limits) {
+  const auto at = [&](const Spot& spot) {
+    Least least = least_at(spot);
+    if (frames_[spot.frame].whole) least.device += transient_at(spot);
+    return least;
+  };
+  Least least = at(less);
+  const Least other = at(more);
+  least.device = std::min(least.device, other.device);
+  least.host = std::min(least.host, other.host);
+  least.disk = std::min(least.disk, other.disk);
+  least.programs = std::min(least.programs, other.programs);
+  least.disk_traffic = std::min(least.disk_traffic, other.disk_traffic);
+  least.seconds = std::min(least.seconds, other.seconds);
+  return !exceeds(least, limits);
+}
+
 std::optional<Search::Least> Search::least_of(const Variant& variant) {
   for (size_t room = 0; room < rooms_.size(); ++room) {
     const Variant& plain = rooms_[room].plain;
@@ -329,8 +348,8 @@ std::vector<Search::Split> Search::splits_of(size_t frame) const {
   const Variant& variant = frames_[frame].variant;
   const OffloadChoice& choice = variant.offload;
   const bool is_stated = request_.choices.offload && !request_.target.homes.empty();
-  if (layers_ == 1 || request_.choices.homes || !request_.choices.in_part || choice.prefetch > 1 ||
-      (is_stated && !frames_[frame].offered))
+  if (layers_ == 1 || request_.choices.homes || !request_.choices.in_part ||
+      (choice.prefetch > 1 && !request_.choices.prefetch) || (is_stated && !frames_[frame].offered))
     return splits;
   const auto has = [&](Space space) {
     return std::ranges::find(request_.target.homes, space) != request_.target.homes.end();
@@ -649,8 +668,11 @@ void Search::each_count(Spot spot, Limits& limits, const Visit& visit) {
   std::optional<Mix> mix;
   if (is_stretched(spot)) mix.emplace(*this, spot);
   if (mix && is_out_of_reach(spot, *mix, limits)) return;
-  Limits of_bytes = limits, of_host;
-  of_bytes.seconds = std::numeric_limits<double>::max();
+  // More layers that move take less of the device alone, so that the fewest are found by its limits.
+  Limits of_device, of_host;
+  of_device.budget.device_bytes = limits.budget.device_bytes;
+  of_device.budget.process_bytes = limits.budget.process_bytes;
+  of_device.budget.disk_in_memory = limits.budget.disk_in_memory;
   of_host.budget.host_bytes = limits.budget.host_bytes;
   const int64_t slack_bytes = slack(spot);
   int64_t graph_bytes = -1;
@@ -662,6 +684,7 @@ void Search::each_count(Spot spot, Limits& limits, const Visit& visit) {
     } else {
       spot.usage = mix->at(home);
       spot.usage.bytes[index(Space::device)] += request_.target.own_memory ? graph_bytes : 0;
+      spot.usage.bytes[index(Space::disk)] += request_.choices.kept_bytes;
     }
     return overrun(spot.usage, slack_bytes, of) > 0;
   };
@@ -672,7 +695,7 @@ void Search::each_count(Spot spot, Limits& limits, const Visit& visit) {
                      return !over(home_in(split, moved, on_disk), of_host);
                    }));
   };
-  int64_t low = first_place(fewest, most, [&](int64_t moved) { return !over(place(moved), of_bytes); });
+  int64_t low = first_place(fewest, most, [&](int64_t moved) { return !over(place(moved), of_device); });
   const auto is_out = [&](int64_t moved) {
     const PartHome home = place(moved);
     const bool exceeds = over(home, limits);

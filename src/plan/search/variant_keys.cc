@@ -49,6 +49,9 @@ Json variant_keys(const Plan& plan) {
   // Mixtures and segments have no key: the search finds them again.
   if (segment == 1 && std::ranges::all_of(points, [&](RecomputePoint other) { return other == point; }))
     keys["memory.recompute"] = std::string(to_string(point));
+  // The keys that say the same in another way are let go.
+  if (plan.request.choices.offload && plan.request.choices.offload_of_tier) keys["memory.tier"] = nullptr;
+  if (plan.request.choices.offload && !plan.request.choices.offload_of_tier) keys["memory.offload"] = "auto";
   keys["memory.offload_to"] = homes_json(variant.offload.homes());
   if (variant.offload.any()) keys["memory.prefetch"] = variant.offload.prefetch;
   return keys;

@@ -488,12 +488,34 @@ std::vector<ReportLine> facts_by_weight(const Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+// The options that state the variant, to paste: lines end in a backslash, and no option is broken.
+std::string keys_text(const Plan& plan, size_t columns) {
+  constexpr size_t kIndent = 13, kBackslash = 2;
+  const std::string keys = " " + variant_keys_text(plan);
+  std::string text = "  keys      ", line;
+  size_t at = 0;
+  while (at < keys.size()) {
+    const size_t end = std::min(keys.find(" --set ", at + 1), keys.size());
+    const std::string option = keys.substr(at, end - at);
+    if (!line.empty() && kIndent + line.size() + option.size() + kBackslash > columns) {
+      text += line + " \\\n" + std::string(kIndent - 1, ' ');
+      line.clear();
+    }
+    line += option;
+    at = end;
+  }
+  return text + line + "\n";
+}
+
+}  // namespace
+
 std::string report_text(const Plan& plan, size_t columns) {
   columns = std::min(columns, kWidestText);
   std::string text = head_text(plan, columns) + device_table(plan, columns) + "\n";
   text += fact_text({"variant", variant_words(plan.request.workload.experiment, plan.variant)}, columns);
-  if (plan.variant.offload.any())
-    text += "  keys       " + variant_keys_text(plan) + "\n";  // to paste: never broken
+  if (plan.variant.offload.any()) text += keys_text(plan, columns);
   text += fact_text({"phases", phases_text(plan)}, columns) + "\n" + host_table(plan) + "\n";
   for (const ReportLine& fact : facts(plan)) text += fact_text(fact, columns);
   return text;

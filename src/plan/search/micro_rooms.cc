@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/units.h"
+#include "plan/search/depth_model.h"
 
 namespace plimsoll {
 namespace {
@@ -50,13 +51,16 @@ std::set<int64_t> worth_weighing(int64_t most) {
 // Micro-steps on average that rooms in tokens are made for, ascending: whole numbers, and between few of them
 // parts. Rows of a step that mostly fit into one micro-step take two now and then: half of the room costs far
 // less than half more time.
-std::vector<double> worth_packing(int64_t most) {
+std::vector<double> worth_packing(const Experiment& experiment, int64_t most) {
   constexpr double kRounding = 1e-9;
-  std::vector<double> numbers = {1 - kNearlySteps + kRounding};  // one for every step, not for nearly all
+  std::vector<double> numbers;
+  // Shallow models are measured variant by variant, and are quick whatever their rooms are.
+  const bool parts = is_deep(experiment);
+  if (parts) numbers.push_back(1 - kNearlySteps + kRounding);  // one for every step, not for nearly all
   for (const int64_t whole : worth_weighing(most)) {
     numbers.push_back(static_cast<double>(whole));
     const double part = numbers.back() < kQuartersUpTo ? 0.25 : numbers.back() < kHalvesUpTo ? 0.5 : 1;
-    for (double between = part; between < 1 && whole < most; between += part)
+    for (double between = part; parts && between < 1 && whole < most; between += part)
       numbers.push_back(numbers.back() + part);
   }
   return numbers;
@@ -142,7 +146,7 @@ std::vector<MicroRoom> micro_rooms(const PlanRequest& request) {
   std::vector<MicroRoom> rooms;
   if (updates_in_backward(experiment)) rooms.push_back(experiment.room(effective));  // sure to hold all rows
   // As many micro-steps as rows in rows of the same length would make.
-  for (const double steps : worth_packing(most_steps)) {
+  for (const double steps : worth_packing(experiment, most_steps)) {
     const MicroRoom room = steps >= static_cast<double>(most_steps)
                                ? least
                                : with_room_for(experiment, sizes, tokens_for(experiment, sizes, steps));

@@ -52,7 +52,8 @@ TEST(MicroRooms, are_smaller_for_each_more_micro_step_down_to_the_longest_row) {
 
 // One micro-step and two are a factor of two in memory apart; rows that mostly fit into one lie between.
 TEST(MicroRooms, lie_between_whole_numbers_of_few_micro_steps) {
-  const PlanRequest request = request_with(uneven());
+  PlanRequest request = request_with(uneven());
+  request.workload.experiment.model.layers = 8;
   const auto rooms = micro_rooms(request);
   double before = 1;
   int between = 0;
@@ -74,6 +75,7 @@ TEST(MicroRooms, lie_between_whole_numbers_of_few_micro_steps) {
 TEST(MicroRooms, leave_no_stated_size_that_is_faster) {
   PlanRequest request = request_with(uneven());
   constexpr double kBetweenSizes = 1.15;
+  request.workload.experiment.model.layers = 8;
   request.choices.tie = 0;
   request.target.device.rates.op_overhead = 2e-4;
   request.target.own_memory = true;

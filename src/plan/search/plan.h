@@ -132,8 +132,9 @@ struct Choices {
   std::optional<OffloadParts> offload;
   std::optional<Homes> homes;       // where each part lives, exactly
   std::optional<int64_t> prefetch;  // of transfers
-  bool in_part = true;              // parts may have several homes each
-  bool offload_of_tier = false;     // a tier says what leaves the device
+  // Parts may be in several places each. None: in deep models, since others are measured variant by variant.
+  std::optional<bool> in_part;
+  bool offload_of_tier = false;  // a tier says what leaves the device
   Preset preset = Preset::none;
   KeepFrozen keep_frozen = KeepFrozen::automatic;
   UseGraphs graphs = UseGraphs::automatic;

@@ -348,7 +348,7 @@ std::vector<Search::Split> Search::splits_of(size_t frame) const {
   const Variant& variant = frames_[frame].variant;
   const OffloadChoice& choice = variant.offload;
   const bool is_stated = request_.choices.offload && !request_.target.homes.empty();
-  if (layers_ == 1 || request_.choices.homes || !request_.choices.in_part ||
+  if (layers_ == 1 || request_.choices.homes || !request_.choices.in_part.value_or(is_deep_) ||
       (choice.prefetch > 1 && !request_.choices.prefetch) || (is_stated && !frames_[frame].offered))
     return splits;
   const auto has = [&](Space space) {

@@ -93,7 +93,9 @@ class Screens(FitCase):
 
     def test_rows_without_speeds_take_one_line(self):
         words = ("--gpu", "RTX 3060 12GB", "--host-memory", "2GiB", "--methods", "full")
-        self.assertRegex(self.fit("qwen2.5-7b", *words, code=3, COLUMNS="80"), "(?m)^  full .*\n\n  nothing of it fits")
+        done = run("fit", "qwen2.5-7b", *words, env={**self.environment, "COLUMNS": "80"})
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stdout, "(?m)^  full .*\n\n  nothing of it fits")
 
     def test_lines_stay_within_the_screen(self):
         for columns in (60, 80, 100):

@@ -588,7 +588,7 @@ bool Search::fits_easily(const Least& least, const Limits& limits) const {
 void Search::each_of_entry(const Entry& entry, Excluded& excluded, Limits& limits, const Visit& visit) {
   if (exceeds(entry.least, limits)) return;
   if (entry.split.any()) {
-    // What starts transfers ahead takes no less memory.
+    // A frame that starts transfers ahead takes no less memory.
     const bool ahead = frames_[entry.frame].variant.offload.prefetch > 0 && !request_.choices.prefetch;
     const bool takes_no_less = ahead && limits.smallest_first && !limits.of_process && limits.is_open();
     if (!limits.on_device && !takes_no_less) each_of_split(entry.frame, entry.split, limits, visit);

@@ -250,18 +250,17 @@ void ref_rope_table(const Site& s) {
 
 void ref_rope(const Site& s) {
   using at = operand::rope;
-  const size_t turned = s.dim(at::table, 1), half = turned / 2;
-  const size_t head = s.op.attrs.contains("head_dim") ? s.attr("head_dim") : turned;
+  const size_t head = s.dim(at::table, 1);
+  const size_t half = head / 2;
   const double sign = s.op.attr_int("inverse") == 1 ? -1 : 1;
   const Values x = s.in(at::x);
   for (size_t i = 0; i < x.size(); ++i) {
     const size_t token = i / s.dim(at::x, 1);
-    const size_t pair = i % head % half;
-    const double cosine = s.in(at::table)[token * turned + pair];
-    const double sine = sign * s.in(at::table)[token * turned + half + pair];
-    s.out(at::y)[i] = i % head >= turned ? x[i]
-                      : i % head < half  ? x[i] * cosine - x[i + half] * sine
-                                         : x[i] * cosine + x[i - half] * sine;
+    const size_t pair = i % half;
+    const double cosine = s.in(at::table)[token * head + pair];
+    const double sine = sign * s.in(at::table)[token * head + half + pair];
+    s.out(at::y)[i] =
+        i % head < half ? x[i] * cosine - x[i + half] * sine : x[i] * cosine + x[i - half] * sine;
   }
 }
 

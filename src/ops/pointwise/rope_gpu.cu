@@ -41,24 +41,17 @@ __global__ void __launch_bounds__(kRopeThreads) make_table(RopeTable a) {
   cosines[a.half + i] = static_cast<float>(sin(angle) * factor);
 }
 
-// Eight pairs (i, i + R/2) of a head's first R values a thread, or eight of those behind them, which stay. y may be x.
-// Arguments as the CPU's kernel has them.
+// Eight pairs (i, i + D/2) of a head a thread. y may be x. Arguments as the CPU's kernel has them.
 template <class T>
-__global__ void __launch_bounds__(kRopeThreads) rotate(Rope<T> a, int64_t pairs, int64_t eights) {
+__global__ void __launch_bounds__(kRopeThreads) rotate(Rope<T> a, int64_t eights) {
   const int64_t number = int64_t{blockIdx.x} * kRopeThreads + threadIdx.x;
   if (number >= a.tokens * a.heads * eights) return;
-  const int64_t half = a.turned / 2;
+  const int64_t half = a.head_dim / 2;
   const int64_t head = number / eights;  // counted through all tokens
-  if (number % eights >= pairs) {
-    const int64_t rest = a.turned + (number % eights - pairs) * gpu::kEight;
-    for (int64_t k = rest; k < rest + gpu::kEight && k < a.head_dim; ++k)
-      a.y[head * a.head_dim + k] = a.x[head * a.head_dim + k];
-    return;
-  }
   const int64_t i = number % eights * gpu::kEight;
   const int count = half - i >= gpu::kEight ? gpu::kEight : static_cast<int>(half - i);
-  const bool packed = half % gpu::kEight == 0 && a.head_dim % gpu::kEight == 0;
-  const float* const cosines = a.table + head / a.heads * a.turned + i;
+  const bool packed = half % gpu::kEight == 0;
+  const float* const cosines = a.table + head / a.heads * a.head_dim + i;
   const T* const x = a.x + head * a.head_dim + i;
   T* const y = a.y + head * a.head_dim + i;
   float c[gpu::kEight], s[gpu::kEight], low[gpu::kEight], high[gpu::kEight];
@@ -101,13 +94,10 @@ BoundCall bind_gpu_rope(const GpuBinding& b) {
   return with_gpu_type(b, b.input_tensor(at::x).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const auto args = rope_args<T>(b);
-    const auto eights_of = [](int64_t values) { return (values + gpu::kEight - 1) / gpu::kEight; };
-    const int64_t pairs = eights_of(args.turned / 2);
-    const int64_t eights = pairs + (args.y == args.x ? 0 : eights_of(args.head_dim - args.turned));
+    const int64_t eights = (args.head_dim / 2 + gpu::kEight - 1) / gpu::kEight;
     const unsigned blocks = gpu::blocks_of(args.tokens * args.heads * eights, kRopeThreads);
-    return [=, &stream = b.stream()] {
-      gpu::launch(stream, {blocks}, {kRopeThreads}, rotate<T>, args, pairs, eights);
-    };
+    return
+        [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kRopeThreads}, rotate<T>, args, eights); };
   });
 }
 

@@ -6,8 +6,8 @@ namespace {
 
 template <class T>
 void rotate_token(const Rope<T>& a, int64_t token) {
-  const int64_t half = a.turned / 2;
-  const float* cosines = a.table + token * a.turned;
+  const int64_t half = a.head_dim / 2;
+  const float* cosines = a.table + token * a.head_dim;
   const float* sines = cosines + half;
   const Vec sign = set1(a.inverse ? -1.0F : 1.0F);
   for (int64_t head = 0; head < a.heads; ++head) {
@@ -20,10 +20,6 @@ void rotate_token(const Rope<T>& a, int64_t token) {
       lanes.put(a.y + at + i, low * c - high * s);
       lanes.put(a.y + at + half + i, high * c + low * s);
     });
-    if (a.y == a.x) continue;
-    const int64_t rest = at + a.turned;
-    for_lanes(a.head_dim - a.turned,
-              [&](int64_t i, auto lanes) { lanes.put(a.y + rest + i, lanes.get(a.x + rest + i)); });
   }
 }
 

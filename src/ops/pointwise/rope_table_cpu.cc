@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "ops/pointwise/rope_args.h"
+#include "ops/pointwise/rope_kernels.h"
 
 namespace plimsoll {
 namespace {

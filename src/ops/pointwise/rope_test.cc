@@ -10,14 +10,6 @@ std::string rope(int inverse) {
          std::to_string(inverse) + "} @r forward\n";
 }
 
-// Heads of 24 values, of which 12 are turned.
-std::string part_of_heads(int inverse) {
-  return "tensor x %[5,48] input\n"
-         "tensor table f32[5,12] input\n"
-         "y %[5,48] = rope(x, table) {head_dim=24, inverse=" +
-         std::to_string(inverse) + "} @r forward\n";
-}
-
 [[maybe_unused]] const bool kRopeCases = register_cases({
     // Two live sequences of three, each with its own frequencies; the last row is padding.
     {.name = "rope_table",
@@ -44,8 +36,6 @@ std::string part_of_heads(int inverse) {
                {"inv_freq", {1, 0.01, 1, 0.5, 0.003, 1.25, 7, 7, 7}}},
      .step = {{StepValue::live_tokens, 6}, {StepValue::live_sequences, 2}},
      .dtypes = {DType::f32}},
-    {.name = "rope_of_a_part_of_each_head", .body = part_of_heads(0), .slack = 2},
-    {.name = "rope_of_a_part_of_each_head_back", .body = part_of_heads(1), .slack = 2},
     // Halves of heads that are no multiple of a register or of 16 bytes.
     {.name = "rope_of_odd_halves",
      .body = "tensor x %[5,36] input\n"

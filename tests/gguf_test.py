@@ -190,6 +190,22 @@ class Export(CommandTest):
             self.change_config(no_rope_layers=other)
             self.assertIn("are not every fourth", output("convert", self.model, "--to", "gguf", "--out", self.folder / "x.gguf", code=2))
 
+    def test_a_model_that_llama_cpp_would_read_as_another_is_refused(self):
+        config = json.loads((self.model / "config.json").read_text())
+        llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+        by_position = {"rope_type": "yarn", "factor": 1.0, "original_max_position_embeddings": 64, "llama_4_scaling_beta": 0.0}
+        for family, architecture, changes, says in (
+                ("olmo3", "Olmo3ForCausalLM", {"rope_theta": 20.0, "tie_word_embeddings": False}, "a rope_theta of sliding layers other than 20"),
+                ("gemma3_text", "Gemma3ForCausalLM", {"rope_theta": 20.0, "rope_local_base_freq": 20.0, "query_pre_attn_scalar": 32},
+                 "a rope_theta of sliding layers other than 10000"),
+                ("gemma3_text", "Gemma3ForCausalLM", {"layer_types": ["full_attention"] * 4, "query_pre_attn_scalar": 32}, "windows in other layers"),
+                ("ministral3", "Ministral3ForCausalLM", {"rope_parameters": by_position}, "queries that may grow with their position"),
+                ("qwen2", "Qwen2ForCausalLM", {"rope_scaling": llama3}, "RoPE scaling of type llama3")):
+            (self.model / "config.json").write_text(json.dumps({**config, "model_type": family, "architectures": [architecture], **changes}))
+            with self.subTest(family=family, says=says):
+                self.assertIn(says, output("convert", self.model, "--to", "gguf", "--out", self.folder / "x.gguf", code=2))
+                self.assertEqual(list(self.folder.glob("*x.gguf*")), [])
+
     def test_other_word_boundaries_and_existing_files_are_refused(self):
         path = self.model / "tokenizer.json"
         tokenizer = json.loads(path.read_text())

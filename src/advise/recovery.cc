@@ -86,20 +86,16 @@ class RecoveryPlanner {
  private:
   // As a tool runs the file that has no chunks of the loss, and no planner.
   Variant as_it_stands() {
-    PlanRequest request = request_;
-    if (!request.choices.recompute) request.choices.recompute = RecomputePoint::none;
-    if (!request.choices.offload) request.choices.offload = OffloadParts{};
+    const Experiment& experiment = request_.workload.experiment;
+    const Choices& choices = request_.choices;
     Variant variant;
     variant.micro_batch =
-        std::min(request.choices.micro_batch.value_or(request.workload.experiment.effective_batch),
-                 request.workload.experiment.effective_batch);
-    variant.accumulation = accumulation_for(request.workload.experiment.effective_batch, variant.micro_batch);
-    variant.eval_micro_batch = request.choices.eval_micro_batch.value_or(variant.micro_batch);
-    variant.loss_chunk =
-        request.choices.loss_chunk.value_or(request.workload.experiment.logit_rows({variant.micro_batch}));
-    if (*request.choices.recompute != RecomputePoint::none)
-      variant.recompute.layers.assign(static_cast<size_t>(request.workload.experiment.model.layers),
-                                      *request.choices.recompute);
+        std::min(choices.micro_batch.value_or(experiment.effective_batch), experiment.effective_batch);
+    variant.accumulation = accumulation_for(experiment.effective_batch, variant.micro_batch);
+    variant.eval_micro_batch = choices.eval_micro_batch.value_or(variant.micro_batch);
+    variant.loss_chunk = choices.loss_chunk.value_or(experiment.logit_rows({variant.micro_batch}));
+    if (choices.recompute.value_or(RecomputePoint::none) != RecomputePoint::none)
+      variant.recompute.layers.assign(static_cast<size_t>(experiment.model.layers), *choices.recompute);
     return variant;
   }
 
@@ -146,11 +142,13 @@ class RecoveryPlanner {
     const Space home = request_.target.own_memory ? Space::host : Space::disk;
     const std::string where = request_.target.own_memory ? " on the host" : " on disk";
     moved.offload.states = home;
-    add("optimizer states" + where + " (ZeRO offload)", moved, "--set 'memory.offload=[states]'");
+    // What the recipe states by layers would contradict it.
+    const std::string freed = request_.choices.homes ? "--set memory.offload_to=auto " : "";
+    add("optimizer states" + where + " (ZeRO offload)", moved, freed + "--set 'memory.offload=[states]'");
     moved.offload.weights = home;
     moved.offload.gradients = home;
     add("states, gradients and layers' weights" + where, moved,
-        "--set 'memory.offload=[states, gradients, weights]'");
+        freed + "--set 'memory.offload=[states, gradients, weights]'");
   }
   // Another experiment, in the same variant.
   void add_other(const std::string& what, const std::optional<Recipe>& changed, const std::string& sets) {

@@ -424,12 +424,22 @@ TEST(ModelSpec, gemma3_has_ropes_and_windows_by_layer) {
   EXPECT_EQ(today.rope.theta, 5e5);
   EXPECT_EQ(today.other_ropes.at(0).theta, 7e3);
   expect_refused(config, "rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}});
+  expect_refused(config, "rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}});
   expect_refused(config, "use_bidirectional_attention", true);
   expect_refused(config, "hidden_activation", "gelu");
   expect_refused(config, "layer_types", {"full_attention"});
   expect_refused(config, "sliding_window", nullptr);
   expect_refused(config, "per_layer_config", {{"5", {{"head_dim", 512}}}});
   expect_refused(config, "mlp_bias", true);
+}
+
+// The wrapper with images has the name that begins as the decoder's does.
+TEST(ModelSpec, gemma3_that_scores_has_the_name_of_the_model_of_texts) {
+  nlohmann::json config = sized("gemma3_text", {64, 128, 3, 4, 1, 16, 100});
+  config["architectures"] = {"Gemma3TextForSequenceClassification"};
+  EXPECT_TRUE(parse_model_spec(config, "c").scores_sequences);
+  config["architectures"] = {"Gemma3ForSequenceClassification"};
+  EXPECT_THROW((void)parse_model_spec(config, "c"), UsageError);
 }
 
 // transformers 5.23: Gemma2Config.

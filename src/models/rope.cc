@@ -150,6 +150,12 @@ RopeSpec read_settings(const ConfigReader& in, const ConfigReader& rope, double 
 
 bool has_scaling(const ConfigReader& in) { return in.has("rope_scaling") && !in.at("rope_scaling").empty(); }
 
+}  // namespace
+
+const char* rope_key(const ConfigReader& in) { return has_scaling(in) ? "rope_scaling" : "rope_parameters"; }
+
+namespace {
+
 ConfigReader settings_of(const ConfigReader& in, const char* key) {
   if (!in.at(key).is_object()) in.fail("'" + std::string(key) + "' must be a map");
   return {in.at(key), in.where() + ": " + key};
@@ -163,7 +169,7 @@ RopeSpec plain_rope(double theta, const ModelSpec& model) {
 RopeSpec read_values(const ConfigReader& in, double otherwise, const ModelSpec& model) {
   const double theta = in.number("rope_theta", otherwise);
   if (theta <= 0) in.fail("'rope_theta' must be positive");
-  const char* key = has_scaling(in) ? "rope_scaling" : "rope_parameters";
+  const char* const key = rope_key(in);
   if (!in.has(key)) return plain_rope(theta, model);
   return read_settings(in, settings_of(in, key), theta, model);
 }
@@ -210,7 +216,7 @@ TwoRopes read_by_layer(const ConfigReader& in, const ThetasByLayer& thetas, cons
   };
   for (const auto& [key, value] : in.at("rope_parameters").items())
     if (key != "full_attention" && key != "sliding_attention")
-      both.fail("'" + key + "' is not supported with settings for full_attention and sliding_attention");
+      both.fail("'" + key + "' is not supported; say settings for full_attention and sliding_attention");
   const TwoRopes old = read_old_keys(in, thetas, model);
   return {read("full_attention", old.full.theta), read("sliding_attention", old.sliding.theta)};
 }
@@ -219,7 +225,9 @@ TwoRopes read_by_layer(const ConfigReader& in, const ThetasByLayer& thetas, cons
 
 void read_ropes_by_layer(const ConfigReader& in, const ThetasByLayer& thetas,
                          const std::vector<bool>& sliding, ModelSpec& spec) {
-  const bool by_layer = in.has("rope_parameters") && !has_scaling(in);
+  const bool by_layer = in.has("rope_parameters");
+  if (by_layer && has_scaling(in))
+    in.fail("'rope_parameters' and 'rope_scaling' both describe RoPE; leave 'rope_scaling' out");
   const TwoRopes ropes = by_layer ? read_by_layer(in, thetas, spec) : read_old_keys(in, thetas, spec);
   require_finite(in, ropes.full, spec);
   require_finite(in, ropes.sliding, spec);

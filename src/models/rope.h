@@ -10,6 +10,10 @@ namespace plimsoll {
 // set. Throws UsageError.
 void read_rope(const ConfigReader& in, double theta, ModelSpec& spec);
 
+// The key that has the settings of RoPE: `rope_scaling` (before transformers 5) where it has some, else
+// `rope_parameters`, which may be missing.
+const char* rope_key(const ConfigReader& in);
+
 // Bases of layers of full attention and of sliding ones, where none is stated.
 struct ThetasByLayer {
   double full = 10000.0, sliding = 10000.0;

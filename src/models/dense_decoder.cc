@@ -57,6 +57,10 @@ std::vector<int64_t> windows_of(const ConfigReader& in, const std::vector<bool>&
 
 }  // namespace
 
+std::vector<int64_t> windows_everywhere(const ConfigReader& in, int64_t layers) {
+  return windows_from(in, layers, 0);
+}
+
 std::vector<int64_t> windows_from(const ConfigReader& in, int64_t layers, int64_t first) {
   std::vector<int64_t> windows(static_cast<size_t>(layers), 0);
   const int64_t window =

@@ -35,8 +35,10 @@ struct DenseDecoderFacts {
 };
 
 void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec);
-// Each layer: whether it slides: as layer_types says, else all but every `full_every`-th.
+// True for each layer that slides: as layer_types says, else all but every `full_every`-th.
 std::vector<bool> sliding_layers(const ConfigReader& in, int64_t layers, int64_t full_every);
+// The window `sliding_window` in every layer, where it has one; `layer_types` decides first.
+std::vector<int64_t> windows_everywhere(const ConfigReader& in, int64_t layers);
 // Windows of layers from `first` on, where `sliding_window` has one; `layer_types` decides first.
 std::vector<int64_t> windows_from(const ConfigReader& in, int64_t layers, int64_t first);
 // Qwen: windows from max_window_layers on, where use_sliding_window is set.
@@ -45,5 +47,19 @@ std::vector<int64_t> qwen_windows(const ConfigReader& in, int64_t layers);
 void dense_decoder_inputs(ModelBuilder& b);
 TensorId dense_decoder_hidden(ModelBuilder& b);
 TensorId dense_decoder_final_norm(ModelBuilder& b, TensorId h);
+
+// The rule of a family of dense decoders, which `parse` tells apart. `scoring_name`: FamilyRule::scoring_name.
+constexpr FamilyRule dense_decoder_family(std::string_view model_type, std::string_view architecture,
+                                          void (*parse)(const ConfigReader&, ModelSpec&),
+                                          std::string_view scoring_name = {}) {
+  return {.model_type = model_type,
+          .architecture = architecture,
+          .scoring_name = scoring_name,
+          .parse = parse,
+          .inputs = dense_decoder_inputs,
+          .hidden = dense_decoder_hidden,
+          .final_norm = dense_decoder_final_norm,
+          .shares_prefixes = true};
+}
 
 }  // namespace plimsoll

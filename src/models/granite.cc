@@ -15,12 +15,6 @@ void parse(const ConfigReader& in, ModelSpec& spec) {
 
 }  // namespace
 
-const FamilyRule granite_family{.model_type = "granite",
-                                .architecture = "GraniteForCausalLM",
-                                .parse = parse,
-                                .inputs = dense_decoder_inputs,
-                                .hidden = dense_decoder_hidden,
-                                .final_norm = dense_decoder_final_norm,
-                                .shares_prefixes = true};
+const FamilyRule granite_family = dense_decoder_family("granite", "GraniteForCausalLM", parse);
 
 }  // namespace plimsoll

@@ -8,12 +8,6 @@ void parse(const ConfigReader& in, ModelSpec& spec) { parse_dense_decoder(in, {}
 
 }  // namespace
 
-const FamilyRule llama_family{.model_type = "llama",
-                              .architecture = "LlamaForCausalLM",
-                              .parse = parse,
-                              .inputs = dense_decoder_inputs,
-                              .hidden = dense_decoder_hidden,
-                              .final_norm = dense_decoder_final_norm,
-                              .shares_prefixes = true};
+const FamilyRule llama_family = dense_decoder_family("llama", "LlamaForCausalLM", parse);
 
 }  // namespace plimsoll

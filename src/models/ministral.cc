@@ -5,15 +5,13 @@
 namespace plimsoll {
 namespace {
 
-std::vector<int64_t> by_type(const ConfigReader& in, int64_t layers) { return windows_from(in, layers, 0); }
-
 void parse(const ConfigReader& in, ModelSpec& spec) {
   parse_dense_decoder(in,
                       {.kv_heads = 8,
                        .max_positions = 131072,
                        .may_bias_attention = false,
                        .may_bias_mlp = false,
-                       .windows = by_type},
+                       .windows = windows_everywhere},
                       spec);
 }
 
@@ -39,8 +37,7 @@ void parse_3(const ConfigReader& in, ModelSpec& spec) {
                        .may_bias_mlp = false,
                        .windows = every_layer},
                       spec);
-  const bool old = in.has("rope_scaling") && !in.at("rope_scaling").empty();
-  const char* const key = old ? "rope_scaling" : "rope_parameters";
+  const char* const key = rope_key(in);
   if (!in.has(key)) {
     spec.rope = rope_of_class();
     spec.query_position_beta = 0.1;
@@ -54,19 +51,7 @@ void parse_3(const ConfigReader& in, ModelSpec& spec) {
 
 }  // namespace
 
-const FamilyRule ministral_family{.model_type = "ministral",
-                                  .architecture = "MinistralForCausalLM",
-                                  .parse = parse,
-                                  .inputs = dense_decoder_inputs,
-                                  .hidden = dense_decoder_hidden,
-                                  .final_norm = dense_decoder_final_norm,
-                                  .shares_prefixes = true};
-const FamilyRule ministral3_family{.model_type = "ministral3",
-                                   .architecture = "Ministral3ForCausalLM",
-                                   .parse = parse_3,
-                                   .inputs = dense_decoder_inputs,
-                                   .hidden = dense_decoder_hidden,
-                                   .final_norm = dense_decoder_final_norm,
-                                   .shares_prefixes = true};
+const FamilyRule ministral_family = dense_decoder_family("ministral", "MinistralForCausalLM", parse);
+const FamilyRule ministral3_family = dense_decoder_family("ministral3", "Ministral3ForCausalLM", parse_3);
 
 }  // namespace plimsoll

@@ -4,22 +4,12 @@
 namespace plimsoll {
 namespace {
 
-std::vector<int64_t> every_layer(const ConfigReader& in, int64_t layers) {
-  return windows_from(in, layers, 0);
-}
-
 void parse(const ConfigReader& in, ModelSpec& spec) {
-  parse_dense_decoder(in, {.kv_heads = 8, .max_positions = 131072, .windows = every_layer}, spec);
+  parse_dense_decoder(in, {.kv_heads = 8, .max_positions = 131072, .windows = windows_everywhere}, spec);
 }
 
 }  // namespace
 
-const FamilyRule mistral_family{.model_type = "mistral",
-                                .architecture = "MistralForCausalLM",
-                                .parse = parse,
-                                .inputs = dense_decoder_inputs,
-                                .hidden = dense_decoder_hidden,
-                                .final_norm = dense_decoder_final_norm,
-                                .shares_prefixes = true};
+const FamilyRule mistral_family = dense_decoder_family("mistral", "MistralForCausalLM", parse);
 
 }  // namespace plimsoll

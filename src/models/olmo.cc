@@ -30,19 +30,7 @@ void parse_3(const ConfigReader& in, ModelSpec& spec) {
 
 }  // namespace
 
-const FamilyRule olmo2_family{.model_type = "olmo2",
-                              .architecture = "Olmo2ForCausalLM",
-                              .parse = parse_2,
-                              .inputs = dense_decoder_inputs,
-                              .hidden = dense_decoder_hidden,
-                              .final_norm = dense_decoder_final_norm,
-                              .shares_prefixes = true};
-const FamilyRule olmo3_family{.model_type = "olmo3",
-                              .architecture = "Olmo3ForCausalLM",
-                              .parse = parse_3,
-                              .inputs = dense_decoder_inputs,
-                              .hidden = dense_decoder_hidden,
-                              .final_norm = dense_decoder_final_norm,
-                              .shares_prefixes = true};
+const FamilyRule olmo2_family = dense_decoder_family("olmo2", "Olmo2ForCausalLM", parse_2);
+const FamilyRule olmo3_family = dense_decoder_family("olmo3", "Olmo3ForCausalLM", parse_3);
 
 }  // namespace plimsoll

@@ -11,12 +11,6 @@ void parse(const ConfigReader& in, ModelSpec& spec) {
 
 }  // namespace
 
-const FamilyRule qwen2_family{.model_type = "qwen2",
-                              .architecture = "Qwen2ForCausalLM",
-                              .parse = parse,
-                              .inputs = dense_decoder_inputs,
-                              .hidden = dense_decoder_hidden,
-                              .final_norm = dense_decoder_final_norm,
-                              .shares_prefixes = true};
+const FamilyRule qwen2_family = dense_decoder_family("qwen2", "Qwen2ForCausalLM", parse);
 
 }  // namespace plimsoll

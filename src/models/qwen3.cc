@@ -12,12 +12,6 @@ void parse(const ConfigReader& in, ModelSpec& spec) {
 
 }  // namespace
 
-const FamilyRule qwen3_family{.model_type = "qwen3",
-                              .architecture = "Qwen3ForCausalLM",
-                              .parse = parse,
-                              .inputs = dense_decoder_inputs,
-                              .hidden = dense_decoder_hidden,
-                              .final_norm = dense_decoder_final_norm,
-                              .shares_prefixes = true};
+const FamilyRule qwen3_family = dense_decoder_family("qwen3", "Qwen3ForCausalLM", parse);
 
 }  // namespace plimsoll

@@ -60,12 +60,6 @@ void parse(const ConfigReader& in, ModelSpec& spec) {
 
 }  // namespace
 
-const FamilyRule smollm3_family{.model_type = "smollm3",
-                                .architecture = "SmolLM3ForCausalLM",
-                                .parse = parse,
-                                .inputs = dense_decoder_inputs,
-                                .hidden = dense_decoder_hidden,
-                                .final_norm = dense_decoder_final_norm,
-                                .shares_prefixes = true};
+const FamilyRule smollm3_family = dense_decoder_family("smollm3", "SmolLM3ForCausalLM", parse);
 
 }  // namespace plimsoll

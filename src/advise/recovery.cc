@@ -142,7 +142,7 @@ class RecoveryPlanner {
     const Space home = request_.target.own_memory ? Space::host : Space::disk;
     const std::string where = request_.target.own_memory ? " on the host" : " on disk";
     moved.offload.states = home;
-    // What the recipe states by layers would contradict it.
+    // Targets that the recipe states by layers would contradict it.
     const std::string freed = request_.choices.homes ? "--set memory.offload_to=auto " : "";
     add("optimizer states" + where + " (ZeRO offload)", moved, freed + "--set 'memory.offload=[states]'");
     moved.offload.weights = home;

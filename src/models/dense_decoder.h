@@ -48,7 +48,7 @@ void dense_decoder_inputs(ModelBuilder& b);
 TensorId dense_decoder_hidden(ModelBuilder& b);
 TensorId dense_decoder_final_norm(ModelBuilder& b, TensorId h);
 
-// The rule of a family of dense decoders, which `parse` tells apart. `scoring_name`: FamilyRule::scoring_name.
+// The rule of a family of dense decoders with its own `parse`. `scoring_name`: FamilyRule::scoring_name.
 constexpr FamilyRule dense_decoder_family(std::string_view model_type, std::string_view architecture,
                                           void (*parse)(const ConfigReader&, ModelSpec&),
                                           std::string_view scoring_name = {}) {

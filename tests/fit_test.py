@@ -217,6 +217,14 @@ class Names(FitCase):
             self.assertIn("plimsoll fetch OWNER/qwen2.5-8b --config-only", text)
         self.assertNotIn("nearest", self.fit("zzzzzzzzzzzzzzz", code=2))
 
+    def test_addresses_and_tags_are_understood(self):
+        words = ("--gpu", "RTX 3060 12GB", "--lengths", "512", "--methods", "qlora")
+        expected = self.fit("Qwen/Qwen2.5-0.5B", *words)
+        for name in ("https://huggingface.co/Qwen/Qwen2.5-0.5B", "huggingface.co/Qwen/Qwen2.5-0.5B/tree/main", "Qwen/Qwen2.5-0.5B/"):
+            self.assertEqual(self.fit(name, *words), expected, name)
+        self.assertIn("on the Hugging Face hub the model is Qwen/Qwen2.5-7B", self.fit("qwen2.5:7b", code=2))
+        self.assertIn("cannot be opened", self.fit("zzz:7b", code=2))
+
     def test_a_repository_of_quantised_weights_leads_to_its_base(self):
         for name in ("x/Qwen2.5-7B-Instruct-GGUF", "Qwen/Qwen2.5-7B-Instruct-AWQ", "unsloth/Qwen2.5-7B-Instruct-bnb-4bit"):
             text = self.fit(name, code=2)

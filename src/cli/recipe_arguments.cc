@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "cli/commands.h"
@@ -118,17 +119,44 @@ bool is_model_config(const std::filesystem::path& path, ModelFiles& models) try 
   return false;
 }
 
+// The name in the address of a model's page on the hub, or in a name with a slash at its end; other texts as they are.
+std::string pasted_name(const std::string& text) {
+  std::string_view name = text;
+  bool is_page = false;
+  for (const std::string_view start : {"https://", "http://", "huggingface.co/"})
+    if (name.starts_with(start)) {
+      name.remove_prefix(start.size());
+      is_page = true;
+    }
+  while (name.ends_with('/')) name.remove_suffix(1);
+  if (!is_page) return std::string(name);
+  const size_t owner = name.find('/');
+  return std::string(name.substr(0, owner == std::string_view::npos ? owner : name.find('/', owner + 1)));
+}
+
+// Other programs write "qwen2.5:7b".
+void refuse_tagged_name(const std::string& path) {
+  std::string dashed = path;
+  std::replace(dashed.begin(), dashed.end(), ':', '-');
+  if (const auto named = dashed != path ? find_shape(dashed) : std::nullopt)
+    throw UsageError(formatted("{}: is no file or folder here; on the Hugging Face hub the model is {}", path,
+                               named->name));
+}
+
 // The model that the argument in a recipe's place names, if it is one: a folder, the folder of a config.json, or a
 // name that leads to one in the cache or, where shapes are taken, in the catalogue. Throws UsageError for a name that
 // leads nowhere, or to a model that is not trained.
-std::optional<std::string> named_model(const std::string& path, bool takes_shapes, ModelFiles& models) {
+std::optional<std::string> named_model(const std::string& argument, bool takes_shapes, ModelFiles& models) {
   std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown)) return path;
-  if (is_model_config(path, models)) {
-    const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (std::filesystem::is_directory(argument, unknown)) return argument;
+  if (is_model_config(argument, models)) {
+    const std::string folder = std::filesystem::path(argument).parent_path().string();
     return folder.empty() ? "." : folder;
   }
-  if (std::filesystem::exists(path, unknown) || !is_hub_name(path, true)) return std::nullopt;
+  if (std::filesystem::exists(argument, unknown)) return std::nullopt;
+  const std::string path = pasted_name(argument);
+  refuse_tagged_name(path);
+  if (!is_hub_name(path, true)) return std::nullopt;
   if (find_in_hub_cache(HubKind::model, path) || model_called(path)) return path;
   if (auto known = model_of_catalogue(path, models); known && (takes_shapes || !models.holds(*known)))
     return known;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
 #include "passes/keep_frozen.h"
@@ -500,12 +501,12 @@ void refuse_stated_disk(const Plan& plan) {
   size_t most = layers + 1;
   while (most > 0 && over > 0) over -= (*largest)[--most];
   const auto part = static_cast<Part>(largest - bytes.begin());
-  throw UsageError("memory.offload_to: " + std::string(to_string(part)) + ": what is on disk takes " +
-                   format_bytes_up(plan.disk_bytes()) + ", and memory.disk is " +
-                   format_bytes(*plan.request.target.budget.disk_bytes) + "; " +
-                   (over > 0 ? "say more with memory.disk"
-                             : "say {disk: " + std::to_string(std::min(most, layers - 1)) + "} at most") +
-                   ", or --disk " + std::to_string(plan.disk_bytes()) + "B");
+  const std::string remedy = over > 0 ? "say more with memory.disk"
+                                      : formatted("say {{disk: {}}} at most", std::min(most, layers - 1));
+  throw UsageError(
+      formatted("memory.offload_to: {}: what is on disk takes {}, and memory.disk is {}; {}, or --disk {}B",
+                to_string(part), format_bytes_up(plan.disk_bytes()),
+                format_bytes(*plan.request.target.budget.disk_bytes), remedy, plan.disk_bytes()));
 }
 
 Plan plan_alternative(const Alternative& alternative, int64_t most_ops) {

@@ -10,6 +10,8 @@
 namespace plimsoll {
 namespace {
 
+constexpr int64_t kDeep = 8;  // layers of a model whose rooms lie between whole numbers too
+
 // Rows like instructions: many short ones, few long.
 std::vector<RowSize> uneven() {
   std::vector<RowSize> sizes;
@@ -17,9 +19,9 @@ std::vector<RowSize> uneven() {
   return sizes;
 }
 
-PlanRequest request_with(std::vector<RowSize> sizes) {
+PlanRequest request_with(std::vector<RowSize> sizes, int64_t layers = 2) {
   PlanRequest request;
-  request.workload.experiment.model = test_spec({.hidden = 64, .mlp = 128, .layers = 2, .vocab = 256});
+  request.workload.experiment.model = test_spec({.hidden = 64, .mlp = 128, .layers = layers, .vocab = 256});
   request.workload.experiment.lora = true;
   request.workload.experiment.effective_batch = 16;
   request.workload.experiment.max_length = 700;
@@ -52,8 +54,7 @@ TEST(MicroRooms, are_smaller_for_each_more_micro_step_down_to_the_longest_row) {
 
 // One micro-step and two are a factor of two in memory apart; rows that mostly fit into one lie between.
 TEST(MicroRooms, lie_between_whole_numbers_of_few_micro_steps) {
-  PlanRequest request = request_with(uneven());
-  request.workload.experiment.model.layers = 8;
+  const PlanRequest request = request_with(uneven(), kDeep);
   const auto rooms = micro_rooms(request);
   double before = 1;
   int between = 0;
@@ -73,9 +74,8 @@ TEST(MicroRooms, lie_between_whole_numbers_of_few_micro_steps) {
 // If starting ops takes all of a step, its time goes by the number of micro-steps alone: what lies between
 // two sizes is the most that a stated one may gain.
 TEST(MicroRooms, leave_no_stated_size_that_is_faster) {
-  PlanRequest request = request_with(uneven());
+  PlanRequest request = request_with(uneven(), kDeep);
   constexpr double kBetweenSizes = 1.15;
-  request.workload.experiment.model.layers = 8;
   request.choices.tie = 0;
   request.target.device.rates.op_overhead = 2e-4;
   request.target.own_memory = true;

@@ -4,6 +4,7 @@ Usage: rows_test.py PLIMSOLL (from the repository's root). Standard library only
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -279,6 +280,30 @@ class RowsTest(unittest.TestCase):
         self.assertEqual(row["ids"], self.ids("<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n") + self.ids("Ada.<|im_end|>\n"))
         learnt = [i for i, label in zip(row["ids"], row["labels"]) if label != -100]
         self.assertEqual(learnt, self.ids("Ada.<|im_end|>\n"))
+
+    def test_the_end_of_text_stands_once_behind_the_last_answer(self):
+        # LLaMA-Factory's efficient_eos: behind an earlier answer it is the target beside the next prompt's first token.
+        turns = [("user", "Who?"), ("assistant", "Ada."), ("user", "When?"), ("assistant", "Then.")]
+        rows = [{"messages": [{"role": role, "content": content} for role, content in turns]}]
+        end = json.loads((self.model / "tokenizer.json").read_text())["added_tokens"][0]["id"]
+        first, second = self.ids("### User:\nWho?\n\n### Assistant:\n"), self.ids("### User:\nWhen?\n\n### Assistant:\n")
+        ada, then = self.ids("Ada."), self.ids("Then.")
+        row = self.dump(self.recipe(rows, data={"template": "llama-factory/solar"}))[0]
+        self.assertEqual(row["ids"], first + ada + second + then + [end])
+        self.assertEqual(row["labels"], [-100] * len(first) + ada + [end] + [-100] * (len(second) - 1) + then + [end])
+        most = len(first) + len(ada) + 1  # where the second turn has no room, the end stays
+        row = self.dump(self.recipe(rows, data={"template": "llama-factory/solar", "max_length": most}))[0]
+        self.assertEqual((row["ids"], row["labels"][-1]), (first + ada + [end], end))
+
+    def test_templates_of_other_tools_are_listed_in_the_docs(self):
+        page = (ROOT / "docs" / "howto" / "data.md").read_text()
+        done = run("generate", self.model, "--template", "nobody", "--prompt", "x")
+        for tool in ("llama-factory", "axolotl", "torchtune"):
+            known = set(re.findall(rf"\b{tool}/([^,\s)}}]+)", done.stderr))
+            self.assertGreater(len(known), 5, done.stderr)
+            title = {"llama-factory": "LLaMA-Factory"}.get(tool, tool)
+            listed = re.search(rf"^- {title}: (.*(?:\n  .*)*)", page, re.M)[1]
+            self.assertEqual(set(re.findall(r"`([^`]+)`", listed)), known, tool)
 
     def test_a_long_question_gives_way_to_its_answer(self):
         rows = [{"messages": [{"role": "user", "content": "a b c d e f g h i j k l m n o p q r s t"},

@@ -25,6 +25,9 @@ struct TemplateRules {
   bool end_is_learnt = false;
   // The last token is never a target.
   bool last_is_hidden = false;
+  // The end-of-text token stands behind the last answer alone, even of a row that is cut. Behind every answer before
+  // it, it is the target where the next prompt's first token stands (LLaMA-Factory's efficient_eos).
+  bool ends_once = false;
 };
 
 // Characters that no text holds (U+FDD1 and U+FDD2 are noncharacters): they mark where a text is cut into

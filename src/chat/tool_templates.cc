@@ -3,6 +3,7 @@
 // (prompters.py, prompt_strategies/), torchtune 0.6.1 and its main branch (models/*/_tokenizer.py,
 // data/_messages.py, data/_prompt_templates.py) and TRL 1.16.0 (trainer/sft_trainer.py).
 #include <array>
+#include <utility>
 
 #include "chat/builtin_templates.h"
 
@@ -23,6 +24,7 @@ struct Registered {
   std::string_view system;      // where the row has none
   bool system_in_user = false;  // its text is a part of the first question
   bool thinks = false;          // an answer without thoughts begins with empty ones
+  bool ends_once = false;       // the end-of-text token stands behind the last answer alone (efficient_eos)
 };
 
 constexpr std::string_view kImSystem = "<|im_start|>system\n";
@@ -33,31 +35,87 @@ constexpr std::string_view kHeaderAsk = "<|eot_id|><|start_header_id|>assistant<
 constexpr std::string_view kHeaderUser = "<|start_header_id|>user<|end_header_id|>\n\n";
 constexpr std::string_view kHeaderSystem = "<|start_header_id|>system<|end_header_id|>\n\n";
 
+constexpr std::string_view kRoleUser = "<|start_of_role|>user<|end_of_role|>";
+constexpr std::string_view kRoleSystem = "<|start_of_role|>system<|end_of_role|>";
+constexpr std::string_view kRoleAsk = "<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>";
+constexpr std::string_view kDeepSeekCoder =
+    "You are an AI programming assistant, utilizing the DeepSeek Coder model, developed by DeepSeek Company, "
+    "and you only answer questions related to computer science. For politically sensitive questions, "
+    "security and privacy issues, and other non-computer science questions, you will refuse to answer.\n";
+constexpr std::string_view kSeedCoder =
+    "You are an AI programming assistant, utilizing the Seed-Coder model, developed by ByteDance Seed, and "
+    "you only answer questions related to computer science. For politically sensitive questions, security "
+    "and privacy issues, and other non-computer science questions, you will refuse to answer.\n\n";
+constexpr std::string_view kXuanYuan =
+    "以下是用户和人工智能助手之间的对话。用户以Human开头，人工智能助手以Assistant开头，会对人类提出的问题给出有帮助、高质量、"
+    "详细和礼貌的回答，并且总是拒绝参与与不道德、不安全、有争议、政治敏感等相关的话题、问题和指示。\n";
+constexpr std::string_view kGemmaUser = "<start_of_turn>user\n";
+constexpr std::string_view kGemmaAsk = "<end_of_turn>\n<start_of_turn>model\n";
+
 constexpr std::array kRegister = {
     Registered{"alpaca", "", "", "", "### Instruction:\n", "\n\n### Response:\n", "", "\3\n\n",
                "Below is an instruction that describes a task. Write a response that appropriately completes "
                "the request.\n\n"},
+    Registered{"breeze", "\2", "", "", "[INST] ", " [/INST] ", "", "", "", false, false, true},
     Registered{"chatml", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, ""},
+    Registered{"chatml_de", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd,
+               "Du bist ein freundlicher und hilfsbereiter KI-Assistent."},
     Registered{"deepseek", "\2", "", "\n\n", "User: ", "\n\nAssistant:", "", "\3", ""},
     Registered{"deepseek3", "\2", "", "", "<｜User｜>", "<｜Assistant｜>", "", "\3", ""},
+    Registered{"deepseekcoder", "\2", "", "", "### Instruction:\n", "\n### Response:", "\n", "\n<|EOT|>\n",
+               kDeepSeekCoder},
+    Registered{"deepseekr1", "\2", "", "", "<｜User｜>", "<｜Assistant｜>", "", "\3", "", false, true},
     Registered{"default", "", "System: ", "\3\n", "Human: ", "\3\nAssistant:", "", "\3\n", ""},
     Registered{"empty", "", "", "", "", "", "", "", ""},
+    Registered{"fewshot", "", "", "", "", "", "", "\n\n", "", false, false, true},
     Registered{"gemma", "\2", "", "\n\n", "<start_of_turn>user\n", "<end_of_turn>\n<start_of_turn>model\n",
                "", "<end_of_turn>\n", "", true},
+    Registered{"gemma2", "\2", "", "\n\n", kGemmaUser, kGemmaAsk, "", "<end_of_turn>\n", "", true, false,
+               true},
+    Registered{"granite3", "", kRoleSystem, "<|end_of_text|>\n", kRoleUser, kRoleAsk, "", "<|end_of_text|>\n",
+               ""},
+    Registered{"granite4", "", kRoleSystem, "<|end_of_text|>\n", kRoleUser, kRoleAsk, "", "<|end_of_text|>\n",
+               "You are Granite, developed by IBM. You are a helpful AI assistant."},
     Registered{"llama2", "", "<<SYS>>\n", "\n<</SYS>>\n\n", "\2[INST] ", " [/INST]", "", "\3", "", true},
+    Registered{"llama2_zh", "", "<<SYS>>\n", "\n<</SYS>>\n\n", "\2[INST] ", " [/INST]", "", "\3",
+               "You are a helpful assistant. 你是一个乐于助人的助手。", true},
     Registered{"llama3", "\2", kHeaderSystem, "<|eot_id|>", kHeaderUser, kHeaderAsk, "", "<|eot_id|>", ""},
+    Registered{"mimo", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, "You are a helpful assistant.",
+               false, true},
+    Registered{"ministral", "\2", "", "\n\n", "[INST]", "[/INST]", "", "\3", "", true},
     Registered{"mistral", "\2", "", "\n\n", "[INST] ", "[/INST]", " ", "\3", "", true},
+    Registered{"mistral_small", "\2", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "", "\3",
+               ""},
+    Registered{"olmo", "\3", "", "", "<|user|>\n", "<|assistant|>\n", "", "\3", ""},
+    Registered{"openchat", "\2", "", "", "GPT4 Correct User: ", "\3GPT4 Correct Assistant:", "", "\3", ""},
+    Registered{"openchat-3.6", "\2", "", "", "<|start_header_id|>GPT4 Correct User<|end_header_id|>\n\n",
+               "<|eot_id|><|start_header_id|>GPT4 Correct Assistant<|end_header_id|>\n\n", "", "\3", ""},
+    Registered{"opencoder", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd,
+               "You are OpenCoder, created by OpenCoder Team."},
     Registered{"phi", "", "<|system|>\n", "<|end|>\n", "<|user|>\n", "<|end|>\n<|assistant|>\n", "",
                "<|end|>\n", ""},
     Registered{"phi4", "", "<|im_start|>system<|im_sep|>", "<|im_end|>", "<|im_start|>user<|im_sep|>",
                "<|im_end|><|im_start|>assistant<|im_sep|>", "", "<|im_end|>", ""},
+    Registered{"phi4_mini", "", "<|system|>", "<|end|>", "<|user|>", "<|end|><|assistant|>", "", "<|end|>",
+               ""},
     Registered{"qwen", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd,
                "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
     Registered{"qwen3", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, "", false, true},
     Registered{"qwen3_nothink", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, ""},
+    Registered{
+        "sailor", "", kImSystem, kImEnd, "<|im_start|>question\n", "<|im_end|>\n<|im_start|>answer\n", "",
+        kImEnd,
+        "You are an AI assistant named Sailor created by Sea AI Lab. Your answer should be friendly, unbiased, "
+        "faithful, informative and detailed."},
+    Registered{"seed_coder", "", "\2system\n", "\3", "\2user\n", "\3\2assistant\n", "", "\3", kSeedCoder},
+    Registered{"smollm2", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd,
+               "You are a helpful AI assistant named SmolLM, trained by Hugging Face."},
+    Registered{"solar", "", "### System:\n", "\n\n", "### User:\n", "\n\n### Assistant:\n", "", "", "", false,
+               false, true},
     Registered{"vicuna", "", "", "", "USER: ", " ASSISTANT:", "", "\3",
                "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
                "helpful, detailed, and polite answers to the user's questions."},
+    Registered{"xuanyuan", "", "", "", "Human: ", " Assistant:", "", "\3", kXuanYuan},
     Registered{"yi", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, ""},
     Registered{"zephyr", "", "<|system|>\n", "\3", "<|user|>\n", "\3<|assistant|>\n", "", "\3",
                "You are Zephyr, a helpful assistant."},
@@ -114,6 +172,7 @@ std::string source_of(const Registered& row) {
         "'<think>\\n\\n</think>\\n\\n" +
         std::string(kCut) + "') ~ ";
   source += around(row.before_answer, "message.content", row.after_answer);
+  if (row.ends_once) source += " ~ (" + expression("\3") + " if loop.last else '')";
   source += " }}{%- endgeneration %}\n{%- set ns.turn = 'user' %}\n{%- endif %}\n{%- endfor %}";
   return source;
 }
@@ -150,6 +209,71 @@ constexpr std::string_view kWithoutInput =
 constexpr std::string_view kInstruct =
     R"('### Instruction:\n' ~ task ~ '\n\n### Input:\n' ~ given ~ '\n\n### Response:\n')";
 constexpr std::string_view kInstructAlone = R"('### Instruction:\n' ~ task ~ '\n\n### Response:\n')";
+
+// Conversations: the texts of utils/chat_templates/templates/*.jinja for contents that are text.
+constexpr std::array kAxolotlChats = {
+    std::pair{"deepseek_v2",
+              R"({{- bos_token }}{%- for message in messages %}
+{%- if message.role == 'user' %}{{- '<｜User｜>' ~ message.content }}
+{%- elif message.role == 'assistant' %}{{- '<｜Assistant｜>' ~ message.content ~ eos_token }}
+{%- elif message.role == 'system' %}{{- message.content ~ '\n\n' }}{%- endif %}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<｜Assistant｜>' }}{%- endif %})"},
+    std::pair{"gemma",
+              R"({{- bos_token }}{%- for message in messages %}
+{%- if message.role == 'system' %}{{- raise_exception('this template has no system message') }}{%- endif %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('questions and answers take turns here') }}{%- endif %}
+{{- '<start_of_turn>' ~ ('model' if message.role == 'assistant' else message.role) ~ '\n' }}
+{{- (message.content | trim) ~ '<end_of_turn>\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<start_of_turn>model\n' }}{%- endif %})"},
+    std::pair{"gemma3",
+              R"({{- bos_token }}{%- set ns = namespace(system='') %}{%- set turns = messages %}
+{%- if messages[0].role == 'system' %}{%- set ns.system = messages[0].content ~ '\n\n' %}
+{%- set turns = messages[1:] %}{%- endif %}{%- for message in turns %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('questions and answers take turns here') }}{%- endif %}
+{{- '<start_of_turn>' ~ ('model' if message.role == 'assistant' else message.role) ~ '\n' }}
+{{- (ns.system if loop.first else '') ~ (message.content | trim) ~ '<end_of_turn>\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<start_of_turn>model\n' }}{%- endif %})"},
+    std::pair{"metharme",
+              R"({{- bos_token ~ '<|system|>' }}{%- set turns = messages %}
+{%- if messages[0].role == 'system' %}{{- messages[0].content }}{%- set turns = messages[1:] %}
+{%- else %}{{- 'Enter RP mode. You shall reply to the user while staying in character. Your responses must be' }}
+{{- ' detailed, creative, immersive, and drive the scenario forward.' }}{%- endif %}
+{%- for message in turns %}{%- if message.role == 'user' %}{{- '<|user|>' ~ message.content.strip() }}
+{%- elif message.role == 'assistant' %}{{- '<|model|>' ~ message.content.strip() }}{%- endif %}{%- endfor %}
+{{- '<|model|>' if add_generation_prompt else eos_token }})"},
+    std::pair{"mistral_v1",
+              R"({{- bos_token }}{%- set ns = namespace(system='') %}{%- set turns = messages %}
+{%- if messages[0].role == 'system' %}{%- set ns.system = messages[0].content ~ '\n\n' %}
+{%- set turns = messages[1:] %}{%- endif %}{%- for message in turns %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('questions and answers take turns here') }}{%- endif %}
+{%- if message.role == 'user' %}
+{{- ' [INST] ' ~ (ns.system if loop.first else '') ~ message.content ~ ' [/INST]' }}
+{%- elif message.role == 'assistant' %}{{- ' ' ~ message.content ~ eos_token }}
+{%- else %}{{- raise_exception('only users and assistants speak here') }}{%- endif %}{%- endfor %})"},
+    std::pair{"phi_3",
+              R"({{- bos_token }}{%- for message in messages %}
+{%- if message.role == 'system' %}{{- '<|system|>\n' ~ message.content ~ '<|end|>\n' }}
+{%- elif message.role == 'user' %}{{- '<|user|>\n' ~ message.content ~ '<|end|>\n<|assistant|>\n' }}
+{%- elif message.role == 'assistant' %}{{- message.content ~ '<|end|>\n' }}{%- endif %}{%- endfor %})"},
+    std::pair{"phi_35",
+              R"({%- for message in messages %}
+{%- if message.role == 'system' and message.content %}{{- '<|system|>\n' ~ message.content ~ '<|end|>\n' }}
+{%- elif message.role == 'user' %}{{- '<|user|>\n' ~ message.content ~ '<|end|>\n' }}
+{%- elif message.role == 'assistant' %}{{- '<|assistant|>\n' ~ message.content ~ '<|end|>\n' }}{%- endif %}
+{%- endfor %}{%- if add_generation_prompt %}{{- '<|assistant|>\n' }}{%- endif %})"},
+    std::pair{"qwen_25",
+              R"({%- if tools %}{{- raise_exception('this template has no tools here') }}{%- endif %}
+{%- if messages[0].role != 'system' %}
+{{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n' }}
+{%- endif %}{%- for message in messages %}
+{%- if message.role == 'tool' or message.tool_calls %}
+{{- raise_exception('this template has no tools here') }}{%- endif %}
+{{- '<|im_start|>' ~ message.role ~ '\n' ~ message.content ~ '<|im_end|>\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %})"},
+};
 
 std::vector<BuiltinTemplate> axolotl_templates() {
   const TemplateRules apart = {Tokens::pieces};
@@ -188,6 +312,8 @@ std::vector<BuiltinTemplate> axolotl_templates() {
        "'<|end_header_id|>\\n\\n' ~ (message.content | trim) ~ '<|eot_id|>' }}{%- endfor %}{%- if "
        "add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}",
        contents});
+  for (const auto& [name, source] : kAxolotlChats)
+    all.push_back({"axolotl/" + std::string(name), source, contents});
   return all;
 }
 
@@ -276,9 +402,11 @@ std::vector<BuiltinTemplate> torchtune_templates() {
 
 std::vector<BuiltinTemplate> tool_templates() {
   std::vector<BuiltinTemplate> all;
-  for (const Registered& row : kRegister)
-    all.push_back(
-        {"llama-factory/" + std::string(row.name), source_of(row), {Tokens::pieces, Cutting::turns}});
+  for (const Registered& row : kRegister) {
+    TemplateRules rules = {Tokens::pieces, Cutting::turns};
+    rules.ends_once = row.ends_once;
+    all.push_back({"llama-factory/" + std::string(row.name), source_of(row), rules});
+  }
   for (BuiltinTemplate& one : axolotl_templates()) all.push_back(std::move(one));
   for (BuiltinTemplate& one : torchtune_templates()) all.push_back(std::move(one));
   return all;

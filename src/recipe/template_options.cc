@@ -1,6 +1,7 @@
 // Options of chat templates.
 #include <chrono>
 
+#include "base/strings.h"
 #include "recipe/option_types.h"
 
 namespace plimsoll {
@@ -21,50 +22,28 @@ bool is_date(const std::string& text) {
       .ok();
 }
 
+// The names of builtin_templates(), which this folder does not see.
+constexpr std::string_view kTemplates =
+    "auto plain chatml llama2 llama3 mistral alpaca trl axolotl axolotl/alpaca axolotl/alpaca:chat "
+    "axolotl/alpaca:chatml axolotl/alpaca:phi axolotl/chatml axolotl/deepseek_v2 axolotl/gemma "
+    "axolotl/gemma3 axolotl/llama3 axolotl/metharme axolotl/mistral_v1 axolotl/phi_3 axolotl/phi_35 "
+    "axolotl/plain axolotl/qwen_25 llama-factory llama-factory/alpaca llama-factory/breeze "
+    "llama-factory/chatml llama-factory/chatml_de llama-factory/deepseek llama-factory/deepseek3 "
+    "llama-factory/deepseekcoder llama-factory/deepseekr1 llama-factory/default llama-factory/empty "
+    "llama-factory/fewshot llama-factory/gemma llama-factory/gemma2 llama-factory/granite3 "
+    "llama-factory/granite4 llama-factory/llama2 llama-factory/llama2_zh llama-factory/llama3 "
+    "llama-factory/mimo llama-factory/ministral llama-factory/mistral llama-factory/mistral_small "
+    "llama-factory/olmo llama-factory/openchat llama-factory/openchat-3.6 llama-factory/opencoder "
+    "llama-factory/phi llama-factory/phi4 llama-factory/phi4_mini llama-factory/qwen llama-factory/qwen3 "
+    "llama-factory/qwen3_nothink llama-factory/sailor llama-factory/seed_coder llama-factory/smollm2 "
+    "llama-factory/solar llama-factory/vicuna llama-factory/xuanyuan llama-factory/yi "
+    "llama-factory/zephyr torchtune/llama2 torchtune/llama3 torchtune/mistral torchtune/plain "
+    "torchtune/qwen2 torchtune/qwen2-uncut";
+
 }  // namespace
 
 const std::vector<std::string>& template_names() {
-  static const std::vector<std::string> kNames = {"auto",
-                                                  "plain",
-                                                  "chatml",
-                                                  "llama2",
-                                                  "llama3",
-                                                  "mistral",
-                                                  "alpaca",
-                                                  "trl",
-                                                  "axolotl",
-                                                  "axolotl/alpaca",
-                                                  "axolotl/alpaca:chat",
-                                                  "axolotl/alpaca:chatml",
-                                                  "axolotl/alpaca:phi",
-                                                  "axolotl/plain",
-                                                  "axolotl/chatml",
-                                                  "axolotl/llama3",
-                                                  "llama-factory",
-                                                  "llama-factory/alpaca",
-                                                  "llama-factory/chatml",
-                                                  "llama-factory/deepseek",
-                                                  "llama-factory/deepseek3",
-                                                  "llama-factory/default",
-                                                  "llama-factory/empty",
-                                                  "llama-factory/gemma",
-                                                  "llama-factory/llama2",
-                                                  "llama-factory/llama3",
-                                                  "llama-factory/mistral",
-                                                  "llama-factory/phi",
-                                                  "llama-factory/phi4",
-                                                  "llama-factory/qwen",
-                                                  "llama-factory/qwen3",
-                                                  "llama-factory/qwen3_nothink",
-                                                  "llama-factory/vicuna",
-                                                  "llama-factory/yi",
-                                                  "llama-factory/zephyr",
-                                                  "torchtune/llama2",
-                                                  "torchtune/llama3",
-                                                  "torchtune/mistral",
-                                                  "torchtune/plain",
-                                                  "torchtune/qwen2",
-                                                  "torchtune/qwen2-uncut"};
+  static const std::vector<std::string> kNames = split(kTemplates, ' ');
   return kNames;
 }
 

@@ -8,6 +8,7 @@ those of transformers' model with the tool's batches and optimizer, in fp32. A t
 said. The first label of a row is nobody's target and not compared.
 """
 import argparse
+import dataclasses
 import importlib.machinery
 import json
 import pathlib
@@ -69,7 +70,8 @@ def llama_factory(case, model):
     from llamafactory.data.processor.supervised import SupervisedDatasetProcessor
     from llamafactory.data.template import TEMPLATES
     tokenizer = tokenizer_of(model)
-    template = TEMPLATES[case["template"]]
+    # Those of models that see pictures ask for a processor, which does nothing to rows without any.
+    template = dataclasses.replace(TEMPLATES[case["template"]], mm_plugin=TEMPLATES["default"].mm_plugin)
     arguments = types.SimpleNamespace(cutoff_len=case["length"], train_on_prompt=case.get("train_on_prompt", False),
                                       mask_history=False)
     processor = SupervisedDatasetProcessor(template=template, tokenizer=tokenizer, processor=None, data_args=arguments)
@@ -226,6 +228,8 @@ def ax(name, rows, model, kind, length=96, **more):
         entry["field_messages"] = "messages"
     text = {"base_model": "", "datasets": [entry], "sequence_len": length, "learning_rate": 1e-3,
             "optimizer": "adamw_torch", "train_on_inputs": more.get("train_on_prompt", False)}
+    if "chat_template" in more:
+        text["chat_template"] = more["chat_template"]
     return {"tool": "axolotl", "name": name, "rows": rows, "model": model, "recipe": text, "type": kind, "length": length,
             **more}
 
@@ -270,12 +274,21 @@ CASES = [
     lf("conversations, phi4", CHATS, "llama2", "phi4"),
     lf("conversations, yi", CHATS, "llama2", "yi"),
     lf("conversations, deepseek3", CHATS, "llama2", "deepseek3"),
+    *(lf(f"conversations, {name}", CHATS, "llama2", name, length=2048, losses=name == "gemma2")
+      for name in ("breeze", "chatml_de", "deepseekcoder", "deepseekr1", "fewshot", "gemma2", "gemma3", "granite3", "granite4",
+                   "llama2_zh", "llava", "mimo", "ministral", "ministral3", "mistral_small", "olmo", "openchat", "openchat-3.6",
+                   "opencoder", "phi4_mini", "sailor", "seed_coder", "smollm2", "solar", "xuanyuan")),
+    *(lf(f"conversations, {name}, cut to {length}", CHATS, "llama2", name, length=length, losses=False)
+      for name, length in (("gemma2", 40), ("gemma2", 12), ("solar", 25), ("fewshot", 9))),
     ax("alpaca rows", ALPACA, "llama3", "alpaca", length=160),
     ax("alpaca rows that are too long go", ALPACA, "llama2", "alpaca", length=110),
     ax("alpaca rows, inputs", ALPACA, "qwen2", "alpaca", length=160, train_on_prompt=True),
     ax("completion", TEXTS, "llama3", "completion"),
     ax("conversations", CHATS, "qwen2", "chat_template", length=160),
     ax("conversations, llama", CHATS, "llama2", "chat_template", length=160),
+    *(ax(f"conversations, {name}", CHATS[:1] if name == "gemma" else CHATS, "llama2", "chat_template", length=400,
+         chat_template=name, losses=False)
+      for name in ("deepseek_v2", "gemma", "gemma3", "metharme", "mistral_v1", "phi_3", "phi_35", "qwen_25")),
     tt("alpaca rows, llama3", ALPACA, "llama3", "llama3"),
     tt("alpaca rows, llama3, answers, cut", ALPACA, "llama3", "llama3", length=110, train_on_prompt=False),
     tt("alpaca rows, qwen2", ALPACA, "qwen2", "qwen2"),
@@ -356,6 +369,8 @@ def compare(plimsoll, case, model):
             return f"ids differ: {mine} {theirs}", None
         if [row[1][1:] for row in mine] != [row[1][1:] for row in theirs]:
             return f"labels differ: {mine} {theirs}", None
+        if not case.get("losses", True):
+            return None, None
         output = folder / "run"
         run(plimsoll, "train", recipe, "--set", f"output={output}", "--set", "precision=fp32", "--set", "schedule.max_steps=3",
             "--set", f"batch.effective={len(case['rows'])}", "--set", "batch.micro=1", "--set", "optimizer.name=adamw", "--set", "optimizer.lr=1e-3",
@@ -388,7 +403,7 @@ def main():
             checked[case["tool"]] = checked.get(case["tool"], 0) + 1
             failed += problem is not None
             print(f"{'FAIL' if problem else 'ok  '} {case['tool']}: {case['name']}: " +
-                  (problem or f"ids and labels equal, losses within {worst:.1e}"), flush=True)
+                  (problem or "ids and labels equal" + (f", losses within {worst:.1e}" if worst is not None else "")), flush=True)
     for tool, why in missing.items():
         print(f"skip {tool}: {why}")
     print(f"{sum(checked.values())} cases, {failed} failed: {checked}")

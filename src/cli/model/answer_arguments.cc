@@ -61,8 +61,10 @@ void AnswerArguments::add_template(CLI::App& command, AnswerOptions& options) {
   std::vector<std::string> names = {"auto", "plain"};
   for (const BuiltinTemplate& one : builtin_templates()) names.emplace_back(one.name);
   command
-      .add_option("--template", options.chat_template,
-                  "chat template of prompts: auto (as in training, or the model's own), plain, or a name")
+      .add_option(
+          "--template", options.chat_template,
+          "chat template of prompts: auto (as in training, or the model's own), plain, or a name such as "
+          "llama3 or llama-factory/qwen (docs/howto/data.md)")
       ->check(CLI::IsMember(names))
       ->capture_default_str();
 }

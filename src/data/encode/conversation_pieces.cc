@@ -84,14 +84,25 @@ void append(const Run& run, size_t count, bool learnt, Example& example) {
     example.labels.insert(example.labels.end(), count, kIgnoreLabel);
 }
 
-// Turns in order, each cut to what room is left.
-void fit_turns(const std::vector<Run>& runs, const PieceOptions& options, Example& example) {
-  const auto most = static_cast<size_t>(options.max_length);
+// Turns in order, each cut to what room is left (LLaMA-Factory 0.9.5, data/processor/supervised.py).
+void fit_turns(std::vector<Run> runs, const PieceOptions& options, Example& example) {
+  const bool ends_once = options.rules.ends_once;
+  if (ends_once && runs.size() > 1) {
+    std::vector<int32_t>& last = runs[runs.size() - 2].ids;
+    if (!last.empty() && last.back() == options.eos) last.pop_back();
+  }
+  const auto most = static_cast<size_t>(std::max<int64_t>(options.max_length - (ends_once ? 1 : 0), 0));
   for (size_t i = 0; i + 1 < runs.size() && example.ids.size() < most; i += 2) {
     const PairLengths kept = fit_turn(runs[i].ids.size(), runs[i + 1].ids.size(), most - example.ids.size());
+    const size_t begin = example.ids.size();
     append(runs[i], kept.source, options.train_on_prompt, example);
+    if (ends_once && i > 0 && kept.source > 0 && !options.train_on_prompt)
+      example.labels[begin] = options.eos;
     append(runs[i + 1], kept.target, true, example);
   }
+  if (!ends_once) return;
+  example.ids.push_back(options.eos);
+  example.labels.push_back(options.eos);
 }
 
 void end_text(const PieceOptions& options, Example& example) {

@@ -73,12 +73,17 @@ void check_targets(const Node& entry) {
 // The template of a `chat_template` entry or of the whole recipe: by the name axolotl gives it.
 std::string template_of(const std::string& name, const std::string& key) {
   if (name.empty() || name == "tokenizer_default" || name == "jinja") return "axolotl";
-  if (name == "chatml" || name == "llama3") return "axolotl/" + name;
+  const auto& names = template_names();
+  const auto is_conversation = [&] {  // alpaca, plain: those of another type of rows have these names
+    return name != "alpaca" && name != "plain" && name.find(':') == std::string::npos;
+  };
+  if (is_conversation() && std::ranges::find(names, "axolotl/" + name) != names.end())
+    return "axolotl/" + name;
   if (name.starts_with("tokenizer_default_fallback_"))
     return "axolotl";  // the fallback is for models without one, which are refused with its name
   refuse(formatted(
-      "{}: the template '{}' does not exist here; tokenizer_default (the model folder's own), chatml "
-      "and llama3 do",
+      "{}: the template '{}' does not exist here; tokenizer_default (the model folder's own), chatml, "
+      "deepseek_v2, gemma, gemma3, llama3, metharme, mistral_v1, phi_3, phi_35 and qwen_25 do",
       key, excerpt(name)));
 }
 

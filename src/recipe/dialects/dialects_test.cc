@@ -275,13 +275,17 @@ TEST_F(Dialects, names_inside_of_messages_are_read_or_refused) {
 }
 
 TEST_F(Dialects, templates_of_llama_factory_are_its_own) {
-  for (const char* name : {"default", "empty", "gemma", "llama2", "llama3", "mistral", "phi", "qwen", "qwen3",
-                           "qwen3_nothink", "vicuna"})
+  for (const char* name : {"default", "empty", "gemma", "gemma2", "granite3", "llama2", "llama3", "ministral",
+                           "mistral", "openchat-3.6", "phi", "qwen", "qwen3", "qwen3_nothink", "vicuna"})
     EXPECT_EQ(
         recipe(std::string("model_name_or_path: m\nstage: sft\ntemplate: ") + name + "\n").data.chat_template,
         std::string("llama-factory/") + name);
   EXPECT_THAT(error_of("model_name_or_path: m\nstage: sft\ntemplate: nobody\n"),
-              HasSubstr("known are alpaca, chatml"));
+              HasSubstr("known are alpaca, breeze, chatml"));
+  for (const auto& [name, same] : {std::pair{"gemma3", "gemma"}, {"ministral3", "ministral"}})
+    EXPECT_EQ(
+        recipe(std::string("model_name_or_path: m\nstage: sft\ntemplate: ") + name + "\n").data.chat_template,
+        std::string("llama-factory/") + same);
 }
 
 TEST_F(Dialects, recipes_of_transformers_scripts_have_their_defaults) {
@@ -477,7 +481,8 @@ TEST_F(Dialects, thoughts_are_a_matter_of_templates_with_thoughts) {
   const std::string base = "model_name_or_path: m\nstage: sft\nenable_thinking: false\ntemplate: ";
   EXPECT_EQ(error_of(base + "qwen\n"), "no error");
   EXPECT_EQ(error_of(base + "llama3\n"), "no error");
-  EXPECT_THAT(error_of(base + "qwen3\n"), HasSubstr("answers without thoughts"));
+  for (const char* name : {"qwen3", "deepseekr1", "mimo"})
+    EXPECT_THAT(error_of(base + name + "\n"), HasSubstr("answers without thoughts")) << name;
 }
 
 TEST_F(Dialects, resuming_where_there_is_nothing_to_resume_begins_anew) {

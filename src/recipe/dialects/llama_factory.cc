@@ -190,33 +190,45 @@ std::vector<DataSet> read_llama_factory(const Layer& layer, const Said& names) {
 
 // The token that ends a text in pre-training: the template replaces the tokenizer's (template.py:
 // fix_special_tokens, and processor/pretrain.py for llama3).
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kReplacedEnds = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kReplacedEnds = {
     {{"llama3", "<|end_of_text|>"},
      {"chatml", "<|im_end|>"},
+     {"chatml_de", "<|im_end|>"},
+     {"mimo", "<|im_end|>"},
      {"qwen", "<|im_end|>"},
      {"qwen3", "<|im_end|>"},
      {"qwen3_nothink", "<|im_end|>"},
      {"gemma", "<end_of_turn>"},
      {"phi", "<|end|>"},
      {"phi4", "<|im_end|>"},
+     {"phi4_mini", "<|end|>"},
      {"yi", ""}}};
 
 namespace {
 
 // data/template.py: of these names the templates differ from others in what becomes of images alone.
 std::string of_texts(const std::string& name) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kSame = {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kSame = {
       {{"gemma3", "gemma"},
        {"gemma3n", "gemma"},
+       {"llava", "vicuna"},
+       {"llava_next", "vicuna"},
        {"llava_next_llama3", "llama3"},
        {"llava_next_mistral", "mistral"},
+       {"llava_next_video", "vicuna"},
        {"llava_next_yi", "yi"},
+       {"ministral3", "ministral"},
        {"mllama", "llama3"},
+       {"pixtral", "ministral"},
+       {"qwen3_5", "qwen3"},
+       {"qwen3_5_nothink", "qwen3_nothink"},
+       {"qwen3_6", "qwen3"},
        {"qwen3_omni", "qwen3"},
        {"qwen3_omni_nothink", "qwen3_nothink"},
        {"qwen3_vl", "qwen3"},
        {"qwen3_vl_nothink", "qwen3_nothink"},
        {"smollm", "yi"},
+       {"video_llava", "vicuna"},
        {"keye_vl", "qwen3"}}};
   const auto same =
       std::find_if(kSame.begin(), kSame.end(), [&](const auto& one) { return one.first == name; });
@@ -230,7 +242,7 @@ void combine_thinking(Layer& layer) {
   const Said* thinking = layer.part("@thinking");
   const Said* name = layer.part("@template");
   const std::string text = name == nullptr ? "" : of_texts(name->value.text);
-  const bool thinks = text == "qwen3" || text == "deepseek3";
+  const bool thinks = text == "qwen3" || text == "deepseek3" || text == "deepseekr1" || text == "mimo";
   if (!is_true(thinking) && thinks)
     layer.refuse(*thinking,
                  "'false': answers without thoughts do not exist here as an option; template: "

@@ -72,7 +72,7 @@ endfunction()
 
 # plimsoll_gpu_test(NAME SOURCES ... DEPS ...): a test over the cases of all ops.
 function(plimsoll_gpu_test name)
-  plimsoll_test(${name} ${ARGN})
+  plimsoll_test(${name} COMPUTES ${ARGN})
   target_sources(${name} PRIVATE $<TARGET_OBJECTS:op_cases> ${CMAKE_SOURCE_DIR}/tests/harness/gpu_harness.cc)
   target_link_libraries(${name} PRIVATE plimsoll_ops_cpu plimsoll_passes)
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}/tests")

@@ -1,14 +1,25 @@
-# plimsoll_library(NAME [NO_UNITY] SOURCES ... DEPS ... [TESTS ...] [TEST_DEPS ...] [PRECOMPILED <header> ...])
-#   One folder of src/: a static library and, where TESTS are named, one GoogleTest program NAME_test. PRECOMPILED are
-#   headers of others that most of its sources read, beside those that all share. NO_UNITY: its files have the same names
-#   in them by design, and are compiled one by one.
+# plimsoll_library(NAME [NO_UNITY] SOURCES ... DEPS ... [TESTS ...] [TEST_DEPS ...] [TESTS_COMPUTE] [PRECOMPILED <header> ...])
+#   One folder of src/: a static library and, where TESTS are named, one GoogleTest program NAME_test (TESTS_COMPUTE: COMPUTES of
+#   plimsoll_test). PRECOMPILED are headers of others that most of its sources read, beside those that all share. NO_UNITY: its
+#   files have the same names in them by design, and are compiled one by one.
 # -Wrestrict is off: g++ 12 raises it falsely inside std::string (GCC bug 105651).
 set(PLIMSOLL_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Werror -Wno-restrict)
 
 add_library(plimsoll_options INTERFACE)
 target_include_directories(plimsoll_options INTERFACE "${CMAKE_SOURCE_DIR}/src")
 target_compile_options(plimsoll_options INTERFACE ${PLIMSOLL_WARNINGS} -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+# What is linked to be run once is linked by GNU gold (part of Debian's binutils), which takes half the time of ld: tests, and
+# whatever has sanitizers.
+find_program(PLIMSOLL_GOLD ld.gold DOC "GNU gold, which links tests; optional")
+mark_as_advanced(PLIMSOLL_GOLD)
+function(plimsoll_link_quickly target kind)
+  if(PLIMSOLL_GOLD AND NOT PLIMSOLL_FUZZ)
+    target_link_options(${target} ${kind} -fuse-ld=gold)
+  endif()
+endfunction()
+
 if(PLIMSOLL_SANITIZE)
+  plimsoll_link_quickly(plimsoll_options INTERFACE)
   # Most of a sanitizer build's time goes into optimising checks: hence -O1 (root CMakeLists.txt), -O0 for the tests and
   # for folders that compute little (PLIMSOLL_UNHURRIED), and no checks of every pointer (null, alignment, object-size,
   # vptr), whose faults the address sanitizer meets too.
@@ -41,6 +52,9 @@ option(PLIMSOLL_PRECOMPILED "Precompile the headers that most sources read" ON)
 if(PLIMSOLL_FUZZ)
   set(PLIMSOLL_PRECOMPILED OFF)
 endif()
+# g++ first looks through its memory for what it no longer needs when that has 128 MB, most of which precompiled headers fill: up
+# to a sixth of the time of large files. What it writes is the same.
+set(PLIMSOLL_COMPILER_HEAP --param=ggc-min-heapsize=400000)
 # plimsoll_precompile(TARGET FLAGS HEADERS...): the first target of those with the same FLAGS (a word for what changes the
 # headers' meaning) compiles them for the others. The warnings that are off are raised falsely by g++ 12 inside std::string,
 # and of precompiled headers it does not know any more that they are the system's.
@@ -49,7 +63,7 @@ function(plimsoll_precompile target flags)
     return()
   endif()
   target_compile_options(${target} PRIVATE -fpch-preprocess -Wno-array-bounds -Wno-stringop-overflow
-                                           -Wno-stringop-overread)
+                                           -Wno-stringop-overread ${PLIMSOLL_COMPILER_HEAP})
   get_property(_first GLOBAL PROPERTY PLIMSOLL_PRECOMPILED_${flags})
   if(_first)
     target_precompile_headers(${target} REUSE_FROM ${_first})
@@ -77,7 +91,7 @@ endfunction()
 set(PLIMSOLL_UNHURRIED files fleet formats calibrate recipe weights runs prepare train infer tools report advise cli)
 
 function(plimsoll_library name)
-  cmake_parse_arguments(arg "NO_UNITY" "" "SOURCES;DEPS;TESTS;TEST_DEPS;PRECOMPILED" ${ARGN})
+  cmake_parse_arguments(arg "NO_UNITY;TESTS_COMPUTE" "" "SOURCES;DEPS;TESTS;TEST_DEPS;PRECOMPILED" ${ARGN})
   if(arg_SOURCES)
     add_library(plimsoll_${name} STATIC ${arg_SOURCES})
     if(NOT arg_NO_UNITY)
@@ -103,7 +117,11 @@ function(plimsoll_library name)
     target_link_libraries(plimsoll_${name} INTERFACE plimsoll_options ${arg_DEPS})
   endif()
   if(arg_TESTS AND NOT PLIMSOLL_FUZZ)
-    plimsoll_test(${name}_test SOURCES ${arg_TESTS} DEPS plimsoll_${name} ${arg_TEST_DEPS})
+    set(_computes)
+    if(arg_TESTS_COMPUTE)
+      set(_computes COMPUTES)
+    endif()
+    plimsoll_test(${name}_test ${_computes} SOURCES ${arg_TESTS} DEPS plimsoll_${name} ${arg_TEST_DEPS})
   endif()
 endfunction()
 
@@ -117,20 +135,40 @@ function(plimsoll_label test label)
   add_dependencies(tests_of_${label} ${ARGN})
 endfunction()
 
-# plimsoll_test(NAME [OWN_FLAGS] SOURCES ... DEPS ...): one GoogleTest program, run by ctest from the source folder. The
-# target unit_tests builds them all, and nothing else. OWN_FLAGS: it is compiled otherwise than the rest.
+# plimsoll_test(NAME [OWN_FLAGS] [COMPUTES] SOURCES ... DEPS ...): one GoogleTest program, run by ctest from the source folder. The
+# target unit_tests builds them all, and nothing else. OWN_FLAGS: it is compiled otherwise than the rest. COMPUTES: its own loops
+# take longer than to compile them optimised.
 add_custom_target(unit_tests)
+# The owner of the headers that are precompiled for tests of these flags is no test: building one test then builds no other.
+function(plimsoll_own_precompiled flags)
+  if(NOT PLIMSOLL_PRECOMPILED OR TARGET precompiled_for_${flags})
+    return()
+  endif()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/nothing.cc CONTENT "// Headers are precompiled for this file, and taken by others.\n")
+  add_library(precompiled_for_${flags} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/nothing.cc)
+  target_link_libraries(precompiled_for_${flags} PRIVATE plimsoll_options OpenMP::OpenMP_CXX GTest::gmock GTest::gtest_main)
+  target_compile_options(precompiled_for_${flags} PRIVATE $<IF:$<STREQUAL:${flags},tests>,-O0,-O1>)
+  plimsoll_precompile(precompiled_for_${flags} ${flags} <gmock/gmock.h> <gtest/gtest.h>)
+endfunction()
 function(plimsoll_test name)
-  cmake_parse_arguments(arg "OWN_FLAGS" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(arg "OWN_FLAGS;COMPUTES" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE plimsoll_options ${arg_DEPS} OpenMP::OpenMP_CXX GTest::gmock GTest::gtest_main)
+  plimsoll_link_quickly(${name} PRIVATE)
   add_dependencies(unit_tests ${name})
-  # Tests are not where time goes once they are built: optimising them took a third of their compilation.
-  target_compile_options(${name} PRIVATE $<IF:$<BOOL:${PLIMSOLL_SANITIZE}>,-O0,-O1>)
+  # Most tests are run once for each time that they are compiled, and run shorter: optimising them took a fourth of that.
+  set(_flags tests)
+  if((arg_COMPUTES OR arg_OWN_FLAGS) AND NOT PLIMSOLL_SANITIZE)
+    set(_flags tests_that_compute)
+    target_compile_options(${name} PRIVATE -O1)
+  else()
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   if(NOT arg_OWN_FLAGS)
+    plimsoll_own_precompiled(${_flags})
     # An operator new of its own is not to be seen where it is used: g++ then misses its delete.
     plimsoll_unity(${name} 4 APART "${CMAKE_SOURCE_DIR}/src/base/test_allocations.cc")
-    plimsoll_precompile(${name} tests <gmock/gmock.h> <gtest/gtest.h>)
+    plimsoll_precompile(${name} ${_flags})
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
   get_filename_component(_folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)

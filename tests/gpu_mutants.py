@@ -204,13 +204,18 @@ TESTS = {"ops_gpu_emulated_test": "plimsoll_ops_gpu", "ops_gpu_checked_test": "p
 
 
 def compile_commands(build):
-    """{(library, file's name): (folder, words)}, of kernels for both ways."""
+    """{library: {file's name: (folder, words)}}: how its files are compiled. Kernels are mostly compiled with others of their family."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        if entry["file"].endswith("_gpu.cu") or "src/runtime/" in entry["file"]:
-            library = re.search(r"-o \S*CMakeFiles/(\w+)\.dir", entry["command"])[1]
-            found[library, pathlib.Path(entry["file"]).name] = entry["directory"], shlex.split(entry["command"])
+        library = re.search(r"-o \S*CMakeFiles/(\w+)\.dir", entry["command"])[1]
+        if "cmake_pch" not in entry["file"]:  # precompiled headers
+            found.setdefault(library, {})[pathlib.Path(entry["file"]).name] = entry["directory"], shlex.split(entry["command"])
     return found
+
+
+def way_of(files, name):
+    """How one of a library's files is compiled where it is compiled with others: as any is."""
+    return files.get(name) or next(iter(files.values()))
 
 
 def link_words(build, test):
@@ -227,11 +232,11 @@ def notices(folder, source, chosen, test, build, compiling):
     words[words.index("-o") + 1] = changed = f"{program}.o"
     copy = pathlib.Path(folder) / source
     words[-1] = str(copy if copy.exists() else pathlib.Path(source).resolve())
-    words[words.index("-o"):words.index("-o")] = ["-w"]
+    words[words.index("-o"):words.index("-o")] = ["-w", "-x", "c++"]  # kernels are .cu
     subprocess.run([words[0], f"-I{folder}/src", *words[1:]], cwd=place, check=True)
-    # An object that is named comes before the library's.
+    # An object that is named comes before the library's, which has the kernels beside it in one object with what it takes the place of.
     linking = link_words(build, test)
-    linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-o", program]
+    linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-Wl,--allow-multiple-definition", "-o", program]
     subprocess.run(linking, cwd=build, check=True)
     try:
         done = subprocess.run([program, f"--gtest_filter={chosen}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=900)
@@ -265,7 +270,7 @@ def plant_in_runtime(name, build, compiling):
         copy = pathlib.Path(folder) / path
         copy.parent.mkdir(parents=True)
         copy.write_text(text.replace(old, new))
-        said = notices(folder, path, CAPTURES, "src/runtime/runtime_gpu_test", build, compiling[library, copy.name])
+        said = notices(folder, path, CAPTURES, "src/runtime/runtime_gpu_test", build, way_of(compiling[library], copy.name))
     print(f"{name:57} {said or 'nothing'}", flush=True)
     return bool(said)
 
@@ -283,7 +288,7 @@ def plant(name, build, compiling):
         copy.write_text(text.replace(old, new))
         chosen = ":".join(["GpuOpHarnessBits.*", *(f"*/{case}" for case in cases.split(":"))])
         for test, library in TESTS.items():
-            said = notices(folder, str(kernels_file(unit)), chosen, f"src/ops/{test}", build, compiling[library, unit])
+            said = notices(folder, str(kernels_file(unit)), chosen, f"src/ops/{test}", build, way_of(compiling[library], unit))
             if said:
                 said = f"{'results' if test == next(iter(TESTS)) else 'accesses'}: {said}"
                 break

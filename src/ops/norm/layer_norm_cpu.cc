@@ -5,7 +5,7 @@ namespace plimsoll {
 namespace {
 
 template <class T, class W, class G>
-BoundCall make_grad(const CpuBinding& b) {
+BoundCall make_layer_norm_grad(const CpuBinding& b) {
   using at = operand::layer_norm_grad;
   using Args = LayerNormGrad<T, W, G>;
   const Args args = with_threads(b, layer_norm_grad_args<T, W, G>(b));
@@ -41,9 +41,9 @@ BoundCall bind_layer_norm_grad(const CpuBinding& b) {
         using T = decltype(t);
         using W = decltype(w);
         if constexpr (sizeof(W) == 2)
-          if (size_of(gradient) == 2) return make_grad<T, W, uint16_t>(b);
+          if (size_of(gradient) == 2) return make_layer_norm_grad<T, W, uint16_t>(b);
         check_internal(gradient == DType::f32, "layer_norm_grad: no CPU kernel for the gradient's type");
-        return make_grad<T, W, float>(b);
+        return make_layer_norm_grad<T, W, float>(b);
       });
 }
 

@@ -18,7 +18,7 @@ DType gradient_type(const CpuBinding& b) {
 }
 
 template <class T, class W, class G>
-BoundCall make_grad(const CpuBinding& b) {
+BoundCall make_rms_norm_grad(const CpuBinding& b) {
   using at = operand::rms_norm_grad;
   using Args = RmsNormGrad<T, W, G>;
   const Args args = with_threads(b, rms_norm_grad_args<T, W, G>(b));
@@ -51,10 +51,10 @@ BoundCall bind_rms_norm_grad(const CpuBinding& b) {
     using T = decltype(t);
     using W = decltype(w);
     if constexpr (sizeof(W) == 2) {
-      if (size_of(gradient_type(b)) == 2) return make_grad<T, W, uint16_t>(b);
+      if (size_of(gradient_type(b)) == 2) return make_rms_norm_grad<T, W, uint16_t>(b);
     }
     check_internal(gradient_type(b) == DType::f32, "rms_norm_grad: no CPU kernel for the gradient's type");
-    return make_grad<T, W, float>(b);
+    return make_rms_norm_grad<T, W, float>(b);
   });
 }
 

@@ -78,10 +78,10 @@ cases: build
 	python3 tests/docs_test.py $(PLIMSOLL) docs/cases/*.md
 
 # The engine against PyTorch, transformers, PEFT and bitsandbytes; event files read by TensorBoard; GGUF files by llama.cpp.
-# Each comparison is a target (parity-dpo); two run at a time, since starting Python takes much of each.
+# They run side by side as forks of one process that has imported PyTorch; each is a target too (parity-dpo).
 parity: build setup-parity
 	cmake --build build -j $(JOBS) --target plimsoll_op_tool plimsoll_optimizer_tool plimsoll_tokenize_tool plimsoll_template_tool plimsoll_bleu_tool
-	OMP_WAIT_POLICY=passive $(MAKE) --no-print-directory -j $(JOBS) --output-sync=target $(PARITY:%=parity-%)
+	OMP_WAIT_POLICY=passive $(PARITY_PYTHON) -m tests.parity --jobs $(JOBS) $(PARITY)
 parity-run:
 	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)

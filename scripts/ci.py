@@ -8,23 +8,30 @@
     ci.py --record cold|warm     run them and write their seconds to bench/results/ci.json, which keeps what it knows of other stages
     ci.py --stages isas,parity   only these of them
 
-Every landing builds the program and runs `make test`. The parts below are cut into three shards: the longest tests of the
-emulated card, instruction sets below the machine's own, suites under sanitizers, comparisons with PyTorch, CUDA's compiler, the demo. A landing runs the
-shard that its number picks, and every part whose files it touched. So any three landings in a row run everything, and no
-landing leaves out what it changed.
+Every landing builds the program and runs `make test`. The parts below are cut into three shards: instruction sets below the machine's
+own, suites under sanitizers, comparisons with PyTorch, CUDA's compiler, the demo. A landing runs the shard that its number picks, and
+every part whose files it touched. Samples (load lines, faults) and grids (families by methods, kernels by shapes, refusals by budgets) are cut
+within (tests/shard.py): "run/0" is a third of parity's run that has each family and each method, and a landing runs one such slice of each
+grid. It runs a grid whole where it touched what the grid is about, and of parity's run each case of the families whose files it touched,
+unless it touched more than WIDE grids. So any three landings in a row run everything.
 
-What a landing does not prove by itself, where it touched nothing of it: two thirds of PARTS (`cards` are tests of `make test`,
-`samples` its load lines and faults: tests/shard.py). What no landing proves and `make everything` does: the commands around the engine on
-the least instruction set.
+What a landing does not prove by itself:
+- of parts that it touched nothing of: two thirds.
+- of grids, where it changed what all of their cells share (src/ops/*.h, src/passes, src/graph ...): two thirds of the cells, such as LoRA on
+  a family that this landing's slice trains in full.
+- of grids and lesser instruction sets, where it touched more than WIDE grids (a large change, which ends with `make everything`): two thirds
+  as well. Each kernel by itself runs on every set of the machine in `make test`.
+What no landing proves and `make everything` does: the commands around the engine, and its unit tests, on the least instruction set.
 
 .ci/landing holds the number, and the commit that landed before. What was touched is what changed since then, or where no commit
 is named since the number was changed before. So a landing that did not raise it (its last change is more than FRESH commits old)
-runs everything, and so does a clone without history. Kernels of GPUs touch what compiles and runs them (cards, kernels), not what
-runs on CPUs alone.
+runs everything, and so does a clone without history. Kernels of GPUs touch what compiles and runs them (kernels, and grids of the emulated
+card), not what runs on CPUs alone.
 CI_SHARD=2 repeats one shard, CI_SHARD=all (`make everything`) runs all.
 """
 import argparse
 import fnmatch
+import functools
 import json
 import os
 import re
@@ -41,6 +48,7 @@ RESULTS = "bench/results/ci.json"
 SHARDS = 3
 FRESH = 3  # commits behind the one that raised the number: what a last look mends
 SLOWEST = 20
+WIDE = 7  # grids: who touched more of them changed what all share
 
 # What a machine of two idle cores may take for a stage, in seconds: from nothing, and with a warm ccache. Printed, not judged.
 # All together: half an hour, and a quarter.
@@ -49,6 +57,7 @@ BUDGETS = {"setup": (120, 5), "check": (20, 20), "build": (360, 60), "test": (65
 
 
 # What no CPU runs.
+CARD_TESTS = ("ops_gpu_emulated_test", "ops_gpu_checked_test")  # GoogleTest's own shards cut them
 GPU_ALONE = ("*.cu", "src/ops/gpu_*", "src/ops/*/gpu_*", "src/ops/*_gpu*", "src/runtime/cuda_*")
 
 
@@ -60,9 +69,15 @@ def matches(file, patterns):
 class Part:
     stage: str
     name: str  # what the stage's command calls it
-    shard: int
+    shard: int  # None: runs only where it is touched
     touched_by: tuple  # patterns of paths
     but_not_by: tuple = ()
+
+    @property
+    def grid(self):
+        """What it is a slice of, or None."""
+        name, cut, _ = self.name.partition("/")
+        return name if cut and self.stage in ("samples", "parity") else None
 
     def touched(self, files):
         return any(matches(file, self.touched_by) and not matches(file, self.but_not_by) for file in files)
@@ -72,28 +87,43 @@ def under(*folders):
     return tuple(f"src/{folder}/*" for folder in folders)
 
 
+def slices(stage, name, touched_by, but_not_by=()):
+    return tuple(Part(stage, f"{name}/{shard}", shard, touched_by, but_not_by) for shard in range(SHARDS))
+
+
 # What instruction sets can tell apart: what is compiled once for each of them, what binds it, and headers that it may include. Their rounds run
 # tests of whole programs (scripts/test_instruction_sets.py); rules of ops (src/ops/pointwise/swiglu.cc) are the same code on all.
 KERNELS = ("src/cpu/*", "*_simd.cc", "*_cpu.cc", "src/ops/*.h", "src/calibrate/*", "cmake/plimsoll.cmake", "cmake/ops.cmake")
-ENGINE = under("ops", "models", "autodiff", "passes", "tasks", "layout", "runtime", "cpu")
-PREPARES = under("weights", "runs", "prepare")
 # One list for each shard: the folders whose unit tests run under sanitizers (`tests`: those of tests/harness). A folder's tests and its fuzz target are
 # touched by its files.
 SANITIZED = (("base", "tensor", "device", "cpu", "gpu", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan", "runtime",
               "tests"),
              ("files", "formats", "unicode", "tokenizer", "jinja", "chat", "recipe", "hub", "data", "fleet"),
              ("calibrate", "weights", "runs", "prepare", "train", "infer", "tools", "report", "advise", "cli"))
-PARITY = (  # name of the script, its shard, and beside tests/parity/NAME* what touches it
-    ("run", 0, (*ENGINE, *PREPARES, *under("train"))),
-    ("adapters", 1, ("src/passes/*adapter*", "src/passes/lora*", "src/ops/linear/dora*", "src/weights/adapter*", "src/weights/low_rank*", "src/weights/weights*",
+SAMPLES = (  # tests of `make test` that are cut into slices, and what makes all of it run
+    ("load_line", ("tests/loadline/*", *under("layout", "runtime"))),
+    ("hostile_rows", ("tests/loadline/*", "src/data/encode/*", "src/data/rows/*")),
+    ("faults", ("tests/faults/*", *under("files", "formats"))),
+    ("every_variant", ("src/train/*_test.cc", "src/train/test_bench*", *under("passes", "layout", "runtime"))),  # of train_test, and of it with lesser sets
+    ("ways", ("tests/ways_test.py", *under("plan/search", "plan/report", "advise"))),
+    ("emulated", ("tests/emulated_test.py", "tests/small_models.py", *under("gpu", "runtime"))),
+    *((name, ("tests/harness/*", "*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops/*/gpu_*", "src/ops/*_gpu*")) for name in CARD_TESTS),
+)
+# As FAMILY_CASES of tests/parity/run.py are called, and files of src/models.
+FAMILIES = ("llama", "mistral", "qwen", "smollm", "gemma", "olmo", "granite", "ministral")
+GRIDS = (  # scripts of tests/parity that are cut into slices, and beside tests/parity/NAME* what makes all of it run
+    ("run", ("tests/parity/cases.py", "tests/parity/oracle.py", "tests/parity/compare.py", "src/autodiff/*")),
+    ("adapters", ("src/passes/*adapter*", "src/passes/lora*", "src/ops/linear/dora*", "src/weights/adapter*", "src/weights/low_rank*", "src/weights/weights*",
                      "src/tools/merge*")),
-    ("folders", 2, ("src/weights/quantised*", "src/passes/quantise*", "src/weights/adapter_config*", "src/formats/model_folder*")),
-    ("scores", 2, ("src/tasks/*", "src/ops/loss/sequence_loss*", "src/ops/loss/word_scores*", "src/data/*/label*", "src/infer/score*", "src/runs/evaluated_rows*")),
+    ("folders", ("src/weights/quantised*", "src/passes/quantise*", "src/weights/adapter_config*", "src/formats/model_folder*")),
+    ("scores", ("src/tasks/*", "src/ops/loss/sequence_loss*", "src/ops/loss/word_scores*", "src/data/*/label*", "src/infer/score*", "src/runs/evaluated_rows*")),
+    ("dpo", ("src/tasks/*", "src/ops/loss/preference*", "src/ops/loss/linear_log_prob*", "src/data/encode/preference*", "src/data/encode/answers*", "src/train/references*")),
+    ("gla", ("src/models/gla*", "src/ops/scan/*")),
+    ("seq2seq", ("src/models/t5*", "src/ops/attention/attention_bias*", "src/infer/beam_search*")),
+)
+PARITY = (  # the other scripts: name, shard, and beside tests/parity/NAME* what touches it
     ("freeze", 2, ("src/passes/adapter_rules*", "src/passes/name_pattern*", "src/passes/keep_frozen*")),
     ("fp16", 2, ("src/runs/loss_scale*", "src/ops/optimizer/grad_norm*", "src/ops/optimizer/optimizer*", "src/passes/offload_update*")),
-    ("dpo", 1, ("src/tasks/*", "src/ops/loss/preference*", "src/ops/loss/linear_log_prob*", "src/data/encode/preference*", "src/data/encode/answers*", "src/train/references*")),
-    ("gla", 0, ("src/models/gla*", "src/ops/scan/*")),
-    ("seq2seq", 2, ("src/models/t5*", "src/ops/attention/attention_bias*", "src/infer/beam_search*")),
     ("events", 1, ("src/files/event_file*", "src/runs/metrics*")),
     ("gguf", 1, ("src/formats/gguf*", "src/tools/*gguf*")),
     ("ops", 0, ("src/ops/*", "src/cpu/*")),
@@ -103,18 +133,16 @@ PARITY = (  # name of the script, its shard, and beside tests/parity/NAME* what 
     ("vocabularies", 0, under("unicode", "tokenizer")),
     ("bleu", 2, ("src/infer/bleu*",)),
 )
+ON_CPUS = (*GPU_ALONE, "src/*_test.cc")  # what parity does not run
 PARTS = (
-    # Of `make test`: the tests of the emulated card that take as long as all others together.
-    Part("cards", "emulated", 0, (*ENGINE, *PREPARES, *under("gpu", "plan", "train", "infer", "data"), "tests/emulated_test.py", "tests/small_models.py")),
-    *(Part("cards", name, shard, (*under("gpu", "ops"), "tests/harness/*", "cmake/gpu.cmake", "cmake/ops.cmake"))
-      for name, shard in (("ops_gpu_emulated_test", 1), ("ops_gpu_checked_test", 2))),
+    *(part for name, touched_by in SAMPLES for part in slices("samples", name, touched_by)),
     *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS, (*GPU_ALONE, "src/ops/*_test.cc")) for shard in range(SHARDS)),
-    *(Part("samples", str(shard), shard, (*ENGINE, *PREPARES, *under("plan", "train", "data", "files", "formats"), "tests/loadline/*", "tests/faults/*"))
-      for shard in range(SHARDS)),
     *(Part("sanitize", folder, shard, under(folder), GPU_ALONE if folder == "ops" else ()) for shard, folders in enumerate(SANITIZED) for folder in folders),
     Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("files", "formats", "unicode", "tokenizer", "recipe", "jinja", "chat", "data", "fleet", "report"))),
     Part("sanitize", "programs", 2, ("tests/bad_input_test.py", "tests/faults/*", "src/files/*", "src/formats/*")),
-    *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by), (*GPU_ALONE, "src/*_test.cc")) for name, shard, touched_by in PARITY),
+    *(part for name, touched_by in GRIDS for part in slices("parity", name, (f"tests/parity/{name}*", *touched_by), ON_CPUS)),
+    *(Part("parity", f"run/{family}", None, (f"src/models/{family}*",)) for family in FAMILIES),
+    *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by), ON_CPUS) for name, shard, touched_by in PARITY),
     # By compute capability: the oldest for all that kernels include, the newest where kernels themselves changed. A landing
     # compiles for one of them (chosen).
     Part("kernels", "75", 1, ("*.cu", "src/gpu/*", "src/ops/*.h", "src/ops/*.def", "src/ops/*CMakeLists.txt", "src/base/*.h", "src/device/*.h",
@@ -157,7 +185,11 @@ class Choice:
     why: str
 
     def has(self, part):
-        return part.shard in self.shards or part.touched(self.files)
+        return part.shard in self.shards or part.touched(self.files) and not ((part.grid or part.stage == "isas") and self.wide)
+
+    @functools.cached_property
+    def wide(self):
+        return len({part.grid for part in PARTS if part.grid and part.touched(self.files)}) > WIDE
 
 
 def choose(wanted, number, past):
@@ -191,9 +223,13 @@ def stages(choice):
     yield "setup", [["scripts/setup.sh", "--dev", "--parity"]]
     yield "check", [["make", "check"]]
     yield "build", [["make", "build", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
-    left_out = "|".join(part.name for part in PARTS if part.stage == "cards" and not choice.has(part))
-    yield "test", [["make", "test", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF", *([f"TEST_FLAGS=-E '^({left_out})$$'"] if left_out else [])]]
-    parts = {stage: chosen(choice, stage) for stage in ("isas", "sanitize", "parity", "kernels", "demo")}
+    cut = {name: [part.shard for part in PARTS if part.grid == name and choice.has(part)] for name in CARD_TESTS}
+    cut = {name: shards[0] for name, shards in cut.items() if len(shards) == 1}
+    yield "test", [["make", "test", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF", *([f"TEST_FLAGS=-E '^({'|'.join(cut)})$$'"] if cut else [])],
+                   *(["env", f"GTEST_TOTAL_SHARDS={SHARDS}", f"GTEST_SHARD_INDEX={shard}", "ctest", "--test-dir", "build", "--output-on-failure",
+                      "-j", "2", "-R", f"^({'|'.join(name for name in cut if cut[name] == shard)})$"] for shard in sorted(set(cut.values())))]
+    parts = {stage: chosen(choice, stage) for stage in ("isas", "sanitize", "kernels", "demo")}
+    parts["parity"] = list(dict.fromkeys(name.partition("/")[0] for name in chosen(choice, "parity")))
     if parts["isas"]:
         yield "isas", [["scripts/test_instruction_sets.py", "build", *parts["isas"]]]
     if parts["sanitize"]:
@@ -257,7 +293,7 @@ def cpu_seconds():
 
 def run(choice, only=()):
     """({stage: Taken}, the slowest tests, the stage that failed or None); `only`: the stages that run, none: all."""
-    environment = {**os.environ, "PLIMSOLL_SHARDS": ",".join(chosen(choice, "samples"))}
+    environment = {**os.environ, "PLIMSOLL_SHARDS": " ".join(part.name for part in PARTS if part.grid and choice.has(part))}
     taken, slowest = {}, {}
     for name, commands in stages(choice):
         if only and name not in only:
@@ -291,7 +327,7 @@ def main():
         return 0
     choice = choose(os.environ.get("CI_SHARD", ""), number, history(landed))
     print(choice.why)
-    for stage in ("cards", "samples", "isas", "sanitize", "parity", "kernels", "demo"):
+    for stage in ("samples", "isas", "sanitize", "parity", "kernels", "demo"):
         print(f"  {stage:<9} {' '.join(chosen(choice, stage)) or '-'}")
     if options.list:
         return 0

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from shard import is_mine
 from small_models import BERT, GLA, LLAMA, LOSSLESS, ROOT, STEPS, T5, TODAY, golden_recipe, pairs, steps, tiny_recipe, write_rows
 
 PLIMSOLL = ROOT / "build" / "plimsoll"
@@ -118,8 +119,19 @@ class EmulatedTest(unittest.TestCase):
         self.both(LIMIT, data={"train": rows, "eval": rows, "format": "input-ids", "max_length": 64, "packing": True},
                   batch={"effective": 4, "micro": 2}, memory={"recompute": "block"})
 
-    def follows(self, name, config, lossless=(), limit=LIMIT, **settings):
-        """The CPU's losses, and with means that lose nothing the same bits."""
+    cells = 0  # that a test has come to
+
+    def next_cell_is_mine(self):
+        """Whether the slices that run have the next cell of this test's grid (tests/shard.py)."""
+        self.cells += 1
+        return is_mine("emulated", self.cells)
+
+    def follows(self, name, config, lossless=(), limit=LIMIT, always=False, **settings):
+        """The CPU's losses, and with means that lose nothing the same bits. A cell of the grid, whose losses are compared `always` or in its slice."""
+        if not self.next_cell_is_mine():
+            if not always:
+                return
+            lossless = ()
         with self.subTest(name):
             self.setUp()
             emulated = self.train(tiny_recipe(self.folder, config, "emulated", **settings), "emulated", "emulated")
@@ -151,7 +163,7 @@ class EmulatedTest(unittest.TestCase):
 
     def test_decoders_of_today_follow_the_cpu_and_means_that_lose_nothing_keep_their_bits(self):
         for name, config in TODAY.items():
-            self.follows(name, config, LOSSLESS[1:3])
+            self.follows(name, config, LOSSLESS[1:3], always=True)
         self.follows("caps in bf16", TODAY["gemma2"], limit=BF16_LIMIT, precision="bf16")
         self.follows("caps of words", TODAY["gemma2"], task="classify", classify={**LABELS, "words": [" river", " stone", " cloud"]})
         self.follows("caps of preferences", TODAY["gemma2"], task="dpo", method={"type": "lora", "r": 4})
@@ -177,7 +189,9 @@ class EmulatedTest(unittest.TestCase):
         self.follows("dora", LLAMA, LOSSLESS[1:2], method={"type": "lora", "r": 4, "dora": True, "neftune_alpha": 5.0})
 
     def shares(self, name, config, rows, limit=LIMIT, whole=False, packing=False, **settings):
-        """With shared beginnings the losses of the CPU in the planned bytes; where `whole`, those of rows apart too, and evaluations."""
+        """With shared beginnings the losses of the CPU in the planned bytes; where `whole`, those of rows apart too, and evaluations. A cell."""
+        if not self.next_cell_is_mine():
+            return
         with self.subTest(name):
             self.setUp()
             train = write_rows(self.folder / "shared.jsonl", rows)
@@ -253,6 +267,8 @@ class EmulatedTest(unittest.TestCase):
         # Packed, a graph is launched with other documents than it was captured with.
         for name, settings in {"full": {"data": {"eval": rows, "packing": True}}, "lora": {"method": {"type": "lora", "r": 4, "dropout": 0.2}},
                                "homes on the host": {"memory": {"offload": ["states", "weights", "activations"]}, "precision": "bf16"}}.items():
+            if not self.next_cell_is_mine():
+                continue
             with self.subTest(name):
                 recipe = tiny_recipe(self.folder, LLAMA, "run", **{**more, **settings})
                 losses, weights, card = self.captured(recipe, "off")

@@ -177,11 +177,11 @@ class GpuFirstTest(unittest.TestCase):
         """Runs until so many items have ended, and is killed in the next one."""
         running = subprocess.Popen(self.words("--items", FEW), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while running.poll() is None and len(self.items()) < count:
-            time.sleep(0.02)
+            time.sleep(0.1)
         running.send_signal(signal.SIGKILL)
         running.wait()
         while self.others():  # an item ends when nobody waits for it
-            time.sleep(0.02)
+            time.sleep(0.1)
 
     def test_an_interrupted_run_goes_on_behind_the_last_item_that_ended(self):
         done = self.first("--items", FEW, "--seconds", "6")

@@ -192,7 +192,8 @@ class Ci(unittest.TestCase):
 
     def test_three_landings_in_a_row_run_every_part_and_one_runs_less(self):
         everything = self.parts(self.ci.choose("all", 0, None))
-        self.assertEqual(everything, {(part.stage, part.name) for part in self.ci.PARTS})
+        self.assertEqual(everything, {(part.stage, part.name) for part in self.ci.PARTS if part.shard is not None})
+        self.assertEqual({part.grid for part in self.ci.PARTS if part.shard is None}, {"run"}, "a part of what the slices are of")
         for first in (0, 1, 2, 7):
             landings = [self.parts(self.ci.choose("", number, (0, ["docs/howto/fit-into-memory.md"]))) for number in range(first, first + 3)]
             self.assertEqual(set().union(*landings), everything)
@@ -205,16 +206,20 @@ class Ci(unittest.TestCase):
                 return self.parts(self.ci.choose("", number, (0, files)))
             self.assertIn(("sanitize", "recipe"), runs("src/recipe/options.cc"))
             self.assertIn(("sanitize", "programs"), runs("src/files/file.cc"))
-            self.assertIn(("parity", "dpo"), runs("tests/parity/dpo.py"))
-            self.assertIn(("parity", "gla"), runs("src/models/gla.cc"))
+            self.assertIn(("parity", "bleu"), runs("src/infer/bleu.cc"))
+            for shard in range(3):
+                self.assertIn(("parity", f"dpo/{shard}"), runs("tests/parity/dpo.py"))
+                self.assertIn(("parity", f"gla/{shard}"), runs("src/models/gla.cc"))
+                self.assertIn(("samples", f"load_line/{shard}"), runs("src/layout/period.cc"))
+                self.assertIn(("samples", f"emulated/{shard}"), runs("src/runtime/emulated_device.cc"))
+                self.assertIn(("samples", f"ops_gpu_emulated_test/{shard}"), runs("src/ops/attention/gpu_attention.h"))
+            self.assertIn(("parity", "run/qwen"), runs("src/models/qwen3.cc"))
+            self.assertNotIn(("parity", "run/gemma"), runs("src/models/qwen3.cc"))
             for file in ("swiglu_simd.cc", "swiglu_cpu.cc", "swiglu_kernels.h"):
                 self.assertIn(("isas", "1/3"), runs(f"src/ops/{file}"))
             self.assertNotIn("isas", {stage for stage, _ in runs("src/ops/pointwise/swiglu.cc") - runs()}, "a rule is the same code on all")
             self.assertIn(("kernels", "120"), runs("src/ops/optimizer/adamw_gpu.cu"))
             self.assertIn(("kernels", "75"), runs("src/ops/optimizer/adamw_kernels.h"))
-            self.assertIn(("samples", "2"), runs("src/layout/period.cc"))
-            self.assertIn(("cards", "emulated"), runs("src/passes/lora.cc"))
-            self.assertIn(("cards", "ops_gpu_emulated_test"), runs("src/ops/attention/gpu_attention.h"))
             self.assertIn(("sanitize", "ops"), runs("src/ops/attention/attention_cpu.cc"))
 
     def test_kernels_of_gpus_run_nothing_that_cpus_alone_run(self):
@@ -224,11 +229,43 @@ class Ci(unittest.TestCase):
         self.assertNotIn(("sanitize", "ops"), self.parts(self.ci.choose("", 1, (0, ["src/ops/attention/gpu_attention.h"]))))
         self.assertIn(("isas", "1/3"), runs("src/ops/attention/attention_gpu.cu", "src/ops/pointwise/swiglu_simd.cc"))
 
-    def test_tests_of_cards_that_are_not_chosen_are_left_out_of_make_test(self):
-        def flags(number, *files):
-            return dict(self.ci.stages(self.ci.choose("", number, (0, files))))["test"][0][3:]
-        self.assertEqual(flags(0, "docs/howto/fit-into-memory.md"), ["TEST_FLAGS=-E '^(ops_gpu_emulated_test|ops_gpu_checked_test)$$'"])
-        self.assertEqual(flags(0, "src/gpu/stream.h"), [])
+    def test_each_landing_runs_one_slice_of_each_grid_and_all_that_a_wide_one_touched_is_a_slice(self):
+        grids = {part.grid for part in self.ci.PARTS if part.grid}
+        wide = ["src/layout/period.cc", "src/data/encode/a.cc", "src/files/a.cc", "src/advise/a.cc", "src/gpu/a.h", "src/tasks/a.cc", "src/autodiff/a.cc",
+                "src/models/gla.cc", "src/models/qwen3.cc", "src/cpu/threads.h"]
+        for number in range(3):
+            for files in ([], wide):
+                choice = self.ci.choose("", number, (0, files))
+                self.assertEqual(choice.wide, files == wide)
+                ran = [part for part in self.ci.PARTS if part.grid and choice.has(part)]
+                self.assertEqual({part.grid for part in ran}, grids)
+                self.assertEqual({part.shard for part in ran}, {number})
+                self.assertEqual([part.name for part in self.ci.PARTS if part.stage == "isas" and choice.has(part)], [f"{number}/3"])
+            self.assertIn(("sanitize", "gpu"), self.parts(choice), "what is no grid runs")
+
+    def test_a_test_runs_the_slices_that_are_named_and_whole_where_none_is(self):
+        sys.path.insert(0, str(ROOT / "tests"))
+        self.addCleanup(sys.path.remove, str(ROOT / "tests"))
+        from shard import is_mine
+        for words, mine in (("", range(9)), ("dpo/0", range(9)), ("run/1 dpo/0", (1, 4, 7)), ("run/0 run/2", (0, 2, 3, 5, 6, 8)), ("run/0 run/1 run/2", range(9)),
+                            ("run/1 run/gemma", (0, 1, 4, 7))):
+            with mock.patch.dict("os.environ", PLIMSOLL_SHARDS=words):
+                self.assertEqual([i for i in range(9) if is_mine("run", i, "gemma" if i == 0 else "")], list(mine), words)
+
+    def test_cells_of_each_slice_of_parity_are_of_each_family_and_each_method(self):
+        """As tests/parity/run.py counts them: cases by methods, of which a case has three or two."""
+        for shard in range(3):
+            self.assertEqual([sum((case + method) % 3 == shard for method in range(3)) for case in range(10)], [1] * 10)
+
+    def test_tests_of_cards_run_a_slice_by_themselves_or_whole_with_the_others(self):
+        def commands(number, *files):
+            return dict(self.ci.stages(self.ci.choose("", number, (0, files))))["test"]
+        cut = commands(1, "docs/howto/fit-into-memory.md")
+        self.assertEqual(cut[0][3:], ["TEST_FLAGS=-E '^(ops_gpu_emulated_test|ops_gpu_checked_test)$$'"])
+        self.assertEqual([words[:3] for words in cut[1:]], [["env", "GTEST_TOTAL_SHARDS=3", "GTEST_SHARD_INDEX=1"]])
+        self.assertEqual(cut[1][-1], "^(ops_gpu_emulated_test|ops_gpu_checked_test)$")
+        whole = commands(0, "src/gpu/stream.h")
+        self.assertEqual((len(whole), whole[0][3:]), (1, []))
 
     def test_kernels_are_compiled_for_one_capability_at_a_landing_and_for_all_before_a_release(self):
         def capabilities(wanted, number, *files):
@@ -266,11 +303,20 @@ class Ci(unittest.TestCase):
     def test_every_part_is_one_that_its_command_knows(self):
         makefile = (ROOT / "Makefile").read_text()
         known = makefile.split("PARITY ?= ")[1].split("\n")[0].split()
-        self.assertEqual(sorted(part.name for part in self.ci.PARTS if part.stage == "parity"), sorted(known))
+        self.assertEqual({part.grid or part.name for part in self.ci.PARTS if part.stage == "parity"}, set(known))
+        driver = (ROOT / "tests/parity/__main__.py").read_text()
+        for name in known:
+            self.assertIn(f'"{name}": (', driver)
         lists = "".join(path.read_text() for path in (ROOT / "tests/CMakeLists.txt", ROOT / "src/ops/CMakeLists.txt"))
-        for part in self.ci.PARTS:
-            if part.stage == "cards":
-                self.assertRegex(lists, rf"(NAME |_test\(){part.name} ")
+        scripts = "".join(path.read_text() for folder in ("", "loadline", "faults", "parity") for path in (ROOT / "tests" / folder).glob("*.py"))
+        self.assertIn('in_slice("every_variant"', (ROOT / "src/train/every_variant_test.cc").read_text())
+        for grid in {part.grid for part in self.ci.PARTS if part.stage == "samples"} - {"every_variant"}:
+            self.assertRegex(lists, rf"(NAME |_test\(){grid} ")
+            if grid not in self.ci.CARD_TESTS:
+                self.assertIn(f'is_mine("{grid}"', scripts)
+        for family in self.ci.FAMILIES:
+            self.assertTrue(list((ROOT / "src/models").glob(f"{family}*")), family)
+            self.assertRegex((ROOT / "tests/parity/cases.py").read_text(), rf'Case\("{family}')
         for name in known:
             self.assertRegex(makefile, rf"(?m)^(parity-\w+ )*parity-{name}\b.*:")
 

@@ -14,6 +14,7 @@ import unittest
 from pathlib import Path
 
 import train_test
+from shard import is_mine
 from train_test import ROOT, recipe, run
 
 QWEN = str(ROOT / "examples/qwen2.5-0.5b-lora/recipe.yaml")
@@ -66,7 +67,7 @@ class WaysTest(unittest.TestCase):
 
     def test_twenty_refused_plans_end_in_commands_that_do_what_they_say(self):
         self.assertGreaterEqual(len(REFUSED), 20)
-        for words in REFUSED:
+        for words in (words for number, words in enumerate(REFUSED) if is_mine("ways", number)):
             text = run("plan", *words, "--max-isa", "avx2")
             self.assertEqual(text.returncode, 3, f"{words}\n{text.stdout}{text.stderr}")
             report = json.loads(run("plan", *words, "--max-isa", "avx2", "--json").stdout)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -10,6 +11,7 @@
 #include "base/regular_file.h"
 #include "base/screen.h"
 #include "base/strings.h"
+#include "base/test_slice.h"
 #include "base/units.h"
 
 namespace plimsoll {
@@ -148,6 +150,26 @@ TEST(TextTable, leaves_out_columns_that_may_go_and_cuts_texts_where_it_is_asked_
   table.cut_texts();
   EXPECT_EQ(table.render("", 20), "id  name\n 1  a-long-name-of-…\n");
   EXPECT_EQ(table.render("", 40), "id  priority  name\n 1       100  a-long-name-of-a-run\n");
+}
+
+TEST(TestSlice, three_slices_are_all_and_each_has_every_value_of_an_inner_loop) {
+  std::array<std::array<size_t, 3>, 3> seen = {};
+  for (size_t i = 0; i < 27; ++i) {
+    size_t slices = 0;
+    for (size_t slice = 0; slice < 3; ++slice) {
+      setenv("PLIMSOLL_SHARDS", ("other/0 grid/" + std::to_string(slice)).c_str(), 1);
+      if (!test::in_slice("grid", i)) continue;
+      ++slices;
+      ++seen[slice][i % 3];
+    }
+    EXPECT_EQ(slices, 1U) << i;
+    EXPECT_TRUE(test::in_slice("another", i));
+  }
+  for (const auto& of_slice : seen) EXPECT_THAT(of_slice, testing::ElementsAre(3, 3, 3));
+  setenv("PLIMSOLL_SHARDS", "grid/0 grid/1 grid/2", 1);
+  for (size_t i = 0; i < 27; ++i) EXPECT_TRUE(test::in_slice("grid", i));
+  unsetenv("PLIMSOLL_SHARDS");
+  EXPECT_TRUE(test::in_slice("grid", 1));
 }
 
 }  // namespace

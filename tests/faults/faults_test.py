@@ -320,7 +320,7 @@ def main():
         for i in range(options.count):
             scenario = scenarios[i % len(scenarios)]
             fault, words = draw(dice, scenario)
-            if not is_mine(i):
+            if not is_mine("faults", i):
                 continue
             drawn[scenario.name, words.split(" at ")[0].split(" from ")[0]] += 1
             try:

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig
 
 from tests.parity.cases import SHAPE, Case
-from tests.parity.oracle import write_case
+from tests.parity.oracle import LONG_STEPS, write_case
 
 CASE = Case("golden", LlamaConfig(**{**SHAPE, "vocab_size": 128, "hidden_size": 32, "intermediate_size": 48}))
 
@@ -35,7 +35,7 @@ def write_nf4(folder):
 def main():
     here = pathlib.Path(__file__).parent
     for method in ("full", "lora"):
-        write_case(CASE, here / f"llama_{method}", method)
+        write_case(CASE, here / f"llama_{method}", method, steps=LONG_STEPS)
     write_nf4(here / "nf4")
 
 

@@ -235,7 +235,7 @@ def main():
     options = arguments.parse_args()
     found, shares, refused = [], [], 0
     for number in range(options.first, options.first + options.count):
-        if not is_mine(number):
+        if not is_mine("hostile_rows", number):
             continue
         folder = options.keep / str(number) if options.keep else Path(tempfile.mkdtemp(prefix="hostile-row-"))
         folder.mkdir(parents=True, exist_ok=True)

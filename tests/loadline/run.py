@@ -145,7 +145,7 @@ def main():
     arguments = parser.parse_args()
     base = arguments.keep or Path(tempfile.mkdtemp())
     failures, lines, cgroup = [], [], make_cgroup()
-    seeds = [seed for seed in range(arguments.first, arguments.first + arguments.count) if arguments.count == 1 or is_mine(seed)]
+    seeds = [seed for seed in range(arguments.first, arguments.first + arguments.count) if arguments.count == 1 or is_mine("load_line", seed)]
     for seed in seeds:
         folder = base / str(seed)
         try:

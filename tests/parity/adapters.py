@@ -3,7 +3,7 @@
     python -m tests.parity.adapters --plimsoll build/plimsoll [--only NAME] [--keep FOLDER]
 
 For each way, of decoders, gated linear attention (the plain form of fla's model), T5 and BERT as a classifier: logits, loss and
-every gradient of one effective batch through `plimsoll debug-dump`, answers through the adapter, the losses of 30 optimizer
+every gradient of one effective batch through `plimsoll debug-dump`, answers through the adapter, the losses of ten optimizer
 steps through `plimsoll train` from the same adapter, the saved folder loaded by PEFT with the logits of the model that PyTorch
 trained, and the folder merged by `plimsoll merge` beside PEFT loaded over the base.
 """
@@ -25,7 +25,7 @@ LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 GLA_LINEARS = LINEARS + ["g_proj", "gk_proj.0", "gk_proj.1"]
 T5_LINEARS = ["q", "k", "v", "o", "wi", "wo"]
 BERT_LINEARS = ["query", "key", "value", "dense"]
-TRAINED_LIMIT = 2e-3  # of logits after 30 steps
+TRAINED_LIMIT = 5e-4  # of logits after ten steps
 MERGED_LIMIT = 2e-5
 NEW_TOKENS = 8
 
@@ -320,4 +320,4 @@ def run(program, folder, name):
 
 
 if __name__ == "__main__":
-    run_all(__doc__.splitlines()[0], [(name,) for name in WAYS], run)
+    run_all(__doc__.splitlines()[0], [(name,) for name in WAYS], run, "adapters")

@@ -45,6 +45,11 @@ class Compare(unittest.TestCase):
         self.assertTrue(compare_losses([2.0], [2.0, 1.0])[0])
         self.assertTrue(compare_losses([2.0, float("nan")], [2.0, 1.0])[0])
 
+    def test_few_steps_are_held_to_less_than_many(self):
+        for steps, limit, off in ((10, None, 6e-5), (10, 1e-5, 2e-5), (30, None, 2e-4)):
+            self.assertTrue(compare_losses([1.0 + off] * steps, [1.0] * steps, limit)[0])
+            self.assertFalse(compare_losses([1.0 + off / 3] * steps, [1.0] * steps, limit)[0])
+
 
 if __name__ == "__main__":
     unittest.main()

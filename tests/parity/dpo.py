@@ -3,7 +3,7 @@
     python -m tests.parity.dpo --plimsoll build/plimsoll [--only NAME] [--keep FOLDER]
 
 Every loss of `task: dpo`, with adapters and in full: logits, loss and every gradient of one effective batch
-through `plimsoll debug-dump`, the losses and metrics of 30 optimizer steps through `plimsoll train`, and the saved folder
+through `plimsoll debug-dump`, the losses and metrics of ten optimizer steps through `plimsoll train`, and the saved folder
 loaded by transformers and PEFT, whose log-probabilities are those of the model that PyTorch trained. The formulas are
 those of TRL 1.16.0 (trl/trainer/dpo_trainer.py, _compute_loss; trl/experimental/orpo/orpo_trainer.py) and, of label
 smoothing beside `sigmoid`, of TRL 0.16.1 (dpo_loss), written out in plain PyTorch: TRL itself is not installed beside
@@ -34,7 +34,7 @@ PROMPTS = (3, 8, 1, 6)
 BATCH = 6
 DISTINCT_STEPS = 2
 BF16_RUN = "mistral_window"
-TRAINED_LIMIT = 1e-3  # of log-probabilities after 30 steps
+TRAINED_LIMIT = 2e-4  # of log-probabilities after ten steps
 METRIC_LIMIT = 2e-3
 
 
@@ -292,5 +292,4 @@ def run(program, folder, family, name, method):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # more of them only wait for each other over matrices of this size
-    run_all(__doc__.splitlines()[0], RUNS, run)
+    run_all(__doc__.splitlines()[0], RUNS, run, "dpo")

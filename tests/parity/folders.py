@@ -326,4 +326,4 @@ def run(program, folder, kind, name):
 
 
 if __name__ == "__main__":
-    run_all(__doc__.splitlines()[0], RUNS, run)
+    run_all(__doc__.splitlines()[0], RUNS, run, "folders")

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from tests.parity.cases import CASES
 from tests.parity.compare import compare_bf16
-from tests.parity.oracle import (decay_groups, forward, learning_rates, load, MAX_GRAD_NORM, OPTIMIZER, STEP_ROWS,
+from tests.parity.oracle import (decay_groups, forward, learning_rates, load, LONG_STEPS, MAX_GRAD_NORM, OPTIMIZER, STEP_ROWS,
                                  target_count, with_whole_blocks, write_inputs, dump)
 from tests.parity.run import load_file, our_dump, our_losses, write_recipe
 from tests.parity.runs import run_all
@@ -30,7 +30,7 @@ def train(model, rows):
     """Loss and scale of each step, and whether it was skipped; a skipped step is none of the schedule's."""
     optimizer = torch.optim.AdamW(decay_groups(model), **OPTIMIZER)
     scaler = torch.amp.GradScaler("cpu")
-    rates, updates, steps = learning_rates(), 0, []
+    rates, updates, steps = learning_rates(LONG_STEPS), 0, []
     for step in range(len(rates)):
         batch = rows[step * STEP_ROWS:(step + 1) * STEP_ROWS]
         for group in optimizer.param_groups:
@@ -53,7 +53,7 @@ def train(model, rows):
 def run(program, folder, name, method):
     case = CASES["llama" if name == "loud" else name]
     case = with_whole_blocks(case) if method == "qlora" else case
-    batch, rows, _ = write_inputs(case, folder, method)
+    batch, rows, _ = write_inputs(case, folder, method, LONG_STEPS)
     adapter = folder / "adapter" if method != "full" else None
     if name == "loud":
         louder = load(folder / "model")

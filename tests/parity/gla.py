@@ -26,6 +26,7 @@ from fla.ops.gla.naive import naive_recurrent_gla  # noqa: E402
 
 from tests.parity.cases import Case  # noqa: E402
 from tests.parity.run import run_case  # noqa: E402
+from tests.shard import is_mine  # noqa: E402
 
 
 # ---- fla's kernels in plain PyTorch
@@ -104,16 +105,18 @@ def main():
     arguments = parser.parse_args()
     disable_progress_bar()
     use_plain_forms()
+    torch.set_num_threads(1)
     ran = failed = 0
     with tempfile.TemporaryDirectory() as scratch:
-        for at, one in enumerate(CASES):
-            if arguments.only not in one.name:
+        # The recurrence in Python takes long: variants of the layer have one method, in turn.
+        cells = [(one, method) for at, one in enumerate(CASES) if arguments.only in one.name
+                 for method in (("full", "lora") if at == 0 or arguments.only else (("full", "lora")[at % 2],))]
+        for index, (one, method) in enumerate(cells):
+            if not arguments.only and not is_mine("gla", index):
                 continue
-            # The recurrence in Python takes a minute a run: variants of the layer have one, in turn.
-            for method in ("full", "lora") if at == 0 or arguments.only else (("full", "lora")[at % 2],):
-                folder = (arguments.keep or pathlib.Path(scratch)) / one.name / method
-                failed += run_case(arguments.plimsoll.resolve(), one, folder, method, bf16=False) > 0
-                ran += 1
+            folder = (arguments.keep or pathlib.Path(scratch)) / one.name / method
+            failed += run_case(arguments.plimsoll.resolve(), one, folder, method, bf16=False) > 0
+            ran += 1
     print(f"{ran - failed} passed, {failed} failed")
     sys.exit(1 if failed or ran == 0 else 0)
 

@@ -30,7 +30,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from tests.parity.cases import CASES
 
 SEED = 5
-STEPS = 30
+STEPS = 10        # what a wrong rate, moment or gradient needs to show
+LONG_STEPS = 30   # clipping and weight decay need more: of the goldens, and of a case of run.py
 STEP_ROWS = 4
 DISTINCT_STEPS = 2
 OPTIMIZER = dict(lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
@@ -159,13 +160,13 @@ def dump(model, batch):
     return tensors, loss.item()
 
 
-def learning_rates():
+def learning_rates(steps=STEPS):
     """transformers' cosine schedule with warm-up: the first step has rate 0."""
     def ratio(step):
         if step < WARMUP_STEPS:
             return step / WARMUP_STEPS
-        return 0.5 * (1 + math.cos(math.pi * (step - WARMUP_STEPS) / (STEPS - WARMUP_STEPS)))
-    return [OPTIMIZER["lr"] * ratio(step) for step in range(STEPS)]
+        return 0.5 * (1 + math.cos(math.pi * (step - WARMUP_STEPS) / (steps - WARMUP_STEPS)))
+    return [OPTIMIZER["lr"] * ratio(step) for step in range(steps)]
 
 
 def decay_groups(model):
@@ -177,10 +178,10 @@ def decay_groups(model):
 
 
 def train(model, rows):
-    """Losses before each update and gradient norms before clipping, over STEPS steps of STEP_ROWS rows."""
+    """Losses before each update and gradient norms before clipping, over steps of STEP_ROWS rows."""
     optimizer = torch.optim.AdamW(decay_groups(model), **OPTIMIZER)
     losses, norms = [], []
-    for step, rate in enumerate(learning_rates()):
+    for step, rate in enumerate(learning_rates(len(rows) // STEP_ROWS)):
         batch = rows[step * STEP_ROWS:(step + 1) * STEP_ROWS]
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -212,7 +213,7 @@ def write_json(path, value):
     path.write_text(json.dumps(value, indent=1) + "\n")
 
 
-def write_inputs(case, folder, method):
+def write_inputs(case, folder, method, steps=STEPS):
     """Model, adapter and data; returns (batch, training rows, prompts)."""
     folder.mkdir(parents=True, exist_ok=True)
     make_model(case, folder / "model")
@@ -223,18 +224,18 @@ def write_inputs(case, folder, method):
     batch = make_batch(case, case.lengths, SEED + 3)
     # Few rows again and again: the losses fall, so an error in an update shows in every later one.
     rows = make_batch(case, (case.lengths * STEP_ROWS)[:STEP_ROWS] * DISTINCT_STEPS, SEED + 4)
-    rows = rows * (STEPS // DISTINCT_STEPS)
+    rows = rows * (steps // DISTINCT_STEPS)
     prompts = make_prompts(case)
     write_json(folder / "batch.json", {"sequences": batch, "prompts": prompts})
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return batch, rows, prompts
 
 
-def write_case(case, folder, method="full", bf16=False):
+def write_case(case, folder, method="full", bf16=False, steps=STEPS):
     """Everything of a case folder: inputs and expectations."""
     if method == "qlora":
         case = with_whole_blocks(case)
-    batch, rows, prompts = write_inputs(case, folder, method)
+    batch, rows, prompts = write_inputs(case, folder, method, steps)
     adapter = folder / "adapter" if method != "full" else None
     nf4 = method == "qlora"
     model = load(folder / "model", adapter, nf4=nf4)
@@ -247,7 +248,7 @@ def write_case(case, folder, method="full", bf16=False):
     losses, norms = train(model, rows)
     write_json(folder / "expected.json", {
         "loss": loss, "target_tokens": target_count(batch),
-        "train": {"losses": losses, "grad_norms": norms, "learning_rates": learning_rates(),
+        "train": {"losses": losses, "grad_norms": norms, "learning_rates": learning_rates(steps),
                   "optimizer": {**OPTIMIZER, "max_grad_norm": MAX_GRAD_NORM}, "rows_per_step": STEP_ROWS,
                   "warmup_steps": WARMUP_STEPS},
         "generated": generated})

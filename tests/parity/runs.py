@@ -5,11 +5,14 @@ import sys
 import tempfile
 import warnings
 
+import torch
 from transformers.utils.logging import disable_progress_bar
 
+from tests.shard import is_mine
 
-def run_all(description, runs, run):
-    """Ends the process. `runs`: tuples of words that name a run; run(program, folder, *words) gives (messages, summary)."""
+
+def run_all(description, runs, run, grid=""):
+    """Ends the process. `grid`: its name among the slices (tests/shard.py); none: it is not cut. `runs`: tuples of words that name a run; run(program, folder, *words) gives (messages, summary)."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--plimsoll", type=pathlib.Path, required=True, help="the program")
     parser.add_argument("--only", default="", help="runs whose name contains this")
@@ -17,10 +20,11 @@ def run_all(description, runs, run):
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     disable_progress_bar()
+    torch.set_num_threads(1)  # more of them only wait for each other over matrices of this size
     ran = failed = 0
     with tempfile.TemporaryDirectory() as scratch:
-        for words in runs:
-            if arguments.only not in " ".join(words):
+        for index, words in enumerate(runs):
+            if arguments.only not in " ".join(words) or not (arguments.only or is_mine(grid, index)):
                 continue
             folder = (arguments.keep or pathlib.Path(scratch)) / "_".join(words)
             try:

@@ -1,0 +1,97 @@
+"""Comparisons with PyTorch side by side: `make parity`.
+
+    python -m tests.parity --jobs 2 run adapters ops
+
+Importing PyTorch, transformers and PEFT takes as long as some comparisons: it is done once, and each comparison is a fork of that process.
+What one prints is shown when it has ended.
+"""
+import argparse
+import importlib
+import os
+import runpy
+import sys
+import tempfile
+import time
+import traceback
+import unittest
+import warnings
+
+from tests.parity import compare_test
+
+PLIMSOLL = ("--plimsoll", "build/plimsoll")
+# Those that take longest first. Each with its arguments: modules of this folder, or scripts.
+COMPARISONS = {
+    "run": ("run", *PLIMSOLL), "adapters": ("adapters", *PLIMSOLL), "scores": ("scores", *PLIMSOLL), "gla": ("gla", *PLIMSOLL),
+    "seq2seq": ("seq2seq", *PLIMSOLL), "folders": ("folders", *PLIMSOLL), "dpo": ("dpo", *PLIMSOLL), "gguf": ("gguf_files", *PLIMSOLL),
+    "fp16": ("fp16", *PLIMSOLL), "freeze": ("freeze", *PLIMSOLL), "templates": ("templates", "--tool", "build/tests/parity/plimsoll_template_tool"),
+    "tokenizers": ("scripts/parity_tokenizer.py", "tests/golden/tokenizers/qwen2.json", "tests/golden/tokenizers/llama3.json"),
+    "events": ("events", *PLIMSOLL), "optimizers": ("optimizers", "--tool", "build/src/ops/plimsoll_optimizer_tool"),
+    "ops": ("ops", "--tool", "build/src/ops/plimsoll_op_tool"), "bleu": ("scripts/parity_bleu.py", "build/tests/parity/plimsoll_bleu_tool"),
+    "vocabularies": ("vocabularies", "--tool", "build/tests/parity/plimsoll_tokenize_tool")}
+
+
+def compare(name):
+    """The exit code of a comparison; in a process of its own."""
+    what, *words = COMPARISONS[name]
+    sys.argv = [what, *words]
+    try:
+        if name == "run" and not unittest.TextTestRunner(verbosity=0).run(unittest.defaultTestLoader.loadTestsFromModule(compare_test)).wasSuccessful():
+            return 1
+        if what.endswith(".py"):
+            runpy.run_path(what, run_name="__main__")
+        else:
+            runpy.run_module(f"tests.parity.{what}", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if not isinstance(end.code, (int, type(None))):
+            print(end.code, file=sys.stderr)
+            return 1
+        return end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def start(name, file):
+    """The number of the process that compares, and writes to the file."""
+    sys.stdout.flush()
+    process = os.fork()
+    if process:
+        return process
+    for stream in (1, 2):
+        os.dup2(file.fileno(), stream)
+    code = compare(name)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(COMPARISONS)}; none: all")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(COMPARISONS):
+        parser.error(f"{min(unknown)} is no comparison; there are {', '.join(COMPARISONS)}")
+    waiting = [name for name in COMPARISONS if not options.names or name in options.names]
+    warnings.filterwarnings("ignore")
+    for name in waiting:
+        if not COMPARISONS[name][0].endswith(".py"):
+            importlib.import_module(f"tests.parity.{COMPARISONS[name][0]}")
+    running, failed = {}, []
+    while waiting or running:
+        while waiting and len(running) < max(1, options.jobs):
+            name, file = waiting.pop(0), tempfile.TemporaryFile()
+            running[start(name, file)] = (name, file, time.monotonic())
+        process, status, used = os.wait4(-1, 0)
+        name, file, began = running.pop(process)
+        file.seek(0)
+        print(f"-- {name}: {time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processors\n{file.read().decode(errors='replace')}",
+              end="", flush=True)
+        file.close()
+        failed += [name] if os.waitstatus_to_exitcode(status) else []
+    sys.exit(f"error: {', '.join(failed)} failed" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -103,8 +103,12 @@ SANITIZED = (("base", "tensor", "device", "cpu", "gpu", "graph", "ops", "models"
 SAMPLES = (  # tests of `make test` that are cut into slices, and what makes all of it run
     ("load_line", ("tests/loadline/*", *under("layout", "runtime"))),
     ("hostile_rows", ("tests/loadline/*", "src/data/encode/*", "src/data/rows/*")),
+    ("data", ("tests/data_test.py", *under("data/files", "data/rows"))),  # its files of 500 MB
+    ("budget", ("tests/budget_test.py", "src/plan/report/*", "src/advise/*")),  # its small runs
+    ("commands_in_docs_work", ("tests/docs_test.py", *under("cli", "report"))),  # of every third page, and of those that were touched
     ("faults", ("tests/faults/*", *under("files", "formats"))),
     ("every_variant", ("src/train/*_test.cc", "src/train/test_bench*", *under("passes", "layout", "runtime"))),  # of train_test, and of it with lesser sets
+    ("every_budget", under("plan/search", "layout")),  # of plan_test
     ("ways", ("tests/ways_test.py", *under("plan/search", "plan/report", "advise"))),
     ("emulated", ("tests/emulated_test.py", "tests/small_models.py", *under("gpu", "runtime"))),
     *((name, ("tests/harness/*", "*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops/*/gpu_*", "src/ops/*_gpu*")) for name in CARD_TESTS),
@@ -119,17 +123,17 @@ GRIDS = (  # scripts of tests/parity that are cut into slices, and beside tests/
     ("scores", ("src/tasks/*", "src/ops/loss/sequence_loss*", "src/ops/loss/word_scores*", "src/data/*/label*", "src/infer/score*", "src/runs/evaluated_rows*")),
     ("dpo", ("src/tasks/*", "src/ops/loss/preference*", "src/ops/loss/linear_log_prob*", "src/data/encode/preference*", "src/data/encode/answers*", "src/train/references*")),
     ("gla", ("src/models/gla*", "src/ops/scan/*")),
+    ("gguf", ("src/formats/gguf*", "src/tools/*gguf*")),  # families with all types, in turn
+    ("tokenizers", ("scripts/parity_tokenizer.py", *under("unicode", "tokenizer"))),  # every third text
     ("seq2seq", ("src/models/t5*", "src/ops/attention/attention_bias*", "src/infer/beam_search*")),
 )
 PARITY = (  # the other scripts: name, shard, and beside tests/parity/NAME* what touches it
     ("freeze", 2, ("src/passes/adapter_rules*", "src/passes/name_pattern*", "src/passes/keep_frozen*")),
     ("fp16", 2, ("src/runs/loss_scale*", "src/ops/optimizer/grad_norm*", "src/ops/optimizer/optimizer*", "src/passes/offload_update*")),
     ("events", 1, ("src/files/event_file*", "src/runs/metrics*")),
-    ("gguf", 1, ("src/formats/gguf*", "src/tools/*gguf*")),
     ("ops", 0, ("src/ops/*", "src/cpu/*")),
     ("optimizers", 1, ("src/ops/optimizer/*", "src/ops/optimizer*", "src/passes/optimizers*")),
     ("templates", 2, ("src/jinja/*", "src/chat/*", "src/data/encode/conversation*")),
-    ("tokenizers", 0, under("unicode", "tokenizer")),
     ("vocabularies", 0, under("unicode", "tokenizer")),
     ("bleu", 2, ("src/infer/bleu*",)),
 )
@@ -217,6 +221,12 @@ def chosen(choice, stage):
     return [part.name for part in parts]
 
 
+def named_slices(choice):
+    """What tests that are cut run (PLIMSOLL_SHARDS): slices of grids, and pages that were touched."""
+    pages = [file for file in choice.files if matches(file, ("docs/*.md", "README.md"))]
+    return [part.name for part in PARTS if part.grid and choice.has(part)] + [f"commands_in_docs_work/{page}" for page in pages]
+
+
 def stages(choice):
     """(name, argument lists of its commands) of every stage that has something to do."""
     # CUDA's compiler takes as long as all else: it has a stage of its own, and the other tests need no card.
@@ -293,7 +303,7 @@ def cpu_seconds():
 
 def run(choice, only=()):
     """({stage: Taken}, the slowest tests, the stage that failed or None); `only`: the stages that run, none: all."""
-    environment = {**os.environ, "PLIMSOLL_SHARDS": " ".join(part.name for part in PARTS if part.grid and choice.has(part))}
+    environment = {**os.environ, "PLIMSOLL_SHARDS": " ".join(named_slices(choice))}
     taken, slowest = {}, {}
     for name, commands in stages(choice):
         if only and name not in only:

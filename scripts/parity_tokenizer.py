@@ -6,7 +6,7 @@
 
 Inputs: random Unicode strings, every code point in eight contexts, windows of the sample text in 20 scripts, the Python standard library's code, and the files of --text. Without a tokenizer: the golden ones.
 A file *.model is compared with the `sentencepiece` library, which must be installed then.
-Exit status 1 on any difference. Speed: bench/tokenizer_speed.py.
+A landing compares a third of these (tests/shard.py), of each kind. Exit status 1 on any difference. Speed: bench/tokenizer_speed.py.
 """
 import argparse
 import json
@@ -21,6 +21,9 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 from tokenizers import Tokenizer  # noqa: E402  (reads the variables at import)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from shard import is_mine  # noqa: E402
+
 GOLDEN = ROOT / "tests/golden/tokenizers"
 SHOWN = 5
 
@@ -107,7 +110,7 @@ class SentencePiece:
 
 
 def compare(tool, path, reference, texts, special):
-    texts = list(texts)
+    texts = [text for number, text in enumerate(texts) if is_mine("tokenizers", number)]
     command = [tool, path] + (["special"] if special else [])
     lines = "".join(json.dumps(t) + "\n" for t in texts)
     output = subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]

@@ -243,6 +243,11 @@ class Ci(unittest.TestCase):
                 self.assertEqual([part.name for part in self.ci.PARTS if part.stage == "isas" and choice.has(part)], [f"{number}/3"])
             self.assertIn(("sanitize", "gpu"), self.parts(choice), "what is no grid runs")
 
+    def test_commands_of_a_page_that_was_touched_run_whatever_the_slice(self):
+        page = "docs/howto/fit-into-memory.md"
+        named = self.ci.named_slices(self.ci.choose("", 1, (0, [page, "src/tasks/task.h"])))
+        self.assertEqual([name for name in named if name.startswith("commands_in_docs_work")], ["commands_in_docs_work/1", f"commands_in_docs_work/{page}"])
+
     def test_a_test_runs_the_slices_that_are_named_and_whole_where_none_is(self):
         sys.path.insert(0, str(ROOT / "tests"))
         self.addCleanup(sys.path.remove, str(ROOT / "tests"))
@@ -304,13 +309,18 @@ class Ci(unittest.TestCase):
         makefile = (ROOT / "Makefile").read_text()
         known = makefile.split("PARITY ?= ")[1].split("\n")[0].split()
         self.assertEqual({part.grid or part.name for part in self.ci.PARTS if part.stage == "parity"}, set(known))
+        for grid in {part.grid for part in self.ci.PARTS if part.stage == "parity" and part.grid}:
+            texts = "".join(path.read_text() for path in (*(ROOT / "tests/parity").glob("*.py"), ROOT / "scripts/parity_tokenizer.py"))
+            self.assertRegex(texts, rf'is_mine\("{grid}"|run_all\(.*, "{grid}"\)')
         driver = (ROOT / "tests/parity/__main__.py").read_text()
         for name in known:
             self.assertIn(f'"{name}": (', driver)
         lists = "".join(path.read_text() for path in (ROOT / "tests/CMakeLists.txt", ROOT / "src/ops/CMakeLists.txt"))
         scripts = "".join(path.read_text() for folder in ("", "loadline", "faults", "parity") for path in (ROOT / "tests" / folder).glob("*.py"))
-        self.assertIn('in_slice("every_variant"', (ROOT / "src/train/every_variant_test.cc").read_text())
-        for grid in {part.grid for part in self.ci.PARTS if part.stage == "samples"} - {"every_variant"}:
+        in_units = {"every_variant": "src/train/every_variant_test.cc", "every_budget": "src/plan/search/search_oracle_test.cc"}
+        for grid, file in in_units.items():
+            self.assertIn(f'in_slice("{grid}"', (ROOT / file).read_text())
+        for grid in {part.grid for part in self.ci.PARTS if part.stage == "samples"} - set(in_units):
             self.assertRegex(lists, rf"(NAME |_test\(){grid} ")
             if grid not in self.ci.CARD_TESTS:
                 self.assertIn(f'is_mine("{grid}"', scripts)

@@ -2,6 +2,9 @@
 // and the loss after five steps, on the arenas of a real run with dead values poisoned. A landing runs a third of them.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <set>
+
 #include "base/test_slice.h"
 #include "plan/search/search.h"
 #include "train/test_bench.h"
@@ -24,8 +27,7 @@ struct SearchCase {
 
 class EveryVariant : public ::testing::TestWithParam<SearchCase> {};
 
-TEST_P(EveryVariant, gives_the_bits_of_keeping_everything) {
-  const SearchCase& c = GetParam();
+PlanRequest request_for(const SearchCase& c) {
   PlanRequest request;
   request.workload.experiment = experiment_of(c.model, c.accumulation, c.clips);
   request.choices.micro_batch = 2;
@@ -36,13 +38,61 @@ TEST_P(EveryVariant, gives_the_bits_of_keeping_everything) {
   request.target.device = reference_description();
   request.target.own_memory = c.home == Space::host;
   request.target.device.reaches_host = !request.target.own_memory;
+  return request;
+}
+
+using Pairs = std::set<std::pair<std::string, std::string>>;
+
+// A variant's choices by twos: what is recomputed, and where each part is kept.
+void add_pairs(const Experiment& experiment, const Variant& variant, Pairs& pairs) {
+  std::vector<std::string> choices;
+  const auto add = [&](const Variant& one) {
+    choices.push_back(std::to_string(choices.size()) + ": " + variant_words(experiment, one));
+  };
+  Variant recomputes = variant_of(experiment);
+  recomputes.recompute = variant.recompute;
+  add(recomputes);
+  for (const Part part : kEveryPart) {
+    Variant keeps = variant_of(experiment);
+    keeps.offload.of(part) = variant.offload.of(part);
+    add(keeps);
+  }
+  for (size_t i = 0; i < choices.size(); ++i)
+    for (size_t j = i + 1; j < choices.size(); ++j) pairs.emplace(choices[i], choices[j]);
+}
+
+TEST_P(EveryVariant, is_in_a_slice_that_has_every_two_values_together) {
+  if (GetParam().in_part)
+    GTEST_SKIP() << "few variants with homes of many kinds: every landing runs all of them";
+  const PlanRequest request = request_for(GetParam());
+  const std::vector<Variant> variants = Search(request).all();
+  Pairs all;
+  std::array<Pairs, 3> of_slices;
+  const char* named = std::getenv("PLIMSOLL_SHARDS");
+  const std::string before = named ? named : "";
+  for (size_t slice = 0; slice < of_slices.size(); ++slice) {
+    setenv("PLIMSOLL_SHARDS", ("every_variant/" + std::to_string(slice)).c_str(), 1);
+    for (size_t i = 0; i < variants.size(); ++i) {
+      add_pairs(request.workload.experiment, variants[i], all);
+      if (in_slice("every_variant", i)) add_pairs(request.workload.experiment, variants[i], of_slices[slice]);
+    }
+  }
+  setenv("PLIMSOLL_SHARDS", before.c_str(), 1);
+  EXPECT_GT(all.size(), 10U);
+  for (const Pairs& pairs : of_slices)
+    for (const auto& pair : all) EXPECT_TRUE(pairs.contains(pair)) << pair.first << " with " << pair.second;
+}
+
+TEST_P(EveryVariant, gives_the_bits_of_keeping_everything) {
+  const SearchCase& c = GetParam();
+  const PlanRequest request = request_for(c);
   const std::vector<Variant> variants = Search(request).all();
   EXPECT_EQ(variants.size(), c.variants);
 
   Bench bench(request.workload.experiment, kManySteps, {1, 3});
   const Result expected = bench.run_on_arenas(variant_of(request.workload.experiment));
   for (size_t i = 0; i < variants.size(); ++i) {
-    if (!in_slice("every_variant", i)) continue;
+    if (!c.in_part && !in_slice("every_variant", i)) continue;
     Variant variant = variants[i];
     variant.offload.smallest_bytes = kSmallest;
     variant.offload.slice_elements = 65536;

@@ -21,13 +21,14 @@ from tests.parity import compare_test
 PLIMSOLL = ("--plimsoll", "build/plimsoll")
 # Those that take longest first. Each with its arguments: modules of this folder, or scripts.
 COMPARISONS = {
-    "run": ("run", *PLIMSOLL), "adapters": ("adapters", *PLIMSOLL), "scores": ("scores", *PLIMSOLL), "gla": ("gla", *PLIMSOLL),
-    "seq2seq": ("seq2seq", *PLIMSOLL), "folders": ("folders", *PLIMSOLL), "dpo": ("dpo", *PLIMSOLL), "gguf": ("gguf_files", *PLIMSOLL),
-    "fp16": ("fp16", *PLIMSOLL), "freeze": ("freeze", *PLIMSOLL), "templates": ("templates", "--tool", "build/tests/parity/plimsoll_template_tool"),
+    "run": ("run", *PLIMSOLL),
     "tokenizers": ("scripts/parity_tokenizer.py", "tests/golden/tokenizers/qwen2.json", "tests/golden/tokenizers/llama3.json"),
-    "events": ("events", *PLIMSOLL), "optimizers": ("optimizers", "--tool", "build/src/ops/plimsoll_optimizer_tool"),
-    "ops": ("ops", "--tool", "build/src/ops/plimsoll_op_tool"), "bleu": ("scripts/parity_bleu.py", "build/tests/parity/plimsoll_bleu_tool"),
-    "vocabularies": ("vocabularies", "--tool", "build/tests/parity/plimsoll_tokenize_tool")}
+    "gguf": ("gguf_files", *PLIMSOLL), "scores": ("scores", *PLIMSOLL), "adapters": ("adapters", *PLIMSOLL), "fp16": ("fp16", *PLIMSOLL),
+    "freeze": ("freeze", *PLIMSOLL), "seq2seq": ("seq2seq", *PLIMSOLL), "folders": ("folders", *PLIMSOLL), "dpo": ("dpo", *PLIMSOLL),
+    "gla": ("gla", *PLIMSOLL), "events": ("events", *PLIMSOLL), "bleu": ("scripts/parity_bleu.py", "build/tests/parity/plimsoll_bleu_tool"),
+    "templates": ("templates", "--tool", "build/tests/parity/plimsoll_template_tool"),
+    "vocabularies": ("vocabularies", "--tool", "build/tests/parity/plimsoll_tokenize_tool"),
+    "optimizers": ("optimizers", "--tool", "build/src/ops/plimsoll_optimizer_tool"), "ops": ("ops", "--tool", "build/src/ops/plimsoll_op_tool")}
 
 
 def compare(name):

@@ -17,6 +17,8 @@ import numpy as np
 import safetensors.numpy
 import xllamacpp
 
+from tests.shard import is_mine
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROMPTS = ["Which city is the capital of France?", "What is the capital of Japan?", "Repeat: blue stone",
            "In which country lies  Oslo?\n", "Größe, naïve café – 1,234.5 x\u00b2 \U0001f600!", "The capital"]
@@ -123,13 +125,13 @@ def greedy_problems(plimsoll, model, path, dtype, folder):
         run(plimsoll, "convert", model, "--dtype", dtype, "--out", source)
     server = llama(path)
     same = 0
-    for prompt in PROMPTS:
+    out = folder / "answers.jsonl"
+    out.unlink(missing_ok=True)
+    (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": prompt, "response": "x"}) + "\n" for prompt in PROMPTS))
+    run(plimsoll, "generate", source, "--data", folder / "prompts.jsonl", "--out", out, "--max-new-tokens", NEW_TOKENS)
+    answers = [json.loads(line)["response"] for line in out.read_text().splitlines()]
+    for prompt, ours in zip(PROMPTS, answers, strict=True):
         answer = continued(server, prompt)
-        out = folder / "answers.jsonl"
-        out.unlink(missing_ok=True)
-        (folder / "prompt.jsonl").write_text(json.dumps({"prompt": prompt, "response": "x"}) + "\n")
-        run(plimsoll, "generate", source, "--data", folder / "prompt.jsonl", "--out", out, "--max-new-tokens", NEW_TOKENS)
-        ours = json.loads(out.read_text().splitlines()[0])["response"]
         theirs = answer["choices"][0]["text"] if "choices" in answer else answer["content"]
         if theirs.strip() == ours.strip():
             same += 1
@@ -147,7 +149,9 @@ def main():
     problems = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for family in FAMILIES if not only else [only]:
+        for number, family in enumerate(FAMILIES):
+            if family != only if only else not is_mine("gguf", number):
+                continue
             model = model_of(plimsoll, folder, family)
             for dtype in TYPES:
                 path = folder / f"{family}.{dtype}.gguf"

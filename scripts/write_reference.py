@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/commands.md and supported.md from the program, so that no claim of support is written by hand.
+"""Writes docs/reference/commands.md, supported.md and docs/llms.txt from the program, so that no claim of support is written by hand.
 
     write_reference.py PLIMSOLL            compare with the pages, exit 1 where they differ
     write_reference.py PLIMSOLL --write    write them anew
@@ -199,13 +199,14 @@ def main():
         sys.exit("usage: write_reference.py PLIMSOLL [--write]")
     program = Program(sys.argv[1])
     problems = []
-    for name, text in (("commands.md", commands_page(program)), ("supported.md", supported_page(program))):
-        page = ROOT / FOLDER / name
+    for name, text in ((f"{FOLDER}/commands.md", commands_page(program)), (f"{FOLDER}/supported.md", supported_page(program)),
+                       ("docs/llms.txt", program.out("help", "--llms"))):
+        page = ROOT / name
         if sys.argv[2:]:
             page.write_text(text)
         elif (before := page.read_text() if page.exists() else "") != text:
             shown = difflib.unified_diff(before.splitlines(), text.splitlines(), name, "the program", n=0, lineterm="")
-            problems += [f"{FOLDER}/{name} is not what the program says: write it anew by scripts/write_reference.py PLIMSOLL --write", *shown]
+            problems += [f"{name} is not what the program says: write it anew by scripts/write_reference.py PLIMSOLL --write", *shown]
     if problems:
         sys.exit("error: " + "\n".join(problems[:40]))
 

@@ -62,6 +62,76 @@ class Build(unittest.TestCase):
         self.assertTrue(any("cmake --build" in line and "--target" not in line for line in tests.splitlines()), tests)
 
 
+class FirstMinute(CommandTest):
+    needs_run = False
+
+    def test_the_name_alone_shows_this_machine_and_where_to_begin(self):
+        hub = self.folder / "hub"
+        snapshot = hub / "models--Acme--Tiny/snapshots/abc123"
+        snapshot.mkdir(parents=True)
+        (snapshot.parent.parent / "refs").mkdir()
+        (snapshot.parent.parent / "refs/main").write_text("abc123")
+        shutil.copy(ROOT / "demo/model/config.json", snapshot)
+        (self.folder / "runs/first").mkdir(parents=True)
+        (self.folder / "runs/first/metrics.jsonl").write_text("")
+        parent, child = pty.openpty()
+        running = subprocess.Popen([str(PLIMSOLL)], stdin=child, stdout=child, stderr=subprocess.PIPE, cwd=self.folder,
+                                   env={**os.environ, "HF_HUB_CACHE": str(hub), "COLUMNS": "100", "TERM": "dumb"})
+        os.close(child)
+        shown = b""
+        try:
+            while data := os.read(parent, 65536):
+                shown += data
+        except OSError:  # the other end is closed
+            pass
+        os.close(parent)
+        _, errors = running.communicate(timeout=60)
+        text = " ".join(shown.decode().split())
+        self.assertEqual((running.returncode, errors), (0, b""))
+        for words in ("this machine", "free", "models here Acme/Tiny", "runs here runs/first", "plimsoll fit qwen2.5-1.5b", "plimsoll demo",
+                      "plimsoll init Acme/Tiny rows.jsonl", "plimsoll doctor train.log", "plimsoll --help"):
+            self.assertIn(words, text)
+        self.assertIn("a command is missing", output(code=2))
+
+    def test_the_demo_plans_refuses_trains_and_answers(self):
+        done = run("demo", "--steps", 4, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("does not fit", done.stderr)
+        for words in ("$ plimsoll plan plimsoll-demo/recipe.yaml", "$ plimsoll train", "$ plimsoll generate plimsoll-demo/run", "plimsoll chat plimsoll-demo/run"):
+            self.assertIn(words, done.stdout)
+        folder = self.folder / "plimsoll-demo"
+        for name in ("model/config.json", "model/tokenizer.json"):
+            self.assertEqual((folder / name).read_bytes(), (ROOT / "demo" / name).read_bytes())
+        self.assertEqual((folder / "facts/train.parquet").read_bytes(), (ROOT / FACTS).read_bytes())
+        self.assertEqual(len((folder / "run/metrics.jsonl").read_text().splitlines()), 4)
+        self.assertIn("is there already", output("demo", code=2, cwd=self.folder))
+        self.assertIn("cannot", output("demo", "--folder", "/proc/nothing/demo", code=2).replace("No such file", "cannot"))
+
+    def test_the_manual_in_one_text_names_every_command_and_exit_code(self):
+        text = output("help", "--llms")
+        self.assertLessEqual(len(text.splitlines()), 200)
+        for command in output("help", "--commands").split():
+            self.assertIn(f"`plimsoll {command}", text)
+        for code in (0, 1, 2, 3, 4, 5, 130):
+            self.assertIn(f"\n- {code}: ", text)
+        self.assertEqual(text, (ROOT / "docs/llms.txt").read_text())
+
+    def test_completion_offers_the_values_of_options(self):
+        for shell in ("bash", "zsh", "fish"):
+            script = output("completion", shell)
+            for words in ("full lora qlora", "fp32 bf16 bf16-master bf16-pure fp16", "adamw adamw8bit lion sgd adafactor", "length micro_batch", "RTX-4090",
+                          "method.type=qlora"):
+                self.assertIn(words, script, shell)
+
+    def test_the_names_that_are_known_are_listed(self):
+        listed = json.loads(output("fit", "--list", "--json"))["models"]
+        rows = [json.loads(line) for line in (ROOT / "src/models/model-shapes.jsonl").read_text().splitlines()]
+        self.assertEqual([model["name"] for model in listed], [name for row in rows for name in (row["name"], *row["same_shape"])])
+        self.assertTrue(all(model["trained"] == (model["why_not"] is None) for model in listed))
+        self.assertEqual(len(output("fit", "--list").splitlines()), len(listed))
+        self.assertIn("--list", output("fit", code=2))
+
+
 class HubNames(CommandTest):
     def setUp(self):
         super().setUp()

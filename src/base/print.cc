@@ -14,6 +14,7 @@ namespace plimsoll {
 namespace {
 
 int first_failure = 0;  // errno of standard output
+void (*listener)(std::string_view text) = nullptr;
 
 void remember_failure() {
   if (first_failure == 0) first_failure = errno != 0 ? errno : EIO;
@@ -54,6 +55,9 @@ void finish_output() {
 void say(std::string_view text) {
   const std::string shown = printable_text(text) + "\n";
   std::fwrite(shown.data(), 1, shown.size(), stderr);
+  if (listener != nullptr) listener(text);
 }
+
+void hear_what_is_said(void (*hear)(std::string_view text)) { listener = hear; }
 
 }  // namespace plimsoll

@@ -26,5 +26,7 @@ void finish_output();
 
 // printable_text() and a newline to standard error, for notes; failures count for nothing.
 void say(std::string_view text);
+// From now on `hear` is called with each text of say(); null: nothing is.
+void hear_what_is_said(void (*hear)(std::string_view text));
 
 }  // namespace plimsoll

@@ -53,6 +53,9 @@ std::string key_report_comments(const KeyReport& report);
 std::string key_report_notes(const KeyReport& report, const std::string& recipe);
 nlohmann::ordered_json key_report_json(const KeyReport& report);
 
+// Prints the answer to the program's name alone, on a terminal.
+ExitCode show_first_screen();
+
 std::optional<Isa> read_isa(const std::string& text);
 
 #define COMMAND(name) void add_##name(CLI::App& app, Action& action);

@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/llms.h"
 #include "device/catalogue.h"
 #include "recipe/option.h"
 
@@ -272,18 +273,24 @@ void add_completion(CLI::App& app, Action& action) {
 void add_help(CLI::App& app, Action& action) {
   struct Arguments {
     std::string command;
-    bool man = false, commands = false;
+    bool man = false, commands = false, llms = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* help = app.add_subcommand("help", "the manual of a command");
   help->add_option("command", arguments->command, "the command; none: plimsoll itself");
   help->add_flag("--commands", arguments->commands, "only the names of all commands, one a line");
+  help->add_flag("--llms", arguments->llms,
+                 "all of it in one text of Markdown, for language models and other readers");
   help->add_flag("--man", arguments->man, "as roff, for man(1)");
   help->callback([arguments, &app, &action] {
     action = [arguments, &app] {
       HelpCommand asked = read_command(app);
       if (arguments->commands) {
         print(join(command_names(asked), "\n") + "\n");
+        return ExitCode::ok;
+      }
+      if (arguments->llms) {
+        print(llms_text(asked));
         return ExitCode::ok;
       }
       if (!arguments->command.empty()) {

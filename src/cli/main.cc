@@ -25,6 +25,7 @@
 #include "cli/help.h"
 #include "cli/usage_text.h"
 #include "recipe/document/problems.h"
+#include "report/event_stream.h"
 
 namespace plimsoll {
 namespace {
@@ -41,7 +42,10 @@ int report(const Error& error) {
   // Earlier output comes before the error, and a failure to write it matters no more.
   flush_output();
   std::string text = error.what();
-  if (dynamic_cast<const RecipeError*>(&error) == nullptr) text = visible_breaks(text);
+  const bool of_recipe = dynamic_cast<const RecipeError*>(&error) != nullptr;
+  if (!of_recipe) text = visible_breaks(text);
+  if (EventStream* const events = EventStream::of_process()) events->error(error.code(), text, of_recipe);
+  hear_what_is_said(nullptr);
   if (error.code() == ExitCode::internal)
     text += "\nthis is a bug in plimsoll: please report it with the command and the recipe";
   say(for_terminal(error.code() == ExitCode::does_not_fit ? text : "error: " + text));
@@ -136,6 +140,8 @@ int run(int argc, char** argv) {
   use_usage_text(app);
   app.set_version_flag("--version", PLIMSOLL_VERSION);
   app.require_subcommand(1);
+  if (argc == 1 && isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1)
+    return static_cast<int>(show_first_screen());
   Action action;
 #define COMMAND(name) add_##name(app, action);
 #include "cli/commands.def"
@@ -195,5 +201,7 @@ int main(int argc, char** argv) {
   plimsoll::return_large_buffers();
   // A limit on the size of files (ulimit -f) is an error with a message, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
-  return plimsoll::leave(plimsoll::run_or_report(argc, argv));
+  const int code = plimsoll::run_or_report(argc, argv);
+  if (plimsoll::EventStream* const events = plimsoll::EventStream::of_process()) events->end(code);
+  return plimsoll::leave(code);
 }

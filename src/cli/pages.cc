@@ -21,6 +21,13 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll chat runs/first", "chat with its model"}},
        {3, 4, 5, 130},
        "README.md"},
+      {"demo",
+       "Shows what the program does with files that it carries: a plan, its refusal in too little memory, the "
+       "training of a small model from random weights, three questions. It takes about half a minute on two "
+       "cores, prints each command that it runs, and writes to plimsoll-demo/ alone.",
+       {{"plimsoll demo", "writes to plimsoll-demo/"}, {"plimsoll demo --folder /tmp/demo", "elsewhere"}},
+       {5, 130},
+       "README.md"},
       {"init",
        "Reads a model folder and a data file, and writes a commented recipe for them. Change it as you "
        "like, and see its memory with plimsoll plan.",
@@ -58,6 +65,7 @@ const std::vector<CommandPage>& pages() {
        "Every cell is the plan that plimsoll plan makes of that method and length; where none fits, the "
        "least memory that one takes. Exit code 3: nothing fits.",
        {{"plimsoll fit qwen2.5-7b", "this machine: its GPUs, its CPU"},
+        {"plimsoll fit --list", "the names that are known"},
         {"plimsoll fit Qwen/Qwen2.5-7B --gpu \"RTX 3060 12GB\" --host-memory 24GiB", "another one"},
         {"plimsoll fit models/mine/config.json --lengths 1024,4096 --methods lora --json", "as JSON"}},
        {3, 4},

@@ -10,8 +10,10 @@
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "cli/commands.h"
+#include "files/json.h"
 #include "recipe/hub.h"
 #include "recipe/known_model.h"
+#include "recipe/translate/read_file.h"
 
 namespace plimsoll {
 namespace {
@@ -63,8 +65,8 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
   app.add_option(
          "recipe", path,
          folder_allowed
-             ? "recipe (YAML or JSON), a model folder or its config.json, or a model's name on the Hugging Face hub"
-             : "recipe (YAML or JSON)")
+             ? "recipe (YAML or JSON; -: standard input), a model folder or its config.json, or a model's name on the Hugging Face hub"
+             : "recipe (YAML or JSON; -: standard input)")
       ->required();
   app.add_option("--set", sets,
                  "key=value: set a key of the recipe; key=null restores its default (may be repeated)")
@@ -119,6 +121,17 @@ bool is_model_config(const std::filesystem::path& path, ModelFiles& models) try 
   return false;
 }
 
+// A config.json on standard input, which is enough for a plan: the folder that stands for it.
+std::optional<std::string> model_on_standard_input(ModelFiles& models) {
+  const std::string folder = std::string("/") + kStandardInputWords;  // a path that messages show
+  if (models.holds(folder)) return folder;
+  if (!nlohmann::json::accept(standard_input())) return std::nullopt;
+  const nlohmann::json config = parse_json(standard_input(), kStandardInputWords);
+  if (!config.is_object() || !config.contains("model_type") || config.contains("model")) return std::nullopt;
+  models.hold(folder, config);
+  return folder;
+}
+
 // The name in the address of a model's page on the hub, or in a name with a slash at its end; other texts as they are.
 std::string pasted_name(const std::string& text) {
   std::string_view name = text;
@@ -147,6 +160,7 @@ void refuse_tagged_name(const std::string& path) {
 // name that leads to one in the cache or, where shapes are taken, in the catalogue. Throws UsageError for a name that
 // leads nowhere, or to a model that is not trained.
 std::optional<std::string> named_model(const std::string& argument, bool takes_shapes, ModelFiles& models) {
+  if (argument == kStandardInput) return takes_shapes ? model_on_standard_input(models) : std::nullopt;
   std::error_code unknown;
   if (std::filesystem::is_directory(argument, unknown)) return argument;
   if (is_model_config(argument, models)) {
@@ -172,7 +186,12 @@ std::optional<std::string> named_model(const std::string& argument, bool takes_s
 // A shape has no tokenizer to read rows with.
 void refuse_rows_of_shape(const Recipe& recipe, ModelFiles& models) {
   if (recipe.data.train.empty() || !models.holds(recipe.model)) return;
-  const std::string name = known_model(recipe.model, models)->named.name;
+  const auto known = known_model(recipe.model, models);
+  if (!known)
+    throw UsageError(
+        "data.train: rows are read with the model's tokenizer, and standard input has its shape alone: name the "
+        "model's folder, or leave the rows out and state them: --rows COUNT --tokens COUNT");
+  const std::string& name = known->named.name;
   throw UsageError("data.train: rows are read with the tokenizer of " + name +
                    ", and the built-in catalogue has its shape alone. Fetch its small files:\n  " +
                    download_command(HubKind::model, name) +

@@ -104,9 +104,10 @@ size_t add_metrics(std::array<char, N>& line, size_t length, const Metrics& metr
 }  // namespace
 
 MetricsLog::MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit,
-                       const LineLog::Visit& visit_evaluation)
+                       const LineLog::Visit& visit_evaluation, RunObserver& observer)
     : steps_(output.begin_log("metrics.jsonl"), resumed_step, visit),
-      evaluations_(output.begin_log("eval.jsonl"), resumed_step, visit_evaluation) {}
+      evaluations_(output.begin_log("eval.jsonl"), resumed_step, visit_evaluation),
+      observer_(observer) {}
 
 void MetricsLog::step(const StepMetrics& m) {
   std::array<char, 896> line;
@@ -120,7 +121,9 @@ void MetricsLog::step(const StepMetrics& m) {
   if (m.loss_scale)
     end += static_cast<size_t>(
         std::snprintf(line.data() + end, line.size() - end, ", \"loss_scale\": %.9g", *m.loss_scale));
-  steps_.write({line.data(), add_metrics(line, end, m.of_task)});
+  const std::string_view whole(line.data(), add_metrics(line, end, m.of_task));
+  observer_.logged("step", whole);
+  steps_.write(whole);
 }
 
 void MetricsLog::evaluation(const EvaluationMetrics& m) {
@@ -128,7 +131,9 @@ void MetricsLog::evaluation(const EvaluationMetrics& m) {
   const int length = std::snprintf(
       line.data(), line.size(), "{\"step\": %lld, \"loss\": %s, \"target_tokens\": %lld, \"seconds\": %.3f",
       static_cast<long long>(m.step), Number(m.loss).text(), static_cast<long long>(m.tokens), m.seconds);
-  evaluations_.write({line.data(), add_metrics(line, static_cast<size_t>(length), m.of_task)});
+  const std::string_view whole(line.data(), add_metrics(line, static_cast<size_t>(length), m.of_task));
+  observer_.logged("evaluate", whole);
+  evaluations_.write(whole);
 }
 
 double median_after_warmup(std::vector<double> values) {

@@ -13,6 +13,7 @@
 
 #include "files/append_file.h"
 #include "files/run_folder.h"
+#include "runs/observer.h"
 #include "tasks/task.h"
 
 namespace plimsoll {
@@ -65,9 +66,9 @@ class LineLog {
 class MetricsLog {
  public:
   // Keeps the lines of steps up to `resumed_step` that an earlier part of the run wrote. `visit` sees those
-  // of steps.
+  // of steps. The observer hears each line before it is written, and outlives the log.
   MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit = {},
-             const LineLog::Visit& visit_evaluation = {});
+             const LineLog::Visit& visit_evaluation = {}, RunObserver& observer = nobody());
   void step(const StepMetrics& metrics);  // allocates nothing
   void evaluation(const EvaluationMetrics& metrics);
   void write_pending() {
@@ -77,6 +78,7 @@ class MetricsLog {
 
  private:
   LineLog steps_, evaluations_;
+  RunObserver& observer_;
 };
 
 // The median of seconds or rates by step, without the steps before pages and caches are warm. 0 where there

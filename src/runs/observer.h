@@ -38,6 +38,9 @@ class RunObserver {
   virtual void storing(int64_t /*done*/, int64_t /*total*/) {}
   // Rows of a data set.
   virtual void answering(int64_t /*done*/, int64_t /*total*/) {}
+  // A line of the run's logs, an object of JSON: "step", "evaluate", and what RunLog::event() calls the others.
+  // Allocates nothing for steps.
+  virtual void logged(std::string_view /*kind*/, std::string_view /*line*/) {}
   // The last of step() for now.
   virtual void steps_end() {}
   // The output that was asked for, in full: the table of a profile.

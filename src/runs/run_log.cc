@@ -38,9 +38,10 @@ std::string event_file_name(const fs::path& output, double time) {
 }  // namespace
 
 RunLog::RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit,
-               const LineLog::Visit& visit_evaluation)
-    : metrics_(output, resumed_step, visit, visit_evaluation),
-      events_(output.begin_log("events.jsonl"), std::numeric_limits<int64_t>::max()) {
+               const LineLog::Visit& visit_evaluation, RunObserver& observer)
+    : metrics_(output, resumed_step, visit, visit_evaluation, observer),
+      events_(output.begin_log("events.jsonl"), std::numeric_limits<int64_t>::max()),
+      observer_(observer) {
   const double now = wall_time();
   if (tensorboard)
     tensorboard_.emplace(output.begin_log(event_file_name(output.path(), now)), now, resumed_step + 1);
@@ -74,7 +75,9 @@ void RunLog::evaluation(const EvaluationMetrics& m) {
 void RunLog::event(std::string_view kind, int64_t step, const nlohmann::ordered_json& details) {
   nlohmann::ordered_json line = {{"time", wall_time()}, {"step", step}, {"event", kind}};
   if (details.is_object()) line.update(details);
-  events_.write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  observer_.logged(kind, text);
+  events_.write(text);
 }
 
 void log_stop(RunLog& log, int64_t step, const std::string& reason) {

@@ -11,9 +11,9 @@ namespace plimsoll {
 
 class RunLog {
  public:
-  // Continues after `resumed_step`; lines of later steps are dropped. The visits are MetricsLog's.
+  // Continues after `resumed_step`; lines of later steps are dropped. Visits and observer are MetricsLog's.
   RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit,
-         const LineLog::Visit& visit_evaluation);
+         const LineLog::Visit& visit_evaluation, RunObserver& observer);
 
   void step(const StepMetrics& metrics);  // allocates nothing
   void evaluation(const EvaluationMetrics& metrics);
@@ -24,6 +24,7 @@ class RunLog {
  private:
   MetricsLog metrics_;
   LineLog events_;
+  RunObserver& observer_;
   std::optional<EventFile> tensorboard_;
 };
 

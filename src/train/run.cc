@@ -1,6 +1,9 @@
 #include "train/run.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/format.h"
+#include "base/printable.h"
 #include "base/units.h"
 #include "cpu/threads.h"
 #include "prepare/memory_budget.h"
@@ -77,6 +80,13 @@ void announce(const Announced& run, const Session& session, RunObserver& observe
     observer.event(note, LogLevel::warn);
 }
 
+nlohmann::ordered_json plan_details(const RunWish& wish, const Plan& plan, const TrainerState& before) {
+  nlohmann::ordered_json line = {{"feasible", true},
+                                 {"output", std::filesystem::absolute(wish.folder.path()).string()}};
+  line.update(start_details(plan, before));
+  return line;
+}
+
 // Opens what can fail, in the order in which each part takes what it needs, and runs.
 ExitCode run_plan(const RunWish& wish, const Plan& plan, DataSetup data, const TrainOptions& options,
                   std::vector<std::string> notes) {
@@ -104,12 +114,14 @@ ExitCode run_plan(const RunWish& wish, const Plan& plan, DataSetup data, const T
                  experiment, session.state, checkpoint_options(recipe, experiment, wish.folder, data.chat),
                  wish.observer);
   session.card.bound(*session.device);
+  TrainerState before = state_before(recipe, plan, wish.cpu, data.total_steps);
+  wish.observer.logged("plan", json_text(plan_details(wish, plan, before), -1));
   announce({std::move(notes), data.total_steps, data.dropped_rows, recipe.data.max_length}, session,
            wish.observer);
   return Trainer(wish,
                  {session, place, step, batches, evaluator ? &*evaluator : nullptr, stop, saves, tally,
                   profile.get()},
-                 state_before(recipe, plan, wish.cpu, data.total_steps))
+                 std::move(before))
       .run();
 }
 

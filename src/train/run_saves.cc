@@ -71,7 +71,7 @@ void RunSaves::require_savable(const TrainerState& current) {
 
 void RunSaves::open_logs(const TrainerState& current) {
   options_.folder->write("recipe.yaml", options_.recipe_yaml);
-  log_.emplace(*options_.folder, current.step, rules_.tensorboard, visit_, visit_evaluation_);
+  log_.emplace(*options_.folder, current.step, rules_.tensorboard, visit_, visit_evaluation_, observer_);
 }
 
 void RunSaves::resumed(const TrainerState& saved) {

@@ -6,6 +6,7 @@
 #include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "cli/caller_arguments.h"
 #include "cli/commands.h"
 #include "cli/model/answer_arguments.h"
 #include "cli/usage_text.h"
@@ -17,6 +18,7 @@ namespace {
 struct GenerateArguments {
   GenerateOptions options;
   AnswerArguments shared;
+  CallerArguments caller;
 };
 
 // "1,2,3"
@@ -102,7 +104,8 @@ void print_tally(const AnswerTally& tally, const std::string& device, bool json)
 
 ExitCode run(GenerateOptions& options, bool json) {
   Progress progress(json ? LogLevel::error : LogLevel::info, 1);
-  options.observer = &progress;
+  const CallerArguments::Observer observer(progress);
+  options.observer = observer.get();
   const bool streams = !json && options.ids.empty() && !options.data && options.beams.best == 1;
   const auto show = [streams](std::string_view text) {
     if (!streams) return true;
@@ -136,8 +139,10 @@ void add_generate(CLI::App& app, Action& action) {
       ->capture_default_str();
   arguments->shared.add_machine(*command, arguments->options);
   arguments->shared.add_json(*command);
+  arguments->caller.add_to(*command);
   command->callback([arguments, &action] {
     action = [arguments] {
+      arguments->caller.begin("generate");
       arguments->shared.finish(arguments->options);
       return run(arguments->options, arguments->shared.json());
     };

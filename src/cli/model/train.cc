@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include "base/print.h"
+#include "cli/caller_arguments.h"
 #include "cli/commands.h"
 #include "cli/machine_rates.h"
 #include "cli/plan/plan_command.h"
@@ -8,6 +9,7 @@
 #include "prepare/device_choice.h"
 #include "prepare/refused_plan.h"
 #include "prepare/resume.h"
+#include "report/event_stream.h"
 #include "report/progress.h"
 
 namespace plimsoll {
@@ -16,6 +18,7 @@ namespace {
 struct TrainArguments {
   RecipeArguments recipe;
   TrainOptions options;
+  CallerArguments caller;
   std::string log_level = "info";
   bool quiet = false;
 };
@@ -66,15 +69,16 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   arguments.options.machine = arguments.recipe.machine(recipe);
   if (!arguments.recipe.no_probe && !recipe.is_of_card())
     probe_where_unknown(cpu_settings(arguments.options.machine), recipe.memory.device, quiet);
-  arguments.options.recipe_file = arguments.recipe.path;
+  if (arguments.recipe.path != kStandardInput) arguments.options.recipe_file = arguments.recipe.path;
   Progress progress(level, recipe.log.every);
-  arguments.options.observer = &progress;
+  const CallerArguments::Observer observer(progress);
+  arguments.options.observer = observer.get();
   arguments.options.models = arguments.recipe.sources->models;
   try {
     return train(recipe, arguments.options);
   } catch (const RefusedPlan& refused) {
     if (!chosen.by_itself)
-      throw DoesNotFitError(refused.what() + ways_text(ways_of(arguments, recipe, refused)));
+      throw DoesNotFitError(refused.what() + told_ways(ways_of(arguments, recipe, refused)));
     if (!quiet) say(too_small_line(refused.what()));
   } catch (const DoesNotFitError& error) {
     if (!chosen.by_itself) throw;
@@ -96,12 +100,14 @@ void add_train(CLI::App& app, Action& action) {
       ->excludes(resume);
   command->add_option("--log-level", arguments->log_level, "error, warn, info or debug")->type_name("LEVEL");
   command->add_flag("--quiet", arguments->quiet, "print errors only: --log-level error");
+  arguments->caller.add_to(*command);
   command->add_flag("--profile", arguments->options.profile,
                     "profile a few steps; writes their trace to trace.json in the run folder");
   command->add_flag("--poison", arguments->options.poison, "for tests: NaN where a tensor's life ends");
   command->add_flag("--no-reuse", arguments->options.no_reuse, "for tests: no two tensors share bytes");
   command->callback([arguments, &action] {
     action = [arguments] {
+      arguments->caller.begin("train");
       const LogLevel level = parse_log_level(arguments->quiet ? "error" : arguments->log_level);
       return run(*arguments, level);
     };

@@ -4,15 +4,18 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/printable.h"
 #include "base/screen.h"
 #include "base/shell_word.h"
+#include "base/strings.h"
 #include "base/units.h"
 #include "cli/plan/fit_text.h"
 #include "cli/plan/plan_command.h"
 #include "fleet/devices/gpu.h"
 #include "models/model.h"
+#include "models/shapes.h"
 #include "prepare/own_cards.h"
 #include "recipe/hub.h"
 
@@ -22,7 +25,7 @@ namespace {
 struct FitArguments {
   std::string model, gpu, memory, host_memory, max_isa;
   std::string lengths = "512,2048,8192,32768", methods = "qlora,lora,full";
-  bool json = false;
+  bool json = false, list = false;
 };
 
 // A device with the command line that plans for it.
@@ -173,7 +176,37 @@ void plan_device(const FitArguments& arguments, const FitModel& model, AskedDevi
   show("\n" + fit_foot_text(model, asked.device, columns));
 }
 
+// The catalogue by name, with what this version says of each model.
+ExitCode list_models(bool json) {
+  nlohmann::ordered_json models = nlohmann::ordered_json::array();
+  std::string text;
+  for (const ModelShape& shape : model_shapes()) {
+    std::vector<std::string> names = shape.same_shape;
+    names.insert(names.begin(), shape.name);
+    const std::string why_not = why_not_trained(shape);
+    for (const std::string& name : names) {
+      const bool here = find_in_hub_cache(HubKind::model, name).has_value();
+      nlohmann::ordered_json model = {{"name", name}, {"parameters", shape.parameters}};
+      model["trained"] = why_not.empty();
+      model["why_not"] = nullptr;
+      if (!why_not.empty()) model["why_not"] = why_not;
+      model["here"] = here;
+      models.push_back(std::move(model));
+      text +=
+          formatted("{}  {}{}{}\n", name, format_number("%.2fB", static_cast<double>(shape.parameters) / 1e9),
+                    here ? "  here" : "", why_not.empty() ? "" : "  not trained: " + why_not);
+    }
+  }
+  nlohmann::ordered_json answer;
+  answer["models"] = std::move(models);
+  print(json ? json_text(answer) : text);
+  return ExitCode::ok;
+}
+
 ExitCode run(const FitArguments& arguments) {
+  if (arguments.list) return list_models(arguments.json);
+  if (arguments.model.empty())
+    throw UsageError("MODEL is missing: name a model, or list those that are known: --list");
   keep_freed_memory();
   (void)read_lengths(arguments.lengths, "--lengths");
   (void)read_methods(arguments.methods, "--methods");
@@ -207,10 +240,8 @@ void add_fit(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<FitArguments>();
   CLI::App* command =
       app.add_subcommand("fit", "which methods at which lengths fit, by a model's name alone");
-  command
-      ->add_option("model", arguments->model,
-                   "a model's name on the Hugging Face hub, a model folder or its config.json")
-      ->required();
+  command->add_option("model", arguments->model,
+                      "a model's name on the Hugging Face hub, a model folder or its config.json");
   command->add_option("--gpu", arguments->gpu,
                       "a GPU by name, such as \"RTX 3060 12GB\", instead of this machine");
   command->add_option("--memory", arguments->memory, "memory budget of the device: a size, a share, or auto");
@@ -222,6 +253,7 @@ void add_fit(CLI::App& app, Action& action) {
   command->add_option("--methods", arguments->methods, "methods of fine-tuning: qlora, lora, full")
       ->type_name("A,B")
       ->capture_default_str();
+  command->add_flag("--list", arguments->list, "list the models of the built-in catalogue instead");
   command->add_flag("--json", arguments->json, "JSON output (docs/reference/json.md)");
   command->add_option("--max-isa", arguments->max_isa,
                       "highest instruction set to use: avx2, avx512, avx512-bf16 or amx");

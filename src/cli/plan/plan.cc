@@ -13,6 +13,7 @@
 #include "base/screen.h"
 #include "base/shell_word.h"
 #include "base/units.h"
+#include "cli/caller_arguments.h"
 #include "cli/machine_rates.h"
 #include "cli/plan/plan_command.h"
 #include "files/atomic.h"
@@ -22,6 +23,7 @@
 #include "prepare/device_choice.h"
 #include "prepare/dump_rows.h"
 #include "recipe/hub.h"
+#include "report/event_stream.h"
 #include "report/history.h"
 #include "report/progress.h"
 
@@ -31,7 +33,7 @@ namespace {
 // On a terminal: rows that were read.
 std::function<void(int64_t, int64_t)> counting_progress() {
   return [progress = std::make_shared<Progress>(LogLevel::info, 1)](int64_t done, int64_t rows) {
-    progress->counting(done, rows);
+    CallerArguments::Observer(*progress).get()->counting(done, rows);
   };
 }
 
@@ -114,6 +116,17 @@ std::vector<Way> ways_of(const PlanArguments& arguments, const Recipe& recipe, c
   return ways_out(variants_of("plan", arguments), recipe, refused.request, refusal_of(refused));
 }
 
+// To the program that started this one.
+void tell_plan(const Plan& plan) {
+  EventStream* const events = EventStream::of_process();
+  if (events == nullptr) return;
+  const nlohmann::ordered_json told = {{"feasible", plan.fits()},
+                                       {"planned_process_bytes", plan.process_peak_bytes()},
+                                       {"planned_device_bytes", plan.arena_bytes()},
+                                       {"planned_seconds_per_step", plan.seconds_per_step}};
+  events->send("plan", told.dump());
+}
+
 ExitCode run_report(const PlanArguments& arguments) {
   const AskedPlan asked = plan_of(arguments);
   const PlanInput& input = asked.input;
@@ -127,6 +140,7 @@ ExitCode run_report(const PlanArguments& arguments) {
       plan_allowed(input.resolved, input.machine, input.data.get(), {}, true, search_progress());
   Plan& plan = allowed.plan;
   if (!plan.fits() && asked.card_by_itself) return run_on_cpu(arguments, plan);
+  tell_plan(plan);
   if (!arguments.dump.empty()) {
     print(dump(plan, arguments.dump));
     return ExitCode::ok;
@@ -145,7 +159,7 @@ ExitCode run_report(const PlanArguments& arguments) {
   }
   if (arguments.timeline) print(timeline_text(plan, output_columns()));
   if (!plan.fits())
-    throw DoesNotFitError(refusal_text(plan) + ways_text(ways_of(arguments, input.resolved.recipe, plan)));
+    throw DoesNotFitError(refusal_text(plan) + told_ways(ways_of(arguments, input.resolved.recipe, plan)));
   if (!arguments.timeline) {
     const ScreenSize screen = screen_of(STDOUT_FILENO);
     const bool whole = arguments.full || !screen.is_terminal;
@@ -243,7 +257,13 @@ void add_plan(CLI::App& app, Action& action) {
       "--dump", arguments->dump,
       "print graph, program, layout or table instead of the report, the programs after a pass "
       "(docs/reference/formats.md), or token ids and labels of rows");
-  command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+  arguments->caller.add_to(*command);
+  command->callback([arguments, &action] {
+    action = [arguments] {
+      arguments->caller.begin("plan");
+      return run(*arguments);
+    };
+  });
 }
 
 }  // namespace plimsoll

@@ -7,6 +7,7 @@
 
 #include "advise/ways.h"
 #include "advise/what_if.h"
+#include "cli/caller_arguments.h"
 #include "cli/commands.h"
 #include "prepare/plan_input.h"
 
@@ -14,6 +15,7 @@ namespace plimsoll {
 
 struct PlanArguments {
   RecipeArguments recipe;
+  CallerArguments caller;
   std::string dump, html, machine;
   std::vector<std::string> compare;
   std::string sweep, max;
@@ -45,6 +47,8 @@ Variants variants_of(const std::string& command, const PlanArguments& arguments)
 // plan/ways_text.cc
 // Lines under a refusal, each begun by a line break; empty without ways.
 std::string ways_text(const std::vector<Way>& ways);
+// The same, and what an event of the error has of them.
+std::string told_ways(const std::vector<Way>& ways);
 nlohmann::ordered_json ways_json(const std::vector<Way>& ways);
 
 ExitCode run_compare(const PlanArguments& arguments);

@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "cli/plan/plan_command.h"
 #include "plan/search/run_time.h"
+#include "report/event_stream.h"
 
 namespace plimsoll {
 
@@ -16,6 +17,11 @@ std::string ways_text(const std::vector<Way>& ways) {
             duration_words(way.seconds_per_step) + " a step\n      " + way.command;
   }
   return text;
+}
+
+std::string told_ways(const std::vector<Way>& ways) {
+  if (EventStream* const events = EventStream::of_process()) events->set_ways(ways_json(ways));
+  return ways_text(ways);
 }
 
 nlohmann::ordered_json ways_json(const std::vector<Way>& ways) {

@@ -36,6 +36,10 @@ class Problems {
   size_t count_ = 0;
 };
 
+// The name of a recipe that is read from standard input, and what it is called.
+inline constexpr const char* kStandardInput = "-";
+inline constexpr const char* kStandardInputWords = "standard input";
+
 // The source of a tree of keys.
 struct Source {
   std::string name;              // "recipes/q.yaml", "--set method.r=x"

@@ -186,10 +186,15 @@ fs::path folder_of_script(const fs::path& script, const ShellTraining& training)
   return own;
 }
 
+std::string shown_file(const std::string& file) {
+  return file == kStandardInput ? kStandardInputWords : file;
+}
+
 // The recipe that a script's command names, and the command's own keys.
 std::vector<std::pair<Node, Source>> layers_of(const std::string& file) {
   RecipeText read = read_recipe_text(file);
-  if (!read.training) return {{std::move(read.root), {file, true, fs::absolute(file).parent_path()}}};
+  const std::string shown = shown_file(file);
+  if (!read.training) return {{std::move(read.root), {shown, true, fs::absolute(file).parent_path()}}};
   const ShellTraining& training = *read.training;
   const fs::path folder = folder_of_script(file, training);
   std::vector<std::pair<Node, Source>> layers;
@@ -200,11 +205,11 @@ std::vector<std::pair<Node, Source>> layers_of(const std::string& file) {
       throw UsageError(formatted(
           "{}:{}: starts a training by '{}', which is neither beside the script nor above it, nor in the "
           "working folder: start the command in the folder that its paths are relative to",
-          file, training.line, excerpt(training.config)));
+          shown, training.line, excerpt(training.config)));
     layers.push_back(
         {read_tree(config.string()), {config.string(), true, fs::absolute(config).parent_path()}});
   }
-  layers.push_back({training.keys, {file, true, folder}});
+  layers.push_back({training.keys, {shown, true, folder}});
   Node program;
   program.kind = Node::Kind::scalar;
   program.text = training.program;
@@ -238,7 +243,7 @@ LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
   if (overrides.of_run)
     builder.apply(nested("data.reading", read_yaml(std::to_string(kFirstReading))), layers.front().second);
   for (const auto& [root, source] : layers) builder.apply(root, source);
-  return apply_overrides(builder, others, file);
+  return apply_overrides(builder, others, shown_file(file));
 }
 
 LoadedRecipe recipe_from_overrides(const Overrides& overrides) {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -12,8 +14,26 @@
 namespace plimsoll {
 namespace {
 
+std::string read_standard_input() {
+  std::string text(kMaxDocumentBytes + 1, '\0');
+  std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (std::cin.bad()) throw UsageError(formatted("{}: cannot be read", kStandardInputWords));
+  text.resize(static_cast<size_t>(std::cin.gcount()));
+  return text;
+}
+
+bool is_json_name(const std::string& file, const std::string& text) {
+  if (file != kStandardInput) return std::filesystem::path(file).extension() == ".json";
+  return nlohmann::json::accept(text);
+}
+
+std::string shown_name(const std::string& file) {
+  return file == kStandardInput ? kStandardInputWords : file;
+}
+
 // At most one byte more than a document may have: enough to see that it is too long.
 std::string read_text_of(const std::string& file) {
+  if (file == kStandardInput) return standard_input();
   std::error_code unknown;  // what cannot be looked at cannot be opened either
   if (std::filesystem::is_directory(file, unknown))
     throw UsageError(file + ": is a folder, not a recipe; `plimsoll plan FOLDER` takes a model's folder");
@@ -54,14 +74,19 @@ Node read_document(std::string_view text, const Source& source, Read read) {
 
 }  // namespace
 
+const std::string& standard_input() {
+  static const std::string text = read_standard_input();
+  return text;
+}
+
 Node read_tree(const std::string& file) {
-  const Source source = {file, true, {}};
-  const bool is_json = std::filesystem::path(file).extension() == ".json";
-  return read_document(read_text_of(file), source, is_json ? read_json : read_yaml);
+  const Source source = {shown_name(file), true, {}};
+  const std::string text = read_text_of(file);
+  return read_document(text, source, is_json_name(file, text) ? read_json : read_yaml);
 }
 
 RecipeText read_recipe_text(const std::string& file) {
-  const Source source = {file, true, {}};
+  const Source source = {shown_name(file), true, {}};
   const std::string text = read_text_of(file);
   RecipeText read;
   if (is_shell_script(text, file)) {
@@ -71,8 +96,7 @@ RecipeText read_recipe_text(const std::string& file) {
       throw UsageError(formatted("{}: {}", source.place(error.line), error.what()));
     }
   } else {
-    const bool is_json = std::filesystem::path(file).extension() == ".json";
-    read.root = read_document(text, source, is_json ? read_json : read_yaml);
+    read.root = read_document(text, source, is_json_name(file, text) ? read_json : read_yaml);
   }
   return read;
 }

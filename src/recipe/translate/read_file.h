@@ -11,7 +11,9 @@
 
 namespace plimsoll {
 
-// JSON where the name ends in .json, YAML otherwise. Throws UsageError that names file and line.
+// The text of standard input, read once, up to one byte more than a document may have. Throws UsageError.
+const std::string& standard_input();
+// JSON where the name ends in .json, YAML otherwise; of standard input (kStandardInput) what it is. Throws UsageError that names file and line.
 Node read_tree(const std::string& file);
 // The same, or the training that a shell script starts.
 struct RecipeText {

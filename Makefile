@@ -29,7 +29,7 @@ SANITIZE_FOLDERS ?=
 # kernels: compute capabilities that nvcc compiles for.
 KERNELS_FOR ?= 75;120
 # parity: which comparisons run.
-PARITY ?= run scores adapters folders freeze fp16 dpo gla seq2seq events gguf ops optimizers templates tokenizers vocabularies bleu
+PARITY ?= run package scores adapters folders freeze fp16 dpo gla seq2seq events gguf ops optimizers templates tokenizers vocabularies bleu
 # gpu-check, gpu-bench: the device that is asked, and where programs are that were built elsewhere (make gpu-carry).
 GPU_DEVICE ?= cuda
 GPU_TOOLS ?=
@@ -42,7 +42,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs cases clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types types cases clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -60,6 +60,12 @@ archive: build
 # A Python wheel in build/wheel, plimsoll-ml, with the platform tag that auditwheel proves.
 wheel: build setup-wheel
 	python3 scripts/make_wheel.py build build/wheel --tools .deps/wheel
+
+# The Python package: types by two checkers, and the oldest Python that its sources are for.
+types: setup-types
+	.deps/types/bin/python3 -m mypy --strict python/plimsoll_ml
+	.deps/types/bin/pyright python/plimsoll_ml
+	.deps/types/bin/vermin --no-tips -t=3.9- python/plimsoll_ml
 
 test: build
 	cmake --build build -j $(JOBS)
@@ -85,7 +91,7 @@ parity: build setup-parity
 parity-run:
 	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
-parity-scores parity-adapters parity-folders parity-freeze parity-fp16 parity-dpo parity-gla parity-seq2seq parity-events: parity-%:
+parity-package parity-scores parity-adapters parity-folders parity-freeze parity-fp16 parity-dpo parity-gla parity-seq2seq parity-events: parity-%:
 	$(PARITY_PYTHON) -m tests.parity.$* --plimsoll $(PLIMSOLL)
 parity-gguf:
 	$(PARITY_PYTHON) -m tests.parity.gguf_files --plimsoll $(PLIMSOLL)
@@ -113,7 +119,7 @@ kernels: setup
 everything:
 	CI_SHARD=all scripts/ci.py
 	scripts/test_instruction_sets.py build --all
-	$(MAKE) hostile-rows limits docs
+	$(MAKE) hostile-rows limits docs types wheel
 	$(MAKE) fuzz RUNS=-1 FUZZ_SECONDS=60
 
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
@@ -248,6 +254,8 @@ setup-fuzz:
 	@scripts/setup.sh --fuzz
 setup-wheel:
 	@scripts/setup.sh --wheel
+setup-types:
+	@scripts/setup.sh --types
 setup-docs:
 	@scripts/setup.sh --docs
 

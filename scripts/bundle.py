@@ -6,10 +6,12 @@ import subprocess
 import sys
 import tempfile
 
+from older_symbols import ask_for_older
+
 BASE = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2",
         "libstdc++.so.6", "libgcc_s.so.1"}
 RECIPE = pathlib.Path(__file__).resolve().parent.parent / "demo" / "recipes" / "full.yaml"
-NEWEST = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13)}  # of Ubuntu 22.04, older than Debian 12's
+NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)}  # of RHEL 9, older than Debian 12's and Ubuntu 22.04's
 
 
 def run(*words, **options):
@@ -73,6 +75,12 @@ def install(build, folder):
     add_libraries(folder)
     add_arrow_licences(folder, arrow.parent)
     add_linked_licences(folder)
+    for binary in binaries(folder):
+        ask_for_older(binary)
+
+
+def binaries(folder):
+    return [folder / "bin" / "plimsoll", *sorted((folder / "lib" / "plimsoll").iterdir())]
 
 
 def try_elsewhere(folder):
@@ -89,6 +97,13 @@ def try_elsewhere(folder):
                 env={"PLIMSOLL_CACHE_DIR": f"{place}/cache"})
 
 
+def versions_of(binary):
+    """(kind, number) of each version that a file needs of the system's libraries."""
+    needed = run("objdump", "-p", binary).partition("Version References:")[2]
+    for kind, version in re.findall(r"\b(GLIBC|GLIBCXX|CXXABI|GCC)_([0-9.]+)", needed):
+        yield kind, tuple(int(part) for part in version.split("."))
+
+
 def check(folder):
     """Lines that say what of the system the folder uses."""
     program = folder / "bin" / "plimsoll"
@@ -96,11 +111,10 @@ def check(folder):
         if name not in BASE and folder.resolve() not in path.resolve().parents:
             sys.exit(f"error: {name} is loaded from {path}, outside of {folder}")
     newest = {}
-    for binary in [program, *(folder / "lib" / "plimsoll").iterdir()]:
-        for kind, version in re.findall(r"\b(GLIBC|GLIBCXX|CXXABI)_([0-9.]+)", run("objdump", "-T", binary)):
-            number = tuple(int(part) for part in version.split("."))
+    for binary in binaries(folder):
+        for kind, number in versions_of(binary):
             if number > NEWEST[kind]:
-                sys.exit(f"error: {binary.name} needs {kind}_{version}, newer than {NEWEST[kind]}")
+                sys.exit(f"error: {binary.name} needs {kind}_{'.'.join(map(str, number))}, newer than {NEWEST[kind]}")
             newest[kind] = max(newest.get(kind, (0,)), number)
     try_elsewhere(folder)
     yield "needs   " + ", ".join(f"{kind} {'.'.join(map(str, number))}" for kind, number in sorted(newest.items()))

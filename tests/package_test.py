@@ -317,6 +317,32 @@ class BadInput(Case):
         self.assertIn("cannot be started", done.stderr)
 
 
+NOTEBOOK = """
+import asyncio, sys
+import nbformat
+from nbclient import NotebookClient
+cells = ["import json, plimsoll_ml as pm", "run = pm.train(json.load(open('recipe.json')))\\nrun", "pm.plan(json.load(open('recipe.json')))"]
+book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+NotebookClient(book, timeout=600, kernel_name="python3").execute()
+shown = [output for cell in book.cells for output in cell.outputs]
+print(*[output["data"].get("text/html", "") for output in shown if "data" in output], sep="\\n----\\n")
+print([output for output in shown if output.output_type in ("stream", "error")], file=sys.stderr)
+"""
+
+
+class Notebook(Case):
+    @unittest.skipUnless(has("nbclient") and has("ipykernel"), "no nbclient and ipykernel here")
+    def test_a_notebook_shows_a_run_that_is_updated_and_a_plan(self):
+        Path("recipe.json").write_text(json.dumps(RECIPE, default=str))
+        said, errors = self.child(NOTEBOOK.replace("\\\\n", "\\n")).communicate(timeout=600)
+        progress, run, plan = said.split("\n----\n")
+        self.assertIn(f"{STEPS} of {STEPS}", progress, errors)
+        self.assertIn("<progress value='1.0000'", progress)
+        self.assertIn("aria-label='loss from", run)
+        self.assertIn("fits", plan)
+        self.assertIn("[]", errors)
+
+
 class Package(Case):
     def test_importing_it_loads_nothing_of_others_and_little_of_pythons(self):
         program = ("import sys; before = set(sys.modules); import plimsoll_ml; new = sorted({name.split('.')[0] for name in set(sys.modules) - before})\n"

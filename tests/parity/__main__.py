@@ -21,7 +21,7 @@ from tests.parity import compare_test
 PLIMSOLL = ("--plimsoll", "build/plimsoll")
 # Those that take longest first. Each with its arguments: modules of this folder, or scripts.
 COMPARISONS = {
-    "run": ("run", *PLIMSOLL),
+    "run": ("run", *PLIMSOLL), "package": ("package", *PLIMSOLL),
     "tokenizers": ("scripts/parity_tokenizer.py", "tests/golden/tokenizers/qwen2.json", "tests/golden/tokenizers/llama3.json"),
     "gguf": ("gguf_files", *PLIMSOLL), "scores": ("scores", *PLIMSOLL), "adapters": ("adapters", *PLIMSOLL), "fp16": ("fp16", *PLIMSOLL),
     "freeze": ("freeze", *PLIMSOLL), "seq2seq": ("seq2seq", *PLIMSOLL), "folders": ("folders", *PLIMSOLL), "dpo": ("dpo", *PLIMSOLL),

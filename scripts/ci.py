@@ -304,7 +304,7 @@ def cpu_seconds():
 
 def run(choice, only=()):
     """({stage: Taken}, the slowest tests, the stage that failed or None); `only`: the stages that run, none: all."""
-    environment = {**os.environ, "PLIMSOLL_SHARDS": " ".join(named_slices(choice))}
+    environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "100", "PLIMSOLL_SHARDS": " ".join(named_slices(choice))}
     taken, slowest = {}, {}
     for name, commands in stages(choice):
         if only and name not in only:

@@ -70,9 +70,10 @@ using Checksums = std::map<std::string, uint32_t>;
 
 uint32_t checksum_of(const fs::path& path) {
   const File file = File::open(path);
-  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  const int64_t bytes = file.size();
+  std::vector<std::byte> staging(static_cast<size_t>(std::min(kLoadStagingBytes, bytes)));
   uint32_t checksum = 0;
-  for (int64_t at = 0, bytes = file.size(); at < bytes;) {
+  for (int64_t at = 0; at < bytes;) {
     const auto part = std::span(staging).first(static_cast<size_t>(std::min(kLoadStagingBytes, bytes - at)));
     file.read(at, part);
     checksum = crc32c(part, checksum);

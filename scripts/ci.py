@@ -10,10 +10,11 @@
 
 Every landing builds the program and runs `make test`. The parts below are cut into three shards: instruction sets below the machine's
 own, suites under sanitizers, comparisons with PyTorch, CUDA's compiler, the demo. A landing runs the shard that its number picks, and
-every part whose files it touched. Samples (load lines, faults) and grids (families by methods, kernels by shapes, refusals by budgets) are cut
-within (tests/shard.py): "run/0" is a third of parity's run that has each family and each method, and a landing runs one such slice of each
-grid. It runs a grid whole where it touched what the grid is about, and of parity's run each case of the families whose files it touched,
-unless it touched more than WIDE grids. So any three landings in a row run everything.
+every part whose files it touched. Samples (load lines, faults) and grids (families by methods, kernels by shapes, refusals by budgets, pages
+with commands) are cut within (tests/shard.py): "run/0" is a third of parity's run that has each family and each method, and a landing runs one
+such slice of each grid, and the commands of each page that it touched. It runs a grid whole where it touched what the grid is about (SAMPLES,
+GRIDS), and of parity's run each case of the families whose files it touched, unless it touched more than WIDE grids. So any three landings in
+a row run everything.
 
 What a landing does not prove by itself:
 - of parts that it touched nothing of: two thirds.
@@ -21,7 +22,7 @@ What a landing does not prove by itself:
   a family that this landing's slice trains in full.
 - of grids and lesser instruction sets, where it touched more than WIDE grids (a large change, which ends with `make everything`): two thirds
   as well. Each kernel by itself runs on every set of the machine in `make test`.
-What no landing proves and `make everything` does: the commands around the engine, and its unit tests, on the least instruction set.
+What no landing proves and `make everything` does: the commands around the engine on the least instruction set.
 
 .ci/landing holds the number, and the commit that landed before. What was touched is what changed since then, or where no commit
 is named since the number was changed before. So a landing that did not raise it (its last change is more than FRESH commits old)
@@ -138,16 +139,15 @@ PARITY = (  # the other scripts: name, shard, and beside tests/parity/NAME* what
     ("vocabularies", 0, under("unicode", "tokenizer")),
     ("bleu", 2, ("src/infer/bleu*",)),
 )
-ON_CPUS = (*GPU_ALONE, "src/*_test.cc")  # what parity does not run
 PARTS = (
     *(part for name, touched_by in SAMPLES for part in slices("samples", name, touched_by)),
     *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS, (*GPU_ALONE, "src/ops/*_test.cc")) for shard in range(SHARDS)),
     *(Part("sanitize", folder, shard, under(folder), GPU_ALONE if folder == "ops" else ()) for shard, folders in enumerate(SANITIZED) for folder in folders),
     Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("files", "formats", "unicode", "tokenizer", "recipe", "jinja", "chat", "data", "fleet", "report"))),
     Part("sanitize", "programs", 2, ("tests/bad_input_test.py", "tests/faults/*", "src/files/*", "src/formats/*")),
-    *(part for name, touched_by in GRIDS for part in slices("parity", name, (f"tests/parity/{name}*", *touched_by), ON_CPUS)),
+    *(part for name, touched_by in GRIDS for part in slices("parity", name, (f"tests/parity/{name}*", *touched_by), (*GPU_ALONE, "src/*_test.cc"))),
     *(Part("parity", f"run/{family}", None, (f"src/models/{family}*",)) for family in FAMILIES),
-    *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by), ON_CPUS) for name, shard, touched_by in PARITY),
+    *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by), (*GPU_ALONE, "src/*_test.cc")) for name, shard, touched_by in PARITY),
     # By compute capability: the oldest for all that kernels include, the newest where kernels themselves changed. A landing
     # compiles for one of them (chosen).
     Part("kernels", "75", 1, ("*.cu", "src/gpu/*", "src/ops/*.h", "src/ops/*.def", "src/ops/*CMakeLists.txt", "src/base/*.h", "src/device/*.h",

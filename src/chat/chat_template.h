@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_texts.h"
 #include "chat/template_rules.h"
 #include "jinja/template.h"
 
@@ -34,15 +35,17 @@ class ChatTemplate {
 
   // A template by its name in builtin_templates.h. Throws UsageError for another name, and where the name
   // means the folder's own template and it has none. `source`: a text in Jinja or the path of a file, instead
-  // of the folder's own template.
+  // of the folder's own template. `texts`: files of the folder that are read already; nullptr: none.
   static ChatTemplate builtin(std::string_view name, const std::filesystem::path& model_folder,
                               std::optional<std::tm> now,
-                              const std::optional<std::string>& source = std::nullopt);
+                              const std::optional<std::string>& source = std::nullopt,
+                              FileTexts* texts = nullptr);
   // chat_template.jinja, else chat_template of tokenizer_config.json; nothing where the folder has none.
   // Throws TemplateError, and DamagedError for a file that is not what its name says.
   static std::optional<ChatTemplate> of_folder(const std::filesystem::path& model_folder,
                                                std::optional<std::tm> now,
-                                               const std::optional<std::string>& source = std::nullopt);
+                                               const std::optional<std::string>& source = std::nullopt,
+                                               FileTexts* texts = nullptr);
 
   // Without the marks of pieces. Throws TemplateError.
   [[nodiscard]] std::string render(const Conversation& conversation, bool add_generation_prompt) const;

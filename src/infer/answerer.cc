@@ -10,7 +10,6 @@
 #include "base/units.h"
 #include "data/encode/conversations.h"
 #include "prepare/asked_rows.h"
-#include "tokenizer/special_tokens.h"
 #include "tokenizer/stop_strings.h"
 #include "tokenizer/stream_decoder.h"
 #include "weights/adapter_config.h"
@@ -25,19 +24,19 @@ constexpr int64_t kContextStep = 32;
 
 GenerationRequest request_of(const AnswerOptions& options, const ModelPaths& paths, int64_t longest) {
   GenerationRequest request;
-  request.model = read_model_spec(paths.base / "config.json");
-  request.compute = options.precision ? *options.precision : trained_type(paths);
+  request.model = options.sources->models->spec(paths.base);
+  request.compute = options.precision ? *options.precision : trained_type(paths, options.sources);
   if (paths.adapter) read_adapter_config(*paths.adapter, request.lora.emplace());
-  request.nf4 = quantisation_of(paths);
+  request.nf4 = quantisation_of(paths, options.sources);
   request.context = answering_context(options, request.model, longest);
   request.sequences = options.beams.beams;
   if (request.model.encoder_decoder) request.source = std::exchange(request.context, options.max_new_tokens);
   return request;
 }
 
-std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokenizer,
-                                   const ChatTemplate* chat) {
-  std::vector<int32_t> ids = stop_ids(base, tokenizer);
+std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokenizer, const ChatTemplate* chat,
+                                   ModelFiles& files) {
+  std::vector<int32_t> ids = stop_ids(base, tokenizer != nullptr, files);
   if (chat != nullptr)
     if (const auto end = end_of_turn(*tokenizer, *chat)) ids.push_back(*end);
   return ids;
@@ -81,27 +80,30 @@ AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
   std::optional<std::string> named = options.device;
   for (const std::string& set : sets)
     if (!options.device && set.starts_with(kKey)) named = set.substr(kKey.size());
-  return asked_device(options.machine, named, paths, options.graphs, *options.observer);
+  return asked_device(options.machine, named, paths, options.graphs, options.sources, *options.observer);
 }
 
 std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths) {
   const std::string& name = options.chat_template;
   std::optional<std::tm> now = local_time();
   const bool of_run = fs::exists(options.folder / "recipe.yaml");
-  if (const auto trained = date_of(date_of_run(options.folder))) now = trained;
+  if (const auto trained = date_of(date_of_run(options.folder, options.sources))) now = trained;
   if (name == "plain") return std::nullopt;
-  if (name != "auto") return ChatTemplate::builtin(name, paths.base, now);
+  FileTexts* const texts = &options.sources->models->texts();
+  const auto own_of = [&](const fs::path& folder) {
+    return ChatTemplate::of_folder(folder, now, std::nullopt, texts);
+  };
+  if (name != "auto") return ChatTemplate::builtin(name, paths.base, now, std::nullopt, texts);
   // A run's folder has the file where its rows were rendered, and only then.
   if (of_run)
-    return fs::exists(options.folder / "chat_template.jinja") ? ChatTemplate::of_folder(options.folder, now)
-                                                              : std::nullopt;
+    return fs::exists(options.folder / "chat_template.jinja") ? own_of(options.folder) : std::nullopt;
   if (paths.adapter)
-    if (auto own = ChatTemplate::of_folder(*paths.adapter, now)) return own;
-  return ChatTemplate::of_folder(paths.base, now);
+    if (auto own = own_of(*paths.adapter)) return own;
+  return own_of(paths.base);
 }
 
-Tokenizer model_tokenizer(const fs::path& base) {
-  if (const auto file = Tokenizer::find_file(base)) return Tokenizer::from_file(*file);
+std::shared_ptr<const Tokenizer> model_tokenizer(const fs::path& base, ModelFiles& files) {
+  if (auto tokenizer = files.tokenizer(base)) return tokenizer;
   throw UsageError(
       base.string() +
       ": has no tokenizer.json or tokenizer.model, which texts need (--ids of generate does not)");
@@ -127,8 +129,8 @@ void refuse_template(const AnswerOptions& options, const std::string& command) {
                      ": --template and --system mean nothing to an encoder, which reads its text as it is");
 }
 
-std::optional<int32_t> end_of_source(const fs::path& base, const Tokenizer& tokenizer) {
-  const std::optional<int32_t> end = read_special_tokens(base, tokenizer).end_of_text;
+std::optional<int32_t> end_of_source(const fs::path& base, ModelFiles& files) {
+  const std::optional<int32_t> end = files.special_tokens(base).end_of_text;
   if (!end)
     throw UsageError(base.string() + ": names no end-of-text token (eos_token in tokenizer_config.json)");
   return end;
@@ -136,7 +138,9 @@ std::optional<int32_t> end_of_source(const fs::path& base, const Tokenizer& toke
 
 Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const AskedDevice& device,
                    const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt)
-    : options_(options), end_tokens_(end_tokens_of(paths.base, tokenizer, chat)), sampler_(options.sampling) {
+    : options_(options),
+      end_tokens_(end_tokens_of(paths.base, tokenizer, chat, *options.sources->models)),
+      sampler_(options.sampling) {
   if (tokenizer != nullptr) tokenizer_ = *tokenizer;
   GenerationPlan plan = plan_generation(request_of(options, paths, longest_prompt), device);
   require_fit(plan);

@@ -35,6 +35,8 @@ struct AnswerOptions {
   std::optional<UseGraphs> graphs;    // of a card; none: as the run says
   bool go_on = false;                 // prompts mostly begin as the one before did: Generator::generate
   RunObserver* observer = &nobody();  // outlives what it is told by
+  // Sources of recipes and of the model: each file is read once.
+  SharedSources sources = std::make_shared<RecipeSources>();
 };
 
 // The reason why an answer ended: an end token of the model, a text of `stops`, max_new_tokens, the context,
@@ -60,7 +62,7 @@ AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
 std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths);
 
 // The tokenizer of a model folder. Throws UsageError where there is none.
-Tokenizer model_tokenizer(const std::filesystem::path& base);
+std::shared_ptr<const Tokenizer> model_tokenizer(const std::filesystem::path& base, ModelFiles& files);
 
 // A cache for prompts of at most `longest` tokens and their answers, as options.context and the model's
 // positions allow; for an encoder, of prompts alone. Throws UsageError for a context that the model does not
@@ -70,7 +72,7 @@ int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, 
 // Refuses a chat template for an encoder, which knows no conversation. `command`: for the message.
 void refuse_template(const AnswerOptions& options, const std::string& command);
 // The token that ends a source, as training ends them. Throws UsageError where the model names none.
-std::optional<int32_t> end_of_source(const std::filesystem::path& base, const Tokenizer& tokenizer);
+std::optional<int32_t> end_of_source(const std::filesystem::path& base, ModelFiles& files);
 
 class Answerer {
  public:

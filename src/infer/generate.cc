@@ -33,14 +33,15 @@ Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
     if (path) read.push_back(*path);
   require_apart(options.out, read);
   const AskedDevice device = asked_device(options, paths, options.sets);
-  std::optional<Tokenizer> tokenizer;
+  ModelFiles& files = *options.sources->models;
+  std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
-  if (options.ids.empty() || Tokenizer::find_file(paths.base)) tokenizer = model_tokenizer(paths.base);
-  const bool encodes = read_model_spec(paths.base / "config.json").encoder_decoder.has_value();
+  if (options.ids.empty() || Tokenizer::find_file(paths.base)) tokenizer = model_tokenizer(paths.base, files);
+  const bool encodes = files.spec(paths.base).encoder_decoder.has_value();
   if (encodes) refuse_template(options, "generate");
   if (options.ids.empty() && !encodes) chat = answering_template(options, paths);
-  const Asking asking{tokenizer ? &*tokenizer : nullptr, chat ? &*chat : nullptr,
-                      encodes && tokenizer ? end_of_source(paths.base, *tokenizer) : std::nullopt};
+  const Asking asking{tokenizer.get(), chat ? &*chat : nullptr,
+                      encodes && tokenizer ? end_of_source(paths.base, files) : std::nullopt};
   const std::vector<Question> questions = read_questions(options, asking);
   size_t longest = 0;
   for (const Question& question : questions) longest = std::max(longest, question.ids.size());

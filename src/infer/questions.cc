@@ -83,7 +83,7 @@ using Names = std::map<std::string, std::string>;
 
 // data.columns: as --set names them, or as the run read its own rows where this file has such columns.
 Names names_of(const Dataset& dataset, const GenerateOptions& options) {
-  const Names names = columns_of_run(options.folder, options.sets);
+  const Names names = columns_of_run(options.folder, options.sets, options.sources);
   const bool here = std::all_of(names.begin(), names.end(),
                                 [&](const auto& name) { return has_column(dataset, name.second); });
   return here || !options.sets.empty() ? names : Names();

@@ -25,7 +25,7 @@ struct RowOptions : AnswerOptions {
   int64_t batch = 0;                  // rows at a time; 0: as many as fit, up to 16
   std::optional<std::filesystem::path> out;  // JSONL of the answers, or of the scores
   // The options that prepare/asked_rows.h opens the rows by.
-  [[nodiscard]] RowWish wish() const { return {folder, data, sets, max_length, precision}; }
+  [[nodiscard]] RowWish wish() const { return {folder, data, sets, max_length, precision, sources}; }
 };
 
 struct RowPlan {

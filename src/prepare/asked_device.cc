@@ -89,10 +89,9 @@ Recipe own_card(const AskedDevice& device) {
 }  // namespace
 
 AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
-                         const ModelPaths& paths, std::optional<UseGraphs> graphs, RunObserver& observer) {
-  const std::filesystem::path file = paths.adapter.value_or(paths.base) / "recipe.yaml";
-  std::optional<Recipe> run;
-  if (std::filesystem::exists(file)) run = load_recipe(file.string()).recipe;
+                         const ModelPaths& paths, std::optional<UseGraphs> graphs,
+                         const SharedSources& sources, RunObserver& observer) {
+  const std::optional<Recipe> run = recipe_of_run(paths.adapter.value_or(paths.base), sources);
   AskedDevice device = device_asked(options, named, run ? &*run : nullptr, observer);
   device.graphs = graphs.value_or(run ? run->memory.graphs : UseGraphs::automatic);
   return device;

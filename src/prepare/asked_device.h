@@ -35,7 +35,8 @@ struct AskedDevice {
 // model, where one did. Throws UsageError for a named card that is missing; a run's card that is missing is
 // said, and the CPU answers. Before any thread is started. `graphs`: none: as the run says.
 AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
-                         const ModelPaths& paths, std::optional<UseGraphs> graphs, RunObserver& observer);
+                         const ModelPaths& paths, std::optional<UseGraphs> graphs,
+                         const SharedSources& sources, RunObserver& observer);
 
 // The card of this machine that it is.
 PlannedCard card_of(const AskedDevice& device);

@@ -27,6 +27,7 @@ Recipe read_recipe(const fs::path& folder, const Overrides& overrides) {
 Overrides changes_of(const RowWish& wish) {
   Overrides overrides;
   overrides.sets = wish.sets;
+  overrides.sources = wish.sources;
   overrides.of_run = is_run(wish.folder);
   if (wish.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*wish.max_length));
   return overrides;
@@ -68,7 +69,7 @@ Recipe recipe_to_score(const RowWish& wish, bool rewards, const ModelPaths& path
     });
     overrides.sets.push_back(assignment("model", paths.base.string()));
     overrides.sets.push_back(assignment("task", std::string(to_string(task))));
-    const auto problem = problem_of_head(paths.base);
+    const auto problem = problem_of_head(wish.sources->models->config(paths.base));
     if (!rewards && problem && !given) overrides.sets.push_back(assignment("classify.problem", *problem));
   }
   Recipe recipe = read_recipe(wish.folder, overrides);
@@ -101,11 +102,11 @@ Experiment experiment_of(const RowWish& wish, Resolved& resolved) {
   if (paths.adapter)
     read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
   require_frozen_reference(experiment);
-  if (const auto nf4 = quantisation_of(paths)) {
+  if (const auto nf4 = quantisation_of(paths, wish.sources)) {
     experiment.nf4 = true;
     experiment.nf4_options = *nf4;
   }
-  experiment.precision.compute = wish.precision ? *wish.precision : trained_type(paths);
+  experiment.precision.compute = wish.precision ? *wish.precision : trained_type(paths, wish.sources);
   Recipe::Data& data = resolved.recipe.data;
   if (const auto longest = experiment.model.longest_text()) {
     if (wish.max_length && *wish.max_length > *longest)
@@ -119,7 +120,7 @@ Experiment experiment_of(const RowWish& wish, Resolved& resolved) {
 }
 
 AskedRows asked_rows(const RowWish& wish, Recipe recipe, const ModelPaths& paths) {
-  AskedRows asked{resolve(std::move(recipe), paths, std::make_shared<ModelFiles>()), {}, {}};
+  AskedRows asked{resolve(std::move(recipe), paths, wish.sources->models), {}, {}};
   asked.experiment = experiment_of(wish, asked.resolved);
   asked.files = {wish.folder, paths.base};
   const Recipe::Data& data = asked.resolved.recipe.data;
@@ -160,17 +161,19 @@ AskedRows rows_to_score(const RowWish& wish, bool rewards, const ModelPaths& pat
 }
 
 std::map<std::string, std::string> columns_of_run(const fs::path& folder,
-                                                  const std::vector<std::string>& sets) {
+                                                  const std::vector<std::string>& sets,
+                                                  const SharedSources& sources) {
   Overrides overrides;
   overrides.sets = sets;
+  overrides.sources = sources;
   overrides.of_run = is_run(folder);
   if (!overrides.of_run) overrides.sets.insert(overrides.sets.begin(), assignment("model", folder.string()));
   return read_recipe(folder, overrides).data.columns;
 }
 
-std::optional<std::string> date_of_run(const fs::path& folder) {
-  if (!is_run(folder)) return std::nullopt;
-  return load_recipe((folder / kRunRecipe).string()).recipe.data.date;
+std::optional<std::string> date_of_run(const fs::path& folder, const SharedSources& sources) {
+  const auto run = recipe_of_run(folder, sources);
+  return run ? run->data.date : std::nullopt;
 }
 
 }  // namespace plimsoll

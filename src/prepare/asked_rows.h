@@ -18,6 +18,7 @@ struct RowWish {
   std::vector<std::string> sets;  // keys of the recipe that say how rows are read: "data.columns=..."
   std::optional<int64_t> max_length;
   std::optional<DType> precision;
+  SharedSources sources;  // of recipes and the model
 };
 
 // A model with its adapter as a task has it; rows are cut to the model's positions.
@@ -38,8 +39,9 @@ AskedRows rows_to_score(const RowWish& wish, bool rewards, const ModelPaths& pat
 
 // data.columns of the run in the folder, or as `sets` name them.
 std::map<std::string, std::string> columns_of_run(const std::filesystem::path& folder,
-                                                  const std::vector<std::string>& sets);
+                                                  const std::vector<std::string>& sets,
+                                                  const SharedSources& sources);
 // The date that the templates of the run in the folder print, where it states one: YYYY-MM-DD.
-std::optional<std::string> date_of_run(const std::filesystem::path& folder);
+std::optional<std::string> date_of_run(const std::filesystem::path& folder, const SharedSources& sources);
 
 }  // namespace plimsoll

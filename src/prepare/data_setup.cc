@@ -29,10 +29,11 @@ bool has_part(const ColumnBinding& binding, std::string_view part) {
 }
 
 // The chat template of the rows, where they are conversations.
-std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBinding& binding,
+std::optional<ChatTemplate> template_of(const Resolved& resolved, const ColumnBinding& binding,
                                         Reads reads = Reads::to_learn) {
+  const Recipe& recipe = resolved.recipe;
   const TemplateChoice choice{recipe.model, recipe.data.chat_template, recipe.data.template_source,
-                              recipe.data.date};
+                              recipe.data.date, &resolved.files->texts()};
   if (binding.format != RowFormat::preference) return chat_template_of(choice, binding.format);
   // A model without a template reads a dialogue as it stands.
   if (binding.dialogues) return chat_template_of(choice, RowFormat::prompt_response);
@@ -111,10 +112,11 @@ TextRules text_rules(const Recipe& recipe, const DataSetup& data, const ModelSpe
 }
 
 // Renders the rows' conversations, where they are some.
-EncodeConversation conversations_of(const Recipe& recipe, const DataSetup& data, const RowEncoding& rows,
+EncodeConversation conversations_of(const Resolved& resolved, const DataSetup& data, const RowEncoding& rows,
                                     Reads reads) {
+  const Recipe& recipe = resolved.recipe;
   const TaskRule& rule = rule_of(recipe.task);
-  auto chat = rule.has_targets ? std::nullopt : template_of(recipe, rows.columns, reads);
+  auto chat = rule.has_targets ? std::nullopt : template_of(resolved, rows.columns, reads);
   if (!chat) return {};
   std::optional<int32_t> end_of_turn;
   const auto& tokens = recipe.data.special_tokens;
@@ -144,7 +146,7 @@ ExampleEncoder make_encoder(const Resolved& resolved, const ColumnBinding& bindi
   if (binding.format == RowFormat::input_ids || binding.ready) return ExampleEncoder(rows);
   rows.texts = text_rules(recipe, data, model);
   if (model.encoder) rows.model.around = affixes_of(recipe, *data.tokenizer);
-  rows.converse = conversations_of(recipe, data, rows, reads);
+  rows.converse = conversations_of(resolved, data, rows, reads);
   return ExampleEncoder(rows);
 }
 
@@ -483,14 +485,14 @@ DataSetup open_data(const Resolved& resolved, const Counting& counting, bool ful
   const int64_t named = open.rows.size();
   drop_long_rows(recipe, open.dataset, encoder, counting.threads, open.rows);
   data.dropped_rows = named - open.rows.size();
-  data.chat = template_of(recipe, columns);
+  data.chat = template_of(resolved, columns);
   data.labels = resolved.labels;
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
   data.train.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(open.rows),
                                 std::move(encoder), train_loader(recipe)});
   open_eval(resolved, counting.threads, opened, data);
   measure_rows(recipe, counting, full_rows, data);
-  data.summary->rendering = rendering_words(recipe, data.train->reading.columns, data);
+  data.summary->rendering = rendering_words(resolved, data.train->reading.columns, data);
   describe_order(recipe, counting.every_row, data);
   const LoaderOptions& loader = data.train->loader;
   if (loader.packing && data.summary->sampled_rows == 0)
@@ -519,12 +521,12 @@ FirstRows open_first_rows(const Resolved& resolved, int64_t count) {
   ExampleEncoder encoder = make_encoder(read_rows, columns, data);
   ExampleEncoder uncut = make_encoder(uncut_rows, columns, data);
   data.labels = resolved.labels;
-  data.chat = template_of(read, columns);
+  data.chat = template_of(read_rows, columns);
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
   data.train.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(open.rows),
                                 std::move(encoder), train_loader(read)});
   data.summary.emplace();
-  data.summary->rendering = rendering_words(read, data.train->reading.columns, data);
+  data.summary->rendering = rendering_words(read_rows, data.train->reading.columns, data);
   return {std::move(data), std::move(uncut)};
 }
 

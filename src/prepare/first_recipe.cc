@@ -119,6 +119,7 @@ std::string list_of(const std::vector<std::string>& labels) { return to_yaml(Jso
 // The recipe with what was asked for, and the keys that were.
 struct Wished {
   Recipe recipe;
+  SharedSources sources;
   std::set<std::string> keys;
 };
 
@@ -146,7 +147,10 @@ bool holds_out(const Recipe& recipe) {
 }
 
 Wished wished(const FirstRecipe& wish) {
+  Wished result;
+  result.sources = std::make_shared<RecipeSources>();
   Overrides overrides;
+  overrides.sources = result.sources;
   overrides.sets = {assignment("model", wish.model.string()), assignment("data.train", wish.data.string()),
                     "data.max_length=" + std::to_string(int64_t{1} << 24), "method.type=" + wish.method};
   // The rows decide the rest of the recipe, so that they are looked at first.
@@ -158,7 +162,7 @@ Wished wished(const FirstRecipe& wish) {
   // A missing model is reported where the recipe is read.
   if (fs::exists(config)) {
     const Recipe rows = recipe_from_overrides(of_rows).recipe;
-    const Suggested suggested = suggested_task(rows, read_model_spec(config));
+    const Suggested suggested = suggested_task(rows, result.sources->models->spec(before.model));
     const bool classifies = says(wish.sets, "task=classify") && suggested.task == Task::classify;
     if (!says(wish.sets, "task") || (classifies && !says(wish.sets, "classify")))
       suggest(suggested, overrides);
@@ -167,7 +171,6 @@ Wished wished(const FirstRecipe& wish) {
       overrides.sets.emplace_back("data.eval=2%");
     before = recipe_from_overrides(overrides).recipe;
   }
-  Wished result;
   for (const std::string& text : wish.sets) {
     overrides.sets.push_back(text);
     const std::string key(trim(std::string_view(text).substr(0, text.find('='))));
@@ -406,7 +409,7 @@ void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
 WrittenRecipe first_recipe(const FirstRecipe& wish) {
   const Wished wished_recipe = wished(wish);
   const Recipe& recipe = wished_recipe.recipe;
-  const Resolved resolved = resolve(recipe, std::make_shared<ModelFiles>());
+  const Resolved resolved = resolve(recipe, wished_recipe.sources->models);
   const ModelSpec& model = resolved.model;
   Recipe of_all_rows = recipe;  // what is held out is looked at as well
   if (!wished_recipe.keys.contains("data.eval")) of_all_rows.data.eval = {};

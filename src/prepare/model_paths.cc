@@ -8,8 +8,6 @@
 #include "files/json_values.h"
 #include "formats/model_folder.h"
 #include "recipe/hub.h"
-#include "recipe/load/load.h"
-#include "tokenizer/special_tokens.h"
 #include "weights/quantised_weights.h"
 
 namespace plimsoll {
@@ -61,23 +59,31 @@ ModelSpec read_model(const ModelPaths& paths, ModelFiles& files) {
   return model;
 }
 
-DType stored_type(const fs::path& base) {
-  const nlohmann::json config = read_config(base);
+std::optional<Recipe> recipe_of_run(const fs::path& folder, const SharedSources& sources) {
+  const fs::path file = folder / "recipe.yaml";
+  if (!fs::exists(file)) return std::nullopt;
+  Overrides none;
+  none.sources = sources;
+  return load_recipe(file.string(), none).recipe;
+}
+
+DType trained_type(const ModelPaths& paths, const SharedSources& sources) {
+  if (const auto run = recipe_of_run(paths.adapter.value_or(paths.base), sources))
+    return run->precision.weights;
+  const nlohmann::json& config = sources->models->config(paths.base);
   for (const char* key : {"dtype", "torch_dtype"})
     if (const auto found = config.find(key); found != config.end() && *found == "bfloat16")
       return DType::bf16;
   return DType::f32;
 }
 
-DType trained_type(const ModelPaths& paths) {
-  const fs::path recipe = paths.adapter.value_or(paths.base) / "recipe.yaml";
-  return fs::exists(recipe) ? load_recipe(recipe.string()).recipe.precision.weights : stored_type(paths.base);
-}
-
-std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths) {
-  std::optional<QuantiseOptions> options = stored_quantisation(paths.base);
-  if (!paths.adapter || !fs::exists(*paths.adapter / "recipe.yaml")) return options;
-  const Recipe recipe = load_recipe((*paths.adapter / "recipe.yaml").string()).recipe;
+std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths, const SharedSources& sources) {
+  ModelFiles& files = *sources->models;
+  std::optional<QuantiseOptions> options =
+      stored_quantisation(paths.base, files.config(paths.base), [&] { return files.spec(paths.base); });
+  const auto run = paths.adapter ? recipe_of_run(*paths.adapter, sources) : std::nullopt;
+  if (!run) return options;
+  const Recipe& recipe = *run;
   if (recipe.method.type != MethodType::qlora) return options;
   if (!options) options.emplace(QuantiseOptions{recipe.method.double_quant});
   // Runs of before this key quantised every module.
@@ -85,11 +91,12 @@ std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths) {
   return options;
 }
 
-std::vector<int32_t> stop_ids(const fs::path& base, const Tokenizer* tokenizer) {
-  if (tokenizer != nullptr) return read_special_tokens(base, *tokenizer).eos;
-  for (const char* name : {"generation_config.json", "config.json"}) {
+std::vector<int32_t> stop_ids(const fs::path& base, bool has_tokenizer, ModelFiles& files) {
+  if (has_tokenizer) return files.special_tokens(base).eos;
+  const std::string kOwn = "config.json";
+  for (const std::string& name : {std::string("generation_config.json"), kOwn}) {
     if (!fs::exists(base / name)) continue;
-    const nlohmann::json config = read_config(base, name);
+    const nlohmann::json config = name == kOwn ? files.config(base) : read_config(base, name);
     const auto eos = config.find("eos_token_id");
     if (eos == config.end() || eos->is_null()) continue;
     const nlohmann::json ids = eos->is_array() ? *eos : nlohmann::json::array({*eos});

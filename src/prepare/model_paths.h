@@ -7,6 +7,7 @@
 
 #include "models/spec.h"
 #include "passes/quantise.h"
+#include "recipe/load/load.h"
 #include "recipe/model_files.h"
 #include "tensor/tensor.h"
 #include "tokenizer/tokenizer.h"
@@ -25,22 +26,23 @@ std::optional<std::filesystem::path> base_of_adapter(const std::filesystem::path
 ModelPaths find_model(const std::filesystem::path& folder,
                       const std::optional<std::filesystem::path>& adapter);
 
+// The recipe that the run saved in its folder; nothing where no run wrote the folder.
+std::optional<Recipe> recipe_of_run(const std::filesystem::path& folder, const SharedSources& sources);
+
 // The model of config.json, and whether its weights, where they are there, lack what a new head needs with
 // it.
 ModelSpec read_model(const ModelPaths& paths, ModelFiles& files);
 
-// Element type of the folder's weights as config.json gives it: bf16, or f32 for all others.
-DType stored_type(const std::filesystem::path& base);
-
-// The element type to compute in: that of the run that made the adapter or the model, else the stored one.
-DType trained_type(const ModelPaths& paths);
+// The element type to compute in: that of the run that made the adapter or the model, else the one of the
+// weights by config.json: bf16, or f32 for all others.
+DType trained_type(const ModelPaths& paths, const SharedSources& sources);
 
 // The quantisation of the base model's layers: as they are stored, or as in the run that made the adapter, so
 // that it answers with the weights that it was trained with; nothing for plain weights.
-std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths);
+std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths, const SharedSources& sources);
 
-// The ids that end an answer. Without a tokenizer: eos_token_id of generation_config.json, else of
+// The ids that end an answer: those of the tokenizer, or without one eos_token_id of generation_config.json, else of
 // config.json.
-std::vector<int32_t> stop_ids(const std::filesystem::path& base, const Tokenizer* tokenizer);
+std::vector<int32_t> stop_ids(const std::filesystem::path& base, bool has_tokenizer, ModelFiles& files);
 
 }  // namespace plimsoll

@@ -113,9 +113,9 @@ class RowPreviews {
 
 }  // namespace
 
-Preview preview_rows(const Recipe& recipe, int64_t count) {
+Preview preview_rows(const Recipe& recipe, const std::shared_ptr<ModelFiles>& models, int64_t count) {
   if (recipe.data.train.empty()) throw UsageError("the recipe names no rows (data.train)");
-  FirstRows rows = open_first_rows(resolve(recipe, std::make_shared<ModelFiles>()), count);
+  FirstRows rows = open_first_rows(resolve(recipe, models), count);
   Preview preview;
   preview.rendering = rows.data.summary->rendering;
   preview.learns_tokens = !rule_of(recipe.task).scores;

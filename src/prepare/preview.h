@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "recipe/model_files.h"
 #include "recipe/recipe.h"
 
 namespace plimsoll {
@@ -37,8 +38,8 @@ struct Preview {
   bool learns_tokens = true;           // false: whole sequences are scored
 };
 
-// Reads no more of a text file than its first `count` rows need. Throws UsageError where the recipe names no
-// rows, and whatever opening model and data throws.
-Preview preview_rows(const Recipe& recipe, int64_t count);
+// Reads no more of a text file than its first `count` rows need. `models`: of who read the recipe. Throws
+// UsageError where the recipe names no rows, and whatever opening model and data throws.
+Preview preview_rows(const Recipe& recipe, const std::shared_ptr<ModelFiles>& models, int64_t count);
 
 }  // namespace plimsoll

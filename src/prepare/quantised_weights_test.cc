@@ -12,6 +12,7 @@
 #include "cpu/describe.h"
 #include "files/test_folder.h"
 #include "formats/load.h"
+#include "formats/model_folder.h"
 #include "ops/linear/nf4.h"
 #include "ops/rule.h"
 #include "passes/train.h"
@@ -132,11 +133,16 @@ TEST(QuantisedWeights, a_value_that_is_not_finite_is_refused_with_its_place) {
               HasSubstr("w.weight: holds a value that is not finite, between elements 4992 and 5056"));
 }
 
+std::optional<QuantiseOptions> stored_in(const fs::path& folder) {
+  return stored_quantisation(folder, read_config(folder),
+                             [&] { return read_model_spec(folder / "config.json"); });
+}
+
 TEST(QuantisedWeights, the_way_a_folder_is_quantised_is_read_or_refused_by_its_key) {
   const TestFolder folder;
   const auto stored = [&](const std::string& config) {
     folder.write("config.json", config);
-    return stored_quantisation(folder.path());
+    return stored_in(folder.path());
   };
   const std::string llama =
       R"("model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32, "hidden_size": 16,
@@ -186,7 +192,7 @@ std::vector<std::string> kept_beside(const std::vector<std::string>& whole,
     writer.write(spec.name,
                  std::vector<std::byte>(static_cast<size_t>(spec.shape.elements() * size_of(spec.dtype))));
   writer.finish();
-  return stored_quantisation(folder.path())->kept;
+  return stored_in(folder.path())->kept;
 }
 
 TEST(QuantisedWeights, modules_without_a_state_are_kept_in_one_name_where_no_block_has_one) {

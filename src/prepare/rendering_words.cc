@@ -57,9 +57,12 @@ std::string missing_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer)
          " tokens beside their texts in place of " + std::to_string(cost - instead);
 }
 
-bool has_own_template(const Recipe& recipe) {
+bool has_own_template(const Resolved& resolved) {
+  const Recipe& recipe = resolved.recipe;
   try {
-    return ChatTemplate::of_folder(recipe.model, std::nullopt, recipe.data.template_source).has_value();
+    return ChatTemplate::of_folder(recipe.model, std::nullopt, recipe.data.template_source,
+                                   &resolved.files->texts())
+        .has_value();
   } catch (const Error&) {
     return true;  // one that is not used need not be whole
   }
@@ -77,14 +80,15 @@ std::string why_plain(const Recipe& recipe, const ColumnBinding& binding) {
 
 }  // namespace
 
-std::vector<std::string> rendering_words(const Recipe& recipe, const ColumnBinding& binding,
+std::vector<std::string> rendering_words(const Resolved& resolved, const ColumnBinding& binding,
                                          const DataSetup& data) {
+  const Recipe& recipe = resolved.recipe;
   const std::string& name = recipe.data.chat_template;
   const bool answers = binding.format == RowFormat::preference || binding.format == RowFormat::alpaca ||
                        binding.format == RowFormat::prompt_response;
   if (!data.chat) {
     const std::string why = answers && !rule_of(recipe.task).has_targets ? why_plain(recipe, binding) : "";
-    if (why.empty() || !has_own_template(recipe)) return {};
+    if (why.empty() || !has_own_template(resolved)) return {};
     return {"stand as they are, " + why + ": not as turns of the model's chat template"};
   }
   std::vector<std::string> lines = {"rendered by " + data.chat->published().name()};

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "files/json_values.h"
 #include "formats/load.h"
-#include "formats/model_folder.h"
 #include "tokenizer/tokenizer.h"
 #include "weights/weights.h"
 
@@ -159,8 +158,7 @@ std::vector<std::string> label_names(const Recipe& recipe, const nlohmann::json&
   return labels;
 }
 
-std::optional<std::string> problem_of_head(const fs::path& model) {
-  const nlohmann::json config = read_config(model);
+std::optional<std::string> problem_of_head(const nlohmann::json& config) {
   const auto type = config.find("problem_type");
   if (type == config.end() || !type->is_string()) return std::nullopt;
   if (*type == "multi_label_classification") return "any-of";

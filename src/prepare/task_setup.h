@@ -25,7 +25,7 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model);
 
 // The names of the classes: the recipe's, else id2label of the model's config.json; empty where neither is.
 std::vector<std::string> label_names(const Recipe& recipe, const nlohmann::json& config);
-// classify.problem as the config.json of a model that was trained so names it (problem_type).
-std::optional<std::string> problem_of_head(const std::filesystem::path& model);
+// classify.problem as `config`, the config.json of a model that was trained so names it (problem_type).
+std::optional<std::string> problem_of_head(const nlohmann::json& config);
 
 }  // namespace plimsoll

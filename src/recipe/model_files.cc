@@ -42,7 +42,7 @@ const SpecialTokens& ModelFiles::special_tokens(const fs::path& folder) {
   const auto words = tokenizer(folder);
   check_internal(words != nullptr, "special tokens without a tokenizer");
   std::optional<SpecialTokens>& special = words_.at(folder).special;
-  if (!special) special = read_special_tokens(folder, *words, &config(folder));
+  if (!special) special = read_special_tokens(folder, *words, texts_, &config(folder));
   return *special;
 }
 

@@ -1,5 +1,6 @@
-// The files of the models that the recipes of one command name. config.json and the tokenizer are read once,
-// when they are first asked for, however often a recipe is planned under other assumptions.
+// The files of the models that the recipes of one command name. config.json, the tokenizer, its configuration
+// and the chat template are read once, when they are first asked for, however often a recipe is planned under
+// other assumptions.
 #pragma once
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "base/file_texts.h"
 #include "models/spec.h"
 #include "tokenizer/special_tokens.h"
 #include "tokenizer/tokenizer.h"
@@ -28,6 +30,8 @@ class ModelFiles {
   [[nodiscard]] bool holds(const std::filesystem::path& folder) const { return held_.contains(folder); }
   // The folder must have a tokenizer.
   const SpecialTokens& special_tokens(const std::filesystem::path& folder);
+  // The small files that name special tokens and hold chat templates.
+  FileTexts& texts() { return texts_; }
 
  private:
   struct Config {
@@ -43,6 +47,7 @@ class ModelFiles {
   std::map<std::filesystem::path, Config> configs_;
   std::set<std::filesystem::path> held_;
   std::map<std::filesystem::path, Words> words_;
+  FileTexts texts_;
 };
 
 }  // namespace plimsoll

@@ -2,7 +2,6 @@
 
 #include "base/format.h"
 #include "base/json_text.h"
-#include "base/regular_file.h"
 #include "base/units.h"
 #include "tokenizer/files/json_part.h"
 
@@ -19,10 +18,10 @@ struct Config {
   nlohmann::json json = nlohmann::json::object();
 
   Config(std::string file, nlohmann::json values) : name(std::move(file)), json(std::move(values)) {}
-  explicit Config(const fs::path& file) : name(file.string()) {
+  Config(const fs::path& file, FileTexts& texts) : name(file.string()) {
     std::error_code unknown;
     if (fs::status(file, unknown).type() == fs::file_type::not_found) return;
-    json = read_json_text<nlohmann::json>(read_regular(file, kLargestConfig));
+    json = read_json_text<nlohmann::json>(texts.read(file, kLargestConfig));
     if (!json.is_object()) throw DamagedError(name + ": not a JSON object");
   }
 
@@ -69,13 +68,13 @@ std::optional<int32_t> first(const std::vector<int32_t>& ids) {
 
 }  // namespace
 
-SpecialTokens read_special_tokens(const fs::path& folder, const Tokenizer& tokenizer,
+SpecialTokens read_special_tokens(const fs::path& folder, const Tokenizer& tokenizer, FileTexts& texts,
                                   const nlohmann::json* config) {
-  const Config by_name[] = {Config(folder / "tokenizer_config.json"),
-                            Config(folder / "special_tokens_map.json")};
+  const Config by_name[] = {Config(folder / "tokenizer_config.json", texts),
+                            Config(folder / "special_tokens_map.json", texts)};
   const fs::path model = folder / "config.json";
-  const Config by_id[] = {Config(folder / "generation_config.json"),
-                          config != nullptr ? Config(model.string(), *config) : Config(model)};
+  const Config by_id[] = {Config(folder / "generation_config.json", texts),
+                          config != nullptr ? Config(model.string(), *config) : Config(model, texts)};
   // The first file that has the token.
   const auto named = [&](const std::string& key) {
     std::optional<int32_t> id;
@@ -99,6 +98,11 @@ SpecialTokens read_special_tokens(const fs::path& folder, const Tokenizer& token
                        .eos = numbered("eos_token_id")};
   if (tokens.eos.empty() && tokens.end_of_text) tokens.eos = {*tokens.end_of_text};
   return tokens;
+}
+
+SpecialTokens read_special_tokens(const fs::path& folder, const Tokenizer& tokenizer) {
+  FileTexts texts;
+  return read_special_tokens(folder, tokenizer, texts);
 }
 
 }  // namespace plimsoll

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_texts.h"
 #include "tokenizer/tokenizer.h"
 
 namespace plimsoll {
@@ -24,8 +25,9 @@ struct SpecialTokens {
 
 // Reads what is there of tokenizer_config.json, special_tokens_map.json, generation_config.json and
 // config.json in `folder`; a missing file is skipped. Throws DamagedError for an unreadable one or a token
-// that `tokenizer` lacks.
+// that `tokenizer` lacks. `config`: config.json, where it is read already.
 SpecialTokens read_special_tokens(const std::filesystem::path& folder, const Tokenizer& tokenizer,
-                                  const nlohmann::json* config = nullptr);
+                                  FileTexts& texts, const nlohmann::json* config = nullptr);
+SpecialTokens read_special_tokens(const std::filesystem::path& folder, const Tokenizer& tokenizer);
 
 }  // namespace plimsoll

@@ -273,8 +273,9 @@ void write(const fs::path& file, const std::vector<Dumped>& tensors) {
 
 }  // namespace
 
-void write_inspection(const Recipe& recipe, const InspectOptions& options) {
-  Experiment experiment = read_experiment(resolve(recipe, std::make_shared<ModelFiles>()));
+void write_inspection(const Resolved& resolved, const InspectOptions& options) {
+  const Recipe& recipe = resolved.recipe;
+  Experiment experiment = read_experiment(resolved);
   experiment.evaluates = false;
   experiment.shares_prefixes = shares_prefixes(recipe, experiment, nullptr);
   const BatchFile file = read_batch(options.batch, experiment);

@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "prepare/setup.h"
-#include "recipe/recipe.h"
 
 namespace plimsoll {
 
@@ -18,6 +17,6 @@ struct InspectOptions {
 // Runs every micro-step of the batch through the program that training runs, without an update, and writes
 // `loss` f64 [1], `grad.NAME` for every gradient by its name in the checkpoint, `logits` [T, V] of all
 // sequences one after the other, and `generated.N` i32 for every prompt.
-void write_inspection(const Recipe& recipe, const InspectOptions& options);
+void write_inspection(const Resolved& resolved, const InspectOptions& options);
 
 }  // namespace plimsoll

@@ -282,11 +282,6 @@ std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder, const
   });
 }
 
-std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder) {
-  return stored_quantisation(folder, read_config(folder),
-                             [&] { return read_model_spec(folder / "config.json"); });
-}
-
 void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
                      const ReadValues& read) {
   const auto kernel = detect_isa() == Isa::avx2 ? avx2::nf4_quantize : avx512::nf4_quantize;

@@ -29,9 +29,8 @@ std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& ro
 
 // The folder's quantisation: by config.json, and by the headers of its files where it has any (else by
 // llm_int8_skip_modules) which modules are not quantised. Nullopt: not at all. Throws UsageError for ways
-// that are not supported, with the key.
-std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& folder);
-// The same with config.json as it was read; `model` is asked where no weights show what is quantised.
+// that are not supported, with the key. `config`: config.json as it was read; `model` is asked where no
+// weights show what is quantised.
 std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& folder,
                                                    const nlohmann::json& config,
                                                    const std::function<ModelSpec()>& model);

@@ -208,8 +208,9 @@ class Chat {
 ExitCode run(AnswerOptions& options) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
   const AskedDevice device = asked_device(options, paths);
-  const Tokenizer tokenizer = model_tokenizer(paths.base);
-  const ModelSpec model = read_model_spec(paths.base / "config.json");
+  ModelFiles& files = *options.sources->models;
+  const std::shared_ptr<const Tokenizer> tokenizer = model_tokenizer(paths.base, files);
+  const ModelSpec& model = files.spec(paths.base);
   if (model.encoder_decoder) refuse_template(options, "chat");
   const std::optional<ChatTemplate> chat =
       model.encoder_decoder ? std::nullopt : answering_template(options, paths);
@@ -222,14 +223,14 @@ ExitCode run(AnswerOptions& options) {
   start_threads(device.cpu.threads);
   Progress progress(LogLevel::info, 1);
   options.observer = &progress;
-  Answerer answerer(options, paths, device, &tokenizer, chat ? &*chat : nullptr, 0);
+  Answerer answerer(options, paths, device, tokenizer.get(), chat ? &*chat : nullptr, 0);
   say("chat    " + printable(options.folder.string()) + " · " +
       (chat      ? printable(chat->published().name())
        : encodes ? "an encoder and a decoder: each line is a source by itself"
                  : "no template: each line is a prompt by itself") +
       " · /help lists the commands, Ctrl-D ends");
-  Chat(options, answerer, tokenizer, chat ? &*chat : nullptr,
-       encodes ? end_of_source(paths.base, tokenizer) : std::nullopt)
+  Chat(options, answerer, *tokenizer, chat ? &*chat : nullptr,
+       encodes ? end_of_source(paths.base, files) : std::nullopt)
       .run();
   return ExitCode::ok;
 }

@@ -29,7 +29,7 @@ void add_debug_dump(CLI::App& app, Action& action) {
     action = [arguments] {
       const Recipe recipe = arguments->recipe.load().recipe;
       arguments->options.machine = arguments->recipe.machine(recipe);
-      write_inspection(recipe, arguments->options);
+      write_inspection(resolve(recipe, arguments->recipe.sources->models), arguments->options);
       return ExitCode::ok;
     };
   });

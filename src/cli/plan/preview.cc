@@ -22,7 +22,7 @@ struct PreviewArguments {
 
 ExitCode run(const PreviewArguments& arguments) {
   const LoadedRecipe loaded = arguments.recipe.load(arguments.json);
-  const Preview preview = preview_rows(loaded.recipe, arguments.rows);
+  const Preview preview = preview_rows(loaded.recipe, arguments.recipe.sources->models, arguments.rows);
   if (!arguments.html.empty())
     write_file_atomically(arguments.html, preview_page(preview, "rows of " + arguments.recipe.path));
   if (arguments.json) {

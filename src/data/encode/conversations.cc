@@ -105,12 +105,14 @@ std::optional<ChatTemplate> chat_template_of(const TemplateChoice& choice, RowFo
   if (name == "plain" || (name == "trl" && !messages)) return std::nullopt;
   // 0.9.5, data/template.py:630: the tokenizer's own, else the template `empty`.
   if (name == "llama-factory") {
-    auto own = ChatTemplate::of_folder(choice.model, now, choice.source);
-    return own ? std::move(own) : ChatTemplate::builtin("llama-factory/empty", choice.model, now);
+    auto own = ChatTemplate::of_folder(choice.model, now, choice.source, choice.texts);
+    return own ? std::move(own)
+               : ChatTemplate::builtin("llama-factory/empty", choice.model, now, std::nullopt, choice.texts);
   }
-  if (name != "auto" && name != "trl") return ChatTemplate::builtin(name, choice.model, now, choice.source);
-  auto own = ChatTemplate::of_folder(choice.model, now, choice.source);
-  if (!own && alpaca) return ChatTemplate::builtin("alpaca", choice.model, now);
+  if (name != "auto" && name != "trl")
+    return ChatTemplate::builtin(name, choice.model, now, choice.source, choice.texts);
+  auto own = ChatTemplate::of_folder(choice.model, now, choice.source, choice.texts);
+  if (!own && alpaca) return ChatTemplate::builtin("alpaca", choice.model, now, std::nullopt, choice.texts);
   if (!own && messages)
     throw UsageError(
         choice.model.string() +

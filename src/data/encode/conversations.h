@@ -20,6 +20,7 @@ struct TemplateChoice {
   std::string name = "auto";
   std::optional<std::string> source = {};  // Jinja, or the path of a file of it
   std::optional<std::string> date = {};    // of templates that print one: YYYY-MM-DD
+  FileTexts* texts = nullptr;              // files of the model that are read already; null: none
 };
 // The template that rows of conversations are rendered with: the named one, or with `auto` the model folder's
 // own; nothing for plain prompts and responses. Throws UsageError for messages without a template.

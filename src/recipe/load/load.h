@@ -17,12 +17,13 @@
 
 namespace plimsoll {
 
-// Keeps what the recipes of one command are read from: recipes, config.json and the
-// tokenizer are opened once, whatever is asked of them; chat templates are not kept.
+// Keeps what the recipes of one command are read from: recipes and the files of their models are opened once,
+// whatever is asked of them.
 struct RecipeSources {
   std::map<std::string, std::vector<std::pair<Node, Source>>> layers;  // by the recipe's file
   std::shared_ptr<ModelFiles> models = std::make_shared<ModelFiles>();
 };
+using SharedSources = std::shared_ptr<RecipeSources>;
 
 struct Overrides {
   std::vector<std::string> sets;  // "method.r=8": the values of --set; the value is YAML
@@ -33,7 +34,7 @@ struct Overrides {
   std::string as_tool = {};  // --as: the tool and version that the file is written for
   // The file is one that a run saved, which states every key of its version: what it lacks is as it was then.
   bool of_run = false;
-  std::shared_ptr<RecipeSources> sources = {};  // of recipes that were read before; none: nothing was
+  SharedSources sources = {};  // of recipes that were read before; none: nothing was
 };
 
 struct LoadedRecipe {

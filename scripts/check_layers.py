@@ -23,6 +23,7 @@ WITHIN = {
     "tokenizer": "files models steps .".split(),
     "recipe": "document . shell translate dialects load".split(),
     "data": "files rows encode batch".split(),
+    "prepare": ". run".split(),
     "cli": ". plan machine model queue top".split(),
 }
 # Folders that see these and themselves alone.
@@ -39,10 +40,6 @@ SEES = {
 FAMILIES = {"attention": {"pointwise"}, "scan": {"attention"}, "linear": {"pointwise"}, "loss": {"pointwise", "linear"}}
 # Who may name a Recipe. All others take what they need of what prepare/ made of it (prepare/resolved.h).
 KNOW_RECIPES = set("recipe hub runs prepare tools advise cli".split())
-# Files of other folders that still do.
-STILL_KNOW_RECIPES = {f"train/{name}" for name in ("loss_guard.h", "run.cc", "run.h", "run_output.cc", "run_output.h",
-                                                   "run_saves.h", "run_weights.h",
-                                                   "stop_rules.cc", "stop_rules.h", "trainer.cc", "trainer.h")}
 RECIPE = re.compile(r'\bRecipe\b|#\s*include\s*"recipe/recipe\.h"')
 # A struct that has settings holds them; one that inherited them was cut to them where it was copied as one.
 HEIR = re.compile(r"\b(?:struct|class)\s+\w+\s*(?:final\s*)?:[^{;]*\bCpuSettings\b")
@@ -119,7 +116,7 @@ def structure_problems(path, name):
     """Lines that name a Recipe where none is known, and heirs of CpuSettings."""
     code = COMMENT.sub("", path.read_text())
     line_of = lambda match: code.count("\n", 0, match.start()) + 1
-    if name.partition("/")[0] not in KNOW_RECIPES and name not in STILL_KNOW_RECIPES and (found := RECIPE.search(code)):
+    if name.partition("/")[0] not in KNOW_RECIPES and (found := RECIPE.search(code)):
         yield f"{line_of(found)}: only {', '.join(sorted(KNOW_RECIPES))} know a Recipe: take what is needed of prepare/resolved.h"
     for found in HEIR.finditer(code):
         yield f"{line_of(found)}: inherits CpuSettings; have a member of it"

@@ -122,7 +122,7 @@ std::string extension_note(const Recipe& recipe, const TrainerState& saved, cons
   if (run.total_steps == saved.total_steps) return "";
   const auto rate = [&](int64_t total) {
     std::array<char, 32> text{};
-    std::snprintf(text.data(), text.size(), "%.3g", learning_rate(recipe, saved.step, total));
+    std::snprintf(text.data(), text.size(), "%.3g", LearningRate(recipe).at(saved.step, total));
     return std::string(text.data());
   };
   std::string note = "note    extended from " + format_count(saved.total_steps) + " to " +

@@ -5,7 +5,16 @@
 
 namespace plimsoll {
 
-// For optimizer step `step`, counted from 0, of `total`: rises from 0 over the warm-up, then falls.
-double learning_rate(const Recipe& recipe, int64_t step, int64_t total);
+class LearningRate {
+ public:
+  explicit LearningRate(const Recipe& recipe) : schedule_(recipe.schedule), peak_(recipe.optimizer.lr) {}
+
+  // For optimizer step `step`, counted from 0, of `total`: rises from 0 over the warm-up, then falls.
+  [[nodiscard]] double at(int64_t step, int64_t total) const;
+
+ private:
+  Recipe::Schedule schedule_;
+  double peak_;
+};
 
 }  // namespace plimsoll

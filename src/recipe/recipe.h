@@ -16,6 +16,7 @@
 #include "passes/offload.h"
 #include "plan/program/graphs.h"
 #include "recipe/row_range.h"
+#include "recipe/run_values.h"
 #include "tasks/rows.h"
 #include "tasks/task.h"
 #include "tensor/tensor.h"
@@ -23,20 +24,16 @@
 namespace plimsoll {
 
 // Enumerations hold what exists. Values that are known but missing are refused by name: unsupported.cc.
-enum class Init : uint8_t { weights, random };
 enum class PromptLoss : uint8_t { no, yes, messages };  // messages: of conversations, not of prompts
 enum class SharePrefixes : uint8_t { automatic, on, off };
 enum class MethodType : uint8_t { full, lora, qlora };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
-enum class DeviceChoice : uint8_t { automatic, cpu, card, cuda, emulated };
 enum class RewardHead : uint8_t { score, value };
 enum class SaveFormat : uint8_t { automatic };
 
 // An integer key for which `auto` is allowed stores it as 0.
 inline constexpr int64_t kAuto = 0;
-// save.keep: all.
-inline constexpr int64_t kKeepAll = 0;
 
 // A limit on memory: whatever is free, a share of what is free, or a stated size (which is taken as it is).
 struct MemoryLimit {
@@ -82,19 +79,6 @@ struct Warmup {
   friend bool operator==(const Warmup&, const Warmup&) = default;
 };
 
-// The times at which something happens: after so many steps (0: at the end only), at each end of an epoch, or
-// after a share of all steps.
-struct Every {
-  enum class Unit : uint8_t { steps, epochs, percent };
-  Unit unit = Unit::steps;
-  int64_t steps = 0;
-  double percent = 0.0;
-  [[nodiscard]] bool is_asked_for() const { return unit != Unit::steps || steps > 0; }
-  // Returns true if it is due behind step number `step`, which ends an epoch or does not.
-  [[nodiscard]] bool is_due(int64_t step, int64_t total_steps, bool ends_epoch) const;
-  friend bool operator==(const Every&, const Every&) = default;
-};
-
 // Types of trained tensors. LoRA adapters, their gradients and states are f32 whatever these are.
 struct Precision {
   DType weights = DType::bf16;
@@ -115,14 +99,6 @@ const std::array<PrecisionPreset, 5>& precision_presets();
 // The rounding that suits the other parts: bf16 weights without a master copy lose small updates unless
 // rounded stochastically.
 Rounding default_rounding(const Precision& parts);
-
-// The condition on which a run stops because its loss is lost (train/loss_guard.h).
-struct StopLoss {
-  enum class Kind : uint8_t { automatic, never, limit };
-  Kind kind = Kind::automatic;
-  double limit = 0;  // of the mean loss, with Kind::limit
-  friend bool operator==(const StopLoss&, const StopLoss&) = default;
-};
 
 struct Recipe {
   struct Data {
@@ -252,13 +228,6 @@ struct Recipe {
     std::optional<std::string> hub;  // where the run is to be uploaded: the command is printed at the end
     friend bool operator==(const Save&, const Save&) = default;
   };
-  struct Stop {
-    StopLoss loss;
-    std::optional<double> above;  // the loss of a step
-    int64_t above_steps = 3;      // how many of them in a row
-    int64_t patience = 0;         // evaluations that are no better; 0: any number
-    friend bool operator==(const Stop&, const Stop&) = default;
-  };
   struct Log {
     int64_t every = 1;
     bool tensorboard = false;
@@ -285,7 +254,7 @@ struct Recipe {
   int64_t seed = 42;
   Eval eval;
   Save save;
-  Stop stop;
+  StopLimits stop;
   Log log;
   std::optional<std::string> output;
 

@@ -14,13 +14,14 @@
 #include "files/append_file.h"
 #include "files/file.h"
 #include "files/run_folder.h"
+#include "runs/run_files.h"
 #include "train/run_programs.h"
 
 namespace plimsoll {
 
 class KeptRows {
  public:
-  static constexpr const char* kFile = "frozen.rows";
+  static constexpr const char* kFile = kFrozenFile;
 
   // Rows are those of a data set with so many. A row has kept_records() of them (plan/search/plan.h).
   KeptRows(const Plan& plan, int64_t dataset_rows);

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "recipe/recipe.h"
+#include "recipe/run_values.h"
 
 namespace plimsoll {
 
@@ -38,7 +38,7 @@ class LossGuard {
 // run is fed what was logged before. Allocates nothing.
 class PatienceGuard {
  public:
-  explicit PatienceGuard(const Recipe::Stop& stop) : stop_(stop) {}
+  explicit PatienceGuard(const StopLimits& stop) : stop_(stop) {}
 
   void add_loss(double loss);
   void add_evaluation(double cost);  // cost_of the run's goal; NaN, where it is not defined, is no better
@@ -46,7 +46,7 @@ class PatienceGuard {
   [[nodiscard]] bool out_of_patience() const { return stop_.patience > 0 && worse_ >= stop_.patience; }
 
  private:
-  Recipe::Stop stop_;
+  StopLimits stop_;
   int64_t above_ = 0;  // losses in a row
   int64_t worse_ = 0;  // evaluations in a row
   std::optional<double> lowest_;

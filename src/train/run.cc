@@ -6,19 +6,11 @@
 #include "base/printable.h"
 #include "base/units.h"
 #include "cpu/threads.h"
-#include "prepare/memory_budget.h"
 #include "prepare/order_words.h"
-#include "prepare/plan_run.h"
 #include "prepare/planned_card.h"
-#include "prepare/refused_plan.h"
-#include "prepare/resume.h"
-#include "recipe/effective.h"
-#include "runs/identity.h"
 #include "runs/run_record.h"
 #include "runtime/cuda_device.h"
 #include "runtime/emulated_device.h"
-#include "train/run_output.h"
-#include "train/run_signals.h"
 #include "train/trainer.h"
 
 namespace plimsoll {
@@ -32,11 +24,11 @@ std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {
 }
 
 // Before the first step.
-TrainerState state_before(const Recipe& recipe, const Plan& plan, const CpuSettings& cpu,
+TrainerState state_before(const RunSettings& settings, const Plan& plan, const CpuSettings& cpu,
                           int64_t total_steps) {
   const Experiment& experiment = plan.request.workload.experiment;
   TrainerState state;
-  state.kernels = kernels_of(recipe.device, cpu);
+  state.kernels = kernels_of(settings.device, cpu);
   state.micro_batch = plan.variant.micro_batch;
   state.micro_tokens = plan.variant.micro_tokens;
   state.shares_prefixes = experiment.shares_prefixes;
@@ -44,22 +36,19 @@ TrainerState state_before(const Recipe& recipe, const Plan& plan, const CpuSetti
   state.loss_chunk = plan.variant.loss_chunk;
   if (experiment.precision.scales_loss()) state.loss_scale.emplace();
   state.total_steps = total_steps;
-  state.fingerprint = experiment_identity(recipe);
+  state.fingerprint = settings.recipe.fingerprint();
   return state;
 }
 
-CheckpointOptions checkpoint_options(const Recipe& recipe, const Experiment& experiment, RunFolder& folder,
-                                     const std::optional<ChatTemplate>& chat) {
-  const auto from = std::make_shared<SavedFrom>(recipe.model, folder.temporary("from-model"));
+CheckpointOptions checkpoint_options(const RunSettings& settings, const Experiment& experiment,
+                                     RunFolder& folder, const std::optional<ChatTemplate>& chat) {
+  const std::string& base = settings.weights.model;
+  const auto from = std::make_shared<SavedFrom>(base, folder.temporary("from-model"));
   const ModelSpec& model = experiment.model;
-  if (model.value_head && !experiment.lora && !model.tied_head) from->head = ModelFolder::open(recipe.model);
-  describe_head({experiment.task, model, recipe.classify.labels}, from->config);
-  return {&folder,
-          from,
-          effective_yaml(recipe),
-          recipe.save.keep,
-          recipe.save.best,
-          chat ? std::optional(chat->published()) : std::nullopt};
+  if (model.value_head && !experiment.lora && !model.tied_head) from->head = ModelFolder::open(base);
+  describe_head({experiment.task, model, settings.labels}, from->config);
+  return {&folder,       from,          settings.recipe.yaml(),
+          settings.keep, settings.best, chat ? std::optional(chat->published()) : std::nullopt};
 }
 
 struct Announced {
@@ -87,16 +76,22 @@ nlohmann::ordered_json plan_details(const RunWish& wish, const Plan& plan, const
   return line;
 }
 
+// Options to watch a run: a profile of a few steps, and for tests NaN where an owner died.
+struct Watched {
+  bool profile = false, poison = false;
+};
+
 // Opens what can fail, in the order in which each part takes what it needs, and runs.
-ExitCode run_plan(const RunWish& wish, const Plan& plan, DataSetup data, const TrainOptions& options,
-                  std::vector<std::string> notes) {
-  const Recipe& recipe = wish.recipe;
+ExitCode run_plan(const RunWish& wish, RunInput& input, const Watched& watched) {
+  const RunSettings& settings = wish.settings;
+  const Plan& plan = input.plan;
+  DataSetup& data = input.data;
   const Experiment& experiment = plan.request.workload.experiment;
   const ModelSpec& model = experiment.model;
   Session session =
-      open_session(plan, {wish.cpu, recipe.device, recipe.cuda_card}, wish.folder.path(), wish.observer);
-  const auto profile = options.profile ? std::make_unique<Profile>(plan) : nullptr;
-  const RunPlace place{plan, *session.device, session.memory, options.poison,
+      open_session(plan, {wish.cpu, settings.device, settings.cuda_card}, wish.folder.path(), wish.observer);
+  const auto profile = watched.profile ? std::make_unique<Profile>(plan) : nullptr;
+  const RunPlace place{plan, *session.device, session.memory, watched.poison,
                        profile ? &profile->recorder() : nullptr};
   OptimizerStep step(place);
   std::optional<SeenTargets> seen;
@@ -104,19 +99,18 @@ ExitCode run_plan(const RunWish& wish, const Plan& plan, DataSetup data, const T
   BatchSource batches(plan, data, profile.get());
   session.card.mapped(*session.device);
   start_threads(wish.cpu.threads);
-  StopRules stop(recipe.stop, recipe.save.best.value_or(std::string(kLossGoal)), recipe.data.shuffle,
+  StopRules stop(settings.stop, settings.best.value_or(std::string(kLossGoal)), settings.shuffle,
                  std::move(seen));
   std::optional<Evaluator> evaluator;
   if (data.eval) evaluator.emplace(place, std::move(*data.eval));
   RunTally tally(data.total_steps, experiment.task, data.labels);
-  RunSaves saves({recipe.save.every, recipe.schedule.max_steps.has_value(), recipe.schedule.epochs,
-                  recipe.log.tensorboard},
-                 experiment, session.state, checkpoint_options(recipe, experiment, wish.folder, data.chat),
+  RunSaves saves({settings.save_every, settings.has_max_steps, settings.epochs, settings.tensorboard},
+                 experiment, session.state, checkpoint_options(settings, experiment, wish.folder, data.chat),
                  wish.observer);
   session.card.bound(*session.device);
-  TrainerState before = state_before(recipe, plan, wish.cpu, data.total_steps);
+  TrainerState before = state_before(settings, plan, wish.cpu, data.total_steps);
   wish.observer.logged("plan", json_text(plan_details(wish, plan, before), -1));
-  announce({std::move(notes), data.total_steps, data.dropped_rows, recipe.data.max_length}, session,
+  announce({std::move(input.notes), data.total_steps, data.dropped_rows, settings.max_length}, session,
            wish.observer);
   return Trainer(wish,
                  {session, place, step, batches, evaluator ? &*evaluator : nullptr, stop, saves, tally,
@@ -125,48 +119,16 @@ ExitCode run_plan(const RunWish& wish, const Plan& plan, DataSetup data, const T
       .run();
 }
 
-// A refusal takes the rows along.
-AllowedPlan plan_or_refuse(const Resolved& resolved, const CpuSettings& cpu, DataSetup& data,
-                           const TrainOptions& options, std::vector<std::string>& notes) {
-  try {
-    return plan_run(resolved, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
-  } catch (RefusedPlan& refused) {
-    refused.data = std::make_shared<const DataSetup>(std::move(data));
-    throw;
-  }
-}
-
 }  // namespace
 
-ExitCode train(const Recipe& given, const TrainOptions& options) {
-  std::vector<std::string> notes;
-  const Recipe asked = recipe_to_train(given, options.resume, notes);
-  // A run that was begun so continues.
-  if (!options.resume || !latest_checkpoint(*asked.output)) require_base(asked);
-  if (const std::string note = random_base_note(asked); !note.empty()) notes.push_back("note    " + note);
-  listen_to_save_requests();
-  RunFolder folder =
-      open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});
-  const CpuSettings cpu = cpu_settings(options.machine);
-  const Resolved begun = resolve(asked, options.models);
-  const Resolved resolved = with_length(resolve_as(begun, as_begun(begun, options.resume)), cpu.threads);
-  const Recipe& recipe = resolved.recipe;
-  DataSetup data = open_data(
-      resolved,
-      {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }, cpu.threads});
-  data.total_steps = total_steps(recipe, *data.train, cpu.threads);
-  if (const std::string note = begun_order_note(asked, recipe, data); !note.empty()) notes.push_back(note);
-  AllowedPlan allowed = plan_or_refuse(resolved, cpu, data, options, notes);
-  const Recipe& planned = allowed.recipe;
-  const RunWish wish{
-      .recipe = planned,
-      .folder = folder,
-      .weights = {planned.model, planned.adapter, planned.init, static_cast<uint64_t>(planned.seed)},
-      .cpu = cpu,
-      .resume = options.resume,
-      .overwrite = options.overwrite,
-      .observer = *options.observer};
-  return run_plan(wish, allowed.plan, std::move(data), options, std::move(notes));
+ExitCode train(RunInput input, const RunOptions& options, bool poison) {
+  const RunWish wish{.settings = input.settings,
+                     .folder = input.folder,
+                     .cpu = input.cpu,
+                     .resume = options.resume,
+                     .overwrite = options.overwrite,
+                     .observer = *options.observer};
+  return run_plan(wish, input, {options.profile, poison});
 }
 
 }  // namespace plimsoll

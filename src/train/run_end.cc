@@ -10,7 +10,7 @@ namespace plimsoll {
 namespace {
 
 void keep_card(const RunWish& wish, const RunRecord& done) {
-  if (wish.recipe.device != DeviceChoice::cuda || known_card_here()->facts.emulated) return;
+  if (wish.settings.device != DeviceChoice::cuda || known_card_here()->facts.emulated) return;
   if (const std::string note = keep_measured(CardUse::measured(*done.card)); !note.empty())
     wish.observer.event("note    what this run saw of the card is not kept: " + note, LogLevel::warn);
 }
@@ -57,7 +57,7 @@ void end_run(const RunWish& wish, const TrainerParts& parts, const TrainerState&
   const RunTally& tally = parts.tally;
   const std::string& goal = parts.stop.goal();
   if (parts.batches.frozen() != nullptr) wish.folder.remove_log(KeptRows::kFile);
-  const auto best = wish.recipe.save.best ? best_checkpoint(output, goal) : std::nullopt;
+  const auto best = wish.settings.best ? best_checkpoint(output, goal) : std::nullopt;
   publish_final(best ? *best : *latest_checkpoint(output), wish.folder);
   RunRecord done = record_of(parts, current, true);
   keep_card(wish, done);
@@ -66,18 +66,17 @@ void end_run(const RunWish& wish, const TrainerParts& parts, const TrainerState&
     done.best = BestStep{of.step, *of.eval_loss, goal, *of.evaluated(goal)};
   }
   write_run_json(wish.folder, plan, done, tally.times);
-  write_model_card(wish.folder, model_card(wish.recipe, plan, done));
+  write_model_card(wish.folder, wish.settings.recipe.model_card(plan, done));
   log_end(parts, current);
   if (parts.profile != nullptr) wish.observer.result(parts.profile->write(wish.folder));
-  const bool whole = !plan.request.workload.experiment.lora || wish.weights.init == Init::weights;
+  const bool whole = !plan.request.workload.experiment.lora || wish.settings.weights.init == Init::weights;
   report_end(wish.observer, output, plan, done, tally.times, whole);
   // Steps before a resume had rows too.
   if (tally.times.steps() == current.step)
     if (const std::string told = tally.seen.missing(); !told.empty())
       wish.observer.event(told, LogLevel::warn);
-  if (wish.recipe.save.hub)
-    wish.observer.event(
-        formatted("        upload     hf upload {} {}", *wish.recipe.save.hub, output.string()));
+  if (wish.settings.hub)
+    wish.observer.event(formatted("        upload     hf upload {} {}", *wish.settings.hub, output.string()));
 }
 
 }  // namespace plimsoll

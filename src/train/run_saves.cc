@@ -5,7 +5,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "gpu/card_fault.h"
-#include "train/run_output.h"
+#include "train/save_space.h"
 
 namespace plimsoll {
 
@@ -56,9 +56,9 @@ void RunSaves::require_savable(const TrainerState& current) {
   // One is written in addition to those that are kept.
   const int64_t held = options_.keep == kKeepAll ? saves : options_.keep + 1 + (options_.best ? 1 : 0);
   const std::string note =
-      require_room(*options_.folder, checkpoint_files(options_) + kLogFiles,
-                   checkpoint_bytes(options_, experiment_, state_),
-                   export_bytes(state_, experiment_.lora, *options_.from), std::min(saves, held));
+      require_save_space(*options_.folder, checkpoint_files(options_) + kLogFiles,
+                         checkpoint_bytes(options_, experiment_, state_),
+                         export_bytes(state_, experiment_.lora, *options_.from), std::min(saves, held));
   if (!note.empty()) observer_.event(note, LogLevel::warn);
   if (options_.keep != kKeepAll || saves < 3 || !note.empty()) return;
   const int64_t bytes = checkpoint_bytes(options_, experiment_, state_);

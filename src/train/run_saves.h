@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "recipe/recipe.h"
+#include "recipe/run_values.h"
 #include "runs/checkpoint.h"
 #include "runs/observer.h"
 #include "runs/run_log.h"
@@ -37,7 +37,7 @@ class RunSaves {
   void require_folder() const;
 
   [[nodiscard]] bool holds(const TrainerState& current) const;
-  // Older checkpoints that the recipe does not keep go, unless `keep_all`.
+  // Older checkpoints that are not to be kept go, unless `keep_all`.
   void save(const TrainerState& current, const std::string& why, bool keep_all);
   void remove_old();
   // Called in a catch block, when the run has to stop. The state is saved where it is `whole` and that can

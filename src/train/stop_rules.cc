@@ -8,7 +8,7 @@
 
 namespace plimsoll {
 
-StopRules::StopRules(const Recipe::Stop& stop, std::string goal, Shuffle shuffle,
+StopRules::StopRules(const StopLimits& stop, std::string goal, Shuffle shuffle,
                      std::optional<SeenTargets> seen)
     : stop_(stop),
       goal_(std::move(goal)),

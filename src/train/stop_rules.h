@@ -6,10 +6,11 @@
 #include <optional>
 #include <string>
 
-#include "recipe/recipe.h"
+#include "recipe/run_values.h"
 #include "runs/metrics.h"
 #include "runs/seen_targets.h"
 #include "runs/trainer_state.h"
+#include "tasks/rows.h"
 #include "train/loss_guard.h"
 
 namespace plimsoll {
@@ -17,7 +18,7 @@ namespace plimsoll {
 class StopRules {
  public:
   // `goal`: what the best evaluation is found by. `seen`: where the order may meet a kind of rows late.
-  StopRules(const Recipe::Stop& stop, std::string goal, Shuffle shuffle, std::optional<SeenTargets> seen);
+  StopRules(const StopLimits& stop, std::string goal, Shuffle shuffle, std::optional<SeenTargets> seen);
 
   // Lines of the logs that a run continues.
   void read_step(const nlohmann::json& line);
@@ -41,7 +42,7 @@ class StopRules {
   [[nodiscard]] std::string unseen_words(int64_t step, const std::string& above,
                                          const std::string& unseen) const;
 
-  Recipe::Stop stop_;
+  StopLimits stop_;
   std::string goal_;
   Shuffle shuffle_;
   LossGuard guard_;

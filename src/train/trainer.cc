@@ -10,8 +10,6 @@
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "prepare/resume.h"
-#include "prepare/schedule.h"
-#include "runs/identity.h"
 #include "runs/stopped_batch.h"
 #include "train/run_end.h"
 #include "train/run_signals.h"
@@ -45,7 +43,7 @@ ExitCode Trainer::run() {
     }
   }();
   if (end == ExitCode::ok && experiment().lora)
-    require_model_unchanged(wish_.recipe, current_.fingerprint, wish_.folder.path());
+    wish_.settings.recipe.require_model_unchanged(current_.fingerprint, wish_.folder.path());
   return end;
 }
 
@@ -84,16 +82,16 @@ void Trainer::load() {
   if (wish_.resume)
     wish_.observer.event(formatted("note    {} holds no checkpoint: starting at step 0", output.string()),
                          LogLevel::warn);
-  begin_adapters(wish_.weights, experiment(), wish_.cpu, parts_.session.state);
+  begin_adapters(wish_.settings.weights, experiment(), wish_.cpu, parts_.session.state);
 }
 
 void Trainer::load_start() {
-  plimsoll::load_start(wish_.weights, experiment(), parts_.session.state, wish_.observer);
+  plimsoll::load_start(wish_.settings.weights, experiment(), parts_.session.state, wish_.observer);
 }
 
 void Trainer::resume(const std::filesystem::path& checkpoint) {
   const TrainerState saved = read_trainer_state(checkpoint);
-  require_same_experiment(checkpoint, saved, current_, wish_.recipe);
+  wish_.settings.recipe.require_same_experiment(checkpoint, saved, current_);
   if (!verify_checkpoint(checkpoint))
     wish_.observer.event(
         formatted("note    {} has no checksums: an earlier version saved it", checkpoint.string()));
@@ -101,7 +99,7 @@ void Trainer::resume(const std::filesystem::path& checkpoint) {
   take_out_starts(parts_.session.state, experiment().lora_options);
   for (const std::string& note :
        {changed_bits_note(saved, current_), skipped_steps_note(checkpoint, saved, parts_.session.plan),
-        extension_note(wish_.recipe, saved, current_)})
+        wish_.settings.recipe.extension_note(saved, current_)})
     if (!note.empty()) wish_.observer.event(note, LogLevel::warn);
   wish_.observer.event("resume  " + checkpoint.string());
   take_over(saved, current_);
@@ -122,7 +120,7 @@ bool Trainer::fill_caches() {
                           .fingerprint = current_.fingerprint,
                           .place = parts_.place,
                           .observer = wish_.observer,
-                          .model = wish_.weights.model,
+                          .model = wish_.settings.weights.model,
                           .resumed = current_.step > 0,
                           .load_start =
                               [this] {
@@ -143,12 +141,12 @@ bool Trainer::fill_caches() {
 }
 
 void Trainer::settle() {
-  const Recipe& recipe = wish_.recipe;
+  const RunSettings& settings = wish_.settings;
   const bool last = current_.step == current_.total_steps;
   const bool ends_epoch = current_.position.index == 0;
-  const bool save_due = !last && recipe.save.every.is_due(current_.step, current_.total_steps, ends_epoch);
-  const bool eval_due = !last && recipe.eval.every.is_due(current_.step, current_.total_steps, ends_epoch);
-  if (parts_.evaluator != nullptr && !current_.eval_loss && (eval_due || (save_due && recipe.save.best)))
+  const bool save_due = !last && settings.save_every.is_due(current_.step, current_.total_steps, ends_epoch);
+  const bool eval_due = !last && settings.eval_every.is_due(current_.step, current_.total_steps, ends_epoch);
+  if (parts_.evaluator != nullptr && !current_.eval_loss && (eval_due || (save_due && settings.best)))
     evaluate();
   const bool asked = take_save_request();
   if (asked) parts_.saves.log().event("signal", current_.step, {{"signal", "SIGUSR1"}});
@@ -184,7 +182,7 @@ StepMetrics Trainer::next_step() const {
   StepMetrics metrics;
   metrics.loss = std::numeric_limits<double>::quiet_NaN();
   metrics.step = current_.step + 1;
-  metrics.learning_rate = learning_rate(wish_.recipe, updates(), current_.total_steps);
+  metrics.learning_rate = wish_.settings.learning_rate.at(updates(), current_.total_steps);
   if (current_.loss_scale) metrics.loss_scale = current_.loss_scale->value;
   return metrics;
 }
@@ -192,7 +190,7 @@ StepMetrics Trainer::next_step() const {
 void Trainer::compute(const EffectiveBatch& batch, StepMetrics& metrics) {
   const auto done = parts_.step.run(batch, {.number = metrics.step,
                                             .learning_rate = metrics.learning_rate,
-                                            .seed = wish_.weights.seed,
+                                            .seed = wish_.settings.weights.seed,
                                             .update = updates() + 1,
                                             .loss_scale = metrics.loss_scale.value_or(1.0)});
   metrics.loss = done.loss;

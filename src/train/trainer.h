@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "files/run_folder.h"
-#include "recipe/recipe.h"
+#include "prepare/run/run_settings.h"
 #include "runs/observer.h"
 #include "runs/trainer_state.h"
 #include "train/batch_source.h"
@@ -33,9 +33,8 @@ struct TrainerParts {
 
 // The inputs of a run.
 struct RunWish {
-  const Recipe& recipe;  // as planned
+  const RunSettings& settings;
   RunFolder& folder;
-  WeightSource weights;
   CpuSettings cpu;
   bool resume = false, overwrite = false;
   RunObserver& observer;

@@ -11,14 +11,16 @@
 #include "prepare/resume.h"
 #include "report/event_stream.h"
 #include "report/progress.h"
+#include "train/run_signals.h"
 
 namespace plimsoll {
 namespace {
 
 struct TrainArguments {
   RecipeArguments recipe;
-  TrainOptions options;
+  RunOptions options;
   CallerArguments caller;
+  bool poison = false;
   std::string log_level = "info";
   bool quiet = false;
 };
@@ -74,8 +76,9 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   const CallerArguments::Observer observer(progress);
   arguments.options.observer = observer.get();
   arguments.options.models = arguments.recipe.sources->models;
+  listen_to_save_requests();
   try {
-    return train(recipe, arguments.options);
+    return train(prepare_run(recipe, arguments.options), arguments.options, arguments.poison);
   } catch (const RefusedPlan& refused) {
     if (!chosen.by_itself)
       throw DoesNotFitError(refused.what() + told_ways(ways_of(arguments, recipe, refused)));
@@ -103,7 +106,7 @@ void add_train(CLI::App& app, Action& action) {
   arguments->caller.add_to(*command);
   command->add_flag("--profile", arguments->options.profile,
                     "profile a few steps; writes their trace to trace.json in the run folder");
-  command->add_flag("--poison", arguments->options.poison, "for tests: NaN where a tensor's life ends");
+  command->add_flag("--poison", arguments->poison, "for tests: NaN where a tensor's life ends");
   command->add_flag("--no-reuse", arguments->options.no_reuse, "for tests: no two tensors share bytes");
   command->callback([arguments, &action] {
     action = [arguments] {

@@ -1,4 +1,4 @@
-#include "prepare/plan_run.h"
+#include "prepare/run/plan_run.h"
 
 #include <malloc.h>
 

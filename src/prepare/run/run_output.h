@@ -24,10 +24,4 @@ void require_place(const Recipe& recipe, const OutputWish& wish);
 // where a name that the run would write is taken by what no run wrote.
 RunFolder open_output(const Recipe& recipe, const OutputWish& wish);
 
-// Throws StoppedError unless `folder` has room for so many files, for the next checkpoint, of `bytes`, and
-// for a result of `result_bytes` where it cannot be hard links; returns what to tell where it has none for
-// all of `checkpoints`, else "".
-std::string require_room(const RunFolder& folder, int64_t files, int64_t bytes, int64_t result_bytes,
-                         int64_t checkpoints);
-
 }  // namespace plimsoll

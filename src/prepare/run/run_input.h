@@ -1,0 +1,41 @@
+// Prepares a run: its folder is claimed, its rows are opened, it is planned, and refused where it does not fit.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "files/run_folder.h"
+#include "prepare/run/run_settings.h"
+#include "prepare/setup.h"
+#include "runs/observer.h"
+
+namespace plimsoll {
+
+struct RunOptions {
+  bool resume = false;
+  bool overwrite = false;
+  bool no_reuse = false;                   // every tensor has bytes of its own
+  std::filesystem::path recipe_file = {};  // that the user named
+  bool profile = false;                    // reports where the time of a few steps went, and writes
+                                           // trace.json
+  RunObserver* observer = &nobody();       // outlives the run
+  MachineOptions machine;
+  std::shared_ptr<ModelFiles> models = std::make_shared<ModelFiles>();  // of who read the recipe, if it did
+};
+
+// All that a run takes.
+struct RunInput {
+  RunSettings settings;
+  RunFolder folder;
+  CpuSettings cpu;
+  Plan plan;
+  DataSetup data;
+  std::vector<std::string> notes;  // of planning
+};
+
+// Throws RefusedPlan or DoesNotFitError before anything is written. A refusal takes the rows along.
+RunInput prepare_run(const Recipe& recipe, const RunOptions& options);
+
+}  // namespace plimsoll

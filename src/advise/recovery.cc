@@ -215,13 +215,11 @@ Trial try_changes(const WhatIf& what_if, const Changes& changes) {
                 }).value_or(std::nullopt)};
 }
 
-// Keys of the recipe that hold the planner back, let go. What is moved off the device stays: steps say that.
+// Keys of the recipe that hold the planner back, let go.
 Changes releases(const PlanRequest& request) {
   Changes changes;
-  for (const HoldingKey& held : holding_keys(request))
-    if (held.what == Held::micro_batch || held.what == Held::recompute || held.what == Held::loss_chunk ||
-        held.what == Held::prefetch)
-      changes.push_back({held.key, held.value});
+  for (const HoldingKey& held : in_order_of(ReleasedBy::doctor, holding_keys(request)))
+    changes.push_back({held.key, held.value});
   return changes;
 }
 

@@ -190,15 +190,11 @@ class WayFinder {
   Patience patience_{kWaysPatience};
 };
 
-// The keys that hold the planner back, let go one after the other; what is moved off the device last, as a
-// disk or a larger host is suggested by itself.
+// The keys that hold the planner back, let go one after the other.
 void add_releases(WayFinder& finder, const Refusal& refusal) {
   Changes changes;
-  for (const Held what :
-       {Held::micro_batch, Held::recompute, Held::loss_chunk, Held::prefetch, Held::offload}) {
-    const auto held = std::ranges::find(refusal.holding, what, &HoldingKey::what);
-    if (held == refusal.holding.end()) continue;
-    changes.push_back({held->key, held->value});
+  for (const HoldingKey& held : in_order_of(ReleasedBy::suggestions, refusal.holding)) {
+    changes.push_back({held.key, held.value});
     if (finder.add(changes, "same result", true)) return;
   }
 }

@@ -1,7 +1,9 @@
 #include "plan/search/refusal.h"
 
 #include <algorithm>
+#include <array>
 
+#include "base/error.h"
 #include "plan/search/fitting_plans.h"
 
 namespace plimsoll {
@@ -14,6 +16,25 @@ struct Hold {
   const char* key;
   const char* value;
 };
+
+// The order in which each lets go of a choice that a key holds; 0: it leaves the key as it is. Suggestions let
+// offloading go last, since a disk or a larger host is suggested by itself, and the doctor's steps offload by
+// keys of their own. Neither knows what captured graphs take.
+struct ReleaseOrder {
+  Held what;
+  std::array<int, 3> places;  // by ReleasedBy
+};
+constexpr std::array kReleaseOrder = {
+    // refusal, suggestions, doctor
+    ReleaseOrder{Held::micro_batch, {1, 1, 1}}, ReleaseOrder{Held::recompute, {2, 2, 2}},
+    ReleaseOrder{Held::offload, {3, 5, 0}},     ReleaseOrder{Held::prefetch, {4, 4, 3}},
+    ReleaseOrder{Held::loss_chunk, {5, 3, 4}},  ReleaseOrder{Held::graphs, {6, 0, 0}}};
+
+int place_of(ReleasedBy who, Held what) {
+  const auto row = std::ranges::find(kReleaseOrder, what, &ReleaseOrder::what);
+  check_internal(row != kReleaseOrder.end(), "a key that holds the planner without an order");
+  return row->places[static_cast<size_t>(who)];
+}
 
 std::vector<Hold> holds(const Choices& choices) {
   return {
@@ -67,6 +88,17 @@ std::vector<HoldingKey> holding_keys(const PlanRequest& request) {
   std::vector<HoldingKey> keys;
   for (const Hold& hold : holds(request.choices))
     if (hold.set) keys.push_back({hold.what, hold.key, hold.value});
+  const auto place = [](const HoldingKey& key) { return place_of(ReleasedBy::refusal, key.what); };
+  std::ranges::stable_sort(keys, {}, place);
+  return keys;
+}
+
+std::vector<HoldingKey> in_order_of(ReleasedBy who, const std::vector<HoldingKey>& holding) {
+  std::vector<HoldingKey> keys;
+  for (const HoldingKey& key : holding)
+    if (place_of(who, key.what) > 0 && std::ranges::find(keys, key.what, &HoldingKey::what) == keys.end())
+      keys.push_back(key);
+  std::ranges::stable_sort(keys, {}, [&](const HoldingKey& key) { return place_of(who, key.what); });
   return keys;
 }
 

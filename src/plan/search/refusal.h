@@ -22,8 +22,13 @@ struct HoldingKey {
   [[nodiscard]] std::string assignment() const { return key + "=" + value; }
 };
 
+// The three that let such keys go. Each has an order of its own, a column of the table in refusal.cc.
+enum class ReleasedBy : uint8_t { refusal, suggestions, doctor };
+
 // The keys that hold the planner back, in the order in which a refusal lets them go.
 std::vector<HoldingKey> holding_keys(const PlanRequest& request);
+// Those of them that one lets go, in its order; of a choice that two keys hold the first.
+std::vector<HoldingKey> in_order_of(ReleasedBy who, const std::vector<HoldingKey>& holding);
 // The same request with that choice left to the planner.
 void let_go(PlanRequest& request, Held what);
 

@@ -16,6 +16,7 @@
 #include "prepare/model_paths.h"
 #include "prepare/planned_card.h"
 #include "prepare/shared_prefixes.h"
+#include "recipe/known_model.h"
 #include "weights/adapter_config.h"
 
 namespace plimsoll {
@@ -161,7 +162,7 @@ Experiment read_experiment(const Resolved& resolved) {
   const std::optional<int64_t> longest = experiment.model.longest_text();
   if (longest && experiment.max_length > *longest) {
     throw UsageError("data.max_length: " + format_count(experiment.max_length) + " tokens, but " +
-                     recipe.model + " knows " + format_count(*longest) +
+                     shown_model(recipe.model) + " knows " + format_count(*longest) +
                      " positions (max_position_embeddings in config.json): say data.max_length: " +
                      std::to_string(*longest) + ", or less");
   }

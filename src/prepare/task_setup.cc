@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "files/json_values.h"
 #include "formats/load.h"
+#include "recipe/known_model.h"
 #include "tokenizer/tokenizer.h"
 #include "weights/weights.h"
 
@@ -36,7 +37,7 @@ std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const f
                                   ModelFiles& files) {
   const auto file = Tokenizer::find_file(model);
   if (!file)
-    throw UsageError("classify.words: " + model.string() +
+    throw UsageError("classify.words: " + shown_model(model) +
                      " has no tokenizer.json or tokenizer.model, which the words are read with");
   const auto tokenizer = files.tokenizer(model);
   std::vector<int32_t> first;
@@ -58,7 +59,7 @@ std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const f
 void choose_words(const Recipe& recipe, const ModelPaths& paths, ModelFiles& files, ModelSpec& model) {
   if (recipe.classify.words.empty()) return;
   if (model.scores_sequences || model.encoder)
-    throw UsageError("classify.words: are asked of a model that writes text, and " + paths.base.string() +
+    throw UsageError("classify.words: are asked of a model that writes text, and " + shown_model(paths.base) +
                      " is a " + model.architecture);
   model.words = first_tokens(recipe.classify.words, paths.base, files);
   const auto largest = std::max_element(model.words.begin(), model.words.end());
@@ -83,7 +84,7 @@ void choose_value_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec&
   const std::string where = there ? (folder / kValueHeadFile).string() : "reward.head: value";
   if (model.scores_sequences || model.encoder || model.encoder_decoder)
     throw UsageError(where + ": a value head stands above a decoder that says next tokens, and " +
-                     paths.base.string() + " is a " + model.architecture);
+                     shown_model(paths.base) + " is a " + model.architecture);
   if (recipe.method.type == MethodType::full && !model.tied_head && recipe.init == Init::random)
     throw UsageError(where +
                      ": such a folder holds the model's lm_head.weight too, which does not train and, with "
@@ -103,7 +104,7 @@ ModelSpec model_of(const Recipe& recipe, const ModelPaths& paths, ModelFiles& fi
 TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   TaskSpec task;
   task.task = recipe.task;
-  const std::string config = recipe.model + "/config.json";
+  const std::string config = shown_config(recipe.model);
   if (model.encoder && rule_of(task.task).classes == nullptr)
     throw UsageError(config + ": is a " + model.architecture +
                      ", an encoder: task: classify is for it, not " + std::string(to_string(task.task)));

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// No folder of this name is looked for: a path that recipes may hold, and messages show.
+// No folder of this name is looked for: a path that recipes may hold.
 constexpr const char* kCatalogueFolder = "/built-in catalogue";
 
 void refuse_quantised(const std::string& name) {
@@ -43,6 +43,17 @@ std::optional<std::string> model_of_catalogue(const std::string& name, ModelFile
   const fs::path folder = fs::path(kCatalogueFolder) / found->name;
   if (!files.holds(folder)) files.hold(folder, found->config_json());
   return folder.string();
+}
+
+std::string shown_model(const fs::path& model) {
+  const fs::path name = model.lexically_relative(kCatalogueFolder);
+  return name.empty() || name.string().starts_with("..") ? model.string() : name.string();
+}
+
+std::string shown_config(const fs::path& model) {
+  const std::string name = shown_model(model);
+  if (name != model.string()) return formatted("{} of the built-in catalogue", name);
+  return (model / "config.json").string();
 }
 
 std::optional<KnownModel> known_model(const fs::path& folder, ModelFiles& files) {

@@ -17,6 +17,10 @@ namespace plimsoll {
 // Throws UsageError for a model that is known and not trained, and for a repository of quantised weights
 // whose base is known.
 std::optional<std::string> model_of_catalogue(const std::string& name, ModelFiles& files);
+// The name of a model for messages: of one of the catalogue its name, of others the path as a recipe has it.
+std::string shown_model(const std::filesystem::path& model);
+// The same of its config.json; of the catalogue the entry that stands for one.
+std::string shown_config(const std::filesystem::path& model);
 
 // Looks up the model in a folder by its name on the hub or that of the folder.
 struct KnownModel {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "models/model_json.h"
+#include "recipe/known_model.h"
 
 namespace plimsoll {
 
@@ -20,7 +21,7 @@ const nlohmann::json& ModelFiles::config(const fs::path& folder) { return *read(
 
 const ModelSpec& ModelFiles::spec(const fs::path& folder) {
   Config& config = read(folder);
-  if (!config.spec) config.spec = parse_model_spec(*config.json, (folder / "config.json").string());
+  if (!config.spec) config.spec = parse_model_spec(*config.json, shown_config(folder));
   return *config.spec;
 }
 

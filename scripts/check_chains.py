@@ -2,7 +2,7 @@
 """Texts that are put together by `+` from three pieces or more: formatted() of src/base/format.h says them in one string, which can
 be searched for.
 
-    check_chains.py [ROOT]          exit 1 where a folder of WITHOUT has one
+    check_chains.py [ROOT]          exit 1 where there is one
     check_chains.py --count [ROOT]  how many each folder has, of all chains with a literal
 """
 import collections
@@ -11,9 +11,6 @@ import sys
 
 import messages
 
-# Folders of src/ that have none.
-WITHOUT = ("calibrate", "chat", "data", "device", "files", "fleet", "formats", "hub", "infer", "jinja", "layout", "recipe", "report", "runs",
-           "runtime", "tokenizer", "tools", "train", "weights")
 LONG = 3
 # What ends an operand of a chain, outside of brackets.
 ENDS = {",", ";", ":", "?", "<<", "==", "!=", "&&", "||", "=", "+=", "<", ">", "<=", ">=", "-", "*", "/", "return", "throw", "case"}
@@ -22,6 +19,7 @@ ENDS = {",", ";", ":", "?", "<<", "==", "!=", "&&", "||", "=", "+=", "<", ">", "
 def chains(source):
     """(pieces, line) of each chain of `+` that has a string."""
     found, waiting, own = [], [], None  # own: where the chain of these brackets began, its pieces, whether one is a string
+    before = ""
 
     def end():
         if own and own[1] > 1 and own[2]:
@@ -33,7 +31,7 @@ def chains(source):
         if is_sign and text in messages.CLOSE:
             end()
             own = waiting.pop() if waiting else None
-        elif is_sign and text in ENDS:
+        elif is_sign and text in ENDS and not (text in "*&-" and (own is None or before == "+")):  # else what is pointed to
             end()
             own = None
         elif is_sign and text == "+":
@@ -43,6 +41,7 @@ def chains(source):
             if is_sign and text in messages.OPEN:
                 waiting.append(own)
                 own = None
+        before = text if is_sign else ""
     return found
 
 
@@ -53,8 +52,7 @@ def files_of(root):
 
 def problems(root):
     for path in files_of(root):
-        folder = path.relative_to(root / "src").parts[0]
-        for pieces, line in chains(path.read_text()) if folder in WITHOUT else ():
+        for pieces, line in chains(path.read_text()):
             if pieces >= LONG:
                 yield f"{path.relative_to(root)}:{line}: a text of {pieces} pieces; write formatted(\"...{{}}...\", ...) (base/format.h)"
 

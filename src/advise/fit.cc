@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "prepare/allowed.h"
@@ -33,7 +34,7 @@ FitCell fit_cell(const WhatIf& what_if, const std::string& method, int64_t lengt
   cell.length = length;
   if (longest && length > *longest) {
     cell.beyond = true;
-    cell.why_not = "the model knows " + format_count(*longest) + " positions";
+    cell.why_not = formatted("the model knows {} positions", format_count(*longest));
     return cell;
   }
   try {
@@ -85,14 +86,14 @@ std::vector<int64_t> read_lengths(const std::string& text, const std::string& wh
         !word.empty() && word.size() <= 9 && word.find_first_not_of("0123456789") == std::string::npos;
     const int64_t length = digits ? std::stoll(word) : 0;
     if (length < 1 || length > kLongest)
-      throw UsageError(what + ": '" + word + "' is no length in tokens; say some as 512,2048,8192");
+      throw UsageError(formatted("{}: '{}' is no length in tokens; say some as 512,2048,8192", what, word));
     lengths.push_back(length);
   }
   std::sort(lengths.begin(), lengths.end());
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
   if (static_cast<int64_t>(lengths.size()) > kMostLengths)
-    throw UsageError(what + ": " + std::to_string(lengths.size()) + " lengths are more than the " +
-                     std::to_string(kMostLengths) + " that a screen takes");
+    throw UsageError(formatted("{}: {} lengths are more than the {} that a screen takes", what,
+                               lengths.size(), kMostLengths));
   return lengths;
 }
 
@@ -102,7 +103,7 @@ std::vector<std::string> read_methods(const std::string& text, const std::string
   for (const std::string& part : split(text, ',')) {
     const std::string word(trim(part));
     if (std::find(kMethods.begin(), kMethods.end(), word) == kMethods.end())
-      throw UsageError(what + ": '" + word + "' is not one of qlora, lora, full");
+      throw UsageError(formatted("{}: '{}' is not one of qlora, lora, full", what, word));
     if (std::find(methods.begin(), methods.end(), word) == methods.end()) methods.push_back(word);
   }
   return methods;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/format.h"
+
 namespace plimsoll {
 namespace {
 
@@ -39,7 +41,7 @@ Quantity quantity_called(const std::string& name, const Experiment& experiment) 
   if (name == "micro_batch")
     return {"micro-batch", "batch.micro", "sequences", experiment.effective_batch,
             "it is the effective batch"};
-  if (name != "length") throw UsageError("--max: '" + name + "' is not one of length, micro_batch");
+  if (name != "length") throw UsageError(formatted("--max: '{}' is not one of length, micro_batch", name));
   if (experiment.model.linear_attention || experiment.model.encoder_decoder ||
       experiment.model.max_positions > kLongestLookedAt)
     return {"length", "data.max_length", "tokens", kLongestLookedAt, "no longer ones are looked at"};

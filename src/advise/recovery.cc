@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -46,10 +47,11 @@ class RecoveryPlanner {
     std::vector<doctor::TensorShape> shapes = doctor::logit_shapes(rows, length, experiment.model.vocab);
     const std::string words = format_count(rows) + (rows == 1 ? " row x " : " rows x ");
     for (const int64_t bytes : {4, 2}) {
-      const std::string each = " x " + std::to_string(bytes) + " bytes: ";
-      shapes.push_back({words + format_count(experiment.model.heads) + " heads x " + format_count(length) +
-                            " x " + format_count(length) + each + "attention scores that are stored whole",
-                        rows * experiment.model.heads * length * length * bytes});
+      const std::string each = formatted(" x {} bytes: ", bytes);
+      shapes.push_back(
+          {formatted("{}{} heads x {} x {}{}attention scores that are stored whole", words,
+                     format_count(experiment.model.heads), format_count(length), format_count(length), each),
+           rows * experiment.model.heads * length * length * bytes});
     }
     return shapes;
   }
@@ -72,7 +74,7 @@ class RecoveryPlanner {
       Variant least = recomputed(base_);
       least.micro_batch = 1;
       least.accumulation = accumulation_for(effective, 1);
-      add("micro-batch 1 x " + std::to_string(least.accumulation) + " and every layer recomputed", least,
+      add(formatted("micro-batch 1 x {} and every layer recomputed", least.accumulation), least,
           "--set batch.micro=1 --set memory.recompute=block");
     }
     add_offload();
@@ -108,7 +110,7 @@ class RecoveryPlanner {
   void add_bytes(const std::string& what, int64_t bytes, bool lossless, const std::string& sets) {
     const int64_t saves = base_bytes_ - bytes;
     if (static_cast<double>(saves) < kWorthTelling * static_cast<double>(base_bytes_)) return;
-    steps_.push_back({what + " (" + format_bytes(bytes) + " planned)", saves, lossless, sets});
+    steps_.push_back({formatted("{} ({} planned)", what, format_bytes(bytes)), saves, lossless, sets});
   }
   void add(const std::string& what, const Variant& variant, const std::string& sets) {
     add_bytes(what, device_bytes_at_least(request_, variant), true, sets);
@@ -119,7 +121,8 @@ class RecoveryPlanner {
     chunked.loss_chunk = default_loss_chunk(request_.workload.experiment,
                                             request_.workload.experiment.logit_rows({base_.micro_batch}));
     if (chunked.loss_chunk < base_.loss_chunk)
-      add("the loss in chunks of " + format_count(chunked.loss_chunk) + " tokens (fused cross-entropy)",
+      add(formatted("the loss in chunks of {} tokens (fused cross-entropy)",
+                    format_count(chunked.loss_chunk)),
           chunked, "--set memory.loss_chunk=" + std::to_string(chunked.loss_chunk));
   }
   void add_micro(int64_t micro) {
@@ -128,8 +131,8 @@ class RecoveryPlanner {
     smaller.eval_micro_batch = std::min(base_.eval_micro_batch, micro);
     smaller.loss_chunk = std::min(base_.loss_chunk, request_.workload.experiment.logit_rows({micro}));
     smaller.accumulation = accumulation_for(request_.workload.experiment.effective_batch, micro);
-    add("micro-batch " + std::to_string(micro) + " x " + std::to_string(smaller.accumulation) +
-            ": the effective batch stays " + format_count(request_.workload.experiment.effective_batch),
+    add(formatted("micro-batch {} x {}: the effective batch stays {}", micro, smaller.accumulation,
+                  format_count(request_.workload.experiment.effective_batch)),
         smaller, "--set batch.micro=" + std::to_string(micro));
   }
   void add_recompute() {
@@ -144,7 +147,8 @@ class RecoveryPlanner {
     moved.offload.states = home;
     // Targets that the recipe states by layers would contradict it.
     const std::string freed = request_.choices.homes ? "--set memory.offload_to=auto " : "";
-    add("optimizer states" + where + " (ZeRO offload)", moved, freed + "--set 'memory.offload=[states]'");
+    add(formatted("optimizer states{} (ZeRO offload)", where), moved,
+        freed + "--set 'memory.offload=[states]'");
     moved.offload.weights = home;
     moved.offload.gradients = home;
     add("states, gradients and layers' weights" + where, moved,
@@ -165,8 +169,7 @@ class RecoveryPlanner {
     Recipe changed = recipe_;
     changed.method.type = MethodType::lora;
     changed.method.freeze.clear();
-    add_other("adapters instead of full fine-tuning (LoRA, rank " + std::to_string(changed.method.r) + ")",
-              changed,
+    add_other(formatted("adapters instead of full fine-tuning (LoRA, rank {})", changed.method.r), changed,
               recipe_.method.freeze.empty() ? "--set method.type=lora"
                                             : "--set method.type=lora --set method.freeze=null");
   }
@@ -175,7 +178,7 @@ class RecoveryPlanner {
     changed.data.max_length /= 2;
     if (changed.data.max_length < 1) return;
     const std::string length = std::to_string(changed.data.max_length);
-    add_other("sequences of " + length + " tokens", changed, "--set data.max_length=" + length);
+    add_other(formatted("sequences of {} tokens", length), changed, "--set data.max_length=" + length);
   }
 
   Recipe recipe_;
@@ -242,14 +245,15 @@ RecoveryPlan plan_recovery(const Recipe& recipe, const std::shared_ptr<ModelFile
 std::optional<Step> fitting_step(const WhatIf& what_if, const RecoveryPlan& recovery) {
   const PlanRequest& request = recovery.request;
   const auto step = [&](const Plan& plan, const std::string& effect, bool lossless, const Changes& changes) {
-    return Step{"this fits: " + effect + variant_words(plan.request.workload.experiment, plan.variant) +
-                    " (" + format_bytes(plan.memory_bytes()) + " of " +
-                    format_bytes(memory_budget(plan.request).value_or(0)) + " planned)",
-                std::max<int64_t>(1, recovery.base_bytes - plan.memory_bytes()),
-                lossless,
-                set_words(changes),
-                false,
-                plan.seconds_per_step};
+    return Step{
+        formatted("this fits: {}{} ({} of {} planned)", effect,
+                  variant_words(plan.request.workload.experiment, plan.variant),
+                  format_bytes(plan.memory_bytes()), format_bytes(memory_budget(plan.request).value_or(0))),
+        std::max<int64_t>(1, recovery.base_bytes - plan.memory_bytes()),
+        lossless,
+        set_words(changes),
+        false,
+        plan.seconds_per_step};
   };
   const Changes open = releases(request);
   if (const Trial trial = try_changes(what_if, open); trial.plan) return step(*trial.plan, "", true, open);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "prepare/allowed.h"
 
@@ -14,9 +15,9 @@ std::pair<int64_t, std::string> shorter_length(const Plan& plan) {
   const int64_t longest = plan.request.workload.experiment.max_length;
   const auto& data = plan.request.workload.data;
   if (data && data->rows_longer > 0 && 3 * data->common_length <= 2 * longest)
-    return {data->common_length, "length " + format_count(data->common_length) + ", which " +
-                                     format_count(data->rows_longer) + " of " + format_count(data->rows) +
-                                     (data->rows_longer == 1 ? " rows exceeds" : " rows exceed")};
+    return {data->common_length, formatted("length {}, which {} of {}{}", format_count(data->common_length),
+                                           format_count(data->rows_longer), format_count(data->rows),
+                                           data->rows_longer == 1 ? " rows exceeds" : " rows exceed")};
   return {longest / 2, "length " + format_count(longest / 2)};
 }
 

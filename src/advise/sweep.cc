@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "plan/search/fitting_plans.h"
 
@@ -17,11 +18,11 @@ SweptMemory read_sweep(const std::string& text) {
   const size_t equals = text.find('=');
   const size_t dots = text.find("..");
   if (text.substr(0, equals) != "memory" || dots == std::string::npos || equals == std::string::npos)
-    throw UsageError("--sweep: '" + text + "' is not memory=SIZE..SIZE, such as memory=2GiB..24GiB");
+    throw UsageError(formatted("--sweep: '{}' is not memory=SIZE..SIZE, such as memory=2GiB..24GiB", text));
   SweptMemory swept{text.substr(equals + 1, dots - equals - 1), text.substr(dots + 2), {}};
   const int64_t from = parse_bytes(swept.low, "--sweep"), to = parse_bytes(swept.high, "--sweep");
   if (from <= 0 || from >= to)
-    throw UsageError("--sweep: '" + text + "' does not go from a smaller size to a larger one");
+    throw UsageError(formatted("--sweep: '{}' does not go from a smaller size to a larger one", text));
   const double ratio = static_cast<double>(to) / static_cast<double>(from);
   for (int i = 0; i + 1 < kBudgets; ++i)
     swept.budgets.push_back(

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "device/catalogue.h"
 #include "plan/search/fitting_plans.h"
@@ -105,8 +106,8 @@ class WayFinder {
       }
     }
     changes.back().value = std::to_string(lengths[longest]);
-    add(changes, found.at(longest), effect + "rows of at most " + format_count(lengths[longest]) + " tokens",
-        false);
+    add(changes, found.at(longest),
+        formatted("{}rows of at most {} tokens", effect, format_count(lengths[longest])), false);
     return true;
   }
 
@@ -139,7 +140,7 @@ class WayFinder {
     while (!planned.contains(high))
       if (!fits(high)) return;
     add(with_host(sizes[high]), planned.at(high),
-        "same result, with " + std::to_string(sizes[high]) + " GiB of host memory", true);
+        formatted("same result, with {} GiB of host memory", sizes[high]), true);
   }
 
   // One search for both budgets, open and as large as is taken.
@@ -264,7 +265,7 @@ std::vector<Way> ways_out(const Variants& variants, const Recipe& recipe, const 
   Changes always;
   if (refusal.lacks_host()) always.push_back({"memory.host", neat_size(host_needed)});
   WayFinder finder(variants, always,
-                   always.empty() ? "" : ", with " + always.front().value + " of host memory");
+                   always.empty() ? "" : formatted(", with {} of host memory", always.front().value));
   const int64_t length = recipe.data.max_length;
   add_releases(finder, refusal);
   const std::string disk = budget.disk_bytes.value_or(0) > 0 ? "with a larger disk" : "with a disk";
@@ -280,7 +281,7 @@ std::vector<Way> ways_out(const Variants& variants, const Recipe& recipe, const 
   if (!alone && !methods.empty()) {
     const auto& [method, effect] = methods.back();
     if (!finder.add_shorter(method, length, effect + "; "))
-      finder.add_with_disk(method, effect + "; " + disk, false);
+      finder.add_with_disk(method, formatted("{}; {}", effect, disk), false);
   }
   add_larger_budget(finder, request, refusal);
   std::stable_sort(finder.ways.begin(), finder.ways.end(),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "plan/search/depth_model.h"
 #include "prepare/plan_input.h"
 
@@ -16,7 +17,7 @@ namespace plimsoll {
 struct KeyChange {
   std::string key;    // "method.type"
   std::string value;  // "lora", as a recipe writes it
-  [[nodiscard]] std::string assignment() const { return key + "=" + value; }
+  [[nodiscard]] std::string assignment() const { return formatted("{}={}", key, value); }
   friend bool operator==(const KeyChange&, const KeyChange&) = default;
 };
 using Changes = std::vector<KeyChange>;

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -106,8 +107,7 @@ ChildAnswer run_child(const std::vector<std::string>& words, ChildErrors errors,
   if (pid == 0)
     become_program(arguments, reads.number(), output.in.number(),
                    errors == ChildErrors::kept ? complaints.in.number() : nowhere.number());
-  if (pid < 0)
-    throw StoppedError(std::string("no process for ") + words.front() + ": " + std::strerror(errno));
+  if (pid < 0) throw StoppedError(formatted("no process for {}: {}", words.front(), std::strerror(errno)));
   output.in.close_now();
   complaints.in.close_now();
   ChildAnswer answer;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 
@@ -11,7 +12,7 @@ LogLevel parse_log_level(std::string_view word) {
   constexpr std::array<std::string_view, 4> kWords = {"error", "warn", "info", "debug"};
   for (size_t i = 0; i < kWords.size(); ++i)
     if (word == kWords[i]) return static_cast<LogLevel>(i);
-  throw UsageError("--log-level: '" + std::string(word) + "' is not one of error, warn, info, debug");
+  throw UsageError(formatted("--log-level: '{}' is not one of error, warn, info, debug", word));
 }
 
 }  // namespace plimsoll

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -110,13 +111,13 @@ std::string read_to_end(int descriptor) {
   if (!WIFSIGNALED(status)) throw InternalError("a process of our own ended without an answer");
   const int signal = WTERMSIG(status);
   const std::string text =
-      "a process of our own was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+      formatted("a process of our own was ended by signal {} ({})", signal, strsignal(signal));
   for (const int crash : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL})
     if (signal == crash) throw InternalError(text);
   if (signal == SIGKILL && kernel_kills() > kills) {
     const FreeMemory free = free_memory();
-    throw DoesNotFitError("does not fit   " + text + ": memory ran out; " + format_bytes(free.bytes) +
-                          " are free (" + free.source + ")");
+    throw DoesNotFitError(formatted("does not fit   {}: memory ran out; {} are free ({})", text,
+                                    format_bytes(free.bytes), free.source));
   }
   throw StoppedError(text + (signal == SIGKILL ? ", as the system does where memory has run out" : ""));
 }

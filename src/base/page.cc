@@ -1,4 +1,5 @@
 #include "base/page.h"
+#include "base/format.h"
 #include "base/printable.h"
 
 #include <algorithm>
@@ -42,17 +43,18 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 20px;font-size:14p
 }  // namespace
 
 std::string head(const std::string& title, const char* style) {
-  return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>Plimsoll: " +
-         title + "</title>\n<style>" + kStyle + style + "</style></head>\n<body><main>\n<h1>" + title +
-         "</h1>\n";
+  return formatted(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta "
+      "name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>Plimsoll: "
+      "{}</title>\n<style>{}{}</style></head>\n<body><main>\n<h1>{}</h1>\n",
+      title, kStyle, style, title);
 }
 
 std::string end(std::string data, const char* script) {
   // The data stands inside a script element, which "</" would end.
   for (size_t at = data.find("</"); at != std::string::npos; at = data.find("</", at))
     data.replace(at, 2, "<\\/");
-  return "</main>\n<script>const data = " + data + ";" + script + "</script></body></html>\n";
+  return formatted("</main>\n<script>const data = {};{}</script></body></html>\n", data, script);
 }
 
 std::string escaped(std::string_view text) {
@@ -81,8 +83,8 @@ std::string percent(double share) { return number(share * 100.0) + "%"; }
 
 std::string tick(double share, const std::string& label) {
   const std::string at = "bottom:" + percent(share);
-  return "<div class=\"rule\" style=\"" + at + "\"></div><div class=\"tick\" style=\"" + at + "\">" +
-         escaped(label) + "</div>";
+  return formatted("<div class=\"rule\" style=\"{}\"></div><div class=\"tick\" style=\"{}\">{}</div>", at, at,
+                   escaped(label));
 }
 
 double tick_step(double range) {

@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -48,8 +49,8 @@ void finish_output() {
   flush_output();
   if (std::ferror(stdout) != 0) remember_failure();
   if (first_failure == 0) return;
-  throw StoppedError("standard output: cannot be written: " + std::generic_category().message(first_failure) +
-                     "; what was printed is not whole");
+  throw StoppedError(formatted("standard output: cannot be written: {}; what was printed is not whole",
+                               std::generic_category().message(first_failure)));
 }
 
 void say(std::string_view text) {

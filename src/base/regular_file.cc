@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/system_error.h"
 #include "base/units.h"
 
@@ -33,7 +34,7 @@ class Descriptor {
 };
 
 [[noreturn]] void stop(const std::filesystem::path& path, const char* action, int error) {
-  throw StoppedError(path.string() + ": cannot " + action + ": " + system_message(error) + ".");
+  throw StoppedError(formatted("{}: cannot {}: {}.", path.string(), action, system_message(error)));
 }
 
 struct stat status_of(const std::filesystem::path& path, int descriptor) {
@@ -67,16 +68,15 @@ int open_regular(const std::filesystem::path& path) {
     const int error = errno;
     if (is_exhaustion(error)) stop(path, "open", error);
     if (error == ENXIO) throw UsageError(path.string() + ": is no regular file.");  // a socket
-    throw UsageError(path.string() + ": cannot be opened: " + system_message(error) + ".");
+    throw UsageError(formatted("{}: cannot be opened: {}.", path.string(), system_message(error)));
   }
   const struct stat status = status_of(path, file.number());
   if (S_ISDIR(status.st_mode)) throw UsageError(path.string() + ": is a folder, a file is wanted.");
   if (!S_ISREG(status.st_mode))
-    throw UsageError(path.string() + ": is no regular file" +
-                     (S_ISFIFO(status.st_mode)   ? " (a FIFO)"
-                      : S_ISSOCK(status.st_mode) ? ""
-                                                 : " (a device)") +
-                     ".");
+    throw UsageError(formatted("{}: is no regular file{}.", path.string(),
+                               S_ISFIFO(status.st_mode)   ? " (a FIFO)"
+                               : S_ISSOCK(status.st_mode) ? ""
+                                                          : " (a device)"));
   return file.release();
 }
 
@@ -107,8 +107,8 @@ std::string read_regular(const std::filesystem::path& path, int64_t most) {
   const Descriptor file(open_regular(path));
   const int64_t bytes = status_of(path, file.number()).st_size;
   if (bytes > most)
-    throw UsageError(path.string() + ": is " + format_bytes(bytes) + " long, at most " + format_bytes(most) +
-                     " are read.");
+    throw UsageError(formatted("{}: is {} long, at most {} are read.", path.string(), format_bytes(bytes),
+                               format_bytes(most)));
   return read_up_to(path, file.number(), bytes);
 }
 

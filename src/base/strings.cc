@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/screen.h"
 
@@ -93,7 +94,7 @@ std::string nearest_name(std::string_view word, std::span<const std::string> can
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates,
                          std::string_view otherwise) {
   const std::string nearest = nearest_name(word, candidates);
-  return nearest.empty() ? std::string(otherwise) : " (did you mean '" + nearest + "'?)";
+  return nearest.empty() ? std::string(otherwise) : formatted(" (did you mean '{}'?)", nearest);
 }
 
 std::string join(std::span<const std::string> parts, std::string_view separator) {
@@ -136,7 +137,7 @@ std::string wrap(std::string_view text, std::string_view indent, size_t width) {
   for (const std::string& word : split(text, ' ')) {
     const bool first = used == columns_of(indent);
     if (!first && used + 1 + columns_of(word) > width) {
-      result += "\n" + std::string(indent) + word;
+      result += formatted("\n{}{}", indent, word);
       used = columns_of(indent) + columns_of(word);
       continue;
     }

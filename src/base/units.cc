@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 std::string format_number(const char* format, double value) {
@@ -27,7 +28,7 @@ std::string format_bytes(int64_t bytes) {
   if (unit == 0) return std::to_string(bytes) + " B";
   const double magnitude = std::fabs(value);
   const char* format = magnitude < 9.995 ? "%.2f" : magnitude < 99.95 ? "%.1f" : "%.0f";
-  return format_number(format, value) + " " + kUnits[unit];
+  return formatted("{} {}", format_number(format, value), kUnits[unit]);
 }
 
 std::string format_bytes_up(int64_t bytes) {
@@ -95,7 +96,7 @@ int64_t parse_bytes(std::string_view text, std::string_view what) {
   if (unit == "tb") scale = 1e12;
   const double bytes = number * scale;
   if (end == input.c_str() || scale < 0.0 || !(number >= 0.0) || bytes > 9e18) {
-    throw UsageError(std::string(what) + ": '" + input + "' is not a size; write it as 8GiB, 512MiB or 8GB");
+    throw UsageError(formatted("{}: '{}' is not a size; write it as 8GiB, 512MiB or 8GB", what, input));
   }
   return static_cast<int64_t>(bytes);
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/strings.h"
 #include "cli/commands.h"
@@ -32,7 +33,7 @@ std::vector<std::string> recipe_values() {
     for (const std::string& one : split(is_switch ? "true|false" : option.values, '|')) {
       const std::string word(trim(one));
       if (word != option.values && word.find_first_of(" :'") == std::string::npos)
-        values.push_back(option.key + "=" + word);
+        values.push_back(formatted("{}={}", option.key, word));
     }
   }
   return values;
@@ -60,7 +61,7 @@ bool takes_key(const HelpOption& option) { return option.value == "KEY=VALUE"; }
 
 std::string bash_value(const HelpOption& option) {
   const auto words = [](const std::vector<std::string>& list) {
-    return "COMPREPLY=($(compgen -W '" + join(list, " ") + "' -- \"$cur\"))";
+    return formatted("COMPREPLY=($(compgen -W '{}' -- \"$cur\"))", join(list, " "));
   };
   if (takes_key(option)) return "_plimsoll_key \"$cur\"";
   if (const auto some = words_of(option); !some.empty()) return words(some);
@@ -70,17 +71,23 @@ std::string bash_value(const HelpOption& option) {
 }
 
 std::string bash_command(const HelpCommand& command) {
-  std::string text = "    " + command.name + ")\n      case \"$prev\" in\n";
+  std::string text = formatted("    {})\n      case \"$prev\" in\n", command.name);
   std::string argument = "COMPREPLY=()";
   for (const HelpOption& option : command.options) {
     if (option.argument) argument = bash_value(option);
     if (option.argument || option.value.empty()) continue;
-    text += "        " + join(option.names, "|") + ") " + bash_value(option) + "; return ;;\n";
+    text += formatted("        {}) {}; return ;;\n", join(option.names, "|"), bash_value(option));
   }
-  text += "      esac\n      if [[ $cur == -* ]]; then\n        COMPREPLY=($(compgen -W '" +
-          join(option_names(command), " ") + "' -- \"$cur\"))\n      else\n        " + argument +
-          "\n      fi ;;\n";
+  text += formatted(
+      "      esac\n      if [[ $cur == -* ]]; then\n        COMPREPLY=($(compgen -W '{}' -- "
+      "\"$cur\"))\n      else\n        {}\n      fi ;;\n",
+      join(option_names(command), " "), argument);
   return text;
+}
+
+// The shell's command that completes `word` by one of some words.
+std::string bash_reply(const std::vector<std::string>& words, const char* word) {
+  return formatted("    COMPREPLY=($(compgen -W '{}' -- \"{}\"))\n", join(words, " "), word);
 }
 
 // Words are cut at blanks alone, so that key=value stays one word.
@@ -89,15 +96,13 @@ std::string bash_script(const HelpCommand& program) {
       "# bash completion of plimsoll\n"
       // Readline replaces what stands behind the last = where that breaks words.
       "_plimsoll_key() {\n"
-      "  if [[ $1 == *=* ]]; then\n"
-      "    COMPREPLY=($(compgen -W '" +
-      join(recipe_values(), " ") +
-      "' -- \"$1\"))\n"
+      "  if [[ $1 == *=* ]]; then\n";
+  text += bash_reply(recipe_values(), "$1");
+  text +=
       "    [[ $COMP_WORDBREAKS == *=* ]] && COMPREPLY=(\"${COMPREPLY[@]#*=}\")\n"
-      "  else\n"
-      "    COMPREPLY=($(compgen -W '" +
-      join(recipe_keys(), " ") +
-      "' -- \"$1\"))\n"
+      "  else\n";
+  text += bash_reply(recipe_keys(), "$1");
+  text +=
       "    compopt -o nospace\n"
       "  fi\n"
       "}\n"
@@ -108,10 +113,12 @@ std::string bash_script(const HelpCommand& program) {
       "  local last=$((${#words[@]} - 1))\n"
       "  local cur=${words[last]} prev=${words[last - 1]}\n"
       "  COMPREPLY=()\n"
-      "  if ((last == 1)); then\n"
-      "    COMPREPLY=($(compgen -W '" +
-      join(command_names(program), " ") + " " + join(option_names(program), " ") +
-      "' -- \"$cur\"))\n"
+      "  if ((last == 1)); then\n";
+  std::vector<std::string> first = command_names(program);
+  const std::vector<std::string> options = option_names(program);
+  first.insert(first.end(), options.begin(), options.end());
+  text += bash_reply(first, "$cur");
+  text +=
       "    return\n"
       "  fi\n"
       "  case ${words[1]} in\n";
@@ -136,27 +143,28 @@ std::string zsh_escaped(const std::string& text) {
 
 std::string zsh_value(const HelpOption& option) {
   if (takes_key(option))  // no blank behind a key
-    return "{if [[ $words[CURRENT] == *=* ]]; then compadd -- " + join(recipe_values(), " ") +
-           "; else compadd -S \"\" -- " + join(recipe_keys(), " ") + "; fi}";
-  if (const auto words = words_of(option); !words.empty()) return "(" + join(words, " ") + ")";
+    return formatted(
+        "{{if [[ $words[CURRENT] == *=* ]]; then compadd -- {}; else compadd -S \"\" -- {}; fi}}",
+        join(recipe_values(), " "), join(recipe_keys(), " "));
+  if (const auto words = words_of(option); !words.empty()) return formatted("({})", join(words, " "));
   if (option.names_folder()) return "_files -/";
   return option.names_file() ? "_files" : " ";
 }
 
 std::string zsh_command(const HelpCommand& command) {
-  std::string text = "    " + command.name + ")\n      _arguments";
+  std::string text = formatted("    {})\n      _arguments", command.name);
   int position = 0;
   for (const HelpOption& option : command.options) {
     if (option.argument) {
       const std::string place = option.repeats ? "*" : std::to_string(++position);
       text +=
-          " \\\n        '" + place + ":" + zsh_escaped(option.names.front()) + ":" + zsh_value(option) + "'";
+          formatted(" \\\n        '{}:{}:{}'", place, zsh_escaped(option.names.front()), zsh_value(option));
       continue;
     }
     for (const std::string& name : option.names) {
-      text += " \\\n        '" + std::string(option.repeats ? "*" : "") + name + "[" +
-              zsh_escaped(option.meaning) + "]";
-      if (!option.value.empty()) text += ":" + zsh_escaped(option.value) + ":" + zsh_value(option);
+      text +=
+          formatted(" \\\n        '{}{}[{}]", option.repeats ? "*" : "", name, zsh_escaped(option.meaning));
+      if (!option.value.empty()) text += formatted(":{}:{}", zsh_escaped(option.value), zsh_value(option));
       text += "'";
     }
   }
@@ -170,7 +178,7 @@ std::string zsh_script(const HelpCommand& program) {
       "  local -a commands\n"
       "  commands=(\n";
   for (const HelpCommand& command : program.commands)
-    text += "    '" + command.name + ":" + zsh_escaped(command.summary) + "'\n";
+    text += formatted("    '{}:{}'\n", command.name, zsh_escaped(command.summary));
   text +=
       "  )\n"
       "  if ((CURRENT == 2)); then\n"
@@ -199,7 +207,7 @@ std::string fish_quoted(const std::string& text) {
 
 std::string fish_value(const HelpOption& option) {
   if (takes_key(option))
-    return " -x -a " + fish_quoted(join(recipe_keys(), " ") + " " + join(recipe_values(), " "));
+    return " -x -a " + fish_quoted(formatted("{} {}", join(recipe_keys(), " "), join(recipe_values(), " ")));
   if (const auto words = words_of(option); !words.empty()) return " -x -a " + fish_quoted(join(words, " "));
   if (option.names_folder()) return " -x -a '(__fish_complete_directories)'";
   return option.names_file() ? " -r -F" : " -x";
@@ -212,19 +220,21 @@ std::string fish_script(const HelpCommand& program) {
       "complete -c plimsoll -n __fish_use_subcommand -l help -d 'print the manual'\n"
       "complete -c plimsoll -n __fish_use_subcommand -l version -d 'print the version'\n";
   for (const HelpCommand& command : program.commands) {
-    text += "complete -c plimsoll -n __fish_use_subcommand -a " + command.name + " -d " +
-            fish_quoted(command.summary) + "\n";
-    const std::string here = "complete -c plimsoll -n '__fish_seen_subcommand_from " + command.name + "'";
+    text += formatted("complete -c plimsoll -n __fish_use_subcommand -a {} -d {}\n", command.name,
+                      fish_quoted(command.summary));
+    const std::string here =
+        formatted("complete -c plimsoll -n '__fish_seen_subcommand_from {}'", command.name);
     for (const HelpOption& option : command.options) {
       if (option.argument) {
-        text +=
-            here + (option.choices.empty() ? " -F" : " -a " + fish_quoted(join(option.choices, " "))) + "\n";
+        text += formatted("{}{}\n", here,
+                          option.choices.empty() ? " -F" : " -a " + fish_quoted(join(option.choices, " ")));
         continue;
       }
       text += here;
       for (const std::string& name : option.names)
         text += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-      text += (option.value.empty() ? "" : fish_value(option)) + " -d " + fish_quoted(option.meaning) + "\n";
+      text += formatted("{} -d {}\n", option.value.empty() ? "" : fish_value(option),
+                        fish_quoted(option.meaning));
     }
   }
   return text;
@@ -297,8 +307,9 @@ void add_help(CLI::App& app, Action& action) {
         const std::vector<std::string> names = command_names(asked);
         const auto found = std::find(names.begin(), names.end(), arguments->command);
         if (found == names.end())
-          throw UsageError("help: no command '" + arguments->command + "'" +
-                           did_you_mean(arguments->command, names, "; plimsoll --help lists them"));
+          throw UsageError(
+              formatted("help: no command '{}'{}", arguments->command,
+                        did_you_mean(arguments->command, names, "; plimsoll --help lists them")));
         asked = HelpCommand(asked.commands[static_cast<size_t>(found - names.begin())]);
       }
       const std::string text =

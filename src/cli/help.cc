@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -66,8 +67,8 @@ std::string left_column(const HelpOption& option) {
 
 std::string explained(const HelpOption& option) {
   std::string text = option.meaning;
-  if (choices_are_explained(option)) text += " (" + join(option.choices, ", ") + ")";
-  if (!option.otherwise.empty() && option.otherwise != "\"\"") text += " [" + option.otherwise + "]";
+  if (choices_are_explained(option)) text += formatted(" ({})", join(option.choices, ", "));
+  if (!option.otherwise.empty() && option.otherwise != "\"\"") text += formatted(" [{}]", option.otherwise);
   return text;
 }
 
@@ -76,10 +77,10 @@ std::string synopsis(const HelpCommand& command) {
   if (!command.commands.empty()) return text + " COMMAND [OPTIONS]";
   for (const HelpOption& option : command.options) {
     if (!option.argument) continue;
-    text += option.required ? " " + option.names.front() : " [" + option.names.front() + "]";
+    text += option.required ? " " + option.names.front() : formatted(" [{}]", option.names.front());
   }
   for (const HelpOption& option : command.options)
-    if (option.required && !option.argument) text += " " + option.names.back() + " " + option.value;
+    if (option.required && !option.argument) text += formatted(" {} {}", option.names.back(), option.value);
   return text + " [OPTIONS]";
 }
 
@@ -108,7 +109,7 @@ std::vector<std::string> paragraphs_of(std::string_view text) {
 }
 
 std::vector<Section> sections_of(const HelpCommand& command) {
-  std::vector<Section> sections = {{"NAME", {command.title() + " - " + command.summary}, {}},
+  std::vector<Section> sections = {{"NAME", {formatted("{} - {}", command.title(), command.summary)}, {}},
                                    {"SYNOPSIS", {synopsis(command)}, {}}};
   const CommandPage* page = find_page(command.name);
   if (page != nullptr) sections.push_back({"DESCRIPTION", paragraphs_of(page->description), {}});
@@ -209,7 +210,7 @@ std::string help_text(const HelpCommand& command, size_t width) {
     if (!text.empty()) text += "\n";
     text += section.title + "\n";
     for (size_t i = 0; i < section.paragraphs.size(); ++i)
-      text += (i > 0 ? "\n  " : "  ") + wrap(section.paragraphs[i], "  ", width) + "\n";
+      text += formatted("{}{}\n", i > 0 ? "\n  " : "  ", wrap(section.paragraphs[i], "  ", width));
     text += terms_text(section, width);
   }
   return text;
@@ -217,17 +218,17 @@ std::string help_text(const HelpCommand& command, size_t width) {
 
 std::string manual_page(const HelpCommand& command) {
   const std::string name = command.name.empty() ? "plimsoll" : "plimsoll-" + command.name;
-  std::string text = ".TH " + upper(name) + " 1 \"\" \"plimsoll " PLIMSOLL_VERSION "\"\n";
+  std::string text = formatted(".TH {} 1 \"\" \"plimsoll " PLIMSOLL_VERSION "\"\n", upper(name));
   for (const Section& section : sections_of(command)) {
-    text += ".SH \"" + section.title + "\"\n";
+    text += formatted(".SH \"{}\"\n", section.title);
     if (section.title == "NAME") {
-      text += roff(name + " - " + command.summary) + "\n";
+      text += roff(formatted("{} - {}", name, command.summary)) + "\n";
       continue;
     }
     for (size_t i = 0; i < section.paragraphs.size(); ++i)
-      text += (i > 0 ? ".PP\n" : "") + roff(section.paragraphs[i]) + "\n";
+      text += formatted("{}{}\n", i > 0 ? ".PP\n" : "", roff(section.paragraphs[i]));
     for (const auto& [term, meaning] : section.terms)
-      text += ".TP\n.B " + roff(term) + "\n" + roff(meaning) + "\n";
+      text += formatted(".TP\n.B {}\n{}\n", roff(term), roff(meaning));
   }
   return text;
 }

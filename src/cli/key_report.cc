@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "cli/commands.h"
 
@@ -26,37 +27,38 @@ size_t asked(const KeyReport& report) {
 
 std::string key_report_comments(const KeyReport& report) {
   std::string notes;
-  for (const auto& [topic, note] : report.notes) notes += "# " + printable(note) + "\n";
+  for (const auto& [topic, note] : report.notes) notes += formatted("# {}\n", printable(note));
   if (report.empty()) return notes;
-  std::string text = "# Keys of " + owner(report) + ", and what they became:\n";
+  std::string text = formatted("# Keys of {}, and what they became:\n", owner(report));
   for (const KeyReport::Mapped& key : report.mapped)
-    text += "#   " + printable(key.theirs) + "  ->  " + printable(key.ours) + "\n";
+    text += formatted("#   {}  ->  {}\n", printable(key.theirs), printable(key.ours));
   if (!report.defaults.empty())
-    text += "# Defaults of " + versioned(report) + " where the recipe says nothing and ours is another" +
-            (report.version.is_assumed ? " (the newest known; --as says another)" : "") + ":\n";
-  for (const std::string& key : report.defaults) text += "#   " + printable(key) + "\n";
+    text += formatted("# Defaults of {} where the recipe says nothing and ours is another{}:\n",
+                      versioned(report),
+                      report.version.is_assumed ? " (the newest known; --as says another)" : "");
+  for (const std::string& key : report.defaults) text += formatted("#   {}\n", printable(key));
   if (!report.no_effect.empty()) text += "# Without effect here:\n";
   for (const KeyReport::NoEffect& key : report.no_effect)
-    text += "#   " + printable(key.theirs) + "  (" + printable(key.reason) + ")\n";
+    text += formatted("#   {}  ({})\n", printable(key.theirs), printable(key.reason));
   return text + notes;
 }
 
 std::string key_report_notes(const KeyReport& report, const std::string& recipe) {
   std::string notes;
-  for (const auto& [topic, note] : report.notes) notes += "note    " + printable(note) + "\n";
+  for (const auto& [topic, note] : report.notes) notes += formatted("note    {}\n", printable(note));
   if (report.empty()) return notes;
   const auto count = [](size_t number, const std::string& what) {
-    return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+    return formatted("{} {}{}", number, what, number == 1 ? "" : "s");
   };
-  std::string text = "note    keys of " + owner(report) + ": " + std::to_string(report.mapped.size()) +
-                     " mapped, " + std::to_string(asked(report)) + " without effect";
+  std::string text = formatted("note    keys of {}: {} mapped, {} without effect", owner(report),
+                               report.mapped.size(), asked(report));
   if (!report.defaults.empty())
-    text += ", " + count(report.defaults.size(), "default") + " of " + versioned(report);
-  text += "; `plimsoll recipe " + recipe + "` lists them\n";
+    text += formatted(", {} of {}", count(report.defaults.size(), "default"), versioned(report));
+  text += formatted("; `plimsoll recipe {}` lists them\n", recipe);
   for (const KeyReport::NoEffect& key : report.no_effect)
     if (!key.is_off)
-      text += "note    " + printable(key.place) + ": '" + printable(key.theirs) +
-              "' has no effect: " + printable(key.reason) + "\n";
+      text += formatted("note    {}: '{}' has no effect: {}\n", printable(key.place), printable(key.theirs),
+                        printable(key.reason));
   return text + notes;
 }
 

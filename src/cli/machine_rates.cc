@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/print.h"
 #include "base/units.h"
 #include "calibrate/probe.h"
@@ -51,9 +52,10 @@ void probe_where_unknown(const CpuSettings& cpu, const MemoryLimit& budget, bool
   }
   if (budget.kind == MemoryLimit::Kind::bytes && budget.bytes < kProbeBytes) {
     if (!quiet)
-      say("note    no rates of this machine are known, and measuring them takes " +
-          format_bytes(kProbeBytes) + ", more than the budget of " + format_bytes(budget.bytes) +
-          ": plimsoll calibrate does it apart");
+      say(
+          formatted("note    no rates of this machine are known, and measuring them takes {}, more than the "
+                    "budget of {}: plimsoll calibrate does it apart",
+                    format_bytes(kProbeBytes), format_bytes(budget.bytes)));
     return;
   }
   const std::optional<ExitCode> ended = run_self(

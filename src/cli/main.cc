@@ -17,6 +17,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "base/format.h"
 #include "base/lines.h"
 #include "base/print.h"
 #include "base/screen.h"
@@ -58,7 +59,7 @@ Error as_error(const std::filesystem::filesystem_error& error) {
   std::string path = (error.path2().empty() ? error.path1() : error.path2()).string();
   if (path.empty()) path = "the current folder";  // where it was asked for
   return {is_exhaustion(error.code().value()) ? ExitCode::stopped : ExitCode::usage,
-          printable(path) + ": " + error.code().message()};
+          formatted("{}: {}", printable(path), error.code().message())};
 }
 
 // An error that concerns no path: threads above all.

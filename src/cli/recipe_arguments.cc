@@ -176,11 +176,11 @@ std::optional<std::string> named_model(const std::string& argument, bool takes_s
     return known;
   const auto named = find_shape(path);
   const std::string fetch = download_command(HubKind::model, named ? named->name : likely_hub_name(path));
-  throw UsageError(path +
-                   ": is no file or folder here, and no model of this name is in the Hugging Face cache " +
-                   hub_cache().string() + (takes_shapes ? nearest_words(path) : "") +
-                   ". A plan needs its small files alone:\n  " + fetch +
-                   " --config-only\n  A training needs all of them:\n  " + fetch);
+  throw UsageError(
+      formatted("{}: is no file or folder here, and no model of this name is in the Hugging Face cache "
+                "{}{}. A plan needs its small files alone:\n  {} --config-only\n  A training needs all "
+                "of them:\n  {}",
+                path, hub_cache().string(), takes_shapes ? nearest_words(path) : "", fetch, fetch));
 }
 
 // A shape has no tokenizer to read rows with.
@@ -192,10 +192,11 @@ void refuse_rows_of_shape(const Recipe& recipe, ModelFiles& models) {
         "data.train: rows are read with the model's tokenizer, and standard input has its shape alone: name the "
         "model's folder, or leave the rows out and state them: --rows COUNT --tokens COUNT");
   const std::string& name = known->named.name;
-  throw UsageError("data.train: rows are read with the tokenizer of " + name +
-                   ", and the built-in catalogue has its shape alone. Fetch its small files:\n  " +
-                   download_command(HubKind::model, name) +
-                   " --config-only\n  or leave the rows out and state them: --rows COUNT --tokens COUNT");
+  throw UsageError(
+      formatted("data.train: rows are read with the tokenizer of {}, and the built-in catalogue has its "
+                "shape alone. Fetch its small files:\n  {} --config-only\n  or leave the rows out and "
+                "state them: --rows COUNT --tokens COUNT",
+                name, download_command(HubKind::model, name)));
 }
 
 // Notes on the catalogue of a plan whose model is named instead of a recipe.
@@ -203,17 +204,19 @@ void say_what_is_known(const Recipe& recipe, ModelFiles& models) {
   const auto known = known_model(recipe.model, models);
   if (!known) return;
   if (known->is_built_in)
-    say("note    " + known->named.name + ": its shape is that of the built-in catalogue (" +
-        source_words(*known->named.shape) + "); a config.json of your own decides instead");
+    say(
+        formatted("note    {}: its shape is that of the built-in catalogue ({}); a config.json of your own "
+                  "decides instead",
+                  known->named.name, source_words(*known->named.shape)));
   else if (!known->differing.empty())
-    say("note    " + printable(difference_words(known->differing)) + "; config.json counts");
+    say(formatted("note    {}; config.json counts", printable(difference_words(known->differing))));
 }
 
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {
   Overrides overrides;
   for (const auto& [key, value] : arguments.shortcuts)
     if (!value.empty())
-      overrides.sets.push_back(key == "output" ? assignment(key, value) : key + "=" + value);
+      overrides.sets.push_back(key == "output" ? assignment(key, value) : formatted("{}={}", key, value));
   make_room_for_card(overrides.sets);
   // Behind the shortcuts, so that a `--set` that a report names counts when it is added to the command.
   overrides.sets.insert(overrides.sets.end(), arguments.sets.begin(), arguments.sets.end());
@@ -268,7 +271,7 @@ void RecipeArguments::change(const std::string& key, const std::string& value) {
   if (std::any_of(kShortcuts.begin(), kShortcuts.end(), [&](const Shortcut& s) { return key == s.key; })) {
     shortcuts[key] = value;
   } else {
-    sets.push_back(key + "=" + value);
+    sets.push_back(formatted("{}={}", key, value));
   }
 }
 
@@ -276,7 +279,7 @@ std::string RecipeArguments::words() const {
   std::string text = quoted(path);
   for (const Shortcut& shortcut : kShortcuts)
     if (const auto found = shortcuts.find(shortcut.key); found != shortcuts.end() && !found->second.empty())
-      text += std::string(" ") + shortcut.option + " " + quoted(found->second);
+      text += formatted(" {} {}", shortcut.option, quoted(found->second));
   for (const std::string& set : sets) text += " --set " + quoted(set);
   if (!as_tool.empty()) text += " --as " + quoted(as_tool);
   if (!max_isa.empty()) text += " --max-isa " + max_isa;

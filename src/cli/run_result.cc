@@ -1,6 +1,7 @@
 #include "cli/run_result.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/shell_word.h"
 #include "base/units.h"
 #include "files/work_folder.h"
@@ -23,7 +24,7 @@ std::string place_words(const RunHistory& run) {
   const std::string step =
       format_count(run.last_step()) + (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "");
   if (run.state == RunState::running) return "the run is at step " + step;
-  return "the run stopped at step " + step + " (" + state_words(run.state) + ")";
+  return formatted("the run stopped at step {} ({})", step, state_words(run.state));
 }
 
 }  // namespace
@@ -39,11 +40,11 @@ void require_result(const fs::path& folder) {
     return;
   if (run.state == RunState::finished) return;  // what it had was taken away
   const auto checkpoint = latest_checkpoint(folder);
-  std::string text = folder.string() + ": has no result yet: " + place_words(run) + ". ";
+  std::string text = formatted("{}: has no result yet: {}. ", folder.string(), place_words(run));
   // A run saves the recipe that it is of, before its first step.
   text += run.state == RunState::running
               ? "Wait for its end"
-              : "Continue it with `plimsoll train " + quoted(folder / "recipe.yaml") + " --resume`";
+              : formatted("Continue it with `plimsoll train {} --resume`", quoted(folder / "recipe.yaml"));
   throw UsageError(text + (checkpoint ? ", or ask its newest checkpoint: " + quoted(checkpoint->string())
                                       : "; it has no checkpoint that could be asked"));
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "cli/help.h"
 
@@ -31,10 +32,10 @@ std::string program_problem(const CLI::App& app, const HelpCommand& program, con
   const std::string word = unknown_word(app);
   if (word.empty()) return is(error, CLI::ExitCodes::RequiredError) ? "a command is missing" : error.what();
   if (word.starts_with('-'))
-    return "there is no option '" + word + "'" + did_you_mean(word, option_names(program));
+    return formatted("there is no option '{}'{}", word, did_you_mean(word, option_names(program)));
   std::vector<std::string> names;
   for (const HelpCommand& one : program.commands) names.push_back(one.last_name());
-  return "there is no command '" + word + "'" + did_you_mean(word, names);
+  return formatted("there is no command '{}'{}", word, did_you_mean(word, names));
 }
 
 // "recipe is required", as CLI11 says it, names an argument in small letters.
@@ -42,7 +43,7 @@ std::string missing(const HelpCommand& command, const std::string& words) {
   const std::string name = words.substr(0, words.find(' '));
   for (const HelpOption& option : command.options) {
     const std::string& shown = option.names.back();
-    if (in_small_letters(shown) == name) return shown + " is missing: " + option.meaning;
+    if (in_small_letters(shown) == name) return formatted("{} is missing: {}", shown, option.meaning);
   }
   return words;
 }
@@ -51,12 +52,12 @@ std::string command_problem(const CLI::App& app, const HelpCommand& command, con
   if (is(error, CLI::ExitCodes::ExtrasError)) {
     const std::string word = unknown_word(app);
     if (word.starts_with('-'))
-      return "there is no option '" + word + "'" + did_you_mean(word, option_names(command));
+      return formatted("there is no option '{}'{}", word, did_you_mean(word, option_names(command)));
     const std::vector<std::string> options = option_names(command);
     for (const char* option : {"--prompt", "--text"})
       if (std::find(options.begin(), options.end(), option) != options.end())
-        return "'" + word + "' is one argument too many: a text is given with " + option;
-    return "'" + word + "' is one argument too many";
+        return formatted("'{}' is one argument too many: a text is given with {}", word, option);
+    return formatted("'{}' is one argument too many", word);
   }
   return is(error, CLI::ExitCodes::RequiredError) ? missing(command, error.what()) : error.what();
 }
@@ -81,8 +82,8 @@ std::string usage_text(const CLI::App* app, const CLI::Error& error) {
   const bool group = !command.commands.empty();
   const std::string problem =
       group ? program_problem(*app, command, error) : command_problem(*app, command, error);
-  return "error: " + (chosen == app ? "" : command.name + ": ") + problem + "\n  " + command.title() +
-         (group ? " --help lists the commands\n" : " --help lists its options\n");
+  return formatted("error: {}{}\n  {}{}", chosen == app ? "" : command.name + ": ", problem, command.title(),
+                   group ? " --help lists the commands\n" : " --help lists its options\n");
 }
 
 }  // namespace
@@ -102,7 +103,7 @@ CLI::Validator number(std::function<bool(double)> is_good, std::string expected)
   return {[is_good = std::move(is_good), expected = std::move(expected)](std::string& text) {
             if (const double value = number_of(text); std::isfinite(value) && is_good(value))
               return std::string();
-            return "expected a number " + expected + ", found '" + text + "'";
+            return formatted("expected a number {}, found '{}'", expected, text);
           },
           "", ""};
 }
@@ -116,12 +117,12 @@ std::string number_text(double value) {
 
 CLI::Validator at_least(int64_t least) {
   return number([least](double value) { return value >= static_cast<double>(least); },
-                "from " + std::to_string(least) + " on");
+                formatted("from {} on", least));
 }
 
 CLI::Validator between(double least, double most) {
   return number([least, most](double value) { return value >= least && value <= most; },
-                "from " + number_text(least) + " to " + number_text(most));
+                formatted("from {} to {}", number_text(least), number_text(most)));
 }
 
 CLI::Validator share() { return between(0, 1); }

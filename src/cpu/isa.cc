@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -74,8 +75,8 @@ Isa effective_isa(std::optional<Isa> cap) {
   const Isa found = detect_isa();
   const Isa isa = cap.value_or(found);
   if (isa > found)
-    throw UsageError("the instruction set " + std::string(to_string(isa)) +
-                     " was asked for, but this machine has " + std::string(to_string(found)) + " at most");
+    throw UsageError(formatted("the instruction set {} was asked for, but this machine has {} at most",
+                               to_string(isa), to_string(found)));
   return isa;
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -91,9 +92,10 @@ void require_threads(int n) {
   }
   for (const pthread_t thread : started) pthread_join(thread, nullptr);
   if (error != 0)
-    throw StoppedError("the system starts " + std::to_string(started.size() + 1) + " of " +
-                       std::to_string(n + 1) +
-                       " threads (ulimit -u and -v limit them); ask for fewer with --threads");
+    throw StoppedError(
+        formatted("the system starts {} of {} threads (ulimit -u and -v limit them); ask for fewer with "
+                  "--threads",
+                  started.size() + 1, n + 1));
 }
 
 }  // namespace
@@ -105,9 +107,10 @@ int available_cpus() {
 
 void start_threads(int n) {
   if (n < 1 || n > available_cpus())
-    throw UsageError("threads: " + std::to_string(n) + " asked for, use 1 to " +
-                     std::to_string(available_cpus()) +
-                     " (the CPUs this process may run on, and OMP_THREAD_LIMIT)");
+    throw UsageError(
+        formatted("threads: {} asked for, use 1 to {} (the CPUs this process may run on, and "
+                  "OMP_THREAD_LIMIT)",
+                  n, available_cpus()));
   require_threads(n - 1);
   omp_set_dynamic(0);
   omp_set_num_threads(n);
@@ -123,8 +126,8 @@ void start_threads(int n) {
     if (cpus.empty() || pin_to(cpus[static_cast<size_t>(omp_get_thread_num())])) ++ready;
   }
   if (ready != n)
-    throw StoppedError("could start and pin " + std::to_string(ready) + " of " + std::to_string(n) +
-                       " threads; ask for fewer threads");
+    throw StoppedError(
+        formatted("could start and pin {} of {} threads; ask for fewer threads", ready.load(), n));
 }
 
 void on_all_threads(int64_t count, int64_t least, const std::function<void(int64_t, int64_t)>& part) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll::gpu {
 
@@ -11,11 +12,11 @@ namespace plimsoll::gpu {
 class CardFault : public StoppedError {
  public:
   explicit CardFault(const std::string& cause)
-      : StoppedError("the card failed: " + cause + "; " + kHowToLearn), cause_(cause) {}
+      : StoppedError(formatted("the card failed: {}; {}", cause, kHowToLearn)), cause_(cause) {}
   // Noticed when `op` was launched; `alone`: all before it was done, so it is the one that failed.
   CardFault(const std::string& cause, const std::string& op, bool alone)
-      : StoppedError(alone ? "the card failed in " + op + ": " + cause
-                           : "the card failed: " + cause + ", noticed at " + op + "; " + kHowToLearn),
+      : StoppedError(alone ? formatted("the card failed in {}: {}", op, cause)
+                           : formatted("the card failed: {}, noticed at {}; {}", cause, op, kHowToLearn)),
         cause_(cause) {}
   [[nodiscard]] const std::string& cause() const { return cause_; }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/shared_library.h"
 #include "base/strings.h"
 #include "gpu/cublas_lt_abi.h"
@@ -94,8 +95,8 @@ bool is_refusal(int status) {
 }
 
 [[noreturn]] void fail(const char* call, int status) {
-  throw StoppedError(std::string("cuBLASLt: ") + call + " ended with status " + std::to_string(status) +
-                     "\n  PLIMSOLL_CUBLASLT=none computes without it");
+  throw StoppedError(formatted(
+      "cuBLASLt: {} ended with status {}\n  PLIMSOLL_CUBLASLT=none computes without it", call, status));
 }
 
 // Objects of the library's that end with this one. Its matrices are columns side by side: what is a row here
@@ -241,8 +242,7 @@ class CublasLt : public ProductLibrary {
 
   [[nodiscard]] std::string name() const override {
     const size_t version = calls_.version();
-    return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-           std::to_string(version % 100);
+    return formatted("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   }
   [[nodiscard]] std::unique_ptr<LibraryProduct> find(const LibraryMatmul& matmul) override {
     auto product = std::make_unique<Product>(calls_, handle_, use, matmul);
@@ -262,17 +262,17 @@ std::unique_ptr<ProductLibrary> open_file(const fs::path& file, std::string& rea
   std::string missing;
   const Calls calls = find_calls(opened, missing);
   if (!missing.empty()) {
-    reason = file.string() + ": has no " + missing;
+    reason = formatted("{}: has no {}", file.string(), missing);
     return nullptr;
   }
   constexpr size_t kOldest = 120000, kNewest = 140000;  // 12.0.0, and before 14
   if (const size_t version = calls.version(); version < kOldest || version >= kNewest) {
-    reason = file.string() + ": is of version " + std::to_string(version) + ", and 12 and 13 are known";
+    reason = formatted("{}: is of version {}, and 12 and 13 are known", file.string(), version);
     return nullptr;
   }
   Handle handle = nullptr;
   if (const int status = calls.create(&handle); status != kSuccess) {
-    reason = file.string() + ": cublasLtCreate ended with status " + std::to_string(status);
+    reason = formatted("{}: cublasLtCreate ended with status {}", file.string(), status);
     return nullptr;
   }
   return std::make_unique<CublasLt>(calls, handle);
@@ -310,8 +310,10 @@ OpenedLibrary open_cublas_lt(const ReadVariable& variable) {
     if (reason.empty() || place.has_parent_path()) reason = why;
   }
   if (variable(kVariable) != nullptr)
-    throw UsageError(std::string(kVariable) + ": " + reason +
-                     "; name libcublasLt.so.13 or .12, or say none for products by this program's kernels");
+    throw UsageError(
+        formatted("{}: {}; name libcublasLt.so.13 or .12, or say none for products by this program's "
+                  "kernels",
+                  kVariable, reason));
   return {nullptr, reason};
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "gpu/card_fault.h"
 
@@ -16,23 +17,21 @@ namespace {
 
 constexpr const char* kOtherwise = ", or choose device: cpu (--device cpu)";
 
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
+std::string version_text(int version) { return formatted("{}.{}", version / 1000, version % 1000 / 10); }
 
 // An error that ends the run: the next call reports what a kernel did wrong.
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   if (lasts(error)) throw CardFault(cudaGetErrorString(error));
-  throw StoppedError(std::string("the card: ") + what + ": " + cudaGetErrorString(error) +
-                     "\n  the last checkpoint is intact; continue with --resume");
+  throw StoppedError(formatted("the card: {}: {}\n  the last checkpoint is intact; continue with --resume",
+                               what, cudaGetErrorString(error)));
 }
 
 // Checks what opening a card takes, for cards on which others have left too little memory.
 void check_opening(cudaError_t error, const char* what) {
   if (error == cudaErrorMemoryAllocation)
-    throw DoesNotFitError(std::string("does not fit   the driver gives no memory of the card ") + what +
-                          ": " + cudaGetErrorString(error));
+    throw DoesNotFitError(formatted("does not fit   the driver gives no memory of the card {}: {}", what,
+                                    cudaGetErrorString(error)));
   check(error, what);
 }
 
@@ -42,17 +41,19 @@ void check_opening(cudaError_t error, const char* what) {
   cudaDriverGetVersion(&driver);
   if (driver == 0)
     throw UsageError(
-        "device: cuda: no driver of NVIDIA's was found (libcuda.so.1); install one that knows CUDA " +
-        version_text(CUDART_VERSION) + kOtherwise);
+        formatted("device: cuda: no driver of NVIDIA's was found (libcuda.so.1); install one that knows "
+                  "CUDA {}{}",
+                  version_text(CUDART_VERSION), kOtherwise));
   if (error == cudaErrorInsufficientDriver)
-    throw UsageError("device: cuda: the driver knows CUDA " + version_text(driver) + ", this build needs " +
-                     version_text(CUDART_VERSION) + "; install a newer driver" + kOtherwise);
+    throw UsageError(
+        formatted("device: cuda: the driver knows CUDA {}, this build needs {}; install a newer driver{}",
+                  version_text(driver), version_text(CUDART_VERSION), kOtherwise));
   if (error == cudaErrorNoDevice)
     throw UsageError(
         std::string("device: cuda: the driver shows no card; look at CUDA_VISIBLE_DEVICES and nvidia-smi") +
         kOtherwise);
-  throw UsageError(std::string("device: cuda: the driver does not start: ") + cudaGetErrorString(error) +
-                   "; nvidia-smi may say why" + kOtherwise);
+  throw UsageError(formatted("device: cuda: the driver does not start: {}; nvidia-smi may say why{}",
+                             cudaGetErrorString(error), kOtherwise));
 }
 
 class CudaEvent : public Event {
@@ -105,9 +106,9 @@ void check_graph(cudaError_t error, const char* what) {
   cudaGetLastError();
   if (lasts(error)) throw CardFault(cudaGetErrorString(error));
   throw StoppedError(
-      std::string("the card: ") + what + ": " + cudaGetErrorString(error) +
-      "\n  memory.graphs: off (--set memory.graphs=off) runs without graphs; the last checkpoint is intact; "
-      "continue with --resume");
+      formatted("the card: {}: {}\n  memory.graphs: off (--set memory.graphs=off) runs without graphs; "
+                "the last checkpoint is intact; continue with --resume",
+                what, cudaGetErrorString(error)));
 }
 
 class CudaGraph : public CardGraph {
@@ -243,11 +244,12 @@ class CudaCard : public Card {
     size_t free = 0, total = 0;
     cudaGetLastError();
     const bool known = cudaMemGetInfo(&free, &total) == cudaSuccess;
-    throw DoesNotFitError("the driver gives no " + format_bytes(bytes) + " of the " + whose +
-                          "'s memory: " + cudaGetErrorString(error) +
-                          (known ? "; of the card " + format_bytes(static_cast<int64_t>(free)) + " of " +
-                                       format_bytes(static_cast<int64_t>(total)) + " are free"
-                                 : ""));
+    throw DoesNotFitError(formatted(
+        "the driver gives no {} of the {}'s memory: {}{}", format_bytes(bytes), whose,
+        cudaGetErrorString(error),
+        known ? formatted("; of the card {} of {} are free", format_bytes(static_cast<int64_t>(free)),
+                          format_bytes(static_cast<int64_t>(total)))
+              : ""));
   }
 
   std::array<cudaStream_t, 3> streams_{};
@@ -271,10 +273,10 @@ CudaFacts cuda_facts(const std::string& which) {
     CudaFacts facts = facts_of(number);
     if (which == std::to_string(number) || (which.starts_with("GPU-") && facts.uuid.starts_with(which)))
       return facts;
-    known +=
-        (known.empty() ? "" : ", ") + std::to_string(number) + " " + facts.name + " (" + facts.uuid + ")";
+    known += formatted("{}{} {} ({})", known.empty() ? "" : ", ", number, facts.name, facts.uuid);
   }
-  throw UsageError("device: cuda:" + which + ": the driver shows no such card; those here are " + known);
+  throw UsageError(
+      formatted("device: cuda:{}: the driver shows no such card; those here are {}", which, known));
 }
 
 std::unique_ptr<Card> open_cuda_card(const std::string& which) {

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/format.h"
+
 namespace plimsoll::gpu::emulated {
 
 constinit thread_local Block* block = nullptr;
@@ -47,7 +49,7 @@ void make_context(Context& c, std::byte* stack, void (*entry)()) {
 
 std::string text_of(Place place) {
   if (place.file == nullptr) return "";
-  return " at " + std::string(place.file) + ":" + std::to_string(place.line);
+  return formatted(" at {}:{}", place.file, place.line);
 }
 
 Extent place_of(unsigned number, const Extent& size) {
@@ -230,7 +232,7 @@ void* Block::shared_part(const void* tag, size_t bytes, size_t alignment) {
   const size_t offset = (shared_used_ + kGuard + alignment - 1) / alignment * alignment;
   shared_asked_ += bytes;
   if (shared_asked_ > settings().shared_limit || offset + bytes + kGuard > shared_size_)
-    fail("more shared memory than a block has: " + std::to_string(shared_asked_) + " bytes");
+    fail(formatted("more shared memory than a block has: {} bytes", shared_asked_));
   // The guard behind the last array is filled already, and may hold what was written there.
   const size_t filled = parts_.empty() ? 0 : shared_used_ + kGuard;
   shared_used_ = offset + bytes;
@@ -241,8 +243,8 @@ void* Block::shared_part(const void* tag, size_t bytes, size_t alignment) {
 
 void Block::require_launched(size_t bytes) {
   if (bytes > launched_shared)
-    fail("a kernel uses " + std::to_string(bytes) + " bytes of shared memory of its launch, which gave " +
-         std::to_string(launched_shared));
+    fail(formatted("a kernel uses {} bytes of shared memory of its launch, which gave {}", bytes,
+                   launched_shared));
 }
 
 void Block::check_guards() {
@@ -251,15 +253,14 @@ void Block::check_guards() {
     const std::byte* const begin = shared_ + p.offset;
     const std::byte* const end = begin + p.bytes;
     if (std::any_of(begin - kGuard, begin, written) || std::any_of(end, end + kGuard, written))
-      throw Fault("shared memory was written before or behind an array of " + std::to_string(p.bytes) +
-                  " bytes");
+      throw Fault(formatted("shared memory was written before or behind an array of {} bytes", p.bytes));
   }
 }
 
 void Block::fail(const std::string& what, Place place) {
-  fault_ = what + text_of(place.file != nullptr ? place : current->place) + ", block " +
-           std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z) +
-           " thread " + std::to_string(current->number);
+  fault_ = formatted("{}{}, block {},{},{} thread {}", what,
+                     text_of(place.file != nullptr ? place : current->place), index.x, index.y, index.z,
+                     current->number);
   Context ignored;
   current = nullptr;
   switch_to(ignored, main_);
@@ -295,14 +296,13 @@ uint64_t Block::random() {
 
 void Block::describe_deadlock() {
   constexpr size_t kEnough = 300;
-  fault_ = "no thread can go on, block " + std::to_string(index.x) + "," + std::to_string(index.y) + "," +
-           std::to_string(index.z) + ":";
+  fault_ = formatted("no thread can go on, block {},{},{}:", index.x, index.y, index.z);
   for (const Thread& t : threads_) {
     if (t.state == Thread::State::done) continue;
     if (fault_.size() > kEnough) break;
-    fault_ += " thread " + std::to_string(t.number) +
-              (t.state == Thread::State::at_barrier ? " waits at a barrier" : " waits for its warp") +
-              text_of(t.place) + ";";
+    fault_ += formatted(" thread {}{}{};", t.number,
+                        t.state == Thread::State::at_barrier ? " waits at a barrier" : " waits for its warp",
+                        text_of(t.place));
   }
 }
 

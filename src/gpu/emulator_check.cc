@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/format.h"
 #include "gpu/emulator.h"
 
 namespace plimsoll::gpu::emulated {
@@ -58,17 +59,15 @@ std::string place_of_code(uintptr_t code) {
   if (dladdr(reinterpret_cast<void*>(code), &info) == 0) return "?";
   char text[32];
   std::snprintf(text, sizeof text, "0x%zx", code - reinterpret_cast<uintptr_t>(info.dli_fbase) - 1);
-  return std::string(info.dli_fname) + " " + text;
+  return formatted("{} {}", info.dli_fname, text);
 }
 
 void report(const std::string& what, uintptr_t code, int32_t other = -1) {
   Checker& c = checker();
   if (!c.seen.emplace(what, code).second) return;
-  c.lines.push_back(what + ", block " + std::to_string(block->index.x) + "," +
-                    std::to_string(block->index.y) + "," + std::to_string(block->index.z) + " thread " +
-                    std::to_string(current->number) +
-                    (other >= 0 ? " and thread " + std::to_string(other) : "") + " (addr2line -Cie " +
-                    place_of_code(code) + ")");
+  c.lines.push_back(formatted("{}, block {},{},{} thread {}{} (addr2line -Cie {})", what, block->index.x,
+                              block->index.y, block->index.z, current->number,
+                              other >= 0 ? " and thread " + std::to_string(other) : "", place_of_code(code)));
 }
 
 // Returns true if `before` is ordered before `now` for all who look.
@@ -118,7 +117,7 @@ Stamp stamp_now() {
 
 void check_alignment(const Access& access, const std::string& space) {
   if (access.vector && access.at % access.bytes != 0)
-    report("misaligned access of " + std::to_string(access.bytes) + " bytes to " + space, access.code);
+    report(formatted("misaligned access of {} bytes to {}", access.bytes, space), access.code);
 }
 
 void access_shared(const Access& access, size_t offset) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.h"
+
 namespace plimsoll::gpu::emulated {
 
 int64_t Graph::nodes() const {
@@ -18,7 +20,7 @@ StreamId Streams::open(std::string name) {
 }
 
 void Streams::submit(StreamId stream, std::function<void()> work) {
-  if (work == nullptr) throw Fault("stream " + queues_[stream.number].name + " was given empty work");
+  if (work == nullptr) throw Fault(formatted("stream {} was given empty work", queues_[stream.number].name));
   if (capture_) {
     put_in_capture(branch_of(stream), {std::move(work), {}});
   } else {
@@ -87,9 +89,10 @@ Graph Streams::end_capture() {
   for (size_t branch = 0; branch < graph.branches_.size(); ++branch) {
     const std::string name = queues_[capture.streams[branch]].name;
     if (capture.known[0][branch] < graph.branches_[branch].size())
-      throw Fault("a capture ends while stream " + queues_[capture.streams[0]].name +
-                  ", which began it, does not wait for all of stream " + name +
-                  ": record an event at that stream's end and wait for it");
+      throw Fault(
+          formatted("a capture ends while stream {}, which began it, does not wait for all of stream {}: "
+                    "record an event at that stream's end and wait for it",
+                    queues_[capture.streams[0]].name, name));
     graph.queues_.push_back(branch == 0 ? 0 : open(name + " of a graph").number);
   }
   return graph;
@@ -115,8 +118,10 @@ void Streams::launch(StreamId stream, const Graph& graph) {
 size_t Streams::branch_of(StreamId stream) {
   const auto found = std::find(capture_->streams.begin(), capture_->streams.end(), stream.number);
   if (found == capture_->streams.end())
-    throw Fault("stream " + queues_[stream.number].name +
-                " is used during a capture that it has not joined: let it wait for an event of the capture");
+    throw Fault(
+        formatted("stream {} is used during a capture that it has not joined: let it wait for an event of "
+                  "the capture",
+                  queues_[stream.number].name));
   return static_cast<size_t>(found - capture_->streams.begin());
 }
 
@@ -149,15 +154,14 @@ void Streams::wait_in_capture(StreamId stream, const Event& event) {
 }
 
 const Event::Place& Streams::place_of(const Event& event, const std::string& who) const {
-  const std::string waits = who + " waits for event " + event.name_;
+  const std::string waits = formatted("{} waits for event {}", who, event.name_);
   if (!event.place_)
     throw Fault(waits +
                 ", which nobody recorded: record it before the wait, on the stream that is waited for");
   if (event.place_->capture != (capture_ ? captures_ : 0))
-    throw Fault(waits +
-                (capture_ ? " during a capture, though it was recorded before that began"
-                          : ", though it was recorded in a capture, whose work has not run") +
-                ": record and wait on the same side of the capture");
+    throw Fault(formatted("{}{}: record and wait on the same side of the capture", waits,
+                          capture_ ? " during a capture, though it was recorded before that began"
+                                   : ", though it was recorded in a capture, whose work has not run"));
   return *event.place_;
 }
 

@@ -1,5 +1,6 @@
 #include "gpu/launch_limits.h"
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "gpu/card_fault.h"
 
@@ -19,14 +20,14 @@ std::string launch_fault(const LaunchShape& shape, int64_t most_shared) {
   if (count_of(grid) == 0 || count_of(block) == 0) return "a kernel was launched with nothing to run";
   if (grid.x > kMostBlocks || grid.y > kMostBlocksBeside || grid.z > kMostBlocksBeside ||
       count_of(grid) > kMostBlocks)
-    return "a kernel was launched with more blocks than a grid may have: " + std::to_string(grid.x) + " x " +
-           std::to_string(grid.y) + " x " + std::to_string(grid.z);
+    return formatted("a kernel was launched with more blocks than a grid may have: {} x {} x {}", grid.x,
+                     grid.y, grid.z);
   if (count_of(block) > kMostThreads)
-    return "a kernel was launched with blocks of " + std::to_string(count_of(block)) +
-           " threads; 1024 is what a block may have";
+    return formatted("a kernel was launched with blocks of {} threads; 1024 is what a block may have",
+                     count_of(block));
   if (most_shared > 0 && int64_t{shared} > most_shared)
-    return "a kernel was launched with " + std::to_string(shared) +
-           " bytes of shared memory a block; this card has " + std::to_string(most_shared);
+    return formatted("a kernel was launched with {} bytes of shared memory a block; this card has {}", shared,
+                     most_shared);
   return "";
 }
 
@@ -51,12 +52,12 @@ std::string compile_note(std::string_view architectures, int compute_capability)
     const int of = std::stoi(one);
     if (of / 10 == compute_capability / 10 && of <= compute_capability) return "";
   }
-  const std::string number =
-      std::to_string(compute_capability / 10) + "." + std::to_string(compute_capability % 10);
-  return "kernels this build has no code for compute capability " + number +
-         ": at the first start the driver compiles it, which takes a minute or so, and keeps it in ~/.nv; "
-         "-DPLIMSOLL_NVCC_ARCHITECTURES=" +
-         std::to_string(compute_capability) + " has it ready";
+  const std::string number = formatted("{}.{}", compute_capability / 10, compute_capability % 10);
+  return formatted(
+      "kernels this build has no code for compute capability {}: at the first start the driver "
+      "compiles it, which takes a minute or so, and keeps it in ~/.nv; "
+      "-DPLIMSOLL_NVCC_ARCHITECTURES={} has it ready",
+      number, compute_capability);
 }
 
 bool SharedLimits::raises(const void* kernel, unsigned bytes) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "graph/op_kind.h"
 
 namespace plimsoll {
@@ -26,7 +27,7 @@ template <typename E, size_t N>
 E parse_enum(const std::array<std::string_view, N>& names, std::string_view text, const char* what) {
   for (size_t i = 0; i < N; ++i)
     if (names[i] == text) return static_cast<E>(i);
-  throw UsageError("'" + std::string(text) + "' is no " + what);
+  throw UsageError(formatted("'{}' is no {}", text, what));
 }
 
 template <typename Entries>
@@ -50,8 +51,8 @@ template <typename T>
 const T& attr(const Op& op, std::string_view name) {
   const auto found = op.attrs.find(name);
   if (found == op.attrs.end() || !std::holds_alternative<T>(found->second)) {
-    throw InternalError(std::string(to_string(op.kind)) + " in " + op.scope + ": no attribute '" +
-                        std::string(name) + "' of that type");
+    throw InternalError(
+        formatted("{} in {}: no attribute '{}' of that type", to_string(op.kind), op.scope, name));
   }
   return std::get<T>(found->second);
 }
@@ -137,7 +138,8 @@ TensorId Graph::add_tensor(Tensor tensor) {
   if (2 * tensors_.size() >= by_name_.size()) grow_index();
   const auto id = static_cast<TensorId>(tensors_.size());
   TensorId& place = by_name_[place_in(by_name_, tensors_, tensor.name.hash(), tensor.name)];
-  if (place != kNoTensor) throw InternalError("graph " + name_ + ": two tensors named " + tensor.name);
+  if (place != kNoTensor)
+    throw InternalError(formatted("graph {}: two tensors named {}", name_, tensor.name));
   place = id;
   tensors_.push_back(std::move(tensor));
   return id;
@@ -160,7 +162,7 @@ bool Graph::contains(const Name& name) const {
 
 Name Graph::fresh_name(const Name& base) const {
   Name name = base;
-  for (int suffix = 2; contains(name); ++suffix) name = base + "." + std::to_string(suffix);
+  for (int suffix = 2; contains(name); ++suffix) name = formatted("{}.{}", base, suffix);
   return name;
 }
 

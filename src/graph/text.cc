@@ -15,6 +15,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "graph/graph.h"
 #include "graph/op_kind.h"
@@ -24,7 +25,7 @@ namespace {
 
 std::string print_value(const AttrValue& value) {
   if (const auto* whole = std::get_if<int64_t>(&value)) return std::to_string(*whole);
-  if (const auto* text = std::get_if<std::string>(&value)) return "'" + *text + "'";
+  if (const auto* text = std::get_if<std::string>(&value)) return formatted("'{}'", *text);
   std::string text(32, '\0');
   const auto end = std::to_chars(text.data(), text.data() + text.size(), std::get<double>(value));
   text.resize(static_cast<size_t>(end.ptr - text.data()));
@@ -51,7 +52,7 @@ std::string print_module(const Name& module) { return module.empty() ? "" : " of
 template <typename E, size_t N>
 std::string print_fact(const char* key, E value, E usual, const std::array<std::string_view, N>& names) {
   if (value == usual) return "";
-  return " " + std::string(key) + "=" + std::string(names[static_cast<size_t>(value)]);
+  return formatted(" {}={}", key, names[static_cast<size_t>(value)]);
 }
 
 std::string print_facts(const ParameterInfo& facts) {
@@ -73,7 +74,7 @@ class LineReader {
   LineReader(std::string_view line, int number) : rest_(line), number_(number) {}
 
   [[noreturn]] void fail(const std::string& why) const {
-    throw UsageError("graph text, line " + std::to_string(number_) + ": " + why);
+    throw UsageError(formatted("graph text, line {}: {}", number_, why));
   }
   void skip_blanks() {
     while (!rest_.empty() && rest_.front() == ' ') rest_.remove_prefix(1);
@@ -89,14 +90,13 @@ class LineReader {
     return rest_.substr(0, token.size()) == token;
   }
   void expect(std::string_view token) {
-    if (!take(token))
-      fail("expected '" + std::string(token) + "' before '" + std::string(rest_.substr(0, 20)) + "'");
+    if (!take(token)) fail(formatted("expected '{}' before '{}'", token, rest_.substr(0, 20)));
   }
   std::string word() {
     skip_blanks();
     size_t n = 0;
     while (n < rest_.size() && std::string_view(" ,(){}[]=@").find(rest_[n]) == std::string_view::npos) ++n;
-    if (n == 0) fail("expected a name before '" + std::string(rest_.substr(0, 20)) + "'");
+    if (n == 0) fail(formatted("expected a name before '{}'", rest_.substr(0, 20)));
     std::string text(rest_.substr(0, n));
     rest_.remove_prefix(n);
     return text;
@@ -106,7 +106,7 @@ class LineReader {
     int64_t value = 0;
     const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
     if (result.ec != std::errc() || result.ptr != text.data() + text.size())
-      fail("'" + text + "' is no number");
+      fail(formatted("'{}' is no number", text));
     return value;
   }
   Shape shape() {
@@ -135,7 +135,7 @@ class LineReader {
     double number = 0;
     const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
     if (result.ec != std::errc() || result.ptr != text.data() + text.size())
-      fail("'" + text + "' is no value");
+      fail(formatted("'{}' is no value", text));
     return number;
   }
   // The block's number behind "block="; `otherwise` where that does not stand here.
@@ -143,7 +143,7 @@ class LineReader {
     if (!take("block=")) return otherwise;
     const int64_t number = integer();
     if (number < kNoBlock || number >= static_cast<int64_t>(graph.blocks().size()))
-      fail("there is no block " + std::to_string(number) + " so far");
+      fail(formatted("there is no block {} so far", number));
     return static_cast<BlockId>(number);
   }
   // The axis's number behind "axis="; the first where that does not stand here.
@@ -151,7 +151,7 @@ class LineReader {
     if (!take("axis=")) return kFirstAxis;
     const int64_t number = integer();
     if (number < 0 || number >= static_cast<int64_t>(graph.axes().size()))
-      fail("there is no axis " + std::to_string(number) + " so far");
+      fail(formatted("there is no axis {} so far", number));
     return static_cast<AxisId>(number);
   }
   // The value behind "key=", one of `names`; `otherwise` where that does not stand here.
@@ -161,7 +161,7 @@ class LineReader {
     const std::string text = word();
     for (size_t i = 0; i < N; ++i)
       if (names[i] == text) return static_cast<E>(i);
-    fail("'" + text + "' is no " + key);
+    fail(formatted("'{}' is no {}", text, key));
   }
   [[nodiscard]] bool at_end() {
     skip_blanks();
@@ -176,7 +176,7 @@ class LineReader {
 TensorId existing(const Graph& graph, const std::string& name, const LineReader& in) {
   if (name == "-") return kNoTensor;
   const TensorId id = graph.find(name);
-  if (id == kNoTensor) in.fail("no tensor named '" + name + "' so far");
+  if (id == kNoTensor) in.fail(formatted("no tensor named '{}' so far", name));
   return id;
 }
 
@@ -248,7 +248,7 @@ void read_block(Graph& graph, LineReader& in) {
 void read_axis(Graph& graph, LineReader& in) {
   if (in.integer() != static_cast<int64_t>(graph.axes().size()))
     in.fail("axes behind the first are numbered from 1 on");
-  if (graph.axes().size() == kMostAxes) in.fail("there are more than " + std::to_string(kMostAxes) + " axes");
+  if (graph.axes().size() == kMostAxes) in.fail(formatted("there are more than {} axes", kMostAxes));
   graph.add_axis(in.word());
 }
 
@@ -289,14 +289,14 @@ std::string print_op(const Graph& graph, const Op& op) {
     line += " " + type_of(output);
     if (output.block != op.block) line += " block=" + std::to_string(output.block);
   }
-  line += " = " + std::string(to_string(op.kind)) + "(";
+  line += formatted(" = {}(", to_string(op.kind));
   for (size_t i = 0; i < op.inputs.size(); ++i) line += (i > 0 ? ", " : "") + name(op.inputs[i]);
   line += ")";
   if (!op.attrs.empty()) {
     line += " {";
     bool first = true;
     for (const auto& [key, value] : op.attrs) {
-      line += (first ? "" : ", ") + key + "=" + print_value(value);
+      line += formatted("{}{}={}", first ? "" : ", ", key, print_value(value));
       first = false;
     }
     line += "}";
@@ -304,23 +304,23 @@ std::string print_op(const Graph& graph, const Op& op) {
   if (!op.scope.empty()) line += " @" + op.scope;
   line += print_module(op.adapts);
   if (op.of_reference) line += " reference";
-  line += " " + std::string(to_string(op.stage)) + print_block(op.block);
+  line += formatted(" {}{}", to_string(op.stage), print_block(op.block));
   if (op.axis != kFirstAxis) line += " axis=" + std::to_string(op.axis);
   if (op.scratch != kNoTensor) line += " scratch=" + name(op.scratch);
   return line;
 }
 
 std::string print_graph(const Graph& graph) {
-  std::string text = "graph " + graph.name() + "\n";
-  for (size_t i = 1; i < graph.axes().size(); ++i)
-    text += "axis " + std::to_string(i) + " " + graph.axes()[i] + "\n";
+  std::string text = formatted("graph {}\n", graph.name());
+  for (size_t i = 1; i < graph.axes().size(); ++i) text += formatted("axis {} {}\n", i, graph.axes()[i]);
   for (size_t i = 0; i < graph.blocks().size(); ++i)
-    text += "block " + std::to_string(i) + " " + graph.blocks()[i].name + " " + graph.blocks()[i].kind + "\n";
+    text += formatted("block {} {} {}\n", i, graph.blocks()[i].name, graph.blocks()[i].kind);
   for (const Tensor& tensor : graph.tensors()) {
     if (declared_by_op(tensor)) continue;
-    text += "tensor " + tensor.name + " " + type_of(tensor) + " " + std::string(to_string(tensor.role));
+    text += formatted("tensor {} {} {}", tensor.name, type_of(tensor), to_string(tensor.role));
     if (tensor.space != Space::device) text += " " + std::string(to_string(tensor.space));
-    text += print_block(tensor.block) + print_facts(tensor.parameter) + print_module(tensor.module) + "\n";
+    text += formatted("{}{}{}\n", print_block(tensor.block), print_facts(tensor.parameter),
+                      print_module(tensor.module));
   }
   for (const Op& op : graph.ops()) text += print_op(graph, op) + "\n";
   return text;

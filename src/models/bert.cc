@@ -1,6 +1,7 @@
 // BERT and RoBERTa: an encoder with trained positions and token types, a layer norm behind each sum, a bias
 // at every product. Scores are made of the first token. Names and places of dropout as in transformers'
 // modeling_bert.py and modeling_roberta.py.
+#include "base/format.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
 #include "ops/operands.h"
@@ -25,16 +26,17 @@ EncoderSpec::Activation activation_of(const ConfigReader& in) {
   if (act == "gelu") return EncoderSpec::Activation::gelu;
   if (act == "gelu_new" || act == "gelu_pytorch_tanh") return EncoderSpec::Activation::gelu_tanh;
   if (act == "relu") return EncoderSpec::Activation::relu;
-  in.fail("hidden_act '" + act + "' is not supported; supported: gelu, gelu_new, gelu_pytorch_tanh, relu");
+  in.fail(
+      formatted("hidden_act '{}' is not supported; supported: gelu, gelu_new, gelu_pytorch_tanh, relu", act));
 }
 
 // Keys that change the computation and that nothing here honours.
 void refuse_unsupported(const ConfigReader& in) {
   for (const char* key : {"is_decoder", "add_cross_attention"})
-    if (in.flag(key, false)) in.fail("'" + std::string(key) + "' is not supported: an encoder is");
+    if (in.flag(key, false)) in.fail(formatted("'{}' is not supported: an encoder is", key));
   const std::string positions = in.text("position_embedding_type", "absolute");
   if (positions != "absolute")
-    in.fail("position_embedding_type '" + positions + "' is not supported; supported: absolute");
+    in.fail(formatted("position_embedding_type '{}' is not supported; supported: absolute", positions));
 }
 
 void parse_sizes(const ConfigReader& in, const EncoderFacts& facts, ModelSpec& spec) {
@@ -46,8 +48,7 @@ void parse_sizes(const ConfigReader& in, const EncoderFacts& facts, ModelSpec& s
   if (spec.hidden % spec.heads != 0) in.fail("'hidden_size' must be a multiple of 'num_attention_heads'");
   spec.head_dim = spec.hidden / spec.heads;
   if (spec.head_dim % 8 != 0 || spec.head_dim > 256)
-    in.fail("a head size of " + std::to_string(spec.head_dim) +
-            " is not supported: a multiple of 8 up to 256 is");
+    in.fail(formatted("a head size of {} is not supported: a multiple of 8 up to 256 is", spec.head_dim));
   spec.windows.assign(static_cast<size_t>(spec.layers), 0);
   spec.rope.type = RopeType::none;
 }
@@ -69,8 +70,8 @@ void parse(const ConfigReader& in, const EncoderFacts& facts, ModelSpec& spec) {
   const int64_t before = encoder.counts_from_padding ? *spec.pad_token + 1 : 0;
   spec.max_positions = encoder.position_rows - before;
   if (spec.max_positions < 1)
-    in.fail("'max_position_embeddings' is " + std::to_string(encoder.position_rows) +
-            ", and positions begin at " + std::to_string(before) + " (pad_token_id plus 1)");
+    in.fail(formatted("'max_position_embeddings' is {}, and positions begin at {} (pad_token_id plus 1)",
+                      encoder.position_rows, before));
 }
 
 void parse_bert(const ConfigReader& in, ModelSpec& spec) {
@@ -169,7 +170,7 @@ class Encoder {
   }
 
   TensorId layer(TensorId h_TH, int64_t index) {
-    const std::string scope = base_ + ".encoder.layer." + std::to_string(index);
+    const std::string scope = formatted("{}.encoder.layer.{}", base_, index);
     b_.begin_block(scope, "layer");
     const bool decides = b_.decides(index, spec_.layers);
     const TensorId mixed = attention(h_TH, scope + ".attention.self", decides);

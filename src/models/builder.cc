@@ -1,6 +1,7 @@
 #include "models/builder.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
 #include "ops/pointwise/padding_row.h"
@@ -155,7 +156,7 @@ TensorId ModelBuilder::dense_and_tanh(TensorId x, const std::string& scope, bool
 }
 
 TensorId ModelBuilder::embedding_table() {
-  return parameter(prefix_ + std::string(family_of(spec_).embedding) + ".weight", {spec_.vocab, spec_.hidden},
+  return parameter(formatted("{}{}.weight", prefix_, family_of(spec_).embedding), {spec_.vocab, spec_.hidden},
                    kEmbedding);
 }
 
@@ -175,8 +176,9 @@ TensorId ModelBuilder::scaled(TensorId x, double factor, const std::string& scop
 TensorId ModelBuilder::head() {
   if (spec_.scores_sequences)
     throw UsageError(
-        "the model is a " + spec_.architecture +
-        ", whose head scores sequences: it has none for next tokens. It is for task: reward and classify");
+        formatted("the model is a {}, whose head scores sequences: it has none for next tokens. It is for "
+                  "task: reward and classify",
+                  spec_.architecture));
   return spec_.tied_head ? embedding_table()
                          : parameter("lm_head.weight", {spec_.vocab, spec_.hidden}, kHead);
 }

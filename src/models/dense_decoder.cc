@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/format.h"
 #include "graph/op_kind.h"
 
 namespace plimsoll {
@@ -15,15 +16,15 @@ void refuse_unsupported(const ConfigReader& in, const DenseDecoderFacts& facts) 
   const char* const act_key = facts.gelu_gate ? "hidden_activation" : "hidden_act";
   const std::string act = in.text(act_key, facts.gelu_gate ? "gelu_pytorch_tanh" : "silu");
   if (facts.gelu_gate ? act != "gelu_pytorch_tanh" : act != "silu" && act != "swish")
-    in.fail(act_key + (" '" + act) +
-            "' is not supported; supported: " + (facts.gelu_gate ? "gelu_pytorch_tanh" : "silu"));
+    in.fail(formatted("{} '{}' is not supported; supported: {}", act_key, act,
+                      facts.gelu_gate ? "gelu_pytorch_tanh" : "silu"));
   if (in.number("attention_dropout", 0.0) != 0.0)
     in.fail("attention_dropout is not supported; set it to 0.0");
   if (in.number("partial_rotary_factor", 1.0) != 1.0) in.fail("partial_rotary_factor is not supported");
   if (in.integer("pretraining_tp", 1, 1024, 1) != 1) in.fail("pretraining_tp other than 1 is not supported");
   for (const char* key : {"use_bidirectional_attention", "per_layer_config"})
     if (in.has(key) && in.at(key) != false && !in.at(key).empty())
-      in.fail("'" + std::string(key) + "' is not supported");
+      in.fail(formatted("'{}' is not supported", key));
   if (!facts.may_bias_attention && in.flag("attention_bias", false))
     in.fail("'attention_bias' is not supported for this model_type, which has no biases");
   if (!facts.may_bias_mlp && in.flag("mlp_bias", false))
@@ -38,7 +39,7 @@ std::vector<bool> slides_by_types(const ConfigReader& in, int64_t layers) {
   std::vector<bool> sliding;
   for (const ConfigReader::Json& type : types) {
     if (type != "sliding_attention" && type != "full_attention")
-      in.fail("'layer_types': " + type.dump() + " is not supported");
+      in.fail(formatted("'layer_types': {} is not supported", type.dump()));
     sliding.push_back(type == "sliding_attention");
   }
   return sliding;
@@ -119,8 +120,7 @@ void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts,
   if (spec.heads % spec.kv_heads != 0)
     in.fail("'num_attention_heads' must be a multiple of 'num_key_value_heads'");
   if (spec.head_dim % 8 != 0 || spec.head_dim > 256)
-    in.fail("a head size of " + std::to_string(spec.head_dim) +
-            " is not supported: a multiple of 8 up to 256 is");
+    in.fail(formatted("a head size of {} is not supported: a multiple of 8 up to 256 is", spec.head_dim));
   spec.rms_norm_eps = in.number("rms_norm_eps", facts.rms_norm_eps, 0.0, 1.0);
   spec.tied_head = in.flag("tie_word_embeddings", facts.tied_head);
   const bool bias = in.flag("attention_bias", false);
@@ -183,12 +183,13 @@ class DenseDecoder {
   // A projection to heads, normalised (per head: Qwen3, Gemma 3; over the row: OLMo 2) and rotated.
   TensorId rotated(TensorId n_TH, TensorId table_TD, const std::string& attn, const std::string& which,
                    int64_t heads) {
-    const std::string scope = attn + "." + which + "_proj";
+    const std::string scope = formatted("{}.{}_proj", attn, which);
     TensorId x = b_.linear(n_TH, scope, spec_.hidden, heads * spec_.head_dim, spec_.qkv_bias);
-    const std::string norm = attn + "." + which + "_norm";
+    const std::string norm = formatted("{}.{}_norm", attn, which);
     if (spec_.qk_norm_of_rows) x = b_.norm(x, norm, heads * spec_.head_dim);
     if (spec_.qk_norm) x = b_.norm(x, norm, spec_.head_dim);
-    return b_.op1(OpKind::rope, {x, table_TD}, {{"inverse", int64_t{0}}}, attn, attn + "." + which + "_rope");
+    return b_.op1(OpKind::rope, {x, table_TD}, {{"inverse", int64_t{0}}}, attn,
+                  formatted("{}.{}_rope", attn, which));
   }
 
   // Attention of the rows that decide to all rows before them: each is the last of its sequence.

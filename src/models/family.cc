@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 
 namespace plimsoll {
@@ -28,7 +29,7 @@ const FamilyRule& family_of(const ConfigReader& in) {
   if (const FamilyRule* rule = find(type)) return *rule;
   std::vector<std::string> known;
   for (const FamilyRule* rule : kFamilies) known.emplace_back(rule->model_type);
-  in.fail("model_type '" + type + "' is not supported; supported: " + join(known, ", "));
+  in.fail(formatted("model_type '{}' is not supported; supported: {}", type, join(known, ", ")));
 }
 
 const FamilyRule& family_of(const ModelSpec& spec) {

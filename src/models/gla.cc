@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
 #include "ops/scan/short_conv_kernels.h"
@@ -17,13 +18,13 @@ constexpr const char* kEmbeddings = "model.embeddings";
 // Keys that change the computation and are not honoured, or that fla itself does not read.
 void refuse_unsupported(const ConfigReader& in) {
   const std::string act = in.text("hidden_act", "swish");
-  if (act != "swish") in.fail("hidden_act '" + act + "' is not supported; supported for GLA: swish");
+  if (act != "swish") in.fail(formatted("hidden_act '{}' is not supported; supported for GLA: swish", act));
   for (const char* key : {"feature_map", "attn", "attnres_block_size"})
-    if (in.has(key)) in.fail("'" + std::string(key) + "' is not supported for GLA; null is");
+    if (in.has(key)) in.fail(formatted("'{}' is not supported for GLA; null is", key));
   for (const char* key : {"conv_bias", "use_gv"})
-    if (in.flag(key, false)) in.fail("'" + std::string(key) + "': true is not supported for GLA");
+    if (in.flag(key, false)) in.fail(formatted("'{}': true is not supported for GLA", key));
   for (const char* key : {"use_gk", "elementwise_affine"})
-    if (!in.flag(key, true)) in.fail("'" + std::string(key) + "': false is not supported for GLA");
+    if (!in.flag(key, true)) in.fail(formatted("'{}': false is not supported for GLA", key));
   if (in.integer("gate_low_rank_dim", 1, kWidest, kGateRank) != kGateRank)
     in.fail("'gate_low_rank_dim' other than 16 is not supported: fla's model does not read it either");
   if (in.number("gate_logit_normalizer", kGateNormalizer) != kGateNormalizer)
@@ -37,11 +38,9 @@ int64_t head_width(const ConfigReader& in, const char* key, double otherwise, co
   const double ratio = in.number(key, otherwise, 0.0, kMost);
   const auto width = static_cast<int64_t>(static_cast<double>(spec.hidden) * ratio);
   if (width < spec.heads || width % spec.heads != 0)
-    in.fail("'hidden_size' times '" + std::string(key) + "' is " + std::to_string(width) +
-            ", which 'num_heads' does not divide");
+    in.fail(formatted("'hidden_size' times '{}' is {}, which 'num_heads' does not divide", key, width));
   if (width / spec.heads > kLargestHead)
-    in.fail("heads of " + std::to_string(width / spec.heads) + " are not supported: up to " +
-            std::to_string(kLargestHead) + " are");
+    in.fail(formatted("heads of {} are not supported: up to {} are", width / spec.heads, kLargestHead));
   return width / spec.heads;
 }
 
@@ -128,10 +127,10 @@ class GlaModel {
   // `name`_proj of n_TH, and the convolution behind it.
   TensorId projected(TensorId n_TH, const std::string& attn, const std::string& name, int64_t width,
                      bool cached) {
-    const TensorId x = b_.linear(n_TH, attn + "." + name + "_proj", spec_.hidden, width, false);
+    const TensorId x = b_.linear(n_TH, formatted("{}.{}_proj", attn, name), spec_.hidden, width, false);
     const int64_t taps = linear_.conv_taps;
     if (taps == 0) return x;
-    const std::string scope = attn + "." + name + "_conv1d";
+    const std::string scope = formatted("{}.{}_conv1d", attn, name);
     const TensorId weight = b_.parameter(scope + ".weight", {width, 1, taps});
     if (!cached) return b_.op1(OpKind::short_conv, with_sequences({x, weight}), {}, scope, scope + ".out");
     const TensorId rows = b_.cache_tensor(scope + ".rows", taps - 1, width);

@@ -2,6 +2,8 @@
 // with their position.
 #include "models/dense_decoder.h"
 
+#include "base/format.h"
+
 namespace plimsoll {
 namespace {
 
@@ -43,9 +45,9 @@ void parse_3(const ConfigReader& in, ModelSpec& spec) {
     spec.query_position_beta = 0.1;
     return;
   }
-  const ConfigReader rope(in.at(key), in.where() + ": " + key);
+  const ConfigReader rope(in.at(key), formatted("{}: {}", in.where(), key));
   for (const char* needed : {"llama_4_scaling_beta", "original_max_position_embeddings"})
-    if (!rope.has(needed)) rope.fail("'" + std::string(needed) + "' is missing");
+    if (!rope.has(needed)) rope.fail(formatted("'{}' is missing", needed));
   spec.query_position_beta = rope.number("llama_4_scaling_beta", 0.0, 0.0, 1e6);
 }
 

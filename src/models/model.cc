@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
 #include "models/parameter_names.h"
@@ -34,9 +35,9 @@ ModelBuilder begin_text(const ModelSpec& spec, const BatchShape& shape, DType dt
                         std::string name, const CacheShape& cache = {}) {
   if (spec.encoder)
     throw UsageError(
-        "the model is a " + spec.architecture +
-        ", an encoder, which predicts no next tokens: it is for task: classify, and plimsoll classify "
-        "asks it");
+        formatted("the model is a {}, an encoder, which predicts no next tokens: it is for task: classify, "
+                  "and plimsoll classify asks it",
+                  spec.architecture));
   return begin(spec, shape, dtype, mode, std::move(name), cache);
 }
 

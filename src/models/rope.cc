@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -130,7 +131,8 @@ void read_scaling(const ConfigReader& rope, const std::string& type, RopeSpec& s
     spec.type = RopeType::yarn;
     read_yarn(rope, spec);
   } else {
-    rope.fail("rope type '" + type + "' is not supported; supported: default, linear, dynamic, llama3, yarn");
+    rope.fail(formatted("rope type '{}' is not supported; supported: default, linear, dynamic, llama3, yarn",
+                        type));
   }
 }
 
@@ -157,8 +159,8 @@ const char* rope_key(const ConfigReader& in) { return has_scaling(in) ? "rope_sc
 namespace {
 
 ConfigReader settings_of(const ConfigReader& in, const char* key) {
-  if (!in.at(key).is_object()) in.fail("'" + std::string(key) + "' must be a map");
-  return {in.at(key), in.where() + ": " + key};
+  if (!in.at(key).is_object()) in.fail(formatted("'{}' must be a map", key));
+  return {in.at(key), formatted("{}: {}", in.where(), key)};
 }
 
 RopeSpec plain_rope(double theta, const ModelSpec& model) {
@@ -216,7 +218,8 @@ TwoRopes read_by_layer(const ConfigReader& in, const ThetasByLayer& thetas, cons
   };
   for (const auto& [key, value] : in.at("rope_parameters").items())
     if (key != "full_attention" && key != "sliding_attention")
-      both.fail("'" + key + "' is not supported; say settings for full_attention and sliding_attention");
+      both.fail(
+          formatted("'{}' is not supported; say settings for full_attention and sliding_attention", key));
   const TwoRopes old = read_old_keys(in, thetas, model);
   return {read("full_attention", old.full.theta), read("sliding_attention", old.sliding.theta)};
 }

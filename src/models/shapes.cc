@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "models/config_reader.h"
 #include "models/spec.h"
@@ -191,7 +192,7 @@ std::vector<ConfigDifference> differences(const Json& config, const NamedShape& 
 std::string difference_words(const std::vector<ConfigDifference>& differing) {
   std::vector<std::string> words;
   for (const ConfigDifference& one : differing)
-    words.push_back(one.key + " " + one.config + ", the catalogue " + one.catalogue);
+    words.push_back(formatted("{} {}, the catalogue {}", one.key, one.config, one.catalogue));
   return words.empty() ? "" : "config.json says " + join(words, "; ");
 }
 

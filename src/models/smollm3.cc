@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/format.h"
 #include "models/dense_decoder.h"
 
 namespace plimsoll {
@@ -21,7 +22,8 @@ std::vector<bool> rotated_layers(const ConfigReader& in, int64_t layers) {
     in.fail("'no_rope_layers' must list one number per layer");
   for (size_t i = 0; i < rotated.size(); ++i) {
     if (list[i] != 0 && list[i] != 1)
-      in.fail("'no_rope_layers': " + list[i].dump() + " must be 1, a layer with RoPE, or 0, one without");
+      in.fail(
+          formatted("'no_rope_layers': {} must be 1, a layer with RoPE, or 0, one without", list[i].dump()));
     rotated[i] = list[i] == 1;
   }
   return rotated;
@@ -43,8 +45,10 @@ std::vector<int64_t> windows(const ConfigReader& in, int64_t layers) {
   if (in.has("layer_types") && in.at("layer_types").is_array())
     for (const ConfigReader::Json& type : in.at("layer_types"))
       if (type != "full_attention")
-        in.fail("'layer_types' names " + type.dump() +
-                "; set 'use_sliding_window' to true, or all layers to \"full_attention\"");
+        in.fail(
+            formatted("'layer_types' names {}; set 'use_sliding_window' to true, or all layers to "
+                      "\"full_attention\"",
+                      type.dump()));
   return std::vector<int64_t>(static_cast<size_t>(layers), 0);
 }
 

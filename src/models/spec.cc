@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -28,8 +29,8 @@ void refuse_other_heads(const ConfigReader& in, const FamilyRule& family) {
   for (const std::string_view other : family.also_read)
     if (!other.empty()) known.emplace_back(other);
   if (std::find(known.begin(), known.end(), name) == known.end())
-    in.fail("architecture '" + name +
-            "' is not supported; supported for this model_type: " + join(known, ", "));
+    in.fail(formatted("architecture '{}' is not supported; supported for this model_type: {}", name,
+                      join(known, ", ")));
 }
 
 // Keeps every sum of bytes in 63 bits: each number may be within its bounds and their product beyond all
@@ -103,15 +104,15 @@ Json parse_shallow(const std::string& text, const std::string& where) {
   // Depth is bounded before values are built.
   const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
     if (depth > kDeepest)
-      throw DamagedError(where + ": is nested deeper than " + std::to_string(kDeepest) + " levels");
+      throw DamagedError(formatted("{}: is nested deeper than {} levels", where, kDeepest));
     return true;
   };
   try {
     return Json::parse(text, shallow);
   } catch (const Json::exception& error) {
     const std::string reason = error.what();  // "[json.exception...] parse error at ..."
-    throw DamagedError(
-        where + ": is not valid JSON: " + reason.substr(std::min(reason.size(), reason.find("] ") + 2)));
+    throw DamagedError(formatted("{}: is not valid JSON: {}", where,
+                                 reason.substr(std::min(reason.size(), reason.find("] ") + 2))));
   }
 }
 
@@ -161,8 +162,8 @@ std::optional<int64_t> ModelSpec::longest_text() const {
 }
 
 std::string ModelSpec::describe() const {
-  return architecture.substr(0, architecture.find("For")) + ", " + std::to_string(layers) +
-         (layers == 1 ? " layer" : " layers") + " of width " + std::to_string(hidden);
+  return formatted("{}, {}{} of width {}", architecture.substr(0, architecture.find("For")), layers,
+                   layers == 1 ? " layer" : " layers", hidden);
 }
 
 }  // namespace plimsoll

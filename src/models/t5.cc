@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/format.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
 
@@ -21,8 +22,7 @@ void parse_sizes(const ConfigReader& in, ModelSpec& spec) {
   spec.head_dim = in.integer("d_kv", 1, 256, 64);
   spec.vocab = in.integer("vocab_size", 1, kLargestVocab);
   if (spec.head_dim % 8 != 0)
-    in.fail("a head size of " + std::to_string(spec.head_dim) +
-            " is not supported: a multiple of 8 up to 256 is");
+    in.fail(formatted("a head size of {} is not supported: a multiple of 8 up to 256 is", spec.head_dim));
   EncoderDecoderSpec& two = spec.encoder_decoder.emplace();
   two.encoder_layers = in.integer("num_layers", 1, kMostLayers);
   two.decoder_layers = in.integer("num_decoder_layers", 1, kMostLayers, two.encoder_layers);
@@ -41,10 +41,11 @@ void parse_sizes(const ConfigReader& in, ModelSpec& spec) {
 void require_activation(const ConfigReader& in, bool gated) {
   const std::string act = gated ? "gelu_new" : "relu";
   if (in.names("dense_act_fn") && in.text("dense_act_fn", "null") != act)
-    in.fail("'dense_act_fn' is " + in.at("dense_act_fn").dump() +
-            ", which is not supported with this feed_forward_proj: '" + act + "' is");
+    in.fail(formatted("'dense_act_fn' is {}, which is not supported with this feed_forward_proj: '{}' is",
+                      in.at("dense_act_fn").dump(), act));
   if (in.names("is_gated_act") && in.flag("is_gated_act", false) != gated)
-    in.fail("'is_gated_act' is " + in.at("is_gated_act").dump() + ", and feed_forward_proj says otherwise");
+    in.fail(formatted("'is_gated_act' is {}, and feed_forward_proj says otherwise",
+                      in.at("is_gated_act").dump()));
 }
 
 void parse(const ConfigReader& in, const char* usual_mlp, ModelSpec& spec) {
@@ -53,7 +54,7 @@ void parse(const ConfigReader& in, const char* usual_mlp, ModelSpec& spec) {
   two.dropout = in.number("dropout_rate", 0.1, 0.0, 0.99);
   const std::string mlp = in.text("feed_forward_proj", usual_mlp);
   if (mlp != "relu" && mlp != "gated-gelu")
-    in.fail("feed_forward_proj '" + mlp + "' is not supported; supported: relu, gated-gelu");
+    in.fail(formatted("feed_forward_proj '{}' is not supported; supported: relu, gated-gelu", mlp));
   two.gated = mlp == "gated-gelu";
   require_activation(in, two.gated);
   spec.tied_head = in.flag("tie_word_embeddings", true);
@@ -191,7 +192,8 @@ class Stack {
 
   // Keys or values of the source, for one layer.
   TensorId encoded_cache(const std::string& scope, const char* which) {
-    return b_.cache_tensor(scope + which + "_cache", b_.shape().tokens, spec_.heads * spec_.head_dim);
+    return b_.cache_tensor(formatted("{}{}_cache", scope, which), b_.shape().tokens,
+                           spec_.heads * spec_.head_dim);
   }
 
   TensorId mlp(TensorId n_TH, const std::string& scope) {
@@ -212,7 +214,7 @@ class Stack {
   }
 
   std::string begin_block(int64_t index) {
-    std::string block = name_ + ".block." + std::to_string(index);
+    std::string block = formatted("{}.block.{}", name_, index);
     b_.begin_block(block, decodes_ ? "decoder layer" : "encoder layer");
     return block;
   }
@@ -220,7 +222,7 @@ class Stack {
   TensorId layer(TensorId h_TH, TensorId encoded, int64_t index) {
     const std::string block = begin_block(index);
     int part = 0;
-    const auto next = [&] { return block + ".layer." + std::to_string(part++); };
+    const auto next = [&] { return formatted("{}.layer.{}", block, part++); };
     const auto normed = [&](const std::string& scope) {
       return b_.norm(h_TH, scope + ".layer_norm", spec_.hidden);
     };

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 
 namespace plimsoll {
@@ -41,7 +42,7 @@ bool LoraOptions::blocks_are_alike() const {
 }
 
 AdapterRules::AdapterRules(const LoraOptions& options) : options_(options) {
-  const auto at_end = [](const std::string& pattern) { return "(?:.*\\.)?(?:" + pattern + ")$"; };
+  const auto at_end = [](const std::string& pattern) { return formatted("(?:.*\\.)?(?:{})$", pattern); };
   for (const auto& [pattern, r] : options.rank_pattern)
     ranks_.emplace_back(NamePattern(at_end(pattern), pattern, "method.rank_pattern"), r);
   for (const auto& [pattern, alpha] : options.alpha_pattern)
@@ -49,7 +50,7 @@ AdapterRules::AdapterRules(const LoraOptions& options) : options_(options) {
   if (std::count(options.targets.begin(), options.targets.end(), kAllLinear) > 0) used_.insert(kAllLinear);
   if (options.layers.empty()) return;
   for (const std::string& pattern : options.layers_pattern)
-    layer_numbers_.emplace_back("(?:.*?\\.)?(?:" + pattern + ")\\.(\\d+)\\.", pattern,
+    layer_numbers_.emplace_back(formatted("(?:.*?\\.)?(?:{})\\.(\\d+)\\.", pattern), pattern,
                                 "method.layers_pattern");
   if (layer_numbers_.empty()) layer_numbers_.emplace_back(".*?\\.[^.]*\\.(\\d+)\\.", "", "method.layers");
 }
@@ -108,19 +109,21 @@ bool AdapterRules::saves(const std::string& weight) {
 void AdapterRules::require_targets_found(const std::set<std::string>& modules) const {
   for (const std::string& target : options_.targets)
     if (!used_.contains(target))
-      throw UsageError("method.targets: '" + target + "' names no linear layer or embedding; there are " +
-                       shown_names(modules));
+      throw UsageError(formatted("method.targets: '{}' names no linear layer or embedding; there are {}",
+                                 target, shown_names(modules)));
   for (const int64_t layer : options_.layers)
     if (!layers_used_.contains(layer))
-      throw UsageError("method.layers: no linear layer that is adapted has the number " +
-                       std::to_string(layer) + "; layers are counted from 0");
+      throw UsageError(
+          formatted("method.layers: no linear layer that is adapted has the number {}; layers are counted "
+                    "from 0",
+                    layer));
 }
 
 void AdapterRules::require_saved_found(const std::set<std::string>& all_modules) const {
   for (const std::string& name : options_.modules_to_save)
     if (!saved_.contains(name))
-      throw UsageError("method.modules_to_save: '" + name + "' names no module; there are " +
-                       shown_names(all_modules));
+      throw UsageError(formatted("method.modules_to_save: '{}' names no module; there are {}", name,
+                                 shown_names(all_modules)));
 }
 
 }  // namespace plimsoll

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "graph/op_kind.h"
 #include "ops/loss/linear_cross_entropy_layout.h"
 #include "ops/operands.h"
@@ -87,9 +88,10 @@ class LoraPass {
 
   void require_plain(const std::string& module) const {
     if (!options_.dora && options_.start == AdapterStart::lora) return;
-    throw UsageError(std::string(options_.dora ? "method.dora" : "method.init") +
-                     ": is of linear layers below the output head, and method.targets names " + module +
-                     "; leave one of them out");
+    throw UsageError(
+        formatted("{}: is of linear layers below the output head, and method.targets names {}; leave one "
+                  "of them out",
+                  options_.dora ? "method.dora" : "method.init", module));
   }
 
   TensorId adapter(const Op& op, const char* suffix, Shape shape, ParameterInfo facts) {
@@ -165,9 +167,10 @@ class LoraPass {
   // Nothing is dropped: what comes in are numbers of tokens.
   void adapt_embedding(Op base) {
     if (input_tensor(result_, base, kWeightOfModule).name.text() != base.scope.text() + ".weight")
-      throw UsageError("method.targets: " + base.scope.text() + " reads " +
-                       input_tensor(result_, base, kWeightOfModule).name.text() +
-                       ", which encoder and decoder share; an adapter of it is not supported");
+      throw UsageError(
+          formatted("method.targets: {} reads {}, which encoder and decoder share; an adapter of it is not "
+                    "supported",
+                    base.scope.text(), input_tensor(result_, base, kWeightOfModule).name.text()));
     begin(base, base.axis);
     const AdapterRules::Size size = rules_.size_of(base.scope);
     const Shape table = input_tensor(result_, base, kWeightOfModule).shape;
@@ -181,7 +184,7 @@ class LoraPass {
     const Attrs attrs = base.attrs;  // the padding row's, as PEFT has it
     const TensorId h_base = emit(result_, std::move(base), scope + ".base").front();
     const TensorId t = append(OpKind::embedding, {ids, a, step}, attrs, kNewTensor, scope + kEmbeddingA,
-                              scope + kEmbeddingA + ".out");
+                              formatted("{}{}.out", scope, kEmbeddingA));
     append(OpKind::linear, {t, b, kNoTensor, h_base, step}, {{"scale", size.scale}}, h, scope + kEmbeddingB,
            "");
     base_of_[h] = h_base;
@@ -210,8 +213,9 @@ class LoraPass {
   // long as the run lasts, and is saved.
   void keep_start(const Op& base, int64_t r, int64_t in, int64_t out) {
     if (r > std::min(in, out))
-      throw UsageError("method.r: " + base.scope + " has no part of rank " + std::to_string(r) +
-                       " to begin with (method.init); its weight is " + Shape{out, in}.to_string());
+      throw UsageError(
+          formatted("method.r: {} has no part of rank {} to begin with (method.init); its weight is {}",
+                    base.scope, r, Shape{out, in}.to_string()));
     const auto keep = [&](const char* suffix, Shape shape, AdapterPart part) {
       result_.add_tensor({base.scope + suffix,
                           std::move(shape),
@@ -307,8 +311,10 @@ class LoraPass {
       return op.kind == OpKind::embedding && op.input(kWeightOfModule) == table;
     });
     if (saves_table && tables > 1)
-      throw UsageError("method.modules_to_save: " + result_.tensor(table).name +
-                       " is the embedding of encoder and decoder, which PEFT does not save as one");
+      throw UsageError(
+          formatted("method.modules_to_save: {} is the embedding of encoder and decoder, which PEFT does not "
+                    "save as one",
+                    result_.tensor(table).name));
     Tensor head = result_.tensor(table);
     head.name = kHeadWeight;
     head.parameter.part = WeightPart::head;

@@ -8,6 +8,7 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -17,7 +18,7 @@ constexpr uint32_t kMostSteps = 100'000;  // of one match; names are short
 }  // namespace
 
 NamePattern::NamePattern(const std::string& expression, const std::string& given, const char* key)
-    : place_(std::string(key) + ": '" + given + "'") {
+    : place_(formatted("{}: '{}'", key, given)) {
   int error = 0;
   PCRE2_SIZE at = 0;
   code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
@@ -26,7 +27,8 @@ NamePattern::NamePattern(const std::string& expression, const std::string& given
   if (code_ != nullptr) return;
   std::array<PCRE2_UCHAR, 256> why{};
   pcre2_get_error_message(error, why.data(), why.size());
-  throw UsageError(place_ + " is no regular expression: " + reinterpret_cast<const char*>(why.data()));
+  throw UsageError(
+      formatted("{} is no regular expression: {}", place_, reinterpret_cast<const char*>(why.data())));
 }
 
 std::optional<std::string> NamePattern::match(const std::string& name) const {
@@ -39,7 +41,7 @@ std::optional<std::string> NamePattern::match(const std::string& name) const {
                   name.size(), 0, 0, found.get(), limits.get());
   if (groups == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (groups < 0)
-    throw UsageError(place_ + " takes too many steps to match " + name + "; write a simpler pattern");
+    throw UsageError(formatted("{} takes too many steps to match {}; write a simpler pattern", place_, name));
   const PCRE2_SIZE* places = pcre2_get_ovector_pointer(found.get());
   if (groups == 1 || places[2] == PCRE2_UNSET) return "";
   return name.substr(places[2], places[3] - places[2]);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
 #include "ops/rule.h"
@@ -93,7 +94,7 @@ class Slicing {
   }
 
   [[nodiscard]] std::string copy_name(TensorId home, ElementRange range) const {
-    return graph_.tensor(home).name + ".slice" + std::to_string(range.first / slice_elements_);
+    return formatted("{}.slice{}", graph_.tensor(home).name, range.first / slice_elements_);
   }
 
   // The weight's `range` in an operand that may have one value for several of the weight's elements, as the
@@ -103,8 +104,8 @@ class Slicing {
     if (range.elements == all) return {0, values};
     const int64_t block = ceil_div(all, values);
     check_internal(kSliceUnit % block == 0,
-                   "slice_updates: " + graph_.tensor(operand).name +
-                       " does not have one value for so many elements of its weight");
+                   formatted("slice_updates: {} does not have one value for so many elements of its weight",
+                             graph_.tensor(operand).name));
     return {range.first / block, ceil_div(range.elements, block)};
   }
 
@@ -128,7 +129,7 @@ Graph offload_states(Graph program, const OffloadChoice& choice) {
 
 Graph slice_updates(Graph program, const OffloadChoice& choice, const OffloadContext& context) {
   check_internal(choice.slice_elements > 0 && choice.slice_elements % kSliceUnit == 0,
-                 "slice_updates: slices of " + std::to_string(choice.slice_elements) + " elements");
+                 formatted("slice_updates: slices of {} elements", choice.slice_elements));
   return Slicing(std::move(program), choice.slice_elements, context).run();
 }
 

@@ -6,6 +6,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "ops/rule.h"
 #include "passes/keep_frozen.h"
 #include "passes/merge_adapters.h"
@@ -133,7 +134,7 @@ void verify_after(const Pass& pass, const Graph& graph) {
   try {
     verify(graph);
   } catch (const InternalError& error) {
-    throw InternalError("after pass " + std::string(pass.name) + ": " + error.what());
+    throw InternalError(formatted("after pass {}: {}", pass.name, error.what()));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "graph/op_kind.h"
 #include "ops/linear/nf4.h"
 #include "ops/operands.h"
@@ -72,8 +73,9 @@ class QuantisePass {
       Tensor tensor = source_.tensors()[i];
       if (parts_.contains(static_cast<TensorId>(i))) {
         if (tensor.shape[1] % 2 != 0)
-          throw UsageError("NF4 packs weights in pairs, but " + tensor.name + " " + tensor.shape.to_string() +
-                           " has an odd number of inputs; use method.type: lora");
+          throw UsageError(formatted(
+              "NF4 packs weights in pairs, but {} {} has an odd number of inputs; use method.type: lora",
+              tensor.name, tensor.shape.to_string()));
         tensor.shape = {tensor.shape[0], tensor.shape[1] / 2};
         tensor.dtype = DType::u8;
       }

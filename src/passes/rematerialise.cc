@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -62,7 +63,7 @@ class Rematerialisation {
       } else {
         const Role role = graph_.tensor(id).role;
         check_internal(is_persistent(role) || role == Role::input,
-                       "rematerialise: " + graph_.tensor(id).name + " is no persistent tensor");
+                       formatted("rematerialise: {} is no persistent tensor", graph_.tensor(id).name));
       }
     }
     // The first copy is the tensor itself.

@@ -2,6 +2,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
@@ -30,7 +31,7 @@ TrainPrecision adapter_precision(const TrainPrecision& model) {
 Graph make_trainable(Graph graph, const std::vector<std::string>& frozen) {
   std::vector<NamePattern> patterns;
   for (const std::string& pattern : frozen)
-    patterns.emplace_back("(?:.*\\.)?(?:" + pattern + ")(?:\\..*)?$", pattern, kFreezeKey);
+    patterns.emplace_back(formatted("(?:.*\\.)?(?:{})(?:\\..*)?$", pattern), pattern, kFreezeKey);
   std::vector<bool> names_one(patterns.size());
   bool any = false;
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
@@ -45,8 +46,8 @@ Graph make_trainable(Graph graph, const std::vector<std::string>& frozen) {
   }
   for (size_t k = 0; k < patterns.size(); ++k)
     if (!names_one[k])
-      throw UsageError(std::string(kFreezeKey) + ": '" + frozen[k] +
-                       "' names no weight; plimsoll inspect lists their names");
+      throw UsageError(
+          formatted("{}: '{}' names no weight; plimsoll inspect lists their names", kFreezeKey, frozen[k]));
   if (!any) throw UsageError(std::string(kFreezeKey) + ": nothing is left to train");
   return graph;
 }
@@ -67,7 +68,7 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
     const Tensor& weight = train.tensors()[i];
     if (weight.role != Role::trainable_weight) continue;
     const TensorId found = train.find(gradient_name(weight.name));
-    check_internal(found != kNoTensor, "build_update: " + weight.name + " trains but has no gradient");
+    check_internal(found != kNoTensor, formatted("build_update: {} trains but has no gradient", weight.name));
     const TensorId gradient = update.add_tensor(train.tensor(found));
     Op square = update_op(OpKind::grad_square, weight.name, weight.block);
     square.inputs = {gradient};

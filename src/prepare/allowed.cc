@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "plan/search/fitting_plans.h"
@@ -82,8 +83,10 @@ Plan plan_in_group(const PlanRequest& request) {
     return make_plan(request);
   } catch (const std::bad_alloc&) {
     if (!room.bytes()) throw;
-    throw DoesNotFitError("does not fit   planning alone takes more than the " + format_bytes(*room.bytes()) +
-                          " that this process's cgroup leaves free");
+    throw DoesNotFitError(
+        formatted("does not fit   planning alone takes more than the {} that this process's cgroup leaves "
+                  "free",
+                  format_bytes(*room.bytes())));
   }
 }
 

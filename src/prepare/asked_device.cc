@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -43,7 +44,8 @@ Recipe device_named(const std::string& text) {
   try {
     return recipe_from_overrides({.sets = {"model=.", "device=" + text}, .environment = ""}).recipe;
   } catch (const UsageError&) {
-    throw UsageError("--device: '" + printable(text) + "' is not a device for inference; " + kAskedOn);
+    throw UsageError(
+        formatted("--device: '{}' is not a device for inference; {}", printable(text), kAskedOn));
   }
 }
 
@@ -71,9 +73,11 @@ AskedDevice device_asked(const MachineOptions& options, const std::optional<std:
     return on(cpu, *run);
   } catch (const UsageError& error) {
     // Logged as a warning: answers of another device are not quite the run's.
-    observer.event(std::string("note    the run's device is not in this machine (") + error.what() +
-                       "); the CPU answers, as --device cpu says without this note",
-                   LogLevel::error);
+    observer.event(
+        formatted("note    the run's device is not in this machine ({}); the CPU answers, as --device cpu "
+                  "says without this note",
+                  error.what()),
+        LogLevel::error);
     return {cpu};
   }
 }
@@ -135,14 +139,15 @@ Budget AskedRoom::budget() const {
 
 std::optional<std::string> AskedRoom::refusal(const std::string& what, const AskedBytes& bytes) const {
   const auto text = [&](int64_t need, const std::string& of, const Limit& limit) {
-    return "does not fit   " + what + " needs " + format_bytes(need) + of + ", " + format_bytes(limit.bytes) +
-           " may be used (" + limit.source + ")\n  short by " + format_bytes(need - limit.bytes);
+    return formatted("does not fit   {} needs {}{}, {} may be used ({})\n  short by {}", what,
+                     format_bytes(need), of, format_bytes(limit.bytes), limit.source,
+                     format_bytes(need - limit.bytes));
   };
   if (of_card_ && bytes.device > of_card_->bytes) return text(bytes.device, " of the card", *of_card_);
   const int64_t need = bytes.host + (of_card_ ? 0 : bytes.device);
   for (const Limit& limit : of_process_)
     if (need > limit.bytes)
-      return text(need, of_card_ ? " beside the card" : " (device " + format_bytes(bytes.device) + ")",
+      return text(need, of_card_ ? " beside the card" : formatted(" (device {})", format_bytes(bytes.device)),
                   limit);
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/units.h"
 #include "prepare/task_setup.h"
@@ -74,8 +75,8 @@ Recipe recipe_to_score(const RowWish& wish, bool rewards, const ModelPaths& path
   }
   Recipe recipe = read_recipe(wish.folder, overrides);
   if (recipe.task != task)
-    throw UsageError((wish.folder / kRunRecipe).string() + ": the run's task is " +
-                     std::string(to_string(recipe.task)) + ": " + std::string(rule_of(recipe.task).asked_by));
+    throw UsageError(formatted("{}: the run's task is {}: {}", (wish.folder / kRunRecipe).string(),
+                               to_string(recipe.task), rule_of(recipe.task).asked_by));
   recipe.model = paths.base.string();
   recipe.data.train.clear();
   if (wish.data) recipe.data.train = {{wish.data->string()}};
@@ -110,8 +111,9 @@ Experiment experiment_of(const RowWish& wish, Resolved& resolved) {
   Recipe::Data& data = resolved.recipe.data;
   if (const auto longest = experiment.model.longest_text()) {
     if (wish.max_length && *wish.max_length > *longest)
-      throw UsageError("--max-length: " + format_count(*wish.max_length) + " tokens, but the model knows " +
-                       format_count(*longest) + " positions (max_position_embeddings)");
+      throw UsageError(
+          formatted("--max-length: {} tokens, but the model knows {} positions (max_position_embeddings)",
+                    format_count(*wish.max_length), format_count(*longest)));
     data.max_length = std::min(data.max_length, *longest);
   }
   experiment.max_length = data.max_length;
@@ -150,9 +152,8 @@ DataSetup open_evaluation(AskedRows& asked, const RowWish& wish, RunObserver& ob
     data.columns.clear();
   }
   DataSetup data = open_data(asked.resolved);
-  observer.event("note    " + printable(wish.data->string()) + ": read as " +
-                 std::string(to_string(data.eval->reading.columns.format)) +
-                 "; the run read its own rows otherwise");
+  observer.event(formatted("note    {}: read as {}; the run read its own rows otherwise",
+                           printable(wish.data->string()), to_string(data.eval->reading.columns.format)));
   return data;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "device/catalogue.h"
 #include "prepare/device_choice.h"
@@ -40,10 +41,10 @@ void keep_one_precision(CardModels& found) {
       found.note += (found.note.empty() ? "" : ", ") + card.name + (emulates_cards() ? " (emulated)" : "");
   std::erase_if(found.models, lacks_bf16);
   if (found.note.empty()) return;
-  found.note =
-      "note    not on " + found.note +
-      ": the recipe states no precision, and bf16 is that of the other cards here; --set precision=fp16 "
-      "takes them all";
+  found.note = formatted(
+      "note    not on {}: the recipe states no precision, and bf16 is that of the other cards "
+      "here; --set precision=fp16 takes them all",
+      found.note);
 }
 
 // Asks the driver and this build about one card of each model: can they compute on it.
@@ -63,7 +64,8 @@ CardModels of_all_cards(const LoadedRecipe& loaded) {
       } catch (const Error& error) {
         why = error.what();
       }
-    if (!why.empty() && found.problem.empty()) found.problem = card_named(gpu) + " cannot be used: " + why;
+    if (!why.empty() && found.problem.empty())
+      found.problem = formatted("{} cannot be used: {}", card_named(gpu), why);
   }
   if (!loaded.states_precision) keep_one_precision(found);
   if (found.problem.empty()) found.problem = printable(own_cards().problem);

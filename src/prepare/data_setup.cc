@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cpu/threads.h"
@@ -295,14 +296,14 @@ void refuse_verdicts(const Recipe& recipe, Dataset& dataset, const ColumnBinding
   std::vector<std::string> parts = binding.parts, named;
   if (binding.format == RowFormat::prompt_response) parts = {"prompt", "response"};
   if (binding.format == RowFormat::messages) parts = {"messages", "tools"};
-  for (size_t i = 0; i < binding.columns.size(); ++i) named.push_back(parts[i] + ": " + binding.columns[i]);
+  for (size_t i = 0; i < binding.columns.size(); ++i)
+    named.push_back(formatted("{}: {}", parts[i], binding.columns[i]));
   throw UsageError(
-      dataset.name() + ": its rows say of each answer whether it is a good one (column '" + *verdict +
-      "'), and task: " + std::string(to_string(recipe.task)) +
-      " would learn the bad ones as well: training by such verdicts (KTO) is not supported. Keep the rows "
-      "with good answers, without that column, in a file of their own; to learn every row as it is say --set "
-      "'data.columns={" +
-      join(named, ", ") + "}'");
+      formatted("{}: its rows say of each answer whether it is a good one (column '{}'), and task: {} "
+                "would learn the bad ones as well: training by such verdicts (KTO) is not supported. "
+                "Keep the rows with good answers, without that column, in a file of their own; to learn "
+                "every row as it is say --set 'data.columns={{{}}}'",
+                dataset.name(), *verdict, to_string(recipe.task), join(named, ", ")));
 }
 
 RowReading::Asked asked_of(const Recipe& recipe, const std::vector<TrainSource>& sources, Reads reads,
@@ -368,22 +369,23 @@ void drop_long_rows(const Recipe& recipe, Dataset& dataset, const ExampleEncoder
                     RowSubset& rows) {
   if (recipe.data.truncation == Truncation::drop) rows = rows_that_fit(dataset, rows, encoder, threads);
   if (rows.size() == 0)
-    throw UsageError(dataset.name() + ": every row is longer than data.max_length " +
-                     std::to_string(recipe.data.max_length) + ", and data.truncation is drop");
+    throw UsageError(formatted("{}: every row is longer than data.max_length {}, and data.truncation is drop",
+                               dataset.name(), recipe.data.max_length));
 }
 
 // The token that ends texts where the recipe names one; others are the tokenizer's, or refused.
 void take_special_tokens(const Recipe& recipe, DataSetup& data) {
   for (const auto& [name, text] : recipe.data.special_tokens) {
     const auto id = data.tokenizer->token_id(text);
-    const std::string where = "data.special_tokens: " + name + ": '" + text + "' is ";
+    const std::string where = formatted("data.special_tokens: {}: '{}' is ", name, text);
     if (!id)
-      throw UsageError(where + "no token of " + recipe.model +
-                       "; new tokens, which need new rows of the embedding, are not supported");
+      throw UsageError(
+          formatted("{}no token of {}; new tokens, which need new rows of the embedding, are not supported",
+                    where, recipe.model));
     if (name == "eos_token") data.special.end_of_text = id;
     if (name == "bos_token" && data.special.bos && data.special.bos != id)
-      throw UsageError(where + "not the token that begins a text in " + recipe.model +
-                       "; another one is not supported");
+      throw UsageError(formatted("{}not the token that begins a text in {}; another one is not supported",
+                                 where, recipe.model));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/units.h"
 #include "device/catalogue.h"
@@ -67,8 +68,8 @@ std::vector<const devices::Gpu*> most_free_first(const std::vector<devices::Gpu>
 // "device  cuda:0, NVIDIA H200, 139 GiB free"
 std::string device_line(const CardHere& card) {
   const devices::Gpu* const told = own_cards().find(card.facts.uuid);
-  return "device  cuda:" + std::to_string(card.facts.number) + ", " + card_words(card.facts) + ", " +
-         format_bytes(told != nullptr ? free_bytes(*told) : card.free_bytes) + " free";
+  return formatted("device  cuda:{}, {}, {} free", card.facts.number, card_words(card.facts),
+                   format_bytes(told != nullptr ? free_bytes(*told) : card.free_bytes));
 }
 
 void take_card(const std::string& uuid, const LoadedRecipe& loaded, ChosenDevice& chosen) {
@@ -87,7 +88,7 @@ std::string take_any_card(const LoadedRecipe& loaded, ChosenDevice& chosen) {
       chosen.by_itself = true;
       return "";
     }
-    if (reason.empty()) reason = words_of(*gpu) + " cannot be used: " + why;
+    if (reason.empty()) reason = formatted("{} cannot be used: {}", words_of(*gpu), why);
   }
   return reason.empty() ? printable(own.problem) : reason;
 }
@@ -114,10 +115,10 @@ void take_device_of(const Recipe& saved, const LoadedRecipe& loaded, ChosenDevic
   if (same != nullptr && why_not(*same, begun).empty()) return take_card(same->uuid, begun, chosen);
   const std::string reason = take_any_card(begun, chosen);
   if (!chosen.by_itself)
-    throw UsageError("the run began on a card (" + saved.memory.gpu.value_or("device: cuda") +
-                     "), and this machine has none that it can continue on" +
-                     (reason.empty() ? "" : ": " + reason) +
-                     "\n  --device cpu continues on the CPU: the same experiment, with different rounding");
+    throw UsageError(
+        formatted("the run began on a card ({}), and this machine has none that it can continue on{}\n  "
+                  "--device cpu continues on the CPU: the same experiment, with different rounding",
+                  saved.memory.gpu.value_or("device: cuda"), reason.empty() ? "" : ": " + reason));
   chosen.by_itself = false;  // the CPU does not take its place
 }
 
@@ -134,15 +135,16 @@ bool is_named(const devices::Gpu& gpu, const std::string& name) {
   std::string here;
   bool usable = false;
   for (const devices::Gpu& gpu : gpus) {
-    here += (here.empty() ? "" : ", ") + words_of(gpu) + " (" + devices::short_name(gpu.uuid) + ")";
+    here += formatted("{}{} ({})", here.empty() ? "" : ", ", words_of(gpu), devices::short_name(gpu.uuid));
     usable = usable || why_not(gpu, loaded).empty();
   }
   const std::optional<std::string>& name = loaded.recipe.memory.gpu;
-  throw UsageError((name ? "memory.gpu: there is no " + *name + " here"
-                         : std::string("device: card describes a card that is elsewhere")) +
-                   ", and train computes on what is here: " + (here.empty() ? "the CPU" : here) +
-                   ". `plimsoll plan` is for cards elsewhere. What works here:\n  " +
-                   (usable ? wish.on_card : wish.on_cpu));
+  throw UsageError(
+      formatted("{}, and train computes on what is here: {}. `plimsoll plan` is for cards elsewhere. "
+                "What works here:\n  {}",
+                name ? formatted("memory.gpu: there is no {} here", *name)
+                     : std::string("device: card describes a card that is elsewhere"),
+                here.empty() ? "the CPU" : here, usable ? wish.on_card : wish.on_cpu));
 }
 
 void take_named_card(const LoadedRecipe& loaded, const DeviceWish& wish, ChosenDevice& chosen) {
@@ -162,7 +164,7 @@ std::string take_precision(bool is_stated, Recipe& recipe) {
   recipe.precision = std::find_if(presets.begin(), presets.end(), [](const PrecisionPreset& preset) {
                        return preset.name == "fp16";
                      })->parts;
-  return "note    precision: fp16, as the " + planned.words() + " does not compute in bf16";
+  return formatted("note    precision: fp16, as the {} does not compute in bf16", planned.words());
 }
 
 ChosenDevice choose_device(const LoadedRecipe& loaded, const DeviceWish& wish) {
@@ -191,7 +193,8 @@ std::string too_small_line(const std::string& refusal) {
   constexpr std::string_view kBegin = "does not fit   ";
   std::string reason = refusal.substr(0, refusal.find('\n'));
   if (reason.starts_with(kBegin)) reason.erase(0, kBegin.size());
-  return "device  cpu, as the recipe does not fit the card: " + reason + " (--device cuda refuses instead)";
+  return formatted("device  cpu, as the recipe does not fit the card: {} (--device cuda refuses instead)",
+                   reason);
 }
 
 }  // namespace plimsoll

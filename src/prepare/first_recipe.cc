@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -195,7 +196,7 @@ Looked look_at(const Resolved& resolved) {
   looked.rows = data.train->dataset.rows();
   looked.rendering = data.summary->rendering;
   for (const Column& column : data.train->dataset.columns())
-    looked.columns.push_back(column.name + " (" + column.type + ")");
+    looked.columns.push_back(formatted("{} ({})", column.name, column.type));
   std::vector<int64_t> first(static_cast<size_t>(std::min(looked.rows, kLookedAt)));
   for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<int64_t>(i);
   looked.lengths =
@@ -252,11 +253,11 @@ std::string data_name(const fs::path& data) {
 
 // A folder of no other run: the same model with other data, another method, or once more, has one of its own.
 std::string output_of(const FirstRecipe& wish, const std::string& model) {
-  const std::string name = "runs/" + as_file_name(model.substr(model.rfind('/') + 1)) + "-" +
-                           data_name(wish.data) + "-" + wish.method;
+  const std::string name = formatted("runs/{}-{}-{}", as_file_name(model.substr(model.rfind('/') + 1)),
+                                     data_name(wish.data), wish.method);
   std::string free = name;
   for (int number = 2; fs::exists(wish.out.parent_path() / free); ++number)
-    free = name + "-" + std::to_string(number);
+    free = formatted("{}-{}", name, number);
   return free;
 }
 
@@ -267,7 +268,7 @@ class Draft {
   Draft(const Wished& wish, fs::path folder) : wish_(wish), folder_(std::move(folder)) {}
 
   // Names of folders and columns stand in headings and comments: none may end its line.
-  void heading(const std::string& text) { text_ += "# " + printable(text) + "\n"; }
+  void heading(const std::string& text) { text_ += formatted("# {}\n", printable(text)); }
   // A key with what is suggested for it; what was asked for stands in its place.
   void say(const std::string& key, const std::string& value, const std::string& comment = "") {
     const bool asked = wish_.keys.contains(key);
@@ -302,8 +303,8 @@ class Draft {
     constexpr size_t kColumn = 42;
     text_ += text;
     if (!comment.empty())
-      text_ +=
-          std::string(text.size() < kColumn ? kColumn - text.size() : 2, ' ') + "# " + printable(comment);
+      text_ += formatted("{}# {}", std::string(text.size() < kColumn ? kColumn - text.size() : 2, ' '),
+                         printable(comment));
     text_ += '\n';
   }
 
@@ -317,15 +318,15 @@ class Draft {
     if (one_size) {
       line("memory: " + entries_.front().value, entries_.front().comment);
     } else if (group_.empty()) {
-      line(entries_.front().name + ": " + entries_.front().value, entries_.front().comment);
+      line(formatted("{}: {}", entries_.front().name, entries_.front().value), entries_.front().comment);
     } else if (group_ == "data") {
       text_ += "\ndata:\n";
-      for (const Entry& entry : entries_) line("  " + entry.name + ": " + entry.value, entry.comment);
+      for (const Entry& entry : entries_) line(formatted("  {}: {}", entry.name, entry.value), entry.comment);
       text_ += "\n";
     } else {
       std::vector<std::string> parts;
-      for (const Entry& entry : entries_) parts.push_back(entry.name + ": " + entry.value);
-      line(group_ + ": {" + join(parts, ", ") + "}", entries_.front().comment);
+      for (const Entry& entry : entries_) parts.push_back(formatted("{}: {}", entry.name, entry.value));
+      line(formatted("{}: {{{}}}", group_, join(parts, ", ")), entries_.front().comment);
     }
     entries_.clear();
   }
@@ -344,17 +345,18 @@ void say_data(Draft& draft, const std::string& train, const Looked& looked, cons
   // A row may have several sequences (a pair, a source with its target). The mean is of whole rows: above the
   // longest sequence it would only puzzle.
   const bool has_mean = lengths.tokens <= lengths.longest * used;
-  draft.say("data.train", train, format_count(looked.rows) + " rows: " + join(looked.columns, ", "));
+  draft.say("data.train", train,
+            formatted("{} rows: {}", format_count(looked.rows), join(looked.columns, ", ")));
   if (looked.rows >= kRowsToHoldOut)
     draft.say("data.eval", "2%", "held out of the training rows; a file is possible too");
   else
     draft.say("data.eval", "null", "too few rows to hold some out; name a file to evaluate on");
   draft.say("data.format", std::string(to_string(looked.format)), "from the columns");
   draft.say("data.max_length", std::to_string(length),
-            "tokens; longest of " + format_count(lengths.rows) +
-                " rows looked at: " + format_count(lengths.longest) +
-                (has_mean ? ", on average " + format_count(lengths.tokens / used) : "") +
-                (lengths.longest > length ? "; longer ones are cut" : ""));
+            formatted("tokens; longest of {} rows looked at: {}{}{}", format_count(lengths.rows),
+                      format_count(lengths.longest),
+                      has_mean ? ", on average " + format_count(lengths.tokens / used) : "",
+                      lengths.longest > length ? "; longer ones are cut" : ""));
 }
 
 // The task where it is not that of answers, and the keys that it needs.
@@ -369,9 +371,9 @@ void say_task(Draft& draft, const Recipe& recipe, const Looked& looked) {
   if (recipe.classify.problem != ClassProblem::one_of)
     draft.say("classify.problem", value("classify.problem"));
   if (!recipe.classify.labels.empty())
-    draft.say(
-        "classify.labels", value("classify.labels"),
-        "those of " + format_count(looked.lengths.rows) + " rows: complete them, or give them other names");
+    draft.say("classify.labels", value("classify.labels"),
+              formatted("those of {} rows: complete them, or give them other names",
+                        format_count(looked.lengths.rows)));
 }
 
 void say_method(Draft& draft, MethodType method) {
@@ -399,7 +401,8 @@ void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
     draft.say("schedule.max_steps", "");
   else
     draft.say("schedule.epochs", "1",
-              "about " + format_count(ceil_div(rows, effective)) + (rows <= effective ? " step" : " steps"));
+              formatted("about {}{}", format_count(ceil_div(rows, effective)),
+                        rows <= effective ? " step" : " steps"));
   draft.say("precision", "bf16", "fp32, bf16, bf16-master or bf16-pure");
   draft.say("memory.device", "auto", "or a size such as 8GiB: what the whole process may take");
 }
@@ -418,7 +421,7 @@ WrittenRecipe first_recipe(const FirstRecipe& wish) {
   const std::string name = model_name(recipe.model);
   const fs::path folder = wish.out.parent_path();
   Draft draft(wished_recipe, folder);
-  draft.heading(name + ": " + model.describe());
+  draft.heading(formatted("{}: {}", name, model.describe()));
   draft.heading(
       "Written by `plimsoll init`. `plimsoll plan` says what a run of it takes, `plimsoll train` runs it;");
   draft.heading("`plimsoll recipe --explain` lists all keys.");

@@ -1,6 +1,7 @@
 #include "prepare/fitting_plan.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "plan/search/fitting_plans.h"
@@ -17,10 +18,10 @@ void require_fit(const Plan& plan, std::vector<std::string>& notes) {
   }
   const auto require = [](const char* who, int64_t need, int64_t free, const char* where) {
     if (need <= free) return;
-    throw DoesNotFitError(std::string("does not fit   ") + who + " needs " + format_bytes(need) + ", " +
-                          format_bytes(free) + " are free " + where + "; short by " +
-                          format_bytes(need - free) +
-                          "\n  memory: auto takes the largest variant that fits what is free");
+    throw DoesNotFitError(
+        formatted("does not fit   {} needs {}, {} are free {}; short by {}\n  memory: auto takes the "
+                  "largest variant that fits what is free",
+                  who, format_bytes(need), format_bytes(free), where, format_bytes(need - free)));
   };
   const Budget& budget = plan.request.target.budget;
   if (budget.device_free_bytes)
@@ -29,9 +30,10 @@ void require_fit(const Plan& plan, std::vector<std::string>& notes) {
   require("the process", plan.process_peak_bytes(), budget.free_bytes, "on this machine");
   const auto limit = data_limit();
   if (limit && plan.data_bytes() > *limit) {
-    throw DoesNotFitError("does not fit   the process needs " + format_bytes(plan.data_bytes()) +
-                          " of private data, RLIMIT_DATA allows " + format_bytes(*limit) +
-                          " (ulimit -d); short by " + format_bytes(plan.data_bytes() - *limit));
+    throw DoesNotFitError(formatted(
+        "does not fit   the process needs {} of private data, RLIMIT_DATA allows {} (ulimit -d); "
+        "short by {}",
+        format_bytes(plan.data_bytes()), format_bytes(*limit), format_bytes(plan.data_bytes() - *limit)));
   }
   if (std::string text = shortage_text(plan); !text.empty()) notes.push_back(std::move(text));
 }
@@ -44,9 +46,9 @@ std::string shortage_text(const Plan& plan) {
   const auto fastest = FittingPlans(open).within(open.target.budget);
   if (!fastest || fastest->variant == plan.variant) return "";
   const Experiment& experiment = plan.request.workload.experiment;
-  return "memory  " + format_bytes(budget.free_bytes) + " are free, the fastest variant needs " +
-         format_bytes(fastest->process_peak_bytes()) + " (" + variant_words(experiment, fastest->variant) +
-         "); taken instead: " + variant_words(experiment, plan.variant);
+  return formatted("memory  {} are free, the fastest variant needs {} ({}); taken instead: {}",
+                   format_bytes(budget.free_bytes), format_bytes(fastest->process_peak_bytes()),
+                   variant_words(experiment, fastest->variant), variant_words(experiment, plan.variant));
 }
 
 }  // namespace plimsoll

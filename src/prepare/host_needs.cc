@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/format.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "data/batch/longest_alike.h"
@@ -99,7 +100,7 @@ Component staging_of_loading(int64_t more = 0) { return {"staging", kLoadStaging
 Component cuda_on_host(const PlannedCard& card, bool is_here) {
   const CardHere* const here = is_here ? known_card_here() : nullptr;
   const OutsidePart cuda = host_part(card.known(), here == nullptr || !here->facts.library.empty());
-  return {cuda.name + " (" + format_bytes(cuda.bytes) + " +- " + format_bytes(cuda.uncertain) + ")",
+  return {formatted("{} ({} +- {})", cuda.name, format_bytes(cuda.bytes), format_bytes(cuda.uncertain)),
           cuda.bytes + cuda.uncertain};
 }
 

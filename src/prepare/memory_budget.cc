@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "device/catalogue.h"
@@ -27,18 +28,18 @@ int64_t limit_bytes(const MemoryLimit& limit, int64_t free, double headroom_perc
 std::string limit_source(const char* key, const MemoryLimit& limit, const FreeMemory& free) {
   switch (limit.kind) {
     case Kind::bytes:
-      return std::string(key) + ": " + format_bytes(limit.bytes);
+      return formatted("{}: {}", key, format_bytes(limit.bytes));
     case Kind::percent:
-      return std::string(key) + ": " + std::to_string(static_cast<int>(limit.percent)) + " % of " +
-             format_bytes(free.bytes) + " less headroom";
+      return formatted("{}: {} % of {} less headroom", key, static_cast<int>(limit.percent),
+                       format_bytes(free.bytes));
     case Kind::automatic:
       break;
   }
   const SwapMemory swap = swap_memory();
-  const std::string words = swap.total > 0 ? "; swap, " + format_bytes(swap.used) + " of " +
-                                                 format_bytes(swap.total) + " in use, is not counted"
+  const std::string words = swap.total > 0 ? formatted("; swap, {} of {} in use, is not counted",
+                                                       format_bytes(swap.used), format_bytes(swap.total))
                                            : "";
-  return std::string(key) + ": auto, free by " + free.source + " less headroom" + words;
+  return formatted("{}: auto, free by {} less headroom{}", key, free.source, words);
 }
 
 // Adds up two stated budgets of an earlier version.
@@ -50,9 +51,10 @@ std::string together(const Recipe::Memory& memory) {
 
 void refuse_host_budget(const Recipe::Memory& memory) {
   if (is_auto(memory.host)) return;
-  throw UsageError("memory.host: on a CPU there is one memory and one budget, for the whole process; say `" +
-                   together(memory) +
-                   "` (--memory), and leave memory.host out; two budgets belong to device: card");
+  throw UsageError(
+      formatted("memory.host: on a CPU there is one memory and one budget, for the whole process; say "
+                "`{}` (--memory), and leave memory.host out; two budgets belong to device: card",
+                together(memory)));
 }
 
 void require_card_size(const Recipe::Memory& memory) {
@@ -70,8 +72,9 @@ int64_t card_bytes(const MemoryLimit& limit, const Card& card) {
   if (limit.kind == Kind::automatic) return all;
   // As it is sold it may be a little more than the driver reports.
   if (limit.bytes > std::max(all, card.gigabytes * kGiB))
-    throw UsageError("memory.device: " + format_bytes(limit.bytes) + ", but the " + full_name(card) +
-                     " has " + format_bytes(all) + "; leave it out (--memory auto) for all of it");
+    throw UsageError(
+        formatted("memory.device: {}, but the {} has {}; leave it out (--memory auto) for all of it",
+                  format_bytes(limit.bytes), full_name(card), format_bytes(all)));
   return std::min(limit.bytes, all);
 }
 
@@ -115,7 +118,7 @@ void limit_to_free(bool is_open, int64_t free_bytes, Budget& budget) {
   budget.device_free_bytes = free_bytes;
   if (!is_open || free_bytes >= budget.device_bytes.value_or(0)) return;
   budget.device_bytes = free_bytes;
-  budget.device_source += ", of which " + format_bytes(free_bytes) + " are free for an arena now";
+  budget.device_source += formatted(", of which {} are free for an arena now", format_bytes(free_bytes));
 }
 
 bool is_whole_card(const Recipe::Memory& memory, const Card& card) {
@@ -190,13 +193,13 @@ std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vecto
                                   int64_t layers) {
   if (!memory.offload_to) return std::nullopt;
   if (memory.offload || memory.tier)
-    throw UsageError("memory.offload_to and " + std::string(memory.tier ? "memory.tier" : "memory.offload") +
-                     " both say what leaves the device; set one of them");
+    throw UsageError(formatted("memory.offload_to and {} both say what leaves the device; set one of them",
+                               memory.tier ? "memory.tier" : "memory.offload"));
   const auto has = [&](Space space) { return std::ranges::find(homes, space) != homes.end(); };
   Homes stated;
   for (const Part part : kEveryPart) {
     const PartHome& home = (*memory.offload_to)[static_cast<size_t>(part)];
-    const std::string key = "memory.offload_to: " + std::string(to_string(part)) + ": ";
+    const std::string key = formatted("memory.offload_to: {}: ", to_string(part));
     if (home.on_host > 0 && !has(Space::host))
       throw UsageError(key +
                        "on a CPU all memory is the device's, so host may be 0 at most; say disk, with "
@@ -207,8 +210,8 @@ std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vecto
                        "20GiB (--disk 20GiB)");
     const auto counted = [](int64_t count) { return count < PartHome::kEveryBlock ? count : 0; };
     if (const int64_t all = counted(home.on_disk) + counted(home.on_host); all > layers)
-      throw UsageError(key + format_count(all) + " layers are to leave the device, and the model has " +
-                       format_count(layers) + "; say " + format_count(layers) + " at most");
+      throw UsageError(formatted("{}{} layers are to leave the device, and the model has {}; say {} at most",
+                                 key, format_count(all), format_count(layers), format_count(layers)));
     stated[static_cast<size_t>(part)] = home.in_blocks(layers);
   }
   return stated;
@@ -229,11 +232,10 @@ Recipe recipe_to_train(const Recipe& given, bool resumes, std::vector<std::strin
     return with_own_card(given);
   }
   if (given.is_of_card())
-    throw UsageError(
-        std::string(given.memory.gpu ? "memory.gpu" : "device: card") +
-        " describes a GPU for plan; to train on a GPU of this machine use --device cuda, on the CPU "
-        "--device cpu" +
-        (given.memory.gpu ? " --set memory.gpu=null" : ""));
+    throw UsageError(formatted(
+        "{} describes a GPU for plan; to train on a GPU of this machine use --device cuda, on "
+        "the CPU --device cpu{}",
+        given.memory.gpu ? "memory.gpu" : "device: card", given.memory.gpu ? " --set memory.gpu=null" : ""));
   Recipe recipe = given;
   Recipe::Memory& memory = recipe.memory;
   if (!resumes || is_auto(memory.host) || !latest_checkpoint(*recipe.output)) return recipe;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "files/json_values.h"
 #include "formats/model_folder.h"
@@ -39,12 +40,12 @@ ModelPaths find_model(const fs::path& named, const std::optional<fs::path>& name
   if (!fs::is_directory(folder)) throw UsageError(folder.string() + ": no such folder");
   if (!fs::exists(folder / "adapter_config.json")) return {folder, adapter};
   if (adapter)
-    throw UsageError("--adapter: " + folder.string() + " is an adapter itself; name its base model");
+    throw UsageError(formatted("--adapter: {} is an adapter itself; name its base model", folder.string()));
   if (const auto base = base_of_adapter(folder)) return {*base, folder};
-  throw UsageError((folder / "adapter_config.json").string() +
-                   ": base_model_name_or_path names no model folder here; name the model itself, with "
-                   "--adapter " +
-                   folder.string());
+  throw UsageError(
+      formatted("{}: base_model_name_or_path names no model folder here; name the model itself, with "
+                "--adapter {}",
+                (folder / "adapter_config.json").string(), folder.string()));
 }
 
 ModelSpec read_model(const ModelPaths& paths, ModelFiles& files) {

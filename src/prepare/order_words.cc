@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdio>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "data/rows/row_access.h"
 #include "files/atomic.h"
@@ -22,15 +23,16 @@ bool exceeds_window(const DataSource& train) {
 
 std::string order_words(const DataSource& train, const RowAccess& access) {
   if (access.kind == AccessKind::alone)
-    return "shuffled fully: each is read by itself from its file, about " + milliseconds(access.row_seconds) +
-           " a row";
+    return formatted("shuffled fully: each is read by itself from its file, about {} a row",
+                     milliseconds(access.row_seconds));
   const bool in_windows = train.loader.order.shuffle == Shuffle::window && exceeds_window(train);
-  const std::string windows =
-      "shuffled in windows of " + format_bytes(train.loader.order.window_bytes) + " (data.shuffle: window)";
+  const std::string windows = formatted("shuffled in windows of {} (data.shuffle: window)",
+                                        format_bytes(train.loader.order.window_bytes));
   if (access.kind == AccessKind::stored)
-    return (in_windows ? windows : "shuffled fully") +
-           ": rows are written once to a scratch file before the first step, then read one by one, about " +
-           milliseconds(access.row_seconds) + " a row";
+    return formatted(
+        "{}: rows are written once to a scratch file before the first step, then read one by "
+        "one, about {} a row",
+        in_windows ? windows : "shuffled fully", milliseconds(access.row_seconds));
   if (!in_windows) return "";
   return windows +
          ": rows of one Parquet row group stay together, so that a file sorted by some property stays "
@@ -56,7 +58,7 @@ void describe_order(const Recipe& recipe, bool counted, DataSetup& data) {
   summary.row_read_seconds = access.row_seconds;
   if (access.store_bytes > 0 && recipe.output)
     if (const int64_t free = free_disk_bytes(*recipe.output); free < access.store_bytes)
-      summary.scratch.shortage = format_bytes(free) + " are free in " + *recipe.output + " now";
+      summary.scratch.shortage = formatted("{} are free in {} now", format_bytes(free), *recipe.output);
   if (const std::string words = order_words(train, access); !words.empty())
     summary.rendering.push_back(words);
 }
@@ -68,9 +70,10 @@ bool visits_in_parts(const DataSource& train) {
 
 std::string begun_order_note(const Recipe& asked, const Recipe& begun, const DataSetup& data) {
   if (asked.data.shuffle == begun.data.shuffle || !exceeds_window(*data.train)) return "";
-  return "note    this run began in an earlier version, which shuffled rows in windows of " +
-         format_bytes(data.train->loader.order.window_bytes) +
-         ", and continues so (data.shuffle: window); a new run shuffles all rows";
+  return formatted(
+      "note    this run began in an earlier version, which shuffled rows in windows of {}, and "
+      "continues so (data.shuffle: window); a new run shuffles all rows",
+      format_bytes(data.train->loader.order.window_bytes));
 }
 
 }  // namespace plimsoll

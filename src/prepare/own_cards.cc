@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "fleet/devices/nvml.h"
 #include "fleet/devices/watch.h"
@@ -40,8 +41,9 @@ OwnCards ask() {
   if (!is_installed(library)) {
     if (!is_installed("libcuda.so.1")) return {};
     return {{},
-            "the driver is here (libcuda.so.1), and the library that lists its cards is not (" + library +
-                "); --device cuda takes the first card"};
+            formatted("the driver is here (libcuda.so.1), and the library that lists its cards is not ({}); "
+                      "--device cuda takes the first card",
+                      library)};
   }
   devices::GpuWatch watch(library, devices::watch_times());
   const devices::GpuReport report = watch.first();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/own_process.h"
 #include "base/printable.h"
 #include "calibrate/card_cache.h"
@@ -73,7 +74,8 @@ CardHere emulated_card(const std::string& which) {
   for (size_t i = 0; i < gpus.size(); ++i) {
     const devices::Gpu& gpu = gpus[i];
     if (!which.empty() && which != std::to_string(i) && !gpu.uuid.starts_with(which)) continue;
-    if (!gpu.problem.empty()) throw UsageError("device: cuda: " + gpu.name + " (emulated) " + gpu.problem);
+    if (!gpu.problem.empty())
+      throw UsageError(formatted("device: cuda: {} (emulated) {}", gpu.name, gpu.problem));
     const Card card = find_card_of(gpu.name, gpu.total, "device: cuda");
     CardHere here;
     here.facts.number = static_cast<int>(i);
@@ -85,8 +87,8 @@ CardHere emulated_card(const std::string& which) {
     here.free_bytes = std::max<int64_t>(0, free_bytes(gpu) - outside_bytes(describe_card(card, false)));
     return here;
   }
-  throw UsageError("device: cuda" + (which.empty() ? "" : ":" + which) +
-                   ": there is no such card (they are emulated)");
+  throw UsageError(formatted("device: cuda{}: there is no such card (they are emulated)",
+                             which.empty() ? "" : ":" + which));
 }
 
 }  // namespace
@@ -122,9 +124,9 @@ PlannedCard planned_card(const Recipe& recipe) {
   if (here == nullptr || !planned.measured) return planned;
   const bool same_driver = planned.measured->driver == here->facts.driver;
   if (same_driver && planned.measured->kernels == cuda_code_text(here->facts)) return planned;
-  planned.note = std::string("the card was measured with ") +
-                 (same_driver ? "other code (" + planned.measured->kernels + ")" : "another driver") +
-                 ": a run, or `make gpu-check`, measures it with this one";
+  planned.note =
+      formatted("the card was measured with {}: a run, or `make gpu-check`, measures it with this one",
+                same_driver ? formatted("other code ({})", planned.measured->kernels) : "another driver");
   planned.measured.reset();
   return planned;
 }

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "data/batch/row_reader.h"
 #include "prepare/setup.h"
@@ -87,9 +88,9 @@ class RowPreviews {
     const bool dropped = example_.ids.empty() && !whole_.ids.empty();
     const Example& shown = dropped ? whole_ : example_;
     if (dropped)
-      row.problem = "left out: " + format_count(std::max(whole_.longest(), whole_.whole_length)) +
-                    " tokens are more than data.max_length: " + format_count(recipe_.data.max_length) +
-                    " (data.truncation: drop)";
+      row.problem = formatted("left out: {} tokens are more than data.max_length: {} (data.truncation: drop)",
+                              format_count(std::max(whole_.longest(), whole_.whole_length)),
+                              format_count(recipe_.data.max_length));
     else if (example_.targets == 0)
       row.problem = "left out: it has nothing to learn";
     const Tokenizer* tokenizer = rows_.data.tokenizer.get();

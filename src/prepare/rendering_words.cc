@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "chat/conversation.h"
 #include "data/encode/messages.h"
@@ -51,10 +52,10 @@ std::string missing_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer)
   if (missing.empty()) return "";
   const int64_t contents = tokens_of(tokenizer, "a") + tokens_of(tokenizer, "b");
   const int64_t cost = tokens_of(tokenizer, both) - tokens_of(tokenizer, first) - contents;
-  return chat.published().name() + " writes " + join(missing, ", ") +
-         ", for which this tokenizer has no token" + (missing.size() > 1 ? "s" : "") +
-         ": a question with its answer costs " + std::to_string(cost) +
-         " tokens beside their texts in place of " + std::to_string(cost - instead);
+  return formatted(
+      "{} writes {}, for which this tokenizer has no token{}: a question with its answer costs "
+      "{} tokens beside their texts in place of {}",
+      chat.published().name(), join(missing, ", "), missing.size() > 1 ? "s" : "", cost, cost - instead);
 }
 
 bool has_own_template(const Resolved& resolved) {
@@ -89,7 +90,7 @@ std::vector<std::string> rendering_words(const Resolved& resolved, const ColumnB
   if (!data.chat) {
     const std::string why = answers && !rule_of(recipe.task).has_targets ? why_plain(recipe, binding) : "";
     if (why.empty() || !has_own_template(resolved)) return {};
-    return {"stand as they are, " + why + ": not as turns of the model's chat template"};
+    return {formatted("stand as they are, {}: not as turns of the model's chat template", why)};
   }
   std::vector<std::string> lines = {"rendered by " + data.chat->published().name()};
   const bool named = name != "auto" && name != "trl";

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/shell_word.h"
 #include "base/units.h"
 #include "prepare/schedule.h"
@@ -22,11 +23,12 @@ namespace fs = std::filesystem;
 
 std::string batch_words(const TrainerState& state) {
   const std::string tokens =
-      state.micro_tokens > 0 ? " in " + format_count(state.micro_tokens) + " tokens" : "";
-  return "micro-batch " + format_count(state.micro_batch) + tokens +
-         (state.shares_prefixes ? ", shared prefixes" : "") +
-         (state.common_begin > 0 ? " of " + format_count(state.common_begin) + " tokens for sure" : "") +
-         ", loss chunk " + format_count(state.loss_chunk);
+      state.micro_tokens > 0 ? formatted(" in {} tokens", format_count(state.micro_tokens)) : "";
+  return formatted(
+      "micro-batch {}{}{}{}, loss chunk {}", format_count(state.micro_batch), tokens,
+      state.shares_prefixes ? ", shared prefixes" : "",
+      state.common_begin > 0 ? formatted(" of {} tokens for sure", format_count(state.common_begin)) : "",
+      format_count(state.loss_chunk));
 }
 
 // The value of a key in the experiment, or in the recipe, where it means nothing to the experiment.
@@ -73,7 +75,7 @@ void require_same_experiment(const fs::path& checkpoint, const TrainerState& sav
   try {
     differences = experiment_differences(saved.fingerprint, run.fingerprint);
   } catch (const DamagedError& error) {
-    throw DamagedError(checkpoint.string() + ": " + error.what());
+    throw DamagedError(formatted("{}: {}", checkpoint.string(), error.what()));
   }
   if (run.total_steps > saved.total_steps)
     std::erase_if(differences, [](const ExperimentDifference& difference) {
@@ -83,17 +85,19 @@ void require_same_experiment(const fs::path& checkpoint, const TrainerState& sav
   std::string text = checkpoint.string() + ": belongs to another experiment:";
   const std::optional<Recipe> before = saved_recipe(checkpoint);
   for (const auto& [key, was, now] : differences)
-    text += "\n  " + key + " was " + value_words(key, was, before ? &*before : nullptr) +
-            ", the recipe says " + value_words(key, now, &recipe);
+    text += formatted("\n  {} was {}, the recipe says {}", key,
+                      value_words(key, was, before ? &*before : nullptr), value_words(key, now, &recipe));
   text += "\n  start anew with --overwrite, or set these keys back";
   const bool other_model = std::any_of(differences.begin(), differences.end(), [](const auto& one) {
     return one.key.starts_with("model") || one.key.starts_with("method.") || one.key.starts_with("task");
   });
   if (!other_model && recipe.output)
-    text += "\n  or start a new run from its weights, with a new schedule and optimizer state: --set " +
-            quoted((recipe.method.type == MethodType::full ? "model=" : "adapter=") +
-                   fs::absolute(checkpoint).lexically_normal().string()) +
-            " --output " + quoted(*recipe.output + "-2");
+    text += formatted(
+        "\n  or start a new run from its weights, with a new schedule and optimizer state: --set "
+        "{} --output {}",
+        quoted((recipe.method.type == MethodType::full ? "model=" : "adapter=") +
+               fs::absolute(checkpoint).lexically_normal().string()),
+        quoted(*recipe.output + "-2"));
   throw UsageError(text);
 }
 
@@ -109,10 +113,10 @@ Recipe as_read_before(const LoadedRecipe& loaded, std::vector<std::string>& note
     const bool is_read = option.set(once, read_yaml(value), fs::current_path());
     if (!is_read || option.get(once) == option.get(recipe) || option.get(once) != option.get(*begun))
       continue;
-    notes.push_back("note    " + checkpoint->string() + " was begun with " + key + ": " +
-                    to_yaml(option.get(once)) +
-                    ", as earlier versions read this file, and continues so; a new run has " +
-                    to_yaml(option.get(recipe)));
+    notes.push_back(
+        formatted("note    {} was begun with {}: {}, as earlier versions read this file, and continues so; "
+                  "a new run has {}",
+                  checkpoint->string(), key, to_yaml(option.get(once)), to_yaml(option.get(recipe))));
     recipe = once;
   }
   return recipe;
@@ -125,13 +129,14 @@ std::string extension_note(const Recipe& recipe, const TrainerState& saved, cons
     std::snprintf(text.data(), text.size(), "%.3g", LearningRate(recipe).at(saved.step, total));
     return std::string(text.data());
   };
-  std::string note = "note    extended from " + format_count(saved.total_steps) + " to " +
-                     format_count(run.total_steps) + " steps: ";
+  std::string note = formatted("note    extended from {} to {} steps: ", format_count(saved.total_steps),
+                               format_count(run.total_steps));
   if (recipe.schedule.name == ScheduleName::constant)
-    return note + "the schedule is constant, the learning rate stays " + rate(run.total_steps);
-  return note + "the schedule's end moves with them, so that the learning rate goes from " +
-         rate(saved.total_steps) + " to " + rate(run.total_steps) +
-         " here, other than in a run of so many steps from the start";
+    return formatted("{}the schedule is constant, the learning rate stays {}", note, rate(run.total_steps));
+  return formatted(
+      "{}the schedule's end moves with them, so that the learning rate goes from {} to {} "
+      "here, other than in a run of so many steps from the start",
+      note, rate(saved.total_steps), rate(run.total_steps));
 }
 
 std::string changed_bits_note(const TrainerState& saved, const TrainerState& run) {
@@ -147,8 +152,10 @@ std::string changed_bits_note(const TrainerState& saved, const TrainerState& run
     now += (now.empty() ? "" : ", ") + batch_words(run);
   }
   if (was.empty()) return "";
-  return "note    saved with " + was + "; going on with " + now +
-         ": the same experiment, but sums are formed in another order, so not the same last bits";
+  return formatted(
+      "note    saved with {}; going on with {}: the same experiment, but sums are formed in "
+      "another order, so not the same last bits",
+      was, now);
 }
 
 std::string skipped_steps_note(const fs::path& checkpoint, const TrainerState& saved, const Plan& plan) {
@@ -158,11 +165,12 @@ std::string skipped_steps_note(const fs::path& checkpoint, const TrainerState& s
   const bool may_move =
       request.choices.offload ? request.choices.offload->weights : !request.target.homes.empty();
   if (!may_move || std::ranges::none_of(plan.layout.persistent, is_master)) return "";
-  return "note    " + checkpoint.string() + ": an earlier version skipped " +
-         format_count(saved.loss_scale->skipped_steps) +
-         " steps of this run, whose gradients overflowed fp16. If its weights were offloaded "
-         "(memory.offload), each of them wrote over weights, and the next step learned from those: for the "
-         "result that the recipe states start anew with --overwrite";
+  return formatted(
+      "note    {}: an earlier version skipped {} steps of this run, whose gradients overflowed "
+      "fp16. If its weights were offloaded (memory.offload), each of them wrote over weights, "
+      "and the next step learned from those: for the result that the recipe states start anew "
+      "with --overwrite",
+      checkpoint.string(), format_count(saved.loss_scale->skipped_steps));
 }
 
 void take_over(const TrainerState& saved, TrainerState& run) {
@@ -227,8 +235,10 @@ nlohmann::ordered_json start_details(const Plan& plan, const TrainerState& run) 
 std::string last_checkpoint_words(const fs::path& output) {
   const auto checkpoint = latest_checkpoint(output);
   if (!checkpoint) return "there is no checkpoint; try a lower optimizer.lr, and save.every";
-  return "the last checkpoint is intact: " + checkpoint->string() +
-         "; for another optimizer.lr, start a new run with it as model or adapter";
+  return formatted(
+      "the last checkpoint is intact: {}; for another optimizer.lr, start a new run with it as "
+      "model or adapter",
+      checkpoint->string());
 }
 
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "calibrate/rates_cache.h"
 #include "cpu/describe.h"
@@ -84,8 +85,8 @@ void refuse_loraplus(const Experiment& experiment, const Recipe& recipe) {
 // The number of scores may be the model's alone to say.
 void require_goal(const Recipe& recipe, const TaskSpec& task) {
   if (recipe.save.best && !is_goal(task, *recipe.save.best))
-    throw UsageError("save.best: '" + *recipe.save.best + "' is no metric of " +
-                     std::to_string(task.outputs) + " numbers a row; say loss");
+    throw UsageError(formatted("save.best: '{}' is no metric of {} numbers a row; say loss",
+                               *recipe.save.best, task.outputs));
 }
 
 }  // namespace
@@ -108,17 +109,20 @@ void require_frozen_reference(const Experiment& experiment) {
 
 std::string random_base_note(const Recipe& recipe) {
   if (recipe.init == Init::weights || recipe.method.type == MethodType::full) return "";
-  return "init: random puts the adapter over new random weights, which are not saved: nothing will be able "
-         "to use it. To fine-tune the model remove init: random" +
-         std::string(has_weights(recipe.model) ? "" : " and put its weights into " + recipe.model) +
-         "; to train a new one say method.type: full";
+  return formatted(
+      "init: random puts the adapter over new random weights, which are not saved: nothing "
+      "will be able to use it. To fine-tune the model remove init: random{}; to train a new "
+      "one say method.type: full",
+      has_weights(recipe.model) ? "" : " and put its weights into " + recipe.model);
 }
 
 void require_base(const Recipe& recipe) {
   const std::string note = random_base_note(recipe);
   if (!note.empty() && has_weights(recipe.model))
-    throw UsageError(recipe.model + ": has weights, which init: random does not read: " + note +
-                     " (--set init=weights, or --method full)");
+    throw UsageError(
+        formatted("{}: has weights, which init: random does not read: {} (--set init=weights, or --method "
+                  "full)",
+                  recipe.model, note));
 }
 
 Experiment read_experiment(const Resolved& resolved) {
@@ -161,10 +165,10 @@ Experiment read_experiment(const Resolved& resolved) {
   experiment.evaluates = recipe.data.eval.kind != EvalSource::Kind::none;
   const std::optional<int64_t> longest = experiment.model.longest_text();
   if (longest && experiment.max_length > *longest) {
-    throw UsageError("data.max_length: " + format_count(experiment.max_length) + " tokens, but " +
-                     shown_model(recipe.model) + " knows " + format_count(*longest) +
-                     " positions (max_position_embeddings in config.json): say data.max_length: " +
-                     std::to_string(*longest) + ", or less");
+    throw UsageError(formatted(
+        "data.max_length: {} tokens, but {} knows {} positions (max_position_embeddings in "
+        "config.json): say data.max_length: {}, or less",
+        format_count(experiment.max_length), shown_model(recipe.model), format_count(*longest), *longest));
   }
   return experiment;
 }
@@ -174,8 +178,8 @@ CpuSettings cpu_settings(const MachineOptions& options) {
   cpu.isa = effective_isa(options.max_isa);
   cpu.threads = options.threads > 0 ? static_cast<int>(options.threads) : available_cpus();
   if (cpu.threads > available_cpus()) {
-    throw UsageError("threads: " + std::to_string(cpu.threads) + " asked for, this process may use " +
-                     std::to_string(available_cpus()) + " CPUs");
+    throw UsageError(
+        formatted("threads: {} asked for, this process may use {} CPUs", cpu.threads, available_cpus()));
   }
   return cpu;
 }
@@ -187,13 +191,13 @@ PlannedMachine planned_machine(const MachineOptions& options, const std::string&
     machine.cpu.isa = parse_isa(measured.machine.isa, file);
     machine.cpu.threads = measured.machine.threads;
     if (options.threads > 0 && options.threads != machine.cpu.threads)
-      throw UsageError("--machine: " + file + " was measured with " + std::to_string(machine.cpu.threads) +
-                       " threads, not with " + std::to_string(options.threads) +
-                       "; measure that too: plimsoll calibrate --threads " + std::to_string(options.threads) +
-                       " --export FILE");
+      throw UsageError(
+          formatted("--machine: {} was measured with {} threads, not with {}; measure that too: plimsoll "
+                    "calibrate --threads {} --export FILE",
+                    file, machine.cpu.threads, options.threads, options.threads));
     if (options.max_isa && *options.max_isa != machine.cpu.isa)
-      throw UsageError("--machine: " + file + " was measured with " + measured.machine.isa +
-                       "; leave --max-isa out");
+      throw UsageError(
+          formatted("--machine: {} was measured with {}; leave --max-isa out", file, measured.machine.isa));
     machine.rates = std::make_shared<DeviceRates>(measured.rates);
     machine.elsewhere = true;
     return machine;
@@ -228,11 +232,10 @@ void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& expe
 void require_bf16(const PlannedCard& planned, DType compute) {
   const Card& card = planned.card;
   if (compute != DType::bf16 || has_bf16(card)) return;
-  throw UsageError("precision: the " + planned.words() + " (compute capability " +
-                   std::to_string(card.compute_capability / 10) + "." +
-                   std::to_string(card.compute_capability % 10) +
-                   ") does not compute in bf16, which begins with 8.0 (RTX 30, A100); say precision: fp16 "
-                   "(--precision fp16)");
+  throw UsageError(
+      formatted("precision: the {} (compute capability {}.{}) does not compute in bf16, which begins "
+                "with 8.0 (RTX 30, A100); say precision: fp16 (--precision fp16)",
+                planned.words(), card.compute_capability / 10, card.compute_capability % 10));
 }
 
 // Refuses TF32 on a CPU, whose products keep their bits, and on cards before Ampere, which have no such
@@ -245,8 +248,10 @@ void require_tf32(const Recipe& recipe, const std::optional<PlannedCard>& card) 
         "precision.tf32: is of products on cards, and a CPU multiplies fp32 as it is; leave it out "
         "(--set precision.tf32=false)");
   if (card && card->card.compute_capability < kFirstWithTf32)
-    throw UsageError("precision.tf32: the " + card->words() +
-                     " has no such products, which begin with compute capability 8.0; leave it out");
+    throw UsageError(
+        formatted("precision.tf32: the {} has no such products, which begin with compute capability 8.0; "
+                  "leave it out",
+                  card->words()));
 }
 
 }  // namespace
@@ -304,14 +309,20 @@ double tie_percent(const Recipe::Memory& memory, const DeviceRates& rates) {
   return memory.tie_percent.value_or(rates.calibrated || memory.plan ? kMeasured : kGuessed);
 }
 
-}  // namespace
-
-namespace {
-
 std::string stated_rows_note(const StatedRows& stated, const Recipe& recipe) {
-  return "no rows are read: " + format_count(stated.rows) + " of " + format_count(stated.tokens) +
-         " tokens on average are stated (--rows, --tokens), any of them as long as data.max_length (" +
-         format_count(recipe.data.max_length) + ")";
+  return formatted(
+      "no rows are read: {} of {} tokens on average are stated (--rows, --tokens), any of them "
+      "as long as data.max_length ({})",
+      format_count(stated.rows), format_count(stated.tokens), format_count(recipe.data.max_length));
+}
+
+void require_longest_row_fits(const Recipe& recipe, const Experiment& experiment) {
+  const int64_t longest = experiment.longest_row().tokens;
+  if (recipe.batch.micro_tokens == kAuto || recipe.batch.micro_tokens >= longest) return;
+  throw UsageError(
+      formatted("batch.micro_tokens: {} tokens, but rows are never split and the longest may have {}; say "
+                "at least that, or auto",
+                format_count(recipe.batch.micro_tokens), format_count(longest)));
 }
 
 }  // namespace
@@ -326,11 +337,7 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.choices.may_stop_sharing =
       request.workload.experiment.shares_prefixes && recipe.data.share_prefixes == SharePrefixes::automatic;
   if (data != nullptr && data->lengths) take_lengths(recipe, *data->lengths, request.workload.experiment);
-  if (const int64_t longest = request.workload.experiment.longest_row().tokens;
-      recipe.batch.micro_tokens != kAuto && recipe.batch.micro_tokens < longest)
-    throw UsageError("batch.micro_tokens: " + format_count(recipe.batch.micro_tokens) +
-                     " tokens, but rows are never split and the longest may have " + format_count(longest) +
-                     "; say at least that, or auto");
+  require_longest_row_fits(recipe, request.workload.experiment);
   const auto given = [](int64_t value) {
     return value == kAuto ? std::nullopt : std::optional<int64_t>(value);
   };

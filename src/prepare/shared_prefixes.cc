@@ -1,6 +1,7 @@
 #include "prepare/shared_prefixes.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "models/model.h"
 
 namespace plimsoll {
@@ -16,7 +17,7 @@ std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& exper
   if (recipe.memory.keep_frozen == KeepFrozen::on)
     return "memory.keep_frozen: on keeps what frozen layers say of each row by itself; say off there";
   const std::string why = why_no_shared_prefixes(experiment.model);
-  return why.empty() ? "" : "the model is a " + experiment.model.architecture + ", which " + why;
+  return why.empty() ? "" : formatted("the model is a {}, which {}", experiment.model.architecture, why);
 }
 
 bool shares_prefixes(const Recipe& recipe, const Experiment& experiment, const DataSummary* rows) {
@@ -25,8 +26,10 @@ bool shares_prefixes(const Recipe& recipe, const Experiment& experiment, const D
   if (recipe.data.share_prefixes == SharePrefixes::automatic)
     return why.empty() && !recipe.draws_by_rows() && rows != nullptr && rows->shared_share >= kWorthSharing;
   if (!why.empty())
-    throw UsageError("data.share_prefixes: on, but " + why +
-                     ", or data.share_prefixes: off (auto is off here by itself)");
+    throw UsageError(
+        formatted("data.share_prefixes: on, but {}, or data.share_prefixes: off (auto is off here by "
+                  "itself)",
+                  why));
   return true;
 }
 

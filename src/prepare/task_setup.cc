@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "files/json_values.h"
 #include "formats/load.h"
 #include "recipe/known_model.h"
@@ -37,20 +38,23 @@ std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const f
                                   ModelFiles& files) {
   const auto file = Tokenizer::find_file(model);
   if (!file)
-    throw UsageError("classify.words: " + shown_model(model) +
-                     " has no tokenizer.json or tokenizer.model, which the words are read with");
+    throw UsageError(
+        formatted("classify.words: {} has no tokenizer.json or tokenizer.model, which the words are read "
+                  "with",
+                  shown_model(model)));
   const auto tokenizer = files.tokenizer(model);
   std::vector<int32_t> first;
   for (const std::string& word : words) {
     std::vector<int32_t> ids;
     tokenizer->encode_into(word, false, ids);
-    if (ids.empty()) throw UsageError("classify.words: '" + word + "' has no token in " + file->string());
+    if (ids.empty())
+      throw UsageError(formatted("classify.words: '{}' has no token in {}", word, file->string()));
     const auto same = std::find(first.begin(), first.end(), ids.front());
     if (same != first.end())
-      throw UsageError("classify.words: '" + words[static_cast<size_t>(same - first.begin())] + "' and '" +
-                       word + "' begin with the same token of " + file->string() + " (" +
-                       std::to_string(*same) +
-                       "), which would decide between them: take words that differ there");
+      throw UsageError(
+          formatted("classify.words: '{}' and '{}' begin with the same token of {} ({}), which would decide "
+                    "between them: take words that differ there",
+                    words[static_cast<size_t>(same - first.begin())], word, file->string(), *same));
     first.push_back(ids.front());
   }
   return first;
@@ -59,14 +63,15 @@ std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const f
 void choose_words(const Recipe& recipe, const ModelPaths& paths, ModelFiles& files, ModelSpec& model) {
   if (recipe.classify.words.empty()) return;
   if (model.scores_sequences || model.encoder)
-    throw UsageError("classify.words: are asked of a model that writes text, and " + shown_model(paths.base) +
-                     " is a " + model.architecture);
+    throw UsageError(formatted("classify.words: are asked of a model that writes text, and {} is a {}",
+                               shown_model(paths.base), model.architecture));
   model.words = first_tokens(recipe.classify.words, paths.base, files);
   const auto largest = std::max_element(model.words.begin(), model.words.end());
   if (*largest >= model.vocab)
-    throw UsageError("classify.words: the tokenizer gives the id " + std::to_string(*largest) +
-                     ", the model has the ids 0 to " + std::to_string(model.vocab - 1) +
-                     " (vocab_size in config.json). Tokenizer and model do not belong together.");
+    throw UsageError(
+        formatted("classify.words: the tokenizer gives the id {}, the model has the ids 0 to {} "
+                  "(vocab_size in config.json). Tokenizer and model do not belong together.",
+                  *largest, model.vocab - 1));
 }
 
 // Chooses the scores of a value head where its file lies next to the adapter or the model, or the recipe asks
@@ -83,8 +88,9 @@ void choose_value_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec&
   if (!model.value_head) return;
   const std::string where = there ? (folder / kValueHeadFile).string() : "reward.head: value";
   if (model.scores_sequences || model.encoder || model.encoder_decoder)
-    throw UsageError(where + ": a value head stands above a decoder that says next tokens, and " +
-                     shown_model(paths.base) + " is a " + model.architecture);
+    throw UsageError(
+        formatted("{}: a value head stands above a decoder that says next tokens, and {} is a {}", where,
+                  shown_model(paths.base), model.architecture));
   if (recipe.method.type == MethodType::full && !model.tied_head && recipe.init == Init::random)
     throw UsageError(where +
                      ": such a folder holds the model's lm_head.weight too, which does not train and, with "
@@ -106,27 +112,29 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   task.task = recipe.task;
   const std::string config = shown_config(recipe.model);
   if (model.encoder && rule_of(task.task).classes == nullptr)
-    throw UsageError(config + ": is a " + model.architecture +
-                     ", an encoder: task: classify is for it, not " + std::string(to_string(task.task)));
+    throw UsageError(formatted("{}: is a {}, an encoder: task: classify is for it, not {}", config,
+                               model.architecture, to_string(task.task)));
   const bool two = model.encoder_decoder && !rule_of(task.task).scores;
   if (two != rule_of(task.task).has_targets)
-    throw UsageError(config + ": is a " + model.architecture +
-                     (two ? ", an encoder and a decoder: task: seq2seq, reward and classify are for it, not "
-                          : ", which has no encoder: task: sft is for it, not ") +
-                     std::string(to_string(task.task)) + "; say --set task=" + (two ? "seq2seq" : "sft"));
+    throw UsageError(
+        formatted("{}: is a {}{}{}; say --set task={}", config, model.architecture,
+                  two ? ", an encoder and a decoder: task: seq2seq, reward and classify are for it, not "
+                      : ", which has no encoder: task: sft is for it, not ",
+                  to_string(task.task), two ? "seq2seq" : "sft"));
   if (task.task == Task::dpo) task.preference = read_preference(recipe);
   if (!rule_of(task.task).scores) {
     if (model.scores_sequences)
-      throw UsageError(config + ": is a " + model.architecture +
-                       ", whose head scores sequences: task: reward and classify are for it, not " +
-                       std::string(to_string(task.task)));
+      throw UsageError(
+          formatted("{}: is a {}, whose head scores sequences: task: reward and classify are for it, not {}",
+                    config, model.architecture, to_string(task.task)));
     return task;
   }
   if (task.task == Task::reward) {
     task.centering = recipe.reward.centering;
     if (model.scores_sequences && model.labels > 1)
-      throw UsageError(config + ": its head has " + std::to_string(model.labels) +
-                       " labels; a reward model has one (task: classify is for several)");
+      throw UsageError(
+          formatted("{}: its head has {} labels; a reward model has one (task: classify is for several)",
+                    config, model.labels));
     return task;
   }
   task.problem = recipe.classify.problem;
@@ -135,11 +143,12 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   if (task.problem == ClassProblem::numbers && task.outputs == 0) task.outputs = 1;
   if (task.outputs == 0)
     throw UsageError(
-        "classify.labels: name the classes, such as --set 'classify.labels=[negative, positive]': " + config +
-        " has no id2label");
+        formatted("classify.labels: name the classes, such as --set 'classify.labels=[negative, "
+                  "positive]': {} has no id2label",
+                  config));
   if (model.scores_sequences && model.labels > 0 && model.labels != task.outputs)
-    throw UsageError("classify.labels: " + std::to_string(task.outputs) + " classes, but the head of " +
-                     config + " has " + std::to_string(model.labels));
+    throw UsageError(formatted("classify.labels: {} classes, but the head of {} has {}", task.outputs, config,
+                               model.labels));
   if (task.problem == ClassProblem::one_of && task.outputs < 2)
     throw UsageError(
         "classify.labels: one class is no choice: name two or more, or say classify.problem: numbers");

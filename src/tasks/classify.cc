@@ -1,4 +1,5 @@
 // One text, and its class, its classes or its numbers, by as many scores.
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
@@ -28,7 +29,7 @@ std::string answer_words(const TaskSpec& task, std::span<const float> values,
                          std::span<const std::string> names) {
   std::vector<std::string> words;
   const auto name = [&](size_t label) {
-    return label < names.size() ? std::to_string(label) + " (" + names[label] + ")" : std::to_string(label);
+    return label < names.size() ? formatted("{} ({})", label, names[label]) : std::to_string(label);
   };
   for (size_t i = 0; i < values.size(); ++i) {
     const double value = values[i];

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace plimsoll {
 namespace {
@@ -48,14 +49,14 @@ std::string_view to_string(DType dtype) {
 DType parse_dtype(std::string_view text) {
   for (const auto& [value, name] : kNames)
     if (name == text) return value;
-  throw UsageError("'" + std::string(text) + "' is not an element type");
+  throw UsageError(formatted("'{}' is not an element type", text));
 }
 
 int64_t Shape::elements() const {
   int64_t product = 1;
   for (const int64_t dim : dims_)
     if (dim < 0 || __builtin_mul_overflow(product, dim, &product))
-      throw InternalError("shape " + to_string() + " has no countable size");
+      throw InternalError(formatted("shape {} has no countable size", to_string()));
   return product;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/units.h"
 #include "calibrate/calibrate.h"
@@ -48,16 +49,17 @@ void print_rates(const DeviceRates& rates, const std::filesystem::path& file) {
   line("fresh pages", rates.page_touch, 1e9, "GB/s");
   line("disk, read", rates.disk_read, 1e9, "GB/s");
   line("disk, write", rates.disk_write, 1e9, "GB/s");
-  print("  " + std::to_string(rates.matmuls.size()) + " matmul forms and " +
-        std::to_string(rates.ops.size()) + " op curves in " + printable(file.string()) + "\n");
+  print(formatted("  {} matmul forms and {} op curves in {}\n", rates.matmuls.size(), rates.ops.size(),
+                  printable(file.string())));
 }
 
 // Rates measured while other programs run describe the moment, not the machine.
 void refuse_if_busy(const TimeLost& lost, bool even_if_busy, const char* outcome = "nothing was stored") {
   if (lost.share() <= kBusy || even_if_busy) return;
-  throw StoppedError("calibrate: other programs took " + std::to_string(std::llround(100 * lost.share())) +
-                     " % of the time of these threads, so the rates are not this machine's; " + outcome +
-                     ". Measure again when it is idle, or say --even-if-busy");
+  throw StoppedError(
+      formatted("calibrate: other programs took {} % of the time of these threads, so the rates are not "
+                "this machine's; {}. Measure again when it is idle, or say --even-if-busy",
+                std::llround(100 * lost.share()), outcome));
 }
 
 ExitCode run_probe(const CpuSettings& cpu, const Machine& machine, const std::filesystem::path& folder) {
@@ -90,8 +92,8 @@ ExitCode run(const CalibrateArguments& arguments) {
   refuse_if_busy(lost, arguments.even_if_busy);
   save_rates(folder, machine, rates);
   if (!arguments.export_file.empty()) write_machine(arguments.export_file, {machine, rates});
-  print(printable(machine.cpu) + ", " + machine.isa + ", " +
-        (cpu.threads == 1 ? "1 thread" : std::to_string(cpu.threads) + " threads") + "\n");
+  print(formatted("{}, {}, {}\n", printable(machine.cpu), machine.isa,
+                  cpu.threads == 1 ? "1 thread" : std::to_string(cpu.threads) + " threads"));
   print_rates(rates, rates_file(folder, machine));
   return ExitCode::ok;
 }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/proc_file.h"
 #include "base/screen.h"
@@ -47,11 +48,11 @@ CpuFacts cpu_facts() {
 }
 
 std::string cpu_text(const CpuFacts& cpu) {
-  std::string text = "cpu:0" + (cpu.model.empty() ? "" : "  " + printable(cpu.model)) + "\n  " +
-                     std::to_string(cpu.threads) + (cpu.threads == 1 ? " thread, " : " threads, ") +
-                     (cpu.isa.empty() ? cpu.problem : cpu.isa) + "; memory " + format_bytes(cpu.memory) +
-                     ", free " + format_bytes(cpu.free.bytes);
-  return text + " (" + printable(cpu.free.source) + ")\n";
+  std::string text = formatted(
+      "cpu:0{}\n  {}{}{}; memory {}, free {}", cpu.model.empty() ? "" : "  " + printable(cpu.model),
+      cpu.threads, cpu.threads == 1 ? " thread, " : " threads, ", cpu.isa.empty() ? cpu.problem : cpu.isa,
+      format_bytes(cpu.memory), format_bytes(cpu.free.bytes));
+  return formatted("{} ({})\n", text, printable(cpu.free.source));
 }
 
 std::string bytes_or_unknown(const std::optional<int64_t>& bytes) {
@@ -92,14 +93,15 @@ std::string processes_text(const devices::GpuReport& report) {
 
 std::string gpus_text(const devices::GpuReport& report) {
   if (!report.problem.empty())
-    return fitted("no GPU: " + printable(report.problem) + ". The CPU is what there is.\n", output_columns());
+    return fitted(formatted("no GPU: {}. The CPU is what there is.\n", printable(report.problem)),
+                  output_columns());
   const std::string driver = "NVIDIA driver " + printable(report.driver);
-  if (report.gpus.empty()) return "no GPU: " + driver + " has none. The CPU is what there is.\n";
+  if (report.gpus.empty()) return formatted("no GPU: {} has none. The CPU is what there is.\n", driver);
   TextTable table({true, false, false, true, true, true, true, true, true, false});
   table.add_row({"gpu", "uuid", "name", "compute", "memory", "used", "free", "busy", "processes", ""});
   for (const devices::Gpu& gpu : report.gpus) table.add_row(gpu_cells(gpu));
   table.may_go({1, 8, 3, 7});
-  return driver + "\n" + table.render("  ", output_columns()) + processes_text(report);
+  return formatted("{}\n{}{}", driver, table.render("  ", output_columns()), processes_text(report));
 }
 
 ExitCode run_devices(bool json) {

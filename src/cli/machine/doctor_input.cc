@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/print.h"
 #include "base/regular_file.h"
 #include "base/units.h"
@@ -51,7 +52,7 @@ size_t read_some(int descriptor, const std::string& name, char* to, size_t most)
   for (;;) {
     const ssize_t got = read(descriptor, to, most);
     if (got >= 0) return static_cast<size_t>(got);
-    if (errno != EINTR) throw StoppedError(printable(name) + ": " + system_message(errno));
+    if (errno != EINTR) throw StoppedError(formatted("{}: {}", printable(name), system_message(errno)));
   }
 }
 
@@ -64,7 +65,8 @@ struct Closed {
 
 void take_snapshot(std::string_view piece, const std::string& name, std::string& bytes) {
   if (static_cast<int64_t>(bytes.size() + piece.size()) > doctor::Pickle::kMostBytes)
-    throw UsageError(printable(name) + ": a pickle of more than " + format_bytes(doctor::Pickle::kMostBytes));
+    throw UsageError(
+        formatted("{}: a pickle of more than {}", printable(name), format_bytes(doctor::Pickle::kMostBytes)));
   bytes += piece;
 }
 
@@ -126,7 +128,7 @@ bool add_run(const std::string& folder, doctor::Evidence& evidence) {
   if (run.state != RunState::killed && run.state != RunState::stopped) return true;
   doctor::Message message;
   message.row = run.state == RunState::killed ? &killed_run() : &stopped_run();
-  message.quote = std::string(state_words(run.state)) + " after step " + format_count(run.last_step());
+  message.quote = formatted("{} after step {}", state_words(run.state), format_count(run.last_step()));
   if (run.state == RunState::stopped && !run.events.empty())
     message.quote += ": " + event_words(run.events.back());
   message.step = run.last_step();
@@ -152,7 +154,7 @@ doctor::Evidence read_doctor_folder(const std::string& folder) {
     if (entry.is_regular_file() && is_log_name(entry.path())) logs.push_back(entry.path());
   std::sort(logs.begin(), logs.end());
   if (logs.size() > kMostLogs)
-    throw UsageError(printable(folder) + ": " + std::to_string(logs.size()) + " logs; name one of them");
+    throw UsageError(formatted("{}: {} logs; name one of them", printable(folder), logs.size()));
   DoctorInput input;
   for (const auto& log : logs) {
     const Closed closed{open_regular(log)};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "advise/recovery.h"
+#include "base/format.h"
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "base/units.h"
@@ -69,7 +70,7 @@ std::string plan_for_card(const Diagnosis& diagnosis, Recipe& recipe) {
   const bool stated = limit.kind == MemoryLimit::Kind::bytes;
   if (total == nullptr && stated) return " --device card" + other_card;
   limit = {MemoryLimit::Kind::bytes, 0.0, total != nullptr ? total->value : kUnknownCard};
-  return " --device card --memory " + std::to_string(limit.bytes / kMiB) + "MiB" + other_card;
+  return formatted(" --device card --memory {}MiB{}", limit.bytes / kMiB, other_card);
 }
 
 // The options by which the recipe was read, but for the device that `plan_for_card` gives.
@@ -118,9 +119,8 @@ void weigh_steps(const PlanArguments& as_read, const RecoveryPlan& recovery, con
     planned.insert(planned.begin(), *std::move(fits));
   } else {
     diagnosis.notes.push_back(
-        "nothing that was planned fits " +
-        (timed ? "the " + *recipe.memory.gpu : format_bytes(recipe.memory.device.bytes)) +
-        ", not even a base in 4 bits with short rows");
+        formatted("nothing that was planned fits {}, not even a base in 4 bits with short rows",
+                  timed ? "the " + *recipe.memory.gpu : format_bytes(recipe.memory.device.bytes)));
   }
   if (!timed && !recipe.memory.gpu)
     diagnosis.notes.emplace_back(
@@ -154,9 +154,9 @@ void plan_steps(const RecipeArguments& given, Diagnosis& diagnosis) {
   const bool as_it_is = printable(arguments.path) == arguments.path;
   const std::string file = as_it_is ? plimsoll::quoted(arguments.path) : "RECIPE";
   diagnosis.notes.push_back(
-      "planned from " + printable(arguments.path) + ": " + format_bytes(recovery.base_bytes) +
-      " as it stands (" + recovery.base_words +
-      "), as Plimsoll's own program; another tool's takes other bytes, and saves about as many");
+      formatted("planned from {}: {} as it stands ({}), as Plimsoll's own program; another tool's takes "
+                "other bytes, and saves about as many",
+                printable(arguments.path), format_bytes(recovery.base_bytes), recovery.base_words));
   std::vector<Step> planned = std::move(recovery.steps);
   const doctor::Bytes* asked = diagnosis.message ? diagnosis.message->size("tried") : nullptr;
   if (asked != nullptr && !diagnosis.tensor && !on_host)
@@ -169,8 +169,8 @@ void plan_steps(const RecipeArguments& given, Diagnosis& diagnosis) {
   if (bounded) weigh_steps(as_read, recovery, recipe, timed, diagnosis, planned);
   const std::string words = given_words(arguments, device);
   for (Step& step : planned)
-    step.command =
-        "plimsoll plan " + file + device + words + (step.command.empty() ? "" : " " + step.command);
+    step.command = formatted("plimsoll plan {}{}{}{}", file, device, words,
+                             step.command.empty() ? "" : " " + step.command);
   auto& steps = diagnosis.steps;
   steps.erase(std::remove_if(steps.begin(), steps.end(), [](const Step& step) { return step.shrinks; }),
               steps.end());

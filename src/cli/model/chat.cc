@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -88,7 +89,7 @@ class Chat {
     } else {
       const std::vector<std::string> names = {"/help",   "/reset", "/undo", "/again",
                                               "/system", "/save",  "/exit"};
-      say("no command " + name + did_you_mean(name, names, "; /help lists them"));
+      say(formatted("no command {}{}", name, did_you_mean(name, names, "; /help lists them")));
     }
     return true;
   }
@@ -113,7 +114,7 @@ class Chat {
   void save(const std::string& file) {
     if (file.empty()) return say("/save FILE: name the file");
     if (std::filesystem::exists(file) && file != saved_)
-      return say("error: " + file + " exists already; name another file");
+      return say(formatted("error: {} exists already; name another file", file));
     try {
       const std::string text = Messages{{"messages", conversation().messages}}.dump() + "\n";
       if (file == saved_)
@@ -156,13 +157,13 @@ class Chat {
       const auto length = static_cast<int64_t>(ids.size());
       if (length + room <= most) {
         if (shortened)
-          say("note    the oldest turns were forgotten: the context has " +
-              format_count(answerer_.context()) + " tokens");
+          say(formatted("note    the oldest turns were forgotten: the context has {} tokens",
+                        format_count(answerer_.context())));
         return ids;
       }
       if (turns_.size() < 2 || chat_ == nullptr) {
-        say("error: the message has " + format_count(length) + " tokens, the context only " +
-            format_count(most) + "; --context makes it larger");
+        say(formatted("error: the message has {} tokens, the context only {}; --context makes it larger",
+                      format_count(length), format_count(most)));
         return {};
       }
       turns_.erase(0);
@@ -224,11 +225,10 @@ ExitCode run(AnswerOptions& options) {
   Progress progress(LogLevel::info, 1);
   options.observer = &progress;
   Answerer answerer(options, paths, device, tokenizer.get(), chat ? &*chat : nullptr, 0);
-  say("chat    " + printable(options.folder.string()) + " · " +
-      (chat      ? printable(chat->published().name())
-       : encodes ? "an encoder and a decoder: each line is a source by itself"
-                 : "no template: each line is a prompt by itself") +
-      " · /help lists the commands, Ctrl-D ends");
+  say(formatted("chat    {} · {} · /help lists the commands, Ctrl-D ends", printable(options.folder.string()),
+                chat      ? printable(chat->published().name())
+                : encodes ? "an encoder and a decoder: each line is a source by itself"
+                          : "no template: each line is a prompt by itself"));
   Chat(options, answerer, *tokenizer, chat ? &*chat : nullptr,
        encodes ? end_of_source(paths.base, files) : std::nullopt)
       .run();

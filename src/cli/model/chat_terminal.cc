@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/print.h"
 
 namespace plimsoll {
@@ -166,7 +167,7 @@ void ChatTerminal::draw(const char* prompt, bool finished) {
     size_t above = shown_.cursor_column / size.ws_col;
     for (size_t i = 0; i < shown_.cursor_row; ++i)
       above += std::max<size_t>(1, (shown_.rows[i].columns + size.ws_col - 1) / size.ws_col);
-    if (above > 0) out += "\033[" + std::to_string(above) + "A";
+    if (above > 0) out += formatted("\033[{}A", above);
     out += "\r\033[J";
   }
   LineRows rows = lay_out(prompt, line_, size.ws_col);
@@ -179,10 +180,10 @@ void ChatTerminal::draw(const char* prompt, bool finished) {
   }
   for (size_t i = 0; i < rows.rows.size(); ++i) out += (i > 0 ? "\n" : "") + rows.rows[i].text;
   const size_t below = rows.rows.size() - 1 - rows.cursor_row;
-  if (!finished && below > 0) out += "\033[" + std::to_string(below) + "A";
+  if (!finished && below > 0) out += formatted("\033[{}A", below);
   if (!finished && (below > 0 || rows.cursor_column != rows.rows.back().columns)) {
     out += "\r";
-    if (rows.cursor_column > 0) out += "\033[" + std::to_string(rows.cursor_column) + "C";
+    if (rows.cursor_column > 0) out += formatted("\033[{}C", rows.cursor_column);
   }
   std::fputs(out.c_str(), stdout);
   std::fflush(stdout);

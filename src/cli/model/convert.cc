@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/units.h"
 #include "cli/commands.h"
@@ -47,10 +48,10 @@ ExitCode run_gguf(const ConvertArguments& arguments) {
     print(json_text(json));
     return ExitCode::ok;
   }
-  print("converted  " + format_count(result.tensors) + " tensors · " + format_bytes(result.bytes) + " · " +
-        printable(out.string()) + "\n");
-  if (result.card) print("card       " + printable((out.parent_path() / "README.md").string()) + "\n");
-  for (const std::string& note : result.notes) print("note       " + note + "\n");
+  print(formatted("converted  {} tensors · {} · {}\n", format_count(result.tensors),
+                  format_bytes(result.bytes), printable(out.string())));
+  if (result.card) print(formatted("card       {}\n", printable((out.parent_path() / "README.md").string())));
+  for (const std::string& note : result.notes) print(formatted("note       {}\n", note));
   return ExitCode::ok;
 }
 
@@ -58,8 +59,8 @@ ExitCode run(ConvertArguments& arguments) {
   require_result(arguments.options.folder);
   if (arguments.to == "gguf") return run_gguf(arguments);
   if (arguments.options.out.extension() == ".gguf")
-    throw UsageError("convert: " + arguments.options.out.string() +
-                     " is called as a GGUF file is: say --to gguf");
+    throw UsageError(
+        formatted("convert: {} is called as a GGUF file is: say --to gguf", arguments.options.out.string()));
   if (arguments.dtype == "q8_0") throw UsageError("convert: --dtype q8_0 is for --to gguf");
   ConvertOptions& options = arguments.options;
   options.folder = model_folder(options.folder);
@@ -76,10 +77,10 @@ ExitCode run(ConvertArguments& arguments) {
     print(json_text(json));
     return ExitCode::ok;
   }
-  print("converted  " + format_count(result.converted) + " of " + format_count(result.tensors) +
-        " tensors · " + format_bytes(result.bytes_before) + " to " + format_bytes(result.bytes) + " in " +
-        (result.files == 1 ? "1 file" : format_count(result.files) + " files") + " · " +
-        printable(options.out.string()) + "\n");
+  print(formatted("converted  {} of {} tensors · {} to {} in {} · {}\n", format_count(result.converted),
+                  format_count(result.tensors), format_bytes(result.bytes_before), format_bytes(result.bytes),
+                  result.files == 1 ? "1 file" : format_count(result.files) + " files",
+                  printable(options.out.string())));
   return ExitCode::ok;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/model/describe.h"
@@ -32,7 +33,7 @@ std::string component(const nlohmann::json& head, const char* key, const char* p
   std::vector<std::string> names;
   for (const auto& part : *list)
     if (part.is_object()) names.push_back(part.value("type", "?"));
-  return type + " (" + join(names, ", ") + ")";
+  return formatted("{} ({})", type, join(names, ", "));
 }
 
 // Bytes of all files of the data set.
@@ -130,7 +131,7 @@ Description describe_data(const fs::path& path) {
   ReadAs as = ReadAs::json;
   std::string format;
   if (binding) {
-    format = std::string(to_string(binding->format)) + " (" + join(binding->columns, ", ") + ")";
+    format = formatted("{} ({})", to_string(binding->format), join(binding->columns, ", "));
     used = binding->columns;
     as = binding->read_as();
   }

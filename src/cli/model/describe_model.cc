@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/model/describe.h"
@@ -44,8 +45,8 @@ void add_tensors(Description& d, const std::vector<StoredTensor>& tensors, bool 
   std::vector<std::string> words;
   Json by_type = Json::object();
   for (const auto& [dtype, sum] : types) {
-    words.push_back(std::string(to_string(dtype)) + " (" + format_count(sum.tensors) + " tensors, " +
-                    format_bytes(sum.bytes) + ")");
+    words.push_back(formatted("{} ({} tensors, {})", to_string(dtype), format_count(sum.tensors),
+                              format_bytes(sum.bytes)));
     by_type[std::string(to_string(dtype))] = {
         {"tensors", sum.tensors}, {"elements", sum.elements}, {"bytes", sum.bytes}};
   }
@@ -77,7 +78,8 @@ void add_shape(Description& d, const ModelSpec& spec) {
   d.add("architecture", spec.architecture);
   d.add_count("layers", spec.layers);
   d.add_count("hidden", spec.hidden);
-  d.add("heads", format_count(spec.heads) + ", " + format_count(spec.kv_heads) + " of keys and values",
+  d.add("heads",
+        formatted("{}, {} of keys and values", format_count(spec.heads), format_count(spec.kv_heads)),
         {{"heads", spec.heads}, {"kv_heads", spec.kv_heads}, {"head_dim", spec.head_dim}});
   d.add_count("mlp width", spec.mlp_width);
   d.add("vocabulary", format_count(spec.vocab) + (spec.tied_head ? ", head tied" : ""),
@@ -97,8 +99,8 @@ void add_tokenizer(Description& d, const fs::path& folder) {
   for (const Fact& fact : tokenizer.facts) {
     value[fact.name] = fact.value;
     if (fact.name == "model") text = fact.text;
-    if (fact.name == "pieces") text += ", " + fact.text + " pieces";
-    if (fact.name == "problem") text += " (" + fact.text + ")";
+    if (fact.name == "pieces") text += formatted(", {} pieces", fact.text);
+    if (fact.name == "problem") text += formatted(" ({})", fact.text);
   }
   d.add("tokenizer", text, std::move(value));
 }
@@ -127,7 +129,8 @@ Description describe_model(const fs::path& folder, bool tensors) {
   }
   const auto quantised = config.find("quantization_config");
   if (quantised != config.end() && quantised->is_object())
-    d.add("quantised", text_of(*quantised, "quant_method") + " " + text_of(*quantised, "bnb_4bit_quant_type"),
+    d.add("quantised",
+          formatted("{} {}", text_of(*quantised, "quant_method"), text_of(*quantised, "bnb_4bit_quant_type")),
           Json::parse(quantised->dump()));
   if (has_weights(folder)) {
     const ModelFolder model = ModelFolder::open(folder);
@@ -171,7 +174,7 @@ Description describe_safetensors(const fs::path& file, bool tensors) {
   add_tensors(d, all, tensors);
   if (!opened.metadata().empty()) {
     std::vector<std::string> words;
-    for (const auto& [key, value] : opened.metadata()) words.push_back(key + ": " + value);
+    for (const auto& [key, value] : opened.metadata()) words.push_back(formatted("{}: {}", key, value));
     d.add("metadata", join(words, ", "), opened.metadata());
   }
   return d;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
@@ -81,10 +82,10 @@ void add_checkpoints(Description& d, const fs::path& run) {
 Description describe_checkpoint(const fs::path& folder, bool tensors) {
   Description d{"checkpoint", {}, {}};
   const TrainerState state = read_trainer_state(folder);
-  d.add("step", format_count(state.step) + " of " + format_count(state.total_steps),
+  d.add("step", formatted("{} of {}", format_count(state.step), format_count(state.total_steps)),
         {{"step", state.step}, {"total_steps", state.total_steps}});
   d.add("position",
-        "epoch " + format_count(state.position.epoch) + ", row " + format_count(state.position.index),
+        formatted("epoch {}, row {}", format_count(state.position.epoch), format_count(state.position.index)),
         {{"epoch", state.position.epoch}, {"index", state.position.index}});
   d.add("loss", decimals(state.last_loss), state.last_loss);
   d.add("kernels", state.kernels);

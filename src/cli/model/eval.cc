@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -30,15 +31,15 @@ void print_text(const Evaluation& evaluation) {
   std::snprintf(mean, sizeof mean, "%.6f", loss.loss);
   const bool tokens = loss.unit == "target tokens";
   table.add_row({"loss", mean,
-                 tokens
-                     ? "per target token, over " + format_count(loss.target_tokens)
-                     : "the mean over " + format_count(loss.target_tokens) + " " + std::string(loss.unit)});
+                 tokens ? "per target token, over " + format_count(loss.target_tokens)
+                        : formatted("the mean over {} {}", format_count(loss.target_tokens), loss.unit)});
   if (tokens) table.add_row({"perplexity", number(loss.perplexity()), ""});
   for (const Metric& metric : loss.metrics)
     table.add_row({std::string(metric.name), number(metric.value), ""});
-  table.add_row({"rows", format_count(loss.rows),
-                 format_count(loss.truncated) + " cut, " + format_count(loss.skipped) + " without a target" +
-                     (loss.damaged > 0 ? ", " + format_count(loss.damaged) + " damaged" : "")});
+  table.add_row(
+      {"rows", format_count(loss.rows),
+       formatted("{} cut, {} without a target{}", format_count(loss.truncated), format_count(loss.skipped),
+                 loss.damaged > 0 ? formatted(", {} damaged", format_count(loss.damaged)) : "")});
   if (answers && answers->expected > 0) {
     const BleuScore bleu = answers->bleu.score();
     char score[32] = "-";
@@ -46,10 +47,10 @@ void print_text(const Evaluation& evaluation) {
     table.add_row(
         {"exact match",
          number(100.0 * static_cast<double>(answers->exact) / static_cast<double>(answers->expected)),
-         "% (" + format_count(answers->exact) + " of " + format_count(answers->expected) + ")"});
+         formatted("% ({} of {})", format_count(answers->exact), format_count(answers->expected))});
     table.add_row({"BLEU", score,
-                   (bleu.has_score() ? "13a, " : "no answer has four words; ") +
-                       format_count(bleu.answer_words) + " words for " + format_count(bleu.reference_words)});
+                   formatted("{}{} words for {}", bleu.has_score() ? "13a, " : "no answer has four words; ",
+                             format_count(bleu.answer_words), format_count(bleu.reference_words))});
   }
   print(table.render());
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/units.h"
 #include "cli/commands.h"
@@ -32,10 +33,11 @@ class FetchLine {
     last_ = now;
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double rate = seconds < 1 ? 0 : static_cast<double>(progress.bytes - first_bytes_) / seconds;
-    std::string line = "fetch  " + format_bytes(progress.bytes) + " of " + format_bytes(progress.total);
+    std::string line =
+        formatted("fetch  {} of {}", format_bytes(progress.bytes), format_bytes(progress.total));
     if (rate > 0)
-      line += " · " + format_bytes(static_cast<int64_t>(rate)) + "/s · " +
-              format_seconds(static_cast<double>(progress.total - progress.bytes) / rate) + " left";
+      line += formatted(" · {}/s · {} left", format_bytes(static_cast<int64_t>(rate)),
+                        format_seconds(static_cast<double>(progress.total - progress.bytes) / rate));
     std::fprintf(stderr, "\r\033[K%s", line.c_str());
     drawn_ = true;
   }
@@ -91,11 +93,11 @@ ExitCode run(FetchArguments& arguments) {
     return ExitCode::ok;
   }
   const auto files = static_cast<int64_t>(result.files.size());
-  print("fetched  " + printable(options.name) + " · " +
-        (files == 1 ? "1 file" : format_count(files) + " files") + " · " + format_bytes(result.bytes) +
-        (result.received == 0 ? ", all here already" : "") + "\nfolder   " +
-        printable(result.folder.string()) + "\n");
-  if (options.kind == HubKind::model) print("plan     plimsoll plan " + printable(options.name) + "\n");
+  print(formatted("fetched  {} · {} · {}{}\nfolder   {}\n", printable(options.name),
+                  files == 1 ? "1 file" : format_count(files) + " files", format_bytes(result.bytes),
+                  result.received == 0 ? ", all here already" : "", printable(result.folder.string())));
+  if (options.kind == HubKind::model)
+    print(formatted("plan     plimsoll plan {}\n", printable(options.name)));
   return ExitCode::ok;
 }
 

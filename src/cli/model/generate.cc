@@ -3,6 +3,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -27,7 +28,7 @@ void append_ids(const std::string& text, std::vector<int32_t>& ids) {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), id);
     if (error != std::errc() || end != part.data() + part.size() || id < 0)
-      throw UsageError("--ids: '" + part + "' is no token id; write them as 1,2,3");
+      throw UsageError(formatted("--ids: '{}' is no token id; write them as 1,2,3", part));
     ids.push_back(id);
   }
 }
@@ -71,7 +72,7 @@ nlohmann::ordered_json json_of(const Answer& answer) {
 void print_scored(const Answer& answer, bool ids, bool several) {
   char score[32] = "";
   if (several) std::snprintf(score, sizeof score, "%8.4f  ", answer.score.value_or(0));
-  print(score + (ids ? joined(answer.ids) : answer.text) + "\n");
+  print(formatted("{}{}\n", score, ids ? joined(answer.ids) : answer.text));
 }
 
 void print_answer(const Generated& done, bool json, bool streamed) {
@@ -97,9 +98,9 @@ void print_tally(const AnswerTally& tally, const std::string& device, bool json)
     print(json_text(out, -1));
     return;
   }
-  say("done    " + format_count(tally.rows) + " answers, " + format_count(tally.tokens) + " tokens in " +
-      format_seconds(tally.seconds));
-  if (tally.expected > 0) print("exact match " + exact_match_text(tally) + "\n");
+  say(formatted("done    {} answers, {} tokens in {}", format_count(tally.rows), format_count(tally.tokens),
+                format_seconds(tally.seconds)));
+  if (tally.expected > 0) print(formatted("exact match {}\n", exact_match_text(tally)));
 }
 
 ExitCode run(GenerateOptions& options, bool json) {

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/packed_name.h"
 #include "base/print.h"
 #include "base/regular_file.h"
@@ -64,14 +65,14 @@ bool may_be_tokenizer(const fs::path& path) {
 }
 
 void print_text(const Description& d, const fs::path& path) {
-  print(d.kind + "  " + printable(path.string()) + "\n");
+  print(formatted("{}  {}\n", d.kind, printable(path.string())));
   const size_t columns = std::min<size_t>(output_columns(), 100);
   size_t widest = 0;
   for (const Fact& fact : d.facts) widest = std::max(widest, fact.name.size());
   const std::string indent(widest + 4, ' ');
   for (const Fact& fact : d.facts)
-    print("  " + fact.name + std::string(widest - fact.name.size() + 2, ' ') +
-          wrap(printable(fact.text), indent, columns) + "\n");
+    print(formatted("  {}{}{}\n", fact.name, std::string(widest - fact.name.size() + 2, ' '),
+                    wrap(printable(fact.text), indent, columns)));
   for (const FactTable& table : d.tables) {
     TextTable rows(table.right);
     rows.add_row(table.columns);

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/units.h"
 #include "cli/commands.h"
@@ -32,8 +33,9 @@ ExitCode run(const MergeArguments& arguments) {
                                          {"bytes", result.bytes}};
     print(json_text(json));
   } else {
-    print("merged  " + format_count(result.merged) + " of " + format_count(result.tensors) + " tensors · " +
-          format_bytes(result.bytes) + " · " + printable(arguments.options.out.string()) + "\n");
+    print(formatted("merged  {} of {} tensors · {} · {}\n", format_count(result.merged),
+                    format_count(result.tensors), format_bytes(result.bytes),
+                    printable(arguments.options.out.string())));
   }
   return ExitCode::ok;
 }

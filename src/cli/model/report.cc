@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/screen.h"
 #include "base/shell_word.h"
@@ -27,7 +28,7 @@ struct ReportArguments {
 void write_page(const ReportArguments& arguments, const std::string& page) {
   if (arguments.html.empty()) return;
   write_file_atomically(arguments.html, page);
-  if (!arguments.json) print("\n  page       " + printable(arguments.html) + "\n");
+  if (!arguments.json) print(formatted("\n  page       {}\n", printable(arguments.html)));
 }
 
 ExitCode report_several(const ReportArguments& arguments, const std::vector<RunHistory>& runs,
@@ -52,14 +53,16 @@ ExitCode report_group(const ReportArguments& arguments) {
         std::filesystem::exists(std::filesystem::path(entry.output) / "recipe.yaml", none))
       runs.push_back(read_history(entry.output));
     else
-      others += "\n  " + std::to_string(entry.id) + " " + printable(entry.name) + ": " +
-                (entry.recipe ? "has not begun, " + std::string(name_of(entry.state))
+      others += formatted("\n  {} {}: {}", entry.id, printable(entry.name),
+                          entry.recipe
+                              ? "has not begun, " + std::string(name_of(entry.state))
                               : "a command, whose losses are unknown; " + std::string(name_of(entry.state)));
   }
   if (runs.empty())
-    throw UsageError("no training of the group " + printable(arguments.group) + " has begun:" + others +
-                     "\n  plimsoll report --queue --group " + quoted(arguments.group) +
-                     " shows time and memory");
+    throw UsageError(
+        formatted("no training of the group {} has begun:{}\n  plimsoll report --queue --group {} shows "
+                  "time and memory",
+                  printable(arguments.group), others, quoted(arguments.group)));
   return report_several(arguments, runs, others.empty() ? "" : others + "\n");
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/printable.h"
 #include "base/strings.h"
@@ -76,11 +77,11 @@ void print_tally(const RowTally& tally, bool json) {
                     -1));
     return;
   }
-  say("done    " + format_count(tally.rows) + " rows, " + format_count(tally.tokens) + " tokens in " +
-      format_seconds(tally.seconds) +
-      (tally.truncated > 0 ? " · " + format_count(tally.truncated) + " cut" : "") +
-      (tally.skipped > 0 ? " · " + format_count(tally.skipped) + " too long, left out" : "") +
-      (tally.damaged > 0 ? " · " + format_count(tally.damaged) + " damaged" : ""));
+  say(formatted("done    {} rows, {} tokens in {}{}{}{}", format_count(tally.rows),
+                format_count(tally.tokens), format_seconds(tally.seconds),
+                tally.truncated > 0 ? formatted(" · {} cut", format_count(tally.truncated)) : "",
+                tally.skipped > 0 ? formatted(" · {} too long, left out", format_count(tally.skipped)) : "",
+                tally.damaged > 0 ? formatted(" · {} damaged", format_count(tally.damaged)) : ""));
 }
 
 ExitCode run(ScoreArguments& arguments, const std::string& command) {
@@ -88,10 +89,10 @@ ExitCode run(ScoreArguments& arguments, const std::string& command) {
   const bool json = arguments.shared.json(), texts = !options.texts.empty();
   const std::string one = options.rewards ? "--response" : "--text";
   if (texts == options.data.has_value())
-    throw UsageError(command + ": name rows with --data, or give " + one + ", one or several");
+    throw UsageError(formatted("{}: name rows with --data, or give {}, one or several", command, one));
   if (options.partner && !texts)
-    throw UsageError(command + ": " + (options.rewards ? "--prompt" : "--text-pair") + " stands beside " +
-                     one + "; rows of --data have their own");
+    throw UsageError(formatted("{}: {} stands beside {}; rows of --data have their own", command,
+                               options.rewards ? "--prompt" : "--text-pair", one));
   Progress progress(json ? LogLevel::error : LogLevel::info, 1);
   options.observer = &progress;
   std::vector<Json> kept;

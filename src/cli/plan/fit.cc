@@ -44,10 +44,10 @@ FitModel read_model(const RecipeArguments& recipe) {
   std::error_code unknown;
   const bool is_file = std::filesystem::is_regular_file(path, unknown);
   if (is_file && path.filename() != "config.json")
-    throw UsageError(recipe.path +
-                     ": is a file; fit takes a model's name, its folder or its config.json. "
-                     "For a recipe: plimsoll plan " +
-                     quoted(recipe.path));
+    throw UsageError(
+        formatted("{}: is a file; fit takes a model's name, its folder or its config.json. For a recipe: "
+                  "plimsoll plan {}",
+                  recipe.path, quoted(recipe.path)));
   const LoadedRecipe loaded = recipe.read();
   require_present(loaded);
   ModelFiles& files = *recipe.sources->models;
@@ -119,8 +119,8 @@ void describe(const PlanRequest& request, FitDevice& device) {
   const Target& target = request.target;
   if (!target.device.card_name.empty()) device.words = target.device.card_name;
   if (!device.is_card)
-    device.words = "CPU, " + std::to_string(target.device.threads) +
-                   (target.device.threads == 1 ? " thread" : " threads");
+    device.words =
+        formatted("CPU, {}{}", target.device.threads, target.device.threads == 1 ? " thread" : " threads");
   device.own_memory = target.own_memory;
   device.memory_bytes = memory_budget(request);
   device.host_bytes = target.budget.host_bytes;

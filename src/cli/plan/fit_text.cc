@@ -86,9 +86,10 @@ std::string least_words(const FitDevice& device) {
   for (const FitCell& cell : device.cells)
     if (cell.why_not.empty() && (least == nullptr || cell.memory_bytes < least->memory_bytes)) least = &cell;
   if (least == nullptr) return "";
-  return "  nothing of it fits: " + least->method + " at " + format_count(least->length) + " tokens takes " +
-         format_bytes_up(least->memory_bytes) +
-         (device.own_memory ? " and " + format_bytes_up(least->host_bytes) + " of host memory" : "") + "\n";
+  return formatted(
+      "  nothing of it fits: {} at {} tokens takes {}{}\n", least->method, format_count(least->length),
+      format_bytes_up(least->memory_bytes),
+      device.own_memory ? formatted(" and {} of host memory", format_bytes_up(least->host_bytes)) : "");
 }
 
 // A line on the host that the cells take where no budget bounds them.
@@ -109,8 +110,9 @@ std::string cell_notes(const FitModel& model, const FitDevice& device) {
     if (impossible.empty() && !cell.beyond) impossible = cell.why_not;
   }
   if (beyond)
-    text += "  -: longer than the model's " + format_count(*model.spec.longest_text()) + " positions\n";
-  if (!impossible.empty()) text += "  not possible: " + printable(impossible) + "\n";
+    text +=
+        formatted("  -: longer than the model's {} positions\n", format_count(*model.spec.longest_text()));
+  if (!impossible.empty()) text += formatted("  not possible: {}\n", printable(impossible));
   return text;
 }
 
@@ -121,14 +123,16 @@ bool FitDevice::fits() const {
 }
 
 std::string fit_model_text(const FitModel& model, size_t columns) {
-  std::string text = printable(model.name) + "   " +
-                     format_number("%.2f", static_cast<double>(model.parameters) / 1e9) + " B parameters" +
-                     (model.task == "sft" ? "" : "   task: " + model.task) + "\n";
+  std::string text = formatted("{}   {} B parameters{}\n", printable(model.name),
+                               format_number("%.2f", static_cast<double>(model.parameters) / 1e9),
+                               model.task == "sft" ? "" : "   task: " + model.task);
   if (model.known && model.known->is_built_in)
-    text += "  its shape is that of the built-in catalogue (" + source_words(*model.known->named.shape) +
-            "); a config.json of your own decides instead\n";
+    text += formatted(
+        "  its shape is that of the built-in catalogue ({}); a config.json of your own decides "
+        "instead\n",
+        source_words(*model.known->named.shape));
   if (model.known && !model.known->differing.empty())
-    text += "  note: " + printable(difference_words(model.known->differing)) + "\n";
+    text += formatted("  note: {}\n", printable(difference_words(model.known->differing)));
   return fitted(text, columns);
 }
 
@@ -173,12 +177,12 @@ std::string fit_foot_text(const FitModel& model, const FitDevice& device, size_t
   const std::string method = first_choice(device.cells);
   if (method.empty()) return text + fitted(least_words(device), columns);
   const std::string name = quoted(model.name);
-  text += "  the longest that fit:\n    plimsoll plan " + device.plan_words + " --method " + method +
-          " --max length\n  start here:\n";
+  text += formatted("  the longest that fit:\n    plimsoll plan {} --method {} --max length\n  start here:\n",
+                    device.plan_words, method);
   if (model.known && model.known->is_built_in)
-    text += "    " + download_command(HubKind::model, model.name) + "\n";
-  return text + "    plimsoll init " + name + " rows.jsonl --method " + method + "\n" +
-         fitted("  " + device.speeds + "\n", columns);
+    text += formatted("    {}\n", download_command(HubKind::model, model.name));
+  return formatted("{}    plimsoll init {} rows.jsonl --method {}\n{}", text, name, method,
+                   fitted(formatted("  {}\n", device.speeds), columns));
 }
 
 Json fit_json(const FitModel& model, const std::vector<FitDevice>& devices) {

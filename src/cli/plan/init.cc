@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "cli/commands.h"
@@ -23,7 +24,8 @@ ExitCode run(const InitArguments& arguments) {
   const auto [text, rows, needs_weights] = first_recipe(arguments.wish);
   std::error_code failed;
   if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path(), failed);
-  if (failed) throw UsageError(out.parent_path().string() + ": cannot be made: " + failed.message());
+  if (failed)
+    throw UsageError(formatted("{}: cannot be made: {}", out.parent_path().string(), failed.message()));
   if (arguments.force)
     write_file_atomically(out, text);
   else
@@ -31,9 +33,9 @@ ExitCode run(const InitArguments& arguments) {
   const std::string word = printable(quoted(out.string()));
   std::string told;
   for (const std::string& line : rows) told += "\nrows    " + printable(line);
-  print("wrote   " + printable(out.string()) + told + "\nnext    plimsoll plan " + word +
-        "\n        plimsoll train " + word +
-        (needs_weights ? "   # once model.safetensors is in the model's folder" : "") + "\n");
+  print(formatted("wrote   {}{}\nnext    plimsoll plan {}\n        plimsoll train {}{}\n",
+                  printable(out.string()), told, word, word,
+                  needs_weights ? "   # once model.safetensors is in the model's folder" : ""));
   return ExitCode::ok;
 }
 
@@ -64,7 +66,8 @@ void add_init(CLI::App& app, Action& action) {
        {std::pair{"--lr", "optimizer.lr"}, std::pair{"--epochs", "schedule.epochs"},
         std::pair{"--output", "output"}}) {
     const auto take = [arguments, key = std::string(key)](const std::string& value) {
-      arguments->wish.sets.push_back(key == "output" ? assignment(key, value) : key + "=" + value);
+      arguments->wish.sets.push_back(key == "output" ? assignment(key, value)
+                                                     : formatted("{}={}", key, value));
     };
     command->add_option_function<std::string>(option, take, "recipe: " + std::string(key));
   }

@@ -9,6 +9,7 @@
 
 #include "advise/faster.h"
 #include "advise/savings.h"
+#include "base/format.h"
 #include "base/print.h"
 #include "base/screen.h"
 #include "base/shell_word.h"
@@ -69,8 +70,7 @@ PlanArguments with_changes(const PlanArguments& arguments, const Changes& change
 std::string own_words(const PlanArguments& arguments) {
   std::string words = arguments.machine.empty() ? "" : " --machine " + quoted(arguments.machine);
   if (arguments.stated_rows > 0)
-    words += " --rows " + std::to_string(arguments.stated_rows) + " --tokens " +
-             std::to_string(arguments.stated_tokens);
+    words += formatted(" --rows {} --tokens {}", arguments.stated_rows, arguments.stated_tokens);
   return words;
 }
 
@@ -85,11 +85,8 @@ std::function<void(size_t, size_t)> search_progress() {
   return [begin = Clock::now(), shown = false](size_t done, size_t all) mutable {
     if (Clock::now() - begin < kQuiet && !shown) return;
     shown = done < all;
-    std::fputs(
-        shown ? ("\rplanning: " + std::to_string(done) + " of " + std::to_string(all) + " ways to cut it")
-                    .c_str()
-              : "\r\033[K",
-        stderr);
+    std::fputs(shown ? formatted("\rplanning: {} of {} ways to cut it", done, all).c_str() : "\r\033[K",
+               stderr);
   };
 }
 
@@ -99,8 +96,8 @@ PageOrigin page_origin(const PlanArguments& arguments, const Recipe& recipe) {
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   return {model_name(recipe.model),
-          "plimsoll plan " + arguments.recipe.words() + own_words(arguments) + " --html " +
-              quoted(arguments.html),
+          formatted("plimsoll plan {}{} --html {}", arguments.recipe.words(), own_words(arguments),
+                    quoted(arguments.html)),
           clock_words(now) + ", plimsoll " PLIMSOLL_VERSION};
 }
 
@@ -165,7 +162,7 @@ ExitCode run_report(const PlanArguments& arguments) {
     const bool whole = arguments.full || !screen.is_terminal;
     print(whole ? report_text(plan, screen.columns) : brief_report_text(plan, screen.columns, screen.rows));
   }
-  if (!arguments.html.empty()) print("\n  page       " + arguments.html + "\n");
+  if (!arguments.html.empty()) print(formatted("\n  page       {}\n", arguments.html));
   return ExitCode::ok;
 }
 
@@ -210,8 +207,8 @@ PlanInput plan_input(const PlanArguments& arguments, const Changes& assumed, boo
 Variants variants_of(const std::string& command, const PlanArguments& arguments) {
   return {[&](const Changes& changes) { return plan_input(with_changes(arguments, changes), {}); },
           [&arguments, command](const Changes& changes) {
-            return "plimsoll " + command + " " + with_changes(arguments, changes).recipe.words() +
-                   own_words(arguments);
+            return formatted("plimsoll {} {}{}", command, with_changes(arguments, changes).recipe.words(),
+                             own_words(arguments));
           }};
 }
 

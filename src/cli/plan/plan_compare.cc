@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/outer_split.h"
 #include "base/print.h"
 #include "base/screen.h"
@@ -56,7 +57,7 @@ std::string key_of(const std::string& name) {
 
 // "states+gradients" is a list, where a comma would begin the next value.
 std::string yaml_of(const std::string& value) {
-  return value.find('+') == std::string::npos ? value : "[" + join(split(value, '+'), ", ") + "]";
+  return value.find('+') == std::string::npos ? value : formatted("[{}]", join(split(value, '+'), ", "));
 }
 
 std::vector<Choice> rows_of(const std::vector<std::string>& asked) {
@@ -64,7 +65,7 @@ std::vector<Choice> rows_of(const std::vector<std::string>& asked) {
   for (const std::string& text : asked) {
     const size_t equals = text.find('=');
     if (equals == 0 || equals == std::string::npos || equals + 1 == text.size())
-      throw UsageError("--compare: '" + text + "' is not KEY=VALUE,VALUE, such as micro_batch=8,24");
+      throw UsageError(formatted("--compare: '{}' is not KEY=VALUE,VALUE, such as micro_batch=8,24", text));
     const std::string name = text.substr(0, equals);
     std::vector<Choice> longer;
     for (const Choice& row : rows) {
@@ -75,7 +76,7 @@ std::vector<Choice> rows_of(const std::vector<std::string>& asked) {
     }
     rows = std::move(longer);
     if (rows.size() > kMostRows)
-      throw UsageError("--compare: more than " + std::to_string(kMostRows) + " combinations");
+      throw UsageError(formatted("--compare: more than {} combinations", kMostRows));
   }
   return rows;
 }
@@ -144,7 +145,8 @@ void prepare(const PlanArguments& arguments, std::vector<Choice>& rows) {
     } catch (const UsageError& error) {
       row.problem = first_line(error.what());
       for (const KeyChange& change : assumed)  // the row's label has it
-        if (const std::string place = "what if " + change.assignment() + ": "; row.problem.starts_with(place))
+        if (const std::string place = formatted("what if {}: ", change.assignment());
+            row.problem.starts_with(place))
           row.problem.erase(0, place.size());
       continue;
     }
@@ -159,7 +161,7 @@ std::string verdict(const Choice& row) {
                                ? format_bytes(memory_budget(row.plan->request).value_or(0))
                            : !row.plan->fits_host() ? "the host"
                                                     : "the disk";
-  return result + "; does not fit " + what;
+  return formatted("{}; does not fit {}", result, what);
 }
 
 std::string seconds_of(const Plan& plan) { return plan.fits() ? format_seconds(plan.seconds_per_step) : "-"; }
@@ -177,7 +179,7 @@ std::string problems_text(const std::vector<Choice>& rows) {
       known->second += "; " + label_of(row);
   }
   std::string text;
-  for (const auto& [problem, having] : labels) text += "  " + having + ": " + problem + "\n";
+  for (const auto& [problem, having] : labels) text += formatted("  {}: {}\n", having, problem);
   return text;
 }
 
@@ -235,9 +237,10 @@ std::string variants(const std::vector<Choice>& rows, size_t columns) {
   for (const Choice& row : rows) {
     if (!row.plan) continue;
     const std::string label = label_of(row);
-    text +=
-        "  " + label + (label.size() > width ? "\n" + indent : std::string(width + 2 - label.size(), ' ')) +
-        wrap(variant_words(row.plan->request.workload.experiment, row.plan->variant), indent, columns) + "\n";
+    text += formatted(
+        "  {}{}{}\n", label,
+        label.size() > width ? "\n" + indent : std::string(width + 2 - label.size(), ' '),
+        wrap(variant_words(row.plan->request.workload.experiment, row.plan->variant), indent, columns));
   }
   return text;
 }
@@ -319,7 +322,7 @@ ExitCode run_compare(const PlanArguments& arguments) {
   prepare(arguments, rows);
   for (Choice& row : rows) plan_row(row);
   if (std::none_of(rows.begin(), rows.end(), [](const Choice& row) { return row.plan.has_value(); }))
-    throw UsageError("--compare: " + label_of(rows.front()) + ": " + rows.front().problem);
+    throw UsageError(formatted("--compare: {}: {}", label_of(rows.front()), rows.front().problem));
   std::string text;
   if (arguments.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -327,7 +330,7 @@ ExitCode run_compare(const PlanArguments& arguments) {
     text = json_text(nlohmann::ordered_json{{"rows", list}});
   } else {
     const size_t columns = std::min<size_t>(output_columns(), 100);
-    text = summary(rows, columns) + "\n" + variants(rows, columns);
+    text = formatted("{}\n{}", summary(rows, columns), variants(rows, columns));
     if (rows.size() == 2 && rows[0].plan && rows[1].plan) text += "\n" + growth(rows[0], rows[1], columns);
   }
   print(text);

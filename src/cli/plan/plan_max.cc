@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "advise/largest.h"
+#include "base/format.h"
 #include "base/print.h"
 #include "base/screen.h"
 #include "base/units.h"
@@ -15,11 +16,11 @@ namespace {
 
 std::string text_of(const Quantity& quantity, const LargestValue& largest) {
   const Plan& plan = largest.plan;
-  return std::string("largest ") + quantity.name + "   " + format_count(largest.value) + " " + quantity.unit +
-         " (" + (largest.bounded ? quantity.bound : format_count(largest.value + 1) + " do not fit") + ")\n" +
-         verdict_text(plan) + "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) + "\n  " +
-         variant_words(plan.request.workload.experiment, plan.variant) + "\n  phases   " + phases_text(plan) +
-         "\n";
+  return formatted("largest {}   {} {} ({})\n{}\n\n  {}\n  {}\n  {}\n  phases   {}\n", quantity.name,
+                   format_count(largest.value), quantity.unit,
+                   largest.bounded ? quantity.bound : format_count(largest.value + 1) + " do not fit",
+                   verdict_text(plan), model_text(plan), experiment_text(plan),
+                   variant_words(plan.request.workload.experiment, plan.variant), phases_text(plan));
 }
 
 }  // namespace

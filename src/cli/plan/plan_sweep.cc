@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "advise/sweep.h"
+#include "base/format.h"
 #include "base/print.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -45,12 +46,11 @@ std::string text_of(const std::vector<SweptPlan>& points, int64_t smallest) {
                    format_seconds(point.plan.seconds_per_step), speed_cell(speed),
                    bar(speed / most, widest)});
     const std::string budget = format_bytes(point.budget);
-    words +=
-        "  " + std::string(indent.size() - 4 - budget.size(), ' ') + budget + "  " +
-        wrap(variant_words(point.plan.request.workload.experiment, point.plan.variant), indent, columns) +
-        "\n";
+    words += formatted(
+        "  {}{}  {}\n", std::string(indent.size() - 4 - budget.size(), ' '), budget,
+        wrap(variant_words(point.plan.request.workload.experiment, point.plan.variant), indent, columns));
   }
-  return table.render("  ") + "\n" + words + "\n  smallest possible: " + format_bytes_up(smallest) + "\n";
+  return formatted("{}\n{}\n  smallest possible: {}\n", table.render("  "), words, format_bytes_up(smallest));
 }
 
 std::string json_of(const std::vector<SweptPlan>& points, int64_t smallest) {
@@ -74,8 +74,8 @@ ExitCode run_sweep(const PlanArguments& arguments) {
   const auto [points, smallest] =
       sweep(plan_input(arguments, {{"memory.device", swept.high}}).request, swept.budgets);
   if (points.empty() && !arguments.json)
-    throw DoesNotFitError("does not fit   nowhere from " + swept.low + " to " + swept.high +
-                          "\n  smallest possible: " + format_bytes_up(smallest));
+    throw DoesNotFitError(formatted("does not fit   nowhere from {} to {}\n  smallest possible: {}",
+                                    swept.low, swept.high, format_bytes_up(smallest)));
   print(arguments.json ? json_of(points, smallest) : text_of(points, smallest));
   return points.empty() ? ExitCode::does_not_fit : ExitCode::ok;
 }

@@ -2,6 +2,7 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/screen.h"
 #include "cli/commands.h"
@@ -30,7 +31,7 @@ ExitCode run(const PreviewArguments& arguments) {
     return ExitCode::ok;
   }
   print_styled(preview_text(preview, output_columns()));
-  if (!arguments.html.empty()) print("\npage     " + printable(arguments.html) + "\n");
+  if (!arguments.html.empty()) print(formatted("\npage     {}\n", printable(arguments.html)));
   return ExitCode::ok;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/page.h"
 #include "base/printable.h"
 #include "base/screen.h"
@@ -82,8 +83,8 @@ std::string tokens_words(int64_t count) { return format_count(count) + (count ==
 
 std::string length_words(const PreviewSequence& sequence, bool learns_tokens) {
   std::string text = (sequence.name.empty() ? "" : sequence.name + ": ") + tokens_words(sequence.tokens);
-  if (learns_tokens) text += ", " + format_count(sequence.learnt) + " learnt";
-  if (sequence.cut_tokens > 0) text += ", " + format_count(sequence.cut_tokens) + " cut";
+  if (learns_tokens) text += formatted(", {} learnt", format_count(sequence.learnt));
+  if (sequence.cut_tokens > 0) text += formatted(", {} cut", format_count(sequence.cut_tokens));
   return text;
 }
 
@@ -101,19 +102,19 @@ std::vector<StyledText> preview_text(const Preview& preview, size_t columns) {
     pieces.push_back({fitted(printable_text(text), columns), nullptr});
   };
   std::string head;
-  for (const std::string& words : preview.rendering) head += "rows     " + words + "\n";
+  for (const std::string& words : preview.rendering) head += formatted("rows     {}\n", words);
   if (preview.learns_tokens)
-    head += std::string("marks    ") + kLearntBegin + "trained tokens" + kLearntEnd +
-            "; the rest is read but not trained\n";
+    head += formatted("marks    {}trained tokens{}; the rest is read but not trained\n", kLearntBegin,
+                      kLearntEnd);
   plain(head);
   for (const PreviewRow& row : preview.rows) {
     std::vector<std::string> lengths;
     for (const PreviewSequence& one : row.sequences)
       lengths.push_back(length_words(one, preview.learns_tokens));
-    plain("\n" + printable(row.where) + (lengths.empty() ? "" : "   " + join(lengths, "   ")) + "\n");
-    if (!row.problem.empty()) plain("  " + printable(row.problem) + "\n");
+    plain(formatted("\n{}{}\n", printable(row.where), lengths.empty() ? "" : "   " + join(lengths, "   ")));
+    if (!row.problem.empty()) plain(formatted("  {}\n", printable(row.problem)));
     for (const PreviewSequence& sequence : row.sequences) {
-      if (!sequence.name.empty()) plain("  " + sequence.name + "\n");
+      if (!sequence.name.empty()) plain(formatted("  {}\n", sequence.name));
       RowText text(columns, pieces);
       for (const PreviewPart& part : sequence.parts) {
         if (part.learnt) text.add(kLearntBegin, kLearntStyle);
@@ -122,9 +123,9 @@ std::vector<StyledText> preview_text(const Preview& preview, size_t columns) {
       }
       text.end();
       if (sequence.cut_tokens > 0)
-        plain("  cut      " + tokens_words(sequence.cut_tokens) + ": " + cut_words(sequence) + "\n");
+        plain(formatted("  cut      {}: {}\n", tokens_words(sequence.cut_tokens), cut_words(sequence)));
     }
-    if (!row.target.empty()) plain("  target   " + printable(row.target) + "\n");
+    if (!row.target.empty()) plain(formatted("  target   {}\n", printable(row.target)));
   }
   return pieces;
 }
@@ -143,21 +144,21 @@ mark{background:rgba(0,158,115,.22);color:inherit;border-bottom:2px solid #009e7
     return html;
   };
   std::string html = page::head(page::escaped(title), kStyle);
-  for (const std::string& words : preview.rendering) html += "<p>" + page::escaped(words) + "</p>\n";
+  for (const std::string& words : preview.rendering) html += formatted("<p>{}</p>\n", page::escaped(words));
   if (preview.learns_tokens)
     html += "<p><mark>Trained tokens</mark>; the rest is read but not trained.</p>\n";
   for (const PreviewRow& row : preview.rows) {
-    html += "<h2>" + page::escaped(row.where) + "</h2>\n";
-    if (!row.problem.empty()) html += "<p class=\"bad\">" + page::escaped(row.problem) + "</p>\n";
+    html += formatted("<h2>{}</h2>\n", page::escaped(row.where));
+    if (!row.problem.empty()) html += formatted("<p class=\"bad\">{}</p>\n", page::escaped(row.problem));
     for (const PreviewSequence& sequence : row.sequences) {
-      html += "<p>" + page::escaped(length_words(sequence, preview.learns_tokens)) + "</p>\n<pre>";
+      html += formatted("<p>{}</p>\n<pre>", page::escaped(length_words(sequence, preview.learns_tokens)));
       for (const PreviewPart& part : sequence.parts)
-        html += part.learnt ? "<mark>" + text_of(part.text) + "</mark>" : text_of(part.text);
+        html += part.learnt ? formatted("<mark>{}</mark>", text_of(part.text)) : text_of(part.text);
       if (sequence.cut_tokens > 0)
-        html += "<span class=\"cut\">" + page::escaped(cut_words(sequence)) + "</span>";
+        html += formatted("<span class=\"cut\">{}</span>", page::escaped(cut_words(sequence)));
       html += "</pre>\n";
     }
-    if (!row.target.empty()) html += "<p>target " + page::escaped(row.target) + "</p>\n";
+    if (!row.target.empty()) html += formatted("<p>target {}</p>\n", page::escaped(row.target));
   }
   return html + page::end("{}", "");
 }

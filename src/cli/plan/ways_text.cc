@@ -1,6 +1,7 @@
 // Suggestions under a refusal, as text and as JSON.
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "cli/plan/plan_command.h"
 #include "plan/search/run_time.h"
@@ -12,9 +13,9 @@ std::string ways_text(const std::vector<Way>& ways) {
   if (ways.empty()) return "";
   std::string text = "\n  what would fit, each planned for real:";
   for (const Way& way : ways) {
-    text += "\n    " + way.effect + ": " + format_bytes(way.memory_bytes) +
-            (way.disk_bytes > 0 ? " and " + format_bytes(way.disk_bytes) + " of disk" : "") + ", " +
-            duration_words(way.seconds_per_step) + " a step\n      " + way.command;
+    text += formatted("\n    {}: {}{}, {} a step\n      {}", way.effect, format_bytes(way.memory_bytes),
+                      way.disk_bytes > 0 ? formatted(" and {} of disk", format_bytes(way.disk_bytes)) : "",
+                      duration_words(way.seconds_per_step), way.command);
   }
   return text;
 }

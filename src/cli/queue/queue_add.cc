@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "base/units.h"
@@ -77,14 +78,14 @@ struct LearnedPart {
 void use_part(const LearnedPart& part, int runs, int64_t& bytes) {
   if (bytes == 0) {
     if (part.peak == 0)
-      throw UsageError(std::string(part.option) + " is missing: what the command takes" + part.what + "; " +
-                       part.unknown);
+      throw UsageError(
+          formatted("{} is missing: what the command takes{}; {}", part.option, part.what, part.unknown));
     bytes = with_margin(part.peak);
-    say("note    it took up to " + format_bytes(part.peak) + part.where + " in " + std::to_string(runs) +
-        (runs == 1 ? " run" : " runs") + " before: reserves " + format_bytes(bytes));
+    say(formatted("note    it took up to {}{} in {}{} before: reserves {}", format_bytes(part.peak),
+                  part.where, runs, runs == 1 ? " run" : " runs", format_bytes(bytes)));
   } else if (part.least > bytes) {
-    say("note    it took " + format_bytes(part.least) + part.where + " before, more than " +
-        format_bytes(bytes) + ": reserves " + format_bytes(with_margin(part.least)));
+    say(formatted("note    it took {}{} before, more than {}: reserves {}", format_bytes(part.least),
+                  part.where, format_bytes(bytes), format_bytes(with_margin(part.least))));
     bytes = with_margin(part.least);
   }
 }
@@ -127,7 +128,7 @@ void add_variants(const std::vector<std::string>& texts, ConfigCopies& copies, q
 void check_environment(const std::vector<std::string>& environment) {
   for (const std::string& one : environment)
     if (one.find('=') == std::string::npos || one.front() == '=')
-      throw UsageError("--env: expected NAME=VALUE, found '" + one + "'");
+      throw UsageError(formatted("--env: expected NAME=VALUE, found '{}'", one));
 }
 
 queue::Entry read_entry(const AddArguments& arguments) {
@@ -151,8 +152,8 @@ std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
   if (!arguments.yaml_sets.empty())
     throw UsageError("--yaml-set is for the files of commands; recipes take --set");
   if (arguments.devices > 1)
-    throw UsageError("--devices " + std::to_string(arguments.devices) +
-                     ": a training computes on one card; --devices 1 asks for one");
+    throw UsageError(formatted("--devices {}: a training computes on one card; --devices 1 asks for one",
+                               arguments.devices));
   const RecipeToAdd recipe{.file = arguments.words.front(),
                            .sets = arguments.sets,
                            .sweeps = arguments.sweeps,
@@ -168,7 +169,7 @@ std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
 
 // The command has "{lr}" for a set "lr=1e-4".
 bool names_in_braces(const queue::Command& command, const std::string& set) {
-  const std::string mark = "{" + set.substr(0, set.find('=')) + "}";
+  const std::string mark = formatted("{{{}}}", set.substr(0, set.find('=')));
   const auto has_mark = [&](const std::string& word) { return word.find(mark) != std::string::npos; };
   return std::ranges::any_of(command.words, has_mark) || std::ranges::any_of(command.environment, has_mark);
 }
@@ -215,7 +216,7 @@ void name_group(const AddArguments& arguments, queue::Store& store, std::vector<
   std::set<std::string> taken;
   for (const queue::Entry& one : store.entries()) taken.insert(one.group);
   std::string group = name;
-  for (int number = 2; taken.contains(group); ++number) group = name + "-" + std::to_string(number);
+  for (int number = 2; taken.contains(group); ++number) group = formatted("{}-{}", name, number);
   for (queue::Entry& one : entries) one.group = group;
 }
 
@@ -227,18 +228,18 @@ std::string kinds_of_cards(const queue::Entry& entry) {
   for (const queue::SmallerPlan& plan : entry.smaller) {
     if (std::find(kinds.begin(), kinds.end(), plan.card) != kinds.end()) continue;
     kinds.push_back(plan.card);
-    text += " or " + format_bytes(plan.device_bytes) + " on " + printable(plan.card) + emulated;
+    text += formatted(" or {} on {}{}", format_bytes(plan.device_bytes), printable(plan.card), emulated);
   }
   return text;
 }
 
 std::string added_text(const queue::Entry& entry) {
   const queue::Need& need = entry.need;
-  std::string text = "added " + std::to_string(entry.id) + " " + printable(entry.name) + ": ";
+  std::string text = formatted("added {} {}: ", entry.id, printable(entry.name));
   if (!need.card.empty())
-    text += format_bytes(need.device_bytes) + " on " + kinds_of_cards(entry) + ", ";
+    text += formatted("{} on {}, ", format_bytes(need.device_bytes), kinds_of_cards(entry));
   else if (need.devices > 0)
-    text += format_bytes(need.device_bytes) + " on each of " + std::to_string(need.devices) + " devices, ";
+    text += formatted("{} on each of {} devices, ", format_bytes(need.device_bytes), need.devices);
   text += format_bytes(need.host_bytes) + (need.devices > 0 ? " on the host, " : ", ") +
           std::to_string(need.threads) + (need.threads == 1 ? " thread" : " threads");
   if (entry.seconds > 0) text += ", about " + format_seconds(entry.seconds);
@@ -261,10 +262,10 @@ std::string added_text(queue::Store& store, const std::vector<queue::Entry>& ent
   std::string text;
   for (const queue::Entry& entry : entries) text += (text.empty() ? "" : "\n") + added_text(entry);
   if (entries.size() > 1)
-    text += "\ngroup " + printable(entries.front().group) + ": " + std::to_string(entries.size()) +
-            " runs; plimsoll report " + (recipes.empty() ? "--queue " : "") + "--group " +
-            quoted(entries.front().group) + (recipes.empty() ? " shows them" : " compares them");
-  return text + worker_note(store) + "\n" + presets_text(recipes);
+    text += formatted("\ngroup {}: {} runs; plimsoll report {}--group {}{}", printable(entries.front().group),
+                      entries.size(), recipes.empty() ? "--queue " : "", quoted(entries.front().group),
+                      recipes.empty() ? " shows them" : " compares them");
+  return formatted("{}{}\n{}", text, worker_note(store), presets_text(recipes));
 }
 
 ExitCode run_add(const AddArguments& arguments) {
@@ -290,8 +291,8 @@ ExitCode run_add(const AddArguments& arguments) {
   } catch (const StoppedError& error) {  // adding it again would run it twice
     std::string numbers;
     for (const int64_t id : ids) numbers += (numbers.empty() ? "" : ", ") + std::to_string(id);
-    throw StoppedError(std::string(error.what()) + "; added all the same: entry " + numbers +
-                       " (plimsoll queue list)");
+    throw StoppedError(
+        formatted("{}; added all the same: entry {} (plimsoll queue list)", error.what(), numbers));
   }
   return ExitCode::ok;
 }
@@ -305,7 +306,7 @@ void add_recipe_options(CLI::App& add, AddArguments& arguments) {
         std::pair{"--output", "output"}}) {
     const auto take = [&arguments, key = std::string(key)](const std::string& value) {
       arguments.sets.insert(arguments.sets.begin(),
-                            key == "output" ? assignment(key, value) : key + "=" + value);
+                            key == "output" ? assignment(key, value) : formatted("{}={}", key, value));
     };
     add.add_option_function<std::string>(option, take, "recipe: " + std::string(key));
   }

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/print.h"
 #include "base/printable.h"
 #include "base/strings.h"
@@ -76,15 +77,15 @@ void ConfigCopies::change(const std::vector<std::string>& texts, const std::stri
     folders_.push_back(folder);
     const std::string copy = (fs::path(folder) / fs::path(file).filename()).string();
     if (!rename_in(command, copied.copy.empty() ? file : copied.copy, copy))
-      throw UsageError(option + ": neither the command nor --env names " + printable(file));
+      throw UsageError(formatted("{}: neither the command nor --env names {}", option, printable(file)));
     write_new_file(copy, text);
     std::string lines;
-    for (const std::string& line : told) lines += printable(file + ": " + line) + "\n";
+    for (const std::string& line : told) lines += printable(formatted("{}: {}", file, line)) + "\n";
     write_new_file(folder + kChangesEnd, lines);
     flush_name(folder);
     copied.copy = copy;
     files_[file] = copied;
-    for (const std::string& line : told) say("note    " + printable(file + ": " + line));
+    for (const std::string& line : told) say("note    " + printable(formatted("{}: {}", file, line)));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -50,11 +51,11 @@ std::string date(double seconds) {
 std::string reserved(const queue::Need& need) {
   const std::string host = need.host_bytes > 0 ? format_bytes(need.host_bytes) : "-";
   if (need.devices == 0) return host;
-  return std::to_string(need.devices) + " x " + format_bytes(need.device_bytes) + " + " + host;
+  return formatted("{} x {} + {}", need.devices, format_bytes(need.device_bytes), host);
 }
 
 std::string with_card(const std::string& text, const std::string& card) {
-  return card.empty() ? text : text + " for " + printable(card);
+  return card.empty() ? text : formatted("{} for {}", text, printable(card));
 }
 
 // An attempt's memory over its time, in a line, and whether it grows.
@@ -73,8 +74,8 @@ std::string memory_text(const Store& store, const Attempt& attempt) {
   }
   std::string text = "\n    memory " + format_blocks(shares);
   if (const auto growth = queue::growth_of(*history)) {
-    text += "\n    grew by " + format_bytes(static_cast<int64_t>(growth->bytes_per_second * 60)) +
-            " a minute to the end: a leak, if it did the same again and again";
+    text += formatted("\n    grew by {} a minute to the end: a leak, if it did the same again and again",
+                      format_bytes(static_cast<int64_t>(growth->bytes_per_second * 60)));
     if (attempt.need.devices == 0 && !attempt.ended)
       text += "; beyond its reservation in " +
               format_seconds(queue::seconds_until(*growth, attempt.need.host_bytes));
@@ -129,8 +130,8 @@ std::string note_of(Store& store, const Entry& entry) {
   const std::vector<Attempt> attempts = store.attempts(entry.id);
   const int64_t most = attempts.empty() ? 0 : attempts.back().card_peak_bytes;
   if (most <= entry.need.device_bytes) return entry.note;
-  return "took " + format_bytes(most) + " on a card, more than it reserved" +
-         (entry.note.empty() ? "" : "; " + entry.note);
+  return formatted("took {} on a card, more than it reserved{}", format_bytes(most),
+                   entry.note.empty() ? "" : "; " + entry.note);
 }
 
 // The progress of a training; nothing before it has begun.
@@ -153,8 +154,8 @@ std::string list_text(const std::vector<Entry>& entries, Store& store) {
   std::string text = table.render("  ", output_columns());
   for (const queue::MachineCard& card : cards_of_worker(store))
     if (!card.problem.empty())
-      text += "  " + printable(devices::short_name(card.name)) + " " + printable(card.problem) +
-              "; nothing new starts there\n";
+      text += formatted("  {} {}; nothing new starts there\n", printable(devices::short_name(card.name)),
+                        printable(card.problem));
   if (store.draining()) text += "  draining: nothing new starts, and the worker ends with what runs\n";
   if (store.paused()) text += "  paused: nothing new starts until plimsoll queue resume\n";
   return text;
@@ -165,7 +166,8 @@ ExitCode run_list(const ShowArguments& arguments) {
   const std::vector<Entry> entries = shown_entries(store, arguments);
   if (!arguments.json) {
     print(list_text(entries, store));
-    if (const std::string note = worker_note(store); !note.empty()) print("  " + note.substr(2) + "\n");
+    if (const std::string note = worker_note(store); !note.empty())
+      print(formatted("  {}\n", note.substr(2)));
     return ExitCode::ok;
   }
   nlohmann::ordered_json root = {{"paused", store.paused()},
@@ -185,9 +187,9 @@ ExitCode run_list(const ShowArguments& arguments) {
 
 std::string attempt_text(const Store& store, const Entry& entry, const Attempt& one) {
   std::string text;
-  text += "  attempt " + std::to_string(one.number) + "  " + date(one.started) +
-          (one.ended ? " to " + date(*one.ended) : ", " + std::string(name_of(entry.state))) + ", reserved " +
-          reserved(one.need);
+  text += formatted("  attempt {}  {}{}, reserved {}", one.number, date(one.started),
+                    one.ended ? " to " + date(*one.ended) : ", " + std::string(name_of(entry.state)),
+                    reserved(one.need));
   if (!one.cards.empty()) text += " on " + printable(join(one.cards, ", "));
   if (!one.job.empty()) text += ", Slurm job " + printable(one.job);
   if (one.peak_bytes > 0) text += ", peak " + format_bytes(one.peak_bytes);
@@ -197,7 +199,7 @@ std::string attempt_text(const Store& store, const Entry& entry, const Attempt& 
     text += "\n    with " + printable(join(one.environment, " "));
   text += memory_text(store, one);
   if (!one.outcome.empty()) text += "\n    " + printable(one.outcome);
-  text += "\n    log " + printable((store.folder_of(one.entry, one.number) / "log").string()) + "\n";
+  text += formatted("\n    log {}\n", printable((store.folder_of(one.entry, one.number) / "log").string()));
   return text;
 }
 
@@ -216,39 +218,41 @@ std::string show_text(Store& store, const Entry& entry) {
                        std::any_of(entry.smaller.begin(), entry.smaller.end(), [&](const auto& plan) {
                          return with_plan(entry.need, plan) == entry.need && plan.seconds == entry.seconds;
                        });
-  facts.add_row({"needs", with_card(reserved(entry.need), entry.need.card) + ", threads " +
-                              std::to_string(entry.need.threads) + (smaller ? ", by a smaller plan" : "")});
+  facts.add_row({"needs", formatted("{}, threads {}{}", with_card(reserved(entry.need), entry.need.card),
+                                    entry.need.threads, smaller ? ", by a smaller plan" : "")});
   const std::vector<Attempt> attempts = store.attempts(entry.id);
   for (const queue::MachineCard& card : cards_of_worker(store)) {
     const bool runs_there =
         entry.state == State::running && !attempts.empty() &&
         std::count(attempts.back().cards.begin(), attempts.back().cards.end(), card.name) > 0;
     if (runs_there && !card.problem.empty())
-      facts.add_row({"device", printable(card.name) + " " + printable(card.problem)});
+      facts.add_row({"device", formatted("{} {}", printable(card.name), printable(card.problem))});
   }
   if (entry.seconds > 0) facts.add_row({"predicted", format_seconds(entry.seconds)});
   if (const auto progress = progress_of(entry); progress && (progress->loss || progress->eval_loss))
     facts.add_row({"loss", top::loss_words(progress->loss) +
-                               (progress->eval_loss ? ", evaluation " + top::loss_words(progress->eval_loss) +
-                                                          ", at best " + top::loss_words(progress->best_loss)
+                               (progress->eval_loss ? formatted(", evaluation {}, at best {}",
+                                                                top::loss_words(progress->eval_loss),
+                                                                top::loss_words(progress->best_loss))
                                                     : "")});
   facts.add_row({"priority", std::to_string(entry.priority)});
   facts.add_row({"retries", std::to_string(entry.retries) + " left"});
   for (const queue::CommandVariant& one : entry.variants) facts.add_row({"on oom", printable(one.text)});
   for (const queue::SmallerPlan& one : entry.smaller)
     if (entry.attempts == 0)
-      facts.add_row({"or with", with_card(reserved(with_plan(entry.need, one)), one.card) +
-                                    (one.threads > 0 ? ", threads " + std::to_string(one.threads) : "") +
-                                    ", " + format_seconds(one.seconds)});
+      facts.add_row(
+          {"or with", formatted("{}{}, {}", with_card(reserved(with_plan(entry.need, one)), one.card),
+                                one.threads > 0 ? ", threads " + std::to_string(one.threads) : "",
+                                format_seconds(one.seconds))});
   for (const int64_t other : entry.after) facts.add_row({"after", std::to_string(other)});
   facts.add_row({"added", date(entry.submitted)});
   // The date is a prediction: runs before it may take longer than was predicted.
   if (entry.promised && entry.state == State::waiting)
     facts.add_row({"starts by", *entry.promised < queue::clock_now()
-                                    ? "later than predicted (" + date(*entry.promised) + ")"
+                                    ? formatted("later than predicted ({})", date(*entry.promised))
                                     : date(*entry.promised)});
   std::string text =
-      std::to_string(entry.id) + " " + printable(entry.name) + "\n" + facts.render("  ", output_columns());
+      formatted("{} {}\n{}", entry.id, printable(entry.name), facts.render("  ", output_columns()));
   for (const Attempt& one : attempts) text += attempt_text(store, entry, one);
   return text;
 }
@@ -279,8 +283,8 @@ ExitCode run_logs(const ShowArguments& arguments) {
   const Entry entry = store.entry(arguments.id);
   const int number = arguments.attempt > 0 ? arguments.attempt : entry.attempts;
   if (number < 1 || number > entry.attempts)
-    throw UsageError("entry " + std::to_string(arguments.id) +
-                     (entry.attempts == 0 ? " has not started yet" : " has no such attempt"));
+    throw UsageError(formatted("entry {}{}", arguments.id,
+                               entry.attempts == 0 ? " has not started yet" : " has no such attempt"));
   std::ifstream log;
   std::string part(1 << 16, '\0');
   for (;;) {

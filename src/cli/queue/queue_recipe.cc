@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/print.h"
 #include "base/printable.h"
 #include "base/screen.h"
@@ -98,9 +99,9 @@ const PlanPreset& take(std::vector<PlanPreset>& presets, const RecipeToAdd& argu
   PlanPreset& preset = *std::find_if(presets.begin(), presets.end(),
                                      [&](const PlanPreset& one) { return arguments.plan == one.name; });
   if (!preset.fits)
-    throw DoesNotFitError("does not fit   --plan " + preset.name + ": " + printable(arguments.file) +
-                          " needs " + format_bytes_up(fastest.smallest_bytes) +
-                          " at least; --plan a is the next best");
+    throw DoesNotFitError(
+        formatted("does not fit   --plan {}: {} needs {} at least; --plan a is the next best", preset.name,
+                  printable(arguments.file), format_bytes_up(fastest.smallest_bytes)));
   preset.taken = true;
   return preset;
 }
@@ -240,16 +241,16 @@ std::string swept_output(const RecipeToAdd& arguments, const std::vector<std::st
                          const std::string& suffix) {
   const std::string output = output_of(load(arguments.file, sets).recipe);
   if (output.empty()) throw UsageError(arguments.file + ": has no output; --set output=FOLDER gives it one");
-  return assignment("output", output + "-" + suffix);
+  return assignment("output", formatted("{}-{}", output, suffix));
 }
 
 std::string choice_text(const PlanPreset& preset, bool per_step) {
   if (!preset.fits) return "-";
   const std::string device =
       preset.need.devices > 0 ? format_bytes(preset.need.device_bytes) + " on the card, " : "";
-  return device + format_bytes(preset.need.host_bytes) + ", " + std::to_string(preset.need.threads) +
-         (preset.need.threads == 1 ? " thread" : " threads") + ", " + format_seconds(preset.seconds) +
-         (per_step ? " a step" : "") + (preset.taken ? " *" : "");
+  return formatted("{}{}, {}{}, {}{}{}", device, format_bytes(preset.need.host_bytes), preset.need.threads,
+                   preset.need.threads == 1 ? " thread" : " threads", format_seconds(preset.seconds),
+                   per_step ? " a step" : "", preset.taken ? " *" : "");
 }
 
 }  // namespace

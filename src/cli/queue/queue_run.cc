@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/strings.h"
 #include "base/system_memory.h"
@@ -38,12 +39,11 @@ void cap_cards(const RunArguments& arguments, std::vector<queue::MachineCard>& c
   if (arguments.gpu_plan.empty()) return;
   const std::vector<std::string> caps = split(arguments.gpu_plan, ',');
   if (caps.size() != cards.size())
-    throw UsageError("--gpu-plan: expected one number for each device, " + std::to_string(cards.size()) +
-                     " in all");
+    throw UsageError(formatted("--gpu-plan: expected one number for each device, {} in all", cards.size()));
   for (size_t i = 0; i < cards.size(); ++i) {
     cards[i].max_runs = std::atoi(caps[i].c_str());
     if (cards[i].max_runs < 1)
-      throw UsageError("--gpu-plan: expected numbers from 1 on, found '" + caps[i] + "'");
+      throw UsageError(formatted("--gpu-plan: expected numbers from 1 on, found '{}'", caps[i]));
   }
 }
 
@@ -53,10 +53,10 @@ std::vector<queue::MachineCard> read_cards(const RunArguments& arguments) {
   for (const std::string& one : arguments.devices) {
     const size_t equals = one.rfind('=');
     if (equals == std::string::npos || equals == 0)
-      throw UsageError("--device: expected NAME=SIZE, found '" + one + "'");
+      throw UsageError(formatted("--device: expected NAME=SIZE, found '{}'", one));
     queue::MachineCard card{one.substr(0, equals), parse_bytes(one.substr(equals + 1), "--device"), 0};
     for (const queue::MachineCard& other : cards)
-      if (other.name == card.name) throw UsageError("--device: '" + card.name + "' is named twice");
+      if (other.name == card.name) throw UsageError(formatted("--device: '{}' is named twice", card.name));
     cards.push_back(std::move(card));
   }
   return cards;
@@ -89,8 +89,7 @@ double read_duration(const std::string& text, const char* option) {
                         : unit.empty() || unit == "s" ? 1
                                                       : 0;
   if (used == 0 || !std::isfinite(number) || number <= 0 || factor == 0)
-    throw UsageError(std::string(option) + ": expected a duration such as 90min or 24h, found '" + text +
-                     "'");
+    throw UsageError(formatted("{}: expected a duration such as 90min or 24h, found '{}'", option, text));
   return number * factor;
 }
 
@@ -150,9 +149,8 @@ ExitCode run_slurm_worker(const RunArguments& arguments) {
   queue::Worker worker(store, launcher, options);
   listen_to_stop_requests();
   const queue::Machine& node = launcher.largest_node();
-  report_line("Slurm: " + format_bytes(node.host_bytes) + " and " + std::to_string(node.threads) +
-              " threads on the largest node" +
-              (node.cards.empty() ? "" : ", " + std::to_string(node.cards.size()) + " GPUs"));
+  report_line(formatted("Slurm: {} and {} threads on the largest node{}", format_bytes(node.host_bytes),
+                        node.threads, node.cards.empty() ? "" : formatted(", {} GPUs", node.cards.size())));
   worker.run([] { return stop_request() != nullptr; });
   if (launcher.running() > 0)
     report_line(
@@ -178,8 +176,9 @@ std::vector<double> read_headroom(const std::string& text) {
       share = -1;
     if (!(share >= 0 && share < 1))
       throw UsageError(
-          "--headroom: expected a share below 1 such as 10% or 0.1, or one for each card, found '" + one +
-          "'");
+          formatted("--headroom: expected a share below 1 such as 10% or 0.1, or one for each card, found "
+                    "'{}'",
+                    one));
     shares.push_back(share);
   }
   return shares;
@@ -201,9 +200,9 @@ std::vector<std::string> find_cards(const RunArguments& arguments, devices::GpuW
     lines.push_back("no GPU: " + printable(report.problem));
   cap_cards(arguments, options.machine.cards);
   if (cards.headroom.size() > 1 && cards.headroom.size() != options.machine.cards.size())
-    throw UsageError("--headroom: " + std::to_string(cards.headroom.size()) +
-                     " shares, and the machine has " + std::to_string(options.machine.cards.size()) +
-                     " cards; give one for all, or one for each");
+    throw UsageError(
+        formatted("--headroom: {} shares, and the machine has {} cards; give one for all, or one for each",
+                  cards.headroom.size(), options.machine.cards.size()));
   return lines;
 }
 
@@ -218,13 +217,12 @@ ExitCode run_worker(const RunArguments& arguments) {
   queue::LocalLauncher launcher(store, options, local);
   queue::Worker worker(store, launcher, options);
   listen_to_stop_requests();
-  options.report("cpu:0 " + format_bytes(local.machine.host_bytes) + ", " +
-                 std::to_string(local.machine.threads) +
-                 (local.machine.threads == 1 ? " thread" : " threads"));
+  options.report(formatted("cpu:0 {}, {}{}", format_bytes(local.machine.host_bytes), local.machine.threads,
+                           local.machine.threads == 1 ? " thread" : " threads"));
   for (const queue::MachineCard& card : local.machine.cards)
     if (!arguments.devices.empty() || card.max_runs > 0)
-      options.report(card.name + " " + format_bytes(card.bytes) +
-                     (card.max_runs > 0 ? ", " + std::to_string(card.max_runs) + " runs at most" : ""));
+      options.report(formatted("{} {}{}", card.name, format_bytes(card.bytes),
+                               card.max_runs > 0 ? formatted(", {} runs at most", card.max_runs) : ""));
   for (const std::string& line : lines) options.report(line);
   worker.run([] { return stop_request() != nullptr; });
   if (launcher.running() > 0)
@@ -322,12 +320,12 @@ ExitCode print_unit(const RunArguments& arguments) {
   add("--grace", std::to_string(std::lround(arguments.grace)));
   std::string command;
   for (const std::string& word : words) command += (command.empty() ? "" : " ") + unit_word(word, '$');
-  std::string unit =
-      "[Unit]\nDescription=Plimsoll: the worker of the queue\n\n[Service]\nExecStart=" + command + "\n";
+  std::string unit = formatted(
+      "[Unit]\nDescription=Plimsoll: the worker of the queue\n\n[Service]\nExecStart={}\n", command);
   for (const char* name : {"PLIMSOLL_QUEUE_DIR", "PLIMSOLL_MACHINE_DIR", "SLURM_CONF", "PLIMSOLL_NVML",
                            "PLIMSOLL_NVML_SECONDS", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
     if (const char* value = std::getenv(name); value != nullptr)
-      unit += "Environment=" + unit_word(std::string(name) + "=" + value) + "\n";
+      unit += formatted("Environment={}\n", unit_word(formatted("{}={}", name, value)));
   // Runs have supervisors of their own, which outlive the worker: ending it, and a run that the kernel ends,
   // are no reason to end them.
   unit +=

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "cli/queue/queue_commands.h"
 #include "fleet/queue/entry_steps.h"
@@ -39,9 +40,7 @@ void print_queue(Store& store, bool json, const char* text) {
   print(json_text(nlohmann::ordered_json{{"paused", store.paused()}, {"draining", store.draining()}}));
 }
 
-std::string printed_title(const Entry& entry) {
-  return std::to_string(entry.id) + " " + printable(entry.name);
-}
+std::string printed_title(const Entry& entry) { return formatted("{} {}", entry.id, printable(entry.name)); }
 
 // The worker does it too, where there is one; the supervisor needs none.
 void ask_supervisor(const Store& store, const Entry& entry) {
@@ -65,8 +64,8 @@ std::string hold(Store& store, int64_t id) {
     return true;
   });
   ask_supervisor(store, entry);
-  return printed_title(entry) + ": " +
-         (entry.stop_asked ? "saves and stops" : std::string(name_of(entry.state)));
+  return formatted("{}: {}", printed_title(entry),
+                   entry.stop_asked ? "saves and stops" : std::string(name_of(entry.state)));
 }
 
 void let_go_what_follows(Store& store) {
@@ -77,7 +76,7 @@ void let_go_what_follows(Store& store) {
 std::string let_go(Store& store, int64_t id) {
   const Entry entry = store.change(id, [](Entry& found) {
     if (found.state != State::held)
-      throw UsageError(printed_title(found) + " is " + std::string(name_of(found.state)) + ", not held");
+      throw UsageError(formatted("{} is {}, not held", printed_title(found), name_of(found.state)));
     found.state = State::waiting;
     found.note.clear();
     return true;
@@ -90,10 +89,9 @@ std::string retry(Store& store, int64_t id) {
   const Entry entry = store.change(id, [](Entry& found) {
     if (!is_over(found.state)) {
       std::string why =
-          printed_title(found) + " is " + std::string(name_of(found.state)) + ": there is nothing to repeat";
+          formatted("{} is {}: there is nothing to repeat", printed_title(found), name_of(found.state));
       if (found.state == State::held)
-        why += "; plimsoll queue resume " + std::to_string(found.id) + " continues it (" +
-               printable(found.note) + ")";
+        why += formatted("; plimsoll queue resume {} continues it ({})", found.id, printable(found.note));
       throw UsageError(why);
     }
     found.state = State::waiting;
@@ -106,12 +104,13 @@ std::string retry(Store& store, int64_t id) {
 }
 
 std::string set_priority(Store& store, int64_t id, int priority) {
-  return printed_title(store.change(id,
-                                    [&](Entry& found) {
-                                      found.priority = priority;
-                                      return true;
-                                    })) +
-         ": priority " + std::to_string(priority);
+  return formatted("{}: priority {}",
+                   printed_title(store.change(id,
+                                              [&](Entry& found) {
+                                                found.priority = priority;
+                                                return true;
+                                              })),
+                   priority);
 }
 
 // Over, or held: it needs a person.
@@ -141,8 +140,8 @@ ExitCode wait(const SteerArguments& arguments) {
     }
     good &= entry.state == State::done;
     if (arguments.json) continue;
-    print(printed_title(entry) + ": " + std::string(name_of(entry.state)) +
-          (entry.note.empty() ? "" : ", " + printable(entry.note)) + "\n");
+    print(formatted("{}: {}{}\n", printed_title(entry), name_of(entry.state),
+                    entry.note.empty() ? "" : ", " + printable(entry.note)));
     flush_output();
   }
   if (arguments.json) print_entries(store, ids);
@@ -160,8 +159,8 @@ ExitCode for_each_entry(const SteerArguments& arguments, bool (*is_meant)(const 
     if (!arguments.json) print(said + "\n");
   }
   if (ids.empty() && !arguments.json)
-    print("nothing was done: no entry of the group " + printable(arguments.group) +
-          " is in a state for it\n");
+    print(formatted("nothing was done: no entry of the group {} is in a state for it\n",
+                    printable(arguments.group)));
   if (arguments.json) print_entries(store, ids);
   return ExitCode::ok;
 }
@@ -241,16 +240,16 @@ std::string cancel_entry(Store& store, int64_t id) {
   if (!entry.damage.empty())
     for (const queue::Attempt& attempt : store.attempts(id))
       if (!attempt.ended) queue::ask_to_end(store.folder_of(id, attempt.number));
-  return printed_title(entry) + ": " +
-         (entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
+  return formatted("{}: {}", printed_title(entry),
+                   entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
 }
 
 namespace {
 
 ExitCode rescue_queue() {
   const queue::Rescued rescued = queue::rescue(queue::queue_folder());
-  print("kept " + std::to_string(rescued.entries) + " entries and " + std::to_string(rescued.attempts) +
-        " attempts; the damaged database is " + printable(rescued.damaged.string()) + "\n");
+  print(formatted("kept {} entries and {} attempts; the damaged database is {}\n", rescued.entries,
+                  rescued.attempts, printable(rescued.damaged.string())));
   return ExitCode::ok;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/format.h"
 #include "base/print.h"
 #include "base/regular_file.h"
 #include "base/screen.h"
@@ -62,7 +63,7 @@ RecordingEnd recording_end(const std::string& path) {
   if (last.empty()) return {};
   if (is_frame(last)) return {.lacks_newline = true};
   if (last.front() != '{' || std::ssize(text) >= kLongestFrame)
-    throw UsageError("--record " + printable(path) + ": does not end with a look that was recorded");
+    throw UsageError(formatted("--record {}: does not end with a look that was recorded", printable(path)));
   return {.bytes = static_cast<int64_t>(std::filesystem::file_size(path)) - std::ssize(last)};
 }
 
@@ -92,15 +93,15 @@ Source recorded(const std::string& path) {
   if (const std::string& last = lines->back(); last.empty()) {
     lines->pop_back();
   } else if (!is_frame(last)) {
-    say("note    " + printable(path) + ":" + std::to_string(lines->size()) +
-        ": a look that was not written to its end is left out");
+    say(formatted("note    {}:{}: a look that was not written to its end is left out", printable(path),
+                  lines->size()));
     lines->pop_back();
   }
   if (lines->empty()) throw UsageError(printable(path) + ": holds no frame");
   return [path, lines, at = size_t{0}]() mutable -> std::optional<top::Frame> {
     if (at >= lines->size()) return std::nullopt;
     ++at;
-    return top::read_frame((*lines)[at - 1], printable(path) + ":" + std::to_string(at));
+    return top::read_frame((*lines)[at - 1], formatted("{}:{}", printable(path), at));
   };
 }
 
@@ -183,8 +184,8 @@ ExitCode serve_frames(const TopArguments& arguments, const queue::Store& store, 
   served.ready = [&] {
     const std::string& host = served.address.host;
     const bool six = host.find(':') != std::string::npos;
-    print("http://" + (six ? "[" + host + "]" : host) + ":" + std::to_string(served.address.port) +
-          "/?token=" + served.token + "\n");
+    print(formatted("http://{}:{}/?token={}\n", six ? formatted("[{}]", host) : host, served.address.port,
+                    served.token));
     flush_output();
   };
   listen_to_stop_requests();

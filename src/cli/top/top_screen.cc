@@ -13,6 +13,7 @@
 #include <deque>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/print.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -107,7 +108,7 @@ class Screen {
   [[nodiscard]] std::vector<const RunStatus*> shown() const {
     std::vector<const RunStatus*> runs;
     for (const RunStatus& run : frame_.runs)
-      if (filter_.empty() || (run.name + " " + run.state).find(filter_) != std::string::npos)
+      if (filter_.empty() || formatted("{} {}", run.name, run.state).find(filter_) != std::string::npos)
         runs.push_back(&run);
     std::stable_sort(runs.begin(), runs.end(), [&](const RunStatus* a, const RunStatus* b) {
       const double left = kOrders[order_].value(*a), right = kOrders[order_].value(*b);
@@ -164,7 +165,7 @@ class Screen {
   void draw_frame() {
     int rows = 0, columns = 0;
     getmaxyx(stdscr, rows, columns);
-    line("plimsoll top  " + clock_text() + (frozen_ ? "  frozen" : ""), A_BOLD);
+    line(formatted("plimsoll top  {}{}", clock_text(), frozen_ ? "  frozen" : ""), A_BOLD);
     for (const std::string& one :
          split(top::frame_heading(frame_, static_cast<size_t>(std::max(1, columns - 1))), '\n'))
       if (!one.empty()) line(one);
@@ -189,7 +190,7 @@ class Screen {
       line(lines[i + 1], runs[i]->id == selected_ ? A_REVERSE : 0);
     if (runs.empty())
       line(frame_.runs.empty() ? "  " + std::string(top::kQueueIsEmpty)
-                               : "  no run has '" + printable(filter_) + "'");
+                               : formatted("  no run has '{}'", printable(filter_)));
     draw_others(rows);
   }
 
@@ -226,9 +227,9 @@ class Screen {
     const int used = part(device.used.value_or(0)), reserved = std::max(used, part(device.reserved));
     std::string name = printable(device.name).substr(0, 16);
     name.resize(18, ' ');
-    return "  " + name + "[" + std::string(static_cast<size_t>(used), '#') +
-           std::string(static_cast<size_t>(reserved - used), '=') +
-           std::string(static_cast<size_t>(width - reserved), ' ') + "]";
+    return formatted("  {}[{}{}{}]", name, std::string(static_cast<size_t>(used), '#'),
+                     std::string(static_cast<size_t>(reserved - used), '='),
+                     std::string(static_cast<size_t>(width - reserved), ' '));
   }
 
   static attr_t colour_of(const top::DeviceStatus& device) {
@@ -240,7 +241,7 @@ class Screen {
     int rows = 0, columns = 0;
     getmaxyx(stdscr, rows, columns);
     const RunStatus* run = selected();
-    line("log of " + std::to_string(selected_) + (run == nullptr ? "" : " " + printable(run->name)), A_BOLD);
+    line(formatted("log of {}{}", selected_, run == nullptr ? "" : " " + printable(run->name)), A_BOLD);
     std::vector<std::string> lines;
     if (run != nullptr) lines = split(printable_text(source_.log(*run)), '\n');
     while (!lines.empty() && lines.back().empty()) lines.pop_back();
@@ -253,14 +254,14 @@ class Screen {
   }
 
   [[nodiscard]] std::string bottom() const {
-    if (confirming_) return "cancel " + std::to_string(*confirming_) + " with all that it started? y/n";
-    if (typing_) return "filter: " + printable(filter_) + "_   (Enter keeps it, Esc clears it)";
+    if (confirming_) return formatted("cancel {} with all that it started? y/n", *confirming_);
+    if (typing_) return formatted("filter: {}_   (Enter keeps it, Esc clears it)", printable(filter_));
     if (!message_.empty()) return printable(message_);
     if (reading_log_) return "up, down: scroll   q: back";
     std::vector<std::string> keys = {"q: leave"};
     if (source_.cancel) keys.insert(keys.end(), {"l: log", "c: cancel"});
-    keys.insert(keys.end(), {"s: sort (" + std::string(kOrders[order_].title) + ")",
-                             "/: filter" + (filter_.empty() ? "" : " (" + printable(filter_) + ")"),
+    keys.insert(keys.end(), {formatted("s: sort ({})", kOrders[order_].title),
+                             "/: filter" + (filter_.empty() ? "" : formatted(" ({})", printable(filter_))),
                              "space: freeze", "r: reverse", "up, down: choose"});
     // The last ones are left out where there is no room for them.
     while (keys.size() > 1 && columns_of(join(keys, "   ")) >= static_cast<size_t>(getmaxx(stdscr)))

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/page.h"
 #include "base/print.h"
 #include "base/strings.h"
@@ -100,8 +101,8 @@ class Server {
         this);
     const ServedAddress& address = served.address;
     if (evhttp_bind_socket(http_.get(), address.host.c_str(), static_cast<uint16_t>(address.port)) != 0)
-      throw UsageError("--serve " + printable(address.host) + ":" + std::to_string(address.port) +
-                       ": cannot be had: " + std::strerror(errno));
+      throw UsageError(formatted("--serve {}:{}: cannot be had: {}", printable(address.host), address.port,
+                                 std::strerror(errno)));
   }
   ~Server() {
     for (const Reader& one : readers_) evhttp_connection_set_closecb(one.connection, nullptr, nullptr);
@@ -266,7 +267,8 @@ class Server {
   }
 
   void send_event(evhttp_request* reader) {
-    const Buffer chunk = buffer_of("data: " + trimmed(json_text(top::frame_json(frame()), -1)) + "\n\n");
+    const Buffer chunk =
+        buffer_of(formatted("data: {}\n\n", trimmed(json_text(top::frame_json(frame()), -1))));
     evhttp_send_reply_chunk(reader, chunk.get());
   }
 
@@ -318,7 +320,7 @@ ServedAddress read_address(const std::string& text) {
                       std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; });
   address.port = digits ? std::stoi(port) : 0;
   if (address.host.empty() || address.port < 1 || address.port > 65535)
-    throw UsageError("--serve: expected PORT or ADDRESS:PORT, found '" + printable(text) + "'");
+    throw UsageError(formatted("--serve: expected PORT or ADDRESS:PORT, found '{}'", printable(text)));
   return address;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "ops/rule.h"
 #include "ops/transfer.h"
@@ -90,18 +91,19 @@ PlannedGraphs plan_graphs(const Graph& program, const DeviceDescription& device,
 OutsidePart graphs_part(const std::vector<PlannedGraphs>& graphs, const DeviceDescription& device) {
   int64_t nodes = 0;
   for (const PlannedGraphs& one : graphs) nodes += one.all_nodes();
-  return {"graphs of " + format_count(nodes) + " nodes" + (device.graph_node.measured ? ", measured" : ""),
-          nodes * device.graph_node.bytes, nodes * device.graph_node.uncertain};
+  return {
+      formatted("graphs of {} nodes{}", format_count(nodes), device.graph_node.measured ? ", measured" : ""),
+      nodes * device.graph_node.bytes, nodes * device.graph_node.uncertain};
 }
 
 std::string graphs_words(const std::vector<PlannedGraphs>& graphs) {
   std::string words, without;
   for (const PlannedGraphs& one : graphs) {
     if (one.graphs == 0)
-      without += (without.empty() ? "" : "; ") + ("none of " + one.program) + ": " + one.why;
+      without += formatted("{}none of {}: {}", without.empty() ? "" : "; ", one.program, one.why);
     else
-      words += (words.empty() ? "" : ", ") + std::to_string(one.graphs) + " of " + one.program + " (" +
-               format_count(one.nodes) + " nodes" + (one.graphs > 1 ? " each)" : ")");
+      words += formatted("{}{} of {} ({} nodes{}", words.empty() ? "" : ", ", one.graphs, one.program,
+                         format_count(one.nodes), one.graphs > 1 ? " each)" : ")");
   }
   return words + (words.empty() || without.empty() ? "" : "; ") + without;
 }

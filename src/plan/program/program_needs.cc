@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "layout/program_layout.h"
 #include "ops/rule.h"
@@ -42,14 +43,14 @@ SampleBlocks blocks_of(const Graph& graph, Samples samples) {
   if (samples == Samples::none) return result;
   result.mixture = samples == Samples::mixture;
   const std::vector<Stack> stacks = graph.stacks();
-  check_internal(stacks.size() <= kMostStacks, "needs_of: " + graph.name() + " has too many stacks");
+  check_internal(stacks.size() <= kMostStacks, formatted("needs_of: {} has too many stacks", graph.name()));
   for (size_t i = 0; i < stacks.size(); ++i) {
     const size_t slot = i * kSlotsOfStack;
     const BlockId first = stacks[i].first;
     const BlockId size = samples == Samples::pairs ? 2 : kSampledSegment;
     check_internal(
         stacks[i].count == (result.mixture ? kSampledFirst + kSampledRest : kSampledSegments * size),
-        "needs_of: " + graph.name() + " has another depth than its samples");
+        formatted("needs_of: {} has another depth than its samples", graph.name()));
     if (result.mixture) {
       result.blocks[slot] = result.forward[slot] = first + 1;
       result.blocks[slot + 1] = result.forward[slot + 1] = first + 3;

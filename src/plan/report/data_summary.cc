@@ -1,6 +1,7 @@
 // Describes the rows of a run, in words and for machines.
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "plan/report/report_parts.h"
 #include "plan/search/plan.h"
@@ -21,29 +22,31 @@ std::string short_percent(double share) {
 
 std::string data_words(const DataSummary& data) {
   const std::string about = data.sampled_rows > 0 ? "about " : "";
-  std::string text = format_count(data.rows) + " rows · " + about + format_count(data.tokens) +
-                     " tokens · longest " + format_count(data.longest);
-  if (data.truncated_share > 0.0) text += " · " + about + short_percent(data.truncated_share) + " truncated";
+  std::string text = formatted("{} rows · {}{} tokens · longest {}", format_count(data.rows), about,
+                               format_count(data.tokens), format_count(data.longest));
+  if (data.truncated_share > 0.0)
+    text += formatted(" · {}{} truncated", about, short_percent(data.truncated_share));
   if (data.skipped_share > 0.0)
-    text += " · " + about + short_percent(data.skipped_share) + " without a target";
-  if (data.damaged_share > 0.0) text += " · " + about + short_percent(data.damaged_share) + " damaged";
+    text += formatted(" · {}{} without a target", about, short_percent(data.skipped_share));
+  if (data.damaged_share > 0.0)
+    text += formatted(" · {}{} damaged", about, short_percent(data.damaged_share));
   if (data.shared_share >= kToldShare)
-    text += " · about " + short_percent(data.shared_share) + " of a step shared by its rows";
+    text += formatted(" · about {} of a step shared by its rows", short_percent(data.shared_share));
   if (data.shared_share >= kToldShare && data.common_begin > 1)
-    text += " · " + about + format_count(data.common_begin) + " tokens begin every row";
-  text += " · " + format_bytes(data.bytes_per_epoch) + " an epoch";
-  if (data.sampled_rows > 0) text += " (estimated from " + format_count(data.sampled_rows) + " rows)";
+    text += formatted(" · {}{} tokens begin every row", about, format_count(data.common_begin));
+  text += formatted(" · {} an epoch", format_bytes(data.bytes_per_epoch));
+  if (data.sampled_rows > 0) text += formatted(" (estimated from {} rows)", format_count(data.sampled_rows));
   return text;
 }
 
 std::string scratch_words(const DataSummary& data) {
   if (data.scratch.bytes == 0) return "";
   const std::string about = data.scratch.exact ? "" : "about ";
-  return about + format_bytes(data.scratch.bytes) +
-         " of disk in the run's folder while it runs, for the full shuffle (data.shuffle: window takes "
-         "none): about " +
-         duration_words(data.scratch.seconds) + " to write before the first step" +
-         (data.scratch.shortage.empty() ? "" : "; " + data.scratch.shortage);
+  return formatted(
+      "{}{} of disk in the run's folder while it runs, for the full shuffle (data.shuffle: "
+      "window takes none): about {} to write before the first step{}",
+      about, format_bytes(data.scratch.bytes), duration_words(data.scratch.seconds),
+      data.scratch.shortage.empty() ? "" : "; " + data.scratch.shortage);
 }
 
 nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -66,8 +67,8 @@ std::string growth_table(const Explanation& explanation, size_t columns) {
 
 std::string name_of(const LayerGroup& group) {
   if (group.last < group.first) return "outside of them";
-  if (group.last == group.first) return group.kind + " " + std::to_string(group.first);
-  return "each of " + group.kind + "s " + std::to_string(group.first) + " to " + std::to_string(group.last);
+  if (group.last == group.first) return formatted("{} {}", group.kind, group.first);
+  return formatted("each of {}s {} to {}", group.kind, group.first, group.last);
 }
 
 std::string layer_table(const Explanation& explanation, size_t columns) {
@@ -104,12 +105,13 @@ std::string scores_text(const Plan& plan, const Explanation& explanation) {
            "sequence.\n";
   const Experiment& experiment = plan.request.workload.experiment;
   const std::string length = format_count(experiment.max_length);
-  return "  attention scores are not stored: attention is computed block by block. Stored, they would take " +
-         format_bytes(explanation.scores_bytes) + " a layer, " +
-         format_bytes(explanation.scores_bytes * experiment.model.layers) + " in all (" +
-         format_count(plan.variant.micro_batch) + " sequences x " + format_count(experiment.model.heads) +
-         " heads x " + length + " x " + length + ", " + std::string(to_string(experiment.precision.compute)) +
-         ").\n";
+  return formatted(
+      "  attention scores are not stored: attention is computed block by block. Stored, they "
+      "would take {} a layer, {} in all ({} sequences x {} heads x {} x {}, {}).\n",
+      format_bytes(explanation.scores_bytes),
+      format_bytes(explanation.scores_bytes * experiment.model.layers),
+      format_count(plan.variant.micro_batch), format_count(experiment.model.heads), length, length,
+      to_string(experiment.precision.compute));
 }
 
 nlohmann::ordered_json components_json(const Explanation& explanation,
@@ -129,12 +131,14 @@ nlohmann::ordered_json components_json(const Explanation& explanation,
 }  // namespace
 
 std::string explain_text(const Plan& plan, const Explanation& explanation, size_t columns) {
-  const std::string head = verdict_text(plan) + "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) +
-                           "\n  " + variant_words(plan.request.workload.experiment, plan.variant) + "\n\n";
-  return fitted(head, columns) + meanings("device", explanation.device, columns) + "\n" +
-         meanings("host", explanation.host, columns) + "\n" + growth_table(explanation, columns) + "\n" +
-         layer_table(explanation, columns) + "\n" + kind_table(explanation, columns) + "\n" +
-         fitted(scores_text(plan, explanation), columns);
+  const std::string head =
+      formatted("{}\n\n  {}\n  {}\n  {}\n\n", verdict_text(plan), model_text(plan), experiment_text(plan),
+                variant_words(plan.request.workload.experiment, plan.variant));
+  return formatted("{}{}\n{}\n{}\n{}\n{}\n{}", fitted(head, columns),
+                   meanings("device", explanation.device, columns),
+                   meanings("host", explanation.host, columns), growth_table(explanation, columns),
+                   layer_table(explanation, columns), kind_table(explanation, columns),
+                   fitted(scores_text(plan, explanation), columns));
 }
 
 std::string explain_json(const Plan& plan, const Explanation& explanation) {

@@ -1,4 +1,5 @@
 // The message of a refusal: by how much, where, and what would fit.
+#include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "plan/search/refusal.h"
@@ -9,7 +10,7 @@ namespace {
 std::string components_text(const std::vector<Component>& components) {
   std::string text;
   for (const Component& component : components)
-    text += (text.empty() ? "" : ", ") + component.name + " " + format_bytes(component.bytes);
+    text += formatted("{}{} {}", text.empty() ? "" : ", ", component.name, format_bytes(component.bytes));
   return text;
 }
 
@@ -35,7 +36,7 @@ std::string needs_words(const Shortage& shortage) {
     case Shortage::Of::host:
       return "host needs " + bytes;
     case Shortage::Of::disk:
-      return "what is offloaded needs " + bytes + " of disk";
+      return formatted("what is offloaded needs {} of disk", bytes);
   }
   return "";
 }
@@ -43,9 +44,9 @@ std::string needs_words(const Shortage& shortage) {
 std::string shortages_text(const Refusal& refusal) {
   std::string text;
   for (const Shortage& shortage : refusal.shortages)
-    text += (text.empty() ? "does not fit   " : ",\n  and ") + needs_words(shortage) + ", " +
-            format_bytes(shortage.allowed) + " may be used (" + shortage.source +
-            (shortage.of_free ? "; " + format_bytes(shortage.free_bytes) + " are free" : "") + ")";
+    text += formatted("{}{}, {} may be used ({}{})", text.empty() ? "does not fit   " : ",\n  and ",
+                      needs_words(shortage), format_bytes(shortage.allowed), shortage.source,
+                      shortage.of_free ? formatted("; {} are free", format_bytes(shortage.free_bytes)) : "");
   return text;
 }
 
@@ -54,12 +55,13 @@ std::string smallest_text(const Refusal& refusal) {
   const RefusedVariant& smallest = refusal.smallest;
   std::string beside;
   const auto add = [&](int64_t bytes, const std::optional<int64_t>& limit, const char* where) {
-    if (limit && bytes > *limit) beside += " and " + format_bytes_up(bytes) + where;
+    if (limit && bytes > *limit) beside += formatted(" and {}{}", format_bytes_up(bytes), where);
   };
   add(smallest.host_bytes, refusal.host_limit, " of the host");
   add(smallest.disk_bytes, refusal.disk_limit, " of disk");
-  return "smallest possible: " + format_bytes_up(smallest.memory_bytes) + beside + " (" + smallest.words +
-         ")" + (refusal.search_ended ? "; the search ended at its limit of work, less may do" : "");
+  return formatted("smallest possible: {}{} ({}){}", format_bytes_up(smallest.memory_bytes), beside,
+                   smallest.words,
+                   refusal.search_ended ? "; the search ended at its limit of work, less may do" : "");
 }
 
 std::string host_refusal(const Refusal& refusal) {
@@ -67,8 +69,8 @@ std::string host_refusal(const Refusal& refusal) {
   table.add_row({"host"});
   for (const Component& component : refusal.host)
     table.add_row({component.name, format_bytes(component.bytes)});
-  return shortages_text(refusal) + "\n" + table.render("  ") +
-         "  smallest possible: " + format_bytes_up(refusal.planned.host_bytes);
+  return formatted("{}\n{}  smallest possible: {}", shortages_text(refusal), table.render("  "),
+                   format_bytes_up(refusal.planned.host_bytes));
 }
 
 // Says where the memory runs short, and what is largest there.
@@ -76,11 +78,11 @@ std::string memory_refusal(const Refusal& refusal, const Shortage& memory,
                            const std::optional<ReleasedPlan>& released) {
   std::string text = shortages_text(refusal) + "\n";
   if (memory.allowed < kMiB)
-    text += "  " + format_bytes(memory.allowed) +
-            " is less than any run takes: a size has a unit, such as --memory 8GiB\n";
-  text += "  short by " + format_bytes(memory.needed - memory.allowed) + " at " + refusal.place +
-          "; largest there: " + components_text(refusal.largest);
-  return text + (released ? released_text(*released) : "") + "\n  " + smallest_text(refusal);
+    text += formatted("  {} is less than any run takes: a size has a unit, such as --memory 8GiB\n",
+                      format_bytes(memory.allowed));
+  text += formatted("  short by {} at {}; largest there: {}", format_bytes(memory.needed - memory.allowed),
+                    refusal.place, components_text(refusal.largest));
+  return formatted("{}{}\n  {}", text, released ? released_text(*released) : "", smallest_text(refusal));
 }
 
 }  // namespace
@@ -88,9 +90,8 @@ std::string memory_refusal(const Refusal& refusal, const Shortage& memory,
 std::string refusal_text(const Refusal& refusal, const std::optional<ReleasedPlan>& released) {
   if (const Shortage* memory = refusal.of_memory()) return memory_refusal(refusal, *memory, released);
   if (refusal.lacks_host()) return host_refusal(refusal);
-  return shortages_text(refusal) +
-         "\n  smallest possible: --set memory.disk=" + std::to_string(refusal.planned.disk_bytes) + "B (" +
-         refusal.planned.words + ")";
+  return formatted("{}\n  smallest possible: --set memory.disk={}B ({})", shortages_text(refusal),
+                   refusal.planned.disk_bytes, refusal.planned.words);
 }
 
 std::string refusal_text(const Plan& plan) {

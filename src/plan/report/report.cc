@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/screen.h"
 #include "base/strings.h"
@@ -43,7 +44,7 @@ std::string bar(int64_t bytes, int64_t total, int width) {
 }
 
 std::string of_budget(int64_t bytes, const std::optional<int64_t>& budget) {
-  return budget ? format_bytes(bytes) + " of " + format_bytes(*budget) : format_bytes(bytes);
+  return budget ? formatted("{} of {}", format_bytes(bytes), format_bytes(*budget)) : format_bytes(bytes);
 }
 
 std::string share(double part) { return format_count(std::llround(100 * part)) + " %"; }
@@ -52,15 +53,15 @@ std::string split_text(const Plan& plan) {
   const Experiment& experiment = plan.request.workload.experiment;
   const Variant& variant = plan.variant;
   if (experiment.train_room(variant).by_tokens())
-    return "effective batch " + format_count(experiment.effective_batch) + " in about " +
-           tenths(plan.micro_steps) + " micro-steps of " + format_count(variant.micro_tokens) + " tokens, " +
-           share(plan.fill) + " full";
-  return "effective batch " + format_count(experiment.effective_batch) + " = " +
-         format_count(variant.micro_batch) + " micro-batch x " + format_count(variant.accumulation) +
-         " accumulation" +
-         (variant.micro_batch * variant.accumulation == experiment.effective_batch
-              ? ""
-              : " (the last one partly empty)");
+    return formatted("effective batch {} in about {} micro-steps of {} tokens, {} full",
+                     format_count(experiment.effective_batch), tenths(plan.micro_steps),
+                     format_count(variant.micro_tokens), share(plan.fill));
+  return formatted("effective batch {} = {} micro-batch x {} accumulation{}",
+                   format_count(experiment.effective_batch), format_count(variant.micro_batch),
+                   format_count(variant.accumulation),
+                   variant.micro_batch * variant.accumulation == experiment.effective_batch
+                       ? ""
+                       : " (the last one partly empty)");
 }
 
 std::string method_text(const Experiment& experiment) {
@@ -84,7 +85,7 @@ int64_t phase_bytes(const Plan& plan, const ProgramLayout& program) {
 std::string time_change(const Plan& plan, const Candidate& candidate) {
   const double percent = (candidate.seconds_per_step / plan.seconds_per_step - 1.0) * 100.0;
   const auto rounded = static_cast<int>(percent + (percent < 0 ? -0.5 : 0.5));
-  return (rounded >= 0 ? "+" : "") + std::to_string(rounded) + " % time";
+  return formatted("{}{} % time", rounded >= 0 ? "+" : "", rounded);
 }
 
 // Adds the memory outside the arena, as a row of the table; nothing where nothing is known of the device.
@@ -99,7 +100,7 @@ void add_outside(const Plan& plan, TextTable& table) {
       uncertain += part.uncertain;
     }
     table.add_row({name, format_bytes(expected + uncertain),
-                   names + ": " + format_bytes(expected) + " +- " + format_bytes(uncertain)});
+                   formatted("{}: {} +- {}", names, format_bytes(expected), format_bytes(uncertain))});
   };
   add("outside the arena", plan.request.target.device.outside);
   if (plan.request.target.own_memory && plan.graph_bytes() > 0)
@@ -140,7 +141,7 @@ std::string device_table(const Plan& plan, size_t columns, size_t most = SIZE_MA
     table.add_row({component.name, format_bytes(component.bytes),
                    bar(component.bytes, plan.arena_bytes(), bar_width(columns))});
   table.add_row({"total", format_bytes(plan.arena_bytes()),
-                 "(lower bound " + format_bytes(plan.layout.lower_bound_bytes()) + ")"});
+                 formatted("(lower bound {})", format_bytes(plan.layout.lower_bound_bytes()))});
   add_outside(plan, table);
   return table.render("  ", columns);
 }
@@ -160,16 +161,18 @@ std::string memory_text(const Plan& plan) {
   if (!plan.request.target.own_memory)
     return of_budget(plan.process_peak_bytes(), budget.process_bytes) + " (the whole process)";
   const std::string device = "device " + of_budget(plan.memory_bytes(), memory_budget(plan.request));
-  if (!budget.host_bytes) return device + "   needs " + format_bytes(plan.host_bytes()) + " of host memory";
-  return device + "   host " + of_budget(plan.host_bytes(), budget.host_bytes);
+  if (!budget.host_bytes)
+    return formatted("{}   needs {} of host memory", device, format_bytes(plan.host_bytes()));
+  return formatted("{}   host {}", device, of_budget(plan.host_bytes(), budget.host_bytes));
 }
 
 std::string process_text(const Plan& plan) {
   const std::string data = format_bytes(plan.data_bytes()) + " of private data";
   if (plan.request.target.own_memory)
-    return format_bytes(plan.process_peak_bytes()) + " of the host's memory at its peak; " + data;
-  return format_bytes(plan.process_peak_bytes()) + " at its peak: device " +
-         format_bytes(plan.arena_bytes()) + ", host " + format_bytes(plan.host_bytes()) + "; " + data;
+    return formatted("{} of the host's memory at its peak; {}", format_bytes(plan.process_peak_bytes()),
+                     data);
+  return formatted("{} at its peak: device {}, host {}; {}", format_bytes(plan.process_peak_bytes()),
+                   format_bytes(plan.arena_bytes()), format_bytes(plan.host_bytes()), data);
 }
 
 // Stated sizes may be those of another machine; a note warns users who mean this one.
@@ -177,32 +180,32 @@ std::string shortage_here(const Plan& plan) {
   const Budget& budget = plan.request.target.budget;
   if (plan.request.target.own_memory || budget.of_free || budget.free_bytes == 0) return "";
   if (plan.process_peak_bytes() <= budget.free_bytes) return "";
-  return "not here and now: " + format_bytes(budget.free_bytes) + " are free on this machine";
+  return formatted("not here and now: {} are free on this machine", format_bytes(budget.free_bytes));
 }
 
 std::string disk_text(const Plan& plan) {
   std::vector<Component> components = disk_components(plan);
   std::string text = of_budget(plan.disk_bytes(), plan.request.target.budget.disk_bytes);
   for (const Component& component : components)
-    text += (&component == components.data() ? ": " : ", ") + component.name + " " +
-            format_bytes(component.bytes);
+    text += formatted("{}{} {}", &component == components.data() ? ": " : ", ", component.name,
+                      format_bytes(component.bytes));
   return text;
 }
 
 std::string savings_text(const Plan& plan) {
   std::string text;
   for (const Saving& saving : plan.savings)
-    text += (text.empty() ? "" : " · ") + saving.means + " " +
-            format_bytes(saving.device_bytes - plan.arena_bytes());
+    text += formatted("{}{} {}", text.empty() ? "" : " · ", saving.means,
+                      format_bytes(saving.device_bytes - plan.arena_bytes()));
   return text + "; lossy: not allowed by the recipe";
 }
 
 std::string faster_text(const Plan& plan, const Faster& faster) {
   std::string sets;
-  for (const std::string& set : faster.sets) sets += "--set " + set + " ";
+  for (const std::string& set : faster.sets) sets += formatted("--set {} ", set);
   const double shorter = (1.0 - faster.run_seconds / plan.run_seconds()) * 100.0;
-  return sets + "  " + duration_words(faster.run_seconds) + " (-" + std::to_string(std::lround(shorter)) +
-         " %), " + format_bytes(faster.memory_bytes) + ": " + faster.effect;
+  return formatted("{}  {} (-{} %), {}: {}", sets, duration_words(faster.run_seconds), std::lround(shorter),
+                   format_bytes(faster.memory_bytes), faster.effect);
 }
 
 nlohmann::ordered_json run_json(const Plan& plan) {
@@ -247,7 +250,7 @@ std::string table_dump(const Plan& plan) {
     table.add_row(
         {program, row.name, std::string(to_string(row.dtype)) + row.shape.to_string(),
          std::to_string(row.bytes), std::string(to_string(row.space)), std::to_string(row.offset),
-         transient ? std::to_string(row.first) + ".." + std::to_string(row.last) : "always",
+         transient ? formatted("{}..{}", row.first, row.last) : "always",
          std::string(to_string(row.role)) + (row.shares.empty() ? "" : ", in place of " + row.shares)});
   };
   for (const TableRow& row : plan.layout.persistent) add("all", row, false);
@@ -263,9 +266,8 @@ std::string layout_dump(const Plan& plan) {
   for (const ProgramLayout& program : plan.layout.programs)
     for (const TableRow& row : program.rows)
       if (!is_persistent(row.role))
-        text += program.name + "," + row.name + "," + std::to_string(row.first) + "," +
-                std::to_string(row.last) + "," + std::to_string(row.bytes) + "," +
-                std::string(to_string(row.space)) + "," + std::to_string(row.offset) + "\n";
+        text += formatted("{},{},{},{},{},{},{}\n", program.name, row.name, row.first, row.last, row.bytes,
+                          to_string(row.space), row.offset);
   return text;
 }
 
@@ -286,8 +288,7 @@ std::string pass_dump(const Plan& plan, const Pass& wanted) {
   finish_programs(experiment, plan.variant, plan.request.target.device, std::move(train), Programs::all,
                   after);
   if (programs.empty())
-    throw UsageError("--dump: no program of this plan goes through the pass '" + std::string(wanted.name) +
-                     "'");
+    throw UsageError(formatted("--dump: no program of this plan goes through the pass '{}'", wanted.name));
   return program_text(programs);
 }
 
@@ -306,7 +307,7 @@ std::string graph_dump(const Plan& plan) {
 namespace {
 
 std::string basis_words(const DeviceDescription& device) {
-  if (!device.card_name.empty()) return " (+-30 %, by the data sheet of the " + device.card_name + ")";
+  if (!device.card_name.empty()) return formatted(" (+-30 %, by the data sheet of the {})", device.card_name);
   return device.rates.calibrated ? "" : " (guessed: this machine is not calibrated)";
 }
 
@@ -351,13 +352,14 @@ std::string verdict_text(const Plan& plan) {
       plan.disk_bytes() > 0 ? "   disk " + of_budget(plan.disk_bytes(), budget.disk_bytes) : "";
   const int64_t scratch_bytes = plan.request.workload.data ? plan.request.workload.data->scratch.bytes : 0;
   const std::string scratch =
-      scratch_bytes > 0 ? "   scratch " + format_bytes(scratch_bytes) + " of disk" : "";
+      scratch_bytes > 0 ? formatted("   scratch {} of disk", format_bytes(scratch_bytes)) : "";
   const std::string indent(7, ' ');
   const std::string guess = guessed_disk_words(plan);
-  return std::string(plan.fits() ? "fits" : "does not fit") + "   " + memory_text(plan) + disk + scratch +
-         "\n" + indent + run_words(plan) + "\n" + indent + duration_words(plan.seconds_per_step) +
-         " a step, " + speed_words(plan.tokens_per_second()) + basis_words(plan.request.target.device) +
-         (guess.empty() ? "" : "\n" + indent + guess);
+  return formatted("{}   {}{}{}\n{}{}\n{}{} a step, {}{}{}", plan.fits() ? "fits" : "does not fit",
+                   memory_text(plan), disk, scratch, indent, run_words(plan), indent,
+                   duration_words(plan.seconds_per_step), speed_words(plan.tokens_per_second()),
+                   basis_words(plan.request.target.device),
+                   guess.empty() ? "" : formatted("\n{}{}", indent, guess));
 }
 
 // Scores of the head that the task uses instead of the model's own; 0: none.
@@ -370,23 +372,24 @@ std::string model_text(const Plan& plan) {
   std::array<char, 32> number{};
   std::snprintf(number.data(), number.size(), "%.1f",
                 static_cast<double>(count_parameters(experiment.model, head_of(experiment))) / 1e6);
-  return experiment.model.describe() + ", " + number.data() + " M parameters";
+  return formatted("{}, {} M parameters", experiment.model.describe(), number.data());
 }
 
 std::string experiment_text(const Plan& plan) {
   const Experiment& experiment = plan.request.workload.experiment;
   const TaskRule& rule = rule_of(experiment.task.task);
-  const std::string task = rule.scores || rule.pairs
-                               ? std::string(to_string(rule.task)) + " (" + std::string(rule.unit) + ") · "
-                               : "";
-  return task + method_text(experiment) + " · " + std::string(to_string(experiment.precision.compute)) +
-         " · length " + format_count(experiment.max_length) + " · " + split_text(plan);
+  const std::string task =
+      rule.scores || rule.pairs ? formatted("{} ({}) · ", to_string(rule.task), rule.unit) : "";
+  return formatted("{}{} · {} · length {} · {}", task, method_text(experiment),
+                   to_string(experiment.precision.compute), format_count(experiment.max_length),
+                   split_text(plan));
 }
 
 std::string phases_text(const Plan& plan) {
   std::string text;
   for (const ProgramLayout& program : plan.layout.programs)
-    text += (text.empty() ? "" : " · ") + program.name + " " + format_bytes(phase_bytes(plan, program));
+    text += formatted("{}{} {}", text.empty() ? "" : " · ", program.name,
+                      format_bytes(phase_bytes(plan, program)));
   return text;
 }
 
@@ -395,9 +398,8 @@ std::string also_fits_text(const Plan& plan) {
   const int64_t graphs = plan.request.choices.graphs == UseGraphs::on ? plan.graph_bytes() : 0;
   const int64_t bytes = memory_bytes(plan.request, least) + graphs;
   if (bytes >= plan.memory_bytes()) return "nothing smaller: this is the least";
-  return "budget down to " + format_bytes_up(bytes) + " (" +
-         variant_words(plan.request.workload.experiment, least.variant) + "; " + time_change(plan, least) +
-         ")";
+  return formatted("budget down to {} ({}; {})", format_bytes_up(bytes),
+                   variant_words(plan.request.workload.experiment, least.variant), time_change(plan, least));
 }
 
 namespace {
@@ -408,9 +410,9 @@ std::string mib_text(int64_t bytes) { return std::to_string(ceil_div(bytes, kMiB
 // Less memory for little more time.
 std::string knee_text(const Plan& plan) {
   const std::string bytes = format_bytes_up(memory_bytes(plan.request, *plan.knee));
-  return bytes + " would do, " + time_change(plan, *plan.knee) + " (" +
-         variant_words(plan.request.workload.experiment, plan.knee->variant) + "): --memory " +
-         mib_text(memory_bytes(plan.request, *plan.knee));
+  return formatted("{} would do, {} ({}): --memory {}", bytes, time_change(plan, *plan.knee),
+                   variant_words(plan.request.workload.experiment, plan.knee->variant),
+                   mib_text(memory_bytes(plan.request, *plan.knee)));
 }
 
 // A desktop on the card: 0.3 to 1 GiB were seen. Cards of data centres have none, and of this machine's card
@@ -426,8 +428,8 @@ std::string display_text(const Plan& plan) {
     return "";
   const std::optional<int64_t> all = memory_budget(request);
   if (!all || plan.memory_bytes() <= *all - kDesktop) return "";
-  return "a desktop on this card takes 0.3 to 1 GiB of it: --memory " +
-         mib_text(*all - kDesktop - driver->bytes - driver->uncertain) + " leaves it room";
+  return formatted("a desktop on this card takes 0.3 to 1 GiB of it: --memory {} leaves it room",
+                   mib_text(*all - kDesktop - driver->bytes - driver->uncertain));
 }
 
 }  // namespace
@@ -440,8 +442,10 @@ std::vector<ReportLine> facts(const Plan& plan) {
   if (request.workload.data && request.workload.data->scratch.bytes > 0)
     list.push_back({"scratch", scratch_words(*request.workload.data)});
   if (plan.variant.keep_frozen)
-    list.push_back({"kept", "what the frozen blocks say of each row, computed once: " +
-                                duration_words(plan.kept_seconds) + " in all to make, write and read"});
+    list.push_back(
+        {"kept",
+         formatted("what the frozen blocks say of each row, computed once: {} in all to make, write and read",
+                   duration_words(plan.kept_seconds))});
   if (has_graphs(plan) || request.choices.graphs == UseGraphs::on)
     list.push_back({"graphs", graphs_words(plan.graphs)});
   if (plan.search_ended)
@@ -467,13 +471,13 @@ std::vector<ReportLine> facts(const Plan& plan) {
 namespace {
 
 std::string fact_text(const ReportLine& fact, size_t columns) {
-  const std::string name = "  " + fact.name + std::string(11 - fact.name.size(), ' ');
-  return name + wrap(fact.text, std::string(name.size(), ' '), columns) + "\n";
+  const std::string name = formatted("  {}{}", fact.name, std::string(11 - fact.name.size(), ' '));
+  return formatted("{}{}\n", name, wrap(fact.text, std::string(name.size(), ' '), columns));
 }
 
 std::string head_text(const Plan& plan, size_t columns) {
-  return fitted(verdict_text(plan), columns) + "\n\n  " + wrap(model_text(plan), "  ", columns) + "\n  " +
-         wrap(experiment_text(plan), "  ", columns) + "\n\n";
+  return formatted("{}\n\n  {}\n  {}\n\n", fitted(verdict_text(plan), columns),
+                   wrap(model_text(plan), "  ", columns), wrap(experiment_text(plan), "  ", columns));
 }
 
 size_t lines_of(std::string_view text) { return static_cast<size_t>(std::ranges::count(text, '\n')); }
@@ -500,23 +504,23 @@ std::string keys_text(const Plan& plan, size_t columns) {
     const size_t end = std::min(keys.find(" --set ", at + 1), keys.size());
     const std::string option = keys.substr(at, end - at);
     if (!line.empty() && kIndent + line.size() + option.size() + kBackslash > columns) {
-      text += line + " \\\n" + std::string(kIndent - 1, ' ');
+      text += formatted("{} \\\n{}", line, std::string(kIndent - 1, ' '));
       line.clear();
     }
     line += option;
     at = end;
   }
-  return text + line + "\n";
+  return formatted("{}{}\n", text, line);
 }
 
 }  // namespace
 
 std::string report_text(const Plan& plan, size_t columns) {
   columns = std::min(columns, kWidestText);
-  std::string text = head_text(plan, columns) + device_table(plan, columns) + "\n";
+  std::string text = formatted("{}{}\n", head_text(plan, columns), device_table(plan, columns));
   text += fact_text({"variant", variant_words(plan.request.workload.experiment, plan.variant)}, columns);
   if (plan.variant.offload.any()) text += keys_text(plan, columns);
-  text += fact_text({"phases", phases_text(plan)}, columns) + "\n" + host_table(plan) + "\n";
+  text += formatted("{}\n{}\n", fact_text({"phases", phases_text(plan)}, columns), host_table(plan));
   for (const ReportLine& fact : facts(plan)) text += fact_text(fact, columns);
   return text;
 }
@@ -532,7 +536,7 @@ std::string brief_report_text(const Plan& plan, size_t columns, size_t rows) {
   constexpr size_t kFewest = 3;
   for (size_t most = device_components(plan).size(); lines_of(table) > room && most > kFewest; --most)
     table = device_table(plan, columns, most - 1);
-  std::string text = table + "\n" + variant;
+  std::string text = formatted("{}\n{}", table, variant);
   size_t left = room - std::min(room, lines_of(table));
   size_t notes = 0;
   for (const ReportLine& fact : facts_by_weight(plan)) {
@@ -547,7 +551,7 @@ std::string brief_report_text(const Plan& plan, size_t columns, size_t rows) {
   }
   const std::string more =
       notes == 0 ? "" : format_count(static_cast<int64_t>(notes)) + (notes == 1 ? " note, " : " notes, ");
-  return head + text + "  more       --full: " + more + "phases, host, what else fits\n";
+  return formatted("{}{}  more       --full: {}phases, host, what else fits\n", head, text, more);
 }
 
 namespace {
@@ -665,7 +669,7 @@ std::string dump(const Plan& plan, const std::string& what) {
   if (what == "table") return table_dump(plan);
   if (what == "program") return program_text(plan.programs);
   const Pass* pass = find_pass(what);
-  if (pass == nullptr) throw UsageError("--dump: '" + what + "' is not one of " + names_of_dumps());
+  if (pass == nullptr) throw UsageError(formatted("--dump: '{}' is not one of {}", what, names_of_dumps()));
   return pass_dump(plan, *pass);
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
 
@@ -191,9 +192,8 @@ TimelinePeak peak_of(const Timeline& timeline) {
 
 std::string op_words(const Plan& plan, const ProgramTimeline& program, int32_t op) {
   const Op& at = plan.programs[program.program].ops()[static_cast<size_t>(op)];
-  return "op " + format_count(op + 1) + " of " + format_count(program.ops) + ": " +
-         (at.scope.empty() ? "" : at.scope + ", ") + std::string(to_string(at.stage)) + " (" +
-         std::string(to_string(at.kind)) + ")";
+  return formatted("op {} of {}: {}{} ({})", format_count(op + 1), format_count(program.ops),
+                   at.scope.empty() ? "" : at.scope + ", ", to_string(at.stage), to_string(at.kind));
 }
 
 int64_t picture_top(const Plan& plan) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/page.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
@@ -59,7 +60,7 @@ std::string outline(const ProgramTimeline& program, const Span& span, size_t cou
     return number(kHeight * (1.0 - static_cast<double>(bytes) / static_cast<double>(top)));
   };
   const double step = span.width * kWidth / static_cast<double>(program.moments.size());
-  std::string path = "M" + number(span.x * kWidth) + " " + number(kHeight);
+  std::string path = formatted("M{} {}", number(span.x * kWidth), number(kHeight));
   std::string y;
   for (size_t m = 0; m < program.moments.size(); ++m) {
     const std::string next = y_of(program.moments[m]);
@@ -68,20 +69,20 @@ std::string outline(const ProgramTimeline& program, const Span& span, size_t cou
     path += "V" + next;
     y = next;
   }
-  return path + "H" + number((span.x + span.width) * kWidth) + "V" + number(kHeight) + "Z";
+  return formatted("{}H{}V{}Z", path, number((span.x + span.width) * kWidth), number(kHeight));
 }
 
 std::string picture(const Timeline& timeline, const std::vector<Span>& spans, int64_t top) {
-  std::string svg =
-      "<svg viewBox=\"0 0 " + number(kWidth) + " " + number(kHeight) +
-      "\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"device memory over the ops of a "
-      "step, by component\">";
+  std::string svg = formatted(
+      "<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" "
+      "aria-label=\"device memory over the ops of a step, by component\">",
+      number(kWidth), number(kHeight));
   for (size_t c = timeline.components.size(); c > 0; --c) {
     std::string path;
     for (size_t p = 0; p < timeline.programs.size(); ++p)
       path += outline(timeline.programs[p], spans[p], c, top);
     const std::string& name = timeline.components[c - 1];
-    svg += "<path fill=\"" + std::string(colour_of(name)) + "\" d=\"" + path + "\"/>\n";
+    svg += formatted("<path fill=\"{}\" d=\"{}\"/>\n", colour_of(name), path);
   }
   return svg + "</svg>\n";
 }
@@ -103,31 +104,33 @@ std::string axis(int64_t top) {
 std::string arena_budget_words(const Plan& plan, int64_t budget) {
   const std::optional<int64_t> whole = memory_budget(plan.request);
   if (!whole || *whole == budget) return "budget " + format_bytes(budget);
-  return "budget " + format_bytes(*whole) + ", of it for the arena " + format_bytes(budget);
+  return formatted("budget {}, of it for the arena {}", format_bytes(*whole), format_bytes(budget));
 }
 
 std::string budget_line(const Plan& plan, int64_t top) {
   const auto budget = plan.arena_budget();
   if (!budget) return "";
   if (*budget > top) {
-    return "<div class=\"limit above\" style=\"bottom:100%\"><span>&uarr; " +
-           arena_budget_words(plan, *budget) + "</span></div>\n";
+    return formatted("<div class=\"limit above\" style=\"bottom:100%\"><span>&uarr; {}</span></div>\n",
+                     arena_budget_words(plan, *budget));
   }
-  return "<div class=\"limit\" style=\"bottom:" + height_of(*budget, top) + "\"><span>" +
-         arena_budget_words(plan, *budget) + "</span></div>\n";
+  return formatted("<div class=\"limit\" style=\"bottom:{}\"><span>{}</span></div>\n",
+                   height_of(*budget, top), arena_budget_words(plan, *budget));
 }
 
 std::string phases(const Plan& plan, const Timeline& timeline) {
   std::string html = "<div class=\"phases\">";
   for (const ProgramTimeline& program : timeline.programs) {
     const bool repeats = program.name == kTrainProgram && plan.variant.accumulation > 1;
-    html += "<div style=\"width:" + percent(program.share) + "\"><div class=\"name\">" +
-            escaped(program.name) + (repeats ? " &times; " + format_count(plan.variant.accumulation) : "") +
-            "</div>";
+    html += formatted("<div style=\"width:{}\"><div class=\"name\">{}{}</div>", percent(program.share),
+                      escaped(program.name),
+                      repeats ? " &times; " + format_count(plan.variant.accumulation) : "");
     if (program.backward >= 0) {
       const double forward = static_cast<double>(program.backward) / program.ops;
-      html += "<div class=\"stages\"><span style=\"width:" + percent(forward) +
-              "\">forward</span><span style=\"width:" + percent(1.0 - forward) + "\">backward</span></div>";
+      html += formatted(
+          "<div class=\"stages\"><span style=\"width:{}\">forward</span><span "
+          "style=\"width:{}\">backward</span></div>",
+          percent(forward), percent(1.0 - forward));
     }
     html += "</div>";
   }
@@ -135,8 +138,8 @@ std::string phases(const Plan& plan, const Timeline& timeline) {
 }
 
 std::string row(const std::string& key, const std::string& name, int64_t bytes, const char* style = "") {
-  return "<tr" + std::string(style) + "><td>" + key + escaped(name) + "</td><td class=\"n\" title=\"" +
-         format_count(bytes) + " bytes\">" + format_bytes(bytes) + "</td></tr>\n";
+  return formatted("<tr{}><td>{}{}</td><td class=\"n\" title=\"{} bytes\">{}</td></tr>\n", style, key,
+                   escaped(name), format_count(bytes), format_bytes(bytes));
 }
 
 // Lists the device's memory outside the arena, and the sum that the headline gives.
@@ -150,25 +153,24 @@ std::string outside_rows(const Plan& plan) {
 
 std::string table(const std::string& head, const std::vector<Component>& components, bool coloured,
                   const std::string& more = "") {
-  std::string html = "<div><h2>" + head + "</h2><table>\n";
+  std::string html = formatted("<div><h2>{}</h2><table>\n", head);
   int64_t total = 0;
   for (const Component& component : components) {
     const bool working = component.name.starts_with("working tensors");
-    const std::string key =
-        coloured ? "<i class=\"key\" style=\"background:" +
-                       std::string(colour_of(working ? "working tensors" : component.name)) + "\"></i>"
-                 : "";
+    const std::string key = coloured ? formatted("<i class=\"key\" style=\"background:{}\"></i>",
+                                                 colour_of(working ? "working tensors" : component.name))
+                                     : "";
     html += row(key, component.name, component.bytes);
     total += component.bytes;
   }
-  return html + row("", more.empty() ? "total" : "arena", total, " class=\"sum\"") + more +
-         "</table></div>\n";
+  return formatted("{}{}{}</table></div>\n", html,
+                   row("", more.empty() ? "total" : "arena", total, " class=\"sum\""), more);
 }
 
 std::string fact_list(const Plan& plan) {
   std::string html = "<h2>Plan</h2><dl>";
   const auto add = [&](const std::string& name, const std::string& text) {
-    html += "<dt>" + name + "</dt><dd>" + escaped(text) + "</dd>";
+    html += formatted("<dt>{}</dt><dd>{}</dd>", name, escaped(text));
   };
   add("variant", variant_words(plan.request.workload.experiment, plan.variant));
   add("phases", phases_text(plan));
@@ -200,8 +202,8 @@ std::string data(const Plan& plan, const Timeline& timeline, const std::vector<S
     Json moments = Json::array();
     for (const Moment& moment : program.moments) {
       const Op& op = graph.ops()[static_cast<size_t>(moment.op)];
-      const std::string text = (op.scope.empty() ? "" : op.scope + ", ") + std::string(to_string(op.stage)) +
-                               " (" + std::string(to_string(op.kind)) + ")";
+      const std::string text = formatted("{}{} ({})", op.scope.empty() ? "" : op.scope + ", ",
+                                         to_string(op.stage), to_string(op.kind));
       Json largest = Json::array();
       for (const size_t id : moment.largest) {
         const Tensor& tensor = graph.tensors()[id];
@@ -237,17 +239,17 @@ std::string headline(const Plan& plan) {
     const size_t end = text.find_first_not_of(' ', at);
     text.replace(at, end - at, " · ");
   }
-  return "<p class=\"verdict" + std::string(plan.fits() ? "" : " bad") + "\"><b>" + text + "</p>\n";
+  return formatted("<p class=\"verdict{}\"><b>{}</p>\n", plan.fits() ? "" : " bad", text);
 }
 
 std::string head(const Plan& plan, const PageOrigin& origin) {
   const std::string title = (origin.name.empty() ? "" : origin.name + ": ") + model_text(plan);
   std::string from;
   if (!origin.command.empty())
-    from = "<p class=\"origin\"><code>" + escaped(origin.command) + "</code><br>" + escaped(origin.date) +
-           "</p>\n";
-  return page::head(escaped(title), kPlanStyle) + from + "<p>" + escaped(experiment_text(plan)) + "</p>\n" +
-         headline(plan);
+    from = formatted("<p class=\"origin\"><code>{}</code><br>{}</p>\n", escaped(origin.command),
+                     escaped(origin.date));
+  return formatted("{}{}<p>{}</p>\n{}", page::head(escaped(title), kPlanStyle), from,
+                   escaped(experiment_text(plan)), headline(plan));
 }
 
 }  // namespace
@@ -256,14 +258,15 @@ std::string timeline_page(const Plan& plan, const PageOrigin& origin) {
   const Timeline timeline = make_timeline(plan, kMoments);
   const std::vector<Span> spans = spans_of(timeline);
   const int64_t top = picture_top(plan);
-  return head(plan, origin) + "<div class=\"chart\" tabindex=\"0\">" + axis(top) +
-         picture(timeline, spans, top) + budget_line(plan, top) + "<div class=\"cursor\"></div></div>\n" +
-         phases(plan, timeline) +
-         "<div class=\"readout\"><span class=\"at\">peak: " + escaped(peak_place(plan)) +
-         "</span><div><ul></ul><ul></ul></div></div>\n<div class=\"tables\">" +
-         table("Device, at the peak", device_components(plan), true, outside_rows(plan)) +
-         table("Host", plan.host_components(), false) + "</div>\n" + fact_list(plan) +
-         page::end(data(plan, timeline, spans), kPlanScript);
+  return formatted(
+      "{}<div class=\"chart\" tabindex=\"0\">{}{}{}<div class=\"cursor\"></div></div>\n{}<div "
+      "class=\"readout\"><span class=\"at\">peak: "
+      "{}</span><div><ul></ul><ul></ul></div></div>\n<div class=\"tables\">{}{}</div>\n{}{}",
+      head(plan, origin), axis(top), picture(timeline, spans, top), budget_line(plan, top),
+      phases(plan, timeline), escaped(peak_place(plan)),
+      table("Device, at the peak", device_components(plan), true, outside_rows(plan)),
+      table("Host", plan.host_components(), false), fact_list(plan),
+      page::end(data(plan, timeline, spans), kPlanScript));
 }
 
 }  // namespace plimsoll

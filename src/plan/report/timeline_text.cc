@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/format.h"
 #include "base/screen.h"
 #include "base/units.h"
 #include "plan/report/timeline.h"
@@ -64,15 +65,15 @@ const Moment& busiest(const ProgramTimeline& program, size_t column, size_t widt
 // One blank column separates programs.
 void add_program(Picture& picture, const Timeline& timeline, const ProgramTimeline& program, size_t width,
                  int64_t repeats) {
-  const std::string times = repeats > 1 ? " (x " + format_count(repeats) + ")" : "";
+  const std::string times = repeats > 1 ? formatted(" (x {})", format_count(repeats)) : "";
   const bool roomy = program.name.size() + times.size() <= width;
   picture.names += centred(program.name + (roomy ? times : ""), width) + " ";
   const size_t forward =
       program.backward < 0 ? width
                            : width * static_cast<size_t>(program.backward) / static_cast<size_t>(program.ops);
-  picture.stages += program.backward < 0
-                        ? std::string(width, ' ') + " "
-                        : centred("forward", forward) + centred("backward", width - forward) + " ";
+  picture.stages += program.backward < 0 ? std::string(width, ' ') + " "
+                                         : formatted("{}{} ", centred("forward", forward),
+                                                     centred("backward", width - forward));
   for (size_t i = 0; i < width; ++i)
     picture.columns.push_back(column_of(timeline, busiest(program, i, width)));
   picture.columns.emplace_back();
@@ -115,7 +116,7 @@ std::string row_text(const Picture& picture, int row, int64_t top, int64_t budge
     cells += is_budget && shown == " " ? "╌" : shown;
   }
   if (!is_budget) cells.erase(cells.find_last_not_of(' ') + 1);
-  return text + cells + "\n";
+  return formatted("{}{}\n", text, cells);
 }
 
 std::string trimmed(std::string line) {
@@ -135,22 +136,22 @@ std::string timeline_text(const Plan& plan, size_t columns) {
   std::string text = "  device memory over the ops of a step";
   if (budget) {
     text += budget <= top ? "   (╌ " : "   (above the picture: ";
-    text += "budget " + format_bytes(*budget) + ")";
+    text += formatted("budget {})", format_bytes(*budget));
   }
   text = fitted(text, columns) + "\n\n";
   for (int row = kRows - 1; row >= 0; --row) text += row_text(picture, row, top, budget.value_or(0));
   const std::string indent(kLabel + 2, ' ');
   text += label("0") + " └";
   for (size_t i = 0; i + 1 < picture.columns.size(); ++i) text += "─";
-  text += "\n" + trimmed(indent + picture.stages) + trimmed(indent + picture.names) + "\n";
+  text += formatted("\n{}{}\n", trimmed(indent + picture.stages), trimmed(indent + picture.names));
   std::string below;
-  for (const Group& group : kGroups) below += std::string(group.fill) + " " + group.name + "   ";
+  for (const Group& group : kGroups) below += formatted("{} {}   ", group.fill, group.name);
   below.erase(below.find_last_not_of(' ') + 1);
   const TimelinePeak peak = peak_of(timeline);
   const ProgramTimeline& program = timeline.programs[peak.program];
   const Moment& moment = program.moments[peak.moment];
-  below += "\n  peak " + format_bytes(moment.total) + " in the " + program.name + "\n    " +
-           op_words(plan, program, moment.op) + "\n";
+  below += formatted("\n  peak {} in the {}\n    {}\n", format_bytes(moment.total), program.name,
+                     op_words(plan, program, moment.op));
   return text + fitted("  " + below, columns);
 }
 

@@ -635,7 +635,7 @@ std::string peak_place(const Plan& plan) {
   const Graph& graph = plan.programs[index];
   if (graph.ops().empty()) return program.name;
   const Op& op = graph.ops()[static_cast<size_t>(program.peak_op)];
-  return op.scope + ", " + std::string(to_string(op.stage)) + " (" + std::string(to_string(op.kind)) + ")";
+  return formatted("{}, {} ({})", op.scope, to_string(op.stage), to_string(op.kind));
 }
 
 }  // namespace plimsoll

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/format.h"
 #include "plan/search/plan.h"
 
 namespace plimsoll {
@@ -19,7 +20,7 @@ struct HoldingKey {
   Held what = Held::micro_batch;
   std::string key;    // "memory.offload"
   std::string value;  // "auto"
-  [[nodiscard]] std::string assignment() const { return key + "=" + value; }
+  [[nodiscard]] std::string assignment() const { return formatted("{}={}", key, value); }
 };
 
 // The three that let such keys go. Each has an order of its own, a column of the table in refusal.cc.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/format.h"
 #include "base/units.h"
 
 namespace plimsoll {
@@ -21,8 +22,7 @@ std::string two_units(double seconds, double large, const char* first, double sm
   const auto count = static_cast<int64_t>(std::llround(seconds / small));
   const auto ratio = static_cast<int64_t>(large / small);
   const int64_t whole = count / ratio;
-  return format_count(whole) + first +
-         (count % ratio == 0 ? "" : " " + std::to_string(count % ratio) + second);
+  return format_count(whole) + first + (count % ratio == 0 ? "" : formatted(" {}{}", count % ratio, second));
 }
 
 constexpr double kMinute = 60;
@@ -55,14 +55,14 @@ std::string run_words(const Plan& plan) {
   constexpr int64_t kThousand = 1000;
   const auto& run = plan.request.workload.run;
   if (!run)
-    return "1,000 steps take about " + duration_words(kThousand * plan.seconds_per_step) +
-           " (the recipe names neither rows nor steps)";
-  std::string text = (run->estimated ? "about " : "") + format_count(run->steps) +
-                     (run->steps == 1 ? " step" : " steps") + " in about " +
-                     duration_words(plan.run_seconds());
+    return formatted("1,000 steps take about {} (the recipe names neither rows nor steps)",
+                     duration_words(kThousand * plan.seconds_per_step));
+  std::string text = formatted("{}{}{} in about {}", run->estimated ? "about " : "", format_count(run->steps),
+                               run->steps == 1 ? " step" : " steps", duration_words(plan.run_seconds()));
   if (run->epochs > 0 && plan.request.workload.data)
-    text += " (" + format_count(run->epochs) + (run->epochs == 1 ? " epoch of " : " epochs of ") +
-            format_count(plan.request.workload.data->rows) + " rows)";
+    text += formatted(" ({}{}{} rows)", format_count(run->epochs),
+                      run->epochs == 1 ? " epoch of " : " epochs of ",
+                      format_count(plan.request.workload.data->rows));
   return text;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/format.h"
+
 namespace plimsoll {
 namespace {
 
@@ -13,8 +15,8 @@ std::string flow_text(const Json& value) {
   if (!value.is_object()) return value.dump();
   std::string inner;
   for (const auto& [key, item] : value.items())
-    inner += (inner.empty() ? "" : ", ") + key + ": " + flow_text(item);
-  return "{" + inner + "}";
+    inner += formatted("{}{}: {}", inner.empty() ? "" : ", ", key, flow_text(item));
+  return formatted("{{{}}}", inner);
 }
 
 }  // namespace
@@ -61,8 +63,8 @@ std::string variant_keys_text(const Plan& plan) {
   std::string text;
   const Json keys = variant_keys(plan);
   for (const auto& [key, value] : keys.items()) {
-    const std::string set = key + "=" + flow_text(value);
-    text += (text.empty() ? "--set " : " --set ") + (value.is_object() ? "'" + set + "'" : set);
+    const std::string set = formatted("{}={}", key, flow_text(value));
+    text += (text.empty() ? "--set " : " --set ") + (value.is_object() ? formatted("'{}'", set) : set);
   }
   return text;
 }

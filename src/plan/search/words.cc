@@ -1,6 +1,7 @@
 // A variant in the words of reports.
 #include <algorithm>
 
+#include "base/format.h"
 #include "base/units.h"
 #include "plan/search/plan.h"
 
@@ -18,7 +19,7 @@ std::string recompute_words(const RecomputeChoice& choice) {
     if (point == RecomputePoint::block && choice.segment > 1)
       text += " by segments of " + format_count(choice.segment);
     text += count == layers ? " in all layers"
-                            : " in " + format_count(count) + " of " + format_count(layers) + " layers";
+                            : formatted(" in {} of {} layers", format_count(count), format_count(layers));
   }
   return text;
 }
@@ -26,12 +27,12 @@ std::string recompute_words(const RecomputeChoice& choice) {
 // "states of 10 of 32 layers on disk, the rest on the host"
 std::string partial_words(Part part, const PartHome& home, int64_t layers) {
   std::string text = std::string(to_string(part)) + " of ";
-  const std::string of_all = " of " + format_count(layers) + " layers";
-  if (home.on_disk > 0) text += format_count(home.on_disk) + of_all + " on disk";
+  const std::string of_all = formatted(" of {} layers", format_count(layers));
+  if (home.on_disk > 0) text += formatted("{}{} on disk", format_count(home.on_disk), of_all);
   if (home.on_host == 0) return text;
   if (!home.stays()) return text + ", the rest on the host";
-  return text + (home.on_disk > 0 ? ", of " : "") + format_count(home.on_host) +
-         (home.on_disk > 0 ? "" : of_all) + " on the host";
+  return formatted("{}{}{}{} on the host", text, home.on_disk > 0 ? ", of " : "", format_count(home.on_host),
+                   home.on_disk > 0 ? "" : of_all);
 }
 
 std::string offload_words(const OffloadChoice& choice, int64_t layers) {
@@ -41,7 +42,7 @@ std::string offload_words(const OffloadChoice& choice, int64_t layers) {
     for (const Part part : kEveryPart)
       if (choice.of(part) == PartHome(home))
         names += (names.empty() ? "" : ", ") + std::string(to_string(part));
-    if (!names.empty()) text += ", " + names + (home == Space::disk ? " on disk" : " on the host");
+    if (!names.empty()) text += formatted(", {}{}", names, home == Space::disk ? " on disk" : " on the host");
   }
   for (const Part part : kEveryPart)
     if (!choice.of(part).is_whole()) text += ", " + partial_words(part, choice.of(part), layers);
@@ -54,9 +55,10 @@ std::string offload_words(const OffloadChoice& choice, int64_t layers) {
 
 std::string variant_words(const Experiment& experiment, const Variant& variant) {
   const MicroRoom room = experiment.train_room(variant);
-  std::string text = room.by_tokens() ? "micro-steps of " + format_count(variant.micro_tokens) + " tokens"
-                                      : "micro-batch " + format_count(variant.micro_batch) + " x " +
-                                            format_count(variant.accumulation);
+  std::string text = room.by_tokens()
+                         ? formatted("micro-steps of {} tokens", format_count(variant.micro_tokens))
+                         : formatted("micro-batch {} x {}", format_count(variant.micro_batch),
+                                     format_count(variant.accumulation));
   const int64_t usual = default_loss_chunk(experiment, experiment.logit_rows(room));
   if (variant.loss_chunk != usual) text += ", loss in chunks of " + format_count(variant.loss_chunk);
   text += recompute_words(variant.recompute) + offload_words(variant.offload, experiment.model.layers);

@@ -131,7 +131,7 @@ class OneBudget(FolderTest):
     def test_a_size_without_a_unit_gets_a_hint(self):
         refused = run("plan", QWEN, "--memory", "8", *FIXED)
         self.assertEqual(refused.returncode, 3)
-        self.assertIn("a size has a unit, such as --memory 8GiB", refused.stderr)
+        self.assertIn("write the size with a unit, such as --memory 8GiB", refused.stderr)
 
     def test_offload_goes_to_disk_and_without_one_is_refused(self):
         for words in (("--set", "memory.tier=stage3"), ("--set", "memory.offload=[weights]")):
@@ -204,7 +204,7 @@ class Ties(unittest.TestCase):
         full = ("--gpu", "RTX 3060 Laptop GPU", "--set", "memory.offload=none", "--set", "memory.tie=0%")
         text = " ".join(run("plan", QWEN, *full).stdout.split())
         self.assertIn("a desktop on this card takes 0.3 to 1 GiB", text)
-        room = re.search(r"--memory (\d+)MiB leaves it room", text)[1]
+        room = re.search(r"--memory (\d+)MiB leaves enough for it", text)[1]
         self.assertLess(int(room), 5 * 1024)
         self.assertNotIn("desktop", run("plan", QWEN, *full, "--memory", f"{room}MiB").stdout)
         self.assertNotIn("desktop", run("plan", MISTRAL, "--gpu", "T4", "--precision", "fp16").stdout)

@@ -157,7 +157,7 @@ class Dpo(CommandTest):
         (out / "reference.jsonl").write_text("\n".join(kept).replace('"chosen": -', '"chosen": -1'))
         self.assertIn("is not what was written", output("eval", out, code=4))
         weighted = "data.train={path: %s, weight: 2}" % (self.folder / "pairs.jsonl")
-        self.assertIn("weights draw other rows", output("plan", recipe, "--set", weighted, code=2))
+        self.assertIn("weights select other rows", output("plan", recipe, "--set", weighted, code=2))
 
     def test_the_reference_is_the_base_without_adapters_and_nothing_of_it_is_kept(self):
         recipe, _ = self.recipe("printed", method={"dropout": 0.1})

@@ -140,7 +140,7 @@ class AnswersTest(unittest.TestCase):
         ask = ("generate", run, "--ids", "5,17,30", "--max-new-tokens", 4)
         for words in ((), ("--json",)):
             done = self.plimsoll(*ask, *words)
-            self.assertRegex(done.stderr, r"note    the run's device is not in this machine \(device: cuda: .*the CPU answers")
+            self.assertRegex(done.stderr, r"note    the run's device is not in this machine \(device: cuda: .*using the CPU")
         self.assertNotIn("note", self.plimsoll(*ask, "--device", "cpu").stderr)
         done = self.run_plimsoll(*ask, "--device", "cuda")
         self.assertEqual(done.returncode, 2, done.stderr)

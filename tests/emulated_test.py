@@ -95,8 +95,8 @@ class EmulatedTest(unittest.TestCase):
         whole = self.both(LIMIT, precision="fp32")
         self.assertNotEqual([step["loss"] for step in cut], [step["loss"] for step in whole])
         path = golden_recipe(ROOT / "tests/golden/llama_full", self.folder, "refused", precision={"weights": "fp32", "tf32": True})
-        for words, why in ((("--device", "cpu"), "precision.tf32: is of products on cards"),
-                           (("--gpu", "RTX 2080 Ti"), "precision.tf32: the RTX 2080 Ti 11GB has no such products"),
+        for words, why in ((("--device", "cpu"), "precision.tf32: applies to matrix products"),
+                           (("--gpu", "RTX 2080 Ti"), "precision.tf32: the RTX 2080 Ti 11GB does not compute in TF32"),
                            (("--device", "emulated", "--set", "precision.weights=bf16"), "precision.tf32: is of products of fp32 weights")):
             done = self.plimsoll("plan", path, *words)
             self.assertEqual(done.returncode, 2, done.stderr)
@@ -296,7 +296,7 @@ class EmulatedTest(unittest.TestCase):
         plain = self.captured(recipe, "off")
         self.assertEqual(self.captured(recipe, "on")[:2], plain[:2])
         said = self.plimsoll("plan", recipe, "--device", "emulated", "--set", "memory.graphs=on").stdout
-        self.assertIn("none of update: what a disk moves needs the host", " ".join(said.split()))
+        self.assertIn("none of update: transfers from a disk need the host", " ".join(said.split()))
 
     @unittest.skipIf(Path("/dev/nvidiactl").exists(), "a driver may be here")
     def test_a_profile_says_where_the_card_was_and_not_when_it_was_asked(self):

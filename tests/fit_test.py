@@ -254,7 +254,7 @@ class Names(FitCase):
         for words, message in ((("--lengths", "5x"), "--lengths: '5x' is no length"), (("--lengths", "0"), "--lengths: '0'"),
                                (("--lengths", ",".join(map(str, range(1, 20)))), "19 lengths are more than the 16"),
                                (("--methods", "dora"), "--methods: 'dora' is not one of"),
-                               (("--host-memory", "8GiB"), "--host-memory: is what a GPU's host has"),
+                               (("--host-memory", "8GiB"), "--host-memory: is for the host of a GPU"),
                                (("--gpu", "GTX9"), "is not a card that is known"), (("--memory", "much"), "memory")):
             done = run("fit", "qwen2.5-0.5b", *words, env=self.environment)
             self.assertEqual(done.returncode, 2, words)

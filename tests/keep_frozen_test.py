@@ -156,8 +156,8 @@ class KeepFrozen(CommandTest):
 
     def test_what_cannot_be_kept_is_refused_where_it_is_asked_for(self):
         recipe, _ = self.recipe("refused")
-        for words, why in (("memory.disk=0", "no disk"), ("method.layers=all", "no block lies below"),
-                           ("method.neftune_alpha=5", "no block lies below"), ("data.packing=true", "data.packing")):
+        for words, why in (("memory.disk=0", "memory.disk is 0"), ("method.layers=all", "no block without random draws"),
+                           ("method.neftune_alpha=5", "no block without random draws"), ("data.packing=true", "data.packing")):
             self.assertRegex(output("plan", recipe, "--set", words, code=USAGE), f"memory.keep_frozen: on, but .*{why}")
 
 

@@ -208,8 +208,8 @@ class LongRunTest(unittest.TestCase):
         want = losses(self.output)
         text = self.train("--resume", batch={"micro": 2}, save={"every": 4, "keep": 3})
         self.assertIn("saved with micro-batch 3", text)
-        self.assertIn("going on with micro-batch 2", text)
-        self.assertIn("not the same last bits", text)
+        self.assertIn("continues with micro-batch 2", text)
+        self.assertIn("the last bits differ", text)
         for a, b in zip(want, losses(self.output), strict=True):
             self.assertLess(abs(a - b), 1e-5)
         self.assertEqual(run("train", recipe(self.folder, batch={"effective": 5}), "--resume").returncode, 2)

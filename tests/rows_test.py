@@ -146,13 +146,13 @@ class RowsTest(unittest.TestCase):
                            ({"instruction": "q", "input": "", "output": "rude", "kto_tag": False}, "instruction: instruction, output: output, input: input")):
             template = {"data": {"template": "chatml"}}
             told = self.refused([row], **template)
-            self.assertIn("would learn the bad ones as well", told)
+            self.assertIn("would train on the bad ones as well", told)
             self.assertIn(named, told)
             self.assertEqual(len(self.dump(self.recipe([row], **template), "--set", f"data.columns={{{named}}}")), 1)
             self.assertEqual(len(self.dump(self.recipe([row], **template), "--set", "data.reading=1",
                                            *(["--set", f"data.columns={{{named}}}"] if "completion" in row else []))), 1)
             for yes, no in ((1, 0), ("True", "False")):
-                self.assertIn("would learn the bad ones", self.refused([{key: {True: yes, False: no}[value] if isinstance(value, bool) else value
+                self.assertIn("would train on the bad ones", self.refused([{key: {True: yes, False: no}[value] if isinstance(value, bool) else value
                                                                          for key, value in row.items()}], **template))
             kept = {key: "fine" if isinstance(value, bool) else value for key, value in row.items()}
             self.assertEqual(len(self.dump(self.recipe([kept], **template))), 1)
@@ -212,9 +212,9 @@ class RowsTest(unittest.TestCase):
             made = run("init", self.model, self.folder / "rows.jsonl", "--out", self.folder / "made.yaml", "--force", "--set", f"data.template={template}")
             return [" ".join(text.split()) for text in (run("plan", recipe).stdout, run("train", recipe, "--overwrite").stderr, made.stdout)]
         for text in told("llama3"):
-            self.assertRegex(text, r"rows template llama3 writes .*<\|start_header_id\|>.*, for which this tokenizer has no tokens: a question with its "
-                                   r"answer costs \d+ tokens beside their texts in place of \d+")
-        cost, instead = map(int, text.split("answer costs ")[1].replace("tokens beside their texts in place of", "").split()[:2])
+            self.assertRegex(text, r"rows template llama3 writes .*<\|start_header_id\|>.*, for which this tokenizer has no tokens: a prompt with its "
+                                   r"response costs \d+ tokens in addition to their texts instead of \d+")
+        cost, instead = map(int, text.split("response costs ")[1].replace("tokens in addition to their texts instead of", "").split()[:2])
         def length(rounds):
             talk = [{"role": role, "content": said} for role, said in (("user", "a"), ("assistant", "b"))] * rounds
             return len(self.dump(self.recipe([{"messages": talk}], data={"template": "llama3", "max_length": 256}))[0]["ids"])
@@ -272,7 +272,7 @@ class RowsTest(unittest.TestCase):
         ids = self.dump(self.recipe([{"text": "one two"}], data={"special_tokens": {"eos_token": token}}))[0]["ids"]
         self.assertEqual(ids[-1], number)
         done = run("plan", self.recipe([{"text": "x"}], data={"special_tokens": {"eos_token": "<nobody>"}}))
-        self.assertIn("no token of", done.stderr)
+        self.assertIn("not a token of", done.stderr)
 
     def test_pieces_of_llama_factory_learn_the_line_s_end_behind_the_answer(self):
         rows = [{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ada."}]}]

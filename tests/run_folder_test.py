@@ -230,10 +230,10 @@ class Unfinished(TrainingTest):
             recipe = write_recipe(self.folder, ROOT / "demo/model", output, init="random", method=method,
                                   schedule={"max_steps": 6, "warmup": 1}, save={"every": every})
             process = self.waiting_run(recipe, lines=3)
-            last = "ask its newest checkpoint: '" + str(output) + "/checkpoint-{}'"
+            last = "use its newest checkpoint: '" + str(output) + "/checkpoint-{}'"
             for text in self.asked(output):
                 self.assertIn("the run is at step 3 of 6. Wait for its end", text)
-                self.assertIn(last.format(3) if every else "it has no checkpoint that could be asked", text)
+                self.assertIn(last.format(3) if every else "it has no checkpoint to use instead", text)
             process.send_signal(signal.SIGINT)
             self.go_on(process, 130)
             step = len((output / "metrics.jsonl").read_text().splitlines())

@@ -335,7 +335,7 @@ class Scores(CommandTest):
                               ("classify.problem=any-of", "needs a head of its own")):
             self.assertIn(words, output("plan", recipe, "--set", change, code=2))
         encoder, _ = self.encoder("words_of_an_encoder", classify=self.WORDS)
-        self.assertIn("a model that writes text", output("plan", encoder, code=2))
+        self.assertIn("a model that predicts next tokens", output("plan", encoder, code=2))
         rows = texts(4) + [{"text": "Who knows.", "label": "guess"}]
         other = write_rows(self.folder / "guess.jsonl", rows)
         told = output("train", recipe, "--set", f"data.train={other}", "--set", "data.eval=null", "--set", "schedule.max_steps=2", code=4)

@@ -164,7 +164,7 @@ class Served(TopTest):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
-            self.assertIn("cannot be had", self.top("--serve", taken.getsockname()[1], code=2))
+            self.assertIn("cannot be opened", self.top("--serve", taken.getsockname()[1], code=2))
         for words in (["x"], ["0"], ["127.0.0.1:70000"], [":80"], ["8080", "--once"], ["8080", "--json"]):
             self.assertIn("--serve", self.top("--serve", *words, code=2))
 
@@ -246,7 +246,7 @@ class Tables(TopTest):
             note = run("top", "--replay", night, "--json", env=self.environment, cwd=self.folder)
             kept = 3 if torn == line[:-1] else 2
             self.assertEqual((note.returncode, note.stdout), (0, kept * line), note.stderr)
-            self.assertEqual("night.jsonl:3: a look that was not written to its end" in note.stderr, kept == 2)
+            self.assertEqual("night.jsonl:3: an incomplete sample is left out" in note.stderr, kept == 2)
             self.top("--record", night, "--count", 1)
             self.assertEqual(len(self.top("--replay", night, "--json").splitlines()), kept + 1)
         night.write_text("my notes")

@@ -308,7 +308,7 @@ class TrainTest(unittest.TestCase):
 
     def test_what_contradicts_itself_or_has_no_place_is_refused(self):
         for memory, code, what in (
-                ({"tier": "stage3", "offload": ["states"], "disk": "1GiB"}, 2, "both say what leaves the device"),
+                ({"tier": "stage3", "offload": ["states"], "disk": "1GiB"}, 2, "both choose what is offloaded"),
                 ({"offload": ["states"]}, 2, "memory.disk is 0"), ({"tier": "minimal"}, 2, "memory.disk is 0"),
                 ({"offload": ["states"], "disk": "1MiB"}, 3, "--set memory.disk=")):
             done = run("train", recipe(self.folder, memory=memory), "--quiet")

@@ -134,7 +134,7 @@ class WaysTest(unittest.TestCase):
         effects = {re.search(r"--(disk|method|length)|$", way["command"])[1]: way for way in ways}
         self.assertTrue(effects["disk"]["same_result"])
         self.assertFalse(effects["method"]["same_result"])
-        self.assertIn("4 bits", effects["method"]["effect"])
+        self.assertIn("4-bit", effects["method"]["effect"])
 
     def test_a_refused_training_ends_in_commands_that_train(self):
         path = recipe(self.folder, memory={"device": "40MiB"}, data={"max_length": 256}, batch={"effective": 32, "micro": 32})

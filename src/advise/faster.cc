@@ -38,7 +38,7 @@ void add_packing(const Recipe& recipe, const DataSummary& data, std::vector<Fast
   if (recipe.data.packing || together < 2) return;
   const int64_t effective = std::max<int64_t>(1, recipe.batch.effective / together);
   changes.push_back({{{"data.packing", "true"}, {"batch.effective", std::to_string(effective)}},
-                     "rows share sequences; about as many rows a step, other ones together"});
+                     "rows are packed into sequences: about as many rows per step, grouped differently"});
 }
 
 std::vector<FasterChange> changes_of(const Recipe& recipe, const Plan& plan) {

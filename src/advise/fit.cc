@@ -86,7 +86,8 @@ std::vector<int64_t> read_lengths(const std::string& text, const std::string& wh
         !word.empty() && word.size() <= 9 && word.find_first_not_of("0123456789") == std::string::npos;
     const int64_t length = digits ? std::stoll(word) : 0;
     if (length < 1 || length > kLongest)
-      throw UsageError(formatted("{}: '{}' is no length in tokens; say some as 512,2048,8192", what, word));
+      throw UsageError(
+          formatted("{}: '{}' is not a length in tokens; write lengths as 512,2048,8192", what, word));
     lengths.push_back(length);
   }
   std::sort(lengths.begin(), lengths.end());

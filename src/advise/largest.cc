@@ -44,7 +44,7 @@ Quantity quantity_called(const std::string& name, const Experiment& experiment) 
   if (name != "length") throw UsageError(formatted("--max: '{}' is not one of length, micro_batch", name));
   if (experiment.model.linear_attention || experiment.model.encoder_decoder ||
       experiment.model.max_positions > kLongestLookedAt)
-    return {"length", "data.max_length", "tokens", kLongestLookedAt, "no longer ones are looked at"};
+    return {"length", "data.max_length", "tokens", kLongestLookedAt, "longer rows are not tried"};
   return {"length", "data.max_length", "tokens", experiment.model.max_positions,
           "the model knows no more positions"};
 }

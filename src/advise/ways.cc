@@ -210,7 +210,7 @@ std::vector<std::pair<Changes, std::string>> smaller_methods(const Recipe& recip
     methods.emplace_back(std::move(changes), effect);
   };
   if (recipe.method.type == MethodType::full) add("lora", "trains adapters only");
-  if (recipe.method.type != MethodType::qlora) add("qlora", "trains adapters on weights of 4 bits");
+  if (recipe.method.type != MethodType::qlora) add("qlora", "trains adapters on 4-bit weights");
   return methods;
 }
 
@@ -276,7 +276,7 @@ std::vector<Way> ways_out(const Variants& variants, const Recipe& recipe, const 
   bool alone = false;
   for (const auto& [method, effect] : methods) alone = finder.add(method, effect, false) || alone;
   if (recipe.method.type == MethodType::full && recipe.optimizer.name == OptimizerKind::adamw)
-    alone = finder.add({{"optimizer.name", "adamw8bit"}}, "optimizer states of 8 bits", false) || alone;
+    alone = finder.add({{"optimizer.name", "adamw8bit"}}, "8-bit optimizer states", false) || alone;
   if (shorter_may_fit(recipe, request, refusal)) alone = finder.add_shorter({}, length, "") || alone;
   if (!alone && !methods.empty()) {
     const auto& [method, effect] = methods.back();

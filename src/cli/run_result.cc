@@ -45,8 +45,8 @@ void require_result(const fs::path& folder) {
   text += run.state == RunState::running
               ? "Wait for its end"
               : formatted("Continue it with `plimsoll train {} --resume`", quoted(folder / "recipe.yaml"));
-  throw UsageError(text + (checkpoint ? ", or ask its newest checkpoint: " + quoted(checkpoint->string())
-                                      : "; it has no checkpoint that could be asked"));
+  throw UsageError(text + (checkpoint ? ", or use its newest checkpoint: " + quoted(checkpoint->string())
+                                      : "; it has no checkpoint to use instead"));
 }
 
 }  // namespace plimsoll

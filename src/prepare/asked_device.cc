@@ -74,8 +74,8 @@ AskedDevice device_asked(const MachineOptions& options, const std::optional<std:
   } catch (const UsageError& error) {
     // Logged as a warning: answers of another device are not quite the run's.
     observer.event(
-        formatted("note    the run's device is not in this machine ({}); the CPU answers, as --device cpu "
-                  "says without this note",
+        formatted("note    the run's device is not in this machine ({}); using the CPU, as --device cpu "
+                  "does without this note",
                   error.what()),
         LogLevel::error);
     return {cpu};

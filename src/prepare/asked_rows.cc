@@ -97,8 +97,9 @@ Experiment experiment_of(const RowWish& wish, Resolved& resolved) {
     if (wish.data)
       throw UsageError(
           wish.folder.string() +
-          ": task: dpo compares a model with the one that it began as, which a model in full keeps "
-          "for the run's own rows alone: leave --data out, or say --set dpo.loss=orpo");
+          ": task: dpo compares a model with the one that it was trained from, and a run with "
+          "method.type: full has that one's log-probabilities for its own rows alone: leave --data "
+          "out, or use --set dpo.loss=orpo");
   }
   if (paths.adapter)
     read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
@@ -152,7 +153,7 @@ DataSetup open_evaluation(AskedRows& asked, const RowWish& wish, RunObserver& ob
     data.columns.clear();
   }
   DataSetup data = open_data(asked.resolved);
-  observer.event(formatted("note    {}: read as {}; the run read its own rows otherwise",
+  observer.event(formatted("note    {}: read as {}; the run's own rows have another format",
                            printable(wish.data->string()), to_string(data.eval->reading.columns.format)));
   return data;
 }

@@ -42,8 +42,8 @@ void keep_one_precision(CardModels& found) {
   std::erase_if(found.models, lacks_bf16);
   if (found.note.empty()) return;
   found.note = formatted(
-      "note    not on {}: the recipe states no precision, and bf16 is that of the other cards "
-      "here; --set precision=fp16 takes them all",
+      "note    not on {}: the recipe states no precision, and the other cards here compute in "
+      "bf16; --set precision=fp16 allows all of them",
       found.note);
 }
 

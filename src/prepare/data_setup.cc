@@ -73,10 +73,9 @@ TaskSpec task_of(const TaskSpec& task, const ColumnBinding& binding, Reads reads
 // The tokens that an encoder finds around texts: it is scored at the token before them.
 const Affixes& affixes_of(const Recipe& recipe, const Tokenizer& tokenizer) {
   if (tokenizer.affixes().prefix.empty())
-    throw UsageError(
-        recipe.model +
-        ": its tokenizer.json puts no token before a text (post_processor), and an encoder is scored "
-        "at that one; save the tokenizer by transformers again");
+    throw UsageError(recipe.model +
+                     ": its tokenizer.json adds no token before a text (post_processor), and an encoder's "
+                     "score is read at that token; save the tokenizer again with transformers");
   return tokenizer.affixes();
 }
 
@@ -173,8 +172,7 @@ RowSubset named_rows(const Dataset& dataset, const std::vector<TrainSource>& sou
     const auto [begin, end] = sources[i].rows.of(spans[i].second);
     for (int64_t row = begin; row < end; ++row) kept.push_back(spans[i].first + row);
   }
-  if (kept.empty())
-    throw UsageError(dataset.name() + ": no row is left of those that data.train and data.eval name");
+  if (kept.empty()) throw UsageError(dataset.name() + ": data.train and data.eval select no rows");
   return RowSubset::only(dataset.rows(), std::move(kept));
 }
 
@@ -299,10 +297,10 @@ void refuse_verdicts(const Recipe& recipe, Dataset& dataset, const ColumnBinding
   for (size_t i = 0; i < binding.columns.size(); ++i)
     named.push_back(formatted("{}: {}", parts[i], binding.columns[i]));
   throw UsageError(
-      formatted("{}: its rows say of each answer whether it is a good one (column '{}'), and task: {} "
-                "would learn the bad ones as well: training by such verdicts (KTO) is not supported. "
-                "Keep the rows with good answers, without that column, in a file of their own; to learn "
-                "every row as it is say --set 'data.columns={{{}}}'",
+      formatted("{}: column '{}' says whether an answer is good or bad, and task: {} would train on the "
+                "bad ones as well: training on such labels (KTO) is not supported. Keep the rows with "
+                "good answers, without that column, in a file of their own; to train on every row use "
+                "--set 'data.columns={{{}}}'",
                 dataset.name(), *verdict, to_string(recipe.task), join(named, ", ")));
 }
 
@@ -379,9 +377,9 @@ void take_special_tokens(const Recipe& recipe, DataSetup& data) {
     const auto id = data.tokenizer->token_id(text);
     const std::string where = formatted("data.special_tokens: {}: '{}' is ", name, text);
     if (!id)
-      throw UsageError(
-          formatted("{}no token of {}; new tokens, which need new rows of the embedding, are not supported",
-                    where, recipe.model));
+      throw UsageError(formatted(
+          "{}not a token of {}; new tokens, which need new rows of the embedding, are not supported", where,
+          recipe.model));
     if (name == "eos_token") data.special.end_of_text = id;
     if (name == "bos_token" && data.special.bos && data.special.bos != id)
       throw UsageError(formatted("{}not the token that begins a text in {}; another one is not supported",

@@ -202,8 +202,7 @@ Looked look_at(const Resolved& resolved) {
   looked.lengths =
       measure_data(data.train->dataset, RowSubset::only(looked.rows, std::move(first)), data.train->encoder);
   if (looked.lengths.rows == looked.lengths.skipped)
-    throw UsageError(resolved.recipe.data.train.front().path +
-                     ": the rows looked at have nothing to learn from");
+    throw UsageError(resolved.recipe.data.train.front().path + ": the first rows have no target to train on");
   return looked;
 }
 

@@ -52,8 +52,8 @@ std::string together(const Recipe::Memory& memory) {
 void refuse_host_budget(const Recipe::Memory& memory) {
   if (is_auto(memory.host)) return;
   throw UsageError(
-      formatted("memory.host: on a CPU there is one memory and one budget, for the whole process; say "
-                "`{}` (--memory), and leave memory.host out; two budgets belong to device: card",
+      formatted("memory.host: on a CPU one budget limits the whole process; use `{}` (--memory), and "
+                "leave memory.host out; two budgets are for GPUs",
                 together(memory)));
 }
 
@@ -170,7 +170,7 @@ std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const st
   std::optional<OffloadParts> parts;
   if (memory.tier) {
     if (memory.offload)
-      throw UsageError("memory.tier and memory.offload both say what leaves the device; set one of them");
+      throw UsageError("memory.tier and memory.offload both choose what is offloaded; set one of them");
     parts = tier_parts(*memory.tier);
   } else if (memory.offload) {
     parts.emplace();
@@ -193,7 +193,7 @@ std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vecto
                                   int64_t layers) {
   if (!memory.offload_to) return std::nullopt;
   if (memory.offload || memory.tier)
-    throw UsageError(formatted("memory.offload_to and {} both say what leaves the device; set one of them",
+    throw UsageError(formatted("memory.offload_to and {} both choose what is offloaded; set one of them",
                                memory.tier ? "memory.tier" : "memory.offload"));
   const auto has = [&](Space space) { return std::ranges::find(homes, space) != homes.end(); };
   Homes stated;
@@ -210,7 +210,7 @@ std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vecto
                        "20GiB (--disk 20GiB)");
     const auto counted = [](int64_t count) { return count < PartHome::kEveryBlock ? count : 0; };
     if (const int64_t all = counted(home.on_disk) + counted(home.on_host); all > layers)
-      throw UsageError(formatted("{}{} layers are to leave the device, and the model has {}; say {} at most",
+      throw UsageError(formatted("{}{} layers are to be offloaded, and the model has {}; state {} at most",
                                  key, format_count(all), format_count(layers), format_count(layers)));
     stated[static_cast<size_t>(part)] = home.in_blocks(layers);
   }

@@ -41,8 +41,8 @@ OwnCards ask() {
   if (!is_installed(library)) {
     if (!is_installed("libcuda.so.1")) return {};
     return {{},
-            formatted("the driver is here (libcuda.so.1), and the library that lists its cards is not ({}); "
-                      "--device cuda takes the first card",
+            formatted("the driver is installed (libcuda.so.1), and the library that lists its cards is not "
+                      "({}); --device cuda takes the first card",
                       library)};
   }
   devices::GpuWatch watch(library, devices::watch_times());

@@ -53,8 +53,8 @@ std::string missing_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer)
   const int64_t contents = tokens_of(tokenizer, "a") + tokens_of(tokenizer, "b");
   const int64_t cost = tokens_of(tokenizer, both) - tokens_of(tokenizer, first) - contents;
   return formatted(
-      "{} writes {}, for which this tokenizer has no token{}: a question with its answer costs "
-      "{} tokens beside their texts in place of {}",
+      "{} writes {}, for which this tokenizer has no token{}: a prompt with its response costs "
+      "{} tokens in addition to their texts instead of {}",
       chat.published().name(), join(missing, ", "), missing.size() > 1 ? "s" : "", cost, cost - instead);
 }
 
@@ -90,7 +90,7 @@ std::vector<std::string> rendering_words(const Resolved& resolved, const ColumnB
   if (!data.chat) {
     const std::string why = answers && !rule_of(recipe.task).has_targets ? why_plain(recipe, binding) : "";
     if (why.empty() || !has_own_template(resolved)) return {};
-    return {formatted("stand as they are, {}: not as turns of the model's chat template", why)};
+    return {formatted("are used as they are, {}: not rendered by the model's chat template", why)};
   }
   std::vector<std::string> lines = {"rendered by " + data.chat->published().name()};
   const bool named = name != "auto" && name != "trl";

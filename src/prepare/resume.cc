@@ -153,8 +153,8 @@ std::string changed_bits_note(const TrainerState& saved, const TrainerState& run
   }
   if (was.empty()) return "";
   return formatted(
-      "note    saved with {}; going on with {}: the same experiment, but sums are formed in "
-      "another order, so not the same last bits",
+      "note    saved with {}; continues with {}: the same experiment, but sums are formed in "
+      "another order, so the last bits differ",
       was, now);
 }
 

@@ -78,14 +78,14 @@ void refuse_start(const Experiment& experiment, const Recipe& recipe) {
 void refuse_loraplus(const Experiment& experiment, const Recipe& recipe) {
   if (recipe.method.loraplus_ratio != 1.0 && adapts_embedding(experiment))
     throw UsageError(
-        "method.loraplus_ratio: is of adapters of linear layers, and method.targets names an embedding; "
-        "leave one of them out");
+        "method.loraplus_ratio: applies to adapters of linear layers, and method.targets names "
+        "an embedding; leave one of them out");
 }
 
 // The number of scores may be the model's alone to say.
 void require_goal(const Recipe& recipe, const TaskSpec& task) {
   if (recipe.save.best && !is_goal(task, *recipe.save.best))
-    throw UsageError(formatted("save.best: '{}' is no metric of {} numbers a row; say loss",
+    throw UsageError(formatted("save.best: '{}' is not a metric of {} numbers a row; use loss",
                                *recipe.save.best, task.outputs));
 }
 
@@ -233,8 +233,8 @@ void require_bf16(const PlannedCard& planned, DType compute) {
   const Card& card = planned.card;
   if (compute != DType::bf16 || has_bf16(card)) return;
   throw UsageError(
-      formatted("precision: the {} (compute capability {}.{}) does not compute in bf16, which begins "
-                "with 8.0 (RTX 30, A100); say precision: fp16 (--precision fp16)",
+      formatted("precision: the {} (compute capability {}.{}) does not compute in bf16, which needs 8.0 "
+                "(RTX 30, A100); use precision: fp16 (--precision fp16)",
                 planned.words(), card.compute_capability / 10, card.compute_capability % 10));
 }
 
@@ -245,11 +245,11 @@ void require_tf32(const Recipe& recipe, const std::optional<PlannedCard>& card) 
   constexpr int kFirstWithTf32 = 80;
   if (!recipe.is_of_card() && recipe.device != DeviceChoice::emulated)
     throw UsageError(
-        "precision.tf32: is of products on cards, and a CPU multiplies fp32 as it is; leave it out "
-        "(--set precision.tf32=false)");
+        "precision.tf32: applies to matrix products on GPUs, and a CPU computes in fp32; leave "
+        "it out (--set precision.tf32=false)");
   if (card && card->card.compute_capability < kFirstWithTf32)
     throw UsageError(
-        formatted("precision.tf32: the {} has no such products, which begin with compute capability 8.0; "
+        formatted("precision.tf32: the {} does not compute in TF32, which needs compute capability 8.0; "
                   "leave it out",
                   card->words()));
 }
@@ -377,8 +377,8 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   if (machine.elsewhere) {
     if (request.target.budget.of_free)
       throw UsageError(
-          "memory: state the other machine's as a size (--memory 64GiB): what is free here says nothing of "
-          "it");
+          "memory: state the other machine's memory as a size (--memory 64GiB): its free memory is "
+          "not known here");
     request.target.budget.free_bytes = 0;
   }
   return request;

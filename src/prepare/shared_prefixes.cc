@@ -15,7 +15,8 @@ constexpr double kWorthSharing = 0.2;
 
 std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& experiment) {
   if (recipe.memory.keep_frozen == KeepFrozen::on)
-    return "memory.keep_frozen: on keeps what frozen layers say of each row by itself; say off there";
+    return "memory.keep_frozen: on caches the outputs of frozen layers for each row by itself; set "
+           "it to off";
   const std::string why = why_no_shared_prefixes(experiment.model);
   return why.empty() ? "" : formatted("the model is a {}, which {}", experiment.model.architecture, why);
 }

@@ -28,8 +28,9 @@ Preference read_preference(const Recipe& recipe) {
                                     [](const TrainSource& source) { return source.weight != 1.0; });
   if (full && weighted)
     throw UsageError(
-        "data.train: weights draw other rows in every epoch, and task: dpo with method.type: full reads all "
-        "of them once before the first step; leave the weights out, or say method.type: lora");
+        "data.train: weights select other rows in every epoch, and task: dpo with method.type: "
+        "full reads all of them once before the first step; leave the weights out, or use "
+        "method.type: lora");
   return preference;
 }
 
@@ -52,8 +53,8 @@ std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const f
     const auto same = std::find(first.begin(), first.end(), ids.front());
     if (same != first.end())
       throw UsageError(
-          formatted("classify.words: '{}' and '{}' begin with the same token of {} ({}), which would decide "
-                    "between them: take words that differ there",
+          formatted("classify.words: '{}' and '{}' begin with the same token of {} ({}), by which the model "
+                    "decides: use words whose first tokens differ",
                     words[static_cast<size_t>(same - first.begin())], word, file->string(), *same));
     first.push_back(ids.front());
   }
@@ -63,7 +64,7 @@ std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const f
 void choose_words(const Recipe& recipe, const ModelPaths& paths, ModelFiles& files, ModelSpec& model) {
   if (recipe.classify.words.empty()) return;
   if (model.scores_sequences || model.encoder)
-    throw UsageError(formatted("classify.words: are asked of a model that writes text, and {} is a {}",
+    throw UsageError(formatted("classify.words: needs a model that predicts next tokens, and {} is a {}",
                                shown_model(paths.base), model.architecture));
   model.words = first_tokens(recipe.classify.words, paths.base, files);
   const auto largest = std::max_element(model.words.begin(), model.words.end());
@@ -88,9 +89,8 @@ void choose_value_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec&
   if (!model.value_head) return;
   const std::string where = there ? (folder / kValueHeadFile).string() : "reward.head: value";
   if (model.scores_sequences || model.encoder || model.encoder_decoder)
-    throw UsageError(
-        formatted("{}: a value head stands above a decoder that says next tokens, and {} is a {}", where,
-                  shown_model(paths.base), model.architecture));
+    throw UsageError(formatted("{}: a value head needs a decoder that predicts next tokens, and {} is a {}",
+                               where, shown_model(paths.base), model.architecture));
   if (recipe.method.type == MethodType::full && !model.tied_head && recipe.init == Init::random)
     throw UsageError(where +
                      ": such a folder holds the model's lm_head.weight too, which does not train and, with "
@@ -151,7 +151,8 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
                                model.labels));
   if (task.problem == ClassProblem::one_of && task.outputs < 2)
     throw UsageError(
-        "classify.labels: one class is no choice: name two or more, or say classify.problem: numbers");
+        "classify.labels: one class leaves nothing to decide: name two or more, or use "
+        "classify.problem: numbers");
   return task;
 }
 

@@ -85,7 +85,7 @@ std::string processes_text(const devices::GpuReport& report) {
     for (const devices::GpuProcess& one : gpu.processes) {
       const auto known = here.find(static_cast<pid_t>(one.pid));
       table.add_row({std::to_string(gpu.index), std::to_string(one.pid), bytes_or_unknown(one.bytes),
-                     known == here.end() ? "not to be seen from here" : printable(known->second.name)});
+                     known == here.end() ? "(not visible)" : printable(known->second.name)});
       any = true;
     }
   return any ? "\n" + table.render("  ") : "";

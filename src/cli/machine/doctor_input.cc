@@ -102,7 +102,7 @@ const doctor::MessageRow& killed_run() {
       doctor::Sign::killed,
       {},
       {},
-      "the run was killed, or the machine went down: its folder says no more",
+      "the run was killed, or the machine went down: its folder records no more",
       {},
       false};
   return kRow;

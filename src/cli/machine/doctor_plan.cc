@@ -136,8 +136,7 @@ void plan_steps(const RecipeArguments& given, Diagnosis& diagnosis) {
   LoadedRecipe loaded = read_without_rows(arguments);
   Recipe& recipe = loaded.recipe;
   if (on_host && !loaded.other_tools.empty()) {
-    diagnosis.notes.emplace_back(
-        "the recipe is another tool's: how much of the host that takes cannot be planned");
+    diagnosis.notes.emplace_back("the recipe is for another tool, whose host memory cannot be planned");
     return;
   }
   if (recipe.data.max_length == kLongestRow)

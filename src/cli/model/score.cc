@@ -91,7 +91,7 @@ ExitCode run(ScoreArguments& arguments, const std::string& command) {
   if (texts == options.data.has_value())
     throw UsageError(formatted("{}: name rows with --data, or give {}, one or several", command, one));
   if (options.partner && !texts)
-    throw UsageError(formatted("{}: {} stands beside {}; rows of --data have their own", command,
+    throw UsageError(formatted("{}: {} goes with {}; rows of --data have their own", command,
                                options.rewards ? "--prompt" : "--text-pair", one));
   Progress progress(json ? LogLevel::error : LogLevel::info, 1);
   options.observer = &progress;

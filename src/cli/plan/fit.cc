@@ -100,8 +100,8 @@ std::vector<AskedDeviceLine> devices_of(const FitArguments& arguments, const Pla
   }
   if (devices.empty() && !arguments.host_memory.empty())
     throw UsageError(
-        "--host-memory: is what a GPU's host has, and this machine has none that can be used; "
-        "name one: --gpu CARD");
+        "--host-memory: is for the host of a GPU, and this machine has no usable GPU; name one: "
+        "--gpu CARD");
   devices.push_back({{}, plan});
   devices.back().plan.recipe = plan.recipe.on_device("cpu");
   return devices;

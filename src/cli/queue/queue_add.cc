@@ -93,13 +93,13 @@ void use_part(const LearnedPart& part, int runs, int64_t& bytes) {
 void use_what_was_learned(queue::Store& store, queue::Entry& entry) {
   const queue::Learned learned = store.learned(entry.fingerprint);
   const bool on_devices = entry.need.devices > 0;
-  const std::string none = "no run of it has been done here whose peak would tell";
+  const std::string none = "no earlier run of it on this machine has a known peak";
   if (on_devices)
     use_part({"--memory", " on a device", " on each device", learned.card_peak_bytes,
               learned.least_card_bytes, none},
              learned.runs, entry.need.device_bytes);
   use_part({on_devices ? "--host-memory" : "--memory", on_devices ? " of the host" : "",
-            on_devices ? " of the host beside its devices" : ", all its processes together",
+            on_devices ? " of the host in addition to its devices" : ", all its processes together",
             learned.peak_bytes, learned.least_bytes, none},
            learned.runs, entry.need.host_bytes);
   if (entry.seconds <= 0) entry.seconds = learned.seconds;

@@ -74,7 +74,7 @@ std::string memory_text(const Store& store, const Attempt& attempt) {
   }
   std::string text = "\n    memory " + format_blocks(shares);
   if (const auto growth = queue::growth_of(*history)) {
-    text += formatted("\n    grew by {} a minute to the end: a leak, if it did the same again and again",
+    text += formatted("\n    grew by {} a minute until the end: a leak, if every step did the same work",
                       format_bytes(static_cast<int64_t>(growth->bytes_per_second * 60)));
     if (attempt.need.devices == 0 && !attempt.ended)
       text += "; beyond its reservation in " +

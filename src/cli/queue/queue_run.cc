@@ -122,13 +122,13 @@ queue::LocalOptions read_local_options(const RunArguments& arguments) {
 
 slurm::SlurmOptions read_slurm_options(const RunArguments& arguments) {
   if (!arguments.patience.empty())
-    throw UsageError("--patience is of the local worker: how long jobs wait is Slurm's");
+    throw UsageError("--patience is for the local worker: Slurm decides how long jobs wait");
   for (const auto& [given, option] :
        {std::pair(!arguments.memory.empty(), "--memory"), std::pair(arguments.threads > 0, "--threads"),
         std::pair(!arguments.gpu_plan.empty(), "--gpu-plan"),
         std::pair(!arguments.headroom.empty(), "--headroom")})
     if (given)
-      throw UsageError(std::string(option) + " is of the local worker: Slurm gives out what its nodes have");
+      throw UsageError(std::string(option) + " is for the local worker: Slurm gives out what its nodes have");
   slurm::SlurmOptions options;
   options.partition = arguments.partition;
   options.options = arguments.sbatch;
@@ -190,8 +190,7 @@ std::vector<std::string> find_cards(const RunArguments& arguments, devices::GpuW
   queue::CardOptions cards = queue::card_options();
   cards.find = arguments.devices.empty();
   if (!arguments.headroom.empty()) {
-    if (!cards.find)
-      throw UsageError("--headroom is of cards that are found; --device states what runs may take");
+    if (!cards.find) throw UsageError("--headroom is for detected cards; --device states what runs may take");
     cards.headroom = read_headroom(arguments.headroom);
   }
   options.cards = std::make_shared<queue::WatchedCards>(watch, cards, options.machine);

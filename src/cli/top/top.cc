@@ -63,7 +63,7 @@ RecordingEnd recording_end(const std::string& path) {
   if (last.empty()) return {};
   if (is_frame(last)) return {.lacks_newline = true};
   if (last.front() != '{' || std::ssize(text) >= kLongestFrame)
-    throw UsageError(formatted("--record {}: does not end with a look that was recorded", printable(path)));
+    throw UsageError(formatted("--record {}: does not end with a recorded sample", printable(path)));
   return {.bytes = static_cast<int64_t>(std::filesystem::file_size(path)) - std::ssize(last)};
 }
 
@@ -93,8 +93,7 @@ Source recorded(const std::string& path) {
   if (const std::string& last = lines->back(); last.empty()) {
     lines->pop_back();
   } else if (!is_frame(last)) {
-    say(formatted("note    {}:{}: a look that was not written to its end is left out", printable(path),
-                  lines->size()));
+    say(formatted("note    {}:{}: an incomplete sample is left out", printable(path), lines->size()));
     lines->pop_back();
   }
   if (lines->empty()) throw UsageError(printable(path) + ": holds no frame");
@@ -198,7 +197,7 @@ ExitCode run_top(TopArguments arguments) {
   if (!arguments.record.empty() && !arguments.replay.empty())
     throw UsageError("--record and --replay exclude each other");
   if (arguments.serve && !arguments.replay.empty())
-    throw UsageError("--serve shows what is, not what was recorded");
+    throw UsageError("--serve shows the present, not a recording");
   const bool terminal = isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1;
   const bool screen = terminal && !arguments.once && !arguments.json && arguments.count == 0;
   // Output to a pipe asks for a table.

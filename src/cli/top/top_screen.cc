@@ -250,7 +250,7 @@ class Screen {
     scrolled_ = std::clamp(scrolled_, 0, most);
     for (int i = most - scrolled_; i < static_cast<int>(lines.size()) && i < most - scrolled_ + room; ++i)
       line(lines[static_cast<size_t>(i)]);
-    if (lines.empty()) line("  it has printed nothing");
+    if (lines.empty()) line("  no output yet");
   }
 
   [[nodiscard]] std::string bottom() const {

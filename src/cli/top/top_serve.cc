@@ -101,7 +101,7 @@ class Server {
         this);
     const ServedAddress& address = served.address;
     if (evhttp_bind_socket(http_.get(), address.host.c_str(), static_cast<uint16_t>(address.port)) != 0)
-      throw UsageError(formatted("--serve {}:{}: cannot be had: {}", printable(address.host), address.port,
+      throw UsageError(formatted("--serve {}:{}: cannot be opened: {}", printable(address.host), address.port,
                                  std::strerror(errno)));
   }
   ~Server() {
@@ -221,7 +221,7 @@ class Server {
     const evhttp_cmd_type method = evhttp_request_get_command(request);
     if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_HEAD) {
       evhttp_add_header(headers, "Allow", "GET, HEAD");
-      return send(request, 405, "text/plain; charset=utf-8", "This page is for reading alone.\n");
+      return send(request, 405, "text/plain; charset=utf-8", "This page is read-only.\n");
     }
     if (!same(token_of(request), served_.token))
       return send(request, 401, "text/plain; charset=utf-8",
@@ -245,7 +245,7 @@ class Server {
   // Server-sent events: a frame at once, and one for each interval.
   void begin_events(evhttp_request* request) {
     if (readers_.size() >= kMostReaders)
-      return send(request, 503, "text/plain; charset=utf-8", "Too many look at this already.\n");
+      return send(request, 503, "text/plain; charset=utf-8", "Too many clients are connected already.\n");
     evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Type", "text/event-stream");
     evhttp_connection_set_closecb(
         evhttp_request_get_connection(request),

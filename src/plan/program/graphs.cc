@@ -14,15 +14,16 @@ namespace {
 const char* why_none(const ProgramCalls& calls, const DeviceDescription& device, const ProgramUse& use,
                      UseGraphs asked) {
   constexpr double kWorth = 0.01;
-  if (device.backend != Backend::gpu) return "the device makes none";
+  if (device.backend != Backend::gpu) return "the device has no CUDA graphs";
   if (asked == UseGraphs::off) return "memory.graphs: off";
-  if (calls.moves_disk) return "what a disk moves needs the host";
+  if (calls.moves_disk) return "transfers from a disk need the host";
   if (asked == UseGraphs::on) return nullptr;
   const double gap = launch_gap(calls.calls, device, use.seconds);
   if (gap == 0) return "the host launches its calls faster than the card computes them";
-  if (gap < kWorth * use.beside) return "what the host's launches take longer is less than 1 % of a step";
+  if (gap < kWorth * use.beside) return "the host's launches add less than 1 % to a step";
   if (device.library_products && !use.repeats)
-    return "its rows differ from run to run, and a library's products are cut to them on the host";
+    return "its number of rows changes from run to run, and the host sets the sizes of the "
+           "library's matrix products";
   return nullptr;
 }
 

@@ -46,7 +46,7 @@ TEST(Graphs, a_tiny_model_on_a_big_card_gets_them_and_a_7b_does_not) {
   const Plan large = make_plan(of_7b);
   EXPECT_EQ(large.graphs_of(kTrainProgram), 0);
   EXPECT_EQ(of(large, kTrainProgram).why, "the host launches its calls faster than the card computes them");
-  EXPECT_EQ(of(large, kUpdateProgram).why, "what the host's launches take longer is less than 1 % of a step");
+  EXPECT_EQ(of(large, kUpdateProgram).why, "the host's launches add less than 1 % to a step");
   EXPECT_EQ(large.graph_bytes(), 0);
 }
 
@@ -81,7 +81,7 @@ TEST(Graphs, without_room_there_are_none_unless_they_are_asked_for) {
   const Plan none = make_plan(request);
   EXPECT_TRUE(none.fits());
   EXPECT_EQ(none.graph_bytes(), 0);
-  EXPECT_EQ(of(none, kTrainProgram).why, "there is no room for them");
+  EXPECT_EQ(of(none, kTrainProgram).why, "there is no memory for them");
   request.choices.graphs = UseGraphs::on;
   const Plan refused = make_plan(request);
   EXPECT_FALSE(refused.fits());
@@ -100,8 +100,9 @@ TEST(Graphs, rows_that_differ_leave_the_update_alone_where_a_library_computes_pr
       RunSteps{.steps = 10, .tokens = 4 * 300, .rows = 4, .targets = 4 * 100, .row_length = 300};
   const Plan plan = make_plan(request);
   EXPECT_EQ(plan.graphs_of(kTrainProgram), 0);
-  EXPECT_EQ(of(plan, kTrainProgram).why,
-            "its rows differ from run to run, and a library's products are cut to them on the host");
+  EXPECT_EQ(
+      of(plan, kTrainProgram).why,
+      "its number of rows changes from run to run, and the host sets the sizes of the library's matrix products");
   EXPECT_EQ(plan.graphs_of(kUpdateProgram), 1);
   request.target.device.library_products = false;
   EXPECT_EQ(make_plan(request).graphs_of(kTrainProgram), 1);
@@ -114,7 +115,7 @@ TEST(Graphs, a_program_that_moves_bytes_of_a_disk_gets_none_and_the_plan_says_wh
   request.target.homes = {Space::disk};
   request.choices.offload = OffloadParts{.states = true};
   const Plan plan = make_plan(request);
-  EXPECT_EQ(of(plan, kUpdateProgram).why, "what a disk moves needs the host");
+  EXPECT_EQ(of(plan, kUpdateProgram).why, "transfers from a disk need the host");
   EXPECT_EQ(plan.graphs_of(kUpdateProgram), 0);
   EXPECT_NE(report_text(plan).find("none of update: what a"), std::string::npos) << report_text(plan);
 }

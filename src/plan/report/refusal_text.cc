@@ -59,9 +59,9 @@ std::string smallest_text(const Refusal& refusal) {
   };
   add(smallest.host_bytes, refusal.host_limit, " of the host");
   add(smallest.disk_bytes, refusal.disk_limit, " of disk");
-  return formatted("smallest possible: {}{} ({}){}", format_bytes_up(smallest.memory_bytes), beside,
-                   smallest.words,
-                   refusal.search_ended ? "; the search ended at its limit of work, less may do" : "");
+  return formatted(
+      "smallest possible: {}{} ({}){}", format_bytes_up(smallest.memory_bytes), beside, smallest.words,
+      refusal.search_ended ? "; the search ended at its limit of work: less may be possible" : "");
 }
 
 std::string host_refusal(const Refusal& refusal) {
@@ -78,7 +78,7 @@ std::string memory_refusal(const Refusal& refusal, const Shortage& memory,
                            const std::optional<ReleasedPlan>& released) {
   std::string text = shortages_text(refusal) + "\n";
   if (memory.allowed < kMiB)
-    text += formatted("  {} is less than any run takes: a size has a unit, such as --memory 8GiB\n",
+    text += formatted("  {} is less than any run takes: write the size with a unit, such as --memory 8GiB\n",
                       format_bytes(memory.allowed));
   text += formatted("  short by {} at {}; largest there: {}", format_bytes(memory.needed - memory.allowed),
                     refusal.place, components_text(refusal.largest));

@@ -397,7 +397,7 @@ std::string also_fits_text(const Plan& plan) {
   const Candidate& least = plan.smallest;
   const int64_t graphs = plan.request.choices.graphs == UseGraphs::on ? plan.graph_bytes() : 0;
   const int64_t bytes = memory_bytes(plan.request, least) + graphs;
-  if (bytes >= plan.memory_bytes()) return "nothing smaller: this is the least";
+  if (bytes >= plan.memory_bytes()) return "this is the smallest plan already";
   return formatted("budget down to {} ({}; {})", format_bytes_up(bytes),
                    variant_words(plan.request.workload.experiment, least.variant), time_change(plan, least));
 }
@@ -428,7 +428,7 @@ std::string display_text(const Plan& plan) {
     return "";
   const std::optional<int64_t> all = memory_budget(request);
   if (!all || plan.memory_bytes() <= *all - kDesktop) return "";
-  return formatted("a desktop on this card takes 0.3 to 1 GiB of it: --memory {} leaves it room",
+  return formatted("a desktop on this card takes 0.3 to 1 GiB of it: --memory {} leaves enough for it",
                    mib_text(*all - kDesktop - driver->bytes - driver->uncertain));
 }
 
@@ -444,17 +444,17 @@ std::vector<ReportLine> facts(const Plan& plan) {
   if (plan.variant.keep_frozen)
     list.push_back(
         {"kept",
-         formatted("what the frozen blocks say of each row, computed once: {} in all to make, write and read",
+         formatted("outputs of the frozen blocks for each row, computed once: {} in total to compute, write "
+                   "and read",
                    duration_words(plan.kept_seconds))});
   if (has_graphs(plan) || request.choices.graphs == UseGraphs::on)
     list.push_back({"graphs", graphs_words(plan.graphs)});
   if (plan.search_ended)
-    list.push_back({"search", "ended at its limit of work; this is the best that was found until then"});
+    list.push_back({"search", "ended at its limit of work; this is the best plan that it found"});
   if (request.target.own_memory && !request.target.budget.host_bytes && plan.host_arena_bytes() > 0)
-    list.push_back({"host", "not limited: say what that machine has, such as --host-memory 16GiB"});
+    list.push_back({"host", "not limited: state the memory of that machine, such as --host-memory 16GiB"});
   if (!request.lossy.empty())
-    list.push_back({"lossy", join(request.lossy, ", ") +
-                                 ", as memory.allow permits: nothing that keeps the result fits"});
+    list.push_back({"lossy", join(request.lossy, ", ") + ", as memory.allow permits: no lossless plan fits"});
   if (request.workload.data) list.push_back({"data", data_words(*request.workload.data)});
   if (request.workload.data)
     for (const std::string& text : request.workload.data->rendering) list.push_back({"rows", text});

@@ -72,7 +72,7 @@ void set_graphs(Plan& plan, bool wanted, const char* why_not) {
 void take_graphs(Plan& plan) {
   set_graphs(plan, true);
   if (plan.request.choices.graphs == UseGraphs::automatic && plan.graph_bytes() > 0 && !plan.fits())
-    set_graphs(plan, false, "there is no room for them");
+    set_graphs(plan, false, "there is no memory for them");
 }
 
 }  // namespace plimsoll

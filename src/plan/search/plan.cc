@@ -355,18 +355,18 @@ int64_t kept_records(const Experiment& experiment) {
 
 std::string why_nothing_is_kept(const PlanRequest& request) {
   if (!request.target.budget.disk_bytes || *request.target.budget.disk_bytes == 0)
-    return "memory.disk says that there is no disk for it (--disk 20GiB)";
+    return "memory.disk is 0, and the cache is on disk (--disk 20GiB)";
   if (!request.workload.data || !request.workload.run) return "the recipe names no rows";
-  if (request.target.own_memory) return "it is read into memory that the host reaches, and a card's is not";
+  if (request.target.own_memory)
+    return "the cache is read into host memory, and the GPU has memory of its own";
   if (request.workload.experiment.shares_prefixes)
-    return "data.share_prefixes computes what rows begin with alike once for all of them; say off there";
-  if (request.workload.experiment.documents > 1)
-    return "data.packing puts other rows together in every epoch";
+    return "data.share_prefixes computes common prefixes of rows once for all of them; set it to off";
+  if (request.workload.experiment.documents > 1) return "data.packing combines other rows in every epoch";
   if (!request.workload.same_rows)
-    return "a weight of data.train that is no whole number takes other rows in every epoch";
+    return "a weight of data.train that is not a whole number selects other rows in every epoch";
   if (!has_frozen_blocks(build_forward(request.workload.experiment, {})))
-    return "no block lies below all that trains and draws nothing at random, or more than one tensor leaves "
-           "them";
+    return "no block without random draws lies below all that trains, or more than one tensor "
+           "leaves such blocks";
   return "";
 }
 

@@ -2,9 +2,9 @@
 
 #include "prepare/memory_budget.h"
 #include "prepare/order_words.h"
-#include "prepare/run/plan_run.h"
 #include "prepare/refused_plan.h"
 #include "prepare/resume.h"
+#include "prepare/run/plan_run.h"
 #include "prepare/run/run_output.h"
 
 namespace plimsoll {

@@ -97,7 +97,7 @@ class FirstMinute(CommandTest):
         done = run("demo", "--steps", 4, cwd=self.folder)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("does not fit", done.stderr)
-        for words in ("$ plimsoll plan plimsoll-demo/recipe.yaml", "$ plimsoll train", "$ plimsoll generate plimsoll-demo/run", "plimsoll chat plimsoll-demo/run"):
+        for words in ("$ plimsoll plan plimsoll-demo/recipe.yaml", "$ plimsoll train", "$ plimsoll generate plimsoll-demo/run", "exact match", "plimsoll chat plimsoll-demo/run"):
             self.assertIn(words, done.stdout)
         folder = self.folder / "plimsoll-demo"
         for name in ("model/config.json", "model/tokenizer.json"):

@@ -102,10 +102,12 @@ ExitCode run(const DemoArguments& arguments) {
   std::vector<std::string> train = {"train", recipe, "--no-probe"};
   if (arguments.steps > 0) train.push_back(formatted("--set=schedule.max_steps={}", arguments.steps));
   expect(ExitCode::ok, train);
-  print("\nEach fact was trained, but not in the words of these questions.\n");
+  print("\nEach fact and each phrase was trained, but never these pairs of them.\n");
   for (const char* const question :
-       {"What is the capital of Peru?", "Which city is the capital of Japan?", "Name the capital of Norway."})
+       {"Name the capital city of Nigeria.", "Name the antonym of early.", "Which word means a young frog?"})
     expect(ExitCode::ok, {"generate", result, "--prompt", question, "--max-new-tokens", "8"});
+  print("\nAll of the questions that were held out:\n");
+  expect(ExitCode::ok, {"generate", result, "--data", (folder / "facts/heldout.parquet").string()});
   print("\nNext:\n  plimsoll report " + quoted(result) + "\n  plimsoll chat " + quoted(result) +
         "\n  plimsoll fit qwen2.5-1.5b\n");
   return ExitCode::ok;

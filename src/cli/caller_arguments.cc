@@ -1,6 +1,6 @@
 #include "cli/caller_arguments.h"
 
-#include "base/parent_process.h"
+#include "cli/parent_process.h"
 
 namespace plimsoll {
 

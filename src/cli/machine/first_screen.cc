@@ -86,17 +86,16 @@ std::string named(std::vector<std::string> names, const std::string& none) {
 ExitCode show_first_screen() {
   const std::vector<std::string> models = cached_models();
   const std::string model = models.empty() ? "MODEL" : printable(models.front());
-  const std::string first = "Plimsoll " PLIMSOLL_VERSION
-                            " fine-tunes language models inside a memory budget, and never runs out of it.\n"
-                            "  this machine   " +
-                            machine_words() + "\n  models here    " +
-                            named(models, "none (plimsoll fetch NAME downloads one)") +
-                            "\n  runs here      " + named(runs_here(), "none") + "\n\n";
+  const std::string first = formatted(
+      "Plimsoll {} fine-tunes language models inside a memory budget, and never runs out of it.\n"
+      "  this machine   {}\n  models here    {}\n  runs here      {}\n\n",
+      PLIMSOLL_VERSION, machine_words(), named(models, "none (plimsoll fetch NAME downloads one)"),
+      named(runs_here(), "none"));
   print(fitted(first, output_columns()));
   TextTable table({false, false});
   table.add_row({"plimsoll fit qwen2.5-1.5b", "what fits here; nothing is downloaded"});
   table.add_row({"plimsoll demo", "trains a small model in half a minute and asks it"});
-  table.add_row({"plimsoll init " + model + " rows.jsonl", "a recipe for your rows"});
+  table.add_row({formatted("plimsoll init {} rows.jsonl", model), "a recipe for your rows"});
   table.add_row({"plimsoll doctor train.log", "why any trainer ran out of memory"});
   table.add_row({"plimsoll --help", "all commands"});
   print(table.render("  ", output_columns()));

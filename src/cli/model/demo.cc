@@ -93,8 +93,8 @@ ExitCode run(const DemoArguments& arguments) {
   const fs::path folder = arguments.folder;
   write_files(folder);
   const std::string recipe = (folder / "recipe.yaml").string(), result = (folder / "run").string();
-  print("Everything is written to " + printable(folder.string()) +
-        ". First the plan: every byte, before anything is loaded.\n");
+  print(formatted("Everything is written to {}. First the plan: every byte, before anything is loaded.\n",
+                  printable(folder.string())));
   expect(ExitCode::ok, {"plan", recipe, "--no-probe"});
   print("\nThe same run in 1 MiB is refused at once (exit code 3), with what is missing.\n");
   expect(ExitCode::does_not_fit, {"plan", recipe, "--no-probe", "--memory", "1MiB"});
@@ -108,8 +108,8 @@ ExitCode run(const DemoArguments& arguments) {
     expect(ExitCode::ok, {"generate", result, "--prompt", question, "--max-new-tokens", "8"});
   print("\nAll of the questions that were held out:\n");
   expect(ExitCode::ok, {"generate", result, "--data", (folder / "facts/heldout.parquet").string()});
-  print("\nNext:\n  plimsoll report " + quoted(result) + "\n  plimsoll chat " + quoted(result) +
-        "\n  plimsoll fit qwen2.5-1.5b\n");
+  print(formatted("\nNext:\n  plimsoll report {0}\n  plimsoll chat {0}\n  plimsoll fit qwen2.5-1.5b\n",
+                  quoted(result)));
   return ExitCode::ok;
 }
 

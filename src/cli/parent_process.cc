@@ -1,4 +1,4 @@
-#include "base/parent_process.h"
+#include "cli/parent_process.h"
 
 #include <sys/prctl.h>
 #include <unistd.h>

@@ -122,7 +122,7 @@ class Dpo(CommandTest):
         self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
         again = json.loads(output("eval", out, "--json"))
         self.assertAlmostEqual(again["loss"], told["loss"], places=4)
-        self.assertIn("keeps", output("eval", out, "--data", self.folder / "pairs.jsonl", code=2))
+        self.assertIn("log-probabilities", output("eval", out, "--data", self.folder / "pairs.jsonl", code=2))
         # Every epoch's order finds its rows; resumed runs read them.
         whole = (out / "model.safetensors").read_bytes()
         shutil.rmtree(out / "checkpoint-14")

@@ -250,7 +250,7 @@ class Tables(TopTest):
             self.top("--record", night, "--count", 1)
             self.assertEqual(len(self.top("--replay", night, "--json").splitlines()), kept + 1)
         night.write_text("my notes")
-        self.assertIn("does not end with a look", self.top("--record", night, "--count", 1, code=2))
+        self.assertIn("does not end with a recorded sample", self.top("--record", night, "--count", 1, code=2))
         self.assertEqual(night.read_text(), "my notes")
 
     def test_numbers_that_are_none_are_refused_with_a_range_that_can_be_read(self):

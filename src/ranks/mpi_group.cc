@@ -1,0 +1,110 @@
+#include "ranks/mpi_group.h"
+
+#include <array>
+#include <charconv>
+#include <filesystem>
+
+#include "base/environment.h"
+#include "base/format.h"
+#include "base/shared_library.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPluginFile = "libplimsoll_mpi.so";
+constexpr const char* kInstall = "install Open MPI (Debian, Ubuntu: sudo apt install openmpi-bin)";
+
+int number_in(const char* variable) {
+  const std::string text = environment(variable);
+  int number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+fs::path find_plugin() {
+  if (const std::string named = environment("PLIMSOLL_MPI"); !named.empty()) return named;
+  std::error_code unknown;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
+  for (const fs::path& file : {folder / kPluginFile, folder / "../lib/plimsoll" / kPluginFile})
+    if (fs::exists(file, unknown)) return file;
+  throw UsageError(
+      formatted("devices: several processes need MPI, and this program was built without it: {} is not "
+                "in its folder. With the sources: {} and libopenmpi-dev, then build again",
+                kPluginFile, kInstall));
+}
+
+void require(int failed, const char* call) {
+  if (failed != 0) throw StoppedError(formatted("MPI: {} fails (error {})", call, failed));
+}
+
+}  // namespace
+
+const PlimsollMpi* open_mpi_plugin() {
+  const fs::path file = find_plugin();
+  std::string why;
+  void* const library = open_library(file.string(), why);
+  if (library == nullptr)
+    throw UsageError(formatted("devices: several processes need MPI: {}. {}", why, kInstall));
+  const auto* mpi = static_cast<const PlimsollMpi*>(dlsym(library, "plimsoll_mpi"));
+  if (mpi == nullptr || mpi->version != PLIMSOLL_MPI_VERSION)
+    throw UsageError(
+        formatted("devices: {} is of another version of plimsoll; build it with this one", file.string()));
+  return mpi;
+}
+
+StartedBy who_started_me() {
+  if (const int ranks = number_in("OMPI_COMM_WORLD_SIZE"); ranks > 0) return {ranks, "mpirun"};
+  if (const int ranks = number_in("PMI_SIZE"); ranks > 0) return {ranks, "mpiexec (PMI)"};
+  // A batch script of Slurm has SLURM_NTASKS too; the tasks of a step are started by srun.
+  if (const int ranks = number_in("SLURM_STEP_NUM_TASKS"); ranks > 1) return {ranks, "srun"};
+  return {};
+}
+
+MpiGroup::MpiGroup(const StartedBy& started) : mpi_(open_mpi_plugin()) {
+  std::array<char, 128> name{};
+  require(mpi_->init(&rank_, &size_, name.data(), static_cast<int>(name.size())), "MPI_Init_thread");
+  library_ = name.data();
+  library_ = library_.substr(0, library_.find(','));
+  if (size_ != started.ranks)
+    throw UsageError(formatted(
+        "devices: {} started {} processes, and {} knows of {}: each would train by itself. Use the mpirun of "
+        "that MPI, with Slurm srun --mpi=pmix",
+        started.launcher, started.ranks, library_, size_));
+  watch_ = std::make_unique<Watch>(*this);
+}
+
+MpiGroup::~MpiGroup() {
+  if (ends_together_) mpi_->finish();
+}
+
+void MpiGroup::ends_together() {
+  barrier();
+  watch_->ends();
+  ends_together_ = true;
+}
+
+template <class Call>
+void MpiGroup::call(const char* name, Call&& call) {
+  if (watch_) watch_->enters();
+  const int failed = call();
+  if (watch_) watch_->leaves();
+  require(failed, name);
+}
+
+void MpiGroup::all_gather(std::span<std::byte> bytes) {
+  call("MPI_Allgather",
+       [&] { return mpi_->all_gather(bytes.data(), static_cast<int>(bytes.size()) / size_); });
+}
+
+void MpiGroup::exchange(std::span<const std::byte> from, std::span<std::byte> to) {
+  call("MPI_Alltoall",
+       [&] { return mpi_->exchange(from.data(), to.data(), static_cast<int>(to.size()) / size_); });
+}
+
+void MpiGroup::barrier() {
+  call("MPI_Barrier", [&] { return mpi_->barrier(); });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,40 @@
+// Adds up what the ranks have, in the order of ranks: the bits depend on their number alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ranks/group.h"
+#include "tensor/tensor.h"
+
+namespace plimsoll {
+
+// Values travel in their own type. Those of f32 and bf16 are added up in f32 and rounded once; f64 in f64.
+// Allocates in its constructor alone.
+class OrderedSum {
+ public:
+  explicit OrderedSum(Group& group);
+
+  // The staging that a group of so many has.
+  static int64_t staging_bytes(int64_t ranks);
+
+  // Every part becomes the sum over ranks of that part. All parts are of one type; ranks name the same ones.
+  void add(std::span<const std::span<std::byte>> parts, DType dtype);
+  // Bytes that this rank has sent so far.
+  [[nodiscard]] int64_t sent_bytes() const { return sent_bytes_; }
+
+ private:
+  void add_slice(size_t bytes, DType dtype);
+
+  Group& group_;
+  std::vector<std::byte> slice_;     // a piece for each rank, first its own values and then the sums
+  std::vector<std::byte> received_;  // the rank's piece, from each rank
+  int64_t sent_bytes_ = 0;
+};
+
+// The values of a rank in the same order, as one sum over ranks in f64: for a few numbers.
+void add_up(Group& group, std::span<double> values);
+
+}  // namespace plimsoll

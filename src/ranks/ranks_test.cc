@@ -1,0 +1,121 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <random>
+
+#include "ranks/ordered_sum.h"
+#include "ranks/thread_group.h"
+#include "tensor/bf16.h"
+
+namespace plimsoll {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<float> values_of(int rank, size_t count) {
+  std::mt19937 draw(static_cast<unsigned>(rank + 1));
+  std::normal_distribution<float> normal(0, 1);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(draw) * std::exp2(static_cast<float>(draw() % 40) - 20);
+  return values;
+}
+
+// Sums of each part over the ranks, as every rank has them.
+std::vector<std::vector<float>> sums_of(int ranks, const std::vector<size_t>& parts) {
+  size_t all = 0;
+  for (const size_t part : parts) all += part;
+  std::vector<std::vector<float>> results(static_cast<size_t>(ranks));
+  run_as_threads(ranks, [&](Group& group) {
+    std::vector<float> values = values_of(group.rank(), all);
+    std::vector<std::span<std::byte>> spans;
+    size_t at = 0;
+    for (const size_t part : parts) {
+      spans.push_back(std::as_writable_bytes(std::span(values).subspan(at, part)));
+      at += part;
+    }
+    OrderedSum sum(group);
+    sum.add(spans, DType::f32);
+    results[static_cast<size_t>(group.rank())] = values;
+  });
+  return results;
+}
+
+TEST(Group, gathers_texts_in_the_order_of_ranks) {
+  for (const int ranks : {2, 3, 4}) {
+    std::vector<std::vector<std::string>> got(static_cast<size_t>(ranks));
+    std::vector<std::string> said(static_cast<size_t>(ranks));
+    run_as_threads(ranks, [&](Group& group) {
+      const auto rank = static_cast<size_t>(group.rank());
+      got[rank] = gather_texts(group, std::string(rank * 3, 'a'));
+      said[rank] = broadcast_text(group, "rank " + std::to_string(rank));
+    });
+    for (const auto& texts : got) {
+      ASSERT_EQ(texts.size(), static_cast<size_t>(ranks));
+      for (size_t r = 0; r < texts.size(); ++r) EXPECT_EQ(texts[r], std::string(r * 3, 'a'));
+    }
+    for (const std::string& text : said) EXPECT_EQ(text, "rank 0");
+  }
+}
+
+TEST(Group, alone_has_its_own_text) {
+  EXPECT_THAT(gather_texts(alone(), "x"), ElementsAre("x"));
+  std::vector<double> values = {1, 2};
+  add_up(alone(), values);
+  EXPECT_THAT(values, ElementsAre(1, 2));
+}
+
+// Sizes within a piece, across pieces and slices, and parts that a slice cuts.
+TEST(OrderedSum, is_formed_in_the_order_of_ranks_whatever_the_parts_are) {
+  constexpr size_t kPiece = size_t{1} << 18;  // elements
+  const std::vector<std::vector<size_t>> cases = {
+      {1}, {3, 1, 2}, {kPiece}, {kPiece * 2 + 5, 7}, {kPiece * 3 - 1, kPiece * 2 + 17, 1}};
+  for (const int ranks : {2, 3, 4}) {
+    for (const std::vector<size_t>& parts : cases) {
+      const auto results = sums_of(ranks, parts);
+      std::vector<float> expected = values_of(0, results.front().size());
+      for (int rank = 1; rank < ranks; ++rank) {
+        const std::vector<float> next = values_of(rank, expected.size());
+        for (size_t i = 0; i < expected.size(); ++i) expected[i] += next[i];
+      }
+      for (const std::vector<float>& result : results)
+        EXPECT_EQ(std::memcmp(result.data(), expected.data(), expected.size() * sizeof(float)), 0) << ranks;
+    }
+  }
+}
+
+TEST(OrderedSum, of_bf16_is_rounded_once) {
+  constexpr int kRanks = 3;
+  const uint16_t small = bf16_from_f32(1.0F / 256), one = bf16_from_f32(1);
+  std::vector<uint16_t> sums(kRanks);
+  run_as_threads(kRanks, [&](Group& group) {
+    std::vector<uint16_t> value = {group.leads() ? one : small};
+    std::vector<std::span<std::byte>> parts = {std::as_writable_bytes(std::span(value))};
+    OrderedSum(group).add(parts, DType::bf16);
+    sums[static_cast<size_t>(group.rank())] = value.front();
+  });
+  // Rounded after each addition, a tie to even would take both small ones away.
+  for (const uint16_t sum : sums) EXPECT_EQ(f32_from_bf16(sum), 1.0F + 1.0F / 128);
+}
+
+TEST(OrderedSum, counts_the_bytes_it_sends) {
+  run_as_threads(2, [&](Group& group) {
+    std::vector<float> values(1024);
+    std::vector<std::span<std::byte>> parts = {std::as_writable_bytes(std::span(values))};
+    OrderedSum sum(group);
+    sum.add(parts, DType::f32);
+    EXPECT_EQ(sum.sent_bytes(), 4096) << "half of it before the sum, half after";
+  });
+}
+
+TEST(OrderedSum, of_a_few_numbers) {
+  run_as_threads(3, [&](Group& group) {
+    std::vector<double> values = {1.0 * group.rank(), 1e16, group.rank() == 2 ? -2e16 : 0.5};
+    add_up(group, values);
+    EXPECT_THAT(values, ElementsAre(3, 3e16, -2e16 + 1.0));
+  });
+}
+
+}  // namespace
+}  // namespace plimsoll

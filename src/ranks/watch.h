@@ -1,0 +1,84 @@
+// Watches over the processes of a group: when one ends, fails or says nothing for too long, all end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "ranks/group.h"
+
+namespace plimsoll {
+
+struct BoardSlot;
+
+// A page that all ranks have in memory, on which each says how it is, and a thread that reads what others
+// say. A rank that is gone is not waited for: the thread ends this process (`_exit`) with the exit code that the
+// failing rank said, else with 5, and the first rank that still lives says why.
+class Watch {
+ public:
+  // Every rank makes one. Throws UsageError where the ranks are not on one machine.
+  explicit Watch(Group& group);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Seconds that a rank may stay behind one that waits for it.
+  void set_silence(double seconds) { silence_ = seconds; }
+  // Its message goes to this descriptor, at first that of standard error.
+  void speak_to(int descriptor) { voice_ = descriptor; }
+  // Words of what the run has and where it stands, for the message of its end.
+  void set_last_words(std::function<std::string()> words);
+
+  // Around every call that waits for others.
+  void enters();
+  void leaves();
+  // While it lives, this rank works by itself, as a save does, and counts as silent only if it is stopped.
+  class Busy {
+   public:
+    explicit Busy(Watch* watch);
+    ~Busy();
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+   private:
+    Watch* watch_;
+  };
+
+  // This rank ends because of an error that the others do not have: they end with its code.
+  void fail(ExitCode code) noexcept;
+  // All ranks end now, each by itself.
+  void ends() noexcept;
+
+ private:
+  void run();
+  // The reason why all end; 0: they do not.
+  struct Verdict {
+    int code = 0;
+    int silent_from = -1;  // rank that is stopped or gone, and says nothing itself
+    std::string why;       // empty: who failed says so
+  };
+  Verdict look();
+  Verdict look_at(int rank);
+  [[noreturn]] void end_all(const Verdict& verdict);
+  [[nodiscard]] BoardSlot& slot(int rank) const;
+
+  int rank_, ranks_;
+  void* board_ = nullptr;
+  size_t board_bytes_ = 0;
+  std::vector<int> processes_;  // descriptors by rank; -1: this one
+  std::vector<bool> gone_;
+  int parent_ = 0;
+  std::atomic<int> voice_ = 2;
+  std::atomic<double> silence_;
+  std::mutex words_mutex_;
+  std::function<std::string()> words_;
+  std::atomic<bool> stops_ = false;
+  std::thread thread_;
+};
+
+}  // namespace plimsoll

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -150,29 +151,54 @@ Parts parts_of(const EffectiveBatch& batch, const MicroRoom& room, const Rank& r
   return parts;
 }
 
-TEST(MicroSteps, of_all_ranks_are_those_of_one_process_dealt_in_turn) {
+TEST(MicroSteps, of_all_ranks_have_every_row_once_and_are_level) {
   const EffectiveBatch batch = uneven_batch();
+  int64_t tokens = 0, longest = 0;
+  for (int64_t sequence = 0; sequence < batch.sequences(); ++sequence) {
+    tokens += std::ssize(batch.ids(sequence));
+    longest = std::max<int64_t>(longest, std::ssize(batch.ids(sequence)));
+  }
   for (const MicroRoom& room : {MicroRoom{1}, MicroRoom{2}, MicroRoom{5}, MicroRoom{5, 8}, MicroRoom{2, 6}}) {
-    const Parts whole = parts_of(batch, room, {});
-    for (const int64_t ranks : {1, 2, 3, 7}) {
-      Parts together(whole.size());
-      size_t steps_of_each = 0;
+    std::vector<int32_t> whole;
+    for (const auto& part : parts_of(batch, room, {})) whole.insert(whole.end(), part.begin(), part.end());
+    std::sort(whole.begin(), whole.end());
+    for (const int64_t ranks : {2, 3, 7}) {
+      std::vector<int32_t> together;
+      int64_t least = tokens, most = 0;
       for (int64_t number = 0; number < ranks; ++number) {
         const Parts own = parts_of(batch, room, {number, ranks});
         EXPECT_EQ(own, parts_of(batch, room, {number, ranks})) << "the same rows every time";
-        if (number == 0) steps_of_each = own.size();
-        EXPECT_EQ(own.size(), steps_of_each) << "ranks wait for each other behind every micro-step";
-        for (size_t step = 0; step < own.size(); ++step) {
-          const size_t place = step * static_cast<size_t>(ranks) + static_cast<size_t>(number);
-          if (place < whole.size()) {
-            together[place] = own[step];
-          } else {
-            EXPECT_TRUE(own[step].empty());
-          }
+        int64_t of_rank = 0;
+        for (const auto& part : own) {
+          EXPECT_FALSE(part.empty()) << "no micro-step without rows";
+          of_rank += std::ssize(part);
+          together.insert(together.end(), part.begin(), part.end());
         }
+        least = std::min(least, of_rank);
+        most = std::max(most, of_rank);
       }
+      std::sort(together.begin(), together.end());
       EXPECT_EQ(together, whole) << ranks;
+      EXPECT_LE(most - least, longest) << "the longest row is dealt first";
+      EXPECT_EQ(least == 0, ranks > batch.sequences());
     }
+  }
+}
+
+TEST(MicroSteps, no_rank_has_more_rows_than_its_share) {
+  // By tokens alone one rank would have all short rows.
+  EffectiveBatch batch(6, 8);
+  for (const int64_t length : {8, 1, 1, 1, 1, 1}) {
+    const std::vector<int32_t> ids(static_cast<size_t>(length), 1);
+    Example row = example_of(ids, ids);
+    row.targets = 1;
+    batch.add(row);
+  }
+  for (const int64_t number : {0, 1}) {
+    MicroSteps steps({3}, {8, 1}, 6, {number, 2});
+    steps.cut(batch);
+    EXPECT_EQ(steps.count(), 1);
+    EXPECT_EQ(steps.fill(0).live_sequences, 3);
   }
 }
 
@@ -183,7 +209,7 @@ TEST(MicroSteps, rows_of_a_rank_have_their_numbers_in_the_whole_batch) {
   for (const int64_t number : {1, 0}) {
     MicroSteps steps({2}, {8, 1}, 5, {number, 2});
     steps.cut(batch);
-    EXPECT_EQ(steps.count(), 2);
+    EXPECT_EQ(steps.count(), number == 0 ? 2 : 1);
     for (int64_t step = 0; step < steps.count(); ++step) {
       const MicroBatch& out = steps.fill(step);
       targets += out.target_tokens;
@@ -191,7 +217,7 @@ TEST(MicroSteps, rows_of_a_rank_have_their_numbers_in_the_whole_batch) {
                      out.sample_in_batch.begin() + out.live_sequences);
     }
   }
-  EXPECT_THAT(samples, ElementsAre(2, 3, 0, 1, 4));
+  EXPECT_THAT(samples, ElementsAre(2, 4, 0, 1, 3));
   MicroSteps whole({5}, {8, 1}, 5);
   whole.cut(batch);
   EXPECT_EQ(targets, whole.fill(0).target_tokens) << "what the loss is divided by is of all ranks";

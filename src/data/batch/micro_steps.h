@@ -23,9 +23,10 @@ struct Rank {
 // Rows that begin alike are put together, where sequences share their beginnings, as far as that makes
 // micro-steps fewer or shorter. Rows that are packed keep their places.
 //
-// The batch is cut as one process would cut it, and rank r of R takes the micro-steps r, r + R, r + 2 R ...
-// of all. So the ranks together have every row once, in micro-steps whose sums do not depend on how many
-// ranks there are, and rows keep their numbers in the whole batch, by which dropout is drawn.
+// Ranks get as many tokens each as can be: the longest rows first, each to the rank that has the fewest, and
+// no rank more than ceil(sequences / ranks) of them. What a rank has it cuts by itself, into micro-steps of
+// which others may have more; none where a batch has fewer rows than there are ranks. Rows keep their numbers
+// in the whole batch, by which dropout is drawn.
 //
 // All storage is allocated by the constructor.
 class MicroSteps {
@@ -35,14 +36,17 @@ class MicroSteps {
 
   // `batch` must stay as it is until the next call.
   void cut(const EffectiveBatch& batch);
-  // The number of micro-steps of this rank, which is that of every other: ranks synchronise after each.
-  [[nodiscard]] int64_t count() const { return ceil_div(all_, rank_.ranks); }
-  // The rank's rows in the order in which they came; none where other ranks have one micro-step more. Valid
-  // until the next call.
+  // The number of micro-steps of this rank.
+  [[nodiscard]] int64_t count() const { return all_; }
+  // Rows in the order in which they came. Valid until the next call.
   const MicroBatch& fill(int64_t step);
 
  private:
-  [[nodiscard]] int64_t step_of(int64_t sequence) const;
+  // Sequences of the rank by number; they are the batch's where it is alone.
+  [[nodiscard]] int64_t step_of(int64_t number) const;
+  [[nodiscard]] int64_t sequences() const;
+  [[nodiscard]] int64_t sequence(int64_t number) const;
+  void level(const EffectiveBatch& batch);
   void pack(const EffectiveBatch& batch);
 
   MicroRoom room_;
@@ -53,6 +57,12 @@ class MicroSteps {
   bool cut_by_shared_ = false;
   MicroBatch batch_;
   Rank rank_;
+  std::vector<int64_t> own_;  // sequences of the batch, ascending; empty where the rank is alone
+  struct Sized {
+    int64_t tokens = 0, sequence = 0;
+  };
+  std::vector<Sized> by_size_;
+  std::vector<int64_t> tokens_, counts_;  // of each rank, while rows are dealt
   const EffectiveBatch* of_ = nullptr;
   int64_t all_ = 0;
 };

@@ -10,6 +10,7 @@
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "cli/commands.h"
+#include "cpu/threads.h"
 #include "files/json.h"
 #include "recipe/hub.h"
 #include "recipe/known_model.h"
@@ -49,6 +50,8 @@ constexpr std::array kShortcuts = {
     Shortcut{"--output", "output", "output: run folder"},
     Shortcut{"--precision", "precision", "precision", "TEXT:{fp32,bf16,bf16-master,bf16-pure,fp16}"},
     Shortcut{"--optimizer", "optimizer.name", "optimizer.name", "TEXT:{adamw,adamw8bit,lion,sgd,adafactor}"},
+    Shortcut{"--devices", "devices",
+             "devices: number of devices that share each effective batch (data parallel), a process each"},
     Shortcut{"--threads", "threads", "CPU threads, or auto"},
 };
 
@@ -292,7 +295,9 @@ std::optional<Isa> read_isa(const std::string& text) {
 }
 
 MachineOptions RecipeArguments::machine(const Recipe& recipe) const {
-  return {read_isa(max_isa), recipe.threads};
+  if (recipe.threads != kAuto || recipe.devices == 1) return {read_isa(max_isa), recipe.threads};
+  // The processes of one machine share its CPUs.
+  return {read_isa(max_isa), std::max<int64_t>(1, available_cpus() / recipe.devices)};
 }
 
 }  // namespace plimsoll

@@ -23,6 +23,8 @@ class RunFolder {
   // it (files/adopted_run.h). Unfinished files of a killed run are removed; nothing else is changed before
   // begin().
   explicit RunFolder(const std::filesystem::path& folder);
+  // A folder that another process of the same run holds: its path, and nothing else, may be asked for.
+  static RunFolder of_other(const std::filesystem::path& folder) { return RunFolder(folder, OfOther{}); }
 
   [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
   [[nodiscard]] bool holds_run() const { return !manifest_->present().empty(); }
@@ -68,6 +70,8 @@ class RunFolder {
   }
 
  private:
+  struct OfOther {};
+  RunFolder(std::filesystem::path folder, OfOther) : folder_(std::move(folder)) {}
   void enter(const std::string& name, Manifest::Kind kind);
   void remove(const std::string& name);
   void give_names_back() const;

@@ -15,7 +15,9 @@
 #include "prepare/order_words.h"
 #include "prepare/planned_card.h"
 #include "prepare/sequence_shape.h"
+#include "ranks/ordered_sum.h"
 #include "runs/evaluated_rows.h"
+#include "runs/scored_rows.h"
 #include "runs/seen_targets.h"
 #include "runtime/executor.h"
 #include "runtime/gpu_device.h"
@@ -129,6 +131,18 @@ void add_rows(const DataSetup& data, HostNeeds& needs) {
   needs.extra_data_bytes += virtual_only;
 }
 
+// The buffers of MPI, and of sums over ranks; scores of evaluation rows that travel.
+void add_ranks(const Recipe& recipe, const Experiment& experiment, const DataSetup* data, HostNeeds& needs) {
+  if (recipe.devices == 1) return;
+  constexpr int64_t kMpiBytes = 32 * kMiB;  // 20 to 27 were measured
+  constexpr int64_t kMpiThreads = 3;        // its own and the watch
+  int64_t bytes = kMpiBytes + OrderedSum::staging_bytes(recipe.devices);
+  if (data != nullptr && data->eval)
+    bytes += ScoredRows::planned_bytes(experiment.task, data->eval->rows.size(), recipe.devices);
+  needs.components.push_back({"between processes (MPI, sums)", bytes});
+  needs.extra_data_bytes += kMpiThreads * thread_stack_bytes() + 4 * kMpiBytes;
+}
+
 }  // namespace
 
 HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, const CpuSettings& cpu,
@@ -156,6 +170,7 @@ HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, con
     if (const int64_t bytes = EvaluatedRows::planned_bytes(experiment.task, data->eval->rows.size());
         bytes > 0)
       needs.components.push_back({"evaluation answers", bytes});
+  add_ranks(recipe, experiment, data, needs);
   needs.components.push_back(staging_of_loading(quantising_bytes(experiment) + start_bytes(experiment)));
   const bool named = recipe.is_of_card() && resolved.card;
   if (recipe.device == DeviceChoice::emulated || named)

@@ -148,8 +148,10 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card)
   }
   refuse_host_budget(memory);
   budget.of_free = memory.device.kind != Kind::bytes;
-  budget.process_bytes = limit_bytes(memory.device, usable.bytes, memory.headroom_percent);
+  budget.process_bytes = limit_bytes(memory.device, usable.bytes, memory.headroom_percent) / recipe.devices;
+  budget.free_bytes /= recipe.devices;
   budget.device_source = limit_source("memory", memory.device, usable);
+  if (recipe.devices > 1) budget.device_source += formatted(", divided among {} processes", recipe.devices);
   budget.disk_in_memory = memory.disk_bytes > 0 && recipe.output && keeps_files_in_memory(*recipe.output);
   return budget;
 }

@@ -13,6 +13,7 @@
 #include "gpu/cublas_lt.h"
 #include "prepare/own_cards.h"
 #include "runtime/cuda_device.h"
+#include "runtime/emulated_device.h"
 
 namespace plimsoll {
 namespace {
@@ -106,6 +107,13 @@ gpu::CudaFacts card_facts(const std::string& which) {
   if (emulates_cards()) return emulated_card(which).facts;
   const auto ask = [&] { return facts_json(gpu::cuda_facts(which)).dump(); };
   return read_facts(json::parse(in_own_process(ask)));
+}
+
+std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {
+  const bool is_real = device == DeviceChoice::cuda && !known_card_here()->facts.emulated;
+  if (is_real) return cuda_kernels_text(known_card_here()->facts);
+  return device == DeviceChoice::emulated || device == DeviceChoice::cuda ? emulated_kernels_text()
+                                                                          : kernels_text(cpu);
 }
 
 std::string card_words(const gpu::CudaFacts& facts) {

@@ -6,6 +6,7 @@
 
 #include "device/catalogue.h"
 #include "gpu/cuda_card.h"
+#include "ops/cpu_kernel.h"
 #include "recipe/recipe.h"
 
 namespace plimsoll {
@@ -22,6 +23,8 @@ const CardHere& card_here(const std::string& which);
 gpu::CudaFacts card_facts(const std::string& which);
 // The one that was asked for; nullptr: none was.
 const CardHere* known_card_here();
+// The kernels that compute on the device, in words: what they are decides over the bits of a run.
+std::string kernels_of(DeviceChoice device, const CpuSettings& cpu);
 // As messages name it: "NVIDIA H200".
 std::string card_words(const gpu::CudaFacts& facts);
 

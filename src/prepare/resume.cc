@@ -139,6 +139,14 @@ std::string extension_note(const Recipe& recipe, const TrainerState& saved, cons
       note, rate(saved.total_steps), rate(run.total_steps));
 }
 
+namespace {
+
+std::string devices_words(int64_t ranks) {
+  return format_count(ranks) + (ranks == 1 ? " device" : " devices");
+}
+
+}  // namespace
+
 std::string changed_bits_note(const TrainerState& saved, const TrainerState& run) {
   std::string was, now;
   if (saved.kernels != run.kernels) {
@@ -150,6 +158,10 @@ std::string changed_bits_note(const TrainerState& saved, const TrainerState& run
       saved.loss_chunk != run.loss_chunk) {
     was += (was.empty() ? "" : ", ") + batch_words(saved);
     now += (now.empty() ? "" : ", ") + batch_words(run);
+  }
+  if (saved.ranks != run.ranks) {
+    was += (was.empty() ? "" : ", ") + devices_words(saved.ranks);
+    now += (now.empty() ? "" : ", ") + devices_words(run.ranks);
   }
   if (was.empty()) return "";
   return formatted(
@@ -188,6 +200,7 @@ void keep_sums_in_order(const Resolved& resolved, const CpuSettings& cpu, const 
   const auto checkpoint = latest_checkpoint(*recipe.output);
   if (!checkpoint) return;
   const TrainerState saved = read_trainer_state(*checkpoint);
+  if (saved.ranks != recipe.devices) return;  // their sums differ in any case
   Recipe kept = recipe;
   const bool open = recipe.batch.micro == kAuto && recipe.batch.micro_tokens == kAuto;
   // Rows that are longer now, as of another data.eval, do not fit what the checkpoint's micro-steps held.

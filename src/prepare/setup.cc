@@ -159,6 +159,7 @@ Experiment read_experiment(const Resolved& resolved) {
   experiment.optimizer = optimizer_of(recipe.optimizer);
   experiment.optimizer.adapter_out_ratio = recipe.method.loraplus_ratio;
   experiment.effective_batch = recipe.batch.effective;
+  experiment.ranks = recipe.devices;
   experiment.max_length = recipe.data.max_length;
   if (experiment.model.encoder_decoder) experiment.target_length = recipe.data.targets_at_most();
   if (recipe.data.packing) experiment.documents = packed_documents(recipe.data.max_length);
@@ -327,10 +328,25 @@ void require_longest_row_fits(const Recipe& recipe, const Experiment& experiment
 
 }  // namespace
 
+namespace {
+
+Experiment planned_experiment(const Resolved& resolved, const DataSetup* data) {
+  Experiment experiment = read_experiment(resolved);
+  refuse_with_several_devices(resolved.recipe, experiment, data);
+  return experiment;
+}
+
+// Each of several processes would keep all rows.
+KeepFrozen keep_frozen_of(const Recipe& recipe) {
+  return recipe.devices > 1 ? KeepFrozen::off : recipe.memory.keep_frozen;
+}
+
+}  // namespace
+
 PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data) {
   const Recipe& recipe = resolved.recipe;
   PlanRequest request;
-  request.workload.experiment = read_experiment(resolved);
+  request.workload.experiment = planned_experiment(resolved, data);
   const bool summarised = data != nullptr && data->summary;
   request.workload.experiment.shares_prefixes =
       shares_prefixes(recipe, request.workload.experiment, summarised ? &*data->summary : nullptr);
@@ -345,7 +361,7 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.choices.micro_tokens = given(recipe.batch.micro_tokens);
   request.choices.eval_micro_batch = given(recipe.eval.micro);
   request.choices.loss_chunk = given(recipe.memory.loss_chunk);
-  request.choices.keep_frozen = recipe.memory.keep_frozen;
+  request.choices.keep_frozen = keep_frozen_of(recipe);
   request.choices.graphs = recipe.memory.graphs;
   request.workload.same_rows =
       std::all_of(recipe.data.train.begin(), recipe.data.train.end(),

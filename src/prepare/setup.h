@@ -37,6 +37,11 @@ void require_base(const Recipe& recipe);
 // The reference of preferences is the frozen base: throws UsageError where a part of it trains.
 void require_frozen_reference(const Experiment& experiment);
 
+struct DataSetup;
+// Throws UsageError, naming the key, for what a run on several devices does not do so far. Without `data` (null) nothing
+// that depends on rows is refused.
+void refuse_with_several_devices(const Recipe& recipe, const Experiment& experiment, const DataSetup* data);
+
 struct MachineOptions {
   std::optional<Isa> max_isa;
   int64_t threads = 0;  // 0: one per CPU of the process's mask

@@ -76,7 +76,9 @@ MpiGroup::MpiGroup(const StartedBy& started) : mpi_(open_mpi_plugin()) {
 }
 
 MpiGroup::~MpiGroup() {
-  if (ends_together_) mpi_->finish();
+  if (!ends_together_) return;
+  mpi_->finish();
+  watch_->wait_for_leader();
 }
 
 void MpiGroup::ends_together() {

@@ -33,6 +33,7 @@ constexpr double kFirstSilence = 300;  // seconds, until a plan says how long a 
 constexpr int kLookEvery = 50;         // milliseconds
 // A rank that others wait for may be busy, or in the same call as they, but its watch beats.
 constexpr int64_t kBeatLost = 5000;
+constexpr int kTimeToSpeak = 10'000;  // milliseconds that others wait for the rank that speaks
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -161,12 +162,10 @@ Watch::Verdict Watch::look() {
 
 Watch::Verdict Watch::look_at(int rank) {
   const BoardSlot& other = slot(rank);
-  const auto at = static_cast<size_t>(rank);
   if (const int code = other.failed; code != 0) return {.code = code, .silent_from = rank, .why = {}};
   if (other.ended != 0) return {};
-  pollfd end = {processes_[at], POLLIN, 0};
-  if (poll(&end, 1, 0) > 0) {
-    gone_[at] = true;
+  if (has_ended(rank, 0)) {
+    gone_[static_cast<size_t>(rank)] = true;
     // Its last report may have come after the look above.
     if (const int code = other.failed; code != 0) return {.code = code, .silent_from = rank, .why = {}};
     if (other.ended != 0) return {};
@@ -186,19 +185,33 @@ Watch::Verdict Watch::look_at(int rank) {
                            static_cast<int64_t>(waited))};
 }
 
+// The rank that speaks: the one that failed by itself, else the first that is left.
+int Watch::speaker(const Verdict& verdict) const {
+  if (verdict.why.empty()) return verdict.silent_from;
+  for (int rank = 0; rank < rank_; ++rank)
+    if (rank != verdict.silent_from && !has_ended(rank, 0)) return rank;
+  return rank_;
+}
+
+bool Watch::has_ended(int rank, int milliseconds) const {
+  pollfd end = {processes_[static_cast<size_t>(rank)], POLLIN, 0};
+  return poll(&end, 1, milliseconds) > 0;
+}
+
+void Watch::wait_for_leader() const {
+  if (rank_ != 0) static_cast<void>(has_ended(0, kTimeToSpeak));
+}
+
+// mpirun ends all processes when the first one has ended with an error: that is the one that speaks.
 void Watch::end_all(const Verdict& verdict) {
-  // One rank speaks: the first that is neither the one that failed nor gone.
-  bool speaks = !verdict.why.empty();
-  for (int rank = 0; rank < rank_; ++rank) {
-    pollfd end = {processes_[static_cast<size_t>(rank)], POLLIN, 0};
-    if (rank != verdict.silent_from && poll(&end, 1, 0) == 0) speaks = false;
+  if (const int rank = speaker(verdict); rank != rank_) {
+    static_cast<void>(has_ended(rank, kTimeToSpeak));
+    _exit(verdict.code);
   }
-  if (speaks) {
-    const std::unique_lock lock(words_mutex_, std::try_to_lock);
-    const std::string words = lock.owns_lock() && words_ ? words_() : std::string();
-    const std::string text = formatted("error: {}: all processes of the run end{}\n", verdict.why, words);
-    [[maybe_unused]] const ssize_t written = write(voice_, text.data(), text.size());
-  }
+  const std::unique_lock lock(words_mutex_, std::try_to_lock);
+  const std::string words = lock.owns_lock() && words_ ? words_() : std::string();
+  const std::string text = formatted("error: {}: all processes of the run end{}\n", verdict.why, words);
+  [[maybe_unused]] const ssize_t written = write(voice_, text.data(), text.size());
   _exit(verdict.code);
 }
 

@@ -53,6 +53,8 @@ class Watch {
   void fail(ExitCode code) noexcept;
   // All ranks end now, each by itself.
   void ends() noexcept;
+  // Until the leading rank has ended: what it prints comes first.
+  void wait_for_leader() const;
 
  private:
   void run();
@@ -64,6 +66,9 @@ class Watch {
   };
   Verdict look();
   Verdict look_at(int rank);
+  [[nodiscard]] int speaker(const Verdict& verdict) const;
+  // Returns true if its process has ended, or does so within that time.
+  [[nodiscard]] bool has_ended(int rank, int milliseconds) const;
   [[noreturn]] void end_all(const Verdict& verdict);
   [[nodiscard]] BoardSlot& slot(int rank) const;
 

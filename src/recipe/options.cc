@@ -13,6 +13,7 @@ namespace {
 using namespace option_types;  // NOLINT: the table below is written in them
 
 constexpr IntegerRange kCount = {1, 1'000'000};
+constexpr int64_t kMostDevices = 1024;
 
 // A checkpoint belongs to one value of the option.
 Option experiment(Option option) {
@@ -458,8 +459,13 @@ Option save_keep() {
 std::vector<Option> run_options() {
   return {
       device(),
+      integer(
+          "devices", FIELD(devices), {1, kMostDevices},
+          "number of devices, a process each, that share every effective batch (data parallel); more than "
+          "1 so far on the CPUs of one machine"),
       auto_integer("threads", FIELD(threads), {1, 4096},
-                   "CPU threads; auto: one per CPU (hardware thread) that the process may use"),
+                   "CPU threads; auto: one per CPU (hardware thread) that the process may use; "
+                   "with several devices, of each process"),
       // Up to 2^53, which every JSON reader keeps exactly.
       experiment(integer("seed", FIELD(seed), {0, int64_t{1} << 53},
                          "random seed: order of rows, dropout, rounding, new weights")),
@@ -481,6 +487,9 @@ std::vector<Option> run_options() {
           "stop.patience", FIELD(stop.patience), {0, 1'000'000},
           "early stopping: stop after this many evaluations without a better save.best metric (or loss); 0: "
           "never"),
+      auto_integer("stop.silence", FIELD(stop.silence), {1, 1'000'000},
+                   "several devices: seconds after which a process that does not answer ends the run; auto: "
+                   "300, or 20 steps as predicted"),
       integer("log.every", FIELD(log.every), kCount, "steps between log lines"),
       boolean("log.tensorboard", FIELD(log.tensorboard), "write TensorBoard event files to the run folder"),
       optional_path("output", FIELD(output), "run folder; required by train"),

@@ -249,8 +249,9 @@ struct Recipe {
   Precision precision;
   Memory memory;
   DeviceChoice device = DeviceChoice::automatic;
-  std::string cuda_card;  // of cuda:1, cuda:GPU-1a2b3c4d: which one; empty: the first
-  int64_t threads = kAuto;
+  std::string cuda_card;    // of cuda:1, cuda:GPU-1a2b3c4d: which one; empty: the first
+  int64_t devices = 1;      // processes that share each effective batch, a device each
+  int64_t threads = kAuto;  // of each of them
   int64_t seed = 42;
   Eval eval;
   Save save;

@@ -39,6 +39,7 @@ struct StopLimits {
   std::optional<double> above;  // the loss of a step
   int64_t above_steps = 3;      // how many of them in a row
   int64_t patience = 0;         // evaluations that are no better; 0: any number
+  int64_t silence = 0;          // seconds that another process may say nothing; 0: auto
   friend bool operator==(const StopLimits&, const StopLimits&) = default;
 };
 

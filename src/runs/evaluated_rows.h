@@ -19,6 +19,8 @@ class EvaluatedRows {
   [[nodiscard]] bool needs_scores() const { return rows_ != nullptr; }
   // The live rows of a micro-batch, with the scores [B, outputs] of all its rows.
   void add(std::span<const float> scores, const MicroBatch& micro);
+  // One row's scores [outputs] and targets.
+  void add_row(std::span<const float> scores, std::span<const float> targets) { rows_->add(scores, targets); }
   [[nodiscard]] Metrics of(std::span<const double> sums) const;
 
  private:

@@ -39,16 +39,16 @@ std::string event_file_name(const fs::path& output, double time) {
 
 RunLog::RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit,
                const LineLog::Visit& visit_evaluation, RunObserver& observer)
-    : metrics_(output, resumed_step, visit, visit_evaluation, observer),
-      events_(output.begin_log("events.jsonl"), std::numeric_limits<int64_t>::max()),
-      observer_(observer) {
+    : observer_(&observer) {
+  metrics_.emplace(output, resumed_step, visit, visit_evaluation, observer);
+  events_.emplace(output.begin_log("events.jsonl"), std::numeric_limits<int64_t>::max());
   const double now = wall_time();
   if (tensorboard)
     tensorboard_.emplace(output.begin_log(event_file_name(output.path(), now)), now, resumed_step + 1);
 }
 
 void RunLog::step(const StepMetrics& m) {
-  metrics_.step(m);
+  if (metrics_) metrics_->step(m);
   if (!tensorboard_) return;
   const std::array<Scalar, 6> scalars = {
       {{"train/learning_rate", m.learning_rate},
@@ -63,7 +63,7 @@ void RunLog::step(const StepMetrics& m) {
 }
 
 void RunLog::evaluation(const EvaluationMetrics& m) {
-  metrics_.evaluation(m);
+  if (metrics_) metrics_->evaluation(m);
   if (!tensorboard_) return;
   std::vector<std::string> names;
   for (const Metric& metric : m.of_task) names.push_back("eval/" + std::string(metric.name));
@@ -73,11 +73,12 @@ void RunLog::evaluation(const EvaluationMetrics& m) {
 }
 
 void RunLog::event(std::string_view kind, int64_t step, const nlohmann::ordered_json& details) {
+  if (!events_) return;
   nlohmann::ordered_json line = {{"time", wall_time()}, {"step", step}, {"event", kind}};
   if (details.is_object()) line.update(details);
   const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  observer_.logged(kind, text);
-  events_.write(text);
+  observer_->logged(kind, text);
+  events_->write(text);
 }
 
 void log_stop(RunLog& log, int64_t step, const std::string& reason) {

@@ -11,6 +11,8 @@ namespace plimsoll {
 
 class RunLog {
  public:
+  // Writes nothing: of a process whose run another one logs.
+  RunLog() = default;
   // Continues after `resumed_step`; lines of later steps are dropped. Visits and observer are MetricsLog's.
   RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit,
          const LineLog::Visit& visit_evaluation, RunObserver& observer);
@@ -19,12 +21,14 @@ class RunLog {
   void evaluation(const EvaluationMetrics& metrics);
   // "start", "resume", "save", "signal", "stop", "end"; `details` are further fields of the line.
   void event(std::string_view kind, int64_t step, const nlohmann::ordered_json& details = {});
-  void write_pending() { metrics_.write_pending(); }
+  void write_pending() {
+    if (metrics_) metrics_->write_pending();
+  }
 
  private:
-  MetricsLog metrics_;
-  LineLog events_;
-  RunObserver& observer_;
+  std::optional<MetricsLog> metrics_;
+  std::optional<LineLog> events_;
+  RunObserver* observer_ = &nobody();
   std::optional<EventFile> tensorboard_;
 };
 

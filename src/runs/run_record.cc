@@ -28,7 +28,8 @@ double fill_of(const Plan& plan, const RunRecord& record) {
   const int64_t targets = experiment.has_targets() ? experiment.logit_rows(room) : 0;
   const int64_t capacity = experiment.batch_shape(room, 1).tokens + targets;
   if (record.work.micro_steps == 0) return 0;
-  return static_cast<double>(record.work.passed) / static_cast<double>(record.work.micro_steps * capacity);
+  return static_cast<double>(record.work.passed) /
+         static_cast<double>(experiment.ranks * record.work.micro_steps * capacity);
 }
 
 // The share of the rows' tokens that passed through the model with another row's.
@@ -51,6 +52,25 @@ void StepTimes::add(double seconds, double tokens_per_second) {
 
 double StepTimes::median_seconds() const { return median_after_warmup(seconds_); }
 double StepTimes::median_rate() const { return median_after_warmup(rates_); }
+
+namespace {
+
+Json ranks_json(const std::vector<RankRecord>& ranks) {
+  Json list = Json::array();
+  for (const RankRecord& rank : ranks)
+    list.push_back({{"process_peak_rss_bytes", rank.peak_rss},
+                    {"process_data_bytes", rank.data},
+                    {"device_arena_bytes", rank.device_bytes},
+                    {"sent_bytes", rank.sent_bytes}});
+  return list;
+}
+
+void add_loss_scale(const LossScale& scale, Json& json) {
+  json["loss_scale"] = scale.value;
+  json["skipped_steps"] = scale.skipped_steps;
+}
+
+}  // namespace
 
 void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record, const StepTimes& times) {
   Json json = {
@@ -93,10 +113,7 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
         {"without_targets", record.rows.without_targets},
         {"damaged", record.rows.damaged}}},
       {"kernels", record.kernels}};
-  if (record.loss_scale) {
-    json["loss_scale"] = record.loss_scale->value;
-    json["skipped_steps"] = record.loss_scale->skipped_steps;
-  }
+  if (record.loss_scale) add_loss_scale(*record.loss_scale, json);
   if (record.card)
     json["card"] = {{"name", plan.request.target.device.card_name},
                     {"memory_bytes", record.card->total},
@@ -110,6 +127,7 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
                     {"graph_bytes", record.card->graphs.bytes},
                     {"products", record.products},
                     {"host_bytes", record.card->on_host}};
+  if (!record.ranks.empty()) json["ranks"] = ranks_json(record.ranks);
   output.write("run.json", json.dump(2) + "\n");
 }
 

@@ -39,6 +39,12 @@ struct RunWork {
   int64_t passed = 0;  // tokens through the model: those that rows share once
 };
 
+// One of several processes of a run.
+struct RankRecord {
+  int64_t peak_rss = 0, data = 0, device_bytes = 0;
+  int64_t sent_bytes = 0;  // to others, to add gradients up
+};
+
 struct RunRecord {
   bool finished = false;  // false: interrupted
   int64_t steps = 0;
@@ -57,6 +63,7 @@ struct RunRecord {
   RunWork work = {};
   RowCounts rows = {};  // of this process
   std::optional<LossScale> loss_scale = {};
+  std::vector<RankRecord> ranks = {};  // empty: it has one process
 };
 
 // Seconds and rates of each step of this process; memory for them is claimed at the start.

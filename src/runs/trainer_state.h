@@ -22,6 +22,7 @@ struct TrainerState {
   int64_t micro_batch = 0, loss_chunk = 0;
   int64_t micro_tokens = 0;  // 0: micro-steps in rows
   bool shares_prefixes = false;
+  int64_t ranks = 1;                    // processes whose gradients were added up
   int64_t common_begin = 0;             // tokens that micro-steps have once, whatever their rows are
   std::optional<LossScale> loss_scale;  // of runs in fp16
   int64_t total_steps = 0;

@@ -9,19 +9,10 @@
 #include "prepare/order_words.h"
 #include "prepare/planned_card.h"
 #include "runs/run_record.h"
-#include "runtime/cuda_device.h"
-#include "runtime/emulated_device.h"
 #include "train/trainer.h"
 
 namespace plimsoll {
 namespace {
-
-std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {
-  const bool is_real = device == DeviceChoice::cuda && !known_card_here()->facts.emulated;
-  if (is_real) return cuda_kernels_text(known_card_here()->facts);
-  return device == DeviceChoice::emulated || device == DeviceChoice::cuda ? emulated_kernels_text()
-                                                                          : kernels_text(cpu);
-}
 
 // Before the first step.
 TrainerState state_before(const RunSettings& settings, const Plan& plan, const CpuSettings& cpu,
@@ -33,6 +24,7 @@ TrainerState state_before(const RunSettings& settings, const Plan& plan, const C
   state.micro_tokens = plan.variant.micro_tokens;
   state.shares_prefixes = experiment.shares_prefixes;
   state.common_begin = experiment.begin_once();
+  state.ranks = experiment.ranks;
   state.loss_chunk = plan.variant.loss_chunk;
   if (experiment.precision.scales_loss()) state.loss_scale.emplace();
   state.total_steps = total_steps;
@@ -76,9 +68,10 @@ nlohmann::ordered_json plan_details(const RunWish& wish, const Plan& plan, const
   return line;
 }
 
-// Options to watch a run: a profile of a few steps, and for tests NaN where an owner died.
+// Options to watch a run: a profile of a few steps, for tests NaN where an owner died, and its processes.
 struct Watched {
   bool profile = false, poison = false;
+  RunRanks& ranks;
 };
 
 // Opens what can fail, in the order in which each part takes what it needs, and runs.
@@ -91,8 +84,9 @@ ExitCode run_plan(const RunWish& wish, RunInput& input, const Watched& watched) 
   Session session =
       open_session(plan, {wish.cpu, settings.device, settings.cuda_card}, wish.folder.path(), wish.observer);
   const auto profile = watched.profile ? std::make_unique<Profile>(plan) : nullptr;
-  const RunPlace place{plan, *session.device, session.memory, watched.poison,
-                       profile ? &profile->recorder() : nullptr};
+  const RunPlace place{
+      plan,         *session.device, session.memory, watched.poison, profile ? &profile->recorder() : nullptr,
+      watched.ranks};
   OptimizerStep step(place);
   std::optional<SeenTargets> seen;
   if (visits_in_parts(*data.train)) seen.emplace(experiment.task, model.vocab);
@@ -105,7 +99,9 @@ ExitCode run_plan(const RunWish& wish, RunInput& input, const Watched& watched) 
   if (data.eval) evaluator.emplace(place, std::move(*data.eval));
   RunTally tally(data.total_steps, experiment.task, data.labels);
   RunSaves saves({settings.save_every, settings.has_max_steps, settings.epochs, settings.tensorboard},
-                 experiment, session.state, checkpoint_options(settings, experiment, wish.folder, data.chat),
+                 experiment, session.state,
+                 watched.ranks.leads() ? checkpoint_options(settings, experiment, wish.folder, data.chat)
+                                       : CheckpointOptions{},
                  wish.observer);
   session.card.bound(*session.device);
   TrainerState before = state_before(settings, plan, wish.cpu, data.total_steps);
@@ -114,7 +110,7 @@ ExitCode run_plan(const RunWish& wish, RunInput& input, const Watched& watched) 
            wish.observer);
   return Trainer(wish,
                  {session, place, step, batches, evaluator ? &*evaluator : nullptr, stop, saves, tally,
-                  profile.get()},
+                  profile.get(), watched.ranks},
                  std::move(before))
       .run();
 }
@@ -128,7 +124,7 @@ ExitCode train(RunInput input, const RunOptions& options, bool poison) {
                      .resume = options.resume,
                      .overwrite = options.overwrite,
                      .observer = *options.observer};
-  return run_plan(wish, input, {options.profile, poison});
+  return run_plan(wish, input, {options.profile, poison, *options.ranks});
 }
 
 }  // namespace plimsoll

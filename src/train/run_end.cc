@@ -48,7 +48,8 @@ RunRecord record_of(const TrainerParts& parts, const TrainerState& current, bool
           .kernels = current.kernels,
           .work = tally.work,
           .rows = tally.skipped.counts(),
-          .loss_scale = current.loss_scale};
+          .loss_scale = current.loss_scale,
+          .ranks = tally.ranks};
 }
 
 void end_run(const RunWish& wish, const TrainerParts& parts, const TrainerState& current) {

@@ -1,8 +1,9 @@
 #include "train/run_programs.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "formats/convert.h"
-#include "runs/evaluated_rows.h"
 #include "train/batch_writer.h"
 #include "train/kept_rows.h"
 
@@ -35,14 +36,17 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
       train_(bind_program(place, kTrainProgram)),
       steps_(plan_.request.workload.experiment.train_room(plan_.variant),
              train_shape(plan_.request.workload.experiment),
-             plan_.request.workload.experiment.effective_batch) {
+             plan_.request.workload.experiment.effective_batch, place.rank()),
+      ranks_(place.ranks),
+      gradients_(place.ranks.group(), PersistentState(plan_.layout, place.memory.arenas())) {
   if (!plan_.variant.update_in_backward) update_.emplace(bind_program(place, kUpdateProgram));
 }
 
 OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Values& values) {
   const int64_t tokens = accumulate(batch, values);
+  if (!ranks_.is_alone()) add_up();
   if (update_) update(values);
-  const auto loss = train_.result<double>(kLossTensor);
+  const auto loss = ranks_.is_alone() ? train_.result<double>(kLossTensor) : std::span<const double>(loss_);
   return {loss[0] / loss[1], (update_ ? *update_ : train_).result<double>(kGradNormTensor)[0],
           metrics_of(plan_.request.workload.experiment.task, loss), steps_.count(), tokens};
 }
@@ -68,6 +72,19 @@ int64_t OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& val
   return batch.tokens() - shared;
 }
 
+void OptimizerStep::add_up() {
+  const auto own = train_.result<double>(kLossTensor);
+  RunRanks::Exchange exchange(ranks_);
+  loss_.assign(own.begin(), own.end());
+  if (steps_.count() == 0) {  // fewer rows than ranks: the program did not run
+    std::ranges::fill(loss_, 0.0);
+    gradients_.clear();
+  }
+  gradients_.add_up();
+  plimsoll::add_up(ranks_.group(), loss_);
+  exchange.done();
+}
+
 void OptimizerStep::update(const Values& values) {
   const auto step = update_->input<double>(kStepTensor);
   const auto set = [&](StepValue which, double value) { step[static_cast<size_t>(which)] = value; };
@@ -81,33 +98,53 @@ void OptimizerStep::update(const Values& values) {
 
 RunEvaluation::RunEvaluation(const RunPlace& place, DataSource source)
     : plan_(place.plan),
+      ranks_(place.ranks),
       program_(bind_program(place, kEvalProgram)),
       state_(place.plan.layout, place.memory.arenas()),
       steps_(plan_.request.workload.experiment.eval_room(plan_.variant),
-             eval_shape(plan_.request.workload.experiment), source.loader.effective),
+             eval_shape(plan_.request.workload.experiment), source.loader.effective, place.rank()),
       loader_(std::move(source.dataset), std::move(source.rows), std::move(source.encoder), source.loader) {}
 
 std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool()>& interrupted) {
   loader_.start({});
   bool first = true;
+  int64_t before = 0;  // sequences of earlier batches
   const TaskSpec& task = plan_.request.workload.experiment.task;
-  EvaluatedRows metrics(task);
-  BatchWriter writer(program_, plan_.request.workload.experiment.model);
+  ScoredRows rows(ranks_.group(), task);
   while (const EffectiveBatch* batch = loader_.next()) {
     if (interrupted()) return std::nullopt;
-    steps_.cut(*batch);
-    for (int64_t i = 0; i < steps_.count(); ++i) {
-      const MicroBatch& micro = steps_.fill(i);
-      writer.write(micro);
-      writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
-      first = false;
-      program_.run();
-      if (metrics.needs_scores()) metrics.add(read_scores(state_, scores_), micro);
-    }
+    run_batch(*batch, before, first, rows);
+    before += batch->sequences();
   }
-  const auto sums = program_.result<double>(kEvalLossTensor);
-  if (sums[1] <= 0) return std::nullopt;
-  return Result{sums[0] / sums[1], static_cast<int64_t>(sums[1]), metrics.of(sums)};
+  const std::vector<double> all = sums(!first);
+  if (all[1] <= 0) return std::nullopt;
+  return Result{all[0] / all[1], static_cast<int64_t>(all[1]), rows.metrics(all)};
+}
+
+void RunEvaluation::run_batch(const EffectiveBatch& batch, int64_t before, bool& first, ScoredRows& rows) {
+  BatchWriter writer(program_, plan_.request.workload.experiment.model);
+  steps_.cut(batch);
+  for (int64_t i = 0; i < steps_.count(); ++i) {
+    const MicroBatch& micro = steps_.fill(i);
+    writer.write(micro);
+    writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
+    first = false;
+    program_.run();
+    if (rows.needs_scores()) rows.add(read_scores(state_, scores_), micro, before);
+  }
+}
+
+// `any`: this rank had rows. The ranks meet first: one of them may have failed before.
+std::vector<double> RunEvaluation::sums(bool any) {
+  const auto own = program_.result<double>(kEvalLossTensor);
+  std::vector<double> all(own.begin(), own.end());
+  if (ranks_.is_alone()) return all;
+  ranks_.meet({});
+  if (!any) std::ranges::fill(all, 0.0);
+  RunRanks::Exchange exchange(ranks_);
+  add_up(ranks_.group(), all);
+  exchange.done();
+  return all;
 }
 
 }  // namespace plimsoll

@@ -12,8 +12,11 @@
 #include "plan/search/plan.h"
 #include "prepare/sequence_shape.h"
 #include "prepare/setup.h"
+#include "ranks/run_ranks.h"
+#include "runs/scored_rows.h"
 #include "runtime/executor.h"
 #include "runtime/run_memory.h"
+#include "train/gradient_sums.h"
 #include "train/profile.h"
 #include "weights/persistent_state.h"
 
@@ -28,6 +31,9 @@ struct RunPlace {
   const RunMemory& memory;
   bool poison = false;           // NaN where an owner died
   Recorder* recorder = nullptr;  // of all programs but evaluation
+  RunRanks& ranks = no_other_ranks();
+
+  [[nodiscard]] Rank rank() const { return {ranks.group().rank(), ranks.size()}; }
 };
 
 // Throws InternalError where the plan has no such program.
@@ -57,12 +63,16 @@ class OptimizerStep {
   };
   // Micro-steps begin with what these hold; they outlive this.
   void begin_with(const KeptRows& kept) { kept_ = &kept; }
+  // To other ranks.
+  [[nodiscard]] int64_t sent_bytes() const { return gradients_.sent_bytes(); }
   // The batch has targets.
   Result run(const EffectiveBatch& batch, const Values& values);
 
  private:
   // Returns the tokens that passed through the model.
   int64_t accumulate(const EffectiveBatch& batch, const Values& values);
+  // Gradients and the sums of the loss become those of all ranks.
+  void add_up();
   void update(const Values& values);
 
   const Plan& plan_;
@@ -70,6 +80,9 @@ class OptimizerStep {
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroSteps steps_;
   const KeptRows* kept_ = nullptr;
+  RunRanks& ranks_;
+  GradientSums gradients_;
+  std::vector<double> loss_;  // of all ranks, where there are several
 };
 
 // The loss over evaluation rows, and of a classifier how its answers agree with their labels.
@@ -87,7 +100,11 @@ class RunEvaluation {
   Loader& loader() { return loader_; }
 
  private:
+  void run_batch(const EffectiveBatch& batch, int64_t before, bool& first, ScoredRows& rows);
+  [[nodiscard]] std::vector<double> sums(bool any);
+
   const Plan& plan_;
+  RunRanks& ranks_;
   Executor program_;
   PersistentState state_;
   std::vector<float> scores_;

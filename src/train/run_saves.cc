@@ -38,6 +38,10 @@ int64_t saves_to_come(const SaveRules& rules, const TrainerState& current) {
 
 void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit visit,
                      LineLog::Visit visit_evaluation) {
+  if (is_elsewhere()) {
+    log_.emplace();
+    return;
+  }
   visit_ = std::move(visit);
   visit_evaluation_ = std::move(visit_evaluation);
   if (current.step < current.total_steps) require_savable(current);
@@ -80,7 +84,7 @@ void RunSaves::resumed(const TrainerState& saved) {
 }
 
 void RunSaves::require_folder() const {
-  if (!options_.folder->still_there())
+  if (!is_elsewhere() && !options_.folder->still_there())
     throw StoppedError(options_.folder->path().string() +
                        ": was removed or replaced while the run was writing there");
 }
@@ -90,6 +94,7 @@ bool RunSaves::holds(const TrainerState& current) const {
 }
 
 void RunSaves::save(const TrainerState& current, const std::string& why, bool keep_all) {
+  if (is_elsewhere()) return resumed(current);
   require_folder();
   keep_logs();  // a run that resumes from this checkpoint reads the lines of its steps
   saving_ = true;
@@ -102,6 +107,7 @@ void RunSaves::save(const TrainerState& current, const std::string& why, bool ke
 }
 
 void RunSaves::remove_old() {
+  if (is_elsewhere()) return;
   const auto kept = remove_old_checkpoints(options_);
   if (kept && told_ != *kept)
     observer_.event(formatted("note    {} stays: it holds what the run did not write", kept->string()),
@@ -116,6 +122,7 @@ void RunSaves::make_folder_again(const TrainerState& current) {
 }
 
 void RunSaves::stop(const TrainerState& current, bool whole) {
+  if (is_elsewhere()) throw;
   try {
     throw;
   } catch (const gpu::CardFault& fault) {

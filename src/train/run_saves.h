@@ -22,7 +22,8 @@ struct SaveRules {
 
 class RunSaves {
  public:
-  // Experiment, state and observer outlive it.
+  // Experiment, state and observer outlive it. Options without a folder: another process of the run saves, and
+  // all of these do nothing but note it.
   RunSaves(const SaveRules& rules, const Experiment& experiment, const PersistentState& state,
            CheckpointOptions options, RunObserver& observer);
 
@@ -47,6 +48,7 @@ class RunSaves {
   void keep_logs() noexcept;
 
  private:
+  [[nodiscard]] bool is_elsewhere() const { return options_.folder == nullptr; }
   void require_savable(const TrainerState& current);
   void open_logs(const TrainerState& current);
   void make_folder_again(const TrainerState& current);

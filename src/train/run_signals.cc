@@ -23,13 +23,14 @@ void listen_to_save_requests() {
       SIGUSR1, [](int) { save_requested = 1; }, SA_RESTART);
 }
 
-void listen_to_stop_requests() {
+void listen_to_stop_requests(bool of_launcher) {
   const auto stop = [](int which) {
     if (stop_signal == 0) stop_signal = which;
   };
   for (const int signal : {SIGINT, SIGTERM}) handle(signal, stop, SA_RESETHAND);
   // The terminal or the reader of the output is gone, and more of the same may come while the run saves.
   handle(SIGPIPE, stop, SA_RESTART);
+  if (of_launcher) handle(SIGUSR2, stop, SA_RESTART);
   struct sigaction hangup {};
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) handle(SIGHUP, stop, SA_RESTART);  // nohup: the run continues

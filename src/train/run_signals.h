@@ -7,8 +7,9 @@ namespace plimsoll {
 // From now on SIGUSR1 is remembered until take_save_request().
 void listen_to_save_requests();
 // From now on SIGINT and SIGTERM are remembered; a second one of the same kind ends the process as usual.
-// SIGPIPE, and SIGHUP unless it was ignored, are remembered too.
-void listen_to_stop_requests();
+// SIGPIPE, and SIGHUP unless it was ignored, are remembered too; `of_launcher`: and SIGUSR2, which stands for
+// them where mpirun hands it on.
+void listen_to_stop_requests(bool of_launcher = false);
 
 // Name of the first of them; null: none came.
 const char* stop_request();

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "calibrate/probe.h"
 #include "runs/run_record.h"
@@ -18,6 +19,7 @@ struct RunTally {
   RunTally(int64_t steps, const TaskSpec& task, std::vector<std::string> classes);
 
   StepTimes times;
+  std::vector<RankRecord> ranks;  // of several, as they were at the end
   SkippedRows skipped;
   SeenClasses seen;
   RunWork work;

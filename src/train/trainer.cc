@@ -5,10 +5,13 @@
 #include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "base/crc32c.h"
 #include "base/format.h"
 #include "base/system_memory.h"
 #include "base/units.h"
+#include "ops/name_hash.h"
 #include "prepare/resume.h"
 #include "runs/stopped_batch.h"
 #include "train/run_end.h"
@@ -20,6 +23,34 @@ namespace {
 
 bool is_interrupted() { return stop_request() != nullptr; }
 
+// The signal that this process had; another rank of its run may have had it.
+std::string stop_words() {
+  const char* const own = stop_request();
+  return own != nullptr ? own : "SIGTERM";
+}
+
+// A hash of the numbers of its rows.
+uint64_t rows_hash(const EffectiveBatch& batch) {
+  uint64_t hash = kNameHashStart;
+  for (int64_t sequence = 0; sequence < batch.sequences(); ++sequence)
+    hash = name_hash(std::to_string(batch.row(sequence)), name_hash(",", hash));
+  return hash;
+}
+
+// Ranks that begin with the same weights have the same ones after every step.
+void require_same_weights(RunRanks& ranks, const PersistentState& state) {
+  if (ranks.is_alone()) return;
+  uint32_t weights = 0, states = 0;
+  for (const TableRow& row : state.rows()) {
+    if (row.role == Role::trainable_weight || row.role == Role::master)
+      weights = crc32c(state.bytes(row), weights);
+    else if (row.role == Role::optimizer_state)
+      states = crc32c(state.bytes(row), states);
+  }
+  ranks.require_same({{"set of weights (their CRC-32C)", std::to_string(weights)},
+                      {"set of optimizer states (their CRC-32C)", std::to_string(states)}});
+}
+
 std::string scale_text(double scale) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.6g", scale);
@@ -29,17 +60,20 @@ std::string scale_text(double scale) {
 }  // namespace
 
 ExitCode Trainer::run() {
-  load();
-  parts_.batches.store_rows(wish_.folder.path(), wish_.observer);
-  open_logs();
-  listen_to_stop_requests();
+  parts_.ranks.together([this] {
+    load();
+    parts_.batches.store_rows(wish_.folder.path(), wish_.observer);
+  });
+  require_same_weights(parts_.ranks, parts_.session.state);
+  parts_.ranks.together([this] { open_logs(); });
+  listen_to_stop_requests(!parts_.ranks.is_alone());
   if (parts_.profile != nullptr) parts_.profile->start(current_.total_steps - current_.step);
   parts_.tally.start = RunClock::now();
   const ExitCode end = [this] {
     try {
       return take_steps();
     } catch (const std::exception&) {
-      parts_.saves.stop(current_, whole_);
+      stop_with_error();
     }
   }();
   if (end == ExitCode::ok && experiment().lora)
@@ -47,8 +81,38 @@ ExitCode Trainer::run() {
   return end;
 }
 
+// Saves what there is, and lets the other ranks know.
+void Trainer::stop_with_error() {
+  const Watch::Busy busy(parts_.ranks.watch());
+  try {
+    parts_.saves.stop(current_, whole_);
+  } catch (const Error& error) {
+    parts_.ranks.fail(error.code(), error.what());
+    throw;
+  } catch (const std::exception& error) {
+    parts_.ranks.fail(ExitCode::stopped, error.what());
+    throw;
+  }
+}
+
+bool Trainer::stops() const { return parts_.ranks.is_alone() ? is_interrupted() : stops_; }
+
+void Trainer::meet(const EffectiveBatch* batch, bool reads_save_requests) {
+  out_of_patience_ = parts_.stop.out_of_patience();
+  if (parts_.ranks.is_alone()) return;
+  if (reads_save_requests) asked_to_save_ = take_save_request();
+  RankWord word;
+  word.stops = is_interrupted() ? 1 : 0;
+  word.saves = asked_to_save_ ? 1 : 0;
+  word.ends = out_of_patience_ ? 1 : 0;
+  word.rows = batch == nullptr ? 0 : rows_hash(*batch);
+  const RankWord all = parts_.ranks.meet(word);
+  stops_ = all.stops != 0;
+  asked_to_save_ = all.saves != 0;
+  out_of_patience_ = all.ends != 0;
+}
+
 ExitCode Trainer::take_steps() {
-  StopRules& stop = parts_.stop;
   if (!fill_caches()) {
     wish_.observer.event(formatted("stopped before {} step; continue with --resume",
                                    current_.step > 0 ? "another" : "the first"));
@@ -56,19 +120,45 @@ ExitCode Trainer::take_steps() {
   }
   if (current_.step > 0) settle();
   parts_.batches.loader().start(current_.position);
-  while (current_.step < current_.total_steps && !is_interrupted() && !stop.out_of_patience()) {
-    step();
+  meet(nullptr, false);
+  while (current_.step < current_.total_steps && !stops() && !out_of_patience_) {
+    if (!step()) break;
     settle();
+    meet(nullptr, false);
   }
-  if (stop.out_of_patience())
+  return end();
+}
+
+void Trainer::gather_ranks() {
+  if (parts_.ranks.is_alone()) return;
+  parts_.ranks.meet({});
+  std::vector<RankRecord>& all = parts_.tally.ranks;
+  all.resize(static_cast<size_t>(parts_.ranks.size()));
+  const ProcessMemory memory = process_memory();
+  all[static_cast<size_t>(parts_.ranks.group().rank())] = {
+      memory.peak_rss, memory.data, parts_.session.memory.device_bytes(), parts_.step.sent_bytes()};
+  parts_.ranks.group().all_gather(std::as_writable_bytes(std::span(all)));
+}
+
+ExitCode Trainer::end() {
+  if (out_of_patience_)
     wish_.observer.event(
-        formatted("stop    step {}  {}", format_count(current_.step), stop.patience_words()));
-  if (is_interrupted() && current_.step < current_.total_steps && !stop.out_of_patience())
-    return stop_early();
-  if (parts_.evaluator != nullptr && !current_.eval_loss) evaluate();
-  save("");
-  finish();
-  return ExitCode::ok;
+        formatted("stop    step {}  {}", format_count(current_.step), parts_.stop.patience_words()));
+  const bool early = stops() && current_.step < current_.total_steps && !out_of_patience_;
+  if (!early && parts_.evaluator != nullptr && !current_.eval_loss) evaluate();
+  gather_ranks();
+  ExitCode code = ExitCode::ok;
+  {
+    const Watch::Busy busy(parts_.ranks.watch());
+    if (early) {
+      code = stop_early();
+    } else {
+      save("");
+      finish();
+    }
+  }
+  parts_.ranks.meet({});
+  return code;
 }
 
 const Experiment& Trainer::experiment() const { return parts_.session.plan.request.workload.experiment; }
@@ -148,18 +238,22 @@ void Trainer::settle() {
   const bool eval_due = !last && settings.eval_every.is_due(current_.step, current_.total_steps, ends_epoch);
   if (parts_.evaluator != nullptr && !current_.eval_loss && (eval_due || (save_due && settings.best)))
     evaluate();
-  const bool asked = take_save_request();
+  const bool asked = parts_.ranks.is_alone() ? take_save_request() : std::exchange(asked_to_save_, false);
   if (asked) parts_.saves.log().event("signal", current_.step, {{"signal", "SIGUSR1"}});
   if (asked || save_due) save(asked ? " (SIGUSR1)" : "");
 }
 
-void Trainer::step() {
+bool Trainer::step() {
   parts_.saves.require_folder();
   const auto start = RunClock::now();
   Loader& loader = parts_.batches.loader();
   const double waited_before = loader.wait_seconds();
   const EffectiveBatch* batch = last_batch_ = loader.next();
   check_internal(batch != nullptr, "the loader ended before the run");
+  if (!parts_.ranks.is_alone()) {
+    meet(batch, false);
+    if (stops_) return false;
+  }
   StepMetrics metrics = next_step();
   metrics.data_wait = loader.wait_seconds() - waited_before;
   metrics.tokens = batch->tokens();
@@ -171,6 +265,8 @@ void Trainer::step() {
   metrics.time = wall_time();
   finish_step(*batch, metrics);
   tell(metrics);
+  meet(nullptr, true);
+  return true;
 }
 
 // A step that updated nothing does not count for the schedule, nor for the optimizer.
@@ -210,7 +306,7 @@ void Trainer::finish_step(const EffectiveBatch& batch, const StepMetrics& metric
   if (const std::string told = tally.skipped.add(batch); !told.empty())
     wish_.observer.event(told, LogLevel::warn);
   tally.seen.add(batch);
-  const StopRules::Verdict verdict = parts_.stop.weigh(metrics, batch);
+  const StopRules::Verdict verdict = leads() ? parts_.stop.weigh(metrics, batch) : StopRules::Verdict{};
   if (!verdict.lost.empty()) lose(metrics.step, batch, verdict.lost);
   if (batch.target_tokens() > 0) take_scale(metrics, batch);
   current_.step += 1;
@@ -255,35 +351,41 @@ void Trainer::lose(int64_t step, const EffectiveBatch& batch, const std::string&
                                last_checkpoint_words(wish_.folder.path())));
 }
 
+// Several ranks stop where they meet.
 void Trainer::evaluate() {
-  parts_.evaluator->run(is_interrupted, current_, parts_.stop, parts_.saves.log(), wish_.observer);
+  const auto never = [] { return false; };
+  parts_.evaluator->run(parts_.ranks.is_alone() ? std::function<bool()>(is_interrupted) : never, current_,
+                        parts_.stop, parts_.saves.log(), wish_.observer);
 }
 
 // While the loss is above what it may be, no older checkpoint goes: it may be the last good one.
 void Trainer::save(const std::string& why) {
+  const Watch::Busy busy(parts_.ranks.watch());
   const bool rising = parts_.stop.rising();
   if (parts_.saves.holds(current_)) {
     if (!rising) parts_.saves.remove_old();  // the run that saved it may have stopped before
     return;
   }
-  if (const auto weight = weight_not_finite(parts_.session.state); weight && last_batch_ != nullptr)
-    lose(current_.step, *last_batch_, *weight + " holds NaN or infinity");
+  if (last_batch_ != nullptr && leads())
+    if (const auto weight = weight_not_finite(parts_.session.state))
+      lose(current_.step, *last_batch_, *weight + " holds NaN or infinity");
   parts_.saves.save(current_, why, rising);
 }
 
 ExitCode Trainer::stop_early() {
   wish_.observer.steps_end();
-  parts_.saves.log().event("signal", current_.step, {{"signal", stop_request()}});
+  parts_.saves.log().event("signal", current_.step, {{"signal", stop_words()}});
   save("");
   wish_.observer.event(formatted("stopped at step {} of {}; continue with --resume",
                                  format_count(current_.step), format_count(current_.total_steps)));
-  write_run_json(wish_.folder, parts_.session.plan, record_of(parts_, current_, false), parts_.tally.times);
+  if (leads())
+    write_run_json(wish_.folder, parts_.session.plan, record_of(parts_, current_, false), parts_.tally.times);
   return ExitCode::interrupted;
 }
 
 void Trainer::finish() {
   wish_.observer.steps_end();
-  end_run(wish_, parts_, current_);
+  if (leads()) end_run(wish_, parts_, current_);
 }
 
 }  // namespace plimsoll

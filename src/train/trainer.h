@@ -29,6 +29,7 @@ struct TrainerParts {
   RunSaves& saves;
   RunTally& tally;
   Profile* profile;  // null: none was asked for
+  RunRanks& ranks = no_other_ranks();
 };
 
 // The inputs of a run.
@@ -56,11 +57,17 @@ class Trainer {
   // Opens the logs. A run that resumes reads its older lines.
   void open_logs();
   ExitCode take_steps();
+  [[noreturn]] void stop_with_error();
   bool fill_caches();
   // Does what is due after a step; after a resume, what the run had not come to.
   void settle();
+  // The last of a run: its folder becomes its result.
+  ExitCode end();
+  // Memory and traffic of all processes, for the record.
+  void gather_ranks();
   // One optimizer step over one effective batch.
-  void step();
+  // False where a signal asks the run to stop: no step was taken.
+  bool step();
   // The values of the next step, before it is taken.
   [[nodiscard]] StepMetrics next_step() const;
   void compute(const EffectiveBatch& batch, StepMetrics& metrics);
@@ -70,6 +77,10 @@ class Trainer {
   void tell(const StepMetrics& metrics);
   // The state is lost with the loss: nothing of it is saved.
   [[noreturn]] void lose(int64_t step, const EffectiveBatch& batch, const std::string& reason);
+  // Meets the other ranks; the signals that any of them has had count for all.
+  void meet(const EffectiveBatch* batch, bool reads_save_requests);
+  [[nodiscard]] bool leads() const { return parts_.ranks.leads(); }
+  [[nodiscard]] bool stops() const;
   void evaluate();
   void save(const std::string& why);
   ExitCode stop_early();
@@ -80,8 +91,9 @@ class Trainer {
   RunWish wish_;
   TrainerParts parts_;
   TrainerState current_;
-  const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step
-  bool whole_ = true;                           // false within a step, and once the loss is lost
+  const EffectiveBatch* last_batch_ = nullptr;                            // the loader's, until the next step
+  bool stops_ = false, asked_to_save_ = false, out_of_patience_ = false;  // as ranks agreed
+  bool whole_ = true;  // false within a step, and once the loss is lost
 };
 
 }  // namespace plimsoll

@@ -1,5 +1,11 @@
 #include "train/run.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "base/format.h"
 #include "base/print.h"
 #include "cli/caller_arguments.h"
 #include "cli/commands.h"
@@ -9,6 +15,8 @@
 #include "prepare/device_choice.h"
 #include "prepare/refused_plan.h"
 #include "prepare/resume.h"
+#include "ranks/launch.h"
+#include "ranks/mpi_group.h"
 #include "report/event_stream.h"
 #include "report/progress.h"
 #include "train/run_signals.h"
@@ -69,12 +77,14 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   if (!quiet)
     for (const std::string& line : lines) say(line);
   arguments.options.machine = arguments.recipe.machine(recipe);
-  if (!arguments.recipe.no_probe && !recipe.is_of_card())
+  RunRanks& ranks = *arguments.options.ranks;
+  if (!arguments.recipe.no_probe && !recipe.is_of_card() && ranks.leads())
     probe_where_unknown(cpu_settings(arguments.options.machine), recipe.memory.device, quiet);
   if (arguments.recipe.path != kStandardInput) arguments.options.recipe_file = arguments.recipe.path;
   Progress progress(level, recipe.log.every);
   const CallerArguments::Observer observer(progress);
-  arguments.options.observer = observer.get();
+  arguments.options.observer = ranks.leads() ? observer.get() : &nobody();
+  arguments.options.version = PLIMSOLL_VERSION;
   arguments.options.models = arguments.recipe.sources->models;
   listen_to_save_requests();
   try {
@@ -89,6 +99,77 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   }
   arguments.recipe.change("device", "cpu");
   return run(arguments, level, true);
+}
+
+// Ranks other than the first print nothing, until one fails by itself.
+class Silence {
+ public:
+  explicit Silence(Watch& watch) : output_(dup(STDOUT_FILENO)), errors_(dup(STDERR_FILENO)) {
+    watch.speak_to(errors_);
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO);
+    close(nowhere);
+  }
+  void end() const {
+    flush_output();
+    dup2(output_, STDOUT_FILENO);
+    dup2(errors_, STDERR_FILENO);
+  }
+
+ private:
+  int output_, errors_;
+};
+
+// The recipe's number is that of the processes, where it states one.
+void take_devices(TrainArguments& arguments, int64_t ranks) {
+  const int64_t stated = arguments.recipe.read().recipe.devices;
+  if (stated > 1 && stated != ranks)
+    throw UsageError(formatted("devices: {}, but {} processes were started; leave it out, or start as many",
+                               stated, ranks));
+  arguments.recipe.change("devices", std::to_string(ranks));
+}
+
+// One process of several. An error that all of them have is the first one's to tell.
+ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy& started) {
+  MpiGroup group(started);
+  RunRanks ranks(group, &group.watch());
+  arguments.options.ranks = &ranks;
+  std::optional<Silence> silence;
+  if (!ranks.leads()) silence.emplace(group.watch());
+  const auto leave_alone = [&](ExitCode code) {
+    group.watch().fail(code);
+    if (silence) silence->end();
+  };
+  try {
+    const ExitCode code = ranks.together([&] {
+      take_devices(arguments, ranks.size());
+      if (arguments.options.profile)
+        throw UsageError("--profile: is of one device so far; leave it out, or say --devices 1");
+      return run(arguments, ranks.leads() ? level : LogLevel::error);
+    });
+    group.ends_together();
+    return code;
+  } catch (const Error& error) {
+    if (ranks.failed_together()) {
+      group.ends_together();
+      if (ranks.leads()) throw;
+      return error.code();
+    }
+    leave_alone(error.code());
+    throw Error(error.code(), formatted("rank {}: {}", group.rank(), error.what()));
+  } catch (const std::exception& error) {
+    leave_alone(ExitCode::stopped);
+    throw StoppedError(formatted("rank {}: {}", group.rank(), error.what()));
+  }
+}
+
+// In this process, or in those that it starts.
+ExitCode run_on_devices(TrainArguments& arguments, LogLevel level) {
+  if (const StartedBy started = who_started_me(); started.ranks > 1)
+    return run_as_rank(arguments, level, started);
+  const int64_t devices = arguments.recipe.read().recipe.devices;
+  return devices == 1 ? run(arguments, level) : launch_ranks(devices, own_arguments());
 }
 
 }  // namespace
@@ -112,7 +193,7 @@ void add_train(CLI::App& app, Action& action) {
     action = [arguments] {
       arguments->caller.begin("train");
       const LogLevel level = parse_log_level(arguments->quiet ? "error" : arguments->log_level);
-      return run(*arguments, level);
+      return run_on_devices(*arguments, level);
     };
   });
 }

@@ -200,6 +200,10 @@ RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::s
   if (!arguments.host_memory.empty()) read.push_back("memory.host=" + arguments.host_memory);
   if (!arguments.memory.empty()) read.push_back("memory.device=" + arguments.memory);
   const LoadedRecipe loaded = load(arguments.file, read);
+  if (loaded.recipe.devices > 1)
+    throw UsageError(formatted(
+        "devices: {}: the queue runs recipes on one device so far; --set devices=1, or start it by plimsoll train",
+        loaded.recipe.devices));
   std::vector<std::string> planned_sets = sets;
   if (!arguments.host_memory.empty()) planned_sets.push_back("memory.host=" + arguments.host_memory);
   std::vector<PlansThere> plans = all_plans(arguments, loaded, planned_sets, common.seconds);

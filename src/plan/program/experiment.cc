@@ -113,7 +113,7 @@ int64_t accumulation_for(int64_t effective, int64_t micro) { return ceil_div(eff
 // The rows of two micro-steps of the packer, one begun after the other, do not fit one, in rows or in one
 // of the two kinds of tokens: so at most every second one is less than half full of what it is full of.
 int64_t most_micro_steps(const Experiment& experiment, const MicroRoom& room) {
-  const int64_t effective = experiment.effective_batch;
+  const int64_t effective = experiment.samples_each();
   const int64_t by_rows = accumulation_for(effective, room.samples);
   if (!room.by_tokens()) return by_rows;
   const RowSize longest = experiment.room_of(experiment.longest_row());

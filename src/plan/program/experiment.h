@@ -42,6 +42,10 @@ struct Experiment {
   int64_t common_begin = 0;      // tokens that every sequence of every sample is sure to begin with
   int64_t documents = 1;         // of a sample in training: several with packing
   bool evaluates = false;
+  int64_t ranks = 1;  // processes that share each effective batch
+
+  // Samples of an optimizer step that one of them has at most.
+  [[nodiscard]] int64_t samples_each() const { return (effective_batch + ranks - 1) / ranks; }
 
   // A pattern of names that names no layer by its number.
   static bool names_no_layer(const std::string& pattern) {

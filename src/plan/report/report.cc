@@ -52,14 +52,16 @@ std::string share(double part) { return format_count(std::llround(100 * part)) +
 std::string split_text(const Plan& plan) {
   const Experiment& experiment = plan.request.workload.experiment;
   const Variant& variant = plan.variant;
+  const std::string devices =
+      experiment.ranks > 1 ? " over " + format_count(experiment.ranks) + " devices, each" : "";
   if (experiment.train_room(variant).by_tokens())
-    return formatted("effective batch {} in about {} micro-steps of {} tokens, {} full",
-                     format_count(experiment.effective_batch), tenths(plan.micro_steps),
+    return formatted("effective batch {}{} in about {} micro-steps of {} tokens, {} full",
+                     format_count(experiment.effective_batch), devices, tenths(plan.micro_steps),
                      format_count(variant.micro_tokens), share(plan.fill));
-  return formatted("effective batch {} = {} micro-batch x {} accumulation{}",
-                   format_count(experiment.effective_batch), format_count(variant.micro_batch),
+  return formatted("effective batch {}{} = {} micro-batch x {} accumulation{}",
+                   format_count(experiment.effective_batch), devices, format_count(variant.micro_batch),
                    format_count(variant.accumulation),
-                   variant.micro_batch * variant.accumulation == experiment.effective_batch
+                   variant.micro_batch * variant.accumulation * experiment.ranks == experiment.effective_batch
                        ? ""
                        : " (the last one partly empty)");
 }
@@ -158,6 +160,11 @@ std::string host_table(const Plan& plan) {
 // The memory that a budget bounds and how much of it is taken.
 std::string memory_text(const Plan& plan) {
   const Budget& budget = plan.request.target.budget;
+  if (const int64_t ranks = plan.request.workload.experiment.ranks; ranks > 1) {
+    const auto all = budget.process_bytes ? std::optional(ranks * *budget.process_bytes) : std::nullopt;
+    return formatted("{} ({} processes of {})", of_budget(ranks * plan.process_peak_bytes(), all), ranks,
+                     format_bytes(plan.process_peak_bytes()));
+  }
   if (!plan.request.target.own_memory)
     return of_budget(plan.process_peak_bytes(), budget.process_bytes) + " (the whole process)";
   const std::string device = "device " + of_budget(plan.memory_bytes(), memory_budget(plan.request));
@@ -598,7 +605,7 @@ std::string report_json(const Plan& plan) {
                 {"seconds_per_step", candidate.seconds_per_step},
                 {"variant", variant_words(request.workload.experiment, candidate.variant)}};
   };
-  const Json json = {
+  Json json = {
       {"feasible", plan.fits()},
       {"device",
        {{"kind", request.target.device.kind},
@@ -660,6 +667,10 @@ std::string report_json(const Plan& plan) {
       {"smallest", brief(plan.smallest)},
       {"search_ended", plan.search_ended},
       {"would_save", savings}};
+  if (const int64_t ranks = request.workload.experiment.ranks; ranks > 1)
+    json["devices"] = {{"count", ranks},
+                       {"bytes_each", plan.process_peak_bytes()},
+                       {"bytes_together", ranks * plan.process_peak_bytes()}};
   return json_text(json);
 }
 

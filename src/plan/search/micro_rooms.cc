@@ -25,7 +25,7 @@ constexpr double kNearlySteps = 0.05;
 
 // A micro-step that holds every row of a step may update weights in its backward pass.
 bool updates_in_backward(const Experiment& experiment) {
-  return !experiment.lora && experiment.optimizer.max_grad_norm == 0;
+  return !experiment.lora && experiment.optimizer.max_grad_norm == 0 && experiment.ranks == 1;
 }
 
 // splitmix64: any number to one that is spread evenly.
@@ -75,7 +75,7 @@ std::vector<MicroRoom> rooms_in_rows(int64_t effective) {
 
 // The least tokens with which a step needs at most so many micro-steps.
 int64_t tokens_for(const Experiment& experiment, const std::vector<RowSize>& sizes, double steps) {
-  const int64_t effective = experiment.effective_batch, longest = experiment.longest_row().tokens;
+  const int64_t effective = experiment.samples_each(), longest = experiment.longest_row().tokens;
   const int64_t most = experiment.tokens_of(effective);
   int64_t low = 0, high = ceil_div(most - longest, kTokenUnit);  // units above the longest row
   while (low < high) {
@@ -99,7 +99,7 @@ bool are_alike(const Experiment& experiment, const std::vector<RowSize>& sizes) 
 }
 
 MicroRoom with_room_for(const Experiment& experiment, const std::vector<RowSize>& sizes, int64_t tokens) {
-  const int64_t effective = experiment.effective_batch;
+  const int64_t effective = experiment.samples_each();
   const int64_t most = estimate_micro_steps(experiment, experiment.room(effective, tokens), sizes).most_rows;
   return experiment.room(std::min(effective, most + most / kSpareRows + 1), tokens);
 }
@@ -108,7 +108,7 @@ MicroRoom with_room_for(const Experiment& experiment, const std::vector<RowSize>
 
 MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroRoom& room,
                                    const std::vector<RowSize>& sizes) {
-  const int64_t effective = experiment.effective_batch;
+  const int64_t effective = experiment.samples_each();
   if (!room.by_tokens() || sizes.empty())
     return {static_cast<double>(accumulation_for(effective, room.samples)), room.samples};
   const int64_t steps = std::clamp(kEstimateRows / effective, kFewestSteps, kMostSteps);
@@ -127,7 +127,7 @@ MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroRoom
 
 std::vector<MicroRoom> micro_rooms(const PlanRequest& request) {
   const Experiment& experiment = request.workload.experiment;
-  const int64_t effective = experiment.effective_batch;
+  const int64_t effective = experiment.samples_each();
   const bool known =
       request.workload.run && request.workload.run->sizes && !request.workload.run->sizes->empty();
   if (request.choices.micro_batch)
@@ -196,7 +196,7 @@ void fill_two_axes(const Experiment& experiment, const RunSteps& run, double sou
                    Filling& filling) {
   const MeanRow mean = mean_row(experiment, *run.sizes);
   if (mean.source <= 0 || mean.target <= 0) return;
-  const double rows = run.tokens / mean.tokens;
+  const double rows = run.tokens / mean.tokens / static_cast<double>(experiment.ranks);
   filling.axes[0] = {std::min(1.0, rows * mean.source / sources), mean.source_squares / mean.source, 0};
   filling.axes[1] = {std::min(1.0, rows * mean.target / targets), mean.target_squares / mean.target,
                      mean.pairs / mean.target};
@@ -215,10 +215,11 @@ Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& 
   const bool two = experiment.has_targets();
   const double sources = filling.micro_steps * static_cast<double>(shape.tokens);
   const double targets = filling.micro_steps * static_cast<double>(two ? experiment.logit_rows(room) : 0);
-  const double rows = run->rows / filling.micro_steps;
+  const double each = 1.0 / static_cast<double>(experiment.ranks);  // of a step
+  const double rows = each * run->rows / filling.micro_steps;
   const double apart = experiment.shares_prefixes ? 1 - shared_by(run->shared, rows) : 1;
-  filling.tokens = std::min(1.0, apart * run->tokens / (sources + targets));
-  filling.targets = std::min(1.0, run->targets / (two ? targets : sources));
+  filling.tokens = std::min(1.0, apart * each * run->tokens / (sources + targets));
+  filling.targets = std::min(1.0, each * run->targets / (two ? targets : sources));
   // Sequences that are scored, and an encoder's text that a decoder reads again, fill as the text does.
   filling.axes.fill({filling.tokens, run->row_length, 0});
   if (two && run->sizes && !run->sizes->empty()) fill_two_axes(experiment, *run, sources, targets, filling);

@@ -116,9 +116,10 @@ void Search::add_choices() {
 }
 
 // With clipping the norm of all gradients comes first, and so does whether one of f16 overflowed; adapters'
-// gradients are small.
+// gradients are small. What several processes add up is no gradient of a step before all of them have theirs.
 bool Search::may_update_in_backward(const Variant& variant) const {
-  return variant.accumulation == 1 && request_.workload.experiment.optimizer.max_grad_norm == 0 &&
+  return variant.accumulation == 1 && request_.workload.experiment.ranks == 1 &&
+         request_.workload.experiment.optimizer.max_grad_norm == 0 &&
          !request_.workload.experiment.precision.scales_loss() && !request_.workload.experiment.lora &&
          variant.offload.gradients == Space::device;
 }

@@ -58,8 +58,9 @@ Choice read_choice(const std::string& text) {
 }  // namespace
 
 AllowedPlan plan_run(const Resolved& resolved, const CpuSettings& cpu, const DataSetup& data,
-                     const LayoutOptions& layout, bool resumes, std::vector<std::string>& notes) {
-  const Choice choice = read_choice(in_own_process([&] {
+                     const LayoutOptions& layout, bool resumes, RunRanks& ranks,
+                     std::vector<std::string>& notes) {
+  const auto choose = [&] {
     AllowedPlan allowed = plan_allowed(resolved, {cpu}, &data, layout);
     if (resumes) keep_sums_in_order(resolved, cpu, data, layout, allowed);
     const Plan& plan = allowed.plan;
@@ -77,7 +78,8 @@ AllowedPlan plan_run(const Resolved& resolved, const CpuSettings& cpu, const Dat
       return json({{"refused", plimsoll::written(refused)}}).dump();
     }
     return written(chosen);
-  }));
+  };
+  const Choice choice = read_choice(ranks.by_leader([&] { return in_own_process(choose); }));
   notes.insert(notes.end(), choice.notes.begin(), choice.notes.end());
   Recipe taken = resolved.recipe;
   for (const std::string& means : choice.lossy) taken = with_means(std::move(taken), means).value();

@@ -1,11 +1,16 @@
 #include "prepare/run/run_input.h"
 
+#include <algorithm>
+
+#include "base/format.h"
 #include "prepare/memory_budget.h"
 #include "prepare/order_words.h"
+#include "prepare/planned_card.h"
 #include "prepare/refused_plan.h"
 #include "prepare/resume.h"
 #include "prepare/run/plan_run.h"
 #include "prepare/run/run_output.h"
+#include "runs/rank_facts.h"
 
 namespace plimsoll {
 namespace {
@@ -13,11 +18,54 @@ namespace {
 AllowedPlan plan_or_refuse(const Resolved& resolved, const CpuSettings& cpu, DataSetup& data,
                            const RunOptions& options, std::vector<std::string>& notes) {
   try {
-    return plan_run(resolved, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
+    return plan_run(resolved, cpu, data, {.reuse = !options.no_reuse}, options.resume, *options.ranks, notes);
   } catch (RefusedPlan& refused) {
     refused.data = std::make_shared<const DataSetup>(std::move(data));
     throw;
   }
+}
+
+// Seconds that a rank may keep the others waiting.
+double silence_of(const RunInput& run) {
+  constexpr double kLeast = 300, kSteps = 20;
+  if (run.settings.stop.silence != kAuto) return static_cast<double>(run.settings.stop.silence);
+  return std::max(kLeast, kSteps * run.plan.seconds_per_step);
+}
+
+void watch_run(RunRanks& ranks, const RunInput& run) {
+  if (ranks.watch() == nullptr) return;
+  ranks.watch()->set_silence(silence_of(run));
+  ranks.watch()->set_last_words([output = run.folder.path()] {
+    const auto last = latest_checkpoint(output);
+    return last ? formatted("\n  the last checkpoint is whole: {}: --resume continues from there",
+                            last->string())
+                : std::string("\n  there is no checkpoint yet: the run begins again with --overwrite");
+  });
+}
+
+// Everything that a run is made of, before it claims anything. Of several ranks one holds the folder.
+RunInput begin_run(const Recipe& asked, const RunOptions& options, std::vector<std::string> notes) {
+  RunRanks& ranks = *options.ranks;
+  const CpuSettings cpu = cpu_settings(options.machine);
+  if (!ranks.is_alone())
+    ranks.require_same(facts_of_recipe(asked, options.version, kernels_of(asked.device, cpu)));
+  RunFolder folder =
+      ranks.leads()
+          ? open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile})
+          : RunFolder::of_other(*asked.output);
+  const Resolved begun = resolve(asked, options.models);
+  const Resolved resolved = with_length(resolve_as(begun, as_begun(begun, options.resume)), cpu.threads);
+  const Recipe& recipe = resolved.recipe;
+  DataSetup data = open_data(
+      resolved,
+      {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }, cpu.threads});
+  data.total_steps = total_steps(recipe, *data.train, cpu.threads);
+  if (const std::string note = begun_order_note(asked, recipe, data); !note.empty()) notes.push_back(note);
+  AllowedPlan allowed = plan_or_refuse(resolved, cpu, data, options, notes);
+  if (!ranks.is_alone())
+    ranks.require_same(facts_of_plan(allowed.plan, data.total_steps, options.resume, *recipe.output));
+  return {RunSettings(allowed.recipe), std::move(folder), cpu,
+          std::move(allowed.plan),     std::move(data),   std::move(notes)};
 }
 
 }  // namespace
@@ -28,20 +76,9 @@ RunInput prepare_run(const Recipe& given, const RunOptions& options) {
   // A run that was begun so continues.
   if (!options.resume || !latest_checkpoint(*asked.output)) require_base(asked);
   if (const std::string note = random_base_note(asked); !note.empty()) notes.push_back("note    " + note);
-  RunFolder folder =
-      open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});
-  const CpuSettings cpu = cpu_settings(options.machine);
-  const Resolved begun = resolve(asked, options.models);
-  const Resolved resolved = with_length(resolve_as(begun, as_begun(begun, options.resume)), cpu.threads);
-  const Recipe& recipe = resolved.recipe;
-  DataSetup data = open_data(
-      resolved,
-      {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }, cpu.threads});
-  data.total_steps = total_steps(recipe, *data.train, cpu.threads);
-  if (const std::string note = begun_order_note(asked, recipe, data); !note.empty()) notes.push_back(note);
-  AllowedPlan allowed = plan_or_refuse(resolved, cpu, data, options, notes);
-  return {RunSettings(allowed.recipe), std::move(folder), cpu,
-          std::move(allowed.plan),     std::move(data),   std::move(notes)};
+  RunInput run = options.ranks->together([&] { return begin_run(asked, options, std::move(notes)); });
+  watch_run(*options.ranks, run);
+  return run;
 }
 
 }  // namespace plimsoll

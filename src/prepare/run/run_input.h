@@ -9,6 +9,7 @@
 #include "files/run_folder.h"
 #include "prepare/run/run_settings.h"
 #include "prepare/setup.h"
+#include "ranks/run_ranks.h"
 #include "runs/observer.h"
 
 namespace plimsoll {
@@ -22,6 +23,8 @@ struct RunOptions {
                                            // trace.json
   RunObserver* observer = &nobody();       // outlives the run
   MachineOptions machine;
+  RunRanks* ranks = &no_other_ranks();  // of this run; outlives it
+  std::string version = {};             // of the program, which is the same at all ranks
   std::shared_ptr<ModelFiles> models = std::make_shared<ModelFiles>();  // of who read the recipe, if it did
 };
 

@@ -1,0 +1,52 @@
+#include "base/format.h"
+#include "prepare/setup.h"
+
+namespace plimsoll {
+namespace {
+
+[[noreturn]] void refuse(const Recipe& recipe, const std::string& what, const std::string& instead) {
+  throw UsageError(formatted("devices: {}: {} is not supported with several devices yet; {}, or devices: 1",
+                             recipe.devices, what, instead));
+}
+
+void refuse_device(const Recipe& recipe) {
+  switch (recipe.device) {
+    case DeviceChoice::automatic:
+      if (recipe.memory.gpu) refuse(recipe, "a GPU (memory.gpu)", "say device: cpu and leave memory.gpu out");
+      return;
+    case DeviceChoice::cpu:
+      return;
+    case DeviceChoice::card:
+    case DeviceChoice::cuda:
+      refuse(recipe, "a GPU (device)", "say device: cpu");
+    case DeviceChoice::emulated:
+      refuse(recipe, "device: emulated", "say device: cpu");
+  }
+}
+
+void refuse_memory(const Recipe::Memory& memory, const Recipe& recipe) {
+  if (memory.disk_bytes > 0) refuse(recipe, "offloading (memory.disk)", "set it to 0");
+  if (memory.tier && *memory.tier != "deepspeed")
+    refuse(recipe, "memory.tier: " + *memory.tier, "say deepspeed there");
+  if (memory.keep_frozen == KeepFrozen::on) refuse(recipe, "memory.keep_frozen: on", "say off there");
+}
+
+}  // namespace
+
+void refuse_with_several_devices(const Recipe& recipe, const Experiment& experiment, const DataSetup* data) {
+  if (recipe.devices == 1) return;
+  refuse_device(recipe);
+  refuse_memory(recipe.memory, recipe);
+  if (experiment.precision.scales_loss()) refuse(recipe, "precision: fp16", "say fp32 or bf16 there");
+  if (experiment.task.preference.reference == Preference::Reference::given)
+    refuse(recipe, "task: dpo with full fine-tuning", "say method.type: lora, or dpo.loss: orpo");
+  if (recipe.devices > recipe.batch.effective)
+    throw UsageError(
+        formatted("devices: {} processes share batch.effective: {} sequences, so that some would have none; "
+                  "say {} devices at most",
+                  recipe.devices, recipe.batch.effective, recipe.batch.effective));
+  if (data != nullptr && data->summary && data->summary->scratch.bytes > 0)
+    refuse(recipe, "a scratch file for data.shuffle: full", "say data.shuffle: window");
+}
+
+}  // namespace plimsoll

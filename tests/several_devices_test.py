@@ -1,0 +1,357 @@
+"""Runs on several devices: processes on the CPUs of one machine, which MPI connects. The same experiment as on one, faults, refusals, resume.
+
+Usage: several_devices_test.py PLIMSOLL (from the repository's root). Standard library only; skipped where Open MPI is not installed.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+import command_run
+from command_run import CommandTest, PLIMSOLL, losses_of, output, run
+from small_models import LLAMA, T5, steps, tiny_recipe
+
+PLUGIN = PLIMSOLL.parent / "libplimsoll_mpi.so"
+MPIRUN = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
+# Copies between processes may be forbidden where tests run.
+os.environ.setdefault("OMPI_MCA_btl_vader_single_copy_mechanism", "none")
+STEPS = 20
+LONG = {"schedule": {"max_steps": STEPS, "warmup": 2}, "batch": {"effective": 8}, "optimizer": {"lr": 1e-3}}
+EVALUATED = {**LONG, "eval": {"every": 10}, "data": {"eval": 7}}
+LORA = {"method": {"type": "lora", "r": 4, "dropout": 0.1}}
+CLASSES = {"task": "classify", "classify": {"labels": ["question", "order", "fact"]}}
+
+
+def processes_of(folder):
+    """Ids of the processes that run a recipe of this folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if str(folder).encode() in b" ".join(words) and state != "Z":
+                found.append((int(entry.name), words))
+    return found
+
+
+def ranks_of(folder):
+    """{rank: process id} of a run."""
+    ranks = {}
+    for pid, _ in processes_of(folder):
+        try:
+            variables = (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        for variable in variables:
+            if variable.startswith(b"OMPI_COMM_WORLD_RANK="):
+                ranks[int(variable.partition(b"=")[2])] = pid
+    return ranks
+
+
+def wait_for(condition):
+    while not condition():
+        time.sleep(0.02)
+
+
+@unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
+class SeveralDevices(CommandTest):
+    needs_run = False
+
+    def losses(self, config, name, devices, **settings):
+        recipe = tiny_recipe(self.folder, config, name, **settings)
+        done = output("train", recipe, "--devices", devices, "--threads", 1, "--quiet")
+        self.assertEqual(done, "")
+        return losses_of(self.folder / name)
+
+    def assert_same_experiment(self, config, counts=(2, 3), **settings):
+        """Loss of every step, and the evaluations, are those of one device."""
+        alone = self.losses(config, "alone", 1, **settings)
+        self.assertEqual(len(alone), STEPS)
+        for count in counts:
+            name = f"on{count}"
+            for own, other in zip(alone, self.losses(config, name, count, **settings), strict=True):
+                self.assertAlmostEqual(own, other, delta=1e-5)
+            self.compare_evaluations(name)
+            self.compare_memory(name, count)
+
+    def compare_evaluations(self, name):
+        lines = [(self.folder / run_name / "eval.jsonl") for run_name in ("alone", name)]
+        if not lines[0].exists():
+            return
+        for own, other in zip(*([json.loads(line) for line in path.read_text().splitlines()] for path in lines), strict=True):
+            self.assertEqual(own["target_tokens"], other["target_tokens"])
+            self.assertAlmostEqual(own["loss"], other["loss"], delta=1e-5)
+            self.assertEqual({key for key in own if key != "time"}, {key for key in other if key != "time"})
+            if "accuracy" in own:
+                self.assertEqual(own["accuracy"], other["accuracy"])
+
+    def compare_memory(self, name, count):
+        """Planned is allocated at each rank, and each stays below its plan."""
+        done = json.loads((self.folder / name / "run.json").read_text())
+        self.assertEqual(len(done["ranks"]), count)
+        for rank in done["ranks"]:
+            self.assertEqual(rank["device_arena_bytes"], done["planned"]["device_arena_bytes"])
+            self.assertGreater(rank["sent_bytes"], 0)
+            if not command_run.SANITIZED:
+                self.assertLess(rank["process_peak_rss_bytes"], done["planned"]["process_peak_rss_bytes"])
+                self.assertLess(rank["process_data_bytes"], done["planned"]["process_data_bytes"])
+
+    def test_full_fine_tuning_of_a_decoder_is_the_same_experiment(self):
+        self.assert_same_experiment(LLAMA, **EVALUATED)
+
+    def test_adapters_with_dropout_are_the_same_experiment(self):
+        self.assert_same_experiment(LLAMA, **EVALUATED, **LORA)
+
+    def test_a_t5_is_the_same_experiment(self):
+        self.assert_same_experiment(T5, (3,), task="seq2seq", **EVALUATED)
+
+    def test_a_classifier_has_the_scores_of_all_rows(self):
+        self.assert_same_experiment(LLAMA, (3,), **CLASSES, **EVALUATED)
+        scores = [json.loads((self.folder / name / "eval.jsonl").read_text().splitlines()[-1]) for name in ("alone", "on3")]
+        self.assertIn("f1", scores[0])
+        self.assertAlmostEqual(scores[0]["f1"], scores[1]["f1"], delta=1e-12)
+
+    def test_rewards_of_pairs_are_the_same_experiment(self):
+        self.assert_same_experiment(LLAMA, (2,), task="reward", **EVALUATED)
+
+    def test_preferences_beside_adapters_are_the_same_experiment(self):
+        self.assert_same_experiment(LLAMA, (2,), task="dpo", **EVALUATED, **LORA)
+
+    def test_quantised_bases_are_the_same_experiment(self):
+        self.assert_same_experiment({**LLAMA, "hidden_size": 64, "intermediate_size": 64}, (2,), **LONG, method={"type": "qlora", "r": 4})
+
+    def test_packed_rows_are_the_same_experiment(self):
+        settings = {**LONG, "data": {"packing": True}}
+        self.assert_same_experiment(LLAMA, (2,), **settings)
+
+    def test_the_same_number_of_devices_gives_the_same_bits(self):
+        weights = []
+        for name in ("first", "second"):
+            recipe = tiny_recipe(self.folder, LLAMA, name, precision="bf16", **LONG)
+            output("train", recipe, "--devices", 3, "--threads", 1, "--quiet")
+            weights.append((self.folder / name / "model.safetensors").read_bytes())
+        self.assertEqual(*weights)
+
+    def test_a_last_batch_of_fewer_rows_than_ranks_counts(self):
+        # 16 rows in batches of 5: the last has one.
+        settings = {"batch": {"effective": 5}, "schedule": {"epochs": 2, "warmup": 1}, "optimizer": {"lr": 1e-3}}
+        alone = self.losses(LLAMA, "alone", 1, **settings)
+        for own, other in zip(alone, self.losses(LLAMA, "on3", 3, **settings), strict=True):
+            self.assertAlmostEqual(own, other, delta=1e-5)
+
+    def test_one_rank_prints_and_the_files_are_those_of_one_device(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "alone", **EVALUATED)
+        output("train", recipe, "--threads", 1)
+        recipe = tiny_recipe(self.folder, LLAMA, "on2", **EVALUATED)
+        done = run("train", recipe, "--devices", 2, "--threads", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("\ndone "), 1, done.stderr)
+        files = [sorted(str(path.relative_to(self.folder / name)) for path in (self.folder / name).rglob("*") if path.is_file())
+                 for name in ("alone", "on2")]
+        self.assertEqual(*files)
+        sizes = [(self.folder / name / f"checkpoint-{STEPS}/optimizer.safetensors").stat().st_size for name in ("alone", "on2")]
+        self.assertEqual(*sizes)
+
+    def test_a_run_continues_on_any_number_of_devices(self):
+        settings = {**LONG, "save": {"every": 5, "keep": "all"}}
+        whole = self.losses(LLAMA, "whole", 1, **settings)
+        recipe = tiny_recipe(self.folder, LLAMA, "moves", **settings)
+        output("train", recipe, "--devices", 3, "--threads", 1, "--quiet")
+        out = self.folder / "moves"
+        for last, devices, notes in ((15, 1, 1), (10, 2, 1), (5, 2, 1), (5, 3, 0)):
+            for checkpoint in out.glob("checkpoint-*"):
+                if int(checkpoint.name.partition("-")[2]) > last:
+                    shutil.rmtree(checkpoint)
+            done = run("train", recipe, "--resume", "--devices", devices, "--threads", 1)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stderr.count("the same experiment, but sums are formed in another order"), notes, done.stderr)
+            for own, other in zip(whole, losses_of(out), strict=True):
+                self.assertAlmostEqual(own, other, delta=1e-5)
+
+    def start(self, name, devices, *words, **settings):
+        """A long run that has saved once."""
+        recipe = tiny_recipe(self.folder, LLAMA, name, batch={"effective": 6}, schedule={"max_steps": 100000, "warmup": 2},
+                             save={"every": 20, "keep": 2}, optimizer={"lr": 1e-4}, **settings)
+        process = subprocess.Popen([str(PLIMSOLL), "train", str(recipe), "--devices", str(devices), "--threads", "1", "--quiet", *words],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, process)
+        wait_for(lambda: process.poll() is not None or list((self.folder / name).glob("checkpoint-*")))
+        self.assertIsNone(process.poll(), process.stderr.read() if process.poll() is not None else "")
+        return recipe, process
+
+    def end(self, process):
+        if process.poll() is None:
+            process.kill()
+        for pid, _ in processes_of(self.folder):
+            os.kill(pid, signal.SIGKILL)
+        process.stdout.close()
+        process.stderr.close()
+
+    def newest(self, name):
+        return max(int(path.name.partition("-")[2]) for path in (self.folder / name).glob("checkpoint-*"))
+
+    def continues(self, recipe, name):
+        """No process is left, and the newest checkpoint is whole: two devices and one go on from it."""
+        wait_for(lambda: not processes_of(self.folder))
+        for devices in (2, 1):
+            last = self.newest(name)
+            process = subprocess.Popen([str(PLIMSOLL), "train", str(recipe), "--resume", "--devices", str(devices), "--threads", "1", "--quiet"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(self.end, process)
+            wait_for(lambda: process.poll() is not None or self.newest(name) > last)
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate()
+            self.assertEqual(process.returncode, 130, errors)
+            self.assertEqual([step["step"] for step in steps(self.folder / name)], list(range(1, self.newest(name) + 1)))
+
+    def test_a_rank_that_is_killed_ends_all_with_one_code(self):
+        for victim in (1, 0):
+            name = f"killed{victim}"
+            recipe, process = self.start(name, 3)
+            os.kill(ranks_of(self.folder)[victim], signal.SIGKILL)
+            _, errors = process.communicate()
+            self.assertEqual(process.returncode, 5, errors)
+            self.assertIn(f"error: the process of rank {victim} ended: all processes of the run end", errors)
+            self.assertIn("the last checkpoint is whole: ", errors)
+            self.assertEqual(errors.count("error: "), 1, errors)
+            self.continues(recipe, name)
+
+    def test_a_rank_that_says_nothing_ends_all_after_the_stated_silence(self):
+        for victim in (1, 0):
+            name = f"stopped{victim}"
+            recipe, process = self.start(name, 2, "--set", "stop.silence=10")
+            os.kill(ranks_of(self.folder)[victim], signal.SIGSTOP)
+            _, errors = process.communicate()
+            self.assertEqual(process.returncode, 5, errors)
+            self.assertIn(f"error: rank {victim} has said nothing for ", errors)
+            self.continues(recipe, name)
+
+    def test_a_signal_stops_all_after_a_save(self):
+        recipe, process = self.start("signalled", 2)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate()
+        self.assertEqual(process.returncode, 130, errors)
+        last = steps(self.folder / "signalled")[-1]["step"]
+        self.assertTrue((self.folder / f"signalled/checkpoint-{last}").is_dir())
+        self.continues(recipe, "signalled")
+
+    def test_a_signal_asks_for_a_checkpoint(self):
+        _, process = self.start("asked", 2)
+        process.send_signal(signal.SIGUSR1)
+        events = self.folder / "asked/events.jsonl"
+        wait_for(lambda: process.poll() is not None or '"SIGUSR1"' in events.read_text())
+        self.assertIsNone(process.poll())
+
+    def test_a_loss_that_is_lost_stops_all(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "lost", **{**LONG, "optimizer": {"lr": 1e-3}}, stop={"above": 0.001, "above_steps": 3})
+        errors = output("train", recipe, "--devices", 2, "--threads", 1, "--quiet", code=5)
+        self.assertIn("step 3: the loss is above 0.001000 in 3 steps in a row (stop.above)", errors)
+        self.assertEqual(errors.count("error: "), 1, errors)
+
+    def mpirun(self, *per_rank):
+        """Each rank with its own words; rank 0 first."""
+        words = [MPIRUN, "-q", "--oversubscribe", "--bind-to", "none"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
+        for number, own in enumerate(per_rank):
+            words += ([":"] if number else []) + ["-np", "1", str(PLIMSOLL), "train", *map(str, own), "--threads", "1"]
+        return subprocess.run(words, capture_output=True, text=True, timeout=600)
+
+    def test_mpirun_of_the_user_starts_ranks_too(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "run", **LONG)
+        done = self.mpirun((recipe, "--quiet"), (recipe, "--quiet"))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(len(json.loads((self.folder / "run/run.json").read_text())["ranks"]), 2)
+        wrong = self.mpirun((recipe, "--overwrite", "--devices", 3), (recipe, "--overwrite", "--devices", 3))
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("devices: 3, but 2 processes were started", wrong.stderr)
+
+    def test_ranks_that_differ_are_refused_before_the_folder_is_touched(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "run", **LONG)
+        other = self.folder / "other.jsonl"
+        other.write_text((self.folder / "rows.jsonl").read_text().replace("Thank", "Thunk"))
+        shutil.copytree(self.folder / "model", self.folder / "model2")
+        config = json.loads((self.folder / "model2/config.json").read_text())
+        (self.folder / "model2/config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-4}))
+        same = (recipe,)
+        for name, words in (("data.train (content)", ("--set", f"data.train={other}")), ("model (config)", ("--set", f"model={self.folder}/model2")),
+                            ("optimizer.lr", ("--lr", "1e-5")), ("instruction set", ("--max-isa", "avx2"))):
+            done = self.mpirun(same, (recipe, *words))
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"error: devices: rank 1 has another {name} than rank 0: ", done.stderr)
+            self.assertEqual(done.stderr.count("error: "), 1, done.stderr)
+            self.assertFalse((self.folder / "run").exists())
+
+    def test_an_error_of_all_is_said_once(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "run", **LONG)
+        errors = output("train", recipe, "--devices", 3, "--memory", "60MiB", code=3)
+        self.assertEqual(errors.count("does not fit   "), 1, errors)
+        missing = self.mpirun((recipe, "--set", "data.train=none.jsonl"), (recipe, "--set", "data.train=none.jsonl"))
+        self.assertEqual(missing.returncode, 2)
+        self.assertEqual(missing.stderr.count("error: "), 1, missing.stderr)
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_the_wrong_mpirun_is_noticed(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "run", **LONG)
+        errors = output("train", recipe, code=2, env={**os.environ, "PMI_SIZE": "2"})
+        self.assertIn("mpiexec (PMI) started 2 processes, and Open MPI", errors)
+        self.assertFalse((self.folder / "run").exists())
+
+
+class Refused(CommandTest):
+    """What needs no MPI."""
+    needs_run = False
+
+    def test_without_mpi_the_package_is_named(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "run")
+        for plugin in ("nowhere.so", __file__):
+            errors = output("train", recipe, "--devices", 2, code=2, env={**os.environ, "PLIMSOLL_MPI": plugin})
+            self.assertIn("devices: several processes need MPI", errors)
+            self.assertIn("openmpi-bin", errors)
+        if PLUGIN.exists():
+            errors = output("train", recipe, "--devices", 2, code=2, env={**os.environ, "PATH": "/nowhere"})
+            self.assertIn("mpirun, which is not in PATH: install Open MPI", errors)
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_the_program_itself_needs_no_mpi(self):
+        if shutil.which("readelf") is None:
+            self.skipTest("readelf is not here")
+        needed = subprocess.run(["readelf", "-d", str(PLIMSOLL)], capture_output=True, text=True, check=True).stdout
+        self.assertNotIn("libmpi", needed)
+
+    def test_what_several_devices_cannot_do_is_refused_by_name(self):
+        for words, name in ((("--device", "card", "--memory", "8GiB"), "a GPU (device)"), (("--device", "emulated"), "device: emulated"),
+                            (("--disk", "1GiB"), "offloading (memory.disk)"), (("--precision", "fp16"), "precision: fp16"),
+                            (("--set", "memory.keep_frozen=on"), "memory.keep_frozen: on"),
+                            (("--set", "memory.tier=stage3"), "memory.tier: stage3")):
+            recipe = tiny_recipe(self.folder, LLAMA, "run")
+            errors = output("plan", recipe, "--devices", 2, *words, code=2)
+            self.assertIn(f"devices: 2: {name} is not supported with several devices yet", errors)
+        errors = output("plan", recipe, "--devices", 5, code=2)
+        self.assertIn("devices: 5 processes share batch.effective: 4 sequences", errors)
+        shared = output("plan", recipe, "--devices", 2, "--set", "data.share_prefixes=on", code=2)
+        self.assertIn("data.share_prefixes: on, but devices: 2 deals rows by their length", shared)
+        dpo = tiny_recipe(self.folder, LLAMA, "dpo", task="dpo")
+        self.assertIn("task: dpo with full fine-tuning is not supported", output("plan", dpo, "--devices", 2, code=2))
+
+    def test_a_plan_is_of_each_process_and_their_sum(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "run", batch={"effective": 8})
+        one = json.loads(output("plan", recipe, "--json", "--memory", "1GiB", "--threads", 1))
+        self.assertNotIn("devices", one)
+        plan = json.loads(output("plan", recipe, "--json", "--memory", "1GiB", "--threads", 1, "--devices", 2))
+        each = plan["process"]["planned_peak_rss_bytes"]
+        self.assertEqual(plan["devices"], {"count": 2, "bytes_each": each, "bytes_together": 2 * each})
+        self.assertEqual(plan["process"]["budget_bytes"], 1 << 29)
+        self.assertLessEqual(plan["variant"]["micro_batch"], 4)
+        names = [part["name"] for part in plan["host"]["components"]]
+        self.assertIn("between processes (MPI, sums)", names)
+        self.assertIn("2 processes of ", output("plan", recipe, "--memory", "1GiB", "--devices", 2))
+
+
+if __name__ == "__main__":
+    command_run.main()

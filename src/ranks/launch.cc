@@ -40,7 +40,7 @@ std::string find_in_path(const std::string& program) {
   std::string left = environment("PATH");
   while (!left.empty()) {
     const size_t end = left.find(':');
-    const std::string file = left.substr(0, end) + "/" + program;
+    const std::string file = formatted("{}/{}", left.substr(0, end), program);
     if (access(file.c_str(), X_OK) == 0) return file;
     left = end == std::string::npos ? "" : left.substr(end + 1);
   }

@@ -66,7 +66,7 @@ void RunRanks::require_same(const RankFacts& facts) {
   if (is_alone()) return;
   settle({});
   std::string mine;
-  for (const auto& [name, value] : facts) mine += name + "\t" + value + "\n";
+  for (const auto& [name, value] : facts) mine += formatted("{}\t{}\n", name, value);
   const std::vector<std::string> all = gather_texts(group_, mine);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all.front()) continue;

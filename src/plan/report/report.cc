@@ -53,7 +53,7 @@ std::string split_text(const Plan& plan) {
   const Experiment& experiment = plan.request.workload.experiment;
   const Variant& variant = plan.variant;
   const std::string devices =
-      experiment.ranks > 1 ? " over " + format_count(experiment.ranks) + " devices, each" : "";
+      experiment.ranks > 1 ? formatted(" over {} devices, each", format_count(experiment.ranks)) : "";
   if (experiment.train_room(variant).by_tokens())
     return formatted("effective batch {}{} in about {} micro-steps of {} tokens, {} full",
                      format_count(experiment.effective_batch), devices, tenths(plan.micro_steps),

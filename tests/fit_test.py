@@ -251,7 +251,7 @@ class Names(FitCase):
         self.assertNotIn("qwen2-0.5b", text)
 
     def test_bad_input(self):
-        for words, message in ((("--lengths", "5x"), "--lengths: '5x' is no length"), (("--lengths", "0"), "--lengths: '0'"),
+        for words, message in ((("--lengths", "5x"), "--lengths: '5x' is not a length"), (("--lengths", "0"), "--lengths: '0'"),
                                (("--lengths", ",".join(map(str, range(1, 20)))), "19 lengths are more than the 16"),
                                (("--methods", "dora"), "--methods: 'dora' is not one of"),
                                (("--host-memory", "8GiB"), "--host-memory: is for the host of a GPU"),

@@ -8,6 +8,7 @@
 #include "cpu/threads.h"
 #include "prepare/order_words.h"
 #include "prepare/planned_card.h"
+#include "prepare/resume.h"
 #include "runs/run_record.h"
 #include "train/trainer.h"
 

@@ -108,8 +108,8 @@ ExitCode run(const DemoArguments& arguments) {
     expect(ExitCode::ok, {"generate", result, "--prompt", question, "--max-new-tokens", "8"});
   print("\nAll of the questions that were held out:\n");
   expect(ExitCode::ok, {"generate", result, "--data", (folder / "facts/heldout.parquet").string()});
-  print(formatted("\nNext:\n  plimsoll report {0}\n  plimsoll chat {0}\n  plimsoll fit qwen2.5-1.5b\n",
-                  quoted(result)));
+  print(formatted("\nNext:\n  plimsoll report {}\n  plimsoll chat {}\n  plimsoll fit qwen2.5-1.5b\n",
+                  quoted(result), quoted(result)));
   return ExitCode::ok;
 }
 

@@ -206,16 +206,24 @@ void EventStream::error(ExitCode code, const std::string& message, bool of_recip
   Json problems = Json::array();
   if (of_recipe)
     for (const std::string& line : split(message, '\n')) problems.push_back(problem_of(line));
+  make_room();
   send("error", text_of({{"exit", static_cast<int>(code)},
                          {"message", message},
                          {"problems", problems},
                          {"ways", ways_.empty() ? Json::array() : Json::parse(ways_)}}));
 }
 
-void EventStream::end(int exit_code) {
-  send("end", text_of({{"exit", exit_code}}));
+void EventStream::make_room() {
   const std::lock_guard guard(lock_);
-  if (getpid() == process_) hand_out(kPatience);
+  if (getpid() != process_ || stalled_) return;
+  hand_out(kPatience);
+  stalled_ = !waiting_.empty();
+}
+
+void EventStream::end(int exit_code) {
+  make_room();
+  send("end", text_of({{"exit", exit_code}}));
+  make_room();
 }
 
 void EventObserver::loading(int64_t done, int64_t total) {

@@ -39,13 +39,15 @@ class EventStream {
   // False where the line has no room.
   bool append(std::string_view event, std::string_view object);
   void hand_out(int patience_ms);
+  // Waits for a slow reader, so that what is sent last has room; once one has taken nothing, no more.
+  void make_room();
   // Bytes of whole lines that a pipe takes at once, so that a reader never sees a part of one that is short.
   [[nodiscard]] size_t next_part() const;
   [[nodiscard]] bool write_some(size_t bytes);
 
   int descriptor_;
   int64_t process_;  // a fork of this process has no such descriptor
-  bool gone_ = false;
+  bool gone_ = false, stalled_ = false;
   int64_t left_out_ = 0;
   double last_load_ = 0;
   std::string waiting_, ways_;

@@ -14,7 +14,10 @@ every part whose files it touched. Samples (load lines, faults) and grids (famil
 with commands) are cut within (tests/shard.py): "run/0" is a third of parity's run that has each family and each method, and a landing runs one
 such slice of each grid, and the commands of each page that it touched. It runs a grid whole where it touched what the grid is about (SAMPLES,
 GRIDS), and of parity's run each case of the families whose files it touched, unless it touched more than WIDE grids. So any three landings in
-a row run everything.
+a row run everything once.
+
+The stages AGAIN run tests of `make test` a second time (lesser instruction sets, sanitizers). The landing's number picks their parts and, of
+grids in them, the slice of its third: landing 7 the parts 1 and the slices 2. All slices in all of these parts take nine landings in a row.
 
 What a landing does not prove by itself:
 - of parts that it touched nothing of: two thirds.
@@ -22,6 +25,7 @@ What a landing does not prove by itself:
   a family that this landing's slice trains in full.
 - of grids and lesser instruction sets, where it touched more than WIDE grids (a large change, which ends with `make everything`): two thirds
   as well. Each kernel by itself runs on every set of the machine in `make test`.
+- of grids in the stages AGAIN: eight ninths.
 What no landing proves and `make everything` does: the commands around the engine on the least instruction set.
 
 .ci/landing holds the number, and the commit that landed before. What was touched is what changed since then, or where no commit
@@ -40,7 +44,7 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +54,7 @@ SHARDS = 3
 FRESH = 3  # commits behind the one that raised the number: what a last look mends
 SLOWEST = 20
 WIDE = 7  # grids: who touched more of them changed what all share
+AGAIN = ("isas", "sanitize")  # stages that run tests of `make test` a second time
 
 # What a machine of two idle cores may take for a stage, in seconds: from nothing, and with a warm ccache. Printed, not judged.
 # All together: half an hour, and a quarter.
@@ -97,8 +102,8 @@ def slices(stage, name, touched_by, but_not_by=()):
 KERNELS = ("src/cpu/*", "*_simd.cc", "*_cpu.cc", "src/ops/*.h", "src/calibrate/*", "cmake/plimsoll.cmake", "cmake/ops.cmake")
 # One list for each shard: the folders whose unit tests run under sanitizers (`tests`: those of tests/harness). A folder's tests and its fuzz target are
 # touched by its files.
-SANITIZED = (("base", "tensor", "device", "cpu", "gpu", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan", "runtime",
-              "tests"),
+SANITIZED = (("base", "tensor", "ranks", "device", "cpu", "gpu", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan",
+              "runtime", "tests"),
              ("files", "formats", "unicode", "tokenizer", "jinja", "chat", "recipe", "hub", "data", "fleet"),
              ("calibrate", "weights", "runs", "prepare", "train", "infer", "tools", "report", "advise", "cli"))
 SAMPLES = (  # tests of `make test` that are cut into slices, and what makes all of it run
@@ -186,6 +191,7 @@ def history(landed=None):
 @dataclass(frozen=True)
 class Choice:
     shards: frozenset
+    again: frozenset  # shards of grids in the stages AGAIN
     files: tuple
     why: str
 
@@ -201,17 +207,18 @@ def choose(wanted, number, past):
     """What runs: `wanted` is CI_SHARD, `past` is history()."""
     everything = frozenset(range(SHARDS))
     if wanted == "all":
-        return Choice(everything, (), "everything: CI_SHARD=all")
+        return Choice(everything, everything, (), "everything: CI_SHARD=all")
+    again = frozenset([number // SHARDS % SHARDS])  # not that of the parts: each part would know one slice for ever
     if wanted:
         if not (wanted.isdigit() and int(wanted) < SHARDS):
             raise SystemExit(f"error: CI_SHARD={wanted}: expected 0 to {SHARDS - 1}, or all")
-        return Choice(frozenset([int(wanted)]), tuple(past[1]) if past else (), f"shard {wanted}: CI_SHARD")
+        return Choice(frozenset([int(wanted)]), again, tuple(past[1]) if past else (), f"shard {wanted}: CI_SHARD")
     if past is None:
-        return Choice(everything, (), f"everything: {LANDING} has no history here")
+        return Choice(everything, everything, (), f"everything: {LANDING} has no history here")
     since, files = past
     if since > FRESH:
-        return Choice(everything, (), f"everything: {LANDING} was raised {since} commits ago (scripts/ci.py --next raises it)")
-    return Choice(frozenset([number % SHARDS]), tuple(files), f"shard {number % SHARDS} of {SHARDS} (landing {number}), and what {len(files)} changed files touch")
+        return Choice(everything, everything, (), f"everything: {LANDING} was raised {since} commits ago (scripts/ci.py --next raises it)")
+    return Choice(frozenset([number % SHARDS]), again, tuple(files), f"shard {number % SHARDS} of {SHARDS} (landing {number}), and what {len(files)} changed files touch")
 
 
 def chosen(choice, stage):
@@ -222,8 +229,9 @@ def chosen(choice, stage):
     return [part.name for part in parts]
 
 
-def named_slices(choice):
-    """What tests that are cut run (PLIMSOLL_SHARDS): slices of grids, and pages that were touched."""
+def named_slices(choice, stage="test"):
+    """What tests that are cut run in a stage (PLIMSOLL_SHARDS): slices of grids, and pages that were touched."""
+    choice = replace(choice, shards=choice.again) if stage in AGAIN else choice
     pages = [file for file in choice.files if matches(file, ("docs/*.md", "README.md"))]
     return [part.name for part in PARTS if part.grid and choice.has(part)] + [f"commands_in_docs_work/{page}" for page in pages]
 
@@ -304,12 +312,13 @@ def cpu_seconds():
 
 def run(choice, only=()):
     """({stage: Taken}, the slowest tests, the stage that failed or None); `only`: the stages that run, none: all."""
-    environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "100", "PLIMSOLL_SHARDS": " ".join(named_slices(choice))}
+    environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "100"}
     taken, slowest = {}, {}
     for name, commands in stages(choice):
         if only and name not in only:
             continue
         print(f"\n== {name}", flush=True)
+        environment["PLIMSOLL_SHARDS"] = " ".join(named_slices(choice, name))
         start, used = time.monotonic(), cpu_seconds()
         failed = any(subprocess.run(words, cwd=ROOT, env=environment).returncode != 0 for words in commands)
         taken[name] = Taken(time.monotonic() - start, cpu_seconds() - used, os.getloadavg()[0])

@@ -102,7 +102,7 @@ class OneBudget(FolderTest):
     def test_a_budget_of_the_host_is_refused_with_the_line_that_replaces_it(self):
         refused = run("plan", QWEN, "--memory", "2GiB", "--host-memory", "1GiB")
         self.assertEqual(refused.returncode, 2, refused.stderr)
-        line = re.search(r"say `memory: (\S+)`", refused.stderr)[1]
+        line = re.search(r"`memory: (\S+)`", refused.stderr)[1]
         self.assertEqual(line, "3GiB")
         self.assertLessEqual(process(plan(QWEN, "--memory", line, *FIXED)), 3 * GIB)
         self.assertIn("memory: auto", run("plan", QWEN, "--host-memory", "50%").stderr)

@@ -92,6 +92,8 @@ class Plans(Case):
         cards = pm.compare("qwen2.5-0.5b", gpu=["RTX 3060 12GB", "T4"], method="lora", precision="fp16", host_memory="16GiB")
         self.assertEqual([row["gpu"] for row in cards], ["RTX 3060 12GB", "T4"])
         self.assertIn("<table>", rows._repr_html_())
+        norms = pm.compare(RECIPE, set={"optimizer.max_grad_norm": [None, 1.0]})
+        self.assertEqual([(row["optimizer.max_grad_norm"], row.get("feasible")) for row in norms], [(None, True), (1.0, True)])
         self.raised(TypeError, lambda: pm.compare(RECIPE, method="lora"))
 
     def test_fit_answers_for_a_name_without_a_download(self):
@@ -227,6 +229,18 @@ class Trainings(Case):
         self.raised(pm.Interrupted, lambda: run.resume(callbacks=[lambda run, row: seen.append(row["step"]) or len(seen) < 2]))
         self.assertEqual(seen[0] % 2, 1)
 
+    def test_a_killed_run_without_a_checkpoint_begins_again(self):
+        run = pm.train(ENDLESS, wait=False)
+        while not run.metrics:
+            threading.Event().wait(0.05)
+        os.kill(run.pid, signal.SIGKILL)
+        error = self.raised(pm.Killed, run.wait)
+        self.assertIn("there is no checkpoint: the run begins again with overwrite=True", error.message)
+        self.assertEqual((error.run.status, pm.Run("run").status), ("stopped", "stopped"))
+        Path("run/metrics.jsonl").unlink()  # as one that was killed before its first step
+        self.assertEqual(pm.Run("run").status, "stopped")
+        self.assertEqual(pm.train(RECIPE, overwrite=True).status, "finished")
+
     def test_ten_runs_at_once_in_threads(self):
         runs, errors = {}, []
 
@@ -306,7 +320,7 @@ class BadInput(Case):
         self.raised(pm.PlimsollError, lambda: pm.Run("run").status)
         self.assertEqual((list(pm.Run("run").metrics), pm.Run("run").record), ([], {}))
         program = "import sys; sys.modules['transformers'] = None\nimport plimsoll_ml as pm\npm.Run('run').load()"
-        self.assertIn("plimsoll-ml[hf]", self.child(program).communicate()[1])
+        self.assertIn("writes with [hf]", self.child(program).communicate()[1])
 
     def test_without_a_program_the_package_says_what_to_do(self):
         env = {"PATH": "/nowhere", "PYTHONPATH": str(ROOT / "python")}

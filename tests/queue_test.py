@@ -485,7 +485,7 @@ class Running(QueueTest):
 
     def test_what_a_command_took_is_reserved_the_next_time(self):
         allocate = [PYTHON, "-c", "import time; x = bytearray(int(__import__('sys').argv[1]) << 20); time.sleep(1)"]
-        self.assertIn("no run of it has been done", self.queue("add", "--", *allocate, 200, code=2))
+        self.assertIn("no earlier run of it", self.queue("add", "--", *allocate, 200, code=2))
         first = self.add(*allocate, 200, memory="400MiB")
         self.run_all("--memory", "800MiB")
         peak = self.show(first)["attempts"][0]["peak_host_bytes"]

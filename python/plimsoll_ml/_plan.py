@@ -151,7 +151,7 @@ def sweep(recipe: Any, memory: str, *, peft_config: Any = None, args: Any = None
 
 def _text(value: Any, where: str) -> str:
     value = plain(value, where)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _value(value: Any, where: str) -> str:

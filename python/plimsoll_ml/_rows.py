@@ -11,7 +11,7 @@ def optional(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{module} is needed here: pip install plimsoll-ml[{extra}]", name=module) from error
+        raise ImportError(f"{module} is needed here: pip install it, or the wheel that `make wheel` writes with [{extra}]", name=module) from error
 
 
 def size(count: float) -> str:

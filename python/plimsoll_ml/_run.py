@@ -61,13 +61,14 @@ class _Watched:
     def __init__(self, words: Sequence[str], text: bytes | None, stderr: IO[bytes] | None) -> None:
         import fcntl
 
+        program = _process.binary()
+        stdin = _process.input_file(text)  # what can fail comes before the pipe, which nobody would close
         ours, theirs = os.pipe()
         try:
             fcntl.fcntl(ours, _SET_PIPE_SIZE, _PIPE_BYTES)
         except OSError:  # the system lets users have less: then the program keeps what waits
             pass
-        self.command = [_process.binary(), *words, "--events", str(theirs), "--die-with-parent", str(os.getpid())]
-        stdin = _process.input_file(text)
+        self.command = [program, *words, "--events", str(theirs), "--die-with-parent", str(os.getpid())]
         try:
             # A session of its own: a Ctrl-C in the terminal or a notebook reaches the run once, through stop().
             self.process = subprocess.Popen(self.command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=stderr, pass_fds=(theirs,),
@@ -123,6 +124,17 @@ class _Watched:
             return len(self.events) > seen
 
 
+def _is_locked(file: pathlib.Path) -> bool:
+    import fcntl
+
+    with file.open("rb") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 class Run:
     """A run's folder: of a run that train() started, or of any other, running or over."""
 
@@ -172,11 +184,14 @@ class Run:
 
     @property
     def status(self) -> str:
-        """"running", "finished", or "stopped": then resume() continues it."""
+        """"running", "finished", or "stopped": then resume() continues it, from its beginning where it has no checkpoint."""
         if self._watched is not None:
             if self._watched.process.poll() is None:
                 return "running"
             return "finished" if self._watched.process.returncode == 0 else "stopped"
+        lock = self.folder / ".plimsoll" / "lock"
+        if lock.exists() and not (self.folder / "metrics.jsonl").exists():  # it has no step yet, of which a report would be
+            return "running" if _is_locked(lock) else "stopped"
         state = str(self.report()["state"])
         return state if state in ("running", "finished") else "stopped"
 
@@ -257,10 +272,14 @@ class Run:
         error: Mapping[str, Any] = next((event for event in events if event["event"] == "error"), {})
         run = self if any(event["event"] == "plan" for event in events) else None
         message = str(error.get("message", ""))
+        if run is not None and any(self.folder.glob("checkpoint-*")):
+            saved, then = " and saved", "run.resume() continues from the last checkpoint"
+        else:
+            saved, then = "", "there is no checkpoint: the run begins again with overwrite=True"
         if code == 130 and not message:
-            message = f"interrupted and saved; run.resume() continues {self.folder}"
+            message = f"{self.folder}: interrupted{saved}; {then}" if run is not None else "interrupted before it began"
         if (code < 0 or code > 130) and run is not None:
-            message = f"{self.folder}: ended by signal {-code if code < 0 else code - 128}; run.resume() continues from the last checkpoint"
+            message = f"{self.folder}: ended by signal {-code if code < 0 else code - 128}; {then}"
         errors.raise_for(code, self._said, message=message, command=self._watched.command, run=run, problems=error.get("problems", ()), ways=error.get("ways", ()))
 
     def resume(self, **more: Any) -> Run:

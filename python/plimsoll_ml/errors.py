@@ -73,7 +73,7 @@ class Interrupted(PlimsollError, KeyboardInterrupt):
 
 
 class Killed(PlimsollError):
-    """Ended by a signal from outside, such as the kernel's OOM killer; `run.resume()` continues from the last checkpoint."""
+    """Ended by a signal from outside, such as the kernel's OOM killer; `run.resume()` continues from the last checkpoint, if there is one."""
 
     exit_code = -9
 

@@ -172,5 +172,14 @@ TEST(TestSlice, three_slices_are_all_and_each_has_every_value_of_an_inner_loop) 
   EXPECT_TRUE(test::in_slice("grid", 1));
 }
 
+TEST(TestSlice, a_slice_that_is_none_is_refused) {
+  for (const char* words : {"grid/3", "grid/7", "grid/", "grid/0,1", "grid/0 grid/x", "grid/-1"}) {
+    setenv("PLIMSOLL_SHARDS", words, 1);
+    EXPECT_THROW(test::in_slice("grid", 0), std::invalid_argument) << words;
+    EXPECT_TRUE(test::in_slice("another", 0)) << words;
+  }
+  unsetenv("PLIMSOLL_SHARDS");
+}
+
 }  // namespace
 }  // namespace plimsoll

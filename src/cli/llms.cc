@@ -23,7 +23,7 @@ constexpr const char* kRules =
     "- Watch a run: `--events FD` writes JSON lines (docs/reference/json.md); a recipe is read from standard input "
     "as `-`.\n"
     "- Only `plimsoll fetch` opens a connection.\n"
-    "- From Python: `pip install plimsoll-ml`, `import plimsoll_ml` (docs/howto/python.md).\n";
+    "- From Python: `pip install` the wheel that `make wheel` writes, `import plimsoll_ml` (docs/howto/python.md).\n";
 
 std::string code(std::string_view text) { return formatted("`{}`", text); }
 

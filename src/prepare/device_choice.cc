@@ -175,6 +175,9 @@ ChosenDevice choose_device(const LoadedRecipe& loaded, const DeviceWish& wish) {
     if (known_card_here() != nullptr) chosen.lines.push_back(device_line(*known_card_here()));
   } else if (recipe.is_of_card()) {
     if (wish.trains) take_named_card(loaded, wish, chosen);
+  } else if (recipe.device == DeviceChoice::automatic && recipe.devices > 1) {
+    chosen.lines.push_back(
+        formatted("device  cpu, as devices: {} are processes on CPUs so far", recipe.devices));
   } else if (recipe.device == DeviceChoice::automatic && !wish.elsewhere) {
     const std::optional<Recipe> saved = wish.resumes ? recipe_of_run(recipe) : std::nullopt;
     if (saved) {

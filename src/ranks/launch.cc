@@ -32,7 +32,7 @@ void hand_on(int signal) {
     kill(process, SIGUSR1);
   } else {
     kill(process, asked_to_stop == 0 ? SIGUSR2 : SIGTERM);
-    asked_to_stop = 1;
+    asked_to_stop = asked_to_stop + 1;
   }
 }
 
@@ -116,6 +116,7 @@ void listen() {
 
 // mpirun's own code where a rank said one of ours; a signal ended one, or mpirun itself, otherwise.
 ExitCode code_of(int status) {
+  if (asked_to_stop > 1) return ExitCode::interrupted;  // mpirun was told to end: its code says nothing
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   for (const ExitCode known : {ExitCode::ok, ExitCode::internal, ExitCode::usage, ExitCode::does_not_fit,
                                ExitCode::damaged, ExitCode::stopped, ExitCode::interrupted})

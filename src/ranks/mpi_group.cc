@@ -96,8 +96,9 @@ void MpiGroup::call(const char* name, Call&& call) {
 }
 
 void MpiGroup::all_gather(std::span<std::byte> bytes) {
-  call("MPI_Allgather",
-       [&] { return mpi_->all_gather(bytes.data(), static_cast<int>(bytes.size()) / size_); });
+  call("MPI_Allgather", [&] {
+    return mpi_->all_gather(bytes.data(), static_cast<int>(bytes.size() / static_cast<size_t>(size_)));
+  });
 }
 
 void MpiGroup::exchange(std::span<const std::byte> from, std::span<std::byte> to) {

@@ -98,7 +98,6 @@ RankWord RunRanks::meet(const RankWord& mine) {
   for (const RankWord& word : words) {
     all.stops |= word.stops;
     all.saves |= word.saves;
-    all.seconds = std::max(all.seconds, word.seconds);
     if (word.rows == all.rows) continue;
     failed_together_ = true;
     throw StoppedError(

@@ -24,8 +24,7 @@ struct RankWord {
   int32_t saves = 0;   // likewise
   int32_t ends = 0;    // of the leading rank: the run has no patience left
   uint64_t rows = 0;   // a hash of the row numbers of the batch
-  double seconds = 0;  // of its last step, until it waited for others
-  std::array<std::byte, 32> spare{};
+  std::array<std::byte, 40> spare{};
 };
 static_assert(sizeof(RankWord) == 64);
 

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "files/file.h"
 #include "ops/name_hash.h"
+#include "recipe/effective.h"
 #include "runs/checkpoint.h"
 #include "runs/identity.h"
 
@@ -34,6 +35,8 @@ RankFacts facts_of_recipe(const Recipe& recipe, const std::string& version, cons
     for (const auto& [part, of_part] : value.items())
       facts.emplace_back(formatted("{} ({})", key, part), of_part.dump());
   }
+  // Keys that change no result, such as eval.every, still decide when ranks meet.
+  facts.emplace_back("recipe (hash of all keys)", hash_words(effective_yaml(recipe)));
   return facts;
 }
 

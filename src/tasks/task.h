@@ -114,7 +114,9 @@ struct TaskRule {
   // none.
   int64_t (*targets)(const TaskSpec&) = nullptr;
   Metrics (*metrics)(const TaskSpec&, std::span<const double> sums) = nullptr;  // nullptr: the loss alone
-  const RowMetricsRule* row_metrics = nullptr;                                  // nullptr: none
+  // The sums that hold the least and the largest value of all samples instead; -1: the loss has no such sum.
+  int64_t least_sum = -1, most_sum = -1;
+  const RowMetricsRule* row_metrics = nullptr;  // nullptr: none
   // Metrics of an evaluation that tell which of two models is the better one: more of them is.
   std::vector<std::string> (*goals)(const TaskSpec&) = nullptr;
   // The files that a run leaves. `full`: all weights train.

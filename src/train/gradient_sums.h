@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ranks/ordered_sum.h"
+#include "tasks/task.h"
 #include "weights/persistent_state.h"
 
 namespace plimsoll {
@@ -26,5 +27,9 @@ class GradientSums {
   std::map<DType, std::vector<std::span<std::byte>>> parts_;  // by type
   OrderedSum sum_;
 };
+
+// The sums of a task's loss over all ranks, in their order; those that are a least or a largest value of it (TaskRule)
+// stay one. `any`: this rank has computed some.
+void add_up_losses(Group& group, const TaskSpec& task, bool any, std::vector<double>& sums);
 
 }  // namespace plimsoll

@@ -43,8 +43,14 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
 }
 
 OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Values& values) {
+  // A rank that fails within its micro-steps leaves alone: others wait for its sums, not for its word.
+  std::optional<RunRanks::Exchange> exchange;
+  if (!ranks_.is_alone()) exchange.emplace(ranks_);
   const int64_t tokens = accumulate(batch, values);
-  if (!ranks_.is_alone()) add_up();
+  if (exchange) {
+    add_up();
+    exchange->done();
+  }
   if (update_) update(values);
   const auto loss = ranks_.is_alone() ? train_.result<double>(kLossTensor) : std::span<const double>(loss_);
   return {loss[0] / loss[1], (update_ ? *update_ : train_).result<double>(kGradNormTensor)[0],
@@ -74,15 +80,11 @@ int64_t OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& val
 
 void OptimizerStep::add_up() {
   const auto own = train_.result<double>(kLossTensor);
-  RunRanks::Exchange exchange(ranks_);
   loss_.assign(own.begin(), own.end());
-  if (steps_.count() == 0) {  // fewer rows than ranks: the program did not run
-    std::ranges::fill(loss_, 0.0);
-    gradients_.clear();
-  }
+  const bool any = steps_.count() > 0;  // else fewer rows than ranks: the program did not run
+  if (!any) gradients_.clear();
   gradients_.add_up();
-  plimsoll::add_up(ranks_.group(), loss_);
-  exchange.done();
+  add_up_losses(ranks_.group(), plan_.request.workload.experiment.task, any, loss_);
 }
 
 void OptimizerStep::update(const Values& values) {
@@ -140,9 +142,8 @@ std::vector<double> RunEvaluation::sums(bool any) {
   std::vector<double> all(own.begin(), own.end());
   if (ranks_.is_alone()) return all;
   ranks_.meet({});
-  if (!any) std::ranges::fill(all, 0.0);
   RunRanks::Exchange exchange(ranks_);
-  add_up(ranks_.group(), all);
+  add_up_losses(ranks_.group(), plan_.request.workload.experiment.task, any, all);
   exchange.done();
   return all;
 }

@@ -21,8 +21,8 @@ from tests.parity import compare_test
 
 FOLDER = pathlib.Path(__file__).parent
 PLIMSOLL = ("--plimsoll", "build/plimsoll")
-# Those that take longest first. Each with its arguments: modules of this folder, or scripts. Another module of this folder is a comparison
-# that takes the program.
+# Those that take longest first. Each with its arguments: modules of this folder, or scripts. Another module of this folder that runs by
+# itself and takes the program is a comparison too.
 COMPARISONS = {
     "run": ("run", *PLIMSOLL), "package": ("package", *PLIMSOLL),
     "tokenizers": ("scripts/parity_tokenizer.py", "tests/golden/tokenizers/qwen2.json", "tests/golden/tokenizers/llama3.json"),
@@ -36,6 +36,13 @@ COMPARISONS = {
 
 def command_of(name):
     return COMPARISONS.get(name, (name, *PLIMSOLL))
+
+
+def is_comparison(name):
+    """Whether this module of the folder compares; others, such as cases and oracle, would do nothing and end well."""
+    file = FOLDER / f"{name}.py"
+    text = file.read_text() if file.exists() else ""
+    return not name.startswith("_") and '__name__ == "__main__"' in text and ('"--plimsoll"' in text or "run_all(" in text)
 
 
 def compare(name):
@@ -80,7 +87,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     others = list(dict.fromkeys(name for name in options.names if name not in COMPARISONS))
-    if unknown := [name for name in others if not (FOLDER / f"{name}.py").exists()]:
+    if unknown := [name for name in others if not is_comparison(name)]:
         parser.error(f"{min(unknown)} is no comparison; there are {', '.join(COMPARISONS)}")
     waiting = [name for name in COMPARISONS if not options.names or name in options.names] + others
     warnings.filterwarnings("ignore")

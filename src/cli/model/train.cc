@@ -164,12 +164,42 @@ ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy&
   }
 }
 
+// The descriptor and the standard input of this process are not those of the ones that mpirun starts.
+void refuse_what_ranks_lack(const TrainArguments& arguments, int64_t devices) {
+  if (arguments.caller.events >= 0)
+    throw UsageError(formatted("devices: {}: --events is of one device so far", devices));
+  if (arguments.recipe.path == kStandardInput)
+    throw UsageError(formatted(
+        "devices: {}: a recipe on standard input is of one device so far; write it to a file", devices));
+}
+
+// The words for the ranks: this process, their launcher, watches its parent for all of them.
+std::vector<std::string> words_of_ranks() {
+  constexpr std::string_view kParent = "--die-with-parent";
+  std::vector<std::string> words;
+  bool is_value = false;
+  for (const std::string& word : own_arguments()) {
+    if (!is_value && !word.starts_with(kParent)) words.push_back(word);
+    is_value = word == kParent;
+  }
+  return words;
+}
+
 // In this process, or in those that it starts.
 ExitCode run_on_devices(TrainArguments& arguments, LogLevel level) {
-  if (const StartedBy started = who_started_me(); started.ranks > 1)
+  listen_to_save_requests();
+  const StartedBy started = who_started_me();
+  if (started.ranks > 1) {
+    refuse_what_ranks_lack(arguments, started.ranks);
     return run_as_rank(arguments, level, started);
+  }
   const int64_t devices = arguments.recipe.read().recipe.devices;
-  return devices == 1 ? run(arguments, level) : launch_ranks(devices, own_arguments());
+  if (devices == 1) return run(arguments, level);
+  if (!started.launcher.empty())
+    throw UsageError(formatted("devices: {}, but {} started 1 process; start as many, or leave it out",
+                               devices, started.launcher));
+  refuse_what_ranks_lack(arguments, devices);
+  return launch_ranks(devices, words_of_ranks());
 }
 
 }  // namespace

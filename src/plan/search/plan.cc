@@ -373,7 +373,6 @@ std::string why_nothing_is_kept(const PlanRequest& request) {
 
 namespace {
 
-// Adds to a plan all but its programs and their layout: captured graphs, and the seconds of what is no step.
 // Each process sends its share of all gradients twice: to be added up, and as sums. A guess, of shared memory
 // on CPUs: 0.7 to 1.0 GB/s were measured, sums included.
 double seconds_between_processes(const Plan& plan) {
@@ -385,6 +384,7 @@ double seconds_between_processes(const Plan& plan) {
   return 2 * bytes * (ranks - 1) / ranks / kBytesPerSecond;
 }
 
+// Adds to a plan all but its programs and their layout: captured graphs, and the seconds of what is no step.
 Plan finish(Plan plan) {
   take_graphs(plan);
   if (plan.request.workload.use != Use::train) return plan;

@@ -73,7 +73,7 @@ const TaskRule dpo_task{.task = Task::dpo,
                         .unit = "pairs",
                         .loss = loss,
                         .targets = targets,
-                        .metrics = metrics,
+                        .metrics = {metrics},
                         .goals = goals,
                         .files = files};
 

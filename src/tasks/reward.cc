@@ -30,22 +30,21 @@ std::vector<std::string_view> files(bool) { return {kValueHeadFile}; }  // of so
 
 }  // namespace
 
-const TaskRule reward_task{.task = Task::reward,
-                           .format = RowFormat::preference,
-                           .prompts = Prompts::whole,
-                           .sequences = 2,
-                           .pairs = true,
-                           .scores = true,
-                           .sequence_names = {"chosen", "rejected"},
-                           .unit = "pairs",
-                           .loss = loss,
-                           .targets = targets,
-                           .metrics = metrics,
-                           .least_sum = static_cast<int64_t>(PairSum::least),
-                           .most_sum = static_cast<int64_t>(PairSum::most),
-                           .goals = goals,
-                           .files = files,
-                           .pipeline_tag = "text-classification",
-                           .asked_by = "plimsoll score prints its rewards"};
+const TaskRule reward_task{
+    .task = Task::reward,
+    .format = RowFormat::preference,
+    .prompts = Prompts::whole,
+    .sequences = 2,
+    .pairs = true,
+    .scores = true,
+    .sequence_names = {"chosen", "rejected"},
+    .unit = "pairs",
+    .loss = loss,
+    .targets = targets,
+    .metrics = {metrics, static_cast<int64_t>(PairSum::least), static_cast<int64_t>(PairSum::most)},
+    .goals = goals,
+    .files = files,
+    .pipeline_tag = "text-classification",
+    .asked_by = "plimsoll score prints its rewards"};
 
 }  // namespace plimsoll

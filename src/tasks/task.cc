@@ -38,7 +38,7 @@ int64_t targets_of(const TaskSpec& task) {
 
 Metrics metrics_of(const TaskSpec& task, std::span<const double> sums) {
   const TaskRule& rule = rule_of(task.task);
-  return rule.metrics == nullptr || sums[1] <= 0 ? Metrics{} : rule.metrics(task, sums);
+  return rule.metrics.of == nullptr || sums[1] <= 0 ? Metrics{} : rule.metrics.of(task, sums);
 }
 
 std::vector<std::string> goals_of(const TaskSpec& task) {

@@ -92,6 +92,13 @@ enum class Prompts : uint8_t { as_asked, by_true, whole, none };
 inline constexpr const char* kReferenceFile = "reference.jsonl";
 inline constexpr const char* kValueHeadFile = "value_head.safetensors";
 
+// The metrics of a task, by the sums of its loss.
+struct SumMetrics {
+  Metrics (*of)(const TaskSpec&, std::span<const double> sums) = nullptr;  // nullptr: the loss alone
+  // The sums that hold the least and the largest value of all samples instead; -1: the loss has no such sum.
+  int64_t least = -1, most = -1;
+};
+
 struct TaskRule {
   Task task;
   // Rows and samples.
@@ -113,9 +120,7 @@ struct TaskRule {
   // f32 of each sequence that the loss reads in addition to its scores (input `sequences.targets`); nullptr:
   // none.
   int64_t (*targets)(const TaskSpec&) = nullptr;
-  Metrics (*metrics)(const TaskSpec&, std::span<const double> sums) = nullptr;  // nullptr: the loss alone
-  // The sums that hold the least and the largest value of all samples instead; -1: the loss has no such sum.
-  int64_t least_sum = -1, most_sum = -1;
+  SumMetrics metrics = {};
   const RowMetricsRule* row_metrics = nullptr;  // nullptr: none
   // Metrics of an evaluation that tell which of two models is the better one: more of them is.
   std::vector<std::string> (*goals)(const TaskSpec&) = nullptr;

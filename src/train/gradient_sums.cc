@@ -22,10 +22,10 @@ void GradientSums::add_up() {
 
 void add_up_losses(Group& group, const TaskSpec& task, bool any, std::vector<double>& sums) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const TaskRule& rule = rule_of(task.task);
+  const SumMetrics& rule = rule_of(task.task).metrics;
   const auto count = std::ssize(sums);
   const auto neutral = [&](int64_t i) {
-    return i == rule.least_sum ? kInfinity : i == rule.most_sum ? -kInfinity : 0.0;
+    return i == rule.least ? kInfinity : i == rule.most ? -kInfinity : 0.0;
   };
   std::vector<double> all(sums.size() * static_cast<size_t>(group.size()));
   const auto of_rank = [&](int64_t rank, int64_t i) -> double& {
@@ -38,9 +38,9 @@ void add_up_losses(Group& group, const TaskSpec& task, bool any, std::vector<dou
     double total = neutral(i);
     for (int64_t rank = 0; rank < group.size(); ++rank) {
       const double value = of_rank(rank, i);
-      total = i == rule.least_sum  ? std::min(total, value)
-              : i == rule.most_sum ? std::max(total, value)
-                                   : total + value;
+      total = i == rule.least  ? std::min(total, value)
+              : i == rule.most ? std::max(total, value)
+                               : total + value;
     }
     sums[static_cast<size_t>(i)] = total;
   }

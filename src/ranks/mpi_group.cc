@@ -65,13 +65,12 @@ StartedBy who_started_me() {
 MpiGroup::MpiGroup(const StartedBy& started) : mpi_(open_mpi_plugin()) {
   std::array<char, 128> name{};
   require(mpi_->init(&rank_, &size_, name.data(), static_cast<int>(name.size())), "MPI_Init_thread");
-  library_ = name.data();
-  library_ = library_.substr(0, library_.find(','));
+  const std::string text = name.data(), library = text.substr(0, text.find(','));
   if (size_ != started.ranks)
     throw UsageError(formatted(
         "devices: {} started {} processes, and {} knows of {}: each would train by itself. Use the mpirun of "
         "that MPI, with Slurm srun --mpi=pmix",
-        started.launcher, started.ranks, library_, size_));
+        started.launcher, started.ranks, library, size_));
   watch_ = std::make_unique<Watch>(*this);
 }
 
@@ -102,8 +101,9 @@ void MpiGroup::all_gather(std::span<std::byte> bytes) {
 }
 
 void MpiGroup::exchange(std::span<const std::byte> from, std::span<std::byte> to) {
-  call("MPI_Alltoall",
-       [&] { return mpi_->exchange(from.data(), to.data(), static_cast<int>(to.size()) / size_); });
+  call("MPI_Alltoall", [&] {
+    return mpi_->exchange(from.data(), to.data(), static_cast<int>(to.size() / static_cast<size_t>(size_)));
+  });
 }
 
 void MpiGroup::barrier() {

@@ -34,7 +34,6 @@ class MpiGroup final : public Group {
   void barrier() override;
 
   [[nodiscard]] Watch& watch() { return *watch_; }
-  [[nodiscard]] const std::string& library() const { return library_; }
   // All ranks come to their end, in good order.
   void ends_together();
 
@@ -44,7 +43,6 @@ class MpiGroup final : public Group {
 
   const PlimsollMpi* mpi_ = nullptr;
   int rank_ = 0, size_ = 1;
-  std::string library_;
   std::unique_ptr<Watch> watch_;
   bool ends_together_ = false;
 };

@@ -104,14 +104,4 @@ void OrderedSum::add_slice(size_t bytes, DType dtype) {
   sent_bytes_ += static_cast<int64_t>(2 * piece * (ranks - 1));
 }
 
-void add_up(Group& group, std::span<double> values) {
-  if (group.is_alone()) return;
-  const size_t count = values.size();
-  std::vector<double> all(count * ranks_of(group));
-  std::ranges::copy(values, all.begin() + static_cast<ptrdiff_t>(count * static_cast<size_t>(group.rank())));
-  group.all_gather(std::as_writable_bytes(std::span(all)));
-  sum_in_order<double>(reinterpret_cast<const std::byte*>(all.data()), ranks_of(group),
-                       count * sizeof(double), reinterpret_cast<std::byte*>(values.data()));
-}
-
 }  // namespace plimsoll

@@ -34,7 +34,4 @@ class OrderedSum {
   int64_t sent_bytes_ = 0;
 };
 
-// The values of a rank in the same order, as one sum over ranks in f64: for a few numbers.
-void add_up(Group& group, std::span<double> values);
-
 }  // namespace plimsoll

@@ -10,10 +10,13 @@
 #include "base/error.h"
 #include "files/file.h"
 #include "files/test_folder.h"
+#include "ops/loss/sequence_loss.h"
+#include "ranks/thread_group.h"
 #include "runs/metrics.h"
 #include "runs/seen_targets.h"
 #include "runs/stopped_batch.h"
 #include "runs/trainer_state.h"
+#include "train/gradient_sums.h"
 #include "train/loss_guard.h"
 #include "weights/row_io.h"
 
@@ -185,6 +188,28 @@ TEST(StoppedBatch, keeps_rows_with_their_numbers) {
   folder.write("run/stopped-at-step-10.jsonl", "a user's");
   EXPECT_THAT(stopped_batch_words(batch, run, 10), HasSubstr("could not be saved"));
   EXPECT_EQ(read_text(folder.path() / "run/stopped-at-step-10.jsonl", 100), "a user's");
+}
+
+TEST(LossSums, are_added_in_the_order_of_ranks) {
+  run_as_threads(3, [&](Group& group) {
+    std::vector<double> sums = {1.0 * group.rank(), 1e16, group.rank() == 2 ? -2e16 : 0.5};
+    add_up_losses(group, {.task = Task::sft}, true, sums);
+    EXPECT_THAT(sums, testing::ElementsAre(3, 3e16, -2e16 + 1.0));
+  });
+}
+
+TEST(LossSums, the_least_and_the_largest_reward_are_those_of_any_rank) {
+  const auto at = [](PairSum which) { return static_cast<size_t>(which); };
+  run_as_threads(3, [&](Group& group) {
+    const int rank = group.rank();
+    std::vector<double> sums(kNumPairSums, 1.0);
+    sums[at(PairSum::least)] = rank == 0 ? -0.5 : 0.25;
+    sums[at(PairSum::most)] = rank == 0 ? 0.5 : 2.0;
+    add_up_losses(group, {.task = Task::reward}, rank != 2, sums);  // rank 2 had no rows
+    EXPECT_EQ(sums[at(PairSum::pairs)], 2.0);
+    EXPECT_EQ(sums[at(PairSum::least)], -0.5);
+    EXPECT_EQ(sums[at(PairSum::most)], 2.0);
+  });
 }
 
 }  // namespace

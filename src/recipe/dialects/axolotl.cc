@@ -70,21 +70,28 @@ void check_targets(const Node& entry) {
     refuse(formatted("'datasets.train_on_eos': '{}' does not exist here; turn does", excerpt(end)));
 }
 
+// axolotl's names of the templates of conversations; those of alpaca rows and of plain texts are not among them.
+std::vector<std::string> names_of_conversations() {
+  constexpr std::string_view kTool = "axolotl/";
+  std::vector<std::string> names;
+  for (const std::string& one : template_names()) {
+    if (!one.starts_with(kTool)) continue;
+    const std::string name = one.substr(kTool.size());
+    if (name != "plain" && !name.starts_with("alpaca")) names.push_back(name);
+  }
+  return names;
+}
+
 // The template of a `chat_template` entry or of the whole recipe: by the name axolotl gives it.
 std::string template_of(const std::string& name, const std::string& key) {
   if (name.empty() || name == "tokenizer_default" || name == "jinja") return "axolotl";
-  const auto& names = template_names();
-  const auto is_conversation = [&] {  // alpaca, plain: those of another type of rows have these names
-    return name != "alpaca" && name != "plain" && name.find(':') == std::string::npos;
-  };
-  if (is_conversation() && std::ranges::find(names, "axolotl/" + name) != names.end())
-    return "axolotl/" + name;
+  const std::vector<std::string> known = names_of_conversations();
+  if (std::ranges::find(known, name) != known.end()) return "axolotl/" + name;
   if (name.starts_with("tokenizer_default_fallback_"))
     return "axolotl";  // the fallback is for models without one, which are refused with its name
   refuse(formatted(
-      "{}: the template '{}' does not exist here; tokenizer_default (the model folder's own), chatml, "
-      "deepseek_v2, gemma, gemma3, llama3, metharme, mistral_v1, phi_3, phi_35 and qwen_25 do",
-      key, excerpt(name)));
+      "{}: the template '{}' does not exist here; known are tokenizer_default (the model folder's own), {}",
+      key, excerpt(name), join(known, ", ")));
 }
 
 // The model's own where neither the entry nor the recipe names another.

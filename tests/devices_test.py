@@ -373,6 +373,8 @@ class Trained(EmulatedCards):
             self.assertRegex(self.told("plan", recipe), f"device  cpu, as .* \\(emulated\\) cannot be used: .*{reason}")
         self.cards_are(self.RTX + ",mig", self.RTX + ",used 11000")
         self.assertIn("cuda:1, NVIDIA", self.told("plan", recipe))
+        self.cards_are(self.RTX)
+        self.assertRegex(self.told("plan", recipe, "--devices", "2"), r"device  cpu, as .* cannot be used: several devices \(devices: 2\) are CPUs so far")
         # Without the stand-in for CUDA: no build of this machine can use a card that is not there.
         self.cards_are(self.RTX)
         self.assertRegex(self.told("train", recipe, PLIMSOLL_EMULATED_CARDS=""), f"device  cpu, as {self.RTX} cannot be used: (this build has no|no driver)")

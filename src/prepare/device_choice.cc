@@ -44,6 +44,8 @@ Recipe on_card(Recipe recipe, const std::string& uuid) {
 
 // The reason why the recipe cannot be trained on the card; empty: it can.
 std::string why_not(const devices::Gpu& gpu, const LoadedRecipe& loaded) {
+  if (loaded.recipe.devices > 1)
+    return formatted("several devices (devices: {}) are CPUs so far", loaded.recipe.devices);
   if (!gpu.problem.empty()) return "it " + printable(gpu.problem);
   if (gpu.mig) return "it is cut into instances (MIG)";
   try {
@@ -175,9 +177,6 @@ ChosenDevice choose_device(const LoadedRecipe& loaded, const DeviceWish& wish) {
     if (known_card_here() != nullptr) chosen.lines.push_back(device_line(*known_card_here()));
   } else if (recipe.is_of_card()) {
     if (wish.trains) take_named_card(loaded, wish, chosen);
-  } else if (recipe.device == DeviceChoice::automatic && recipe.devices > 1) {
-    chosen.lines.push_back(
-        formatted("device  cpu, as devices: {} are processes on CPUs so far", recipe.devices));
   } else if (recipe.device == DeviceChoice::automatic && !wish.elsewhere) {
     const std::optional<Recipe> saved = wish.resumes ? recipe_of_run(recipe) : std::nullopt;
     if (saved) {

@@ -187,9 +187,11 @@ std::string batch_words(const Plan& plan) {
 std::string plan_line(const Plan& plan, int64_t steps) {
   const std::vector<std::string>& lossy = plan.request.lossy;
   const auto& budget = plan.request.target.budget.process_bytes;
-  return formatted("plan    process {}{} · {} · {}{}{}{}", format_bytes(plan.process_peak_bytes()),
-                   budget ? " of " + format_bytes(*budget) : "", batch_words(plan), format_count(steps),
-                   steps == 1 ? " step" : " steps",
+  const int64_t ranks = plan.request.workload.experiment.ranks;
+  return formatted("plan    {} {}{} · {} · {}{}{}{}",
+                   ranks > 1 ? formatted("each of {} processes", ranks) : "process",
+                   format_bytes(plan.process_peak_bytes()), budget ? " of " + format_bytes(*budget) : "",
+                   batch_words(plan), format_count(steps), steps == 1 ? " step" : " steps",
                    plan.request.workload.run ? " · about " + duration_words(plan.run_seconds()) : "",
                    lossy.empty() ? "" : " · lossy: " + join(lossy, ", "));
 }

@@ -99,7 +99,7 @@ ExitCode show_first_screen() {
   table.add_row({"plimsoll doctor train.log", "why any trainer ran out of memory"});
   table.add_row({"plimsoll --help", "all commands"});
   print(table.render("  ", output_columns()));
-  print("\nNothing is sent anywhere: plimsoll fetch alone opens a connection.\n");
+  print(fitted("\nNothing is sent anywhere: plimsoll fetch alone opens a connection.\n", output_columns()));
   finish_output();
   return ExitCode::ok;
 }

@@ -1,26 +1,19 @@
 #include "formats/gguf.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/units.h"
-#include "formats/convert.h"
+#include "formats/gguf_format.h"
 
 namespace plimsoll {
 namespace {
 
+using namespace gguf_format;
+
 static_assert(std::endian::native == std::endian::little, "GGUF's numbers are little-endian");
-
-constexpr int64_t kAlignment = 32;
-constexpr uint32_t kVersion = 3;
-constexpr int64_t kBlockBytes = 2 + kGgufBlock;
-
-// Kinds of values.
-constexpr uint32_t kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9;
 
 template <class Number>
 void append(std::string& text, Number value) {
@@ -34,36 +27,7 @@ void append_string(std::string& text, std::string_view value) {
   text += value;
 }
 
-void quantise_block(std::span<const float> values, std::byte* to) {
-  float largest = 0;
-  for (const float value : values) largest = std::max(largest, std::abs(value));
-  const float scale = largest / 127.0F;
-  const float inverse = scale != 0.0F ? 1.0F / scale : 0.0F;
-  const uint16_t half = f16_from_f32(scale);
-  std::memcpy(to, &half, sizeof half);
-  for (size_t i = 0; i < values.size(); ++i)
-    to[sizeof half + i] = static_cast<std::byte>(static_cast<int8_t>(std::round(values[i] * inverse)));
-}
-
 }  // namespace
-
-int64_t gguf_bytes(GgufType type, const Shape& shape) {
-  const int64_t elements = shape.elements();
-  if (type == GgufType::q8_0) return elements / kGgufBlock * kBlockBytes;
-  return elements * (type == GgufType::f32 ? 4 : 2);
-}
-
-void to_gguf(std::span<const float> values, GgufType type, std::span<std::byte> to) {
-  if (type == GgufType::q8_0) {
-    const auto block = static_cast<size_t>(kGgufBlock);
-    check_internal(values.size() % block == 0, "q8_0 of a part of a block");
-    for (size_t i = 0; i < values.size() / block; ++i)
-      quantise_block(values.subspan(i * block, block), to.data() + i * static_cast<size_t>(kBlockBytes));
-    return;
-  }
-  const DType dtype = type == GgufType::f32 ? DType::f32 : type == GgufType::f16 ? DType::f16 : DType::bf16;
-  convert(std::as_bytes(values), DType::f32, to, dtype);
-}
 
 void GgufHead::add_key(std::string_view key, uint32_t type) {
   append_string(values_, key);

@@ -10,18 +10,9 @@
 #include <vector>
 
 #include "files/file.h"
-#include "tensor/tensor.h"
+#include "formats/gguf_types.h"
 
 namespace plimsoll {
-
-// The numbers are those of the file. q8_0: blocks of 32 along a row, an f16 scale and 32 signed bytes each.
-enum class GgufType : uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
-inline constexpr int64_t kGgufBlock = 32;
-
-int64_t gguf_bytes(GgufType type, const Shape& shape);
-// f32 values as the type has them: f16 and bf16 rounded to the nearest, q8_0 by each block's largest value.
-// `to` has gguf_bytes of them; q8_0 takes whole blocks.
-void to_gguf(std::span<const float> values, GgufType type, std::span<std::byte> to);
 
 // Everything before the tensors' bytes.
 class GgufHead {

@@ -90,6 +90,15 @@ ModelFolder ModelFolder::open(const std::filesystem::path& folder, const std::st
   return result;
 }
 
+ModelFolder ModelFolder::of(const std::filesystem::path& folder, std::shared_ptr<const GgufCheckpoint> gguf) {
+  ModelFolder result;
+  result.path_ = folder;
+  result.gguf_ = std::move(gguf);
+  for (const TensorEntry& entry : result.gguf_->tensors())
+    result.tensors_.emplace(entry.name, StoredTensor{result.gguf_.get(), &entry});
+  return result;
+}
+
 void ModelFolder::name_encoder() {
   std::string prefix;
   if (contains("embeddings.word_embeddings.weight")) prefix = encoder_prefix(path_);

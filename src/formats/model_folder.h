@@ -4,18 +4,20 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/gguf_checkpoint.h"
 #include "formats/safetensors.h"
 
 namespace plimsoll {
 
 // A tensor and the file that holds it. Valid as long as the folder object.
 struct StoredTensor {
-  const SafetensorsFile* file = nullptr;
+  const TensorFile* file = nullptr;
   const TensorEntry* entry = nullptr;
 };
 
@@ -28,6 +30,8 @@ class ModelFolder {
   // `stem` is "model", or "adapter_model" for a PEFT folder. Throws UsageError when the folder has no
   // safetensors weights, DamagedError when the index names absent files or tensors.
   static ModelFolder open(const std::filesystem::path& folder, const std::string& stem = "model");
+  // A folder whose weights are a GGUF.
+  static ModelFolder of(const std::filesystem::path& folder, std::shared_ptr<const GgufCheckpoint> gguf);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] bool contains(std::string_view name) const { return tensors_.contains(name); }
@@ -52,9 +56,13 @@ class ModelFolder {
 
   std::filesystem::path path_;
   std::map<std::string, SafetensorsFile> shards_;  // by file name; a map keeps addresses when it moves
+  std::shared_ptr<const GgufCheckpoint> gguf_;     // null: the weights are safetensors
   std::map<std::string, StoredTensor, std::less<>> tensors_;
   std::deque<TensorEntry> changed_;  // addresses stay, as of the map
 };
+
+// The name of a GGUF file in a model's folder (weights/gguf_names.h reads such folders).
+inline constexpr const char* kGgufFile = "model.gguf";
 
 // Returns true if the folder has safetensors weights of that name, in one file or in shards.
 bool has_weights(const std::filesystem::path& folder, const std::string& stem = "model");

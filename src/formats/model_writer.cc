@@ -27,7 +27,7 @@ std::string shard_name(const std::string& stem, size_t number, size_t count) {
 
 bool belongs_beside(const fs::path& file) {
   const std::string name = file.filename().string();
-  for (const char* written : {"run.json", "trainer_state.json", "checksums.json", "trace.json"})
+  for (const char* written : {"run.json", "trainer_state.json", "checksums.json", "trace.json", "check.json"})
     if (name == written) return false;
   if (name.ends_with(".safetensors.index.json")) return false;
   const std::string extension = file.extension().string();
@@ -108,12 +108,15 @@ void write_shard_index(std::span<const Shard> shards, const fs::path& folder, co
   write_file_atomically(folder / (stem + ".safetensors.index.json"), index.dump(2) + "\n");
 }
 
+void copy_model_file(const fs::path& from, const std::string& name, const fs::path& to) {
+  if (fs::is_symlink(from / name)) require_near(from / name, from);
+  fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
+}
+
 void copy_model_files(const fs::path& from, const fs::path& to) {
-  for (const auto& entry : fs::directory_iterator(from)) {
-    if (!entry.is_regular_file() || !belongs_beside(entry.path())) continue;
-    if (entry.is_symlink()) require_near(entry.path(), from);
-    fs::copy_file(entry.path(), to / entry.path().filename());
-  }
+  for (const auto& entry : fs::directory_iterator(from))
+    if (entry.is_regular_file() && belongs_beside(entry.path()))
+      copy_model_file(from, entry.path().filename().string(), to);
 }
 
 void set_config_dtype(const fs::path& folder, DType dtype) {

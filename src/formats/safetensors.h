@@ -12,33 +12,24 @@
 #include <vector>
 
 #include "files/file.h"
-#include "tensor/tensor.h"
+#include "formats/tensor_file.h"
 
 namespace plimsoll {
 
-struct TensorEntry {
-  std::string name;
-  DType dtype = DType::f32;
-  Shape shape;
-  int64_t offset = 0;  // from the start of the file
-  int64_t bytes = 0;
-};
-
 // Holds the file open and its header in memory (about 200 bytes a tensor); tensor bytes are read on demand.
-class SafetensorsFile {
+class SafetensorsFile : public TensorFile {
  public:
   // Checks the whole header against the file. Throws DamagedError when they disagree, UsageError for an
   // element type that Plimsoll does not have.
   static SafetensorsFile open(const std::filesystem::path& path);
 
-  [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+  [[nodiscard]] const std::filesystem::path& path() const override { return file_.path(); }
   // In the order of their bytes.
   [[nodiscard]] std::span<const TensorEntry> tensors() const { return tensors_; }
   // Null when the file has no tensor of that name.
   [[nodiscard]] const TensorEntry* find(std::string_view name) const;
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  // Fills `to` with the tensor's bytes from its byte `start` on.
-  void read(const TensorEntry& tensor, int64_t start, std::span<std::byte> to) const;
+  void read(const TensorEntry& tensor, int64_t start, std::span<std::byte> to) const override;
 
  private:
   explicit SafetensorsFile(File file) : file_(std::move(file)) {}

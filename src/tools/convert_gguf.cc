@@ -13,81 +13,24 @@
 #include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "cpu/threads.h"
 #include "files/atomic.h"
 #include "files/run_folder.h"
 #include "formats/load.h"
 #include "models/spec.h"
 #include "recipe/hub.h"
 #include "runs/model_card.h"
+#include "weights/gguf_names.h"
 
 namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Beginnings and ends of names, as checkpoints have them and as GGUF does.
-struct NamePair {
-  std::string_view theirs, ours;
-};
-constexpr std::array kWhole = {NamePair{"model.embed_tokens", "token_embd"},
-                               NamePair{"model.norm", "output_norm"}, NamePair{"lm_head", "output"}};
-constexpr std::array kParts = {
-    NamePair{"input_layernorm", "attn_norm"},    NamePair{"post_attention_layernorm", "ffn_norm"},
-    NamePair{"self_attn.q_proj", "attn_q"},      NamePair{"self_attn.k_proj", "attn_k"},
-    NamePair{"self_attn.v_proj", "attn_v"},      NamePair{"self_attn.o_proj", "attn_output"},
-    NamePair{"self_attn.q_norm", "attn_q_norm"}, NamePair{"self_attn.k_norm", "attn_k_norm"},
-    NamePair{"mlp.gate_proj", "ffn_gate"},       NamePair{"mlp.up_proj", "ffn_up"},
-    NamePair{"mlp.down_proj", "ffn_down"}};
-
-// Families that have norms behind attention and MLP have another name for the norm before the MLP.
-constexpr std::array kBehind = {NamePair{"post_attention_layernorm", "post_attention_norm"},
-                                NamePair{"pre_feedforward_layernorm", "ffn_norm"},
-                                NamePair{"post_feedforward_layernorm", "post_ffw_norm"}};
-
-template <size_t count>
-std::string_view renamed(const std::array<NamePair, count>& names, std::string_view name) {
-  for (const auto& [theirs, ours] : names)
-    if (name == theirs) return ours;
-  return "";
-}
-
-// "model.layers.3.self_attn.q_proj.weight" as "blk.3.attn_q.weight"; empty for what GGUF has no name for.
-std::string gguf_name(const std::string& name, bool norms_behind) {
-  constexpr std::string_view kLayers = "model.layers.";
-  const size_t dot = name.rfind('.');
-  if (dot == std::string::npos) return "";
-  const std::string ending = name.substr(dot);
-  if (ending != ".weight" && ending != ".bias") return "";
-  const std::string_view stem = std::string_view(name).substr(0, dot);
-  if (const auto whole = renamed(kWhole, stem); !whole.empty()) return std::string(whole) + ending;
-  if (!stem.starts_with(kLayers)) return "";
-  const std::string_view rest = stem.substr(kLayers.size());
-  const size_t end = rest.find('.');
-  if (end == std::string_view::npos) return "";
-  const std::string_view module = rest.substr(end + 1);
-  auto part = norms_behind ? renamed(kBehind, module) : std::string_view();
-  if (part.empty()) part = renamed(kParts, module);
-  return part.empty() ? "" : formatted("blk.{}.{}{}", rest.substr(0, end), part, ending);
-}
-
-GgufType stored_as(DType dtype) {
-  if (dtype == DType::bf16) return GgufType::bf16;
-  return dtype == DType::f16 ? GgufType::f16 : GgufType::f32;
-}
-
-// Numbers of llama.cpp's list of file types.
-uint32_t file_type(GgufType type) {
-  switch (type) {
-    case GgufType::f32:
-      return 0;
-    case GgufType::f16:
-      return 1;
-    case GgufType::q8_0:
-      return 7;
-    case GgufType::bf16:
-      return 32;
-  }
-  throw InternalError("file_type: no such type");
+// The kind of a file with matrices as they are stored.
+GgufKind stored_as(DType dtype) {
+  if (dtype == DType::bf16) return GgufKind::bf16;
+  return dtype == DType::f16 ? GgufKind::f16 : GgufKind::f32;
 }
 
 class Writer {
@@ -129,55 +72,43 @@ class Writer {
   [[nodiscard]] int64_t bytes() const { return result_.bytes; }
 
  private:
+  static constexpr std::string_view kHead = "lm_head.weight", kTable = "token_embd.weight";
   struct Tensor {
     std::string name;
     GgufType type = GgufType::f32;
-    int64_t head_rows = 0;  // rows of a head whose halves are dealt out in turn; 0: as they are
-    float added = 0;        // to each value
+    GgufForm form;
     StoredTensor stored;
   };
 
   void list_tensors() {
-    int64_t unblocked = 0;
+    int64_t halves = 0, eighths = 0;
     for (const std::string& name : model_.names()) {
-      if ((name == "lm_head.weight" && spec_.tied_head) || name.ends_with("rotary_emb.inv_freq")) continue;
-      Tensor tensor{.name = gguf_name(name, spec_.norms_behind), .stored = model_.find(name)};
-      // Factors that are 1 more than their weights are whole there.
-      const bool is_norm = name.ends_with("norm.weight");
-      if (is_norm && spec_.norm_form == NormForm::plus_one) tensor.added = 1.0F;
+      if ((name == kHead && spec_.tied_head) || name.ends_with("rotary_emb.inv_freq")) continue;
+      Tensor tensor{
+          .name = gguf_name(spec_, name), .form = gguf_form(spec_, name), .stored = model_.find(name)};
       if (tensor.name.empty())
         throw UsageError(formatted("{}: GGUF has no name for '{}'", options_.folder.string(), name));
       const Shape& shape = tensor.stored.entry->shape;
-      const GgufType wanted = options_.type.value_or(stored_as(tensor.stored.entry->dtype));
-      const bool blocks = wanted != GgufType::q8_0 || shape.last() % kGgufBlock == 0;
-      if (shape.rank() > 1) tensor.type = blocks ? wanted : GgufType::f16;
-      if (shape.rank() > 1 && !blocks) ++unblocked;
-      if (tensor.name == "token_embd.weight") type_ = wanted;
-      if (tensor.name == "token_embd.weight" && shape[0] != spec_.vocab)
+      const GgufKind kind = options_.kind.value_or(stored_as(tensor.stored.entry->dtype));
+      if (shape.rank() > 1) {
+        const bool is_head = name == kHead || (spec_.tied_head && tensor.name == kTable);
+        tensor.type =
+            gguf_type_for(kind, {tensor.name, gguf_layer(tensor.name), spec_.layers, shape.last(), is_head});
+        if (is_quantised(kind) && tensor.type == GgufType::f16) ++halves;
+        if (is_quantised(kind) && kind != GgufKind::q8_0 && tensor.type == GgufType::q8_0) ++eighths;
+      }
+      if (tensor.name == kTable) kind_ = kind;
+      if (tensor.name == kTable && shape[0] != spec_.vocab)
         throw UsageError(formatted("{}: the embedding has {} rows, config.json says {}",
                                    options_.folder.string(), format_count(shape[0]),
                                    format_count(spec_.vocab)));
-      const bool rotated = tensor.name.find(".attn_q.") != std::string::npos ||
-                           tensor.name.find(".attn_k.") != std::string::npos;
-      if (rotated && pairs_neighbours()) tensor.head_rows = spec_.head_dim;
       tensors_.push_back(std::move(tensor));
     }
-    if (unblocked > 0)
-      result_.notes.push_back(format_count(unblocked) +
-                              " matrices are f16: their rows are no multiple of 32");
-  }
-
-  // Llama, Mistral and Ministral are one architecture there, OLMo 2 and 3 another.
-  [[nodiscard]] std::string architecture() const {
-    constexpr std::array kOthers = {NamePair{"mistral", "llama"}, NamePair{"ministral", "llama"},
-                                    NamePair{"gemma3_text", "gemma3"}, NamePair{"olmo3", "olmo2"}};
-    const std::string_view other = renamed(kOthers, spec_.family);
-    return other.empty() ? spec_.family : std::string(other);
-  }
-
-  // Architectures whose rotation pairs neighbours there and not halves.
-  [[nodiscard]] bool pairs_neighbours() const {
-    return architecture() == "llama" || architecture() == "smollm3" || architecture() == "granite";
+    if (halves > 0)
+      result_.notes.push_back(format_count(halves) + " matrices are f16: their rows are no multiple of 32");
+    if (eighths > 0)
+      result_.notes.push_back(format_count(eighths) +
+                              " matrices are q8_0: their rows are no multiple of 256");
   }
 
   // Some architectures have windows there, in all but every n-th layer: n. 0: they have none.
@@ -238,7 +169,7 @@ class Writer {
   }
 
   void describe() {
-    const std::string arch = architecture();
+    const std::string arch = gguf_architecture(spec_);
     const auto count = [&](const char* key, int64_t value) {
       head_.add(arch + key, static_cast<uint32_t>(value));
     };
@@ -248,8 +179,8 @@ class Writer {
     head_.add("general.architecture", arch);
     head_.add("general.type", "model");
     head_.add("general.name", model_name(options_.folder));
-    head_.add("general.file_type", file_type(type_));
-    if (type_ == GgufType::q8_0) head_.add("general.quantization_version", uint32_t{2});
+    head_.add("general.file_type", static_cast<uint32_t>(kind_));
+    if (is_quantised(kind_)) head_.add("general.quantization_version", uint32_t{2});
     count(".block_count", spec_.layers);
     count(".context_length", context());
     count(".embedding_length", spec_.hidden);
@@ -326,24 +257,34 @@ class Writer {
   // Some rows at a time; of rotated ones a head.
   void write_tensor(const Tensor& tensor, GgufWriter& writer) {
     const TensorEntry& entry = *tensor.stored.entry;
-    const int64_t width = entry.shape.rank() > 1 || tensor.head_rows == 0 ? entry.shape.last() : 1;
+    const int64_t width = entry.shape.rank() > 1 || tensor.form.head_rows == 0 ? entry.shape.last() : 1;
     const int64_t rows = entry.shape.elements() / width;
     const int64_t fit = std::max<int64_t>(1, kLoadStagingBytes / (width * 4));
-    const int64_t step = tensor.head_rows > 0 ? tensor.head_rows : std::min(fit, rows);
+    const int64_t step = tensor.form.head_rows > 0 ? tensor.form.head_rows : std::min(fit, rows);
     std::vector<float> values(static_cast<size_t>(step * width)), dealt;
     std::vector<std::byte> bytes;
     for (int64_t row = 0; row < rows; row += step) {
       const auto count = static_cast<size_t>(std::min(step, rows - row) * width);
       const auto part = std::span(values).first(count);
       load_elements(tensor.stored, row * width, std::as_writable_bytes(part), DType::f32, staging_);
-      if (tensor.added != 0)
-        for (float& value : part) value += tensor.added;
+      if (tensor.form.added != 0)
+        for (float& value : part) value += tensor.form.added;
       require_range(part, tensor);
-      if (tensor.head_rows > 0) deal_halves(values, width, dealt);
+      if (tensor.form.head_rows > 0) deal_halves(values, width, dealt);
       bytes.resize(static_cast<size_t>(gguf_bytes(tensor.type, {static_cast<int64_t>(count)})));
-      to_gguf(part, tensor.type, bytes);
+      quantise(part, tensor.type, bytes);
       writer.write(bytes);
     }
+  }
+
+  static void quantise(std::span<const float> values, GgufType type, std::span<std::byte> to) {
+    const GgufBlock block = gguf_block(type);
+    constexpr int64_t kWorthAThread = 64;  // blocks
+    on_all_threads(std::ssize(values) / block.values, kWorthAThread, [&](int64_t begin, int64_t end) {
+      const auto part = [](int64_t blocks, int64_t size) { return static_cast<size_t>(blocks * size); };
+      to_gguf(values.subspan(part(begin, block.values), part(end - begin, block.values)), type,
+              to.subspan(part(begin, block.bytes), part(end - begin, block.bytes)));
+    });
   }
 
   // Rows 0, D/2, 1, D/2 + 1, ...
@@ -358,10 +299,7 @@ class Writer {
   }
 
   void require_range(std::span<const float> values, const Tensor& tensor) const {
-    constexpr float kLargestHalf = 65504.0F;
-    const float most = tensor.type == GgufType::f16    ? kLargestHalf
-                       : tensor.type == GgufType::q8_0 ? kLargestHalf * 127.0F
-                                                       : std::numeric_limits<float>::max();
+    const float most = gguf_range(tensor.type);
     for (const float value : values)
       if (!(std::abs(value) <= most))
         throw UsageError(formatted("{}: '{}' holds {}, which the type asked for cannot",
@@ -375,7 +313,7 @@ class Writer {
   std::vector<std::byte> staging_;
   std::vector<Tensor> tensors_;
   std::vector<float> rope_factors_;  // llama3: what frequencies are divided by
-  GgufType type_ = GgufType::f32;
+  GgufKind kind_ = GgufKind::f32;
   GgufHead head_;
   GgufResult result_;
 };
@@ -406,20 +344,6 @@ class TemporaryFile {
   fs::path path_;
 };
 
-const char* word_of(GgufType type) {
-  switch (type) {
-    case GgufType::f32:
-      return "f32";
-    case GgufType::f16:
-      return "f16";
-    case GgufType::q8_0:
-      return "q8_0";
-    case GgufType::bf16:
-      return "bf16";
-  }
-  throw InternalError("GGUF: unknown type");
-}
-
 // A folder of the user's other files gets no card: it would tell of them.
 bool write_card(const GgufOptions& options) {
   const fs::path folder = options.out.has_parent_path() ? options.out.parent_path() : fs::path(".");
@@ -427,7 +351,7 @@ bool write_card(const GgufOptions& options) {
   for (const auto& entry : fs::directory_iterator(folder, none))
     if (entry.path().extension() != ".gguf") return false;
   const std::string file =
-      options.out.filename().string() + (options.type ? std::string(", ") + word_of(*options.type) : "");
+      options.out.filename().string() + (options.kind ? formatted(", {}", to_string(*options.kind)) : "");
   write_file_atomically(folder / kModelCard, gguf_card(options.folder, printable(file)));
   return true;
 }

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "formats/gguf.h"
+#include "tools/gguf_kinds.h"
 
 namespace plimsoll {
 
 struct GgufOptions {
   std::filesystem::path folder;  // a model, not an adapter
   std::filesystem::path out;     // a file that must not exist yet
-  std::optional<GgufType> type;  // of matrices; none: as they are stored. Vectors are always f32
+  std::optional<GgufKind> kind;  // none: matrices as they are stored. Vectors are always f32
 };
 
 struct GgufResult {

@@ -245,6 +245,8 @@ std::vector<std::string> kept_by(const nlohmann::json& skipped, const ModelSpec&
   return kept;
 }
 
+auto nf4_kernel() { return detect_isa() == Isa::avx2 ? avx2::nf4_quantize : avx512::nf4_quantize; }
+
 constexpr const char* kEightBits =
     "the weights are in 8 bits (bitsandbytes' load_in_8bit), which are not read. Name the 16-bit model that "
     "they were made from, and train it in 4 bits: --set model=FOLDER --method qlora";
@@ -284,7 +286,7 @@ std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder, const
 
 void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
                      const ReadValues& read) {
-  const auto kernel = detect_isa() == Isa::avx2 ? avx2::nf4_quantize : avx512::nf4_quantize;
+  const auto kernel = nf4_kernel();
   const int64_t count = rows.weight_shape().elements();
   const int64_t step = static_cast<int64_t>(chunk.size()) / kNf4Block * kNf4Block;
   std::vector<uint8_t> codes(static_cast<size_t>(step / 2));
@@ -297,6 +299,47 @@ void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::spa
     state.write(*rows.codes, first / 2, std::as_bytes(std::span(codes)).first(values.size() / 2));
   }
   store_scales(state, rows, scales);
+}
+
+Nf4RoundTrip::Nf4RoundTrip(const StoredTensor& weight, bool nested, DType compute,
+                           std::span<std::byte> staging)
+    : compute_(compute) {
+  const int64_t count = weight.entry->shape.elements();
+  scales_.resize(static_cast<size_t>(nf4_blocks(count)));
+  // Half for the values, half for what they are converted from.
+  const auto half = staging.size() / 2;
+  const std::span chunk(reinterpret_cast<float*>(staging.data()), half / sizeof(float));
+  const int64_t step = std::ssize(chunk) / kNf4Block * kNf4Block;
+  codes_.resize(static_cast<size_t>(step / 2));
+  for (int64_t first = 0; first < count; first += step) {
+    const auto values = chunk.first(static_cast<size_t>(std::min(step, count - first)));
+    load_elements(weight, first, std::as_writable_bytes(values), DType::f32, staging.subspan(half));
+    nf4_kernel()({values.data(), std::ssize(values), codes_.data(), scales_.data() + first / kNf4Block});
+  }
+  require_finite(scales_, weight.entry->name);
+  if (!nested) return;
+  const auto& map = signed_dynamic_map().value;
+  std::vector<uint8_t> codes(scales_.size());
+  std::vector<float> absmax(static_cast<size_t>(nf4_nested_blocks(std::ssize(scales_))));
+  const float offset = nest_scales(scales_, map, codes, absmax);
+  unnest_scales(codes, absmax, map, offset, scales_);
+}
+
+void Nf4RoundTrip::apply(int64_t first, std::span<float> values) {
+  check_internal(first % kNf4Block == 0, "NF4 from within a block");
+  const auto count = std::ssize(values);
+  codes_.resize(static_cast<size_t>((count + 1) / 2));
+  found_.resize(static_cast<size_t>(nf4_blocks(count)));
+  nf4_kernel()({values.data(), count, codes_.data(), found_.data()});
+  for (int64_t i = 0; i < count; ++i) {
+    const uint8_t two = codes_[static_cast<size_t>(i / 2)];
+    const float value = kNf4Levels[i % 2 == 0 ? two >> 4U : two & 15U] *
+                        scales_[static_cast<size_t>((first + i) / kNf4Block)];
+    float& to = values[static_cast<size_t>(i)];
+    to = compute_ == DType::bf16  ? f32_from_bf16(bf16_from_f32(value))
+         : compute_ == DType::f16 ? f32_from_f16(f16_from_f32(value))
+                                  : value;
+  }
 }
 
 bool stores_nf4(const ModelFolder& model, const std::string& weight) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "formats/model_folder.h"
 #include "passes/quantise.h"
@@ -51,6 +52,21 @@ void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFold
 using UseValues = std::function<void(int64_t first, std::span<const float> values)>;
 void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std::byte> staging,
                const UseValues& use);
+
+// A plain weight as the forward pass of a QLoRA run reads it: quantised as it is loaded, and back.
+class Nf4RoundTrip {
+ public:
+  // Reads the whole weight once, for its scales. `nested`: double quantisation; `compute`: what the run
+  // computes in. `staging` is all the memory used but for the scales.
+  Nf4RoundTrip(const StoredTensor& weight, bool nested, DType compute, std::span<std::byte> staging);
+  // Replaces values of the weight, which begin at `first`, the start of a block.
+  void apply(int64_t first, std::span<float> values);
+
+ private:
+  DType compute_;
+  std::vector<float> scales_, found_;
+  std::vector<uint8_t> codes_;
+};
 
 // Returns true if the folder holds this weight quantised by bitsandbytes.
 bool stores_nf4(const ModelFolder& model, const std::string& weight);

@@ -21,6 +21,7 @@
 #include "recipe/hub.h"
 #include "weights/adapter_config.h"
 #include "weights/adapter_start.h"
+#include "weights/gguf_names.h"
 #include "weights/quantised_weights.h"
 #include "weights/row_io.h"
 
@@ -306,7 +307,7 @@ bool is_beside_adapters(const PersistentState& state, const TableRow& row) {
 
 void load_base_weights(const PersistentState& state, const fs::path& folder, const LoadProgress& progress,
                        FreshHead fresh) {
-  ModelFolder model = ModelFolder::open(folder);
+  ModelFolder model = open_weights(folder);
   model.put_below_head(prefix_of(state));
   if (has_value_head(state)) model.add_file(kValueHeadFile);
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));

@@ -26,19 +26,12 @@ DType read_dtype(const std::string& text) {
   return text == "f16" ? DType::f16 : DType::f32;
 }
 
-std::optional<GgufType> read_gguf_type(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  if (text == "q8_0") return GgufType::q8_0;
-  if (text == "bf16") return GgufType::bf16;
-  return text == "f16" ? GgufType::f16 : GgufType::f32;
-}
-
 ExitCode run_gguf(const ConvertArguments& arguments) {
   if (!arguments.shard_size.empty())
     throw UsageError("convert: --shard-size cuts folders; a GGUF is one file");
   const fs::path& out = arguments.options.out;
   const GgufResult result =
-      convert_to_gguf({model_folder(arguments.options.folder), out, read_gguf_type(arguments.dtype)});
+      convert_to_gguf({model_folder(arguments.options.folder), out, gguf_kind_of(arguments.dtype)});
   if (arguments.json) {
     const nlohmann::ordered_json json = {{"out", out.string()},
                                          {"tensors", result.tensors},
@@ -61,7 +54,8 @@ ExitCode run(ConvertArguments& arguments) {
   if (arguments.options.out.extension() == ".gguf")
     throw UsageError(
         formatted("convert: {} is called as a GGUF file is: say --to gguf", arguments.options.out.string()));
-  if (arguments.dtype == "q8_0") throw UsageError("convert: --dtype q8_0 is for --to gguf");
+  if (const auto kind = gguf_kind_of(arguments.dtype); kind && is_quantised(*kind))
+    throw UsageError(formatted("convert: --dtype {} is for --to gguf", arguments.dtype));
   ConvertOptions& options = arguments.options;
   options.folder = model_folder(options.folder);
   if (!arguments.dtype.empty()) options.dtype = read_dtype(arguments.dtype);
@@ -102,7 +96,7 @@ void add_convert(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"folder", "gguf"}))
       ->capture_default_str();
   command->add_option("--dtype", arguments->dtype, "data type of the weights; by default unchanged")
-      ->check(CLI::IsMember({"f32", "bf16", "f16", "q8_0"}));
+      ->check(CLI::IsMember(gguf_kind_names()));
   command
       ->add_option("--shard-size", arguments->shard_size,
                    "maximum bytes of tensors per file; by default as in the input")

@@ -1,0 +1,99 @@
+#include "weights/gguf_names.h"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "base/format.h"
+#include "models/parameter_names.h"
+
+namespace plimsoll {
+namespace {
+
+// Beginnings and ends of names, as checkpoints have them and as GGUF does.
+struct NamePair {
+  std::string_view theirs, ours;
+};
+constexpr std::array kWhole = {NamePair{"model.embed_tokens", "token_embd"},
+                               NamePair{"model.norm", "output_norm"}, NamePair{"lm_head", "output"}};
+constexpr std::array kParts = {
+    NamePair{"input_layernorm", "attn_norm"},    NamePair{"post_attention_layernorm", "ffn_norm"},
+    NamePair{"self_attn.q_proj", "attn_q"},      NamePair{"self_attn.k_proj", "attn_k"},
+    NamePair{"self_attn.v_proj", "attn_v"},      NamePair{"self_attn.o_proj", "attn_output"},
+    NamePair{"self_attn.q_norm", "attn_q_norm"}, NamePair{"self_attn.k_norm", "attn_k_norm"},
+    NamePair{"mlp.gate_proj", "ffn_gate"},       NamePair{"mlp.up_proj", "ffn_up"},
+    NamePair{"mlp.down_proj", "ffn_down"}};
+
+// Families that have norms behind attention and MLP have another name for the norm before the MLP.
+constexpr std::array kBehind = {NamePair{"post_attention_layernorm", "post_attention_norm"},
+                                NamePair{"pre_feedforward_layernorm", "ffn_norm"},
+                                NamePair{"post_feedforward_layernorm", "post_ffw_norm"}};
+constexpr std::array kArchitectures = {NamePair{"mistral", "llama"}, NamePair{"ministral", "llama"},
+                                       NamePair{"gemma3_text", "gemma3"}, NamePair{"olmo3", "olmo2"}};
+
+template <size_t count>
+std::string_view renamed(const std::array<NamePair, count>& names, std::string_view name) {
+  for (const auto& [theirs, ours] : names)
+    if (name == theirs) return ours;
+  return "";
+}
+
+// Architectures whose rotation pairs neighbours there and not halves.
+bool pairs_neighbours(const ModelSpec& model) {
+  const std::string architecture = gguf_architecture(model);
+  return architecture == "llama" || architecture == "smollm3" || architecture == "granite";
+}
+
+}  // namespace
+
+std::string gguf_architecture(const ModelSpec& model) {
+  const std::string_view other = renamed(kArchitectures, model.family);
+  return other.empty() ? model.family : std::string(other);
+}
+
+std::string gguf_name(const ModelSpec& model, const std::string& name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return "";
+  const std::string ending = name.substr(dot);
+  if (ending != ".weight" && ending != ".bias") return "";
+  const std::string_view stem = std::string_view(name).substr(0, dot);
+  if (const auto whole = renamed(kWhole, stem); !whole.empty()) return std::string(whole) + ending;
+  if (!stem.starts_with(kLayers)) return "";
+  const std::string_view rest = stem.substr(kLayers.size());
+  const size_t end = rest.find('.');
+  if (end == std::string_view::npos) return "";
+  const std::string_view module = rest.substr(end + 1);
+  auto part = model.norms_behind ? renamed(kBehind, module) : std::string_view();
+  if (part.empty()) part = renamed(kParts, module);
+  return part.empty() ? "" : formatted("blk.{}.{}{}", rest.substr(0, end), part, ending);
+}
+
+int64_t gguf_layer(const std::string& gguf_name) {
+  constexpr std::string_view kBlocks = "blk.";
+  int64_t layer = -1;
+  if (gguf_name.starts_with(kBlocks))
+    std::from_chars(gguf_name.data() + kBlocks.size(), gguf_name.data() + gguf_name.size(), layer);
+  return layer;
+}
+
+GgufForm gguf_form(const ModelSpec& model, const std::string& name) {
+  GgufForm form;
+  if (name.ends_with("norm.weight") && model.norm_form == NormForm::plus_one) form.added = 1.0F;
+  const bool rotated =
+      name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
+  if (rotated && pairs_neighbours(model)) form.head_rows = model.head_dim;
+  return form;
+}
+
+ModelFolder open_weights(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / kGgufFile;
+  if (has_weights(folder) || !std::filesystem::exists(file)) return ModelFolder::open(folder);
+  const ModelSpec model = read_model_spec(folder / "config.json");
+  std::vector<GgufPart> parts;
+  for (const std::string& name : parameter_names(model))
+    parts.push_back({name, gguf_name(model, name), gguf_form(model, name)});
+  return ModelFolder::of(folder, std::make_shared<const GgufCheckpoint>(file, parts));
+}
+
+}  // namespace plimsoll

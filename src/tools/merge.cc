@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "formats/model_writer.h"
 #include "models/family.h"
 #include "models/model.h"
+#include "ops/linear/nf4.h"
 #include "passes/adapter_rules.h"
 #include "passes/embedding_adapter.h"
 #include "prepare/model_paths.h"
@@ -25,6 +27,7 @@
 #include "runs/model_card.h"
 #include "weights/adapter_config.h"
 #include "weights/adapter_start.h"
+#include "weights/quantised_weights.h"
 #include "weights/row_io.h"
 #include "weights/weights.h"
 
@@ -100,19 +103,24 @@ class Merger {
 
   MergeResult run() {
     const fs::path out = require_new(options_.out, {options_.adapter, result_.base});
-    require_disk_space(out, base_->bytes() + base_->bytes() / 100, "the merged model",
-                       "choose another folder with --out");
+    std::vector<Shard> shards = stored_shards(*base_, options_.dtype);
+    const int64_t bytes = shards_bytes(shards);
+    require_disk_space(out, bytes + bytes / 100, "the merged model", "choose another folder with --out");
+    find_quantised();
     NewFolder folder(out);
-    std::vector<Shard> shards = stored_shards(*base_, std::nullopt);
     if (!head_.empty()) put_head(shards);
     put_saved(shards);
     for (const Shard& shard : shards) write_shard(folder.path(), shard);
     write_shard_index(shards, folder.path(), "model");
     copy_model_files(result_.base, folder.path());
+    // The template that rendered the rows which the adapter learnt.
+    if (constexpr const char* kTemplate = "chat_template.jinja"; fs::exists(options_.adapter / kTemplate))
+      copy_model_file(options_.adapter, kTemplate, folder.path());
     if (fs::exists(options_.adapter / kValueHeadFile))
       fs::copy_file(options_.adapter / kValueHeadFile, folder.path() / kValueHeadFile);
     if (!head_.empty()) describe_scores(folder.path());
     if (parts_head_) part_head(folder.path());
+    if (options_.dtype) set_config_dtype(folder.path(), *options_.dtype);
     write_file_atomically(folder.path() / "README.md", merged_card(result_.base, options_.adapter));
     folder.publish();
     return result_;
@@ -258,6 +266,22 @@ class Merger {
     parts_head_ = parts_head_ || (model_.tied_head && saved_.contains(kLmHead));
   }
 
+  // The weights that the run had in 4 bits, adapted or not: as its own program has them.
+  void find_quantised() {
+    if (!options_.trained) return;
+    const ModelSpec model = read_model({result_.base, options_.adapter}, files_);
+    const BatchShape least{1, 1, 1};
+    const Graph graph = head_.empty() ? build_loss(model, least, DType::f32, 1, Mode::evaluate, "loss")
+                                      : build_scores(model, least, DType::f32, std::max<int64_t>(outputs_, 1),
+                                                     Mode::evaluate, "")
+                                            .graph;
+    const Graph in_four_bits = quantise(graph, options_.trained->nf4);
+    for (const Tensor& tensor : in_four_bits.tensors())
+      if (tensor.role == Role::frozen_weight && tensor.dtype == DType::u8 &&
+          tensor.parameter.origin != Origin::derived)
+        quantised_.insert(tensor.name);
+  }
+
   // Other heads go: of an encoder whatever the model with this head does not have (cls.predictions, a
   // pooler).
   void put_head(std::vector<Shard>& shards) const {
@@ -348,9 +372,9 @@ class Merger {
       }
       const StoredTensor tensor = stored(spec.name);
       const auto update = update_of(spec.name);
-      if (update) {
-        write_merged(writer, spec, tensor, *update);
-        ++result_.merged;
+      if (update || quantised_.contains(spec.name)) {
+        write_merged(writer, spec, tensor, update ? &*update : nullptr);
+        result_.merged += update ? 1 : 0;
       } else if (tensor.entry->name != spec.name) {
         write_saved(writer, spec, tensor);
         continue;
@@ -358,7 +382,7 @@ class Merger {
         copy_tensor(tensor, spec.dtype, writer, staging_);
       }
       ++result_.tensors;
-      result_.bytes += tensor.entry->bytes;
+      result_.bytes += bytes_of(spec);
     }
     writer.finish();
   }
@@ -380,27 +404,34 @@ class Merger {
     result_.bytes += elements * size_of(dtype);
   }
 
-  // Rows at a time, so that no weight is in memory as a whole.
+  // Rows at a time, so that no weight is in memory as a whole. `update`: null for a weight that the run had in
+  // 4 bits and did not adapt.
   void write_merged(SafetensorsWriter& writer, const TensorSpec& spec, const StoredTensor& tensor,
-                    const Update& update) {
-    const int64_t rows = tensor.entry->shape[0];
+                    const Update* update) {
+    const int64_t rows = tensor.entry->shape[0], in = tensor.entry->shape.last();
     const DType dtype = spec.dtype;
-    const int64_t block = std::clamp<int64_t>(kLoadStagingBytes / (update.in * 4), 1, rows);
-    std::vector<float> values(static_cast<size_t>(block * update.in));
+    std::optional<Nf4RoundTrip> nf4;
+    if (quantised_.contains(spec.name))
+      nf4.emplace(tensor, options_.trained->nf4.nested, options_.trained->compute, staging_);
+    const int64_t whole_blocks = nf4 ? kNf4Block / std::gcd(in, kNf4Block) : 1;  // rows that end with a block
+    const int64_t block =
+        std::min(rows, std::max<int64_t>(1, kLoadStagingBytes / (in * 4) / whole_blocks) * whole_blocks);
+    std::vector<float> values(static_cast<size_t>(block * in));
     std::vector<std::byte> rounded(values.size() * static_cast<size_t>(size_of(dtype)));
     for (int64_t row = 0; row < rows; row += block) {
-      const auto count = static_cast<size_t>(std::min(block, rows - row) * update.in);
+      const auto count = static_cast<size_t>(std::min(block, rows - row) * in);
       const auto part = std::span(values).first(count);
-      load_elements(tensor, row * update.in, std::as_writable_bytes(part), DType::f32, staging_);
-      require_finite(tensor, row * update.in, std::as_bytes(part), DType::f32);
-      update.add_to(part, row);
+      load_elements(tensor, row * in, std::as_writable_bytes(part), DType::f32, staging_);
+      require_finite(tensor, row * in, std::as_bytes(part), DType::f32);
+      if (nf4) nf4->apply(row * in, part);
+      if (update != nullptr) update->add_to(part, row);
       const auto out = std::span(rounded).first(count * static_cast<size_t>(size_of(dtype)));
       convert(std::as_bytes(part), DType::f32, out, dtype);
       if (const auto bad = find_not_finite(out, dtype))
         throw DamagedError(formatted(
             "{}: with it element {} of {} becomes NaN or infinite as {}: the adapter's values or its "
             "lora_alpha are too large",
-            options_.adapter.string(), row * update.in + *bad, spec.name, to_string(dtype)));
+            options_.adapter.string(), row * in + *bad, spec.name, to_string(dtype)));
       writer.write(spec.name, out);
     }
   }
@@ -416,7 +447,8 @@ class Merger {
   std::set<std::string> read_;                              // by the model with that head
   int64_t outputs_ = 0;                                     // of the head
   std::map<std::string, StoredTensor, std::less<>> saved_;  // by the weight's name in the model
-  bool parts_head_ = false;  // it was tied to the embedding, and is no longer the same
+  bool parts_head_ = false;                       // it was tied to the embedding, and is no longer the same
+  std::set<std::string, std::less<>> quantised_;  // weights that the run had in 4 bits
   std::map<std::string, bool, std::less<>> modules_;  // whether it is an embedding
   std::vector<std::byte> staging_;
 };

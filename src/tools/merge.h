@@ -4,12 +4,23 @@
 #include <filesystem>
 #include <optional>
 
+#include "passes/quantise.h"
+#include "tensor/tensor.h"
+
 namespace plimsoll {
+
+// The base as a QLoRA run had it: which weights were in 4 bits, and what it computed in.
+struct TrainedBase {
+  QuantiseOptions nf4;
+  DType compute = DType::f32;
+};
 
 struct MergeOptions {
   std::filesystem::path adapter;              // PEFT folder
   std::optional<std::filesystem::path> base;  // model folder; none: the one that adapter_config.json names
   std::filesystem::path out;                  // must not exist yet
+  std::optional<TrainedBase> trained = {};    // merge into these; none: into the weights as they are stored
+  std::optional<DType> dtype = {};            // of the weights; none: as the base stores them
 };
 
 struct MergeResult {
@@ -19,8 +30,7 @@ struct MergeResult {
   int64_t bytes = 0;
 };
 
-// Writes a model folder with the base's shards, types, config and tokenizer. Sums are formed in f32 and
-// rounded once. The folder appears whole or not at all. Throws UsageError for an adapter that does not belong
+// Writes a model folder with the base's shards, config and tokenizer. Sums are formed in f32 and rounded once. The folder appears whole or not at all. Throws UsageError for an adapter that does not belong
 // to the base and for a quantised base, StoppedError when the disk has no room.
 MergeResult merge(const MergeOptions& options);
 

@@ -148,6 +148,12 @@ class Trainings(Case):
         self.assertEqual(run.folder, self.folder / "run")
         self.assertIn("svg", run._repr_html_())
         self.assertIsInstance(run.generate("What is a knot?", max_new_tokens=2), str)
+        exported = run.export("gguf", type="q8_0", limit=4, threads=1)
+        self.assertEqual((exported.folder, set(exported.files)), (self.folder / "run-gguf", {"model.gguf", "README.md"}))
+        self.assertLess(abs(exported.loss_of_run - exported.loss_of_export), 0.01)
+        self.assertIn("llama-server", exported.next[0])
+        error = self.raised(pm.DamagedData, lambda: run.export("merged", type="bf16", tolerance=0, limit=4))
+        self.assertIn("nothing was exported", error.message)
         self.assertEqual((pm.Run("run").status, pm.Run("run").report()["step"]), ("finished", STEPS))
         again = []
         pm.train(recipe, overwrite=True, callbacks=[lambda run, row: again.append(row["step"])])

@@ -5,6 +5,7 @@ import os
 import sys
 
 from . import hf
+from ._export import Export
 from ._machine import Devices, Diagnosis, devices, doctor, models
 from ._plan import Fit, Plan, Sweep, compare, dump, fit, plan, sweep
 from ._process import binary
@@ -12,7 +13,7 @@ from ._rows import Rows
 from ._run import Lines, Run, train
 from .errors import DamagedData, DoesNotFit, InputError, InternalError, Interrupted, Killed, PlimsollError, RunStopped
 
-__all__ = ["DamagedData", "Devices", "Diagnosis", "DoesNotFit", "Fit", "InputError", "InternalError", "Interrupted", "Killed", "Lines", "Plan",
+__all__ = ["DamagedData", "Devices", "Diagnosis", "DoesNotFit", "Export", "Fit", "InputError", "InternalError", "Interrupted", "Killed", "Lines", "Plan",
            "PlimsollError", "Rows", "Run", "RunStopped", "Sweep", "binary", "compare", "devices", "doctor", "dump", "fit", "hf", "models", "plan",
            "sweep", "train"]
 

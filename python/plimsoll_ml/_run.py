@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import IO, Any, Callable, Iterable, Mapping, Sequence, Union, overload
 
-from . import _process, errors
+from . import _export, _process, errors
 from ._plan import Plan
 from ._recipe import given, plain, words_of
 from ._rows import optional, size
@@ -300,6 +300,14 @@ class Run:
                 words.append(f"{name}={value}")
         answer = _process.ask(["generate", self._word, "--prompt-file", "-", "--json", *words], text=str(plain(prompt, "prompt")).encode())
         return str(answer.value["response"])
+
+    def export(self, to: _export.Target, out: _export.Place | None = None, *, type: _export.Kind | None = None, into: _export.Into | None = None,
+               rows: _export.Place | None = None, limit: int | None = None, tolerance: float | None = None, device: str | None = None,
+               precision: str | None = None, threads: int | None = None, set: Mapping[str, Any] | None = None) -> _export.Export:
+        """The result as others serve it, checked by the loss of rows: those of a file, or held out. DamagedData where the check fails."""
+        options = {"out": out, "type": type, "into": into, "rows": rows, "limit": limit, "tolerance": tolerance, "device": device,
+                   "precision": precision, "threads": threads}
+        return _export.export(self._word, str(plain(to, "to")), options, set)
 
     def load(self, **options: Any) -> Any:
         """The result as transformers, or PEFT for an adapter, loads it."""

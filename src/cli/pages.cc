@@ -222,11 +222,25 @@ const std::vector<CommandPage>& pages() {
        "Rewrites a model folder with another data type or shard size. Weights are streamed through a few "
        "MiB of memory; the folder appears complete or not at all. Narrower types are rounded to nearest, "
        "ties to even.\n\n"
-       "--to gguf writes one file for llama.cpp: weights, tokenizer and chat template.",
+       "--to gguf writes one file for llama.cpp: weights, tokenizer and chat template. `plimsoll export` does so "
+       "for a run, and checks it.",
        {{"plimsoll convert models/q --dtype bf16 --out models/q-bf16", "half the bytes of f32"},
         {"plimsoll convert models/q --shard-size 2GiB --out models/q-shards", "files of at most 2 GiB"},
         {"plimsoll convert models/q --to gguf --dtype q8_0 --out q.gguf", "for llama.cpp"}},
        {4, 5},
+       "docs/howto/export.md"},
+      {"export",
+       "Makes a finished run into what others serve: a merged Hugging Face folder, a GGUF file, a folder for "
+       "Ollama (the file and a Modelfile), or an adapter for vLLM. What was written is read back, and its loss "
+       "over rows that are held out is compared with the run's; the folder appears complete and checked, or "
+       "not at all. check.json in it has the figures.\n\n"
+       "An adapter of a QLoRA run was trained over weights in 4 bits, and is merged into these by default.",
+       {{"plimsoll export runs/first --to merged", "a folder for transformers, runs/first-merged"},
+        {"plimsoll export runs/first --to gguf --type q4_k_m --out mine", "mine/model.gguf, for llama.cpp"},
+        {"plimsoll export runs/first --to ollama --type q8_0 --rows held-out.jsonl",
+         "checked with these rows"},
+        {"plimsoll export runs/first --to vllm", "the adapter, and the line that serves it"}},
+       {3, 4, 5},
        "docs/howto/export.md"},
       {"inspect",
        "Describes a file or folder: a model, an adapter, a run, a checkpoint, a tokenizer, a safetensors, "

@@ -17,7 +17,7 @@ namespace {
 
 // Runs the program over all rows.
 LossResult run_loss(RowProgram program, const TaskSpec& task, DataSource& source, RowSubset rows,
-                    int64_t batch, ScoreLines* file) {
+                    int64_t batch, ScoreLines* file, bool each_row) {
   LoaderOptions loading = source.loader;
   loading.effective = batch;
   const int64_t all = rows.size();
@@ -25,12 +25,19 @@ LossResult run_loss(RowProgram program, const TaskSpec& task, DataSource& source
   loader.start({});
   EvaluatedRows metrics(task);
   LossResult result;
+  RowLoss before;
+  const auto add_row = [&] {
+    const auto sums = program.sums();
+    result.each.push_back({sums[0] - before.sum, sums[1] - before.count});
+    before = {sums[0], sums[1]};
+  };
   static_cast<RowTally&>(result) = program.run([&] { return loader.next(); },
                                                [&](const EffectiveBatch& rows_of, const MicroBatch& micro) {
                                                  if (metrics.needs_scores())
                                                    metrics.add(program.scores(), micro);
                                                  if (file != nullptr)
                                                    file->add(rows_of, micro, program.scores());
+                                                 if (each_row) add_row();
                                                });
   check_internal(result.rows + result.skipped + result.damaged == all, "an evaluation lost rows");
   if (result.rows == 0) return result;
@@ -60,9 +67,10 @@ void require_answers(const EvalOptions& options, Task task) {
 double LossResult::perplexity() const { return std::exp(loss); }
 
 Evaluation evaluate(const EvalOptions& options) {
-  const ModelPaths paths = find_model(options.folder, options.adapter);
+  const ModelPaths own = find_model(options.folder, options.adapter);
+  const ModelPaths paths = options.weights ? find_model(*options.weights, std::nullopt) : own;
   AskedRows asked = rows_to_evaluate(options.wish(), options.chat_template, paths);
-  const AskedDevice device = asked_device(options, paths, options.sets);
+  const AskedDevice device = asked_device(options, own, options.sets);
   require_apart(options.out, asked.files);
   const Experiment& experiment = asked.experiment;
   const bool scores = rule_of(experiment.task.task).scores;
@@ -85,7 +93,9 @@ Evaluation evaluate(const EvalOptions& options) {
     asking.cut = {asked.resolved.recipe.data.max_length, asked.resolved.recipe.data.truncation};
     questions = read_questions(*data.eval, rows, options, asking);
   }
-  const RowPlan plan = fitting_rows(experiment, options, rows.size(), device, "evaluation");
+  RowOptions at_a_time = options;
+  if (options.each_row) at_a_time.batch = 1;
+  const RowPlan plan = fitting_rows(experiment, at_a_time, rows.size(), device, "evaluation");
   options.observer->event(row_plan_line(plan, experiment));
   start_threads(device.cpu.threads);
   Evaluation result;
@@ -97,7 +107,7 @@ Evaluation evaluate(const EvalOptions& options) {
     file.emplace(experiment.task, asked.resolved.labels, [&](const auto& line) { lines->write(line); });
   }
   result.loss = run_loss({plan, experiment, paths, *options.observer}, experiment.task, *data.eval, rows,
-                         plan.batch(), file ? &*file : nullptr);
+                         plan.batch(), file ? &*file : nullptr, options.each_row);
   if (!std::isfinite(result.loss.loss))
     throw StoppedError(paths.base.string() +
                        ": the loss is not finite: its weights are damaged, or --precision fp32 is needed");

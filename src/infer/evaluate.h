@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "infer/answer_file.h"
@@ -14,6 +15,14 @@ namespace plimsoll {
 // Without data: the evaluation rows of the run in `folder`.
 struct EvalOptions : RowOptions {
   bool generate = false;  // answer the rows, too
+  // Another model for the rows of `folder`, which are read as that one's; none: its own.
+  std::optional<std::filesystem::path> weights;
+  bool each_row = false;  // what the loss of each row is, one at a time
+};
+
+// A row's part of the loss, and of what that is divided by.
+struct RowLoss {
+  double sum = 0, count = 0;
 };
 
 // `rows` have a target, `skipped` ones none.
@@ -22,6 +31,7 @@ struct LossResult : RowTally {
   double loss = 0;            // per target token, or what the task counts; 0 where there is none
   std::string_view unit = "target tokens";  // that
   Metrics metrics = {};                     // of the task
+  std::vector<RowLoss> each;                // with EvalOptions::each_row
 
   // exp(loss): about how many tokens the model hesitates between.
   [[nodiscard]] double perplexity() const;

@@ -1,4 +1,4 @@
-"""One system call fails, or the process dies at it, in train, resume, overwrite, merge and convert: after each the old
+"""One system call fails, or the process dies at it, in train, resume, overwrite, merge, convert and export: after each the old
 state or the new, nothing of the user's touched, no exit 0 with a wrong result.
 
 Usage: faults_test.py PLIMSOLL SHIM [--count N] [--seed N]. Standard library alone.
@@ -129,6 +129,11 @@ class Scenario:
         self.mine_in_out, self.result, self.again = False, self.folder_result, []
         self.words = ["convert", self.bench.model, "--dtype", "bf16", "--shard-size", "4KiB", "--out", self.out]
         self.prepared()
+
+    def export(self):
+        self.mine_in_out, self.result, self.again = False, self.folder_result, []
+        self.words = ["export", self.place / "adapter", "--to", "merged", "--threads", "1", "--out", self.out]
+        self.prepared(["train", self.bench.lora, "--quiet", "--set", f"output={self.place}/adapter"])
 
     # Results
 
@@ -312,7 +317,7 @@ def main():
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--only")
     options = arguments.parse_args()
-    names = [options.only] if options.only else ["train", "resume", "overwrite", "merge", "convert"]
+    names = [options.only] if options.only else ["train", "resume", "overwrite", "merge", "convert", "export"]
     dice, codes, tally, drawn, found = random.Random(options.seed), Counter(), Counter(), Counter(), []
     with tempfile.TemporaryDirectory(dir=place_in_memory()) as folder:
         bench = Bench(options.plimsoll.resolve(), options.shim.resolve(), Path(folder).resolve())

@@ -2,7 +2,8 @@
 
 A model trained for a moment is exported. The `gguf` package's reader finds its tensors, types, metadata and tokenizer;
 llama.cpp (the package xllamacpp brings a build of it) loads the file, cuts texts into the same tokens, and continues
-them greedily with the same tokens as `plimsoll generate`, in f32 and f16.
+them greedily with the same tokens as `plimsoll generate`, in f32 and f16. Of `plimsoll export` in every type the reader
+dequantises the tensors, and llama.cpp's loss over rows that are held out is the one that the export's own check found.
 """
 import argparse
 import json
@@ -44,7 +45,7 @@ FAMILIES = {"llama": ("LlamaForCausalLM", {}), "mistral": ("MistralForCausalLM",
                                                "logits_scaling": 2})}
 
 
-def model_of(plimsoll, folder, family):
+def model_of(plimsoll, folder, family, steps=120):
     """A model of the demo's shape that has learnt something, so that the likeliest token is no coin's toss."""
     base = folder / f"{family}-base"
     base.mkdir()
@@ -52,11 +53,11 @@ def model_of(plimsoll, folder, family):
         (base / path.name).write_bytes(path.read_bytes())
     config = json.loads((base / "config.json").read_text())
     architecture, changes = FAMILIES[family]
-    config.update(model_type=family, architectures=[architecture], **changes)
+    config.update({"model_type": family, "architectures": [architecture], **changes})
     config.pop("attention_bias", None) if family not in ("llama", "smollm3") else None
     (base / "config.json").write_text(json.dumps(config))
     run(plimsoll, "train", ROOT / "demo/recipes/full.yaml", "--quiet", "--set", f"model={base}", "--set",
-        f"output={folder / family}", "--set", "schedule.max_steps=120")
+        f"output={folder / family}", "--set", f"schedule.max_steps={steps}")
     return folder / family
 
 
@@ -140,10 +141,70 @@ def greedy_problems(plimsoll, model, path, dtype, folder):
     print(f"  {model.name:8} {dtype:5} {same} of {len(PROMPTS)} answers are llama.cpp's, letter for letter")
 
 
+# A model whose rows are whole blocks of 256, which Q4_K and others have.
+WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
+# By export type: how far tensors are from the model's, as a part of their values, and llama.cpp's loss from ours. llama.cpp
+# rounds what it multiplies with blocks to 8 bits.
+EXPORTS = {"f32": (1e-6, 1e-4), "f16": (1e-3, 1e-3), "bf16": (4e-3, 2e-2), "q8_0": (0.01, 1e-2), "q5_k_m": (0.05, 2e-2), "q4_k_m": (0.1, 3e-2),
+           "q4_0": (0.12, 3e-2)}
+
+
+def dequantised_problems(path, model, most):
+    """Tensors that the gguf package reads as other numbers than rounding explains."""
+    config = json.loads((model / "config.json").read_text())
+    weights = safetensors.numpy.load_file(model / "model.safetensors")
+    reader = gguf.GGUFReader(path)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    for name, exact in weights.items():
+        tensor = stored[names.get_name(name, try_suffixes=(".weight", ".bias"))]
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(exact.shape)
+        if ".q_proj" in name or ".k_proj" in name:
+            heads = config["num_attention_heads" if ".q_proj" in name else "num_key_value_heads"]
+            values = values.reshape(heads, -1, 2, exact.shape[1]).swapaxes(1, 2).reshape(exact.shape)
+        apart = np.linalg.norm(values - exact) / np.linalg.norm(exact)
+        if apart > most:
+            yield f"{name} ({tensor.tensor_type.name}) differs by {apart:.3g} of its values"
+
+
+def llama_loss(path, cases):
+    """llama.cpp's mean loss of the tokens, each after those before it."""
+    server, total = llama(path), 0.0
+    for before, token in cases:
+        said = server.handle_completions({"prompt": before, "n_predict": 1, "temperature": 0, "logprobs": 2048, "cache_prompt": True})
+        said = json.loads(said) if isinstance(said, (str, bytes)) else said
+        top = said["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        total -= {one["id"]: one["logprob"] for one in top}[token]
+    return total / len(cases)
+
+
+def export_problems(plimsoll, folder):
+    """Exports of a model in every type: as the gguf package and as llama.cpp read them."""
+    FAMILIES["wide"] = ("LlamaForCausalLM", {**WIDE, "model_type": "llama"})
+    model = model_of(plimsoll, folder, "wide", steps=40)
+    rows = folder / "held-out.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": prompt, "response": answer}) + "\n"
+                            for prompt, answer in zip(PROMPTS[:3], ["Paris", "Tokyo", "blue stone"])))
+    dumped = run(plimsoll, "plan", model / "recipe.yaml", "--set", f"data.train={rows}", "--no-probe", "--dump", "rows")
+    cases = [(ids[:at], label) for line in dumped.splitlines() for ids, labels in [(json.loads(line)["ids"], json.loads(line)["labels"])]
+             for at, label in enumerate(labels) if label >= 0]
+    for kind, (of_tensors, of_loss) in EXPORTS.items():
+        out = folder / f"export-{kind}"
+        run(plimsoll, "export", model, "--to", "gguf", "--type", kind, "--rows", rows, "--out", out)
+        check = json.loads((out / "check.json").read_text())
+        yield from (f"{kind}: {text}" for text in dequantised_problems(out / "model.gguf", model, of_tensors))
+        if check["target_tokens"] != len(cases):
+            yield f"{kind}: checked by {check['target_tokens']} tokens, not {len(cases)}"
+        loss = llama_loss(out / "model.gguf", cases)
+        print(f"  export {kind:7} loss {check['loss_of_run']:.5f} of the run, {check['loss_of_export']:.5f} of the export, {loss:.5f} by llama.cpp")
+        if abs(loss - check["loss_of_export"]) > of_loss:
+            yield f"{kind}: llama.cpp's loss is {loss}, ours {check['loss_of_export']}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plimsoll", type=Path, default=ROOT / "build/plimsoll")
-    parser.add_argument("--only", choices=sorted(FAMILIES), help="one family")
+    parser.add_argument("--only", choices=[*sorted(FAMILIES), "export"], help="one family, or what plimsoll export writes")
     arguments = parser.parse_args()
     plimsoll, only = arguments.plimsoll.resolve(), arguments.only
     problems = []
@@ -159,6 +220,8 @@ def main():
                 problems += [f"{path.name}: {text}" for text in read_problems(path, model, dtype)]
                 if dtype in ("f32", "f16"):
                     problems += [f"{path.name}: {text}" for text in greedy_problems(plimsoll, model, path, dtype, folder)]
+        if only == "export" if only else is_mine("gguf", len(TYPES)):
+            problems += export_problems(plimsoll, folder)
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -32,7 +32,7 @@ void write_shard_index(std::span<const Shard> shards, const std::filesystem::pat
 // Copies configuration, tokenizer and templates, the files next to the weights, without indices of shards and
 // files that a run wrote.
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);
-// One of them, in the place of one that is there. Throws UsageError for a link that leads out of the folder.
+// Copies one of them over one that is there. Throws UsageError for a link that leads out of the folder.
 void copy_model_file(const std::filesystem::path& from, const std::string& name,
                      const std::filesystem::path& to);
 // `folder`/config.json with its element type set to `dtype`.

@@ -358,6 +358,8 @@ bool write_card(const GgufOptions& options) {
 
 }  // namespace
 
+int64_t gguf_file_bytes(const GgufOptions& options) { return Writer(options).bytes(); }
+
 GgufResult convert_to_gguf(const GgufOptions& options) {
   if (fs::exists(fs::symlink_status(options.out)))
     throw UsageError(options.out.string() + ": exists already; name a new file with --out");

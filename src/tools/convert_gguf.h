@@ -28,6 +28,10 @@ struct GgufResult {
 // scalings, by their name) and an output that exists.
 GgufResult convert_to_gguf(const GgufOptions& options);
 
+// Returns the bytes of the file that the folder would become; reads no weights. Throws as convert_to_gguf does
+// for what GGUF cannot hold.
+int64_t gguf_file_bytes(const GgufOptions& options);
+
 // The tokenizer's keys, for an embedding of `rows` rows.
 void add_gguf_tokenizer(const std::filesystem::path& folder, int64_t rows, GgufHead& head);
 

@@ -56,19 +56,29 @@ class Exporter {
     out_ = require_new(options.target, read_folders());
     if (const auto nf4 = paths_.adapter ? quantisation_of(paths_, options_.sources) : std::nullopt)
       trained_ = TrainedBase{*nf4, trained_type(paths_, options_.sources)};
+    stores_nf4_ = read_config(paths_.base).contains("quantization_config");
+    if (stores_nf4_ && options_.into == MergeInto::base)
+      throw UsageError(
+          formatted("{}: stores its weights in 4 bits, and has no others that --into base could mean",
+                    paths_.base.string()));
     if (!options_.precision) options_.precision = trained_type(paths_, options_.sources);
     const auto recipe = recipe_of_run(options_.folder, options_.sources);
     if (recipe && recipe->task == Task::dpo)
       options_.sets.emplace_back("dpo.loss=orpo");  // which needs no reference
     if (recipe) context_ = recipe->data.max_length;
     is_run_ = recipe.has_value();
-    if (options_.to == ExportTo::vllm) require_vllm();
+    const bool scores = recipe && rule_of(recipe->task).scores;
+    if (is_gguf(options_.to) && scores)
+      throw UsageError(
+          formatted("{}: a GGUF holds no head that scores sequences (task: {}); export it with --to merged",
+                    options_.folder.string(), to_string(recipe->task)));
+    if (options_.to == ExportTo::vllm) require_vllm(scores);
   }
 
   ExportResult run() {
+    require_room();
     const Evaluation trained = evaluate(options_);
     result_.device = trained.device;
-    require_room();
     NewFolder folder(out_);
     const fs::path stage = folder.path();
     write(stage);
@@ -85,7 +95,7 @@ class Exporter {
  private:
   // Only other weights than the base's own differ from them.
   [[nodiscard]] bool over_plain_base() const {
-    return trained_ && (options_.to == ExportTo::vllm || options_.into == MergeInto::base);
+    return trained_ && !stores_nf4_ && (options_.to == ExportTo::vllm || options_.into == MergeInto::base);
   }
   [[nodiscard]] bool serves_adapter() const { return options_.to == ExportTo::vllm && paths_.adapter; }
   [[nodiscard]] bool merges() const { return paths_.adapter && !serves_adapter(); }
@@ -110,10 +120,11 @@ class Exporter {
           formatted("export: --type {} is for --to gguf and --to ollama", to_string(*options_.kind)));
   }
 
-  void require_vllm() const {
+  void require_vllm(bool scores) const {
     if (!paths_.adapter) return;
     LoraOptions lora;
     read_adapter_config(*paths_.adapter, lora, true);
+    if (scores) lora.modules_to_save.emplace_back("score");  // the head, which is saved whole
     require_served_by_vllm(*paths_.adapter, lora);
   }
 
@@ -133,13 +144,14 @@ class Exporter {
 
   // Merged weights and the file that is made of them are there at once.
   void require_room() const {
-    int64_t bytes = 0;
-    if (serves_adapter()) {
-      bytes = ModelFolder::open(*paths_.adapter, "adapter_model").bytes();
-    } else {
-      const int64_t stored = shards_bytes(stored_shards(ModelFolder::open(paths_.base), dtype()));
-      bytes = stored * (is_gguf(options_.to) && merges() ? 2 : 1);
-    }
+    int64_t bytes =
+        is_gguf(options_.to) && !stores_nf4_ ? gguf_file_bytes({paths_.base, {}, options_.kind}) : 0;
+    if (stores_nf4_ && !serves_adapter())
+      bytes = 8 * ModelFolder::open(paths_.base).bytes();  // in 16 bits, twice
+    else if (serves_adapter())
+      bytes += ModelFolder::open(*paths_.adapter, "adapter_model").bytes();
+    else if (merges() || !is_gguf(options_.to))
+      bytes += shards_bytes(stored_shards(ModelFolder::open(paths_.base), dtype()));
     require_disk_space(out_, bytes + bytes / 50, "the export", "choose another folder with --out");
   }
 
@@ -337,6 +349,7 @@ class Exporter {
   ModelPaths paths_;
   fs::path out_, model_;                // model_: what a GGUF is made of
   std::optional<TrainedBase> trained_;  // of a QLoRA run
+  bool stores_nf4_ = false;             // the base's folder has weights in 4 bits
   std::optional<int64_t> context_;
   bool is_run_ = false;
   ExportResult result_;

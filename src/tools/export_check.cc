@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 double rounding_of(GgufType type) {
   switch (type) {
     case GgufType::f32:
-      return 1e-6;  // norms' factors are 1 more than their weights there
+      return 1e-6;  // of norms' factors, which are 1 more than their weights there
     case GgufType::f16:
       return 1e-3;
     case GgufType::bf16:
@@ -48,8 +48,9 @@ double rounding_of(GgufType type) {
                 file.filename().string(), what));
 }
 
-// The difference of two tensors as a part of the second's values.
-double difference_of(const StoredTensor& made, const StoredTensor& exact, std::span<std::byte> staging) {
+// The difference of two tensors as a part of the second's values with `added`, as the file holds them.
+double difference_of(const StoredTensor& made, const StoredTensor& exact, double added,
+                     std::span<std::byte> staging) {
   constexpr int64_t kPiece = int64_t{1} << 18;
   std::vector<float> a(kPiece), b(kPiece);
   const int64_t count = exact.entry->shape.elements();
@@ -61,7 +62,7 @@ double difference_of(const StoredTensor& made, const StoredTensor& exact, std::s
     for (size_t i = 0; i < size; ++i) {
       const double apart = static_cast<double>(a[i]) - b[i];
       squares += apart * apart;
-      all += static_cast<double>(b[i]) * b[i];
+      all += (b[i] + added) * (b[i] + added);
     }
   }
   return squares == 0 ? 0 : std::sqrt(squares / all);
@@ -78,7 +79,7 @@ void check_tensors(const fs::path& view, const fs::path& model_folder) {
       refuse(view / kGgufFile, formatted("its {} is {}, that of the model {}", name,
                                          stored.entry->shape.to_string(), original.entry->shape.to_string()));
     const GgufType type = file.tensors().at(gguf_name(spec, name)).type;
-    const double difference = difference_of(stored, original, staging);
+    const double difference = difference_of(stored, original, gguf_form(spec, name).added, staging);
     if (!(difference <= rounding_of(type)))
       refuse(view / kGgufFile,
              formatted("its {} differs from the model's by {} % of its values, more than {} rounds", name,

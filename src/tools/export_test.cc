@@ -12,8 +12,10 @@
 #include "files/file.h"
 #include "files/test_folder.h"
 #include "formats/gguf_file.h"
+#include "formats/load.h"
 #include "formats/model_folder.h"
 #include "models/model.h"
+#include "ops/linear/nf4.h"
 #include "tools/ollama.h"
 
 namespace plimsoll {
@@ -115,6 +117,48 @@ class Exported : public ::testing::Test {
     write_text(adapter() / "adapter_config.json", config.dump());
   }
 
+  // Writes the base anew as bitsandbytes stores it: weights of the layers as codes and scales.
+  void store_base_in_four_bits() {
+    const ModelFolder plain = ModelFolder::open(base());
+    std::vector<TensorSpec> specs;
+    std::map<std::string, std::vector<std::byte>> bytes;
+    const auto add = [&](const std::string& name, DType dtype, const Shape& shape,
+                         std::span<const std::byte> from) {
+      specs.push_back({name, dtype, shape});
+      bytes[name].assign(from.begin(), from.end());
+    };
+    std::vector<std::byte> staging(1 << 16);
+    for (const std::string& name : plain.names()) {
+      const Shape shape = plain.find(name).entry->shape;
+      std::vector<float> values(static_cast<size_t>(shape.elements()));
+      load_elements(plain.find(name), 0, std::as_writable_bytes(std::span(values)), DType::f32, staging);
+      if (name.find("_proj") == std::string::npos) {
+        add(name, DType::f32, shape, std::as_bytes(std::span(values)));
+        continue;
+      }
+      std::vector<uint8_t> codes(values.size() / 2);
+      std::vector<float> scales(values.size() / kNf4Block);
+      avx2::nf4_quantize({values.data(), std::ssize(values), codes.data(), scales.data()});
+      const std::string state = json{
+          {"quant_type", "nf4"},
+          {"blocksize", 64},
+          {"shape", {shape[0], shape[1]}},
+          {"dtype", "float32"}}.dump();
+      add(name, DType::u8, {std::ssize(codes), 1}, std::as_bytes(std::span(codes)));
+      add(name + ".absmax", DType::f32, {std::ssize(scales)}, std::as_bytes(std::span(scales)));
+      add(name + ".quant_map", DType::f32, {16}, std::as_bytes(std::span(kNf4Levels)));
+      add(name + ".quant_state.bitsandbytes__nf4", DType::u8, {std::ssize(state)}, as_bytes(state));
+    }
+    fs::remove(base() / "model.safetensors");
+    SafetensorsWriter writer(base() / "model.safetensors", specs);
+    for (const TensorSpec& spec : writer.tensors()) writer.write(spec.name, bytes.at(spec.name));
+    writer.finish();
+    json config = json::parse(read_text(base() / "config.json", 1 << 20));
+    config["quantization_config"] = {
+        {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}, {"quant_method", "bitsandbytes"}};
+    write_text(base() / "config.json", config.dump());
+  }
+
   [[nodiscard]] ExportOptions options(ExportTo to) const {
     ExportOptions options;
     options.folder = adapter();
@@ -164,6 +208,28 @@ TEST_F(Exported, appears_with_what_was_checked) {
   EXPECT_LT(result.check.difference, 1e-4);
   for (const char* name : {"model.gguf", "Modelfile", "check.json"})
     EXPECT_TRUE(fs::exists(folder_.path() / "out" / name)) << name;
+}
+
+// The engine reads the codes, the merge writes whole weights: both must be the same model.
+TEST_F(Exported, of_a_base_that_is_stored_in_four_bits_has_whole_weights) {
+  const double before = export_run(options(ExportTo::merged)).check.run;
+  fs::remove_all(folder_.path() / "out");
+  store_base_in_four_bits();
+  const ExportResult result = export_run(options(ExportTo::merged));
+  EXPECT_LT(result.check.difference, 1e-4);
+  EXPECT_GT(std::abs(result.check.run - before), 1e-3);  // 4 bits are another model
+  EXPECT_FALSE(result.over_nf4.has_value());
+  const ModelFolder made = ModelFolder::open(folder_.path() / "out");
+  EXPECT_EQ(made.find("model.layers.0.mlp.up_proj.weight").entry->dtype, DType::f32);
+  EXPECT_FALSE(made.contains("model.layers.0.mlp.up_proj.weight.absmax"));
+  EXPECT_FALSE(read_config(folder_.path() / "out").contains("quantization_config"));
+  ExportOptions into_base = options(ExportTo::gguf);
+  into_base.target = folder_.path() / "other";
+  EXPECT_TRUE(fs::exists(folder_.path() / "out"));
+  EXPECT_LT(export_run(into_base).check.difference, 1e-4);
+  into_base.into = MergeInto::base;
+  into_base.target = folder_.path() / "third";
+  EXPECT_THROW(export_run(into_base), UsageError);
 }
 
 TEST_F(Exported, with_another_merge_is_noticed) {

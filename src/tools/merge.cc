@@ -87,12 +87,14 @@ class Merger {
     dora_ = lora.dora;
     result_.base = options.base ? *options.base : named_base();
     const nlohmann::json config = read_config(result_.base);
-    if (config.contains("quantization_config"))
+    stores_nf4_ = config.contains("quantization_config");
+    if (stores_nf4_ && !options_.trained)
       throw UsageError(result_.base.string() +
                        ": is quantised; merging would round it again. Name the 16-bit model with --base");
     base_.emplace(ModelFolder::open(result_.base));
     adapter_.emplace(ModelFolder::open(options.adapter, "adapter_model"));
     check_head();
+    find_quantised();
     check_modules();
     check_saved();
     if (parts_head_ && model_.encoder_decoder)
@@ -104,22 +106,23 @@ class Merger {
   MergeResult run() {
     const fs::path out = require_new(options_.out, {options_.adapter, result_.base});
     std::vector<Shard> shards = stored_shards(*base_, options_.dtype);
+    if (stores_nf4_) put_whole(shards);
     const int64_t bytes = shards_bytes(shards);
     require_disk_space(out, bytes + bytes / 100, "the merged model", "choose another folder with --out");
-    find_quantised();
     NewFolder folder(out);
     if (!head_.empty()) put_head(shards);
     put_saved(shards);
     for (const Shard& shard : shards) write_shard(folder.path(), shard);
     write_shard_index(shards, folder.path(), "model");
     copy_model_files(result_.base, folder.path());
-    // The template that rendered the rows which the adapter learnt.
+    // The template that rendered the rows of the training.
     if (constexpr const char* kTemplate = "chat_template.jinja"; fs::exists(options_.adapter / kTemplate))
       copy_model_file(options_.adapter, kTemplate, folder.path());
     if (fs::exists(options_.adapter / kValueHeadFile))
       fs::copy_file(options_.adapter / kValueHeadFile, folder.path() / kValueHeadFile);
     if (!head_.empty()) describe_scores(folder.path());
     if (parts_head_) part_head(folder.path());
+    if (stores_nf4_) describe_whole(folder.path());
     if (options_.dtype) set_config_dtype(folder.path(), *options_.dtype);
     write_file_atomically(folder.path() / "README.md", merged_card(result_.base, options_.adapter));
     folder.publish();
@@ -172,7 +175,7 @@ class Merger {
       const size_t start = std::string_view(kPrefix).size();
       const std::string module = name.substr(start, name.size() - start - names.a.size());
       if (embedding || module == kHeadModule) check_tied(module);
-      const Shape weight = stored(module + ".weight").entry->shape;
+      const Shape weight = shape_of(module + ".weight");
       const Shape& a = adapter_->find(name).entry->shape;
       const Shape& b = adapter_->find(kPrefix + module + std::string(names.b)).entry->shape;
       const int64_t r = rules_->size_of(module).r;
@@ -279,7 +282,37 @@ class Merger {
     for (const Tensor& tensor : in_four_bits.tensors())
       if (tensor.role == Role::frozen_weight && tensor.dtype == DType::u8 &&
           tensor.parameter.origin != Origin::derived)
-        quantised_.insert(tensor.name);
+        quantised_.emplace(tensor.name, Shape{tensor.shape[0], 2 * tensor.shape[1]});
+  }
+
+  // A weight that the base stores in 4 bits is a list of bytes there.
+  [[nodiscard]] Shape shape_of(const std::string& weight) const {
+    const auto found = quantised_.find(weight);
+    return stores_nf4_ && found != quantised_.end() ? found->second : stored(weight).entry->shape;
+  }
+
+  // The weights themselves instead of their codes and scales, in the type of what is not quantised.
+  void put_whole(std::vector<Shard>& shards) const {
+    constexpr std::string_view kWeight = ".weight";
+    std::optional<DType> whole = options_.dtype;
+    for (const Shard& shard : shards)
+      for (const TensorSpec& spec : shard.tensors)
+        if (!whole && spec.shape.rank() == 2 && can_convert(spec.dtype, DType::f32)) whole = spec.dtype;
+    for (Shard& shard : shards) {
+      std::erase_if(shard.tensors, [&](const TensorSpec& spec) {
+        const size_t end = spec.name.find(formatted("{}.", kWeight));
+        return end != std::string::npos && quantised_.contains(spec.name.substr(0, end + kWeight.size()));
+      });
+      for (TensorSpec& spec : shard.tensors)
+        if (const auto found = quantised_.find(spec.name); found != quantised_.end())
+          spec = {spec.name, whole.value_or(DType::f32), found->second};
+    }
+  }
+
+  static void describe_whole(const fs::path& folder) {
+    nlohmann::json config = read_config(folder);
+    config.erase("quantization_config");
+    write_file_atomically(folder / "config.json", config.dump(2) + "\n");
   }
 
   // Other heads go: of an encoder whatever the model with this head does not have (cls.predictions, a
@@ -408,10 +441,14 @@ class Merger {
   // 4 bits and did not adapt.
   void write_merged(SafetensorsWriter& writer, const TensorSpec& spec, const StoredTensor& tensor,
                     const Update* update) {
-    const int64_t rows = tensor.entry->shape[0], in = tensor.entry->shape.last();
+    const int64_t rows = spec.shape[0], in = spec.shape.last();
     const DType dtype = spec.dtype;
+    const bool in_four_bits = quantised_.contains(spec.name);
+    std::optional<StoredNf4> four_bits;
     std::optional<Nf4RoundTrip> nf4;
-    if (quantised_.contains(spec.name))
+    if (in_four_bits && stores_nf4_)
+      four_bits.emplace(*base_, spec.name, spec.shape);
+    else if (in_four_bits)
       nf4.emplace(tensor, options_.trained->nf4.nested, options_.trained->compute, staging_);
     const int64_t whole_blocks = nf4 ? kNf4Block / std::gcd(in, kNf4Block) : 1;  // rows that end with a block
     const int64_t block =
@@ -421,7 +458,12 @@ class Merger {
     for (int64_t row = 0; row < rows; row += block) {
       const auto count = static_cast<size_t>(std::min(block, rows - row) * in);
       const auto part = std::span(values).first(count);
-      load_elements(tensor, row * in, std::as_writable_bytes(part), DType::f32, staging_);
+      if (four_bits) {
+        four_bits->read(row * in, part);
+        round_to(options_.trained->compute, part);
+      } else {
+        load_elements(tensor, row * in, std::as_writable_bytes(part), DType::f32, staging_);
+      }
       require_finite(tensor, row * in, std::as_bytes(part), DType::f32);
       if (nf4) nf4->apply(row * in, part);
       if (update != nullptr) update->add_to(part, row);
@@ -447,9 +489,10 @@ class Merger {
   std::set<std::string> read_;                              // by the model with that head
   int64_t outputs_ = 0;                                     // of the head
   std::map<std::string, StoredTensor, std::less<>> saved_;  // by the weight's name in the model
-  bool parts_head_ = false;                       // it was tied to the embedding, and is no longer the same
-  std::set<std::string, std::less<>> quantised_;  // weights that the run had in 4 bits
-  std::map<std::string, bool, std::less<>> modules_;  // whether it is an embedding
+  bool parts_head_ = false;  // it was tied to the embedding, and is no longer the same
+  bool stores_nf4_ = false;  // the base's folder has weights in 4 bits
+  std::map<std::string, Shape, std::less<>> quantised_;  // weights that the run had in 4 bits
+  std::map<std::string, bool, std::less<>> modules_;     // whether it is an embedding
   std::vector<std::byte> staging_;
 };
 

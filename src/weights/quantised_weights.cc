@@ -41,12 +41,6 @@ void require_finite(std::span<const float> scales, const std::string& weight) {
                 weight, block * kNf4Block, (block + 1) * kNf4Block));
 }
 
-// The small facts of a quantised weight, which bitsandbytes keeps as JSON in a tensor of bytes.
-struct QuantState {
-  bool nested = false;
-  float offset = 0;
-};
-
 void read_bytes(const ModelFolder& model, const PersistentState& state, const TableRow& row,
                 std::span<std::byte> staging) {
   const StoredTensor stored = model.find(row.name);
@@ -59,7 +53,7 @@ void expect(bool condition, const std::string& where, const std::string& what) {
   if (!condition) throw UsageError(formatted("{}: {}", where, what));
 }
 
-QuantState read_state(const ModelFolder& model, const std::string& weight, const Shape& shape) {
+Nf4State read_state(const ModelFolder& model, const std::string& weight, const Shape& shape) {
   const std::string where = weight + kStateSuffix;
   const StoredTensor stored = model.find(where);
   std::string text(static_cast<size_t>(stored.entry->bytes), '\0');
@@ -70,7 +64,7 @@ QuantState read_state(const ModelFolder& model, const std::string& weight, const
     expect(json.at("blocksize") == kNf4Block, where, "a blocksize other than 64 is not supported");
     expect(Shape(get_wholes<int64_t>(json.at("shape"))) == shape, where,
            "the shape is not the model's, " + shape.to_string());
-    QuantState state;
+    Nf4State state;
     state.nested = json.contains("nested_offset");
     if (!state.nested) return state;
     expect(json.at("nested_blocksize") == kNf4NestedBlock, where,
@@ -94,7 +88,7 @@ void check_levels(const ModelFolder& model, const std::string& weight, std::span
 void read_quantised(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
                     std::span<std::byte> staging) {
   const std::string& name = rows.codes->name;
-  const QuantState stored = read_state(model, name, rows.weight_shape());
+  const Nf4State stored = read_state(model, name, rows.weight_shape());
   const bool nested = rows.nested_absmax != nullptr;
   expect(stored.nested == nested, name,
          nested ? "stored without double quantisation; set method.double_quant: false"
@@ -108,75 +102,11 @@ void read_quantised(const PersistentState& state, const Nf4Rows& rows, const Mod
   state.write(*rows.nested_offset, 0, std::as_bytes(std::span(&stored.offset, 1)));
 }
 
-// A weight of a folder in 4 bits, a range of its values at a time.
-class StoredNf4 {
- public:
-  StoredNf4(const ModelFolder& model, const std::string& name, const Shape& shape)
-      : codes_(model.find(name)),
-        absmax_(model.find(name + kAbsmaxSuffix)),
-        state_(read_state(model, name, shape)) {
-    const int64_t blocks = nf4_blocks(shape.elements());
-    expect_bytes(codes_, (shape.elements() + 1) / 2);
-    expect_bytes(absmax_, state_.nested ? blocks : blocks * int64_t{sizeof(float)});
-    if (!state_.nested) return;
-    nested_ = model.find(name + kNestedAbsmaxSuffix);
-    expect_bytes(nested_, nf4_nested_blocks(blocks) * int64_t{sizeof(float)});
-    const StoredTensor map = model.find(name + kNestedMapSuffix);
-    expect_bytes(map, int64_t{sizeof map_});
-    map.file->read(*map.entry, 0, std::as_writable_bytes(std::span(map_)));
-  }
-
-  void read(int64_t first, std::span<float> to) {
-    const auto count = static_cast<int64_t>(to.size());
-    const int64_t first_block = first / kNf4Block;
-    read_scales(first_block, (first + count - 1) / kNf4Block - first_block + 1);
-    bytes_.resize(static_cast<size_t>((first + count + 1) / 2 - first / 2));
-    codes_.file->read(*codes_.entry, first / 2, std::as_writable_bytes(std::span(bytes_)));
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t at = first + i;
-      const uint8_t two = bytes_[static_cast<size_t>(at / 2 - first / 2)];
-      const int code = at % 2 == 0 ? two >> 4 : two & 15;
-      to[static_cast<size_t>(i)] =
-          kNf4Levels[code] * scales_[static_cast<size_t>(at / kNf4Block - first_block)];
-    }
-  }
-
- private:
-  static void expect_bytes(const StoredTensor& tensor, int64_t bytes) {
-    if (tensor.entry->bytes != bytes)
-      throw DamagedError(
-          formatted("{}: has {} bytes, expected {}", tensor.entry->name, tensor.entry->bytes, bytes));
-  }
-
-  // Reads the scales of blocks from `first` on: one scale of the nested ones at a time, since a piece may
-  // begin within one.
-  void read_scales(int64_t first, int64_t count) {
-    scales_.resize(static_cast<size_t>(count));
-    if (!state_.nested) {
-      absmax_.file->read(*absmax_.entry, first * int64_t{sizeof(float)},
-                         std::as_writable_bytes(std::span(scales_)));
-      return;
-    }
-    std::vector<uint8_t> codes(static_cast<size_t>(count));
-    absmax_.file->read(*absmax_.entry, first, std::as_writable_bytes(std::span(codes)));
-    for (int64_t i = 0; i < count;) {
-      const int64_t nested = (first + i) / kNf4NestedBlock;
-      const int64_t end = std::min(count, (nested + 1) * kNf4NestedBlock - first);
-      float scale = 0;
-      nested_.file->read(*nested_.entry, nested * int64_t{sizeof scale},
-                         std::as_writable_bytes(std::span(&scale, 1)));
-      unnest_scales(std::span(codes).subspan(static_cast<size_t>(i), static_cast<size_t>(end - i)),
-                    {&scale, 1}, map_, state_.offset, std::span(scales_).subspan(static_cast<size_t>(i)));
-      i = end;
-    }
-  }
-
-  StoredTensor codes_, absmax_, nested_;
-  QuantState state_;
-  std::array<float, 256> map_{};
-  std::vector<uint8_t> bytes_;
-  std::vector<float> scales_;
-};
+void expect_bytes(const StoredTensor& tensor, int64_t bytes) {
+  if (tensor.entry->bytes != bytes)
+    throw DamagedError(
+        formatted("{}: has {} bytes, expected {}", tensor.entry->name, tensor.entry->bytes, bytes));
+}
 
 // Scales into their rows; with double quantisation they are quantised on the way.
 void store_scales(const PersistentState& state, const Nf4Rows& rows, std::span<const float> scales) {
@@ -301,6 +231,57 @@ void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::spa
   store_scales(state, rows, scales);
 }
 
+StoredNf4::StoredNf4(const ModelFolder& model, const std::string& name, const Shape& shape)
+    : codes_(model.find(name)),
+      absmax_(model.find(name + kAbsmaxSuffix)),
+      state_(read_state(model, name, shape)) {
+  const int64_t blocks = nf4_blocks(shape.elements());
+  expect_bytes(codes_, (shape.elements() + 1) / 2);
+  expect_bytes(absmax_, state_.nested ? blocks : blocks * int64_t{sizeof(float)});
+  if (!state_.nested) return;
+  nested_ = model.find(name + kNestedAbsmaxSuffix);
+  expect_bytes(nested_, nf4_nested_blocks(blocks) * int64_t{sizeof(float)});
+  const StoredTensor map = model.find(name + kNestedMapSuffix);
+  expect_bytes(map, int64_t{sizeof map_});
+  map.file->read(*map.entry, 0, std::as_writable_bytes(std::span(map_)));
+}
+
+void StoredNf4::read(int64_t first, std::span<float> to) {
+  const auto count = static_cast<int64_t>(to.size());
+  const int64_t first_block = first / kNf4Block;
+  read_scales(first_block, (first + count - 1) / kNf4Block - first_block + 1);
+  bytes_.resize(static_cast<size_t>((first + count + 1) / 2 - first / 2));
+  codes_.file->read(*codes_.entry, first / 2, std::as_writable_bytes(std::span(bytes_)));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = first + i;
+    const uint8_t two = bytes_[static_cast<size_t>(at / 2 - first / 2)];
+    const int code = at % 2 == 0 ? two >> 4 : two & 15;
+    to[static_cast<size_t>(i)] =
+        kNf4Levels[code] * scales_[static_cast<size_t>(at / kNf4Block - first_block)];
+  }
+}
+
+void StoredNf4::read_scales(int64_t first, int64_t count) {
+  scales_.resize(static_cast<size_t>(count));
+  if (!state_.nested) {
+    absmax_.file->read(*absmax_.entry, first * int64_t{sizeof(float)},
+                       std::as_writable_bytes(std::span(scales_)));
+    return;
+  }
+  std::vector<uint8_t> codes(static_cast<size_t>(count));
+  absmax_.file->read(*absmax_.entry, first, std::as_writable_bytes(std::span(codes)));
+  for (int64_t i = 0; i < count;) {
+    const int64_t nested = (first + i) / kNf4NestedBlock;
+    const int64_t end = std::min(count, (nested + 1) * kNf4NestedBlock - first);
+    float scale = 0;
+    nested_.file->read(*nested_.entry, nested * int64_t{sizeof scale},
+                       std::as_writable_bytes(std::span(&scale, 1)));
+    unnest_scales(std::span(codes).subspan(static_cast<size_t>(i), static_cast<size_t>(end - i)), {&scale, 1},
+                  map_, state_.offset, std::span(scales_).subspan(static_cast<size_t>(i)));
+    i = end;
+  }
+}
+
 Nf4RoundTrip::Nf4RoundTrip(const StoredTensor& weight, bool nested, DType compute,
                            std::span<std::byte> staging)
     : compute_(compute) {
@@ -335,11 +316,16 @@ void Nf4RoundTrip::apply(int64_t first, std::span<float> values) {
     const uint8_t two = codes_[static_cast<size_t>(i / 2)];
     const float value = kNf4Levels[i % 2 == 0 ? two >> 4U : two & 15U] *
                         scales_[static_cast<size_t>((first + i) / kNf4Block)];
-    float& to = values[static_cast<size_t>(i)];
-    to = compute_ == DType::bf16  ? f32_from_bf16(bf16_from_f32(value))
-         : compute_ == DType::f16 ? f32_from_f16(f16_from_f32(value))
-                                  : value;
+    values[static_cast<size_t>(i)] = value;
   }
+  round_to(compute_, values);
+}
+
+void round_to(DType compute, std::span<float> values) {
+  for (float& value : values)
+    value = compute == DType::bf16  ? f32_from_bf16(bf16_from_f32(value))
+            : compute == DType::f16 ? f32_from_f16(f16_from_f32(value))
+                                    : value;
 }
 
 bool stores_nf4(const ModelFolder& model, const std::string& weight) {

@@ -2,6 +2,7 @@
 // checkpoint.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
@@ -53,6 +54,31 @@ using UseValues = std::function<void(int64_t first, std::span<const float> value
 void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std::byte> staging,
                const UseValues& use);
 
+// The small facts of a quantised weight, which bitsandbytes keeps as JSON in a tensor of bytes.
+struct Nf4State {
+  bool nested = false;
+  float offset = 0;
+};
+
+// A weight that a folder holds in 4 bits, a range of its values at a time.
+class StoredNf4 {
+ public:
+  // Throws UsageError for another shape or another format, DamagedError for tensors that do not belong together.
+  StoredNf4(const ModelFolder& model, const std::string& name, const Shape& shape);
+  void read(int64_t first, std::span<float> to);
+
+ private:
+  // Reads the scales of blocks from `first` on: one scale of the nested ones at a time, since a piece may
+  // begin within one.
+  void read_scales(int64_t first, int64_t count);
+
+  StoredTensor codes_, absmax_, nested_;
+  Nf4State state_;
+  std::array<float, 256> map_{};
+  std::vector<uint8_t> bytes_;
+  std::vector<float> scales_;
+};
+
 // A plain weight as the forward pass of a QLoRA run reads it: quantised as it is loaded, and back.
 class Nf4RoundTrip {
  public:
@@ -67,6 +93,9 @@ class Nf4RoundTrip {
   std::vector<float> scales_, found_;
   std::vector<uint8_t> codes_;
 };
+
+// Rounds values to what a run computes in.
+void round_to(DType compute, std::span<float> values);
 
 // Returns true if the folder holds this weight quantised by bitsandbytes.
 bool stores_nf4(const ModelFolder& model, const std::string& weight);

@@ -96,8 +96,7 @@ class RecoveryPlanner {
     variant.accumulation = accumulation_for(experiment.effective_batch, variant.micro_batch);
     variant.eval_micro_batch = choices.eval_micro_batch.value_or(variant.micro_batch);
     variant.loss_chunk = choices.loss_chunk.value_or(experiment.logit_rows({variant.micro_batch}));
-    if (choices.recompute.value_or(RecomputePoint::none) != RecomputePoint::none)
-      variant.recompute.layers.assign(static_cast<size_t>(experiment.model.layers), *choices.recompute);
+    if (choices.recompute) variant.recompute = choices.recompute->in_layers(experiment.model.layers);
     return variant;
   }
 

@@ -150,6 +150,26 @@ RecomputePoint parse_recompute_point(std::string_view text) {
   return static_cast<RecomputePoint>(found - kPointNames.begin());
 }
 
+RecomputeChoice RecomputeLevels::in_layers(int64_t layers) const {
+  if (first_layers == 0 && rest == RecomputePoint::none) return {};
+  RecomputeChoice choice{std::vector<RecomputePoint>(static_cast<size_t>(layers), rest), segment};
+  std::fill_n(choice.layers.begin(), std::min(first_layers, layers), first);
+  return choice;
+}
+
+std::optional<RecomputeLevels> levels_of(const RecomputeChoice& choice) {
+  RecomputeLevels levels;
+  if (choice.layers.empty()) return levels;
+  levels = choice.layers.back();
+  levels.segment = choice.segment;
+  const auto change = std::ranges::find_if(
+      choice.layers, [&](RecomputePoint point) { return point != choice.layers.front(); });
+  if (change == choice.layers.end()) return levels;
+  levels.first = choice.layers.front();
+  levels.first_layers = change - choice.layers.begin();
+  return levels.in_layers(std::ssize(choice.layers)) == choice ? std::optional(levels) : std::nullopt;
+}
+
 Graph recompute(Graph train, const RecomputeChoice& choice) {
   if (!choice.layers.empty()) train = Recomputation(std::move(train), choice).run();
   return rematerialise(std::move(train), [](const Op& op) { return rule_of(op.kind).rematerialise; });

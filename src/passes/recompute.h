@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -33,6 +34,26 @@ struct RecomputeChoice {
 
   friend bool operator==(const RecomputeChoice&, const RecomputeChoice&) = default;
 };
+
+// The points of a model's layers in the form that recipes state and the search chooses from: the first ones at one
+// point, the rest at another; or all at `block`, in segments.
+struct RecomputeLevels {
+  RecomputePoint first = RecomputePoint::none, rest = RecomputePoint::none;
+  int64_t first_layers = 0;  // at `first`; 0: all are at `rest`
+  int64_t segment = 1;
+
+  RecomputeLevels() = default;
+  RecomputeLevels(RecomputePoint all)  // NOLINT(google-explicit-constructor): every layer is at that point
+      : first(all), rest(all) {}
+  RecomputeLevels(RecomputePoint first, int64_t first_layers, RecomputePoint rest)
+      : first(first), rest(rest), first_layers(first_layers) {}
+  // True if every layer is at the same point, by itself.
+  [[nodiscard]] bool is_one_point() const { return first_layers == 0 && segment == 1; }
+  [[nodiscard]] RecomputeChoice in_layers(int64_t layers) const;
+  friend bool operator==(const RecomputeLevels&, const RecomputeLevels&) = default;
+};
+// The levels of a choice that has this form; of any other, none.
+std::optional<RecomputeLevels> levels_of(const RecomputeChoice& choice);
 
 // `train` is differentiated. Values are recomputed right before the first backward op that needs them, once
 // for a block's backward pass, by the same op in the same scope, so that dropout sees the same numbers: the

@@ -191,6 +191,19 @@ std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const st
   return parts;
 }
 
+std::optional<RecomputeLevels> stated_recompute(const Recipe::Memory& memory, int64_t layers) {
+  if (!memory.recompute || memory.recompute->is_one_point()) return memory.recompute;
+  const auto& [first, rest, first_layers, segment] = *memory.recompute;
+  const auto refuse_more = [&](std::string_view what, int64_t count) {
+    if (count > layers)
+      throw UsageError(formatted("memory.recompute: {}: {} layers, and the model has {}; state {} at most",
+                                 what, format_count(count), format_count(layers), format_count(layers)));
+  };
+  refuse_more(to_string(first), first_layers);
+  refuse_more("segment", segment);
+  return first_layers == layers ? RecomputeLevels(first) : *memory.recompute;
+}
+
 std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vector<Space>& homes,
                                   int64_t layers) {
   if (!memory.offload_to) return std::nullopt;

@@ -32,6 +32,9 @@ std::vector<Space> offload_homes(const Recipe& recipe);
 // The parts that memory.tier or memory.offload names. Throws UsageError where it has no place to go.
 std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes);
 
+// Reads memory.recompute for a model of so many layers. Throws UsageError for more layers than there are.
+std::optional<RecomputeLevels> stated_recompute(const Recipe::Memory& memory, int64_t layers);
+
 // Reads memory.offload_to for a model of so many layers. Throws UsageError for more layers than there are and
 // for a place that the device lacks.
 std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vector<Space>& homes,

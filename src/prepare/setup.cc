@@ -367,7 +367,7 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
       std::all_of(recipe.data.train.begin(), recipe.data.train.end(),
                   [](const TrainSource& source) { return source.weight == std::floor(source.weight); });
   if (data != nullptr && data->train) request.workload.dataset_rows = data->train->dataset.rows();
-  if (recipe.memory.recompute) request.choices.recompute = parse_recompute_point(*recipe.memory.recompute);
+  request.choices.recompute = stated_recompute(recipe.memory, request.workload.experiment.model.layers);
   request.target.own_memory = recipe.is_of_card();
   request.target.homes = offload_homes(recipe);
   request.choices.offload = offload_parts(recipe.memory, request.target.homes);

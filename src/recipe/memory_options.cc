@@ -1,6 +1,9 @@
 // The keys of `memory`: budgets, and the means to stay in them.
 #include <algorithm>
+#include <map>
+#include <utility>
 
+#include "base/format.h"
 #include "base/strings.h"
 #include "device/catalogue.h"
 #include "plan/search/variant_keys.h"
@@ -19,19 +22,68 @@ Option memory_limit(std::string key, Field field, std::string meaning) {
       [](const MemoryLimit& limit) { return print(limit); });
 }
 
+std::optional<RecomputePoint> read_point(std::string_view text) {
+  for (int i = 0; i < kNumRecomputePoints; ++i)
+    if (const auto point = static_cast<RecomputePoint>(i); text == to_string(point)) return point;
+  return std::nullopt;
+}
+
+// "all" or a number of layers.
+std::optional<int64_t> read_layers(const Node& node) {
+  if (node.is_word("all")) return PartHome::kEveryBlock;
+  return read_integer(node, {0, int64_t{1} << 20});
+}
+
+// {mlp: 5, cheap: all}, {mlp: 5} or {block: all, segment: 4}, in any order of the names.
+std::optional<RecomputeLevels> read_levels(const Node& node) {
+  std::map<RecomputePoint, int64_t> layers;  // that have a number
+  RecomputePoint rest = RecomputePoint::none;
+  int64_t segment = 1;
+  for (const Node& item : node.items) {
+    const auto point = read_point(item.key);
+    const auto count = item.key == "segment" ? read_integer(item, {1, int64_t{1} << 20}) : read_layers(item);
+    if (!count || (!point && item.key != "segment")) return std::nullopt;
+    if (!point)
+      segment = *count;
+    else if (*count < PartHome::kEveryBlock)
+      layers.emplace(*point, *count);
+    else if (std::exchange(rest, *point) != RecomputePoint::none)
+      return std::nullopt;
+  }
+  std::erase_if(layers, [](const auto& of_point) { return of_point.second == 0; });
+  if (segment > 1 && (!layers.empty() || rest != RecomputePoint::block)) return std::nullopt;
+  RecomputeLevels levels(rest);
+  levels.segment = segment;
+  if (layers.empty()) return levels;
+  // The first layers recompute more than the rest.
+  const auto& [first, count] = *layers.begin();
+  if (layers.size() > 1 || first <= rest) return std::nullopt;
+  return RecomputeLevels(first, count, rest);
+}
+
 Option memory_recompute() {
   static const std::vector<std::string> kPoints = {"none", "act", "cheap", "mlp", "attention", "block"};
   return make(
-      "memory.recompute", FIELD(memory.recompute), "auto | " + join(kPoints, " | "),
+      "memory.recompute", FIELD(memory.recompute),
+      formatted(
+          "auto | {}, or two of them with numbers of layers such as {{mlp: 5, cheap: all}}, or {{block: "
+          "all, segment: 4}}",
+          join(kPoints, " | ")),
       "activation checkpointing (gradient checkpointing): activations that are recomputed in the backward "
-      "pass instead of kept, in all layers",
-      [](const Node& node, Folder) -> std::optional<std::optional<std::string>> {
-        if (node.is_word("auto")) return std::optional<std::string>();
-        const bool known = std::find(kPoints.begin(), kPoints.end(), node.text) != kPoints.end();
-        if (node.kind != Node::Kind::scalar || !known) return std::nullopt;
-        return std::optional(node.text);
+      "pass instead of kept, in all layers; with numbers of layers, the first ones recompute more than the "
+      "rest; with a segment, so many layers keep one layer's input",
+      [](const Node& node, Folder) -> std::optional<std::optional<RecomputeLevels>> {
+        if (node.is_word("auto")) return std::optional<RecomputeLevels>();
+        const auto levels = node.kind == Node::Kind::map ? read_levels(node)
+                            : node.kind == Node::Kind::scalar
+                                ? std::optional<RecomputeLevels>(read_point(node.text))
+                                : std::nullopt;
+        if (!levels) return std::nullopt;
+        return std::optional(levels);
       },
-      [](const std::optional<std::string>& point) { return Json(point.value_or("auto")); });
+      [](const std::optional<RecomputeLevels>& levels) {
+        return levels ? recompute_json(*levels) : Json("auto");
+      });
 }
 
 Option memory_allow() {
@@ -69,12 +121,6 @@ Option memory_offload() {
         if (!parts) return Json("auto");
         return parts->empty() ? Json("none") : Json(*parts);
       });
-}
-
-// "all" or a number of layers.
-std::optional<int64_t> read_layers(const Node& node) {
-  if (node.is_word("all")) return PartHome::kEveryBlock;
-  return read_integer(node, {0, int64_t{1} << 20});
 }
 
 std::optional<PartHome> read_home(const Node& node) {

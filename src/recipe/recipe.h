@@ -14,6 +14,7 @@
 #include "ops/optimizer_kind.h"
 #include "passes/keep_frozen.h"
 #include "passes/offload.h"
+#include "passes/recompute.h"
 #include "plan/program/graphs.h"
 #include "recipe/row_range.h"
 #include "recipe/run_values.h"
@@ -205,7 +206,7 @@ struct Recipe {
     std::vector<std::string> allow;
     std::optional<std::string> plan;
     std::optional<std::string> tier;
-    std::optional<std::string> recompute;             // a point for all layers; none means auto
+    std::optional<RecomputeLevels> recompute;         // none means auto
     std::optional<std::vector<std::string>> offload;  // what leaves the device; none means auto
     std::optional<Homes> offload_to;                  // by layers; none means auto
     std::optional<int64_t> prefetch;                  // none means auto

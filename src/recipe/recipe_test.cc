@@ -80,7 +80,7 @@ output: runs/x
   EXPECT_EQ(recipe.memory.device, (MemoryLimit{MemoryLimit::Kind::bytes, 0.0, int64_t{8} << 30}));
   EXPECT_EQ(recipe.memory.host, (MemoryLimit{MemoryLimit::Kind::percent, 80.0, 0}));
   EXPECT_EQ(recipe.memory.headroom_percent, 5.0);
-  EXPECT_EQ(recipe.memory.recompute, "none");
+  EXPECT_EQ(recipe.memory.recompute, RecomputePoint::none);
   EXPECT_EQ(recipe.memory.offload, std::vector<std::string>());
   EXPECT_EQ(recipe.memory.loss_chunk, 512);
   EXPECT_EQ(recipe.device, DeviceChoice::cpu);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -298,17 +297,17 @@ std::vector<TimedStretch> stretches_of(const std::vector<TimedOp>& ops) {
 }
 
 // By op: of a wait, how many transfers were issued since the one that it is for, itself included; 0: none is.
-std::vector<size_t> waits_of(const std::vector<TimedOp>& ops) {
+std::vector<size_t> waits_of(const std::vector<TimedOp>& ops, size_t tensors) {
   std::vector<size_t> waits(ops.size());
-  std::unordered_map<TensorId, size_t> issued;
+  std::vector<size_t> issued(tensors);  // by copy: its number among all transfers, from 1 on
   size_t count = 0;
   for (size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].copy == kNoTensor) continue;
-    if (ops[i].queued) {
-      issued[ops[i].copy] = count++;
-    } else if (const auto of = issued.find(ops[i].copy); of != issued.end()) {
-      waits[i] = count - of->second;
-    }
+    size_t& number = issued[static_cast<size_t>(ops[i].copy)];
+    if (ops[i].queued)
+      number = ++count;
+    else if (number > 0)
+      waits[i] = count - number + 1;
   }
   return waits;
 }
@@ -339,36 +338,71 @@ class RepeatedQueues {
 };
 
 // The program with the stretches of sample blocks repeated until what they move delays them as it does in the
-// midst of a deep model: the first few blocks still compute while the queue of transfers falls behind.
-AffineSeconds seconds_together(const std::vector<TimedOp>& ops) {
-  constexpr int kRepeats = 8;
-  AffineSeconds seconds;
-  RepeatedQueues queues;
-  const std::vector<size_t> waits = waits_of(ops);
-  for (const TimedStretch& stretch : stretches_of(ops)) {
-    queues.run(ops, waits, stretch);
-    if (stretch.slot == kSlots) continue;
-    double before = 0;
-    for (int i = 0; i < kRepeats; ++i) {
-      before = queues.compute();
-      queues.run(ops, waits, stretch);
-    }
-    seconds.slope[stretch.slot] += queues.compute() - before;
+// midst of a deep model: the first few blocks still compute while the queue of transfers falls behind. Only ops from
+// `first_changed` on take other seconds with other rows of logits, so that what comes before is run once.
+class SecondsTogether {
+ public:
+  SecondsTogether(const std::vector<TimedOp>& ops, size_t tensors, size_t first_changed)
+      : waits_(waits_of(ops, tensors)), stretches_(stretches_of(ops)) {
+    while (begin_ < stretches_.size() && stretches_[begin_].end <= first_changed) ++begin_;
+    run(ops, 0, begin_, queues_, seconds_);
   }
-  seconds.base = queues.end();
-  for (const double slope : seconds.slope) seconds.base -= kRepeats * slope;
-  return seconds;
-}
 
-void add_seconds(const std::vector<TimedOp>& ops, ProgramNeeds& needs) {
-  AffineSeconds compute, io;
-  for (const TimedOp& op : ops) {
-    add(op.queued ? io : compute, op.seconds, op.slot);
-    if (op.queued) add(compute, op.contention, op.slot);
+  [[nodiscard]] AffineSeconds of(const std::vector<TimedOp>& ops) const {
+    AffineSeconds seconds = seconds_;
+    RepeatedQueues queues = queues_;
+    run(ops, begin_, stretches_.size(), queues, seconds);
+    seconds.base = queues.end();
+    for (const double slope : seconds.slope) seconds.base -= kRepeats * slope;
+    return seconds;
   }
-  needs.io = io;
-  needs.compute.push_back(compute);
-  needs.together.push_back(io.base > 0 ? seconds_together(ops) : compute);
+
+ private:
+  static constexpr int kRepeats = 8;
+
+  void run(const std::vector<TimedOp>& ops, size_t begin, size_t end, RepeatedQueues& queues,
+           AffineSeconds& seconds) const {
+    for (size_t at = begin; at < end; ++at) {
+      const TimedStretch& stretch = stretches_[at];
+      queues.run(ops, waits_, stretch);
+      if (stretch.slot == kSlots) continue;
+      double before = 0;
+      for (int i = 0; i < kRepeats; ++i) {
+        before = queues.compute();
+        queues.run(ops, waits_, stretch);
+      }
+      seconds.slope[stretch.slot] += queues.compute() - before;
+    }
+  }
+
+  std::vector<size_t> waits_;
+  std::vector<TimedStretch> stretches_;
+  size_t begin_ = 0;  // the first stretch that changes
+  RepeatedQueues queues_;  // and the rest of what comes before it
+  AffineSeconds seconds_;
+};
+
+// For each number of rows of logits.
+void add_seconds(const Graph& graph, const std::vector<LossOp>& losses, const std::vector<int64_t>& chunks,
+                 std::vector<TimedOp>& ops, TimeModel& time, ProgramNeeds& needs) {
+  std::optional<SecondsTogether> queues;
+  for (const int64_t chunk : chunks) {
+    for (const LossOp& loss : losses)
+      ops[loss.at].seconds = time.seconds_of(graph, with_rows(graph.ops()[loss.at], chunk));
+    AffineSeconds compute, io;
+    for (const TimedOp& op : ops) {
+      add(op.queued ? io : compute, op.seconds, op.slot);
+      if (op.queued) add(compute, op.contention, op.slot);
+    }
+    needs.io = io;
+    needs.compute.push_back(compute);
+    if (io.base > 0 && !queues)
+      queues.emplace(ops, graph.tensors().size(), losses.empty() ? ops.size() : losses.front().at);
+    needs.together.push_back(queues ? queues->of(ops) : compute);
+    if (losses.empty()) break;  // alike for all
+  }
+  needs.compute.resize(chunks.size(), needs.compute.front());
+  needs.together.resize(chunks.size(), needs.together.front());
 }
 
 void add_moved(const Graph& graph, const Op& op, const DeviceRates& rates, TimedOp& times,
@@ -420,14 +454,7 @@ ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::
   add_calls(graph, samples, losses, chunks, device, needs);
   add_lives(graph, samples, losses, needs);
   needs.floor_bytes = floor_of(graph);
-  for (const int64_t chunk : chunks) {
-    for (const LossOp& loss : losses)
-      timed[loss.at].seconds = time.seconds_of(graph, with_rows(graph.ops()[loss.at], chunk));
-    add_seconds(timed, needs);
-    if (losses.empty()) break;  // alike for all
-  }
-  needs.compute.resize(chunks.size(), needs.compute.front());
-  needs.together.resize(chunks.size(), needs.together.front());
+  add_seconds(graph, losses, chunks, timed, time, needs);
   return needs;
 }
 

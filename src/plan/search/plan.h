@@ -128,7 +128,7 @@ struct Choices {
   std::optional<int64_t> micro_tokens;
   std::optional<int64_t> eval_micro_batch;
   std::optional<int64_t> loss_chunk;
-  std::optional<RecomputePoint> recompute;  // of all layers
+  std::optional<RecomputeLevels> recompute;
   std::optional<OffloadParts> offload;
   std::optional<Homes> homes;       // where each part lives, exactly
   std::optional<int64_t> prefetch;  // of transfers

@@ -269,9 +269,8 @@ Usage Search::bytes_and_seconds(const Spot& spot) {
 }
 
 // By the fastest rows of logits.
-double Search::seconds_at_point(size_t frame, RecomputePoint point) {
+double Search::least_seconds_at(const Spot& spot) {
   double seconds = kOpen;
-  const Spot spot{.frame = frame, .first = point, .rest = point};
   if (!may_measure(spot)) return seconds;
   for (const Spot& choice : choices_at(spot)) seconds = std::min(seconds, usage_at(choice).seconds);
   return seconds;
@@ -532,12 +531,13 @@ Search::Excluded Search::excluded_from_the_start(const Limits& limits) {
 }
 
 void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
-  for (size_t i = 0; i < points_.size(); ++i) {
-    Spot spot{.frame = frame, .first = points_[i], .rest = points_[i]};
-    const bool gains = gains_by_prefetch(frame, points_[i]);
+  const std::vector<Spot> levels = levels_of_frame(frame);
+  for (size_t i = 0; i < levels.size(); ++i) {
+    Spot spot = levels[i];
+    const bool gains = gains_by_prefetch(spot);
     for (const Spot& choice : choices_at(spot))
       if (gains && may_be_at(choice, limits)) offer(choice, limits, visit);
-    if (is_too_slow(frame, points_[i], limits)) return;
+    if (is_too_slow(frame, spot.rest, limits)) return;
     if (i + 1 == points_.size()) break;
     if (layers_ == 1 || !gains) continue;
     spot.first = points_[i + 1];
@@ -624,8 +624,7 @@ std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
     if (rooms_[room].at_least >= limits.seconds) continue;
     for (const Entry& entry : entries_of(room, limits)) {
       if (entry.split.any() || exceeds(entry.least, limits)) continue;
-      const Spot spot{.frame = entry.frame, .first = points_.front(), .rest = points_.front()};
-      for (const Spot& choice : choices_at(spot))
+      for (const Spot& choice : choices_at(levels_of_frame(entry.frame).front()))
         if (may_be_at(choice, limits)) offer(choice, limits, visit);
     }
   }

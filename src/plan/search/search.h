@@ -145,6 +145,8 @@ class Search {
   };
   [[nodiscard]] std::vector<StackRange> stack_ranges() const;
   [[nodiscard]] std::vector<StackPoints> points_of(const Spot& spot) const;
+  // A frame's spots that are no mixture of levels: all layers at one point, ascending; or what is stated.
+  [[nodiscard]] std::vector<Spot> levels_of_frame(size_t frame) const;
 
   [[nodiscard]] RecomputeChoice choice_of(const Spot& spot) const;
   [[nodiscard]] Candidate candidate(const Spot& spot) const;
@@ -159,7 +161,7 @@ class Search {
   Usage bytes_and_seconds(const Spot& spot);
   void is_late(const Spot& spot, const Candidate& laid_out);
   const DepthModel& model_of(const Spot& spot);
-  double seconds_at_point(size_t frame, RecomputePoint point);
+  double least_seconds_at(const Spot& spot);
   [[nodiscard]] int64_t taken(const Usage& usage, const Budget& budget) const;
   // Returns true if no choice at this point or a deeper one is fast enough.
   bool is_too_slow(size_t frame, RecomputePoint point, const Limits& limits);
@@ -216,7 +218,7 @@ class Search {
   std::vector<Spot> choices_worth(const Spot& spot);
   void each_of_split(size_t frame, const Split& split, Limits& limits, const Visit& visit);
   void each_count(Spot spot, Limits& limits, const Visit& visit);
-  bool gains_by_prefetch(size_t frame, RecomputePoint point);
+  bool gains_by_prefetch(const Spot& spot);
   // Frames of a room and splits of them, to be looked at, the most promising first.
   struct Entry {
     size_t frame = 0;

@@ -462,11 +462,13 @@ std::vector<Search::Entry> Search::entries_of(size_t room, const Limits& limits)
 }
 
 // Returns whether what waits for transfers one layer ahead leaves something to gain.
-bool Search::gains_by_prefetch(size_t frame, RecomputePoint point) {
-  const OffloadChoice& choice = frames_[frame].variant.offload;
+bool Search::gains_by_prefetch(const Spot& spot) {
+  const Frame& frame = frames_[spot.frame];
+  const OffloadChoice& choice = frame.variant.offload;
   if (choice.prefetch < 2 || request_.choices.prefetch) return true;
-  const double seconds = seconds_at_point(frame_of(frames_[frame].room, choice.homes(), 1), point);
-  return seconds * (1 - kWorthPrefetch) > least_at({.frame = frame, .first = point, .rest = point}).seconds;
+  Spot sooner = spot;
+  sooner.frame = frame_of(frame.room, choice.homes(), 1);
+  return least_seconds_at(sooner) * (1 - kWorthPrefetch) > least_at(spot).seconds;
 }
 
 void Search::each_of_split(size_t frame, const Split& split, Limits& limits, const Visit& visit) {
@@ -496,8 +498,10 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
     for (const Spot& choice : choices_worth(spot))
       if (may_be(choice)) each_count(choice, limits, visit);
   };
-  for (const RecomputePoint point : points_)
-    offer_choices({.frame = frame, .first = point, .rest = point, .split = split});
+  for (Spot spot : levels_of_frame(frame)) {
+    spot.split = split;
+    offer_choices(spot);
+  }
   for (const int64_t segment : segments_of_splits())
     offer_choices({.frame = frame,
                    .first = RecomputePoint::block,

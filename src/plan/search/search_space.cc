@@ -30,11 +30,6 @@ std::vector<int64_t> chunks_of(const PlanRequest& request, const MicroRoom& room
   return chunks;
 }
 
-RecomputeChoice all_at(RecomputePoint point, int64_t layers, int64_t segment = 1) {
-  if (point == RecomputePoint::none) return {};
-  return {std::vector<RecomputePoint>(static_cast<size_t>(layers), point), segment};
-}
-
 }  // namespace
 
 Search::Search(const PlanRequest& request, int64_t most_ops)
@@ -46,8 +41,8 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
       programs_(request.workload.experiment, request.target.device, [&request](const Variant& v) {
         return filling_of(request.workload.experiment, request.workload.run, v);
       }) {
-  if (request.choices.recompute) {
-    points_ = {*request.choices.recompute};
+  if (const auto& stated = request.choices.recompute) {
+    points_ = {std::min(stated->first, stated->rest)};
   } else {
     for (int i = 0; i < kNumRecomputePoints; ++i) points_.push_back(static_cast<RecomputePoint>(i));
   }
@@ -178,6 +173,19 @@ void Search::add_frames(Room& room) {
   room.end = frames_.size();
 }
 
+std::vector<Search::Spot> Search::levels_of_frame(size_t frame) const {
+  if (const auto& stated = request_.choices.recompute)
+    return {{.frame = frame,
+             .first = stated->first,
+             .rest = stated->rest,
+             .first_layers = stated->first_layers,
+             .segment = stated->segment}};
+  std::vector<Spot> levels;
+  for (const RecomputePoint point : points_)
+    levels.push_back({.frame = frame, .first = point, .rest = point});
+  return levels;
+}
+
 // Segments of two layers and more; of deep models the evenest ones of each number of segments.
 std::vector<int64_t> Search::segment_sizes() const {
   std::vector<int64_t> sizes;
@@ -202,12 +210,9 @@ std::vector<int64_t> Search::measured_places() const {
 }
 
 RecomputeChoice Search::choice_of(const Spot& spot) const {
-  RecomputeChoice choice = all_at(spot.rest, layers_, spot.segment);
-  if (spot.first_layers > 0) {
-    choice.layers.resize(static_cast<size_t>(layers_), RecomputePoint::none);
-    std::fill_n(choice.layers.begin(), spot.first_layers, spot.first);
-  }
-  return choice;
+  RecomputeLevels levels(spot.first, spot.first_layers, spot.rest);
+  levels.segment = spot.segment;
+  return levels.in_layers(layers_);
 }
 
 Candidate Search::candidate(const Spot& spot) const {
@@ -235,8 +240,11 @@ std::vector<Variant> Search::all() const {
   for (size_t frame = 0; frame < frames_.size(); ++frame) {
     for (const Split& split : splits_of(frame))
       each_home_in(split, [&](const PartHome& home) {
-        for (const RecomputePoint point : points_)
-          add({.frame = frame, .first = point, .rest = point, .split = split, .home = home});
+        for (Spot spot : levels_of_frame(frame)) {
+          spot.split = split;
+          spot.home = home;
+          add(spot);
+        }
         for (const int64_t segment : segments_of_splits())
           add({.frame = frame,
                .first = RecomputePoint::block,
@@ -246,11 +254,10 @@ std::vector<Variant> Search::all() const {
                .home = home});
       });
     if (!frames_[frame].offered) continue;
-    for (size_t i = 0; i < points_.size(); ++i) {
-      add({.frame = frame, .first = points_[i], .rest = points_[i]});
-      for (int64_t first = 1; i > 0 && first < layers_; ++first)
+    for (const Spot& spot : levels_of_frame(frame)) add(spot);
+    for (size_t i = 1; i < points_.size(); ++i)
+      for (int64_t first = 1; first < layers_; ++first)
         add({.frame = frame, .first = points_[i], .rest = points_[i - 1], .first_layers = first});
-    }
     for (const int64_t segment : segment_sizes())
       add({.frame = frame,
            .first = RecomputePoint::block,

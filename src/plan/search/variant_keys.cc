@@ -1,7 +1,6 @@
 #include "plan/search/variant_keys.h"
 
-#include <algorithm>
-
+#include "base/error.h"
 #include "base/format.h"
 
 namespace plimsoll {
@@ -40,17 +39,22 @@ Json homes_json(const Homes& homes) {
   return object;
 }
 
+Json recompute_json(const RecomputeLevels& levels) {
+  const std::string rest(to_string(levels.rest));
+  if (levels.is_one_point()) return rest;
+  if (levels.segment > 1) return {{rest, "all"}, {"segment", levels.segment}};
+  return {{std::string(to_string(levels.first)), levels.first_layers}, {rest, "all"}};
+}
+
 Json variant_keys(const Plan& plan) {
   const Variant& variant = plan.variant;
   const Experiment& experiment = plan.request.workload.experiment;
   Json keys = {{"batch.micro", variant.micro_batch}};
   if (experiment.train_room(variant).by_tokens()) keys["batch.micro_tokens"] = variant.micro_tokens;
   keys["memory.loss_chunk"] = variant.loss_chunk;
-  const auto& [points, segment] = variant.recompute;
-  const RecomputePoint point = points.empty() ? RecomputePoint::none : points.front();
-  // Mixtures and segments have no key: the search finds them again.
-  if (segment == 1 && std::ranges::all_of(points, [&](RecomputePoint other) { return other == point; }))
-    keys["memory.recompute"] = std::string(to_string(point));
+  const auto levels = levels_of(variant.recompute);
+  check_internal(levels.has_value(), "variant_keys: no key states these levels of recomputation");
+  keys["memory.recompute"] = recompute_json(*levels);
   // The keys that say the same in another way are let go.
   if (plan.request.choices.offload && plan.request.choices.offload_of_tier) keys["memory.tier"] = nullptr;
   if (plan.request.choices.offload && !plan.request.choices.offload_of_tier) keys["memory.offload"] = "auto";

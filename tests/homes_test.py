@@ -59,6 +59,24 @@ class HomesTest(unittest.TestCase):
         text = self.plimsoll("plan", MISTRAL, *card).stdout
         self.assertIn("--set 'memory.offload_to=" + flow(homes) + "'", text)
 
+    def test_printed_keys_state_levels_of_recomputation_too(self):
+        seen = set()
+        for words in (("--gpu", "RTX 4090", "--host-memory", "32GiB", "--disk", "200GiB", "--method", "full", "--length", "1024", "--batch", "8"),
+                      ("--gpu", "RTX 3060", "--length", "4096", "--set", "memory.offload=none"),
+                      ("--device", "card", "--memory", "4500MiB", "--host-memory", "16GiB", "--method", "qlora", "--length", "8192", "--micro-batch", "1"),
+                      ("--device", "card", "--memory", "7700MiB", "--host-memory", "1GiB", "--method", "qlora", "--length", "8192", "--micro-batch", "1")):
+            with self.subTest(words=words):
+                chosen = self.plan(MISTRAL, *words)
+                keys = chosen["variant"]["keys"]
+                self.assertIn("memory.recompute", keys)
+                seen.add("segment" if "segment" in keys["memory.recompute"] else type(keys["memory.recompute"]))
+                stated = self.plan(MISTRAL, *words, *(word for key, value in keys.items() for word in ("--set", f"{key}={flow(value)}")))
+                self.assertEqual(stated["variant"]["words"], chosen["variant"]["words"])
+                self.assertEqual(stated["device"]["arena_bytes"], chosen["device"]["arena_bytes"])
+                for key in ("batch.micro", "memory.recompute", "memory.offload_to"):
+                    self.assertEqual(stated["variant"]["keys"][key], keys[key])
+        self.assertIn(dict, seen)
+
     def test_what_a_host_and_a_card_cannot_hold_alone_fits_both(self):
         shape = self.folder / "shape"
         shape.mkdir()
@@ -138,6 +156,9 @@ class HomesTest(unittest.TestCase):
                             (("--set", "memory.offload_to={weights: disk}"), ("memory.offload_to: weights", "memory.disk is 0", "0 at most")),
                             (("--disk", "1GiB", "--device", "emulated", "--set", "memory.offload_to={states: {disk: 3, host: 2}}"), ("state 4 at most",)),
                             (("--disk", "2MiB", "--set", "memory.offload_to={states: {disk: 3}}"), ("memory.offload_to: states", "memory.disk is 2.00 MiB", "at most")),
+                            (("--set", "memory.recompute={mlp: 5}"), ("memory.recompute: mlp: 5 layers", "has 4; state 4 at most")),
+                            (("--set", "memory.recompute={block: all, segment: 5}"), ("memory.recompute: segment: 5 layers", "state 4 at most")),
+                            (("--set", "memory.recompute={act: 1, mlp: 2}"), ("memory.recompute: expected",)),
                             (("--disk", "1GiB", "--set", "memory.offload_to={states: disk}", "--set", "memory.offload=none"), ("set one of them",))):
             with self.subTest(words=words):
                 done = self.plimsoll("plan", recipe, "--memory", "1GiB", *words)

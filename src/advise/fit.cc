@@ -39,8 +39,9 @@ FitCell fit_cell(const WhatIf& what_if, const std::string& method, int64_t lengt
   }
   try {
     const PlanInput input = what_if({{"method.type", method}, {"data.max_length", std::to_string(length)}});
+    const auto measured = std::make_shared<KnownModels>();
     const auto take_fitting = [&] {
-      const auto plan = fitting_allowed(input.resolved, input.machine, input.data.get());
+      const auto plan = fitting_allowed(input.resolved, input.machine, input.data.get(), measured);
       if (plan) take(*plan, cell);
       return plan.has_value();
     };
@@ -48,6 +49,7 @@ FitCell fit_cell(const WhatIf& what_if, const std::string& method, int64_t lengt
     if (!hopeless && take_fitting()) return cell;
     PlanRequest least = input.request;
     least.choices.preset = Preset::least;
+    least.measured = measured;
     take(make_plan(least), cell);
     if (hopeless && cell.fits) take_fitting();
   } catch (const UsageError& error) {  // as 4 bits for odd widths

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/units.h"
+#include "plan/search/depth_model.h"
 #include "plan/search/fitting_plans.h"
 
 namespace plimsoll {
@@ -31,7 +32,9 @@ SweptMemory read_sweep(const std::string& text) {
   return swept;
 }
 
-Sweep sweep(const PlanRequest& request, const std::vector<int64_t>& budgets) {
+Sweep sweep(const PlanRequest& given, const std::vector<int64_t>& budgets) {
+  PlanRequest request = given;
+  request.measured = std::make_shared<KnownModels>();
   FittingPlans plans(request);
   Sweep swept;
   for (const int64_t budget : budgets) {

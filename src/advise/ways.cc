@@ -33,15 +33,19 @@ std::string neat_size(int64_t bytes) {
 class WayFinder {
  public:
   // `always`: changes that every way needs, with what they are in words.
-  WayFinder(const Variants& variants, Changes always, std::string words)
-      : variants_(variants), always_(std::move(always)), words_(std::move(words)) {}
+  // `refused`: the request that does not fit.
+  WayFinder(const Variants& variants, const PlanRequest& refused, Changes always, std::string words)
+      : variants_(variants),
+        always_(std::move(always)),
+        words_(std::move(words)),
+        measured_(refused.measured ? refused.measured : std::make_shared<KnownModels>()) {}
 
   // No plan is begun any more, but for what is added whatever it takes.
   [[nodiscard]] bool out_of_patience() const { return patience_.ended(); }
 
   // The plan with the changes, where it is possible and fits.
   [[nodiscard]] std::optional<Plan> plan(const Changes& changes) const {
-    return fitting_plan(variants_.plan, with(changes));
+    return fitting_plan(variants_.plan, with(changes), keeps_programs(changes) ? measured_ : nullptr);
   }
 
   // Adds the changes as a way where they fit; whether they do.
@@ -120,7 +124,7 @@ class WayFinder {
   // sure; halved a few times.
   void add_with_one_host_of(const std::vector<int64_t>& sizes) {
     constexpr int kHalvings = 3;
-    FittingPlans plans(request(with_host(sizes.back())));
+    FittingPlans plans(of_refused(request(with_host(sizes.back()))));
     std::map<size_t, Plan> planned;
     size_t low = 0, high = sizes.size() - 1;
     const auto fits = [&](size_t i) {
@@ -147,7 +151,7 @@ class WayFinder {
   bool add_with_enough_disk(Changes changes, const std::string& effect, bool same_result) {
     changes.push_back({"memory.disk", std::to_string(kAnyDisk) + "B"});
     const PlanInput input = variants_.plan(with(changes));
-    FittingPlans plans(input.request);
+    FittingPlans plans(keeps_programs(changes) ? of_refused(input.request) : input.request);
     // Lossy means make requests of their own, which share nothing.
     const auto planned = [&] {
       return input.resolved.recipe.memory.allow.empty() ? plans.within(request(changes).target.budget)
@@ -163,6 +167,21 @@ class WayFinder {
     }
     if (found) add(changes, *found, effect, same_result);
     return found.has_value();
+  }
+
+  // Returns true for keys of budgets and of the planner's choices alone: the workload and the device stay as they were.
+  static bool keeps_programs(const Changes& changes) {
+    return std::ranges::all_of(changes, [](const KeyChange& change) {
+      const std::string& key = change.key;
+      return key == "batch.micro" ||
+             (key.starts_with("memory.") && key != "memory.gpu" && key != "memory.allow");
+    });
+  }
+
+  // Searches of the same workload take what the refused plan's search measured.
+  [[nodiscard]] PlanRequest of_refused(PlanRequest request) const {
+    request.measured = measured_;
+    return request;
   }
 
   // The changes that every way needs, then these: the last value of a key counts.
@@ -188,6 +207,7 @@ class WayFinder {
   const Variants& variants_;
   Changes always_;
   std::string words_;
+  std::shared_ptr<KnownModels> measured_;
   Patience patience_{kWaysPatience};
 };
 
@@ -264,7 +284,7 @@ std::vector<Way> ways_out(const Variants& variants, const Recipe& recipe, const 
   // Less of a host than any run takes: with that alone nothing fits.
   Changes always;
   if (refusal.lacks_host()) always.push_back({"memory.host", neat_size(host_needed)});
-  WayFinder finder(variants, always,
+  WayFinder finder(variants, request, always,
                    always.empty() ? "" : formatted(", with {} of host memory", always.front().value));
   const int64_t length = recipe.data.max_length;
   add_releases(finder, refusal);

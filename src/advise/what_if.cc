@@ -4,10 +4,11 @@
 
 namespace plimsoll {
 
-std::optional<Plan> fitting_plan(const WhatIf& what_if, const Changes& changes) {
+std::optional<Plan> fitting_plan(const WhatIf& what_if, const Changes& changes,
+                                 const std::shared_ptr<KnownModels>& measured) {
   const auto planned = if_possible([&] {
     const PlanInput input = what_if(changes);
-    return fitting_allowed(input.resolved, input.machine, input.data.get());
+    return fitting_allowed(input.resolved, input.machine, input.data.get(), measured);
   });
   return planned.value_or(std::nullopt);
 }

@@ -48,6 +48,8 @@ auto if_possible(const Suggest& suggest) -> std::optional<decltype(suggest())> {
 }
 
 // The plan with the changes, where it is possible and fits.
-std::optional<Plan> fitting_plan(const WhatIf& what_if, const Changes& changes);
+// `measured`: of searches of the same workload on the same device.
+std::optional<Plan> fitting_plan(const WhatIf& what_if, const Changes& changes,
+                                 const std::shared_ptr<KnownModels>& measured = {});
 
 }  // namespace plimsoll

@@ -114,9 +114,11 @@ AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine
 }
 
 std::optional<Plan> fitting_allowed(const Resolved& resolved, const PlannedMachine& machine,
-                                    const DataSetup* data) {
+                                    const DataSetup* data, const std::shared_ptr<KnownModels>& measured) {
   const Planner planner = [&](const Recipe& changed, std::vector<std::string> lossy) {
     PlanRequest request = plan_request(resolve_as(resolved, changed), machine, data);
+    // Lossy means change the programs.
+    if (lossy.empty()) request.measured = measured;
     request.lossy = std::move(lossy);
     return FittingPlans(request).within(request.target.budget);
   };

@@ -25,8 +25,8 @@ struct AllowedPlan {
 AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data,
                          const LayoutOptions& layout = {}, bool names_knee = false,
                          const std::function<void(size_t, size_t)>& progress = {});
-// The same plan where it fits, in less time (FittingPlans).
+// The same plan where it fits, in less time (FittingPlans). `measured`: of the recipe as it is, with other budgets.
 std::optional<Plan> fitting_allowed(const Resolved& resolved, const PlannedMachine& machine,
-                                    const DataSetup* data);
+                                    const DataSetup* data, const std::shared_ptr<KnownModels>& measured = {});
 
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "plan/search/variant_keys.h"
 #include "recipe/effective.h"
 #include "recipe/load/load.h"
 #include "recipe/option.h"
@@ -97,6 +98,25 @@ TEST(Recipe, a_share_of_nothing_needs_no_unit) {
   EXPECT_EQ(read_with("memory: {tie: 0}").memory.tie_percent, 0.0);
   EXPECT_EQ(read_with("memory: {tie: 0.5%, headroom: 0}").memory.headroom_percent, 0.0);
   EXPECT_THROW(read_with("memory: {tie: 1}"), UsageError);  // 1 % or all of it?
+}
+
+TEST(Recipe, levels_of_recomputation_are_written_as_they_are_read) {
+  const auto levels = [](const std::string& text) {
+    return read_with("memory: {recompute: " + text + "}").memory.recompute;
+  };
+  EXPECT_EQ(levels("auto"), std::nullopt);
+  EXPECT_EQ(levels("{}"), RecomputePoint::none);
+  EXPECT_EQ(levels("{block: all}"), RecomputePoint::block);
+  EXPECT_EQ(levels("{cheap: all, mlp: 5}"), RecomputeLevels(RecomputePoint::mlp, 5, RecomputePoint::cheap));
+  EXPECT_EQ(levels("{act: 3, none: all}"), RecomputeLevels(RecomputePoint::act, 3, RecomputePoint::none));
+  EXPECT_EQ(levels("{act: 3}"), levels("{act: 3, none: all}"));
+  for (const std::string text : {"{mlp: 5, cheap: all}", "{act: 3, none: all}", "{block: all, segment: 4}"})
+    EXPECT_EQ(recompute_json(*levels(text)).dump(),
+              recompute_json(*levels(recompute_json(*levels(text)).dump())).dump());
+  for (const std::string bad : {"{mlp: 5, act: 4}", "{cheap: 3, mlp: all}", "{mlp: all, cheap: all}",
+                                "{mlp: -1}", "{mlp: all, segment: 2}", "{block: 3, segment: 2}",
+                                "{block: all, segment: 0}", "{some: all}", "[block]", "all"})
+    EXPECT_THROW(levels(bad), UsageError) << bad;
 }
 
 TEST(Recipe, presets_set_all_parts_of_the_precision) {

@@ -112,11 +112,8 @@ Op with_rows(Op op, int64_t chunk) {
   return op;
 }
 
-// An op of the loss with its workspace by rows of logits at a time.
-struct LossOp {
-  size_t at = 0;
-  std::vector<int64_t> workspace;
-};
+using TimedOp = MeasuredProgram::TimedOp;
+using LossOp = MeasuredProgram::LossOp;
 
 // For each op, what is alive and how much of it belongs to each sample; ops of a mixture's samples themselves
 // are left out, since the block after them has the same and more.
@@ -171,7 +168,6 @@ void add_calls(const Graph& graph, const SampleBlocks& samples, const std::vecto
                const std::vector<int64_t>& chunks, const DeviceDescription& device, ProgramNeeds& needs) {
   needs.calls.resize(chunks.size());
   if (device.launch_seconds == 0 && device.backend != Backend::gpu) return;
-  needs.moves_disk = moves_disk_bytes(graph);
   AffineBytes calls;
   auto loss = losses.begin();
   for (size_t i = 0; i < graph.ops().size(); ++i) {
@@ -266,15 +262,6 @@ std::vector<BlockId> find_makers(const Graph& graph) {
     if (block == kNobody) block = kNoBlock;
   return makers;
 }
-
-// An op as the queues get it, for one number of rows at a time.
-struct TimedOp {
-  double seconds = 0;     // on its queue
-  double contention = 0;  // of a transfer: what it takes from the compute queue
-  size_t slot = kSlots;
-  TensorId copy = kNoTensor;  // of transfers and waits
-  bool queued = false;
-};
 
 // Ops of one slot that follow each other, with the transfers right before them: a stretch of a sample block,
 // or of what is not a block.
@@ -377,18 +364,108 @@ class SecondsTogether {
 
   std::vector<size_t> waits_;
   std::vector<TimedStretch> stretches_;
-  size_t begin_ = 0;  // the first stretch that changes
+  size_t begin_ = 0;       // the first stretch that changes
   RepeatedQueues queues_;  // and the rest of what comes before it
   AffineSeconds seconds_;
 };
 
-// For each number of rows of logits.
-void add_seconds(const Graph& graph, const std::vector<LossOp>& losses, const std::vector<int64_t>& chunks,
-                 std::vector<TimedOp>& ops, TimeModel& time, ProgramNeeds& needs) {
+// The part that a tensor off the device belongs to; of those that always stay, any.
+Part part_of(const Tensor& tensor) {
+  switch (tensor.role) {
+    case Role::frozen_weight:
+    case Role::trainable_weight:
+      return Part::weights;
+    case Role::gradient:
+      return Part::gradients;
+    case Role::activation:
+      return Part::activations;
+    default:
+      return Part::states;
+  }
+}
+
+void add_transfer(const Graph& graph, const Op& op, const DeviceRates& rates, TimedOp& times) {
+  const Tensor& home = graph.tensor(home_of(op));
+  times.contention = contention_seconds(graph, op, rates);
+  times.bytes = static_cast<double>(graph.tensor(copy_of(op)).bytes());
+  times.block = op.block;
+  times.fetches = rule_of(op.kind).queue == Queue::copy_in;
+  times.on_disk = home.space == Space::disk;
+  times.part = part_of(home);
+  times.seconds = op_seconds(graph, op, rates);
+}
+
+}  // namespace
+
+MeasuredProgram::MeasuredProgram(const Graph& graph, double runs, Samples kind,
+                                 const std::vector<int64_t>& chunks, const DeviceDescription& device,
+                                 TimeModel& time)
+    : tensors_(graph.tensors().size()),
+      chunks_(chunks.size()),
+      host_copy_(device.rates.host_copy),
+      disk_read_(device.rates.disk_read),
+      disk_write_(device.rates.disk_write),
+      counts_launches_(device.launch_seconds != 0 || device.backend == Backend::gpu) {
+  const SampleBlocks samples = blocks_of(graph, kind);
+  needs_.runs = runs;
+  for (const BlockId block : find_makers(graph)) add(needs_.tensors, int64_t{1}, block, samples.blocks);
+  for (const Tensor& tensor : graph.tensors()) {
+    if (!is_persistent(tensor.role)) continue;
+    ProgramNeeds::Persistent& persistent = needs_.persistent.emplace_back();
+    persistent.name = tensor.name;
+    persistent.space = tensor.space;
+    persistent.block = tensor.block;
+    add(persistent.bytes, round_up(tensor.bytes(), kArenaAlignment), tensor.block, samples.blocks);
+    part_of_.push_back(part_of(tensor));
+  }
+  ops_.reserve(graph.ops().size());
+  needs_.moved.resize(graph.blocks().size());
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    TimedOp& times = ops_.emplace_back();
+    times.slot = static_cast<uint8_t>(slot_of(op.block, samples.blocks));
+    times.queued = is_queued(op);
+    if (times.queued) add_transfer(graph, op, device.rates, times);
+    if (is_transfer(op.kind))
+      times.copy = copy_of(op);
+    else
+      times.seconds = time.seconds_of(graph, op);
+    add(needs_.ops, int64_t{1}, times.slot);
+    if (!rule_of(op.kind).chunked) continue;
+    LossOp& loss = losses_.emplace_back();
+    loss.at = i;
+    for (const int64_t chunk : chunks) {
+      const Op with = with_rows(op, chunk);
+      loss.workspace.push_back(round_up(scratch_bytes_of(graph, with, device), kArenaAlignment));
+      loss.seconds.push_back(time.seconds_of(graph, with));
+    }
+  }
+  add_calls(graph, samples, losses_, chunks, device, needs_);
+  add_lives(graph, samples, losses_, needs_);
+  needs_.floor_bytes = floor_of(graph);
+  add_transfers(ops_, needs_);
+  add_seconds(ops_, needs_);
+}
+
+// Adds what transfers move, op by op.
+void MeasuredProgram::add_transfers(const std::vector<TimedOp>& ops, ProgramNeeds& needs) const {
+  for (const TimedOp& op : ops) {
+    if (!op.queued) continue;
+    const double on_disk = op.on_disk ? op.bytes : 0.0;
+    needs.moves_disk = needs.moves_disk || (op.on_disk && counts_launches_);
+    add(needs.disk_traffic, on_disk, op.slot);
+    if (op.block == kNoBlock) continue;
+    ProgramNeeds::Moved& moved = needs.moved[static_cast<size_t>(op.block)];
+    moved.io += op.seconds;
+    moved.disk += on_disk;
+  }
+}
+
+// For each number of rows of logits; `ops` is left with the last one's seconds.
+void MeasuredProgram::add_seconds(std::vector<TimedOp>& ops, ProgramNeeds& needs) const {
   std::optional<SecondsTogether> queues;
-  for (const int64_t chunk : chunks) {
-    for (const LossOp& loss : losses)
-      ops[loss.at].seconds = time.seconds_of(graph, with_rows(graph.ops()[loss.at], chunk));
+  for (size_t chunk = 0; chunk < chunks_; ++chunk) {
+    for (const LossOp& loss : losses_) ops[loss.at].seconds = loss.seconds[chunk];
     AffineSeconds compute, io;
     for (const TimedOp& op : ops) {
       add(op.queued ? io : compute, op.seconds, op.slot);
@@ -397,65 +474,43 @@ void add_seconds(const Graph& graph, const std::vector<LossOp>& losses, const st
     needs.io = io;
     needs.compute.push_back(compute);
     if (io.base > 0 && !queues)
-      queues.emplace(ops, graph.tensors().size(), losses.empty() ? ops.size() : losses.front().at);
+      queues.emplace(ops, tensors_, losses_.empty() ? ops.size() : losses_.front().at);
     needs.together.push_back(queues ? queues->of(ops) : compute);
-    if (losses.empty()) break;  // alike for all
+    if (losses_.empty()) break;  // alike for all
   }
-  needs.compute.resize(chunks.size(), needs.compute.front());
-  needs.together.resize(chunks.size(), needs.together.front());
+  needs.compute.resize(chunks_, needs.compute.front());
+  needs.together.resize(chunks_, needs.together.front());
 }
 
-void add_moved(const Graph& graph, const Op& op, const DeviceRates& rates, TimedOp& times,
-               ProgramNeeds& needs) {
-  times.contention = contention_seconds(graph, op, rates);
-  if (op.block == kNoBlock) return;
-  ProgramNeeds::Moved& moved = needs.moved[static_cast<size_t>(op.block)];
-  moved.io += times.seconds;
-  moved.disk += static_cast<double>(disk_bytes_of(graph, op));
-}
-
-}  // namespace
-
-ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::vector<int64_t>& chunks,
-                      const DeviceDescription& device, TimeModel& time) {
-  const SampleBlocks samples = blocks_of(graph, kind);
-  ProgramNeeds needs;
-  needs.runs = runs;
-  for (const BlockId block : find_makers(graph)) add(needs.tensors, int64_t{1}, block, samples.blocks);
-  for (const Tensor& tensor : graph.tensors()) {
-    if (!is_persistent(tensor.role)) continue;
-    ProgramNeeds::Persistent& persistent = needs.persistent.emplace_back();
-    persistent.name = tensor.name;
-    persistent.space = tensor.space;
-    persistent.block = tensor.block;
-    add(persistent.bytes, round_up(tensor.bytes(), kArenaAlignment), tensor.block, samples.blocks);
+ProgramNeeds MeasuredProgram::with_homes(const Homes& homes) const {
+  const auto home_of = [&](Part part) { return homes[static_cast<size_t>(part)].of(0); };
+  ProgramNeeds needs = needs_;
+  for (size_t i = 0; i < part_of_.size(); ++i)
+    if (needs.persistent[i].space != Space::device) needs.persistent[i].space = home_of(part_of_[i]);
+  std::vector<AffineBytes>& on_host = needs.transient[index(Space::host)];
+  std::vector<AffineBytes>& on_disk = needs.transient[index(Space::disk)];
+  const Space activations = home_of(Part::activations);
+  if ((activations == Space::host && on_host.empty()) || (activations == Space::disk && on_disk.empty()))
+    std::swap(on_host, on_disk);
+  std::vector<TimedOp> ops = ops_;
+  for (TimedOp& op : ops) {
+    if (!op.queued) continue;
+    op.on_disk = home_of(op.part) == Space::disk;
+    op.seconds = op.bytes / (op.on_disk ? (op.fetches ? disk_read_ : disk_write_) : host_copy_);
   }
-  std::vector<TimedOp> timed;
-  timed.reserve(graph.ops().size());
-  needs.moved.resize(graph.blocks().size());
-  std::vector<LossOp> losses;
-  for (size_t i = 0; i < graph.ops().size(); ++i) {
-    const Op& op = graph.ops()[i];
-    TimedOp& times = timed.emplace_back();
-    times.slot = slot_of(op.block, samples.blocks);
-    times.seconds = time.seconds_of(graph, op);
-    times.queued = is_queued(op);
-    if (times.queued) add_moved(graph, op, device.rates, times, needs);
-    if (is_transfer(op.kind)) times.copy = copy_of(op);
-    add(needs.ops, int64_t{1}, times.slot);
-    add(needs.disk_traffic, static_cast<double>(disk_bytes_of(graph, op)), times.slot);
-    if (!rule_of(op.kind).chunked) continue;
-    LossOp& loss = losses.emplace_back();
-    loss.at = i;
-    for (const int64_t chunk : chunks)
-      loss.workspace.push_back(
-          round_up(scratch_bytes_of(graph, with_rows(op, chunk), device), kArenaAlignment));
-  }
-  add_calls(graph, samples, losses, chunks, device, needs);
-  add_lives(graph, samples, losses, needs);
-  needs.floor_bytes = floor_of(graph);
-  add_seconds(graph, losses, chunks, timed, time, needs);
+  needs.disk_traffic = {};
+  needs.moves_disk = false;
+  std::ranges::fill(needs.moved, ProgramNeeds::Moved());
+  needs.compute.clear();
+  needs.together.clear();
+  add_transfers(ops, needs);
+  add_seconds(ops, needs);
   return needs;
+}
+
+ProgramNeeds needs_of(const Graph& graph, double runs, Samples samples, const std::vector<int64_t>& chunks,
+                      const DeviceDescription& device, TimeModel& time) {
+  return MeasuredProgram(graph, runs, samples, chunks, device, time).needs();
 }
 
 }  // namespace plimsoll

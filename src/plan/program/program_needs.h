@@ -9,6 +9,7 @@
 
 #include "device/description.h"
 #include "graph/graph.h"
+#include "passes/offload.h"
 #include "plan/program/graphs.h"
 #include "plan/program/time_model.h"
 
@@ -101,8 +102,52 @@ struct ProgramNeeds {
   std::vector<Moved> moved;
 };
 
-// `runs`: in an optimizer step. Every stack of the graph has the blocks that `samples` says. For losses, the
-// workspace and the seconds at each of `chunks` rows of logits.
+// A program's needs as they were measured, from which those of the same program with other offload targets follow:
+// copies on the device are alike wherever they come from, so that only places, traffic and seconds of transfers change.
+class MeasuredProgram {
+ public:
+  // `runs`: in an optimizer step. Every stack of the graph has the blocks that `samples` says. For losses, the
+  // workspace and the seconds at each of `chunks` rows of logits.
+  MeasuredProgram(const Graph& graph, double runs, Samples samples, const std::vector<int64_t>& chunks,
+                  const DeviceDescription& device, TimeModel& time);
+
+  [[nodiscard]] const ProgramNeeds& needs() const { return needs_; }
+  void set_use(const ProgramUse& use) { needs_.use = use; }
+  // With each part that moves in one home, as before: another one, which the device does not reach either.
+  [[nodiscard]] ProgramNeeds with_homes(const Homes& homes) const;
+
+  // An op as the queues get it, for one number of rows at a time.
+  struct TimedOp {
+    double seconds = 0;         // on its queue
+    double contention = 0;      // of a transfer: what it takes from the compute queue
+    double bytes = 0;           // of a transfer
+    TensorId copy = kNoTensor;  // of transfers and waits
+    BlockId block = kNoBlock;   // of transfers
+    uint8_t slot = kSlots;
+    bool queued = false;
+    bool fetches = false;
+    bool on_disk = false;      // its home
+    Part part = Part::states;  // of a transfer: what it moves
+  };
+  struct LossOp {
+    size_t at = 0;
+    std::vector<int64_t> workspace;  // by rows of logits at a time
+    std::vector<double> seconds;     // likewise
+  };
+
+ private:
+  void add_transfers(const std::vector<TimedOp>& ops, ProgramNeeds& needs) const;
+  void add_seconds(std::vector<TimedOp>& ops, ProgramNeeds& needs) const;
+
+  ProgramNeeds needs_;
+  std::vector<TimedOp> ops_;
+  std::vector<LossOp> losses_;
+  std::vector<Part> part_of_;  // of each persistent tensor; of those that no home is for, any
+  size_t tensors_ = 0, chunks_ = 1;
+  double host_copy_, disk_read_, disk_write_;  // bytes a second
+  bool counts_launches_;
+};
+
 ProgramNeeds needs_of(const Graph& graph, double runs, Samples samples, const std::vector<int64_t>& chunks,
                       const DeviceDescription& device, TimeModel& time);
 

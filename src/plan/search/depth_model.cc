@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <concepts>
 #include <functional>
 #include <numeric>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "layout/program_layout.h"
+#include "plan/program/variant_fields.h"
 
 namespace plimsoll {
 namespace {
@@ -66,22 +69,86 @@ void KnownPrograms::add_homes(Key& key, const OffloadChoice& choice, const std::
   key.push_back(any ? choice.prefetch : 0);
 }
 
+KnownModels::KnownModels() = default;
+KnownModels::~KnownModels() = default;
+
+bool KnownModels::is_of(const Experiment& experiment, const DeviceDescription& device) {
+  const Key facts = {experiment.model.layers,
+                     experiment.model.hidden,
+                     experiment.model.vocab,
+                     static_cast<int64_t>(experiment.task.task),
+                     experiment.effective_batch,
+                     experiment.max_length,
+                     experiment.target_length,
+                     experiment.shares_prefixes ? 1 : 0,
+                     experiment.longest_sample,
+                     experiment.longest_shared,
+                     experiment.common_begin,
+                     experiment.documents,
+                     experiment.evaluates,
+                     experiment.ranks,
+                     experiment.lora ? 1 : 0,
+                     experiment.lora ? experiment.lora_options.r : 0,
+                     experiment.nf4 ? 1 : 0,
+                     static_cast<int64_t>(experiment.optimizer.kind),
+                     device.reaches_host ? 1 : 0,
+                     device.threads,
+                     static_cast<int64_t>(device.backend),
+                     static_cast<int64_t>(device.isa)};
+  if (of_.empty()) of_ = facts;
+  return of_ == facts;
+}
+
+const KnownModels::Known* KnownModels::find(const Key& key) const {
+  const auto known = models_.find(key);
+  return known == models_.end() ? nullptr : &known->second;
+}
+
+const DepthModel& KnownModels::add(const Key& key, DepthModel model, int64_t ops) {
+  Known& known = models_[key];
+  known = {std::make_unique<const DepthModel>(std::move(model)), ops};
+  return *known.model;
+}
+
+KnownPrograms::KnownPrograms(const Experiment& experiment, const DeviceDescription& device, FillingOf filling,
+                             std::shared_ptr<KnownModels> models, bool relocates)
+    : experiment_(experiment),
+      device_(device),
+      filling_of_(std::move(filling)),
+      time_(std::in_place, device.rates),
+      models_(models && models->is_of(experiment, device) ? std::move(models)
+                                                          : std::make_shared<KnownModels>()),
+      relocates_(relocates && !device.reaches_host) {
+  models_->is_of(experiment, device);
+}
+
 void KnownPrograms::enter_room_of(const Variant& variant) {
   const std::pair room{variant.micro_batch, variant.micro_tokens};
   if (room_ == room) return;
   room_ = room;
   micro_steps_.clear();
+  twins_.clear();
   if (filling_of_) time_.emplace(device_.rates, filling_of_(variant));
 }
 
-ProgramNeeds KnownPrograms::measured(const Graph& graph, const Variant& variant, Samples samples,
-                                     const std::vector<int64_t>& chunks) {
-  ops_built_ += std::ssize(graph.ops());
-  add_planning_work(std::ssize(graph.ops()));
+void KnownPrograms::count(int64_t ops) {
+  ops_built_ += ops;
+  add_planning_work(ops);
+}
+
+MeasuredProgram KnownPrograms::measured(const Graph& graph, const Variant& variant, Samples samples,
+                                        const std::vector<int64_t>& chunks) {
+  count(std::ssize(graph.ops()));
   const double runs = runs_per_step(graph, variant, time_->filling());
-  ProgramNeeds needs = needs_of(graph, runs, samples, chunks, device_, *time_);
-  needs.use = use_of(graph, variant, time_->filling());
-  return needs;
+  MeasuredProgram measured(graph, runs, samples, chunks, device_, *time_);
+  measured.set_use(use_of(graph, variant, time_->filling()));
+  return measured;
+}
+
+// Returns whether this program's needs follow from those with other offload targets.
+bool KnownPrograms::may_relocate(const OffloadChoice& choice, const std::vector<Part>& parts) const {
+  return relocates_ && std::ranges::all_of(parts, [&](Part part) { return choice.of(part).is_whole(); }) &&
+         std::ranges::any_of(parts, [&](Part part) { return choice.of(part).any(); });
 }
 
 std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experiment& experiment,
@@ -100,17 +167,27 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experimen
   key.insert(key.end(), chunks.begin(), chunks.end());
   std::vector<Part> parts = {Part::gradients, Part::weights, Part::activations};
   if (updates) parts.push_back(Part::states);
-  add_homes(key, o, parts);
   add_depths(key, experiment);
   for (const RecomputePoint point : variant.recompute.layers) key.push_back(static_cast<int64_t>(point));
+  Key twin = key;
+  add_homes(key, o, parts);
   std::shared_ptr<const ProgramNeeds>& micro_step = micro_steps_[key];
-  if (micro_step == nullptr) {
+  if (micro_step != nullptr) return micro_step;
+  const auto build = [&] {
     const Graph& train = trains_.of(experiment, variant);
-    micro_step = std::make_shared<ProgramNeeds>(
-        measured(finish_programs(experiment, variant, device_, train, Programs::micro_step).front(), variant,
-                 samples, chunks));
+    return measured(finish_programs(experiment, variant, device_, train, Programs::micro_step).front(),
+                    variant, samples, chunks);
+  };
+  if (!may_relocate(o, parts)) return micro_step = std::make_shared<ProgramNeeds>(build().needs());
+  OffloadChoice moved = o;
+  for (const Part part : parts)
+    if (moved.of(part).any()) moved.of(part) = Space::disk;
+  add_homes(twin, moved, parts);
+  if (const auto known = twins_.find(twin); known != twins_.end()) {
+    count(known->second.needs().ops.base);
+    return micro_step = std::make_shared<ProgramNeeds>(known->second.with_homes(o.homes()));
   }
-  return micro_step;
+  return micro_step = std::make_shared<ProgramNeeds>(twins_.emplace(twin, build()).first->second.needs());
 }
 
 std::shared_ptr<const ProgramNeeds> KnownPrograms::update_of(const Experiment& experiment,
@@ -128,7 +205,8 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::update_of(const Experiment& e
     const Graph& train = trains_.keeping(experiment, plain);
     update = std::make_shared<ProgramNeeds>(
         measured(finish_programs(experiment, plain, device_, train, Programs::update).front(), variant,
-                 samples, chunks));
+                 samples, chunks)
+            .needs());
   }
   return update;
 }
@@ -147,7 +225,8 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
   if (evaluation == nullptr)
     evaluation = std::make_shared<ProgramNeeds>(
         measured(finish_programs(experiment, variant, device_, Graph(), Programs::evaluation).front(),
-                 variant, samples, chunks));
+                 variant, samples, chunks)
+            .needs());
   return evaluation;
 }
 
@@ -166,6 +245,42 @@ KnownPrograms::Needs KnownPrograms::of(const Variant& variant, const std::vector
   if (experiment.evaluates) needs.push_back(evaluation_of(experiment, variant, samples, chunks));
   if (!variant.update_in_backward) needs.push_back(update_of(experiment, variant, samples, chunks));
   return needs;
+}
+
+namespace {
+
+void add_to_key(KnownModels::Key& key, const PartHome& home) {
+  key.push_back(home.on_disk);
+  key.push_back(home.on_host);
+}
+void add_to_key(KnownModels::Key& key, const std::vector<RecomputePoint>& points) {
+  key.push_back(std::ssize(points));
+  for (const RecomputePoint point : points) key.push_back(static_cast<int64_t>(point));
+}
+template <std::integral T>
+void add_to_key(KnownModels::Key& key, T value) {
+  key.push_back(value);
+}
+
+}  // namespace
+
+const DepthModel& KnownPrograms::model(const Variant& variant, const std::vector<int64_t>& depths,
+                                       Samples samples, const std::vector<int64_t>& chunks) {
+  KnownModels::Key key = {static_cast<int64_t>(samples)};
+  for_each_field(variant, [&](std::string_view, const auto& field) { add_to_key(key, field); });
+  for (const auto* list : {&depths, &chunks}) {
+    key.push_back(std::ssize(*list));
+    key.insert(key.end(), list->begin(), list->end());
+  }
+  if (const KnownModels::Known* known = models_->find(key)) {
+    if (counted_.insert(known->model.get()).second) count(known->ops);
+    return *known->model;
+  }
+  const int64_t before = ops_built_;
+  DepthModel made(of(variant, depths, samples, chunks), chunks.size());
+  const DepthModel& added = models_->add(key, std::move(made), ops_built_ - before);
+  counted_.insert(&added);
+  return added;
 }
 
 DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_transient_(chunks) {
@@ -201,13 +316,14 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_
   for (size_t chunk = 0; chunk < chunks; ++chunk) loss_transient_[chunk] = of_loss[chunk].list();
 }
 
-DepthModel DepthModel::exact(KnownPrograms& programs, const Variant& variant,
-                             const std::vector<int64_t>& chunks) {
-  return {programs.of(variant, programs.experiment().model.stacks(), Samples::none, chunks), chunks.size()};
+const DepthModel& DepthModel::exact(KnownPrograms& programs, const Variant& variant,
+                                    const std::vector<int64_t>& chunks) {
+  return programs.model(variant, programs.experiment().model.stacks(), Samples::none, chunks);
 }
 
-DepthModel DepthModel::mixture(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
-                               const std::vector<StackPoints>& points) {
+const DepthModel& DepthModel::mixture(KnownPrograms& programs, Variant variant,
+                                      const std::vector<int64_t>& chunks,
+                                      const std::vector<StackPoints>& points) {
   variant.recompute = {};
   auto& layers = variant.recompute.layers;
   for (const auto& [first, rest] : points) {
@@ -215,17 +331,17 @@ DepthModel DepthModel::mixture(KnownPrograms& programs, Variant variant, const s
     layers.insert(layers.end(), kSampledRest, rest);
   }
   const std::vector<int64_t> depths(points.size(), kSampledFirst + kSampledRest);
-  return {programs.of(variant, depths, Samples::mixture, chunks), chunks.size()};
+  return programs.model(variant, depths, Samples::mixture, chunks);
 }
 
-DepthModel DepthModel::segments(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
-                                Segments segments) {
+const DepthModel& DepthModel::segments(KnownPrograms& programs, Variant variant,
+                                       const std::vector<int64_t>& chunks, Segments segments) {
   const bool pairs = segments == Segments::pairs;
   const int64_t segment = pairs ? 2 : kSampledSegment;
   const auto depths = depths_of_each(programs.experiment(), kSampledSegments * segment);
   const auto layers = static_cast<size_t>(std::accumulate(depths.begin(), depths.end(), int64_t{0}));
   variant.recompute = {std::vector<RecomputePoint>(layers, RecomputePoint::block), segment};
-  return {programs.of(variant, depths, pairs ? Samples::pairs : Samples::segments, chunks), chunks.size()};
+  return programs.model(variant, depths, pairs ? Samples::pairs : Samples::segments, chunks);
 }
 
 Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) const {

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -49,6 +50,33 @@ struct Usage {
 int64_t program_heap_bytes(int64_t ops, int64_t tensors);
 int64_t program_heap_bytes(std::span<const Graph> programs);
 
+class DepthModel;
+
+// Models that searches measured of one experiment on one device. Further searches of both, within other budgets or
+// among other offload targets, are given them (PlanRequest::measured).
+class KnownModels {
+ public:
+  // By all that a program depends on.
+  using Key = std::vector<int64_t>;
+  struct Known {
+    std::unique_ptr<const DepthModel> model;
+    int64_t ops = 0;  // of the programs that were built for it
+  };
+  KnownModels();
+  ~KnownModels();
+  KnownModels(const KnownModels&) = delete;
+  KnownModels& operator=(const KnownModels&) = delete;
+  // Returns true for the workload and the device of the first call, as far as requests that are made of one recipe
+  // differ.
+  bool is_of(const Experiment& experiment, const DeviceDescription& device);
+  [[nodiscard]] const Known* find(const Key& key) const;
+  const DepthModel& add(const Key& key, DepthModel model, int64_t ops);
+
+ private:
+  std::map<Key, Known> models_;
+  Key of_;  // facts of the experiment and the device; empty: nobody asked
+};
+
 // Programs of one experiment, each built and measured once for all variants that have it in common. Updates
 // are alike where the same parts have the same homes, and going slice by slice they have most of the ops;
 // evaluations likewise. Offload targets of optimizer states change no micro-step that leaves updates to the
@@ -57,23 +85,27 @@ class KnownPrograms {
  public:
   // Experiment and device must outlive this.
   using FillingOf = std::function<Filling(const Variant&)>;
-  KnownPrograms(const Experiment& experiment, const DeviceDescription& device, FillingOf filling = {})
-      : experiment_(experiment),
-        device_(device),
-        filling_of_(std::move(filling)),
-        time_(std::in_place, device.rates) {}
+  // `models`: of other searches of both; none: its own. `relocates`: what moves may go to several homes.
+  KnownPrograms(const Experiment& experiment, const DeviceDescription& device, FillingOf filling = {},
+                std::shared_ptr<KnownModels> models = {}, bool relocates = false);
 
   using Needs = std::vector<std::shared_ptr<const ProgramNeeds>>;
   // Those of the variant with each of `chunks` rows of logits, for a model of so many layers of each stack.
   Needs of(const Variant& variant, const std::vector<int64_t>& depths, Samples samples,
            const std::vector<int64_t>& chunks);
+  // A model of them, which is built once.
+  const DepthModel& model(const Variant& variant, const std::vector<int64_t>& depths, Samples samples,
+                          const std::vector<int64_t>& chunks);
+  [[nodiscard]] const std::shared_ptr<KnownModels>& models() const { return models_; }
   [[nodiscard]] const Experiment& experiment() const { return experiment_; }
-  // Ops of all programs built so far: the work that was done.
+  // Ops of all programs built so far, and of those that another search had built: the work that was done without it.
   [[nodiscard]] int64_t ops_built() const { return ops_built_; }
 
  private:
-  ProgramNeeds measured(const Graph& graph, const Variant& variant, Samples samples,
-                        const std::vector<int64_t>& chunks);
+  MeasuredProgram measured(const Graph& graph, const Variant& variant, Samples samples,
+                           const std::vector<int64_t>& chunks);
+  void count(int64_t ops);
+  [[nodiscard]] bool may_relocate(const OffloadChoice& choice, const std::vector<Part>& parts) const;
   std::shared_ptr<const ProgramNeeds> micro_step_of(const Experiment& experiment, const Variant& variant,
                                                     Samples samples, const std::vector<int64_t>& chunks);
   std::shared_ptr<const ProgramNeeds> update_of(const Experiment& experiment, const Variant& variant,
@@ -94,10 +126,14 @@ class KnownPrograms {
   std::optional<TimeModel> time_;
   std::optional<std::pair<int64_t, int64_t>> room_;
   int64_t ops_built_ = 0;
+  std::shared_ptr<KnownModels> models_;
+  std::set<const DepthModel*> counted_;  // whose work is in ops_built_
+  bool relocates_;
   using Key = std::vector<int64_t>;
   static void add_homes(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts);
   static void add_depths(Key& key, const Experiment& experiment);
   std::map<Key, std::shared_ptr<const ProgramNeeds>> micro_steps_, updates_, evaluations_;
+  std::map<Key, MeasuredProgram> twins_;  // of micro-steps, whatever home their parts have
 };
 
 // Blocks of one stack, the first of them at one point of recomputation and the rest at another.
@@ -120,16 +156,17 @@ class DepthModel {
   // A model of programs that were measured alike.
   DepthModel(const KnownPrograms::Needs& needs, size_t chunks);
 
-  // The variant as it is, at full depth.
-  static DepthModel exact(KnownPrograms& programs, const Variant& variant,
-                          const std::vector<int64_t>& chunks);
+  // The variant as it is, at full depth. These stay where they are as long as the programs do.
+  static const DepthModel& exact(KnownPrograms& programs, const Variant& variant,
+                                 const std::vector<int64_t>& chunks);
   // The first layers of each stack at one point, all others of it at another; `variant.recompute` is ignored.
-  static DepthModel mixture(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
-                            const std::vector<StackPoints>& points);
+  static const DepthModel& mixture(KnownPrograms& programs, Variant variant,
+                                   const std::vector<int64_t>& chunks,
+                                   const std::vector<StackPoints>& points);
   // All layers at `block`, in segments of two, or of any more.
   enum class Segments : uint8_t { pairs, longer };
-  static DepthModel segments(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
-                             Segments segments);
+  static const DepthModel& segments(KnownPrograms& programs, Variant variant,
+                                    const std::vector<int64_t>& chunks, Segments segments);
 
   static Segments segments_of(int64_t segment) { return segment == 2 ? Segments::pairs : Segments::longer; }
 

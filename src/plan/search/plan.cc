@@ -411,6 +411,8 @@ Plan search_plan(const PlanRequest& request, int64_t most_ops) {
   plan->smallest = is_least ? *chosen : smallest;
   plan->knee = knee;
   plan->search_ended = search.ended_early();
+  // Suggestions continue from there.
+  plan->request.measured = plan->fits() ? nullptr : search.measured();
   return finish(std::move(*plan));
 }
 
@@ -526,7 +528,9 @@ Plan plan_alternative(const Alternative& alternative, int64_t most_ops) {
   const PlanRequest& request = alternative.request;
   if (alternative.variant) return finish(lay_out_plan(request, *alternative.variant));
   Plan plan = search_plan(settled(request, most_ops), most_ops);
+  std::shared_ptr<KnownModels> measured = std::move(plan.request.measured);
   plan.request = request;
+  plan.request.measured = std::move(measured);
   return plan;
 }
 

@@ -164,6 +164,8 @@ struct Target {
   LayoutOptions layout;
 };
 
+class KnownModels;
+
 struct PlanRequest {
   Workload workload;
   Choices choices;
@@ -171,6 +173,8 @@ struct PlanRequest {
   std::vector<std::string> notes = {};  // for the report: what the recipe may not mean
   std::vector<std::string> lossy = {};  // means of memory.allow that were taken, for the report
   bool names_knee = false;              // for the report: what takes much less memory for little more time
+  // Models that searches of this workload on this device measured, with other choices and budgets.
+  std::shared_ptr<KnownModels> measured = {};
   // Called during a search, with the parts of it that are done and all of them.
   std::function<void(size_t, size_t)> progress = {};
 };

@@ -180,21 +180,19 @@ bool Search::may_measure(const Spot& spot) {
 
 const DepthModel& Search::model_of(const Spot& spot) {
   const Key key = model_key(spot);
-  const auto known = models_.find(key);
-  if (known != models_.end()) return known->second;
+  const DepthModel*& model = models_[key];
+  if (model != nullptr) return *model;
   const Frame& frame = frames_[spot.frame];
-  const bool by_depth = tells_by_depth(spot);
-  if (by_depth && spot.segment > 1)
-    return models_
-        .emplace(key, DepthModel::segments(programs_, frame.variant, frame.chunks,
-                                           DepthModel::segments_of(spot.segment)))
-        .first->second;
-  if (by_depth)
-    return models_.emplace(key, DepthModel::mixture(programs_, frame.variant, frame.chunks, points_of(spot)))
-        .first->second;
+  if (tells_by_depth(spot)) {
+    model = spot.segment > 1 ? &DepthModel::segments(programs_, frame.variant, frame.chunks,
+                                                     DepthModel::segments_of(spot.segment))
+                             : &DepthModel::mixture(programs_, frame.variant, frame.chunks, points_of(spot));
+    return *model;
+  }
   Variant variant = variant_of(spot);
   variant.recompute = choice_of(spot);
-  return models_.emplace(key, DepthModel::exact(programs_, variant, frame.chunks)).first->second;
+  model = &DepthModel::exact(programs_, variant, frame.chunks);
+  return *model;
 }
 
 Usage Search::usage_at(const Spot& spot) { return finished(spot, bytes_and_seconds(spot)); }

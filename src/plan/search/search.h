@@ -66,6 +66,7 @@ class Search {
   [[nodiscard]] std::vector<Variant> all() const;
   // True if it stopped at its limit of work, with the best found until then.
   [[nodiscard]] bool ended_early() const { return ended_early_; }
+  [[nodiscard]] const std::shared_ptr<KnownModels>& measured() const { return programs_.models(); }
 
  private:
   struct Frame {
@@ -192,7 +193,7 @@ class Search {
     std::array<int64_t, 3> persistent{};
   };
   const Base& base_of(size_t room, const OffloadChoice& choice, bool moves_activations, RecomputePoint point);
-  DepthModel model_like(Variant variant, const std::vector<int64_t>& chunks, RecomputePoint point);
+  const DepthModel& model_like(Variant variant, const std::vector<int64_t>& chunks, RecomputePoint point);
   [[nodiscard]] Usage usage_like(const DepthModel& model, size_t chunk) const;
   const HomeCosts& costs_of(size_t room, bool updates_in_backward);
   [[nodiscard]] bool updates_in_backward(size_t room, const OffloadChoice& choice) const;
@@ -200,6 +201,7 @@ class Search {
   Least least_of(size_t room, const OffloadChoice& choice);
   Least least_at(const Spot& spot);
   int64_t transient_at(Spot spot);
+  int64_t least_transient_at(const Spot& spot);
   bool may_be_at(const Spot& spot, const Limits& limits);
   bool may_be_between(const Spot& less, const Spot& more, const Limits& limits);
   void add_parts(size_t room, const OffloadChoice& choice, const Base& base, Least& least);
@@ -296,7 +298,7 @@ class Search {
   std::vector<OffloadChoice> choices_;  // of the frames of each room, in their order
   static Key key_of(const Spot& spot);
   [[nodiscard]] Key line_of(Spot spot) const;
-  std::map<Key, DepthModel> models_;
+  std::map<Key, const DepthModel*> models_;           // of programs_
   std::set<std::tuple<Key, size_t, bool>> rejected_;  // their layout takes more than there is
   int64_t margin_ = 0;                                // device bytes that all must leave free
   std::map<Key, int64_t> slack_;                      // by line: what layouts took above their bound

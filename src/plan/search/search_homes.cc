@@ -144,7 +144,8 @@ Usage Search::of_stretches(const Spot& spot) {
   return usage;
 }
 
-DepthModel Search::model_like(Variant variant, const std::vector<int64_t>& chunks, RecomputePoint point) {
+const DepthModel& Search::model_like(Variant variant, const std::vector<int64_t>& chunks,
+                                     RecomputePoint point) {
   if (is_deep_)
     return DepthModel::mixture(programs_, variant, chunks,
                                std::vector<StackPoints>(depths_.size(), {point, point}));
@@ -172,7 +173,7 @@ const Search::Base& Search::base_of(size_t room, const OffloadChoice& choice, bo
   variant.offload.activations = home;
   variant.offload.prefetch = prefetch;
   const std::vector<int64_t>& chunks = rooms_[room].chunks;
-  const DepthModel model = model_like(variant, chunks, point);
+  const DepthModel& model = model_like(variant, chunks, point);
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     const Usage usage = usage_like(model, chunk);
     base.transient.push_back(usage.of(Space::device) - usage.persistent[index(Space::device)]);
@@ -204,13 +205,13 @@ const HomeCosts& Search::costs_of(size_t room, bool updates) {
   const auto blocks = [&](const DepthModel& model) {
     return is_deep_ ? model.blocks(depths_) : model.blocks();
   };
-  const DepthModel plain = model_like(variant, chunks, points_.front());
+  const DepthModel& plain = model_like(variant, chunks, points_.front());
   for (const Part part : kPersistentParts) {
     if (part == Part::gradients && updates) continue;
     for (const Space home : request_.target.homes) {
       Variant with = variant;
       with.offload.of(part) = home;
-      const DepthModel moved = model_like(with, chunks, points_.front());
+      const DepthModel& moved = model_like(with, chunks, points_.front());
       costs.set(part, home, usage_like(plain, 0), blocks(plain), usage_like(moved, 0), blocks(moved));
     }
   }
@@ -293,11 +294,22 @@ Search::Least Search::least_at(const Spot& spot) {
   return least;
 }
 
+// Other parts that move only add copies to what is on the device of a program that moves nothing, or activations alone.
+int64_t Search::least_transient_at(const Spot& spot) {
+  const Frame& frame = frames_[spot.frame];
+  const OffloadChoice& choice = frame.variant.offload;
+  if (!choice.activations.is_whole() || spot.segment > 1 || spot.first != spot.rest) return 0;
+  return base_of(frame.room, choice, true, spot.first).transient[spot.chunk];
+}
+
 // By what a frame takes at the least, of a spot's device bytes exactly.
 bool Search::may_be_at(const Spot& spot, const Limits& limits) {
   Least least = least_at(spot);
   if (exceeds(least, limits)) return false;
   if (!frames_[spot.frame].whole) return true;
+  Least before_measuring = least;
+  before_measuring.device += least_transient_at(spot);
+  if (exceeds(before_measuring, limits)) return false;
   least.device += transient_at(spot);
   return !exceeds(least, limits);
 }
@@ -305,20 +317,22 @@ bool Search::may_be_at(const Spot& spot, const Limits& limits) {
 // A line takes of everything no less than the lesser of its ends: less recomputation is faster, more is smaller, and
 // a place between may keep both limits where neither end does.
 bool Search::may_be_between(const Spot& less, const Spot& more, const Limits& limits) {
-  const auto at = [&](const Spot& spot) {
-    Least least = least_at(spot);
-    if (frames_[spot.frame].whole) least.device += transient_at(spot);
-    return least;
+  const auto exceeds_beside = [&](const auto& transient) {
+    Least least = least_at(less), other = least_at(more);
+    if (frames_[less.frame].whole) {
+      least.device += transient(less);
+      other.device += transient(more);
+    }
+    least.device = std::min(least.device, other.device);
+    least.host = std::min(least.host, other.host);
+    least.disk = std::min(least.disk, other.disk);
+    least.programs = std::min(least.programs, other.programs);
+    least.disk_traffic = std::min(least.disk_traffic, other.disk_traffic);
+    least.seconds = std::min(least.seconds, other.seconds);
+    return exceeds(least, limits);
   };
-  Least least = at(less);
-  const Least other = at(more);
-  least.device = std::min(least.device, other.device);
-  least.host = std::min(least.host, other.host);
-  least.disk = std::min(least.disk, other.disk);
-  least.programs = std::min(least.programs, other.programs);
-  least.disk_traffic = std::min(least.disk_traffic, other.disk_traffic);
-  least.seconds = std::min(least.seconds, other.seconds);
-  return !exceeds(least, limits);
+  return !exceeds_beside([&](const Spot& spot) { return least_transient_at(spot); }) &&
+         !exceeds_beside([&](const Spot& spot) { return transient_at(spot); });
 }
 
 std::optional<Search::Least> Search::least_of(const Variant& variant) {

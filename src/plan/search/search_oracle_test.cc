@@ -316,6 +316,29 @@ TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
   EXPECT_GT(tied, 0);
 }
 
+// Keys of the recipe state whatever the planner may choose: the space is that variant alone then.
+TEST_P(EveryBudget, has_variants_that_keys_state_every_one) {
+  if (!test::in_slice("every_budget", GetParam().number)) GTEST_SKIP() << "in another landing's slice";
+  constexpr size_t kAtMost = 60;
+  const PlanRequest request = request_for(GetParam());
+  const std::vector<Variant> all = Search(request).all();
+  const size_t step = times_as_many() ? 1 + all.size() / 1000 : 1 + all.size() / kAtMost;
+  for (size_t i = 0; i < all.size(); i += step) {
+    const Variant& variant = all[i];
+    PlanRequest stated = request;
+    stated.choices.micro_batch = variant.micro_batch;
+    if (variant.micro_tokens > 0) stated.choices.micro_tokens = variant.micro_tokens;
+    stated.choices.loss_chunk = variant.loss_chunk;
+    stated.choices.recompute = levels_of(variant.recompute);
+    ASSERT_TRUE(stated.choices.recompute) << variant_words(request.workload.experiment, variant);
+    stated.choices.homes = variant.offload.homes();
+    if (variant.offload.any()) stated.choices.prefetch = variant.offload.prefetch;
+    const std::vector<Variant> left = Search(stated).all();
+    ASSERT_EQ(left.size(), 1U) << variant_words(request.workload.experiment, variant);
+    ASSERT_EQ(left.front(), variant) << variant_words(request.workload.experiment, variant);
+  }
+}
+
 std::vector<Case> numbered(std::vector<Case> cases) {
   for (size_t i = 0; i < cases.size(); ++i) cases[i].number = i;
   return cases;

@@ -38,9 +38,12 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
       layers_(request.workload.experiment.model.layers),
       depths_(request.workload.experiment.model.stacks()),
       is_deep_(is_deep(request.workload.experiment)),
-      programs_(request.workload.experiment, request.target.device, [&request](const Variant& v) {
-        return filling_of(request.workload.experiment, request.workload.run, v);
-      }) {
+      programs_(
+          request.workload.experiment, request.target.device,
+          [&request](const Variant& v) {
+            return filling_of(request.workload.experiment, request.workload.run, v);
+          },
+          request.measured, request.target.homes.size() > 1) {
   if (const auto& stated = request.choices.recompute) {
     points_ = {std::min(stated->first, stated->rest)};
   } else {
@@ -135,7 +138,7 @@ Search::Room Search::room_of(const MicroRoom& micro) {
       round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit));
   variant.update_in_backward = may_update_in_backward(variant);
   // The time of computing: transfers only add to it.
-  const DepthModel model = model_like(variant, room.chunks, points_.front());
+  const DepthModel& model = model_like(variant, room.chunks, points_.front());
   room.at_least = std::numeric_limits<double>::max();
   for (size_t chunk = 0; chunk < room.chunks.size(); ++chunk)
     room.at_least = std::min(room.at_least, usage_like(model, chunk).seconds);

@@ -289,6 +289,77 @@ TEST(DepthModel, tells_an_encoder_and_a_decoder_of_any_depth) {
 }
 
 // The loss's rows change its workspace and its seconds and nothing else.
+void expect_same(const AffineSeconds& a, const AffineSeconds& b) {
+  ASSERT_EQ(a.base, b.base);
+  ASSERT_EQ(a.slope, b.slope);
+}
+
+void expect_same_needs(const ProgramNeeds& a, const ProgramNeeds& b) {
+  ASSERT_EQ(a.persistent.size(), b.persistent.size());
+  for (size_t i = 0; i < a.persistent.size(); ++i) {
+    ASSERT_EQ(a.persistent[i].name, b.persistent[i].name);
+    ASSERT_EQ(a.persistent[i].space, b.persistent[i].space) << a.persistent[i].name;
+    ASSERT_EQ(a.persistent[i].bytes.base, b.persistent[i].bytes.base);
+  }
+  for (size_t space = 0; space < a.transient.size(); ++space) {
+    ASSERT_EQ(a.transient[space].size(), b.transient[space].size()) << space;
+    for (size_t i = 0; i < a.transient[space].size(); ++i) {
+      ASSERT_EQ(a.transient[space][i].base, b.transient[space][i].base);
+      ASSERT_EQ(a.transient[space][i].slope, b.transient[space][i].slope);
+    }
+  }
+  ASSERT_EQ(a.floor_bytes, b.floor_bytes);
+  ASSERT_EQ(a.ops.base, b.ops.base);
+  ASSERT_EQ(a.moves_disk, b.moves_disk);
+  ASSERT_EQ(a.use.graphs, b.use.graphs);
+  expect_same(a.io, b.io);
+  expect_same(a.disk_traffic, b.disk_traffic);
+  for (size_t chunk = 0; chunk < a.compute.size(); ++chunk) {
+    expect_same(a.compute[chunk], b.compute[chunk]);
+    expect_same(a.together[chunk], b.together[chunk]);
+  }
+  for (size_t block = 0; block < a.moved.size(); ++block) {
+    ASSERT_EQ(a.moved[block].io, b.moved[block].io);
+    ASSERT_EQ(a.moved[block].disk, b.moved[block].disk);
+  }
+}
+
+// The first program with these parts off the device is built; the needs of those with other offload targets follow from it.
+TEST(DepthModel, one_program_tells_all_homes_of_its_parts) {
+  for (const bool updates : {false, true}) {
+    PlanRequest request = request_for(17, false);
+    request.workload.experiment.optimizer.max_grad_norm = 0;
+    request.target.device.reaches_host = false;
+    request.target.device.backend = Backend::gpu;
+    request.target.device.launch_seconds = 1e-6;
+    const auto filling = [](const Variant&) { return Filling(); };
+    KnownPrograms told(request.workload.experiment, request.target.device, filling, nullptr, true);
+    for (const RecomputePoint point : {RecomputePoint::none, RecomputePoint::mlp})
+      for (const int64_t prefetch : {0, 1, 2})
+        for (const Space weights : {Space::disk, Space::host, Space::device})
+          for (const Space activations : {Space::host, Space::device, Space::disk})
+            for (const Space others : {Space::device, Space::host, Space::disk}) {
+              Variant variant;
+              variant.micro_batch = updates ? 4 : 1;
+              variant.accumulation = updates ? 1 : 4;
+              variant.update_in_backward = updates;
+              variant.recompute.layers.assign(6, point);
+              variant.offload.weights = weights;
+              variant.offload.activations = activations;
+              (updates ? variant.offload.states : variant.offload.gradients) = others;
+              variant.offload.prefetch = prefetch;
+              KnownPrograms built(request.workload.experiment, request.target.device, filling);
+              const std::vector<int64_t> chunks = {512, 64};
+              const auto of = [&](KnownPrograms& programs) {
+                return programs.of(variant, {6}, Samples::mixture, chunks).front();
+              };
+              ASSERT_NO_FATAL_FAILURE(expect_same_needs(*of(told), *of(built)))
+                  << to_string(weights) << " " << to_string(activations) << " " << to_string(others);
+              ASSERT_EQ(told.ops_built() > 0, true);
+            }
+  }
+}
+
 TEST(DepthModel, one_program_tells_all_rows_of_logits) {
   const std::vector<int64_t> chunks = {512, 128, 16};
   for (const bool lora : {false, true}) {

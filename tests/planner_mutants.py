@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Faults planted in the planner's bounds and in the terms of its seconds, one at a time: each must be noticed by the planner's tests.
+
+Usage: planner_mutants.py BUILD [NAME ...]   (from the repository's root; plan_test of BUILD is built)
+       planner_mutants.py --texts           (only whether each fault's text is still there, once)
+
+A fault is a text of a source and what stands in its place. The source is compiled anew and linked before the library, and the tests of its row
+run until one fails. As many faults at a time as there are CPUs.
+"""
+import concurrent.futures
+import os
+import pathlib
+import sys
+import tempfile
+
+import gpu_mutants
+
+SEARCH, HOMES, SPACE = "src/plan/search/search.cc", "src/plan/search/search_homes.cc", "src/plan/search/search_space.cc"
+DEPTH, NEEDS, COSTS = "src/plan/search/depth_model.cc", "src/plan/program/program_needs.cc", "src/plan/search/home_costs.cc"
+TIME = "src/plan/program/time_model.cc"
+# Tests: of the oracle those cases that say most; of estimates; of searches.
+ORACLE = "*gets_the_best_variant_that_there_is/full_with_disk:*gets_the_best_variant_that_there_is/full_on_a_card"
+HOMES_ORACLE = "*gets_the_best_variant_that_there_is/homes_of_*"
+DEEP_ORACLE = "*gets_the_best_variant_that_there_is/deep_*"
+LAUNCHES = "*gets_the_best_variant_that_there_is/launches_*"
+DEPTHS, SEARCHES = "DepthModel.*", "Search.*"
+# name: (tests, file, text, what stands in its place). The text occurs once in the file.
+MUTANTS = {
+    # Bounds of seconds.
+    "a room's seconds by its slowest rows of logits": (ORACLE, SPACE, "room.at_least = std::min(room.at_least,", "room.at_least = 1.1 * std::min(room.at_least,"),
+    "transfers ahead that hide nothing": (ORACLE, HOMES, ": std::max(base.seconds[i], base.io[i] + io[i]));", ": base.seconds[i] + base.io[i] + io[i]);"),
+    "a point's seconds above its own": (ORACLE, SEARCH, "  return least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when", "  return 1.2 * least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when"),
+    "splits slower than their faster end": (f"{HOMES_ORACLE}:{DEEP_ORACLE}", HOMES, "return std::min(few.seconds, all.seconds) >= limits.seconds ||", "return 1.1 * std::max(few.seconds, all.seconds) >= limits.seconds ||"),
+    "seconds of a line by its slower end": (f"{DEEP_ORACLE}:{SEARCHES}", HOMES, "least.seconds = std::min(least.seconds, other.seconds);", "least.seconds = 1.1 * std::max(least.seconds, other.seconds);"),
+    # Bounds of bytes.
+    "a floor with all that is kept": (ORACLE, HOMES, "base.floor = floor.device - base.persistent[index(Space::device)];", "base.floor = 2 * base.transient.front() + 0 * floor.device;"),
+    "a floor of what moves, by its own program": (f"{ORACLE}:{DEEP_ORACLE}", SEARCH, "const std::optional<size_t> of = moves ? frames_[twin].at_home : twin;", "const std::optional<size_t> of = twin;"),
+    "a floor that keeps what layers keep": (DEEP_ORACLE, DEPTH, "bytes = std::max(bytes, at.base - kept);", "bytes = std::max(bytes, at.base + 0 * kept);"),
+    "a floor of an op with its workspace": (f"{ORACLE}:{DEEP_ORACLE}", NEEDS, "most = std::max(most, alive + touched[i] - workspace);", "most = std::max(most, 2 * (alive + touched[i]) - 0 * workspace);"),
+    "copies counted with what stays": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "  return usage.of(Space::device) - usage.persistent[index(Space::device)];\n}\n\n// Activations that move", "  return usage.of(Space::device);\n}\n\n// Activations that move"),
+    "bytes of a line by its larger end": (DEEP_ORACLE, HOMES, "least.device = std::min(least.device, other.device);", "least.device = std::max(least.device, other.device);"),
+    "a line too large by its larger point": (DEEP_ORACLE, SEARCH, "least = std::min(least, model_of(all).floor(depths_, line.chunk).device);", "least = 2 * model_of(all).floor(depths_, line.chunk).device;"),
+    "what is too large for the host is so for the device": (f"{ORACLE}:{SEARCHES}", SEARCH, "if (exceeds(DepthModel::Floor{floor->device, 0}, limits)) excluded.on_device.push_back(frame);", "excluded.on_device.push_back(frame);"),
+    "no less than what moves less": (ORACLE, SEARCH, "moves_all_of(moves, keeps) && has_no_less_room(larger, frame);", "has_no_less_room(larger, frame);"),
+    "a room that is no smaller, by its rows": (f"{ORACLE}:*rows_of_many_lengths", SEARCH, "known_.no_less_room[frames_[larger].room][frames_[frame].room] != 0;", "true;"),
+    "the least memory found at the first place": (f"{ORACLE}:{HOMES_ORACLE}", SEARCH, "if (frames_[frame].whole && fits_easily(least, limits)) known_.done", "known_.done"),
+    "a tight host counts as room": (f"{ORACLE}:{HOMES_ORACLE}", SEARCH, "return keeps(host + host / kSpare, limits.budget.host_bytes) &&", "return keeps(host / kSpare, limits.budget.host_bytes) &&"),
+    "parts in part are never the least": (HOMES_ORACLE, HOMES, "    return fits_easily(least_of(room, choice_with(frame, split, home)), limits);", "    return home != Space::device || fits_easily({}, limits);"),
+    "all layers of a split move": (f"{HOMES_ORACLE}:{DEEP_ORACLE}", HOMES, "    return device + freed - costs.of_first(split.part, home, count).freed <= *limits.budget.device_bytes;", "    return count < 0 && device + freed < 0;"),
+    "a part's bytes on the wrong home": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "(home == Space::disk ? least.disk : least.host) += amount.taken;", "(home == Space::host ? least.disk : least.host) += amount.taken;"),
+    "what a part frees counted twice": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "least.device -= amount.freed;", "least.device -= amount.freed / 2;"),
+    "the traffic of a part counted twice": (ORACLE, HOMES, "disk[i] += amount.disk[i];", "disk[i] += 2 * amount.disk[i];"),
+    # What is looked at, and what is taken.
+    "no place between the ends of a line": (f"{ORACLE}:{DEEP_ORACLE}", SEARCH, "  for (const int64_t place : places) offer(at(place), limits, visit);\n}\n\n// Recomputation", "  for (const int64_t place : places)\n    if (place == end) offer(at(place), limits, visit);\n}\n\n// Recomputation"),
+    "the most layers of a split in place of the fewest": (f"{HOMES_ORACLE}:{DEEP_ORACLE}", HOMES, "  if (is_out(low)) return;\n  spot.home = place(low);", "  if (is_out(low)) return;\n  spot.home = place(most);"),
+    "no second layer of prefetch": (f"{HOMES_ORACLE}:{SEARCHES}", HOMES, "if (choice.prefetch < 2 || request_.choices.prefetch) return true;", "if (choice.prefetch < 2 || request_.choices.prefetch) return true;\n  if (choice.prefetch == 2) return false;"),
+    "the first that fits is the fastest": (f"{ORACLE}:{SEARCHES}", SEARCH, "    left.seconds = worth * best->usage.seconds;", "    left.seconds = 0.5 * worth * best->usage.seconds;"),
+    "a tie that is twice as wide": (f"{ORACLE}:{SEARCHES}", SEARCH, "limits.seconds = best.usage.seconds * (1 + std::max(tie, kSameSeconds));", "limits.seconds = best.usage.seconds * (1 + std::max(4 * tie, kSameSeconds));"),
+    "a layout above its bound is taken": (f"{SEARCHES}:{ORACLE}", SEARCH, "  const int64_t device = usage.of(Space::device) + slack;", "  const int64_t device = usage.of(Space::device) - usage.of(Space::device) / 16 + slack;"),
+    # Terms of seconds.
+    "launches without seconds": (LAUNCHES, SEARCH, "  usage.seconds += cost.seconds;", "  usage.seconds += 0 * cost.seconds;"),
+    "graphs without bytes": (LAUNCHES, SEARCH, "    usage.bytes[index(Space::device)] += cost.graph_bytes;", "    usage.bytes[index(Space::device)] += 0 * cost.graph_bytes;"),
+    "transfers that take nothing from computing": (DEPTHS, NEEDS, "if (op.queued) add(compute, op.contention, op.slot);", "if (op.queued) add(compute, 0 * op.contention, op.slot);"),
+    "the queue takes nothing from computing": (DEPTHS, NEEDS, "compute_ += ops[i].contention;", "compute_ += 0 * ops[i].contention;"),
+    "no op waits for its transfer": (DEPTHS, NEEDS, "compute_ = std::max(compute_, complete_[complete_.size() - waits[i]]);", "compute_ = std::max(compute_, 0 * complete_[complete_.size() - waits[i]]);"),
+    "stretches that are not repeated": (f"{DEPTHS}:{SEARCHES}", NEEDS, "seconds.slope[stretch.slot] += queues.compute() - before;", "seconds.slope[stretch.slot] += 0.5 * (queues.compute() - before);"),
+    "one rate for all rows of logits": (DEPTHS, NEEDS, "for (const LossOp& loss : losses_) ops[loss.at].seconds = loss.seconds[chunk];", "for (const LossOp& loss : losses_) ops[loss.at].seconds = loss.seconds[0];"),
+    "a program that runs once": (f"{DEPTHS}:{ORACLE}", DEPTH, "usage.seconds += program.count * seconds;", "usage.seconds += std::min(1.0, program.count) * seconds;"),
+    "the disk read as fast as it writes": (DEPTHS, NEEDS, "op.on_disk ? (op.fetches ? disk_read_ : disk_write_)", "op.on_disk ? disk_write_"),
+    "activations that stay where they were": (DEPTHS, NEEDS, "    std::swap(on_host, on_disk);", "    on_host.swap(on_host);"),
+    "traffic of a twin's homes": (DEPTHS, NEEDS, "  needs.disk_traffic = {};\n  needs.moves_disk = false;", "  needs.moves_disk = false;"),
+    "seconds of a split by one of its homes": (f"{DEEP_ORACLE}:{SEARCHES}", HOMES, "      usage.seconds += shares[i] * end.seconds;", "      usage.seconds = std::max(usage.seconds, end.seconds);"),
+    "a late line that is not remembered": (f"{SEARCHES}:{DEEP_ORACLE}", SEARCH, "usage.seconds *= found->second;", "usage.seconds *= 1;"),
+    "what is outside of layers, moved twice": (f"{HOMES_ORACLE}:{SEARCHES}", COSTS, "if (where.on_disk > 0) amount.add(of_first(part, home, where.on_disk), -1);", "if (where.on_disk > 0) amount.add(of_first(part, home, where.on_disk), 0);"),
+    "transfers as fast as the memory": ("TimeModel.*:DepthModel.*", TIME, "return cost_of(graph, op).bytes / (home == Space::disk ? file_rate : rates.host_copy);", "return cost_of(graph, op).bytes / (home == Space::disk ? file_rate : rates.bandwidth);"),
+}
+
+
+def place_of(name):
+    _, path, old, _ = MUTANTS[name]
+    text = pathlib.Path(path).read_text()
+    if text.count(old) != 1:
+        sys.exit(f"error: planner_mutants.py: {name}: its text occurs {text.count(old)} times in {path}")
+    return path, text
+
+
+def plant(name, build, compiling):
+    chosen, path, old, new = MUTANTS[name]
+    text = place_of(name)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / path
+        copy.parent.mkdir(parents=True)
+        copy.write_text(text.replace(old, new))
+        said = gpu_mutants.notices(folder, path, chosen, "src/plan/plan_test", build, gpu_mutants.way_of(compiling["plimsoll_plan"], copy.name))
+    print(f"{name:57} {said or 'nothing'}", flush=True)
+    return bool(said)
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit("usage: planner_mutants.py BUILD [NAME ...] | --texts")
+    if sys.argv[1] == "--texts":
+        for name in MUTANTS:
+            place_of(name)
+        return
+    build = pathlib.Path(sys.argv[1]).resolve()
+    compiling = gpu_mutants.compile_commands(build)
+    chosen = sys.argv[2:] or [*MUTANTS]
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
+        noticed = workers.map(lambda name: plant(name, build, compiling), chosen)
+        missed = [name for name, seen in zip(chosen, noticed) if not seen]
+    print(f"{len(chosen)} faults, {len(missed)} not noticed" + "".join(f"\n  {name}" for name in missed))
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

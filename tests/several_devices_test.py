@@ -24,6 +24,8 @@ LONG = {"schedule": {"max_steps": STEPS, "warmup": 2}, "batch": {"effective": 8}
 EVALUATED = {**LONG, "eval": {"every": 10}, "data": {"eval": 7}}
 PAIRS = {**EVALUATED, "data": {"eval": 3}}  # of eight
 LORA = {"method": {"type": "lora", "r": 4, "dropout": 0.1}}
+# Matrices that several ranks divide, and vectors that they do not.
+WIDE = {**LLAMA, "hidden_size": 64, "intermediate_size": 72}
 CLASSES = {"task": "classify", "classify": {"labels": ["question", "order", "fact"]}}
 
 
@@ -141,6 +143,62 @@ class SeveralDevices(CommandTest):
             weights.append((self.folder / name / "model.safetensors").read_bytes())
         self.assertEqual(*weights)
 
+    def assert_same_files(self, count, config=WIDE, **settings):
+        """A run that divides its states leaves the files of one that does not, byte for byte, and holds less."""
+        runs = {}
+        for shard in ("none", "states"):
+            recipe = tiny_recipe(self.folder, config, shard, **{**LONG, "schedule": {"max_steps": 6, "warmup": 2}, **settings, "memory": {"shard": shard}})
+            done = run("train", recipe, "--devices", count, "--threads", 1, "--quiet", "--overwrite")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            files = sorted(path for path in (self.folder / shard / "checkpoint-6").iterdir() if path.suffix == ".safetensors")
+            runs[shard] = ({path.name: path.read_bytes() for path in files}, [step["grad_norm"] for step in steps(self.folder / shard)],
+                           json.loads((self.folder / shard / "run.json").read_text()))
+        self.assertIn("optimizer.safetensors", runs["none"][0])
+        for name, content in runs["none"][0].items():
+            self.assertTrue(content == runs["states"][0][name], f"{name} of {count} devices: {settings}")
+        self.assertEqual(runs["none"][1], runs["states"][1])
+        (whole, *_), (cut, *others) = runs["none"][2]["ranks"], runs["states"][2]["ranks"]
+        planned = runs["states"][2]["planned"]["device_arena_bytes"]
+        self.assertEqual([rank["device_arena_bytes"] for rank in (cut, *others)], [planned] * count)
+        self.assertLess(cut["device_arena_bytes"], whole["device_arena_bytes"])
+
+    def test_divided_states_give_the_bits_of_whole_ones(self):
+        for count, settings in ((2, {}), (3, {"precision": "bf16-master"}), (2, {"precision": "bf16", "optimizer": {"name": "adamw8bit", "lr": 1e-3}}),
+                                (3, {"precision": "bf16-pure", "optimizer": {"name": "lion", "lr": 1e-4, "max_grad_norm": 0.1}}),
+                                (2, {"optimizer": {"name": "sgd", "lr": 1e-2, "momentum": 0.9, "max_grad_norm": 0}})):
+            self.assert_same_files(count, **settings)
+
+    def test_divided_states_of_adapters_give_the_bits_of_whole_ones(self):
+        for count, settings in ((2, {}), (3, {"precision": "bf16"}), (2, {"precision": "bf16", "method": {"type": "qlora", "r": 16}})):
+            self.assert_same_files(count, **{"method": {"type": "lora", "r": 32, "dropout": 0.1}, **settings})
+
+    def test_divided_states_of_other_tasks_give_the_bits_of_whole_ones(self):
+        self.assert_same_files(2, T5, task="seq2seq")
+        self.assert_same_files(2, task="reward", precision="bf16-master")
+
+    def test_bytes_sent_are_those_of_the_plan(self):
+        for shard, settings in (("none", {}), ("states", {"precision": "bf16-master"}), ("states", {"method": {"type": "lora", "r": 32}, "precision": "bf16"})):
+            recipe = tiny_recipe(self.folder, WIDE, "sent", **{**LONG, "schedule": {"max_steps": 4, "warmup": 1}, **settings, "memory": {"shard": shard}})
+            planned = json.loads(output("plan", recipe, "--devices", 3, "--threads", 1, "--json"))["devices"]["sent_bytes_per_step"]
+            output("train", recipe, "--devices", 3, "--threads", 1, "--quiet", "--overwrite")
+            ranks = json.loads((self.folder / "sent/run.json").read_text())["ranks"]
+            self.assertEqual([rank["sent_bytes"] for rank in ranks], [4 * planned] * 3)
+            self.assertTrue(all(rank["sending_seconds"] > 0 for rank in ranks))
+
+    def test_calibration_between_devices_is_what_a_plan_counts_with(self):
+        environment = {**os.environ, "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")}
+        recipe = tiny_recipe(self.folder, WIDE, "run", **LONG)
+        plan = lambda *words: json.loads(output("plan", recipe, "--devices", 2, "--no-probe", "--json", *words, env=environment))["devices"]  # noqa: E731
+        guess = plan()
+        said = output("calibrate", "--devices", 2, env=environment)
+        self.assertIn("between 2 processes ", said)
+        measured, stated = plan(), plan("--link", "20GB/s")
+        self.assertEqual([guess["link"], measured["link"], stated["link"]], ["guessed", "measured", "stated"])
+        self.assertEqual(stated["link_bytes_per_second"], 2e10)
+        for each in (guess, measured, stated):
+            self.assertAlmostEqual(each["sending_seconds_per_step"], each["sent_bytes_per_step"] / each["link_bytes_per_second"], places=9)
+        self.assertIn("no number of bytes per second", output("plan", recipe, "--devices", 2, "--link", "20GB", code=2))
+
     def test_a_last_batch_of_fewer_rows_than_ranks_counts(self):
         # 16 rows in batches of 5: the last has one.
         settings = {"batch": {"effective": 5}, "schedule": {"epochs": 2, "warmup": 1}, "optimizer": {"lr": 1e-3}}
@@ -155,7 +213,9 @@ class SeveralDevices(CommandTest):
         done = run("train", recipe, "--devices", 2, "--threads", 1)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr.count("\ndone "), 1, done.stderr)
-        files = [sorted(str(path.relative_to(self.folder / name)) for path in (self.folder / name).rglob("*") if path.is_file())
+        log = self.folder / "on2/.plimsoll/rank-1.log"
+        self.assertEqual(log.read_text().count("comm "), STEPS)
+        files = [sorted(str(path.relative_to(self.folder / name)) for path in (self.folder / name).rglob("*") if path.is_file() and path != log)
                  for name in ("alone", "on2")]
         self.assertEqual(*files)
         sizes = [(self.folder / name / f"checkpoint-{STEPS}/optimizer.safetensors").stat().st_size for name in ("alone", "on2")]
@@ -163,19 +223,31 @@ class SeveralDevices(CommandTest):
 
     def test_a_run_continues_on_any_number_of_devices(self):
         settings = {**LONG, "save": {"every": 5, "keep": "all"}}
-        whole = self.losses(LLAMA, "whole", 1, **settings)
-        recipe = tiny_recipe(self.folder, LLAMA, "moves", **settings)
+        whole = self.losses(WIDE, "whole", 1, **settings)
+        recipe = tiny_recipe(self.folder, WIDE, "moves", **settings)
         output("train", recipe, "--devices", 3, "--threads", 1, "--quiet")
         out = self.folder / "moves"
-        for last, devices, notes in ((15, 1, 1), (10, 2, 1), (5, 2, 1), (5, 3, 0)):
+        for last, devices, shard, notes in ((15, 1, "auto", 1), (10, 2, "states", 1), (5, 2, "none", 1), (5, 3, "none", 0), (15, 3, "states", 0)):
             for checkpoint in out.glob("checkpoint-*"):
                 if int(checkpoint.name.partition("-")[2]) > last:
                     shutil.rmtree(checkpoint)
-            done = run("train", recipe, "--resume", "--devices", devices, "--threads", 1)
+            done = run("train", recipe, "--resume", "--devices", devices, "--threads", 1, "--set", f"memory.shard={shard}")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stderr.count("the same experiment, but sums are formed in another order"), notes, done.stderr)
             for own, other in zip(whole, losses_of(out), strict=True):
                 self.assertAlmostEqual(own, other, delta=1e-5)
+
+    def test_a_run_that_goes_on_has_the_bits_of_one_that_was_never_stopped(self):
+        settings = {**LONG, "precision": "bf16-master", "save": {"every": 10, "keep": "all"}}
+        output("train", tiny_recipe(self.folder, WIDE, "whole", **settings), "--devices", 3, "--threads", 1, "--quiet")
+        recipe = tiny_recipe(self.folder, WIDE, "stopped", **settings)
+        output("train", recipe, "--devices", 3, "--threads", 1, "--quiet")
+        for shard in ("states", "none", "states"):
+            shutil.rmtree(self.folder / f"stopped/checkpoint-{STEPS}")
+            output("train", recipe, "--resume", "--devices", 3, "--threads", 1, "--quiet", "--set", f"memory.shard={shard}")
+            for file in ("model.safetensors", "optimizer.safetensors"):
+                own, other = ((self.folder / name / f"checkpoint-{STEPS}" / file).read_bytes() for name in ("whole", "stopped"))
+                self.assertTrue(own == other, f"{file}, {shard}")
 
     def start(self, name, devices, *words, **settings):
         """A long run that has saved once."""
@@ -341,7 +413,8 @@ class Refused(CommandTest):
         for words, name in ((("--device", "card", "--memory", "8GiB"), "a GPU (device)"), (("--device", "emulated"), "device: emulated"),
                             (("--disk", "1GiB"), "offloading (memory.disk)"), (("--precision", "fp16"), "precision: fp16"),
                             (("--set", "memory.keep_frozen=on"), "memory.keep_frozen: on"),
-                            (("--set", "memory.tier=stage3"), "memory.tier: stage3")):
+                            (("--set", "memory.tier=stage3"), "memory.tier: stage3"),
+                            (("--set", "memory.shard=states", "--set", "optimizer.name=adafactor"), "memory.shard: states with optimizer.name: adafactor")):
             recipe = tiny_recipe(self.folder, LLAMA, "run")
             errors = output("plan", recipe, "--devices", 2, *words, code=2)
             self.assertIn(f"devices: 2: {name} is not supported with several devices yet", errors)
@@ -359,13 +432,40 @@ class Refused(CommandTest):
         dpo = tiny_recipe(self.folder, LLAMA, "dpo", task="dpo")
         self.assertIn("task: dpo with full fine-tuning is not supported", output("plan", dpo, "--devices", 2, code=2))
 
+    def test_several_numbers_and_shards_are_compared(self):
+        recipe = tiny_recipe(self.folder, WIDE, "run", batch={"effective": 8})
+        rows = json.loads(output("plan", recipe, "--json", "--memory", "1GiB", "--threads", 1, "--compare", "devices=1,2", "shard=none,states"))["rows"]
+        self.assertTrue(all(row["feasible"] and row["same_result"] for row in rows), rows)
+        self.assertEqual([row["devices"] for row in rows], [1, 1, 2, 2])
+        self.assertEqual(rows[0]["device_bytes"], rows[1]["device_bytes"])
+        self.assertLess(rows[3]["device_bytes"], rows[2]["device_bytes"])
+        self.assertLessEqual(rows[3]["sent_bytes_per_step"], rows[2]["sent_bytes_per_step"])
+        self.assertIn("sent GiB", output("plan", recipe, "--compare", "devices=1,2"))
+
+    def test_one_device_that_is_faster_is_the_first_line(self):
+        recipe = tiny_recipe(self.folder, WIDE, "run", batch={"effective": 8})
+        slow = output("plan", recipe, "--devices", 2, "--threads", 1, "--memory", "1GiB", "--link", "1KB/s")
+        self.assertRegex(slow, r"^one device is faster: [\d.]+ m?s a step, 2 devices take ")
+        fast = output("plan", recipe, "--devices", 2, "--threads", 1, "--memory", "1GiB", "--link", "1000GB/s")
+        self.assertTrue(fast.startswith("fits "), fast)
+
+    def test_a_refusal_names_what_fits(self):
+        recipe = tiny_recipe(self.folder, {**WIDE, "hidden_size": 256, "intermediate_size": 512}, "run", batch={"effective": 8})
+        least = lambda *words: json.loads(output("plan", recipe, "--json", "--threads", 1, *words))["smallest"]["memory_bytes"]  # noqa: E731
+        whole, cut = least("--devices", 2, "--set", "memory.shard=none"), least("--devices", 2)
+        self.assertLess(cut, whole)
+        budget = whole + cut  # of both processes
+        errors = output("plan", recipe, "--threads", 1, "--devices", 2, "--set", "memory.shard=none", "--memory", f"{budget}B", "--set", "memory.headroom=0%", code=3)
+        self.assertIn("memory.shard=states", errors)
+        self.assertIn("--devices 1", errors)
+
     def test_a_plan_is_of_each_process_and_their_sum(self):
         recipe = tiny_recipe(self.folder, LLAMA, "run", batch={"effective": 8})
         one = json.loads(output("plan", recipe, "--json", "--memory", "1GiB", "--threads", 1))
         self.assertNotIn("devices", one)
         plan = json.loads(output("plan", recipe, "--json", "--memory", "1GiB", "--threads", 1, "--devices", 2))
         each = plan["process"]["planned_peak_rss_bytes"]
-        self.assertEqual(plan["devices"], {"count": 2, "bytes_each": each, "bytes_together": 2 * each})
+        self.assertEqual([plan["devices"][key] for key in ("count", "bytes_each", "bytes_together", "shard", "link")], [2, each, 2 * each, "states", "guessed"])
         self.assertEqual(plan["process"]["budget_bytes"], 1 << 29)
         self.assertLessEqual(plan["variant"]["micro_batch"], 4)
         names = [part["name"] for part in plan["host"]["components"]]

@@ -268,11 +268,23 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Refu
     return;
   }
   Changes changes;
-  if (refusal.of_memory() != nullptr) changes.push_back({"memory.device", neat_size(least)});
+  const int64_t processes = request.workload.experiment.ranks;  // they share the budget
+  if (refusal.of_memory() != nullptr) changes.push_back({"memory.device", neat_size(processes * least)});
   if (refusal.lacks_disk()) changes.push_back({"memory.disk", neat_size(refusal.planned.disk_bytes)});
   if (changes.empty() && refusal.lacks_host())
     changes.push_back({"memory.host", neat_size(refusal.planned.host_bytes)});
   if (!changes.empty()) finder.add_larger_budget(changes, "same result, on a machine with as much", smallest);
+}
+
+// Processes of several devices share a budget: each holds less where they divide states, and fewer of them hold less.
+void add_fewer_devices(WayFinder& finder, const Recipe& recipe) {
+  if (recipe.devices == 1) return;
+  if (recipe.memory.shard == ShardStage::none && recipe.optimizer.name != OptimizerKind::adafactor)
+    finder.add({{"memory.shard", "states"}}, "same result, optimizer states divided among the devices", true);
+  if (recipe.devices > 2 &&
+      finder.add({{"devices", std::to_string(recipe.devices / 2)}}, "same result, on fewer devices", true))
+    return;
+  finder.add({{"devices", "1"}}, "same result, on one device", true);
 }
 
 }  // namespace
@@ -288,6 +300,7 @@ std::vector<Way> ways_out(const Variants& variants, const Recipe& recipe, const 
                    always.empty() ? "" : formatted(", with {} of host memory", always.front().value));
   const int64_t length = recipe.data.max_length;
   add_releases(finder, refusal);
+  add_fewer_devices(finder, recipe);
   const std::string disk = budget.disk_bytes.value_or(0) > 0 ? "with a larger disk" : "with a disk";
   if (refusal.own_memory && budget.host_bytes)
     finder.add_with_larger_host(std::max(*budget.host_bytes, host_needed));

@@ -286,6 +286,7 @@ std::string RecipeArguments::words() const {
   for (const std::string& set : sets) text += " --set " + quoted(set);
   if (!as_tool.empty()) text += " --as " + quoted(as_tool);
   if (!max_isa.empty()) text += " --max-isa " + max_isa;
+  if (!link.empty()) text += " --link " + link;
   return text + (no_probe ? " --no-probe" : "");
 }
 
@@ -294,10 +295,27 @@ std::optional<Isa> read_isa(const std::string& text) {
   return parse_isa(text, "--max-isa");
 }
 
+namespace {
+
+// "20GB/s": bytes, not bits.
+double parse_link(const std::string& text) {
+  constexpr std::string_view kEach = "/s";
+  if (!text.ends_with(kEach))
+    throw UsageError(formatted("--link: '{}' is no number of bytes per second, such as 20GB/s", text));
+  const int64_t bytes = parse_bytes(text.substr(0, text.size() - kEach.size()), "--link");
+  if (bytes == 0) throw UsageError("--link: 0 bytes per second");
+  return static_cast<double>(bytes);
+}
+
+}  // namespace
+
 MachineOptions RecipeArguments::machine(const Recipe& recipe) const {
-  if (recipe.threads != kAuto || recipe.devices == 1) return {read_isa(max_isa), recipe.threads};
+  MachineOptions options = {read_isa(max_isa), recipe.threads};
+  if (!link.empty()) options.link = parse_link(link);
   // The processes of one machine share its CPUs.
-  return {read_isa(max_isa), std::max<int64_t>(1, available_cpus() / recipe.devices)};
+  if (recipe.threads == kAuto && recipe.devices > 1)
+    options.threads = std::max<int64_t>(1, available_cpus() / recipe.devices);
+  return options;
 }
 
 }  // namespace plimsoll

@@ -42,6 +42,12 @@ File File::create(const std::filesystem::path& path) {
   return File(path, descriptor);
 }
 
+File File::of_other(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor < 0) stop(path, "open to write it", errno);
+  return File(path, descriptor);
+}
+
 File File::unnamed(const std::filesystem::path& folder, const std::string& name) {
   const int descriptor = open_unnamed(folder, name);
   if (descriptor < 0) stop(folder / name, "create", errno);

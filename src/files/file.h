@@ -30,6 +30,9 @@ class File {
   // A new file: no link is followed and nothing that has the name is touched. Throws StoppedError.
   static File create(const std::filesystem::path& path);
 
+  // A file that another process of the same run has made: a part of it is to be written. Throws StoppedError.
+  static File of_other(const std::filesystem::path& path);
+
   // A new file without a name in the folder, gone once it is closed; messages call it by the folder and
   // `name`. Throws StoppedError.
   static File unnamed(const std::filesystem::path& folder, const std::string& name);

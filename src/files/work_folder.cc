@@ -72,6 +72,15 @@ bool is_lock(const fs::path& path) {
   }
 }
 
+// "rank-2.log": the lines of a process other than the one that holds the folder.
+bool is_rank_log(std::string_view name) {
+  constexpr std::string_view kBegin = "rank-", kEnd = ".log";
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd) || name.size() <= kBegin.size() + kEnd.size())
+    return false;
+  const std::string_view number = name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
+  return number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 // Everything there must be ours, for some of it will be removed.
 void require_ours(const fs::path& place) {
   const auto type = fs::symlink_status(place).type();
@@ -84,7 +93,7 @@ void require_ours(const fs::path& place) {
     if (gone || kind == fs::file_type::not_found) return;
     const bool ours = (name == kLock && is_lock(at->path())) ||
                       (name == kTemporaries && kind == fs::file_type::directory) ||
-                      (name == kManifest && kind == fs::file_type::regular);
+                      ((name == kManifest || is_rank_log(name)) && kind == fs::file_type::regular);
     if (!ours) refuse(at->path());
   }
 }

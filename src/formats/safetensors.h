@@ -62,6 +62,8 @@ class SafetensorsWriter {
   [[nodiscard]] int64_t file_bytes() const { return file_bytes_; }
   // Appends to what was written of the tensor so far.
   void write(std::string_view name, std::span<const std::byte> chunk);
+  // The tensor is written by others, who open the file, from this offset on.
+  int64_t leave(std::string_view name);
   // Flushes to disk; throws InternalError when a tensor is incomplete. A file not finished is not valid.
   // Returns the CRC-32C of the whole file where the tensors were written in the order of their bytes.
   std::optional<uint32_t> finish();
@@ -75,6 +77,7 @@ class SafetensorsWriter {
     int64_t next = 0;  // file offset of the next chunk
     int64_t end = 0;
   };
+  Region& region_of(std::string_view name);
 
   std::vector<TensorSpec> specs_;
   std::map<std::string, Region, std::less<>> regions_;

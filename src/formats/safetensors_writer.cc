@@ -2,6 +2,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <tuple>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "base/error.h"
@@ -83,9 +84,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> chunk) {
-  const auto found = regions_.find(name);
-  if (found == regions_.end()) throw InternalError(formatted("the file has no tensor '{}'", name));
-  Region& region = found->second;
+  Region& region = region_of(name);
   if (static_cast<int64_t>(chunk.size()) > region.end - region.next)
     throw InternalError(formatted("more bytes written than tensor '{}' has", name));
   file_.write(region.next, chunk);
@@ -94,6 +93,19 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
     summed_bytes_ += static_cast<int64_t>(chunk.size());
   }
   region.next += static_cast<int64_t>(chunk.size());
+}
+
+SafetensorsWriter::Region& SafetensorsWriter::region_of(std::string_view name) {
+  const auto found = regions_.find(name);
+  if (found == regions_.end()) throw InternalError(formatted("the file has no tensor '{}'", name));
+  return found->second;
+}
+
+int64_t SafetensorsWriter::leave(std::string_view name) {
+  Region& region = region_of(name);
+  // The file is as long as its header says, also where nothing was reserved.
+  if (region.end > region.next) file_.write(region.end - 1, std::array{std::byte{0}});
+  return std::exchange(region.next, region.end);
 }
 
 std::optional<uint32_t> SafetensorsWriter::finish() {

@@ -117,6 +117,7 @@ struct Tensor {
   BlockId block = kNoBlock;      // a gradient, state or copy is of its original's block
   ParameterInfo parameter = {};  // of weights and masters
   Name module = {};              // of an adapter's: the module that it adapts
+  Shape whole = {};              // of a rank's piece: the shape of all pieces together; else empty
   [[nodiscard]] int64_t bytes() const { return shape.elements() * size_of(dtype); }
 };
 

@@ -270,6 +270,7 @@ void read_tensor(Graph& graph, LineReader& in) {
   facts.rate = in.fact("rate", facts.rate, kRates);
   facts.adapter = in.fact("adapter", facts.adapter, kAdapterParts);
   if (in.take("of=")) tensor.module = in.word();
+  if (in.take("whole")) tensor.whole = in.shape();
   if (!in.at_end()) in.fail("text after the tensor's end");
   graph.add_tensor(std::move(tensor));
 }
@@ -319,8 +320,9 @@ std::string print_graph(const Graph& graph) {
     if (declared_by_op(tensor)) continue;
     text += formatted("tensor {} {} {}", tensor.name, type_of(tensor), to_string(tensor.role));
     if (tensor.space != Space::device) text += " " + std::string(to_string(tensor.space));
-    text += formatted("{}{}{}\n", print_block(tensor.block), print_facts(tensor.parameter),
-                      print_module(tensor.module));
+    text += formatted("{}{}{}{}\n", print_block(tensor.block), print_facts(tensor.parameter),
+                      print_module(tensor.module),
+                      tensor.whole.rank() == 0 ? "" : " whole" + tensor.whole.to_string());
   }
   for (const Op& op : graph.ops()) text += print_op(graph, op) + "\n";
   return text;

@@ -118,8 +118,8 @@ Lifetimes lifetimes_of(const Graph& graph, bool reuse) {
 }
 
 TableRow row_of(const Tensor& tensor) {
-  return {tensor.name, tensor.shape, tensor.dtype, tensor.role,      tensor.bytes(), 0, 0, 0,
-          "",          tensor.space, tensor.block, tensor.parameter, tensor.module};
+  return {tensor.name, tensor.shape, tensor.dtype, tensor.role,      tensor.bytes(), 0,           0, 0,
+          "",          tensor.space, tensor.block, tensor.parameter, tensor.module,  tensor.whole};
 }
 
 // The persistent tensors of all programs, in order of first mention, one after the other.

@@ -34,6 +34,12 @@ struct TableRow {
   BlockId block = kNoBlock;
   ParameterInfo parameter = {};  // of weights and masters
   Name module = {};              // of an adapter's: the module that it adapts
+  Shape whole = {};              // of a rank's piece: the shape of all pieces together; else empty
+
+  [[nodiscard]] bool is_piece() const { return whole.rank() > 0; }
+  // The shape that files have it in.
+  [[nodiscard]] const Shape& whole_shape() const { return is_piece() ? whole : shape; }
+  [[nodiscard]] int64_t whole_bytes() const { return whole_shape().elements() * size_of(dtype); }
 };
 
 inline constexpr std::array<Space, 3> kSpaces = {Space::device, Space::host, Space::disk};

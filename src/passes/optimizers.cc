@@ -1,6 +1,7 @@
 #include "passes/optimizers.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
 #include "ops/optimizer/adafactor_layout.h"
@@ -16,15 +17,21 @@ namespace {
 // An update being written: the op, and the weight whose states it adds.
 class UpdateWriter {
  public:
-  UpdateWriter(Graph& update, const Tensor& weight, const TrainPrecision& precision)
-      : update_(update), weight_(weight), precision_(precision) {
+  UpdateWriter(Graph& update, const Tensor& weight, const TrainPrecision& precision, const Sharding& sharding)
+      : update_(update),
+        weight_(weight),
+        precision_(precision),
+        piece_(sharding.states ? piece_elements(weight.shape.elements(), sharding.ranks) : 0),
+        beside_adapters_(sharding.beside_adapters) {
     op_.outputs = {update.add_tensor(weight)};
   }
 
   void state(const char* suffix) { state(suffix, weight_.shape, precision_.states); }
-  void state(const char* suffix, const Shape& shape, DType dtype) {
-    op_.outputs.push_back(update_.add_tensor(
-        {weight_.name + suffix, shape, dtype, Role::optimizer_state, Space::device, weight_.block}));
+  // `block`: elements of the weight to a value of the state.
+  void state(const char* suffix, const Shape& shape, DType dtype, int64_t block = 1) {
+    const Tensor state = {weight_.name + suffix, shape,         dtype,
+                          Role::optimizer_state, Space::device, weight_.block};
+    op_.outputs.push_back(add(state, piece_ / block));
   }
   void no_state() { op_.outputs.push_back(kNoTensor); }
 
@@ -35,6 +42,11 @@ class UpdateWriter {
     op_.kind = kind;
     op_.inputs = std::move(inputs);
     op_.attrs = std::move(attrs);
+    if (piece_ > 0) {
+      check_internal(rule_of(kind).sliceable, formatted("add_update: ranks cannot divide {}", weight_.name));
+      op_.attrs["piece"] = op_.attrs["elements"] = piece_;
+      op_.attrs["first"] = int64_t{0};
+    }
     op_.scope = weight_.name;
     op_.block = weight_.block;
     op_.stage = Stage::update;
@@ -42,14 +54,33 @@ class UpdateWriter {
   }
 
  private:
+  // Adapters and heads of a task are saved as their masters are: those stay whole.
   TensorId master() {
-    return update_.add_tensor({weight_.name + kMasterSuffix, weight_.shape, DType::f32, Role::master,
-                               Space::device, weight_.block, weight_.parameter, weight_.module});
+    const Tensor master = {weight_.name + kMasterSuffix,
+                           weight_.shape,
+                           DType::f32,
+                           Role::master,
+                           Space::device,
+                           weight_.block,
+                           weight_.parameter,
+                           weight_.module};
+    const bool is_saved = weight_.parameter.origin != Origin::checkpoint || beside_adapters_;
+    return add(master, is_saved ? 0 : piece_);
+  }
+  // Adds a rank's piece of so many elements of the tensor; 0: all of it.
+  TensorId add(const Tensor& tensor, int64_t piece) {
+    if (piece == 0) return update_.add_tensor(tensor);
+    Tensor own = tensor;
+    own.whole = tensor.shape;
+    own.shape = {piece};
+    return update_.add_tensor(own);
   }
 
   Graph& update_;
   const Tensor& weight_;
   const TrainPrecision& precision_;
+  int64_t piece_;  // of a rank; 0: the weight is not cut
+  bool beside_adapters_;
   Op op_;
 };
 
@@ -80,8 +111,8 @@ void add_adamw8bit(Update update) {
   const Shape blocks = {ceil_div(update.weight.shape.elements(), kStateBlock)};
   update.writer.state(".exp_avg", update.weight.shape, DType::u8);
   update.writer.state(".exp_avg_sq", update.weight.shape, DType::u8);
-  update.writer.state(".exp_avg_scale", blocks, DType::f32);
-  update.writer.state(".exp_avg_sq_scale", blocks, DType::f32);
+  update.writer.state(".exp_avg_scale", blocks, DType::f32, kStateBlock);
+  update.writer.state(".exp_avg_sq_scale", blocks, DType::f32, kStateBlock);
   update.add_betas();
   update.attrs["eps"] = update.options.eps;
   update.emit_as(OpKind::adamw8bit);
@@ -123,8 +154,8 @@ OptimizerKind kind_for(const Tensor& weight, OptimizerKind kind) {
 }  // namespace
 
 void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId norm,
-                const TrainPrecision& precision, const OptimizerOptions& options) {
-  UpdateWriter writer(update, weight, precision);
+                const TrainPrecision& precision, const OptimizerOptions& options, const Sharding& sharding) {
+  UpdateWriter writer(update, weight, precision, sharding);
   Update made{writer, weight, options, {update.find(kStepTensor), norm, gradient}, {}};
   made.attrs = {{"weight_decay", weight.parameter.decays ? options.weight_decay : 0.0},
                 {"stochastic", int64_t{precision.stochastic ? 1 : 0}}};

@@ -17,6 +17,7 @@ struct OptimizerOptions {
   double max_grad_norm = 1.0;  // 0: no clipping
   OptimizerKind kind = OptimizerKind::adamw;
   double momentum = 0.0;           // of SGD
+  bool divided = false;            // each of several ranks has a part of the states (ZeRO stage 1)
   double adapter_out_ratio = 1.0;  // LoRA+: times the learning rate of what an adapter ends with
 };
 
@@ -25,9 +26,22 @@ struct OptimizerOptions {
 // largest.
 inline constexpr int64_t kMinElements8bit = 4096;
 
+// A choice of what the ranks of a run divide among themselves instead of holding it each.
+enum class ShardStage : uint8_t { automatic, none, states };
+
+// A run's ranks, and the parts of it that they divide among themselves.
+struct Sharding {
+  int64_t ranks = 1;
+  bool states = false;           // each has, and updates, a piece of every weight's states (ZeRO stage 1)
+  bool beside_adapters = false;  // what trains is saved as its master is, which stays whole
+
+  friend bool operator==(const Sharding&, const Sharding&) = default;
+};
+
 // Appends the update of `weight`, its gradient and (unless kNoTensor) the norm that clips it given: its
-// tensor, its states and its master copy are added to `update`.
+// tensor, its states and its master copy are added to `update`: where ranks divide states, a rank's pieces of them.
 void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId norm,
-                const TrainPrecision& precision, const OptimizerOptions& options);
+                const TrainPrecision& precision, const OptimizerOptions& options,
+                const Sharding& sharding = {});
 
 }  // namespace plimsoll

@@ -45,7 +45,7 @@ Graph move_gradients(Graph graph, const Context& c) {
 }
 
 Graph join_update(Graph graph, const Context& c) {
-  const Graph update = build_update(graph, c.precision, c.optimizer);
+  const Graph update = build_update(graph, c.precision, c.optimizer, c.sharding);
   return update_in_backward(std::move(graph), update);
 }
 

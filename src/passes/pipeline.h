@@ -38,6 +38,7 @@ struct PassContext {
   bool update_in_backward = false;
   OffloadChoice offload;
   OffloadContext transfers;
+  Sharding sharding;
   bool runs = true;  // else it is only measured, and nothing verifies it
 };
 

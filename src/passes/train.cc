@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "graph/op_kind.h"
+#include "ops/optimizer/optimizer.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 #include "passes/name_pattern.h"
@@ -52,7 +53,8 @@ Graph make_trainable(Graph graph, const std::vector<std::string>& frozen) {
   return graph;
 }
 
-Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options) {
+Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options,
+                   const Sharding& sharding) {
   Graph update("update");
   update.set_blocks(train.blocks());
   update.set_axes(train.axes());
@@ -73,12 +75,16 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
     Op square = update_op(OpKind::grad_square, weight.name, weight.block);
     square.inputs = {gradient};
     square.outputs = {kNewTensor};
+    if (const int64_t piece = piece_elements(weight.shape.elements(), sharding.ranks); piece > 0) {
+      square.attrs["piece"] = piece;
+      if (sharding.states) square.attrs["elements"] = piece, square.attrs["first"] = int64_t{0};
+    }
     norm_op.inputs.push_back(emit(update, std::move(square), weight.name + kGradSquareSuffix).front());
     weights.emplace_back(static_cast<TensorId>(i), gradient);
   }
   emit(update, std::move(norm_op), "");
   for (const auto& [weight, gradient] : weights)
-    add_update(update, train.tensor(weight), gradient, norm, precision, options);
+    add_update(update, train.tensor(weight), gradient, norm, precision, options, sharding);
   return update;
 }
 

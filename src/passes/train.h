@@ -39,8 +39,9 @@ TrainPrecision adapter_precision(const TrainPrecision& model);
 Graph make_trainable(Graph graph, const std::vector<std::string>& frozen = {});
 
 // The optimizer's program over the trainable weights and gradients of `train`: squares, norm and
-// clip factor, updates.
-Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options);
+// clip factor, updates. Several ranks add up squares by their pieces, whatever else they divide.
+Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options,
+                   const Sharding& sharding = {});
 
 // Gives every op its workspace as a tensor, `scratch.<index>`.
 Graph assign_scratch(Graph graph, const DeviceDescription& device);

@@ -42,9 +42,17 @@ struct DataSetup;
 // that depends on rows is refused.
 void refuse_with_several_devices(const Recipe& recipe, const Experiment& experiment, const DataSetup* data);
 
+struct PlannedMachine;
+// The link between the devices of the recipe: as stated, as measured on this machine, else a guess.
+Link link_of(const Recipe& recipe, const PlannedMachine& machine);
+
+// Returns true if the devices of the recipe divide the optimizer's states among themselves.
+bool divides_states(const Recipe& recipe);
+
 struct MachineOptions {
   std::optional<Isa> max_isa;
   int64_t threads = 0;  // 0: one per CPU of the process's mask
+  double link = 0;      // bytes per second between several devices, as stated; 0: as measured, or a guess
 };
 CpuSettings cpu_settings(const MachineOptions& options);
 
@@ -53,6 +61,7 @@ struct PlannedMachine {
   CpuSettings cpu;
   bool elsewhere = false;                         // what is free here says nothing of it
   std::shared_ptr<const DeviceRates> rates = {};  // measured there; none: those known here
+  double link = 0;                                // as stated; 0: not
 };
 // As the options say, where threads may be more than this process may use; with `file`, which
 // `calibrate --export` wrote, that machine. Throws UsageError, DamagedError.

@@ -1,4 +1,5 @@
 #include "base/format.h"
+#include "calibrate/link.h"
 #include "prepare/setup.h"
 
 namespace plimsoll {
@@ -28,10 +29,25 @@ void refuse_memory(const Recipe::Memory& memory, const Recipe& recipe) {
   if (memory.disk_bytes > 0) refuse(recipe, "offloading (memory.disk)", "set it to 0");
   if (memory.tier && *memory.tier != "deepspeed")
     refuse(recipe, "memory.tier: " + *memory.tier, "set it to deepspeed");
+  // Its averages of rows and columns, and the size of its updates, are of whole matrices.
+  if (memory.shard == ShardStage::states && recipe.optimizer.name == OptimizerKind::adafactor)
+    refuse(recipe, "memory.shard: states with optimizer.name: adafactor", "set memory.shard to none");
   if (memory.keep_frozen == KeepFrozen::on) refuse(recipe, "memory.keep_frozen: on", "set it to off");
 }
 
 }  // namespace
+
+Link link_of(const Recipe& recipe, const PlannedMachine& machine) {
+  if (machine.link > 0) return {machine.link, Link::Source::stated};
+  if (recipe.devices == 1 || machine.elsewhere) return {};
+  const std::optional<double> measured = known_link(recipe.devices);
+  return measured ? Link{*measured, Link::Source::measured} : Link{};
+}
+
+bool divides_states(const Recipe& recipe) {
+  if (recipe.devices == 1 || recipe.memory.shard == ShardStage::none) return false;
+  return recipe.memory.shard == ShardStage::states || recipe.optimizer.name != OptimizerKind::adafactor;
+}
 
 void refuse_with_several_devices(const Recipe& recipe, const Experiment& experiment, const DataSetup* data) {
   if (recipe.devices == 1) return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -13,7 +14,7 @@ namespace {
 // A piece stays in a core's cache: in shared memory pieces of this size move four times as fast as large
 // ones (measured).
 constexpr int64_t kPieceBytes = kMiB;
-constexpr size_t kUnit = 64;  // bytes; pieces hold whole elements and lie on cache lines
+constexpr int64_t kUnit = 64;  // bytes; pieces hold whole elements and lie on cache lines
 
 // sums[i] = ((pieces[0][i] + pieces[1][i]) + pieces[2][i]) ...
 template <class T>
@@ -43,6 +44,51 @@ void sum_bf16(const std::byte* pieces, size_t ranks, size_t bytes, std::byte* su
 
 size_t ranks_of(const Group& group) { return static_cast<size_t>(group.size()); }
 
+// The pieces of all parts, one behind the other: the place of the next byte.
+struct Place {
+  size_t part = 0, at = 0;
+};
+
+// Visits what comes next, at most kPieceBytes: visit(part, at, bytes, bytes before). Returns the place behind it, and
+// how many bytes that were.
+template <class Visit>
+std::pair<Place, size_t> walk(std::span<const RankPieces> parts, Place place, Visit visit) {
+  size_t done = 0;
+  while (place.part < parts.size() && done < size_t{kPieceBytes}) {
+    const RankPieces& part = parts[place.part];
+    const size_t bytes = std::min(part.piece - place.at, size_t{kPieceBytes} - done);
+    visit(part, place.at, bytes, done);
+    done += bytes;
+    place.at += bytes;
+    if (place.at == part.piece) place = {place.part + 1, 0};
+  }
+  return {place, done};
+}
+
+// `bytes` from `at` on of a rank's piece; fewer where the last piece ends.
+std::span<std::byte> bytes_of(const RankPieces& part, size_t rank, size_t at, size_t bytes) {
+  const size_t begin = std::min(rank * part.piece + at, part.whole.size());
+  return part.whole.subspan(begin, std::min(bytes, part.whole.size() - begin));
+}
+
+// Copies the next bytes of a rank's pieces to a buffer (zeros behind the last piece's end) or from it.
+void pack(std::span<const RankPieces> parts, Place place, size_t rank, std::byte* to) {
+  walk(parts, place, [&](const RankPieces& part, size_t at, size_t bytes, size_t before) {
+    const std::span<const std::byte> from = bytes_of(part, rank, at, bytes);
+    std::ranges::copy(from, to + before);
+    std::fill_n(to + before + from.size(), bytes - from.size(), std::byte{0});
+  });
+}
+void unpack(std::span<const RankPieces> parts, Place place, size_t rank, const std::byte* from) {
+  walk(parts, place, [&](const RankPieces& part, size_t at, size_t bytes, size_t before) {
+    const std::span<std::byte> to = bytes_of(part, rank, at, bytes);
+    std::copy_n(from + before, to.size(), to.begin());
+  });
+}
+std::pair<Place, size_t> next(std::span<const RankPieces> parts, Place place) {
+  return walk(parts, place, [](const RankPieces&, size_t, size_t, size_t) {});
+}
+
 }  // namespace
 
 OrderedSum::OrderedSum(Group& group) : group_(group) {
@@ -52,6 +98,14 @@ OrderedSum::OrderedSum(Group& group) : group_(group) {
 }
 
 int64_t OrderedSum::staging_bytes(int64_t ranks) { return ranks == 1 ? 0 : 2 * ranks * kPieceBytes; }
+
+int64_t OrderedSum::bytes_to_add(int64_t ranks, int64_t bytes) {
+  const auto of_slice = [&](int64_t slice) {
+    return 2 * (ranks - 1) * ((slice + ranks * kUnit - 1) / (ranks * kUnit) * kUnit);
+  };
+  const int64_t slice = ranks * kPieceBytes;
+  return bytes / slice * of_slice(slice) + of_slice(bytes % slice);
+}
 
 void OrderedSum::add(std::span<const std::span<std::byte>> parts, DType dtype) {
   if (group_.is_alone()) return;
@@ -81,27 +135,59 @@ void OrderedSum::add(std::span<const std::span<std::byte>> parts, DType dtype) {
 
 void OrderedSum::add_slice(size_t bytes, DType dtype) {
   const size_t ranks = ranks_of(group_);
-  const size_t piece = (bytes + ranks * kUnit - 1) / (ranks * kUnit) * kUnit;
+  const size_t unit = ranks * size_t{kUnit};
+  const size_t piece = (bytes + unit - 1) / unit * size_t{kUnit};
   const size_t all = piece * ranks;
   std::fill(slice_.begin() + static_cast<ptrdiff_t>(bytes), slice_.begin() + static_cast<ptrdiff_t>(all),
             std::byte{0});
   group_.exchange(std::span(slice_).first(all), std::span(received_).first(all));
-  std::byte* const own = slice_.data() + piece * static_cast<size_t>(group_.rank());
+  sum_received(piece, dtype, slice_.data() + piece * static_cast<size_t>(group_.rank()));
+  group_.all_gather(std::span(slice_).first(all));
+  sent_bytes_ += static_cast<int64_t>(2 * piece * (ranks - 1));
+}
+
+void OrderedSum::sum_received(size_t bytes, DType dtype, std::byte* sums) const {
+  const size_t ranks = ranks_of(group_);
   switch (dtype) {
     case DType::f32:
-      sum_in_order<float>(received_.data(), ranks, piece, own);
-      break;
+      return sum_in_order<float>(received_.data(), ranks, bytes, sums);
     case DType::f64:
-      sum_in_order<double>(received_.data(), ranks, piece, own);
-      break;
+      return sum_in_order<double>(received_.data(), ranks, bytes, sums);
     case DType::bf16:
-      sum_bf16(received_.data(), ranks, piece, own);
-      break;
+      return sum_bf16(received_.data(), ranks, bytes, sums);
     default:
       throw InternalError("no sum over ranks of " + std::string(to_string(dtype)));
   }
-  group_.all_gather(std::span(slice_).first(all));
-  sent_bytes_ += static_cast<int64_t>(2 * piece * (ranks - 1));
+}
+
+void OrderedSum::add_pieces(std::span<const RankPieces> parts, DType dtype) {
+  if (group_.is_alone()) return;
+  const size_t ranks = ranks_of(group_);
+  const auto own = static_cast<size_t>(group_.rank());
+  for (Place place; place.part < parts.size();) {
+    const auto [end, bytes] = next(parts, place);
+    for (size_t rank = 0; rank < ranks; ++rank) pack(parts, place, rank, slice_.data() + rank * bytes);
+    group_.exchange(std::span(slice_).first(ranks * bytes), std::span(received_).first(ranks * bytes));
+    sum_received(bytes, dtype, slice_.data());
+    unpack(parts, place, own, slice_.data());
+    sent_bytes_ += static_cast<int64_t>(bytes * (ranks - 1));
+    place = end;
+  }
+}
+
+void OrderedSum::gather_pieces(std::span<const RankPieces> parts) {
+  if (group_.is_alone()) return;
+  const size_t ranks = ranks_of(group_);
+  const auto own = static_cast<size_t>(group_.rank());
+  for (Place place; place.part < parts.size();) {
+    const auto [end, bytes] = next(parts, place);
+    pack(parts, place, own, slice_.data() + own * bytes);
+    group_.all_gather(std::span(slice_).first(ranks * bytes));
+    for (size_t rank = 0; rank < ranks; ++rank)
+      if (rank != own) unpack(parts, place, rank, slice_.data() + rank * bytes);
+    sent_bytes_ += static_cast<int64_t>(bytes * (ranks - 1));
+    place = end;
+  }
 }
 
 }  // namespace plimsoll

@@ -80,6 +80,44 @@ TEST(OrderedSum, is_formed_in_the_order_of_ranks_whatever_the_parts_are) {
   }
 }
 
+// Each rank's pieces hold the sums, and once they are gathered all ranks have all of them: last pieces that are
+// shorter, parts below a slice and across slices.
+TEST(OrderedSum, of_pieces_has_the_bits_of_the_whole) {
+  constexpr size_t kSlice = size_t{1} << 18;  // elements
+  for (const int ranks : {2, 3, 4}) {
+    const auto count = static_cast<size_t>(ranks);
+    for (const std::vector<size_t>& parts :
+         {std::vector<size_t>{count * 4}, std::vector<size_t>{100, 9, count * 8 - 1},
+          std::vector<size_t>{kSlice * count + 3, 5, kSlice + 1}}) {
+      size_t all = 0;
+      for (const size_t part : parts) all += part;
+      const std::vector<std::vector<float>> whole = sums_of(ranks, parts);
+      run_as_threads(ranks, [&](Group& group) {
+        const auto rank = static_cast<size_t>(group.rank());
+        std::vector<float> values = values_of(group.rank(), all);
+        const std::vector<float> own = values;
+        std::vector<RankPieces> pieces;
+        std::vector<bool> is_own(all);
+        for (size_t at = 0; const size_t part : parts) {
+          const size_t piece = (part + count - 1) / count;
+          pieces.push_back(
+              {std::as_writable_bytes(std::span(values).subspan(at, part)), piece * sizeof(float)});
+          for (size_t i = rank * piece; i < std::min(part, (rank + 1) * piece); ++i) is_own[at + i] = true;
+          at += part;
+        }
+        OrderedSum sum(group);
+        sum.add_pieces(pieces, DType::f32);
+        for (size_t i = 0; i < all; ++i)
+          ASSERT_EQ(std::bit_cast<uint32_t>(values[i]),
+                    std::bit_cast<uint32_t>(is_own[i] ? whole[rank][i] : own[i]))
+              << i;
+        sum.gather_pieces(pieces);
+        EXPECT_EQ(std::memcmp(values.data(), whole[rank].data(), all * sizeof(float)), 0) << ranks;
+      });
+    }
+  }
+}
+
 TEST(OrderedSum, of_bf16_is_rounded_once) {
   constexpr int kRanks = 3;
   const uint16_t small = bf16_from_f32(1.0F / 256), one = bf16_from_f32(1);
@@ -101,6 +139,11 @@ TEST(OrderedSum, counts_the_bytes_it_sends) {
     OrderedSum sum(group);
     sum.add(parts, DType::f32);
     EXPECT_EQ(sum.sent_bytes(), 4096) << "half of it before the sum, half after";
+    const RankPieces whole = {parts.front(), 2048};
+    sum.add_pieces(std::span(&whole, 1), DType::f32);
+    EXPECT_EQ(sum.sent_bytes(), 6144);
+    sum.gather_pieces(std::span(&whole, 1));
+    EXPECT_EQ(sum.sent_bytes(), 8192);
   });
 }
 

@@ -38,9 +38,27 @@ RunRanks::Failure RunRanks::failure_of(const std::function<void()>& work) {
 // A rank that failed within other work may have met the others there.
 void RunRanks::settle(const Failure& mine) {
   if (mine.own && (failed_together_ || exchanging_)) std::rethrow_exception(mine.own);
-  const std::vector<std::string> texts = gather_texts(group_, told(mine.code, mine.text));
-  if (std::ranges::any_of(texts, [](const std::string& text) { return code_in(text) != 0; }))
-    throw_first(texts, mine);
+  if (any_fails(gather_words({.failed = static_cast<int32_t>(mine.code)})))
+    throw_first(gather_texts(group_, told(mine.code, mine.text)), mine);
+}
+
+// Every meeting begins with words, so that a rank that fails is understood wherever the others meet next.
+std::vector<RankWord> RunRanks::gather_words(const RankWord& mine) {
+  std::vector<RankWord> words(static_cast<size_t>(size()));
+  words[static_cast<size_t>(group_.rank())] = mine;
+  group_.all_gather(std::as_writable_bytes(std::span(words)));
+  return words;
+}
+
+bool RunRanks::any_fails(const std::vector<RankWord>& words) {
+  return std::ranges::any_of(words, [](const RankWord& word) { return word.failed != 0; });
+}
+
+void RunRanks::after_failure(const std::function<void()>& work) {
+  failed_together_ = false;
+  const Failure failure = failure_of(work);
+  failed_together_ = true;
+  if (failure.own) std::rethrow_exception(failure.own);
 }
 
 void RunRanks::throw_first(const std::vector<std::string>& texts, const Failure& mine) {
@@ -89,11 +107,10 @@ void RunRanks::require_same(const RankFacts& facts) {
 
 RankWord RunRanks::meet(const RankWord& mine) {
   if (is_alone()) return mine;
-  std::vector<RankWord> words(static_cast<size_t>(size()));
-  words[static_cast<size_t>(group_.rank())] = mine;
-  group_.all_gather(std::as_writable_bytes(std::span(words)));
-  if (std::ranges::any_of(words, [](const RankWord& word) { return word.failed != 0; }))
-    throw_first(gather_texts(group_, told(static_cast<ExitCode>(mine.failed), "")), {});
+  const std::vector<RankWord> words = gather_words(mine);
+  if (any_fails(words)) throw_first(gather_texts(group_, told(static_cast<ExitCode>(mine.failed), "")), {});
+  busy_.clear();
+  for (const RankWord& word : words) busy_.push_back(word.busy);
   RankWord all = words.front();
   for (const RankWord& word : words) {
     all.stops |= word.stops;
@@ -108,9 +125,7 @@ RankWord RunRanks::meet(const RankWord& mine) {
 
 void RunRanks::fail(ExitCode code, const std::string& text) {
   if (is_alone() || exchanging_ || failed_together_) return;
-  std::vector<RankWord> words(static_cast<size_t>(size()));
-  words[static_cast<size_t>(group_.rank())].failed = static_cast<int32_t>(code);
-  group_.all_gather(std::as_writable_bytes(std::span(words)));
+  gather_words({.failed = static_cast<int32_t>(code)});
   gather_texts(group_, told(code, text));
   failed_together_ = true;
 }

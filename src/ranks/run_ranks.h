@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -24,7 +25,8 @@ struct RankWord {
   int32_t saves = 0;   // likewise
   int32_t ends = 0;    // of the leading rank: the run has no patience left
   uint64_t rows = 0;   // a hash of the row numbers of the batch
-  std::array<std::byte, 40> spare{};
+  double busy = 0;     // seconds of the last step in which it computed
+  std::array<std::byte, 32> spare{};
 };
 static_assert(sizeof(RankWord) == 64);
 
@@ -65,6 +67,8 @@ class RunRanks {
   // All ranks exchange their words: the result asks for what any of them asks for, and ends where the leading
   // rank does. Throws where a rank failed, as together(), and StoppedError where their rows differ.
   RankWord meet(const RankWord& mine);
+  // The seconds of all ranks' last words (RankWord::busy).
+  [[nodiscard]] std::span<const double> busy() const { return busy_; }
   // This rank failed: the others get that where they meet next. Nothing where they know already.
   void fail(ExitCode code, const std::string& text);
   // While it lives, ranks exchange data: others do not meet this one next.
@@ -76,6 +80,8 @@ class RunRanks {
    private:
     RunRanks& ranks_;
   };
+  // Work of all ranks once they know of a failure: they may meet, and fail, in it as before.
+  void after_failure(const std::function<void()>& work);
   // All ranks know of the failure, and leave in good order.
   [[nodiscard]] bool failed_together() const { return failed_together_; }
 
@@ -87,11 +93,14 @@ class RunRanks {
   };
   static Failure failure_of(const std::function<void()>& work);
   void settle(const Failure& mine);
+  std::vector<RankWord> gather_words(const RankWord& mine);
+  static bool any_fails(const std::vector<RankWord>& words);
   [[noreturn]] void throw_first(const std::vector<std::string>& texts, const Failure& mine);
 
   Group& group_;
   Watch* watch_;
   bool exchanging_ = false, failed_together_ = false;
+  std::vector<double> busy_;
 };
 
 // The ranks of a process that trains alone.

@@ -119,6 +119,36 @@ TEST(RunRanks, other_rows_at_one_rank_stop_the_run) {
   EXPECT_THAT(ends.codes, testing::Each(5));
 }
 
+TEST(RunRanks, a_rank_that_fails_is_understood_by_those_who_begin_common_work) {
+  const Ends ends = ends_of(3, [](RunRanks& ranks) {
+    if (ranks.group().rank() == 1) return ranks.fail(ExitCode::stopped, "the disk is full");
+    ranks.by_leader([] { return std::string("never"); });
+  });
+  EXPECT_EQ(ends.codes, (std::vector<int>{5, 0, 5}));
+  EXPECT_EQ(ends.texts[2], "rank 1: the disk is full");
+}
+
+TEST(RunRanks, work_after_a_failure_may_fail_too) {
+  for (const int who : {-1, 0, 2}) {
+    int worked = 0;
+    const Ends ends = ends_of(3, [&](RunRanks& ranks) {
+      if (ranks.group().rank() == 1)
+        ranks.fail(ExitCode::damaged, "row 7 is damaged");
+      else
+        EXPECT_THROW(ranks.meet({}), Error);
+      ranks.after_failure([&] {
+        ranks.together([&] {
+          if (ranks.group().rank() == who) throw StoppedError("the disk is full");
+        });
+        if (ranks.leads()) ++worked;
+      });
+    });
+    EXPECT_EQ(ends.codes, (who < 0 ? std::vector<int>{0, 0, 0} : std::vector<int>{5, 5, 5}));
+    EXPECT_EQ(worked, who < 0 ? 1 : 0);
+    EXPECT_THAT(ends.together, testing::Each(1));
+  }
+}
+
 TEST(RunRanks, a_rank_that_fails_between_steps_is_met_there) {
   const Ends ends = ends_of(3, [](RunRanks& ranks) {
     if (ranks.group().rank() != 1) {

@@ -250,6 +250,12 @@ std::vector<Option> memory_options() {
                  {"auto", KeepFrozen::automatic}, {"on", KeepFrozen::on}, {"off", KeepFrozen::off}},
              "cache the activations of frozen layers below all trained ones on disk (memory.disk) across "
              "epochs; auto: if the run is predicted to end sooner"),
+      choice(
+          "memory.shard", FIELD(memory.shard),
+          Words<ShardStage>{
+              {"auto", ShardStage::automatic}, {"none", ShardStage::none}, {"states", ShardStage::states}},
+          "several devices: what they divide among themselves instead of holding it each; states: optimizer "
+          "states and master weights (ZeRO stage 1); auto: states, but with adafactor none"),
       choice("memory.graphs", FIELD(memory.graphs),
              Words<UseGraphs>{{"auto", UseGraphs::automatic}, {"on", UseGraphs::on}, {"off", UseGraphs::off}},
              "CUDA graphs: capture the kernel launches of a step and launch them as one; auto: if launching "

@@ -212,6 +212,7 @@ struct Recipe {
     std::optional<int64_t> prefetch;                  // none means auto
     int64_t loss_chunk = kAuto;                       // tokens
     KeepFrozen keep_frozen = KeepFrozen::automatic;
+    ShardStage shard = ShardStage::automatic;  // what several devices divide
     UseGraphs graphs = UseGraphs::automatic;
     friend bool operator==(const Memory&, const Memory&) = default;
   };

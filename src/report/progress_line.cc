@@ -40,7 +40,7 @@ class FixedLine {
 };
 
 using FieldText = std::array<char, 48>;
-constexpr size_t kFields = 7;
+constexpr size_t kFields = 9;
 
 struct Fields {
   std::array<FieldText, kFields> text;
@@ -75,7 +75,12 @@ Fields fields_of(const StepProgress& state) {
   print(4, "data %.0f %%", state.data_wait_share * 100.0);
   print_time_left(state.seconds_left, fields.text[5]);
   print(6, "mem %s", format_bytes(state.memory_bytes).c_str());
+  print(7, "comm %.0f %%", state.sending_share * 100.0);
+  print(8, "slowest rank %lld (+%.0f %%)", static_cast<long long>(state.slowest), state.slower * 100.0);
   fields.shown.fill(true);
+  constexpr double kWorthSaying = 0.1;
+  fields.shown[7] = state.slowest >= 0;
+  fields.shown[8] = state.slowest >= 0 && state.slower >= kWorthSaying;
   return fields;
 }
 
@@ -83,7 +88,7 @@ Fields fields_of(const StepProgress& state) {
 
 FittedLine progress_line(const StepProgress& state, int width, std::span<char> out) {
   constexpr std::string_view kHead = "train   ";
-  constexpr std::array<size_t, kFields - 1> kLeftOutFirst = {6, 4, 2, 3, 5, 1};
+  constexpr std::array<size_t, kFields - 1> kLeftOutFirst = {6, 4, 2, 8, 7, 3, 5, 1};
   Fields fields = fields_of(state);
   FixedLine line(out);
   const int room = width - static_cast<int>(kHead.size());

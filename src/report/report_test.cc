@@ -61,6 +61,17 @@ TEST(ProgressLine, shows_all_of_it_beside_a_bar_on_a_usual_terminal_and_no_bar_e
   EXPECT_THAT(line_of(long_run, 0), HasSubstr("eta 3:01:01"));
 }
 
+TEST(ProgressLine, says_what_several_devices_wait_for) {
+  StepProgress state = kState;
+  EXPECT_THAT(line_of(state, 0), Not(HasSubstr("comm")));
+  state.sending_share = 0.04;
+  state.slowest = 2;
+  state.slower = 0.18;
+  EXPECT_THAT(line_of(state, 0), testing::EndsWith("mem 6.00 GiB  comm 4 %  slowest rank 2 (+18 %)"));
+  state.slower = 0.05;
+  EXPECT_THAT(line_of(state, 0), testing::EndsWith("mem 6.00 GiB  comm 4 %"));
+}
+
 TEST(ProgressLine, counts_rows_beside_a_bar) {
   std::array<char, 512> text;
   const FittedLine line = rows_line("rows    how long they are ", 500'000, 1'000'000, 100, text);

@@ -52,18 +52,39 @@ std::vector<fs::path> checkpoints(const fs::path& output) {
   return found;
 }
 
+fs::path optimizer_file(const fs::path& folder) {
+  return folder / (std::string(kOptimizerStem) + ".safetensors");
+}
+
+// All but what ranks divide, which each of them writes with write_pieces().
 std::optional<uint32_t> write_optimizer(const PersistentState& state, const fs::path& to) {
   const auto rows = optimizer_rows(state);
   std::vector<TensorSpec> specs;
-  for (const TableRow* row : rows) specs.push_back({row->name, row->dtype, row->shape});
-  SafetensorsWriter writer(to / (std::string(kOptimizerStem) + ".safetensors"), specs, {{"format", "pt"}});
+  for (const TableRow* row : rows) specs.push_back({row->name, row->dtype, row->whole_shape()});
+  SafetensorsWriter writer(optimizer_file(to), specs, {{"format", "pt"}});
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TensorSpec& spec : writer.tensors()) {
     const auto row =
         std::find_if(rows.begin(), rows.end(), [&](const TableRow* r) { return r->name == spec.name; });
-    write_row(state, **row, writer, spec.name, staging);
+    if ((*row)->is_piece())
+      writer.leave(spec.name);
+    else
+      write_row(state, **row, writer, spec.name, staging);
   }
   return writer.finish();
+}
+
+// This rank's pieces into the file that the leading rank has made.
+void write_pieces(const PersistentState& state, const fs::path& folder) {
+  const ModelFolder made = ModelFolder::open(folder, kOptimizerStem);
+  File file = File::of_other(optimizer_file(folder));
+  for (const TableRow* row : optimizer_rows(state)) {
+    if (!row->is_piece()) continue;
+    const int64_t begin = made.find(row->name).entry->offset;
+    state.visit(*row, {},
+                [&](int64_t start, std::span<const std::byte> piece) { file.write(begin + start, piece); });
+  }
+  file.sync();
 }
 
 using Checksums = std::map<std::string, uint32_t>;
@@ -114,7 +135,7 @@ int64_t checkpoint_bytes(const CheckpointOptions& options, const Experiment& exp
                          const PersistentState& state) {
   constexpr int64_t kBlock = 4096;  // a file's last one is seldom full
   int64_t bytes = export_bytes(state, experiment.lora, *options.from) + checkpoint_files(options) * kBlock;
-  for (const TableRow* row : optimizer_rows(state)) bytes += row->bytes;
+  for (const TableRow* row : optimizer_rows(state)) bytes += row->whole_bytes();
   return bytes + bytes / 100;
 }
 
@@ -124,32 +145,71 @@ int64_t checkpoint_files(const CheckpointOptions& options) {
   return kOwn + static_cast<int64_t>(options.from->files.names().size());
 }
 
-void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
-                     const PersistentState& state, const TrainerState& trainer) {
-  require_disk_space(options.folder->path(), checkpoint_bytes(options, experiment, state), "a checkpoint");
-  const std::string name = "checkpoint-" + std::to_string(trainer.step);
-  const auto unfinished = options.folder->begin_folder(name);
-  AtomicFolder& folder = *unfinished;
-  Checksums known;
-  const auto add = [&](const char* file, std::optional<uint32_t> checksum) {
-    if (checksum) known[file] = *checksum;
-  };
-  if (experiment.lora) {
-    add("adapter_model.safetensors",
-        write_adapter(state, experiment.lora_options, *options.from, folder.path()));
-  } else {
-    add("model.safetensors", write_model(state, *options.from, folder.path()));
+namespace {
+
+// A checkpoint while it is written, by the process that holds the run's folder.
+class Unfinished {
+ public:
+  Unfinished(const CheckpointOptions& options, const Experiment& experiment, const PersistentState& state,
+             const TrainerState& trainer)
+      : options_(options), experiment_(experiment), state_(state), trainer_(trainer) {}
+
+  // Weights and optimizer. Returns the folder.
+  const fs::path& begin() {
+    require_disk_space(options_.folder->path(), checkpoint_bytes(options_, experiment_, state_),
+                       "a checkpoint");
+    folder_ = options_.folder->begin_folder(name_);
+    const fs::path& to = folder_->path();
+    if (experiment_.lora)
+      add("adapter_model.safetensors", write_adapter(state_, experiment_.lora_options, *options_.from, to));
+    else
+      add("model.safetensors", write_model(state_, *options_.from, to));
+    add(kValueHeadFile, write_value_head(state_, to));
+    if (options_.chat_template)
+      write_file_atomically(to / "chat_template.jinja", options_.chat_template->source());
+    else
+      fs::remove(to / "chat_template.jinja");
+    add("optimizer.safetensors", write_optimizer(state_, to));
+    return to;
   }
-  add(kValueHeadFile, write_value_head(state, folder.path()));
-  if (options.chat_template)
-    write_file_atomically(folder.path() / "chat_template.jinja", options.chat_template->source());
-  else
-    fs::remove(folder.path() / "chat_template.jinja");
-  add("optimizer.safetensors", write_optimizer(state, folder.path()));
-  write_file_atomically(folder.path() / kStateFile, to_text(trainer));
-  write_file_atomically(folder.path() / "recipe.yaml", options.recipe_yaml);
-  write_checksums(folder.path(), known);
-  options.folder->publish(folder, name);
+
+  void finish() {
+    write_file_atomically(folder_->path() / kStateFile, to_text(trainer_));
+    write_file_atomically(folder_->path() / "recipe.yaml", options_.recipe_yaml);
+    write_checksums(folder_->path(), known_);
+    options_.folder->publish(*folder_, name_);
+  }
+
+ private:
+  void add(const char* file, std::optional<uint32_t> checksum) {
+    if (checksum) known_[file] = *checksum;
+  }
+
+  const CheckpointOptions& options_;
+  const Experiment& experiment_;
+  const PersistentState& state_;
+  const TrainerState& trainer_;
+  std::string name_ = "checkpoint-" + std::to_string(trainer_.step);
+  std::unique_ptr<AtomicFolder> folder_;
+  Checksums known_;
+};
+
+}  // namespace
+
+void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
+                     const PersistentState& state, const TrainerState& trainer, RunRanks& ranks) {
+  Unfinished checkpoint(options, experiment, state, trainer);
+  if (!state.has_pieces()) {
+    checkpoint.begin();
+    checkpoint.finish();
+    return;
+  }
+  const std::string folder = ranks.by_leader([&] { return checkpoint.begin().string(); });
+  ranks.together([&] { write_pieces(state, folder); });
+  ranks.by_leader([&] {
+    checkpoint.finish();
+    return std::string();
+  });
 }
 
 std::optional<fs::path> remove_old_checkpoints(const CheckpointOptions& options) {
@@ -227,10 +287,11 @@ void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, c
         "{}: the checkpoint is incomplete: {}\n  remove the folder to resume from the checkpoint before it",
         checkpoint.string(), error.what()));
   }
-  // Full fine-tuning with masters: the masters are exact, the stored weights are rounded from them.
+  // Full fine-tuning with masters: the masters are exact, the stored weights are rounded from them. (Where a rank has
+  // a piece of the master, the rounded ones that are stored.)
   for (const TableRow& row : state.rows()) {
     const TableRow* master = is_weight(row) ? state.master_of(row) : nullptr;
-    if (master != nullptr) round_from_master(state, row, *master, staging);
+    if (master != nullptr && !master->is_piece()) round_from_master(state, row, *master, staging);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "files/run_folder.h"
 #include "jinja/template.h"
 #include "plan/program/experiment.h"
+#include "ranks/run_ranks.h"
 #include "runs/trainer_state.h"
 #include "weights/weights.h"
 
@@ -30,9 +31,11 @@ struct CheckpointOptions {
 std::optional<std::string> weight_not_finite(const PersistentState& state);
 
 // Writes under a temporary name and renames. Throws StoppedError when the disk has no room (checked before
-// anything is written).
+// anything is written). Where ranks divide the optimizer's states, all of them call it, and each writes its pieces into
+// the leading rank's file: it is the file of one process.
 void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
-                     const PersistentState& state, const TrainerState& trainer);
+                     const PersistentState& state, const TrainerState& trainer,
+                     RunRanks& ranks = no_other_ranks());
 
 // Files, and their folder, that save_checkpoint will make.
 int64_t checkpoint_files(const CheckpointOptions& options);

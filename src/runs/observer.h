@@ -16,6 +16,11 @@ struct StepProgress {
   double loss = 0, learning_rate = 0, tokens_per_second = 0, data_wait_share = 0;
   int64_t memory_bytes = 0;
   double seconds_left = 0;
+  // With several devices: the share of the step in which this one waited for others and for what they sent, and the
+  // one that computed longest, with how much longer than the median.
+  double sending_share = 0;
+  int64_t slowest = -1;
+  double slower = 0;
 };
 
 class RunObserver {

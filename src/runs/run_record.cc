@@ -61,7 +61,8 @@ Json ranks_json(const std::vector<RankRecord>& ranks) {
     list.push_back({{"process_peak_rss_bytes", rank.peak_rss},
                     {"process_data_bytes", rank.data},
                     {"device_arena_bytes", rank.device_bytes},
-                    {"sent_bytes", rank.sent_bytes}});
+                    {"sent_bytes", rank.sent_bytes},
+                    {"sending_seconds", rank.sending_seconds}});
   return list;
 }
 

@@ -42,7 +42,8 @@ struct RunWork {
 // One of several processes of a run.
 struct RankRecord {
   int64_t peak_rss = 0, data = 0, device_bytes = 0;
-  int64_t sent_bytes = 0;  // to others, to add gradients up
+  int64_t sent_bytes = 0;      // to others
+  double sending_seconds = 0;  // in which it waited for others and for what they sent
 };
 
 struct RunRecord {

@@ -70,7 +70,7 @@ Executor::Executor(const Graph& graph, const ProgramLayout& layout, Device& devi
       recorder_(options.recorder),
       program_(options.program) {
   if (!device.reaches_host()) make_mirror();
-  std::vector<HostFact> facts = bind_calls();
+  std::vector<HostFact> facts = bind_calls(options.before_norm);
   if (options.poison) bind_poison();
   if (options.graphs > 0 && device.makes_graphs() && recorder_ == nullptr && !moves_disk_bytes(graph))
     graphs_ = std::make_unique<ProgramGraphs>(device, std::move(facts), options.graphs);
@@ -100,7 +100,7 @@ std::vector<BoundTransfer> Executor::bind_transfers() const {
   return device_.bind_transfers(transfers);
 }
 
-std::vector<HostFact> Executor::bind_calls() {
+std::vector<HostFact> Executor::bind_calls(const std::function<void()>& before_norm) {
   std::vector<HostFact> facts;
   const auto address = [this](TensorId id) { return arenas_.address(layout_.rows[static_cast<size_t>(id)]); };
   const Sent sent = {[this](TensorId id) -> const std::byte* {
@@ -133,6 +133,11 @@ std::vector<HostFact> Executor::bind_calls() {
     } else {
       calls_.push_back({device_.bind_sent(graph_, op, address, sent)});
     }
+    if (op.kind == OpKind::grad_norm && before_norm)
+      calls_.back().run = [before_norm, norm = std::move(calls_.back().run)] {
+        before_norm();
+        norm();
+      };
   }
   return facts;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -24,6 +25,9 @@ struct ExecutorOptions {
   // The number of graphs that may be made of the program's calls, where the device makes them, the program
   // moves nothing to or from a disk, and no recorder takes its ops' times.
   int graphs = 0;
+  // Called in front of the op that turns squares into the norm of gradients, where several ranks have formed a part
+  // of them each.
+  std::function<void()> before_norm = {};
 };
 
 // Host memory that an executor of the program has on a device that the host does not reach.
@@ -64,6 +68,11 @@ class Executor {
   [[nodiscard]] std::span<const T> left_behind(std::string_view name) const {
     return values<T>(find(name, Role::activation));
   }
+  // The same while the program is on its way, for who adds to them before an op reads them.
+  template <class T>
+  [[nodiscard]] std::span<T> on_its_way(std::string_view name) const {
+    return values<T>(find(name, Role::activation));
+  }
   [[nodiscard]] bool has(std::string_view name) const { return graph_.find(name) != kNoTensor; }
 
  private:
@@ -88,7 +97,7 @@ class Executor {
   void fetch_mirror(size_t row) const;
   void send_inputs() const;
   void make_mirror();
-  std::vector<HostFact> bind_calls();
+  std::vector<HostFact> bind_calls(const std::function<void()>& before_norm);
   [[nodiscard]] std::vector<BoundTransfer> bind_transfers() const;
   void bind_poison();
   void run_calls(int64_t first_job) const;

@@ -44,6 +44,13 @@ CheckpointOptions checkpoint_options(const RunSettings& settings, const Experime
           settings.keep, settings.best, chat ? std::optional(chat->published()) : std::nullopt};
 }
 
+// The options of a process that does not hold the run's folder: it decides when to save as the one does that holds it.
+CheckpointOptions options_elsewhere(const RunSettings& settings) {
+  CheckpointOptions options;
+  options.best = settings.best;
+  return options;
+}
+
 struct Announced {
   std::vector<std::string> notes;  // of planning
   int64_t total_steps = 0, dropped_rows = 0, max_length = 0;
@@ -82,8 +89,8 @@ ExitCode run_plan(const RunWish& wish, RunInput& input, const Watched& watched) 
   DataSetup& data = input.data;
   const Experiment& experiment = plan.request.workload.experiment;
   const ModelSpec& model = experiment.model;
-  Session session =
-      open_session(plan, {wish.cpu, settings.device, settings.cuda_card}, wish.folder.path(), wish.observer);
+  Session session = open_session(plan, {wish.cpu, settings.device, settings.cuda_card}, wish.folder.path(),
+                                 wish.observer, watched.ranks.group().rank());
   const auto profile = watched.profile ? std::make_unique<Profile>(plan) : nullptr;
   const RunPlace place{
       plan,         *session.device, session.memory, watched.poison, profile ? &profile->recorder() : nullptr,
@@ -102,8 +109,8 @@ ExitCode run_plan(const RunWish& wish, RunInput& input, const Watched& watched) 
   RunSaves saves({settings.save_every, settings.has_max_steps, settings.epochs, settings.tensorboard},
                  experiment, session.state,
                  watched.ranks.leads() ? checkpoint_options(settings, experiment, wish.folder, data.chat)
-                                       : CheckpointOptions{},
-                 wish.observer);
+                                       : options_elsewhere(settings),
+                 wish.observer, watched.ranks);
   session.card.bound(*session.device);
   TrainerState before = state_before(settings, plan, wish.cpu, data.total_steps);
   wish.observer.logged("plan", json_text(plan_details(wish, plan, before), -1));

@@ -3,24 +3,45 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "formats/convert.h"
+#include "ops/optimizer/optimizer.h"
 #include "train/batch_writer.h"
 #include "train/kept_rows.h"
+#include "train/run_clock.h"
 
 namespace plimsoll {
 
+namespace {
+
+// Throws InternalError where the plan has no such program.
+size_t number_of(const Plan& plan, std::string_view name) {
+  for (size_t i = 0; i < plan.programs.size(); ++i)
+    if (plan.programs[i].name() == name) return i;
+  throw InternalError(formatted("the plan has no program {}", name));
+}
+
+ExecutorOptions options_of(const RunPlace& place, size_t program) {
+  const std::string& name = place.plan.programs[program].name();
+  return {.poison = place.poison,
+          .recorder = name == kEvalProgram ? nullptr : place.recorder,
+          .program = static_cast<int32_t>(program),
+          // Poisoning would be captured, and is not planned.
+          .graphs = place.poison ? 0 : place.plan.graphs_of(name)};
+}
+
+// The optimizer's program of a rank; an empty one where updates are a part of the backward pass.
+Graph own_update(const RunPlace& place) {
+  if (place.plan.variant.update_in_backward) return Graph();
+  return for_rank(place.plan.programs[number_of(place.plan, kUpdateProgram)], place.rank().number);
+}
+
+}  // namespace
+
 Executor bind_program(const RunPlace& place, const char* name) {
-  const std::vector<Graph>& programs = place.plan.programs;
-  for (size_t i = 0; i < programs.size(); ++i) {
-    if (programs[i].name() != name) continue;
-    return Executor(programs[i], place.plan.layout.programs[i], place.device, place.memory.arenas(),
-                    {.poison = place.poison,
-                     .recorder = programs[i].name() == kEvalProgram ? nullptr : place.recorder,
-                     .program = static_cast<int32_t>(i),
-                     // Poisoning would be captured, and is not planned.
-                     .graphs = place.poison ? 0 : place.plan.graphs_of(programs[i].name())});
-  }
-  throw InternalError(std::string("the plan has no program ") + name);
+  const size_t i = number_of(place.plan, name);
+  return Executor(place.plan.programs[i], place.plan.layout.programs[i], place.device, place.memory.arenas(),
+                  options_of(place, i));
 }
 
 std::span<const float> read_scores(const PersistentState& state, std::vector<float>& to) {
@@ -33,28 +54,49 @@ std::span<const float> read_scores(const PersistentState& state, std::vector<flo
 
 OptimizerStep::OptimizerStep(const RunPlace& place)
     : plan_(place.plan),
+      own_(own_update(place)),
       train_(bind_program(place, kTrainProgram)),
       steps_(plan_.request.workload.experiment.train_room(plan_.variant),
              train_shape(plan_.request.workload.experiment),
              plan_.request.workload.experiment.effective_batch, place.rank()),
       ranks_(place.ranks),
-      gradients_(place.ranks.group(), PersistentState(plan_.layout, place.memory.arenas())) {
-  if (!plan_.variant.update_in_backward) update_.emplace(bind_program(place, kUpdateProgram));
+      gradients_(place.ranks.group(), PersistentState(plan_.layout, place.memory.arenas()), own_) {
+  if (plan_.variant.update_in_backward) return;
+  const size_t i = number_of(plan_, kUpdateProgram);
+  ExecutorOptions options = options_of(place, i);
+  if (divides_states())
+    options.before_norm = [this] { send([this] { gradients_.exchange_squares(*update_); }); };
+  update_.emplace(own_, plan_.layout.programs[i], place.device, place.memory.arenas(), options);
+}
+
+template <class Work>
+void OptimizerStep::send(Work work) {
+  const auto start = RunClock::now();
+  work();
+  sending_ += seconds_since(start);
+}
+
+bool OptimizerStep::divides_states() const {
+  return !ranks_.is_alone() && plan_.request.workload.experiment.optimizer.divided;
 }
 
 OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Values& values) {
-  // A rank that fails within its micro-steps leaves alone: others wait for its sums, not for its word.
+  // A rank that fails from here on leaves alone: others wait for what it sends, not for its word.
   std::optional<RunRanks::Exchange> exchange;
   if (!ranks_.is_alone()) exchange.emplace(ranks_);
   const int64_t tokens = accumulate(batch, values);
-  if (exchange) {
-    add_up();
-    exchange->done();
-  }
+  sending_ = 0;
+  if (exchange) send([this] { add_up(); });
   if (update_) update(values);
+  if (divides_states()) send([this] { gradients_.gather_weights(); });
+  if (exchange) exchange->done();
   const auto loss = ranks_.is_alone() ? train_.result<double>(kLossTensor) : std::span<const double>(loss_);
-  return {loss[0] / loss[1], (update_ ? *update_ : train_).result<double>(kGradNormTensor)[0],
-          metrics_of(plan_.request.workload.experiment.task, loss), steps_.count(), tokens};
+  return {loss[0] / loss[1],
+          (update_ ? *update_ : train_).result<double>(kGradNormTensor)[0],
+          metrics_of(plan_.request.workload.experiment.task, loss),
+          steps_.count(),
+          tokens,
+          sending_};
 }
 
 // The rate is for updates in the backward pass.

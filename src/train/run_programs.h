@@ -46,6 +46,8 @@ std::span<const float> read_scores(const PersistentState& state, std::vector<flo
 class OptimizerStep {
  public:
   explicit OptimizerStep(const RunPlace& place);
+  OptimizerStep(const OptimizerStep&) = delete;
+  OptimizerStep& operator=(const OptimizerStep&) = delete;
 
   struct Values {
     int64_t number = 1;  // counts from 1
@@ -60,6 +62,7 @@ class OptimizerStep {
     Metrics metrics = {};  // of the task
     int64_t micro_steps = 0;
     int64_t tokens = 0;  // that passed through the model: those that rows share once
+    double sending = 0;  // seconds in which it waited for other ranks and for what they sent
   };
   // Micro-steps begin with what these hold; they outlive this.
   void begin_with(const KeptRows& kept) { kept_ = &kept; }
@@ -71,11 +74,17 @@ class OptimizerStep {
  private:
   // Returns the tokens that passed through the model.
   int64_t accumulate(const EffectiveBatch& batch, const Values& values);
+  // Counts the seconds in which ranks send each other something.
+  template <class Work>
+  void send(Work work);
   // Gradients and the sums of the loss become those of all ranks.
   void add_up();
   void update(const Values& values);
+  // Each rank updates its pieces of the weights.
+  [[nodiscard]] bool divides_states() const;
 
   const Plan& plan_;
+  Graph own_;  // the optimizer's program, with the ranges of this rank
   Executor train_;
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroSteps steps_;
@@ -83,6 +92,7 @@ class OptimizerStep {
   RunRanks& ranks_;
   GradientSums gradients_;
   std::vector<double> loss_;  // of all ranks, where there are several
+  double sending_ = 0;        // seconds of the step so far
 };
 
 // The loss over evaluation rows, and of a classifier how its answers agree with their labels.

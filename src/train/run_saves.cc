@@ -10,12 +10,13 @@
 namespace plimsoll {
 
 RunSaves::RunSaves(const SaveRules& rules, const Experiment& experiment, const PersistentState& state,
-                   CheckpointOptions options, RunObserver& observer)
+                   CheckpointOptions options, RunObserver& observer, RunRanks& ranks)
     : rules_(rules),
       experiment_(experiment),
       state_(state),
       options_(std::move(options)),
-      observer_(observer) {}
+      observer_(observer),
+      ranks_(ranks) {}
 
 namespace {
 
@@ -93,14 +94,31 @@ bool RunSaves::holds(const TrainerState& current) const {
   return saved_step_ == current.step && !(options_.best && current.eval_loss && !saved_eval_);
 }
 
-void RunSaves::save(const TrainerState& current, const std::string& why, bool keep_all) {
-  if (is_elsewhere()) return resumed(current);
-  require_folder();
-  keep_logs();  // a run that resumes from this checkpoint reads the lines of its steps
+bool RunSaves::is_for_all(bool mine) const {
+  if (!state_.has_pieces()) return mine;
+  for (const std::string& each : gather_texts(ranks_.group(), mine ? "1" : "0"))
+    if (each != "1") return false;
+  return true;
+}
+
+void RunSaves::write(const TrainerState& current) {
   saving_ = true;
-  save_checkpoint(options_, experiment_, state_, current);
+  save_checkpoint(options_, experiment_, state_, current, ranks_);
   saving_ = false;
+}
+
+void RunSaves::save(const TrainerState& current, const std::string& why, bool keep_all) {
+  const auto prepare = [&] {
+    require_folder();
+    if (!is_elsewhere()) keep_logs();  // a run that resumes from this checkpoint reads the lines of its steps
+  };
+  if (state_.has_pieces())
+    ranks_.together(prepare);
+  else
+    prepare();
+  if (!is_elsewhere() || state_.has_pieces()) write(current);
   resumed(current);
+  if (is_elsewhere()) return;
   if (!keep_all) remove_old();
   observer_.event(formatted("save    step {}{}", format_count(current.step), why));
   log_->event("save", current.step);
@@ -122,7 +140,10 @@ void RunSaves::make_folder_again(const TrainerState& current) {
 }
 
 void RunSaves::stop(const TrainerState& current, bool whole) {
-  if (is_elsewhere()) throw;
+  if (is_elsewhere()) {
+    if (state_.has_pieces()) try_to_save(current, whole);
+    throw;
+  }
   try {
     throw;
   } catch (const gpu::CardFault& fault) {
@@ -138,23 +159,48 @@ void RunSaves::stop(const TrainerState& current, bool whole) {
   }
 }
 
-std::string RunSaves::keep_work(const TrainerState& current, bool whole, const std::string& reason) {
-  observer_.steps_end();
-  const std::string state = "\n  the state after step " + format_count(current.step);
+std::string RunSaves::try_to_save(const TrainerState& current, bool whole) {
   std::string told;
   try {
-    if (!options_.folder->still_there()) make_folder_again(current);
-    if (saving_) {
-      if (const auto last = latest_checkpoint(options_.folder->path()))
-        told =
-            formatted("\n  the last checkpoint is whole: {}: --resume continues from there", last->string());
-    } else if (whole && current.step > 0 && !weight_not_finite(state_)) {
-      if (!holds(current)) save(current, " (before the stop)", true);
-      told = state + " is saved: --resume continues from there";
-    }
+    if (!state_.has_pieces())
+      told = save_at_stop(current, whole);
+    else if (ranks_.failed_together())
+      ranks_.after_failure([&] { told = save_at_stop(current, whole); });
+    else if (!is_elsewhere())  // others wait for what this rank sends: a save would wait for them
+      told = last_words();
   } catch (const std::exception& error) {
-    told = formatted("{} could not be saved: {}", state, error.what());
+    told = formatted("\n  the state after step {} could not be saved: {}", format_count(current.step),
+                     error.what());
   }
+  return told;
+}
+
+// Ranks that divide states save together or not at all.
+std::string RunSaves::save_at_stop(const TrainerState& current, bool whole) {
+  const auto make_folder = [&] {
+    if (!is_elsewhere() && !options_.folder->still_there()) make_folder_again(current);
+  };
+  if (state_.has_pieces())
+    ranks_.together(make_folder);
+  else
+    make_folder();
+  if (!is_for_all(!saving_)) return is_elsewhere() ? "" : last_words();
+  if (!is_for_all(whole && current.step > 0 && !weight_not_finite(state_))) return "";
+  if (!is_for_all(holds(current))) save(current, " (before the stop)", true);
+  return formatted("\n  the state after step {} is saved: --resume continues from there",
+                   format_count(current.step));
+}
+
+std::string RunSaves::last_words() const {
+  const auto last = latest_checkpoint(options_.folder->path());
+  return last ? formatted("\n  the last checkpoint is whole: {}: --resume continues from there",
+                          last->string())
+              : std::string();
+}
+
+std::string RunSaves::keep_work(const TrainerState& current, bool whole, const std::string& reason) {
+  observer_.steps_end();
+  const std::string told = try_to_save(current, whole);
   if (log_) log_stop(*log_, current.step, reason);
   keep_logs();
   return told;

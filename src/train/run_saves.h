@@ -22,10 +22,10 @@ struct SaveRules {
 
 class RunSaves {
  public:
-  // Experiment, state and observer outlive it. Options without a folder: another process of the run saves, and
-  // all of these do nothing but note it.
+  // Experiment, state, observer and ranks outlive it. Options without a folder: another process of the run saves, and
+  // all of these do nothing but note it, and write pieces where ranks divide the optimizer's states.
   RunSaves(const SaveRules& rules, const Experiment& experiment, const PersistentState& state,
-           CheckpointOptions options, RunObserver& observer);
+           CheckpointOptions options, RunObserver& observer, RunRanks& ranks = no_other_ranks());
 
   // The run starts, or continues from `current`: what a save will need is looked at, then the old run goes
   // where it is to be replaced, then the logs are opened. The visits are RunLog's.
@@ -49,6 +49,13 @@ class RunSaves {
 
  private:
   [[nodiscard]] bool is_elsewhere() const { return options_.folder == nullptr; }
+  // A save takes all ranks: true if it is for each of them.
+  [[nodiscard]] bool is_for_all(bool mine) const;
+  void write(const TrainerState& current);
+  // The words on it where the state after the last step was saved, or could not be; "" where it is not to be.
+  std::string save_at_stop(const TrainerState& current, bool whole);
+  [[nodiscard]] std::string last_words() const;
+  std::string try_to_save(const TrainerState& current, bool whole);
   void require_savable(const TrainerState& current);
   void open_logs(const TrainerState& current);
   void make_folder_again(const TrainerState& current);
@@ -61,6 +68,7 @@ class RunSaves {
   const PersistentState& state_;
   CheckpointOptions options_;
   RunObserver& observer_;
+  RunRanks& ranks_;
   LineLog::Visit visit_;
   LineLog::Visit visit_evaluation_;
   std::optional<RunLog> log_;

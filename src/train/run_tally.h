@@ -20,6 +20,7 @@ struct RunTally {
 
   StepTimes times;
   std::vector<RankRecord> ranks;  // of several, as they were at the end
+  double sending_seconds = 0;     // of this one
   SkippedRows skipped;
   SeenClasses seen;
   RunWork work;

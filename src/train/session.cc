@@ -5,14 +5,14 @@
 namespace plimsoll {
 
 Session open_session(const Plan& plan, const AskedDevice& wish, const std::filesystem::path& disk_folder,
-                     RunObserver& observer) {
+                     RunObserver& observer, int64_t rank) {
   const int64_t resident_before = resident_bytes();
   std::unique_ptr<Device> device = open_device(wish.device, wish.cuda_card, wish.cpu,
                                                plan.request.target.device.card, plan.programs, observer);
   const CardUse card(*device, resident_before);
   RunMemory memory(*device, plan.layout, disk_folder);
   const Arenas arenas = memory.arenas();
-  return {plan, std::move(device), card, std::move(memory), PersistentState(plan.layout, arenas)};
+  return {plan, std::move(device), card, std::move(memory), PersistentState(plan.layout, arenas, rank)};
 }
 
 }  // namespace plimsoll

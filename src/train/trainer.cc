@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -42,6 +43,7 @@ void require_same_weights(RunRanks& ranks, const PersistentState& state) {
   if (ranks.is_alone()) return;
   uint32_t weights = 0, states = 0;
   for (const TableRow& row : state.rows()) {
+    if (row.is_piece()) continue;
     if (row.role == Role::trainable_weight || row.role == Role::master)
       weights = crc32c(state.bytes(row), weights);
     else if (row.role == Role::optimizer_state)
@@ -49,6 +51,16 @@ void require_same_weights(RunRanks& ranks, const PersistentState& state) {
   }
   ranks.require_same({{"set of weights (their CRC-32C)", std::to_string(weights)},
                       {"set of optimizer states (their CRC-32C)", std::to_string(states)}});
+}
+
+// The rank that computed longest, and how much longer than the median (of two: than the other); -1 where it is alone.
+std::pair<int64_t, double> slowest_of(std::span<const double> busy) {
+  if (busy.size() < 2) return {-1, 0.0};
+  std::vector<double> sorted(busy.begin(), busy.end());
+  std::ranges::sort(sorted);
+  const double usual = sorted[(sorted.size() - 1) / 2];
+  const auto slowest = std::ranges::max_element(busy) - busy.begin();
+  return {slowest, usual > 0 ? sorted.back() / usual - 1 : 0.0};
 }
 
 std::string scale_text(double scale) {
@@ -81,16 +93,25 @@ ExitCode Trainer::run() {
   return end;
 }
 
-// Saves what there is, and lets the other ranks know.
-void Trainer::stop_with_error() {
-  const Watch::Busy busy(parts_.ranks.watch());
+// In a catch block: the other ranks get to know of its exception.
+void Trainer::tell_ranks() {
   try {
-    parts_.saves.stop(current_, whole_);
+    throw;
   } catch (const Error& error) {
     parts_.ranks.fail(error.code(), error.what());
-    throw;
   } catch (const std::exception& error) {
     parts_.ranks.fail(ExitCode::stopped, error.what());
+  }
+}
+
+// Saves what there is, and lets the other ranks know: first, where a save takes all of them.
+void Trainer::stop_with_error() {
+  const Watch::Busy busy(parts_.ranks.watch());
+  if (parts_.session.state.has_pieces()) tell_ranks();
+  try {
+    parts_.saves.stop(current_, whole_);
+  } catch (const std::exception&) {
+    tell_ranks();
     throw;
   }
 }
@@ -106,6 +127,7 @@ void Trainer::meet(const EffectiveBatch* batch, bool reads_save_requests) {
   word.saves = asked_to_save_ ? 1 : 0;
   word.ends = out_of_patience_ ? 1 : 0;
   word.rows = batch == nullptr ? 0 : rows_hash(*batch);
+  word.busy = busy_;
   const RankWord all = parts_.ranks.meet(word);
   stops_ = all.stops != 0;
   asked_to_save_ = all.saves != 0;
@@ -136,7 +158,8 @@ void Trainer::gather_ranks() {
   all.resize(static_cast<size_t>(parts_.ranks.size()));
   const ProcessMemory memory = process_memory();
   all[static_cast<size_t>(parts_.ranks.group().rank())] = {
-      memory.peak_rss, memory.data, parts_.session.memory.device_bytes(), parts_.step.sent_bytes()};
+      memory.peak_rss, memory.data, parts_.session.memory.device_bytes(), parts_.step.sent_bytes(),
+      parts_.tally.sending_seconds};
   parts_.ranks.group().all_gather(std::as_writable_bytes(std::span(all)));
 }
 
@@ -260,12 +283,13 @@ bool Trainer::step() {
   whole_ = false;
   if (batch->target_tokens() > 0) compute(*batch, metrics);
   metrics.seconds = seconds_since(start);
+  busy_ = metrics.seconds - metrics.data_wait - sending_;
   if (parts_.profile != nullptr) parts_.profile->step_done(metrics.seconds, metrics.data_wait);
   metrics.rss = resident_bytes();
   metrics.time = wall_time();
   finish_step(*batch, metrics);
-  tell(metrics);
   meet(nullptr, true);
+  tell(metrics);
   return true;
 }
 
@@ -292,6 +316,8 @@ void Trainer::compute(const EffectiveBatch& batch, StepMetrics& metrics) {
   metrics.loss = done.loss;
   metrics.grad_norm = done.grad_norm;
   metrics.of_task = done.metrics;
+  sending_ = done.sending;
+  parts_.tally.sending_seconds += done.sending;
   parts_.tally.add(batch, done);
 }
 
@@ -322,9 +348,11 @@ void Trainer::finish_step(const EffectiveBatch& batch, const StepMetrics& metric
 void Trainer::tell(const StepMetrics& metrics) {
   const double rate = static_cast<double>(metrics.tokens) / metrics.seconds;
   parts_.tally.times.add(metrics.seconds, rate);
+  const auto [slowest, slower] = slowest_of(parts_.ranks.busy());
   wish_.observer.step({current_.step, current_.total_steps, current_.last_loss, metrics.learning_rate, rate,
                        metrics.data_wait / metrics.seconds, metrics.rss,
-                       metrics.seconds * static_cast<double>(current_.total_steps - current_.step)});
+                       metrics.seconds * static_cast<double>(current_.total_steps - current_.step),
+                       sending_ / metrics.seconds, slowest, slower});
   if (wish_.observer.hears(LogLevel::debug)) wish_.observer.event(debug_words(metrics), LogLevel::debug);
   const std::string crowding = parts_.tally.crowding(wish_.cpu.threads);
   if (!crowding.empty() && !parts_.session.plan.request.target.own_memory)
@@ -366,7 +394,7 @@ void Trainer::save(const std::string& why) {
     if (!rising) parts_.saves.remove_old();  // the run that saved it may have stopped before
     return;
   }
-  if (last_batch_ != nullptr && leads())
+  if (last_batch_ != nullptr && (leads() || parts_.session.state.has_pieces()))
     if (const auto weight = weight_not_finite(parts_.session.state))
       lose(current_.step, *last_batch_, *weight + " holds NaN or infinity");
   parts_.saves.save(current_, why, rising);

@@ -57,6 +57,7 @@ class Trainer {
   // Opens the logs. A run that resumes reads its older lines.
   void open_logs();
   ExitCode take_steps();
+  void tell_ranks();
   [[noreturn]] void stop_with_error();
   bool fill_caches();
   // Does what is due after a step; after a resume, what the run had not come to.
@@ -93,7 +94,8 @@ class Trainer {
   TrainerState current_;
   const EffectiveBatch* last_batch_ = nullptr;                            // the loader's, until the next step
   bool stops_ = false, asked_to_save_ = false, out_of_patience_ = false;  // as ranks agreed
-  bool whole_ = true;  // false within a step, and once the loss is lost
+  double sending_ = 0, busy_ = 0;  // seconds of the last step: waiting for other ranks, and computing
+  bool whole_ = true;              // false within a step, and once the loss is lost
 };
 
 }  // namespace plimsoll

@@ -32,6 +32,17 @@ std::span<std::byte> PersistentState::bytes(const TableRow& row) const {
   return {arenas_.address(row), static_cast<size_t>(row.bytes)};
 }
 
+bool PersistentState::has_pieces() const {
+  return std::any_of(rows().begin(), rows().end(), [](const TableRow& row) { return row.is_piece(); });
+}
+
+ElementRange PersistentState::range_of(const TableRow& row) const {
+  const int64_t elements = row.shape.elements();
+  if (!row.is_piece()) return {0, elements};
+  const int64_t first = rank_ * elements;
+  return {first, std::min(elements, row.whole.elements() - first)};
+}
+
 void PersistentState::read(const TableRow& row, int64_t start, std::span<std::byte> to) const {
   check_range(row, start, to.size());
   if (to.empty()) return;
@@ -60,9 +71,12 @@ void PersistentState::write(const TableRow& row, int64_t start, std::span<const 
 
 void PersistentState::visit(const TableRow& row, std::span<std::byte> staging, const Use& use) const {
   if (in_memory(row)) {
-    use(0, bytes(row));
+    const ElementRange range = range_of(row);
+    const int64_t size = size_of(row.dtype);
+    use(range.first * size, bytes(row).first(static_cast<size_t>(range.elements * size)));
     return;
   }
+  check_internal(!row.is_piece(), "a piece that is not in memory");
   const size_t most = piece_bytes(row, staging);
   for (int64_t start = 0; start < row.bytes; start += static_cast<int64_t>(most)) {
     const auto piece = staging.first(std::min(most, static_cast<size_t>(row.bytes - start)));
@@ -73,9 +87,12 @@ void PersistentState::visit(const TableRow& row, std::span<std::byte> staging, c
 
 void PersistentState::fill(const TableRow& row, std::span<std::byte> staging, const Fill& fill) const {
   if (in_memory(row)) {
-    fill(0, bytes(row));
+    const ElementRange range = range_of(row);
+    const int64_t size = size_of(row.dtype);
+    fill(range.first * size, bytes(row).first(static_cast<size_t>(range.elements * size)));
     return;
   }
+  check_internal(!row.is_piece(), "a piece that is not in memory");
   const size_t most = piece_bytes(row, staging);
   for (int64_t start = 0; start < row.bytes; start += static_cast<int64_t>(most)) {
     const auto piece = staging.first(std::min(most, static_cast<size_t>(row.bytes - start)));

@@ -17,7 +17,9 @@ namespace plimsoll {
 // No program may run during its calls.
 class PersistentState {
  public:
-  PersistentState(const ArenaLayout& layout, const Arenas& arenas) : layout_(layout), arenas_(arenas) {}
+  // `rank`: whose pieces the state has, of tensors that ranks divide.
+  PersistentState(const ArenaLayout& layout, const Arenas& arenas, int64_t rank = 0)
+      : layout_(layout), arenas_(arenas), rank_(rank) {}
   // For layouts that are on the device alone.
   PersistentState(const ArenaLayout& layout, std::byte* device)
       : PersistentState(layout, Arenas{.device = device}) {}
@@ -29,6 +31,11 @@ class PersistentState {
   [[nodiscard]] const TableRow* master_of(const TableRow& row) const {
     return layout_.find_persistent(row.name + kMasterSuffix);
   }
+
+  // True if ranks divide some of the tensors.
+  [[nodiscard]] bool has_pieces() const;
+  // The elements of the whole tensor that this rank has: all where it is no piece.
+  [[nodiscard]] ElementRange range_of(const TableRow& row) const;
 
   // Returns true if the host reaches the tensor by an address.
   [[nodiscard]] bool in_memory(const TableRow& row) const {
@@ -42,7 +49,8 @@ class PersistentState {
   void write(const TableRow& row, int64_t start, std::span<const std::byte> from) const;
 
   // Passes the whole tensor to `use`, or lets it write the whole tensor: at once where it is in memory, else
-  // piece by piece through `staging`, in order. Pieces hold whole elements.
+  // piece by piece through `staging`, in order. Pieces hold whole elements. Of a tensor that ranks divide that is
+  // what this rank has, and `start` counts the bytes of the whole tensor.
   using Use = std::function<void(int64_t start, std::span<const std::byte> piece)>;
   using Fill = std::function<void(int64_t start, std::span<std::byte> piece)>;
   void visit(const TableRow& row, std::span<std::byte> staging, const Use& use) const;
@@ -51,6 +59,7 @@ class PersistentState {
  private:
   const ArenaLayout& layout_;
   Arenas arenas_;
+  int64_t rank_ = 0;
 };
 
 // A small tensor's values in memory: the tensor itself, or a copy of what the host does not reach, which

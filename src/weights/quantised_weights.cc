@@ -354,7 +354,7 @@ void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFold
 
 void load_from_nf4(const PersistentState& state, const TableRow& row, const ModelFolder& model,
                    const std::string& weight, std::span<std::byte> staging) {
-  StoredNf4 stored(model, weight, row.shape);
+  StoredNf4 stored(model, weight, row.whole_shape());
   // Half for a piece of the row, half for its values in f32.
   const auto half = staging.size() / 2;
   const std::span values(reinterpret_cast<float*>(staging.data() + half), half / sizeof(float));

@@ -58,7 +58,7 @@ void require_finite(const StoredTensor& stored, int64_t first, std::span<const s
 
 void load_row(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
               std::span<std::byte> staging) {
-  require_shape(stored, row.shape);
+  require_shape(stored, row.whole_shape());
   const size_t half = staging.size() / 2;
   state.fill(row, staging.first(half), [&](int64_t start, std::span<std::byte> piece) {
     load_elements(stored, start / size_of(row.dtype), piece, row.dtype, staging.subspan(half));

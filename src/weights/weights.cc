@@ -32,12 +32,24 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPeftPrefix = "base_model.model.";
 
-// Fills a weight and, where it has one, its master, with f32 values from `value(element)`, which compute
-// threads ask.
-template <class Value>
-void fill(const PersistentState& state, const TableRow& row, std::span<std::byte> staging, Value value) {
+// Has `load` fill the weight's master, from which the weight is rounded; the weight itself where it has none. Where
+// this rank has a piece of the master alone, each is filled by itself, with the same values.
+template <class Load>
+void load_master_first(const PersistentState& state, const TableRow& row, std::span<std::byte> staging,
+                       Load load) {
   const TableRow* master = state.master_of(row);
-  const TableRow& target = master != nullptr ? *master : row;
+  load(master != nullptr ? *master : row);
+  if (master == nullptr) return;
+  if (master->is_piece())
+    load(row);
+  else
+    round_from_master(state, row, *master, staging);
+}
+
+// Fills a tensor with f32 values from `value(element)`, which compute threads ask.
+template <class Value>
+void fill_one(const PersistentState& state, const TableRow& target, std::span<std::byte> staging,
+              Value value) {
   const int64_t size = size_of(target.dtype);
   state.fill(target, staging, [&](int64_t start, std::span<std::byte> piece) {
     constexpr int64_t kWorthAThread = 4096;
@@ -54,7 +66,13 @@ void fill(const PersistentState& state, const TableRow& row, std::span<std::byte
       }
     });
   });
-  if (master != nullptr) round_from_master(state, row, *master, staging);
+}
+
+// Fills a weight and, where it has one, its master.
+template <class Value>
+void fill(const PersistentState& state, const TableRow& row, std::span<std::byte> staging, Value value) {
+  load_master_first(state, row, staging,
+                    [&](const TableRow& target) { fill_one(state, target, staging, value); });
 }
 
 // Uniform in (0, 1), element by element.
@@ -122,19 +140,16 @@ std::string stored_name(const PersistentState& state, const ModelFolder& model,
 
 void load_one(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
               std::span<std::byte> staging) {
-  const TableRow* master = state.master_of(row);
-  const TableRow& target = master != nullptr ? *master : row;
-  load_row(state, target, stored, staging);
-  if (master != nullptr) round_from_master(state, row, *master, staging);
+  load_master_first(state, row, staging,
+                    [&](const TableRow& target) { load_row(state, target, stored, staging); });
 }
 
 // Whole values, also of what the folder has in 4 bits.
 void load_whole(const PersistentState& state, const TableRow& row, const ModelFolder& model,
                 const std::string& name, std::span<std::byte> staging) {
   if (!stores_nf4(model, name)) return load_one(state, row, model.find(name), staging);
-  const TableRow* master = state.master_of(row);
-  load_from_nf4(state, master != nullptr ? *master : row, model, name, staging);
-  if (master != nullptr) round_from_master(state, row, *master, staging);
+  load_master_first(state, row, staging,
+                    [&](const TableRow& target) { load_from_nf4(state, target, model, name, staging); });
 }
 
 void write_kept(const KeptFiles& files, const fs::path& to) {

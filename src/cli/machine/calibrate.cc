@@ -8,23 +8,28 @@
 #include "base/print.h"
 #include "base/units.h"
 #include "calibrate/calibrate.h"
+#include "calibrate/link.h"
 #include "calibrate/probe.h"
 #include "calibrate/rates_cache.h"
 #include "cli/commands.h"
 #include "cli/usage_text.h"
 #include "cpu/describe.h"
 #include "cpu/threads.h"
+#include "ranks/launch.h"
+#include "ranks/mpi_group.h"
+#include "ranks/run_ranks.h"
 
 namespace plimsoll {
 namespace {
 
 struct CalibrateArguments {
   bool quick = false, probe = false, even_if_busy = false;
-  int64_t threads = 0;
+  int64_t threads = 0, devices = 1;
   std::string max_isa, disk_folder, export_file;
 };
 
 constexpr int kBarWidth = 30;
+constexpr int64_t kMostDevices = 1024;  // as the recipe has it
 
 // One line that is drawn over on a terminal, nothing elsewhere.
 void draw(double share, const std::string& what) {
@@ -70,7 +75,35 @@ ExitCode run_probe(const CpuSettings& cpu, const Machine& machine, const std::fi
   return ExitCode::ok;
 }
 
+// One of several processes, which measure together how fast they send each other something.
+ExitCode run_as_rank(const StartedBy& started) {
+  MpiGroup group(started);
+  RunRanks ranks(group, &group.watch());
+  const double rate = ranks.together([&] { return measure_link(group); });
+  ranks.by_leader([&] {
+    save_link(cache_folder(), group.size(), rate);
+    std::array<char, 96> text{};
+    std::snprintf(text.data(), text.size(),
+                  "  between %d processes      %8.2f GB/s sent by each, sums included\n", group.size(),
+                  rate / 1e9);
+    print(formatted("{}  in {}\n", text.data(), printable(link_file(cache_folder()).string())));
+    return std::string();
+  });
+  group.ends_together();
+  return ExitCode::ok;
+}
+
+ExitCode run_between(int64_t devices) {
+  const StartedBy started = who_started_me();
+  if (started.ranks == 1) return launch_ranks(devices, own_arguments());
+  if (started.ranks != devices)
+    throw UsageError(
+        formatted("--devices {}, but {} started {} processes", devices, started.launcher, started.ranks));
+  return run_as_rank(started);
+}
+
 ExitCode run(const CalibrateArguments& arguments) {
+  if (arguments.devices > 1) return run_between(arguments.devices);
   const CpuSettings cpu = cpu_settings({read_isa(arguments.max_isa), arguments.threads});
   const Machine machine = this_machine(cpu);
   const std::filesystem::path folder = cache_folder();
@@ -108,6 +141,11 @@ void add_calibrate(CLI::App& app, Action& action) {
                     "half a second: one product per type and a copy, as `plan` does on an unknown machine");
   command->add_flag("--even-if-busy", arguments->even_if_busy,
                     "save the result although other programs took part of the time");
+  command
+      ->add_option(
+          "--devices", arguments->devices,
+          "instead of all else: how fast so many processes send each other gradients and weights (seconds)")
+      ->check(CLI::Range(int64_t{1}, kMostDevices));
   command->add_option("--threads", arguments->threads, "CPU threads; 0: one per CPU")->check(at_least(0));
   command->add_option("--max-isa", arguments->max_isa,
                       "highest instruction set to use: avx2, avx512, avx512-bf16 or amx");

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/machine_rates.h"
 #include "cli/plan/plan_command.h"
+#include "files/work_folder.h"
 #include "prepare/allowed.h"
 #include "prepare/device_choice.h"
 #include "prepare/refused_plan.h"
@@ -24,6 +25,35 @@
 namespace plimsoll {
 namespace {
 
+// Ranks other than the first print into a log of the run's folder, once there is one, until one fails by itself.
+class Silence {
+ public:
+  explicit Silence(Watch& watch) : output_(dup(STDOUT_FILENO)), errors_(dup(STDERR_FILENO)) {
+    watch.speak_to(errors_);
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO);
+    close(nowhere);
+  }
+  // Each step's line, with what the rank waited for, and notes. There is no log where it cannot be opened.
+  void log_to(const std::filesystem::path& file, bool continues) const {
+    const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (continues ? O_APPEND : O_TRUNC);
+    const int log = open(file.c_str(), flags, 0644);
+    if (log < 0) return;
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    close(log);
+  }
+  void end() const {
+    flush_output();
+    dup2(output_, STDOUT_FILENO);
+    dup2(errors_, STDERR_FILENO);
+  }
+
+ private:
+  int output_, errors_;
+};
+
 struct TrainArguments {
   RecipeArguments recipe;
   RunOptions options;
@@ -31,6 +61,7 @@ struct TrainArguments {
   bool poison = false;
   std::string log_level = "info";
   bool quiet = false;
+  const Silence* silence = nullptr;  // of a rank that does not lead
 };
 
 // Suggestions that fit instead of a recipe that does not. A run that continues is planned with the sums that
@@ -64,6 +95,10 @@ ChosenDevice choose(const TrainArguments& arguments, const LoadedRecipe& loaded)
                                 .on_cpu = command("cpu")});
 }
 
+std::filesystem::path log_of(const RunInput& input, int rank) {
+  return WorkFolder::inside(input.folder.path()) / formatted("rank-{}.log", rank);
+}
+
 // `again`: on the CPU, after a card; the report of the recipe's keys was printed before.
 ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   const bool quiet = level < LogLevel::info;
@@ -83,12 +118,15 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   if (arguments.recipe.path != kStandardInput) arguments.options.recipe_file = arguments.recipe.path;
   Progress progress(level, recipe.log.every);
   const CallerArguments::Observer observer(progress);
-  arguments.options.observer = ranks.leads() ? observer.get() : &nobody();
+  arguments.options.observer = observer.get();
   arguments.options.version = PLIMSOLL_VERSION;
   arguments.options.models = arguments.recipe.sources->models;
   listen_to_save_requests();
   try {
-    return train(prepare_run(recipe, arguments.options), arguments.options, arguments.poison);
+    RunInput input = prepare_run(recipe, arguments.options);
+    if (arguments.silence != nullptr)
+      arguments.silence->log_to(log_of(input, ranks.group().rank()), arguments.options.resume);
+    return train(std::move(input), arguments.options, arguments.poison);
   } catch (const RefusedPlan& refused) {
     if (!chosen.by_itself)
       throw DoesNotFitError(refused.what() + told_ways(ways_of(arguments, recipe, refused)));
@@ -100,26 +138,6 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   arguments.recipe.change("device", "cpu");
   return run(arguments, level, true);
 }
-
-// Ranks other than the first print nothing, until one fails by itself.
-class Silence {
- public:
-  explicit Silence(Watch& watch) : output_(dup(STDOUT_FILENO)), errors_(dup(STDERR_FILENO)) {
-    watch.speak_to(errors_);
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    dup2(nowhere, STDOUT_FILENO);
-    dup2(nowhere, STDERR_FILENO);
-    close(nowhere);
-  }
-  void end() const {
-    flush_output();
-    dup2(output_, STDOUT_FILENO);
-    dup2(errors_, STDERR_FILENO);
-  }
-
- private:
-  int output_, errors_;
-};
 
 // The recipe's number is that of the processes, where it states one.
 void take_devices(TrainArguments& arguments, int64_t ranks) {
@@ -136,7 +154,7 @@ ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy&
   RunRanks ranks(group, &group.watch());
   arguments.options.ranks = &ranks;
   std::optional<Silence> silence;
-  if (!ranks.leads()) silence.emplace(group.watch());
+  if (!ranks.leads()) arguments.silence = &silence.emplace(group.watch());
   const auto leave_alone = [&](ExitCode code) {
     group.watch().fail(code);
     if (silence) silence->end();
@@ -146,7 +164,7 @@ ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy&
       take_devices(arguments, ranks.size());
       if (arguments.options.profile)
         throw UsageError("--profile: is of one device so far; leave it out, or say --devices 1");
-      return run(arguments, ranks.leads() ? level : LogLevel::error);
+      return run(arguments, level);
     });
     group.ends_together();
     return code;

@@ -20,6 +20,7 @@
 #include "files/atomic.h"
 #include "plan/report/timeline.h"
 #include "plan/search/refusal.h"
+#include "plan/search/run_time.h"
 #include "prepare/allowed.h"
 #include "prepare/device_choice.h"
 #include "prepare/dump_rows.h"
@@ -124,6 +125,26 @@ void tell_plan(const Plan& plan) {
   events->send("plan", told.dump());
 }
 
+// The same on one device, where several are planned; none where it does not fit there or cannot be planned.
+std::optional<Plan> on_one_device(const PlanArguments& arguments, const Plan& plan) {
+  if (plan.request.workload.experiment.ranks == 1) return std::nullopt;
+  try {
+    const PlanInput input = plan_input(arguments, {{"devices", "1"}});
+    Plan one = plan_allowed(input.resolved, input.machine, input.data.get()).plan;
+    return one.fits() ? std::optional(std::move(one)) : std::nullopt;
+  } catch (const UsageError&) {  // a key that needs several devices
+    return std::nullopt;
+  }
+}
+
+// "" where several devices are as fast.
+std::string one_is_faster(const Plan& one, const Plan& several) {
+  if (one.seconds_per_step >= several.seconds_per_step) return "";
+  return formatted("one device is faster: {} a step, {} devices take {}\n\n",
+                   duration_words(one.seconds_per_step), several.request.workload.experiment.ranks,
+                   duration_words(several.seconds_per_step));
+}
+
 ExitCode run_report(const PlanArguments& arguments) {
   const AskedPlan asked = plan_of(arguments);
   const PlanInput& input = asked.input;
@@ -145,11 +166,13 @@ ExitCode run_report(const PlanArguments& arguments) {
   plan.savings = not_allowed_savings(input, allowed.recipe, plan);
   plan.faster = faster_runs([&](const Changes& assumed) { return plan_input(arguments, assumed); },
                             allowed.recipe, plan);
+  const std::optional<Plan> one = on_one_device(arguments, plan);
   if (!arguments.html.empty())
     write_file_atomically(arguments.html, timeline_page(plan, page_origin(arguments, input.resolved.recipe)));
   if (arguments.json) {
     nlohmann::ordered_json report = nlohmann::ordered_json::parse(report_json(plan));
     if (!asked.other_tools.empty()) report["other_tools"] = key_report_json(asked.other_tools);
+    if (one) report["devices"]["seconds_per_step_of_one"] = one->seconds_per_step;
     if (!plan.fits()) report["ways"] = ways_json(ways_of(arguments, input.resolved.recipe, plan));
     print(json_text(report));
     return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
@@ -158,6 +181,7 @@ ExitCode run_report(const PlanArguments& arguments) {
   if (!plan.fits())
     throw DoesNotFitError(refusal_text(plan) + told_ways(ways_of(arguments, input.resolved.recipe, plan)));
   if (!arguments.timeline) {
+    if (one) print(one_is_faster(*one, plan));
     const ScreenSize screen = screen_of(STDOUT_FILENO);
     const bool whole = arguments.full || !screen.is_terminal;
     print(whole ? report_text(plan, screen.columns) : brief_report_text(plan, screen.columns, screen.rows));
@@ -236,6 +260,12 @@ void add_plan(CLI::App& app, Action& action) {
       command->add_option("--tokens", arguments->stated_tokens, "with --rows: tokens of a row on average")
           ->check(CLI::Range(int64_t{1}, kMostStatedTokens))
           ->type_name("COUNT");
+  command
+      ->add_option(
+          "--link", arguments->recipe.link,
+          "with --devices: bytes per second that a device sends another one while it receives as many, "
+          "such as 20GB/s")
+      ->type_name("SIZE/s");
   rows->needs(tokens);
   tokens->needs(rows);
   command->add_flag("--full", arguments->full,

@@ -45,6 +45,7 @@ std::string key_of(const std::string& name) {
                                                             {"offload", "memory.offload"},
                                                             {"recompute", "memory.recompute"},
                                                             {"tier", "memory.tier"},
+                                                            {"shard", "memory.shard"},
                                                             {"plan", "memory.plan"},
                                                             {"memory", "memory.device"},
                                                             {"gpu", "memory.gpu"},
@@ -154,13 +155,16 @@ void prepare(const PlanArguments& arguments, std::vector<Choice>& rows) {
   }
 }
 
+int64_t devices_of(const Plan& plan) { return plan.request.workload.experiment.ranks; }
+
 std::string verdict(const Choice& row) {
   const std::string result = row.same_result ? "yes" : row.difference;
   if (row.plan->fits()) return result;
-  const std::string what = !row.plan->fits_device() || !row.plan->fits_process()
-                               ? format_bytes(memory_budget(row.plan->request).value_or(0))
-                           : !row.plan->fits_host() ? "the host"
-                                                    : "the disk";
+  const std::string what =
+      !row.plan->fits_device() || !row.plan->fits_process()
+          ? format_bytes(devices_of(*row.plan) * memory_budget(row.plan->request).value_or(0))
+      : !row.plan->fits_host() ? "the host"
+                               : "the disk";
   return formatted("{}; does not fit {}", result, what);
 }
 
@@ -195,11 +199,15 @@ std::string summary(const std::vector<Choice>& rows, size_t columns) {
     return std::any_of(row.changes.begin(), row.changes.end(),
                        [](const Change& change) { return change.key == "memory.tier"; });
   });
+  // Processes of several devices share a budget.
+  const bool several = std::any_of(rows.begin(), rows.end(),
+                                   [](const Choice& row) { return row.plan && devices_of(*row.plan) > 1; });
   std::vector<std::string> head = {""};
   if (own)
     head.insert(head.end(), {"device GiB", "host GiB"});
   else
     head.emplace_back("process GiB");
+  if (several) head.insert(head.end(), {"all GiB", "sent GiB"});
   if (tiers) head.insert(head.begin() + 2, "least GiB");
   if (disk) head.emplace_back("disk GiB");
   head.insert(head.end(), {"s/step", "same result?"});
@@ -215,6 +223,9 @@ std::string summary(const std::vector<Choice>& rows, size_t columns) {
       cells.insert(cells.end(), {format_gib(row.plan->memory_bytes()), format_gib(row.plan->host_bytes())});
     else
       cells.push_back(format_gib(row.plan->process_peak_bytes()));
+    if (several)
+      cells.insert(cells.end(), {format_gib(devices_of(*row.plan) * row.plan->process_peak_bytes()),
+                                 format_gib(row.plan->sent_bytes)});
     if (tiers)
       cells.insert(cells.begin() + 2, format_gib(memory_bytes(row.plan->request, row.plan->smallest)));
     if (disk) cells.push_back(format_gib(row.plan->disk_bytes()));
@@ -306,6 +317,8 @@ nlohmann::ordered_json json_of(const Choice& row) {
           {"device_bytes", row.plan->arena_bytes()},
           {"host_bytes", row.plan->host_bytes()},
           {"disk_bytes", row.plan->disk_bytes()},
+          {"devices", devices_of(*row.plan)},
+          {"sent_bytes_per_step", row.plan->sent_bytes},
           {"seconds_per_step", row.plan->seconds_per_step},
           {"tokens_per_second", row.plan->tokens_per_second()},
           {"same_result", row.same_result},

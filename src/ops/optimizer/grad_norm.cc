@@ -14,9 +14,14 @@ using at = operand::grad_square;
 // gradient -> square f64 [1], the sum of its squares. Attributes `first`, `elements`
 // (ops/optimizer/optimizer.h): a slice with first > 0 adds to what the slices before it gave, in the order of
 // the whole, so with its bits.
+//
+// Attribute `piece`: the square has a sum for the piece of each rank. With `first` and `elements` the op forms
+// that of one rank, and leaves the others to who knows them; else all of them, with the same bits.
 std::vector<OutputSpec> infer_square(const Graph& g, const Op& op) {
   range_in(g, op, op.input(at::gradient), updated_range(g, op, at::gradient));
-  return {{"", {1}, DType::f64}};
+  const int64_t piece = piece_of(op);
+  const int64_t sums = piece == 0 ? 1 : ceil_div(input_tensor(g, op, at::gradient).shape.elements(), piece);
+  return {{"", {sums}, DType::f64}};
 }
 
 Cost cost_square(const Graph& g, const Op& op) {
@@ -34,8 +39,7 @@ int64_t scratch_square(const Graph& g, const Op& op, const DeviceDescription&) {
 // norm is of what they should be, the factor takes the scale off, and is NaN where they overflowed.
 std::vector<OutputSpec> infer_norm(const Graph& g, const Op& op) {
   for (size_t i = operand::grad_norm::squares; i < op.inputs.size(); ++i)
-    require(input_tensor(g, op, i).dtype == DType::f64 && input_tensor(g, op, i).shape.elements() == 1, g, op,
-            "grad_norm: an input is no sum of squares");
+    require(input_tensor(g, op, i).dtype == DType::f64, g, op, "grad_norm: an input is no sum of squares");
   return {{"", {2}, DType::f64}};
 }
 

@@ -60,6 +60,7 @@ BoundCall bind_gpu_grad_square(const GpuBinding& b) {
   return with_stored_type(
       b, b.input_tensor(operand::grad_square::gradient).dtype, [&](auto zero) -> BoundCall {
         using T = decltype(zero);
+        require(piece_of(b.op()) == 0, b.graph(), b.op(), "grad_square: pieces of ranks are on CPUs alone");
         const ElementRange range = updated_range(b.graph(), b.op(), operand::grad_square::gradient);
         const unsigned blocks = gpu::blocks_of(range.elements, kSumOfSquaresBlock);
         return [&stream = b.stream(), x = gradient_slice<T>(b, operand::grad_square::gradient),

@@ -1,6 +1,9 @@
 #include "ops/optimizer/optimizer.h"
 
+#include <algorithm>
+
 #include "base/units.h"
+#include "graph/op_kind.h"
 
 namespace plimsoll {
 namespace {
@@ -24,20 +27,42 @@ bool is_bf16(const Graph& g, const Op& op, size_t output) { return is_of(DType::
 
 }  // namespace
 
+int64_t piece_elements(int64_t elements, int64_t ranks) {
+  if (ranks == 1 || elements < kPieceUnit * ranks * ranks) return 0;
+  return round_up(ceil_div(elements, ranks), kPieceUnit);
+}
+
+int64_t piece_of(const Op& op) { return attr_or(op, "piece", 0); }
+
+Graph for_rank(Graph program, int64_t rank) {
+  for (Op& op : program.ops()) {
+    const int64_t piece = piece_of(op);
+    if (piece == 0 || !op.attrs.contains("elements")) continue;
+    size_t gradient = kGradientInput;
+    if (op.kind == OpKind::grad_square) gradient = operand::grad_square::gradient;
+    const int64_t first = rank * piece;
+    op.attrs["first"] = first;
+    op.attrs["elements"] = std::min(piece, program.tensor(op.input(gradient)).shape.elements() - first);
+  }
+  return program;
+}
+
 bool is_scaled(const Op& op) { return attr_or(op, "scaled", 0) == 1; }
 
 ElementRange updated_range(const Graph& g, const Op& op, size_t gradient) {
   const ElementRange range = {attr_or(op, "first", 0),
                               attr_or(op, "elements", input_tensor(g, op, gradient).shape.elements())};
-  require(range.first >= 0 && range.first % kSliceUnit == 0 && range.elements > 0, g, op,
-          "a slice that does not start at a multiple of 65536");
+  const int64_t piece = piece_of(op);
+  require(piece % kPieceUnit == 0, g, op, "pieces that cut blocks of 256 elements");
+  require(range.first >= 0 && range.first % (piece > 0 ? piece : kSliceUnit) == 0 && range.elements > 0, g,
+          op, "a slice that does not start at a multiple of 65536 or of the pieces' size");
   return range;
 }
 
 ElementRange range_in(const Graph& g, const Op& op, TensorId operand, ElementRange updated, int64_t block) {
   const int64_t held = g.tensor(operand).shape.elements();
   const int64_t elements = ceil_div(updated.elements, block);
-  if (held == elements) return {0, elements};
+  if (held == elements || (piece_of(op) > 0 && held == piece_of(op) / block)) return {0, elements};
   const int64_t first = updated.first / block;
   require(first + elements <= held, g, op, "an operand does not hold the slice");
   return {first, elements};

@@ -13,6 +13,11 @@
 // the slice. An operand with exactly as many elements as the slice is the slice itself, fetched from
 // elsewhere; a larger one is the whole tensor, and the op works at its offset `first`. Random bits are keyed
 // by the element's place in the whole weight, so that slices give the bits of the whole.
+//
+// Attribute `piece` (int; absent: the weight is not cut): several ranks have pieces of so many elements of the
+// weight, the last one perhaps fewer. An op that has `first` and `elements` too works on the piece of one rank,
+// and an operand as large as a piece is that rank's (ZeRO stage 1). A program has the first rank's range;
+// for_rank() gives it another's.
 #pragma once
 
 #include <initializer_list>
@@ -25,6 +30,14 @@ namespace plimsoll {
 // Slices start at multiples of this: the unit in which sums of squares are added up, a multiple of the blocks
 // of 8-bit states and of the chunks of random bits.
 inline constexpr int64_t kSliceUnit = 65536;
+// Pieces of ranks begin at multiples of this: blocks of 8-bit states and chunks of random bits stay whole.
+inline constexpr int64_t kPieceUnit = 256;
+
+// The elements of each rank's piece of a tensor with so many; 0: it is too small to be cut, every rank has all of
+// it. No rank's piece is empty.
+int64_t piece_elements(int64_t elements, int64_t ranks);
+// The program with the ranges of a rank's pieces.
+Graph for_rank(Graph program, int64_t rank);
 
 // The name of a weight's f32 master copy is the weight's with this behind it.
 inline constexpr const char* kMasterSuffix = ".master";
@@ -38,6 +51,9 @@ inline constexpr auto kWeightOutput = operand::adamw::weight;
 
 // Attribute `scaled`, of optimizers and of grad_norm.
 bool is_scaled(const Op& op);
+
+// Attribute `piece`; 0: absent.
+int64_t piece_of(const Op& op);
 
 struct ElementRange {
   int64_t first = 0;

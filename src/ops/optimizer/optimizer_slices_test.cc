@@ -155,6 +155,83 @@ TEST(GradSquare, adds_up_over_slices_to_the_bits_of_the_whole) {
   }
 }
 
+TEST(Pieces, are_one_for_each_rank_and_none_is_empty) {
+  for (const int64_t ranks : {2, 3, 4, 7, 64})
+    for (const int64_t more : {0, 1, 255, 256, 1000, 12345}) {
+      EXPECT_EQ(piece_elements(kPieceUnit * ranks * ranks - 1, ranks), 0);
+      const int64_t elements = kPieceUnit * ranks * ranks + more;
+      const int64_t piece = piece_elements(elements, ranks);
+      EXPECT_EQ(piece % kPieceUnit, 0);
+      EXPECT_GE(piece * ranks, elements);
+      EXPECT_LT(piece * (ranks - 1), elements);
+    }
+  EXPECT_EQ(piece_elements(1 << 20, 1), 0) << "alone";
+}
+
+TEST(Pieces, of_squares_have_the_same_bits_from_one_rank_as_from_each) {
+  for (const char* type : {"f32", "bf16"}) {
+    OpCase c;
+    c.name = "grad_square";
+    c.body = "tensor g " + std::string(type) +
+             "[300,750] gradient\n"
+             "tensor all f64[3] metric\n"
+             "tensor own f64[3] metric\n"
+             "all = grad_square(g) {piece=75008} @g update\n"
+             "own = grad_square(g) {elements=75008, first=0, piece=75008} @g update\n";
+    const Graph graph = make_graph(c, DType::f32);
+    const std::vector<Values> values = make_values(graph, c);
+    for (const Isa isa : isas_here()) {
+      for (const int64_t rank : {0, 1, 2}) {
+        const OpRun run = run_cpu(for_rank(graph, rank), values, {isa, 2});
+        const auto at = static_cast<size_t>(rank);
+        EXPECT_EQ(run.values[3][at], run.values[2][at]) << rank;
+        EXPECT_GT(run.values[3][at], 0) << rank;
+      }
+    }
+  }
+}
+
+// The last rank's piece is shorter than the tensor that holds it.
+TEST(Pieces, of_states_give_the_bits_of_the_whole_update) {
+  OpCase c = adamw_case("bf16", "f32", "f32", true);
+  const Graph whole = make_graph(c, DType::f32);
+  const std::vector<Values> values = make_values(whole, c);
+  const Op& op = whole.ops().back();
+  const int64_t piece = piece_elements(kElements, 3);
+  for (const int64_t rank : {0, 2}) {
+    const int64_t first = rank * piece, elements = std::min(piece, kElements - first);
+    Graph cut("cut");
+    std::vector<Values> own;
+    for (size_t i = 0; i < whole.tensors().size(); ++i) {
+      Tensor tensor = whole.tensors()[i];
+      own.push_back(values[i]);
+      const bool is_state = tensor.role == Role::optimizer_state || tensor.role == Role::master;
+      if (is_state) {
+        tensor.shape = {piece};
+        own.back() = Values(values[i].begin() + first, values[i].begin() + first + elements);
+        own.back().resize(static_cast<size_t>(piece));
+      }
+      cut.add_tensor(tensor);
+    }
+    Op part = op;
+    part.attrs["piece"] = part.attrs["elements"] = piece;
+    part.attrs["first"] = int64_t{0};
+    emit(cut, part, "");
+    verify(cut);
+    const OpRun want = run_cpu(whole, values, {Isa::avx2, 2});
+    const OpRun got = run_cpu(for_rank(cut, rank), own, {Isa::avx2, 2});
+    EXPECT_THAT(got.faults, IsEmpty());
+    for (const TensorId id : op.outputs) {
+      const auto at = static_cast<size_t>(id);
+      const bool is_whole = got.values[at].size() == want.values[at].size();
+      for (int64_t i = 0; i < elements; ++i)
+        ASSERT_EQ(got.values[at][static_cast<size_t>(is_whole ? first + i : i)],
+                  want.values[at][static_cast<size_t>(first + i)])
+            << whole.tensor(id).name << " " << i;
+    }
+  }
+}
+
 TEST(AdamW, without_a_norm_is_not_clipped) {
   OpCase c = adamw_case("f32", "f32", "f32", false);
   c.given["norm"] = {2, 1.0};

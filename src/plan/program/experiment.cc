@@ -38,6 +38,7 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
   context.nf4 = nf4_of(experiment);
   context.precision = experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
   context.optimizer = experiment.optimizer;
+  context.sharding = {experiment.ranks, experiment.optimizer.divided, experiment.lora};
   context.keep_frozen = variant.keep_frozen;
   context.recompute = variant.recompute;
   context.update_in_backward = variant.update_in_backward;
@@ -157,7 +158,8 @@ std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& 
   };
   const bool updates = !variant.update_in_backward && (all || which == Programs::update);
   const PassContext context = context_of(experiment, variant, &device, Purpose::update);
-  Graph update = updates ? build_update(train, context.precision, context.optimizer) : Graph();
+  Graph update =
+      updates ? build_update(train, context.precision, context.optimizer, context.sharding) : Graph();
   if (all || which == Programs::micro_step)
     add(std::move(train), Purpose::train, PassId::update_in_backward, kTrainProgram);
   if (updates) add(std::move(update), Purpose::update, kFirstPass, kUpdateProgram);

@@ -173,6 +173,31 @@ std::string memory_text(const Plan& plan) {
   return formatted("{}   host {}", device, of_budget(plan.host_bytes(), budget.host_bytes));
 }
 
+std::string rate_words(const Link& link, int64_t ranks) {
+  std::array<char, 48> rate{};
+  std::snprintf(rate.data(), rate.size(), "%.2g GB/s", link.bytes_per_second / 1e9);
+  switch (link.source) {
+    case Link::Source::measured:
+      return formatted("{}, as measured here", rate.data());
+    case Link::Source::stated:
+      return formatted("{}, as --link states", rate.data());
+    case Link::Source::guessed:
+      return formatted("{}, a guess: plimsoll calibrate --devices {} measures it", rate.data(), ranks);
+  }
+  throw InternalError("rate_words: no such source");
+}
+
+// The memory of several devices, and the bytes between them.
+std::string devices_text(const Plan& plan) {
+  const Experiment& experiment = plan.request.workload.experiment;
+  return formatted("{} processes of {}, {}; each sends {} a step, in {} ({})", experiment.ranks,
+                   format_bytes(plan.process_peak_bytes()),
+                   experiment.optimizer.divided ? "which divide the optimizer's states (memory.shard)"
+                                                : "each with all optimizer states (memory.shard)",
+                   format_bytes(plan.sent_bytes), duration_words(plan.sending_seconds),
+                   rate_words(plan.request.target.link, experiment.ranks));
+}
+
 std::string process_text(const Plan& plan) {
   const std::string data = format_bytes(plan.data_bytes()) + " of private data";
   if (plan.request.target.own_memory)
@@ -445,6 +470,7 @@ std::vector<ReportLine> facts(const Plan& plan) {
   const PlanRequest& request = plan.request;
   std::vector<ReportLine> list = {{"process", process_text(plan)}};
   if (const std::string text = shortage_here(plan); !text.empty()) list.push_back({"train", text});
+  if (request.workload.experiment.ranks > 1) list.push_back({"devices", devices_text(plan)});
   if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
   if (request.workload.data && request.workload.data->scratch.bytes > 0)
     list.push_back({"scratch", scratch_words(*request.workload.data)});
@@ -584,6 +610,16 @@ nlohmann::ordered_json op_seconds_json(const Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+const char* link_name(const Link& link) {
+  return link.source == Link::Source::measured ? "measured"
+         : link.source == Link::Source::stated ? "stated"
+                                               : "guessed";
+}
+
+}  // namespace
+
 std::string report_json(const Plan& plan) {
   using Json = nlohmann::ordered_json;
   const PlanRequest& request = plan.request;
@@ -670,7 +706,12 @@ std::string report_json(const Plan& plan) {
   if (const int64_t ranks = request.workload.experiment.ranks; ranks > 1)
     json["devices"] = {{"count", ranks},
                        {"bytes_each", plan.process_peak_bytes()},
-                       {"bytes_together", ranks * plan.process_peak_bytes()}};
+                       {"bytes_together", ranks * plan.process_peak_bytes()},
+                       {"shard", request.workload.experiment.optimizer.divided ? "states" : "none"},
+                       {"sent_bytes_per_step", plan.sent_bytes},
+                       {"sending_seconds_per_step", plan.sending_seconds},
+                       {"link_bytes_per_second", request.target.link.bytes_per_second},
+                       {"link", link_name(request.target.link)}};
   return json_text(json);
 }
 

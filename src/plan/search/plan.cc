@@ -18,6 +18,7 @@
 #include "plan/search/micro_rooms.h"
 #include "plan/search/run_time.h"
 #include "plan/search/search.h"
+#include "plan/search/sent_bytes.h"
 #include "plan/search/workloads.h"
 
 namespace plimsoll {
@@ -373,22 +374,13 @@ std::string why_nothing_is_kept(const PlanRequest& request) {
 
 namespace {
 
-// Each process sends its share of all gradients twice: to be added up, and as sums. A guess, of shared memory
-// on CPUs: 0.7 to 1.0 GB/s were measured, sums included.
-double seconds_between_processes(const Plan& plan) {
-  constexpr double kBytesPerSecond = 1e9;
-  const auto ranks = static_cast<double>(plan.request.workload.experiment.ranks);
-  double bytes = 0;
-  for (const TableRow& row : plan.layout.persistent)
-    if (row.role == Role::gradient) bytes += static_cast<double>(row.bytes);
-  return 2 * bytes * (ranks - 1) / ranks / kBytesPerSecond;
-}
-
 // Adds to a plan all but its programs and their layout: captured graphs, and the seconds of what is no step.
 Plan finish(Plan plan) {
   take_graphs(plan);
   if (plan.request.workload.use != Use::train) return plan;
-  plan.seconds_per_step += seconds_between_processes(plan);
+  plan.sent_bytes = sent_bytes(plan);
+  plan.sending_seconds = static_cast<double>(plan.sent_bytes) / plan.request.target.link.bytes_per_second;
+  plan.seconds_per_step += plan.sending_seconds;
   time_evaluations(plan);
   time_kept(plan);
   return plan;

@@ -148,6 +148,14 @@ struct Choices {
 
 struct Plan;
 
+// The bytes per second that a process sends another one while it receives as many, sums included.
+struct Link {
+  enum class Source : uint8_t { guessed, measured, stated };
+  // 0.7 to 1.0 GB/s were measured in shared memory of CPUs.
+  double bytes_per_second = 1e9;
+  Source source = Source::guessed;
+};
+
 // The device that it runs on, and how much of that it may take.
 struct Target {
   DeviceDescription device;
@@ -162,6 +170,7 @@ struct Target {
   // The host memory of a plan that is laid out, in addition to these: batches, inputs of a card's programs.
   std::function<std::vector<Component>(const Plan&)> host_of = {};
   LayoutOptions layout;
+  Link link = {};  // between several devices
 };
 
 class KnownModels;
@@ -216,6 +225,8 @@ struct Plan {
   double micro_steps = 0;              // of an optimizer step, likewise
   double fill = 0;                     // of the micro-steps' tokens
   double seconds_per_evaluation = 0;   // of all evaluation rows
+  int64_t sent_bytes = 0;              // by each of several devices, in a step
+  double sending_seconds = 0;          // of a step: while devices send each other something
   int64_t kept_bytes = 0;              // of disk: what the frozen blocks say of an epoch's rows
   double kept_seconds = 0;             // of the whole run: to compute, write and read them
   Candidate smallest;                  // the least memory of any variant within the other budgets

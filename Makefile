@@ -16,6 +16,7 @@ ROUNDS ?= 5
 CASES ?=
 BENCH_OUT ?= bench/results
 FAULTS ?= 2000
+RANKS_FAULTS ?= 200
 POWER_CUTS ?= 500
 HOSTILE_ROWS ?= 500
 empty :=
@@ -44,7 +45,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants planner-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types types cases clean
+.PHONY: build install archive wheel test test-isas gpu-mutants planner-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults ranks-faults powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types types cases clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -140,6 +141,11 @@ limits: build
 faults: build
 	cmake --build build --target fault_shim -j $(JOBS)
 	python3 tests/faults/faults_test.py $(PLIMSOLL) build/tests/libfault_shim.so --count $(FAULTS)
+
+# 200 faults in runs of two and three processes: one is killed or stopped, a system call fails, the disk is full, a loss is lost.
+ranks-faults: build
+	cmake --build build --target fault_shim -j $(JOBS)
+	python3 tests/faults/ranks_faults_test.py $(PLIMSOLL) build/tests/libfault_shim.so --count $(RANKS_FAULTS)
 
 # 500 power cuts in train, resume, overwrite, dpo, merge, convert and the queue, and every flush that counts taken out.
 powercut: build

@@ -35,7 +35,7 @@ void add_shorter_rows(int64_t longest, std::vector<FasterChange>& changes) {
 void add_packing(const Recipe& recipe, const DataSummary& data, std::vector<FasterChange>& changes) {
   const double mean = static_cast<double>(data.tokens) / static_cast<double>(std::max<int64_t>(1, data.rows));
   const auto together = static_cast<int64_t>(static_cast<double>(recipe.data.max_length) / mean);
-  if (recipe.data.packing || together < 2) return;
+  if (recipe.data.packing || recipe.data.joined || together < 2) return;
   const int64_t effective = std::max<int64_t>(1, recipe.batch.effective / together);
   changes.push_back({{{"data.packing", "true"}, {"batch.effective", std::to_string(effective)}},
                      "rows are packed into sequences: about as many rows per step, grouped differently"});

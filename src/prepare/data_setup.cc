@@ -107,7 +107,8 @@ TextRules text_rules(const Recipe& recipe, const DataSetup& data, const ModelSpe
     tokenizer->encode_into(text, false, ids);
   };
   texts.eos = data.special.end_of_text.value_or(0);
-  if (!model.encoder && recipe.data.bos) texts.begin = text_start(*data.tokenizer, texts.eos);
+  if (!model.encoder && recipe.data.bos && !recipe.data.joined)
+    texts.begin = text_start(*data.tokenizer, texts.eos);
   return texts;
 }
 
@@ -140,9 +141,14 @@ ExampleEncoder make_encoder(const Resolved& resolved, const ColumnBinding& bindi
   rows.model = model_tokens(model, rule_of(rows.samples.task.task).scores);
   rows.train_on_prompt = learns_prompts(recipe, binding.format);
   rows.joined = recipe.data.chat_template == "trl";
+  rows.uncut = recipe.data.joined;
   rows.learns = reads == Reads::to_learn;
   rows.labels = resolved.labels;
   rows.reading = recipe.data.reading;
+  if (recipe.data.joined && binding.format != RowFormat::text)
+    throw UsageError(
+        formatted("data.packing: joined is for rows of text, and these are {}: say data.packing: true",
+                  to_string(binding.format)));
   if (binding.format == RowFormat::input_ids || binding.ready) return ExampleEncoder(rows);
   rows.texts = text_rules(recipe, data, model);
   if (model.encoder) rows.model.around = affixes_of(recipe, *data.tokenizer);
@@ -387,10 +393,21 @@ void take_special_tokens(const Recipe& recipe, DataSetup& data) {
   }
 }
 
-LoaderOptions train_loader(const Recipe& recipe) {
+// Sequences of texts that are joined, of which each begins as the tokenizer begins a text.
+void join_rows(const Recipe& recipe, const DataSetup& data, LoaderOptions& options) {
+  options.joined = recipe.data.joined;
+  if (!recipe.data.joined || !recipe.data.bos || !data.tokenizer) return;
+  options.joined_begin = text_start(*data.tokenizer, data.special.end_of_text);
+  if (std::ssize(options.joined_begin) >= recipe.data.max_length)
+    throw UsageError(
+        "data.max_length: the tokens that begin a text fill the sequences of data.packing: joined");
+}
+
+LoaderOptions train_loader(const Recipe& recipe, const DataSetup& data) {
   LoaderOptions options;
   options.effective = recipe.batch.effective;
   options.packing = recipe.data.packing;
+  join_rows(recipe, data, options);
   options.prefetch = recipe.data.prefetch == kAuto ? 2 : recipe.data.prefetch;
   options.order.shuffle = recipe.data.shuffle;
   options.order.seed = static_cast<uint64_t>(recipe.seed);
@@ -399,9 +416,10 @@ LoaderOptions train_loader(const Recipe& recipe) {
 }
 
 // Evaluation walks all its rows once, in order, a micro-batch at a time.
-LoaderOptions eval_loader(int64_t micro) {
+LoaderOptions eval_loader(const Recipe& recipe, const DataSetup& data, int64_t micro) {
   LoaderOptions options;
   options.effective = micro;
+  join_rows(recipe, data, options);
   options.prefetch = 1;
   options.epochs = 1;
   options.order.shuffle = Shuffle::off;
@@ -425,7 +443,7 @@ void open_eval(const Resolved& resolved, int64_t threads, const DataSetup* opene
   if (apart) {
     drop_long_rows(recipe, open.dataset, encoder, threads, open.rows);
     data.eval.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(open.rows),
-                                 std::move(encoder), eval_loader(micro)});
+                                 std::move(encoder), eval_loader(recipe, data, micro)});
     return;
   }
   const auto seed = static_cast<uint64_t>(recipe.seed);
@@ -434,7 +452,7 @@ void open_eval(const Resolved& resolved, int64_t threads, const DataSetup* opene
                       : hold_out(data.train->rows, source.percent / 100.0, seed);
   data.train->rows = std::move(parts.train);
   data.eval.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(parts.held_out),
-                               std::move(encoder), eval_loader(micro)});
+                               std::move(encoder), eval_loader(recipe, data, micro)});
 }
 
 // The tokenizer of the model folder, where it has one.
@@ -465,7 +483,7 @@ RowsToScore open_to_score(const Resolved& resolved, bool talks, bool two) {
   columns.talks |= rewards && talks && !columns.ready;
   const ExampleEncoder encoder = make_encoder(resolved, columns, data, Reads::to_score);
   DataSource source{std::move(open.dataset), std::move(open.reading), std::move(open.rows), encoder,
-                    eval_loader(recipe.batch.effective)};
+                    eval_loader(recipe, data, recipe.batch.effective)};
   source.loader.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;
   return {encoder, std::move(source)};
 }
@@ -489,15 +507,17 @@ DataSetup open_data(const Resolved& resolved, const Counting& counting, bool ful
   data.labels = resolved.labels;
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
   data.train.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(open.rows),
-                                std::move(encoder), train_loader(recipe)});
+                                std::move(encoder), train_loader(recipe, data)});
   open_eval(resolved, counting.threads, opened, data);
   measure_rows(recipe, counting, full_rows, data);
   data.summary->rendering = rendering_words(resolved, data.train->reading.columns, data);
   describe_order(recipe, counting.every_row, data);
   const LoaderOptions& loader = data.train->loader;
-  if (loader.packing && data.summary->sampled_rows == 0)
+  if ((loader.packing || loader.joined) && data.summary->sampled_rows == 0)
     data.packed_steps = count_packed_steps(data.train->dataset, data.train->rows, data.train->encoder, loader,
                                            1, counting.threads);
+  if (loader.joined && data.packed_steps == 0)
+    refuse_short_texts(data.train->dataset.name(), data.train->encoder.samples());
   return data;
 }
 
@@ -524,7 +544,7 @@ FirstRows open_first_rows(const Resolved& resolved, int64_t count) {
   data.chat = template_of(read_rows, columns);
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
   data.train.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(open.rows),
-                                std::move(encoder), train_loader(read)});
+                                std::move(encoder), train_loader(read, data)});
   data.summary.emplace();
   data.summary->rendering = rendering_words(read_rows, data.train->reading.columns, data);
   return {std::move(data), std::move(uncut)};
@@ -554,7 +574,7 @@ Resolved with_length(const Resolved& resolved, int64_t threads, const DataSetup*
 int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads) {
   if (recipe.schedule.max_steps) return *recipe.schedule.max_steps;
   const int64_t epochs = recipe.schedule.epochs;
-  if (train.loader.packing)
+  if (train.loader.packing || train.loader.joined)
     return count_packed_steps(train.dataset, train.rows, train.encoder, train.loader, epochs, threads);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
   return epochs * ceil_div(order.rows(), train.loader.effective);

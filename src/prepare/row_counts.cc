@@ -165,7 +165,7 @@ namespace {
 DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSource& source,
                           const Counting& counting) {
   DataStatistics sample = sample_data(source.dataset, source.rows, source.encoder);
-  if (sample.of_all_rows || recipe.data.packing) return sample;
+  if (sample.of_all_rows || recipe.data.packing || recipe.data.joined) return sample;
   const std::string key = counted_rows_key(recipe, part);
   const std::optional<fs::path> folder = counts_folder();
   if (auto known = folder ? load_row_counts(*folder, key) : std::nullopt) return *known;
@@ -185,7 +185,7 @@ DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSou
 // On average; with packing as many as fill its tokens.
 double rows_of_step(const DataSource& train, const DataStatistics& sample) {
   const auto places = static_cast<double>(train.loader.effective);
-  if (!train.loader.packing || sample.tokens == 0) return places;
+  if (!(train.loader.packing || train.loader.joined) || sample.tokens == 0) return places;
   return places * static_cast<double>(train.encoder.samples().max_length * sample.rows) /
          static_cast<double>(sample.tokens);
 }
@@ -212,6 +212,7 @@ DataSummary summarise(DataSource& train, const DataStatistics& sample) {
   summary.targets = std::llround(static_cast<double>(seen) * all);
   summary.row_length =
       static_cast<double>(sample.squares) / static_cast<double>(std::max<int64_t>(1, sample.tokens));
+  if (train.loader.joined) summary.row_length = static_cast<double>(train.encoder.samples().max_length);
   summary.longest = sample.longest;
   summary.common_length = sample.usual.tokens;
   summary.rows_longer = sample.usual.rows_longer;
@@ -256,7 +257,8 @@ void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows
     // A micro-step holds rows of one of them.
     lengths.common_begin = std::min(lengths.common_begin, eval.common_begin);
   }
-  if (known && !recipe.data.packing && lengths.longest_sample > 0) data.lengths = std::move(lengths);
+  if (known && !recipe.data.packing && !recipe.data.joined && lengths.longest_sample > 0)
+    data.lengths = std::move(lengths);
 }
 
 }  // namespace plimsoll

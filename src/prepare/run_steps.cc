@@ -50,8 +50,9 @@ std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data,
   int64_t an_epoch = 0;
   if (rows || stated) {
     const DataSummary summary = rows ? *data->summary : summary_of(*stated, recipe.data.max_length);
-    const bool estimated = recipe.data.packing && (!rows || !data->packed_steps);
-    an_epoch = !recipe.data.packing ? ceil_div(summary.rows, recipe.batch.effective)
+    const bool packs = recipe.data.packing || recipe.data.joined;
+    const bool estimated = packs && (!rows || !data->packed_steps);
+    an_epoch = !packs      ? ceil_div(summary.rows, recipe.batch.effective)
                : estimated ? estimated_packed_steps(summary, recipe.batch.effective, recipe.data.max_length)
                            : *data->packed_steps;
     an_epoch = std::max<int64_t>(1, an_epoch);

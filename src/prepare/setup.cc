@@ -220,7 +220,7 @@ Preset preset_of(const std::optional<std::string>& name) {
 
 // Rows that were cut to less tell nothing of how long they are.
 void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& experiment) {
-  if (recipe.data.max_length > rows.max_length || recipe.data.packing) return;
+  if (recipe.data.max_length > rows.max_length || recipe.data.packing || recipe.data.joined) return;
   experiment.max_length = std::min(experiment.max_length, rows.longest_sequence);
   experiment.target_length = std::min(experiment.target_length, rows.longest_target);
   if (experiment.has_targets()) return;
@@ -338,9 +338,9 @@ Experiment planned_experiment(const Resolved& resolved, const DataSetup* data) {
   return experiment;
 }
 
-// Each of several processes would keep all rows.
+// Each of several processes would keep all rows; sequences of joined texts are no rows.
 KeepFrozen keep_frozen_of(const Recipe& recipe) {
-  return recipe.devices > 1 ? KeepFrozen::off : recipe.memory.keep_frozen;
+  return recipe.devices > 1 || recipe.data.joined ? KeepFrozen::off : recipe.memory.keep_frozen;
 }
 
 }  // namespace

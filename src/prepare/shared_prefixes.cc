@@ -23,7 +23,7 @@ std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& exper
 }
 
 bool shares_prefixes(const Recipe& recipe, const Experiment& experiment, const DataSummary* rows) {
-  if (recipe.data.share_prefixes == SharePrefixes::off) return false;
+  if (recipe.data.share_prefixes == SharePrefixes::off || recipe.data.joined) return false;
   const std::string why = why_no_shared_prefixes(recipe, experiment);
   if (recipe.data.share_prefixes == SharePrefixes::automatic)
     return why.empty() && !recipe.draws_by_rows() && rows != nullptr && rows->shared_share >= kWorthSharing;

@@ -97,6 +97,26 @@ Option data_max_length() {
   return option;
 }
 
+Option data_packing() {
+  Option option;
+  option.key = "data.packing";
+  option.values = "true, false or joined";
+  option.meaning =
+      "sequence packing: several rows in one sequence, without attention between them. joined: texts are "
+      "joined and cut into sequences of data.max_length, with attention between them";
+  option.set = [](Recipe& recipe, const Node& node, Folder) {
+    const auto flag = node.is_word("joined") ? std::optional(false) : read_boolean(node);
+    if (!flag) return false;
+    recipe.data.packing = *flag;
+    recipe.data.joined = node.is_word("joined");
+    return true;
+  };
+  option.get = [](const Recipe& recipe) {
+    return recipe.data.joined ? Json("joined") : Json(recipe.data.packing);
+  };
+  return option;
+}
+
 Option data_train_on_prompt() {
   return make(
       "data.train_on_prompt", [](auto& recipe) -> auto& { return recipe.data.train_on_prompt; },

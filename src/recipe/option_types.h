@@ -156,6 +156,7 @@ Option data_truncation();
 Option data_train_on_prompt();
 Option data_special_tokens();
 Option data_template_source();
+Option data_packing();
 Option save_hub();
 Option data_on_error();
 

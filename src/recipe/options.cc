@@ -293,8 +293,7 @@ std::vector<Option> data_options() {
       experiment(data_date()),
       experiment(data_max_length()),
       experiment(data_truncation()),
-      experiment(boolean("data.packing", FIELD(data.packing),
-                         "sequence packing: several rows in one sequence, without attention between them")),
+      experiment(data_packing()),
       choice<SharePrefixes>(
           "data.share_prefixes", FIELD(data.share_prefixes),
           {{"auto", SharePrefixes::automatic}, {"on", SharePrefixes::on}, {"off", SharePrefixes::off}},

@@ -114,7 +114,8 @@ struct Recipe {
     int64_t target_length = 0;                   // of its targets; 0: as much
     [[nodiscard]] int64_t targets_at_most() const { return target_length > 0 ? target_length : max_length; }
     Truncation truncation = Truncation::right;
-    bool packing = false;
+    bool packing = false;  // whole rows in one sequence
+    bool joined = false;   // data.packing: joined; all texts are one stream, which sequences are cut from
     SharePrefixes share_prefixes = SharePrefixes::automatic;
     RowErrors on_error = RowErrors::stop;
     PromptLoss train_on_prompt = PromptLoss::no;

@@ -64,6 +64,7 @@ std::string to_text(const TrainerState& state) {
                {"eval_loss", state.eval_loss ? Json(*state.eval_loss) : Json(nullptr)},
                {"eval_metrics", std::move(metrics)},
                {"fingerprint", state.fingerprint}};
+  if (state.position.token > 0) json["token"] = state.position.token;
   if (state.ranks > 1) json["ranks"] = state.ranks;
   if (state.loss_scale)
     json["loss_scale"] = {{"value", state.loss_scale->value},
@@ -79,6 +80,7 @@ TrainerState parse_trainer_state(std::string_view text, const std::string& where
     TrainerState state;
     state.step = whole(json, "step", 0, kMost, where);
     state.position = {whole(json, "epoch", 0, kMost, where), whole(json, "index", 0, kMost, where)};
+    if (json.contains("token")) state.position.token = whole(json, "token", 0, kMost, where);
     state.fingerprint = json.at("fingerprint").get<std::string>();
     state.kernels = json.at("kernels").get<std::string>();
     state.micro_batch = whole(json, "micro_batch", 1, kMostPerStep, where);

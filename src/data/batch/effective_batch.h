@@ -18,6 +18,7 @@ namespace plimsoll {
 struct DataPosition {
   int64_t epoch = 0;
   int64_t index = 0;  // rows of the epoch already used
+  int64_t token = 0;  // and tokens of the next row, where rows are joined
 
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };

@@ -42,7 +42,7 @@ int64_t planned_row(const Dataset& dataset, const LoaderOptions& options) {
 
 SequenceShape sequence_shape(const LoaderOptions& options, const SampleRules& samples) {
   const int64_t sequences = rule_of(samples.task.task).sequences;
-  const int64_t longest = options.packing ? 0 : options.longest_sample;
+  const int64_t longest = options.packing || options.joined ? 0 : options.longest_sample;
   return {longest > 0 ? longest : samples.longest_sample(),
           options.packing ? packed_documents(samples.max_length) : sequences, targets_of(samples.task), false,
           sequences};
@@ -172,25 +172,79 @@ void Loader::require_as_counted(const Example& example, int64_t row) const {
                 dataset_.where(row), format_count(tokens), format_count(options_.longest_sample)));
 }
 
+void Loader::encode(const DataPosition& position) {
+  const DataPosition place{position.epoch, position.index};
+  if (held_ == place) return;
+  row_ = reader_.encode(place.epoch, place.index, encoder_, example_);
+  held_ = place;
+  if (options_.on_example) options_.on_example(row_, example_);
+}
+
+DataPosition Loader::add_rows(DataPosition position, EffectiveBatch& batch) {
+  // With packing the first row that finds no room begins the next batch, and is encoded once more for it.
+  const int64_t limit = options_.packing ? rows() : std::min(position.index + options_.effective, rows());
+  for (; position.index < limit; ++position.index) {
+    held_ = {-1, 0};
+    encode(position);
+    require_as_counted(example_, row_);
+    if (!batch.add(example_, row_)) break;
+  }
+  return position;
+}
+
+bool Loader::fills_another(DataPosition position) {
+  int64_t tokens = -position.token;
+  for (; position.index < rows(); ++position.index) {
+    encode(position);
+    tokens += std::ssize(example_.ids);
+    if (tokens >= encoder_.samples().max_length) return true;
+  }
+  return false;
+}
+
+// A sequence that the epoch's last tokens do not fill is left out, as other programs do.
+DataPosition Loader::add_joined(DataPosition position, EffectiveBatch& batch) {
+  const auto length = static_cast<size_t>(encoder_.samples().max_length);
+  Example sequence;
+  std::vector<int32_t>& ids = sequence.ids;
+  while (position.index < rows() && batch.sequences() < options_.effective) {
+    encode(position);
+    if (!example_.damage.empty()) batch.add(example_, row_);
+    if (position.token > std::ssize(example_.ids))
+      throw UsageError(formatted(
+          "{}: has {} tokens, and {} are used already: the data changed since the "
+          "checkpoint was written.",
+          dataset_.where(row_), format_count(std::ssize(example_.ids)), format_count(position.token)));
+    const auto from = example_.ids.begin() + static_cast<std::ptrdiff_t>(position.token);
+    const auto taken =
+        std::min<std::ptrdiff_t>(example_.ids.end() - from, static_cast<std::ptrdiff_t>(length - ids.size()));
+    ids.insert(ids.end(), from, from + taken);
+    position.token += taken;
+    if (position.token == std::ssize(example_.ids)) position = {position.epoch, position.index + 1};
+    if (ids.size() < length) continue;
+    std::copy(options_.joined_begin.begin(), options_.joined_begin.end(), ids.begin());
+    sequence.labels = ids;
+    sequence.targets = std::ssize(ids) - 1;
+    check_internal(batch.add(sequence, row_), "a joined sequence does not fit into its batch");
+    ids.clear();
+  }
+  return fills_another(position) ? position : DataPosition{position.epoch, rows()};
+}
+
 void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
   if (epoch_ != position.epoch) {
     epoch_ = position.epoch;
-    epoch_has_targets_ = position.index > 0;  // what came before a resumed position is not known
+    epoch_has_targets_ =
+        position.index > 0 || position.token > 0;  // what came before a resumed position is not known
   }
   batch.clear();
-  // With packing the first row that finds no room begins the next batch, and is encoded once more for it.
-  const int64_t limit = options_.packing ? rows() : std::min(position.index + options_.effective, rows());
-  int64_t end = position.index;
-  for (; end < limit; ++end) {
-    const int64_t row = reader_.encode(position.epoch, end, encoder_, example_);
-    if (options_.on_example) options_.on_example(row, example_);
-    require_as_counted(example_, row);
-    if (!batch.add(example_, row)) break;
-  }
+  const DataPosition end = options_.joined ? add_joined(position, batch) : add_rows(position, batch);
   if (batch.damaged_rows() > 0 && first_damage_.empty()) first_damage_ = batch.first_damage();
   epoch_has_targets_ = epoch_has_targets_ || batch.target_tokens() > 0;
-  batch.ends_epoch = end == rows();
-  batch.next = batch.ends_epoch ? DataPosition{position.epoch + 1, 0} : DataPosition{position.epoch, end};
+  batch.ends_epoch = end.index == rows();
+  batch.next = batch.ends_epoch ? DataPosition{position.epoch + 1, 0} : end;
+  if (batch.ends_epoch && !epoch_has_targets_ && options_.joined && first_damage_.empty())
+    refuse_short_texts(dataset_.name(), encoder_.samples());
   if (batch.ends_epoch && !epoch_has_targets_)
     refuse_without_targets(dataset_.name(), encoder_.samples(), first_damage_);
 }

@@ -32,7 +32,10 @@ inline constexpr int64_t kAlwaysPlannedRow = 256 * kKiB;
 struct LoaderOptions {
   int64_t effective = 16;  // rows, or with packing places, of an optimizer step
   bool packing = false;    // several rows in a place
-  int64_t prefetch = 2;    // batches held ready in addition to the one in use
+  bool joined = false;     // rows are one stream of tokens, which each place has max_length of
+  // Tokens that replace the first ones of each sequence, if rows are joined.
+  std::vector<int32_t> joined_begin = {};
+  int64_t prefetch = 2;  // batches held ready in addition to the one in use
   int64_t longest_sample =
       0;  // tokens of a row's sequences together, without packing; 0: any that are allowed
   // Size of the largest row that was read for the plan (data/files/cell.h); rows that are larger than planned
@@ -79,7 +82,7 @@ class Loader {
   void store_rows(const std::filesystem::path& folder,
                   const std::function<void(int64_t done, int64_t rows)>& progress);
   [[nodiscard]] int64_t stored_bytes() const { return dataset_.stored_bytes(); }
-  // Without packing.
+  // Without packing, and where rows are not joined.
   [[nodiscard]] int64_t steps_per_epoch() const;
   // Begins at `position`, or goes there: what was prepared from elsewhere is dropped. UsageError for an index
   // beyond the epoch.
@@ -98,6 +101,12 @@ class Loader {
   void require_as_counted(const Example& example, int64_t row) const;
   // Fills a batch from `position` on.
   void prepare(const DataPosition& position, EffectiveBatch& batch);
+  // Each returns the position behind the rows, or the tokens, that the batch took.
+  DataPosition add_rows(DataPosition position, EffectiveBatch& batch);
+  DataPosition add_joined(DataPosition position, EffectiveBatch& batch);
+  void encode(const DataPosition& position);
+  // Returns true if the epoch has another whole sequence of joined rows.
+  bool fills_another(DataPosition position);
   // Waits for a free slot; null when asked to stop.
   EffectiveBatch* free_slot(const std::stop_token& token);
 
@@ -107,7 +116,9 @@ class Loader {
   LoaderOptions options_;
   std::vector<EffectiveBatch> slots_;
   Example example_;
-  int64_t epoch_ = -1;  // of the batch prepared last
+  int64_t row_ = -1;          // of example_
+  DataPosition held_{-1, 0};  // of example_
+  int64_t epoch_ = -1;        // of the batch prepared last
   bool epoch_has_targets_ = false;
   std::string first_damage_;
 

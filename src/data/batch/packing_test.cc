@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "data/batch/loader.h"
 #include "data/batch/micro_steps.h"
+#include "data/batch/row_reader.h"
 #include "data/batch/statistics.h"
 #include "data/files/cell.h"
 #include "data/rows/test_data.h"
@@ -160,6 +161,106 @@ TEST(Packing, resuming_at_any_step_goes_on_as_if_it_had_not_stopped) {
   Dataset dataset = open_texts(path);
   EXPECT_EQ(count_packed_steps(dataset, RowSubset::all(100), text_encoder(16), options, 2),
             static_cast<int64_t>(whole.size()));
+}
+
+ExampleEncoder uncut_encoder(int64_t max_length) {
+  return ExampleEncoder({.columns = {.format = RowFormat::text},
+                         .samples = {.max_length = max_length},
+                         .texts = {.tokenize = tokenize_bytes, .eos = kPackedEos},
+                         .train_on_prompt = true,
+                         .uncut = true});
+}
+
+struct JoinedStep {
+  std::vector<std::vector<int32_t>> ids;
+  DataPosition next;
+  bool ends_epoch = false;
+};
+
+std::vector<JoinedStep> joined_steps(const std::filesystem::path& path, const LoaderOptions& options,
+                                     DataPosition from = {}) {
+  Dataset dataset = open_texts(path);
+  const RowSubset subset = RowSubset::all(dataset.rows());
+  Loader loader(std::move(dataset), subset, uncut_encoder(16), options);
+  loader.start(from);
+  std::vector<JoinedStep> steps;
+  while (const EffectiveBatch* batch = loader.next()) {
+    steps.push_back({{}, batch->next, batch->ends_epoch});
+    for (int64_t i = 0; i < batch->sequences(); ++i) {
+      EXPECT_EQ(batch->labels(i)[3], batch->ids(i)[3]) << "every token is a target";
+      steps.back().ids.emplace_back(batch->ids(i).begin(), batch->ids(i).end());
+    }
+    EXPECT_EQ(batch->target_tokens(), 15 * batch->sequences());
+  }
+  return steps;
+}
+
+// Rows of 2 to 13 tokens, and one of 101 that several sequences and steps lie in.
+TEST(Joined, sequences_are_the_stream_of_all_rows_cut_at_their_length) {
+  const TestFolder folder;
+  const auto path = folder.write(
+      "a.jsonl", text_lines(60) + "{\"text\": \"" + std::string(100, 'z') + "\"}\n" + text_lines(41));
+  const LoaderOptions options{.effective = 3, .joined = true, .epochs = 2, .order = {.seed = 3}};
+  const std::vector<JoinedStep> steps = joined_steps(path, options);
+  // The same rows one by one, in the same order.
+  Dataset dataset = open_texts(path);
+  const RowSubset subset = RowSubset::all(102);
+  RowReader reader(dataset, subset, options.order);
+  std::vector<std::vector<int32_t>> expected;
+  Example row;
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    std::vector<int32_t> stream;
+    for (int64_t i = 0; i < 102; ++i) {
+      reader.encode(epoch, i, uncut_encoder(16), row);
+      stream.insert(stream.end(), row.ids.begin(), row.ids.end());
+    }
+    for (size_t at = 0; at + 16 <= stream.size(); at += 16)
+      expected.emplace_back(stream.begin() + static_cast<std::ptrdiff_t>(at),
+                            stream.begin() + static_cast<std::ptrdiff_t>(at + 16));
+  }
+  std::vector<std::vector<int32_t>> found;
+  int64_t ends = 0;
+  for (const JoinedStep& step : steps) {
+    EXPECT_FALSE(step.ids.empty()) << "a step without a sequence";
+    found.insert(found.end(), step.ids.begin(), step.ids.end());
+    ends += step.ends_epoch ? 1 : 0;
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(ends, 2);
+  EXPECT_EQ(count_packed_steps(dataset, subset, uncut_encoder(16), options, 2), std::ssize(steps));
+  for (size_t stop = 0; stop + 1 < steps.size(); stop += 5) {
+    const std::vector<JoinedStep> rest = joined_steps(path, options, steps[stop].next);
+    ASSERT_EQ(rest.size(), steps.size() - stop - 1);
+    for (size_t i = 0; i < rest.size(); ++i) EXPECT_EQ(rest[i].ids, steps[stop + 1 + i].ids);
+  }
+}
+
+TEST(Joined, sequences_may_begin_as_the_tokenizer_begins_a_text) {
+  const TestFolder folder;
+  const auto path = folder.write("a.jsonl", text_lines(40));
+  LoaderOptions options{.effective = 2, .joined = true, .epochs = 1};
+  const std::vector<JoinedStep> plain = joined_steps(path, options);
+  options.joined_begin = {5};
+  const std::vector<JoinedStep> begun = joined_steps(path, options);
+  ASSERT_EQ(begun.size(), plain.size());
+  for (size_t step = 0; step < plain.size(); ++step)
+    for (size_t i = 0; i < plain[step].ids.size(); ++i) {
+      std::vector<int32_t> ids = plain[step].ids[i];
+      ids.front() = 5;
+      EXPECT_EQ(begun[step].ids[i], ids);
+    }
+}
+
+TEST(Joined, rows_without_a_whole_sequence_and_places_beyond_a_row_are_refused) {
+  const TestFolder folder;
+  const auto path = folder.write("a.jsonl", text_lines(2));
+  const LoaderOptions options{.effective = 2, .joined = true, .epochs = 1};
+  EXPECT_THAT(message_of<UsageError>([&] { joined_steps(path, options); }),
+              HasSubstr("fewer tokens than a sequence of data.packing: joined"));
+  EXPECT_THAT(message_of<UsageError>([&] {
+                joined_steps(path, options, {0, 1, 500});
+              }),
+              HasSubstr("the data changed since the checkpoint was written"));
 }
 
 TEST(RowErrors, bad_rows_are_skipped_and_counted_or_end_the_run) {

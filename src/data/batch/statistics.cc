@@ -4,6 +4,9 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/format.h"
+#include "base/strings.h"
+#include "base/units.h"
 #include "data/batch/row_facts.h"
 #include "data/batch/row_reader.h"
 #include "data/batch/shared_rows.h"
@@ -182,6 +185,13 @@ void refuse_without_targets(const std::string& name, const SampleRules& samples,
            : ". Rows are damaged and skipped; the first: " + first_damage));
 }
 
+void refuse_short_texts(const std::string& name, const SampleRules& samples) {
+  throw UsageError(
+      formatted("{}: all rows together have fewer tokens than a sequence of data.packing: joined "
+                "(data.max_length: {})",
+                name, format_count(samples.max_length)));
+}
+
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
                            const LoaderOptions& options, int64_t epochs, int64_t threads) {
   const std::vector<int32_t> lengths = row_lengths(dataset, subset, encoder, threads);
@@ -190,6 +200,13 @@ int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const Exam
   int64_t steps = 0;
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
     order.start_epoch(epoch);
+    if (options.joined) {
+      int64_t tokens = 0;
+      for (int64_t index = 0; index < order.rows(); ++index)
+        tokens += lengths[static_cast<size_t>(order.at(index).row)];
+      steps += ceil_div(tokens / encoder.samples().max_length, options.effective);
+      continue;
+    }
     packer.clear();
     for (int64_t index = 0; index < order.rows(); ++index) {
       const int64_t length = lengths[static_cast<size_t>(order.at(index).row)];

@@ -69,6 +69,9 @@ RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const Example
 [[noreturn]] void refuse_without_targets(const std::string& name, const SampleRules& samples,
                                          const std::string& first_damage);
 
+// Throws the UsageError for texts that fill no sequence of data.packing: joined.
+[[noreturn]] void refuse_short_texts(const std::string& name, const SampleRules& samples);
+
 // Optimizer steps of so many epochs with packing, found by encoding every row once: while it counts, a row
 // takes 4 bytes of memory.
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,

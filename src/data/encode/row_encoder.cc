@@ -1,6 +1,7 @@
 #include "data/encode/row_encoder.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -12,7 +13,10 @@
 namespace plimsoll {
 namespace {
 
-CutRule cut_of(const RowEncoding& rows) { return {rows.samples.max_length, rows.truncation}; }
+CutRule cut_of(const RowEncoding& rows) {
+  if (rows.uncut) return {std::numeric_limits<int64_t>::max(), Truncation::refuse};
+  return {rows.samples.max_length, rows.truncation};
+}
 
 SequenceRules sequences_of(const RowEncoding& rows, bool labelled) {
   return {cut_of(rows), rows.model.vocab_size, rows.model.padding, rows.model.scored_end, labelled};

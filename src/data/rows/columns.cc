@@ -175,8 +175,11 @@ void bind_alpaca(std::span<const Column> columns, const Names& names, const std:
     const bool required = part == "instruction" || part == "output";
     const bool named = names.contains(part);
     const std::string column = named ? names.at(part) : part;
-    const bool comes_along = part == "input" && !names.contains("instruction") && has(columns, column);
-    if (!required && !named && !comes_along) continue;
+    const bool is_there = has(columns, column);
+    const bool comes_along = part == "input" && !names.contains("instruction") && is_there;
+    // One that is named as usual is read where it is there.
+    const bool left_out = !required && column == part && !is_there;
+    if (!required && (left_out || (!named && !comes_along))) continue;
     binding.columns.push_back(find_column(columns, column, where).name);
     binding.parts.push_back(part);
   }

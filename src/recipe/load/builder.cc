@@ -344,6 +344,7 @@ void RecipeBuilder::check_task(const Recipe& recipe) {
   if (recipe.data.packing && rule_of(recipe.task).has_targets)
     conflict("data.packing", "is not supported with " + task);
   if (recipe.data.packing && (scores || pairs)) conflict("data.packing", "is not supported with " + task);
+  if (recipe.data.joined) check_joined(recipe);
   if (recipe.task == Task::dpo) check_preference(recipe);
   const auto named = static_cast<int64_t>(recipe.classify.labels.size());
   const TaskSpec spec{
@@ -355,6 +356,24 @@ void RecipeBuilder::check_task(const Recipe& recipe) {
   if (recipe.memory.loss_chunk != kAuto)
     conflict("memory.loss_chunk",
              formatted("has no effect with {}, which has no logits over the vocabulary", task));
+}
+
+// Texts that are joined are one stream of tokens, which are all trained.
+void RecipeBuilder::check_joined(const Recipe& recipe) {
+  const std::optional<RowFormat> format = recipe.data.format;
+  if (recipe.task != Task::pretrain && format != RowFormat::text)
+    conflict("data.packing", "joined is for texts: say task: pretrain, or data.format: text");
+  if (recipe.data.max_length == kLongestRow)
+    conflict("data.packing", "joined needs the length of its sequences: data.max_length");
+  if (recipe.data.max_length == 1)
+    conflict("data.packing", "joined needs sequences of at least 2 tokens: data.max_length");
+  if (recipe.data.truncation != Truncation::right && given_.contains("data.truncation"))
+    conflict("data.truncation", "has no effect with data.packing: joined, which loses no end of a text");
+  if (recipe.data.share_prefixes == SharePrefixes::on)
+    conflict("data.share_prefixes",
+             "has no effect with data.packing: joined, whose sequences begin anywhere");
+  if (recipe.memory.keep_frozen == KeepFrozen::on)
+    conflict("memory.keep_frozen", "is not supported with data.packing: joined, whose sequences are no rows");
 }
 
 void RecipeBuilder::check_preference(const Recipe& recipe) {
@@ -394,7 +413,7 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   if (recipe.batch.micro > recipe.batch.effective)
     conflict("batch.micro",
              formatted("is larger than batch.effective ({})", format_count(recipe.batch.effective)));
-  if (recipe.batch.micro_tokens != kAuto && recipe.data.packing)
+  if (recipe.batch.micro_tokens != kAuto && (recipe.data.packing || recipe.data.joined))
     conflict("batch.micro_tokens",
              "has no effect with data.packing, which fills sequences of data.max_length");
   if (recipe.schedule.name == ScheduleName::constant && recipe.schedule.min_ratio > 0.0)

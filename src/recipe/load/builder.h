@@ -66,6 +66,7 @@ class RecipeBuilder {
   // Reports a family that does not exist here, before anything else that is wrong.
   void check_family();
   void check_task(const Recipe& recipe);
+  void check_joined(const Recipe& recipe);
   void check_preference(const Recipe& recipe);
   void check_together(const Recipe& recipe);
   void take_glue_task(Recipe& recipe);

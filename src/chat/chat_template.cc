@@ -122,14 +122,21 @@ std::string without_marks(std::string text) {
 
 }  // namespace
 
+void ChatTemplate::begin_texts_with(const std::string& text) {
+  tokens_["text_start"] = text;
+  tokens_["text_cut"] = kCut;
+}
+
 Template ChatTemplate::published() const {
   if (rules_.tokens != TemplateRules::Tokens::pieces) return template_;
   std::string source = without_marks(template_.source());
   const auto start = tokens_.find("text_start");
-  constexpr std::string_view kStart = "text_start";
-  for (size_t at = source.find(kStart); at != std::string::npos && start != tokens_.end();
-       at = source.find(kStart, at))
-    source.replace(at, kStart.size(), nlohmann::ordered_json(start->second).dump());
+  const std::string begin = start == tokens_.end() ? "" : start->second;
+  for (const auto& [name, text] : {std::pair{std::string_view("text_start"), begin},
+                                   std::pair{std::string_view("text_cut"), std::string()}})
+    for (size_t at = source.find(name); at != std::string::npos && start != tokens_.end();
+         at = source.find(name, at))
+      source.replace(at, name.size(), nlohmann::ordered_json(text).dump());
   return Template::parse(source, template_.name());
 }
 

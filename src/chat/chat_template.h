@@ -55,8 +55,9 @@ class ChatTemplate {
   [[nodiscard]] const TemplateRules& rules() const { return rules_; }
   // The text that ends a text, where it is not the folder's.
   void end_texts_with(const std::string& text) { tokens_["eos_token"] = text; }
-  // Sets what the tokenizer puts before a text: `text_start` in templates of other tools.
-  void begin_texts_with(const std::string& text) { tokens_["text_start"] = text; }
+  // Sets what the tokenizer puts before a text: `text_start` in templates of other tools, whose texts are cut
+  // at `text_cut`.
+  void begin_texts_with(const std::string& text);
   // Arguments of tools' calls that are texts stay texts, as data of before were rendered.
   void keep_argument_texts() { arguments_ = Arguments::as_given; }
   // Returns true if it, or the template for conversations with tools, reads such a key of a message at all.

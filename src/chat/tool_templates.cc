@@ -253,6 +253,30 @@ constexpr std::array kAxolotlChats = {
 {{- ' [INST] ' ~ (ns.system if loop.first else '') ~ message.content ~ ' [/INST]' }}
 {%- elif message.role == 'assistant' %}{{- ' ' ~ message.content ~ eos_token }}
 {%- else %}{{- raise_exception('only users and assistants speak here') }}{%- endif %}{%- endfor %})"},
+    std::pair{"mistral_v2v3",
+              R"({{- bos_token }}{%- set ns = namespace(system='') %}{%- set turns = messages %}
+{%- if messages[0].role == 'system' %}{%- set ns.system = messages[0].content ~ '\n\n' %}
+{%- set turns = messages[1:] %}{%- endif %}{%- for message in turns %}
+{%- if message.role == 'tool' or message.tool_calls %}
+{{- raise_exception('this template has no tools here') }}{%- endif %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('questions and answers take turns here') }}{%- endif %}
+{%- if message.role == 'user' %}
+{{- '[INST] ' ~ (ns.system if loop.last else '') ~ message.content ~ '[/INST]' }}
+{%- elif message.role == 'assistant' %}{{- ' ' ~ (message.content | trim) ~ eos_token }}
+{%- else %}{{- raise_exception('only users and assistants speak here') }}{%- endif %}{%- endfor %})"},
+    std::pair{"mistral_v3_tekken",
+              R"({{- bos_token }}{%- set ns = namespace(system='') %}{%- set turns = messages %}
+{%- if messages[0].role == 'system' %}{%- set ns.system = messages[0].content ~ '\n\n' %}
+{%- set turns = messages[1:] %}{%- endif %}{%- for message in turns %}
+{%- if message.role == 'tool' or message.tool_calls %}
+{{- raise_exception('this template has no tools here') }}{%- endif %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('questions and answers take turns here') }}{%- endif %}
+{%- if message.role == 'user' %}
+{{- '[INST]' ~ (ns.system if loop.last else '') ~ message.content ~ '[/INST]' }}
+{%- elif message.role == 'assistant' %}{{- message.content ~ eos_token }}
+{%- else %}{{- raise_exception('only users and assistants speak here') }}{%- endif %}{%- endfor %})"},
     std::pair{"phi_3",
               R"({{- bos_token }}{%- for message in messages %}
 {%- if message.role == 'system' %}{{- '<|system|>\n' ~ message.content ~ '<|end|>\n' }}
@@ -264,6 +288,22 @@ constexpr std::array kAxolotlChats = {
 {%- elif message.role == 'user' %}{{- '<|user|>\n' ~ message.content ~ '<|end|>\n' }}
 {%- elif message.role == 'assistant' %}{{- '<|assistant|>\n' ~ message.content ~ '<|end|>\n' }}{%- endif %}
 {%- endfor %}{%- if add_generation_prompt %}{{- '<|assistant|>\n' }}{%- endif %})"},
+    std::pair{"qwen3",
+              R"({%- if tools %}{{- raise_exception('this template has no tools here') }}{%- endif %}
+{%- set ns = namespace(asked=messages | length - 1) %}{%- for message in messages %}
+{%- if message.role == 'tool' or message.tool_calls %}
+{{- raise_exception('this template has no tools here') }}{%- endif %}
+{%- if message.role == 'user' %}{%- set ns.asked = loop.index0 %}{%- endif %}{%- endfor %}
+{%- for message in messages %}{%- set said = message.content %}{%- set thoughts = '' %}
+{%- if message.role == 'assistant' %}
+{%- if message.reasoning_content is string %}{%- set thoughts = message.reasoning_content %}
+{%- elif '</think>' in said %}
+{%- set thoughts = said.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+{%- set said = said.split('</think>')[-1].lstrip('\n') %}{%- endif %}
+{%- if loop.index0 > ns.asked and (loop.last or thoughts) %}
+{%- set said = '<think>\n' ~ thoughts.strip('\n') ~ '\n</think>\n\n' ~ said.lstrip('\n') %}{%- endif %}
+{%- endif %}{{- '<|im_start|>' ~ message.role ~ '\n' ~ said ~ '<|im_end|>\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n\n' }}{%- endif %})"},
     std::pair{"qwen_25",
               R"({%- if tools %}{{- raise_exception('this template has no tools here') }}{%- endif %}
 {%- if messages[0].role != 'system' %}
@@ -299,6 +339,7 @@ std::vector<BuiltinTemplate> axolotl_templates() {
                                     R"('<|user|>\n' ~ task ~ '<|end|>\n<|assistant|>\n')", kWithInput,
                                     kWithoutInput, "<|system|>\n", "<|end|>\n"),
                  apart});
+  all.push_back({"axolotl/formats", "", apart});
   all.push_back({"axolotl/plain", instruction_source("task ~ given", "task", "", "", "", ""), apart});
   all.push_back(
       {"axolotl/chatml",

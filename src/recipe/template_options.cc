@@ -26,8 +26,9 @@ bool is_date(const std::string& text) {
 constexpr std::string_view kTemplates =
     "auto plain chatml llama2 llama3 mistral alpaca trl axolotl axolotl/alpaca axolotl/alpaca:chat "
     "axolotl/alpaca:chatml axolotl/alpaca:phi axolotl/chatml axolotl/deepseek_v2 axolotl/gemma "
-    "axolotl/gemma3 axolotl/llama3 axolotl/metharme axolotl/mistral_v1 axolotl/phi_3 axolotl/phi_35 "
-    "axolotl/plain axolotl/qwen_25 llama-factory llama-factory/alpaca llama-factory/breeze "
+    "axolotl/formats axolotl/gemma3 axolotl/llama3 axolotl/metharme axolotl/mistral_v1 axolotl/mistral_v2v3 "
+    "axolotl/mistral_v3_tekken axolotl/phi_3 axolotl/phi_35 axolotl/plain axolotl/qwen3 axolotl/qwen_25 "
+    "llama-factory llama-factory/alpaca llama-factory/breeze "
     "llama-factory/chatml llama-factory/chatml_de llama-factory/deepseek llama-factory/deepseek3 "
     "llama-factory/deepseekcoder llama-factory/deepseekr1 llama-factory/default llama-factory/empty "
     "llama-factory/fewshot llama-factory/gemma llama-factory/gemma2 llama-factory/granite3 "

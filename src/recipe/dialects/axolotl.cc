@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/strings.h"
+#include "recipe/dialects/axolotl_formats.h"
 #include "recipe/dialects/data_set.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/foreign_value.h"
@@ -12,18 +13,32 @@
 namespace plimsoll {
 namespace {
 
-// A row format of the user's own: {field_instruction: question, field_output: answer}.
+// A row format of the user's own (prompt_strategies/user_defined.py):
+// {field_instruction: question, field_output: answer, format: "Q: {instruction}\nA:"}.
 void read_custom_type(const Node& type, DataSet& set) {
-  refuse_unknown(type, {"field_instruction", "field_output", "format", "no_input_format"}, "datasets.type");
-  for (const char* key : {"format", "no_input_format"})
-    if (const std::string format = text_of(type, key, "{instruction}"); format != "{instruction}")
-      refuse(formatted(
-          "'datasets.type.{}': a format of one's own does not exist here; '{{instruction}}' alone does",
-          key));
+  refuse_unknown(type,
+                 {"system_prompt", "system_format", "field_system", "field_instruction", "field_input",
+                  "field_output", "format", "no_input_format"},
+                 "datasets.type");
+  InstructionFormats formats;
+  formats.with_input = text_of(type, "format", formats.with_input);
+  formats.without_input = text_of(type, "no_input_format", formats.without_input);
+  formats.system = text_of(type, "system_format", formats.system);
+  formats.usual_system = text_of(type, "system_prompt");
   set.format = "alpaca";
-  set.chat_template = "axolotl/plain";
   set.columns = {{"instruction", text_of(type, "field_instruction", "instruction")},
-                 {"output", text_of(type, "field_output", "output")}};
+                 {"output", text_of(type, "field_output", "output")},
+                 {"input", text_of(type, "field_input", "input")},
+                 {"system", text_of(type, "field_system", "system")}};
+  try {
+    set.keys["data.template_source"] = instruction_template(formats);
+  } catch (const UsageError& error) {
+    refuse(
+        formatted("'datasets.type': {}: {{instruction}} and {{input}} are in format, {{instruction}} in "
+                  "no_input_format, {{system}} in system_format",
+                  error.what()));
+  }
+  set.chat_template = "axolotl/formats";
 }
 
 // Names of roles and contents: of the entry itself in older versions, in a map in newer ones.
@@ -77,7 +92,7 @@ std::vector<std::string> names_of_conversations() {
   for (const std::string& one : template_names()) {
     if (!one.starts_with(kTool)) continue;
     const std::string name = one.substr(kTool.size());
-    if (name != "plain" && !name.starts_with("alpaca")) names.push_back(name);
+    if (name != "plain" && name != "formats" && !name.starts_with("alpaca")) names.push_back(name);
   }
   return names;
 }
@@ -203,9 +218,11 @@ DataSet read_entry(const Layer& layer, const Node& entry) {
   DataSet set;
   const Node* files = find_node(entry, "data_files");
   const std::string path = text_of(entry, "path");
-  if (path.empty()) refuse("datasets: an entry has no path");
+  const bool has_files = files != nullptr && !is_off(*files);
+  const std::string loader = path.empty() ? text_of(entry, "ds_type") : path;
+  if (path.empty() && !(has_files && is_loader(loader))) refuse("datasets: an entry has no path");
   const std::string split = text_of(entry, "split", "train");
-  if (files != nullptr && !is_off(*files) && is_loader(path))
+  if (has_files && is_loader(loader))
     list_files(layer, *files, split, set);
   else
     find_files(layer, entry, path, split, text_of(entry, "name"), set);

@@ -33,6 +33,8 @@ CHATS = [
                   {"role": "assistant", "content": "Now is now. "}]},
 ]
 TEXTS = [{"text": "One line of text."}, {"text": " Two lines\nof text. "}, {"text": "Three words here"}]
+LONGER_TEXTS = TEXTS + [{"text": "A longer text goes on for more than one sequence, and then for some words more."}] + TEXTS[:2]
+WITH_SYSTEM = [{"question": f"Why {i}?", "answer": f"Since {i}.", "rule": f"Rule {i}."} for i in range(3)]
 PAIRS = [{"prompt": "The sky is", "completion": " blue."}, {"prompt": "A number: ", "completion": "7"},
          {"prompt": "word", "completion": "s and more words"}]
 
@@ -44,6 +46,8 @@ def make_models(folder):
     sys.path.insert(0, str(ROOT / "scripts"))
     from recipes_corpus import make_models as make
     make(folder, ROOT / "demo" / "model")
+    config = folder / "llama2" / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "add_bos_token": True}))
     import torch
     from transformers import AutoModelForCausalLM, AutoConfig
     for model in folder.iterdir():
@@ -67,6 +71,9 @@ def llama_factory(case, model):
             module = types.ModuleType(name)
             module.__spec__ = importlib.machinery.ModuleSpec(name, None)
             sys.modules[name] = module
+    if case["recipe"]["stage"] == "pt":
+        yield from llama_factory_texts(case, tokenizer_of(model))
+        return
     from llamafactory.data.processor.supervised import SupervisedDatasetProcessor
     from llamafactory.data.template import TEMPLATES
     tokenizer = tokenizer_of(model)
@@ -86,6 +93,14 @@ def llama_factory(case, model):
                                  {"role": "assistant", "content": row["output"]}]
         yield processor._encode_data_example(prompt=turns[:-1], response=turns[-1:], system=system, tools="", images=[],
                                              videos=[], audios=[])
+
+
+def llama_factory_texts(case, tokenizer):
+    from llamafactory.data.processor.pretrain import PretrainDatasetProcessor
+    arguments = types.SimpleNamespace(cutoff_len=case["length"], template=case["template"], packing=case["joined"])
+    processor = PretrainDatasetProcessor(template=None, tokenizer=tokenizer, processor=None, data_args=arguments)
+    made = processor.preprocess_dataset({"_prompt": [[{"content": row["text"]}] for row in case["rows"]]})
+    yield from ((ids, ids) for ids in made["input_ids"])
 
 
 def axolotl_strategy(case, tokenizer, config):
@@ -222,8 +237,17 @@ def lf(name, rows, model, template, length=64, **more):
             "length": length, **more}
 
 
+def lf_texts(name, rows, model, template, length, joined):
+    text = {"model_name_or_path": "", "stage": "pt", "do_train": True, "finetuning_type": "full", "dataset": "rows",
+            "cutoff_len": length, **({} if joined else {"packing": False})}
+    if template:
+        text["template"] = template
+    return {"tool": "llama_factory", "name": name, "rows": rows, "model": model, "recipe": text, "template": template,
+            "length": length, "joined": joined}
+
+
 def ax(name, rows, model, kind, length=96, **more):
-    entry = {"path": "rows.jsonl", "type": kind}
+    entry = {"path": "rows.jsonl", "type": kind, **more.get("entry", {})}
     if kind == "chat_template":
         entry["field_messages"] = "messages"
     text = {"base_model": "", "datasets": [entry], "sequence_len": length, "learning_rate": 1e-3,
@@ -280,7 +304,16 @@ CASES = [
                    "opencoder", "phi4_mini", "sailor", "seed_coder", "smollm2", "solar", "xuanyuan")),
     *(lf(f"conversations, {name}, cut to {length}", CHATS, "llama2", name, length=length, losses=False)
       for name, length in (("gemma2", 40), ("gemma2", 12), ("solar", 25), ("fewshot", 9))),
+    *(lf_texts(f"texts, {model}, {'joined' if joined else 'apart'}", LONGER_TEXTS, model, template, 16, joined)
+      for model, template in (("llama3", "llama3"), ("qwen2", None), ("llama2", "empty")) for joined in (True, False)),
     ax("alpaca rows", ALPACA, "llama3", "alpaca", length=160),
+    *(ax(f"rows of its own format, {name}", rows, "llama2", "user_defined", length=160, entry={"type": kind})
+      for name, rows, kind in (
+          ("names alone", ALPACA, {"field_instruction": "instruction", "field_output": "output"}),
+          ("formats", ALPACA, {"format": "[INST] {instruction}\n{input} {{}} [/INST]", "no_input_format": "[INST] {instruction} [/INST]",
+                               "system_prompt": "Be \"brief\".", "system_format": "<<{system}>>\n"}),
+          ("a system of the rows", WITH_SYSTEM, {"field_instruction": "question", "field_output": "answer",
+                                                 "field_system": "rule", "format": "{instruction}", "no_input_format": "{instruction}"}))),
     ax("alpaca rows that are too long go", ALPACA, "llama2", "alpaca", length=110),
     ax("alpaca rows, inputs", ALPACA, "qwen2", "alpaca", length=160, train_on_prompt=True),
     ax("completion", TEXTS, "llama3", "completion"),
@@ -288,7 +321,8 @@ CASES = [
     ax("conversations, llama", CHATS, "llama2", "chat_template", length=160),
     *(ax(f"conversations, {name}", CHATS[:1] if name == "gemma" else CHATS, "llama2", "chat_template", length=400,
          chat_template=name, losses=False)
-      for name in ("deepseek_v2", "gemma", "gemma3", "metharme", "mistral_v1", "phi_3", "phi_35", "qwen_25")),
+      for name in ("deepseek_v2", "gemma", "gemma3", "metharme", "mistral_v1", "mistral_v2v3",
+                   "mistral_v3_tekken", "phi_3", "phi_35", "qwen3", "qwen_25")),
     tt("alpaca rows, llama3", ALPACA, "llama3", "llama3"),
     tt("alpaca rows, llama3, answers, cut", ALPACA, "llama3", "llama3", length=110, train_on_prompt=False),
     tt("alpaca rows, qwen2", ALPACA, "qwen2", "qwen2"),
@@ -310,9 +344,10 @@ def write_recipe(case, folder, model):
     if case["tool"] == "llama_factory":
         text["dataset_dir"] = str(folder)
         chat = "messages" in rows[0]
+        texts = {"columns": {"prompt": "text"}} if "text" in rows[0] else {}
         entry = {"file_name": "rows.jsonl", **({"formatting": "sharegpt", "columns": {"messages": "messages"}, "tags": {
             "role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant",
-            "system_tag": "system"}} if chat else {})}
+            "system_tag": "system"}} if chat else texts)}
         (folder / "dataset_info.json").write_text(json.dumps({"rows": entry}))
     if rows is PAIRS:
         text["data"] = {"columns": {"prompt": "prompt", "response": "completion"}}
@@ -332,7 +367,19 @@ def run(plimsoll, *words):
 def ours(plimsoll, case, folder, model):
     recipe = write_recipe(case, folder, model)
     lines = [json.loads(line) for line in run(plimsoll, "plan", recipe, "--dump", "rows").splitlines()]
-    return recipe, [(line["ids"], line["labels"]) for line in lines if line["ids"]]
+    rows = [(line["ids"], line["labels"]) for line in lines if line["ids"]]
+    if not case.get("joined"):
+        return recipe, rows
+    # The rows of the file in its order, cut as the loader cuts them; the first losses show what it did.
+    ids = [token for row, _ in rows for token in row]
+    begin = json.loads(run(plimsoll, "recipe", recipe, "--json"))["recipe"]["data"]["bos"] and tokenizer_start(model)
+    blocks = [ids[at:at + case["length"]] for at in range(0, len(ids) - case["length"] + 1, case["length"])]
+    blocks = [list(begin or []) + block[len(begin or []):] for block in blocks]
+    return recipe, [(block, block) for block in blocks]
+
+
+def tokenizer_start(model):
+    return tokenizer_of(model)("")["input_ids"]
 
 
 def losses_of(model, rows, steps):
@@ -373,10 +420,10 @@ def compare(plimsoll, case, model):
             return None, None
         output = folder / "run"
         run(plimsoll, "train", recipe, "--set", f"output={output}", "--set", "precision=fp32", "--set", "schedule.max_steps=3",
-            "--set", f"batch.effective={len(case['rows'])}", "--set", "batch.micro=1", "--set", "optimizer.name=adamw", "--set", "optimizer.lr=1e-3",
+            "--set", f"batch.effective={len(theirs) if case.get('joined') else len(case['rows'])}", "--set", "batch.micro=1", "--set", "optimizer.name=adamw", "--set", "optimizer.lr=1e-3",
             "--set", "optimizer.weight_decay=0", "--set", "optimizer.max_grad_norm=1", "--set", "optimizer.eps=1e-8",
             "--set", "schedule.name=constant", "--set", "schedule.min_ratio=0", "--set", "schedule.warmup=0", "--set",
-            "data.packing=false", "--set", "save.every=0")
+            "data.shuffle=false" if case.get("joined") else "data.packing=false", "--set", "save.every=0")
         measured = [json.loads(line)["loss"] for line in (output / "metrics.jsonl").read_text().splitlines()]
         expected = losses_of(model, theirs, len(measured))
         worst = max(abs(a - b) for a, b in zip(measured, expected))
@@ -386,14 +433,14 @@ def compare(plimsoll, case, model):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--plimsoll", required=True, type=pathlib.Path)
-    parser.add_argument("--only")
+    parser.add_argument("--only", help="a tool, or the name of a case")
     options = parser.parse_args()
     failed, missing, checked = 0, {}, {}
     with tempfile.TemporaryDirectory() as models:
         models = pathlib.Path(models)
         make_models(models)
         for case in CASES:
-            if options.only and options.only != case["tool"] or case["tool"] in missing:
+            if options.only and options.only not in (case["tool"], case["name"]) or case["tool"] in missing:
                 continue
             try:
                 problem, worst = compare(options.plimsoll, case, models / case["model"])

@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "base/strings.h"
 #include "recipe/dialects/data_set.h"
+#include "recipe/hub.h"
 #include "recipe/option.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/foreign_value.h"
@@ -94,25 +95,38 @@ void read_ranking(const Node& entry, bool is_alpaca, DataSet& set, const std::st
   if (!is_alpaca) read_tags(entry, set, name);
 }
 
+// Returns the reason why rows of an entry are not on this machine: another hub has them, or a script makes them.
+std::string named_elsewhere(const Node& entry) {
+  for (const char* key : {"ms_hub_url", "om_hub_url", "script_url"})
+    if (const std::string name = text_of(entry, key); !name.empty())
+      return formatted("its rows are named by {} ({}), which is not read here", key, excerpt(name));
+  return "";
+}
+
 DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder, const std::string& where,
                    const std::string& name) {
   refuse_unknown(entry,
-                 {"file_name", "hf_hub_url", "file_sha1", "formatting", "columns", "ranking", "subset",
-                  "split", "tags", "num_samples"},
+                 {"file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "file_sha1",
+                  "formatting", "columns", "ranking", "subset", "split", "tags", "num_samples"},
                  name);
   DataSet set;
   const std::string file = text_of(entry, "file_name");
   const std::string hub = text_of(entry, "hf_hub_url");
-  if (file.empty() && hub.empty()) refuse(where + ": has neither file_name nor hf_hub_url");
+  const std::string elsewhere = named_elsewhere(entry);
+  if (file.empty() && hub.empty() && elsewhere.empty())
+    refuse(where + ": has neither file_name nor hf_hub_url");
   const Node* samples = find_node(entry, "num_samples");
   if (samples != nullptr && !is_off(*samples))
     refuse(formatted(
         "'{}.num_samples': drawing rows at random does not exist here; max_samples takes the first ones",
         name));
-  if (!file.empty())
-    set.files = {(folder / file).string()};
-  else
+  // data/parser.py: the hub comes first, then a script, then a file.
+  if (!hub.empty())
     find_files(layer, entry, hub, text_of(entry, "split", "train"), text_of(entry, "subset"), set);
+  else if (!elsewhere.empty())
+    set.missing = formatted("{}: {}", where, elsewhere);
+  else
+    set.files = {(folder / file).string()};
   const std::string formatting = text_of(entry, "formatting", "alpaca");
   if (flag_of(entry, "ranking", false)) {
     read_ranking(entry, formatting == "alpaca", set, where, name);
@@ -274,25 +288,48 @@ void combine_end_of_texts(Layer& layer, const Said& name) {
   layer.ignore(name, "texts have no template");
 }
 
+// Returns true if the model's tokenizer has add_bos_token, which pretrain.py asks for: tokenizer_config.json says
+// it, or else the class of the tokenizer decides. Returns nothing if the model is not on this machine.
+std::optional<bool> adds_bos(const Layer& layer, const Node& model) {
+  const Located located = locate_on_hub("model", model, layer.source().folder);
+  const fs::path file = layer.source().folder / located.node.text / "tokenizer_config.json";
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return std::nullopt;
+  const Node config = layer.read_file(scalar_at(model, file.string()));
+  if (const Node* said = find_node(config, "add_bos_token"); said != nullptr)
+    return read_foreign_flag(*said).value_or(false);
+  const std::string kind = text_of(config, "tokenizer_class");
+  static constexpr std::array<std::string_view, 4> kThatAdd = {"Llama", "CodeLlama", "Gemma", "Cohere"};
+  return std::ranges::any_of(kThatAdd, [&](std::string_view name) {
+    return kind == std::string(name) + "Tokenizer" || kind == std::string(name) + "TokenizerFast";
+  });
+}
+
+// stage: pt begins texts as the tokenizer begins them where that has add_bos_token.
+void combine_begin_of_texts(Layer& layer) {
+  const Node* task = layer.given("task");
+  const bool is_text = task != nullptr ? task->text == "pretrain" : layer.before().task == Task::pretrain;
+  const Node* model = layer.given("model");
+  if (!is_text || (model == nullptr && task == nullptr)) return;
+  const auto adds = model != nullptr ? adds_bos(layer, *model) : std::nullopt;
+  if (adds || task != nullptr) layer.emit_default("data.bos", adds.value_or(true) ? "true" : "false");
+}
+
 }  // namespace
 
 void combine_llama_factory(Layer& layer) {
   if (layer.tool() != Tool::llama_factory) return;
   combine_thinking(layer);
+  combine_begin_of_texts(layer);
   if (!layer.is_recipe() && !layer.says({"@template"})) return;
   const Said* name = layer.part("@template");
   const Node* task = layer.given("task");
   if (task != nullptr && task->text == "pretrain") {
-    layer.emit_default("data.bos", "true");  // pretrain.py; only where the tokenizer adds one
     if (name != nullptr) combine_end_of_texts(layer, *name);
+    // pretrain.py joins all texts and cuts them, and does so unless packing: false keeps them apart.
     const Said* packing = layer.part("@packing");
-    if (packing == nullptr || packing->value.text == "true") {
-      const Said stage = {*task, "stage", "stage: pt", 0};
-      layer.refuse(packing != nullptr ? *packing : stage,
-                   "stage: pt joins all texts and cuts them into sequences (packing, on by default there), "
-                   "which does not exist here; packing: false keeps texts apart",
-                   "data.packing");
-    }
+    if (packing == nullptr && layer.given("data.packing") == nullptr)
+      layer.emit_default("data.packing", "joined");
     return;
   }
   if (task != nullptr && task->text == "reward") layer.emit_default("reward.head", "value");

@@ -324,8 +324,10 @@ void combine_packing(Layer& layer) {
   const Said* packing = layer.part("@packing");
   const Said* neat = layer.part("@neat_packing");
   const Node* task = layer.given("task");
-  if (task != nullptr && task->text == "pretrain")
-    return layer.emit("data.packing", "false", present({packing, neat}));
+  if (task != nullptr && task->text == "pretrain") {
+    const bool apart = packing != nullptr && !is_true(packing);
+    return layer.emit("data.packing", apart ? "false" : "joined", present({packing, neat}));
+  }
   if (is_true(packing) && !is_true(neat))
     return layer.refuse(*packing,
                         "attention across rows does not exist here; neat_packing: true packs without it");

@@ -373,8 +373,8 @@ TEST_F(OtherTools, data_sets_of_axolotl_say_their_format_or_are_refused) {
   EXPECT_EQ(load(text("type: completion, split: \"train[:10%]\"")).recipe.data.train.front().rows,
             parse_row_range(":10%"));
   EXPECT_THAT(error_of(text("type: completion, split: train+test")), HasSubstr("several splits together"));
-  EXPECT_THAT(error_of(text("type: {field_instruction: q, format: \"### {instruction}\"}")),
-              HasSubstr("'datasets.type.format'"));
+  EXPECT_THAT(error_of(text("type: {field_instruction: q, format: \"### {other}\"}")),
+              HasSubstr("'{other}' is not filled in there"));
   EXPECT_THAT(error_of(text("tpye: alpaca")), HasSubstr("(did you mean 'type'?)"));
 }
 

@@ -66,6 +66,122 @@ TEST_F(RealFiles, the_last_of_repeated_keys_counts_and_the_others_are_noted) {
       HasSubstr("epochs"));
 }
 
+TEST_F(RealFiles, a_share_of_the_steps_between_lines_of_the_log_changes_nothing_but_evaluations) {
+  const std::string file = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nlogging_steps: ";
+  const LoadedRecipe loaded = load(file + "0.01\n");
+  EXPECT_THAT(notes(loaded), Contains("logging_steps: 0.01"));
+  EXPECT_EQ(recipe(file + "25\n").log.every, 25);
+  EXPECT_THAT(error_of(file + "2.5\n"), HasSubstr("logging_steps"));
+  const Every every = recipe(file + "0.25\nval_size: 0.1\neval_strategy: steps\n").eval.every;
+  EXPECT_EQ(every.unit, Every::Unit::percent);
+  EXPECT_DOUBLE_EQ(every.percent, 25.0);
+}
+
+TEST_F(RealFiles, a_checkpoint_of_another_tool_is_refused_with_what_to_do) {
+  const std::string file = "model_name_or_path: m\nstage: sft\nresume_from_checkpoint: saves/checkpoint-15\n";
+  EXPECT_THAT(error_of(file), HasSubstr("--set resume_from_checkpoint=null starts from the beginning"));
+  EXPECT_EQ(error_of(file, {{"resume_from_checkpoint=null"}, ""}), "no error");
+  const std::string torchtune =
+      "model: {_component_: torchtune.models.llama3.llama3_8b}\n"
+      "checkpointer: {checkpoint_dir: m, recipe_checkpoint: recipe_state.pt}\nresume_from_checkpoint: ";
+  EXPECT_THAT(error_of(torchtune + "true\n"), HasSubstr("recipe_state.pt"));
+  EXPECT_THAT(notes(load(torchtune + "false\n")),
+              Contains("checkpointer.recipe_checkpoint: recipe_state.pt"));
+}
+
+TEST_F(RealFiles, rows_of_other_hubs_and_of_scripts_may_be_replaced) {
+  fs::create_directories(folder_ / "data");
+  write("data/dataset_info.json",
+        R"({"hub": {"hf_hub_url": "o/r", "ms_hub_url": "o/r"}, "made": {"script_url": "made.py", "columns":
+          {"prompt": "q", "response": "a"}}, "other": {"ms_hub_url": "o/r"}})");
+  const std::string file = "model_name_or_path: m\nstage: sft\ntemplate: llama3\ndataset: ";
+  EXPECT_THAT(error_of(file + "hub\n"), HasSubstr("plimsoll fetch o/r --dataset"));
+  EXPECT_THAT(error_of(file + "other\n"), HasSubstr("ms_hub_url"));
+  EXPECT_THAT(error_of(file + "made\n"), HasSubstr("script_url"));
+  const Recipe replaced = load(file + "made\n", {{"data.train=a.jsonl"}, ""}).recipe;
+  EXPECT_EQ(replaced.data.columns.at("instruction"), "q");
+}
+
+TEST_F(RealFiles, axolotls_own_row_formats_become_a_template) {
+  const std::string file =
+      "base_model: m\ndatasets:\n  - path: a.jsonl\n    type:\n      field_instruction: question\n      "
+      "field_output: answer\n";
+  const Recipe usual = recipe(file);
+  EXPECT_EQ(usual.data.chat_template, "axolotl/formats");
+  EXPECT_EQ(usual.data.columns.at("instruction"), "question");
+  EXPECT_THAT(*usual.data.template_source, HasSubstr(R"((task ~ " "))")) << "no_input_format's default";
+  const Recipe own = recipe(file +
+                            "      system_prompt: Be brief.\n      format: \"[INST] {instruction}\\n"
+                            "{input} {{}} [/INST]\"\n");
+  EXPECT_THAT(*own.data.template_source, HasSubstr(R"(("[INST] " ~ task ~ "\n" ~ given ~ " {} [/INST]"))"));
+  EXPECT_THAT(*own.data.template_source, HasSubstr("Be brief."));
+  EXPECT_THAT(error_of(file + "      format: \"{instruction} {output}\"\n"),
+              HasSubstr("'{output}' is not filled"));
+  EXPECT_THAT(error_of(file + "      no_input_format: \"{input}\"\n"), HasSubstr("'{input}' is not filled"));
+}
+
+TEST_F(RealFiles, tokens_to_add_change_nothing_where_the_tokenizer_has_them) {
+  fs::create_directories(folder_ / "has");
+  write("has/tokenizer_config.json",
+        R"({"added_tokens_decoder": {"5": {"content": "<a>"}, "6": {"content": "<b>"}}})");
+  const std::string axolotl = "base_model: has\nadapter: lora\ntokens: ";
+  EXPECT_THAT(notes(load(axolotl + "[<a>, <b>]\n")), Contains("tokens: [<a>, <b>]"));
+  EXPECT_THAT(error_of(axolotl + "[<a>, <c>]\n"), HasSubstr("has no '<c>'"));
+  const std::string elsewhere = "base_model: o/nowhere\nadapter: lora\ntokens: [<a>]\n";
+  EXPECT_THAT(error_of(elsewhere), HasSubstr("other tokens than the tokenizer's are not supported"));
+  EXPECT_EQ(error_of(elsewhere, {{"model=" + (folder_ / "has").string()}, ""}), "no error");
+  const std::string lf =
+      "model_name_or_path: has\nstage: sft\ntemplate: llama3\nresize_vocab: true\nadd_tokens: ";
+  EXPECT_EQ(error_of(lf + "<a>,<b>\n"), "no error");
+  EXPECT_THAT(error_of(lf + "<a>,new\n"), HasSubstr("has no 'new'"));
+}
+
+TEST_F(RealFiles, pre_training_begins_texts_where_the_tokenizer_says_so) {
+  const std::string file = "stage: pt\ndataset: a.jsonl\nmodel_name_or_path: ";
+  for (const auto& [name, config, begins] :
+       {std::tuple{"said", R"({"add_bos_token": true})", true},
+        std::tuple{"not", R"({"add_bos_token": false})", false},
+        std::tuple{"llama2", R"({"tokenizer_class": "LlamaTokenizer"})", true},
+        std::tuple{"llama3", R"({"tokenizer_class": "PreTrainedTokenizerFast"})", false}}) {
+    fs::create_directories(folder_ / name);
+    write(std::string(name) + "/tokenizer_config.json", config);
+    EXPECT_EQ(recipe(file + name + "\n").data.bos, begins) << name;
+    EXPECT_EQ(load(file + "o/nowhere\n", {{"model=" + (folder_ / name).string()}, ""}).recipe.data.bos,
+              begins)
+        << name;
+  }
+}
+
+TEST_F(RealFiles, instructions_of_older_torchtune_are_those_of_alpaca) {
+  const std::string file =
+      "model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: {checkpoint_dir: m}\n"
+      "tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}\n"
+      "dataset: {_component_: torchtune.datasets.instruct_dataset, source: a.jsonl, template: torchtune.data.";
+  const Recipe old = recipe(file + "AlpacaInstructTemplate}\n");
+  EXPECT_EQ(old.data.format, RowFormat::alpaca);
+  EXPECT_EQ(old.data.train_on_prompt, PromptLoss::no);
+  EXPECT_THAT(error_of(file + "SummarizeTemplate}\n"), HasSubstr("SummarizeTemplate' does not exist here"));
+}
+
+TEST_F(RealFiles, keys_of_the_file_name_each_other_and_loggers_have_any) {
+  const LoadedRecipe loaded = load(
+      "root: out\nshared: ${root}/shared\nresults: ${shared}/results\noutput_dir: ${results}/run\n"
+      "model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: {checkpoint_dir: m}\n"
+      "metric_logger: {_component_: torchtune.training.metric_logging.WandBLogger, job_type: first}\n");
+  EXPECT_THAT(*loaded.recipe.output, testing::EndsWith("out/shared/results/run"));
+  EXPECT_THAT(notes(loaded),
+              testing::AllOf(Contains("shared: out/shared"), Contains("results: out/shared/results"),
+                             Contains("metric_logger.job_type: first")));
+  EXPECT_EQ(error_of(kAxolotlRun + "special_tokens: {}\neval_table_max_new_tokens: 128\n"), "no error");
+  EXPECT_THAT(error_of(kAxolotlRun + "special_tokens: {new: <a>}\n"), HasSubstr("special_tokens"));
+}
+
+TEST_F(RealFiles, files_of_a_loader_need_no_path) {
+  const std::string file = "base_model: m\ndatasets:\n  - ds_type: json\n    type: alpaca\n";
+  EXPECT_EQ(recipe(file + "    data_files: [a.jsonl]\n").data.train.size(), 1U);
+  EXPECT_THAT(error_of(file), HasSubstr("an entry has no path"));
+}
+
 TEST_F(RealFiles, numbers_have_underscores) {
   EXPECT_EQ(recipe(kAxolotlRun + "sequence_len: 500_000\n").data.max_length, 500'000);
   EXPECT_THAT(error_of(kAxolotlRun + "sequence_len: _5\n"), HasSubstr("expected a whole number"));

@@ -215,8 +215,11 @@ TEST_F(Dialects, a_split_is_not_the_files_of_others) {
   EXPECT_EQ(split_files(folder_ / "one", "train", "").size(), 1U);
 }
 
-TEST_F(Dialects, pre_training_of_llama_factory_packs_and_is_refused_unless_it_does_not) {
-  EXPECT_THAT(error_of("model_name_or_path: m\nstage: pt\ndataset: a.jsonl\n"), HasSubstr("joins all texts"));
+TEST_F(Dialects, pre_training_of_llama_factory_joins_texts_unless_it_says_otherwise) {
+  const Recipe joined = recipe("model_name_or_path: m\nstage: pt\ndataset: a.jsonl\n");
+  EXPECT_TRUE(joined.data.joined && joined.data.bos);
+  EXPECT_TRUE(recipe("model_name_or_path: m\nstage: pt\npacking: true\ndataset: a.jsonl\n").data.joined);
+  EXPECT_FALSE(recipe("model_name_or_path: m\nstage: pt\npacking: false\ndataset: a.jsonl\n").data.joined);
   EXPECT_TRUE(recipe("model_name_or_path: m\nstage: pt\npacking: false\ndataset: a.jsonl\n").data.bos);
 }
 

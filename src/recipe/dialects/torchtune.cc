@@ -40,7 +40,8 @@ const std::vector<std::string> kArguments = {"_component_",
                                              "add_eos",
                                              "conversation_column",
                                              "conversation_style",
-                                             "split_across_pack"};
+                                             "split_across_pack",
+                                             "template"};
 
 // Chooses the template by which messages become tokens: the one of the model's tokenizer. Tokenizers without
 // a template put [INST] around questions.
@@ -103,6 +104,18 @@ void read_rows(const Layer& layer, const Node& component, const Builder& builder
       flag_of(component, "train_on_input", builder.learns_prompts) ? "true" : "false";
 }
 
+// torchtune before 0.3 names the prompt around rows of instructions; Alpaca's is that of alpaca_dataset.
+Kind kind_by_template(const Node& component, Kind kind) {
+  const std::string named = text_of(component, "template");
+  if (named.empty()) return kind;
+  if (kind != Kind::instruct || !named.ends_with("AlpacaInstructTemplate"))
+    refuse(
+        formatted("'dataset.template': '{}' does not exist here; AlpacaInstructTemplate of an "
+                  "instruct_dataset does",
+                  excerpt(named)));
+  return Kind::alpaca;
+}
+
 DataSet read_component(const Layer& layer, const Node& component) {
   if (component.kind != Node::Kind::map)
     refuse("expected a map with _component_, found " + describe(component));
@@ -128,7 +141,9 @@ DataSet read_component(const Layer& layer, const Node& component) {
     find_files(layer, component, source, split, text_of(component, "name"), set);
   else
     set.missing = "'dataset.source' and 'dataset.data_files' say no file";
-  read_rows(layer, component, *builder, set);
+  Builder rows = *builder;
+  rows.kind = kind_by_template(component, rows.kind);
+  read_rows(layer, component, rows, set);
   if (flag_of(component, "packed", false)) {
     if (builder->kind == Kind::text && flag_of(component, "split_across_pack", true))
       refuse(

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/format.h"
 #include "base/strings.h"
@@ -29,6 +30,13 @@ std::optional<std::string> interval_of(const Node& steps) {
   if (!value || *value < 0.0 || (*value >= 1.0 && std::floor(*value) != *value)) return std::nullopt;
   if (*value > 0.0 && *value < 1.0) return percent(*value);
   return std::to_string(static_cast<int64_t>(*value));
+}
+
+// "logging_steps: 0.01" is a share of all steps.
+std::optional<std::string> logged_share(const Layer& layer) {
+  const Said* every = layer.part("@log_every");
+  const auto value = every == nullptr ? std::nullopt : read_foreign_number(every->value);
+  return value && *value > 0.0 && *value < 1.0 ? std::optional(percent(*value)) : std::nullopt;
 }
 
 // axolotl's times of an epoch are a share of all steps (utils/config/__init__.py:249); nothing where it is
@@ -108,7 +116,25 @@ void combine_every(Layer& layer, const EveryParts& every) {
   // steps.
   const Node* logged = layer.given("log.every");
   const std::string usual = layer.tool() == Tool::trl ? "10" : "500";
-  layer.emit(key, key == "save.every" ? "500" : logged != nullptr ? logged->text : usual, {strategy});
+  const auto share = logged_share(layer);
+  layer.emit(key,
+             key == "save.every" ? "500"
+             : share             ? *share
+             : logged != nullptr ? logged->text
+                                 : usual,
+             {strategy});
+}
+
+// The steps between lines of the log, which tools also state as a share of all steps.
+void combine_log(Layer& layer) {
+  if (!layer.says({"@log_every"})) return;
+  const Said* every = layer.part("@log_every");
+  if (logged_share(layer))
+    return layer.ignore(*every, "lines of the log come by steps (log.every), not by a share of all");
+  const auto steps = read_foreign_whole(every->value);
+  if (!steps)
+    return layer.refuse(*every, formatted("expected a whole number, found {}", describe(every->value)));
+  layer.emit("log.every", std::to_string(*steps), {every});
 }
 
 // Sets how many checkpoints stay. transformers removes none by a limit that is not positive; to axolotl 0 is
@@ -159,6 +185,35 @@ void combine_best(Layer& layer) {
   for (const Said* said : present({best, metric, greater}))
     layer.ignore(*said, "the run ends with its last checkpoint, as load_best_model_at_end: false has it",
                  said == best);
+}
+
+// A tool's checkpoint that a run is to continue. torchtune names its files apart, and reads them where it
+// resumes.
+void combine_resume(Layer& layer) {
+  if (!layer.says({"@resume", "@resumed_states", "@resumed_adapter"})) return;
+  static constexpr std::array<std::string_view, 3> kNewest = {"auto", "latest", "last"};
+  const Said* resume = layer.part("@resume");
+  const bool is_flag = resume == nullptr || is_off(resume->value) || read_foreign_flag(resume->value) ||
+                       std::ranges::find(kNewest, resume->value.text) != kNewest.end();
+  const bool resumes = resume != nullptr && read_foreign_flag(resume->value).value_or(false);
+  if (resume != nullptr && layer.says({"@resume"})) {
+    if (!is_flag)
+      return layer.refuse(*resume,
+                          formatted("'{}' is a checkpoint of {}, whose optimizer states are not read here; "
+                                    "--set resume_from_checkpoint=null starts from the beginning",
+                                    excerpt(resume->value.text), to_string(*layer.tool())));
+    layer.ignore(*resume, "a run starts from the beginning; plimsoll train --resume continues",
+                 is_off(resume->value));
+  }
+  for (const char* name : {"@resumed_states", "@resumed_adapter"}) {
+    const Said* file = layer.part(name);
+    if (file == nullptr || !layer.says({name})) continue;
+    if (resumes && !is_off(file->value))
+      return layer.refuse(*file, formatted("'{}' is a checkpoint of torchtune, whose states are not read "
+                                           "here; --set resume_from_checkpoint=false starts from the weights",
+                                           excerpt(file->value.text)));
+    layer.ignore(*file, "read with resume_from_checkpoint: true alone", is_off(file->value));
+  }
 }
 
 // For several trackers TensorBoard's files are written, and the others are reported separately.
@@ -254,6 +309,54 @@ void combine_special_tokens(Layer& layer) {
   layer.emit("data.special_tokens", tokens, from);
 }
 
+// The tokens that tokenizer_config.json of the model names; nothing if the model is not on this machine.
+std::optional<std::set<std::string>> named_tokens(const Layer& layer) {
+  const Node* model = layer.given("model");
+  if (model == nullptr) return std::nullopt;
+  const Located located = locate_on_hub("model", *model, layer.source().folder);
+  const auto file = layer.source().folder / located.node.text / "tokenizer_config.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+  const Node config = layer.read_file(scalar_at(*model, file.string()));
+  std::set<std::string> tokens;
+  if (const Node* added = find_node(config, "added_tokens_decoder"); added != nullptr)
+    for (const Node& token : added->items)
+      if (const Node* content = find_node(token, "content"); content != nullptr) tokens.insert(content->text);
+  return tokens;
+}
+
+// Tokens to add change nothing where the tokenizer has them. A model that is named later is looked at then.
+void combine_new_tokens(Layer& layer) {
+  static constexpr std::array<const char*, 3> kParts = {"@new_tokens", "@new_words", "@resize"};
+  const bool says = layer.says({"@new_tokens", "@new_words", "@resize"});
+  if (!says && layer.given("model") == nullptr) return;
+  const auto known = named_tokens(layer);
+  for (const char* name : kParts) {
+    const Said* said = layer.part(name);
+    if (said == nullptr || (!says && !known)) continue;
+    const std::vector<Node>& named = said->value.items;
+    if (is_off(said->value) || (named.size() == 1 && named.front().text == "false")) {
+      if (layer.says({name})) layer.ignore(*said, "off, as here", true);
+      continue;
+    }
+    std::vector<std::string> missing;
+    for (const Node& token : named)
+      if (!known || !known->contains(token.text)) missing.push_back(formatted("'{}'", excerpt(token.text)));
+    if (missing.empty() && known) {
+      layer.ignore(*said, "the tokenizer has these tokens, and no row of the embedding is added");
+      continue;
+    }
+    missing.resize(std::min<size_t>(missing.size(), 3));
+    layer.refuse_until_later(
+        *said,
+        formatted("other tokens than the tokenizer's are not supported{}",
+                  known
+                      ? formatted(": its tokenizer_config.json has no {}", join(missing, ", "))
+                      : std::string(" (whether it has them is not known: the model is not on this machine)")),
+        "model");
+  }
+}
+
 void combine_gpu_limit(Layer& layer) {
   if (!layer.says({"@gpu_limit"})) return;
   const Said* limit = layer.part("@gpu_limit");
@@ -264,6 +367,8 @@ void combine_gpu_limit(Layer& layer) {
 }  // namespace
 
 void combine_run(Layer& layer) {
+  combine_log(layer);
+  combine_resume(layer);
   combine_every(layer, {"eval.every", "@eval_steps", "@eval_strategy", "@eval_times"});
   combine_every(layer, {"save.every", "@save_steps", "@save_strategy", "@save_times"});
   combine_save_limit(layer);
@@ -273,6 +378,7 @@ void combine_run(Layer& layer) {
   combine_report_to(layer);
   combine_plugins(layer);
   combine_special_tokens(layer);
+  combine_new_tokens(layer);
   combine_gpu_limit(layer);
 }
 

@@ -348,9 +348,9 @@ bool is_section(std::string_view key) {
 
 bool is_of_logs(std::string_view key) {
   static constexpr std::string_view kBegin[] = {
-      "wandb_",   "mlflow_",  "comet_",    "neptune_",    "swanlab_", "tensorboard_",
-      "trackio_", "clearml_", "tracking_", "logger",      "logging_", "log_dir",
-      "log_file", "log_path", "log_level", "experiment_", "project_", "slurm_"};
+      "wandb_",    "mlflow_",     "comet_",   "neptune_", "swanlab_",      "tensorboard_", "trackio_",
+      "clearml_",  "tracking_",   "logger",   "logging_", "log_dir",       "log_file",     "log_path",
+      "log_level", "experiment_", "project_", "slurm_",   "metric_logger."};
   static constexpr std::string_view kWhole[] = {"name",
                                                 "exp_name",
                                                 "exp_id",

@@ -42,6 +42,16 @@ void fill_references(Node& node, const Node& root, std::set<std::string, std::le
   node.text.replace(begin, end + 1 - begin, target->text);
 }
 
+// Keys whose texts name keys of their own are filled in one after the other.
+void fill_all_references(Node& root, std::set<std::string, std::less<>>& used) {
+  constexpr int kMostRounds = 8;
+  int references = 1024;
+  for (int round = 0; round < kMostRounds; ++round) {
+    const Node before = root;
+    fill_references(root, before, used, references);
+  }
+}
+
 // PyYAML, which reads the files of these, takes the last of several values of a key.
 bool has_last_word(std::optional<Tool> tool) {
   return tool == Tool::axolotl || tool == Tool::llama_factory || tool == Tool::trl;
@@ -153,6 +163,11 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
     if (key == kProgramKey) continue;
     if (read_theirs(child, key, layer)) continue;
     const bool is_theirs = is_alias_group(key);
+    if (is_theirs && child.kind == Node::Kind::map && child.items.empty() && !is_group(key) &&
+        find_option(key) == nullptr) {
+      layer.ignore({child, key, formatted("{}: {{}}", key), 0}, "nothing is given", true);
+      continue;
+    }
     if (is_theirs && child.kind == Node::Kind::map && find_option(key) == nullptr) {
       Node inner = own_keys(child, key + ".", layer);
       if (!inner.items.empty() || child.items.empty()) own.items.push_back(std::move(inner));
@@ -208,8 +223,7 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
   Layer layer(++layers_, source, report_.tool, before, parts_, problems, report_);
   Node filled = root;
   if (has_last_word(report_.tool)) keep_last_of_each(filled, layer);
-  int references = 256;
-  if (report_.tool == Tool::torchtune) fill_references(filled, root, used_, references);
+  if (report_.tool == Tool::torchtune) fill_all_references(filled, used_);
   Node own = own_keys(filled, "", layer);
   std::erase_if(report_.once, [&](const auto& key) { return find_node(own, key.first) != nullptr; });
   layer.set_own(&own);

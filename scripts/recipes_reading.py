@@ -76,18 +76,21 @@ def trainer(c, lr):
 def llama_factory(c):
     method = c.get("finetuning_type") or "lora"
     four = whole(c.get("quantization_bit"), 0) == 4
-    out = {**trainer(c, 5e-5), "task": {"pt": "pretrain"}.get(c.get("stage", "sft"), "sft"), "data.max_length":
+    stage = c.get("stage", "sft")
+    joined = stage == "pt" and c.get("packing") in (None, True)
+    out = {**trainer(c, 5e-5), "task": {"pt": "pretrain", "rm": "reward", "dpo": "dpo"}.get(stage, "sft"), "data.max_length":
            whole(c.get("cutoff_len"), 2048), "data.truncation": "right", "data.train_on_prompt":
-           yes(c.get("train_on_prompt")), "data.packing": yes(c.get("neat_packing")), "method.type":
+           yes(c.get("train_on_prompt")), "data.packing": "joined" if joined else yes(c.get("neat_packing")), "method.type":
            "qlora" if four else method}
     if method == "lora":
         rank = whole(c.get("lora_rank"), 8)
         targets = [t.strip() for t in str(c.get("lora_target", "all")).split(",")]
         out.update({"method.r": rank, "method.alpha": number(c.get("lora_alpha"), 2 * rank), "method.dropout":
-                    number(c.get("lora_dropout"), 0.0), "method.targets": "all-linear" if targets == ["all"] else targets})
-    out["precision"] = ("bf16" if method == "lora" else "bf16-pure" if yes(c.get("pure_bf16")) else
+                    0.0 if stage == "dpo" else number(c.get("lora_dropout"), 0.0), "method.targets":
+                    "all-linear" if targets == ["all"] else targets})
+    out["precision"] = ("fp16" if yes(c.get("fp16")) else "bf16" if method == "lora" else "bf16-pure" if yes(c.get("pure_bf16")) else
                         "bf16-master" if yes(c.get("bf16")) else "fp32")
-    out["data.template"] = f"llama-factory/{c['template']}" if c.get("template") else "llama-factory" if c.get("stage", "sft") == "sft" else None
+    out["data.template"] = f"llama-factory/{c['template']}" if c.get("template") and stage != "pt" else "llama-factory" if stage == "sft" else None
     return out, {"tool": "llama_factory", "template": c.get("template", "empty"), "rows": ALPACA, "length":
                  out["data.max_length"], "train_on_prompt": out["data.train_on_prompt"]}
 
@@ -136,6 +139,8 @@ def axolotl(c):
         out.update({"method.r": whole(c.get("lora_r")), "method.alpha": number(c.get("lora_alpha")), "method.dropout":
                     number(c.get("lora_dropout"), 0.0), "method.targets":
                     "all-linear" if yes(c.get("lora_target_linear")) else targets or ["q_proj", "v_proj"], "precision": "bf16"})
+        if yes(c.get("fp16")):
+            out["precision"] = "fp16"
     elif yes(c.get("bfloat16", c.get("bf16", "auto"))) and not yes(c.get("fp16")):
         eight = out["optimizer.name"] in ("adamw8bit", "adafactor")
         out["precision"] = {"weights": "bf16", "gradients": "bf16", "states": "fp32", "master": False, "rounding":

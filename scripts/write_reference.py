@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/commands.md, supported.md and docs/llms.txt from the program, so that no claim of support is written by hand.
+"""Writes docs/reference/commands.md, supported.md, docs/llms.txt and docs/skill/SKILL.md from the program, so that no claim of support is written by hand.
 
     write_reference.py PLIMSOLL            compare with the pages, exit 1 where they differ
     write_reference.py PLIMSOLL --write    write them anew
@@ -200,9 +200,11 @@ def main():
     program = Program(sys.argv[1])
     problems = []
     for name, text in ((f"{FOLDER}/commands.md", commands_page(program)), (f"{FOLDER}/supported.md", supported_page(program)),
-                       ("docs/llms.txt", program.out("help", "--llms"))):
+                       ("docs/llms.txt", program.out("help", "--llms")),
+                       ("docs/skill/SKILL.md", program.out("help", "--skill"))):
         page = ROOT / name
         if sys.argv[2:]:
+            page.parent.mkdir(exist_ok=True)
             page.write_text(text)
         elif (before := page.read_text() if page.exists() else "") != text:
             shown = difflib.unified_diff(before.splitlines(), text.splitlines(), name, "the program", n=0, lineterm="")

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import time
 
-from command_run import PLIMSOLL, ROOT, CommandTest, main, output, run
+from command_run import PLIMSOLL, ROOT, CommandTest, main, not_sanitized, output, run
 
 FACTS = ROOT / "demo/data/facts/train.parquet"
 KINDS = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k_m": 12, "q5_k_m": 13, "bf16": 30}  # of most matrices
@@ -225,6 +225,26 @@ class Exports(CommandTest):
             with self.subTest(says=says):
                 self.refused(says, adapter, "--to", "vllm")
                 self.refused("--to merged", adapter, "--to", "vllm")
+
+    def peak(self, *words):
+        """Bytes of the process at most."""
+        process = subprocess.Popen([str(PLIMSOLL), *map(str, words)], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0, words)
+        return usage.ru_maxrss * 1024
+
+    @not_sanitized("its memory is measured")
+    def test_an_export_takes_hardly_more_memory_than_an_evaluation(self):
+        model = self.folder / "model"
+        shutil.copytree(ROOT / "demo/model", model)
+        shutil.copy(ROOT / "demo/larger.json", model / "config.json")  # 100 MB of weights
+        self.trained("larger", {"type": "full"}, model, init="random", batch={"effective": 1}, schedule={"max_steps": 1})
+        larger = self.run_folder.parent / "larger"
+        evaluation = self.peak("eval", larger, "--limit", "2", "--batch", "1", "--threads", "1")
+        for to, kind in (("merged", "bf16"), ("gguf", "q4_k_m")):
+            peak = self.peak("export", larger, "--to", to, "--type", kind, "--limit", "2", "--threads", "1", "--out", self.folder / to)
+            self.assertLess(peak, evaluation + (24 << 20))
 
     def test_a_full_disk_leaves_nothing(self):
         for limit in (2_000, 1_000_000):

@@ -19,7 +19,7 @@ import unittest
 from pathlib import Path
 
 import small_models
-from command_run import CommandTest, output, PLIMSOLL, ROOT, run
+from command_run import CommandTest, finished_run, output, PLIMSOLL, ROOT, run
 
 FACTS = "demo/data/facts/train.parquet"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -115,6 +115,27 @@ class FirstMinute(CommandTest):
         for code in (0, 1, 2, 3, 4, 5, 130):
             self.assertIn(f"\n- {code}: ", text)
         self.assertEqual(text, (ROOT / "docs/llms.txt").read_text())
+
+    def test_the_commands_of_the_skill_run_from_the_first_to_the_last(self):
+        text = output("help", "--skill")
+        self.assertEqual(text, (ROOT / "docs/skill/SKILL.md").read_text())
+        self.assertLessEqual(len(text.splitlines()), 120)
+        self.assertTrue(text.startswith("---\nname: plimsoll\ndescription: "))
+        commands = [line for line in text.split("```sh\n")[1].split("```")[0].splitlines() if line]
+        self.assertGreater(len(commands), 8)
+        finished_run(self.folder)
+        (self.folder / "models").mkdir()
+        (self.folder / "run").rename(self.folder / "models/qwen")
+        for name in ("recipe.yaml", "run.json", "metrics.jsonl"):  # a model's folder, as it was fetched
+            (self.folder / "models/qwen" / name).unlink()
+        (self.folder / "rows.jsonl").write_text("".join(json.dumps({"prompt": f"What is {i}?", "response": "A number."}) + "\n" for i in range(40)))
+        (self.folder / "train.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+        for line in commands:
+            words = shlex.split(line, comments=True)
+            self.assertEqual(words[0], "plimsoll")
+            printed = output(*words[1:], cwd=self.folder)
+            if "--json" in words:
+                json.loads(printed)
 
     def test_completion_offers_the_values_of_options(self):
         for shell in ("bash", "zsh", "fish"):

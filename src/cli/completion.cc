@@ -283,7 +283,7 @@ void add_completion(CLI::App& app, Action& action) {
 void add_help(CLI::App& app, Action& action) {
   struct Arguments {
     std::string command;
-    bool man = false, commands = false, llms = false;
+    bool man = false, commands = false, llms = false, skill = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* help = app.add_subcommand("help", "the manual of a command");
@@ -291,6 +291,8 @@ void add_help(CLI::App& app, Action& action) {
   help->add_flag("--commands", arguments->commands, "only the names of all commands, one a line");
   help->add_flag("--llms", arguments->llms,
                  "all of it in one text of Markdown, for language models and other readers");
+  help->add_flag("--skill", arguments->skill,
+                 "the same in short as a skill file (SKILL.md) for language models that run commands");
   help->add_flag("--man", arguments->man, "as roff, for man(1)");
   help->callback([arguments, &app, &action] {
     action = [arguments, &app] {
@@ -299,8 +301,8 @@ void add_help(CLI::App& app, Action& action) {
         print(join(command_names(asked), "\n") + "\n");
         return ExitCode::ok;
       }
-      if (arguments->llms) {
-        print(llms_text(asked));
+      if (arguments->llms || arguments->skill) {
+        print(arguments->llms ? llms_text(asked) : skill_text());
         return ExitCode::ok;
       }
       if (!arguments->command.empty()) {

@@ -50,7 +50,57 @@ std::string command_lines(const HelpCommand& command) {
   return text;
 }
 
+constexpr const char* kSkill = R"(---
+name: plimsoll
+description: >-
+  Plan and run fine-tuning of language models (full, LoRA, QLoRA) inside a memory budget with the plimsoll command. Use
+  it to find out whether a training fits a GPU or a machine, to write and run a recipe, to find out why a training ran
+  out of memory, and to export what came of it.
+---
+
+# Plimsoll
+
+## From the first command to the last
+
+```sh
+plimsoll fit qwen2.5-7b --json                # methods and lengths that fit; no download
+plimsoll init models/qwen rows.jsonl          # writes recipe.yaml
+plimsoll preview recipe.yaml --rows 3         # what the model reads, and which tokens are trained
+plimsoll plan recipe.yaml --json              # peak memory; nothing is loaded
+plimsoll train recipe.yaml --quiet --set output=runs/first --set data.eval=10% --set schedule.max_steps=4
+plimsoll report runs/first --json             # loss, memory, state; also while it runs
+plimsoll eval runs/first --json               # loss over the rows that were held out
+plimsoll generate runs/first --prompt "Hello" --max-new-tokens 8 --json
+plimsoll export runs/first --to merged --json # or gguf, ollama, vllm; checked
+plimsoll doctor train.log --json              # why any program ran out of memory
+```
+
+## Rules
+
+- Plan before you train. `feasible` is the verdict. Where it is false, each of `ways[].command` would fit: run one of
+  these instead of guessing values.
+- Use `--json`. Read the exit code first, then the last lines of standard error: they name the file, the line or the
+  key, and what to do.
+- A key of the recipe is set by `--set KEY=VALUE`. `plimsoll recipe --explain` lists all keys, `plimsoll help COMMAND`
+  the options. Do not invent keys: an unknown one is refused with the nearest name.
+- The batch size is the effective one. Micro-batches, activation checkpointing and offloading are planned and do not
+  change the result: leave them out of the recipe.
+- Stop a run with one SIGINT and wait: it saves and ends with 130. Never send a second signal. Continue with
+  `plimsoll train RECIPE --resume`.
+- A folder that has a run is not written over: `--resume`, `--overwrite` or another `output`.
+- Only `plimsoll fetch` opens a connection. Ask before it downloads weights.
+- Long runs: start them in the background and read `plimsoll report FOLDER --json`.
+- The manual in one text: `plimsoll help --llms`.
+)";
+
 }  // namespace
+
+std::string skill_text() {
+  std::string text = kSkill;
+  text += "\n## Exit codes\n\n";
+  for (const int one : {0, 1, 2, 3, 4, 5, 130}) text += formatted("- {}: {}\n", one, exit_meaning(one));
+  return text;
+}
 
 std::string llms_text(const HelpCommand& program) {
   std::string text = kRules;

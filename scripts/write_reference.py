@@ -186,6 +186,10 @@ def supported_page(program):
         out += ["", f"## {heading}", "", f"`{key}`: {link_pages(keys[key]['values'].replace(' | ', ', '))}.", "", f"> {link_pages(keys[key]['meaning'])}"]
         if keys[key]["support"]:
             out += ["", f"Refused: {keys[key]['support']}."]
+    exports = dict(terms(sections(program.out("export", "--help"))["OPTIONS"]))
+    forms, kinds = (", ".join(next(term for term in exports if term.startswith(option)).split()[-1].split("|")) for option in ("--to", "--type"))
+    out += ["", "## Exports", "", f"`plimsoll export --to`: {forms}; `--type`: {kinds} ([which models, what is checked](../howto/export.md)). llama.cpp",
+            "and transformers read them in tests; Ollama and vLLM themselves have not been tried."]
     out += ["", "## Data files", "", f"{data_files()} ([data](../howto/data.md#files))."]
     found = cards()
     out += ["", "## GPUs by name", "", f"`plan --gpu NAME` knows {len(found)} GPUs, which need not be there. `train` runs on those of a machine from compute capability",

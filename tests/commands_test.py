@@ -47,7 +47,7 @@ class Help(CommandTest):
                 (["train", recipe, "more.yaml"], "train: 'more.yaml' is one argument too many"),
                 (["train", recipe, "--resume", "--overwrite"], "--overwrite"),
                 (["merge", "runs/x"], "merge: --out is missing: "),
-                (["convert", "runs/x", "--dtype", "f8", "--out", "runs/y"], "convert: --dtype: f8 not in {f32,bf16,f16,q8_0}"),
+                (["convert", "runs/x", "--dtype", "f8", "--out", "runs/y"], "convert: --dtype: f8 not in {f32,bf16,f16,q8_0,q5_k_m,q4_k_m,q4_0}"),
                 (["generate", "demo/model", "--prompt", "a", "--temperature", "-1"],
                  "generate: --temperature: expected a number from 0 on, found '-1'"),
                 (["generate", "demo/model", "--prompt", "a", "--seed", "-1"],

@@ -1,10 +1,9 @@
 """What `plimsoll export` made of a run, and what its check found."""
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
-from typing import Any, Literal, Mapping, Union
+from typing import Any, Literal, Mapping, NamedTuple, Union
 
 from . import _process
 from ._recipe import words_of
@@ -16,15 +15,17 @@ Place = Union[str, "os.PathLike[str]"]
 _OPTIONS = {name: f"--{name}" for name in ("out", "type", "into", "rows", "limit", "tolerance", "device", "precision", "threads")}
 
 
-@dataclasses.dataclass(frozen=True)
-class Export:
+class Export(NamedTuple):
     """An export that has passed its check: the folder, the losses of the run and of the export, and what to do next."""
 
     folder: pathlib.Path
     loss_of_run: float
     loss_of_export: float
     mean_difference: float
-    record: dict[str, Any] = dataclasses.field(repr=False)
+    record: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<Export {self.folder}, loss {self.loss_of_export:.4f} for {self.loss_of_run:.4f}>"
 
     @property
     def notes(self) -> list[str]:

@@ -3,7 +3,8 @@
 A model trained for a moment is exported. The `gguf` package's reader finds its tensors, types, metadata and tokenizer;
 llama.cpp (the package xllamacpp brings a build of it) loads the file, cuts texts into the same tokens, and continues
 them greedily with the same tokens as `plimsoll generate`, in f32 and f16. Of `plimsoll export` in every type the reader
-dequantises the tensors, and llama.cpp's loss over rows that are held out is the one that the export's own check found.
+dequantises the tensors, and llama.cpp's loss over rows that are held out is the one that the export's own check found; merged adapters have the run's loss in
+transformers too.
 """
 import argparse
 import json
@@ -167,6 +168,31 @@ def dequantised_problems(path, model, most):
             yield f"{name} ({tensor.tensor_type.name}) differs by {apart:.3g} of its values"
 
 
+def transformers_loss(folder, cases):
+    """The mean loss of the tokens by transformers, from a merged folder."""
+    import torch
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        return sum(-torch.log_softmax(model(torch.tensor([before])).logits[0, -1], -1)[token].item() for before, token in cases) / len(cases)
+
+
+def merged_problems(plimsoll, folder, model, rows, cases):
+    """Adapters merged by an export, LoRA and QLoRA, as transformers reads them."""
+    for method in ("lora", "qlora"):
+        adapter = folder / method
+        run(plimsoll, "train", ROOT / "demo/recipes/lora.yaml", "--quiet", "--set", f"model={model}", "--set", f"output={adapter}", "--set", "schedule.max_steps=20",
+            "--set", f"method={{type: {method}, r: 8}}")
+        out = folder / f"{method}-merged"
+        run(plimsoll, "export", adapter, "--to", "merged", "--rows", rows, "--out", out)
+        check = json.loads((out / "check.json").read_text())
+        loss = transformers_loss(out, cases)
+        print(f"  export {method:7} loss {check['loss_of_run']:.5f} of the run, {check['loss_of_export']:.5f} of the export, {loss:.5f} by transformers")
+        if abs(loss - check["loss_of_run"]) > 1e-4:
+            yield f"{method}: transformers' loss is {loss}, the run's {check['loss_of_run']}"
+
+
 def llama_loss(path, cases):
     """llama.cpp's mean loss of the tokens, each after those before it."""
     server, total = llama(path), 0.0
@@ -188,6 +214,7 @@ def export_problems(plimsoll, folder):
     dumped = run(plimsoll, "plan", model / "recipe.yaml", "--set", f"data.train={rows}", "--no-probe", "--dump", "rows")
     cases = [(ids[:at], label) for line in dumped.splitlines() for ids, labels in [(json.loads(line)["ids"], json.loads(line)["labels"])]
              for at, label in enumerate(labels) if label >= 0]
+    yield from merged_problems(plimsoll, folder, model, rows, cases)
     for kind, (of_tensors, of_loss) in EXPORTS.items():
         out = folder / f"export-{kind}"
         run(plimsoll, "export", model, "--to", "gguf", "--type", kind, "--rows", rows, "--out", out)

@@ -129,7 +129,7 @@ GRIDS = (  # scripts of tests/parity that are cut into slices, and beside tests/
     ("scores", ("src/tasks/*", "src/ops/loss/sequence_loss*", "src/ops/loss/word_scores*", "src/data/*/label*", "src/infer/score*", "src/runs/evaluated_rows*")),
     ("dpo", ("src/tasks/*", "src/ops/loss/preference*", "src/ops/loss/linear_log_prob*", "src/data/encode/preference*", "src/data/encode/answers*", "src/train/references*")),
     ("gla", ("src/models/gla*", "src/ops/scan/*")),
-    ("gguf", ("src/formats/gguf*", "src/tools/*gguf*")),  # families with all types, in turn
+    ("gguf", ("src/formats/gguf*", "src/tools/*gguf*", "src/tools/export*", "src/weights/gguf*")),  # families with all types, in turn
     ("tokenizers", ("scripts/parity_tokenizer.py", *under("unicode", "tokenizer"))),  # every third text
     ("seq2seq", ("src/models/t5*", "src/ops/attention/attention_bias*", "src/infer/beam_search*")),
 )

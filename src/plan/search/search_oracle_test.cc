@@ -35,6 +35,7 @@ struct Case {
   std::optional<RecomputePoint> recompute = {};  // of all layers
   bool is_long = false;                          // for `make oracle` alone
   size_t number = 0;                             // of the grid's cell: a landing runs a third of them
+  int64_t ranks = 1;                             // several divide the optimizer's states
   bool is_large = false;  // so many variants that building them takes half a minute under sanitizers
 };
 
@@ -102,6 +103,8 @@ PlanRequest request_for(const Case& c) {
   experiment.optimizer.max_grad_norm = c.method == Method::unclipped ? 0.0 : 1.0;
   experiment.max_length = c.length;
   experiment.effective_batch = c.effective;
+  experiment.ranks = c.ranks;
+  experiment.optimizer.divided = c.ranks > 1;
   experiment.evaluates = c.method == Method::full;
   request.choices.micro_batch = c.micro;
   request.target.homes = c.homes;
@@ -471,7 +474,14 @@ INSTANTIATE_TEST_SUITE_P(
               .micro = 1,
               .homes = {Space::disk},
               .length = 16,
-              .budgets = 100}})),
+              .budgets = 100},
+         Case{.name = "full_on_three_devices", .layers = 4, .effective = 12, .budgets = 150, .ranks = 3},
+         Case{.name = "lora_on_two_devices",
+              .method = Method::lora,
+              .layers = 5,
+              .effective = 12,
+              .budgets = 150,
+              .ranks = 2}})),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -182,7 +182,8 @@ void combine_deepspeed(Layer& layer) {
   for (const Said* said : from)
     layer.ignore(*said,
                  words.empty()
-                     ? "one device: nothing is sharded"
+                     ? "several devices (devices: N) divide optimizer states (memory.shard); gradients and weights "
+                       "are whole at each"
                      : "the planner offloads what the budget asks for to memory.disk (memory.tier fixes it)");
 }
 

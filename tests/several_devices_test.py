@@ -190,7 +190,7 @@ class SeveralDevices(CommandTest):
         recipe = tiny_recipe(self.folder, WIDE, "run", **LONG)
         plan = lambda *words: json.loads(output("plan", recipe, "--devices", 2, "--no-probe", "--json", *words, env=environment))["devices"]  # noqa: E731
         guess = plan()
-        said = output("calibrate", "--devices", 2, env=environment)
+        said = output("calibrate", "--devices", 2, "--even-if-busy", env=environment)
         self.assertIn("between 2 processes ", said)
         measured, stated = plan(), plan("--link", "20GB/s")
         self.assertEqual([guess["link"], measured["link"], stated["link"]], ["guessed", "measured", "stated"])
@@ -463,7 +463,8 @@ class Refused(CommandTest):
         recipe = tiny_recipe(self.folder, LLAMA, "run", batch={"effective": 8})
         one = json.loads(output("plan", recipe, "--json", "--memory", "1GiB", "--threads", 1))
         self.assertNotIn("devices", one)
-        plan = json.loads(output("plan", recipe, "--json", "--memory", "1GiB", "--threads", 1, "--devices", 2))
+        unmeasured = {**os.environ, "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")}
+        plan = json.loads(output("plan", recipe, "--json", "--memory", "1GiB", "--threads", 1, "--devices", 2, env=unmeasured))
         each = plan["process"]["planned_peak_rss_bytes"]
         self.assertEqual([plan["devices"][key] for key in ("count", "bytes_each", "bytes_together", "shard", "link")], [2, each, 2 * each, "states", "guessed"])
         self.assertEqual(plan["process"]["budget_bytes"], 1 << 29)

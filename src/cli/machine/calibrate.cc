@@ -75,12 +75,13 @@ ExitCode run_probe(const CpuSettings& cpu, const Machine& machine, const std::fi
   return ExitCode::ok;
 }
 
-// One of several processes, which measure together how fast they send each other something.
-ExitCode run_as_rank(const StartedBy& started) {
-  MpiGroup group(started);
-  RunRanks ranks(group, &group.watch());
+// Measures with the other ranks; the leading one stores the rate and prints it.
+void measure_between(RunRanks& ranks, bool even_if_busy) {
+  Group& group = ranks.group();
+  const TimeLost lost;
   const double rate = ranks.together([&] { return measure_link(group); });
   ranks.by_leader([&] {
+    refuse_if_busy(lost, even_if_busy);
     save_link(cache_folder(), group.size(), rate);
     std::array<char, 96> text{};
     std::snprintf(text.data(), text.size(),
@@ -89,21 +90,36 @@ ExitCode run_as_rank(const StartedBy& started) {
     print(formatted("{}  in {}\n", text.data(), printable(link_file(cache_folder()).string())));
     return std::string();
   });
+}
+
+// One of several processes. An error that all of them have is the first one's to print.
+ExitCode run_as_rank(const StartedBy& started, bool even_if_busy) {
+  MpiGroup group(started);
+  RunRanks ranks(group, &group.watch());
+  try {
+    measure_between(ranks, even_if_busy);
+  } catch (const Error& error) {
+    if (!ranks.failed_together()) throw;
+    group.ends_together();
+    if (ranks.leads()) throw;
+    return error.code();
+  }
   group.ends_together();
   return ExitCode::ok;
 }
 
-ExitCode run_between(int64_t devices) {
+ExitCode run_between(const CalibrateArguments& arguments) {
+  const int64_t devices = arguments.devices;
   const StartedBy started = who_started_me();
   if (started.ranks == 1) return launch_ranks(devices, own_arguments());
   if (started.ranks != devices)
     throw UsageError(
         formatted("--devices {}, but {} started {} processes", devices, started.launcher, started.ranks));
-  return run_as_rank(started);
+  return run_as_rank(started, arguments.even_if_busy);
 }
 
 ExitCode run(const CalibrateArguments& arguments) {
-  if (arguments.devices > 1) return run_between(arguments.devices);
+  if (arguments.devices > 1) return run_between(arguments);
   const CpuSettings cpu = cpu_settings({read_isa(arguments.max_isa), arguments.threads});
   const Machine machine = this_machine(cpu);
   const std::filesystem::path folder = cache_folder();

@@ -53,6 +53,8 @@ TEST(GraphText, keeps_blocks_and_the_facts_of_weights) {
   EXPECT_EQ(facts.rate, RateGroup::adapter_out);
   EXPECT_TRUE(facts.decays);
   EXPECT_FALSE(graph.tensor(graph.find("n")).parameter.decays);
+  const std::string piece = "graph g\ntensor s f32[8] state whole[4,3]\n";
+  EXPECT_EQ(print_graph(parse_graph(piece)), piece);
   EXPECT_THROW(parse_graph("tensor x f32[4] input block=0\n"), UsageError);
   EXPECT_THROW(parse_graph("block 1 a b\n"), UsageError);
   EXPECT_THROW(parse_graph("tensor x f32[4] trainable init=twos\n"), UsageError);

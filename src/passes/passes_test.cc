@@ -9,6 +9,7 @@
 #include "models/model.h"
 #include "models/test_specs.h"
 #include "ops/operands.h"
+#include "ops/optimizer/optimizer.h"
 #include "ops/rule.h"
 #include "passes/lora.h"
 #include "passes/noise.h"
@@ -259,6 +260,36 @@ TEST(Noise, is_added_to_what_reads_the_embeddings_of_tokens) {
 
 TEST(Lora, a_target_that_names_nothing_is_refused) {
   EXPECT_THROW(add_lora(forward(), {.targets = {"c_attn"}}), UsageError);
+}
+
+// Masters that files hold whole, of adapters, stay whole at each rank; vectors and small matrices are not cut.
+TEST(Update, of_several_ranks_has_pieces_of_states_and_masters) {
+  const TrainPrecision precision{DType::bf16, DType::f32, DType::f32, true, false};
+  const ModelSpec wide = test_spec({.hidden = 64, .mlp = 96, .heads = 2, .kv_heads = 1, .vocab = 32});
+  const Graph model = build_loss(wide, {8, 2, 4}, DType::bf16, 4, Mode::train, "loss");
+  for (const bool adapters : {false, true}) {
+    const Graph train = differentiate(adapters ? add_lora(model, {.r = 32}) : make_trainable(model), {});
+    const Graph update = build_update(train, precision, {}, {2, true, adapters});
+    verify(update);
+    int pieces = 0, whole = 0;
+    for (const Tensor& tensor : update.tensors()) {
+      if (tensor.role != Role::optimizer_state && tensor.role != Role::master) continue;
+      const bool is_piece = tensor.whole.rank() > 0;
+      const int64_t piece = piece_elements(is_piece ? tensor.whole.elements() : tensor.shape.elements(), 2);
+      const bool may_be_cut = piece > 0 && !(adapters && tensor.role == Role::master);
+      EXPECT_EQ(is_piece, may_be_cut) << tensor.name;
+      EXPECT_TRUE(!is_piece || tensor.shape.elements() == piece) << tensor.name;
+      ++(is_piece ? pieces : whole);
+    }
+    EXPECT_GT(pieces, 0);
+    EXPECT_GT(whole, 0);
+    // Each rank's ranges are another part of every weight.
+    const Graph second = for_rank(update, 1);
+    for (const Op& op : second.ops())
+      EXPECT_TRUE(!op.attrs.contains("piece") || op.attr_int("first") == op.attr_int("piece")) << op.scope;
+    EXPECT_THROW(build_update(train, precision, {.kind = OptimizerKind::adafactor}, {2, true, adapters}),
+                 InternalError);
+  }
 }
 
 TEST(Update, every_trainable_weight_is_updated_once_and_norms_do_not_decay) {

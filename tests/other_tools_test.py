@@ -36,7 +36,7 @@ EXPECTED = {
     "axolotl_lora.yml": {
         "method.type": "lora", "method.r": 16, "method.alpha": 32, "method.dropout": 0.05,
         "method.targets": "all-linear", "data.train": "facts.jsonl", "data.format": "alpaca",
-        "data.template": "axolotl/plain", "data.truncation": "drop", "data.eval": "10%", "data.max_length": 64,
+        "data.template": "axolotl/formats", "data.truncation": "drop", "data.eval": "10%", "data.max_length": 64,
         "batch.effective": 8, "eval.every": "6.25%", "save.every": "25%", "batch.micro": 2,
         "optimizer.name": "adamw8bit", "optimizer.lr": 2e-4, "schedule.warmup": 10, "schedule.epochs": 4,
         "precision": "bf16"},

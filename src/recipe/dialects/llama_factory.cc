@@ -9,6 +9,7 @@
 #include "recipe/hub.h"
 #include "recipe/option.h"
 #include "recipe/translate/combine.h"
+#include "recipe/translate/combine_parts.h"
 #include "recipe/translate/foreign_value.h"
 
 namespace plimsoll {
@@ -295,7 +296,9 @@ std::optional<bool> adds_bos(const Layer& layer, const Node& model) {
   const fs::path file = layer.source().folder / located.node.text / "tokenizer_config.json";
   std::error_code ignored;
   if (!fs::exists(file, ignored)) return std::nullopt;
-  const Node config = layer.read_file(scalar_at(model, file.string()));
+  const auto read = read_whole(layer, model, file);
+  if (!read) return std::nullopt;
+  const Node& config = *read;
   if (const Node* said = find_node(config, "add_bos_token"); said != nullptr)
     return read_foreign_flag(*said).value_or(false);
   const std::string kind = text_of(config, "tokenizer_class");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -50,6 +51,9 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kP
 // The tree of a DeepSpeed section or file; nothing for one that a tool ships, known by its name alone
 // (combine_deepspeed.cc). Throws UsageError.
 std::optional<Node> deepspeed_config(const Layer& layer, const Node& said);
+
+// The tree of a file of the model; nothing if it is damaged, which reading the model reports.
+std::optional<Node> read_whole(const Layer& layer, const Node& at, const std::filesystem::path& file);
 
 inline std::string percent(double share) { return to_yaml(Json(share * 100.0)) + "%"; }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/error.h"
 #include "base/format.h"
 #include "base/strings.h"
 #include "recipe/hub.h"
@@ -317,9 +318,10 @@ std::optional<std::set<std::string>> named_tokens(const Layer& layer) {
   const auto file = layer.source().folder / located.node.text / "tokenizer_config.json";
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
-  const Node config = layer.read_file(scalar_at(*model, file.string()));
+  const auto config = read_whole(layer, *model, file);
+  if (!config) return std::nullopt;
   std::set<std::string> tokens;
-  if (const Node* added = find_node(config, "added_tokens_decoder"); added != nullptr)
+  if (const Node* added = find_node(*config, "added_tokens_decoder"); added != nullptr)
     for (const Node& token : added->items)
       if (const Node* content = find_node(token, "content"); content != nullptr) tokens.insert(content->text);
   return tokens;
@@ -329,7 +331,8 @@ std::optional<std::set<std::string>> named_tokens(const Layer& layer) {
 void combine_new_tokens(Layer& layer) {
   static constexpr std::array<const char*, 3> kParts = {"@new_tokens", "@new_words", "@resize"};
   const bool says = layer.says({"@new_tokens", "@new_words", "@resize"});
-  if (!says && layer.given("model") == nullptr) return;
+  const bool any = std::ranges::any_of(kParts, [&](const char* name) { return layer.part(name) != nullptr; });
+  if (!any || (!says && layer.given("model") == nullptr)) return;
   const auto known = named_tokens(layer);
   for (const char* name : kParts) {
     const Said* said = layer.part(name);
@@ -365,6 +368,14 @@ void combine_gpu_limit(Layer& layer) {
 }
 
 }  // namespace
+
+std::optional<Node> read_whole(const Layer& layer, const Node& at, const std::filesystem::path& file) {
+  try {
+    return layer.read_file(scalar_at(at, file.string()));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
 
 void combine_run(Layer& layer) {
   combine_log(layer);

@@ -217,6 +217,29 @@ class DataTest(unittest.TestCase):
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual((output / "model.safetensors").read_bytes(), weights)
 
+    def test_joined_texts_fill_sequences_and_a_run_resumes_within_a_text(self):
+        rows = self.lines("rows.jsonl", [*TEXTS, " ".join(TEXTS)])
+        changes = {"data": {"packing": "joined", "max_length": 64}, "batch": {"effective": 2, "micro": 1},
+                   "schedule": {"max_steps": None, "epochs": 2}, "save": {"every": 3, "keep": 99}}
+        output = self.train("whole", rows, "--quiet", **changes)
+        dumped = run("plan", self.folder / "whole" / "recipe.json", "--dump", "rows")
+        tokens = sum(len(json.loads(line)["ids"]) for line in dumped.stdout.splitlines())
+        an_epoch = -(-(tokens // 64) // 2)
+        self.assertEqual(len(metrics(output, "loss")), 2 * an_epoch, "no token but the last ones of an epoch is left out")
+        weights = (output / "model.safetensors").read_bytes()
+        states = [json.loads(path.read_text()) for path in sorted(output.glob("checkpoint-*/trainer_state.json"))]
+        inside = [state["step"] for state in states if state.get("token", 0) > 0]
+        self.assertTrue(inside, "no checkpoint lies within a text")
+        for checkpoint in output.glob("checkpoint-*"):
+            if checkpoint.name != f"checkpoint-{inside[0]}":
+                shutil.rmtree(checkpoint)
+        again = run("train", self.folder / "whole" / "recipe.json", "--quiet", "--resume")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual((output / "model.safetensors").read_bytes(), weights)
+        few = self.lines("few.jsonl", TEXTS[:1])
+        self.assertIn("fewer tokens than a sequence of data.packing: joined", self.refusal(few, 2, **changes))
+        self.assertIn("joined is for texts", self.refusal(rows, 2, task="sft", data={"packing": "joined"}))
+
     def test_bad_rows_end_the_run_or_are_skipped_and_counted(self):
         rows = self.folder / "rows.jsonl"
         good = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:20])

@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "chat/chat_template.h"
 #include "formats/gguf.h"
+#include "tokenizer/special_tokens.h"
+#include "tokenizer/tokenizer.h"
 #include "tools/gguf_kinds.h"
 
 namespace plimsoll {
@@ -31,6 +34,10 @@ GgufResult convert_to_gguf(const GgufOptions& options);
 // Returns the bytes of the file that the folder would become; reads no weights. Throws as convert_to_gguf does
 // for what GGUF cannot hold.
 int64_t gguf_file_bytes(const GgufOptions& options);
+
+// The token that ends an answer of the chat template, where the model's end tokens are others.
+std::optional<int32_t> turn_end_beside(const SpecialTokens& special, const Tokenizer& tokenizer,
+                                       const std::optional<ChatTemplate>& chat);
 
 // The tokenizer's keys, for an embedding of `rows` rows.
 void add_gguf_tokenizer(const std::filesystem::path& folder, int64_t rows, GgufHead& head);

@@ -157,7 +157,10 @@ class Exporter {
 
   void write(const fs::path& stage) {
     if (serves_adapter()) return copy_adapter(stage / "model");
-    if (!is_gguf(options_.to)) return write_model(stage / "model");
+    if (!is_gguf(options_.to)) {
+      write_model(stage / "model");
+      return end_turns(stage / "model");
+    }
     model_ = paths_.base;
     if (merges()) {
       model_ = stage / "merged";
@@ -172,6 +175,20 @@ class Exporter {
           ending == ".json" || ending == ".model" || ending == ".jinja")
         fs::copy_file(entry.path(), view / entry.path().filename());
     if (options_.to == ExportTo::ollama) write_modelfile(stage);
+  }
+
+  // transformers and vLLM stop at the tokens of generation_config.json alone.
+  void end_turns(const fs::path& folder) {
+    turn_end_ = turn_end_of(folder);
+    if (!turn_end_) return;
+    constexpr const char* kFile = "generation_config.json";
+    nlohmann::json config =
+        fs::exists(folder / kFile) ? read_config(folder, kFile) : nlohmann::json::object();
+    const Tokenizer tokenizer = Tokenizer::from_file(*Tokenizer::find_file(folder));
+    std::vector<int32_t> ends = read_special_tokens(folder, tokenizer).eos;
+    ends.push_back(*turn_end_);
+    config["eos_token_id"] = ends;
+    write_file_atomically(folder / kFile, config.dump(2) + "\n");
   }
 
   void write_model(const fs::path& out) {
@@ -203,13 +220,18 @@ class Exporter {
     write_file_atomically(out / "adapter_config.json", config.dump(2) + "\n");
   }
 
-  void write_modelfile(const fs::path& stage) {
-    ModelfileFacts facts;
-    facts.stops = end_texts(model_);
-    facts.context = modelfile_context();
+  // The template that rendered the rows; none: they had none.
+  [[nodiscard]] std::optional<ChatTemplate> template_of_rows() const {
     const fs::path own = is_run_ ? options_.folder : model_;
     const bool rendered = !is_run_ || fs::exists(own / kTemplateFile);
-    const auto chat = rendered ? ChatTemplate::of_folder(own, std::nullopt) : std::nullopt;
+    return rendered ? ChatTemplate::of_folder(own, std::nullopt) : std::nullopt;
+  }
+
+  void write_modelfile(const fs::path& stage) {
+    const auto chat = template_of_rows();
+    ModelfileFacts facts;
+    facts.stops = end_texts(model_, chat);
+    facts.context = modelfile_context();
     if (!chat) {
       facts.go_template = "{{ .Prompt }}";
       result_.notes.emplace_back("the rows had no chat template: TEMPLATE passes the prompt as it is");
@@ -255,10 +277,10 @@ class Exporter {
     }
     result_.check = compare_losses(reference, losses_of(made).loss, tolerance, out_.string());
     if (gguf) check_gguf(made, model_);
-    if (!serves_adapter()) check_end_tokens(made, paths_.base);
+    if (!serves_adapter()) check_end_tokens(made, paths_.base, turn_end_);
     if (options_.to != ExportTo::ollama) return;
     const ModelfileFacts facts = read_modelfile(read_text(stage / kModelfile, kMostConfig));
-    if (facts.stops != end_texts(paths_.base))
+    if (facts.stops != end_texts(paths_.base, template_of_rows()))
       throw DamagedError(
           formatted("{}: its stops are not the end tokens of the model; nothing was exported", kModelfile));
   }
@@ -351,6 +373,7 @@ class Exporter {
   std::optional<TrainedBase> trained_;  // of a QLoRA run
   bool stores_nf4_ = false;             // the base's folder has weights in 4 bits
   std::optional<int64_t> context_;
+  std::optional<int32_t> turn_end_;  // that a merged folder names in addition
   bool is_run_ = false;
   ExportResult result_;
 };

@@ -12,6 +12,7 @@
 #include "models/spec.h"
 #include "tokenizer/special_tokens.h"
 #include "tokenizer/tokenizer.h"
+#include "tools/convert_gguf.h"
 #include "weights/gguf_names.h"
 
 namespace plimsoll {
@@ -130,6 +131,8 @@ void check_tokens(const GgufFile& file, const fs::path& model) {
   expect("tokenizer.ggml.eos_token_id", special.end_of_text);
   expect("tokenizer.ggml.bos_token_id", special.bos);
   expect("tokenizer.ggml.padding_token_id", special.pad);
+  expect("tokenizer.ggml.eot_token_id",
+         turn_end_beside(special, tokenizer, ChatTemplate::of_folder(model, std::nullopt)));
   const nlohmann::json* tokens = file.value("tokenizer.ggml.tokens");
   for (const int32_t id : special.eos)
     if (tokens == nullptr || static_cast<size_t>(id) >= tokens->size() ||
@@ -198,18 +201,30 @@ void check_gguf(const fs::path& view, const fs::path& model) {
   check_tokens(file, model);
 }
 
-void check_end_tokens(const fs::path& exported, const fs::path& model) {
-  const SpecialTokens made = special_of(exported), own = special_of(model);
+void check_end_tokens(const fs::path& exported, const fs::path& model, std::optional<int32_t> turn_end) {
+  const SpecialTokens made = special_of(exported);
+  SpecialTokens own = special_of(model);
+  if (turn_end) own.eos.push_back(*turn_end);
   if (made.end_of_text != own.end_of_text || made.eos != own.eos)
     refuse(exported, "its end tokens are not those of the model that was trained");
 }
 
-std::vector<std::string> end_texts(const fs::path& model) {
+std::optional<int32_t> turn_end_of(const fs::path& folder) {
+  const auto path = Tokenizer::find_file(folder);
+  if (!path) return std::nullopt;
+  const Tokenizer tokenizer = Tokenizer::from_file(*path);
+  return turn_end_beside(read_special_tokens(folder, tokenizer), tokenizer,
+                         ChatTemplate::of_folder(folder, std::nullopt));
+}
+
+std::vector<std::string> end_texts(const fs::path& model, const std::optional<ChatTemplate>& chat) {
   std::vector<std::string> texts;
   const auto path = Tokenizer::find_file(model);
   if (!path) return texts;
   const Tokenizer tokenizer = Tokenizer::from_file(*path);
-  for (const int32_t id : read_special_tokens(model, tokenizer).eos) texts.push_back(tokenizer.token(id));
+  const SpecialTokens special = read_special_tokens(model, tokenizer);
+  for (const int32_t id : special.eos) texts.push_back(tokenizer.token(id));
+  if (const auto end = turn_end_beside(special, tokenizer, chat)) texts.push_back(tokenizer.token(*end));
   return texts;
 }
 

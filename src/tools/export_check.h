@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/chat_template.h"
 #include "infer/evaluate.h"
 #include "tools/gguf_kinds.h"
 
@@ -32,10 +33,17 @@ double usual_tolerance(GgufKind kind, DType compute);
 // its head. Throws DamagedError for what another model, or a rounding beyond that of its types, would explain.
 void check_gguf(const std::filesystem::path& view, const std::filesystem::path& model);
 
-// Throws DamagedError where `exported` ends its answers with other tokens than `model`, both model folders.
-void check_end_tokens(const std::filesystem::path& exported, const std::filesystem::path& model);
+// Throws DamagedError where `exported` ends its answers with other tokens than `model`, both model folders, and
+// `turn_end`, which a chat template has in addition.
+void check_end_tokens(const std::filesystem::path& exported, const std::filesystem::path& model,
+                      std::optional<int32_t> turn_end);
 
-// The texts of the tokens that end an answer.
-std::vector<std::string> end_texts(const std::filesystem::path& model);
+// The token that ends an answer of the folder's chat template, where generation_config.json and config.json name
+// others.
+std::optional<int32_t> turn_end_of(const std::filesystem::path& folder);
+
+// The texts of the tokens that end an answer: the model's, and that of the chat template.
+std::vector<std::string> end_texts(const std::filesystem::path& model,
+                                   const std::optional<ChatTemplate>& chat);
 
 }  // namespace plimsoll

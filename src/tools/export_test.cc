@@ -232,6 +232,34 @@ TEST_F(Exported, of_a_base_that_is_stored_in_four_bits_has_whole_weights) {
   EXPECT_THROW(export_run(into_base), UsageError);
 }
 
+TEST_F(Exported, ends_answers_as_its_chat_template_does) {
+  json tokenizer = json::parse(read_text(base() / "tokenizer.json", 1 << 24));
+  json token = tokenizer["added_tokens"][0];
+  token["content"] = "<|im_end|>";
+  token["id"] = 1536;
+  tokenizer["added_tokens"].push_back(token);
+  write_text(base() / "tokenizer.json", tokenizer.dump());
+  json config = json::parse(read_text(base() / "config.json", 1 << 20));
+  config["vocab_size"] = 1540;
+  write_text(base() / "config.json", config.dump());
+  spec_ = read_model_spec(base() / "config.json");
+  fs::remove(base() / "model.safetensors");
+  write_base();
+  write_text(base() / "chat_template.jinja",
+             "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|im_end|>\n{% endfor %}"
+             "{% if add_generation_prompt %}<|assistant|>{% endif %}");
+  export_run(options(ExportTo::ollama));
+  const ModelfileFacts facts = read_modelfile(read_text(folder_.path() / "out/Modelfile", 1 << 20));
+  EXPECT_EQ(facts.stops, (std::vector<std::string>{"<|endoftext|>", "<|im_end|>"}));
+  const GgufFile file = GgufFile::open(folder_.path() / "out/model.gguf");
+  EXPECT_EQ(*file.value("tokenizer.ggml.eot_token_id"), 1536);
+  fs::remove_all(folder_.path() / "out");
+  export_run(options(ExportTo::merged));
+  const json generation = json::parse(read_text(folder_.path() / "out/generation_config.json", 1 << 20));
+  EXPECT_EQ(generation["eos_token_id"], (json{1535, 1536}));
+  EXPECT_EQ(generation["max_new_tokens"], 16);
+}
+
 TEST_F(Exported, with_another_merge_is_noticed) {
   const std::string text = refusal(ExportTo::merged, [&](const fs::path& stage) {
     fs::copy_file(base() / "model.safetensors", stage / "model/model.safetensors",

@@ -1,4 +1,5 @@
 // A tokenizer as GGUF has it: tables, and the name of what cuts text into words, which the reader must know.
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -6,6 +7,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "chat/chat_template.h"
+#include "data/encode/conversations.h"
 #include "files/file.h"
 #include "tokenizer/files/sentence_piece_model.h"
 #include "tokenizer/files/tokenizer_file.h"
@@ -164,7 +166,8 @@ Tables tables_of_sentence_piece(const fs::path& path) {
   return tables;
 }
 
-void add_special(const fs::path& folder, const Tokenizer& tokenizer, GgufHead& head) {
+void add_special(const fs::path& folder, const Tokenizer& tokenizer, const std::optional<ChatTemplate>& chat,
+                 GgufHead& head) {
   const SpecialTokens special = read_special_tokens(folder, tokenizer);
   const auto add = [&](const char* key, const std::optional<int32_t>& id) {
     if (id) head.add(key, static_cast<uint32_t>(*id));
@@ -172,11 +175,19 @@ void add_special(const fs::path& folder, const Tokenizer& tokenizer, GgufHead& h
   add("tokenizer.ggml.bos_token_id", special.bos);
   add("tokenizer.ggml.eos_token_id", special.end_of_text);
   add("tokenizer.ggml.padding_token_id", special.pad);
+  add("tokenizer.ggml.eot_token_id", turn_end_beside(special, tokenizer, chat));
   const std::vector<int32_t> ids = tokenizer.encode("a", true);
   head.add("tokenizer.ggml.add_bos_token", special.bos && !ids.empty() && ids.front() == *special.bos);
 }
 
 }  // namespace
+
+std::optional<int32_t> turn_end_beside(const SpecialTokens& special, const Tokenizer& tokenizer,
+                                       const std::optional<ChatTemplate>& chat) {
+  const auto end = chat ? end_of_turn(tokenizer, *chat) : std::nullopt;
+  const bool known = end && std::find(special.eos.begin(), special.eos.end(), *end) != special.eos.end();
+  return known ? std::nullopt : end;
+}
 
 void add_gguf_tokenizer(const fs::path& folder, int64_t rows, GgufHead& head) {
   const auto path = Tokenizer::find_file(folder);
@@ -205,9 +216,9 @@ void add_gguf_tokenizer(const fs::path& folder, int64_t rows, GgufHead& head) {
     head.add("tokenizer.ggml.scores", std::span<const float>(tables.scores));
     head.add("tokenizer.ggml.add_space_prefix", tables.space_prefix);
   }
-  add_special(folder, Tokenizer::from_file(*path), head);
-  if (const auto chat = ChatTemplate::of_folder(folder, std::nullopt))
-    head.add("tokenizer.chat_template", chat->published().source());
+  const auto chat = ChatTemplate::of_folder(folder, std::nullopt);
+  add_special(folder, Tokenizer::from_file(*path), chat, head);
+  if (chat) head.add("tokenizer.chat_template", chat->published().source());
 }
 
 }  // namespace plimsoll

@@ -28,6 +28,9 @@ class GgufCheckpoint : public TensorFile {
  public:
   // Throws UsageError where the file lacks a part; what GgufFile throws.
   GgufCheckpoint(const std::filesystem::path& path, const std::vector<GgufPart>& parts);
+  GgufCheckpoint(const GgufCheckpoint&) = delete;
+  GgufCheckpoint& operator=(const GgufCheckpoint&) = delete;
+  ~GgufCheckpoint() override;
 
   [[nodiscard]] const std::filesystem::path& path() const override { return file_.path(); }
   [[nodiscard]] const GgufFile& file() const { return file_; }

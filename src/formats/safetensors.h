@@ -22,6 +22,11 @@ class SafetensorsFile : public TensorFile {
   // Checks the whole header against the file. Throws DamagedError when they disagree, UsageError for an
   // element type that Plimsoll does not have.
   static SafetensorsFile open(const std::filesystem::path& path);
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+  SafetensorsFile(SafetensorsFile&&) = default;
+  SafetensorsFile& operator=(SafetensorsFile&&) = default;
+  ~SafetensorsFile() override;
 
   [[nodiscard]] const std::filesystem::path& path() const override { return file_.path(); }
   // In the order of their bytes.

@@ -26,7 +26,8 @@ class TensorFile {
   TensorFile& operator=(const TensorFile&) = delete;
   TensorFile(TensorFile&&) = default;
   TensorFile& operator=(TensorFile&&) = default;
-  virtual ~TensorFile() = default;
+  // Defined in a source file, as those of its heirs: GNU gold refuses programs that have some of them twice.
+  virtual ~TensorFile();
 
   [[nodiscard]] virtual const std::filesystem::path& path() const = 0;
   // Fills `to` with the tensor's bytes from its byte `start` on.

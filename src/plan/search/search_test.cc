@@ -644,6 +644,32 @@ struct Ladder {
 };
 
 // Launches, graphs and what moves are in the seconds that variants are chosen by.
+// A refused plan hands on what its search measured; a search within another budget that takes it comes to the same plan.
+TEST(Search, of_another_budget_takes_what_was_measured) {
+  PlanRequest request = request_for(9, false);
+  request.target.homes = {Space::host, Space::disk};
+  request.target.device.reaches_host = false;
+  request.target.budget = {
+      .device_bytes = int64_t{64} << 20, .host_bytes = int64_t{1} << 30, .disk_bytes = int64_t{1} << 40};
+  const Plan refused = make_plan(request);
+  ASSERT_FALSE(refused.fits());
+  ASSERT_TRUE(refused.request.measured);
+  Budget larger = request.target.budget;
+  larger.device_bytes = memory_bytes(request, refused.smallest) * 5 / 4;
+  PlanRequest known = request;
+  known.measured = refused.request.measured;
+  EXPECT_EQ(Search(known).measured(), known.measured);
+  const auto continued = FittingPlans(known).within(larger);
+  const auto anew = FittingPlans(request).within(larger);
+  ASSERT_TRUE(continued && anew);
+  EXPECT_EQ(continued->variant, anew->variant);
+  EXPECT_EQ(continued->seconds_per_step, anew->seconds_per_step);
+  // Another experiment does not take it.
+  PlanRequest other = known;
+  other.workload.experiment.max_length *= 2;
+  EXPECT_NE(Search(other).measured(), known.measured);
+}
+
 TEST(Search, more_memory_is_never_slower) {
   const ModelSpec of_14b = test_spec({.family = "qwen2",
                                       .hidden = 5120,

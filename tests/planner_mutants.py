@@ -50,6 +50,7 @@ MUTANTS = {
     "a tight host counts as room": (f"{ORACLE}:{HOMES_ORACLE}", SEARCH, "return keeps(host + host / kSpare, limits.budget.host_bytes) &&", "return keeps(host / kSpare, limits.budget.host_bytes) &&"),
     "parts in part are never the least": (HOMES_ORACLE, HOMES, "    return fits_easily(least_of(room, choice_with(frame, split, home)), limits);", "    return home != Space::device || fits_easily({}, limits);"),
     "all layers of a split move": (f"{HOMES_ORACLE}:{DEEP_HOMES}", HOMES, "    return device + freed - costs.of_first(split.part, home, count).freed <= *limits.budget.device_bytes;", "    return count < 0 && device + freed < 0;"),
+    "splits too large with the most rows of logits": (f"{GETS}homes_of_full", HOMES, "small.chunk = frames_[frame].chunks.size() - 1;", "small.chunk = 0;"),
     "a part's bytes on the wrong home": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "(home == Space::disk ? least.disk : least.host) += amount.taken;", "(home == Space::host ? least.disk : least.host) += amount.taken;"),
     "what a part frees counted twice": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "least.device -= amount.freed;", "least.device -= amount.freed / 2;"),
     "the traffic of a part counted twice": (ORACLE, HOMES, "disk[i] += amount.disk[i];", "disk[i] += 2 * amount.disk[i];"),

@@ -494,23 +494,33 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
   const size_t few = frame_with(split.device ? Space::device : Space::host);
   const size_t all = frame_with(split.host ? Space::host : Space::disk);
   const bool knows = split.part != Part::activations;
-  const auto may_be = [&](Spot spot) {
+  const auto is_slow = [&](Spot spot) {
+    spot.split = {};
+    spot.frame = few;
+    const Least least = knows ? least_at(spot) : least_of(room, frames_[few].variant.offload);
+    return exceeds(Least{.disk_traffic = least.disk_traffic, .seconds = least.seconds}, limits);
+  };
+  const auto is_large = [&](Spot spot) {
     spot.split = {};
     spot.frame = few;
     Least least = knows ? least_at(spot) : least_of(room, frames_[few].variant.offload);
-    if (exceeds(Least{.disk_traffic = least.disk_traffic, .seconds = least.seconds}, limits)) return false;
-    const int64_t on_host = least.host;
+    int64_t on_host = least.host;
+    // Between host and disk, as much as the host has no room for is on disk.
+    if (split.disk) on_host = std::min(on_host, least_of(room, choice_with(frame, split, Space::disk)).host);
     const int64_t transient = knows ? transient_at(spot) : 0;
     spot.frame = all;
     if (knows) least = least_at(spot);
     // Among few layers, copies of the last one's are more than what the first ones free.
     least.device += knows ? std::min(transient, transient_at(spot)) : 0;
-    return !exceeds(Least{.device = least.device, .host = std::min(on_host, least.host)}, limits);
+    return exceeds(Least{.device = least.device, .host = std::min(on_host, least.host)}, limits);
   };
+  // The fewest rows of logits take the least memory, and not the least time.
   const auto offer_choices = [&](const Spot& spot) {
-    if (!may_be(spot)) return;
+    Spot small = spot;
+    small.chunk = frames_[frame].chunks.size() - 1;
+    if (std::ranges::all_of(choices_at(spot), is_slow) || is_large(small)) return;
     for (const Spot& choice : choices_worth(spot))
-      if (may_be(choice)) each_count(choice, limits, visit);
+      if (!is_slow(choice) && !is_large(choice)) each_count(choice, limits, visit);
   };
   for (Spot spot : levels_of_frame(frame)) {
     spot.split = split;

@@ -643,14 +643,14 @@ struct Ladder {
   int64_t host;  // bytes
 };
 
-// Launches, graphs and what moves are in the seconds that variants are chosen by.
 // A refused plan hands on what its search measured; a search within another budget that takes it comes to the same plan.
 TEST(Search, of_another_budget_takes_what_was_measured) {
   PlanRequest request = request_for(9, false);
   request.target.homes = {Space::host, Space::disk};
   request.target.device.reaches_host = false;
-  request.target.budget = {
-      .device_bytes = int64_t{64} << 20, .host_bytes = int64_t{1} << 30, .disk_bytes = int64_t{1} << 40};
+  request.target.budget.device_bytes = int64_t{64} << 20;
+  request.target.budget.host_bytes = int64_t{1} << 30;
+  request.target.budget.disk_bytes = int64_t{1} << 40;
   const Plan refused = make_plan(request);
   ASSERT_FALSE(refused.fits());
   ASSERT_TRUE(refused.request.measured);
@@ -670,6 +670,7 @@ TEST(Search, of_another_budget_takes_what_was_measured) {
   EXPECT_NE(Search(other).measured(), known.measured);
 }
 
+// Launches, graphs and what moves are in the seconds that variants are chosen by.
 TEST(Search, more_memory_is_never_slower) {
   const ModelSpec of_14b = test_spec({.family = "qwen2",
                                       .hidden = 5120,

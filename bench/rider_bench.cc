@@ -1,4 +1,4 @@
-// Milliseconds of a product with a rider beside those of the product and of the rider's own behind it: what
+// Milliseconds of a product with a fused adapter beside those of the product and of the fused adapter's own behind it: what
 // an adapter of rank 16 adds to linear layers.
 //   rider_bench [THREADS [ROUNDS [TYPE]]]      TYPE: f32, bf16, f16 (default: all)
 // The two take turns; the best of the rounds is shown: other load on the machine only ever slows one down.
@@ -47,9 +47,9 @@ double milliseconds(const Matmul& matmul, const MatmulShape& s, const Buffers& o
               .b = of.b.at,
               .c = of.c.at,
               .live = s.m,
-              .rider_a = of.t.at,
-              .rider_b = of.u.at,
-              .rider_alpha = 2.0F,
+              .adapter_a = of.t.at,
+              .adapter_b = of.u.at,
+              .adapter_alpha = 2.0F,
               .scratch = of.scratch.at});
   return (now() - start) * 1e3;
 }
@@ -58,7 +58,7 @@ void compare(const MatmulShape& s, int threads, int rounds) {
   const Isa isa = detect_isa();
   MatmulShape alone = s;
   alone.rider = 0;
-  const auto with = Matmul::create(s, isa, threads), apart = create_rider_apart(s, isa, threads),
+  const auto with = Matmul::create(s, isa, threads), apart = create_adapter_apart(s, isa, threads),
              without = Matmul::create(alone, isa, threads);
   const Buffers buffers(s, std::max(with->scratch_bytes(), apart->scratch_bytes()));
   double ms[3] = {INFINITY, INFINITY, INFINITY};
@@ -69,7 +69,7 @@ void compare(const MatmulShape& s, int threads, int rounds) {
       ++at;
     }
   }
-  std::printf("%-5s %-4s %5ld x %5ld x %5ld  product %8.3f  rider apart +%6.3f  riding +%6.3f ms\n",
+  std::printf("%-5s %-4s %5ld x %5ld x %5ld  product %8.3f  fused adapter apart +%6.3f  riding +%6.3f ms\n",
               std::string(to_string(s.a)).c_str(), s.b_transposed ? "y" : "d_x", static_cast<long>(s.m),
               static_cast<long>(s.n), static_cast<long>(s.k), ms[0], ms[1] - ms[0], ms[2] - ms[0]);
 }

@@ -127,7 +127,7 @@ GRIDS = (  # scripts of tests/parity that are cut into slices, and beside tests/
                      "src/tools/merge*")),
     ("folders", ("src/weights/quantised*", "src/passes/quantise*", "src/weights/adapter_config*", "src/formats/model_folder*")),
     ("scores", ("src/tasks/*", "src/ops/loss/sequence_loss*", "src/ops/loss/word_scores*", "src/data/*/label*", "src/infer/score*", "src/runs/evaluated_rows*")),
-    ("dpo", ("src/tasks/*", "src/ops/loss/preference*", "src/ops/loss/linear_log_prob*", "src/data/encode/preference*", "src/data/encode/answers*", "src/train/references*")),
+    ("dpo", ("src/tasks/*", "src/ops/loss/preference*", "src/ops/loss/linear_log_prob*", "src/data/encode/preference*", "src/data/encode/answers*", "src/train/reference_log_probs*")),
     ("gla", ("src/models/gla*", "src/ops/scan/*")),
     ("gguf", ("src/formats/gguf*", "src/tools/*gguf*", "src/tools/export*", "src/weights/gguf*")),  # families with all types, in turn
     ("tokenizers", ("scripts/parity_tokenizer.py", *under("unicode", "tokenizer"))),  # every third text

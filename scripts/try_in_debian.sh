@@ -43,7 +43,7 @@ python3 tests/gpu/check.py --plimsoll bin/plimsoll --tool bin/plimsoll_card_chec
 make gpu-first GPU_TOOLS=bin GPU_DEVICE=emulated GPU_SECTIONS=f
 code=0
 make gpu-first GPU_TOOLS=bin 2>said.txt || code=$?
-grep -q "no driver of NVIDIA's was found" said.txt || { echo "error: exit $code without a driver:" >&2 && cat said.txt >&2 && exit 1; }
+grep -q "no NVIDIA driver was found" said.txt || { echo "error: exit $code without a driver:" >&2 && cat said.txt >&2 && exit 1; }
 TRY
   chroot "$root" sh /trial/try.sh
   echo "the carried folder starts in a bare Debian 12"

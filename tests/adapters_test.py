@@ -150,18 +150,18 @@ class Adapters(CommandTest):
             self.assertIn("Put the model's weights there", told)
 
     def test_what_names_nothing_is_refused(self):
-        for method, told in (({"layers": [99]}, "method.layers: no linear layer that is adapted has the number 99"),
-                             ({"modules_to_save": ["pooler"]}, "method.modules_to_save: 'pooler' names no module"),
-                             ({"rank_pattern": {"(q": 2}}, "method.rank_pattern: '(q' is no regular expression"),
+        for method, told in (({"layers": [99]}, "method.layers: no adapted linear layer is in layer 99"),
+                             ({"modules_to_save": ["pooler"]}, "method.modules_to_save: 'pooler' matches no module"),
+                             ({"rank_pattern": {"(q": 2}}, "method.rank_pattern: '(q' is not a regular expression"),
                              ({"rank_pattern": {"q_proj": 0}}, "method.rank_pattern: expected a map"),
                              ({"init": "svd"}, "method.init: expected lora, pissa"),
                              ({"init": "pissa", "type": "qlora"}, "method.init: pissa takes a part out of the weights"),
                              ({"init": "olora", "dora": True}, "method.init: olora beside method.dora"),
-                             ({"dora": True, "targets": ["lm_head"]}, "method.dora: is of linear layers below the output head"),
+                             ({"dora": True, "targets": ["lm_head"]}, "method.dora: applies to linear layers below the output head"),
                              ({"init": "pissa", "targets": ["embed_tokens"]}, "method.init: is of linear layers"),
                              ({"loraplus_ratio": 4, "targets": ["embed_tokens"]}, "method.targets names an embedding"),
-                             ({"targets": ["score"]}, "method.targets: 'score' names no linear layer or embedding"),
-                             ({"init": "olora", "r": 200}, "has no part of rank 200 to begin with"),
+                             ({"targets": ["score"]}, "method.targets: 'score' matches no linear layer or embedding"),
+                             ({"init": "olora", "r": 200}, "has no rank 200 for method.init"),
                              ({"type": "full", "dora": True}, "method.dora")):
             with self.subTest(told):
                 recipe, _ = self.recipe("refused", method)
@@ -184,7 +184,7 @@ class Adapters(CommandTest):
         self.assertIn("frozen: embed_tokens", output("plan", recipe))
         steps = lines(out / "metrics.jsonl")
         self.assertLess(steps[-1]["loss"], steps[0]["loss"])
-        for method, told in (({"type": "full", "freeze": ["encoder"]}, "method.freeze: 'encoder' names no weight"),
+        for method, told in (({"type": "full", "freeze": ["encoder"]}, "method.freeze: 'encoder' matches no weight"),
                              ({"type": "full", "freeze": [".*"]}, "method.freeze: nothing is left to train"),
                              ({"freeze": ["embed_tokens"]}, "method.freeze: beside adapters")):
             with self.subTest(told):

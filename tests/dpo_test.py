@@ -155,7 +155,7 @@ class Dpo(CommandTest):
         self.assertNotIn("computed again", run("train", recipe, "--resume").stderr)
         self.assertEqual((out / "model.safetensors").read_bytes(), whole)
         (out / "reference.jsonl").write_text("\n".join(kept).replace('"chosen": -', '"chosen": -1'))
-        self.assertIn("is not what was written", output("eval", out, code=4))
+        self.assertIn("is damaged", output("eval", out, code=4))
         weighted = "data.train={path: %s, weight: 2}" % (self.folder / "pairs.jsonl")
         self.assertIn("weights select other rows", output("plan", recipe, "--set", weighted, code=2))
 

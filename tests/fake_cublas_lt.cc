@@ -185,10 +185,10 @@ int cublasLtMatmulPreferenceSetAttribute(Preference* preference, int name, const
 
 // The algorithm remembers what it was chosen for. It takes half of the workspace that it may have.
 int cublasLtMatmulAlgoGetHeuristic(void* handle, const MatmulDesc* desc, const Layout* a, const Layout* b,
-                                   const Layout* c, const Layout* d, const Preference* preference, int asked,
-                                   Result* result, int* found) {
+                                   const Layout* c, const Layout* d, const Preference* preference,
+                                   int requested, Result* result, int* found) {
   *found = 0;
-  if (handle != &products || asked < 1 || c != d || preference->reduction != 2) return kInvalid;
+  if (handle != &products || requested < 1 || c != d || preference->reduction != 2) return kInvalid;
   const long knows = word("knows");
   // A column here is a row there.
   if (knows == -2 || (knows >= 0 && c->rows != static_cast<uint64_t>(knows))) return kNotSupported;

@@ -87,7 +87,7 @@ class Fp16Test(unittest.TestCase):
         skipped = sum(overflowed)
         self.assertTrue(0 < skipped < STEPS, steps)
         self.assertEqual(overflowed, sorted(overflowed, reverse=True), "the first steps, one after the other")
-        self.assertEqual(shown.count("the gradients overflowed, nothing was updated"), skipped)
+        self.assertEqual(shown.count("the gradients overflowed, the update was skipped"), skipped)
         self.assertEqual(json.loads((run / "run.json").read_text())["skipped_steps"], skipped)
         for before, after in zip(steps, steps[1:]):
             halved = before["grad_norm"] is None

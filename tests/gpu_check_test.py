@@ -131,7 +131,7 @@ class GpuCheckTest(unittest.TestCase):
     def test_without_a_card_that_is_said_with_exit_code_2_and_nothing_is_written(self):
         done = self.check(device="cuda")
         self.assertEqual(done.returncode, 2, done.stdout)
-        self.assertRegex(done.stderr, "device: cuda: (this build has no CUDA|no driver of NVIDIA's was found)")
+        self.assertRegex(done.stderr, "device: cuda: (this program was built without CUDA|no NVIDIA driver was found)")
         self.assertFalse(self.out.exists())
 
 
@@ -226,7 +226,7 @@ class GpuFirstTest(unittest.TestCase):
     def test_a_fault_of_one_section_is_reported_and_does_not_end_the_others(self):
         asked = ("--sections", "a,g", "--items", "never ran;memory")
         for wrong, more, failed, says in (("op:swiglu@a", (), "a/op/swiglu/bf16", "should be"),
-                                          ("trap@a", (), "a/op/swiglu/f32", "the card failed"),
+                                          ("trap@a", (), "a/op/swiglu/f32", "the GPU failed"),
                                           ("killed@a", (), "a/ops that never ran", "exit -11"),
                                           ("stuck@a", ("--most", "1"), "a/ops that never ran", "ended after its limit of 1 s")):
             with self.subTest(wrong):
@@ -260,7 +260,7 @@ class GpuFirstTest(unittest.TestCase):
             self.skipTest("a driver may be here")
         done = self.first("--device", "cuda")
         self.assertEqual(done.returncode, 2, done.stdout)
-        self.assertRegex(done.stderr, "device: cuda: (this build has no CUDA|no driver of NVIDIA's was found)")
+        self.assertRegex(done.stderr, "device: cuda: (this program was built without CUDA|no NVIDIA driver was found)")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ import tempfile
 
 import gpu_mutants
 
-SEARCH, HOMES, SPACE = "src/plan/search/search.cc", "src/plan/search/search_homes.cc", "src/plan/search/search_space.cc"
-DEPTH, NEEDS, COSTS = "src/plan/search/depth_model.cc", "src/plan/program/program_needs.cc", "src/plan/search/home_costs.cc"
+SEARCH, HOMES, SPACE = "src/plan/search/search.cc", "src/plan/search/search_offload.cc", "src/plan/search/search_space.cc"
+DEPTH, NEEDS, COSTS = "src/plan/search/depth_model.cc", "src/plan/program/program_needs.cc", "src/plan/search/offload_costs.cc"
 TIME = "src/plan/program/time_model.cc"
 # Tests: of the oracle those cases that say most (deep ones of several homes are asked where nothing else knows, for they take minutes); of
 # estimates; of searches.

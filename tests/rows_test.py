@@ -240,7 +240,7 @@ class RowsTest(unittest.TestCase):
         self.assertEqual([len(row["ids"]) for row in self.dump(cut)][1], 8)
         dropped = self.recipe(rows, data={"max_length": 8, "truncation": "drop"}, batch={"effective": 2, "micro": 1})
         self.assertEqual(len(self.dump(dropped)), 2)
-        self.assertIn("1 longer than 8 tokens are left out", self.train(dropped, "--set", f"output={self.folder / 'd'}"))
+        self.assertIn("1 longer than 8 tokens are dropped", self.train(dropped, "--set", f"output={self.folder / 'd'}"))
         refused = self.recipe(rows, data={"max_length": 8, "truncation": "refuse"}, batch={"effective": 1, "micro": 1})
         self.assertIn("more than data.max_length: 8", self.train(refused, expect=4))
 

@@ -258,7 +258,7 @@ class Seq2Seq(CommandTest):
         self.assertEqual([line for line in done.stdout.splitlines() if line], [line for line in (written + "\n" + written).splitlines() if line])
         long = subprocess.run([str(PLIMSOLL), "chat", str(out), "--context", "8"], input="The river " * 20 + "\n", capture_output=True, text=True, timeout=600)
         self.assertIn("--context makes it larger", long.stderr)
-        self.assertIn("mean nothing to an encoder", output("chat", out, "--system", "x", code=2))
+        self.assertIn("have no effect on an encoder", output("chat", out, "--system", "x", code=2))
 
     def test_a_budget_is_kept_with_two_stacks(self):
         (self.folder / "chatlm").mkdir()

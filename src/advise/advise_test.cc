@@ -124,15 +124,15 @@ class Advice : public ::testing::Test {
     return [this](const Changes& changes) { return input(changes); };
   }
   [[nodiscard]] std::vector<Way> ways() const {
-    const PlanInput asked = input({});
-    const Plan plan = plan_allowed(asked.resolved, asked.machine, asked.data.get()).plan;
+    const PlanInput requested = input({});
+    const Plan plan = plan_allowed(requested.resolved, requested.machine, requested.data.get()).plan;
     EXPECT_FALSE(plan.fits());
     const auto command = [](const Changes& changes) {
       std::string words = "plan";
       for (const KeyChange& change : changes) words += " " + change.assignment();
       return words;
     };
-    return ways_out({what_if(), command}, asked.resolved.recipe, plan.request, refusal_of(plan));
+    return ways_out({what_if(), command}, requested.resolved.recipe, plan.request, refusal_of(plan));
   }
 
   TestFolder folder_;
@@ -178,8 +178,8 @@ TEST_F(Advice, a_length_of_the_longest_row_is_found_once) {
 
 TEST_F(Advice, a_cell_that_fits_is_the_plan_and_one_that_does_not_has_the_least) {
   const FitCell cell = fit_cell(what_if(), "lora", 32, 512);
-  const PlanInput asked = input({{"method.type", "lora"}, {"data.max_length", "32"}});
-  const Plan plan = plan_allowed(asked.resolved, asked.machine, asked.data.get()).plan;
+  const PlanInput requested = input({{"method.type", "lora"}, {"data.max_length", "32"}});
+  const Plan plan = plan_allowed(requested.resolved, requested.machine, requested.data.get()).plan;
   EXPECT_TRUE(cell.fits);
   EXPECT_EQ(cell.memory_bytes, plan.memory_bytes());
   EXPECT_EQ(cell.variant, variant_words(plan.request.workload.experiment, plan.variant));
@@ -279,10 +279,10 @@ TEST_F(Advice, an_impossible_change_is_no_advice) {
 
 TEST_F(Advice, savings_are_of_what_the_recipe_neither_names_nor_allows) {
   const auto names = [this] {
-    const PlanInput asked = input({});
-    const AllowedPlan plan = plan_allowed(asked.resolved, asked.machine, asked.data.get());
+    const PlanInput requested = input({});
+    const AllowedPlan plan = plan_allowed(requested.resolved, requested.machine, requested.data.get());
     std::vector<std::string> found;
-    for (const Saving& saving : not_allowed_savings(asked, plan.recipe, plan.plan)) {
+    for (const Saving& saving : not_allowed_savings(requested, plan.recipe, plan.plan)) {
       EXPECT_LT(saving.device_bytes, plan.plan.arena_bytes());
       found.push_back(saving.means);
     }
@@ -295,9 +295,9 @@ TEST_F(Advice, savings_are_of_what_the_recipe_neither_names_nor_allows) {
 
 TEST_F(Advice, a_run_of_days_has_faster_ones_and_a_short_one_none) {
   const auto faster = [this] {
-    const PlanInput asked = input({});
-    const Plan plan = plan_allowed(asked.resolved, asked.machine, asked.data.get()).plan;
-    return faster_runs(what_if(), asked.resolved.recipe, plan);
+    const PlanInput requested = input({});
+    const Plan plan = plan_allowed(requested.resolved, requested.machine, requested.data.get()).plan;
+    return faster_runs(what_if(), requested.resolved.recipe, plan);
   };
   EXPECT_TRUE(faster().empty());
   base_ = {{"schedule.epochs", "1000000"}};
@@ -318,13 +318,13 @@ TEST_F(Advice, a_sweep_has_the_plans_of_its_budgets) {
 }
 
 TEST_F(Advice, the_largest_micro_batch_is_the_effective_batch_where_memory_allows) {
-  const PlanInput asked = input({});
-  const Quantity quantity = quantity_called("micro_batch", asked.request.workload.experiment);
-  const LargestValue largest = largest_of(quantity, what_if(), memory_budget(asked.request));
+  const PlanInput requested = input({});
+  const Quantity quantity = quantity_called("micro_batch", requested.request.workload.experiment);
+  const LargestValue largest = largest_of(quantity, what_if(), memory_budget(requested.request));
   EXPECT_EQ(largest.value, 8);
   EXPECT_TRUE(largest.bounded);
   EXPECT_TRUE(largest.plan.fits());
-  EXPECT_THROW(quantity_called("width", asked.request.workload.experiment), UsageError);
+  EXPECT_THROW(quantity_called("width", requested.request.workload.experiment), UsageError);
 }
 
 }  // namespace

@@ -141,15 +141,15 @@ class RecoveryPlanner {
   }
   void add_offload() {
     Variant moved = base_;
-    const Space home = request_.target.own_memory ? Space::host : Space::disk;
+    const Space target = request_.target.own_memory ? Space::host : Space::disk;
     const std::string where = request_.target.own_memory ? " on the host" : " on disk";
-    moved.offload.states = home;
+    moved.offload.states = target;
     // Targets that the recipe states by layers would contradict it.
-    const std::string freed = request_.choices.homes ? "--set memory.offload_to=auto " : "";
+    const std::string freed = request_.choices.targets ? "--set memory.offload_to=auto " : "";
     add(formatted("optimizer states{} (ZeRO offload)", where), moved,
         freed + "--set 'memory.offload=[states]'");
-    moved.offload.weights = home;
-    moved.offload.gradients = home;
+    moved.offload.weights = target;
+    moved.offload.gradients = target;
     add("states, gradients and layers' weights" + where, moved,
         freed + "--set 'memory.offload=[states, gradients, weights]'");
   }

@@ -17,11 +17,11 @@ inline bool in_slice(const std::string& test, size_t index) {
   bool cut = false, mine = false;
   for (std::string word; words >> word;) {
     if (!word.starts_with(test + "/")) continue;
-    const std::string asked = word.substr(test.size() + 1);
-    if (asked != "0" && asked != "1" && asked != "2")
+    const std::string requested = word.substr(test.size() + 1);
+    if (requested != "0" && requested != "1" && requested != "2")
       throw std::invalid_argument("PLIMSOLL_SHARDS: " + word + " is no slice: there are 0, 1 and 2");
     cut = true;
-    mine = mine || asked == std::to_string(slice % 3);
+    mine = mine || requested == std::to_string(slice % 3);
   }
   return mine || !cut;
 }

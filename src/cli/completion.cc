@@ -296,26 +296,26 @@ void add_help(CLI::App& app, Action& action) {
   help->add_flag("--man", arguments->man, "as roff, for man(1)");
   help->callback([arguments, &app, &action] {
     action = [arguments, &app] {
-      HelpCommand asked = read_command(app);
+      HelpCommand requested = read_command(app);
       if (arguments->commands) {
-        print(join(command_names(asked), "\n") + "\n");
+        print(join(command_names(requested), "\n") + "\n");
         return ExitCode::ok;
       }
       if (arguments->llms || arguments->skill) {
-        print(arguments->llms ? llms_text(asked) : skill_text());
+        print(arguments->llms ? llms_text(requested) : skill_text());
         return ExitCode::ok;
       }
       if (!arguments->command.empty()) {
-        const std::vector<std::string> names = command_names(asked);
+        const std::vector<std::string> names = command_names(requested);
         const auto found = std::find(names.begin(), names.end(), arguments->command);
         if (found == names.end())
           throw UsageError(
               formatted("help: no command '{}'{}", arguments->command,
                         did_you_mean(arguments->command, names, "; plimsoll --help lists them")));
-        asked = HelpCommand(asked.commands[static_cast<size_t>(found - names.begin())]);
+        requested = HelpCommand(requested.commands[static_cast<size_t>(found - names.begin())]);
       }
       const std::string text =
-          arguments->man ? manual_page(asked)
+          arguments->man ? manual_page(requested)
                          : app.get_formatter()->make_help(
                                arguments->command.empty() ? &app : app.get_subcommand(arguments->command), "",
                                CLI::AppFormatMode::Normal);

@@ -17,7 +17,7 @@ std::string versioned(const KeyReport& report) {
   return owner(report) + (report.tool ? " " + to_string(report.version.version) : "");
 }
 
-size_t asked(const KeyReport& report) {
+size_t requested(const KeyReport& report) {
   size_t count = 0;
   for (const KeyReport::NoEffect& key : report.no_effect) count += key.is_off ? 0 : 1;
   return count;
@@ -51,7 +51,7 @@ std::string key_report_notes(const KeyReport& report, const std::string& recipe)
     return formatted("{} {}{}", number, what, number == 1 ? "" : "s");
   };
   std::string text = formatted("note    keys of {}: {} mapped, {} without effect", owner(report),
-                               report.mapped.size(), asked(report));
+                               report.mapped.size(), requested(report));
   if (!report.defaults.empty())
     text += formatted(", {} of {}", count(report.defaults.size(), "default"), versioned(report));
   text += formatted("; `plimsoll recipe {}` lists them\n", recipe);

@@ -27,7 +27,7 @@ constexpr Kernel kAmx = {"own-amx-bf16", kTileAmx, 1024, 8, amx::run_matmul};
 // L3.
 constexpr int64_t kBlockColumns = 1024;
 constexpr int64_t kSumRows = 512;
-constexpr int64_t kShortRider = 64;
+constexpr int64_t kShortAdapter = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -41,9 +41,9 @@ const Kernel& choose_kernel(const MatmulShape& shape, Isa isa) {
 
 MatmulBlocks cut(const MatmulShape& shape, const Kernel& kernel) {
   const int64_t unit = int64_t{kernel.tile.lanes} * kernel.tile.k_per_step;
-  const int64_t all = shape.k + shape.rider;
+  const int64_t all = shape.k + shape.adapter;
   // A short second product makes no block of its own: sums would be brought to C and back once more.
-  const int64_t counted = shape.rider <= kShortRider ? shape.k : all;
+  const int64_t counted = shape.adapter <= kShortAdapter ? shape.k : all;
   const int64_t k_blocks = std::max<int64_t>(1, ceil_div(counted, kernel.max_steps * kernel.tile.k_per_step));
   const int64_t k = round_up(std::max<int64_t>(1, ceil_div(all, k_blocks)), unit);
   const int64_t n = round_up(std::min(shape.n, kBlockColumns), 2 * kernel.tile.lanes);
@@ -59,7 +59,7 @@ struct Scratch {
 
 Scratch scratch_of(const MatmulShape& shape, const Kernel& kernel, const MatmulBlocks& blocks) {
   const int64_t steps = blocks.k / kernel.tile.k_per_step;
-  const bool sums = size_of(shape.c) == 2 && shape.k + shape.rider > blocks.k;
+  const bool sums = size_of(shape.c) == 2 && shape.k + shape.adapter > blocks.k;
   const int64_t rows = round_up(kernel.tile.rows, kernel.tile.lanes);  // of a packed panel
   return {steps * blocks.n, steps * rows * blocks.panels, sums ? blocks.m * blocks.n : 0};
 }
@@ -95,10 +95,10 @@ class BlockedMatmul final : public Matmul {
                  .b_transposed = shape_.b_transposed,
                  .a_stride = shape_.a_transposed ? shape_.m : shape_.k,
                  .b_stride = shape_.b_transposed ? shape_.k : shape_.n,
-                 .rider = shape_.rider,
-                 .rider_a = args.rider_a,
-                 .rider_b = args.rider_b,
-                 .rider_scale = args.rider_alpha / args.alpha,
+                 .adapter = shape_.adapter,
+                 .adapter_a = args.adapter_a,
+                 .adapter_b = args.adapter_b,
+                 .adapter_scale = args.adapter_alpha / args.alpha,
                  .accumulate = args.accumulate,
                  .alpha = args.alpha,
                  .blocks = blocks_,
@@ -155,36 +155,36 @@ class ThinMatmul final : public Matmul {
   bool wide_rows_;  // C is [wide, thin]
 };
 
-class RiderApart final : public Matmul {
+class AdapterApart final : public Matmul {
  public:
-  RiderApart(const MatmulShape& shape, Isa isa, int threads)
-      : product_(Matmul::create(without_rider(shape, shape.k), isa, threads)),
-        rider_(Matmul::create(without_rider(shape, shape.rider), isa, threads)) {}
+  AdapterApart(const MatmulShape& shape, Isa isa, int threads)
+      : product_(Matmul::create(without_adapter(shape, shape.k), isa, threads)),
+        adapter_(Matmul::create(without_adapter(shape, shape.adapter), isa, threads)) {}
 
   [[nodiscard]] int64_t scratch_bytes() const override {
-    return std::max(product_->scratch_bytes(), rider_->scratch_bytes());
+    return std::max(product_->scratch_bytes(), adapter_->scratch_bytes());
   }
   [[nodiscard]] std::string_view kernel_id() const override { return product_->kernel_id(); }
 
   void run(const Args& args) const override {
     product_->run(args);
-    rider_->run({.a = args.rider_a,
-                 .b = args.rider_b,
-                 .c = args.c,
-                 .live = args.live,
-                 .accumulate = true,
-                 .alpha = args.rider_alpha,
-                 .scratch = args.scratch});
+    adapter_->run({.a = args.adapter_a,
+                   .b = args.adapter_b,
+                   .c = args.c,
+                   .live = args.live,
+                   .accumulate = true,
+                   .alpha = args.adapter_alpha,
+                   .scratch = args.scratch});
   }
 
  private:
-  static MatmulShape without_rider(MatmulShape shape, int64_t k) {
+  static MatmulShape without_adapter(MatmulShape shape, int64_t k) {
     shape.k = k;
-    shape.rider = 0;
+    shape.adapter = 0;
     return shape;
   }
 
-  std::unique_ptr<Matmul> product_, rider_;
+  std::unique_ptr<Matmul> product_, adapter_;
 };
 
 void check_types(const MatmulShape& shape) {
@@ -198,15 +198,15 @@ void check_types(const MatmulShape& shape) {
 
 std::unique_ptr<Matmul> Matmul::create(const MatmulShape& shape, Isa isa, int threads) {
   check_types(shape);
-  check_internal(shape.rider == 0 || !shape.a_transposed, "matmul: a rider of a product over rows");
+  check_internal(shape.adapter == 0 || !shape.a_transposed, "matmul: a fused adapter of a product over rows");
   const Kernel& kernel = choose_kernel(shape, isa);
-  if (kernel.tile.k_per_step == 2 && shape.rider > 0) return create_rider_apart(shape, isa, threads);
+  if (kernel.tile.k_per_step == 2 && shape.adapter > 0) return create_adapter_apart(shape, isa, threads);
   if (kernel.tile.k_per_step == 2 && is_thin(shape)) return std::make_unique<ThinMatmul>(shape, threads);
   return std::make_unique<BlockedMatmul>(shape, kernel, threads);
 }
 
-std::unique_ptr<Matmul> create_rider_apart(const MatmulShape& shape, Isa isa, int threads) {
-  return std::make_unique<RiderApart>(shape, isa, threads);
+std::unique_ptr<Matmul> create_adapter_apart(const MatmulShape& shape, Isa isa, int threads) {
+  return std::make_unique<AdapterApart>(shape, isa, threads);
 }
 
 int64_t matmul_scratch_bytes(const MatmulShape& shape, Isa isa, int threads) {

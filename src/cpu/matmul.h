@@ -1,5 +1,5 @@
-// Dense row-major matmul on the CPU: C = (accumulate ? C : 0) + alpha * A * B + rider_alpha * T * U + bias, T
-// U being the rider, a second product summed into the same C, of shapes that have one.
+// Dense row-major matmul on the CPU: C = (accumulate ? C : 0) + alpha * A * B + adapter_alpha * T * U + bias, T
+// U being the fused adapter, a second product summed into the same C, of shapes that have one.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ class Matmul {
                        // and rows of C beyond live m are not touched
     bool accumulate = false;
     float alpha = 1.0F;
-    const void* bias = nullptr;     // [n] of C's type, or null
-    const void* rider_a = nullptr;  // [m, rider]: its rows count where A's do
-    const void* rider_b = nullptr;
-    float rider_alpha = 1.0F;
+    const void* bias = nullptr;       // [n] of C's type, or null
+    const void* adapter_a = nullptr;  // [m, adapter]: its rows count where A's do
+    const void* adapter_b = nullptr;
+    float adapter_alpha = 1.0F;
     void* scratch = nullptr;  // scratch_bytes(), aligned to 64
   };
 
@@ -45,9 +45,9 @@ class Matmul {
   virtual void run(const Args& args) const = 0;
 };
 
-// A rider's product behind that of A and B, into the same C: what create() does for kernels that read words
+// A fused adapter's product behind that of A and B, into the same C: what create() does for kernels that read words
 // of two bf16.
-std::unique_ptr<Matmul> create_rider_apart(const MatmulShape& shape, Isa isa, int threads);
+std::unique_ptr<Matmul> create_adapter_apart(const MatmulShape& shape, Isa isa, int threads);
 
 // The value of create(...)->scratch_bytes().
 int64_t matmul_scratch_bytes(const MatmulShape& shape, Isa isa, int threads);

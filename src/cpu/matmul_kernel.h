@@ -35,12 +35,12 @@ struct MatmulTask {
   bool in_halves, out_halves;  // bf16, or f16 where that is what the kernel computes in
   bool a_transposed, b_transposed;
   int64_t a_stride, b_stride;  // elements from one stored row to the next
-  // The rider: `rider` more of k, behind those of A and B. Not for kernels with two of k in an element, since
+  // The fused adapter: `adapter` more of k, behind those of A and B. Not for kernels with two of k in an element, since
   // its B is scaled as packed.
-  int64_t rider;
-  const void* rider_a;  // [m, rider]
-  const void* rider_b;  // stored as B is
-  float rider_scale;    // on top of alpha
+  int64_t adapter;
+  const void* adapter_a;  // [m, adapter]
+  const void* adapter_b;  // stored as B is
+  float adapter_scale;    // on top of alpha
   bool accumulate;
   float alpha;
   MatmulBlocks blocks;

@@ -81,7 +81,7 @@ class Worker {
   };
 
   void run_block(int64_t m, int64_t n) {
-    const int64_t end = task_.k + task_.rider;
+    const int64_t end = task_.k + task_.adapter;
     int64_t k = 0;
     do {  // once even when no k is live: C still gets its bias or zeros
       const int64_t depth = smaller(task_.blocks.k, end - k);
@@ -110,23 +110,23 @@ class Worker {
         task_.a, task_.b, task_.a_stride, task_.b_stride, block.k, left > 0 ? smaller(block.depth, left) : 0,
         0,       1.0F};
   }
-  [[nodiscard]] Part rider_part(const Block& block) const {
+  [[nodiscard]] Part adapter_part(const Block& block) const {
     const int64_t before = smaller(block.depth, task_.k > block.k ? task_.k - block.k : 0);
-    return {task_.rider_a,
-            task_.rider_b,
-            task_.rider,
-            task_.b_transposed ? task_.rider : task_.n,
+    return {task_.adapter_a,
+            task_.adapter_b,
+            task_.adapter,
+            task_.b_transposed ? task_.adapter : task_.n,
             block.k > task_.k ? block.k - task_.k : 0,
             block.depth - before,
             before,
-            task_.rider_scale};
+            task_.adapter_scale};
   }
-  [[nodiscard]] bool has_rider(const Block& block) const { return block.k + block.depth > task_.k; }
+  [[nodiscard]] bool has_adapter(const Block& block) const { return block.k + block.depth > task_.k; }
 
   void pack_b(const Block& block) {
-    const Part main = main_part(block), rider = rider_part(block);
+    const Part main = main_part(block), adapter = adapter_part(block);
     if (main.depth > 0) pack_b(block, main);
-    if (rider.depth > 0) pack_b(block, rider);
+    if (adapter.depth > 0) pack_b(block, adapter);
   }
 
   void pack_b(const Block& block, const Part& part) {
@@ -180,9 +180,9 @@ class Worker {
   }
 
   void pack_a(const Block& block, int64_t row, int64_t rows, float* out) {
-    const Part main = main_part(block), rider = rider_part(block);
+    const Part main = main_part(block), adapter = adapter_part(block);
     if (main.depth > 0) pack_a(main, row, rows, out);
-    if (rider.depth > 0) pack_a(rider, row, rows, out + rider.step * kStepOfA);
+    if (adapter.depth > 0) pack_a(adapter, row, rows, out + adapter.step * kStepOfA);
   }
   void pack_a(const Part& part, int64_t row, int64_t rows, float* out) {
     const int64_t stride = part.a_stride;
@@ -226,11 +226,11 @@ class Worker {
   [[nodiscard]] bool reads_a(const Block& block, Range column_panels) const {
     // 14 rows of a transposed operand are a line of the cache or two, each in a page of its own.
     constexpr bool kTransposed = kTile.rows <= 8;
-    return kReads && !has_rider(block) && (kTransposed || !task_.a_transposed) &&
+    return kReads && !has_adapter(block) && (kTransposed || !task_.a_transposed) &&
            column_panels.end - column_panels.begin <= kFewPanels;
   }
   [[nodiscard]] bool reads_b(const Block& block) const {
-    return kReads && !has_rider(block) && !task_.b_transposed &&
+    return kReads && !has_adapter(block) && !task_.b_transposed &&
            ceil_div(block.rows, kTile.rows) <= kFewPanels;
   }
   static constexpr int64_t kFewPanels = 3;

@@ -82,7 +82,7 @@ struct Problem {
   bool accumulate = false;
   bool with_bias = false;
   float alpha = 1.0F;
-  float rider_alpha = 1.0F;
+  float adapter_alpha = 1.0F;
 };
 
 struct Data {
@@ -91,9 +91,9 @@ struct Data {
         b(p.shape.b, p.shape.k * p.shape.n, 2),
         c(p.shape.c, p.shape.m * p.shape.n, 3),
         bias(p.shape.c, p.shape.n, 4),
-        rider_a(p.shape.a, p.shape.m * p.shape.rider, 5),
-        rider_b(p.shape.b, p.shape.rider * p.shape.n, 6) {}
-  Operand a, b, c, bias, rider_a, rider_b;
+        adapter_a(p.shape.a, p.shape.m * p.shape.adapter, 5),
+        adapter_b(p.shape.b, p.shape.adapter * p.shape.n, 6) {}
+  Operand a, b, c, bias, adapter_a, adapter_b;
 };
 
 std::ostream& operator<<(std::ostream& out, const Problem& p) {
@@ -101,7 +101,7 @@ std::ostream& operator<<(std::ostream& out, const Problem& p) {
   return out << s.m << "x" << s.n << "x" << s.k << " " << to_string(s.a) << "->" << to_string(s.c)
              << (s.a_transposed ? " at" : "") << (s.b_transposed ? " bt" : "") << " live " << p.live
              << (p.accumulate ? " accumulate" : "") << (p.with_bias ? " bias" : "") << " alpha " << p.alpha
-             << " rider " << s.rider << " times " << p.rider_alpha;
+             << " fused adapter " << s.adapter << " times " << p.adapter_alpha;
 }
 
 // Runs with guards around C and the scratch.
@@ -116,9 +116,9 @@ void run(const Matmul& matmul, const Problem& p, Data& data) {
               .accumulate = p.accumulate,
               .alpha = p.alpha,
               .bias = p.with_bias ? data.bias.data() : nullptr,
-              .rider_a = data.rider_a.data(),
-              .rider_b = data.rider_b.data(),
-              .rider_alpha = p.rider_alpha,
+              .adapter_a = data.adapter_a.data(),
+              .adapter_b = data.adapter_b.data(),
+              .adapter_alpha = p.adapter_alpha,
               .scratch = scratch.data()});
   EXPECT_TRUE(c.intact()) << p;
   EXPECT_TRUE(scratch.intact()) << p;
@@ -138,15 +138,15 @@ double rounding_of(DType type) {
   return type == DType::bf16 ? 1.0 / 256 : type == DType::f16 ? 1.0 / 2048 : 0;
 }
 
-// `apart`: the rider is added to what was rounded before.
+// `apart`: the fused adapter is added to what was rounded before.
 void expect_right(const Problem& p, const Data& before, const Data& after, bool apart) {
   const auto [m, n, k, ta, tb, tc, at, bt, r] = p.shape;
   const int64_t rows = at ? m : p.live;
   const int64_t depth = at ? p.live : k;
   const std::vector<double> a = rows_along_k(before.a, m, k, at);
   const std::vector<double> b = rows_along_k(before.b, n, k, !bt);
-  const std::vector<double> rider_a = rows_along_k(before.rider_a, m, r, false);
-  const std::vector<double> rider_b = rows_along_k(before.rider_b, n, r, !bt);
+  const std::vector<double> adapter_a = rows_along_k(before.adapter_a, m, r, false);
+  const std::vector<double> adapter_b = rows_along_k(before.adapter_b, n, r, !bt);
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
       const double old = before.c.at(i * n + j);
@@ -155,17 +155,17 @@ void expect_right(const Problem& p, const Data& before, const Data& after, bool 
         ASSERT_EQ(got, old) << p << ": row " << i << " is not live";
         continue;
       }
-      double sum = 0, rider = 0;
+      double sum = 0, adapter = 0;
       for (int64_t x = 0; x < depth; ++x)
         sum += a[static_cast<size_t>(i * k + x)] * b[static_cast<size_t>(j * k + x)];
       for (int64_t x = 0; x < r; ++x)
-        rider += rider_a[static_cast<size_t>(i * r + x)] * rider_b[static_cast<size_t>(j * r + x)];
-      const double want = (p.accumulate ? old : 0) + p.alpha * sum + p.rider_alpha * rider +
+        adapter += adapter_a[static_cast<size_t>(i * r + x)] * adapter_b[static_cast<size_t>(j * r + x)];
+      const double want = (p.accumulate ? old : 0) + p.alpha * sum + p.adapter_alpha * adapter +
                           (p.with_bias ? before.bias.at(j) : 0);
       // Products are at most 1: the rounding of f32 sums, and once more, to 8 or 11 bits, of a C of halves.
       const double bound = 1e-7 * (4 + std::sqrt(depth + r)) * (2 + std::sqrt(depth + r)) +
                            rounding_of(tc) * std::abs(want) +
-                           (apart ? rounding_of(tc) * std::abs(want - p.rider_alpha * rider) : 0);
+                           (apart ? rounding_of(tc) * std::abs(want - p.adapter_alpha * adapter) : 0);
       ASSERT_NEAR(got, want, bound) << p << ": at " << i << ", " << j;
     }
   }
@@ -176,11 +176,11 @@ void check(const Problem& p, const Matmul& matmul) {
   Data data(p);
   data.a.poison(p.live * (p.shape.a_transposed ? p.shape.m : p.shape.k), p.shape.m * p.shape.k);
   if (p.shape.a_transposed) data.b.poison(p.live * p.shape.n, p.shape.k * p.shape.n);
-  data.rider_a.poison(p.live * p.shape.rider, p.shape.m * p.shape.rider);
+  data.adapter_a.poison(p.live * p.shape.adapter, p.shape.m * p.shape.adapter);
   const Data before = data;
   run(matmul, p, data);
-  // Kernels that pack words of two bf16 take no rider.
-  const bool apart = p.shape.rider > 0 && matmul.kernel_id().find("bf16") != std::string_view::npos;
+  // Kernels that pack words of two bf16 take no adapter.
+  const bool apart = p.shape.adapter > 0 && matmul.kernel_id().find("bf16") != std::string_view::npos;
   expect_right(p, before, data, apart);
 }
 void check(const Problem& p, Isa isa, int threads) {
@@ -230,14 +230,14 @@ TEST(Matmul, every_form_and_type_is_right_at_edge_sizes) {
       shape.m = i == 0 ? 1 : pick();
       shape.n = pick();
       shape.k = pick();
-      shape.rider = i % 4 < 2 && !shape.a_transposed ? pick() : 0;
+      shape.adapter = i % 4 < 2 && !shape.a_transposed ? pick() : 0;
       const int64_t rows = shape.a_transposed ? shape.k : shape.m;
       check({.shape = shape,
              .live = i % 2 == 0 ? rows : static_cast<int64_t>(random() % static_cast<unsigned>(rows)),
              .accumulate = i % 3 == 0,
              .with_bias = i % 4 == 1,
              .alpha = i % 3 == 1 ? -0.75F : 1.0F,
-             .rider_alpha = i % 4 == 0 ? 0.6F : 1.0F},
+             .adapter_alpha = i % 4 == 0 ? 0.6F : 1.0F},
             isa, 1 + i % 3);
     }
   });
@@ -274,7 +274,7 @@ TEST(Matmul, riders_are_right_wherever_blocks_of_k_end) {
       shape.m = m;
       shape.n = n;
       shape.k = k;
-      shape.rider = r;
+      shape.adapter = r;
       check({shape, m, true, true, 0.5F, 1.5F}, isa, 2);
       check({shape, m / 2, false, false, 1.0F, 1.0F}, isa, 2);
     }
@@ -288,10 +288,10 @@ TEST(Matmul, a_rider_of_its_own_is_right_too) {
     shape.m = 20;
     shape.n = 33;
     shape.k = 130;
-    shape.rider = 17;
+    shape.adapter = 17;
     if (shape.c != DType::f32) return;  // of halves it is rounded twice
-    check({shape, 13, true, true, 0.5F, 1.5F}, *create_rider_apart(shape, isa, 2));
-    check({shape, 20, false, false, 1.0F, 2.0F}, *create_rider_apart(shape, isa, 2));
+    check({shape, 13, true, true, 0.5F, 1.5F}, *create_adapter_apart(shape, isa, 2));
+    check({shape, 20, false, false, 1.0F, 2.0F}, *create_adapter_apart(shape, isa, 2));
   });
 }
 
@@ -323,14 +323,14 @@ TEST(Matmul, a_row_has_the_same_bits_at_any_place_and_live_count) {
     shape.m = 29;
     shape.n = 47;
     shape.k = 2100;
-    shape.rider = 20;
+    shape.adapter = 20;
     const Problem whole{shape, shape.m, false, true, 0.3F};
     Data data(whole);
     const auto row_bytes = static_cast<size_t>(shape.k * size_of(shape.a));
-    const auto rider_bytes = static_cast<size_t>(shape.rider * size_of(shape.a));
+    const auto adapter_bytes = static_cast<size_t>(shape.adapter * size_of(shape.a));
     for (size_t i = 1; i < static_cast<size_t>(shape.m); ++i) {
       std::memcpy(data.a.data() + i * row_bytes, data.a.data(), row_bytes);
-      std::memcpy(data.rider_a.data() + i * rider_bytes, data.rider_a.data(), rider_bytes);
+      std::memcpy(data.adapter_a.data() + i * adapter_bytes, data.adapter_a.data(), adapter_bytes);
     }
     const auto matmul = Matmul::create(shape, isa, 2);
     run(*matmul, whole, data);
@@ -436,7 +436,7 @@ TEST(Matmul, kernels_follow_the_instruction_set_and_the_types) {
   mixed.a = DType::bf16;
   MatmulShape over_rows = f32;
   over_rows.a_transposed = true;
-  over_rows.rider = 1;
+  over_rows.adapter = 1;
   EXPECT_THROW(Matmul::create(over_rows, Isa::avx2, 1), InternalError);
   EXPECT_THROW(Matmul::create(mixed, Isa::avx2, 1), InternalError);
   f16.c = DType::bf16;

@@ -14,7 +14,7 @@ inline constexpr int kColumns = 2 * kLanes;
 inline constexpr int kStrips = 2;                        // of A, in a panel
 inline constexpr int kPieceSteps = 16;                   // of k, in a tile: pairs of bf16
 inline constexpr int64_t kPiece = kPieceSteps * kLanes;  // floats of one
-inline constexpr int64_t kStepOfA = kLanes;              // floats, on average: no rider is packed here
+inline constexpr int64_t kStepOfA = kLanes;              // floats, on average: no adapter is packed here
 static_assert(kTile.rows == kStrips * kLanes && kTile.k_per_step == kPerStep);
 
 // g++ 12's intrinsics do not declare which memory they read: earlier writes must not be delayed past them.

@@ -103,7 +103,7 @@ constexpr std::array<std::string_view, 17> kPlain = {
     "nvidia", "geforce", "tesla", "quadro",    "generation",  "gpu",    "tensor",  "core",    "sxm4",
     "sxm5",   "hbm3",    "hbm3e", "blackwell", "workstation", "server", "edition", "emulated"};
 
-struct Asked {
+struct Requested {
   std::string letters;  // "rtx3080"
   int gigabytes = 0;    // 0: not given
 };
@@ -118,7 +118,7 @@ int size_of_word(std::string_view word) {
 }
 
 // "NVIDIA GeForce RTX 3080-20 GB" means "rtx3080" with 20 GB.
-Asked read(std::string_view text) {
+Requested read(std::string_view text) {
   std::vector<std::string> words(1);
   for (const char c : text) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0)
@@ -126,20 +126,20 @@ Asked read(std::string_view text) {
     else if (!words.back().empty())
       words.emplace_back();
   }
-  Asked asked;
+  Requested requested;
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     const bool apart = i + 1 < words.size() && size_of_word(word + words[i + 1]) > 0;
     if (word == "mobile") {
-      asked.letters += "laptop";
+      requested.letters += "laptop";
     } else if (const int size = size_of_word(apart ? word + words[i + 1] : word); size > 0 && i > 0) {
-      asked.gigabytes = size;
+      requested.gigabytes = size;
       i += apart ? 1 : 0;
     } else if (std::find(kPlain.begin(), kPlain.end(), word) == kPlain.end()) {
-      asked.letters += word;
+      requested.letters += word;
     }
   }
-  return asked;
+  return requested;
 }
 
 // Returns true if a card goes by these letters; a family's letters stand for the card of it that most people
@@ -168,11 +168,11 @@ bool is_of_others(const std::string& letters) {
                   what, text));
   constexpr int kFar = 100;
   constexpr size_t kNamed = 5;
-  const Asked asked = read(text);
+  const Requested requested = read(text);
   std::vector<std::pair<int, std::string>> near;
   for (const Card& card : kCards) {
-    const int size = asked.gigabytes == 0 || asked.gigabytes == card.gigabytes ? 0 : 1;
-    near.emplace_back(2 * edit_distance(asked.letters, read(card.name).letters, kFar) + size,
+    const int size = requested.gigabytes == 0 || requested.gigabytes == card.gigabytes ? 0 : 1;
+    near.emplace_back(2 * edit_distance(requested.letters, read(card.name).letters, kFar) + size,
                       full_name(card));
   }
   std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -209,15 +209,15 @@ std::span<const Card> all_cards() { return kCards; }
 std::string full_name(const Card& card) { return formatted("{} {}GB", card.name, card.gigabytes); }
 
 Card find_card(std::string_view text, std::string_view what) {
-  const Asked asked = read(text);
+  const Requested requested = read(text);
   const Card* first = nullptr;
   for (const Card& card : kCards) {
-    if (!goes_by(card, asked.letters)) continue;
-    if (asked.gigabytes == card.gigabytes) return card;
+    if (!goes_by(card, requested.letters)) continue;
+    if (requested.gigabytes == card.gigabytes) return card;
     if (first == nullptr) first = &card;
   }
   if (first == nullptr) refuse_unknown(text, what);
-  return asked.gigabytes == 0 ? *first : of_other_size(*first, asked.gigabytes, text, what);
+  return requested.gigabytes == 0 ? *first : of_other_size(*first, requested.gigabytes, text, what);
 }
 
 Card find_card_of(std::string_view name, int64_t memory_bytes, std::string_view what) {

@@ -89,14 +89,14 @@ bool is_thin(const MatmulShape& shape) {
 double matmul_seconds(const DeviceRates& rates, const MatmulShape& of) {
   MatmulShape shape = of;
   for (DType* type : {&shape.a, &shape.b, &shape.c}) *type = rated_as(rates, *type);
-  if (shape.rider > 0 && rates.of_card) {
-    MatmulShape rider = shape;
-    rider.k = std::exchange(rider.rider, 0);
-    shape.rider = 0;
+  if (shape.adapter > 0 && rates.of_card) {
+    MatmulShape adapter = shape;
+    adapter.k = std::exchange(adapter.adapter, 0);
+    shape.adapter = 0;
     const auto added_to = static_cast<double>(of.m * of.n * size_of(of.c));
-    return matmul_seconds(rates, shape) + matmul_seconds(rates, rider) + added_to / rates.bandwidth;
+    return matmul_seconds(rates, shape) + matmul_seconds(rates, adapter) + added_to / rates.bandwidth;
   }
-  shape.k += std::exchange(shape.rider, 0);
+  shape.k += std::exchange(shape.adapter, 0);
   const double flops =
       2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
   for (const MatmulGrid& grid : rates.matmuls)

@@ -12,14 +12,14 @@
 namespace plimsoll {
 
 // C [m, n] (+)= A [m, k] * B [k, n]; row-major, `a_transposed` means A is stored [k, m], `b_transposed` [n,
-// k]. A rider is one more pair, [m, rider] and [rider, n] stored likewise, that is summed in the same
-// product; a product over rows (a_transposed) has no rider.
+// k]. A fused adapter is one more pair, [m, adapter] and [adapter, n] stored likewise, that is summed in the same
+// product; a product over rows (a_transposed) has no adapter.
 struct MatmulShape {
   int64_t m = 0, n = 0, k = 0;
   DType a = DType::f32, b = DType::f32, c = DType::f32;
   bool a_transposed = false;
   bool b_transposed = false;
-  int64_t rider = 0;
+  int64_t adapter = 0;
   friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
 };
 
@@ -53,7 +53,7 @@ struct DeviceRates {
   double matmul_f32 = 1.5e11;
   double matmul_bf16 = 1.5e11;
   double vector_bf16 = 1.5e11;  // of bf16 where no tiles run it: attention, thin products
-  // f16 is multiplied as fast as bf16, where a CPU has f32's rates, and a rider is a product of its own.
+  // f16 is multiplied as fast as bf16, where a CPU has f32's rates, and a fused adapter is a product of its own.
   bool of_card = false;
   double bandwidth = 2.0e10;  // of what has no curve, reads and writes together
   double op_overhead = 0;     // seconds that the smallest op takes

@@ -80,15 +80,15 @@ TEST(Rates, a_rider_is_more_of_the_depth_or_on_cards_one_more_product) {
   DeviceRates rates;
   rates.matmul_f32 = rates.matmul_bf16 = 1e11;
   rates.bandwidth = 1e10;
-  MatmulShape shape{.m = 1000, .n = 1000, .k = 1000}, deeper = shape, rider = shape;
-  shape.rider = rider.k = 16;
+  MatmulShape shape{.m = 1000, .n = 1000, .k = 1000}, deeper = shape, adapter = shape;
+  shape.adapter = adapter.k = 16;
   deeper.k = 1016;
   EXPECT_EQ(matmul_seconds(rates, shape), matmul_seconds(rates, deeper));
   rates.of_card = true;
   MatmulShape alone = shape;
-  alone.rider = 0;
+  alone.adapter = 0;
   EXPECT_NEAR(matmul_seconds(rates, shape),
-              matmul_seconds(rates, alone) + matmul_seconds(rates, rider) + 4e6 / 1e10, 1e-12);
+              matmul_seconds(rates, alone) + matmul_seconds(rates, adapter) + 4e6 / 1e10, 1e-12);
 }
 
 TEST(Rates, no_product_is_faster_than_the_smallest_op) {

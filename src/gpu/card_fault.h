@@ -12,18 +12,17 @@ namespace plimsoll::gpu {
 class CardFault : public StoppedError {
  public:
   explicit CardFault(const std::string& cause)
-      : StoppedError(formatted("the card failed: {}; {}", cause, kHowToLearn)), cause_(cause) {}
+      : StoppedError(formatted("the GPU failed: {}; {}", cause, kHowToLearn)), cause_(cause) {}
   // Noticed when `op` was launched; `alone`: all before it was done, so it is the one that failed.
   CardFault(const std::string& cause, const std::string& op, bool alone)
-      : StoppedError(alone ? formatted("the card failed in {}: {}", op, cause)
-                           : formatted("the card failed: {}, noticed at {}; {}", cause, op, kHowToLearn)),
+      : StoppedError(alone ? formatted("the GPU failed in {}: {}", op, cause)
+                           : formatted("the GPU failed: {}, noticed at {}; {}", cause, op, kHowToLearn)),
         cause_(cause) {}
   [[nodiscard]] const std::string& cause() const { return cause_; }
 
  private:
   static constexpr const char* kHowToLearn =
-      "an op before this failed, or the card itself: with PLIMSOLL_CARD_WAITS=1 in the environment each op "
-      "is waited for, and the one that fails is named";
+      "an earlier op failed, or the GPU itself: run again with PLIMSOLL_CARD_WAITS=1 in the environment, which waits for each op and names the one that fails";
   std::string cause_;
 };
 

@@ -48,7 +48,8 @@ std::vector<fs::path> package_folders(const ReadVariable& variable) {
       add_packages(fs::canonical(python, none).parent_path().parent_path(), folders);
       break;
     }
-  if (const char* home = variable("HOME"); home != nullptr) add_packages(fs::path(home) / ".local", folders);
+  if (const char* offloaded = variable("HOME"); offloaded != nullptr)
+    add_packages(fs::path(offloaded) / ".local", folders);
   for (const char* prefix : {"/usr/local", "/usr"}) add_packages(prefix, folders);
   return folders;
 }
@@ -56,7 +57,8 @@ std::vector<fs::path> package_folders(const ReadVariable& variable) {
 std::vector<fs::path> library_folders(const ReadVariable& variable) {
   std::vector<fs::path> folders;
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* home = variable(name); home != nullptr) folders.push_back(fs::path(home) / "lib64");
+    if (const char* offloaded = variable(name); offloaded != nullptr)
+      folders.push_back(fs::path(offloaded) / "lib64");
   folders.emplace_back("/usr/local/cuda/lib64");
   folders.emplace_back("/usr/local/cuda/targets/x86_64-linux/lib");
   for (const fs::path& packages : package_folders(variable))
@@ -95,8 +97,8 @@ bool is_refusal(int status) {
 }
 
 [[noreturn]] void fail(const char* call, int status) {
-  throw StoppedError(formatted(
-      "cuBLASLt: {} ended with status {}\n  PLIMSOLL_CUBLASLT=none computes without it", call, status));
+  throw StoppedError(
+      formatted("cuBLASLt: {} ended with status {}\n  PLIMSOLL_CUBLASLT=none runs without it", call, status));
 }
 
 // Objects of the library's that end with this one. Its matrices are columns side by side: what is a row here
@@ -267,7 +269,7 @@ std::unique_ptr<ProductLibrary> open_file(const fs::path& file, std::string& rea
   }
   constexpr size_t kOldest = 120000, kNewest = 140000;  // 12.0.0, and before 14
   if (const size_t version = calls.version(); version < kOldest || version >= kNewest) {
-    reason = formatted("{}: is of version {}, and 12 and 13 are known", file.string(), version);
+    reason = formatted("{}: is of version {}; versions 12 and 13 are supported", file.string(), version);
     return nullptr;
   }
   Handle handle = nullptr;
@@ -311,8 +313,7 @@ OpenedLibrary open_cublas_lt(const ReadVariable& variable) {
   }
   if (variable(kVariable) != nullptr)
     throw UsageError(
-        formatted("{}: {}; name libcublasLt.so.13 or .12, or say none for products by this program's "
-                  "kernels",
+        formatted("{}: {}; name libcublasLt.so.13 or .12, or set none to use this program's own kernels",
                   kVariable, reason));
   return {nullptr, reason};
 }

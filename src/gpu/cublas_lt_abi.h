@@ -70,7 +70,7 @@ struct Calls {
   int (*preference_destroy)(Preference) = nullptr;
   int (*preference_set)(Preference, int attribute, const void*, size_t) = nullptr;
   int (*heuristic)(Handle, MatmulDesc, MatrixLayout a, MatrixLayout b, MatrixLayout c, MatrixLayout d,
-                   Preference, int asked, HeuristicResult*, int* found) = nullptr;
+                   Preference, int requested, HeuristicResult*, int* found) = nullptr;
   int (*matmul)(Handle, MatmulDesc, const void* alpha, const void* a, MatrixLayout, const void* b,
                 MatrixLayout, const void* beta, const void* c, MatrixLayout, void* d, MatrixLayout,
                 const Algo*, void* workspace, size_t workspace_bytes, void* stream) = nullptr;

@@ -30,7 +30,7 @@ void check(cudaError_t error, const char* what) {
 // Checks what opening a card takes, for cards on which others have left too little memory.
 void check_opening(cudaError_t error, const char* what) {
   if (error == cudaErrorMemoryAllocation)
-    throw DoesNotFitError(formatted("does not fit   the driver gives no memory of the card {}: {}", what,
+    throw DoesNotFitError(formatted("does not fit   the driver refused memory on the GPU {}: {}", what,
                                     cudaGetErrorString(error)));
   check(error, what);
 }
@@ -40,19 +40,18 @@ void check_opening(cudaError_t error, const char* what) {
   int driver = 0;
   cudaDriverGetVersion(&driver);
   if (driver == 0)
-    throw UsageError(
-        formatted("device: cuda: no driver of NVIDIA's was found (libcuda.so.1); install one that knows "
-                  "CUDA {}{}",
-                  version_text(CUDART_VERSION), kOtherwise));
+    throw UsageError(formatted(
+        "device: cuda: no NVIDIA driver was found (libcuda.so.1); install one that supports CUDA {}{}",
+        version_text(CUDART_VERSION), kOtherwise));
   if (error == cudaErrorInsufficientDriver)
     throw UsageError(
-        formatted("device: cuda: the driver knows CUDA {}, this build needs {}; install a newer driver{}",
+        formatted("device: cuda: the driver supports CUDA {}, this build needs {}; install a newer driver{}",
                   version_text(driver), version_text(CUDART_VERSION), kOtherwise));
   if (error == cudaErrorNoDevice)
     throw UsageError(
-        std::string("device: cuda: the driver shows no card; look at CUDA_VISIBLE_DEVICES and nvidia-smi") +
+        std::string("device: cuda: the driver lists no GPU; check CUDA_VISIBLE_DEVICES and nvidia-smi") +
         kOtherwise);
-  throw UsageError(formatted("device: cuda: the driver does not start: {}; nvidia-smi may say why{}",
+  throw UsageError(formatted("device: cuda: the driver does not start: {}; run nvidia-smi for the reason{}",
                              cudaGetErrorString(error), kOtherwise));
 }
 
@@ -245,7 +244,7 @@ class CudaCard : public Card {
     cudaGetLastError();
     const bool known = cudaMemGetInfo(&free, &total) == cudaSuccess;
     throw DoesNotFitError(formatted(
-        "the driver gives no {} of the {}'s memory: {}{}", format_bytes(bytes), whose,
+        "the driver refused {} of memory on the {}: {}{}", format_bytes(bytes), whose,
         cudaGetErrorString(error),
         known ? formatted("; of the card {} of {} are free", format_bytes(static_cast<int64_t>(free)),
                           format_bytes(static_cast<int64_t>(total)))
@@ -275,8 +274,7 @@ CudaFacts cuda_facts(const std::string& which) {
       return facts;
     known += formatted("{}{} {} ({})", known.empty() ? "" : ", ", number, facts.name, facts.uuid);
   }
-  throw UsageError(
-      formatted("device: cuda:{}: the driver shows no such card; those here are {}", which, known));
+  throw UsageError(formatted("device: cuda:{}: the driver lists no such GPU; it lists {}", which, known));
 }
 
 std::unique_ptr<Card> open_cuda_card(const std::string& which) {

@@ -43,8 +43,8 @@ std::span<std::byte> map(int64_t bytes) {
   const auto mapped = static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), kPage));
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    throw DoesNotFitError(formatted("the system gives no {} for the emulated card: {}", format_bytes(bytes),
-                                    std::strerror(errno)));
+    throw DoesNotFitError(formatted("the system refused {} of memory for the emulated GPU: {}",
+                                    format_bytes(bytes), std::strerror(errno)));
   std::memset(memory, 0, mapped);
   return {static_cast<std::byte*>(memory), mapped};
 }

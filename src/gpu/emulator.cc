@@ -99,7 +99,7 @@ void Block::resize(const Extent& block_size) {
 }
 
 void Block::reset() {
-  shared_used_ = shared_asked_ = 0;
+  shared_used_ = shared_requested_ = 0;
   parts_.clear();
   fault_.clear();
   live_ = static_cast<int>(threads_.size());
@@ -230,9 +230,9 @@ void* Block::shared_part(const void* tag, size_t bytes, size_t alignment) {
   for (const SharedPart& p : parts_)
     if (p.tag == tag) return shared_ + p.offset;
   const size_t offset = (shared_used_ + kGuard + alignment - 1) / alignment * alignment;
-  shared_asked_ += bytes;
-  if (shared_asked_ > settings().shared_limit || offset + bytes + kGuard > shared_size_)
-    fail(formatted("more shared memory than a block has: {} bytes", shared_asked_));
+  shared_requested_ += bytes;
+  if (shared_requested_ > settings().shared_limit || offset + bytes + kGuard > shared_size_)
+    fail(formatted("more shared memory than a block has: {} bytes", shared_requested_));
   // The guard behind the last array is filled already, and may hold what was written there.
   const size_t filled = parts_.empty() ? 0 : shared_used_ + kGuard;
   shared_used_ = offset + bytes;

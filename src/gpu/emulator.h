@@ -146,7 +146,7 @@ class Block {
   std::byte* shared_ = nullptr;  // in storage_, aligned as the hardware's is
   size_t shared_size_ = 0;
   std::vector<SharedPart> parts_;
-  size_t shared_used_ = 0, shared_asked_ = 0;
+  size_t shared_used_ = 0, shared_requested_ = 0;
   const std::function<void()>* body_ = nullptr;
   Context main_;
   std::vector<int> ready_, released_;

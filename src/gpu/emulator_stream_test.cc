@@ -32,8 +32,8 @@ std::vector<Event> events_of(const std::string& name, size_t count) {
 class Program {
  public:
   Program(Streams& card, size_t layers, Missing missing)
-      : card_(card), missing_(missing), at_home_(layers), gradients_(layers) {
-    for (size_t i = 0; i < layers; ++i) at_home_[i] = static_cast<double>(i + 1);
+      : card_(card), missing_(missing), offloaded_(layers), gradients_(layers) {
+    for (size_t i = 0; i < layers; ++i) offloaded_[i] = static_cast<double>(i + 1);
   }
 
   // All gradients of all steps, as the card found them after each.
@@ -46,7 +46,7 @@ class Program {
     }
     for (int s = 1; s <= steps; ++s) {
       if (missing_ != Missing::host) card_.synchronise(compute_);
-      step_at_home_ = s;
+      host_step_ = s;
       if (captured) {
         card_.launch(compute_, graph);
       } else {
@@ -59,11 +59,11 @@ class Program {
 
  private:
   void submit_step() {
-    card_.copy(compute_, &step_, &step_at_home_, sizeof step_);
+    card_.copy(compute_, &step_, &host_step_, sizeof step_);
     card_.record(compute_, begin_);
     card_.wait(in_, begin_);
     card_.wait(out_, begin_);
-    for (size_t i = 0; i < at_home_.size(); ++i) submit_layer(i);
+    for (size_t i = 0; i < offloaded_.size(); ++i) submit_layer(i);
     card_.record(in_, all_fetched_);
     card_.record(out_, all_stored_);
     card_.wait(compute_, all_fetched_);
@@ -75,7 +75,7 @@ class Program {
     const size_t b = i % kBuffers;
     const bool again = i >= kBuffers;
     if (again && missing_ != Missing::reuse) card_.wait(in_, used_[i - kBuffers]);
-    card_.copy(in_, &weight_[b], &at_home_[i], sizeof(double));
+    card_.copy(in_, &weight_[b], &offloaded_[i], sizeof(double));
     card_.record(in_, fetched_[i]);
     if (missing_ != Missing::fetch) card_.wait(compute_, fetched_[i]);
     if (again && missing_ != Missing::store) card_.wait(compute_, stored_[i - kBuffers]);
@@ -88,13 +88,13 @@ class Program {
 
   Streams& card_;
   Missing missing_;
-  std::vector<double> at_home_, gradients_, results_;
+  std::vector<double> offloaded_, gradients_, results_;
   std::vector<double> weight_ = std::vector<double>(kBuffers, -1e9), gradient_ = weight_;
-  double step_ = -1, step_at_home_ = 0;
+  double step_ = -1, host_step_ = 0;
   StreamId compute_ = card_.open("compute"), in_ = card_.open("in"), out_ = card_.open("out");
-  std::vector<Event> fetched_ = events_of("fetched", at_home_.size()),
-                     used_ = events_of("used", at_home_.size()),
-                     stored_ = events_of("stored", at_home_.size());
+  std::vector<Event> fetched_ = events_of("fetched", offloaded_.size()),
+                     used_ = events_of("used", offloaded_.size()),
+                     stored_ = events_of("stored", offloaded_.size());
   Event begin_{"begin"}, all_fetched_{"all fetched"}, all_stored_{"all stored"};
 };
 

@@ -54,14 +54,12 @@ std::string compile_note(std::string_view architectures, int compute_capability)
   }
   const std::string number = formatted("{}.{}", compute_capability / 10, compute_capability % 10);
   return formatted(
-      "kernels this build has no code for compute capability {}: at the first start the driver "
-      "compiles it, which takes a minute or so, and keeps it in ~/.nv; "
-      "-DPLIMSOLL_NVCC_ARCHITECTURES={} has it ready",
+      "kernels this build has no code for compute capability {}: the driver compiles it at the first start, in about a minute, and keeps it in ~/.nv; build with -DPLIMSOLL_NVCC_ARCHITECTURES={} to avoid that",
       number, compute_capability);
 }
 
 bool SharedLimits::raises(const void* kernel, unsigned bytes) {
-  if (bytes <= kUnasked) return false;
+  if (bytes <= kNotRequested) return false;
   unsigned& limit = limits_[kernel];
   if (bytes <= limit) return false;
   limit = bytes;

@@ -46,7 +46,7 @@ class SharedLimits {
   bool raises(const void* kernel, unsigned bytes);
 
  private:
-  static constexpr unsigned kUnasked = 48 * 1024;  // what a kernel gets without asking
+  static constexpr unsigned kNotRequested = 48 * 1024;  // what a kernel gets without asking
   std::map<const void*, unsigned> limits_;
 };
 // The limits of this process, whose one thread launches.

@@ -7,8 +7,7 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw UsageError(
-      "device: cuda: this build has no CUDA, as it was made without nvcc 12.8 or later; build it where there "
-      "is one, or choose device: cpu (--device cpu)");
+      "device: cuda: this program was built without CUDA; build it with nvcc 12.8 or later, or choose device: cpu (--device cpu)");
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class LibraryProduct {
 
 // The number of products that were bound, and of those the ones that the program's own kernels compute.
 struct ProductUse {
-  int64_t asked = 0;
+  int64_t requested = 0;
   int64_t refused = 0;
   int64_t refused_runs = 0;  // for their number of rows
 };

@@ -74,8 +74,8 @@ class Failures {
   explicit Failures(const std::function<void(const std::string&)>& say) : say_(say) {}
   void forget() { count_ = 0; }
   // Waits for the next try; throws where no try is left.
-  void wait_after(const std::string& what, std::optional<int64_t> asked) {
-    const int64_t seconds = asked.value_or(count_ == 0 ? 0 : int64_t{1} << (count_ - 1));
+  void wait_after(const std::string& what, std::optional<int64_t> requested) {
+    const int64_t seconds = requested.value_or(count_ == 0 ? 0 : int64_t{1} << (count_ - 1));
     if (++count_ >= kMostFailures || seconds > kLongestWait)
       throw StoppedError(
           formatted("{}{}. What was received is kept: the same command continues from there", what,

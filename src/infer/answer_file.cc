@@ -17,7 +17,7 @@ void require_apart(const std::optional<std::filesystem::path>& out,
   if (!out || !fs::is_regular_file(*out, failed)) return;
   const auto require = [&](const fs::path& file) {
     if (fs::equivalent(*out, file, failed))
-      throw UsageError(formatted("--out: {} is {}, which is read by this command; name another file",
+      throw UsageError(formatted("--out: {} is {}, which this command reads; name another file",
                                  out->string(), file.string()));
   };
   for (const fs::path& path : read) {

@@ -9,7 +9,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "data/encode/conversations.h"
-#include "prepare/asked_rows.h"
+#include "prepare/evaluation_rows.h"
 #include "tokenizer/stop_strings.h"
 #include "tokenizer/stream_decoder.h"
 #include "weights/adapter_config.h"
@@ -74,13 +74,13 @@ std::string_view to_string(AnswerEnd end) {
   throw InternalError("to_string: no such end of an answer");
 }
 
-AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
-                         std::span<const std::string> sets) {
+InferenceDevice inference_device(const AnswerOptions& options, const ModelPaths& paths,
+                                 std::span<const std::string> sets) {
   constexpr std::string_view kKey = "device=";
   std::optional<std::string> named = options.device;
   for (const std::string& set : sets)
     if (!options.device && set.starts_with(kKey)) named = set.substr(kKey.size());
-  return asked_device(options.machine, named, paths, options.graphs, options.sources, *options.observer);
+  return inference_device(options.machine, named, paths, options.graphs, options.sources, *options.observer);
 }
 
 std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths) {
@@ -104,9 +104,8 @@ std::optional<ChatTemplate> answering_template(const AnswerOptions& options, con
 
 std::shared_ptr<const Tokenizer> model_tokenizer(const fs::path& base, ModelFiles& files) {
   if (auto tokenizer = files.tokenizer(base)) return tokenizer;
-  throw UsageError(
-      base.string() +
-      ": has no tokenizer.json or tokenizer.model, which texts need (--ids of generate does not)");
+  throw UsageError(base.string() +
+                   ": has no tokenizer.json or tokenizer.model; texts need one (generate --ids does not)");
 }
 
 int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest) {
@@ -117,7 +116,7 @@ int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, 
   if (!bound) return wanted;
   if (options.context && wanted > *bound) {
     throw UsageError(
-        formatted("--context: {} tokens, but the model knows {} positions (max_position_embeddings)",
+        formatted("--context: {} tokens, but the model has {} positions (max_position_embeddings)",
                   format_count(wanted), format_count(*bound)));
   }
   return std::min(wanted, *bound);
@@ -126,7 +125,7 @@ int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, 
 void refuse_template(const AnswerOptions& options, const std::string& command) {
   if (options.system || (options.chat_template != "auto" && options.chat_template != "plain"))
     throw UsageError(command +
-                     ": --template and --system mean nothing to an encoder, which reads its text as it is");
+                     ": --template and --system have no effect on an encoder, which has no chat template");
 }
 
 std::optional<int32_t> end_of_source(const fs::path& base, ModelFiles& files) {
@@ -136,7 +135,7 @@ std::optional<int32_t> end_of_source(const fs::path& base, ModelFiles& files) {
   return end;
 }
 
-Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const AskedDevice& device,
+Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const InferenceDevice& device,
                    const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt)
     : options_(options),
       end_tokens_(end_tokens_of(paths.base, tokenizer, chat, *options.sources->models)),

@@ -54,8 +54,8 @@ struct Answer {
 
 // Chooses the device of inference: that of the options, or of `sets`, keys of the recipe as --set gives them
 // ("device=cuda"), or of the run in the folder, or next to the adapter. Call it before any thread is started.
-AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
-                         std::span<const std::string> sets = {});
+InferenceDevice inference_device(const AnswerOptions& options, const ModelPaths& paths,
+                                 std::span<const std::string> sets = {});
 
 // Chooses the chat template for prompts. `auto`: that of a finished run's training, or of the adapter or the
 // model; nothing where there is none, and for `plain`. Throws UsageError for an unknown name.
@@ -78,7 +78,7 @@ class Answerer {
  public:
   // Plans, refuses with DoesNotFitError before anything is mapped, reports the plan, maps, loads. `tokenizer`
   // may be null where only ids are asked for.
-  Answerer(const AnswerOptions& options, const ModelPaths& paths, const AskedDevice& device,
+  Answerer(const AnswerOptions& options, const ModelPaths& paths, const InferenceDevice& device,
            const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt);
 
   // Gets the text as it grows, whole characters at a time and once for every token; false ends the answer.

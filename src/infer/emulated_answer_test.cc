@@ -17,7 +17,7 @@ using Ids = std::vector<int32_t>;
 constexpr int64_t kContext = 40, kNew = 6, kPage = 4 * kKiB;
 constexpr uint64_t kSeed = 3;
 
-AskedDevice asked(DeviceChoice choice, UseGraphs graphs = UseGraphs::off) {
+InferenceDevice requested(DeviceChoice choice, UseGraphs graphs = UseGraphs::off) {
   return {cpu_settings({std::nullopt, 1}), choice, "", graphs};
 }
 
@@ -34,8 +34,8 @@ struct AnswerCase {
 class Pair {
  public:
   explicit Pair(const AnswerCase& c)
-      : cpu_(plan_generation(request(c), asked(DeviceChoice::cpu))),
-        card_(plan_generation(request(c), asked(DeviceChoice::emulated, c.graphs))) {
+      : cpu_(plan_generation(request(c), requested(DeviceChoice::cpu))),
+        card_(plan_generation(request(c), requested(DeviceChoice::emulated, c.graphs))) {
     init_base_weights(cpu_.state(), c.model, kSeed);
     init_adapters(cpu_.state(), kSeed);
     // B is zero in a new adapter.

@@ -9,7 +9,7 @@
 #include "infer/answer_file.h"
 #include "infer/score_lines.h"
 #include "runs/evaluated_rows.h"
-#include "train/references.h"
+#include "train/reference_log_probs.h"
 #include "train/run_programs.h"
 
 namespace plimsoll {
@@ -53,14 +53,14 @@ LossResult run_loss(RowProgram program, const TaskSpec& task, DataSource& source
 void require_answers(const EvalOptions& options, Task task) {
   const bool scores = rule_of(task).scores;
   if (options.generate && scores)
-    throw UsageError(formatted("eval: --generate asks for answers, and the model scores sequences (task: {})",
-                               to_string(task)));
+    throw UsageError(
+        formatted("eval: --generate needs a model that generates text; this one scores sequences (task: {})",
+                  to_string(task)));
   if (options.generate && rule_of(task).pairs)
     throw UsageError(formatted(
-        "eval: --generate asks for answers to prompts, and the rows are pairs of answers (task: {})",
-        to_string(task)));
+        "eval: --generate needs rows with a prompt; these are pairs of answers (task: {})", to_string(task)));
   if (options.out && !options.generate && !scores)
-    throw UsageError("eval: --out keeps the answers of --generate, or scores");
+    throw UsageError("eval: --out writes answers (--generate) or scores; there are neither");
 }
 
 }  // namespace
@@ -70,17 +70,17 @@ double LossResult::perplexity() const { return std::exp(loss); }
 Evaluation evaluate(const EvalOptions& options) {
   const ModelPaths own = find_model(options.folder, options.adapter);
   const ModelPaths paths = options.weights ? find_model(*options.weights, std::nullopt) : own;
-  AskedRows asked = rows_to_evaluate(options.wish(), options.chat_template, paths);
-  const AskedDevice device = asked_device(options, own, options.sets);
-  require_apart(options.out, asked.files);
-  const Experiment& experiment = asked.experiment;
+  EvaluationRows requested = rows_to_evaluate(options.wish(), options.chat_template, paths);
+  const InferenceDevice device = inference_device(options, own, options.sets);
+  require_apart(options.out, requested.files);
+  const Experiment& experiment = requested.experiment;
   const bool scores = rule_of(experiment.task.task).scores;
   require_answers(options, experiment.task.task);
-  DataSetup data = open_evaluation(asked, options.wish(), *options.observer);
-  const std::unique_ptr<References> references = references_for(experiment, data);
-  if (references != nullptr) {
-    references->read(options.folder);
-    references->serve();
+  DataSetup data = open_evaluation(requested, options.wish(), *options.observer);
+  const std::unique_ptr<ReferenceLogProbs> reference_log_probs = reference_log_probs_for(experiment, data);
+  if (reference_log_probs != nullptr) {
+    reference_log_probs->read(options.folder);
+    reference_log_probs->serve();
   }
   const RowSubset rows = first_rows(data.eval->rows, data.eval->dataset.rows(), options.limit);
   std::vector<Question> questions;
@@ -91,7 +91,7 @@ Evaluation evaluate(const EvalOptions& options) {
     Asking asking{.tokenizer = &*data.tokenizer, .chat = data.chat ? &*data.chat : nullptr};
     if (rule_of(experiment.task.task).has_targets)
       asking.end_of_source = data.special.end_of_text.value_or(0);
-    asking.cut = {asked.resolved.recipe.data.max_length, asked.resolved.recipe.data.truncation};
+    asking.cut = {requested.resolved.recipe.data.max_length, requested.resolved.recipe.data.truncation};
     questions = read_questions(*data.eval, rows, options, asking);
   }
   RowOptions at_a_time = options;
@@ -105,7 +105,7 @@ Evaluation evaluate(const EvalOptions& options) {
   std::optional<ScoreLines> file;
   if (scores && options.out) {
     lines.emplace(*options.out);
-    file.emplace(experiment.task, asked.resolved.labels, [&](const auto& line) { lines->write(line); });
+    file.emplace(experiment.task, requested.resolved.labels, [&](const auto& line) { lines->write(line); });
   }
   result.loss = run_loss({plan, experiment, paths, *options.observer}, experiment.task, *data.eval, rows,
                          plan.batch(), file ? &*file : nullptr, options.each_row);

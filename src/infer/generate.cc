@@ -17,10 +17,10 @@ void check(const GenerateOptions& options) {
   if (!options.ids.empty() && (options.system || options.chat_template != "auto"))
     throw UsageError("generate: --template and --system have no effect with --ids");
   if (!options.ids.empty() && !options.stops.empty())
-    throw UsageError("generate: --stop is a text, which --ids has none of");
+    throw UsageError("generate: --stop is a text and cannot be used with --ids");
   if (!options.data && !options.sets.empty())
-    throw UsageError("generate: --set says how the rows of --data are read");
-  if (!options.data && options.limit) throw UsageError("generate: --limit belongs to --data");
+    throw UsageError("generate: --set describes the rows of --data; add --data");
+  if (!options.data && options.limit) throw UsageError("generate: --limit needs --data");
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
   for (const auto& path : {paths.adapter, options.data, options.prompt_file})
     if (path) read.push_back(*path);
   require_apart(options.out, read);
-  const AskedDevice device = asked_device(options, paths, options.sets);
+  const InferenceDevice device = inference_device(options, paths, options.sets);
   ModelFiles& files = *options.sources->models;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;

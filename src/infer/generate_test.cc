@@ -30,7 +30,7 @@ constexpr int64_t kContext = 40;
 constexpr int64_t kNew = 20;
 constexpr uint64_t kSeed = 3;
 
-AskedDevice one_thread() { return {cpu_settings({std::nullopt, 1})}; }
+InferenceDevice one_thread() { return {cpu_settings({std::nullopt, 1})}; }
 
 Ids some_prompt(int32_t length) {
   Ids ids;

@@ -37,23 +37,23 @@ Experiment experiment_of(const GenerationRequest& request) {
 
 }  // namespace
 
-GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& device) {
+GenerationPlan plan_generation(GenerationRequest request, const InferenceDevice& device) {
   request.prefill = std::min(request.prefill, request.context);
-  PlanRequest asked;
-  asked.workload = {
+  PlanRequest requested;
+  requested.workload = {
       .experiment = experiment_of(request), .use = Use::generate, .generation = request.shape()};
-  asked.choices.graphs = device.graphs;
-  asked.target = answering_target(
-      device, asked.workload.experiment,
+  requested.choices.graphs = device.graphs;
+  requested.target = answering_target(
+      device, requested.workload.experiment,
       [is_card = device.is_card()](const Plan& plan) { return host_of_logits(plan, is_card); });
-  asked.target.budget = AskedRoom(device).budget();
-  return {std::move(request), device, make_plan(asked)};
+  requested.target.budget = InferenceMemory(device).budget();
+  return {std::move(request), device, make_plan(requested)};
 }
 
 void require_fit(const GenerationPlan& plan) {
   const int64_t graphs_on_host = plan.plan.request.target.own_memory ? 0 : plan.plan.graph_bytes();
   const auto refusal =
-      AskedRoom(plan.device)
+      InferenceMemory(plan.device)
           .refusal("generation", {plan.plan.device_bytes(), plan.plan.host_bytes() - graphs_on_host});
   if (!refusal) return;
   throw DoesNotFitError(
@@ -137,7 +137,7 @@ std::vector<Hypothesis> Generator::search(std::span<const int32_t> prompt, int64
 }
 
 void Generator::check_prompt(std::span<const int32_t> prompt) const {
-  if (prompt.empty()) throw UsageError("the prompt is empty: generation starts from at least one token");
+  if (prompt.empty()) throw UsageError("the prompt is empty; it needs at least one token");
   const int64_t longest = encodes() ? plan_.request.source : plan_.request.context;
   if (static_cast<int64_t>(prompt.size()) > longest) {
     throw UsageError(formatted("the prompt has {} tokens, the context only {}",

@@ -11,7 +11,7 @@
 #include "models/model.h"
 #include "passes/lora.h"
 #include "passes/quantise.h"
-#include "prepare/asked_device.h"
+#include "prepare/inference_device.h"
 #include "runtime/executor.h"
 #include "train/session.h"
 #include "weights/weights.h"
@@ -38,12 +38,12 @@ struct GenerationRequest {
 
 struct GenerationPlan {
   GenerationRequest request;
-  AskedDevice device;
+  InferenceDevice device;
   Plan plan;  // of two programs: prefill or encode, and decode
   // Memory of the captured graphs of the programs.
   [[nodiscard]] OutsidePart graphs() const { return graphs_part(plan.graphs, plan.request.target.device); }
 };
-GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& device);
+GenerationPlan plan_generation(GenerationRequest request, const InferenceDevice& device);
 
 // Throws DoesNotFitError unless the plan fits into what is free and what RLIMIT_DATA allows.
 void require_fit(const GenerationPlan& plan);

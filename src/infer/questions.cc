@@ -16,7 +16,7 @@
 #include "data/rows/dataset.h"
 #include "files/file.h"
 #include "infer/generate.h"
-#include "prepare/asked_rows.h"
+#include "prepare/evaluation_rows.h"
 #include "unicode/utf8.h"
 
 namespace plimsoll {
@@ -107,7 +107,7 @@ ColumnBinding columns_of(const Dataset& dataset, const Names& names) {
                     binding.format == RowFormat::alpaca;
   if (!asks)
     throw UsageError(formatted(
-        "{}: its rows are {}, which has no question; name its column with --set data.columns={{prompt: ...}}",
+        "{}: its rows are {}, which have no prompt; name the column with --set data.columns={{prompt: ...}}",
         dataset.name(), to_string(binding.format)));
   return binding;
 }
@@ -154,7 +154,7 @@ std::vector<Question> read_file(const GenerateOptions& options) {
                    binding);
 }
 
-Conversation asked(const Question& question, const AnswerOptions& options) {
+Conversation requested(const Question& question, const AnswerOptions& options) {
   Conversation conversation = question.conversation;
   if (conversation.messages.empty())
     conversation.messages.push_back({{"role", "user"}, {"content", question.prompt}});
@@ -181,16 +181,16 @@ void encode_questions(std::vector<Question>& questions, const AnswerOptions& opt
     if (chat == nullptr && (!question.conversation.messages.empty() || options.system))
       throw UsageError(
           question.where +
-          ": messages with roles need a chat template, and the model has none; name one by --template");
+          ": messages with roles need a chat template, and the model has none; name one with --template");
     try {
       const std::string text =
-          chat != nullptr ? chat->render(asked(question, options), true) : question.prompt;
+          chat != nullptr ? chat->render(requested(question, options), true) : question.prompt;
       asking.tokenizer->encode_into(text, false, question.ids);
     } catch (const TemplateError& error) {
       throw UsageError(formatted("{}: {}", question.where, error.what()));
     }
     if (question.ids.empty())
-      throw UsageError(question.where + ": the prompt is empty; generation starts from at least one token");
+      throw UsageError(question.where + ": the prompt is empty; it needs at least one token");
     if (asking.end_of_source) question.ids.push_back(*asking.end_of_source);
   }
 }
@@ -220,7 +220,7 @@ std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, 
   const bool asks =
       format == RowFormat::prompt_response || format == RowFormat::messages || format == RowFormat::alpaca;
   if (!asks)
-    throw UsageError(formatted("{}: its rows are {}, which has no question and answer", source.dataset.name(),
+    throw UsageError(formatted("{}: its rows are {}, which have no prompt and answer", source.dataset.name(),
                                to_string(format)));
   std::vector<Question> questions = read_rows(source.dataset, rows, source.reading.columns);
   encode_questions(questions, options, asking);

@@ -27,17 +27,17 @@ std::vector<Component> host_of_rows(const Experiment& experiment, int64_t batch,
 }  // namespace
 
 RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
-                     const AskedDevice& device, const std::string& what) {
-  const AskedRoom room(device);
+                     const InferenceDevice& device, const std::string& what) {
+  const InferenceMemory memory(device);
   PlanRequest request;
   request.workload = {.experiment = experiment, .use = Use::evaluate, .dataset_rows = rows};
   if (options.batch > 0) request.choices.micro_batch = options.batch;
   request.target = answering_target(device, experiment, [experiment, rows](const Plan& plan) {
     return host_of_rows(experiment, plan.variant.micro_batch, rows);
   });
-  request.target.budget = room.budget();
+  request.target.budget = memory.budget();
   RowPlan made{device, make_plan(request)};
-  const auto refusal = room.refusal(what, {made.plan.arena_bytes(), made.plan.host_bytes()});
+  const auto refusal = memory.refusal(what, {made.plan.arena_bytes(), made.plan.host_bytes()});
   if (!refusal) return made;
   throw DoesNotFitError(
       formatted("{} with {}{}{} tokens at a time; --batch, --max-length and --precision bf16 make it smaller",

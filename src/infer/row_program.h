@@ -11,7 +11,7 @@
 
 #include "data/batch/effective_batch.h"
 #include "infer/answerer.h"
-#include "prepare/asked_rows.h"
+#include "prepare/evaluation_rows.h"
 #include "runtime/executor.h"
 #include "train/session.h"
 
@@ -24,12 +24,12 @@ struct RowOptions : AnswerOptions {
   std::optional<int64_t> max_length;  // tokens of a row; none: the run's, or the default's
   int64_t batch = 0;                  // rows at a time; 0: as many as fit, up to 16
   std::optional<std::filesystem::path> out;  // JSONL of the answers, or of the scores
-  // The options that prepare/asked_rows.h opens the rows by.
+  // The options that prepare/evaluation_rows.h opens the rows by.
   [[nodiscard]] RowWish wish() const { return {folder, data, sets, max_length, precision, sources}; }
 };
 
 struct RowPlan {
-  AskedDevice device;
+  InferenceDevice device;
   Plan plan;
   // Rows at a time.
   [[nodiscard]] int64_t batch() const { return plan.variant.micro_batch; }
@@ -38,7 +38,7 @@ struct RowPlan {
 // The stated number of rows at a time, or the largest that fits. `what` needs it: "evaluation". Throws
 // DoesNotFitError.
 RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
-                     const AskedDevice& device, const std::string& what);
+                     const InferenceDevice& device, const std::string& what);
 
 // The counts of rows that ran and of those that were left out.
 struct RowTally {

@@ -21,8 +21,7 @@ namespace fs = std::filesystem;
 void require_head(const ModelSpec& model, const ModelPaths& paths) {
   if (model.scores_sequences || model.value_head || !model.words.empty() || paths.adapter) return;
   throw UsageError(formatted(
-      "{}: is a {}, which has no head that scores sequences; task: reward and task: classify train "
-      "one, and --set 'classify.words=[\" bad\", \" good\"]' asks it which of these words comes next",
+      "{}: is a {} without a head that scores sequences; train one with task: reward or task: classify, or compare next words with --set 'classify.words=[\" bad\", \" good\"]'",
       (paths.base / "config.json").string(), model.architecture));
 }
 
@@ -61,15 +60,15 @@ class TextBatches {
 
 RowTally score(const ScoreOptions& options, const std::function<void(const nlohmann::ordered_json&)>& line) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
-  const AskedRows asked = rows_to_score(options.wish(), options.rewards, paths);
-  const AskedDevice device = asked_device(options, paths, options.sets);
-  require_apart(options.out, asked.files);
-  Experiment experiment = asked.experiment;
+  const EvaluationRows requested = rows_to_score(options.wish(), options.rewards, paths);
+  const InferenceDevice device = inference_device(options, paths, options.sets);
+  require_apart(options.out, requested.files);
+  Experiment experiment = requested.experiment;
   require_head(experiment.model, paths);
   // In 16 bits all texts that it is sure of have one score. Decoders may be too large for 32.
   if (!options.precision && experiment.model.encoder) experiment.precision.compute = DType::f32;
   const bool talks = options.rewards && answering_template(options, paths).has_value();
-  RowsToScore rows = open_to_score(asked.resolved, talks, options.partner.has_value());
+  RowsToScore rows = open_to_score(requested.resolved, talks, options.partner.has_value());
   experiment.task = rows.encoder.samples().task;
   auto count = static_cast<int64_t>(options.texts.size());
   if (rows.source) {
@@ -82,7 +81,7 @@ RowTally score(const ScoreOptions& options, const std::function<void(const nlohm
   start_threads(device.cpu.threads);
   OutLines file(options.out);
   ScoreLines lines(
-      experiment.task, asked.resolved.labels,
+      experiment.task, requested.resolved.labels,
       [&](const nlohmann::ordered_json& one) { options.out ? file.write(one) : line(one); }, options.rewards);
   RowProgram program(plan, experiment, paths, *options.observer);
   const auto run = [&](const RowProgram::Next& next) {

@@ -39,7 +39,7 @@ Lifetimes find_lifetimes(const Graph& graph) {
     const Op& op = graph.ops()[i];
     const auto at = static_cast<int32_t>(i);
     for (const TensorId id : op.inputs) extend(lives, id, at);
-    if (waited[i] >= 0) extend(lives, home_of(graph.ops()[static_cast<size_t>(waited[i])]), at);
+    if (waited[i] >= 0) extend(lives, offloaded_of(graph.ops()[static_cast<size_t>(waited[i])]), at);
     for (const TensorId id : op.outputs) {
       if (id == kNoTensor || !is_transient(graph.tensor(id))) continue;
       // Only the first writer begins a life: ops may update in place.

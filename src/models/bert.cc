@@ -33,7 +33,7 @@ EncoderSpec::Activation activation_of(const ConfigReader& in) {
 // Keys that change the computation and that nothing here honours.
 void refuse_unsupported(const ConfigReader& in) {
   for (const char* key : {"is_decoder", "add_cross_attention"})
-    if (in.flag(key, false)) in.fail(formatted("'{}' is not supported: an encoder is", key));
+    if (in.flag(key, false)) in.fail(formatted("'{}' is not supported; an encoder is supported", key));
   const std::string positions = in.text("position_embedding_type", "absolute");
   if (positions != "absolute")
     in.fail(formatted("position_embedding_type '{}' is not supported; supported: absolute", positions));
@@ -48,7 +48,8 @@ void parse_sizes(const ConfigReader& in, const EncoderFacts& facts, ModelSpec& s
   if (spec.hidden % spec.heads != 0) in.fail("'hidden_size' must be a multiple of 'num_attention_heads'");
   spec.head_dim = spec.hidden / spec.heads;
   if (spec.head_dim % 8 != 0 || spec.head_dim > 256)
-    in.fail(formatted("a head size of {} is not supported: a multiple of 8 up to 256 is", spec.head_dim));
+    in.fail(
+        formatted("a head size of {} is not supported; supported: multiples of 8 up to 256", spec.head_dim));
   spec.windows.assign(static_cast<size_t>(spec.layers), 0);
   spec.rope.type = RopeType::none;
 }
@@ -70,7 +71,7 @@ void parse(const ConfigReader& in, const EncoderFacts& facts, ModelSpec& spec) {
   const int64_t before = encoder.counts_from_padding ? *spec.pad_token + 1 : 0;
   spec.max_positions = encoder.position_rows - before;
   if (spec.max_positions < 1)
-    in.fail(formatted("'max_position_embeddings' is {}, and positions begin at {} (pad_token_id plus 1)",
+    in.fail(formatted("'max_position_embeddings' is {}, but positions begin at {} (pad_token_id plus 1)",
                       encoder.position_rows, before));
 }
 

@@ -175,10 +175,9 @@ TensorId ModelBuilder::scaled(TensorId x, double factor, const std::string& scop
 
 TensorId ModelBuilder::head() {
   if (spec_.scores_sequences)
-    throw UsageError(
-        formatted("the model is a {}, whose head scores sequences: it has none for next tokens. It is for "
-                  "task: reward and classify",
-                  spec_.architecture));
+    throw UsageError(formatted(
+        "the model is a {} with a head that scores sequences, not one for next tokens; use task: reward or classify",
+        spec_.architecture));
   return spec_.tied_head ? embedding_table()
                          : parameter("lm_head.weight", {spec_.vocab, spec_.hidden}, kHead);
 }

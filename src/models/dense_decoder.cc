@@ -26,9 +26,9 @@ void refuse_unsupported(const ConfigReader& in, const DenseDecoderFacts& facts) 
     if (in.has(key) && in.at(key) != false && !in.at(key).empty())
       in.fail(formatted("'{}' is not supported", key));
   if (!facts.may_bias_attention && in.flag("attention_bias", false))
-    in.fail("'attention_bias' is not supported for this model_type, which has no biases");
+    in.fail("'attention_bias' is not supported for this model_type");
   if (!facts.may_bias_mlp && in.flag("mlp_bias", false))
-    in.fail("'mlp_bias' is not supported for this model_type, which has no biases");
+    in.fail("'mlp_bias' is not supported for this model_type");
 }
 
 // The names of a layer's types, of which there are as many as layers.
@@ -50,7 +50,7 @@ std::vector<int64_t> windows_of(const ConfigReader& in, const std::vector<bool>&
   std::vector<int64_t> windows(sliding.size(), 0);
   if (std::ranges::none_of(sliding, std::identity())) return windows;
   if (in.names("sliding_window") && !in.has("sliding_window"))
-    in.fail("'sliding_window' is null, and 'layer_types' has layers that slide");
+    in.fail("'sliding_window' is null, but 'layer_types' has sliding-window layers");
   const int64_t window = in.integer("sliding_window", 1, kMostPositions, kDefaultWindow);
   for (size_t i = 0; i < windows.size(); ++i) windows[i] = sliding[i] ? window : 0;
   return windows;
@@ -120,7 +120,8 @@ void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts,
   if (spec.heads % spec.kv_heads != 0)
     in.fail("'num_attention_heads' must be a multiple of 'num_key_value_heads'");
   if (spec.head_dim % 8 != 0 || spec.head_dim > 256)
-    in.fail(formatted("a head size of {} is not supported: a multiple of 8 up to 256 is", spec.head_dim));
+    in.fail(
+        formatted("a head size of {} is not supported; supported: multiples of 8 up to 256", spec.head_dim));
   spec.rms_norm_eps = in.number("rms_norm_eps", facts.rms_norm_eps, 0.0, 1.0);
   spec.tied_head = in.flag("tie_word_embeddings", facts.tied_head);
   const bool bias = in.flag("attention_bias", false);

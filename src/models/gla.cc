@@ -20,15 +20,15 @@ void refuse_unsupported(const ConfigReader& in) {
   const std::string act = in.text("hidden_act", "swish");
   if (act != "swish") in.fail(formatted("hidden_act '{}' is not supported; supported for GLA: swish", act));
   for (const char* key : {"feature_map", "attn", "attnres_block_size"})
-    if (in.has(key)) in.fail(formatted("'{}' is not supported for GLA; null is", key));
+    if (in.has(key)) in.fail(formatted("'{}' is not supported for GLA; set it to null", key));
   for (const char* key : {"conv_bias", "use_gv"})
     if (in.flag(key, false)) in.fail(formatted("'{}': true is not supported for GLA", key));
   for (const char* key : {"use_gk", "elementwise_affine"})
     if (!in.flag(key, true)) in.fail(formatted("'{}': false is not supported for GLA", key));
   if (in.integer("gate_low_rank_dim", 1, kWidest, kGateRank) != kGateRank)
-    in.fail("'gate_low_rank_dim' other than 16 is not supported: fla's model does not read it either");
+    in.fail("'gate_low_rank_dim' must be 16, as in fla, which does not read it");
   if (in.number("gate_logit_normalizer", kGateNormalizer) != kGateNormalizer)
-    in.fail("'gate_logit_normalizer' other than 16 is not supported: fla's model does not read it either");
+    in.fail("'gate_logit_normalizer' must be 16, as in fla, which does not read it");
 }
 
 // The width of all heads together: int(hidden * ratio), which fla cuts to a whole number.
@@ -40,7 +40,8 @@ int64_t head_width(const ConfigReader& in, const char* key, double otherwise, co
   if (width < spec.heads || width % spec.heads != 0)
     in.fail(formatted("'hidden_size' times '{}' is {}, which 'num_heads' does not divide", key, width));
   if (width / spec.heads > kLargestHead)
-    in.fail(formatted("heads of {} are not supported: up to {} are", width / spec.heads, kLargestHead));
+    in.fail(
+        formatted("heads of {} are not supported; supported: up to {}", width / spec.heads, kLargestHead));
   return width / spec.heads;
 }
 
@@ -188,8 +189,7 @@ class GlaModel {
 
 void inputs(ModelBuilder& b) { b.token_inputs(kFirstAxis, b.shape().tokens); }
 TensorId hidden(ModelBuilder& b) {
-  if (b.cache().sequences > 1)
-    throw UsageError("beam search is not supported for gated linear attention, whose state has one sequence");
+  if (b.cache().sequences > 1) throw UsageError("beam search is not supported for gated linear attention");
   return GlaModel(b).hidden(b.cache().capacity > 0);
 }
 TensorId final_norm(ModelBuilder& b, TensorId h) { return b.norm(h, "model.norm", b.spec().hidden); }

@@ -34,10 +34,9 @@ ModelBuilder begin(const ModelSpec& spec, const BatchShape& shape, DType dtype, 
 ModelBuilder begin_text(const ModelSpec& spec, const BatchShape& shape, DType dtype, Mode mode,
                         std::string name, const CacheShape& cache = {}) {
   if (spec.encoder)
-    throw UsageError(
-        formatted("the model is a {}, an encoder, which predicts no next tokens: it is for task: classify, "
-                  "and plimsoll classify asks it",
-                  spec.architecture));
+    throw UsageError(formatted(
+        "the model is a {}, an encoder, which does not generate text; use task: classify and plimsoll classify",
+        spec.architecture));
   return begin(spec, shape, dtype, mode, std::move(name), cache);
 }
 

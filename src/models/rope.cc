@@ -219,7 +219,7 @@ TwoRopes read_by_layer(const ConfigReader& in, const ThetasByLayer& thetas, cons
   for (const auto& [key, value] : in.at("rope_parameters").items())
     if (key != "full_attention" && key != "sliding_attention")
       both.fail(
-          formatted("'{}' is not supported; say settings for full_attention and sliding_attention", key));
+          formatted("'{}' is not supported; give settings for full_attention and sliding_attention", key));
   const TwoRopes old = read_old_keys(in, thetas, model);
   return {read("full_attention", old.full.theta), read("sliding_attention", old.sliding.theta)};
 }

@@ -43,8 +43,7 @@ void require_countable(const ConfigReader& in, const ModelSpec& spec) {
   const double parameters = real(spec.layers) * layer + 2 * real(spec.hidden) * real(spec.vocab);
   if (parameters > kMost)
     in.fail(
-        "the model would have more than 10^15 parameters; 'hidden_size', 'num_hidden_layers' and the rest "
-        "are no model's");
+        "the model would have more than 10^15 parameters; check 'hidden_size', 'num_hidden_layers' and 'vocab_size'");
 }
 
 // The head that scores sequences, where the checkpoint has one, and what it reads.
@@ -84,7 +83,7 @@ std::optional<int64_t> padding_row(const ConfigReader& in, const ModelSpec& spec
 
 ModelSpec parse_model_spec(const Json& config, const std::string& where) {
   const ConfigReader in(config, where);
-  if (!config.is_object()) in.fail("is not a map of keys");
+  if (!config.is_object()) in.fail("is not a JSON object");
   const FamilyRule& family = family_of(in);
   refuse_other_heads(in, family);
 

@@ -22,7 +22,8 @@ void parse_sizes(const ConfigReader& in, ModelSpec& spec) {
   spec.head_dim = in.integer("d_kv", 1, 256, 64);
   spec.vocab = in.integer("vocab_size", 1, kLargestVocab);
   if (spec.head_dim % 8 != 0)
-    in.fail(formatted("a head size of {} is not supported: a multiple of 8 up to 256 is", spec.head_dim));
+    in.fail(
+        formatted("a head size of {} is not supported; supported: multiples of 8 up to 256", spec.head_dim));
   EncoderDecoderSpec& two = spec.encoder_decoder.emplace();
   two.encoder_layers = in.integer("num_layers", 1, kMostLayers);
   two.decoder_layers = in.integer("num_decoder_layers", 1, kMostLayers, two.encoder_layers);
@@ -41,11 +42,11 @@ void parse_sizes(const ConfigReader& in, ModelSpec& spec) {
 void require_activation(const ConfigReader& in, bool gated) {
   const std::string act = gated ? "gelu_new" : "relu";
   if (in.names("dense_act_fn") && in.text("dense_act_fn", "null") != act)
-    in.fail(formatted("'dense_act_fn' is {}, which is not supported with this feed_forward_proj: '{}' is",
-                      in.at("dense_act_fn").dump(), act));
+    in.fail(formatted("'dense_act_fn' is {}; this feed_forward_proj needs '{}'", in.at("dense_act_fn").dump(),
+                      act));
   if (in.names("is_gated_act") && in.flag("is_gated_act", false) != gated)
-    in.fail(formatted("'is_gated_act' is {}, and feed_forward_proj says otherwise",
-                      in.at("is_gated_act").dump()));
+    in.fail(
+        formatted("'is_gated_act' is {}, which contradicts feed_forward_proj", in.at("is_gated_act").dump()));
 }
 
 void parse(const ConfigReader& in, const char* usual_mlp, ModelSpec& spec) {

@@ -14,23 +14,24 @@ namespace {
 
 // home -> copy: the whole home, or `elements` of it from `first` on (both counted in elements).
 std::vector<OutputSpec> infer_fetch(const Graph& g, const Op& op) {
-  const Tensor& home = input_tensor(g, op, operand::fetch::home);
+  const Tensor& offloaded = input_tensor(g, op, operand::fetch::offloaded);
   const int64_t first = op.attr_int("first");
   const int64_t elements = op.attr_int("elements");
-  require(first >= 0 && elements > 0 && first + elements <= home.shape.elements(), g, op, "fetch: range");
-  require(home.space != Space::device, g, op, "fetch: the home is on the device");
-  return {{"", elements == home.shape.elements() ? home.shape : Shape{elements}, home.dtype}};
+  require(first >= 0 && elements > 0 && first + elements <= offloaded.shape.elements(), g, op,
+          "fetch: range");
+  require(offloaded.space != Space::device, g, op, "fetch: the home is on the device");
+  return {{"", elements == offloaded.shape.elements() ? offloaded.shape : Shape{elements}, offloaded.dtype}};
 }
 
 // copy -> home: the whole home, or its elements from `first` on.
 std::vector<OutputSpec> infer_store(const Graph& g, const Op& op) {
   const Tensor& copy = input_tensor(g, op, operand::store::copy);
-  if (op.outputs[operand::store::home] < 0) return {{"", copy.shape, copy.dtype}};
-  const Tensor& home = g.tensor(op.outputs[operand::store::home]);
+  if (op.outputs[operand::store::offloaded] < 0) return {{"", copy.shape, copy.dtype}};
+  const Tensor& offloaded = g.tensor(op.outputs[operand::store::offloaded]);
   const int64_t first = op.attr_int("first");
-  require(home.dtype == copy.dtype, g, op, "store: types differ");
-  require(first >= 0 && first + copy.shape.elements() <= home.shape.elements(), g, op, "store: range");
-  return {{"", home.shape, home.dtype}};
+  require(offloaded.dtype == copy.dtype, g, op, "store: types differ");
+  require(first >= 0 && first + copy.shape.elements() <= offloaded.shape.elements(), g, op, "store: range");
+  return {{"", offloaded.shape, offloaded.dtype}};
 }
 
 std::vector<OutputSpec> infer_wait(const Graph& g, const Op& op) {
@@ -67,7 +68,7 @@ const OpRule store_wait_rule{.kind = OpKind::store_wait,
 
 bool moves_disk_bytes(const Graph& program) {
   return std::ranges::any_of(program.ops(), [&](const Op& op) {
-    return is_queued(op) && program.tensor(home_of(op)).space == Space::disk;
+    return is_queued(op) && program.tensor(offloaded_of(op)).space == Space::disk;
   });
 }
 

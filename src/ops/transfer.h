@@ -11,9 +11,9 @@
 namespace plimsoll {
 
 // The tensor off the device, of a fetch or a store.
-inline TensorId home_of(const Op& transfer) {
-  return transfer.kind == OpKind::fetch ? transfer.inputs[operand::fetch::home]
-                                        : transfer.outputs[operand::store::home];
+inline TensorId offloaded_of(const Op& transfer) {
+  return transfer.kind == OpKind::fetch ? transfer.inputs[operand::fetch::offloaded]
+                                        : transfer.outputs[operand::store::offloaded];
 }
 // That on the device, of these or their waits.
 inline TensorId copy_of(const Op& transfer) {

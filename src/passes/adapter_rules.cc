@@ -109,20 +109,18 @@ bool AdapterRules::saves(const std::string& weight) {
 void AdapterRules::require_targets_found(const std::set<std::string>& modules) const {
   for (const std::string& target : options_.targets)
     if (!used_.contains(target))
-      throw UsageError(formatted("method.targets: '{}' names no linear layer or embedding; there are {}",
+      throw UsageError(formatted("method.targets: '{}' matches no linear layer or embedding; there are {}",
                                  target, shown_names(modules)));
   for (const int64_t layer : options_.layers)
     if (!layers_used_.contains(layer))
-      throw UsageError(
-          formatted("method.layers: no linear layer that is adapted has the number {}; layers are counted "
-                    "from 0",
-                    layer));
+      throw UsageError(formatted(
+          "method.layers: no adapted linear layer is in layer {}; layers are counted from 0", layer));
 }
 
 void AdapterRules::require_saved_found(const std::set<std::string>& all_modules) const {
   for (const std::string& name : options_.modules_to_save)
     if (!saved_.contains(name))
-      throw UsageError(formatted("method.modules_to_save: '{}' names no module; there are {}", name,
+      throw UsageError(formatted("method.modules_to_save: '{}' matches no module; there are {}", name,
                                  shown_names(all_modules)));
 }
 

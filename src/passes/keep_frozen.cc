@@ -91,16 +91,16 @@ std::optional<TensorId> boundary_of(const Graph& graph) {
 }
 
 // The graph with these ops alone and what they touch, the boundary under its name. All weights and inputs
-// stay with `all_homes`.
+// stay with `all_targets`.
 Graph with_ops(const Graph& graph, const std::vector<bool>& kept, TensorId boundary, Role role,
-               bool all_homes) {
+               bool all_targets) {
   Graph result(graph.name());
   result.set_blocks(graph.blocks());
   result.set_axes(graph.axes());
   std::vector<bool> touched(graph.tensors().size());
   for (size_t i = 0; i < touched.size(); ++i) {
     const Role of = graph.tensors()[i].role;
-    touched[i] = of == Role::input || (all_homes && is_persistent(of));
+    touched[i] = of == Role::input || (all_targets && is_persistent(of));
   }
   for (size_t i = 0; i < kept.size(); ++i)
     for (const Operands* operands : {&graph.ops()[i].inputs, &graph.ops()[i].outputs})

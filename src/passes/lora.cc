@@ -88,10 +88,9 @@ class LoraPass {
 
   void require_plain(const std::string& module) const {
     if (!options_.dora && options_.start == AdapterStart::lora) return;
-    throw UsageError(
-        formatted("{}: is of linear layers below the output head, and method.targets names {}; leave one "
-                  "of them out",
-                  options_.dora ? "method.dora" : "method.init", module));
+    throw UsageError(formatted(
+        "{}: applies to linear layers below the output head, but method.targets names {}; remove one of them",
+        options_.dora ? "method.dora" : "method.init", module));
   }
 
   TensorId adapter(const Op& op, const char* suffix, Shape shape, ParameterInfo facts) {
@@ -167,10 +166,9 @@ class LoraPass {
   // Nothing is dropped: what comes in are numbers of tokens.
   void adapt_embedding(Op base) {
     if (input_tensor(result_, base, kWeightOfModule).name.text() != base.scope.text() + ".weight")
-      throw UsageError(
-          formatted("method.targets: {} reads {}, which encoder and decoder share; an adapter of it is not "
-                    "supported",
-                    base.scope.text(), input_tensor(result_, base, kWeightOfModule).name.text()));
+      throw UsageError(formatted(
+          "method.targets: {} reads {}, which encoder and decoder share; an adapter on it is not supported",
+          base.scope.text(), input_tensor(result_, base, kWeightOfModule).name.text()));
     begin(base, base.axis);
     const AdapterRules::Size size = rules_.size_of(base.scope);
     const Shape table = input_tensor(result_, base, kWeightOfModule).shape;
@@ -213,9 +211,8 @@ class LoraPass {
   // long as the run lasts, and is saved.
   void keep_start(const Op& base, int64_t r, int64_t in, int64_t out) {
     if (r > std::min(in, out))
-      throw UsageError(
-          formatted("method.r: {} has no part of rank {} to begin with (method.init); its weight is {}",
-                    base.scope, r, Shape{out, in}.to_string()));
+      throw UsageError(formatted("method.r: {} has no rank {} for method.init; its weight is {}", base.scope,
+                                 r, Shape{out, in}.to_string()));
     const auto keep = [&](const char* suffix, Shape shape, AdapterPart part) {
       result_.add_tensor({base.scope + suffix,
                           std::move(shape),

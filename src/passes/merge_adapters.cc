@@ -59,12 +59,12 @@ class Merging {
 
   // The place of the product of `kind` that makes `addend` for this op alone, on the same rows; -1: none
   // does.
-  int64_t product_for(const Op& op, TensorId addend, OpKind kind, size_t step, size_t rider) {
-    if (addend == kNoTensor || op.has_input(rider)) return -1;
+  int64_t product_for(const Op& op, TensorId addend, OpKind kind, size_t step, size_t adapter) {
+    if (addend == kNoTensor || op.has_input(adapter)) return -1;
     const int64_t at = use(addend).producer;
     if (at < 0 || use(addend).readers != 1) return -1;
     const Op& made = graph_.ops()[static_cast<size_t>(at)];
-    const bool alike = made.kind == kind && !made.has_input(rider) && made.input(step) == op.input(step) &&
+    const bool alike = made.kind == kind && !made.has_input(adapter) && made.input(step) == op.input(step) &&
                        made.axis == op.axis && made.stage == op.stage;
     return alike ? at : -1;
   }
@@ -99,7 +99,7 @@ class Merging {
     merged.inputs.resize(at::b + 1, kNoTensor);
     merged.inputs[at::t] = up.inputs[at::x];
     merged.inputs[at::b] = up.inputs[at::weight];
-    merged.attrs["rider_scale"] = up.attr_float("scale");
+    merged.attrs["adapter_scale"] = up.attr_float("scale");
     merged.outputs = up.outputs;
     merged_.emplace(place_of_up, std::move(merged));
     gone_[place] = 1;
@@ -136,7 +136,7 @@ class Merging {
     merged.inputs[at::d_x_in] = of_adapter.input(at::d_x_in);
     merged.inputs[at::d_t] = of_adapter.inputs[at::d_y];
     merged.inputs[at::a] = of_adapter.inputs[at::weight];
-    merged.attrs["rider_scale"] = of_adapter.attr_float("scale");
+    merged.attrs["adapter_scale"] = of_adapter.attr_float("scale");
     merged_.emplace(place_of_dx, std::move(merged));
     gone_[static_cast<size_t>(found)] = 1;
     use(dx.inputs[at::d_x_in]).dropped = true;

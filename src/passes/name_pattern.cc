@@ -28,7 +28,7 @@ NamePattern::NamePattern(const std::string& expression, const std::string& given
   std::array<PCRE2_UCHAR, 256> why{};
   pcre2_get_error_message(error, why.data(), why.size());
   throw UsageError(
-      formatted("{} is no regular expression: {}", place_, reinterpret_cast<const char*>(why.data())));
+      formatted("{} is not a regular expression: {}", place_, reinterpret_cast<const char*>(why.data())));
 }
 
 std::optional<std::string> NamePattern::match(const std::string& name) const {

@@ -2,7 +2,7 @@
 
 namespace plimsoll {
 
-PartHome PartHome::in_blocks(int64_t blocks) const {
+PartTarget PartTarget::in_blocks(int64_t blocks) const {
   const int64_t disk = std::min(on_disk, blocks);
   const int64_t host = std::min(on_host, blocks - disk);
   if (disk == blocks) return Space::disk;

@@ -15,16 +15,16 @@ namespace plimsoll {
 
 // The places of one part of a run, block by block: that of the first `on_disk` blocks is on disk, of the next
 // `on_host` on the host, of the rest on the device. What belongs to no block goes with the last one.
-struct PartHome {
+struct PartTarget {
   // More than any model has: all of them, or all that are left.
   static constexpr int64_t kEveryBlock = int64_t{1} << 32;
 
   int64_t on_disk = 0;
   int64_t on_host = 0;
 
-  PartHome() = default;
-  PartHome(int64_t disk, int64_t host) : on_disk(disk), on_host(host) {}
-  PartHome(Space whole)  // NOLINT(google-explicit-constructor): all of it is in that space
+  PartTarget() = default;
+  PartTarget(int64_t disk, int64_t host) : on_disk(disk), on_host(host) {}
+  PartTarget(Space whole)  // NOLINT(google-explicit-constructor): all of it is in that space
       : on_disk(whole == Space::disk ? kEveryBlock : 0), on_host(whole == Space::host ? kEveryBlock : 0) {}
 
   [[nodiscard]] bool any() const { return on_disk > 0 || on_host > 0; }
@@ -42,8 +42,8 @@ struct PartHome {
     return at - on_disk < on_host ? Space::host : Space::device;
   }
   // The same with counts that a model of so many blocks has, in one form.
-  [[nodiscard]] PartHome in_blocks(int64_t blocks) const;
-  friend auto operator<=>(const PartHome&, const PartHome&) = default;
+  [[nodiscard]] PartTarget in_blocks(int64_t blocks) const;
+  friend auto operator<=>(const PartTarget&, const PartTarget&) = default;
 };
 
 // The parts of a run, in the order of reports.
@@ -51,17 +51,17 @@ enum class Part : uint8_t { states, gradients, weights, activations };
 inline constexpr std::array<Part, 4> kEveryPart = {Part::states, Part::gradients, Part::weights,
                                                    Part::activations};
 std::string_view to_string(Part part);
-using Homes = std::array<PartHome, 4>;  // by part
+using OffloadTargets = std::array<PartTarget, 4>;  // by part
 
 // The most layers by which a transfer starts ahead of need (docs/decisions/29-offload-targets.md).
 inline constexpr int64_t kMostPrefetch = 2;
 
 // The places of tensors of each kind.
 struct OffloadChoice {
-  PartHome states;       // optimizer states and master copies
-  PartHome gradients;    // of the effective batch
-  PartHome weights;      // of the blocks (embedding, head, last norm and adapters stay)
-  PartHome activations;  // those that wait for the backward pass
+  PartTarget states;       // optimizer states and master copies
+  PartTarget gradients;    // of the effective batch
+  PartTarget weights;      // of the blocks (embedding, head, last norm and adapters stay)
+  PartTarget activations;  // those that wait for the backward pass
   // The number of layers (micro-step) or slices (update) by which a transfer starts ahead; 0: no overlap.
   int64_t prefetch = 1;
   // Elements that an update fetches at a time, a multiple of kSliceUnit. 4 Mi elements of f32 are 16 MiB:
@@ -73,17 +73,17 @@ struct OffloadChoice {
   [[nodiscard]] bool any() const {
     return states.any() || gradients.any() || weights.any() || activations.any();
   }
-  [[nodiscard]] const PartHome& of(Part part) const {
+  [[nodiscard]] const PartTarget& of(Part part) const {
     return part == Part::states      ? states
            : part == Part::gradients ? gradients
            : part == Part::weights   ? weights
                                      : activations;
   }
-  PartHome& of(Part part) { return const_cast<PartHome&>(std::as_const(*this).of(part)); }
-  void set_homes(const Homes& homes) {
-    for (const Part part : kEveryPart) of(part) = homes[static_cast<size_t>(part)];
+  PartTarget& of(Part part) { return const_cast<PartTarget&>(std::as_const(*this).of(part)); }
+  void set_targets(const OffloadTargets& targets) {
+    for (const Part part : kEveryPart) of(part) = targets[static_cast<size_t>(part)];
   }
-  [[nodiscard]] Homes homes() const { return {states, gradients, weights, activations}; }
+  [[nodiscard]] OffloadTargets targets() const { return {states, gradients, weights, activations}; }
   [[nodiscard]] bool moves(const Tensor& tensor) const { return tensor.bytes() >= smallest_bytes; }
   friend bool operator==(const OffloadChoice&, const OffloadChoice&) = default;
 };

@@ -46,8 +46,8 @@ std::vector<std::pair<TensorId, Space>> find_waiting(const Graph& train, const U
     if (uses.last_forward[i] == kNever || uses.first_backward[i] == kNever) continue;
     const BlockId block = train.ops()[static_cast<size_t>(uses.first_backward[i])].block;
     if (block == kNoBlock || block >= last_block) continue;
-    if (const Space home = choice.activations.of(block); home != Space::device)
-      waiting.emplace_back(static_cast<TensorId>(i), home);
+    if (const Space offloaded = choice.activations.of(block); offloaded != Space::device)
+      waiting.emplace_back(static_cast<TensorId>(i), offloaded);
   }
   return waiting;
 }
@@ -58,25 +58,25 @@ Graph offload_activations(Graph train, const OffloadChoice& choice, const Offloa
   const Uses uses = find_uses(train);
   std::vector<TensorId> waiting;  // those that are copied
   std::vector<Space> spaces;
-  for (const auto& [id, home] : find_waiting(train, uses, choice)) {
-    if (!context.transfers(home)) {
-      train.set_space(id, home);
+  for (const auto& [id, offloaded] : find_waiting(train, uses, choice)) {
+    if (!context.transfers(offloaded)) {
+      train.set_space(id, offloaded);
       continue;
     }
     waiting.push_back(id);
-    spaces.push_back(home);
+    spaces.push_back(offloaded);
   }
   if (waiting.empty()) return train;
-  std::vector<TensorId> home_of(train.tensors().size(), kNoTensor);
+  std::vector<TensorId> offloaded_of(train.tensors().size(), kNoTensor);
   // By op the first tensor that is stored behind it, and by tensor the next one.
   std::vector<TensorId> first_stored(train.ops().size(), kNoTensor);
   std::vector<TensorId> next_stored(train.tensors().size(), kNoTensor);
   for (size_t i = 0; i < waiting.size(); ++i) {
     const TensorId id = waiting[i];
-    Tensor home = train.tensor(id);
-    home.name = train.fresh_name(home.name + ".home");
-    home.space = spaces[i];
-    home_of[static_cast<size_t>(id)] = train.add_tensor(std::move(home));
+    Tensor offloaded = train.tensor(id);
+    offloaded.name = train.fresh_name(offloaded.name + ".home");
+    offloaded.space = spaces[i];
+    offloaded_of[static_cast<size_t>(id)] = train.add_tensor(std::move(offloaded));
   }
   for (auto id = waiting.rbegin(); id != waiting.rend(); ++id) {
     TensorId& first = first_stored[static_cast<size_t>(uses.last_forward[static_cast<size_t>(*id)])];
@@ -88,18 +88,18 @@ Graph offload_activations(Graph train, const OffloadChoice& choice, const Offloa
     Op& op = ops[at];
     if (op.stage == Stage::backward)
       for (TensorId& id : op.inputs)
-        if (id != kNoTensor && home_of[static_cast<size_t>(id)] != kNoTensor)
-          id = home_of[static_cast<size_t>(id)];
+        if (id != kNoTensor && offloaded_of[static_cast<size_t>(id)] != kNoTensor)
+          id = offloaded_of[static_cast<size_t>(id)];
     train.ops().push_back(std::move(op));
     if (first_stored[at] == kNoTensor) continue;
     const Op writer = train.ops().back();
     for (TensorId id = first_stored[at]; id != kNoTensor; id = next_stored[static_cast<size_t>(id)])
-      append_store(train, id, home_of[static_cast<size_t>(id)], 0, writer);
+      append_store(train, id, offloaded_of[static_cast<size_t>(id)], 0, writer);
   }
-  std::vector<char> homes(train.tensors().size());
-  for (const TensorId id : home_of)
-    if (id != kNoTensor) homes[static_cast<size_t>(id)] = 1;
-  return fetch_for_readers(std::move(train), homes);
+  std::vector<char> offloaded(train.tensors().size());
+  for (const TensorId id : offloaded_of)
+    if (id != kNoTensor) offloaded[static_cast<size_t>(id)] = 1;
+  return fetch_for_readers(std::move(train), offloaded);
 }
 
 }  // namespace plimsoll

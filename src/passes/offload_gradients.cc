@@ -18,9 +18,9 @@ std::vector<char> move_gradients(Graph& graph, const OffloadChoice& choice, cons
   for (size_t i = 0; i < moved.size(); ++i) {
     const Tensor& tensor = graph.tensors()[i];
     if (tensor.role != Role::gradient || !choice.moves(tensor)) continue;
-    const Space home = choice.gradients.of(tensor.block);
-    graph.set_space(static_cast<TensorId>(i), home);
-    moved[i] = context.transfers(home) ? 1 : 0;
+    const Space target = choice.gradients.of(tensor.block);
+    graph.set_space(static_cast<TensorId>(i), target);
+    moved[i] = context.transfers(target) ? 1 : 0;
   }
   return moved;
 }

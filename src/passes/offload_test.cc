@@ -59,7 +59,7 @@ Graph full(int64_t layers, DType dtype = DType::f32) {
   return differentiate(make_trainable(forward(layers, dtype)), {});
 }
 
-OffloadChoice choice_of(PartHome OffloadChoice::*part, Space space = Space::disk, int64_t prefetch = 1) {
+OffloadChoice choice_of(PartTarget OffloadChoice::*part, Space space = Space::disk, int64_t prefetch = 1) {
   OffloadChoice choice;
   choice.*part = space;
   choice.prefetch = prefetch;
@@ -103,12 +103,12 @@ std::vector<size_t> find_ops(const Graph& graph, OpKind kind) {
 
 const Op& op_at(const Graph& graph, size_t at) { return graph.ops()[at]; }
 
-std::string home_of(const Graph& graph, const Op& op) { return graph.tensor(home_of(op)).name; }
+std::string offloaded_of(const Graph& graph, const Op& op) { return graph.tensor(offloaded_of(op)).name; }
 
 // Counts how often each offload target is fetched or stored.
-std::map<std::string, int> homes_of(const Graph& graph, OpKind kind) {
+std::map<std::string, int> counts_of(const Graph& graph, OpKind kind) {
   std::map<std::string, int> counts;
-  for (const size_t at : find_ops(graph, kind)) ++counts[home_of(graph, op_at(graph, at))];
+  for (const size_t at : find_ops(graph, kind)) ++counts[offloaded_of(graph, op_at(graph, at))];
   return counts;
 }
 
@@ -151,9 +151,9 @@ TEST(OffloadWeights, every_pass_of_a_layer_fetches_its_large_matrices_once) {
   for (const int64_t prefetch : {0, 1, 2}) {
     const Graph train = offloaded(full(3), choice_of(&OffloadChoice::weights, Space::disk, prefetch));
     expect_waits_guard_copies(train);
-    const auto fetched = homes_of(train, OpKind::fetch);
+    const auto fetched = counts_of(train, OpKind::fetch);
     EXPECT_EQ(fetched.size(), 3U * 5);
-    for (const auto& [home, times] : fetched) EXPECT_EQ(times, 2) << home;
+    for (const auto& [offloaded, times] : fetched) EXPECT_EQ(times, 2) << offloaded;
     EXPECT_FALSE(fetched.contains("model.layers.0.self_attn.k_proj.weight"));
     EXPECT_FALSE(fetched.contains("model.embed_tokens.weight"));
     EXPECT_THAT(find_ops(train, OpKind::store), IsEmpty());
@@ -163,7 +163,7 @@ TEST(OffloadWeights, every_pass_of_a_layer_fetches_its_large_matrices_once) {
 TEST(OffloadWeights, recomputation_shares_the_copies_of_its_layers_backward_pass) {
   const Graph train = offloaded(recompute(full(3), {std::vector(3, RecomputePoint::block), 1}),
                                 choice_of(&OffloadChoice::weights));
-  for (const auto& [home, times] : homes_of(train, OpKind::fetch)) EXPECT_EQ(times, 2) << home;
+  for (const auto& [offloaded, times] : counts_of(train, OpKind::fetch)) EXPECT_EQ(times, 2) << offloaded;
 }
 
 TEST(OffloadWeights, stay_the_same_tensors_in_all_programs) {
@@ -175,15 +175,15 @@ TEST(OffloadWeights, stay_the_same_tensors_in_all_programs) {
     EXPECT_EQ(program.tensor(program.find("model.layers.1.mlp.up_proj.weight")).space, Space::disk);
     EXPECT_EQ(program.tensor(program.find("model.norm.weight")).space, Space::device);
   }
-  EXPECT_EQ(homes_of(programs[1], OpKind::store)["model.layers.1.mlp.up_proj.weight"], 2);
+  EXPECT_EQ(counts_of(programs[1], OpKind::store)["model.layers.1.mlp.up_proj.weight"], 2);
   EXPECT_EQ(find_ops(programs[2], OpKind::fetch).size(), 2U * 5);
 }
 
 TEST(OffloadWeights, adapters_stay_on_the_device) {
   const Graph train = offloaded(differentiate(add_lora(forward(2), {.r = 128, .alpha = 8}), {}),
                                 choice_of(&OffloadChoice::weights));
-  for (const auto& [home, times] : homes_of(train, OpKind::fetch))
-    EXPECT_EQ(home.find(".lora_"), std::string::npos) << home;
+  for (const auto& [offloaded, times] : counts_of(train, OpKind::fetch))
+    EXPECT_EQ(offloaded.find(".lora_"), std::string::npos) << offloaded;
 }
 
 TEST(TransferSchedule, without_prefetch_every_wait_is_next_to_its_transfer) {
@@ -219,14 +219,14 @@ TEST(TransferSchedule, a_layers_weights_come_while_the_layer_before_it_computes)
 TEST(OffloadActivations, the_backward_pass_reads_copies_of_what_all_layers_but_the_last_left) {
   const Graph train = offloaded(full(4), choice_of(&OffloadChoice::activations));
   expect_waits_guard_copies(train);
-  const auto stored = homes_of(train, OpKind::store);
+  const auto stored = counts_of(train, OpKind::store);
   EXPECT_THAT(stored, Each(::testing::Field(&std::pair<const std::string, int>::second, 1)));
   EXPECT_EQ(stored.size() % 3, 0U) << "as many in each of three layers";
   EXPECT_TRUE(stored.contains("model.layers.0.mlp.act.home"));
   EXPECT_FALSE(stored.contains("model.layers.3.mlp.act.home"));
-  for (const auto& [home, times] : stored) {
-    EXPECT_EQ(homes_of(train, OpKind::fetch)[home], 1) << home;
-    const TensorId kept = train.find(home.substr(0, home.size() - std::string(".home").size()));
+  for (const auto& [offloaded, times] : stored) {
+    EXPECT_EQ(counts_of(train, OpKind::fetch)[offloaded], 1) << offloaded;
+    const TensorId kept = train.find(offloaded.substr(0, offloaded.size() - std::string(".home").size()));
     for (const Op& op : train.ops())
       EXPECT_FALSE(op.stage == Stage::backward && touches(op, kept)) << print_op(train, op);
   }
@@ -243,17 +243,17 @@ TEST(OffloadActivations, a_store_is_waited_for_when_the_next_layer_is_done) {
   }
 }
 
-// The copy that is stored into `home`.
-TensorId stored_copy(const Graph& graph, const std::string& home) {
+// The copy that is stored into `offloaded`.
+TensorId stored_copy(const Graph& graph, const std::string& offloaded) {
   for (const size_t at : find_ops(graph, OpKind::store))
-    if (home_of(graph, op_at(graph, at)) == home) return copy_of(op_at(graph, at));
+    if (offloaded_of(graph, op_at(graph, at)) == offloaded) return copy_of(op_at(graph, at));
   return kNoTensor;
 }
 
 TEST(OffloadGradients, are_squared_and_stored_once_they_are_complete) {
   const Graph train = offloaded(full(2), choice_of(&OffloadChoice::gradients));
   expect_waits_guard_copies(train);
-  EXPECT_EQ(homes_of(train, OpKind::store).size(), 2U * 5 + 1);
+  EXPECT_EQ(counts_of(train, OpKind::store).size(), 2U * 5 + 1);
   EXPECT_THAT(find_ops(train, OpKind::fetch), IsEmpty());
   EXPECT_EQ(find_ops(train, OpKind::grad_square).size(), 2U * 5 + 1);
   // The tied table: the head writes its gradient first, the lookup last.
@@ -268,7 +268,7 @@ TEST(OffloadGradients, are_squared_and_stored_once_they_are_complete) {
 TEST(OffloadGradients, of_several_micro_steps_are_fetched_to_be_added_to) {
   const Graph train = offloaded(full(2), choice_of(&OffloadChoice::gradients), {.accumulation = 3});
   expect_waits_guard_copies(train);
-  EXPECT_EQ(homes_of(train, OpKind::fetch), homes_of(train, OpKind::store));
+  EXPECT_EQ(counts_of(train, OpKind::fetch), counts_of(train, OpKind::store));
 }
 
 TEST(OffloadGradients, the_update_reads_their_squares_instead_of_them) {
@@ -311,7 +311,7 @@ TEST(OffloadStates, an_update_runs_slice_by_slice_over_what_it_fetches) {
     EXPECT_EQ(update.tensor(slices[1]->outputs[operand::adamw::weight]).name, kUp)
         << "the weight is on the device";
     EXPECT_EQ(update.tensor(slices[1]->outputs[operand::adamw::m]).bytes(), 4 * (98304 - 65536));
-    EXPECT_EQ(homes_of(update, OpKind::store)[kUp + std::string(".exp_avg")], 2);
+    EXPECT_EQ(counts_of(update, OpKind::store)[kUp + std::string(".exp_avg")], 2);
     EXPECT_EQ(updates_of(update, "model.norm.weight").size(), 1U);
     EXPECT_FALSE(updates_of(update, "model.norm.weight")[0]->attrs.contains("first"));
   }
@@ -335,9 +335,9 @@ TEST(OffloadStates, a_weight_with_a_master_copy_is_stored_but_not_fetched) {
   const Graph update =
       offloaded(update_of({DType::bf16, DType::f32, DType::f32, true, false}, DType::bf16), choice);
   expect_waits_guard_copies(update);
-  EXPECT_EQ(homes_of(update, OpKind::store)[kUp], 2);
-  EXPECT_FALSE(homes_of(update, OpKind::fetch).contains(kUp));
-  EXPECT_EQ(homes_of(update, OpKind::fetch)[kUp + std::string(".master")], 2);
+  EXPECT_EQ(counts_of(update, OpKind::store)[kUp], 2);
+  EXPECT_FALSE(counts_of(update, OpKind::fetch).contains(kUp));
+  EXPECT_EQ(counts_of(update, OpKind::fetch)[kUp + std::string(".master")], 2);
 }
 
 // An update in fp16 may be skipped: what it then leaves unwritten has to be stored as it was.
@@ -347,8 +347,8 @@ TEST(OffloadStates, a_weight_that_a_skipped_step_leaves_unwritten_is_fetched) {
     OffloadChoice choice = choice_of(&OffloadChoice::weights);
     const Graph update = offloaded(build_update(full(1, DType::f16), fp16, {.kind = optimizer.kind}), choice);
     expect_waits_guard_copies(update);
-    EXPECT_EQ(homes_of(update, OpKind::fetch)[kUp], homes_of(update, OpKind::store)[kUp]) << optimizer.name;
-    EXPECT_GT(homes_of(update, OpKind::fetch)[kUp], 0) << optimizer.name;
+    EXPECT_EQ(counts_of(update, OpKind::fetch)[kUp], counts_of(update, OpKind::store)[kUp]) << optimizer.name;
+    EXPECT_GT(counts_of(update, OpKind::fetch)[kUp], 0) << optimizer.name;
   }
 }
 
@@ -400,7 +400,7 @@ TEST(OffloadStates, scales_of_8_bit_states_are_sliced_in_step_with_their_codes) 
   std::map<std::string, std::vector<std::pair<int64_t, int64_t>>> ranges;
   for (const size_t at : find_ops(update, OpKind::fetch)) {
     const Op& op = op_at(update, at);
-    ranges[home_of(update, op)].emplace_back(op.attr_int("first"), op.attr_int("elements"));
+    ranges[offloaded_of(update, op)].emplace_back(op.attr_int("first"), op.attr_int("elements"));
   }
   const int64_t mi = int64_t{1} << 20;
   EXPECT_THAT(ranges[kUp + std::string(".exp_avg")],
@@ -412,7 +412,7 @@ TEST(OffloadStates, scales_of_8_bit_states_are_sliced_in_step_with_their_codes) 
 TEST(OffloadStates, an_optimizer_that_needs_the_whole_matrix_gets_it) {
   OffloadChoice choice = choice_of(&OffloadChoice::gradients);
   const Graph update = offloaded(update_of_large(OptimizerKind::adafactor), choice);
-  EXPECT_EQ(homes_of(update, OpKind::fetch)[kUp + std::string(".grad")], 1);
+  EXPECT_EQ(counts_of(update, OpKind::fetch)[kUp + std::string(".grad")], 1);
 }
 
 TEST(OffloadStates, slices_begin_at_multiples_of_what_blocks_and_random_bits_need) {

@@ -75,26 +75,26 @@ class Slicing {
     }
     emit(graph_, slice, "");
     for (size_t i = 0; i < slice.outputs.size(); ++i) {
-      const TensorId home = op.outputs[i];
-      if (slice.outputs[i] != home)
-        append_store(graph_, slice.outputs[i], home, part_of(home, range, all).first, op);
+      const TensorId offloaded = op.outputs[i];
+      if (slice.outputs[i] != offloaded)
+        append_store(graph_, slice.outputs[i], offloaded, part_of(offloaded, range, all).first, op);
     }
   }
 
-  TensorId fetch(const Op& op, TensorId home, ElementRange range, int64_t all) {
-    return append_fetch(graph_, home, part_of(home, range, all), copy_name(home, range), op);
+  TensorId fetch(const Op& op, TensorId offloaded, ElementRange range, int64_t all) {
+    return append_fetch(graph_, offloaded, part_of(offloaded, range, all), copy_name(offloaded, range), op);
   }
 
   // A weight's copy that is only written.
-  TensorId add_copy(TensorId home, ElementRange range) {
-    const Tensor& weight = graph_.tensor(home);
+  TensorId add_copy(TensorId offloaded, ElementRange range) {
+    const Tensor& weight = graph_.tensor(offloaded);
     const Shape shape = range.elements == weight.shape.elements() ? weight.shape : Shape{range.elements};
     return graph_.add_tensor(
-        {copy_name(home, range), shape, weight.dtype, Role::activation, Space::device, weight.block});
+        {copy_name(offloaded, range), shape, weight.dtype, Role::activation, Space::device, weight.block});
   }
 
-  [[nodiscard]] std::string copy_name(TensorId home, ElementRange range) const {
-    return formatted("{}.slice{}", graph_.tensor(home).name, range.first / slice_elements_);
+  [[nodiscard]] std::string copy_name(TensorId offloaded, ElementRange range) const {
+    return formatted("{}.slice{}", graph_.tensor(offloaded).name, range.first / slice_elements_);
   }
 
   // The weight's `range` in an operand that may have one value for several of the weight's elements, as the

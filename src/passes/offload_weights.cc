@@ -16,15 +16,15 @@ bool is_streamed(const Tensor& tensor, const OffloadChoice& choice) {
 }  // namespace
 
 Graph offload_weights(Graph program, const OffloadChoice& choice, const OffloadContext& context) {
-  std::vector<char> homes(program.tensors().size());
-  for (size_t i = 0; i < homes.size(); ++i) {
+  std::vector<char> offloaded(program.tensors().size());
+  for (size_t i = 0; i < offloaded.size(); ++i) {
     if (!is_streamed(program.tensors()[i], choice)) continue;
-    const Space home = choice.weights.of(program.tensors()[i].block);
-    program.set_space(static_cast<TensorId>(i), home);
-    homes[i] = context.transfers(home) ? 1 : 0;
+    const Space target = choice.weights.of(program.tensors()[i].block);
+    program.set_space(static_cast<TensorId>(i), target);
+    offloaded[i] = context.transfers(target) ? 1 : 0;
   }
-  if (std::ranges::find(homes, 1) == homes.end()) return program;
-  return fetch_for_readers(std::move(program), homes);
+  if (std::ranges::find(offloaded, 1) == offloaded.end()) return program;
+  return fetch_for_readers(std::move(program), offloaded);
 }
 
 }  // namespace plimsoll

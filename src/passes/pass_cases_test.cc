@@ -62,9 +62,9 @@ std::vector<PassCase> all_cases() {
 }
 
 // The request to a program's passes, by the words of a case's first line.
-class Asked {
+class Requested {
  public:
-  explicit Asked(const std::string& head) {
+  explicit Requested(const std::string& head) {
     std::istringstream words(head);
     std::string word;
     words >> word >> name;
@@ -86,8 +86,8 @@ class Asked {
     context.update_in_backward = values_.erase("update-in-backward") > 0;
     for (const auto& [key, value] : values_) ADD_FAILURE() << head << ": nothing reads " << key;
   }
-  Asked(const Asked&) = delete;
-  Asked& operator=(const Asked&) = delete;
+  Requested(const Requested&) = delete;
+  Requested& operator=(const Requested&) = delete;
 
   std::string name;
   PassContext context;
@@ -154,22 +154,22 @@ class Asked {
 };
 
 // Between the first pass that gives homes and slice-updates, updates compute on tensors that are elsewhere.
-bool computes_on_homes(const Pass& pass, const PassContext& context) {
-  return context.purpose == Purpose::update && (pass.homes || pass.id == PassId::slice_updates);
+bool computes_on_offloaded(const Pass& pass, const PassContext& context) {
+  return context.purpose == Purpose::update && (pass.offloaded || pass.id == PassId::slice_updates);
 }
 
 std::string left_by(const PassCase& c) {
-  const Asked asked(c.head);
-  const Pass* pass = find_pass(asked.name);
+  const Requested requested(c.head);
+  const Pass* pass = find_pass(requested.name);
   if (pass == nullptr) {
-    ADD_FAILURE() << c.file << ": there is no pass " << asked.name;
+    ADD_FAILURE() << c.file << ": there is no pass " << requested.name;
     return "";
   }
-  EXPECT_TRUE(pass->applies(asked.context));
+  EXPECT_TRUE(pass->applies(requested.context));
   const Graph before = parse_graph(c.before);
-  if (!computes_on_homes(*pass, asked.context)) verify(before);
-  const Graph after = pass->run(before, asked.context);
-  if (!pass->homes || !computes_on_homes(*pass, asked.context)) verify(after);
+  if (!computes_on_offloaded(*pass, requested.context)) verify(before);
+  const Graph after = pass->run(before, requested.context);
+  if (!pass->offloaded || !computes_on_offloaded(*pass, requested.context)) verify(after);
   return print_graph(after);
 }
 
@@ -202,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(All, PassCases, ::testing::ValuesIn(all_cases()),
 
 TEST(PassCasesCoverage, every_pass_of_the_table_has_a_case) {
   std::vector<std::string> names;
-  for (const PassCase& c : all_cases()) names.push_back(Asked(c.head).name);
+  for (const PassCase& c : all_cases()) names.push_back(Requested(c.head).name);
   for (const Pass& pass : passes())
     EXPECT_NE(std::find(names.begin(), names.end(), pass.name), names.end()) << "no case for " << pass.name;
 }

@@ -155,7 +155,7 @@ Graph run_passes(Graph program, const PassContext& context, PassId first, PassId
     if (!pass.applies(context)) continue;
     if (pass.id == kLastPass && context.runs) verify(program);
     program = pass.run(std::move(program), context);
-    if ((kVerifyAll || after) && !(pass.homes && updates(context))) verify_after(pass, program);
+    if ((kVerifyAll || after) && !(pass.offloaded && updates(context))) verify_after(pass, program);
     if (after) after(pass, program);
   }
   return program;

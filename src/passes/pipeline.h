@@ -73,7 +73,7 @@ struct Pass {
   Graph (*run)(Graph program, const PassContext&);
   std::string_view place;  // why it stands where it stands
   // It gives tensors homes elsewhere: updates compute on these until slice-updates brings them.
-  bool homes = false;
+  bool offloaded = false;
 };
 
 std::span<const Pass> passes();

@@ -145,8 +145,8 @@ std::string_view to_string(RecomputePoint point) { return kPointNames[static_cas
 RecomputePoint parse_recompute_point(std::string_view text) {
   const auto found = std::find(kPointNames.begin(), kPointNames.end(), text);
   if (found == kPointNames.end())
-    throw UsageError(
-        formatted("'{}' is no point of recomputation (none, act, cheap, mlp, attention, block)", text));
+    throw UsageError(formatted(
+        "'{}' is not a recomputation point; supported: none, act, cheap, mlp, attention, block", text));
   return static_cast<RecomputePoint>(found - kPointNames.begin());
 }
 

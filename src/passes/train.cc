@@ -48,7 +48,7 @@ Graph make_trainable(Graph graph, const std::vector<std::string>& frozen) {
   for (size_t k = 0; k < patterns.size(); ++k)
     if (!names_one[k])
       throw UsageError(
-          formatted("{}: '{}' names no weight; plimsoll inspect lists their names", kFreezeKey, frozen[k]));
+          formatted("{}: '{}' matches no weight; plimsoll inspect lists their names", kFreezeKey, frozen[k]));
   if (!any) throw UsageError(std::string(kFreezeKey) + ": nothing is left to train");
   return graph;
 }

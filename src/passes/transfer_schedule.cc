@@ -55,7 +55,7 @@ class Schedule {
     std::vector<char> moves(ops_.size());
     for (size_t at = 0; at < ops_.size(); ++at) {
       const OpKind kind = ops_[at].kind;
-      if (kind == OpKind::store) stores_[home_of(ops_[at])].push_back(at);
+      if (kind == OpKind::store) stores_[offloaded_of(ops_[at])].push_back(at);
       if (kind == OpKind::fetch) fetches.add(gap_of_fetch(at), at);
       if (kind == OpKind::store_wait) waits.add(gap_of_wait(at), at);
       moves[at] = kind == OpKind::fetch || kind == OpKind::store_wait ? 1 : 0;
@@ -109,7 +109,7 @@ class Schedule {
   // The gap behind the last store so far that wrote a part of what the fetch reads.
   [[nodiscard]] size_t after_stores(size_t at) const {
     const Op& fetch = ops_[at];
-    const auto found = stores_.find(home_of(fetch));
+    const auto found = stores_.find(offloaded_of(fetch));
     if (found == stores_.end()) return 0;
     const int64_t first = fetch.attr_int("first");
     const int64_t end = first + fetch.attr_int("elements");

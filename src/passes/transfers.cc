@@ -24,26 +24,26 @@ void append_wait(Graph& graph, OpKind kind, TensorId copy, const Op& partner) {
 
 }  // namespace
 
-TensorId append_fetch(Graph& graph, TensorId home, ElementRange range, const std::string& copy_name,
+TensorId append_fetch(Graph& graph, TensorId offloaded, ElementRange range, const std::string& copy_name,
                       const Op& reader) {
   Op fetch = transfer(OpKind::fetch, reader);
-  fetch.inputs = {home};
+  fetch.inputs = {offloaded};
   fetch.outputs = {kNewTensor};
   fetch.attrs = {{"first", range.first}, {"elements", range.elements}};
   const TensorId copy = emit(graph, std::move(fetch), copy_name).front();
-  graph.set_block(copy, graph.tensor(home).block);
+  graph.set_block(copy, graph.tensor(offloaded).block);
   append_wait(graph, OpKind::fetch_wait, copy, reader);
   return copy;
 }
 
-TensorId append_fetch(Graph& graph, TensorId home, const std::string& copy_name, const Op& reader) {
-  return append_fetch(graph, home, {0, graph.tensor(home).shape.elements()}, copy_name, reader);
+TensorId append_fetch(Graph& graph, TensorId offloaded, const std::string& copy_name, const Op& reader) {
+  return append_fetch(graph, offloaded, {0, graph.tensor(offloaded).shape.elements()}, copy_name, reader);
 }
 
-void append_store(Graph& graph, TensorId copy, TensorId home, int64_t first, const Op& writer) {
+void append_store(Graph& graph, TensorId copy, TensorId offloaded, int64_t first, const Op& writer) {
   Op store = transfer(OpKind::store, writer);
   store.inputs = {copy};
-  store.outputs = {home};
+  store.outputs = {offloaded};
   static const Attrs kFromTheStart = {{"first", int64_t{0}}};
   store.attrs = first == 0 ? kFromTheStart : Attrs{{"first", first}};
   emit(graph, std::move(store), "");
@@ -58,12 +58,12 @@ int32_t StretchCounter::next(const Op& op) {
   return blocks_;
 }
 
-Graph fetch_for_readers(Graph graph, const std::vector<char>& homes) {
+Graph fetch_for_readers(Graph graph, const std::vector<char>& offloaded) {
   struct Latest {
     int32_t stretch = -1;
     TensorId copy = kNoTensor;
   };
-  std::vector<Latest> latest(homes.size());
+  std::vector<Latest> latest(offloaded.size());
   std::vector<Op> ops = std::move(graph.ops());
   graph.ops().clear();
   StretchCounter counter;
@@ -71,9 +71,9 @@ Graph fetch_for_readers(Graph graph, const std::vector<char>& homes) {
     if (!is_transfer(op.kind) && op.stage != Stage::update) {
       const int32_t stretch = counter.next(op);
       for (TensorId& input : op.inputs) {
-        if (input == kNoTensor || static_cast<size_t>(input) >= homes.size()) continue;
+        if (input == kNoTensor || static_cast<size_t>(input) >= offloaded.size()) continue;
         const auto i = static_cast<size_t>(input);
-        if (homes[i] == 0) continue;
+        if (offloaded[i] == 0) continue;
         if (latest[i].stretch != stretch)
           latest[i] = {stretch, append_fetch(graph, input, graph.tensor(input).name + ".fetched", op)};
         input = latest[i].copy;

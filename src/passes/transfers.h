@@ -10,15 +10,15 @@
 
 namespace plimsoll {
 
-// Appends fetch and fetch_wait of a range of `home`, side by side, for the op that comes next; returns the
+// Appends fetch and fetch_wait of a range of `offloaded`, side by side, for the op that comes next; returns the
 // copy, an activation named after `copy_name`.
-TensorId append_fetch(Graph& graph, TensorId home, ElementRange range, const std::string& copy_name,
+TensorId append_fetch(Graph& graph, TensorId offloaded, ElementRange range, const std::string& copy_name,
                       const Op& reader);
-TensorId append_fetch(Graph& graph, TensorId home, const std::string& copy_name, const Op& reader);
+TensorId append_fetch(Graph& graph, TensorId offloaded, const std::string& copy_name, const Op& reader);
 
-// Appends store and store_wait of `copy` into `home` from element `first` on, side by side, after the op
+// Appends store and store_wait of `copy` into `offloaded` from element `first` on, side by side, after the op
 // `writer`.
-void append_store(Graph& graph, TensorId copy, TensorId home, int64_t first, const Op& writer);
+void append_store(Graph& graph, TensorId copy, TensorId offloaded, int64_t first, const Op& writer);
 
 // Numbers the stretches of a program that transfers count their distance in. Ops of the update stage are one
 // stretch each (a slice); of the other stages, a block's forward or backward pass is one, and so is what lies
@@ -35,9 +35,9 @@ class StretchCounter {
   Stage stage_ = Stage::update;  // of the stretch `blocks_`; no such stretch has this one
 };
 
-// `homes` by tensor id marks tensors that are not kept on the device. In every stretch before the update, the
+// `offloaded` by tensor id marks tensors that are not kept on the device. In every stretch before the update, the
 // ops that read such a tensor read a copy instead, fetched right before the first of them.
-Graph fetch_for_readers(Graph graph, const std::vector<char>& homes);
+Graph fetch_for_readers(Graph graph, const std::vector<char>& offloaded);
 
 // Fetches start `distance` stretches ahead of the one that waits for them, but not before a store that wrote
 // what they fetch; stores are waited for so many stretches later. Expects every wait next to its transfer; at

@@ -43,21 +43,22 @@ std::optional<ChatTemplate> template_of(const Resolved& resolved, const ColumnBi
   const std::string& name = recipe.data.chat_template;
   const bool by_own = name == "auto" && has_part(binding, "prompt") && reads == Reads::to_learn &&
                       recipe.data.reading > kFirstReading;
-  const bool asked = !binding.ready && name != "auto" && name != "plain" && name != "trl";
+  const bool requested = !binding.ready && name != "auto" && name != "plain" && name != "trl";
   if (!binding.ready && !binding.talks && by_own) return chat_template_of(choice, RowFormat::prompt_response);
-  return chat_template_of(choice, binding.talks || asked ? RowFormat::messages : RowFormat::text);
+  return chat_template_of(choice, binding.talks || requested ? RowFormat::messages : RowFormat::text);
 }
 
 bool learns_prompts(const Recipe& recipe, RowFormat format) {
-  const PromptLoss asked = recipe.data.train_on_prompt;
+  const PromptLoss requested = recipe.data.train_on_prompt;
   switch (rule_of(recipe.task).prompts) {
     case Prompts::whole:
     case Prompts::none:
       return true;
     case Prompts::by_true:
-      return asked == PromptLoss::yes;
-    case Prompts::as_asked:
-      return asked == PromptLoss::yes || (asked == PromptLoss::messages && format == RowFormat::messages);
+      return requested == PromptLoss::yes;
+    case Prompts::as_stated:
+      return requested == PromptLoss::yes ||
+             (requested == PromptLoss::messages && format == RowFormat::messages);
   }
   throw InternalError("learns_prompts: no such rule");
 }
@@ -310,8 +311,8 @@ void refuse_verdicts(const Recipe& recipe, Dataset& dataset, const ColumnBinding
                 dataset.name(), *verdict, to_string(recipe.task), join(named, ", ")));
 }
 
-RowReading::Asked asked_of(const Recipe& recipe, const std::vector<TrainSource>& sources, Reads reads,
-                           int64_t most_rows) {
+RowReading::Requested requested_of(const Recipe& recipe, const std::vector<TrainSource>& sources, Reads reads,
+                                   int64_t most_rows) {
   return {sources,
           recipe.data.on_error,
           recipe.task,
@@ -325,14 +326,14 @@ RowReading::Asked asked_of(const Recipe& recipe, const std::vector<TrainSource>&
 }
 
 // The rows of another recipe that reads them alike; nothing where it does not.
-std::optional<OpenRows> open_again(const RowReading::Asked& asked, const DataSetup* opened) {
+std::optional<OpenRows> open_again(const RowReading::Requested& requested, const DataSetup* opened) {
   if (opened == nullptr) return std::nullopt;
   for (const auto* source : {&opened->train, &opened->eval}) {
-    if (!*source || (*source)->reading.asked != asked) continue;
+    if (!*source || (*source)->reading.requested != requested) continue;
     RowReading reading = (*source)->reading;
     reading.columns.lists = LabelLists::unknown;  // seen in the rows, by the task's number of classes
     Dataset dataset = (*source)->dataset.again();
-    RowSubset rows = named_rows(dataset, asked.sources);
+    RowSubset rows = named_rows(dataset, requested.sources);
     return OpenRows{std::move(dataset), std::move(reading), std::move(rows)};
   }
   return std::nullopt;
@@ -341,8 +342,8 @@ std::optional<OpenRows> open_again(const RowReading::Asked& asked, const DataSet
 OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources,
                    Reads reads = Reads::to_learn, int64_t most_rows = kAllRows,
                    const DataSetup* opened = nullptr) {
-  RowReading::Asked asked = asked_of(recipe, sources, reads, most_rows);
-  if (auto again = open_again(asked, opened)) return *std::move(again);
+  RowReading::Requested requested = requested_of(recipe, sources, reads, most_rows);
+  if (auto again = open_again(requested, opened)) return *std::move(again);
   std::vector<WeightedPath> paths;
   for (const TrainSource& source : sources) paths.push_back({source.path, source.weight});
   const GlueTask* glue = recipe.classify.glue ? find_glue_task(*recipe.classify.glue) : nullptr;
@@ -365,7 +366,7 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
   dataset.select(binding.columns, binding.read_as());
   RowSubset rows = named_rows(dataset, sources);
   binding.dialogues = has_dialogues(dataset, binding, rows);
-  return {std::move(dataset), {std::move(asked), std::move(binding)}, std::move(rows)};
+  return {std::move(dataset), {std::move(requested), std::move(binding)}, std::move(rows)};
 }
 
 // Rows that are too long do not count as rows where the recipe drops them.

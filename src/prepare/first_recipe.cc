@@ -270,17 +270,17 @@ class Draft {
   void heading(const std::string& text) { text_ += formatted("# {}\n", printable(text)); }
   // A key with what is suggested for it; what was asked for stands in its place.
   void say(const std::string& key, const std::string& value, const std::string& comment = "") {
-    const bool asked = wish_.keys.contains(key);
-    if (asked) said_.insert(key);
+    const bool requested = wish_.keys.contains(key);
+    if (requested) said_.insert(key);
     const size_t dot = key.find('.');
     const std::string group = key.substr(0, dot == std::string::npos ? 0 : dot);
     if (group != group_ || group.empty()) end_group();
     group_ = group;
     entries_.push_back({dot == std::string::npos ? key : key.substr(dot + 1),
-                        asked ? wished_value(key) : value, asked ? "" : comment});
+                        requested ? wished_value(key) : value, requested ? "" : comment});
   }
   // Keys that were asked for of groups that have no suggestion.
-  void say_asked(const std::string& key) {
+  void say_stated(const std::string& key) {
     if (!said_.contains(key) && key != "output") say(key, "");
   }
   [[nodiscard]] std::string finish() {
@@ -389,8 +389,8 @@ void say_method(Draft& draft, MethodType method) {
 
 void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
   const bool full = wish.recipe.method.type == MethodType::full;
-  const bool asked = wish.keys.contains("batch.effective");
-  const int64_t effective = asked ? wish.recipe.batch.effective : std::min<int64_t>(16, looked.rows);
+  const bool requested = wish.keys.contains("batch.effective");
+  const int64_t effective = requested ? wish.recipe.batch.effective : std::min<int64_t>(16, looked.rows);
   draft.say("batch.effective", std::to_string(effective), "sequences of a step; the planner divides them");
   // Preferences are trained at rates far below those of answers.
   const bool pairs = wish.recipe.task == Task::dpo;
@@ -439,7 +439,7 @@ WrittenRecipe first_recipe(const FirstRecipe& wish) {
            looked, model);
   say_method(draft, recipe.method.type);
   say_training(draft, wished_recipe, looked);
-  for (const std::string& key : wished_recipe.keys) draft.say_asked(key);
+  for (const std::string& key : wished_recipe.keys) draft.say_stated(key);
   draft.say("output", to_yaml(Json(output_of(wish, name))));
   return {draft.finish(), looked.rendering, needs_weights};
 }

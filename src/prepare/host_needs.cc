@@ -181,7 +181,7 @@ HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, con
   return needs;
 }
 
-Target answering_target(const AskedDevice& device, const Experiment& experiment,
+Target answering_target(const InferenceDevice& device, const Experiment& experiment,
                         std::function<std::vector<Component>(const Plan&)> more) {
   Target target;
   target.device = describe(device, experiment.precision.compute);

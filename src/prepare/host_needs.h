@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "prepare/asked_device.h"
+#include "prepare/inference_device.h"
 #include "prepare/setup.h"
 
 namespace plimsoll {
@@ -16,7 +16,7 @@ HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, con
 
 // The device on which a model answers, is evaluated or is inspected, without a budget. Its host needs threads
 // and libraries, the staging of loading and of quantising, what a card wants for the programs, and `more`.
-Target answering_target(const AskedDevice& device, const Experiment& experiment,
+Target answering_target(const InferenceDevice& device, const Experiment& experiment,
                         std::function<std::vector<Component>(const Plan&)> more = {});
 
 }  // namespace plimsoll

@@ -156,19 +156,20 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card)
   return budget;
 }
 
-std::vector<Space> offload_homes(const Recipe& recipe) {
+std::vector<Space> offload_spaces(const Recipe& recipe) {
   // The emulated card's memory is the host's: what leaves it goes there only for who asks for that.
   const Recipe::Memory& memory = recipe.memory;
-  const auto names_host = [](const PartHome& home) { return home.on_host > 0; };
+  const auto names_host = [](const PartTarget& target) { return target.on_host > 0; };
   const bool asks = ((memory.offload || memory.tier) && memory.disk_bytes == 0) ||
                     (memory.offload_to && std::ranges::any_of(*memory.offload_to, names_host));
-  std::vector<Space> homes;
-  if (recipe.is_of_card() || (recipe.device == DeviceChoice::emulated && asks)) homes.push_back(Space::host);
-  if (recipe.memory.disk_bytes > 0) homes.push_back(Space::disk);
-  return homes;
+  std::vector<Space> targets;
+  if (recipe.is_of_card() || (recipe.device == DeviceChoice::emulated && asks))
+    targets.push_back(Space::host);
+  if (recipe.memory.disk_bytes > 0) targets.push_back(Space::disk);
+  return targets;
 }
 
-std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes) {
+std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& targets) {
   std::optional<OffloadParts> parts;
   if (memory.tier) {
     if (memory.offload)
@@ -183,7 +184,7 @@ std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const st
       parts->activations |= name == "activations";
     }
   }
-  if (parts && parts->any() && homes.empty())
+  if (parts && parts->any() && targets.empty())
     throw UsageError(
         std::string(memory.tier ? "memory.tier" : "memory.offload") +
         ": on a CPU what leaves the arena goes to disk, and memory.disk is 0; state a size, such "
@@ -204,30 +205,30 @@ std::optional<RecomputeLevels> stated_recompute(const Recipe::Memory& memory, in
   return first_layers == layers ? RecomputeLevels(first) : *memory.recompute;
 }
 
-std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vector<Space>& homes,
-                                  int64_t layers) {
+std::optional<OffloadTargets> stated_targets(const Recipe::Memory& memory, const std::vector<Space>& targets,
+                                             int64_t layers) {
   if (!memory.offload_to) return std::nullopt;
   if (memory.offload || memory.tier)
     throw UsageError(formatted("memory.offload_to and {} both choose what is offloaded; set one of them",
                                memory.tier ? "memory.tier" : "memory.offload"));
-  const auto has = [&](Space space) { return std::ranges::find(homes, space) != homes.end(); };
-  Homes stated;
+  const auto has = [&](Space space) { return std::ranges::find(targets, space) != targets.end(); };
+  OffloadTargets stated;
   for (const Part part : kEveryPart) {
-    const PartHome& home = (*memory.offload_to)[static_cast<size_t>(part)];
+    const PartTarget& target = (*memory.offload_to)[static_cast<size_t>(part)];
     const std::string key = formatted("memory.offload_to: {}: ", to_string(part));
-    if (home.on_host > 0 && !has(Space::host))
+    if (target.on_host > 0 && !has(Space::host))
       throw UsageError(key +
                        "on a CPU all memory is the device's, so host may be 0 at most; say disk, with "
                        "memory.disk: 20GiB (--disk 20GiB)");
-    if (home.on_disk > 0 && !has(Space::disk))
+    if (target.on_disk > 0 && !has(Space::disk))
       throw UsageError(key +
                        "memory.disk is 0, so disk may be 0 at most; state a size, such as memory.disk: "
                        "20GiB (--disk 20GiB)");
-    const auto counted = [](int64_t count) { return count < PartHome::kEveryBlock ? count : 0; };
-    if (const int64_t all = counted(home.on_disk) + counted(home.on_host); all > layers)
+    const auto counted = [](int64_t count) { return count < PartTarget::kEveryBlock ? count : 0; };
+    if (const int64_t all = counted(target.on_disk) + counted(target.on_host); all > layers)
       throw UsageError(formatted("{}{} layers are to be offloaded, and the model has {}; state {} at most",
                                  key, format_count(all), format_count(layers), format_count(layers)));
-    stated[static_cast<size_t>(part)] = home.in_blocks(layers);
+    stated[static_cast<size_t>(part)] = target.in_blocks(layers);
   }
   return stated;
 }

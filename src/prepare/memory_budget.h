@@ -28,17 +28,17 @@ bool is_whole_card(const Recipe::Memory& memory, const Card& card);
 Recipe with_own_card(Recipe recipe);
 
 // The host is an offload target only for a device with memory of its own.
-std::vector<Space> offload_homes(const Recipe& recipe);
+std::vector<Space> offload_spaces(const Recipe& recipe);
 // The parts that memory.tier or memory.offload names. Throws UsageError where it has no place to go.
-std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes);
+std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& targets);
 
 // Reads memory.recompute for a model of so many layers. Throws UsageError for more layers than there are.
 std::optional<RecomputeLevels> stated_recompute(const Recipe::Memory& memory, int64_t layers);
 
 // Reads memory.offload_to for a model of so many layers. Throws UsageError for more layers than there are and
 // for a place that the device lacks.
-std::optional<Homes> stated_homes(const Recipe::Memory& memory, const std::vector<Space>& homes,
-                                  int64_t layers);
+std::optional<OffloadTargets> stated_targets(const Recipe::Memory& memory, const std::vector<Space>& targets,
+                                             int64_t layers);
 
 // The recipe as `train` takes it. Runs of earlier versions had two budgets on a CPU: where one of them is
 // resumed, one for the process takes their place, and a note reports it. Throws UsageError for a card that is

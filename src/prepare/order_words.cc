@@ -68,8 +68,8 @@ bool visits_in_parts(const DataSource& train) {
   return shuffle == Shuffle::off || (shuffle == Shuffle::window && exceeds_window(train));
 }
 
-std::string begun_order_note(const Recipe& asked, const Recipe& begun, const DataSetup& data) {
-  if (asked.data.shuffle == begun.data.shuffle || !exceeds_window(*data.train)) return "";
+std::string begun_order_note(const Recipe& requested, const Recipe& begun, const DataSetup& data) {
+  if (requested.data.shuffle == begun.data.shuffle || !exceeds_window(*data.train)) return "";
   return formatted(
       "note    this run began in an earlier version, which shuffled rows in windows of {}, and "
       "continues so (data.shuffle: window); a new run shuffles all rows",

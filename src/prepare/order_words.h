@@ -12,7 +12,7 @@ void describe_order(const Recipe& recipe, bool counted, DataSetup& data);
 
 // A note for a run that continues in the order of an earlier version, where that is another one for these
 // rows; "" for others.
-std::string begun_order_note(const Recipe& asked, const Recipe& begun, const DataSetup& data);
+std::string begun_order_note(const Recipe& requested, const Recipe& begun, const DataSetup& data);
 
 // Returns true if the order visits rows in parts, so that a kind of rows may come late (runs/seen_targets.h).
 bool visits_in_parts(const DataSource& train);

@@ -175,7 +175,7 @@ std::string skipped_steps_note(const fs::path& checkpoint, const TrainerState& s
   const auto is_master = [](const TableRow& row) { return row.role == Role::master; };
   const PlanRequest& request = plan.request;
   const bool may_move =
-      request.choices.offload ? request.choices.offload->weights : !request.target.homes.empty();
+      request.choices.offload ? request.choices.offload->weights : !request.target.targets.empty();
   if (!may_move || std::ranges::none_of(plan.layout.persistent, is_master)) return "";
   return formatted(
       "note    {}: an earlier version skipped {} steps of this run, whose gradients overflowed "

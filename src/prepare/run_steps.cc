@@ -10,7 +10,7 @@ namespace {
 
 int64_t evaluations_of(const Every& every, int64_t steps, int64_t epochs) {
   constexpr int64_t kAtTheEnd = 1;
-  if (!every.is_asked_for()) return kAtTheEnd;
+  if (!every.is_requested()) return kAtTheEnd;
   switch (every.unit) {
     case Every::Unit::steps:
       return std::max(kAtTheEnd, ceil_div(steps, every.steps));

@@ -371,10 +371,10 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   if (data != nullptr && data->train) request.workload.dataset_rows = data->train->dataset.rows();
   request.choices.recompute = stated_recompute(recipe.memory, request.workload.experiment.model.layers);
   request.target.own_memory = recipe.is_of_card();
-  request.target.homes = offload_homes(recipe);
-  request.choices.offload = offload_parts(recipe.memory, request.target.homes);
-  request.choices.homes =
-      stated_homes(recipe.memory, request.target.homes, request.workload.experiment.model.layers);
+  request.target.targets = offload_spaces(recipe);
+  request.choices.offload = offload_parts(recipe.memory, request.target.targets);
+  request.choices.targets =
+      stated_targets(recipe.memory, request.target.targets, request.workload.experiment.model.layers);
   request.choices.prefetch = recipe.memory.prefetch;
   request.choices.offload_of_tier = recipe.memory.tier.has_value();
   request.choices.preset = preset_of(recipe.memory.plan);

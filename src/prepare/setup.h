@@ -81,7 +81,7 @@ enum class Reads : uint8_t { to_learn, to_score };
 // The reading of rows of files: what a recipe says of it, and the columns that were found by that. Rows
 // that another recipe reads alike are open already.
 struct RowReading {
-  struct Asked {
+  struct Requested {
     std::vector<TrainSource> sources;
     RowErrors on_error = RowErrors::stop;
     Task task = Task::sft;
@@ -92,9 +92,9 @@ struct RowReading {
     int64_t rules = kReading;  // data.reading
     Reads reads = Reads::to_learn;
     int64_t most_rows = kAllRows;
-    friend bool operator==(const Asked&, const Asked&) = default;
+    friend bool operator==(const Requested&, const Requested&) = default;
   };
-  Asked asked;
+  Requested requested;
   ColumnBinding columns;
 };
 

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 volatile std::sig_atomic_t launched = 0;  // mpirun's process
-volatile std::sig_atomic_t asked_to_stop = 0;
+volatile std::sig_atomic_t stop_requested = 0;
 
 // mpirun hands SIGUSR1 and SIGUSR2 on; of others it ends its processes within a second.
 void hand_on(int signal) {
@@ -31,8 +31,8 @@ void hand_on(int signal) {
   if (signal == SIGUSR1) {
     kill(process, SIGUSR1);
   } else {
-    kill(process, asked_to_stop == 0 ? SIGUSR2 : SIGTERM);
-    asked_to_stop = asked_to_stop + 1;
+    kill(process, stop_requested == 0 ? SIGUSR2 : SIGTERM);
+    stop_requested = stop_requested + 1;
   }
 }
 
@@ -116,12 +116,12 @@ void listen() {
 
 // mpirun's own code where a rank said one of ours; a signal ended one, or mpirun itself, otherwise.
 ExitCode code_of(int status) {
-  if (asked_to_stop > 1) return ExitCode::interrupted;  // mpirun was told to end: its code says nothing
+  if (stop_requested > 1) return ExitCode::interrupted;  // mpirun was told to end: its code says nothing
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   for (const ExitCode known : {ExitCode::ok, ExitCode::internal, ExitCode::usage, ExitCode::does_not_fit,
                                ExitCode::damaged, ExitCode::stopped, ExitCode::interrupted})
     if (static_cast<int>(known) == code) return known;
-  return asked_to_stop != 0 ? ExitCode::interrupted : ExitCode::stopped;
+  return stop_requested != 0 ? ExitCode::interrupted : ExitCode::stopped;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ std::optional<RecomputePoint> read_point(std::string_view text) {
 
 // "all" or a number of layers.
 std::optional<int64_t> read_layers(const Node& node) {
-  if (node.is_word("all")) return PartHome::kEveryBlock;
+  if (node.is_word("all")) return PartTarget::kEveryBlock;
   return read_integer(node, {0, int64_t{1} << 20});
 }
 
@@ -45,7 +45,7 @@ std::optional<RecomputeLevels> read_levels(const Node& node) {
     if (!count || (!point && item.key != "segment")) return std::nullopt;
     if (!point)
       segment = *count;
-    else if (*count < PartHome::kEveryBlock)
+    else if (*count < PartTarget::kEveryBlock)
       layers.emplace(*point, *count);
     else if (std::exchange(rest, *point) != RecomputePoint::none)
       return std::nullopt;
@@ -123,32 +123,32 @@ Option memory_offload() {
       });
 }
 
-std::optional<PartHome> read_home(const Node& node) {
+std::optional<PartTarget> read_target(const Node& node) {
   for (const Space space : {Space::device, Space::host, Space::disk})
-    if (node.is_word(to_string(space))) return PartHome(space);
+    if (node.is_word(to_string(space))) return PartTarget(space);
   if (node.kind != Node::Kind::map) return std::nullopt;
-  PartHome home;
+  PartTarget target;
   for (const Node& item : node.items) {
     const auto layers = read_layers(item);
     if (!layers || (item.key != "disk" && item.key != "host")) return std::nullopt;
-    (item.key == "disk" ? home.on_disk : home.on_host) = *layers;
+    (item.key == "disk" ? target.on_disk : target.on_host) = *layers;
   }
-  return home.on_disk >= PartHome::kEveryBlock ? PartHome(Space::disk) : home;
+  return target.on_disk >= PartTarget::kEveryBlock ? PartTarget(Space::disk) : target;
 }
 
-std::optional<Homes> read_homes(const Node& node) {
+std::optional<OffloadTargets> read_targets(const Node& node) {
   if (node.kind != Node::Kind::map) return std::nullopt;
-  Homes homes;
+  OffloadTargets targets;
   for (const Node& item : node.items) {
     const auto part = std::ranges::find(kEveryPart, item.key, [](Part p) { return to_string(p); });
-    const auto home = read_home(item);
-    if (part == kEveryPart.end() || !home) return std::nullopt;
-    homes[static_cast<size_t>(*part)] = *home;
+    const auto target = read_target(item);
+    if (part == kEveryPart.end() || !target) return std::nullopt;
+    targets[static_cast<size_t>(*part)] = *target;
   }
-  return homes;
+  return targets;
 }
 
-Option memory_homes() {
+Option memory_targets() {
   return make(
       "memory.offload_to", FIELD(memory.offload_to),
       "auto, or a map of states, gradients, weights, activations to device, host, disk or numbers of layers "
@@ -156,13 +156,15 @@ Option memory_homes() {
       "offloading part by part: where each is kept, and of how many layers (the first ones on disk, the next "
       "ones on the host of a GPU, the others on the device; all: all that are left). Parts that are not "
       "named stay on the device",
-      [](const Node& node, Folder) -> std::optional<std::optional<Homes>> {
-        if (node.is_word("auto")) return std::optional<Homes>();
-        const auto homes = read_homes(node);
-        if (!homes) return std::nullopt;
-        return std::optional(homes);
+      [](const Node& node, Folder) -> std::optional<std::optional<OffloadTargets>> {
+        if (node.is_word("auto")) return std::optional<OffloadTargets>();
+        const auto targets = read_targets(node);
+        if (!targets) return std::nullopt;
+        return std::optional(targets);
       },
-      [](const std::optional<Homes>& homes) { return homes ? homes_json(*homes) : Json("auto"); });
+      [](const std::optional<OffloadTargets>& targets) {
+        return targets ? offload_targets_json(*targets) : Json("auto");
+      });
 }
 
 Option memory_prefetch() {
@@ -241,7 +243,7 @@ std::vector<Option> memory_options() {
                     "states; stage3: gradients too; minimal: layer weights too"),
       memory_recompute(),
       memory_offload(),
-      memory_homes(),
+      memory_targets(),
       memory_prefetch(),
       auto_integer("memory.loss_chunk", FIELD(memory.loss_chunk), {1, int64_t{1} << 24},
                    "tokens whose logits are held at a time (chunked cross entropy)"),

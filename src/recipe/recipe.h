@@ -209,7 +209,7 @@ struct Recipe {
     std::optional<std::string> tier;
     std::optional<RecomputeLevels> recompute;         // none means auto
     std::optional<std::vector<std::string>> offload;  // what leaves the device; none means auto
-    std::optional<Homes> offload_to;                  // by layers; none means auto
+    std::optional<OffloadTargets> offload_to;         // by layers; none means auto
     std::optional<int64_t> prefetch;                  // none means auto
     int64_t loss_chunk = kAuto;                       // tokens
     KeepFrozen keep_frozen = KeepFrozen::automatic;

@@ -19,7 +19,7 @@ struct Every {
   Unit unit = Unit::steps;
   int64_t steps = 0;
   double percent = 0.0;
-  [[nodiscard]] bool is_asked_for() const { return unit != Unit::steps || steps > 0; }
+  [[nodiscard]] bool is_requested() const { return unit != Unit::steps || steps > 0; }
   // Returns true if it is due behind step number `step`, which ends an epoch or does not.
   [[nodiscard]] bool is_due(int64_t step, int64_t total_steps, bool ends_epoch) const;
   friend bool operator==(const Every&, const Every&) = default;

@@ -9,7 +9,7 @@
 #include "ops/name_hash.h"
 #include "recipe/effective.h"
 #include "runs/checkpoint.h"
-#include "runs/identity.h"
+#include "runs/fingerprint.h"
 
 namespace plimsoll {
 namespace {
@@ -26,8 +26,8 @@ std::string hash_words(const std::string& text) { return hex_text(name_hash(text
 
 RankFacts facts_of_recipe(const Recipe& recipe, const std::string& version, const std::string& kernels) {
   RankFacts facts = {{"version", version}, {"instruction set", kernels}};
-  const nlohmann::json identity = nlohmann::json::parse(experiment_identity(recipe));
-  for (const auto& [key, value] : identity.items()) {
+  const nlohmann::json fingerprint = nlohmann::json::parse(run_fingerprint(recipe));
+  for (const auto& [key, value] : fingerprint.items()) {
     if (!value.is_object()) {
       facts.emplace_back(key, value.dump());
       continue;

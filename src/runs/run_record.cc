@@ -24,9 +24,9 @@ Json best_json(const std::optional<BestStep>& best) {
 // Live tokens over what all micro-steps had room for.
 double fill_of(const Plan& plan, const RunRecord& record) {
   const Experiment& experiment = plan.request.workload.experiment;
-  const MicroRoom room = experiment.train_room(plan.variant);
-  const int64_t targets = experiment.has_targets() ? experiment.logit_rows(room) : 0;
-  const int64_t capacity = experiment.batch_shape(room, 1).tokens + targets;
+  const MicroCapacity micro_step = experiment.train_capacity(plan.variant);
+  const int64_t targets = experiment.has_targets() ? experiment.logit_rows(micro_step) : 0;
+  const int64_t capacity = experiment.batch_shape(micro_step, 1).tokens + targets;
   if (record.work.micro_steps == 0) return 0;
   return static_cast<double>(record.work.passed) /
          static_cast<double>(experiment.ranks * record.work.micro_steps * capacity);
@@ -177,7 +177,7 @@ namespace {
 std::string batch_words(const Plan& plan) {
   const Variant& variant = plan.variant;
   const std::string effective = format_count(plan.request.workload.experiment.effective_batch);
-  if (plan.request.workload.experiment.train_room(variant).by_tokens())
+  if (plan.request.workload.experiment.train_capacity(variant).by_tokens())
     return formatted("{} in micro-steps of {} tokens", effective, format_count(variant.micro_tokens));
   return formatted("{} x {} = {}", format_count(variant.micro_batch), format_count(variant.accumulation),
                    effective);

@@ -16,7 +16,7 @@ namespace plimsoll {
 struct TrainerState {
   int64_t step = 0;  // finished optimizer steps
   DataPosition position;
-  std::string fingerprint;  // of the experiment (runs/identity.h)
+  std::string fingerprint;  // of the experiment (runs/fingerprint.h)
   // Instruction set and threads, and the order in which sums are formed: bits are promised within them.
   std::string kernels;
   int64_t micro_batch = 0, loss_chunk = 0;

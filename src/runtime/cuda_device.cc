@@ -30,7 +30,7 @@ class CudaDevice : public GpuDevice {
     if (found_.library == nullptr) return formatted("own kernels ({})", found_.reason);
     const gpu::ProductUse& use = found_.library->use;
     std::string text = found_.library->name();
-    if (use.refused > 0) text += formatted(", {} of {} own kernels", use.refused, use.asked);
+    if (use.refused > 0) text += formatted(", {} of {} own kernels", use.refused, use.requested);
     if (use.refused_runs > 0) text += formatted(", refused {} times", use.refused_runs);
     return text;
   }

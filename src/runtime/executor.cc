@@ -23,26 +23,26 @@ constexpr int64_t kMirrorAlignment = 64;
 bool has_mirror(const TableRow& row) { return row.role == Role::input || row.role == Role::metric; }
 
 Transfer transfer_of(const Graph& graph, const Op& op, const ProgramLayout& layout, const Arenas& arenas) {
-  const TableRow& home = layout.rows[static_cast<size_t>(home_of(op))];
+  const TableRow& offloaded = layout.rows[static_cast<size_t>(offloaded_of(op))];
   const TableRow& copy = layout.rows[static_cast<size_t>(copy_of(op))];
   const ByteRange range = moved_bytes(graph, op);
   Transfer transfer{op.kind == OpKind::fetch,
                     {arenas.address(copy), static_cast<size_t>(range.bytes)},
                     nullptr,
                     arenas.disk,
-                    home.offset + range.first,
+                    offloaded.offset + range.first,
                     {}};
-  if (home.space != Space::disk) transfer.host = arenas.address(home) + range.first;
+  if (offloaded.space != Space::disk) transfer.host = arenas.address(offloaded) + range.first;
   return transfer;
 }
 
 // The earlier transfers that have to come first: what is stored is fetched as it was stored last, and what
 // is fetched is not yet stored over.
 std::vector<size_t> earlier_of(const Graph& graph, std::span<const Op* const> transfers,
-                               std::span<const size_t> of_same_home, const Op& op) {
+                               std::span<const size_t> of_same_tensor, const Op& op) {
   const ByteRange range = moved_bytes(graph, op);
   std::vector<size_t> found;
-  for (const size_t i : of_same_home) {
+  for (const size_t i : of_same_tensor) {
     const Op& other = *transfers[i];
     if (op.kind == OpKind::fetch && other.kind == OpKind::fetch) continue;
     const ByteRange moved = moved_bytes(graph, other);
@@ -90,9 +90,9 @@ std::vector<BoundTransfer> Executor::bind_transfers() const {
   for (const Op& op : graph_.ops())
     if (is_queued(op)) ops.push_back(&op);
   std::vector<Transfer> transfers;
-  std::unordered_map<TensorId, std::vector<size_t>> of_home;  // by home: numbers so far
+  std::unordered_map<TensorId, std::vector<size_t>> of_tensor;  // by home: numbers so far
   for (size_t i = 0; i < ops.size(); ++i) {
-    std::vector<size_t>& earlier = of_home[home_of(*ops[i])];
+    std::vector<size_t>& earlier = of_tensor[offloaded_of(*ops[i])];
     transfers.push_back(transfer_of(graph_, *ops[i], layout_, arenas_));
     transfers.back().after = earlier_of(graph_, ops, earlier, *ops[i]);
     earlier.push_back(i);

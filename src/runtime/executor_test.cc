@@ -81,9 +81,9 @@ struct BoundProgram {
   Executor executor;
 };
 
-class ExecutorWithHomes : public testing::TestWithParam<const char*> {};
+class ExecutorWithOffload : public testing::TestWithParam<const char*> {};
 
-TEST_P(ExecutorWithHomes, values_that_went_away_come_back_and_what_is_stored_stays) {
+TEST_P(ExecutorWithOffload, values_that_went_away_come_back_and_what_is_stored_stays) {
   CpuDevice device(kCpu);
   const BoundProgram run(device, program(GetParam()), testing::TempDir());
   for (int i = 1; i <= 3; ++i) {
@@ -97,7 +97,7 @@ TEST_P(ExecutorWithHomes, values_that_went_away_come_back_and_what_is_stored_sta
   }
 }
 
-TEST_P(ExecutorWithHomes, the_step_loop_allocates_nothing) {
+TEST_P(ExecutorWithOffload, the_step_loop_allocates_nothing) {
   CpuDevice device(kCpu);
   const BoundProgram run(device, program(GetParam()), testing::TempDir());
   run.fill_input();
@@ -110,7 +110,7 @@ TEST_P(ExecutorWithHomes, the_step_loop_allocates_nothing) {
   EXPECT_EQ(heap_allocations_of_process() - before, 0);
 }
 
-TEST_P(ExecutorWithHomes, the_null_device_counts_transfers_and_their_bytes) {
+TEST_P(ExecutorWithOffload, the_null_device_counts_transfers_and_their_bytes) {
   NullDevice device;
   const BoundProgram run(device, program(GetParam()), "", false);
   run.executor.run();
@@ -123,7 +123,7 @@ TEST_P(ExecutorWithHomes, the_null_device_counts_transfers_and_their_bytes) {
   EXPECT_EQ(device.calls, 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Spaces, ExecutorWithHomes, testing::Values("host", "disk"),
+INSTANTIATE_TEST_SUITE_P(Spaces, ExecutorWithOffload, testing::Values("host", "disk"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 TEST(Executor, computes_on_host_tensors_where_the_device_reaches_them) {

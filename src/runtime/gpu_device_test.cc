@@ -53,11 +53,11 @@ class ProgramText {
   void add(const std::string& to, const std::string& a, const std::string& b) {
     text_ += to + kShape + " = add(" + a + ", " + b + ") forward\n";
   }
-  void fetch(const std::string& copy, const std::string& home) {
-    text_ += copy + kShape + " = fetch(" + home + ") {elements=1300, first=0} forward\n";
+  void fetch(const std::string& copy, const std::string& offloaded) {
+    text_ += copy + kShape + " = fetch(" + offloaded + ") {elements=1300, first=0} forward\n";
   }
-  void store(const std::string& home, const std::string& copy) {
-    text_ += home + " = store(" + copy + ") {first=0} forward\n";
+  void store(const std::string& offloaded, const std::string& copy) {
+    text_ += offloaded + " = store(" + copy + ") {first=0} forward\n";
   }
   void wait(const std::string& kind, const std::string& copy) {
     text_ += copy + " = " + kind + "_wait(" + copy + ") forward\n";
@@ -454,7 +454,7 @@ TEST(GpuDevice, a_librarys_products_are_of_the_rows_that_are_live_when_their_ker
     const gpu::ProductUse& use = library->use;
     EmulatedDevice device(std::make_unique<gpu::EmulatedCard>(EmulatedOrder{when}), std::move(library));
     EXPECT_EQ(gradient_on(device), expected);
-    EXPECT_EQ(use.asked, 1);
+    EXPECT_EQ(use.requested, 1);
     EXPECT_EQ(use.refused + use.refused_runs, 0);
   }
 }
@@ -539,8 +539,8 @@ TEST(CudaDevice, without_a_driver_is_refused_with_what_is_missing) {
     open_cuda_device(CardFacts{});
     FAIL() << "a card was opened";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), AnyOf(HasSubstr("no driver of NVIDIA's was found (libcuda.so.1)"),
-                                    HasSubstr("this build has no CUDA")));
+    EXPECT_THAT(error.what(), AnyOf(HasSubstr("no NVIDIA driver was found (libcuda.so.1)"),
+                                    HasSubstr("this program was built without CUDA")));
     EXPECT_THAT(error.what(), HasSubstr("choose device: cpu (--device cpu)"));
   }
 }
@@ -575,7 +575,7 @@ TEST(GpuDevice, a_trap_stops_whatever_is_asked_next_and_names_the_op_where_each_
       ADD_FAILURE() << "a trap went unnoticed";
     } catch (const gpu::CardFault& fault) {
       EXPECT_EQ(fault.code(), ExitCode::stopped);
-      EXPECT_THAT(fault.what(), HasSubstr(waits ? "the card failed in add: unspecified launch failure"
+      EXPECT_THAT(fault.what(), HasSubstr(waits ? "the GPU failed in add: unspecified launch failure"
                                                 : "PLIMSOLL_CARD_WAITS=1"));
     }
     EXPECT_THROW(device.finish(), gpu::CardFault);

@@ -80,6 +80,6 @@ const TaskRule classify_task{.task = Task::classify,
                              .goals = goals,
                              .problem_type = problem_type,
                              .pipeline_tag = "text-classification",
-                             .asked_by = "plimsoll classify prints its classes"};
+                             .used_by = "plimsoll classify prints its classes"};
 
 }  // namespace plimsoll

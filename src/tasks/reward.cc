@@ -45,6 +45,6 @@ const TaskRule reward_task{
     .goals = goals,
     .files = files,
     .pipeline_tag = "text-classification",
-    .asked_by = "plimsoll score prints its rewards"};
+    .used_by = "plimsoll score prints its rewards"};
 
 }  // namespace plimsoll

@@ -86,7 +86,7 @@ struct RowMetricsRule {
 
 // The prompts that are trained on, in addition to the answers: as the recipe asks; those that it asks for by
 // `true` alone; all tokens, as sequences are scored whole; or rows have no prompts.
-enum class Prompts : uint8_t { as_asked, by_true, whole, none };
+enum class Prompts : uint8_t { as_stated, by_true, whole, none };
 
 // Files of a run folder that belong to a task.
 inline constexpr const char* kReferenceFile = "reference.jsonl";
@@ -103,7 +103,7 @@ struct TaskRule {
   Task task;
   // Rows and samples.
   std::optional<RowFormat> format = {};  // the only one of its rows; none: that of next tokens
-  Prompts prompts = Prompts::as_asked;
+  Prompts prompts = Prompts::as_stated;
   int64_t sequences = 1;     // of a sample: they stay together in one micro-step
   bool pairs = false;        // of a chosen and a rejected answer
   bool has_targets = false;  // a sample is a source and a target, each of its own length
@@ -128,7 +128,7 @@ struct TaskRule {
   std::vector<std::string_view> (*files)(bool full) = nullptr;  // nullptr: those of any run
   std::string_view (*problem_type)(const TaskSpec&) = nullptr;  // of config.json; nullptr: it has none
   std::string_view pipeline_tag = "text-generation";            // of the model card
-  std::string_view asked_by = "it scores no sequences; plimsoll generate asks it";
+  std::string_view used_by = "it scores no sequences; plimsoll generate asks it";
 };
 
 const TaskRule& rule_of(Task task);

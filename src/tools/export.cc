@@ -291,10 +291,10 @@ class Exporter {
   }
 
   Evaluation losses_of(const fs::path& weights) const {
-    EvalOptions asked = options_;
-    asked.sources = std::make_shared<RecipeSources>();
-    asked.weights = weights;
-    return evaluate(asked);
+    EvalOptions requested = options_;
+    requested.sources = std::make_shared<RecipeSources>();
+    requested.weights = weights;
+    return evaluate(requested);
   }
 
   // The adapter over the base's own weights: without its recipe nothing says that it was trained over others.

@@ -173,11 +173,11 @@ class Exported : public ::testing::Test {
   // The message of the refusal; nothing may be left.
   std::string refusal(ExportTo to, const std::function<void(const fs::path&)>& plant,
                       std::optional<GgufKind> kind = std::nullopt) {
-    ExportOptions asked = options(to);
-    asked.before_check = plant;
-    asked.kind = kind;
+    ExportOptions requested = options(to);
+    requested.before_check = plant;
+    requested.kind = kind;
     try {
-      export_run(asked);
+      export_run(requested);
       ADD_FAILURE() << "the fault was not noticed";
       return "";
     } catch (const DamagedError& error) {

@@ -18,8 +18,8 @@ LoaderOptions recorded(const LoaderOptions& options, Profile* profile) {
 
 BatchSource::BatchSource(const Plan& plan, DataSetup& data, Profile* profile)
     : frozen_bytes_(plan.kept_bytes),
-      frozen_(kept_rows_for(plan, data)),
-      references_(references_for(plan.request.workload.experiment, data)),
+      frozen_(frozen_cache_for(plan, data)),
+      reference_log_probs_(reference_log_probs_for(plan.request.workload.experiment, data)),
       loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
               recorded(data.train->loader, profile)) {}
 
@@ -36,33 +36,34 @@ bool BatchSource::fill(const CacheFilling& with, Loader* evaluation) {
 }
 
 bool BatchSource::fill_references(const CacheFilling& with, Loader* evaluation) {
-  if (references_ == nullptr) return true;
-  references_->open(with.folder, with.fingerprint, with.resumed);
-  if (!references_->are_complete() && !compute_references(with, evaluation)) return false;
-  references_->serve();
+  if (reference_log_probs_ == nullptr) return true;
+  reference_log_probs_->open(with.folder, with.fingerprint, with.resumed);
+  if (!reference_log_probs_->are_complete() && !compute_reference_log_probs(with, evaluation)) return false;
+  reference_log_probs_->serve();
   return true;
 }
 
-bool BatchSource::compute_references(const CacheFilling& with, Loader* evaluation) {
+bool BatchSource::compute_reference_log_probs(const CacheFilling& with, Loader* evaluation) {
   bool as_begun = !with.resumed, replaced = false;
   if (as_begun)
-    with.observer.event(std::string("rows    what the model says of them before the first step: ") +
-                        References::kFile);
+    with.observer.event(std::string("rows    reference log-probabilities before the first step: ") +
+                        ReferenceLogProbs::kFile);
   const auto begin = [&] {
     if (as_begun) return;
     as_begun = replaced = true;
     with.observer.event(
-        formatted("note    {} lacks rows, or was changed: they are recomputed with the weights of {}",
-                  References::kFile, with.model),
+        formatted("note    {} lacks rows or was changed: they are recomputed with the weights of {}",
+                  ReferenceLogProbs::kFile, with.model),
         LogLevel::warn);
     with.load_start();
   };
-  if (!references_->compute(References::Of::train, with.place, loader_, with.interrupted, begin))
+  if (!reference_log_probs_->compute(ReferenceLogProbs::Of::train, with.place, loader_, with.interrupted,
+                                     begin))
     return false;
-  if (evaluation != nullptr &&
-      !references_->compute(References::Of::eval, with.place, *evaluation, with.interrupted, begin))
+  if (evaluation != nullptr && !reference_log_probs_->compute(ReferenceLogProbs::Of::eval, with.place,
+                                                              *evaluation, with.interrupted, begin))
     return false;
-  references_->complete();
+  reference_log_probs_->complete();
   if (replaced) with.load_back();
   return true;
 }
@@ -71,8 +72,8 @@ bool BatchSource::fill_frozen(const CacheFilling& with) {
   if (frozen_ == nullptr) return true;
   frozen_->open(with.folder, with.fingerprint);
   if (frozen_->is_complete()) return true;
-  with.observer.event(formatted("rows    what the frozen blocks say of them, kept for all epochs ({}): {}",
-                                format_bytes(frozen_bytes_), KeptRows::kFile));
+  with.observer.event(formatted("rows    outputs of the frozen blocks, kept for all epochs ({}): {}",
+                                format_bytes(frozen_bytes_), FrozenCache::kFile));
   return frozen_->compute(with.place, loader_, with.interrupted);
 }
 

@@ -9,9 +9,9 @@
 #include "data/batch/loader.h"
 #include "files/run_folder.h"
 #include "runs/observer.h"
-#include "train/kept_rows.h"
+#include "train/frozen_cache.h"
 #include "train/profile.h"
-#include "train/references.h"
+#include "train/reference_log_probs.h"
 
 namespace plimsoll {
 
@@ -41,18 +41,18 @@ class BatchSource {
   // it was interrupted.
   bool fill(const CacheFilling& with, Loader* evaluation);
   // The outputs of frozen blocks; null where the plan keeps none.
-  [[nodiscard]] const KeptRows* frozen() const { return frozen_.get(); }
+  [[nodiscard]] const FrozenCache* frozen() const { return frozen_.get(); }
 
  private:
   bool fill_references(const CacheFilling& with, Loader* evaluation);
   // A resumed run that lacks values computes them with the weights that it began with, which are still in the
   // model's folder: the checkpoint's come back afterwards.
-  bool compute_references(const CacheFilling& with, Loader* evaluation);
+  bool compute_reference_log_probs(const CacheFilling& with, Loader* evaluation);
   bool fill_frozen(const CacheFilling& with);
 
   int64_t frozen_bytes_;  // as planned
-  std::unique_ptr<KeptRows> frozen_;
-  std::unique_ptr<References> references_;  // before the loader, which asks it
+  std::unique_ptr<FrozenCache> frozen_;
+  std::unique_ptr<ReferenceLogProbs> reference_log_probs_;  // before the loader, which asks it
   Loader loader_;
 };
 

@@ -48,8 +48,7 @@ void AxisInputs::clear() {
 AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const PrefixTree& tree) {
   if (tree.tokens() > std::ssize(input_ids_))
     throw UsageError(
-        "data.share_prefixes: rows of a micro-step share less than when the run was planned: the data "
-        "changed since. Start the run again.");
+        "data.share_prefixes: rows of a micro-step share less than when the run was planned, so the data changed. Start the run again with --overwrite.");
   check_internal(row_lengths_.empty() || !batch.row_lengths.empty(),
                  "noise over shared prefixes, and a batch without lengths");
   clear();

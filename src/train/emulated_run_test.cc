@@ -14,11 +14,11 @@ namespace {
 using gpu::EmulatedOrder;
 using gpu::emulated::When;
 
-OffloadChoice all_of(Space home, int64_t prefetch) {
-  return {.states = home,
-          .gradients = home,
-          .weights = home,
-          .activations = home,
+OffloadChoice all_of(Space target, int64_t prefetch) {
+  return {.states = target,
+          .gradients = target,
+          .weights = target,
+          .activations = target,
           .prefetch = prefetch,
           .slice_elements = 65536,
           .smallest_bytes = kSmallest};
@@ -52,13 +52,13 @@ TEST_P(EmulatedRun, homes_on_host_and_disk_give_the_bits_of_keeping_all_in_every
   expect_same(run(bench, variant, {When::shuffled, 3}, 1), expected, "captured");
   variant.recompute.layers.assign(kLayers, RecomputePoint::mlp);
   uint64_t seed = 1;
-  for (const Space home : {Space::host, Space::disk})
+  for (const Space target : {Space::host, Space::disk})
     for (const EmulatedOrder& order : {EmulatedOrder{When::late}, EmulatedOrder{When::shuffled, seed++}}) {
-      variant.offload = all_of(home, static_cast<int64_t>(seed % 2));
-      const std::string where = "homes on " + std::string(to_string(home)) + ", order " +
+      variant.offload = all_of(target, static_cast<int64_t>(seed % 2));
+      const std::string where = "homes on " + std::string(to_string(target)) + ", order " +
                                 std::to_string(static_cast<int>(order.when)) + " " +
                                 std::to_string(order.seed);
-      for (const int graphs : home == Space::host ? std::vector<int>{0, 1} : std::vector<int>{1})
+      for (const int graphs : target == Space::host ? std::vector<int>{0, 1} : std::vector<int>{1})
         expect_same(run(bench, variant, order, graphs), expected, where + (graphs > 0 ? ", captured" : ""));
     }
 }
@@ -69,17 +69,17 @@ TEST_P(EmulatedRun, parts_in_part_in_several_homes_give_the_bits_of_keeping_all)
   Bench bench(experiment, 2);
   Variant variant = variant_of(experiment);
   const Result expected = run(bench, variant, {When::at_once});
-  constexpr int64_t kAll = PartHome::kEveryBlock;
-  const std::vector<Homes> several = {
-      {PartHome{1, 1}, PartHome{0, 1}, PartHome{1, kAll}, PartHome{0, 2}},
-      {PartHome{0, 2}, PartHome{2, kAll}, PartHome{0, 1}, PartHome{1, 1}},
-      {PartHome{Space::host}, PartHome{1, 0}, PartHome{Space::disk}, PartHome{}},
-      {PartHome{2, 0}, PartHome{Space::host}, PartHome{1, 1}, PartHome{Space::disk}}};
+  constexpr int64_t kAll = PartTarget::kEveryBlock;
+  const std::vector<OffloadTargets> several = {
+      {PartTarget{1, 1}, PartTarget{0, 1}, PartTarget{1, kAll}, PartTarget{0, 2}},
+      {PartTarget{0, 2}, PartTarget{2, kAll}, PartTarget{0, 1}, PartTarget{1, 1}},
+      {PartTarget{Space::host}, PartTarget{1, 0}, PartTarget{Space::disk}, PartTarget{}},
+      {PartTarget{2, 0}, PartTarget{Space::host}, PartTarget{1, 1}, PartTarget{Space::disk}}};
   uint64_t seed = 1;
-  for (const Homes& homes : several) {
+  for (const OffloadTargets& targets : several) {
     for (const int64_t prefetch : {static_cast<int64_t>(seed % 3)}) {
       variant.offload = all_of(Space::host, prefetch);
-      variant.offload.set_homes(homes);
+      variant.offload.set_targets(targets);
       for (const EmulatedOrder& order : {EmulatedOrder{When::late}, EmulatedOrder{When::shuffled, seed++}}) {
         EmulatedDevice device(order);
         const Result result =

@@ -20,7 +20,7 @@ struct SearchCase {
   Case model;
   int64_t accumulation;
   bool clips;
-  Space home;
+  Space target;
   size_t variants;       // that the search has: a smaller number would make the test hollow
   bool in_part = false;  // parts have several homes each too, where nothing is recomputed
 };
@@ -32,11 +32,11 @@ PlanRequest request_for(const SearchCase& c) {
   request.workload.experiment = experiment_of(c.model, c.accumulation, c.clips);
   request.choices.micro_batch = 2;
   request.choices.loss_chunk = variant_of(request.workload.experiment).loss_chunk;
-  request.target.homes = {c.home};
+  request.target.targets = {c.target};
   request.choices.in_part = c.in_part;
   if (c.in_part) request.choices.recompute = RecomputePoint::none;
   request.target.device = reference_description();
-  request.target.own_memory = c.home == Space::host;
+  request.target.own_memory = c.target == Space::host;
   request.target.device.reaches_host = !request.target.own_memory;
   return request;
 }

@@ -63,7 +63,7 @@ void announce(const Announced& run, const Session& session, RunObserver& observe
     observer.event("products by " + products);
   for (const std::string& line : row_lines(session.plan)) observer.event(line);
   if (run.dropped_rows > 0)
-    observer.event(formatted("rows    {} longer than {} tokens are left out (data.truncation: drop)",
+    observer.event(formatted("rows    {} longer than {} tokens are dropped (data.truncation: drop)",
                              format_count(run.dropped_rows), format_count(run.max_length)));
   if (const std::string note = products_note(session.plan); !note.empty())
     observer.event(note, LogLevel::warn);

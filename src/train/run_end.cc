@@ -12,7 +12,8 @@ namespace {
 void keep_card(const RunWish& wish, const RunRecord& done) {
   if (wish.settings.device != DeviceChoice::cuda || known_card_here()->facts.emulated) return;
   if (const std::string note = keep_measured(CardUse::measured(*done.card)); !note.empty())
-    wish.observer.event("note    what this run saw of the card is not kept: " + note, LogLevel::warn);
+    wish.observer.event("note    the GPU memory that this run measured could not be saved: " + note,
+                        LogLevel::warn);
 }
 
 void log_end(const TrainerParts& parts, const TrainerState& current) {
@@ -29,7 +30,7 @@ RunRecord record_of(const TrainerParts& parts, const TrainerState& current, bool
   const RunMemory& memory = parts.session.memory;
   const std::optional<double> eval_loss =
       parts.evaluator != nullptr ? parts.evaluator->last_loss() : std::nullopt;
-  const KeptRows* frozen = parts.batches.frozen();
+  const FrozenCache* frozen = parts.batches.frozen();
   return {.finished = finished,
           .steps = current.step,
           .seconds = seconds_since(tally.start),
@@ -57,7 +58,7 @@ void end_run(const RunWish& wish, const TrainerParts& parts, const TrainerState&
   const Plan& plan = parts.session.plan;
   const RunTally& tally = parts.tally;
   const std::string& goal = parts.stop.goal();
-  if (parts.batches.frozen() != nullptr) wish.folder.remove_log(KeptRows::kFile);
+  if (parts.batches.frozen() != nullptr) wish.folder.remove_log(FrozenCache::kFile);
   const auto best = wish.settings.best ? best_checkpoint(output, goal) : std::nullopt;
   publish_final(best ? *best : *latest_checkpoint(output), wish.folder);
   RunRecord done = record_of(parts, current, true);

@@ -7,7 +7,7 @@
 #include "formats/convert.h"
 #include "ops/optimizer/optimizer.h"
 #include "train/batch_writer.h"
-#include "train/kept_rows.h"
+#include "train/frozen_cache.h"
 #include "train/run_clock.h"
 
 namespace plimsoll {
@@ -56,7 +56,7 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
     : plan_(place.plan),
       own_(own_update(place)),
       train_(bind_program(place, kTrainProgram)),
-      steps_(plan_.request.workload.experiment.train_room(plan_.variant),
+      steps_(plan_.request.workload.experiment.train_capacity(plan_.variant),
              train_shape(plan_.request.workload.experiment),
              plan_.request.workload.experiment.effective_batch, place.rank()),
       ranks_(place.ranks),
@@ -145,7 +145,7 @@ RunEvaluation::RunEvaluation(const RunPlace& place, DataSource source)
       ranks_(place.ranks),
       program_(bind_program(place, kEvalProgram)),
       state_(place.plan.layout, place.memory.arenas()),
-      steps_(plan_.request.workload.experiment.eval_room(plan_.variant),
+      steps_(plan_.request.workload.experiment.eval_capacity(plan_.variant),
              eval_shape(plan_.request.workload.experiment), source.loader.effective, place.rank()),
       loader_(std::move(source.dataset), std::move(source.rows), std::move(source.encoder), source.loader) {}
 

@@ -22,7 +22,7 @@
 
 namespace plimsoll {
 
-class KeptRows;
+class FrozenCache;
 
 // The place in which programs run. All of it outlives them.
 struct RunPlace {
@@ -65,7 +65,7 @@ class OptimizerStep {
     double sending = 0;  // seconds in which it waited for other ranks and for what they sent
   };
   // Micro-steps begin with what these hold; they outlive this.
-  void begin_with(const KeptRows& kept) { kept_ = &kept; }
+  void begin_with(const FrozenCache& kept) { kept_ = &kept; }
   // To other ranks.
   [[nodiscard]] int64_t sent_bytes() const { return gradients_.sent_bytes(); }
   // The batch has targets.
@@ -88,7 +88,7 @@ class OptimizerStep {
   Executor train_;
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroSteps steps_;
-  const KeptRows* kept_ = nullptr;
+  const FrozenCache* kept_ = nullptr;
   RunRanks& ranks_;
   GradientSums gradients_;
   std::vector<double> loss_;  // of all ranks, where there are several

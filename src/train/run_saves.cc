@@ -87,7 +87,7 @@ void RunSaves::resumed(const TrainerState& saved) {
 void RunSaves::require_folder() const {
   if (!is_elsewhere() && !options_.folder->still_there())
     throw StoppedError(options_.folder->path().string() +
-                       ": was removed or replaced while the run was writing there");
+                       ": was removed or replaced while the run wrote there");
 }
 
 bool RunSaves::holds(const TrainerState& current) const {
@@ -128,8 +128,9 @@ void RunSaves::remove_old() {
   if (is_elsewhere()) return;
   const auto kept = remove_old_checkpoints(options_);
   if (kept && told_ != *kept)
-    observer_.event(formatted("note    {} stays: it holds what the run did not write", kept->string()),
-                    LogLevel::warn);
+    observer_.event(
+        formatted("note    {} is not removed: it holds files that the run did not write", kept->string()),
+        LogLevel::warn);
   if (kept) told_ = *kept;
 }
 

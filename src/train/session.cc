@@ -4,7 +4,7 @@
 
 namespace plimsoll {
 
-Session open_session(const Plan& plan, const AskedDevice& wish, const std::filesystem::path& disk_folder,
+Session open_session(const Plan& plan, const InferenceDevice& wish, const std::filesystem::path& disk_folder,
                      RunObserver& observer, int64_t rank) {
   const int64_t resident_before = resident_bytes();
   std::unique_ptr<Device> device = open_device(wish.device, wish.cuda_card, wish.cpu,

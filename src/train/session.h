@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "plan/search/plan.h"
-#include "prepare/asked_device.h"
+#include "prepare/inference_device.h"
 #include "runs/observer.h"
 #include "runtime/device.h"
 #include "runtime/run_memory.h"
@@ -28,7 +28,7 @@ struct Session {
 // Weights are for the caller to fill. Throws UsageError, before any memory is asked for, where the device has
 // no kernel for what the plan computes. The observer hears what binding ops may wait for.
 // `rank`: of several processes, whose pieces the state has.
-Session open_session(const Plan& plan, const AskedDevice& wish, const std::filesystem::path& disk_folder,
+Session open_session(const Plan& plan, const InferenceDevice& wish, const std::filesystem::path& disk_folder,
                      RunObserver& observer, int64_t rank = 0);
 
 }  // namespace plimsoll

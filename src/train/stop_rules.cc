@@ -60,9 +60,7 @@ StopRules::Verdict StopRules::weigh(const StepMetrics& metrics, const EffectiveB
 
 std::string StopRules::unseen_words(int64_t step, const std::string& above, const std::string& unseen) const {
   return formatted(
-      "step {}: {}: {}. The rows are sorted by something, and data.shuffle: {} visits them in parts: "
-      "the optimizer did not diverge\n  a new run with --set data.shuffle=full --overwrite "
-      "mixes all kinds; --resume --set stop.loss=1e9 continues in this order",
+      "step {}: {}: {}. The rows are sorted, and data.shuffle: {} visits them in parts; the optimizer did not diverge\n  a new run with --set data.shuffle=full --overwrite mixes them; --resume --set stop.loss=1e9 continues in this order",
       step, above, unseen, shuffle_ == Shuffle::off ? "false" : "window");
 }
 

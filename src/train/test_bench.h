@@ -159,8 +159,8 @@ inline Material material_of(const Experiment& experiment, const CpuSettings& cpu
 using Result = std::map<std::string, std::vector<std::byte>>;
 
 // Bit i of `parts` moves part i.
-inline OffloadChoice choice_of(int parts, int64_t prefetch, Space home = Space::disk) {
-  const auto space = [&](int part) { return (parts >> part & 1) != 0 ? home : Space::device; };
+inline OffloadChoice choice_of(int parts, int64_t prefetch, Space target = Space::disk) {
+  const auto space = [&](int part) { return (parts >> part & 1) != 0 ? target : Space::device; };
   return {.states = space(0),
           .gradients = space(1),
           .weights = space(2),

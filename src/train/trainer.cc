@@ -121,16 +121,16 @@ bool Trainer::stops() const { return parts_.ranks.is_alone() ? is_interrupted() 
 void Trainer::meet(const EffectiveBatch* batch, bool reads_save_requests) {
   out_of_patience_ = parts_.stop.out_of_patience();
   if (parts_.ranks.is_alone()) return;
-  if (reads_save_requests) asked_to_save_ = take_save_request();
+  if (reads_save_requests) save_requested_ = take_save_request();
   RankWord word;
   word.stops = is_interrupted() ? 1 : 0;
-  word.saves = asked_to_save_ ? 1 : 0;
+  word.saves = save_requested_ ? 1 : 0;
   word.ends = out_of_patience_ ? 1 : 0;
   word.rows = batch == nullptr ? 0 : rows_hash(*batch);
   word.busy = busy_;
   const RankWord all = parts_.ranks.meet(word);
   stops_ = all.stops != 0;
-  asked_to_save_ = all.saves != 0;
+  save_requested_ = all.saves != 0;
   out_of_patience_ = all.ends != 0;
 }
 
@@ -249,7 +249,7 @@ bool Trainer::fill_caches() {
                           .interrupted = is_interrupted};
   Loader* evaluation = parts_.evaluator != nullptr ? &parts_.evaluator->loader() : nullptr;
   if (!parts_.batches.fill(with, evaluation)) return false;
-  if (const KeptRows* frozen = parts_.batches.frozen()) parts_.step.begin_with(*frozen);
+  if (const FrozenCache* frozen = parts_.batches.frozen()) parts_.step.begin_with(*frozen);
   return true;
 }
 
@@ -261,9 +261,10 @@ void Trainer::settle() {
   const bool eval_due = !last && settings.eval_every.is_due(current_.step, current_.total_steps, ends_epoch);
   if (parts_.evaluator != nullptr && !current_.eval_loss && (eval_due || (save_due && settings.best)))
     evaluate();
-  const bool asked = parts_.ranks.is_alone() ? take_save_request() : std::exchange(asked_to_save_, false);
-  if (asked) parts_.saves.log().event("signal", current_.step, {{"signal", "SIGUSR1"}});
-  if (asked || save_due) save(asked ? " (SIGUSR1)" : "");
+  const bool requested =
+      parts_.ranks.is_alone() ? take_save_request() : std::exchange(save_requested_, false);
+  if (requested) parts_.saves.log().event("signal", current_.step, {{"signal", "SIGUSR1"}});
+  if (requested || save_due) save(requested ? " (SIGUSR1)" : "");
 }
 
 bool Trainer::step() {
@@ -366,9 +367,9 @@ void Trainer::take_scale(const StepMetrics& metrics, const EffectiveBatch& batch
   scale.take(overflowed);
   if (!overflowed) return;
   if (scale.value < LossScale::kLeast)
-    lose(metrics.step, batch, "the gradients overflow fp16 however little the loss is scaled");
+    lose(metrics.step, batch, "the gradients overflow fp16 even at the smallest loss scale");
   wish_.observer.event(
-      formatted("fp16    step {}: the gradients overflowed, nothing was updated; the loss scale is {} now",
+      formatted("fp16    step {}: the gradients overflowed, the update was skipped; the loss scale is now {}",
                 format_count(metrics.step), scale_text(scale.value)));
 }
 

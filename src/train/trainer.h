@@ -92,8 +92,8 @@ class Trainer {
   RunWish wish_;
   TrainerParts parts_;
   TrainerState current_;
-  const EffectiveBatch* last_batch_ = nullptr;                            // the loader's, until the next step
-  bool stops_ = false, asked_to_save_ = false, out_of_patience_ = false;  // as ranks agreed
+  const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step
+  bool stops_ = false, save_requested_ = false, out_of_patience_ = false;  // as ranks agreed
   double sending_ = 0, busy_ = 0;  // seconds of the last step: waiting for other ranks, and computing
   bool whole_ = true;              // false within a step, and once the loss is lost
 };

@@ -94,10 +94,10 @@ class Program {
     const Op& op = *pending_.front();
     pending_.pop_front();
     const bool fetch = op.kind == OpKind::fetch;
-    const TensorId home = home_of(op);
+    const TensorId offloaded = offloaded_of(op);
     const TensorId copy = copy_of(op);
-    const auto offset = static_cast<size_t>(op.attr_int("first") * size_of(graph_.tensor(home).dtype));
-    const auto part = bytes(home).subspan(offset, bytes(copy).size());
+    const auto offset = static_cast<size_t>(op.attr_int("first") * size_of(graph_.tensor(offloaded).dtype));
+    const auto part = bytes(offloaded).subspan(offset, bytes(copy).size());
     const auto from = fetch ? part : bytes(copy);
     std::copy(from.begin(), from.end(), (fetch ? bytes(copy) : part).begin());
   }

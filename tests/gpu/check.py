@@ -272,7 +272,7 @@ class Check:
             return
         path = tiny_recipe(self.place(), LLAMA, "run")
         done = self.run([self.options.plimsoll, "train", path, "--device", "cuda"], CUDA_VISIBLE_DEVICES="GPU-00000000-0000-0000-0000-000000000000")
-        self.report.add("refused/a UUID that is not there", expect(done, 2, "the driver shows no card"))
+        self.report.add("refused/a UUID that is not there", expect(done, 2, "the driver lists no GPU"))
         self.report.add("refused/too little of the card's memory", self.full_card(path))
 
     def full_card(self, path):

@@ -65,7 +65,7 @@ TEST_P(GpuLibrary, products_agree_with_the_reference_and_none_is_refused) {
     const std::vector<Values> values = make_values(graph, GetParam());
     expect_reference(graph, values, dtype, run(graph, values));
   }
-  EXPECT_GT(opened_.library->use.asked, 0);
+  EXPECT_GT(opened_.library->use.requested, 0);
   EXPECT_EQ(opened_.library->use.refused, 0);
   EXPECT_EQ(opened_.library->use.refused_runs, 0);
 }
@@ -123,8 +123,8 @@ TEST(GpuLibraryWithout, what_the_host_does_not_keep_of_its_inputs_leaves_product
     const bool counts_rows = needs_rows || std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
                                return id != kNoTensor && graph.tensor(id).name == kStepTensor;
                              });
-    EXPECT_GT(opened.library->use.asked, 0);
-    EXPECT_EQ(opened.library->use.refused, counts_rows ? opened.library->use.asked : 0);
+    EXPECT_GT(opened.library->use.requested, 0);
+    EXPECT_EQ(opened.library->use.refused, counts_rows ? opened.library->use.requested : 0);
   }
 }
 

@@ -174,21 +174,21 @@ TYPED_TEST(GpuMatmulOf, riders_are_summed_with_the_product) {
   using C = typename TypeParam::C;
   if constexpr (std::is_same_v<T, C>) {
     constexpr int64_t kShapes[][5] = {{9, 17, 24, 5, 9}, {130, 200, 104, 16, 130}, {40, 137, 33, 70, 23}};
-    constexpr float kRiderAlpha = 1.25F;
+    constexpr float kAdapterAlpha = 1.25F;
     for (const auto& [m, n, k, r, live] : kShapes)
       for (const Form form : {kForms[0], kForms[1]})
         for (const int tile : {64, 128}) {
           SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
-          Product<T, C> product(m, n, k, form), rider(m, n, r, form);
-          std::fill(rider.bias.begin(), rider.bias.end(), gpu::rounded<C>(0));
-          std::fill(rider.a.begin() + live * r, rider.a.end(), gpu::rounded<T>(kUntouched));
+          Product<T, C> product(m, n, k, form), adapter(m, n, r, form);
+          std::fill(adapter.bias.begin(), adapter.bias.end(), gpu::rounded<C>(0));
+          std::fill(adapter.a.begin() + live * r, adapter.a.end(), gpu::rounded<T>(kUntouched));
           const std::vector<C> before = product.c;
           const auto listed = static_cast<int32_t>(live);
           GpuMatmul arguments = product.arguments();
-          arguments.shape.rider = r;
-          arguments.rider_a = rider.a.data();
-          arguments.rider_b = rider.b.data();
-          arguments.rider_alpha = kRiderAlpha;
+          arguments.shape.adapter = r;
+          arguments.adapter_a = adapter.a.data();
+          arguments.adapter_b = adapter.b.data();
+          arguments.adapter_alpha = kAdapterAlpha;
           arguments.addend = product.c.data();
           arguments.tile = tile;
           arguments.live = {.listed = &listed, .begin = 0};
@@ -196,7 +196,7 @@ TYPED_TEST(GpuMatmulOf, riders_are_summed_with_the_product) {
           for (int64_t i = 0; i < live; ++i)
             for (int64_t j = 0; j < n; ++j)
               product.expect_near(i, j,
-                                  product.sum(i, j, k) + rider.sum(i, j, r) / kAlpha * kRiderAlpha +
+                                  product.sum(i, j, k) + adapter.sum(i, j, r) / kAlpha * kAdapterAlpha +
                                       double{gpu::to_float(before[static_cast<size_t>(i * n + j)])});
         }
   }

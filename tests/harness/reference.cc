@@ -175,14 +175,14 @@ void ref_layer_norm_grad(const Site& s) {
 
 // The term that inputs `left` and `right`, [columns, r] or turned, add to row i / columns, column i %
 // columns.
-double rider(const Site& s, size_t left, size_t right, size_t i, size_t columns, bool turned) {
+double adapter(const Site& s, size_t left, size_t right, size_t i, size_t columns, bool turned) {
   if (!s.op.has_input(left)) return 0;
   const size_t r = s.dim(left, 1);
   double sum = 0;
   for (size_t k = 0; k < r; ++k)
     sum += s.in(left)[i / columns * r + k] *
            s.in(right)[turned ? k * columns + i % columns : i % columns * r + k];
-  return s.op.attr_float("rider_scale") * sum;
+  return s.op.attr_float("adapter_scale") * sum;
 }
 
 void ref_linear(const Site& s) {
@@ -192,7 +192,7 @@ void ref_linear(const Site& s) {
   for (size_t i = 0; i < s.out(at::y).size(); ++i) {
     double sum = 0;
     for (size_t k = 0; k < in; ++k) sum += s.in(at::x)[i / out * in + k] * s.in(at::weight)[i % out * in + k];
-    sum = sum * s.op.attr_float("scale") + rider(s, at::t, at::b, i, out, false);
+    sum = sum * s.op.attr_float("scale") + adapter(s, at::t, at::b, i, out, false);
     if (s.op.has_input(at::bias)) sum += s.in(at::bias)[i % out];
     if (s.op.has_input(at::addend)) sum += s.in(at::addend)[i];
     s.out(at::y)[i] = sum;
@@ -207,7 +207,7 @@ void ref_linear_dx(const Site& s) {
     double sum = 0;
     for (size_t k = 0; k < out; ++k)
       sum += s.in(at::d_y)[i / in * out + k] * s.in(at::weight)[k * in + i % in];
-    s.out(at::d_x)[i] = sum * s.op.attr_float("scale") + rider(s, at::d_t, at::a, i, in, true) +
+    s.out(at::d_x)[i] = sum * s.op.attr_float("scale") + adapter(s, at::d_t, at::a, i, in, true) +
                         (s.op.has_input(at::d_x_in) ? s.in(at::d_x_in)[i] : 0.0);
   }
 }

@@ -157,10 +157,10 @@ void plan_steps(const RecipeArguments& given, Diagnosis& diagnosis) {
                 "other bytes, and saves about as many",
                 printable(arguments.path), format_bytes(recovery.base_bytes), recovery.base_words));
   std::vector<Step> planned = std::move(recovery.steps);
-  const doctor::Bytes* asked = diagnosis.message ? diagnosis.message->size("tried") : nullptr;
-  if (asked != nullptr && !diagnosis.tensor && !on_host)
-    if (diagnosis.tensor = doctor::shape_of(*asked, recovery.shapes); diagnosis.tensor)
-      diagnosis.notes.push_back(doctor::tensor_words(*asked, *diagnosis.tensor));
+  const doctor::Bytes* requested = diagnosis.message ? diagnosis.message->size("tried") : nullptr;
+  if (requested != nullptr && !diagnosis.tensor && !on_host)
+    if (diagnosis.tensor = doctor::shape_of(*requested, recovery.shapes); diagnosis.tensor)
+      diagnosis.notes.push_back(doctor::tensor_words(*requested, *diagnosis.tensor));
   const bool timed = !on_host && device.empty();  // on the card that the recipe names
   const bool bounded = timed || (!on_host && recipe.memory.device.kind == MemoryLimit::Kind::bytes &&
                                  recipe.memory.device.bytes < kUnknownCard);

@@ -208,7 +208,7 @@ class Chat {
 
 ExitCode run(AnswerOptions& options) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
-  const AskedDevice device = asked_device(options, paths);
+  const InferenceDevice device = inference_device(options, paths);
   ModelFiles& files = *options.sources->models;
   const std::shared_ptr<const Tokenizer> tokenizer = model_tokenizer(paths.base, files);
   const ModelSpec& model = files.spec(paths.base);

@@ -67,16 +67,17 @@ struct TrainArguments {
 // Suggestions that fit instead of a recipe that does not. A run that continues is planned with the sums that
 // it began with, which a new command is not: its refusal is that of `plan`.
 std::vector<Way> ways_of(const TrainArguments& arguments, const Recipe& recipe, const RefusedPlan& refused) {
-  PlanArguments asked;
-  asked.recipe = arguments.recipe;
-  asked.rows->take(refused.data);
+  PlanArguments requested;
+  requested.recipe = arguments.recipe;
+  requested.rows->take(refused.data);
   if (recipe.device == DeviceChoice::cuda)
-    asked.recipe = asked.recipe.on_device(recipe.cuda_card.empty() ? "cuda" : "cuda:" + recipe.cuda_card);
+    requested.recipe =
+        requested.recipe.on_device(recipe.cuda_card.empty() ? "cuda" : "cuda:" + recipe.cuda_card);
   const std::string flags = arguments.options.resume      ? " --resume"
                             : arguments.options.overwrite ? " --overwrite"
                                                           : "";
-  const Variants variants = variants_of("train" + flags, asked);
-  const PlanInput input = plan_input(asked, {});
+  const Variants variants = variants_of("train" + flags, requested);
+  const PlanInput input = plan_input(requested, {});
   if (!arguments.options.resume)
     return ways_out(variants, input.resolved.recipe, input.request, refused.refusal);
   const Plan plan = plan_allowed(input.resolved, input.machine, input.data.get()).plan;

@@ -29,7 +29,7 @@ struct FitArguments {
 };
 
 // A device with the command line that plans for it.
-struct AskedDeviceLine {
+struct RequestedDevice {
   FitDevice device;
   PlanArguments plan;
 };
@@ -77,8 +77,8 @@ PlanArguments plan_arguments(const FitArguments& arguments, const FitModel& mode
 }
 
 // The card that is named; else one of each model that this machine has, and its CPU.
-std::vector<AskedDeviceLine> devices_of(const FitArguments& arguments, const PlanArguments& plan) {
-  std::vector<AskedDeviceLine> devices;
+std::vector<RequestedDevice> devices_of(const FitArguments& arguments, const PlanArguments& plan) {
+  std::vector<RequestedDevice> devices;
   const auto add_card = [&](const PlanArguments& of_card, const std::string& words) {
     devices.push_back({{}, of_card});
     devices.back().device.words = words;
@@ -130,9 +130,9 @@ void describe(const PlanRequest& request, FitDevice& device) {
 
 // Plans all cells, chunk by chunk and method by method; `show` prints each row.
 using ShowRow = std::function<void(const std::string& text)>;
-void plan_cells(const FitArguments& arguments, const FitModel& model, AskedDeviceLine& asked,
+void plan_cells(const FitArguments& arguments, const FitModel& model, RequestedDevice& requested,
                 const FitLayout& layout, const ShowRow& show) {
-  const WhatIf what_if = [&](const Changes& changes) { return plan_input(asked.plan, changes); };
+  const WhatIf what_if = [&](const Changes& changes) { return plan_input(requested.plan, changes); };
   const auto lengths = read_lengths(arguments.lengths, "--lengths");
   const auto methods = read_methods(arguments.methods, "--methods");
   for (size_t first = 0; first < lengths.size(); first += layout.across) {
@@ -146,17 +146,17 @@ void plan_cells(const FitArguments& arguments, const FitModel& model, AskedDevic
         row.push_back(fit_cell(what_if, method, length, model.spec.longest_text(),
                                row.empty() ? nullptr : &row.back()));
       show(fit_row_text(method, row, layout));
-      asked.device.cells.insert(asked.device.cells.end(), row.begin(), row.end());
+      requested.device.cells.insert(requested.device.cells.end(), row.begin(), row.end());
     }
   }
 }
 
 // Fills in the budget, or why nothing can be planned for it; for the CPU and a card that is named that is an error.
-void prepare(const FitArguments& arguments, AskedDeviceLine& asked) {
-  FitDevice& device = asked.device;
-  device.plan_words = asked.plan.recipe.words();
+void prepare(const FitArguments& arguments, RequestedDevice& requested) {
+  FitDevice& device = requested.device;
+  device.plan_words = requested.plan.recipe.words();
   const auto describe_it = [&] {
-    describe(plan_input(asked.plan, {{"method.type", "lora"}}).request, device);
+    describe(plan_input(requested.plan, {{"method.type", "lora"}}).request, device);
   };
   if (!device.is_card || !arguments.gpu.empty()) return describe_it();
   if (!device.problem.empty()) return;
@@ -167,13 +167,13 @@ void prepare(const FitArguments& arguments, AskedDeviceLine& asked) {
   }
 }
 
-void plan_device(const FitArguments& arguments, const FitModel& model, AskedDeviceLine& asked, size_t columns,
-                 const ShowRow& show) {
-  show(fit_device_text(asked.device, columns));
-  if (!asked.device.problem.empty()) return;
+void plan_device(const FitArguments& arguments, const FitModel& model, RequestedDevice& requested,
+                 size_t columns, const ShowRow& show) {
+  show(fit_device_text(requested.device, columns));
+  if (!requested.device.problem.empty()) return;
   const size_t lengths = read_lengths(arguments.lengths, "--lengths").size();
-  plan_cells(arguments, model, asked, fit_layout(lengths, columns), show);
-  show("\n" + fit_foot_text(model, asked.device, columns));
+  plan_cells(arguments, model, requested, fit_layout(lengths, columns), show);
+  show("\n" + fit_foot_text(model, requested.device, columns));
 }
 
 // The catalogue by name, with what this version says of each model.
@@ -220,15 +220,15 @@ ExitCode run(const FitArguments& arguments) {
     print(text);
     flush_output();
   };
-  std::vector<AskedDeviceLine> asked_for = devices_of(arguments, plan_arguments(arguments, model));
-  for (AskedDeviceLine& asked : asked_for) prepare(arguments, asked);
+  std::vector<RequestedDevice> asked_for = devices_of(arguments, plan_arguments(arguments, model));
+  for (RequestedDevice& requested : asked_for) prepare(arguments, requested);
   show(fit_model_text(model, columns));
   std::vector<FitDevice> devices;
   bool fits = false;
-  for (AskedDeviceLine& asked : asked_for) {
-    plan_device(arguments, model, asked, columns, show);
-    fits = fits || asked.device.fits();
-    devices.push_back(std::move(asked.device));
+  for (RequestedDevice& requested : asked_for) {
+    plan_device(arguments, model, requested, columns, show);
+    fits = fits || requested.device.fits();
+    devices.push_back(std::move(requested.device));
   }
   if (arguments.json) print(json_text(fit_json(model, devices)));
   return fits ? ExitCode::ok : ExitCode::does_not_fit;

@@ -146,8 +146,8 @@ std::string one_is_faster(const Plan& one, const Plan& several) {
 }
 
 ExitCode run_report(const PlanArguments& arguments) {
-  const AskedPlan asked = plan_of(arguments);
-  const PlanInput& input = asked.input;
+  const RequestedPlan requested = plan_of(arguments);
+  const PlanInput& input = requested.input;
   if (arguments.dump == "rows") {
     if (!input.data) throw UsageError("--dump rows: the recipe names no rows (data.train)");
     DataSetup data = open_data(input.resolved, {}, false, input.data.get());
@@ -157,7 +157,7 @@ ExitCode run_report(const PlanArguments& arguments) {
   AllowedPlan allowed =
       plan_allowed(input.resolved, input.machine, input.data.get(), {}, true, search_progress());
   Plan& plan = allowed.plan;
-  if (!plan.fits() && asked.card_by_itself) return run_on_cpu(arguments, plan);
+  if (!plan.fits() && requested.card_by_itself) return run_on_cpu(arguments, plan);
   tell_plan(plan);
   if (!arguments.dump.empty()) {
     print(dump(plan, arguments.dump));
@@ -171,7 +171,7 @@ ExitCode run_report(const PlanArguments& arguments) {
     write_file_atomically(arguments.html, timeline_page(plan, page_origin(arguments, input.resolved.recipe)));
   if (arguments.json) {
     nlohmann::ordered_json report = nlohmann::ordered_json::parse(report_json(plan));
-    if (!asked.other_tools.empty()) report["other_tools"] = key_report_json(asked.other_tools);
+    if (!requested.other_tools.empty()) report["other_tools"] = key_report_json(requested.other_tools);
     if (one) report["devices"]["seconds_per_step_of_one"] = one->seconds_per_step;
     if (!plan.fits()) report["ways"] = ways_json(ways_of(arguments, input.resolved.recipe, plan));
     print(json_text(report));
@@ -192,12 +192,12 @@ ExitCode run_report(const PlanArguments& arguments) {
 
 ExitCode run(const PlanArguments& arguments) {
   keep_freed_memory();
-  const int asked = (arguments.compare.empty() ? 0 : 1) + (arguments.sweep.empty() ? 0 : 1) +
-                    (arguments.max.empty() ? 0 : 1) + (arguments.timeline ? 1 : 0) +
-                    (arguments.explain ? 1 : 0) + (arguments.dump.empty() ? 0 : 1);
+  const int requested = (arguments.compare.empty() ? 0 : 1) + (arguments.sweep.empty() ? 0 : 1) +
+                        (arguments.max.empty() ? 0 : 1) + (arguments.timeline ? 1 : 0) +
+                        (arguments.explain ? 1 : 0) + (arguments.dump.empty() ? 0 : 1);
   if (arguments.stated_rows > 0 && !arguments.recipe.read().recipe.data.train.empty())
     throw UsageError("--rows, --tokens: the recipe names rows (data.train), which are read");
-  if (asked > 1)
+  if (requested > 1)
     throw UsageError(
         "--compare, --sweep, --max, --timeline, --explain and --dump are different answers: ask for one");
   if (!arguments.compare.empty()) return run_compare(arguments);
@@ -211,7 +211,7 @@ ExitCode run(const PlanArguments& arguments) {
 
 void keep_freed_memory() { mallopt(M_TRIM_THRESHOLD, 256 << 20); }
 
-AskedPlan plan_of(const PlanArguments& arguments) {
+RequestedPlan plan_of(const PlanArguments& arguments) {
   LoadedRecipe loaded = arguments.recipe.load();
   const ChosenDevice chosen = chosen_device(arguments, loaded);
   for (const std::string& line : chosen.lines) say(line);

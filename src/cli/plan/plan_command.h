@@ -31,12 +31,12 @@ struct PlanArguments {
 void keep_freed_memory();
 
 // The recipe of a command line, as it is planned.
-struct AskedPlan {
+struct RequestedPlan {
   PlanInput input;
   KeyReport other_tools;
   bool card_by_itself = false;  // device: auto took a card
 };
-AskedPlan plan_of(const PlanArguments& arguments);
+RequestedPlan plan_of(const PlanArguments& arguments);
 // The recipe under other assumptions (Overrides::what_if). Throws UsageError for what is not possible.
 // `full_rows`: with rows that may all be as long as data.max_length.
 PlanInput plan_input(const PlanArguments& arguments, const Changes& assumed, bool full_rows = false);

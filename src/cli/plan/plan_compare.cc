@@ -61,9 +61,9 @@ std::string yaml_of(const std::string& value) {
   return value.find('+') == std::string::npos ? value : formatted("[{}]", join(split(value, '+'), ", "));
 }
 
-std::vector<Choice> rows_of(const std::vector<std::string>& asked) {
+std::vector<Choice> rows_of(const std::vector<std::string>& requested) {
   std::vector<Choice> rows(1);
-  for (const std::string& text : asked) {
+  for (const std::string& text : requested) {
     const size_t equals = text.find('=');
     if (equals == 0 || equals == std::string::npos || equals + 1 == text.size())
       throw UsageError(formatted("--compare: '{}' is not KEY=VALUE,VALUE, such as micro_batch=8,24", text));

@@ -205,7 +205,8 @@ std::string attempt_text(const Store& store, const Entry& entry, const Attempt& 
 
 std::string show_text(Store& store, const Entry& entry) {
   TextTable facts;
-  facts.add_row({"state", std::string(name_of(entry.state)) + (entry.stop_asked ? ", asked to end" : "")});
+  facts.add_row(
+      {"state", std::string(name_of(entry.state)) + (entry.stop_requested ? ", asked to end" : "")});
   if (!entry.note.empty()) facts.add_row({"note", printable(entry.note)});
   if (!entry.group.empty()) facts.add_row({"group", printable(entry.group)});
   facts.add_row({entry.recipe ? "recipe" : "command", printable(join(entry.words, " "))});

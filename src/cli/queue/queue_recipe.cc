@@ -14,7 +14,7 @@
 #include "base/units.h"
 #include "cli/queue/queue_commands.h"
 #include "device/catalogue.h"
-#include "fleet/queue/packing/card_room.h"
+#include "fleet/queue/packing/card_capacity.h"
 #include "fleet/queue/packing/planned.h"
 #include "fleet/queue/store/sweep.h"
 #include "prepare/card_models.h"
@@ -51,7 +51,7 @@ void add_set(std::vector<std::string>& words, const std::string& set) {
 }
 
 // The arguments of `plan`: the recipe as it will be trained, and the flags that were given.
-struct Asked {
+struct Requested {
   std::vector<std::string> recipe, memory, threads;
   std::string card = {};  // what Need::card becomes; empty: the CPU
   [[nodiscard]] std::vector<std::string> words() const {
@@ -67,11 +67,11 @@ struct Asked {
   }
 };
 
-queue::Planned plan(const Asked& asked) {
-  std::vector<std::string> words = asked.words();
+queue::Planned plan(const Requested& requested) {
+  std::vector<std::string> words = requested.words();
   words.emplace_back("--json");
   queue::Planned planned = queue::plan_recipe(own_program(), words);
-  planned.need.card = asked.card;
+  planned.need.card = requested.card;
   return planned;
 }
 
@@ -81,11 +81,11 @@ double time_of(const queue::Planned& planned) {
 }
 
 // A plan that memory.plan names.
-PlanPreset preset(Asked asked, const std::string& name, const queue::Planned& fastest) {
+PlanPreset preset(Requested requested, const std::string& name, const queue::Planned& fastest) {
   if (name == kFastest) return {name, fastest.need, time_of(fastest)};
-  add_set(asked.recipe, "memory.plan=" + name);
+  add_set(requested.recipe, "memory.plan=" + name);
   try {
-    const queue::Planned planned = plan(asked);
+    const queue::Planned planned = plan(requested);
     const double slower = planned.seconds_per_step / fastest.seconds_per_step;
     return {name, planned.need, time_of(fastest) * slower};
   } catch (const DoesNotFitError&) {
@@ -118,19 +118,20 @@ queue::SmallerPlan as_plan(const queue::Need& need, double seconds) {
   return {need.host_bytes, seconds, need.threads, need.device_bytes, need.card};
 }
 
-PlansThere plans_there(const RecipeToAdd& arguments, const Recipe& recipe, const Asked& asked,
+PlansThere plans_there(const RecipeToAdd& arguments, const Recipe& recipe, const Requested& requested,
                        double known_seconds) {
-  PlansThere there{plan(asked), {}, {}, {}};
+  PlansThere there{plan(requested), {}, {}, {}};
   queue::Planned& planned = there.planned;
   if (known_seconds > 0) planned.seconds = known_seconds;  // the user knows better
   there.own = as_plan(planned.need, planned.seconds);
   if (is_open(arguments, recipe)) {
-    const bool threads_open = asked.card.empty() && arguments.threads == 0 && recipe.threads == kAuto;
-    there.smaller = threads_open ? queue::plans_of_fewer_threads(own_program(), asked.words(), planned)
-                                 : queue::smaller_plans(own_program(), asked.words(), planned);
+    const bool threads_open = requested.card.empty() && arguments.threads == 0 && recipe.threads == kAuto;
+    there.smaller = threads_open ? queue::plans_of_fewer_threads(own_program(), requested.words(), planned)
+                                 : queue::smaller_plans(own_program(), requested.words(), planned);
   }
   if (arguments.plan.empty()) return there;
-  for (const char* name : {"a", "b", "c", kFastest}) there.presets.push_back(preset(asked, name, planned));
+  for (const char* name : {"a", "b", "c", kFastest})
+    there.presets.push_back(preset(requested, name, planned));
   const PlanPreset& taken = take(there.presets, arguments, planned);
   there.own = as_plan(taken.need, planned.seconds > 0 ? taken.seconds : 0);
   return there;
@@ -147,28 +148,28 @@ int64_t room_on(const CardModel& card, const MemoryLimit& stated) {
 }
 
 // One thread gives the card its work, unless a number of threads is stated.
-Asked on_card(Asked asked, const CardModel& card, const Recipe& recipe) {
-  add_set(asked.recipe, "device=card");
-  add_set(asked.recipe, "memory.gpu=" + card.name);
-  asked.card = card.only.empty() ? card.name : card.only;
-  asked.limit(room_on(card, recipe.memory.device));
-  if (asked.threads.empty() && recipe.threads == kAuto) asked.threads = {"--threads", "1"};
-  return asked;
+Requested on_card(Requested requested, const CardModel& card, const Recipe& recipe) {
+  add_set(requested.recipe, "device=card");
+  add_set(requested.recipe, "memory.gpu=" + card.name);
+  requested.card = card.only.empty() ? card.name : card.only;
+  requested.limit(room_on(card, recipe.memory.device));
+  if (requested.threads.empty() && recipe.threads == kAuto) requested.threads = {"--threads", "1"};
+  return requested;
 }
 
 // For each kind of cards that it fits; for the CPU where `auto` finds none.
 std::vector<PlansThere> all_plans(const RecipeToAdd& arguments, const LoadedRecipe& loaded,
                                   const std::vector<std::string>& sets, double known_seconds) {
   const Recipe& recipe = loaded.recipe;
-  Asked asked{{arguments.file}, {}, {}};
-  for (const std::string& set : sets) add_set(asked.recipe, set);
-  if (arguments.threads > 0) asked.threads = {"--threads", std::to_string(arguments.threads)};
+  Requested requested{{arguments.file}, {}, {}};
+  for (const std::string& set : sets) add_set(requested.recipe, set);
+  if (arguments.threads > 0) requested.threads = {"--threads", std::to_string(arguments.threads)};
   const CardModels cards = card_models(loaded);
   if (!cards.note.empty()) say(cards.note);
   std::vector<PlansThere> plans;
   std::string refusal;
   for (const CardModel& card : cards.models) try {
-      plans.push_back(plans_there(arguments, recipe, on_card(asked, card, recipe), known_seconds));
+      plans.push_back(plans_there(arguments, recipe, on_card(requested, card, recipe), known_seconds));
     } catch (const DoesNotFitError& error) {
       if (refusal.empty()) refusal = error.what();
     }
@@ -177,9 +178,9 @@ std::vector<PlansThere> all_plans(const RecipeToAdd& arguments, const LoadedReci
   if (!refusal.empty() && !is_open_device) throw DoesNotFitError(refusal);
   if (!refusal.empty()) say(too_small_line(refusal));
   if (refusal.empty() && !cards.problem.empty()) say("device  cpu, as " + cards.problem);
-  if (is_open_device) asked.recipe.insert(asked.recipe.end(), {"--device", "cpu"});
-  if (!arguments.memory.empty()) asked.memory = {"--memory", arguments.memory};
-  return {plans_there(arguments, recipe, asked, known_seconds)};
+  if (is_open_device) requested.recipe.insert(requested.recipe.end(), {"--device", "cpu"});
+  if (!arguments.memory.empty()) requested.memory = {"--memory", arguments.memory};
+  return {plans_there(arguments, recipe, requested, known_seconds)};
 }
 
 // Seconds of the run, or of an unknown run so many as others are taken to have, by what a step takes.

@@ -44,7 +44,7 @@ std::string printed_title(const Entry& entry) { return formatted("{} {}", entry.
 
 // The worker does it too, where there is one; the supervisor needs none.
 void ask_supervisor(const Store& store, const Entry& entry) {
-  if (entry.stop_asked) queue::ask_to_end(store.folder_of(entry.id, entry.attempts));
+  if (entry.stop_requested) queue::ask_to_end(store.folder_of(entry.id, entry.attempts));
 }
 
 std::string hold(Store& store, int64_t id) {
@@ -53,7 +53,7 @@ std::string hold(Store& store, int64_t id) {
       throw UsageError(printed_title(found) +
                        " runs, and only recipes can be paused and resumed: cancel it, or let it end");
     if (is_begun(found.state)) {
-      found.stop_asked = found.hold_asked = true;
+      found.stop_requested = found.hold_requested = true;
     } else if (found.state == State::waiting || queue::is_held_by_another(found)) {
       found.state = State::held;
       found.held_by = 0;
@@ -65,7 +65,7 @@ std::string hold(Store& store, int64_t id) {
   });
   ask_supervisor(store, entry);
   return formatted("{}: {}", printed_title(entry),
-                   entry.stop_asked ? "saves and stops" : std::string(name_of(entry.state)));
+                   entry.stop_requested ? "saves and stops" : std::string(name_of(entry.state)));
 }
 
 void let_go_what_follows(Store& store) {
@@ -227,8 +227,8 @@ std::string cancel_entry(Store& store, int64_t id) {
   const Entry entry = store.change(id, [](Entry& found) {
     if (is_over(found.state)) return false;
     if (is_begun(found.state)) {
-      found.stop_asked = true;
-      found.hold_asked = false;
+      found.stop_requested = true;
+      found.hold_requested = false;
     } else {
       found.state = State::canceled;
       found.note.clear();
@@ -241,7 +241,7 @@ std::string cancel_entry(Store& store, int64_t id) {
     for (const queue::Attempt& attempt : store.attempts(id))
       if (!attempt.ended) queue::ask_to_end(store.folder_of(id, attempt.number));
   return formatted("{}: {}", printed_title(entry),
-                   entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
+                   entry.stop_requested ? "asked to end" : std::string(name_of(entry.state)));
 }
 
 namespace {

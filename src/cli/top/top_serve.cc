@@ -226,13 +226,14 @@ class Server {
     if (!same(token_of(request), served_.token))
       return send(request, 401, "text/plain; charset=utf-8",
                   "This page needs the token that plimsoll top --serve has printed: ?token=...\n");
-    const std::string_view asked = path == nullptr ? "" : path;
-    if (asked == "/" || asked.empty()) return send(request, 200, "text/html; charset=utf-8", served_page());
-    if (asked == "/frame.json")
+    const std::string_view requested = path == nullptr ? "" : path;
+    if (requested == "/" || requested.empty())
+      return send(request, 200, "text/html; charset=utf-8", served_page());
+    if (requested == "/frame.json")
       return send(request, 200, "application/json", json_text(top::frame_json(frame()), -1));
-    if (asked == "/metrics")
+    if (requested == "/metrics")
       return send(request, 200, "text/plain; version=0.0.4; charset=utf-8", top::metrics_text(frame()));
-    if (asked == "/events") return begin_events(request);
+    if (requested == "/events") return begin_events(request);
     send(request, 404, "text/plain; charset=utf-8", "There are /, /events, /frame.json and /metrics.\n");
   }
 

@@ -140,8 +140,8 @@ TEST(MicroSteps, a_row_longer_than_their_room_is_our_own_bug) {
 
 // The contents of micro-steps: their live ids, one after the other.
 using Parts = std::vector<std::vector<int32_t>>;
-Parts parts_of(const EffectiveBatch& batch, const MicroRoom& room, const Rank& rank) {
-  MicroSteps steps(room, {8, 1}, 5, rank);
+Parts parts_of(const EffectiveBatch& batch, const MicroCapacity& capacity, const Rank& rank) {
+  MicroSteps steps(capacity, {8, 1}, 5, rank);
   steps.cut(batch);
   Parts parts;
   for (int64_t step = 0; step < steps.count(); ++step) {
@@ -158,16 +158,18 @@ TEST(MicroSteps, of_all_ranks_have_every_row_once_and_are_level) {
     tokens += std::ssize(batch.ids(sequence));
     longest = std::max<int64_t>(longest, std::ssize(batch.ids(sequence)));
   }
-  for (const MicroRoom& room : {MicroRoom{1}, MicroRoom{2}, MicroRoom{5}, MicroRoom{5, 8}, MicroRoom{2, 6}}) {
+  for (const MicroCapacity& capacity :
+       {MicroCapacity{1}, MicroCapacity{2}, MicroCapacity{5}, MicroCapacity{5, 8}, MicroCapacity{2, 6}}) {
     std::vector<int32_t> whole;
-    for (const auto& part : parts_of(batch, room, {})) whole.insert(whole.end(), part.begin(), part.end());
+    for (const auto& part : parts_of(batch, capacity, {}))
+      whole.insert(whole.end(), part.begin(), part.end());
     std::sort(whole.begin(), whole.end());
     for (const int64_t ranks : {2, 3, 7}) {
       std::vector<int32_t> together;
       int64_t least = tokens, most = 0;
       for (int64_t number = 0; number < ranks; ++number) {
-        const Parts own = parts_of(batch, room, {number, ranks});
-        EXPECT_EQ(own, parts_of(batch, room, {number, ranks})) << "the same rows every time";
+        const Parts own = parts_of(batch, capacity, {number, ranks});
+        EXPECT_EQ(own, parts_of(batch, capacity, {number, ranks})) << "the same rows every time";
         int64_t of_rank = 0;
         for (const auto& part : own) {
           EXPECT_FALSE(part.empty()) << "no micro-step without rows";
@@ -246,8 +248,8 @@ struct Step {
   std::multiset<int32_t> prompts;
   int64_t tokens = 0;
 };
-std::vector<Step> prompted_steps(const EffectiveBatch& batch, const MicroRoom& room) {
-  MicroSteps steps(room, {40, 1, 0, true}, batch.packed_sequences());
+std::vector<Step> prompted_steps(const EffectiveBatch& batch, const MicroCapacity& capacity) {
+  MicroSteps steps(capacity, {40, 1, 0, true}, batch.packed_sequences());
   steps.cut(batch);
   std::vector<Step> all;
   for (int64_t i = 0; i < steps.count(); ++i) {
@@ -284,18 +286,18 @@ TEST(MicroSteps, hold_every_row_once_and_never_more_than_their_room) {
       longest = std::max(longest, kPrompt + tokens);
       own += kPrompt + tokens - 2;
     }
-    const MicroRoom room{1 + static_cast<int64_t>(random() % 6),
-                         longest + static_cast<int64_t>(random() % 30), 0, 2};
-    const auto steps = prompted_steps(prompted_batch(rows), room);
+    const MicroCapacity capacity{1 + static_cast<int64_t>(random() % 6),
+                                 longest + static_cast<int64_t>(random() % 30), 0, 2};
+    const auto steps = prompted_steps(prompted_batch(rows), capacity);
     std::multiset<int32_t> held, all;
     for (const auto& [prompt, tokens] : rows) all.insert(prompt);
     for (const Step& step : steps) {
-      EXPECT_LE(step.tokens, room.tokens);
-      EXPECT_LE(std::ssize(step.prompts), room.samples);
+      EXPECT_LE(step.tokens, capacity.tokens);
+      EXPECT_LE(std::ssize(step.prompts), capacity.samples);
       held.insert(step.prompts.begin(), step.prompts.end());
     }
     EXPECT_EQ(held, all);
-    MicroPacker apart(room, std::ssize(rows));
+    MicroPacker apart(capacity, std::ssize(rows));
     for (const auto& [prompt, tokens] : rows) apart.add({kPrompt + tokens - 2, 0});
     EXPECT_LE(std::ssize(steps), apart.pack()) << "no more micro-steps than rows make by themselves";
   }

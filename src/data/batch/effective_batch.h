@@ -10,7 +10,7 @@
 #include "data/batch/micro_batch.h"
 #include "data/batch/packer.h"
 #include "data/encode/example.h"
-#include "tasks/micro_room.h"
+#include "tasks/micro_capacity.h"
 
 namespace plimsoll {
 

@@ -58,7 +58,7 @@ LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
   const int64_t held_bytes = plan_access(dataset, options.order).held_bytes;
   memory.rows_bytes = dataset.expected_bytes(held_bytes) + order_bytes + subset.bytes();
   // A pair of numbers for each row, where the loss needs those of the model before training
-  // (train/references.h).
+  // (train/reference_log_probs.h).
   if (samples.task.preference.reference == Preference::Reference::given)
     memory.rows_bytes += dataset.rows() * 2 * int64_t{sizeof(float)};
   memory.slack_bytes =

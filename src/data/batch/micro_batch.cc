@@ -13,23 +13,23 @@ namespace {
 // A target begins with a token that is no part of it. Documents that share what they begin with lie here
 // whole: each sample with the tokens that all begin with, and those of a sample have as many tokens as they
 // are documents times what they share room for, at most; twice as many let rows that share more be together.
-int64_t tokens_of(const MicroRoom& room, const SequenceShape& shape) {
-  if (shape.shares_prefixes && room.by_tokens()) {
-    const int64_t each_whole = room.tokens + (room.samples - 1) * room.begin;
-    return std::min(room.samples * shape.tokens, each_whole * std::max<int64_t>(2, shape.of_row));
+int64_t tokens_of(const MicroCapacity& capacity, const SequenceShape& shape) {
+  if (shape.shares_prefixes && capacity.by_tokens()) {
+    const int64_t each_whole = capacity.tokens + (capacity.samples - 1) * capacity.begin;
+    return std::min(capacity.samples * shape.tokens, each_whole * std::max<int64_t>(2, shape.of_row));
   }
-  if (!room.by_tokens()) return room.samples * shape.tokens;
-  return room.tokens + (room.targets > 0 ? room.targets + room.samples : 0);
+  if (!capacity.by_tokens()) return capacity.samples * shape.tokens;
+  return capacity.tokens + (capacity.targets > 0 ? capacity.targets + capacity.samples : 0);
 }
 
 }  // namespace
 
-MicroBatch::MicroBatch(const MicroRoom& room, const SequenceShape& shape)
-    : input_ids(static_cast<size_t>(tokens_of(room, shape))),
+MicroBatch::MicroBatch(const MicroCapacity& capacity, const SequenceShape& shape)
+    : input_ids(static_cast<size_t>(tokens_of(capacity, shape))),
       labels(input_ids.size()),
       positions(input_ids.size()),
-      seq_starts(static_cast<size_t>(room.samples * shape.documents + 1)),
-      sample_in_batch(static_cast<size_t>(room.samples * shape.documents)),
+      seq_starts(static_cast<size_t>(capacity.samples * shape.documents + 1)),
+      sample_in_batch(static_cast<size_t>(capacity.samples * shape.documents)),
       seconds(sample_in_batch.size()),
       row_lengths(shape.longest_alike ? input_ids.size() : 0),
       targets(sample_in_batch.size() * static_cast<size_t>(shape.targets)),

@@ -8,7 +8,7 @@
 
 #include "data/batch/packer.h"
 #include "data/batch/prefix_tree.h"
-#include "tasks/micro_room.h"
+#include "tasks/micro_capacity.h"
 
 namespace plimsoll {
 
@@ -18,8 +18,8 @@ namespace plimsoll {
 // step and is counted separately. All storage is allocated by the constructor.
 class MicroBatch {
  public:
-  MicroBatch(const MicroRoom& room, const SequenceShape& shape);
-  MicroBatch(int64_t sequences, const SequenceShape& shape) : MicroBatch(MicroRoom{sequences}, shape) {}
+  MicroBatch(const MicroCapacity& capacity, const SequenceShape& shape);
+  MicroBatch(int64_t sequences, const SequenceShape& shape) : MicroBatch(MicroCapacity{sequences}, shape) {}
   MicroBatch(int64_t sequences, int64_t max_length) : MicroBatch(sequences, SequenceShape{max_length, 1}) {}
 
   std::vector<int32_t> input_ids;        // [T] 0 beyond the live tokens

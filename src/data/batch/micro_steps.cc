@@ -8,13 +8,15 @@
 
 namespace plimsoll {
 
-MicroSteps::MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_t sequences, const Rank& rank)
-    : room_(room),
+MicroSteps::MicroSteps(const MicroCapacity& capacity, const SequenceShape& shape, int64_t sequences,
+                       const Rank& rank)
+    : capacity_(capacity),
       labels_of_(labels_of(shape.of_row)),
-      packer_(room, room.by_tokens() ? sequences : 0),
-      batch_(room, shape),
+      packer_(capacity, capacity.by_tokens() ? sequences : 0),
+      batch_(capacity, shape),
       rank_(rank) {
-  if (shape.shares_prefixes && !shape.packs()) shared_.emplace(room, sequences, std::ssize(batch_.input_ids));
+  if (shape.shares_prefixes && !shape.packs())
+    shared_.emplace(capacity, sequences, std::ssize(batch_.input_ids));
   if (shape.longest_alike) longest_.emplace(sequences * shape.documents, sequences * shape.tokens);
   check_internal(rank.ranks > 0 && rank.number >= 0 && rank.number < rank.ranks, "no such rank");
   if (rank.ranks == 1) return;
@@ -62,8 +64,8 @@ void MicroSteps::cut(const EffectiveBatch& batch) {
   if (longest_) longest_->set(batch);
   cut_by_shared_ = false;
   if (rank_.ranks > 1) level(batch);
-  all_ = ceil_div(sequences(), room_.samples);
-  if (room_.by_tokens()) pack(batch);
+  all_ = ceil_div(sequences(), capacity_.samples);
+  if (capacity_.by_tokens()) pack(batch);
   if (!shared_ || all_ <= 1) return;
   shared_->set(batch, labels_of_);
   const int64_t apart = shared_->tokens(all_, [&](int64_t row) { return step_of(row); });
@@ -77,10 +79,10 @@ void MicroSteps::cut(const EffectiveBatch& batch) {
 void MicroSteps::pack(const EffectiveBatch& batch) {
   packer_.clear();
   for (int64_t number = 0; number < sequences(); ++number) {
-    const RowSize size = batch.size_of(sequence(number), room_.targets > 0);
-    const int64_t shared = shared_ ? room_.begin + size.shared : 0;
+    const RowSize size = batch.size_of(sequence(number), capacity_.targets > 0);
+    const int64_t shared = shared_ ? capacity_.begin + size.shared : 0;
     const RowSize row{std::max<int64_t>(0, size.tokens - shared), size.targets};
-    if (shared_ && room_.begin + row.tokens > room_.tokens)
+    if (shared_ && capacity_.begin + row.tokens > capacity_.tokens)
       throw UsageError(
           "data.share_prefixes: rows share less than when the run was planned: the data changed since. Start "
           "the run again.");
@@ -91,7 +93,7 @@ void MicroSteps::pack(const EffectiveBatch& batch) {
 
 int64_t MicroSteps::step_of(int64_t number) const {
   if (cut_by_shared_) return shared_->of_row(number);
-  return room_.by_tokens() ? packer_.of_row(number) : number / room_.samples;
+  return capacity_.by_tokens() ? packer_.of_row(number) : number / capacity_.samples;
 }
 
 const MicroBatch& MicroSteps::fill(int64_t step) {

@@ -32,7 +32,8 @@ struct Rank {
 class MicroSteps {
  public:
   // For batches of at most `sequences`.
-  MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_t sequences, const Rank& rank = {});
+  MicroSteps(const MicroCapacity& capacity, const SequenceShape& shape, int64_t sequences,
+             const Rank& rank = {});
 
   // `batch` must stay as it is until the next call.
   void cut(const EffectiveBatch& batch);
@@ -49,7 +50,7 @@ class MicroSteps {
   void level(const EffectiveBatch& batch);
   void pack(const EffectiveBatch& batch);
 
-  MicroRoom room_;
+  MicroCapacity capacity_;
   SharedLabels labels_of_;
   MicroPacker packer_;
   std::optional<SharedCut> shared_;

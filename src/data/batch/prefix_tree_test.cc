@@ -111,7 +111,7 @@ TEST(PrefixTree, takes_no_more_than_samples_take_one_by_one_beside_what_all_begi
     const Ids start = draw(4);
     const size_t samples = 1 + random() % 5;
     const bool learns_prompts = trial % 3 == 0;
-    MicroBatch batch(MicroRoom{static_cast<int64_t>(samples)}, {64, 2});
+    MicroBatch batch(MicroCapacity{static_cast<int64_t>(samples)}, {64, 2});
     CommonBegin begin(SharedLabels::of_one);
     int64_t apart = 0, alone = 0;
     for (size_t i = 0; i < samples; ++i) {

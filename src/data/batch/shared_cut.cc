@@ -8,8 +8,8 @@
 
 namespace plimsoll {
 
-SharedCut::SharedCut(const MicroRoom& room, int64_t rows, int64_t whole_tokens)
-    : room_(room), whole_tokens_(whole_tokens) {
+SharedCut::SharedCut(const MicroCapacity& capacity, int64_t rows, int64_t whole_tokens)
+    : capacity_(capacity), whole_tokens_(whole_tokens) {
   const auto most = static_cast<size_t>(rows);
   rows_.reserve(most);
   for (auto* numbers : {&sorted_, &longest_first_, &step_of_}) numbers->reserve(most);
@@ -61,8 +61,8 @@ int64_t SharedCut::tokens(int64_t steps, const std::function<int64_t(int64_t)>& 
 }
 
 bool SharedCut::takes(const Filled& filled, const Row& row, int64_t shared) const {
-  return filled.rows < room_.samples && filled.whole_tokens + row.whole_tokens <= whole_tokens_ &&
-         (!room_.by_tokens() || filled.tokens + row.tokens - shared <= room_.tokens);
+  return filled.rows < capacity_.samples && filled.whole_tokens + row.whole_tokens <= whole_tokens_ &&
+         (!capacity_.by_tokens() || filled.tokens + row.tokens - shared <= capacity_.tokens);
 }
 
 void SharedCut::find_shared(int32_t number) {
@@ -110,9 +110,9 @@ bool SharedCut::put_into(int64_t steps) {
 }
 
 bool SharedCut::cut(int64_t most) {
-  int64_t least = ceil_div(std::ssize(rows_), room_.samples);
-  if (room_.by_tokens())
-    least = std::max(least, ceil_div(tokens(1, [](int64_t) { return 0; }), room_.tokens));
+  int64_t least = ceil_div(std::ssize(rows_), capacity_.samples);
+  if (capacity_.by_tokens())
+    least = std::max(least, ceil_div(tokens(1, [](int64_t) { return 0; }), capacity_.tokens));
   for (int64_t steps = std::max<int64_t>(1, least); steps <= most; ++steps)
     if (put_into(steps)) return true;
   return false;

@@ -8,7 +8,7 @@
 
 #include "data/batch/effective_batch.h"
 #include "data/batch/prefix_tree.h"
-#include "tasks/micro_room.h"
+#include "tasks/micro_capacity.h"
 
 namespace plimsoll {
 
@@ -20,7 +20,7 @@ namespace plimsoll {
 class SharedCut {
  public:
   // For batches of at most `rows`; the whole rows of a micro-step have at most `whole_tokens` together.
-  SharedCut(const MicroRoom& room, int64_t rows, int64_t whole_tokens);
+  SharedCut(const MicroCapacity& capacity, int64_t rows, int64_t whole_tokens);
 
   // `batch` must stay as it is.
   void set(const EffectiveBatch& batch, SharedLabels labels);
@@ -47,7 +47,7 @@ class SharedCut {
   // Into shared_: what a row has in common with the one in each micro-step that is most like it.
   void find_shared(int32_t number);
 
-  MicroRoom room_;
+  MicroCapacity capacity_;
   int64_t whole_tokens_;
   std::vector<Row> rows_;
   std::vector<int32_t> sorted_, longest_first_, step_of_;

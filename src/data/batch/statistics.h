@@ -11,7 +11,7 @@
 #include "data/encode/row_encoder.h"
 #include "data/rows/dataset.h"
 #include "data/rows/row_subset.h"
-#include "tasks/micro_room.h"
+#include "tasks/micro_capacity.h"
 
 namespace plimsoll {
 

@@ -57,8 +57,8 @@ struct NvmlCalls {
 struct NvmlAnswers {
   struct CardAnswers {
     Gpu gpu;
-    bool asked = false;  // a thread is at it; where it hangs, for good
-    int64_t round = 0;   // in which that began
+    bool requested = false;  // a thread is at it; where it hangs, for good
+    int64_t round = 0;       // in which that began
   };
   std::mutex mutex;
   std::condition_variable more;
@@ -241,7 +241,7 @@ void ask_one(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_pt
   NvmlAnswers::CardAnswers& card = answers->cards[i];
   // An answer after its own round is too late: it may be as old as its question.
   card.gpu = card.round == answers->round ? std::move(gpu) : silent(gpu, std::string(kSilent));
-  card.asked = false;
+  card.requested = false;
   answers->more.notify_one();
 }
 
@@ -253,13 +253,13 @@ void ask_all(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_pt
   if (answers->cards.size() < count) answers->cards.resize(count);
   for (unsigned i = 0; i < count; ++i) {
     NvmlAnswers::CardAnswers& card = answers->cards[i];
-    if (card.asked) continue;
+    if (card.requested) continue;
     card.gpu.index = static_cast<int>(i);
     card.gpu = silent(card.gpu, std::string(kSilent));
     card.round = answers->round;
     try {
       std::thread(ask_one, calls, answers, i).detach();
-      card.asked = true;
+      card.requested = true;
     } catch (const std::system_error&) {
       card.gpu.problem = "cannot be asked: the system starts no more threads";
     }
@@ -304,9 +304,10 @@ GpuReport Nvml::ask(double seconds) {
   count = std::min(count, kMostCards);
   ask_all(calls_, answers_, count);
   const auto all_have_answered = [&] {
-    return std::none_of(
-        answers_->cards.begin(), answers_->cards.end(),
-        [&](const NvmlAnswers::CardAnswers& card) { return card.asked && card.round == answers_->round; });
+    return std::none_of(answers_->cards.begin(), answers_->cards.end(),
+                        [&](const NvmlAnswers::CardAnswers& card) {
+                          return card.requested && card.round == answers_->round;
+                        });
   };
   std::unique_lock alone(answers_->mutex);
   (void)answers_->more.wait_for(alone, std::chrono::duration<double>(seconds), all_have_answered);
@@ -318,7 +319,7 @@ void Nvml::shut_down() {
   if (!calls_ || !start_.problem.empty()) return;
   const std::lock_guard alone(answers_->mutex);
   const bool hangs = std::any_of(answers_->cards.begin(), answers_->cards.end(),
-                                 [](const NvmlAnswers::CardAnswers& card) { return card.asked; });
+                                 [](const NvmlAnswers::CardAnswers& card) { return card.requested; });
   if (!hangs) (void)calls_->shutdown();
 }
 

@@ -52,7 +52,7 @@ bool send_all(int channel, const std::string& text) {
   close_range(4, ~0U, 0);
   try {
     Nvml nvml(library);
-    for (char asked = 0; read(3, &asked, 1) == 1;)
+    for (char requested = 0; read(3, &requested, 1) == 1;)
       if (!send_all(3, json_text(report_json(nvml.ask(card_seconds)), -1))) break;
     nvml.shut_down();
   } catch (const std::exception&) {  // its parent sees that it is gone
@@ -121,8 +121,8 @@ void GpuWatch::ask() {
   }
   if (child_ == 0) start();
   if (child_ == 0) return;
-  asked_at_ = Clock::now();
-  asked_ = true;
+  requested_at_ = Clock::now();
+  requested_ = true;
   text_.clear();
   // Its end, where it is gone already, is seen when its answer is read.
   (void)send(channel_, "?", 1, MSG_NOSIGNAL);
@@ -149,7 +149,7 @@ bool GpuWatch::take_answer() {
 void GpuWatch::take(GpuReport report) {
   report_ = with_known(std::move(report), report_);
   ++answers_;
-  asked_ = fresh_ = false;
+  requested_ = fresh_ = false;
   const bool well = all_well(report_);
   next_ = Clock::now() + seconds_of(!report_.installed ? times_.absent
                                     : well             ? times_.between
@@ -186,9 +186,9 @@ bool GpuWatch::retired() {
 double GpuWatch::patience() const { return fresh_ ? times_.start : 1.5 * times_.card; }
 
 const GpuReport& GpuWatch::look() {
-  if (asked_ && !take_answer() && Clock::now() > asked_at_ + seconds_of(patience()))
+  if (requested_ && !take_answer() && Clock::now() > requested_at_ + seconds_of(patience()))
     fail("the NVIDIA driver does not answer");
-  if (!asked_ && Clock::now() >= next_) ask();
+  if (!requested_ && Clock::now() >= next_) ask();
   return report_;
 }
 

@@ -56,9 +56,9 @@ class GpuWatch {
   pid_t child_ = 0;    // that answers
   pid_t leaving_ = 0;  // was killed, and is still there: in the kernel, where nothing ends it
   int channel_ = -1;
-  bool asked_ = false, fresh_ = true;  // a question is open; this process has not answered yet
-  std::string text_;                   // that has come of an answer
-  Clock::time_point asked_at_, next_;
+  bool requested_ = false, fresh_ = true;  // a question is open; this process has not answered yet
+  std::string text_;                       // that has come of an answer
+  Clock::time_point requested_at_, next_;
 };
 
 }  // namespace plimsoll::devices

@@ -250,9 +250,9 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
       diagnosis.cause == Cause::capacity)
     diagnosis.notes.emplace_back(
         "it happened where the optimizer's states are made or used: they are what to shrink first");
-  const Bytes* asked = message.row->sign == Sign::device_full ? message.size("tried") : nullptr;
-  if (asked != nullptr) diagnosis.tensor = requested_tensor(*asked, evidence);
-  if (diagnosis.tensor) diagnosis.notes.push_back(tensor_words(*asked, *diagnosis.tensor));
+  const Bytes* requested = message.row->sign == Sign::device_full ? message.size("tried") : nullptr;
+  if (requested != nullptr) diagnosis.tensor = requested_tensor(*requested, evidence);
+  if (diagnosis.tensor) diagnosis.notes.push_back(tensor_words(*requested, *diagnosis.tensor));
   say_that_it_went_on(message, evidence, diagnosis);
 }
 

@@ -100,9 +100,9 @@ Diagnosis diagnosed(const std::string& log) {
 }
 
 TEST(Device, fragmentation_is_ruled_out_by_figures_alone_and_idle_memory_is_no_tensor) {
-  const auto judged = [](const std::string& asked, const std::string& idle) {
+  const auto judged = [](const std::string& requested, const std::string& idle) {
     return diagnosed(
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate " + asked +
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate " + requested +
         ". GPU 0 has a total capacity of 23.52 GiB of which 0.25 MiB is free. Process 81211 has 3.80 "
         "GiB memory in use. Process 81344 has 11.44 GiB memory in use. Including non-PyTorch memory, "
         "this process has 8.25 GiB memory in use. Of the allocated memory 6.03 GiB is allocated by "

@@ -46,21 +46,21 @@ std::vector<TensorShape> logit_shapes(int64_t rows, int64_t length, int64_t voca
   return shapes;
 }
 
-std::optional<TensorShape> shape_of(const Bytes& asked, std::span<const TensorShape> shapes) {
+std::optional<TensorShape> shape_of(const Bytes& requested, std::span<const TensorShape> shapes) {
   for (const TensorShape& shape : shapes)
-    if (shape.bytes > 0 && shape.bytes >= asked.least() && shape.bytes <= asked.most()) return shape;
+    if (shape.bytes > 0 && shape.bytes >= requested.least() && shape.bytes <= requested.most()) return shape;
   return std::nullopt;
 }
 
-std::optional<TensorShape> requested_tensor(const Bytes& asked, const Evidence& evidence) {
-  if (asked.value < kLeastLogits) return std::nullopt;
+std::optional<TensorShape> requested_tensor(const Bytes& requested, const Evidence& evidence) {
+  if (requested.value < kLeastLogits) return std::nullopt;
   std::vector<int64_t> vocabularies = stated(evidence, "vocabulary");
   const bool known = !vocabularies.empty();
   if (!known) vocabularies.assign(kVocabularies.begin(), kVocabularies.end());
   for (const int64_t rows : stated(evidence, "rows"))
     for (const int64_t length : stated(evidence, "length"))
       for (const int64_t vocabulary : vocabularies)
-        if (auto found = shape_of(asked, logit_shapes(rows, length, vocabulary))) {
+        if (auto found = shape_of(requested, logit_shapes(rows, length, vocabulary))) {
           found->is_certain = known;
           return found;
         }
@@ -70,13 +70,13 @@ std::optional<TensorShape> requested_tensor(const Bytes& asked, const Evidence& 
       for (const int64_t bytes : {4, 2}) {
         TensorShape shape = logits(format_count(tokens) + " tokens", tokens, vocabulary, bytes);
         shape.is_certain = false;
-        if (auto found = shape_of(asked, std::span(&shape, 1))) return found;
+        if (auto found = shape_of(requested, std::span(&shape, 1))) return found;
       }
   return std::nullopt;
 }
 
-std::string tensor_words(const Bytes& asked, const TensorShape& shape) {
-  return format_bytes(asked.value) + (shape.is_certain ? " is " : " may be ") + shape.words;
+std::string tensor_words(const Bytes& requested, const TensorShape& shape) {
+  return format_bytes(requested.value) + (shape.is_certain ? " is " : " may be ") + shape.words;
 }
 
 }  // namespace plimsoll::doctor

@@ -66,7 +66,7 @@ void hold_cycles(Store& store, std::vector<Entry>& entries);
 Launch launch_of(Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
                  double grace_seconds);
 
-// The needs that an entry has tried, for room_beside_others().
+// The needs that an entry has tried, for fit_next_to_others().
 std::vector<Tried> tried_by(Store& store, const Entry& entry);
 
 // Attempts that another worker has begun end by this one's grace.

@@ -116,9 +116,9 @@ void LocalLauncher::adopt(std::vector<Entry>& entries) {
     attempts_[entry.id] = store_.attempt(entry.id, entry.attempts).value_or(Attempt{});
     if (local_.cards) local_.cards->name_whole(attempts_[entry.id].cards);
   }
-  std::erase_if(stop_asked_at_, [&](const auto& asked) {
+  std::erase_if(stop_requested_at_, [&](const auto& requested) {
     return std::none_of(entries.begin(), entries.end(), [&](const Entry& entry) {
-      return entry.id == asked.first && entry.state == State::running && entry.stop_asked;
+      return entry.id == requested.first && entry.state == State::running && entry.stop_requested;
     });
   });
   take_in_damaged();
@@ -153,8 +153,8 @@ void LocalLauncher::stop(const Entry& entry) {
   const std::filesystem::path folder = store_.folder_of(entry.id, entry.attempts);
   ask_to_end(folder);
   const double now = steady_now();
-  const double asked = stop_asked_at_.try_emplace(entry.id, now).first->second;
-  wake_or_end_supervisor(folder, now - asked, options_.grace_seconds);
+  const double requested = stop_requested_at_.try_emplace(entry.id, now).first->second;
+  wake_or_end_supervisor(folder, now - requested, options_.grace_seconds);
 }
 
 bool LocalLauncher::settle(std::vector<Entry>& entries) {
@@ -202,8 +202,8 @@ bool LocalLauncher::settle_one(Entry& entry, const AttemptState& state) {
   options_.report(settle_attempt(store_, machine_of_ladder(), entry, known.number, state, *verdict));
   attempts_.erase(entry.id);
   launched_.erase(entry.id);
-  stop_asked_at_.erase(entry.id);
-  if (verdict->no_room_now.empty() || entry.state != State::waiting) {
+  stop_requested_at_.erase(entry.id);
+  if (verdict->does_not_fit_now.empty() || entry.state != State::waiting) {
     later_.erase(entry.id);
     return true;
   }
@@ -214,7 +214,7 @@ bool LocalLauncher::settle_one(Entry& entry, const AttemptState& state) {
   later.time = clock_now() + std::min(kLongest, std::ldexp(1.0, later.times++));
   if (options_.until_done && steady_now() - later.since >= local_.patience_seconds) {
     later_.erase(entry.id);
-    hold_blocked(entry, verdict->no_room_now);
+    hold_blocked(entry, verdict->does_not_fit_now);
   }
   return true;
 }
@@ -297,9 +297,9 @@ Machine LocalLauncher::machine_now() {
   Machine machine = local_.machine;
   // Asked before what is free: what is taken in between counts twice, never not at all.
   const PromisedByOthers others = ledger_.promised_by_others();
-  if (others.host_bytes > 0) foreign_asked_ = 0;
-  if (const double now = clock_now(); now > foreign_asked_ + 1 || now < foreign_asked_) {
-    foreign_asked_ = now;
+  if (others.host_bytes > 0) foreign_looked_at_ = 0;
+  if (const double now = clock_now(); now > foreign_looked_at_ + 1 || now < foreign_looked_at_) {
+    foreign_looked_at_ = now;
     int64_t taken = 0;
     std::optional<Children> children;
     for (const auto& [id, attempt] : attempts_) taken += memory_of(processes_of(attempt, children)).now;
@@ -312,7 +312,7 @@ Machine LocalLauncher::machine_now() {
 }
 
 // Others may take other amounts by now.
-bool LocalLauncher::is_due() const { return foreign_asked_ + 2 < clock_now(); }
+bool LocalLauncher::is_due() const { return foreign_looked_at_ + 2 < clock_now(); }
 
 void LocalLauncher::start(std::vector<Entry>& entries) {
   const bool cards_may_come = local_.cards && local_.cards->more_may_come();
@@ -392,7 +392,7 @@ void LocalLauncher::see_to_what_others_block(std::vector<Entry>& entries, const 
 }
 
 bool LocalLauncher::see_to_blocked(Entry& entry, const Machine& machine) {
-  const RoomBesideOthers beside = room_beside_others(machine, entry.need, tried_by(store_, entry));
+  const FitNextToOthers beside = fit_next_to_others(machine, entry.need, tried_by(store_, entry));
   const double waited = steady_now() - blocked_since_.at(entry.id);
   const auto change = [&](const auto& apply) {
     entry = store_.change(entry.id, [&](Entry& found) {
@@ -402,15 +402,14 @@ bool LocalLauncher::see_to_blocked(Entry& entry, const Machine& machine) {
     });
     return entry.state == State::waiting;
   };
-  if (beside.room == Room::less) {
+  if (beside.fit == Fit::less) {
     blocked_since_.erase(entry.id);
     return change([&](Entry& found) {
       found.need = beside.need;
       found.note = "reserves what others leave of its memory, not what it was raised to";
     });
   }
-  if (beside.room == Room::too_little &&
-      waited >= std::min(kRaisedPatienceSeconds, local_.patience_seconds)) {
+  if (beside.fit == Fit::too_little && waited >= std::min(kRaisedPatienceSeconds, local_.patience_seconds)) {
     blocked_since_.erase(entry.id);
     entry = store_.finish(entry.id, entry.attempts, settle_beside_others);
     options_.report(formatted("{}: {}, {}", title(entry), name_of(entry.state), entry.note));

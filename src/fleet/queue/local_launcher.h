@@ -88,11 +88,11 @@ class LocalLauncher : public Launcher {
   WorkerOptions options_;
   LocalOptions local_;
   MachineLedger ledger_;
-  std::map<int64_t, Attempt> attempts_;      // of those that run, and of `damaged_`
-  std::set<int64_t> damaged_;                // entries with damaged rows, whose runs continue
-  std::map<pid_t, Child> children_;          // supervisors that this process started
-  std::map<int64_t, int> launched_;          // attempts that this process has tried to begin, by entry
-  std::map<int64_t, double> stop_asked_at_;  // by entry, as far as this worker knows
+  std::map<int64_t, Attempt> attempts_;          // of those that run, and of `damaged_`
+  std::set<int64_t> damaged_;                    // entries with damaged rows, whose runs continue
+  std::map<pid_t, Child> children_;              // supervisors that this process started
+  std::map<int64_t, int> launched_;              // attempts that this process has tried to begin, by entry
+  std::map<int64_t, double> stop_requested_at_;  // by entry, as far as this worker knows
   // Runs that were refused as others had taken their memory: they start not before this time; and how often
   // that was.
   struct Later {
@@ -105,7 +105,7 @@ class LocalLauncher : public Launcher {
   LogReadings readings_;
   double lock_missed_at_ = 0, lock_given_up_at_ = 0;  // of the machine's queues; 0: not
   std::map<uid_t, int64_t> promised_by_;              // of the host, by the users of other queues
-  double foreign_asked_ = 0;
+  double foreign_looked_at_ = 0;
   int64_t host_limit_ = 0;
 };
 

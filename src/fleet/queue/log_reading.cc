@@ -22,9 +22,12 @@ namespace {
 using nlohmann::json;
 
 std::string verdict_text(const LogVerdict& verdict) {
-  return json{{"out_of_memory", verdict.out_of_memory}, {"of_others", verdict.of_others},
-              {"headline", verdict.headline},           {"failure", verdict.failure},
-              {"no_room_now", verdict.no_room_now},     {"unread", verdict.unread}}
+  return json{{"out_of_memory", verdict.out_of_memory},
+              {"of_others", verdict.of_others},
+              {"headline", verdict.headline},
+              {"failure", verdict.failure},
+              {"no_room_now", verdict.does_not_fit_now},
+              {"unread", verdict.unread}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

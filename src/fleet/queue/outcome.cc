@@ -39,13 +39,13 @@ void fail(Entry& entry, const Attempt& attempt) {
 
 // It waits for its next attempt, unless it was asked by now to end or to be held.
 void wait_again(Entry& entry, const Attempt& attempt) {
-  entry.state = state_as_asked(entry, State::waiting);
+  entry.state = state_as_requested(entry, State::waiting);
   entry.promised.reset();
   entry.note = entry.state == State::canceled ? "" : "again after: " + attempt.outcome;
 }
 
 void again(Entry& entry, const Attempt& attempt, bool takes_a_retry) {
-  if (state_as_asked(entry, State::waiting) == State::canceled) return wait_again(entry, attempt);
+  if (state_as_requested(entry, State::waiting) == State::canceled) return wait_again(entry, attempt);
   if ((takes_a_retry && entry.retries == 0) || entry.attempts >= kMostAttempts) return fail(entry, attempt);
   if (takes_a_retry) --entry.retries;
   wait_again(entry, attempt);
@@ -53,8 +53,8 @@ void again(Entry& entry, const Attempt& attempt, bool takes_a_retry) {
 
 // Others took the room between the worker's look and the run's: that is no failure of the run, however often
 // it happens.
-void wait_for_room(Entry& entry, Attempt& attempt, const LogVerdict& verdict) {
-  attempt.outcome = "others had taken its room: " + verdict.no_room_now;
+void wait_until_it_fits(Entry& entry, Attempt& attempt, const LogVerdict& verdict) {
+  attempt.outcome = "others had taken its room: " + verdict.does_not_fit_now;
   wait_again(entry, attempt);
 }
 
@@ -89,8 +89,8 @@ std::string memory_failure(const Entry& entry, const Exit& exit, const LogVerdic
     return formatted("took more than its reservation of {} on the host", format_bytes(entry.need.host_bytes));
   if (exit.kernel_killed) return "the kernel ended it: the host was out of memory";
   // A command that is a training of ours: what it was given may not be enough, so its ladder moves.
-  if (exit.code == static_cast<int>(ExitCode::does_not_fit) && !verdict.no_room_now.empty())
-    return "it was refused at its start: " + verdict.no_room_now;
+  if (exit.code == static_cast<int>(ExitCode::does_not_fit) && !verdict.does_not_fit_now.empty())
+    return "it was refused at its start: " + verdict.does_not_fit_now;
   return verdict.out_of_memory ? verdict.headline : "";
 }
 
@@ -128,14 +128,16 @@ static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState
     entry.note.clear();
     return;
   }
-  if (entry.stop_asked && exit.canceled) {
-    entry.state = state_as_asked(entry, State::canceled);
-    entry.note =
-        entry.hold_asked ? "stopped; continue it with plimsoll queue resume " + std::to_string(entry.id) : "";
+  if (entry.stop_requested && exit.canceled) {
+    entry.state = state_as_requested(entry, State::canceled);
+    entry.note = entry.hold_requested
+                     ? "stopped; continue it with plimsoll queue resume " + std::to_string(entry.id)
+                     : "";
     return;
   }
-  if (entry.recipe && exit.code == static_cast<int>(ExitCode::does_not_fit) && !verdict.no_room_now.empty())
-    return wait_for_room(entry, attempt, verdict);
+  if (entry.recipe && exit.code == static_cast<int>(ExitCode::does_not_fit) &&
+      !verdict.does_not_fit_now.empty())
+    return wait_until_it_fits(entry, attempt, verdict);
   if (const std::string why = memory_failure(entry, exit, verdict); !why.empty()) {
     attempt.outcome = why;
     return again_with_more(entry, attempt, exit, verdict, machine);
@@ -154,7 +156,7 @@ static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState
 void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const LogVerdict& verdict,
             const Machine& machine) {
   settle_by_outcome(entry, attempt, state, verdict, machine);
-  entry.stop_asked = entry.hold_asked = false;  // no request is there for the next attempt
+  entry.stop_requested = entry.hold_requested = false;  // no request is there for the next attempt
   if (!verdict.unread.empty()) attempt.outcome += "; " + verdict.unread;
 }
 
@@ -163,9 +165,9 @@ namespace {
 // Finds the message of a training that was refused at its start although its plan fits: what is free does not do
 // (prepare/fitting_plan.cc), no plan fits into what others leave of the card (prepare/memory_budget.cc), or the
 // driver gives no more.
-std::string no_room_now(std::string_view end_of_log) {
+std::string does_not_fit_now(std::string_view end_of_log) {
   for (const char* mark : {" are free on the card", " are free on this machine", " are free for an arena now",
-                           "the driver gives no "}) {
+                           "the driver gives no ", "the driver refused "}) {
     const size_t at = end_of_log.rfind(mark);
     if (at == std::string_view::npos) continue;
     const size_t begin = end_of_log.rfind('\n', at) + 1;  // of npos: 0
@@ -204,7 +206,7 @@ LogVerdict diagnose_log(const std::filesystem::path& log) {
           diagnosis.cause == doctor::Cause::other_processes,
           diagnosis.headline,
           diagnosis.cause == doctor::Cause::other_failure ? diagnosis.reason : "",
-          no_room_now(end),
+          does_not_fit_now(end),
           size > 2 * kPart ? formatted("of its log of {} the first and the last {} were read",
                                        format_bytes(size), format_bytes(kPart))
                            : ""};

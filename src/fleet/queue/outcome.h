@@ -32,7 +32,7 @@ struct LogVerdict {
   std::string failure = {};  // another failure that the log reports, in the doctor's words
   // The message of a training that is refused for what is free at its start, not for its plan; empty: it was
   // not.
-  std::string no_room_now = {};
+  std::string does_not_fit_now = {};
   std::string unread = {};  // what of the log was not read, and why; empty: all was
 };
 

@@ -166,7 +166,7 @@ TEST_F(StoreTest, AnAttemptIsHandedOverFollowedAndTakenBack) {
   EXPECT_EQ(store.entry(id).attempts, 0);
   EXPECT_EQ(store.take_back(id, 1, State::held, "twice").state, State::waiting) << "it is not begun";
   ASSERT_TRUE(store.begin(id, {}, 2, {}, kJobToCome));
-  store.change(id, [](Entry& entry) { return entry.stop_asked = true; });
+  store.change(id, [](Entry& entry) { return entry.stop_requested = true; });
   EXPECT_EQ(store.take_back(id, 1, State::waiting, "").state, State::canceled)
       << "that was asked for meanwhile";
 }
@@ -225,10 +225,10 @@ TEST_F(StoreTest, AnEntryBeginsOnceAndOnlyWhileItWaits) {
   ASSERT_EQ(other.attempts(id).size(), 1u);
   EXPECT_THAT(other.attempts(id)[0].cards, ElementsAre("gpu0", "gpu1"));
   const int64_t before = store.version();
-  other.change(id, [](Entry& entry) { return entry.stop_asked = true; });
+  other.change(id, [](Entry& entry) { return entry.stop_requested = true; });
   EXPECT_NE(store.version(), before) << "others' changes are seen";
   store.finish(id, 1, [](Entry& entry, Attempt& attempt) {
-    EXPECT_TRUE(entry.stop_asked) << "read afresh";
+    EXPECT_TRUE(entry.stop_requested) << "read afresh";
     entry.state = State::done;
     attempt.ended = 12;
     attempt.peak_bytes = 7;
@@ -526,28 +526,28 @@ TEST(Outcome, RecipesGoOnAfterTheyHadToStop) {
 
 TEST(Outcome, WhatWasAskedToEndIsCanceledOrHeldUnlessItWasDone) {
   Case one;
-  one.entry.stop_asked = true;
+  one.entry.stop_requested = true;
   one.exit.signal = SIGTERM;
   one.exit.canceled = true;
   EXPECT_EQ(one.settled(), State::canceled);
   Case held;
-  held.entry.recipe = held.entry.stop_asked = held.entry.hold_asked = true;
+  held.entry.recipe = held.entry.stop_requested = held.entry.hold_requested = true;
   held.exit.code = 130;
   held.exit.canceled = true;
   EXPECT_EQ(held.settled(), State::held);
-  EXPECT_FALSE(held.entry.stop_asked || held.entry.hold_asked);
+  EXPECT_FALSE(held.entry.stop_requested || held.entry.hold_requested);
   Case done;
-  done.entry.stop_asked = true;
+  done.entry.stop_requested = true;
   done.exit.code = 0;
   EXPECT_EQ(done.settled(), State::done);
-  EXPECT_FALSE(done.entry.stop_asked) << "a retry would end at once";
+  EXPECT_FALSE(done.entry.stop_requested) << "a retry would end at once";
 }
 
 TEST(Outcome, WhatIsAskedForAfterTheEndOfAnAttemptIsDoneInThePlaceOfAnotherOne) {
   const auto settled = [](bool hold, const std::function<void(Case&)>& end) {
     Case one;
-    one.entry.stop_asked = true;
-    one.entry.hold_asked = hold;
+    one.entry.stop_requested = true;
+    one.entry.hold_requested = hold;
     end(one);
     return one.settled();
   };
@@ -559,7 +559,7 @@ TEST(Outcome, WhatIsAskedForAfterTheEndOfAnAttemptIsDoneInThePlaceOfAnotherOne) 
   const auto no_room = [](Case& one) {
     one.entry.recipe = true;
     one.exit.code = 3;
-    one.verdict.no_room_now = "1 GiB are free on the card";
+    one.verdict.does_not_fit_now = "1 GiB are free on the card";
   };
   for (const std::function<void(Case&)>& end :
        {std::function<void(Case&)>(out_of_memory), {killed}, {no_room}}) {
@@ -588,7 +588,7 @@ TEST(Settle, ATrainingWhoseRoomOthersHadTakenWaitsAndNeverFails) {
   exit.code = 3;
   const AttemptState ended{Life::ended, 0, exit};
   LogVerdict verdict;
-  verdict.no_room_now = "the arena needs 3 GiB, 1 GiB are free on the card";
+  verdict.does_not_fit_now = "the arena needs 3 GiB, 1 GiB are free on the card";
   settle(one.entry, one.attempt, ended, verdict, one.machine);
   EXPECT_EQ(one.entry.state, State::waiting);
   EXPECT_THAT(one.entry.note, HasSubstr("others had taken its room: the arena needs 3 GiB"));
@@ -600,7 +600,7 @@ TEST(Settle, ACommandThatIsRefusedForWhatIsFreeGoesDownItsLadder) {
   Case one;
   one.entry.need = {1, 40, 100, 1};
   one.exit.code = 3;
-  one.verdict.no_room_now = "the arena needs 3 GiB, 1 GiB are free on the card";
+  one.verdict.does_not_fit_now = "the arena needs 3 GiB, 1 GiB are free on the card";
   one.entry.variants = {{"BS=2", {{"true"}, {"BS=2"}}, "f"}};
   EXPECT_EQ(one.settled(), State::waiting);
   EXPECT_EQ(one.entry.need.device_bytes, 60);
@@ -614,7 +614,7 @@ TEST(Settle, TheLogSaysWhetherOthersHadTakenItsRoom) {
   const fs::path log = fs::temp_directory_path() / "plimsoll-refused.log";
   const auto said = [&](const std::string& text) {
     std::ofstream(log) << text;
-    return diagnose_log(log).no_room_now;
+    return diagnose_log(log).does_not_fit_now;
   };
   EXPECT_EQ(said("plan\nerror: does not fit   the arena needs 3 GiB, 1 GiB are free on the card; short by 2 "
                  "GiB\n  memory: auto\n"),

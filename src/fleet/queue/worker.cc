@@ -18,9 +18,9 @@ Worker::Worker(Store& store, Launcher& launcher, WorkerOptions options)
   if (store.draining()) store.drain(false);  // that was for the worker before this one
 }
 
-void Worker::run(const std::function<bool()>& stop_asked) {
+void Worker::run(const std::function<bool()>& stop_requested) {
   RetryLoop retries(options_.report);
-  for (bool over = false; !over && !stop_asked();) {
+  for (bool over = false; !over && !stop_requested();) {
     store_.require_in_place();
     if (!retries.done([&] { over = look(); })) version_ = -1;  // what is on disk counts
     if (!over) launcher_.wait(kTickMilliseconds);
@@ -33,7 +33,7 @@ bool Worker::look() {
     reload();
   }
   for (const Entry& entry : entries_)
-    if (is_begun(entry.state) && entry.stop_asked) launcher_.stop(entry);
+    if (is_begun(entry.state) && entry.stop_requested) launcher_.stop(entry);
   changed_ |= launcher_.settle(entries_);
   std::erase_if(entries_, [](const Entry& entry) { return is_over(entry.state); });
   if ((changed_ || launcher_.is_due()) && !draining_ && !store_.paused()) launcher_.start(entries_);

@@ -54,8 +54,8 @@ class Worker {
   // Throws UsageError while another worker has the queue, and what Launcher::open throws.
   Worker(Store& store, Launcher& launcher, WorkerOptions options);
 
-  // Runs until `stop_asked`, until all is done where that was asked for, or until the queue was drained.
-  void run(const std::function<bool()>& stop_asked);
+  // Runs until `stop_requested`, until all is done where that was asked for, or until the queue was drained.
+  void run(const std::function<bool()>& stop_requested);
   // Once. Whether there is no more to do. Throws StoppedError where the disk is full, or another program holds
   // the database.
   bool look();

@@ -81,7 +81,8 @@ void SlurmLauncher::adopt(std::vector<Entry>& entries) {
 bool SlurmLauncher::settle(std::vector<Entry>& entries) {
   const double now = queue::clock_now();
   bool any = false;
-  if (!handed_.empty() && (now > asked_ + slurm_.poll_seconds || now < asked_)) any = ask_slurm(entries);
+  if (!handed_.empty() && (now > requested_ + slurm_.poll_seconds || now < requested_))
+    any = ask_slurm(entries);
   if (!any && now <= settled_ + 1 && now >= settled_) return false;
   settled_ = now;
   return settle_ended(entries) || any;
@@ -98,7 +99,7 @@ void SlurmLauncher::say_once(const std::string& problem) {
 
 // Returns true if jobs were given up.
 bool SlurmLauncher::ask_slurm(std::vector<Entry>& entries) {
-  asked_ = queue::clock_now();
+  requested_ = queue::clock_now();
   std::string problem;
   const std::optional<std::vector<Job>> jobs = slurm::jobs(problem);
   say_once(problem.empty() ? "" : problem + "; asked again");
@@ -180,17 +181,17 @@ void SlurmLauncher::stop(const Entry& entry) {
   if (found == handed_.end()) return;
   Handed& handed = found->second;
   const double now = queue::clock_now();
-  if (handed.cancel_asked == 0) handed.cancel_asked = now;
-  if (now > handed.end_asked + 1 || now < handed.end_asked) {
-    handed.end_asked = now;
+  if (handed.cancel_requested == 0) handed.cancel_requested = now;
+  if (now > handed.end_requested + 1 || now < handed.end_requested) {
+    handed.end_requested = now;
     queue::ask_to_end(store_.folder_of(entry.id, entry.attempts));
   }
-  const bool late = now > handed.cancel_asked + 2 * options_.grace_seconds + slurm_.poll_seconds;
+  const bool late = now > handed.cancel_requested + 2 * options_.grace_seconds + slurm_.poll_seconds;
   if (entry.state == State::running && !late) return;
   const std::string& job = handed.attempt.job;
   if (job.empty() || job == queue::kJobToCome || handed.cancel_sent > now - kAgainSeconds) return;
   handed.cancel_sent = now;
-  asked_ = 0;
+  requested_ = 0;
   if (const Answer answer = cancel(job); !answer.ok) say_once(answer.problem);
 }
 
@@ -238,7 +239,8 @@ bool SlurmLauncher::settle_one(Entry& entry, const Handed& handed, const Ended& 
   if (!slurms || !own) return false;
   readings_.forget(folder);
   if (ended.canceled_there)
-    store_.follow(entry.id, handed.attempt.number, [](Entry& found, Attempt&) { found.stop_asked = true; });
+    store_.follow(entry.id, handed.attempt.number,
+                  [](Entry& found, Attempt&) { found.stop_requested = true; });
   const bool too_much = slurms->out_of_memory;
   if (state.life == queue::Life::supervisor_lost && too_much) state = ended_by_memory();
   if (failed) state.exit->kernel_killed |= too_much && !own->out_of_memory;

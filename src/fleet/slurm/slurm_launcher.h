@@ -52,8 +52,8 @@ class SlurmLauncher : public queue::Launcher {
     std::optional<Job> job;  // by Slurm's last report
     double over_since = 0;   // that Slurm calls it over, or has forgotten it; 0: neither
     double cancel_sent = 0;  // scancel
-    double cancel_asked = 0;
-    double end_asked = 0;  // of its supervisor, by a file on what may be a slow shared disk
+    double cancel_requested = 0;
+    double end_requested = 0;  // of its supervisor, by a file on what may be a slow shared disk
   };
   bool ask_slurm(std::vector<queue::Entry>& entries);
   bool find_lost_hand_overs(std::vector<queue::Entry>& entries, const std::vector<Job>& jobs);
@@ -76,8 +76,8 @@ class SlurmLauncher : public queue::Launcher {
   queue::Machine node_;
   std::map<int64_t, Handed> handed_;  // by entry
   queue::LogReadings readings_;
-  double asked_ = 0, settled_ = 0, refused_ = 0;  // when
-  std::string problem_;                           // that was reported last
+  double requested_ = 0, settled_ = 0, refused_ = 0;  // when
+  std::string problem_;                               // that was reported last
 };
 
 }  // namespace plimsoll::slurm

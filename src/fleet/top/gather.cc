@@ -8,7 +8,7 @@
 
 #include "base/proc_file.h"
 #include "base/system_memory.h"
-#include "fleet/queue/packing/card_room.h"
+#include "fleet/queue/packing/card_capacity.h"
 #include "fleet/queue/processes/attempt.h"
 #include "fleet/queue/processes/memory_history.h"
 #include "fleet/queue/store/machine_record.h"

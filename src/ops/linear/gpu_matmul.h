@@ -1,5 +1,5 @@
-// Dense row-major matrix products on the GPU: C = alpha * A B [+ rider_alpha * T U] [+ addend] [+ bias], T U
-// being the rider, a second product summed into the same C, of shapes that have one; 16-bit values by tensor
+// Dense row-major matrix products on the GPU: C = alpha * A B [+ adapter_alpha * T U] [+ addend] [+ bias], T U
+// being the fused adapter, a second product summed into the same C, of shapes that have one; 16-bit values by tensor
 // cores, f32 by plain arithmetic or, where the op asks for it, by tensor cores too, cut to TF32; all sum in
 // f32 and round once. An element's order of summation follows from k alone. A library computes what it has
 // algorithms for.
@@ -21,11 +21,11 @@ struct GpuMatmul {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* addend = nullptr;   // [m, n] of C's type; may be c
-  const void* bias = nullptr;     // [n] of C's type
-  const void* rider_a = nullptr;  // [m, rider]: its rows count where A's do
-  const void* rider_b = nullptr;
-  float rider_alpha = 1.0F;
+  const void* addend = nullptr;     // [m, n] of C's type; may be c
+  const void* bias = nullptr;       // [n] of C's type
+  const void* adapter_a = nullptr;  // [m, adapter]: its rows count where A's do
+  const void* adapter_b = nullptr;
+  float adapter_alpha = 1.0F;
   float alpha = 1.0F;
   int tile = 0;  // rows and columns of C that a block of 16-bit products computes, 64 or 128; 0: by the shape
   bool tf32 = false;  // f32 operands are rounded to 10 bits of mantissa

@@ -36,17 +36,17 @@ void bring_addend(gpu::Stream& stream, const GpuMatmul& g, int64_t live) {
 }
 
 // A library has no second pair of operands: the kernels here add its product to what is there.
-void launch_rider(gpu::Stream& stream, const GpuMatmul& g) {
-  GpuMatmul rider{.shape = g.shape,
-                  .a = g.rider_a,
-                  .b = g.rider_b,
-                  .c = g.c,
-                  .addend = g.c,
-                  .alpha = g.rider_alpha,
-                  .tf32 = g.tf32,
-                  .live = g.live};
-  rider.shape.k = std::exchange(rider.shape.rider, 0);
-  launch_own_matmul(stream, rider);
+void launch_adapter(gpu::Stream& stream, const GpuMatmul& g) {
+  GpuMatmul adapter{.shape = g.shape,
+                    .a = g.adapter_a,
+                    .b = g.adapter_b,
+                    .c = g.c,
+                    .addend = g.c,
+                    .alpha = g.adapter_alpha,
+                    .tf32 = g.tf32,
+                    .live = g.live};
+  adapter.shape.k = std::exchange(adapter.shape.adapter, 0);
+  launch_own_matmul(stream, adapter);
 }
 
 }  // namespace
@@ -54,9 +54,9 @@ void launch_rider(gpu::Stream& stream, const GpuMatmul& g) {
 void ask_library(const GpuBinding& b, GpuMatmul& g, bool knows, std::span<std::byte> workspace) {
   gpu::ProductLibrary* const library = b.library();
   if (library == nullptr) return;
-  ++library->use.asked;
+  ++library->use.requested;
   MatmulShape shape = g.shape;
-  shape.rider = 0;
+  shape.adapter = 0;
   if (knows)
     g.by = library->find({.shape = shape,
                           .tf32 = g.tf32,
@@ -83,13 +83,13 @@ void launch_matmul(gpu::Stream& stream, const GpuMatmul& g) {
   if (g.by != nullptr && stream.only_loads()) {
     g.by->load(stream.handle());
     if (g.addend != nullptr) bring_addend(stream, g, g.shape.m);
-    if (g.shape.rider > 0) launch_rider(stream, g);
+    if (g.shape.adapter > 0) launch_adapter(stream, g);
   } else if (g.by != nullptr) {
     const int64_t live = g.live_here.of(g.shape.a_transposed ? g.shape.k : g.shape.m);
     const bool adds = g.addend != nullptr && g.accumulation_here.adds();
     if (live > 0 && adds) bring_addend(stream, g, live);
     if (live > 0 && g.by->run(stream.handle(), live, adds)) {
-      if (g.shape.rider > 0) launch_rider(stream, g);
+      if (g.shape.adapter > 0) launch_adapter(stream, g);
       return;
     }
   }

@@ -1,6 +1,6 @@
-// linear: y = scale * x W^T + rider_scale * t B^T + bias + addend, the addend being what LoRA adds to, and t
-// and B its rider, which is summed in the same product (passes/merge_adapters.h). Its gradients: linear_dx
-// adds into the gradient other consumers of x have given and takes a rider likewise, linear_dw accumulates
+// linear: y = scale * x W^T + adapter_scale * t B^T + bias + addend, the addend being what LoRA adds to, and t
+// and B its fused adapter, which is summed in the same product (passes/merge_adapters.h). Its gradients: linear_dx
+// adds into the gradient other consumers of x have given and takes a fused adapter likewise, linear_dw accumulates
 // straight into the weight's gradient.
 #include "graph/op_kind.h"
 #include "ops/linear/linear_products.h"
@@ -17,32 +17,33 @@ double count(const Graph& g, TensorId id) {
 Cost matmul_cost(const Graph& g, const Op& op, const MatmulShape& shape) {
   Cost cost;
   cost.flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
-               static_cast<double>(shape.k + shape.rider);
+               static_cast<double>(shape.k + shape.adapter);
   for (const TensorId id : op.inputs) cost.bytes += count(g, id);
   for (const TensorId id : op.outputs) cost.bytes += count(g, id);
   return cost;
 }
 
-// A rider's two inputs; that to the right is turned in linear_dx.
-struct Rider {
+// A fused adapter's two inputs; that to the right is turned in linear_dx.
+struct AdapterInputs {
   size_t left, right;
   bool turned;
 };
 
-// Checks the rider of a product [rows, columns] of `type`: the left one is [rows, r], the right one [columns,
+// Checks the fused adapter of a product [rows, columns] of `type`: the left one is [rows, r], the right one [columns,
 // r], or turned [r, columns].
-void require_rider(const Graph& g, const Op& op, const Rider& rider, const Shape& product, DType type) {
-  const auto [left_input, right_input, turned] = rider;
-  require(op.has_input(left_input) == op.has_input(right_input), g, op, "a rider has two operands");
+void require_adapter(const Graph& g, const Op& op, const AdapterInputs& adapter, const Shape& product,
+                     DType type) {
+  const auto [left_input, right_input, turned] = adapter;
+  require(op.has_input(left_input) == op.has_input(right_input), g, op, "a fused adapter has two operands");
   if (!op.has_input(left_input)) return;
   const Tensor& left = input_tensor(g, op, left_input);
   const Tensor& right = input_tensor(g, op, right_input);
-  require(left.shape.rank() == 2 && right.shape.rank() == 2, g, op, "a rider's shapes");
+  require(left.shape.rank() == 2 && right.shape.rank() == 2, g, op, "a fused adapter's shapes");
   require(left.shape[0] == product[0] && right.shape[turned ? 1 : 0] == product[1] &&
               left.shape[1] == right.shape[turned ? 0 : 1],
-          g, op, "a rider's shapes");
-  require(left.dtype == type && right.dtype == type, g, op, "a rider differs in type");
-  require(op.attrs.contains("rider_scale"), g, op, "a rider without a scale");
+          g, op, "a fused adapter's shapes");
+  require(left.dtype == type && right.dtype == type, g, op, "a fused adapter differs in type");
+  require(op.attrs.contains("adapter_scale"), g, op, "a fused adapter without a scale");
 }
 
 // x [T, in], weight [out, in], bias [out]?, addend [T, out]?, step?, t [T, r]?, B [out, r]? -> y [T, out]
@@ -56,7 +57,7 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   const Shape y{x.shape[0], weight.shape[0]};
   require(!op.has_input(at::addend) || g.tensor(op.inputs[at::addend]).shape == y, g, op,
           "linear: the addend's shape");
-  require_rider(g, op, {at::t, at::b, false}, y, x.dtype);
+  require_adapter(g, op, {at::t, at::b, false}, y, x.dtype);
   return {{"", y, x.dtype}};
 }
 
@@ -67,7 +68,7 @@ std::vector<OutputSpec> infer_dx(const Graph& g, const Op& op) {
   const Tensor& weight = input_tensor(g, op, at::weight);
   require(d_y.shape[1] == weight.shape[0], g, op, "linear_dx: shapes");
   const Shape d_x{d_y.shape[0], weight.shape[1]};
-  require_rider(g, op, {at::d_t, at::a, true}, d_x, d_y.dtype);
+  require_adapter(g, op, {at::d_t, at::a, true}, d_x, d_y.dtype);
   return {{"", d_x, d_y.dtype}};
 }
 
@@ -117,8 +118,8 @@ void gradient(GradientContext& ctx, const Op& op) {
   if (op.has_input(at::addend) && ctx.wants(op.inputs[at::addend]))
     ctx.add_gradient(op.inputs[at::addend], d_y);
   if (op.has_input(at::t)) {
-    give_weight(ctx, op.inputs[at::t], op.inputs[at::b], d_y, op.attr_float("rider_scale"));
-    give_input(ctx, op, op.inputs[at::t], op.inputs[at::b], d_y, op.attr_float("rider_scale"));
+    give_weight(ctx, op.inputs[at::t], op.inputs[at::b], d_y, op.attr_float("adapter_scale"));
+    give_input(ctx, op, op.inputs[at::t], op.inputs[at::b], d_y, op.attr_float("adapter_scale"));
   }
   give_weight(ctx, x, weight, d_y, scale);
   if (op.has_input(at::bias) && ctx.wants(op.inputs[at::bias])) {
@@ -145,10 +146,10 @@ Work work_dw(const Graph& g, const Op& op) {
 }
 
 // On a GPU a product is one launch; a library's has up to four (what it is added to is brought, values are
-// cleared, parts added up), and its rider follows it.
-template <size_t Rider>
+// cleared, parts added up), and its fused adapter follows it.
+template <size_t AdapterInputs>
 int64_t launches(const Graph&, const Op& op, bool library) {
-  return product_launches(library) + (library && op.has_input(Rider) ? 1 : 0);
+  return product_launches(library) + (library && op.has_input(AdapterInputs) ? 1 : 0);
 }
 int64_t launches_dw(const Graph&, const Op&, bool library) { return product_launches(library); }
 int64_t launches_bias(const Graph&, const Op&, bool) { return 2; }

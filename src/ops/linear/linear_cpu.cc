@@ -19,14 +19,14 @@ int64_t live_rows(const double* step, AxisId axis, int64_t rows) {
 }
 
 // Inputs `left` and `right`, where the op has them.
-void take_rider(const CpuBinding& b, size_t left, size_t right, Matmul::Args& args) {
+void take_adapter(const CpuBinding& b, size_t left, size_t right, Matmul::Args& args) {
   if (!b.has_input(left)) return;
-  args.rider_a = b.input(left);
-  args.rider_b = b.input(right);
-  args.rider_alpha = static_cast<float>(b.op().attr_float("rider_scale"));
+  args.adapter_a = b.input(left);
+  args.adapter_b = b.input(right);
+  args.adapter_alpha = static_cast<float>(b.op().attr_float("adapter_scale"));
 }
 
-// `output` = [addend +] alpha * a b [+ rider] [+ bias]. An addend that lies elsewhere is copied to the output
+// `output` = [addend +] alpha * a b [+ adapter] [+ bias]. An addend that lies elsewhere is copied to the output
 // first.
 BoundCall bind_product(const CpuBinding& b, size_t output, const MatmulShape& shape, Matmul::Args args,
                        const void* addend, const double* step) {
@@ -48,7 +48,7 @@ BoundCall bind_product(const CpuBinding& b, size_t output, const MatmulShape& sh
 BoundCall bind_linear(const CpuBinding& b) {
   using at = operand::linear;
   Matmul::Args args{.a = b.input(at::x), .b = b.input(at::weight), .bias = b.input(at::bias)};
-  take_rider(b, at::t, at::b, args);
+  take_adapter(b, at::t, at::b, args);
   return bind_product(b, at::y, linear_product(b.graph(), b.op()), args, b.input(at::addend),
                       b.input<double>(at::step));
 }
@@ -56,7 +56,7 @@ BoundCall bind_linear(const CpuBinding& b) {
 BoundCall bind_linear_dx(const CpuBinding& b) {
   using at = operand::linear_dx;
   Matmul::Args args{.a = b.input(at::d_y), .b = b.input(at::weight)};
-  take_rider(b, at::d_t, at::a, args);
+  take_adapter(b, at::d_t, at::a, args);
   return bind_product(b, at::d_x, linear_dx_product(b.graph(), b.op()), args, b.input(at::d_x_in),
                       b.input<double>(at::step));
 }

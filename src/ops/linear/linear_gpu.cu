@@ -9,11 +9,11 @@ inline namespace PLIMSOLL_GPU {
 namespace {
 
 // Inputs `left` and `right`, where the op has them.
-void take_rider(const GpuBinding& b, size_t left, size_t right, GpuMatmul& product) {
+void take_adapter(const GpuBinding& b, size_t left, size_t right, GpuMatmul& product) {
   if (!b.has_input(left)) return;
-  product.rider_a = b.input(left);
-  product.rider_b = b.input(right);
-  product.rider_alpha = static_cast<float>(b.op().attr_float("rider_scale"));
+  product.adapter_a = b.input(left);
+  product.adapter_b = b.input(right);
+  product.adapter_alpha = static_cast<float>(b.op().attr_float("adapter_scale"));
 }
 
 // c = scale * a b, and what else is given; `step` is the number of the step tensor.
@@ -71,7 +71,7 @@ BoundCall bind_gpu_linear(const GpuBinding& b) {
                     .c = b.output(at::y),
                     .addend = b.input(at::addend),
                     .bias = b.input(at::bias)};
-  take_rider(b, at::t, at::b, product);
+  take_adapter(b, at::t, at::b, product);
   return bind_product(b, product, at::step);
 }
 
@@ -82,7 +82,7 @@ BoundCall bind_gpu_linear_dx(const GpuBinding& b) {
                     .b = b.input(at::weight),
                     .c = b.output(at::d_x),
                     .addend = b.input(at::d_x_in)};
-  take_rider(b, at::d_t, at::a, product);
+  take_adapter(b, at::d_t, at::a, product);
   return bind_product(b, product, at::step);
 }
 

@@ -26,22 +26,22 @@ namespace {
              "tensor a %[20,23] input\n"
              "tensor t %[20,5] input\n"
              "tensor u %[23,5] trainable\n"
-             "y %[20,23] = linear(x, w, b, a, -, t, u) {rider_scale=1.5, scale=0.5} @l forward\n",
+             "y %[20,23] = linear(x, w, b, a, -, t, u) {adapter_scale=1.5, scale=0.5} @l forward\n",
      .slack = 2},
     {.name = "linear_with_rider_of_live_rows",
      .body = "tensor x %[9,24] input\n"
              "tensor w %[17,24] trainable\n"
              "tensor t %[9,16] input\n"
              "tensor u %[17,16] trainable\n"
-             "y %[9,17] = linear(x, w, -, -, step, t, u) {rider_scale=2.0, scale=1.0} @l forward\n",
+             "y %[9,17] = linear(x, w, -, -, step, t, u) {adapter_scale=2.0, scale=1.0} @l forward\n",
      .slack = 2},
-    // More than a block of k, which ends within the rider's; and more than the tiles of kernels for GPUs.
+    // More than a block of k, which ends within the fused adapter's; and more than the tiles of kernels for GPUs.
     {.name = "linear_with_rider_behind_blocks",
      .body = "tensor x %[70,1100] input\n"
              "tensor w %[136,1100] trainable\n"
              "tensor t %[70,70] input\n"
              "tensor u %[136,70] trainable\n"
-             "y %[70,136] = linear(x, w, -, -, step, t, u) {rider_scale=3.0, scale=1.0} @l forward\n",
+             "y %[70,136] = linear(x, w, -, -, step, t, u) {adapter_scale=3.0, scale=1.0} @l forward\n",
      .slack = 2,
      .differences = false},
     {.name = "linear_with_rider_tf32",
@@ -49,7 +49,7 @@ namespace {
              "tensor w %[72,40] trainable\n"
              "tensor t %[70,24] input\n"
              "tensor u %[72,24] trainable\n"
-             "y %[70,72] = linear(x, w, -, -, -, t, u) {rider_scale=3.0, scale=1.0, tf32=1} @l forward\n",
+             "y %[70,72] = linear(x, w, -, -, -, t, u) {adapter_scale=3.0, scale=1.0, tf32=1} @l forward\n",
      .dtypes = {DType::f32},
      .slack = 300,
      .differences = false},
@@ -72,24 +72,25 @@ namespace {
              "tensor w %[17,24] trainable\n"
              "tensor d_t %[9,5] input\n"
              "tensor a %[5,24] trainable\n"
-             "d_x %[9,24] = linear_dx(d_y, w, -, -, d_t, a) {rider_scale=0.75, scale=2.0} @l backward\n",
+             "d_x %[9,24] = linear_dx(d_y, w, -, -, d_t, a) {adapter_scale=0.75, scale=2.0} @l backward\n",
      .slack = 2},
     {.name = "linear_dx_with_rider_adds",
-     .body = "tensor d_y %[130,72] input\n"
-             "tensor w %[72,136] trainable\n"
-             "tensor p %[130,136] input\n"
-             "tensor d_t %[130,40] input\n"
-             "tensor a %[40,136] trainable\n"
-             "d_x %[130,136] = linear_dx(d_y, w, p, step, d_t, a) {rider_scale=1.0, scale=1.0} @l backward\n",
+     .body =
+         "tensor d_y %[130,72] input\n"
+         "tensor w %[72,136] trainable\n"
+         "tensor p %[130,136] input\n"
+         "tensor d_t %[130,40] input\n"
+         "tensor a %[40,136] trainable\n"
+         "d_x %[130,136] = linear_dx(d_y, w, p, step, d_t, a) {adapter_scale=1.0, scale=1.0} @l backward\n",
      .slack = 2},
-    // Few rows: what lies as it came is packed where a rider is behind it.
+    // Few rows: what lies as it came is packed where a fused adapter is behind it.
     {.name = "linear_dx_with_rider_of_few_rows",
      .body = "tensor d_y %[7,400] input\n"
              "tensor w %[400,72] trainable\n"
              "tensor p %[7,72] input\n"
              "tensor d_t %[7,16] input\n"
              "tensor a %[16,72] trainable\n"
-             "d_x %[7,72] = linear_dx(d_y, w, p, step, d_t, a) {rider_scale=1.0, scale=1.0} @l backward\n",
+             "d_x %[7,72] = linear_dx(d_y, w, p, step, d_t, a) {adapter_scale=1.0, scale=1.0} @l backward\n",
      .slack = 2},
     {.name = "linear_dw_overwrites",
      .body = "tensor x %[34,24] input\n"

@@ -37,9 +37,9 @@ struct Arguments {
   float alpha;
   LiveRows live;
   Accumulation accumulation;
-  Stored<T> rider_a, rider_b;  // summed first
-  int64_t rider;
-  float rider_scale;  // beside alpha
+  Stored<T> adapter_a, adapter_b;  // summed first
+  int64_t adapter;
+  float adapter_scale;  // beside alpha
 };
 
 // Cuts the operands to what is live; false where the block has nothing to do.
@@ -50,7 +50,7 @@ PL_DEV bool cut_to_live(Arguments<T, C>& g) {
   if (g.addend != nullptr && !g.accumulation.adds()) g.addend = nullptr;
   if (!kATransposed) {
     g.m = live;
-    g.rider_a.rows = live;
+    g.adapter_a.rows = live;
     return int64_t{blockIdx.y} * kSide < live;
   }
   g.b.rows = live;
@@ -226,14 +226,14 @@ __global__ void __launch_bounds__(kMmaThreads, kSide == kTile ? kSmallBlocks : 2
   const int warp = gpu::warp_of_block();
   const int64_t row0 = int64_t{blockIdx.y} * kSide, column0 = int64_t{blockIdx.x} * kSide;
   const int row = warp / 2 * (kSide / 2), column = warp % 2 * (kSide / 2);
-  const int64_t riding = kRides ? (g.rider + kDepth - 1) / kDepth : 0;
+  const int64_t riding = kRides ? (g.adapter + kDepth - 1) / kDepth : 0;
   const int64_t steps = riding + (g.k + kDepth - 1) / kDepth;
   const auto a_tile = [&](int64_t step) { return tiles + step % kStages * 2 * kTileValues; };
   const auto b_tile = [&](int64_t step) { return a_tile(step) + kTileValues; };
   const auto fetch = [&](int64_t step) {
     if (kRides && step < riding) {
-      A::fetch(a_tile(step), g.rider_a, row0, step * kDepth);
-      B::fetch(b_tile(step), g.rider_b, column0, step * kDepth);
+      A::fetch(a_tile(step), g.adapter_a, row0, step * kDepth);
+      B::fetch(b_tile(step), g.adapter_b, column0, step * kDepth);
     } else if (step < steps) {
       A::fetch(a_tile(step), g.a, row0, (step - riding) * kDepth);
       B::fetch(b_tile(step), g.b, column0, (step - riding) * kDepth);
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(kMmaThreads, kSide == kTile ? kSmallBlocks : 2
     gpu::wait_copies<kStages - 2>();
     __syncthreads();
     fetch(step + kStages - 1);
-    if (kRides && step == riding) scale(sums, g.rider_scale);
+    if (kRides && step == riding) scale(sums, g.adapter_scale);
     multiply_tiles<A, B>(sums, a_tile(step), b_tile(step), row, column);
   }
   gpu::wait_copies<0>();
@@ -296,8 +296,8 @@ __global__ void __launch_bounds__(kPlainThreads) matmul_plain(Arguments<float, f
     __syncthreads();
   };
   if (kRides) {
-    for (int64_t depth = 0; depth < g.rider; depth += kPlainDepth) add(g.rider_a, g.rider_b, depth);
-    scale(sums, g.rider_scale);
+    for (int64_t depth = 0; depth < g.adapter; depth += kPlainDepth) add(g.adapter_a, g.adapter_b, depth);
+    scale(sums, g.adapter_scale);
   }
   for (int64_t depth = 0; depth < g.k; depth += kPlainDepth) add(g.a, g.b, depth);
   PL_UNROLL
@@ -361,8 +361,8 @@ __global__ void __launch_bounds__(kMmaThreads) matmul_tf32(Arguments<float, floa
     __syncthreads();
   };
   if (kRides) {
-    for (int64_t depth = 0; depth < g.rider; depth += kTf32Depth) add(g.rider_a, g.rider_b, depth);
-    scale(sums, g.rider_scale);
+    for (int64_t depth = 0; depth < g.adapter; depth += kTf32Depth) add(g.adapter_a, g.adapter_b, depth);
+    scale(sums, g.adapter_scale);
   }
   for (int64_t depth = 0; depth < g.k; depth += kTf32Depth) add(g.a, g.b, depth);
   put_tile<2>(g, row0 + row, column0 + column, sums);
@@ -399,10 +399,10 @@ Arguments<T, C> arguments(const GpuMatmul& g) {
           .alpha = g.alpha,
           .live = g.live,
           .accumulation = g.accumulation,
-          .rider_a = stored<T>(g.rider_a, s.m, s.rider, false),
-          .rider_b = stored<T>(g.rider_b, s.rider, s.n, s.b_transposed),
-          .rider = s.rider,
-          .rider_scale = g.rider_alpha / g.alpha};
+          .adapter_a = stored<T>(g.adapter_a, s.m, s.adapter, false),
+          .adapter_b = stored<T>(g.adapter_b, s.adapter, s.n, s.b_transposed),
+          .adapter = s.adapter,
+          .adapter_scale = g.adapter_alpha / g.alpha};
 }
 
 // Wide tiles read operands half as often; they pay where they keep a card busy, and where more is multiplied
@@ -451,7 +451,7 @@ void launch_form(gpu::Stream& stream, const GpuMatmul& g) {
 void require_matmul(const GpuBinding& b, const MatmulShape& s) {
   const bool plain = s.a == DType::f32 && s.c == DType::f32;
   const bool by_tensor_cores = size_of(s.a) == 2 && (s.c == DType::f32 || s.c == s.a);
-  const bool rides = s.rider == 0 || (!s.a_transposed && s.c == s.a);
+  const bool rides = s.adapter == 0 || (!s.a_transposed && s.c == s.a);
   if (s.a != s.b || (!plain && !by_tensor_cores) || (s.a_transposed && s.b_transposed) || !rides)
     refuse_on_gpu(b, "a product of " + std::string(to_string(s.a)) + " and " + std::string(to_string(s.b)) +
                          " to " + std::string(to_string(s.c)));
@@ -464,7 +464,7 @@ void require_matmul(const GpuBinding& b, const MatmulShape& s) {
 bool by_tf32(const GpuBinding& b) { return b.op().attrs.contains("tf32"); }
 
 void launch_own_matmul(gpu::Stream& stream, const GpuMatmul& g) {
-  const bool rides = g.shape.rider > 0;
+  const bool rides = g.shape.adapter > 0;
   if (g.shape.a_transposed) return launch_form<true, false, false>(stream, g);
   if (g.shape.b_transposed)
     return rides ? launch_form<false, true, true>(stream, g) : launch_form<false, true, false>(stream, g);

@@ -48,14 +48,14 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
 }
 
 Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
-  return build_loss(experiment, experiment.batch_shape(experiment.eval_room(variant), 1), variant.loss_chunk,
-                    Mode::evaluate, kEvalLossTensor, kScoresTensor);
+  return build_loss(experiment, experiment.batch_shape(experiment.eval_capacity(variant), 1),
+                    variant.loss_chunk, Mode::evaluate, kEvalLossTensor, kScoresTensor);
 }
 
 // The program that is left of it computes log-probabilities.
 Graph build_reference(const Experiment& experiment, const Variant& variant) {
   LogProbGraph made = build_log_probs(
-      experiment.model, experiment.batch_shape(experiment.train_room(variant), experiment.documents),
+      experiment.model, experiment.batch_shape(experiment.train_capacity(variant), experiment.documents),
       experiment.precision.compute, variant.loss_chunk, Mode::evaluate);
   made.graph.set_role(made.logps, Role::metric);
   check_internal(made.graph.tensor(made.logps).name == kReferenceTensor, "another name of the reference");
@@ -69,13 +69,13 @@ Graph named(Graph graph, const char* name) {
 
 }  // namespace
 
-RowSize Experiment::room_of(const RowSize& size) const {
+RowSize Experiment::capacity_of(const RowSize& size) const {
   const RowSize longest = longest_row();
   const int64_t tokens = std::min(size.tokens - (shares_prefixes ? size.shared : 0), longest.tokens);
   return {std::max<int64_t>(0, tokens - begin_once()), std::min(size.targets, longest.targets)};
 }
 
-MicroRoom Experiment::room(int64_t samples, int64_t tokens) const {
+MicroCapacity Experiment::capacity(int64_t samples, int64_t tokens) const {
   const RowSize longest = longest_row();
   if (tokens == 0 || tokens >= tokens_of(samples)) return {samples, 0, 0, begin_once()};
   const int64_t targets =
@@ -83,44 +83,45 @@ MicroRoom Experiment::room(int64_t samples, int64_t tokens) const {
   return {samples, tokens, targets, begin_once()};
 }
 
-MicroRoom Experiment::train_room(const Variant& variant) const {
-  return room(variant.micro_batch, variant.micro_tokens);
+MicroCapacity Experiment::train_capacity(const Variant& variant) const {
+  return capacity(variant.micro_batch, variant.micro_tokens);
 }
 
-MicroRoom Experiment::eval_room(const Variant& variant) const {
-  return room(variant.eval_micro_batch, variant.eval_micro_tokens);
+MicroCapacity Experiment::eval_capacity(const Variant& variant) const {
+  return capacity(variant.eval_micro_batch, variant.eval_micro_tokens);
 }
 
-BatchShape Experiment::batch_shape(const MicroRoom& room, int64_t documents_each) const {
-  const int64_t tokens = room.by_tokens() ? room.tokens : tokens_of(room.samples);
-  const int64_t sequences = room.samples * documents_each * sample_sequences();
+BatchShape Experiment::batch_shape(const MicroCapacity& capacity, int64_t documents_each) const {
+  const int64_t tokens = capacity.by_tokens() ? capacity.tokens : tokens_of(capacity.samples);
+  const int64_t sequences = capacity.samples * documents_each * sample_sequences();
   // A row that joins a tree splits a segment and adds one.
   const int64_t segments = shares_prefixes ? std::min(tokens, 2 * sequences - 1) : 0;
   if (!model.encoder_decoder) return {tokens, sequences, max_length, 0, 0, segments};
   // A word's score needs one token of the decoder: the start token.
   if (!model.words.empty()) return {tokens, sequences, max_length, sequences, 1};
   if (!has_targets()) return {tokens, sequences, max_length, tokens, max_length};
-  return {tokens, room.samples, max_length, logit_rows(room), target_length};
+  return {tokens, capacity.samples, max_length, logit_rows(capacity), target_length};
 }
 
-int64_t Experiment::logit_rows(const MicroRoom& room) const {
+int64_t Experiment::logit_rows(const MicroCapacity& capacity) const {
   const RowSize longest = longest_row();
-  if (has_targets()) return room.by_tokens() ? room.targets : room.samples * longest.targets;
-  return room.by_tokens() ? room.tokens : tokens_of(room.samples);
+  if (has_targets()) return capacity.by_tokens() ? capacity.targets : capacity.samples * longest.targets;
+  return capacity.by_tokens() ? capacity.tokens : tokens_of(capacity.samples);
 }
 
 int64_t accumulation_for(int64_t effective, int64_t micro) { return ceil_div(effective, micro); }
 
 // The rows of two micro-steps of the packer, one begun after the other, do not fit one, in rows or in one
 // of the two kinds of tokens: so at most every second one is less than half full of what it is full of.
-int64_t most_micro_steps(const Experiment& experiment, const MicroRoom& room) {
+int64_t most_micro_steps(const Experiment& experiment, const MicroCapacity& capacity) {
   const int64_t effective = experiment.samples_each();
-  const int64_t by_rows = accumulation_for(effective, room.samples);
-  if (!room.by_tokens()) return by_rows;
-  const RowSize longest = experiment.room_of(experiment.longest_row());
+  const int64_t by_rows = accumulation_for(effective, capacity.samples);
+  if (!capacity.by_tokens()) return by_rows;
+  const RowSize longest = experiment.capacity_of(experiment.longest_row());
   const auto kinds = [&](int64_t all, int64_t of_one) { return of_one == 0 ? 0 : 2 * ceil_div(all, of_one); };
-  return std::min(effective, 2 * by_rows + kinds(effective * longest.tokens, room.tokens - room.begin) +
-                                 kinds(effective * longest.targets, room.targets));
+  return std::min(effective, 2 * by_rows +
+                                 kinds(effective * longest.tokens, capacity.tokens - capacity.begin) +
+                                 kinds(effective * longest.targets, capacity.targets));
 }
 
 int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
@@ -130,7 +131,7 @@ int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
 
 Graph build_micro_step(const Experiment& experiment, const Variant& variant, PassId last,
                        const AfterPass& after) {
-  const BatchShape shape = experiment.batch_shape(experiment.train_room(variant), experiment.documents);
+  const BatchShape shape = experiment.batch_shape(experiment.train_capacity(variant), experiment.documents);
   Graph forward = build_loss(experiment, shape, variant.loss_chunk, Mode::train, kLossTensor, "");
   return run_passes(std::move(forward), context_of(experiment, variant, nullptr, Purpose::train), kFirstPass,
                     last, after);

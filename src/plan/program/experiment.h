@@ -15,7 +15,7 @@
 #include "passes/quantise.h"
 #include "passes/recompute.h"
 #include "passes/train.h"
-#include "tasks/micro_room.h"
+#include "tasks/micro_capacity.h"
 #include "tasks/task.h"
 
 namespace plimsoll {
@@ -78,20 +78,20 @@ struct Experiment {
     return shares_prefixes ? std::min(common_begin, longest_row().tokens) : 0;
   }
   // The tokens that a sample of that size takes in addition to them, no more than the longest.
-  [[nodiscard]] RowSize room_of(const RowSize& size) const;
+  [[nodiscard]] RowSize capacity_of(const RowSize& size) const;
   // Room for so many longest samples, without their targets.
   [[nodiscard]] int64_t tokens_of(int64_t samples) const {
     return begin_once() + samples * (longest_row().tokens - begin_once());
   }
   // The capacity of a micro-step of `samples`: so many longest ones, or `tokens` and, where targets have an
   // axis of their own, so many of those as the longest row has of each.
-  [[nodiscard]] MicroRoom room(int64_t samples, int64_t tokens = 0) const;
-  [[nodiscard]] MicroRoom train_room(const Variant& variant) const;
-  [[nodiscard]] MicroRoom eval_room(const Variant& variant) const;
+  [[nodiscard]] MicroCapacity capacity(int64_t samples, int64_t tokens = 0) const;
+  [[nodiscard]] MicroCapacity train_capacity(const Variant& variant) const;
+  [[nodiscard]] MicroCapacity eval_capacity(const Variant& variant) const;
   // The shape of one program, whose samples have so many documents each.
-  [[nodiscard]] BatchShape batch_shape(const MicroRoom& room, int64_t documents_each) const;
+  [[nodiscard]] BatchShape batch_shape(const MicroCapacity& capacity, int64_t documents_each) const;
   // Rows with logits, where the task has some.
-  [[nodiscard]] int64_t logit_rows(const MicroRoom& room) const;
+  [[nodiscard]] int64_t logit_rows(const MicroCapacity& capacity) const;
 };
 
 struct Variant {
@@ -113,7 +113,7 @@ struct Variant {
 // The number of micro-steps that `effective` samples need, when each has room for `micro` of them.
 int64_t accumulation_for(int64_t effective, int64_t micro);
 // The most that any samples of the experiment need with this room.
-int64_t most_micro_steps(const Experiment& experiment, const MicroRoom& room);
+int64_t most_micro_steps(const Experiment& experiment, const MicroCapacity& capacity);
 
 // Rows of logits at a time where the recipe leaves it open: larger where the head trains, since every chunk
 // then reads and writes the head's whole gradient.

@@ -12,12 +12,12 @@ namespace {
 
 // The reason why a graph is of no use; null: it is.
 const char* why_none(const ProgramCalls& calls, const DeviceDescription& device, const ProgramUse& use,
-                     UseGraphs asked) {
+                     UseGraphs requested) {
   constexpr double kWorth = 0.01;
   if (device.backend != Backend::gpu) return "the device has no CUDA graphs";
-  if (asked == UseGraphs::off) return "memory.graphs: off";
+  if (requested == UseGraphs::off) return "memory.graphs: off";
   if (calls.moves_disk) return "transfers from a disk need the host";
-  if (asked == UseGraphs::on) return nullptr;
+  if (requested == UseGraphs::on) return nullptr;
   const double gap = launch_gap(calls.calls, device, use.seconds);
   if (gap == 0) return "the host launches its calls faster than the card computes them";
   if (gap < kWorth * use.beside) return "the host's launches add less than 1 % to a step";
@@ -60,7 +60,7 @@ ProgramUse use_of(const Graph& program, const Variant& variant, const Filling& f
 }
 
 LaunchCost launch_cost(std::span<const ProgramRun> programs, const DeviceDescription& device,
-                       UseGraphs asked) {
+                       UseGraphs requested) {
   LaunchCost cost;
   double step = 0;
   for (const ProgramRun& program : programs) {
@@ -73,7 +73,7 @@ LaunchCost launch_cost(std::span<const ProgramRun> programs, const DeviceDescrip
     ProgramUse use = program.use;
     use.seconds = program.seconds;
     use.beside = program.runs > 0 ? step / program.runs : program.seconds;
-    if (why_none(program.calls, device, use, asked) != nullptr) continue;
+    if (why_none(program.calls, device, use, requested) != nullptr) continue;
     nodes += number_of_graphs(device, use) * program.calls.calls;
     cost.seconds -= program.runs * launch_gap(program.calls.calls, device, program.seconds);
   }
@@ -82,9 +82,9 @@ LaunchCost launch_cost(std::span<const ProgramRun> programs, const DeviceDescrip
 }
 
 PlannedGraphs plan_graphs(const Graph& program, const DeviceDescription& device, const ProgramUse& use,
-                          UseGraphs asked) {
+                          UseGraphs requested) {
   const ProgramCalls calls = calls_of(program, device);
-  const char* why = why_none(calls, device, use, asked);
+  const char* why = why_none(calls, device, use, requested);
   return {program.name(), why == nullptr ? number_of_graphs(device, use) : 0, calls.calls,
           why == nullptr ? "" : why};
 }

@@ -62,11 +62,11 @@ struct LaunchCost {
   int64_t graph_bytes = 0;
 };
 LaunchCost launch_cost(std::span<const ProgramRun> programs, const DeviceDescription& device,
-                       UseGraphs asked);
+                       UseGraphs requested);
 
 // No graphs on devices that make none.
 PlannedGraphs plan_graphs(const Graph& program, const DeviceDescription& device, const ProgramUse& use,
-                          UseGraphs asked);
+                          UseGraphs requested);
 
 // Memory of the card that graphs take, as a part of what is outside the arena; 0 bytes: nothing.
 OutsidePart graphs_part(const std::vector<PlannedGraphs>& graphs, const DeviceDescription& device);

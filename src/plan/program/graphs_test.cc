@@ -112,7 +112,7 @@ TEST(Graphs, a_program_that_moves_bytes_of_a_disk_gets_none_and_the_plan_says_wh
   PlanRequest request = request_for(test_spec({}), "H200", false);
   request.choices.graphs = UseGraphs::on;
   request.workload.experiment.model.vocab = 8192;  // tensors large enough to move
-  request.target.homes = {Space::disk};
+  request.target.targets = {Space::disk};
   request.choices.offload = OffloadParts{.states = true};
   const Plan plan = make_plan(request);
   EXPECT_EQ(of(plan, kUpdateProgram).why, "transfers from a disk need the host");

@@ -207,7 +207,8 @@ std::optional<std::pair<size_t, size_t>> sure_life(const Graph& graph, const Sto
   const std::pair whole{at(life.first), at(life.last)};
   if (first.stage == Stage::forward && last.stage != Stage::forward) return std::nullopt;
   if (!is_transfer(first.kind)) return is_transfer(last.kind) ? std::nullopt : std::optional(whole);
-  if (first.kind != OpKind::fetch || !is_persistent(graph.tensor(home_of(first)).role)) return std::nullopt;
+  if (first.kind != OpKind::fetch || !is_persistent(graph.tensor(offloaded_of(first)).role))
+    return std::nullopt;
   if (first.stage == Stage::forward) return whole;
   const size_t reader = readers[static_cast<size_t>(copy_of(first))];
   if (is_transfer(last.kind) || reader > at(life.last)) return std::nullopt;
@@ -385,13 +386,13 @@ Part part_of(const Tensor& tensor) {
 }
 
 void add_transfer(const Graph& graph, const Op& op, const DeviceRates& rates, TimedOp& times) {
-  const Tensor& home = graph.tensor(home_of(op));
+  const Tensor& target = graph.tensor(offloaded_of(op));
   times.contention = contention_seconds(graph, op, rates);
   times.bytes = static_cast<double>(graph.tensor(copy_of(op)).bytes());
   times.block = op.block;
   times.fetches = rule_of(op.kind).queue == Queue::copy_in;
-  times.on_disk = home.space == Space::disk;
-  times.part = part_of(home);
+  times.on_disk = target.space == Space::disk;
+  times.part = part_of(target);
   times.seconds = op_seconds(graph, op, rates);
 }
 
@@ -482,20 +483,20 @@ void MeasuredProgram::add_seconds(std::vector<TimedOp>& ops, ProgramNeeds& needs
   needs.together.resize(chunks_, needs.together.front());
 }
 
-ProgramNeeds MeasuredProgram::with_homes(const Homes& homes) const {
-  const auto home_of = [&](Part part) { return homes[static_cast<size_t>(part)].of(0); };
+ProgramNeeds MeasuredProgram::with_homes(const OffloadTargets& targets) const {
+  const auto offloaded_of = [&](Part part) { return targets[static_cast<size_t>(part)].of(0); };
   ProgramNeeds needs = needs_;
   for (size_t i = 0; i < part_of_.size(); ++i)
-    if (needs.persistent[i].space != Space::device) needs.persistent[i].space = home_of(part_of_[i]);
+    if (needs.persistent[i].space != Space::device) needs.persistent[i].space = offloaded_of(part_of_[i]);
   std::vector<AffineBytes>& on_host = needs.transient[index(Space::host)];
   std::vector<AffineBytes>& on_disk = needs.transient[index(Space::disk)];
-  const Space activations = home_of(Part::activations);
+  const Space activations = offloaded_of(Part::activations);
   if ((activations == Space::host && on_host.empty()) || (activations == Space::disk && on_disk.empty()))
     std::swap(on_host, on_disk);
   std::vector<TimedOp> ops = ops_;
   for (TimedOp& op : ops) {
     if (!op.queued) continue;
-    op.on_disk = home_of(op.part) == Space::disk;
+    op.on_disk = offloaded_of(op.part) == Space::disk;
     op.seconds = op.bytes / (op.on_disk ? (op.fetches ? disk_read_ : disk_write_) : host_copy_);
   }
   needs.disk_traffic = {};

@@ -114,7 +114,7 @@ class MeasuredProgram {
   [[nodiscard]] const ProgramNeeds& needs() const { return needs_; }
   void set_use(const ProgramUse& use) { needs_.use = use; }
   // With each part that moves in one home, as before: another one, which the device does not reach either.
-  [[nodiscard]] ProgramNeeds with_homes(const Homes& homes) const;
+  [[nodiscard]] ProgramNeeds with_homes(const OffloadTargets& targets) const;
 
   // An op as the queues get it, for one number of rows at a time.
   struct TimedOp {

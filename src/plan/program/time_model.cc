@@ -21,9 +21,9 @@ double product_seconds(const Product& product, const DeviceRates& rates) {
 // Bytes of a transfer over the slower of its two ends: the I/O queue copies in host memory, or moves a file.
 double transfer_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {
   const bool fetch = rule_of(op.kind).queue == Queue::copy_in;
-  const Space home = graph.tensor(home_of(op)).space;
+  const Space target = graph.tensor(offloaded_of(op)).space;
   const double file_rate = fetch ? rates.disk_read : rates.disk_write;
-  return cost_of(graph, op).bytes / (home == Space::disk ? file_rate : rates.host_copy);
+  return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.host_copy);
 }
 
 // Mixes one number into a hash: small numbers spread over all bits, and each number makes a difference of its
@@ -145,7 +145,7 @@ double TimeModel::program_seconds(const Graph& graph) {
 }
 
 int64_t disk_bytes_of(const Graph& graph, const Op& op) {
-  if (!is_queued(op) || graph.tensor(home_of(op)).space != Space::disk) return 0;
+  if (!is_queued(op) || graph.tensor(offloaded_of(op)).space != Space::disk) return 0;
   return graph.tensor(copy_of(op)).bytes();
 }
 

@@ -30,17 +30,19 @@ DeviceRates slow_rates() {
 
 class QueueProgram {
  public:
-  TensorId home(Space space) {
+  TensorId target(Space space) {
     const TensorId id =
         graph_.add_tensor({graph_.fresh_name("home"), {kElements}, DType::f32, Role::frozen_weight, space});
     return id;
   }
-  TensorId fetch(TensorId home) {
-    return emit_op(OpKind::fetch, {home}, {{"first", int64_t{0}}, {"elements", kElements}}, kNewTensor);
+  TensorId fetch(TensorId target) {
+    return emit_op(OpKind::fetch, {target}, {{"first", int64_t{0}}, {"elements", kElements}}, kNewTensor);
   }
   void wait(TensorId copy) { emit_op(OpKind::fetch_wait, {copy}, {}, copy); }
   TensorId add(TensorId x) { return emit_op(OpKind::add, {x, x}, {}, kNewTensor); }
-  void store(TensorId copy, TensorId home) { emit_op(OpKind::store, {copy}, {{"first", int64_t{0}}}, home); }
+  void store(TensorId copy, TensorId target) {
+    emit_op(OpKind::store, {copy}, {{"first", int64_t{0}}}, target);
+  }
   void store_wait(TensorId copy) { emit_op(OpKind::store_wait, {copy}, {}, copy); }
   [[nodiscard]] double seconds() const { return TimeModel(rates_).program_seconds(graph_); }
 
@@ -118,14 +120,14 @@ TEST(TimeModel, attention_in_16_bits_takes_the_curve_of_the_kernel_that_does_it)
 
 TEST(TimeModel, without_transfers_ops_add_up) {
   QueueProgram p;
-  const TensorId x = p.home(Space::device);
+  const TensorId x = p.target(Space::device);
   p.add(p.add(x));
   EXPECT_DOUBLE_EQ(p.seconds(), 6);
 }
 
 TEST(TimeModel, an_op_waits_for_what_it_needs) {
   QueueProgram p;
-  const TensorId copy = p.fetch(p.home(Space::disk));
+  const TensorId copy = p.fetch(p.target(Space::disk));
   p.wait(copy);
   p.add(copy);
   EXPECT_DOUBLE_EQ(p.seconds(), 2 + 3);
@@ -134,8 +136,8 @@ TEST(TimeModel, an_op_waits_for_what_it_needs) {
 // It takes a second from the computation, as its bytes pass the memory.
 TEST(TimeModel, a_transfer_started_ahead_hides_behind_compute) {
   QueueProgram p;
-  const TensorId x = p.home(Space::device);
-  const TensorId copy = p.fetch(p.home(Space::disk));
+  const TensorId x = p.target(Space::device);
+  const TensorId copy = p.fetch(p.target(Space::disk));
   p.add(x);
   p.wait(copy);
   p.add(copy);
@@ -144,10 +146,10 @@ TEST(TimeModel, a_transfer_started_ahead_hides_behind_compute) {
 
 TEST(TimeModel, transfers_run_one_after_the_other) {
   QueueProgram p;
-  const TensorId x = p.home(Space::device);
-  const TensorId a = p.fetch(p.home(Space::disk));
-  const TensorId b = p.fetch(p.home(Space::disk));
-  const TensorId c = p.fetch(p.home(Space::host));
+  const TensorId x = p.target(Space::device);
+  const TensorId a = p.fetch(p.target(Space::disk));
+  const TensorId b = p.fetch(p.target(Space::disk));
+  const TensorId c = p.fetch(p.target(Space::host));
   p.add(x);
   p.wait(a);
   p.wait(b);
@@ -158,16 +160,16 @@ TEST(TimeModel, transfers_run_one_after_the_other) {
 
 TEST(TimeModel, a_transfer_starts_no_earlier_than_it_is_issued) {
   QueueProgram p;
-  const TensorId y = p.add(p.home(Space::device));
-  p.store(y, p.home(Space::disk));
+  const TensorId y = p.add(p.target(Space::device));
+  p.store(y, p.target(Space::disk));
   p.store_wait(y);
   EXPECT_DOUBLE_EQ(p.seconds(), 3 + 4);
 }
 
 TEST(TimeModel, a_program_ends_when_its_last_store_has) {
   QueueProgram p;
-  const TensorId x = p.home(Space::device);
-  p.store(x, p.home(Space::disk));
+  const TensorId x = p.target(Space::device);
+  p.store(x, p.target(Space::disk));
   p.add(x);
   EXPECT_DOUBLE_EQ(p.seconds(), 4);
 }

@@ -9,13 +9,13 @@
 namespace plimsoll {
 
 template <typename Json>
-void to_json(Json& json, const PartHome& home) {
-  json = Json{{"disk", home.on_disk}, {"host", home.on_host}};
+void to_json(Json& json, const PartTarget& target) {
+  json = Json{{"disk", target.on_disk}, {"host", target.on_host}};
 }
 template <typename Json>
-void from_json(const Json& json, PartHome& home) {
-  json.at("disk").get_to(home.on_disk);
-  json.at("host").get_to(home.on_host);
+void from_json(const Json& json, PartTarget& target) {
+  json.at("disk").get_to(target.on_disk);
+  json.at("host").get_to(target.on_host);
 }
 
 // Calls visit(name, value) for each field. A field that is added to a variant or to its parts does not

@@ -249,7 +249,8 @@ Explanation explain(const Plan& plan, const std::vector<Doubled>& doubled) {
   result.kinds = tensor_kinds(transient, plan.programs.front());
   const Experiment& experiment = plan.request.workload.experiment;
   if (experiment.model.linear_attention) return result;  // it has none
-  const BatchShape shape = experiment.batch_shape(experiment.train_room(plan.variant), experiment.documents);
+  const BatchShape shape =
+      experiment.batch_shape(experiment.train_capacity(plan.variant), experiment.documents);
   result.scores_bytes =
       shape.tokens * experiment.model.heads * experiment.max_length * size_of(experiment.precision.compute);
   return result;

@@ -20,7 +20,7 @@
 #include "plan/program/time_model.h"
 #include "plan/program/train_graphs.h"
 #include "plan/report/report_parts.h"
-#include "plan/search/micro_rooms.h"
+#include "plan/search/micro_capacities.h"
 #include "plan/search/plan.h"
 #include "plan/search/run_time.h"
 #include "plan/search/variant_keys.h"
@@ -54,7 +54,7 @@ std::string split_text(const Plan& plan) {
   const Variant& variant = plan.variant;
   const std::string devices =
       experiment.ranks > 1 ? formatted(" over {} devices, each", format_count(experiment.ranks)) : "";
-  if (experiment.train_room(variant).by_tokens())
+  if (experiment.train_capacity(variant).by_tokens())
     return formatted("effective batch {}{} in about {} micro-steps of {} tokens, {} full",
                      format_count(experiment.effective_batch), devices, tenths(plan.micro_steps),
                      format_count(variant.micro_tokens), share(plan.fill));
@@ -116,13 +116,13 @@ std::vector<Component> with_others(std::vector<Component> components, size_t mos
   for (const Component& component : components) sizes.push_back(component.bytes);
   std::ranges::sort(sizes, std::greater{});
   const int64_t least = sizes[most - 2];  // the smallest that is shown by itself
-  auto room =
+  auto capacity =
       most - 1 - static_cast<size_t>(std::ranges::count_if(sizes, [&](auto size) { return size > least; }));
   std::vector<Component> shown;
   int64_t others = 0;
   for (Component& component : components) {
-    const bool shows = component.bytes > least || (component.bytes == least && room > 0);
-    if (component.bytes == least && room > 0) --room;
+    const bool shows = component.bytes > least || (component.bytes == least && capacity > 0);
+    if (component.bytes == least && capacity > 0) --capacity;
     if (shows)
       shown.push_back(std::move(component));
     else
@@ -564,13 +564,13 @@ std::string brief_report_text(const Plan& plan, size_t columns, size_t rows) {
   const std::string variant =
       fact_text({"variant", variant_words(plan.request.workload.experiment, plan.variant)}, columns);
   constexpr size_t kBeside = 3;  // the command, the line that names --full, the next prompt
-  const size_t room = rows - std::min(rows, lines_of(head) + lines_of(variant) + 1 + kBeside);
+  const size_t capacity = rows - std::min(rows, lines_of(head) + lines_of(variant) + 1 + kBeside);
   std::string table = device_table(plan, columns);
   constexpr size_t kFewest = 3;
-  for (size_t most = device_components(plan).size(); lines_of(table) > room && most > kFewest; --most)
+  for (size_t most = device_components(plan).size(); lines_of(table) > capacity && most > kFewest; --most)
     table = device_table(plan, columns, most - 1);
   std::string text = formatted("{}\n{}", table, variant);
-  size_t left = room - std::min(room, lines_of(table));
+  size_t left = capacity - std::min(capacity, lines_of(table));
   size_t notes = 0;
   for (const ReportLine& fact : facts_by_weight(plan)) {
     const bool matters = fact.name == "train" || fact.name == "lossy" || fact.name == "note";
@@ -623,7 +623,7 @@ const char* link_name(const Link& link) {
 std::string report_json(const Plan& plan) {
   using Json = nlohmann::ordered_json;
   const PlanRequest& request = plan.request;
-  const MicroRoom room = request.workload.experiment.train_room(plan.variant);
+  const MicroCapacity capacity = request.workload.experiment.train_capacity(plan.variant);
   Json phases = Json::array();
   for (const ProgramLayout& program : plan.layout.programs) {
     phases.push_back({{"name", program.name},
@@ -667,7 +667,7 @@ std::string report_json(const Plan& plan) {
         {"planned_data_bytes", plan.data_bytes()}}},
       {"variant",
        {{"micro_batch", plan.variant.micro_batch},
-        {"micro_tokens", room.by_tokens() ? Json(plan.variant.micro_tokens) : Json()},
+        {"micro_tokens", capacity.by_tokens() ? Json(plan.variant.micro_tokens) : Json()},
         {"accumulation", plan.variant.accumulation},
         {"share_prefixes", request.workload.experiment.shares_prefixes},
         {"micro_steps", plan.micro_steps},
@@ -675,7 +675,7 @@ std::string report_json(const Plan& plan) {
         {"effective_batch", request.workload.experiment.effective_batch},
         {"eval_micro_batch", plan.variant.eval_micro_batch},
         {"loss_chunk", plan.variant.loss_chunk},
-        {"offload_to", homes_json(plan.variant.offload.homes())},
+        {"offload_to", offload_targets_json(plan.variant.offload.targets())},
         {"prefetch", plan.variant.offload.any() ? Json(plan.variant.offload.prefetch) : Json()},
         {"keys", variant_keys(plan)},
         {"words", variant_words(request.workload.experiment, plan.variant)},

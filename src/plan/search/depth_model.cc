@@ -58,13 +58,13 @@ void KnownPrograms::add_depths(Key& key, const Experiment& experiment) {
 }
 
 // Adds the places of the parts that a program knows of, and when they are fetched where any is.
-void KnownPrograms::add_homes(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts) {
+void KnownPrograms::add_targets(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts) {
   bool any = false;
   for (const Part part : parts) {
-    const PartHome& home = choice.of(part);
-    key.push_back(home.on_disk);
-    key.push_back(home.on_host);
-    any = any || home.any();
+    const PartTarget& target = choice.of(part);
+    key.push_back(target.on_disk);
+    key.push_back(target.on_host);
+    any = any || target.any();
   }
   key.push_back(any ? choice.prefetch : 0);
 }
@@ -122,10 +122,10 @@ KnownPrograms::KnownPrograms(const Experiment& experiment, const DeviceDescripti
   models_->is_of(experiment, device);
 }
 
-void KnownPrograms::enter_room_of(const Variant& variant) {
-  const std::pair room{variant.micro_batch, variant.micro_tokens};
-  if (room_ == room) return;
-  room_ = room;
+void KnownPrograms::enter_capacity_of(const Variant& variant) {
+  const std::pair capacity{variant.micro_batch, variant.micro_tokens};
+  if (capacity_ == capacity) return;
+  capacity_ = capacity;
   micro_steps_.clear();
   twins_.clear();
   if (filling_of_) time_.emplace(device_.rates, filling_of_(variant));
@@ -170,7 +170,7 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experimen
   add_depths(key, experiment);
   for (const RecomputePoint point : variant.recompute.layers) key.push_back(static_cast<int64_t>(point));
   Key twin = key;
-  add_homes(key, o, parts);
+  add_targets(key, o, parts);
   std::shared_ptr<const ProgramNeeds>& micro_step = micro_steps_[key];
   if (micro_step != nullptr) return micro_step;
   const auto build = [&] {
@@ -182,10 +182,10 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experimen
   OffloadChoice moved = o;
   for (const Part part : parts)
     if (moved.of(part).any()) moved.of(part) = Space::disk;
-  add_homes(twin, moved, parts);
+  add_targets(twin, moved, parts);
   if (const auto known = twins_.find(twin); known != twins_.end()) {
     count(known->second.needs().ops.base);
-    return micro_step = std::make_shared<ProgramNeeds>(known->second.with_homes(o.homes()));
+    return micro_step = std::make_shared<ProgramNeeds>(known->second.with_homes(o.targets()));
   }
   return micro_step = std::make_shared<ProgramNeeds>(twins_.emplace(twin, build()).first->second.needs());
 }
@@ -196,7 +196,7 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::update_of(const Experiment& e
   const OffloadChoice& o = variant.offload;
   Key key = {static_cast<int64_t>(samples), static_cast<int64_t>(chunks.size()), o.slice_elements,
              o.smallest_bytes};
-  add_homes(key, o, {Part::states, Part::gradients, Part::weights});
+  add_targets(key, o, {Part::states, Part::gradients, Part::weights});
   add_depths(key, experiment);
   std::shared_ptr<const ProgramNeeds>& update = updates_[key];
   if (update == nullptr) {
@@ -219,7 +219,7 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
   for (const int64_t part :
        {static_cast<int64_t>(samples), variant.eval_micro_batch, variant.eval_micro_tokens, o.smallest_bytes})
     key.push_back(part);
-  add_homes(key, o, {Part::weights});
+  add_targets(key, o, {Part::weights});
   add_depths(key, experiment);
   std::shared_ptr<const ProgramNeeds>& evaluation = evaluations_[key];
   if (evaluation == nullptr)
@@ -240,7 +240,7 @@ const Experiment& KnownPrograms::of_depth(const std::vector<int64_t>& depths) {
 KnownPrograms::Needs KnownPrograms::of(const Variant& variant, const std::vector<int64_t>& depths,
                                        Samples samples, const std::vector<int64_t>& chunks) {
   const Experiment& experiment = of_depth(depths);
-  enter_room_of(variant);
+  enter_capacity_of(variant);
   Needs needs = {micro_step_of(experiment, variant, samples, chunks)};
   if (experiment.evaluates) needs.push_back(evaluation_of(experiment, variant, samples, chunks));
   if (!variant.update_in_backward) needs.push_back(update_of(experiment, variant, samples, chunks));
@@ -249,9 +249,9 @@ KnownPrograms::Needs KnownPrograms::of(const Variant& variant, const std::vector
 
 namespace {
 
-void add_to_key(KnownModels::Key& key, const PartHome& home) {
-  key.push_back(home.on_disk);
-  key.push_back(home.on_host);
+void add_to_key(KnownModels::Key& key, const PartTarget& target) {
+  key.push_back(target.on_disk);
+  key.push_back(target.on_host);
 }
 void add_to_key(KnownModels::Key& key, const std::vector<RecomputePoint>& points) {
   key.push_back(std::ssize(points));

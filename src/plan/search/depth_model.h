@@ -120,17 +120,17 @@ class KnownPrograms {
   std::map<std::vector<int64_t>, Experiment> by_depth_;  // by layers of each stack
   TrainGraphs trains_;
   // Graphs, times and micro-steps are of one room: the search goes from one to the next.
-  void enter_room_of(const Variant& variant);
+  void enter_capacity_of(const Variant& variant);
 
   FillingOf filling_of_;  // empty: full
   std::optional<TimeModel> time_;
-  std::optional<std::pair<int64_t, int64_t>> room_;
+  std::optional<std::pair<int64_t, int64_t>> capacity_;
   int64_t ops_built_ = 0;
   std::shared_ptr<KnownModels> models_;
   std::set<const DepthModel*> counted_;  // whose work is in ops_built_
   bool relocates_;
   using Key = std::vector<int64_t>;
-  static void add_homes(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts);
+  static void add_targets(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts);
   static void add_depths(Key& key, const Experiment& experiment);
   std::map<Key, std::shared_ptr<const ProgramNeeds>> micro_steps_, updates_, evaluations_;
   std::map<Key, MeasuredProgram> twins_;  // of micro-steps, whatever home their parts have

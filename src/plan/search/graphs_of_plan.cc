@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "plan/search/micro_rooms.h"
+#include "plan/search/micro_capacities.h"
 
 namespace plimsoll {
 double launch_gaps(const Plan& plan, TimeModel model) {

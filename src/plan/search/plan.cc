@@ -15,7 +15,7 @@
 #include "plan/search/depth_model.h"
 #include "plan/search/fitting_plans.h"
 #include "plan/search/graphs_of_plan.h"
-#include "plan/search/micro_rooms.h"
+#include "plan/search/micro_capacities.h"
 #include "plan/search/run_time.h"
 #include "plan/search/search.h"
 #include "plan/search/sent_bytes.h"
@@ -243,11 +243,11 @@ void time_evaluations(Plan& plan) {
   if (!run) return;
   const Experiment& experiment = plan.request.workload.experiment;
   TimeModel model(plan.request.target.device.rates, filling_of(experiment, run, plan.variant));
-  const MicroRoom room = experiment.eval_room(plan.variant);
+  const MicroCapacity capacity = experiment.eval_capacity(plan.variant);
   const auto effective = static_cast<double>(experiment.samples_each());
-  const double rows = room.by_tokens() && run->sizes
-                          ? effective / estimate_micro_steps(experiment, room, *run->sizes).steps
-                          : static_cast<double>(room.samples);
+  const double rows = capacity.by_tokens() && run->sizes
+                          ? effective / estimate_micro_steps(experiment, capacity, *run->sizes).steps
+                          : static_cast<double>(capacity.samples);
   for (const Graph& graph : plan.programs)
     if (graph.name() == kEvalProgram)
       plan.seconds_per_evaluation =
@@ -442,12 +442,12 @@ bool visits_rows_again(const PlanRequest& request) {
 // open.
 void add_with_frozen(const PlanRequest& request, bool is_last_resort, std::vector<Alternative>& all) {
   const bool always = request.choices.keep_frozen == KeepFrozen::on;
-  const bool asked =
+  const bool requested =
       always || (request.choices.keep_frozen == KeepFrozen::automatic && visits_rows_again(request));
-  const std::string why_not = asked ? why_nothing_is_kept(request) : "";
+  const std::string why_not = requested ? why_nothing_is_kept(request) : "";
   if (always && !why_not.empty()) throw UsageError("memory.keep_frozen: on, but " + why_not);
   if (!always) all.push_back({request, is_last_resort});
-  if (asked && why_not.empty()) all.push_back({keeping_frozen(request), always && is_last_resort});
+  if (requested && why_not.empty()) all.push_back({keeping_frozen(request), always && is_last_resort});
 }
 
 // All that the request leaves open apart from the variant. Captured graphs are a choice of each variant
@@ -485,8 +485,8 @@ std::optional<Part> part_of(Role role) {
 // Refuses places that the recipe states and the disk has no room for: of the part that takes most, how many
 // layers would do.
 void refuse_stated_disk(const Plan& plan) {
-  const std::optional<Homes>& stated = plan.request.choices.homes;
-  const auto is_on_disk = [](const PartHome& home) { return home.on_disk > 0; };
+  const std::optional<OffloadTargets>& stated = plan.request.choices.targets;
+  const auto is_on_disk = [](const PartTarget& target) { return target.on_disk > 0; };
   if (!stated || plan.fits_disk() || std::ranges::none_of(*stated, is_on_disk)) return;
   const auto layers = static_cast<size_t>(plan.request.workload.experiment.model.layers);
   std::array<std::vector<int64_t>, 4> bytes;  // on disk, by part and layer; the last is outside of them

@@ -130,8 +130,8 @@ struct Choices {
   std::optional<int64_t> loss_chunk;
   std::optional<RecomputeLevels> recompute;
   std::optional<OffloadParts> offload;
-  std::optional<Homes> homes;       // where each part lives, exactly
-  std::optional<int64_t> prefetch;  // of transfers
+  std::optional<OffloadTargets> targets;  // where each part lives, exactly
+  std::optional<int64_t> prefetch;        // of transfers
   // Parts may be in several places each. None: in deep models, since others are measured variant by variant.
   std::optional<bool> in_part;
   bool offload_of_tier = false;  // a tier says what leaves the device
@@ -159,8 +159,8 @@ struct Link {
 // The device that it runs on, and how much of that it may take.
 struct Target {
   DeviceDescription device;
-  bool own_memory = false;   // the device's memory is not the host's: two budgets, and the host is a home
-  std::vector<Space> homes;  // where offloaded tensors may go; empty: nothing is offloaded
+  bool own_memory = false;     // the device's memory is not the host's: two budgets, and the host is a home
+  std::vector<Space> targets;  // where offloaded tensors may go; empty: nothing is offloaded
   Budget budget;
   // Bytes that the host of a card is likely to have, where no recipe states them. Plans that move nothing off
   // the card come first, then those within this, twice and four times as much, and others only where nothing

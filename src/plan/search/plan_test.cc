@@ -195,7 +195,7 @@ TEST(Variant, has_a_name_for_each_field_to_write_and_read_it_by) {
     using Value = std::remove_cvref_t<decltype(value)>;
     if constexpr (std::same_as<Value, bool>)
       value = !value;
-    else if constexpr (std::same_as<Value, PartHome>)
+    else if constexpr (std::same_as<Value, PartTarget>)
       value = {number, number + 1}, number += 2;
     else if constexpr (std::same_as<Value, int64_t>)
       value = number++;
@@ -215,7 +215,7 @@ TEST(Plan, an_offload_folder_in_memory_counts_to_the_process) {
   PlanRequest request = one_memory();
   request.workload.experiment.lora = false;
   request.workload.experiment.model.vocab = 8192;  // tensors large enough to move
-  request.target.homes = {Space::disk};
+  request.target.targets = {Space::disk};
   request.choices.offload = OffloadParts{.states = true};
   const Plan disk = make_plan(request);
   ASSERT_GT(disk.disk_bytes(), 0);
@@ -246,7 +246,7 @@ TEST(Plan, a_refusal_measures_few_programs) {
   PlanRequest request = request_for(mistral_7b(), true);
   request.workload.experiment.max_length = 2048;
   request.workload.experiment.effective_batch = 16;
-  request.target.homes = {Space::host, Space::disk};
+  request.target.targets = {Space::host, Space::disk};
   request.target.own_memory = true;
   request.target.device.reaches_host = false;
   request.target.budget.device_bytes = kGiB / 2;

@@ -40,7 +40,7 @@ std::vector<Hold> holds(const Choices& choices) {
   return {
       {Held::micro_batch, choices.micro_batch.has_value(), "batch.micro", "auto"},
       {Held::recompute, choices.recompute.has_value(), "memory.recompute", "auto"},
-      {Held::offload, choices.homes.has_value(), "memory.offload_to", "auto"},
+      {Held::offload, choices.targets.has_value(), "memory.offload_to", "auto"},
       {Held::offload, choices.offload.has_value(), choices.offload_of_tier ? "memory.tier" : "memory.offload",
        choices.offload_of_tier ? "null" : "auto"},
       {Held::prefetch, choices.prefetch.has_value(), "memory.prefetch", "auto"},
@@ -113,7 +113,7 @@ void let_go(PlanRequest& request, Held what) {
       return;
     case Held::offload:
       choices.offload.reset();
-      choices.homes.reset();
+      choices.targets.reset();
       return;
     case Held::prefetch:
       choices.prefetch.reset();

@@ -92,7 +92,7 @@ TEST(Refusal, a_tier_is_let_go_as_a_tier) {
   request.choices.offload_of_tier = true;
   EXPECT_THAT(assignments(holding_keys(request)), ElementsAre("memory.tier=null"));
   request.choices.offload.reset();
-  request.choices.homes.emplace();
+  request.choices.targets.emplace();
   request.choices.prefetch = 2;
   EXPECT_THAT(assignments(holding_keys(request)),
               ElementsAre("memory.offload_to=auto", "memory.prefetch=auto"));

@@ -21,8 +21,8 @@ constexpr int kMostLate = 4;
 constexpr int kMostLayouts = 12;
 // Layouts of a deep model that come in the order of their bounds, before twins of one that missed wait.
 constexpr int kLayoutsInOrder = 6;
-constexpr int64_t kEstimateError = 20;   // a twentieth: deep models are known by a few of their layers
-constexpr int64_t kRoomForPrograms = 8;  // an eighth of the least host: programs differ
+constexpr int64_t kEstimateError = 20;    // a twentieth: deep models are known by a few of their layers
+constexpr int64_t kMemoryOfPrograms = 8;  // an eighth of the least host: programs differ
 constexpr int64_t kOpenBytes = std::numeric_limits<int64_t>::max();
 constexpr double kOpen = 1e300;
 constexpr double kSameSeconds = 1e-9;  // a share
@@ -97,8 +97,8 @@ bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& h
 }
 
 Search::Key Search::key_of(const Spot& spot) {
-  return {spot.frame,   spot.first,       spot.rest,         spot.first_layers,
-          spot.segment, spot.split.key(), spot.home.on_disk, spot.home.on_host};
+  return {spot.frame,   spot.first,       spot.rest,           spot.first_layers,
+          spot.segment, spot.split.key(), spot.target.on_disk, spot.target.on_host};
 }
 
 // Lines of one pair of points differ in the stack that has both.
@@ -110,7 +110,7 @@ Search::Key Search::line_of(Spot spot) const {
   }
   spot.first_layers = spot.first == spot.rest ? 0 : line;
   spot.segment = std::min<int64_t>(spot.segment, 3);
-  spot.home = {};
+  spot.target = {};
   return key_of(spot);
 }
 
@@ -170,7 +170,7 @@ bool Search::may_measure(const Spot& spot) {
     Spot whole = spot;
     whole.frame = stretch.frame;
     whole.split = {};
-    whole.home = {};
+    whole.target = {};
     return is_known(whole);
   };
   if (is_stretched(spot) ? std::ranges::all_of(stretches_of(spot), is_measured) : is_known(spot)) return true;
@@ -400,7 +400,7 @@ bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limit
   if (limits.is_open()) return false;
   Least least;
   const OffloadChoice& choice = frames_[frame].variant.offload;
-  add_parts(frames_[frame].room, choice, base_of(frames_[frame].room, choice, false, point), least);
+  add_parts(frames_[frame].capacity, choice, base_of(frames_[frame].capacity, choice, false, point), least);
   return least.seconds >= limits.seconds;
 }
 
@@ -409,12 +409,12 @@ bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limit
 // so that a frame whose activations move says nothing of its other choices.
 std::optional<DepthModel::Floor> Search::floor_of(size_t frame) {
   if (!frames_[frame].whole) {
-    const Least least = least_of(frames_[frame].room, frames_[frame].variant.offload);
+    const Least least = least_of(frames_[frame].capacity, frames_[frame].variant.offload);
     return DepthModel::Floor{least.device, least.host + least.programs};
   }
   const bool moves = moves_activations(frame);
   const size_t twin = frames_[frame].twin;
-  const std::optional<size_t> of = moves ? frames_[twin].at_home : twin;
+  const std::optional<size_t> of = moves ? frames_[twin].on_device : twin;
   Spot spot{.frame = of.value_or(frame), .first = points_.front(), .rest = points_.front()};
   spot.chunk = frames_[spot.frame].chunks.size() - 1;
   // A frame that was not measured says nothing of larger capacities.
@@ -426,7 +426,8 @@ std::optional<DepthModel::Floor> Search::floor_of(size_t frame) {
   const Usage usage = bytes_and_seconds(spot);
   Least least;
   const OffloadChoice& choice = frames_[frame].variant.offload;
-  add_parts(frames_[frame].room, choice, base_of(frames_[frame].room, choice, false, points_.front()), least);
+  add_parts(frames_[frame].capacity, choice, base_of(frames_[frame].capacity, choice, false, points_.front()),
+            least);
   return DepthModel::Floor{least.device + floor.device - usage.persistent[index(Space::device)],
                            least.host + least.programs};
 }
@@ -452,30 +453,32 @@ bool Search::is_line_too_large(const Spot& line, const Limits& limits) {
 }
 
 // Finds which room is no smaller than which other one.
-void Search::find_rooms_without_less() {
+void Search::find_capacities_without_less() {
   const Experiment& experiment = request_.workload.experiment;
   std::vector<int64_t> tokens;
-  for (const Room& room : rooms_)
-    tokens.push_back(experiment.batch_shape(experiment.train_room(room.plain), 1).tokens);
-  known_.no_less_room.assign(rooms_.size(), std::vector<char>(rooms_.size()));
-  for (size_t a = 0; a < rooms_.size(); ++a)
-    for (size_t b = 0; b < rooms_.size(); ++b) {
-      const Variant &larger = rooms_[a].plain, &other = rooms_[b].plain;
-      known_.no_less_room[a][b] = (larger.accumulation == 1) == (other.accumulation == 1) &&
-                                          larger.micro_batch >= other.micro_batch && tokens[a] >= tokens[b]
-                                      ? 1
-                                      : 0;
+  for (const Capacity& capacity : capacities_)
+    tokens.push_back(experiment.batch_shape(experiment.train_capacity(capacity.plain), 1).tokens);
+  known_.no_less_capacity.assign(capacities_.size(), std::vector<char>(capacities_.size()));
+  for (size_t a = 0; a < capacities_.size(); ++a)
+    for (size_t b = 0; b < capacities_.size(); ++b) {
+      const Variant &larger = capacities_[a].plain, &other = capacities_[b].plain;
+      known_.no_less_capacity[a][b] = (larger.accumulation == 1) == (other.accumulation == 1) &&
+                                              larger.micro_batch >= other.micro_batch &&
+                                              tokens[a] >= tokens[b]
+                                          ? 1
+                                          : 0;
     }
 }
 
-bool Search::has_no_less_room(size_t larger, size_t frame) const {
+bool Search::has_no_less_capacity(size_t larger, size_t frame) const {
   return frames_[larger].variant.update_in_backward == frames_[frame].variant.update_in_backward &&
-         known_.no_less_room[frames_[larger].room][frames_[frame].room] != 0;
+         known_.no_less_capacity[frames_[larger].capacity][frames_[frame].capacity] != 0;
 }
 
 // Returns whether both are cut alike but for the room of a micro-step, which is no smaller in `larger`.
 bool Search::takes_no_less(size_t larger, size_t frame) const {
-  return frames_[larger].variant.offload == frames_[frame].variant.offload && has_no_less_room(larger, frame);
+  return frames_[larger].variant.offload == frames_[frame].variant.offload &&
+         has_no_less_capacity(larger, frame);
 }
 
 // A part that leaves the device is there in copies of a block at a time, wherever it goes; what stays is there
@@ -485,7 +488,7 @@ bool Search::takes_no_less_on_device(size_t larger, size_t frame) const {
   const OffloadChoice &keeps = frames_[larger].variant.offload, &moves = frames_[frame].variant.offload;
   const bool no_more_copies = moves.prefetch <= (keeps.any() ? keeps.prefetch : 1);
   return layers_ > 1 && no_more_copies && frames_[larger].whole && frames_[frame].whole &&
-         moves_all_of(moves, keeps) && has_no_less_room(larger, frame);
+         moves_all_of(moves, keeps) && has_no_less_capacity(larger, frame);
 }
 
 bool Search::Excluded::holds(const Search& search, size_t frame) const {
@@ -516,15 +519,15 @@ Search::Excluded Search::excluded_from_the_start(const Limits& limits) {
   Excluded excluded;
   if (!known_.most_moving) {
     known_.most_moving.emplace();
-    const Room& room = rooms_.front();
-    for (size_t frame = room.begin; frame < room.end && known_.most_moving->empty(); ++frame)
+    const Capacity& capacity = capacities_.front();
+    for (size_t frame = capacity.begin; frame < capacity.end && known_.most_moving->empty(); ++frame)
       if (frames_[frame].offered && moves_most(frames_[frame]))
-        known_.most_moving->push_back(frame - room.begin);
+        known_.most_moving->push_back(frame - capacity.begin);
   }
-  for (size_t room = rooms_.size(); room-- > 0;)
+  for (size_t capacity = capacities_.size(); capacity-- > 0;)
     for (const size_t place : *known_.most_moving)
-      if (may_be_among(rooms_[room].begin + place, limits))
-        is_excluded(rooms_[room].begin + place, limits, excluded);
+      if (may_be_among(capacities_[capacity].begin + place, limits))
+        is_excluded(capacities_[capacity].begin + place, limits, excluded);
   return excluded;
 }
 
@@ -602,11 +605,11 @@ void Search::each(Limits limits, const Visit& visit) {
   // Limits never widen: what is too large stays so.
   Excluded excluded = excluded_from_the_start(limits);
   known_.done.clear();
-  for (size_t i = 0; i < rooms_.size(); ++i) {
-    const size_t room = limits.smallest_first ? rooms_.size() - 1 - i : i;
-    if (rooms_[room].at_least < limits.seconds)
-      for (const Entry& entry : entries_of(room, limits)) each_of_entry(entry, excluded, limits, visit);
-    if (request_.progress) request_.progress(i + 1, rooms_.size());
+  for (size_t i = 0; i < capacities_.size(); ++i) {
+    const size_t capacity = limits.smallest_first ? capacities_.size() - 1 - i : i;
+    if (capacities_[capacity].at_least < limits.seconds)
+      for (const Entry& entry : entries_of(capacity, limits)) each_of_entry(entry, excluded, limits, visit);
+    if (request_.progress) request_.progress(i + 1, capacities_.size());
   }
 }
 
@@ -618,9 +621,9 @@ std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
     left.seconds = worth * best->usage.seconds;
   };
   // Variants that fit as they are come first: it is known soon, and leaves little of the rest to be looked at.
-  for (size_t room = 0; room < rooms_.size(); ++room) {
-    if (rooms_[room].at_least >= limits.seconds) continue;
-    for (const Entry& entry : entries_of(room, limits)) {
+  for (size_t capacity = 0; capacity < capacities_.size(); ++capacity) {
+    if (capacities_[capacity].at_least >= limits.seconds) continue;
+    for (const Entry& entry : entries_of(capacity, limits)) {
       if (entry.split.any() || exceeds(entry.least, limits)) continue;
       for (const Spot& choice : choices_at(levels_of_frame(entry.frame).front()))
         if (may_be_at(choice, limits)) offer(choice, limits, visit);
@@ -702,7 +705,7 @@ void Search::add_prefetching(std::vector<std::pair<int64_t, Spot>>& spots, const
     Spot spot = spots[i].second;
     const OffloadChoice& choice = frames_[spot.frame].variant.offload;
     if (!choice.any() || choice.prefetch != 0) continue;
-    spot.frame = frame_of(frames_[spot.frame].room, choice.homes(), 1);
+    spot.frame = frame_of(frames_[spot.frame].capacity, choice.targets(), 1);
     if (!may_measure(spot)) continue;
     spot.usage = usage_at(spot);
     const int64_t bytes = taken(spot.usage, limits.budget);
@@ -782,16 +785,16 @@ std::optional<Candidate> Search::least_within(const Budget& budget, double secon
 // Host and disk that are less than any variant takes say nothing of the device: room for the least, on the
 // host also for programs of more ops.
 Budget Search::at_least_possible(Budget budget) {
-  const auto raise = [&](std::optional<int64_t> Budget::*limit, int64_t room_of, const auto& bytes_of) {
+  const auto raise = [&](std::optional<int64_t> Budget::*limit, int64_t capacity_of, const auto& bytes_of) {
     if (!(budget.*limit)) return;
     std::optional<int64_t> least;
     each({.budget = {}, .smallest_first = true}, [&](const Spot& spot, Limits& left) {
       least = std::min(least.value_or(kOpenBytes), bytes_of(spot.usage));
       left.budget.*limit = least;
     });
-    if (least && *least > *(budget.*limit)) budget.*limit = *least + *least / room_of;
+    if (least && *least > *(budget.*limit)) budget.*limit = *least + *least / capacity_of;
   };
-  raise(&Budget::host_bytes, kRoomForPrograms, [&](const Usage& usage) {
+  raise(&Budget::host_bytes, kMemoryOfPrograms, [&](const Usage& usage) {
     return usage.of(Space::host) + usage.program_bytes + request_.target.host.total();
   });
   raise(&Budget::disk_bytes, kOpenBytes, [](const Usage& usage) { return usage.of(Space::disk); });

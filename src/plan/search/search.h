@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "plan/search/depth_model.h"
-#include "plan/search/home_costs.h"
+#include "plan/search/offload_costs.h"
 #include "plan/search/plan.h"
 
 namespace plimsoll {
@@ -74,14 +74,14 @@ class Search {
     std::vector<int64_t> chunks;  // of the loss, the largest first
     double at_least = 0;          // seconds: without recomputation and transfers
     // The one that leaves activations on the device and is like this otherwise.
-    std::optional<size_t> at_home;
-    size_t room = 0;
+    std::optional<size_t> on_device;
+    size_t capacity = 0;
     bool offered = false;  // else it only predicts others
     bool whole = true;     // each part has one home
     size_t twin = 0;       // whose parts that move all have the first home
   };
   // A micro-step's room, with the frames that are of it.
-  struct Room {
+  struct Capacity {
     size_t begin = 0, end = 0;
     Variant plain;  // that moves nothing
     std::vector<int64_t> chunks;
@@ -105,7 +105,7 @@ class Search {
     int64_t segment = 1;
     bool graphs = false;  // captured, of the programs for which they are worth it
     Split split{};        // of the frame's part, which lives there
-    PartHome home{};
+    PartTarget target{};
     Usage usage{};
   };
   struct Limits {
@@ -125,10 +125,10 @@ class Search {
   // May lower the seconds and bytes of the limits.
   using Visit = std::function<void(const Spot&, Limits&)>;
 
-  [[nodiscard]] Room room_of(const MicroRoom& room);
-  [[nodiscard]] Homes in_first_home(Homes homes) const;
-  void add_frames(Room& room);
-  [[nodiscard]] std::vector<Homes> all_homes() const;
+  [[nodiscard]] Capacity capacity_of(const MicroCapacity& capacity);
+  [[nodiscard]] OffloadTargets in_first_target(OffloadTargets targets) const;
+  void add_frames(Capacity& capacity);
+  [[nodiscard]] std::vector<OffloadTargets> all_targets() const;
   [[nodiscard]] std::vector<int64_t> prefetches() const;
   [[nodiscard]] bool may_offer(const OffloadChoice& choice) const;
   void add_choices();
@@ -171,9 +171,9 @@ class Search {
     return frames_[frame].variant.offload.activations != Space::device;
   }
   // search_homes.cc
-  [[nodiscard]] Homes homes_of(const Spot& spot) const;
+  [[nodiscard]] OffloadTargets targets_of(const Spot& spot) const;
   [[nodiscard]] Variant variant_of(const Spot& spot) const;
-  [[nodiscard]] size_t frame_of(size_t room, const Homes& homes, int64_t prefetch) const;
+  [[nodiscard]] size_t frame_of(size_t capacity, const OffloadTargets& targets, int64_t prefetch) const;
   // Layers whose parts all have one home each, by the frame that has these homes for all layers.
   struct Stretch {
     size_t frame = 0;
@@ -192,23 +192,24 @@ class Search {
     int64_t programs = 0;                                   // of the host
     std::array<int64_t, 3> persistent{};
   };
-  const Base& base_of(size_t room, const OffloadChoice& choice, bool moves_activations, RecomputePoint point);
+  const Base& base_of(size_t capacity, const OffloadChoice& choice, bool moves_activations,
+                      RecomputePoint point);
   const DepthModel& model_like(Variant variant, const std::vector<int64_t>& chunks, RecomputePoint point);
   [[nodiscard]] Usage usage_like(const DepthModel& model, size_t chunk) const;
-  const HomeCosts& costs_of(size_t room, bool updates_in_backward);
-  [[nodiscard]] bool updates_in_backward(size_t room, const OffloadChoice& choice) const;
+  const OffloadCosts& costs_of(size_t capacity, bool updates_in_backward);
+  [[nodiscard]] bool updates_in_backward(size_t capacity, const OffloadChoice& choice) const;
   // At no point in particular; at one, without copies on the device, and those.
-  Least least_of(size_t room, const OffloadChoice& choice);
+  Least least_of(size_t capacity, const OffloadChoice& choice);
   Least least_at(const Spot& spot);
   int64_t transient_at(Spot spot);
   int64_t least_transient_at(const Spot& spot);
   bool may_be_at(const Spot& spot, const Limits& limits);
   bool may_be_between(const Spot& less, const Spot& more, const Limits& limits);
-  void add_parts(size_t room, const OffloadChoice& choice, const Base& base, Least& least);
+  void add_parts(size_t capacity, const OffloadChoice& choice, const Base& base, Least& least);
   [[nodiscard]] bool exceeds(const Least& least, const Limits& limits) const;
   [[nodiscard]] std::vector<Split> splits_of(size_t frame) const;
-  [[nodiscard]] OffloadChoice choice_with(size_t frame, const Split& split, const PartHome& home) const;
-  [[nodiscard]] PartHome home_in(const Split& split, int64_t moved, int64_t on_disk) const;
+  [[nodiscard]] OffloadChoice choice_with(size_t frame, const Split& split, const PartTarget& target) const;
+  [[nodiscard]] PartTarget target_in(const Split& split, int64_t moved, int64_t on_disk) const;
   // The fewest and the most layers whose part moves.
   [[nodiscard]] std::pair<int64_t, int64_t> range_of(const Split& split) const;
   bool is_pointless(size_t frame, const Split& split, const Limits& limits);
@@ -227,16 +228,16 @@ class Search {
     Split split{};
     Least least{};
   };
-  std::vector<Entry> entries_of(size_t room, const Limits& limits);
-  void each_home_in(const Split& split, const std::function<void(const PartHome&)>& visit) const;
+  std::vector<Entry> entries_of(size_t capacity, const Limits& limits);
+  void each_target_in(const Split& split, const std::function<void(const PartTarget&)>& visit) const;
 
   [[nodiscard]] bool exceeds(const DepthModel::Floor& least, const Limits& limits) const;
   bool is_line_too_large(const Spot& line, const Limits& limits);
   // All three compare frames.
-  [[nodiscard]] bool has_no_less_room(size_t larger, size_t frame) const;
+  [[nodiscard]] bool has_no_less_capacity(size_t larger, size_t frame) const;
   [[nodiscard]] bool takes_no_less(size_t larger, size_t frame) const;
   [[nodiscard]] bool takes_no_less_on_device(size_t larger, size_t frame) const;
-  void find_rooms_without_less();
+  void find_capacities_without_less();
   // Frames that are too large for limits, in all or for the device alone: what takes no less is so too.
   struct Excluded {
     std::vector<size_t> everywhere, on_device;  // frames
@@ -283,15 +284,15 @@ class Search {
   bool is_deep_;
   std::vector<RecomputePoint> points_;  // that may be chosen, ascending
   KnownPrograms programs_;
-  std::vector<Room> rooms_;
+  std::vector<Capacity> capacities_;
   std::vector<Frame> frames_;
   // Facts that are found once of choices and rooms.
   struct Known {
-    std::map<std::pair<Homes, int64_t>, size_t> place_of;  // of a choice
+    std::map<std::pair<OffloadTargets, int64_t>, size_t> place_of;  // of a choice
     std::map<std::tuple<size_t, bool, RecomputePoint, Space, int64_t>, Base> bases;
-    std::map<std::pair<bool, bool>, HomeCosts> costs;  // by accumulation, and updates in the backward pass
-    std::vector<std::vector<char>> no_less_room;       // by rooms: the first is no smaller than the second
-    std::optional<std::vector<size_t>> most_moving;    // by the frame's place in its room
+    std::map<std::pair<bool, bool>, OffloadCosts> costs;  // by accumulation, and updates in the backward pass
+    std::vector<std::vector<char>> no_less_capacity;      // by rooms: the first is no smaller than the second
+    std::optional<std::vector<size_t>> most_moving;       // by the frame's place in its room
     std::set<size_t> done;  // of the least: frames whose device bytes are those of others too
   };
   Known known_;

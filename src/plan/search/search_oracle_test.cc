@@ -22,7 +22,7 @@ struct Case {
   int64_t layers = 2;
   int64_t effective = 2;
   std::optional<int64_t> micro = {};
-  std::vector<Space> homes = {};
+  std::vector<Space> targets = {};
   bool own_memory = false;  // of the device: what lives on the host is copied
   double disk = 1;          // times the reference's rates
   int64_t length = 48;
@@ -107,7 +107,7 @@ PlanRequest request_for(const Case& c) {
   experiment.optimizer.divided = c.ranks > 1;
   experiment.evaluates = c.method == Method::full;
   request.choices.micro_batch = c.micro;
-  request.target.homes = c.homes;
+  request.target.targets = c.targets;
   request.choices.in_part = c.in_part;
   request.choices.recompute = c.recompute;
   if (!c.in_part) request.choices.prefetch = 1;
@@ -253,7 +253,7 @@ void expect_floors_below_all(Search& search, const PlanRequest& request, const O
         << variant_words(request.workload.experiment, candidate.variant);
     moved += candidate.variant.offload.activations != Space::device ? 1 : 0;
   }
-  EXPECT_EQ(moved > 0, !request.target.homes.empty());
+  EXPECT_EQ(moved > 0, !request.target.targets.empty());
 }
 
 TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
@@ -334,7 +334,7 @@ TEST_P(EveryBudget, has_variants_that_keys_state_every_one) {
     stated.choices.loss_chunk = variant.loss_chunk;
     stated.choices.recompute = levels_of(variant.recompute);
     ASSERT_TRUE(stated.choices.recompute) << variant_words(request.workload.experiment, variant);
-    stated.choices.homes = variant.offload.homes();
+    stated.choices.targets = variant.offload.targets();
     if (variant.offload.any()) stated.choices.prefetch = variant.offload.prefetch;
     const std::vector<Variant> left = Search(stated).all();
     ASSERT_EQ(left.size(), 1U) << variant_words(request.workload.experiment, variant);
@@ -350,17 +350,20 @@ std::vector<Case> numbered(std::vector<Case> cases) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, EveryBudget,
     ::testing::ValuesIn(numbered(
-        {Case{.name = "full_with_disk", .homes = {Space::disk}},
-         Case{
-             .name = "full_with_slow_disk", .effective = 4, .micro = 2, .homes = {Space::disk}, .disk = 0.05},
+        {Case{.name = "full_with_disk", .targets = {Space::disk}},
+         Case{.name = "full_with_slow_disk",
+              .effective = 4,
+              .micro = 2,
+              .targets = {Space::disk},
+              .disk = 0.05},
          Case{.name = "full_on_a_card",
               .micro = 1,
-              .homes = {Space::host, Space::disk},
+              .targets = {Space::host, Space::disk},
               .own_memory = true,
               .disk = 0.3},
          Case{.name = "homes_of_full",
               .micro = 1,
-              .homes = {Space::host, Space::disk},
+              .targets = {Space::host, Space::disk},
               .own_memory = true,
               .disk = 0.3,
               .in_part = true,
@@ -368,7 +371,7 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "homes_of_full_recomputed",
               .layers = 3,
               .micro = 1,
-              .homes = {Space::disk},
+              .targets = {Space::disk},
               .disk = 0.2,
               .in_part = true,
               .recompute = RecomputePoint::block},
@@ -376,7 +379,7 @@ INSTANTIATE_TEST_SUITE_P(
               .method = Method::lora,
               .layers = 3,
               .micro = 2,
-              .homes = {Space::host},
+              .targets = {Space::host},
               .own_memory = true,
               .length = 96,
               .in_part = true,
@@ -384,7 +387,7 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "deep_homes_of_full",
               .layers = 8,
               .effective = 1,
-              .homes = {Space::host, Space::disk},
+              .targets = {Space::host, Space::disk},
               .own_memory = true,
               .disk = 0.3,
               .budgets = 150,
@@ -393,42 +396,42 @@ INSTANTIATE_TEST_SUITE_P(
               .is_long = true},
          Case{.name = "full_updated_in_backward",
               .method = Method::unclipped,
-              .homes = {Space::disk},
+              .targets = {Space::disk},
               .disk = 10,
               .is_large = true},
-         Case{.name = "lora_with_disk", .method = Method::lora, .homes = {Space::disk}, .is_large = true},
+         Case{.name = "lora_with_disk", .method = Method::lora, .targets = {Space::disk}, .is_large = true},
          Case{.name = "lora_without", .method = Method::lora, .layers = 5, .effective = 6},
          Case{.name = "qlora_on_a_card",
               .method = Method::qlora,
-              .homes = {Space::host},
+              .targets = {Space::host},
               .own_memory = true,
               .is_large = true},
          Case{.name = "t5_lora_with_disk",
               .method = Method::lora,
-              .homes = {Space::disk},
+              .targets = {Space::disk},
               .budgets = 150,
               .family = Family::t5},
          Case{.name = "gla_on_a_card",
               .micro = 1,
-              .homes = {Space::host},
+              .targets = {Space::host},
               .own_memory = true,
               .budgets = 150,
               .family = Family::gla},
          Case{.name = "encoder_classifies",
               .method = Method::lora,
-              .homes = {Space::disk},
+              .targets = {Space::disk},
               .budgets = 150,
               .family = Family::encoder,
               .task = Task::classify},
          Case{.name = "reward_of_a_decoder",
               .method = Method::lora,
-              .homes = {Space::disk},
+              .targets = {Space::disk},
               .budgets = 150,
               .task = Task::reward},
          Case{.name = "dpo_of_a_decoder",
               .method = Method::lora,
               .micro = 1,
-              .homes = {Space::disk},
+              .targets = {Space::disk},
               .length = 24,
               .budgets = 150,
               .task = Task::dpo},
@@ -440,7 +443,7 @@ INSTANTIATE_TEST_SUITE_P(
               .launches = true},
          Case{.name = "launches_beside_offload",
               .method = Method::lora,
-              .homes = {Space::host},
+              .targets = {Space::host},
               .own_memory = true,
               .length = 24,
               .budgets = 200,
@@ -449,7 +452,7 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "rows_of_many_lengths",
               .method = Method::lora,
               .effective = 8,
-              .homes = {Space::disk},
+              .targets = {Space::disk},
               .length = 96,
               .budgets = 150,
               .lengths = true,
@@ -457,14 +460,14 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "deep_gla_full_with_disk",
               .layers = 7,
               .effective = 1,
-              .homes = {Space::disk},
+              .targets = {Space::disk},
               .length = 32,
               .budgets = 100,
               .family = Family::gla},
          Case{.name = "deep_full_with_disk",
               .layers = 8,
               .effective = 1,
-              .homes = {Space::disk},
+              .targets = {Space::disk},
               .length = 96,
               .budgets = 100,
               .is_long = true},
@@ -472,7 +475,7 @@ INSTANTIATE_TEST_SUITE_P(
               .method = Method::lora,
               .layers = 9,
               .micro = 1,
-              .homes = {Space::disk},
+              .targets = {Space::disk},
               .length = 16,
               .budgets = 100},
          Case{.name = "full_on_three_devices", .layers = 4, .effective = 12, .budgets = 150, .ranks = 3},

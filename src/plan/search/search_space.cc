@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "models/model.h"
 #include "ops/optimizer/optimizer.h"
-#include "plan/search/micro_rooms.h"
+#include "plan/search/micro_capacities.h"
 #include "plan/search/search.h"
 
 namespace plimsoll {
@@ -19,10 +19,10 @@ constexpr int64_t kMostSlices = 2048;
 constexpr int64_t kEverySegment = 32;
 
 // Rows of logits at a time: the usual number and the powers of two below it.
-std::vector<int64_t> chunks_of(const PlanRequest& request, const MicroRoom& room) {
+std::vector<int64_t> chunks_of(const PlanRequest& request, const MicroCapacity& capacity) {
   if (request.choices.loss_chunk) return {*request.choices.loss_chunk};
   const int64_t usual =
-      default_loss_chunk(request.workload.experiment, request.workload.experiment.logit_rows(room));
+      default_loss_chunk(request.workload.experiment, request.workload.experiment.logit_rows(capacity));
   std::vector<int64_t> chunks = {usual};
   if (rule_of(request.workload.experiment.task.task).scores) return chunks;  // there are no logits
   for (int64_t chunk = 512; chunk >= kLeastChunk; chunk /= 2)
@@ -43,38 +43,39 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
           [&request](const Variant& v) {
             return filling_of(request.workload.experiment, request.workload.run, v);
           },
-          request.measured, request.target.homes.size() > 1) {
+          request.measured, request.target.targets.size() > 1) {
   if (const auto& stated = request.choices.recompute) {
     points_ = {std::min(stated->first, stated->rest)};
   } else {
     for (int i = 0; i < kNumRecomputePoints; ++i) points_.push_back(static_cast<RecomputePoint>(i));
   }
-  for (const MicroRoom& room : micro_rooms(request)) rooms_.push_back(room_of(room));
-  std::ranges::stable_sort(rooms_, {}, &Room::at_least);
+  for (const MicroCapacity& capacity : micro_capacities(request))
+    capacities_.push_back(capacity_of(capacity));
+  std::ranges::stable_sort(capacities_, {}, &Capacity::at_least);
   add_choices();
-  for (Room& room : rooms_) add_frames(room);
-  find_rooms_without_less();
+  for (Capacity& capacity : capacities_) add_frames(capacity);
+  find_capacities_without_less();
 }
 
 // Every home for every part: first those of one home, of few parts first.
-std::vector<Homes> Search::all_homes() const {
-  std::vector<Homes> all = {Homes{}};
-  const auto homes_in = [](Space home, unsigned mask) {
-    Homes homes;
-    for (size_t part = 0; part < homes.size(); ++part)
-      if ((mask >> part & 1U) != 0) homes[part] = home;
-    return homes;
+std::vector<OffloadTargets> Search::all_targets() const {
+  std::vector<OffloadTargets> all = {OffloadTargets{}};
+  const auto targets_in = [](Space target, unsigned mask) {
+    OffloadTargets targets;
+    for (size_t part = 0; part < targets.size(); ++part)
+      if ((mask >> part & 1U) != 0) targets[part] = target;
+    return targets;
   };
-  for (const Space home : request_.target.homes)
-    for (unsigned mask = 1; mask < 16; ++mask) all.push_back(homes_in(home, mask));
-  if (request_.target.homes.size() < 2) return all;
+  for (const Space target : request_.target.targets)
+    for (unsigned mask = 1; mask < 16; ++mask) all.push_back(targets_in(target, mask));
+  if (request_.target.targets.size() < 2) return all;
   for (unsigned moved = 1; moved < 16; ++moved)
     for (unsigned on_disk = 1; on_disk < moved; ++on_disk) {
       if ((on_disk & ~moved) != 0) continue;
-      Homes homes = homes_in(Space::host, moved);
-      for (size_t part = 0; part < homes.size(); ++part)
-        if ((on_disk >> part & 1U) != 0) homes[part] = Space::disk;
-      all.push_back(homes);
+      OffloadTargets targets = targets_in(Space::host, moved);
+      for (size_t part = 0; part < targets.size(); ++part)
+        if ((on_disk >> part & 1U) != 0) targets[part] = Space::disk;
+      all.push_back(targets);
     }
   return all;
 }
@@ -87,8 +88,8 @@ std::vector<int64_t> Search::prefetches() const {
 
 bool Search::may_offer(const OffloadChoice& choice) const {
   if (!choice.any() && choice.prefetch != prefetches().front()) return false;  // it makes no difference
-  if (request_.choices.homes) return choice.homes() == *request_.choices.homes;
-  if (!request_.choices.offload || request_.target.homes.empty()) return true;
+  if (request_.choices.targets) return choice.targets() == *request_.choices.targets;
+  if (!request_.choices.offload || request_.target.targets.empty()) return true;
   const OffloadParts& parts = *request_.choices.offload;
   return choice.states.any() == parts.states && choice.gradients.any() == parts.gradients &&
          choice.weights.any() == parts.weights && choice.activations.any() == parts.activations;
@@ -98,16 +99,16 @@ bool Search::may_offer(const OffloadChoice& choice) const {
 void Search::add_choices() {
   const int64_t slice =
       round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit);
-  std::vector<Homes> all = all_homes();
-  if (request_.choices.homes && std::ranges::find(all, *request_.choices.homes) == all.end())
-    all.push_back(*request_.choices.homes);
+  std::vector<OffloadTargets> all = all_targets();
+  if (request_.choices.targets && std::ranges::find(all, *request_.choices.targets) == all.end())
+    all.push_back(*request_.choices.targets);
   for (const int64_t prefetch : prefetches()) {
-    for (const Homes& homes : all) {
+    for (const OffloadTargets& targets : all) {
       OffloadChoice choice;
-      choice.set_homes(homes);
+      choice.set_targets(targets);
       choice.prefetch = prefetch;
       choice.slice_elements = std::max(choice.slice_elements, slice);
-      known_.place_of.emplace(std::pair(homes, prefetch), choices_.size());
+      known_.place_of.emplace(std::pair(targets, prefetch), choices_.size());
       choices_.push_back(choice);
     }
   }
@@ -122,58 +123,58 @@ bool Search::may_update_in_backward(const Variant& variant) const {
          variant.offload.gradients == Space::device;
 }
 
-Search::Room Search::room_of(const MicroRoom& micro) {
-  Room room;
-  Variant& variant = room.plain;
+Search::Capacity Search::capacity_of(const MicroCapacity& micro) {
+  Capacity capacity;
+  Variant& variant = capacity.plain;
   variant.micro_batch = micro.samples;
   variant.micro_tokens = micro.tokens;
   variant.keep_frozen = request_.choices.keeps_frozen;
   variant.accumulation = most_micro_steps(request_.workload.experiment, micro);
   variant.eval_micro_batch = request_.choices.eval_micro_batch.value_or(micro.samples);
   variant.eval_micro_tokens = request_.choices.eval_micro_batch ? 0 : micro.tokens;
-  room.chunks = chunks_of(request_, micro);
-  variant.loss_chunk = room.chunks.front();
+  capacity.chunks = chunks_of(request_, micro);
+  variant.loss_chunk = capacity.chunks.front();
   variant.offload.slice_elements = std::max(
       variant.offload.slice_elements,
       round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit));
   variant.update_in_backward = may_update_in_backward(variant);
   // The time of computing: transfers only add to it.
-  const DepthModel& model = model_like(variant, room.chunks, points_.front());
-  room.at_least = std::numeric_limits<double>::max();
-  for (size_t chunk = 0; chunk < room.chunks.size(); ++chunk)
-    room.at_least = std::min(room.at_least, usage_like(model, chunk).seconds);
-  return room;
+  const DepthModel& model = model_like(variant, capacity.chunks, points_.front());
+  capacity.at_least = std::numeric_limits<double>::max();
+  for (size_t chunk = 0; chunk < capacity.chunks.size(); ++chunk)
+    capacity.at_least = std::min(capacity.at_least, usage_like(model, chunk).seconds);
+  return capacity;
 }
 
 // A device that computes on what is on its host has copies from the disk alone.
-Homes Search::in_first_home(Homes homes) const {
-  if (request_.target.device.reaches_host) return homes;
-  for (PartHome& home : homes)
-    if (home.any()) home = request_.target.homes.front();
-  return homes;
+OffloadTargets Search::in_first_target(OffloadTargets targets) const {
+  if (request_.target.device.reaches_host) return targets;
+  for (PartTarget& target : targets)
+    if (target.any()) target = request_.target.targets.front();
+  return targets;
 }
 
-void Search::add_frames(Room& room) {
-  room.begin = frames_.size();
+void Search::add_frames(Capacity& capacity) {
+  capacity.begin = frames_.size();
   for (const OffloadChoice& choice : choices_) {
     Frame& frame = frames_.emplace_back();
-    frame.variant = room.plain;
+    frame.variant = capacity.plain;
     frame.variant.offload = choice;
     frame.variant.update_in_backward = may_update_in_backward(frame.variant);
-    frame.chunks = room.chunks;
-    frame.at_least = room.at_least;
-    frame.room = static_cast<size_t>(&room - rooms_.data());
+    frame.chunks = capacity.chunks;
+    frame.at_least = capacity.at_least;
+    frame.capacity = static_cast<size_t>(&capacity - capacities_.data());
     frame.offered = may_offer(choice);
-    frame.whole = std::ranges::all_of(choice.homes(), &PartHome::is_whole);
-    frame.twin =
-        room.begin +
-        known_.place_of.at({frame.whole ? in_first_home(choice.homes()) : choice.homes(), choice.prefetch});
-    Homes at_home = choice.homes();
-    at_home[static_cast<size_t>(Part::activations)] = Space::device;
-    if (const auto found = known_.place_of.find({at_home, choice.prefetch}); found != known_.place_of.end())
-      frame.at_home = room.begin + found->second;
+    frame.whole = std::ranges::all_of(choice.targets(), &PartTarget::is_whole);
+    frame.twin = capacity.begin +
+                 known_.place_of.at(
+                     {frame.whole ? in_first_target(choice.targets()) : choice.targets(), choice.prefetch});
+    OffloadTargets on_device = choice.targets();
+    on_device[static_cast<size_t>(Part::activations)] = Space::device;
+    if (const auto found = known_.place_of.find({on_device, choice.prefetch}); found != known_.place_of.end())
+      frame.on_device = capacity.begin + found->second;
   }
-  room.end = frames_.size();
+  capacity.end = frames_.size();
 }
 
 std::vector<Search::Spot> Search::levels_of_frame(size_t frame) const {
@@ -242,10 +243,10 @@ std::vector<Variant> Search::all() const {
   };
   for (size_t frame = 0; frame < frames_.size(); ++frame) {
     for (const Split& split : splits_of(frame))
-      each_home_in(split, [&](const PartHome& home) {
+      each_target_in(split, [&](const PartTarget& target) {
         for (Spot spot : levels_of_frame(frame)) {
           spot.split = split;
-          spot.home = home;
+          spot.target = target;
           add(spot);
         }
         for (const int64_t segment : segments_of_splits())
@@ -254,7 +255,7 @@ std::vector<Variant> Search::all() const {
                .rest = RecomputePoint::block,
                .segment = segment,
                .split = split,
-               .home = home});
+               .target = target});
       });
     if (!frames_[frame].offered) continue;
     for (const Spot& spot : levels_of_frame(frame)) add(spot);

@@ -14,7 +14,7 @@
 #include "models/test_specs.h"
 #include "plan/program/time_model.h"
 #include "plan/search/fitting_plans.h"
-#include "plan/search/micro_rooms.h"
+#include "plan/search/micro_capacities.h"
 #include "plan/search/refusal.h"
 
 namespace plimsoll {
@@ -420,7 +420,7 @@ TEST(Search, single_parts_leave_the_device_where_nested_sets_do_not_fit) {
   request.workload.experiment.evaluates = false;
   request.workload.experiment.max_length = 1024;
   request.workload.experiment.effective_batch = 8;
-  request.target.homes = {Space::host};
+  request.target.targets = {Space::host};
   request.target.budget.device_bytes = 6656 * kMiB;
   request.target.budget.host_bytes = 3 * kGiB;
   const Plan plan = make_plan(request);
@@ -451,7 +451,7 @@ TEST(Search, the_least_of_a_deep_model_is_of_the_kind_whose_layout_is_the_least)
   request.workload.experiment.evaluates = false;
   request.workload.experiment.effective_batch = 2;
   request.workload.experiment.max_length = 64;
-  request.target.homes = {Space::disk};
+  request.target.targets = {Space::disk};
   request.choices.prefetch = 1;
   const Candidate least = make_plan(request).smallest;
   EXPECT_EQ(least.variant.micro_batch, 2);
@@ -462,7 +462,7 @@ TEST(Search, the_least_of_a_deep_model_is_of_the_kind_whose_layout_is_the_least)
 
 TEST(Search, the_same_variant_takes_the_same_seconds_however_it_is_asked_for) {
   PlanRequest request = request_for(9, false);
-  request.target.homes = {Space::disk};
+  request.target.targets = {Space::disk};
   request.target.budget.device_bytes = make_plan(request).smallest.arena_bytes * 5 / 4;
   const Plan plan = make_plan(request);
   ASSERT_TRUE(plan.fits());
@@ -502,7 +502,7 @@ TEST(Search, presets_take_less_and_less_memory) {
 
 TEST(Search, plan_c_is_bounded_in_time_where_the_least_memory_is_not) {
   PlanRequest request = request_for(12, false);
-  request.target.homes = {Space::disk};
+  request.target.targets = {Space::disk};
   request.target.budget.disk_bytes = int64_t{1} << 40;
   request.target.device.rates.disk_read /= 100;
   request.target.device.rates.disk_write /= 100;
@@ -519,7 +519,7 @@ TEST(Search, plan_c_is_bounded_in_time_where_the_least_memory_is_not) {
 TEST(Search, ends_at_its_limit_of_work_with_the_best_so_far_and_says_so) {
   for (const int64_t layers : {3, 12}) {
     PlanRequest request = request_for(layers, false);
-    request.target.homes = {Space::host};
+    request.target.targets = {Space::host};
     size_t done = 0;
     size_t all = 0;
     request.progress = [&](size_t d, size_t a) { std::tie(done, all) = std::tie(d, a); };
@@ -546,7 +546,7 @@ TEST(Search, ends_at_its_limit_of_work_with_the_best_so_far_and_says_so) {
 // Between what one op and all ops find: more work never finds less.
 TEST(Search, more_work_finds_no_slower_variant) {
   PlanRequest request = request_for(12, true);
-  request.target.homes = {Space::host};
+  request.target.targets = {Space::host};
   request.choices.tie = 0;
   request.target.budget.device_bytes = make_plan(request).smallest.arena_bytes * 11 / 10;
   double slower = 1e300;
@@ -564,7 +564,7 @@ TEST(Search, variants_are_weighed_by_the_rows_as_they_are) {
   PlanRequest request = request_for(2, false);
   request.workload.experiment.evaluates = false;
   request.workload.experiment.effective_batch = 2;
-  request.target.homes = {Space::disk};
+  request.target.targets = {Space::disk};
   request.choices.loss_chunk = 64;
   request.choices.tie = 0;
   request.target.budget.device_bytes = make_plan(request).smallest.arena_bytes * 13 / 10;
@@ -624,7 +624,7 @@ TEST(Search, lays_a_full_7b_out_once_where_its_estimates_are_short_by_a_hair) {
   request.workload.experiment.max_length = 2048;
   request.workload.experiment.effective_batch = 16;
   request.target.device = describe_card(find_card("RTX 3060 12GB", "test"), true);
-  request.target.homes = {Space::host};
+  request.target.targets = {Space::host};
   request.target.budget.device_bytes = 12 * kGiB - 700 * kMiB;
   Search search(request);
   int layouts = 0;
@@ -646,7 +646,7 @@ struct Ladder {
 // A refused plan hands on what its search measured; a search within another budget that takes it comes to the same plan.
 TEST(Search, of_another_budget_takes_what_was_measured) {
   PlanRequest request = request_for(9, false);
-  request.target.homes = {Space::host, Space::disk};
+  request.target.targets = {Space::host, Space::disk};
   request.target.device.reaches_host = false;
   request.target.budget.device_bytes = int64_t{64} << 20;
   request.target.budget.host_bytes = int64_t{1} << 30;
@@ -691,7 +691,7 @@ TEST(Search, more_memory_is_never_slower) {
     request.workload.experiment.effective_batch = ladder.effective;
     request.target.device = describe_card(find_card(ladder.card, "test"), true);
     request.target.own_memory = true;
-    request.target.homes = {Space::host};
+    request.target.targets = {Space::host};
     request.target.budget.host_bytes = ladder.host;
     FittingPlans plans(request);
     const auto open = plans.within(request.target.budget);

@@ -233,8 +233,8 @@ TEST(TwoStacks, weights_and_activations_of_both_go_to_the_disk) {
   validate(programs, lay_out(programs));
   std::map<BlockId, int> fetched;
   for (const Op& op : programs[0].ops())
-    if (op.kind == OpKind::fetch && is_persistent(programs[0].tensor(home_of(op)).role)) {
-      EXPECT_EQ(programs[0].tensor(home_of(op)).block, op.block);
+    if (op.kind == OpKind::fetch && is_persistent(programs[0].tensor(offloaded_of(op)).role)) {
+      EXPECT_EQ(programs[0].tensor(offloaded_of(op)).block, op.block);
       ++fetched[op.block];
     }
   // Three and eight matrices, in the forward and in the backward pass.

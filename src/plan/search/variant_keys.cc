@@ -20,21 +20,21 @@ std::string flow_text(const Json& value) {
 
 }  // namespace
 
-Json homes_json(const Homes& homes) {
+Json offload_targets_json(const OffloadTargets& targets) {
   Json object = Json::object();
   const auto count = [](int64_t layers) {
-    return layers >= PartHome::kEveryBlock ? Json("all") : Json(layers);
+    return layers >= PartTarget::kEveryBlock ? Json("all") : Json(layers);
   };
   for (const Part part : kEveryPart) {
-    const PartHome& home = homes[static_cast<size_t>(part)];
-    if (!home.any()) continue;
+    const PartTarget& target = targets[static_cast<size_t>(part)];
+    if (!target.any()) continue;
     Json& of_part = object[std::string(to_string(part))];
-    if (home.is_whole()) {
-      of_part = home.on_disk > 0 ? "disk" : "host";
+    if (target.is_whole()) {
+      of_part = target.on_disk > 0 ? "disk" : "host";
       continue;
     }
-    if (home.on_disk > 0) of_part["disk"] = count(home.on_disk);
-    if (home.on_host > 0) of_part["host"] = count(home.on_host);
+    if (target.on_disk > 0) of_part["disk"] = count(target.on_disk);
+    if (target.on_host > 0) of_part["host"] = count(target.on_host);
   }
   return object;
 }
@@ -50,7 +50,7 @@ Json variant_keys(const Plan& plan) {
   const Variant& variant = plan.variant;
   const Experiment& experiment = plan.request.workload.experiment;
   Json keys = {{"batch.micro", variant.micro_batch}};
-  if (experiment.train_room(variant).by_tokens()) keys["batch.micro_tokens"] = variant.micro_tokens;
+  if (experiment.train_capacity(variant).by_tokens()) keys["batch.micro_tokens"] = variant.micro_tokens;
   keys["memory.loss_chunk"] = variant.loss_chunk;
   const auto levels = levels_of(variant.recompute);
   check_internal(levels.has_value(), "variant_keys: no key states these levels of recomputation");
@@ -58,7 +58,7 @@ Json variant_keys(const Plan& plan) {
   // The keys that say the same in another way are let go.
   if (plan.request.choices.offload && plan.request.choices.offload_of_tier) keys["memory.tier"] = nullptr;
   if (plan.request.choices.offload && !plan.request.choices.offload_of_tier) keys["memory.offload"] = "auto";
-  keys["memory.offload_to"] = homes_json(variant.offload.homes());
+  keys["memory.offload_to"] = offload_targets_json(variant.offload.targets());
   if (variant.offload.any()) keys["memory.prefetch"] = variant.offload.prefetch;
   return keys;
 }

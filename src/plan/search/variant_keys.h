@@ -9,7 +9,7 @@
 namespace plimsoll {
 
 // The value of memory.offload_to.
-nlohmann::ordered_json homes_json(const Homes& homes);
+nlohmann::ordered_json offload_targets_json(const OffloadTargets& targets);
 // The value of memory.recompute.
 nlohmann::ordered_json recompute_json(const RecomputeLevels& levels);
 // By key, as a recipe writes them.

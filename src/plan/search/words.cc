@@ -25,24 +25,25 @@ std::string recompute_words(const RecomputeChoice& choice) {
 }
 
 // "states of 10 of 32 layers on disk, the rest on the host"
-std::string partial_words(Part part, const PartHome& home, int64_t layers) {
+std::string partial_words(Part part, const PartTarget& target, int64_t layers) {
   std::string text = std::string(to_string(part)) + " of ";
   const std::string of_all = formatted(" of {} layers", format_count(layers));
-  if (home.on_disk > 0) text += formatted("{}{} on disk", format_count(home.on_disk), of_all);
-  if (home.on_host == 0) return text;
-  if (!home.stays()) return text + ", the rest on the host";
-  return formatted("{}{}{}{} on the host", text, home.on_disk > 0 ? ", of " : "", format_count(home.on_host),
-                   home.on_disk > 0 ? "" : of_all);
+  if (target.on_disk > 0) text += formatted("{}{} on disk", format_count(target.on_disk), of_all);
+  if (target.on_host == 0) return text;
+  if (!target.stays()) return text + ", the rest on the host";
+  return formatted("{}{}{}{} on the host", text, target.on_disk > 0 ? ", of " : "",
+                   format_count(target.on_host), target.on_disk > 0 ? "" : of_all);
 }
 
 std::string offload_words(const OffloadChoice& choice, int64_t layers) {
   std::string text;
-  for (const Space home : {Space::host, Space::disk}) {
+  for (const Space target : {Space::host, Space::disk}) {
     std::string names;
     for (const Part part : kEveryPart)
-      if (choice.of(part) == PartHome(home))
+      if (choice.of(part) == PartTarget(target))
         names += (names.empty() ? "" : ", ") + std::string(to_string(part));
-    if (!names.empty()) text += formatted(", {}{}", names, home == Space::disk ? " on disk" : " on the host");
+    if (!names.empty())
+      text += formatted(", {}{}", names, target == Space::disk ? " on disk" : " on the host");
   }
   for (const Part part : kEveryPart)
     if (!choice.of(part).is_whole()) text += ", " + partial_words(part, choice.of(part), layers);
@@ -54,12 +55,12 @@ std::string offload_words(const OffloadChoice& choice, int64_t layers) {
 }  // namespace
 
 std::string variant_words(const Experiment& experiment, const Variant& variant) {
-  const MicroRoom room = experiment.train_room(variant);
-  std::string text = room.by_tokens()
+  const MicroCapacity capacity = experiment.train_capacity(variant);
+  std::string text = capacity.by_tokens()
                          ? formatted("micro-steps of {} tokens", format_count(variant.micro_tokens))
                          : formatted("micro-batch {} x {}", format_count(variant.micro_batch),
                                      format_count(variant.accumulation));
-  const int64_t usual = default_loss_chunk(experiment, experiment.logit_rows(room));
+  const int64_t usual = default_loss_chunk(experiment, experiment.logit_rows(capacity));
   if (variant.loss_chunk != usual) text += ", loss in chunks of " + format_count(variant.loss_chunk);
   text += recompute_words(variant.recompute) + offload_words(variant.offload, experiment.model.layers);
   if (experiment.shares_prefixes) text += ", shared prefixes";

@@ -44,23 +44,24 @@ void watch_run(RunRanks& ranks, const RunInput& run) {
 }
 
 // Everything that a run is made of, before it claims anything. Of several ranks one holds the folder.
-RunInput begin_run(const Recipe& asked, const RunOptions& options, std::vector<std::string> notes) {
+RunInput begin_run(const Recipe& requested, const RunOptions& options, std::vector<std::string> notes) {
   RunRanks& ranks = *options.ranks;
   const CpuSettings cpu = cpu_settings(options.machine);
   if (!ranks.is_alone())
-    ranks.require_same(facts_of_recipe(asked, options.version, kernels_of(asked.device, cpu)));
+    ranks.require_same(facts_of_recipe(requested, options.version, kernels_of(requested.device, cpu)));
   RunFolder folder =
       ranks.leads()
-          ? open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile})
-          : RunFolder::of_other(*asked.output);
-  const Resolved begun = resolve(asked, options.models);
+          ? open_output(requested, {options.recipe_file, options.resume, options.overwrite, options.profile})
+          : RunFolder::of_other(*requested.output);
+  const Resolved begun = resolve(requested, options.models);
   const Resolved resolved = with_length(resolve_as(begun, as_begun(begun, options.resume)), cpu.threads);
   const Recipe& recipe = resolved.recipe;
   DataSetup data = open_data(
       resolved,
       {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }, cpu.threads});
   data.total_steps = total_steps(recipe, *data.train, cpu.threads);
-  if (const std::string note = begun_order_note(asked, recipe, data); !note.empty()) notes.push_back(note);
+  if (const std::string note = begun_order_note(requested, recipe, data); !note.empty())
+    notes.push_back(note);
   AllowedPlan allowed = plan_or_refuse(resolved, cpu, data, options, notes);
   if (!ranks.is_alone())
     ranks.require_same(facts_of_plan(allowed.plan, data.total_steps, options.resume, *recipe.output));
@@ -72,11 +73,11 @@ RunInput begin_run(const Recipe& asked, const RunOptions& options, std::vector<s
 
 RunInput prepare_run(const Recipe& given, const RunOptions& options) {
   std::vector<std::string> notes;
-  const Recipe asked = recipe_to_train(given, options.resume, notes);
+  const Recipe requested = recipe_to_train(given, options.resume, notes);
   // A run that was begun so continues.
-  if (!options.resume || !latest_checkpoint(*asked.output)) require_base(asked);
-  if (const std::string note = random_base_note(asked); !note.empty()) notes.push_back("note    " + note);
-  RunInput run = options.ranks->together([&] { return begin_run(asked, options, std::move(notes)); });
+  if (!options.resume || !latest_checkpoint(*requested.output)) require_base(requested);
+  if (const std::string note = random_base_note(requested); !note.empty()) notes.push_back("note    " + note);
+  RunInput run = options.ranks->together([&] { return begin_run(requested, options, std::move(notes)); });
   watch_run(*options.ranks, run);
   return run;
 }

@@ -2,12 +2,12 @@
 
 #include "prepare/resume.h"
 #include "recipe/effective.h"
-#include "runs/identity.h"
+#include "runs/fingerprint.h"
 #include "runs/model_card.h"
 
 namespace plimsoll {
 
-std::string SettledRecipe::fingerprint() const { return experiment_identity(recipe_); }
+std::string SettledRecipe::fingerprint() const { return run_fingerprint(recipe_); }
 
 std::string SettledRecipe::yaml() const { return effective_yaml(recipe_); }
 

@@ -20,11 +20,11 @@ class SettledRecipe {
  public:
   explicit SettledRecipe(const Recipe& recipe) : recipe_(recipe) {}
 
-  // experiment_identity() of runs/identity.h.
+  // run_fingerprint() of runs/fingerprint.h.
   [[nodiscard]] std::string fingerprint() const;
   // Every key, for the run's folder.
   [[nodiscard]] std::string yaml() const;
-  // These throw and return as those of runs/identity.h, prepare/resume.h and runs/model_card.h.
+  // These throw and return as those of runs/fingerprint.h, prepare/resume.h and runs/model_card.h.
   void require_model_unchanged(const std::string& fingerprint, const std::filesystem::path& adapter) const;
   void require_same_experiment(const std::filesystem::path& checkpoint, const TrainerState& saved,
                                const TrainerState& run) const;

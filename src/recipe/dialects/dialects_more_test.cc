@@ -367,14 +367,14 @@ TEST_F(RealFiles, offload_of_deepspeed_is_a_tier_wherever_the_device_is_said) {
     overrides.sets = sets;
     return load("model: m\ndeepspeed: z.json\n" + more, overrides);
   };
-  const std::vector<std::vector<std::string>> homes = {
+  const std::vector<std::vector<std::string>> targets = {
       {"device=card", "memory.device=4GiB"},
       {"device=cuda"},
       {"device=cuda:1"},
       {"device=emulated"},
       {"device=card", "memory.device=auto", "memory.gpu=RTX 3060 12GB"},
       {"memory.disk=4GiB"}};
-  for (const std::vector<std::string>& sets : homes) {
+  for (const std::vector<std::string>& sets : targets) {
     const LoadedRecipe with = loaded("", sets);
     EXPECT_EQ(with.recipe.memory.tier, "stage2_offload") << sets.front();
     EXPECT_THAT(notes(with), testing::Not(Contains("deepspeed: z.json"))) << sets.front();

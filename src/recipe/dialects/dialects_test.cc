@@ -346,8 +346,8 @@ TEST_F(Dialects, checkpoints_come_and_stay_as_the_tool_has_them) {
     EXPECT_EQ(save(text).every.steps, 500);
     EXPECT_EQ(save(text).keep, kKeepAll);
     EXPECT_EQ(save(text + "save_strategy: epoch\n").every.unit, Every::Unit::epochs);
-    EXPECT_FALSE(save(text + "save_strategy: 'no'\n").every.is_asked_for());
-    EXPECT_FALSE(save(text + "save_steps: 0\n").every.is_asked_for());
+    EXPECT_FALSE(save(text + "save_strategy: 'no'\n").every.is_requested());
+    EXPECT_FALSE(save(text + "save_steps: 0\n").every.is_requested());
     EXPECT_EQ(save(text + "save_total_limit: 3\n").keep, 3);
     EXPECT_EQ(save(text + "save_total_limit: 0\n").keep, kKeepAll);
     EXPECT_EQ(save(text + "save_total_limit:\n").keep, kKeepAll);
@@ -357,10 +357,10 @@ TEST_F(Dialects, checkpoints_come_and_stay_as_the_tool_has_them) {
   EXPECT_EQ(save(kAxolotl).keep, 4);
   EXPECT_EQ(save(kAxolotl + "save_total_limit: 0\n").keep, 4);
   EXPECT_EQ(save(kAxolotl + "saves_per_epoch: 1\nnum_epochs: 1\n").every.unit, Every::Unit::epochs);
-  EXPECT_FALSE(save(kAxolotl + "val_set_size: 0.1\nsave_strategy: best\n").every.is_asked_for());
+  EXPECT_FALSE(save(kAxolotl + "val_set_size: 0.1\nsave_strategy: best\n").every.is_requested());
   EXPECT_EQ(save(kTorchtune).every.unit, Every::Unit::epochs);
   EXPECT_EQ(save(kTorchtune).keep, kKeepAll);
-  EXPECT_FALSE(save(kTorchtune + "save_last_epoch_only: true\n").every.is_asked_for());
+  EXPECT_FALSE(save(kTorchtune + "save_last_epoch_only: true\n").every.is_requested());
   EXPECT_EQ(recipe("model: m\n").save.keep, 2);
   const auto once = load(factory).other_tools.once;
   EXPECT_EQ(once.at("save.every"), "0");
@@ -382,7 +382,7 @@ TEST_F(Dialects, an_evaluation_waits_for_the_rows_that_a_later_layer_names) {
   EXPECT_EQ(with("eval_strategy: steps\neval_steps: 20\n", {"data.eval=a.jsonl"}).recipe.eval.every.steps,
             20);
   EXPECT_EQ(with("eval_strategy: epoch\n", {"data.eval=a.jsonl", "eval.every=5"}).recipe.eval.every.steps, 5);
-  EXPECT_FALSE(with("eval_strategy: 'no'\n", {"data.eval=a.jsonl"}).recipe.eval.every.is_asked_for());
+  EXPECT_FALSE(with("eval_strategy: 'no'\n", {"data.eval=a.jsonl"}).recipe.eval.every.is_requested());
   EXPECT_THAT(notes(with("eval_strategy: epoch\n", {})), Contains("eval_strategy: epoch"));
 }
 

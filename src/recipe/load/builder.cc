@@ -418,7 +418,7 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
              "has no effect with data.packing, which fills sequences of data.max_length");
   if (recipe.schedule.name == ScheduleName::constant && recipe.schedule.min_ratio > 0.0)
     conflict("schedule.min_ratio", "has no effect with schedule.name: constant");
-  if (recipe.eval.every.is_asked_for() && recipe.data.eval.kind == EvalSource::Kind::none)
+  if (recipe.eval.every.is_requested() && recipe.data.eval.kind == EvalSource::Kind::none)
     conflict("eval.every", "there is nothing to evaluate on: give data.eval a file or a share such as 2%");
   if (recipe.save.best && recipe.data.eval.kind == EvalSource::Kind::none)
     conflict("save.best", "needs evaluation: give data.eval a file or a share such as 2%");

@@ -78,9 +78,10 @@ class Branches {
   // $NAME, ${NAME} or ${NAME:-}, and not $NAME_OF_ANOTHER.
   [[nodiscard]] bool asks_of(std::string_view name) const {
     for (const char* sign : {"$", "${"}) {
-      const std::string asked = sign + std::string(name);
-      for (size_t at = condition_.find(asked); at != std::string::npos; at = condition_.find(asked, at + 1))
-        if (!is_name_char(condition_[at + asked.size()])) return true;  // a blank ends the condition
+      const std::string requested = sign + std::string(name);
+      for (size_t at = condition_.find(requested); at != std::string::npos;
+           at = condition_.find(requested, at + 1))
+        if (!is_name_char(condition_[at + requested.size()])) return true;  // a blank ends the condition
     }
     return false;
   }

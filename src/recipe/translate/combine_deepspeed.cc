@@ -146,7 +146,7 @@ bool offloads(const Layer& layer) {
   const Node* parts = layer.given("memory.offload");
   const bool is_stated = parts != nullptr ? !parts->is_word("auto") && parts->kind != Node::Kind::null
                                           : layer.before().memory.offload.has_value();
-  return layer.has_offload_home() && !is_stated;
+  return layer.has_offload_target() && !is_stated;
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ bool has_evaluation(const Layer& layer) {
 bool gains_evaluation(const Layer& layer, const EveryParts& every) {
   const Recipe& before = layer.before();
   return every.key == std::string_view("eval.every") && layer.given("data.eval") != nullptr &&
-         before.data.eval.kind == EvalSource::Kind::none && !before.eval.every.is_asked_for() &&
+         before.data.eval.kind == EvalSource::Kind::none && !before.eval.every.is_requested() &&
          layer.given("eval.every") == nullptr;
 }
 

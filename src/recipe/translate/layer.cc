@@ -193,7 +193,7 @@ Node Layer::read_file(const Node& path_or_map) const {
   return read_tree((source_.folder / found.text).string());
 }
 
-bool Layer::has_offload_home() const {
+bool Layer::has_offload_target() const {
   const Node* device = given("device");
   const Node* gpu = given("memory.gpu");
   const Node* disk = given("memory.disk");

@@ -110,7 +110,7 @@ class Layer {
   // The tree of a file of theirs, JSON or YAML; a map is its own. Throws UsageError.
   [[nodiscard]] Node read_file(const Node& path_or_map) const;
   // Returns true if the recipe so far has a place for offloaded tensors: a disk, or the host of a GPU.
-  [[nodiscard]] bool has_offload_home() const;
+  [[nodiscard]] bool has_offload_target() const;
 
   // Takes back keys that have no meaning with the method and the optimizer, as their tools do.
   void drop_what_means_nothing();

@@ -50,7 +50,7 @@ class VocabularyFiles : public testing::Test {
   // The number of cases of a golden_json that were tried, without those whose text holds one of `without`.
   static int expect_golden(const Tokenizer& tokenizer, const std::string& name,
                            const std::vector<std::string>& without = {}) {
-    int asked = 0;
+    int requested = 0;
     for (const Json& c : golden_json(name + ".cases.json")) {
       if (!c.contains("text") || !c.contains("ids")) continue;
       const auto text = c.at("text").get<std::string>();
@@ -59,9 +59,9 @@ class VocabularyFiles : public testing::Test {
       });
       if (left_out) continue;
       EXPECT_EQ(tokenizer.encode(text, false), c.at("ids").get<std::vector<int32_t>>()) << text;
-      ++asked;
+      ++requested;
     }
-    return asked;
+    return requested;
   }
 
   fs::path folder_ =

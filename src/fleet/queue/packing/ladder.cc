@@ -30,36 +30,36 @@ std::optional<int64_t> least_of_raised(const Part& part, const Need& need, const
       least = std::max(least.value_or(0), one.need.*part.bytes + 1);
   if (least || tried.empty() || tried.back().same_command) return least;
   // A new step has run out of nothing yet: it may have what was asked for at first.
-  const int64_t asked = tried.front().need.*part.bytes;
-  return asked < need.*part.bytes ? std::optional(asked) : std::nullopt;
+  const int64_t requested = tried.front().need.*part.bytes;
+  return requested < need.*part.bytes ? std::optional(requested) : std::nullopt;
 }
 
 // Lowers a raised amount to what there is. Returns what that means for the run.
-Room lower(const Part& part, Need& need, const std::vector<Tried>& tried) {
-  if (need.*part.bytes <= part.whole) return Room::fits;
+Fit lower(const Part& part, Need& need, const std::vector<Tried>& tried) {
+  if (need.*part.bytes <= part.whole) return Fit::fits;
   const auto least = least_of_raised(part, need, tried);
-  if (!least) return Room::none;
+  if (!least) return Fit::none;
   if (part.whole >= *least) {
     need.*part.bytes = part.whole;
-    return Room::less;
+    return Fit::less;
   }
-  if (tried.back().same_command) return Room::too_little;
+  if (tried.back().same_command) return Fit::too_little;
   need.*part.bytes = *least;
-  return Room::less;  // and waits for that as for anything that was asked for
+  return Fit::less;  // and waits for that as for anything that was asked for
 }
 
 }  // namespace
 
-RoomBesideOthers room_beside_others(const Machine& machine, const Need& need,
-                                    const std::vector<Tried>& tried) {
-  RoomBesideOthers beside{Room::fits, need};
+FitNextToOthers fit_next_to_others(const Machine& machine, const Need& need,
+                                   const std::vector<Tried>& tried) {
+  FitNextToOthers beside{Fit::fits, need};
   Need host = need;
   host.devices = 0;
   std::vector<Part> parts = {{&Need::host_bytes, whole_device(machine, host)}};
   if (need.devices > 0) parts.push_back({&Need::device_bytes, whole_device(machine, need)});
-  for (const Part& part : parts) beside.room = std::max(beside.room, lower(part, beside.need, tried));
-  if (beside.room == Room::fits && !never_fits(machine, need).empty()) beside.room = Room::none;
-  if (beside.room == Room::none || beside.room == Room::too_little) beside.need = need;
+  for (const Part& part : parts) beside.fit = std::max(beside.fit, lower(part, beside.need, tried));
+  if (beside.fit == Fit::fits && !never_fits(machine, need).empty()) beside.fit = Fit::none;
+  if (beside.fit == Fit::none || beside.fit == Fit::too_little) beside.need = need;
   return beside;
 }
 

@@ -21,21 +21,20 @@ struct Tried {
   bool same_command = true;
 };
 
-enum class Room : uint8_t {
+enum class Fit : uint8_t {
   fits,        // when nothing of the queue runs
   less,        // a reservation that was raised gets less than that, and more than it ran out with
   too_little,  // others leave a raised reservation no more than it ran out with
   none,        // nothing was raised: it waits until others are gone
 };
-struct RoomBesideOthers {
-  Room room = Room::fits;
+struct FitNextToOthers {
+  Fit fit = Fit::fits;
   Need need;  // that it is to have
 };
 
 // Fits a need to `machine`, which is without all that others use. A reservation is raised by the ladder
 // alone: the user asked for less, so less is given rather than waited for.
-RoomBesideOthers room_beside_others(const Machine& machine, const Need& need,
-                                    const std::vector<Tried>& tried);
+FitNextToOthers fit_next_to_others(const Machine& machine, const Need& need, const std::vector<Tried>& tried);
 
 // Seconds that a raised reservation waits for others before its next step, or its end, comes.
 inline constexpr double kRaisedPatienceSeconds = 60;

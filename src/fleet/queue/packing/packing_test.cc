@@ -323,22 +323,22 @@ TEST(Simulation, AJobThatTakesMoreThanItSaidIsTriedAgainWithMore) {
   EXPECT_EQ(simulate(workload, Policy::packed).lost_jobs, 1) << "no device has it";
 }
 
-TEST(RoomBesideOthers, ARaisedReservationGetsWhatOthersLeaveAndAnAskedOneWaits) {
+TEST(FitNextToOthers, ARaisedReservationGetsWhatOthersLeaveAndAnAskedOneWaits) {
   const Machine beside{1000, 8, {{"gpu0", 75, 0}}};
-  const auto room = [&](int64_t need, const std::vector<Tried>& tried) {
-    const RoomBesideOthers found = room_beside_others(beside, on_cards(1, need), tried);
-    return std::pair(found.room, found.need.device_bytes);
+  const auto fit = [&](int64_t need, const std::vector<Tried>& tried) {
+    const FitNextToOthers found = fit_next_to_others(beside, on_cards(1, need), tried);
+    return std::pair(found.fit, found.need.device_bytes);
   };
-  EXPECT_EQ(room(70, {}), std::pair(Room::fits, int64_t{70}));
-  EXPECT_EQ(room(90, {}), std::pair(Room::none, int64_t{90})) << "that was asked for";
-  EXPECT_EQ(room(90, {{on_cards(1, 90)}}), std::pair(Room::none, int64_t{90})) << "it was never raised";
-  EXPECT_EQ(room(90, {{on_cards(1, 60)}}), std::pair(Room::less, int64_t{75}));
-  EXPECT_EQ(room(120, {{on_cards(1, 60)}, {on_cards(1, 80)}}), std::pair(Room::too_little, int64_t{120}));
+  EXPECT_EQ(fit(70, {}), std::pair(Fit::fits, int64_t{70}));
+  EXPECT_EQ(fit(90, {}), std::pair(Fit::none, int64_t{90})) << "that was asked for";
+  EXPECT_EQ(fit(90, {{on_cards(1, 90)}}), std::pair(Fit::none, int64_t{90})) << "it was never raised";
+  EXPECT_EQ(fit(90, {{on_cards(1, 60)}}), std::pair(Fit::less, int64_t{75}));
+  EXPECT_EQ(fit(120, {{on_cards(1, 60)}, {on_cards(1, 80)}}), std::pair(Fit::too_little, int64_t{120}));
   // The next step has run out of nothing: it may have what was asked for at first, and waits for that.
-  EXPECT_EQ(room(120, {{on_cards(1, 60), false}, {on_cards(1, 80), false}}),
-            std::pair(Room::less, int64_t{75}));
-  EXPECT_EQ(room(120, {{on_cards(1, 80), false}}), std::pair(Room::less, int64_t{80}));
-  EXPECT_EQ(room(80, {{on_cards(1, 80), false}}), std::pair(Room::none, int64_t{80}));
+  EXPECT_EQ(fit(120, {{on_cards(1, 60), false}, {on_cards(1, 80), false}}),
+            std::pair(Fit::less, int64_t{75}));
+  EXPECT_EQ(fit(120, {{on_cards(1, 80), false}}), std::pair(Fit::less, int64_t{80}));
+  EXPECT_EQ(fit(80, {{on_cards(1, 80), false}}), std::pair(Fit::none, int64_t{80}));
 }
 
 // A workload of random jobs on cards and on the host, where others come, go and stay.
@@ -360,8 +360,8 @@ Workload random_situation(std::mt19937& random) {
     }
   }
   for (int64_t i = pick(1, 5); i > 0; --i) {
-    const int64_t asked = pick(10, 50), peak = asked * pick(50, 300) / 100;
-    Need need = pick(0, 3) == 0 ? Need{0, 0, asked, 1} : on_cards(1, asked);
+    const int64_t requested = pick(10, 50), peak = requested * pick(50, 300) / 100;
+    Need need = pick(0, 3) == 0 ? Need{0, 0, requested, 1} : on_cards(1, requested);
     const auto seconds = static_cast<double>(pick(5, 200));
     Job job{"job", 0,    static_cast<double>(pick(0, 100)), seconds, seconds,
             need,  peak, static_cast<double>(pick(0, 20)),  0};

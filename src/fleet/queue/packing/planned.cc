@@ -83,10 +83,10 @@ std::vector<SmallerPlan> smaller_plans(const std::string& program, const std::ve
                                        const Planned& planned) {
   const int64_t least = planned.smallest_bytes, most = bytes_of(planned.need);
   if (planned.seconds <= 0 || planned.seconds_per_step <= 0 || least <= 0 || least >= most) return {};
-  std::vector<std::string> asked = words;
-  asked.insert(asked.end(), {"--json", "--sweep", formatted("memory={}..{}", least, most)});
+  std::vector<std::string> requested = words;
+  requested.insert(requested.end(), {"--json", "--sweep", formatted("memory={}..{}", least, most)});
   // The program's messages on standard error were printed before.
-  const ChildAnswer answer = run_plan(program, asked, ChildErrors::dropped);
+  const ChildAnswer answer = run_plan(program, requested, ChildErrors::dropped);
   check_internal(answer.code == 0, "plan --sweep failed where plan did not");
   return read_sweep(answer.output, planned);
 }
@@ -100,16 +100,16 @@ std::vector<SmallerPlan> plans_of_fewer_threads(const std::string& program,
   for (int threads : {planned.need.threads / 2, planned.need.threads / 4, 1}) {
     if (threads < 1 || threads >= last) continue;
     last = threads;
-    std::vector<std::string> asked = words;
-    asked.insert(asked.end(), {"--threads", std::to_string(threads), "--json"});
-    const ChildAnswer answer = run_plan(program, asked, ChildErrors::dropped);
+    std::vector<std::string> requested = words;
+    requested.insert(requested.end(), {"--threads", std::to_string(threads), "--json"});
+    const ChildAnswer answer = run_plan(program, requested, ChildErrors::dropped);
     if (answer.code != 0) continue;  // what fits with more threads may not with fewer: it has no such plan
     Planned fewer = read_plan(answer.output, words);
     // The user may know the run's time better than its plan.
     fewer.seconds = planned.seconds * fewer.seconds_per_step / planned.seconds_per_step;
     std::vector<SmallerPlan> more = {{fewer.need.host_bytes, fewer.seconds}};
-    asked.resize(words.size() + 2);
-    for (const SmallerPlan& one : smaller_plans(program, asked, fewer)) more.push_back(one);
+    requested.resize(words.size() + 2);
+    for (const SmallerPlan& one : smaller_plans(program, requested, fewer)) more.push_back(one);
     for (SmallerPlan& one : more) {
       one.threads = threads;
       plans.push_back(one);

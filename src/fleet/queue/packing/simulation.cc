@@ -283,12 +283,12 @@ class Simulation {
     std::vector<Tried> tried;
     for (const SimulatedTry& before : tries_of_[one.job])
       tried.push_back({before.need, before.step == one.step});
-    const RoomBesideOthers beside = room_beside_others(machine, one.need, tried);
+    const FitNextToOthers beside = fit_next_to_others(machine, one.need, tried);
     const double waited = now_ - *one.blocked_since;
     outcome_.longest_blocked = std::max(outcome_.longest_blocked, waited);
     one.need = beside.need;
-    if (beside.room == Room::less) return one.blocked_since.reset(), false;
-    if (beside.room == Room::too_little &&
+    if (beside.fit == Fit::less) return one.blocked_since.reset(), false;
+    if (beside.fit == Fit::too_little &&
         waited >= std::min(kRaisedPatienceSeconds, workload_.patience_seconds)) {
       if (take_step(one)) return false;
       return lose(), true;

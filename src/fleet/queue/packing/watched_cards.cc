@@ -151,7 +151,7 @@ Machine WatchedCards::with_room(Machine machine, const std::vector<RunOnCards>& 
         idle_bytes_[card.name] = gpu->used;
       // A stated size is meant: no headroom is taken off it, but what others use of the card is.
       const int64_t ceiling = options_.find ? card.bytes : gpu->total;
-      card.bytes = share_of(*gpu, card.bytes, ceiling, runs, pids).room;
+      card.bytes = share_of(*gpu, card.bytes, ceiling, runs, pids).free_bytes;
     } else {
       for (const PromisedOnCard& run : runs.of_other_queues)
         card.bytes = std::max<int64_t>(0, card.bytes - run.bytes);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "fleet/devices/watch.h"
-#include "fleet/queue/packing/card_room.h"
+#include "fleet/queue/packing/card_capacity.h"
 #include "fleet/queue/packing/packing.h"
 
 namespace plimsoll::queue {

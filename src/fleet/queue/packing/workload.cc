@@ -63,7 +63,7 @@ class Reader {
   void finish() const {
     if (known_ == object_.size()) return;
     for (const auto& [key, value] : object_.items())
-      if (std::find(asked_.begin(), asked_.end(), key) == asked_.end())
+      if (std::find(requested_.begin(), requested_.end(), key) == requested_.end())
         fail(formatted("unknown key '{}'", key));
   }
   [[noreturn]] void fail(const std::string& what) const {
@@ -72,7 +72,7 @@ class Reader {
 
  private:
   const json* find(const std::string& key) {
-    asked_.push_back(key);
+    requested_.push_back(key);
     const auto found = object_.find(key);
     if (found == object_.end()) return nullptr;
     ++known_;
@@ -81,7 +81,7 @@ class Reader {
 
   const json& object_;
   std::string where_;
-  std::vector<std::string> asked_;
+  std::vector<std::string> requested_;
   size_t known_ = 0;
 };
 

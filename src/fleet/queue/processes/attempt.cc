@@ -176,14 +176,15 @@ void end_marked(const std::string& mark, const fs::path& folder) {
   if (const std::string group = group_of(folder); !group.empty()) rmdir(group.c_str());  // where it is empty
 }
 
-void wake_or_end_supervisor(const fs::path& folder, double seconds_since_asked, double grace_seconds) {
+void wake_or_end_supervisor(const fs::path& folder, double seconds_since_request, double grace_seconds) {
   constexpr double kSlack = 5;
   const AttemptState state = look_at(folder);
   if (state.life != Life::alive || state.supervisor <= 0) return;
   const std::optional<Process> process = read_process(state.supervisor);
   if (process && process->state == 'T') kill(state.supervisor, SIGCONT);
   const double grace = read_grace(folder).value_or(grace_seconds);
-  if (seconds_since_asked > 2 * grace + kSlack) kill(state.supervisor, SIGKILL);  // its command goes with it
+  if (seconds_since_request > 2 * grace + kSlack)
+    kill(state.supervisor, SIGKILL);  // its command goes with it
 }
 
 }  // namespace plimsoll::queue

@@ -85,7 +85,7 @@ void set_grace(const std::filesystem::path& folder, double seconds);
 std::optional<double> read_grace(const std::filesystem::path& folder);
 // Wakes or ends the supervisor of an attempt that was asked to end so long ago: one that was stopped
 // (SIGSTOP) is continued, and one that has not ended after twice the grace is ended, with its command.
-void wake_or_end_supervisor(const std::filesystem::path& folder, double seconds_since_asked,
+void wake_or_end_supervisor(const std::filesystem::path& folder, double seconds_since_request,
                             double grace_seconds);
 // Ends what a lost supervisor left behind, its control group too: what is in the group, what has the mark,
 // and what the supervisor saw (`processes`), with all that these started.

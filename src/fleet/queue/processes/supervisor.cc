@@ -197,8 +197,8 @@ class Supervisor {
       exit_.over_limit = true;
       send(descendants(getpid()), SIGKILL);
     }
-    if (asked_at_ == 0 && access((launch_.folder / "cancel").c_str(), F_OK) == 0) ask();
-    if (asked_at_ != 0 && seconds_now() > asked_at_ + grace()) send(tree, SIGKILL);
+    if (requested_at_ == 0 && access((launch_.folder / "cancel").c_str(), F_OK) == 0) ask();
+    if (requested_at_ != 0 && seconds_now() > requested_at_ + grace()) send(tree, SIGKILL);
   }
 
   // A control group decides, where there is one. Elsewhere a run is not ended for what processes seemed to
@@ -233,11 +233,11 @@ class Supervisor {
   void take_signals() {
     signalfd_siginfo got{};
     while (read(signals_, &got, sizeof got) == static_cast<ssize_t>(sizeof got))
-      if (got.ssi_signo != SIGCHLD && asked_at_ == 0) ask();
+      if (got.ssi_signo != SIGCHLD && requested_at_ == 0) ask();
   }
 
   void ask() {
-    asked_at_ = seconds_now();
+    requested_at_ = seconds_now();
     exit_.canceled = true;
     send(descendants(getpid()), SIGTERM);
   }
@@ -297,7 +297,7 @@ class Supervisor {
   int lock_ = -1, record_ = -1, log_ = -1, signals_ = -1;
   pid_t command_ = 0;
   bool command_ended_ = false;
-  double asked_at_ = 0, started_at_ = 0, kept_at_ = 0;
+  double requested_at_ = 0, started_at_ = 0, kept_at_ = 0;
   int64_t file_bytes_ = 0;  // most of mapped files that the command had
   std::string noted_;       // the processes that the attempt's folder lists
   MemoryHistory history_;

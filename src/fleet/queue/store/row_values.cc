@@ -173,7 +173,7 @@ void hold_damaged(Entry& entry, const std::string& column) {
   entry.note = entry.damage;
   if (is_over(entry.state)) return;
   entry.state = State::held;
-  entry.stop_asked = entry.hold_asked = false;
+  entry.stop_requested = entry.hold_requested = false;
   entry.note = formatted("held: {}; plimsoll queue cancel {} takes it out", entry.damage, entry.id);
 }
 
@@ -197,8 +197,8 @@ Entry read_entry(const Statement& row) {
     return text == "[]" ? std::vector<int64_t>{} : get_wholes<int64_t>(json::parse(text));
   });
   entry.state = static_cast<State>(checked.number(14, "state", 0, static_cast<int>(State::canceled)));
-  entry.stop_asked = row.integer(15) != 0;
-  entry.hold_asked = row.integer(16) != 0;
+  entry.stop_requested = row.integer(15) != 0;
+  entry.hold_requested = row.integer(16) != 0;
   entry.submitted = checked.real(17, "submitted", -kMostSeconds);
   if (!row.is_null(18)) entry.promised = checked.real(18, "promised", -kMostSeconds);
   entry.attempts = checked.number(19, "attempts");
@@ -259,8 +259,8 @@ void bind_entry(Statement& statement, const Entry& entry) {
   statement.bind(entry.seconds).bind(int64_t{entry.priority}).bind(int64_t{entry.retries});
   statement.bind(json(entry.after).dump())
       .bind(static_cast<int64_t>(entry.state))
-      .bind(int64_t{entry.stop_asked})
-      .bind(int64_t{entry.hold_asked})
+      .bind(int64_t{entry.stop_requested})
+      .bind(int64_t{entry.hold_requested})
       .bind(entry.submitted);
   if (entry.promised) {
     statement.bind(*entry.promised);

@@ -41,9 +41,9 @@ bool is_over(State state) { return state >= State::done; }
 
 bool is_begun(State state) { return state == State::submitted || state == State::running; }
 
-State state_as_asked(const Entry& entry, State state) {
-  if (!entry.stop_asked) return state;
-  return entry.hold_asked ? State::held : State::canceled;
+State state_as_requested(const Entry& entry, State state) {
+  if (!entry.stop_requested) return state;
+  return entry.hold_requested ? State::held : State::canceled;
 }
 
 Store::Store(const fs::path& folder) : folder_(fs::absolute(folder)), database_(open_private(folder_)) {
@@ -258,8 +258,8 @@ Entry Store::take_back(int64_t id, int number, State state, const std::string& n
   Transaction transaction(database_);
   Entry found = entry(id);
   if (is_begun(found.state) && found.attempts == number) {
-    found.state = state_as_asked(found, state);
-    found.stop_asked = found.hold_asked = false;
+    found.state = state_as_requested(found, state);
+    found.stop_requested = found.hold_requested = false;
     found.note = note;
     --found.attempts;
     update(found);

@@ -44,8 +44,8 @@ struct Entry {
   int retries = 0;             // that are left
   std::vector<int64_t> after;  // starts when all of these are done
   State state = State::waiting;
-  bool stop_asked = false;  // of a running one: cancel, or hold where `hold_asked`
-  bool hold_asked = false;
+  bool stop_requested = false;  // of a running one: cancel, or hold where `hold_requested`
+  bool hold_requested = false;
   double submitted = 0;  // seconds since 1970
   std::optional<double> promised;
   int attempts = 0;
@@ -57,7 +57,7 @@ struct Entry {
 };
 
 // The state of an entry whose attempt is over: canceled or held where that was asked for, else `state`.
-State state_as_asked(const Entry& entry, State state);
+State state_as_requested(const Entry& entry, State state);
 
 struct Attempt {
   int64_t entry = 0;

@@ -14,7 +14,9 @@ namespace {
 constexpr double kWorthPrefetch = 0.002;
 constexpr std::array<Part, 3> kPersistentParts = {Part::states, Part::gradients, Part::weights};
 
-const PartHome& home_of_part(const Homes& homes, Part part) { return homes[static_cast<size_t>(part)]; }
+const PartTarget& target_of_part(const OffloadTargets& targets, Part part) {
+  return targets[static_cast<size_t>(part)];
+}
 
 // The first place in [low, high] for which `holds`, which stays so; high where it may not hold anywhere.
 template <class Predicate>
@@ -31,32 +33,32 @@ int64_t first_place(int64_t low, int64_t high, const Predicate& holds) {
 
 }  // namespace
 
-Homes Search::homes_of(const Spot& spot) const {
-  Homes homes = frames_[spot.frame].variant.offload.homes();
-  if (spot.split.any()) homes[static_cast<size_t>(spot.split.part)] = spot.home;
-  return homes;
+OffloadTargets Search::targets_of(const Spot& spot) const {
+  OffloadTargets targets = frames_[spot.frame].variant.offload.targets();
+  if (spot.split.any()) targets[static_cast<size_t>(spot.split.part)] = spot.target;
+  return targets;
 }
 
 Variant Search::variant_of(const Spot& spot) const {
   Variant variant = frames_[spot.frame].variant;
   if (!spot.split.any()) return variant;
-  variant.offload.of(spot.split.part) = spot.home;
+  variant.offload.of(spot.split.part) = spot.target;
   variant.update_in_backward = may_update_in_backward(variant);
   return variant;
 }
 
-OffloadChoice Search::choice_with(size_t frame, const Split& split, const PartHome& home) const {
+OffloadChoice Search::choice_with(size_t frame, const Split& split, const PartTarget& target) const {
   OffloadChoice choice = frames_[frame].variant.offload;
-  if (split.any()) choice.of(split.part) = home;
+  if (split.any()) choice.of(split.part) = target;
   return choice;
 }
 
-size_t Search::frame_of(size_t room, const Homes& homes, int64_t prefetch) const {
-  return rooms_[room].begin + known_.place_of.at({homes, prefetch});
+size_t Search::frame_of(size_t capacity, const OffloadTargets& targets, int64_t prefetch) const {
+  return capacities_[capacity].begin + known_.place_of.at({targets, prefetch});
 }
 
-bool Search::updates_in_backward(size_t room, const OffloadChoice& choice) const {
-  Variant variant = rooms_[room].plain;
+bool Search::updates_in_backward(size_t capacity, const OffloadChoice& choice) const {
+  Variant variant = capacities_[capacity].plain;
   variant.offload = choice;
   return may_update_in_backward(variant);
 }
@@ -68,29 +70,30 @@ bool Search::is_stretched(const Spot& spot) const {
   if (frame.whole && !spot.split.any()) return false;
   const bool whole_gradients =
       frame.variant.offload.gradients.is_whole() && !(spot.split.any() && spot.split.part == Part::gradients);
-  return whole_gradients || !rooms_[frame.room].plain.update_in_backward;
+  return whole_gradients || !capacities_[frame.capacity].plain.update_in_backward;
 }
 
 std::vector<Search::Stretch> Search::stretches_of(const Spot& spot) {
   const Frame& frame = frames_[spot.frame];
-  const Homes homes = homes_of(spot);
+  const OffloadTargets targets = targets_of(spot);
   std::set<int64_t> cuts = {0, layers_};
   double outside = 0;
   for (const Part part : kEveryPart) {
-    const PartHome& home = home_of_part(homes, part);
-    if (home.is_whole()) continue;
-    for (const int64_t cut : {home.on_disk, home.moved()})
+    const PartTarget& target = target_of_part(targets, part);
+    if (target.is_whole()) continue;
+    for (const int64_t cut : {target.on_disk, target.moved()})
       if (cut < layers_) cuts.insert(cut);
-    const HomeCosts& costs = costs_of(frame.room, updates_in_backward(frame.room, frame.variant.offload));
-    outside = std::max(outside, costs.outside(part, request_.target.homes.front()));
+    const OffloadCosts& costs =
+        costs_of(frame.capacity, updates_in_backward(frame.capacity, frame.variant.offload));
+    outside = std::max(outside, costs.outside(part, request_.target.targets.front()));
   }
   std::vector<Stretch> stretches;
   for (auto cut = cuts.begin(); *cut < layers_; ++cut) {
-    Homes whole;
+    OffloadTargets whole;
     for (size_t part = 0; part < whole.size(); ++part)
-      whole[part] = homes[part].of(static_cast<BlockId>(*cut));
+      whole[part] = targets[part].of(static_cast<BlockId>(*cut));
     const auto layers = static_cast<double>(*std::next(cut) - *cut);
-    stretches.push_back({frame_of(frame.room, whole, frame.variant.offload.prefetch),
+    stretches.push_back({frame_of(frame.capacity, whole, frame.variant.offload.prefetch),
                          (1 - outside) * layers / static_cast<double>(layers_)});
   }
   stretches.back().share += outside;
@@ -100,8 +103,8 @@ std::vector<Search::Stretch> Search::stretches_of(const Spot& spot) {
 // Seconds are those of each stretch's share of its frame. Copies on the device are those of the stretch that
 // has most of them; activations wait side by side.
 Usage Search::of_stretches(const Spot& spot) {
-  const Homes homes = homes_of(spot);
-  const bool shares_transient = !home_of_part(homes, Part::activations).is_whole();
+  const OffloadTargets targets = targets_of(spot);
+  const bool shares_transient = !target_of_part(targets, Part::activations).is_whole();
   Usage usage;
   std::array<double, 3> transient{};
   double ops = 0, programs = 0, traffic = 0;
@@ -110,7 +113,7 @@ Usage Search::of_stretches(const Spot& spot) {
     Spot whole = spot;
     whole.frame = stretch.frame;
     whole.split = {};
-    whole.home = {};
+    whole.target = {};
     const Usage of_whole = bytes_and_seconds(whole);
     usage.seconds += stretch.share * of_whole.seconds;
     ops += stretch.share * static_cast<double>(of_whole.ops);
@@ -132,12 +135,12 @@ Usage Search::of_stretches(const Spot& spot) {
   usage.ops = std::llround(ops);
   usage.program_bytes = std::llround(programs);
   usage.disk_traffic = std::llround(traffic);
-  const size_t room = frames_[spot.frame].room;
+  const size_t capacity = frames_[spot.frame].capacity;
   OffloadChoice choice = frames_[spot.frame].variant.offload;
-  choice.set_homes(homes);
-  const Base& base = base_of(room, choice, false, points_.front());
+  choice.set_targets(targets);
+  const Base& base = base_of(capacity, choice, false, points_.front());
   Least least;
-  add_parts(room, choice, base, least);
+  add_parts(capacity, choice, base, least);
   usage.persistent = {least.device, least.host, least.disk};
   for (size_t space = 0; space < transient.size(); ++space)
     usage.bytes[space] = usage.persistent[space] + std::llround(transient[space]);
@@ -160,19 +163,19 @@ Usage Search::usage_like(const DepthModel& model, size_t chunk) const {
   return model.at(stacks, chunk);
 }
 
-const Search::Base& Search::base_of(size_t room, const OffloadChoice& choice, bool moves_activations,
+const Search::Base& Search::base_of(size_t capacity, const OffloadChoice& choice, bool moves_activations,
                                     RecomputePoint point) {
-  const bool updates = updates_in_backward(room, choice);
-  const Space home = moves_activations ? choice.activations.of(0) : Space::device;
-  const int64_t prefetch = home == Space::device ? 1 : choice.prefetch;
-  const auto [known, is_new] = known_.bases.try_emplace({room, updates, point, home, prefetch});
+  const bool updates = updates_in_backward(capacity, choice);
+  const Space target = moves_activations ? choice.activations.of(0) : Space::device;
+  const int64_t prefetch = target == Space::device ? 1 : choice.prefetch;
+  const auto [known, is_new] = known_.bases.try_emplace({capacity, updates, point, target, prefetch});
   Base& base = known->second;
   if (!is_new) return base;
-  Variant variant = rooms_[room].plain;
+  Variant variant = capacities_[capacity].plain;
   variant.update_in_backward = updates;
-  variant.offload.activations = home;
+  variant.offload.activations = target;
   variant.offload.prefetch = prefetch;
-  const std::vector<int64_t>& chunks = rooms_[room].chunks;
+  const std::vector<int64_t>& chunks = capacities_[capacity].chunks;
   const DepthModel& model = model_like(variant, chunks, point);
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     const Usage usage = usage_like(model, chunk);
@@ -193,44 +196,44 @@ const Search::Base& Search::base_of(size_t room, const OffloadChoice& choice, bo
   return base;
 }
 
-const HomeCosts& Search::costs_of(size_t room, bool updates) {
-  const Room& of_room = rooms_[room];
-  const auto [known, is_new] = known_.costs.try_emplace({of_room.plain.accumulation > 1, updates});
-  HomeCosts& costs = known->second;
+const OffloadCosts& Search::costs_of(size_t capacity, bool updates) {
+  const Capacity& of_capacity = capacities_[capacity];
+  const auto [known, is_new] = known_.costs.try_emplace({of_capacity.plain.accumulation > 1, updates});
+  OffloadCosts& costs = known->second;
   if (!is_new) return costs;
-  Variant variant = of_room.plain;
+  Variant variant = of_capacity.plain;
   variant.update_in_backward = updates;
   variant.offload.prefetch = 0;
-  const std::vector<int64_t> chunks = {of_room.chunks.front()};
+  const std::vector<int64_t> chunks = {of_capacity.chunks.front()};
   const auto blocks = [&](const DepthModel& model) {
     return is_deep_ ? model.blocks(depths_) : model.blocks();
   };
   const DepthModel& plain = model_like(variant, chunks, points_.front());
   for (const Part part : kPersistentParts) {
     if (part == Part::gradients && updates) continue;
-    for (const Space home : request_.target.homes) {
+    for (const Space target : request_.target.targets) {
       Variant with = variant;
-      with.offload.of(part) = home;
+      with.offload.of(part) = target;
       const DepthModel& moved = model_like(with, chunks, points_.front());
-      costs.set(part, home, usage_like(plain, 0), blocks(plain), usage_like(moved, 0), blocks(moved));
+      costs.set(part, target, usage_like(plain, 0), blocks(plain), usage_like(moved, 0), blocks(moved));
     }
   }
   return costs;
 }
 
 // Persistent bytes, and what transfers take at the least with the base's computing.
-void Search::add_parts(size_t room, const OffloadChoice& choice, const Base& base, Least& least) {
+void Search::add_parts(size_t capacity, const OffloadChoice& choice, const Base& base, Least& least) {
   least.device += base.persistent[index(Space::device)];
   least.programs = base.programs;
   std::array<double, 3> io{}, disk{};
   if (choice.any()) {
-    const HomeCosts& costs = costs_of(room, updates_in_backward(room, choice));
+    const OffloadCosts& costs = costs_of(capacity, updates_in_backward(capacity, choice));
     for (const Part part : kPersistentParts) {
       if (!choice.of(part).any()) continue;
-      for (const Space home : request_.target.homes) {
-        const HomeCosts::Amount amount = costs.of(part, home, choice.of(part));
+      for (const Space target : request_.target.targets) {
+        const OffloadCosts::Amount amount = costs.of(part, target, choice.of(part));
         least.device -= amount.freed;
-        (home == Space::disk ? least.disk : least.host) += amount.taken;
+        (target == Space::disk ? least.disk : least.host) += amount.taken;
         for (size_t i = 0; i < io.size(); ++i) {
           io[i] += amount.io[i];
           disk[i] += amount.disk[i];
@@ -249,11 +252,11 @@ void Search::add_parts(size_t room, const OffloadChoice& choice, const Base& bas
   least.seconds *= 1 - 1e-9;
 }
 
-Search::Least Search::least_of(size_t room, const OffloadChoice& choice) {
+Search::Least Search::least_of(size_t capacity, const OffloadChoice& choice) {
   Least least;
-  const Base& base = base_of(room, choice, false, points_.front());
+  const Base& base = base_of(capacity, choice, false, points_.front());
   least.device = base.floor;
-  add_parts(room, choice, base, least);
+  add_parts(capacity, choice, base, least);
   return least;
 }
 
@@ -271,15 +274,15 @@ Search::Least Search::least_at(const Spot& spot) {
   const OffloadChoice& choice = frame.variant.offload;
   const bool at_point = spot.segment == 1 && spot.first == spot.rest;
   const bool knows_activations = at_point && choice.activations.is_whole();
-  const Base& base = base_of(frame.room, choice, knows_activations, at_point ? spot.first : spot.rest);
+  const Base& base = base_of(frame.capacity, choice, knows_activations, at_point ? spot.first : spot.rest);
   Least least;
   if (knows_activations) {
     least.host = base.host;
     least.disk = base.on_disk;
   }
-  const size_t plain = frame_of(frame.room, Homes{}, prefetches().front());
+  const size_t plain = frame_of(frame.capacity, OffloadTargets{}, prefetches().front());
   if (spot.segment == 1 || frames_[plain].variant.update_in_backward != frame.variant.update_in_backward) {
-    add_parts(frame.room, choice, base, least);
+    add_parts(frame.capacity, choice, base, least);
     return least;
   }
   // The frame that moves nothing says what segments compute.
@@ -290,7 +293,7 @@ Search::Least Search::least_at(const Spot& spot) {
     const Usage usage = bytes_and_seconds(still);
     for (size_t i = 0; i < of_segments.seconds.size(); ++i) of_segments.seconds[i] = usage.runs[i].seconds;
   }
-  add_parts(frame.room, choice, of_segments, least);
+  add_parts(frame.capacity, choice, of_segments, least);
   return least;
 }
 
@@ -299,7 +302,7 @@ int64_t Search::least_transient_at(const Spot& spot) {
   const Frame& frame = frames_[spot.frame];
   const OffloadChoice& choice = frame.variant.offload;
   if (!choice.activations.is_whole() || spot.segment > 1 || spot.first != spot.rest) return 0;
-  return base_of(frame.room, choice, true, spot.first).transient[spot.chunk];
+  return base_of(frame.capacity, choice, true, spot.first).transient[spot.chunk];
 }
 
 // By what a frame takes at the least, of a spot's device bytes exactly.
@@ -336,10 +339,10 @@ bool Search::may_be_between(const Spot& less, const Spot& more, const Limits& li
 }
 
 std::optional<Search::Least> Search::least_of(const Variant& variant) {
-  for (size_t room = 0; room < rooms_.size(); ++room) {
-    const Variant& plain = rooms_[room].plain;
+  for (size_t capacity = 0; capacity < capacities_.size(); ++capacity) {
+    const Variant& plain = capacities_[capacity].plain;
     if (plain.micro_batch == variant.micro_batch && plain.micro_tokens == variant.micro_tokens)
-      return least_of(room, variant.offload);
+      return least_of(capacity, variant.offload);
   }
   return std::nullopt;
 }
@@ -361,12 +364,12 @@ std::vector<Search::Split> Search::splits_of(size_t frame) const {
   std::vector<Split> splits;
   const Variant& variant = frames_[frame].variant;
   const OffloadChoice& choice = variant.offload;
-  const bool is_stated = request_.choices.offload && !request_.target.homes.empty();
-  if (layers_ == 1 || request_.choices.homes || !request_.choices.in_part.value_or(is_deep_) ||
+  const bool is_stated = request_.choices.offload && !request_.target.targets.empty();
+  if (layers_ == 1 || request_.choices.targets || !request_.choices.in_part.value_or(is_deep_) ||
       (choice.prefetch > 1 && !request_.choices.prefetch) || (is_stated && !frames_[frame].offered))
     return splits;
   const auto has = [&](Space space) {
-    return std::ranges::find(request_.target.homes, space) != request_.target.homes.end();
+    return std::ranges::find(request_.target.targets, space) != request_.target.targets.end();
   };
   const bool disk = has(Space::disk), host = has(Space::host);
   for (const Part part : kEveryPart) {
@@ -374,7 +377,7 @@ std::vector<Search::Split> Search::splits_of(size_t frame) const {
       const auto [fewest, most] = range_of(split);
       if (fewest <= most) splits.push_back(split);
     };
-    if (choice.of(part) == PartHome(Space::host) && disk)
+    if (choice.of(part) == PartTarget(Space::host) && disk)
       add({.part = part, .disk = true, .host = true, .device = false});
     if (choice.of(part).any() || is_stated) continue;
     if (part == Part::gradients && variant.update_in_backward) continue;
@@ -392,50 +395,50 @@ std::pair<int64_t, int64_t> Search::range_of(const Split& split) const {
   return {split.disk && split.host ? 2 : 1, layers - 1};
 }
 
-PartHome Search::home_in(const Split& split, int64_t moved, int64_t on_disk) const {
-  if (!split.device) return {on_disk, PartHome::kEveryBlock};
+PartTarget Search::target_in(const Split& split, int64_t moved, int64_t on_disk) const {
+  if (!split.device) return {on_disk, PartTarget::kEveryBlock};
   if (!split.host) return {moved, 0};
   if (!split.disk) return {0, moved};
   return {on_disk, moved - on_disk};
 }
 
-void Search::each_home_in(const Split& split, const std::function<void(const PartHome&)>& visit) const {
+void Search::each_target_in(const Split& split, const std::function<void(const PartTarget&)>& visit) const {
   const auto [fewest, most] = range_of(split);
   for (int64_t moved = fewest; moved <= most; ++moved) {
     const bool chooses = split.disk && split.host;
     for (int64_t on_disk = 1; on_disk < (chooses ? moved : 2); ++on_disk)
-      visit(home_in(split, moved, on_disk));
+      visit(target_in(split, moved, on_disk));
   }
 }
 
 // With no more layers moved, and of these on disk, than the limits ask for; of the device, with all moved.
 Search::Least Search::least_of_split(size_t frame, const Split& split, const Limits& limits) {
-  const size_t room = frames_[frame].room;
+  const size_t capacity = frames_[frame].capacity;
   auto [moved, most] = range_of(split);
   const bool knows = split.part != Part::activations;
   OffloadChoice choice = choice_with(frame, split, split.device ? Space::device : Space::host);
-  const bool updates = updates_in_backward(room, choice_with(frame, split, Space::host));
-  const HomeCosts& costs = costs_of(room, updates);
+  const bool updates = updates_in_backward(capacity, choice_with(frame, split, Space::host));
+  const OffloadCosts& costs = costs_of(capacity, updates);
   OffloadChoice all = choice_with(frame, split, split.host ? Space::host : Space::disk);
-  Least least = least_of(room, all);
+  Least least = least_of(capacity, all);
   const int64_t device = least.device;
-  const Space home = split.host ? Space::host : Space::disk;
+  const Space target = split.host ? Space::host : Space::disk;
   if (knows && split.device && limits.budget.device_bytes) {
-    const int64_t freed = costs.of_first(split.part, home, PartHome::kEveryBlock).freed;
+    const int64_t freed = costs.of_first(split.part, target, PartTarget::kEveryBlock).freed;
     moved = first_place(moved, most, [&](int64_t count) {
-      return device + freed - costs.of_first(split.part, home, count).freed <= *limits.budget.device_bytes;
+      return device + freed - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;
     });
   }
   int64_t on_disk = 1;
   if (knows && split.disk && split.host && limits.budget.host_bytes) {
-    const int64_t others = least_of(room, choice_with(frame, split, Space::device)).host + least.programs +
-                           request_.target.host.total();
+    const int64_t others = least_of(capacity, choice_with(frame, split, Space::device)).host +
+                           least.programs + request_.target.host.total();
     on_disk = first_place(1, std::max<int64_t>(1, moved - 1), [&](int64_t count) {
-      return others + costs.of(split.part, Space::host, home_in(split, moved, count)).taken <=
+      return others + costs.of(split.part, Space::host, target_in(split, moved, count)).taken <=
              *limits.budget.host_bytes;
     });
   }
-  least = least_of(room, knows ? choice_with(frame, split, home_in(split, moved, on_disk)) : choice);
+  least = least_of(capacity, knows ? choice_with(frame, split, target_in(split, moved, on_disk)) : choice);
   least.device = device;
   return least;
 }
@@ -444,21 +447,21 @@ Search::Least Search::least_of_split(size_t frame, const Split& split, const Lim
 // disk have room for that with some to spare.
 bool Search::is_pointless(size_t frame, const Split& split, const Limits& limits) {
   if (!limits.smallest_first || limits.of_process || !limits.is_open()) return false;
-  const size_t room = frames_[frame].room;
-  return std::ranges::any_of(request_.target.homes, [&](Space home) {
-    return fits_easily(least_of(room, choice_with(frame, split, home)), limits);
+  const size_t capacity = frames_[frame].capacity;
+  return std::ranges::any_of(request_.target.targets, [&](Space target) {
+    return fits_easily(least_of(capacity, choice_with(frame, split, target)), limits);
   });
 }
 
-std::vector<Search::Entry> Search::entries_of(size_t room, const Limits& limits) {
+std::vector<Search::Entry> Search::entries_of(size_t capacity, const Limits& limits) {
   std::vector<Entry> entries;
   const auto add = [&](const Entry& entry) {
     if (!exceeds(entry.least, limits)) entries.push_back(entry);
   };
-  for (size_t frame = rooms_[room].begin; frame < rooms_[room].end; ++frame) {
+  for (size_t frame = capacities_[capacity].begin; frame < capacities_[capacity].end; ++frame) {
     const Variant& variant = frames_[frame].variant;
     if (frames_[frame].offered && may_be_among(frame, limits))
-      add({frame, {}, least_of(room, variant.offload)});
+      add({frame, {}, least_of(capacity, variant.offload)});
     if (limits.on_device) continue;
     if (limits.moves_no_more_than && !may_be_among(frame, limits)) continue;
     for (const Split& split : splits_of(frame))
@@ -481,15 +484,15 @@ bool Search::gains_by_prefetch(const Spot& spot) {
   const OffloadChoice& choice = frame.variant.offload;
   if (choice.prefetch < 2 || request_.choices.prefetch) return true;
   Spot sooner = spot;
-  sooner.frame = frame_of(frame.room, choice.homes(), 1);
+  sooner.frame = frame_of(frame.capacity, choice.targets(), 1);
   return least_seconds_at(sooner) * (1 - kWorthPrefetch) > least_at(spot).seconds;
 }
 
 void Search::each_of_split(size_t frame, const Split& split, Limits& limits, const Visit& visit) {
-  const size_t room = frames_[frame].room;
+  const size_t capacity = frames_[frame].capacity;
   const int64_t prefetch = frames_[frame].variant.offload.prefetch;
-  const auto frame_with = [&](Space home) {
-    return frame_of(room, choice_with(frame, split, home).homes(), prefetch);
+  const auto frame_with = [&](Space target) {
+    return frame_of(capacity, choice_with(frame, split, target).targets(), prefetch);
   };
   const size_t few = frame_with(split.device ? Space::device : Space::host);
   const size_t all = frame_with(split.host ? Space::host : Space::disk);
@@ -497,16 +500,17 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
   const auto is_slow = [&](Spot spot) {
     spot.split = {};
     spot.frame = few;
-    const Least least = knows ? least_at(spot) : least_of(room, frames_[few].variant.offload);
+    const Least least = knows ? least_at(spot) : least_of(capacity, frames_[few].variant.offload);
     return exceeds(Least{.disk_traffic = least.disk_traffic, .seconds = least.seconds}, limits);
   };
   const auto is_large = [&](Spot spot) {
     spot.split = {};
     spot.frame = few;
-    Least least = knows ? least_at(spot) : least_of(room, frames_[few].variant.offload);
+    Least least = knows ? least_at(spot) : least_of(capacity, frames_[few].variant.offload);
     int64_t on_host = least.host;
     // Between host and disk, as much as the host has no room for is on disk.
-    if (split.disk) on_host = std::min(on_host, least_of(room, choice_with(frame, split, Space::disk)).host);
+    if (split.disk)
+      on_host = std::min(on_host, least_of(capacity, choice_with(frame, split, Space::disk)).host);
     const int64_t transient = knows ? transient_at(spot) : 0;
     spot.frame = all;
     if (knows) least = least_at(spot);
@@ -554,7 +558,7 @@ std::vector<Search::Spot> Search::choices_worth(const Spot& spot) {
   for (const Spot& choice : choices) {
     Spot whole = choice;
     whole.split = {};
-    whole.home = {};
+    whole.target = {};
     if (!may_measure(whole)) continue;
     if (choice.graphs && before) {
       const LaunchCost cost = launch_cost(before->runs, request_.target.device, UseGraphs::off);
@@ -572,9 +576,9 @@ std::vector<Search::Spot> Search::choices_worth(const Spot& spot) {
 }
 
 // The space of the part's last layers: what is outside of the layers is there.
-Space last_space(const PartHome& home) {
-  if (home.stays()) return Space::device;
-  return home.on_host > 0 ? Space::host : Space::disk;
+Space last_space(const PartTarget& target) {
+  if (target.stays()) return Space::device;
+  return target.on_host > 0 ? Space::host : Space::disk;
 }
 
 // The usage of a deep model whose part is in several places, by variants that have it in one of them.
@@ -586,16 +590,17 @@ class Search::Mix {
       const Split& split = spot.split;
       if (!(space == Space::device ? split.device : space == Space::host ? split.host : split.disk)) continue;
       Spot whole = spot;
-      Homes homes = frame.variant.offload.homes();
-      homes[static_cast<size_t>(part_)] = space;
-      whole.frame = search.frame_of(frame.room, homes, frame.variant.offload.prefetch);
+      OffloadTargets targets = frame.variant.offload.targets();
+      targets[static_cast<size_t>(part_)] = space;
+      whole.frame = search.frame_of(frame.capacity, targets, frame.variant.offload.prefetch);
       whole.split = {};
-      whole.home = {};
+      whole.target = {};
       ends_[index(space)] = search.bytes_and_seconds(whole);
       last_ = space;
     }
     if (part_ != Part::activations)
-      costs_ = &search.costs_of(frame.room, search.updates_in_backward(frame.room, frame.variant.offload));
+      costs_ =
+          &search.costs_of(frame.capacity, search.updates_in_backward(frame.capacity, frame.variant.offload));
     outside_ = costs_ == nullptr ? 0 : costs_->outside(part_, last_);
   }
 
@@ -604,14 +609,14 @@ class Search::Mix {
 
   // Seconds are those of each home's share of the layers. Copies on the device are those of the home that has
   // most of them; activations wait side by side.
-  [[nodiscard]] Usage at(const PartHome& home) const {
+  [[nodiscard]] Usage at(const PartTarget& target) const {
     const auto all = static_cast<double>(layers_);
-    const int64_t moved = std::min(home.moved(), layers_);
+    const int64_t moved = std::min(target.moved(), layers_);
     std::array<double, 3> shares = {static_cast<double>(layers_ - moved) / all,
-                                    static_cast<double>(moved - home.on_disk) / all,
-                                    static_cast<double>(home.on_disk) / all};
+                                    static_cast<double>(moved - target.on_disk) / all,
+                                    static_cast<double>(target.on_disk) / all};
     for (double& share : shares) share *= 1 - outside_;
-    shares[index(last_space(home))] += outside_;
+    shares[index(last_space(target))] += outside_;
     Usage usage;
     std::array<double, 3> transient{}, calls{};
     double ops = 0, programs = 0, traffic = 0;
@@ -638,24 +643,24 @@ class Search::Mix {
     usage.ops = std::llround(ops);
     usage.program_bytes = std::llround(programs);
     usage.disk_traffic = std::llround(traffic);
-    usage.persistent = persistent_at(home);
+    usage.persistent = persistent_at(target);
     for (size_t space = 0; space < transient.size(); ++space)
       usage.bytes[space] = usage.persistent[space] + std::llround(transient[space]);
     return usage;
   }
 
-  [[nodiscard]] std::array<int64_t, 3> persistent_at(const PartHome& home) const {
+  [[nodiscard]] std::array<int64_t, 3> persistent_at(const PartTarget& target) const {
     std::array<int64_t, 3> bytes = end(last_).persistent;
     if (costs_ == nullptr) return bytes;
-    const auto move = [&](const PartHome& where, int64_t times) {
+    const auto move = [&](const PartTarget& where, int64_t times) {
       for (const Space space : {Space::host, Space::disk}) {
-        const HomeCosts::Amount amount = costs_->of(part_, space, where);
+        const OffloadCosts::Amount amount = costs_->of(part_, space, where);
         bytes[index(Space::device)] -= times * amount.freed;
         bytes[index(space)] += times * amount.taken;
       }
     };
     move(last_, -1);
-    move(home, 1);
+    move(target, 1);
     return bytes;
   }
 
@@ -664,11 +669,11 @@ class Search::Mix {
   Part part_;
   Space last_ = Space::device;
   std::array<std::optional<Usage>, 3> ends_;
-  const HomeCosts* costs_ = nullptr;  // none of activations
-  double outside_ = 0;                // share of what is of no layer
+  const OffloadCosts* costs_ = nullptr;  // none of activations
+  double outside_ = 0;                   // share of what is of no layer
 };
 
-Usage Search::of_split(const Spot& spot) { return Mix(*this, spot).at(spot.home); }
+Usage Search::of_split(const Spot& spot) { return Mix(*this, spot).at(spot.target); }
 
 // Returns whether a split is slower than what is known even with as little moved as it may, or too large with all.
 bool Search::is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& limits) {
@@ -691,7 +696,7 @@ bool Search::is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& lim
 void Search::each_count(Spot spot, Limits& limits, const Visit& visit) {
   const Split& split = spot.split;
   const auto [fewest, most] = range_of(split);
-  spot.home = home_in(split, most, 1);
+  spot.target = target_in(split, most, 1);
   if (!may_measure(spot)) return;
   std::optional<Mix> mix;
   if (is_stretched(spot)) mix.emplace(*this, spot);
@@ -704,13 +709,13 @@ void Search::each_count(Spot spot, Limits& limits, const Visit& visit) {
   of_host.budget.host_bytes = limits.budget.host_bytes;
   const int64_t slack_bytes = slack(spot);
   int64_t graph_bytes = -1;
-  const auto over = [&](const PartHome& home, const Limits& of) {
-    spot.home = home;
+  const auto over = [&](const PartTarget& target, const Limits& of) {
+    spot.target = target;
     if (!mix || graph_bytes < 0) {
-      spot.usage = mix ? finished(spot, mix->at(home)) : usage_at(spot);
+      spot.usage = mix ? finished(spot, mix->at(target)) : usage_at(spot);
       graph_bytes = spot.usage.graph_bytes;
     } else {
-      spot.usage = mix->at(home);
+      spot.usage = mix->at(target);
       spot.usage.bytes[index(Space::device)] += request_.target.own_memory ? graph_bytes : 0;
       spot.usage.bytes[index(Space::disk)] += request_.choices.kept_bytes;
     }
@@ -718,27 +723,27 @@ void Search::each_count(Spot spot, Limits& limits, const Visit& visit) {
   };
   const bool chooses = split.disk && split.host;
   const auto place = [&](int64_t moved) {
-    if (!chooses || !limits.budget.host_bytes) return home_in(split, moved, 1);
-    return home_in(split, moved, first_place(1, moved - 1, [&](int64_t on_disk) {
-                     return !over(home_in(split, moved, on_disk), of_host);
-                   }));
+    if (!chooses || !limits.budget.host_bytes) return target_in(split, moved, 1);
+    return target_in(split, moved, first_place(1, moved - 1, [&](int64_t on_disk) {
+                       return !over(target_in(split, moved, on_disk), of_host);
+                     }));
   };
   int64_t low = first_place(fewest, most, [&](int64_t moved) { return !over(place(moved), of_device); });
   const auto is_out = [&](int64_t moved) {
-    const PartHome home = place(moved);
-    const bool exceeds = over(home, limits);
+    const PartTarget target = place(moved);
+    const bool exceeds = over(target, limits);
     return exceeds || is_rejected(spot);
   };
   while (low < most && is_out(low) && !over(place(low), limits)) ++low;
   if (is_out(low)) return;
-  spot.home = place(low);
+  spot.target = place(low);
   offer(spot, limits, visit);
   if (!limits.smallest_first) return;
   int64_t high = low;
   for (int64_t step = most - low; step > 0; step /= 2)
     while (high + step <= most && !over(place(high + step), limits)) high += step;
   if (high == low || over(place(high), limits)) return;
-  spot.home = place(high);
+  spot.target = place(high);
   offer(spot, limits, visit);
 }
 

@@ -1,4 +1,4 @@
-#include "tasks/micro_room.h"
+#include "tasks/micro_capacity.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,7 @@
 
 namespace plimsoll {
 
-MicroPacker::MicroPacker(const MicroRoom& room, int64_t rows) : room_(room) {
+MicroPacker::MicroPacker(const MicroCapacity& capacity, int64_t rows) : capacity_(capacity) {
   const auto most = static_cast<size_t>(rows);
   sizes_.reserve(most);
   order_.reserve(most);
@@ -23,8 +23,9 @@ void MicroPacker::add(const RowSize& row) {
 }
 
 bool MicroPacker::takes(const Filled& filled, const RowSize& row) const {
-  return filled.rows < room_.samples && room_.begin + filled.size.tokens + row.tokens <= room_.tokens &&
-         filled.size.targets + row.targets <= room_.targets;
+  return filled.rows < capacity_.samples &&
+         capacity_.begin + filled.size.tokens + row.tokens <= capacity_.tokens &&
+         filled.size.targets + row.targets <= capacity_.targets;
 }
 
 int64_t MicroPacker::pack() {

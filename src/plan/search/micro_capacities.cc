@@ -1,4 +1,4 @@
-#include "plan/search/micro_rooms.h"
+#include "plan/search/micro_capacities.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr size_t kMostRooms = 10;
+constexpr size_t kMostCapacities = 10;
 // Between few micro-steps a step of one more halves the room, so parts of it are weighed too.
 constexpr double kQuartersUpTo = 2, kHalvesUpTo = 4;
 constexpr int64_t kTokenUnit = 16;  // rooms are multiples of it
@@ -42,7 +42,7 @@ uint64_t spread(uint64_t x) {
 std::set<int64_t> worth_weighing(int64_t most) {
   std::set<int64_t> sizes;
   for (int64_t size = 1; size <= most; ++size) sizes.insert(ceil_div(most, ceil_div(most, size)));
-  if (sizes.size() <= kMostRooms) return sizes;
+  if (sizes.size() <= kMostCapacities) return sizes;
   std::set<int64_t> halved = {1};
   for (int64_t size = most; size > 1; size = ceil_div(size, 2)) halved.insert(size);
   return halved;
@@ -66,11 +66,11 @@ std::vector<double> worth_packing(const Experiment& experiment, int64_t most) {
   return numbers;
 }
 
-std::vector<MicroRoom> rooms_in_rows(int64_t effective) {
+std::vector<MicroCapacity> capacities_in_rows(int64_t effective) {
   const std::set<int64_t> sizes = worth_weighing(effective);
-  std::vector<MicroRoom> rooms;
-  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) rooms.push_back({*size});
-  return rooms;
+  std::vector<MicroCapacity> capacities;
+  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) capacities.push_back({*size});
+  return capacities;
 }
 
 // The least tokens with which a step needs at most so many micro-steps.
@@ -80,8 +80,8 @@ int64_t tokens_for(const Experiment& experiment, const std::vector<RowSize>& siz
   int64_t low = 0, high = ceil_div(most - longest, kTokenUnit);  // units above the longest row
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
-    const MicroRoom room = experiment.room(effective, longest + middle * kTokenUnit);
-    if (estimate_micro_steps(experiment, room, sizes).steps <= steps + kNearlySteps) {
+    const MicroCapacity capacity = experiment.capacity(effective, longest + middle * kTokenUnit);
+    if (estimate_micro_steps(experiment, capacity, sizes).steps <= steps + kNearlySteps) {
       high = middle;
     } else {
       low = middle + 1;
@@ -91,68 +91,71 @@ int64_t tokens_for(const Experiment& experiment, const std::vector<RowSize>& siz
 }
 
 bool are_alike(const Experiment& experiment, const std::vector<RowSize>& sizes) {
-  const RowSize longest = experiment.room_of(experiment.longest_row());
+  const RowSize longest = experiment.capacity_of(experiment.longest_row());
   return std::all_of(sizes.begin(), sizes.end(), [&](const RowSize& row) {
-    const RowSize size = experiment.room_of(row);
+    const RowSize size = experiment.capacity_of(row);
     return size.tokens >= longest.tokens && size.targets >= longest.targets;
   });
 }
 
-MicroRoom with_room_for(const Experiment& experiment, const std::vector<RowSize>& sizes, int64_t tokens) {
+MicroCapacity with_room_for(const Experiment& experiment, const std::vector<RowSize>& sizes, int64_t tokens) {
   const int64_t effective = experiment.samples_each();
-  const int64_t most = estimate_micro_steps(experiment, experiment.room(effective, tokens), sizes).most_rows;
-  return experiment.room(std::min(effective, most + most / kSpareRows + 1), tokens);
+  const int64_t most =
+      estimate_micro_steps(experiment, experiment.capacity(effective, tokens), sizes).most_rows;
+  return experiment.capacity(std::min(effective, most + most / kSpareRows + 1), tokens);
 }
 
 }  // namespace
 
-MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroRoom& room,
+MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroCapacity& capacity,
                                    const std::vector<RowSize>& sizes) {
   const int64_t effective = experiment.samples_each();
-  if (!room.by_tokens() || sizes.empty())
-    return {static_cast<double>(accumulation_for(effective, room.samples)), room.samples};
+  if (!capacity.by_tokens() || sizes.empty())
+    return {static_cast<double>(accumulation_for(effective, capacity.samples)), capacity.samples};
   const int64_t steps = std::clamp(kEstimateRows / effective, kFewestSteps, kMostSteps);
-  MicroPacker packer(room, effective);
+  MicroPacker packer(capacity, effective);
   MicroEstimate estimate;
   for (int64_t step = 0; step < steps; ++step) {
     packer.clear();
     for (int64_t i = 0; i < effective; ++i)
       packer.add(
-          experiment.room_of(sizes[spread(static_cast<uint64_t>(step * effective + i)) % sizes.size()]));
+          experiment.capacity_of(sizes[spread(static_cast<uint64_t>(step * effective + i)) % sizes.size()]));
     estimate.steps += static_cast<double>(packer.pack()) / static_cast<double>(steps);
     estimate.most_rows = std::max(estimate.most_rows, packer.most_rows());
   }
   return estimate;
 }
 
-std::vector<MicroRoom> micro_rooms(const PlanRequest& request) {
+std::vector<MicroCapacity> micro_capacities(const PlanRequest& request) {
   const Experiment& experiment = request.workload.experiment;
   const int64_t effective = experiment.samples_each();
   const bool known =
       request.workload.run && request.workload.run->sizes && !request.workload.run->sizes->empty();
   if (request.choices.micro_batch)
-    return {experiment.room(std::min(*request.choices.micro_batch, effective),
-                            request.choices.micro_tokens.value_or(0))};
+    return {experiment.capacity(std::min(*request.choices.micro_batch, effective),
+                                request.choices.micro_tokens.value_or(0))};
   if (!known && request.choices.micro_tokens)
-    return {experiment.room(effective, *request.choices.micro_tokens)};
+    return {experiment.capacity(effective, *request.choices.micro_tokens)};
   if (!known || experiment.documents > 1 || are_alike(experiment, *request.workload.run->sizes))
-    return rooms_in_rows(effective);
+    return capacities_in_rows(effective);
   const std::vector<RowSize>& sizes = *request.workload.run->sizes;
   if (request.choices.micro_tokens) return {with_room_for(experiment, sizes, *request.choices.micro_tokens)};
   const int64_t longest = experiment.longest_row().tokens;
-  const MicroRoom least = with_room_for(experiment, sizes, longest);
+  const MicroCapacity least = with_room_for(experiment, sizes, longest);
   const auto most_steps =
       static_cast<int64_t>(estimate_micro_steps(experiment, least, sizes).steps + 1 - kNearlySteps);
-  std::vector<MicroRoom> rooms;
-  if (updates_in_backward(experiment)) rooms.push_back(experiment.room(effective));  // sure to hold all rows
+  std::vector<MicroCapacity> capacities;
+  if (updates_in_backward(experiment))
+    capacities.push_back(experiment.capacity(effective));  // sure to hold all rows
   // As many micro-steps as rows in rows of the same length would make.
   for (const double steps : worth_packing(experiment, most_steps)) {
-    const MicroRoom room = steps >= static_cast<double>(most_steps)
-                               ? least
-                               : with_room_for(experiment, sizes, tokens_for(experiment, sizes, steps));
-    if (rooms.empty() || room != rooms.back()) rooms.push_back(room);
+    const MicroCapacity capacity =
+        steps >= static_cast<double>(most_steps)
+            ? least
+            : with_room_for(experiment, sizes, tokens_for(experiment, sizes, steps));
+    if (capacities.empty() || capacity != capacities.back()) capacities.push_back(capacity);
   }
-  return rooms;
+  return capacities;
 }
 
 double shared_by(const std::vector<double>& shared, double rows) {
@@ -206,15 +209,15 @@ void fill_two_axes(const Experiment& experiment, const RunSteps& run, double sou
 
 Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& run, const Variant& variant) {
   if (!run || run->tokens <= 0) return {};
-  const MicroRoom room = experiment.train_room(variant);
-  const bool packs = room.by_tokens() && run->sizes;
+  const MicroCapacity capacity = experiment.train_capacity(variant);
+  const bool packs = capacity.by_tokens() && run->sizes;
   Filling filling;
-  filling.micro_steps = packs ? estimate_micro_steps(experiment, room, *run->sizes).steps
+  filling.micro_steps = packs ? estimate_micro_steps(experiment, capacity, *run->sizes).steps
                               : static_cast<double>(variant.accumulation);
-  const BatchShape shape = experiment.batch_shape(room, 1);
+  const BatchShape shape = experiment.batch_shape(capacity, 1);
   const bool two = experiment.has_targets();
   const double sources = filling.micro_steps * static_cast<double>(shape.tokens);
-  const double targets = filling.micro_steps * static_cast<double>(two ? experiment.logit_rows(room) : 0);
+  const double targets = filling.micro_steps * static_cast<double>(two ? experiment.logit_rows(capacity) : 0);
   const double each = 1.0 / static_cast<double>(experiment.ranks);  // of a step
   const double rows = each * run->rows / filling.micro_steps;
   const double apart = experiment.shares_prefixes ? 1 - shared_by(run->shared, rows) : 1;

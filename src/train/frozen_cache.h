@@ -19,12 +19,12 @@
 
 namespace plimsoll {
 
-class KeptRows {
+class FrozenCache {
  public:
   static constexpr const char* kFile = kFrozenFile;
 
   // Rows are those of a data set with so many. A row has kept_records() of them (plan/search/plan.h).
-  KeptRows(const Plan& plan, int64_t dataset_rows);
+  FrozenCache(const Plan& plan, int64_t dataset_rows);
 
   // Takes over what the file holds of this experiment, and adds to it.
   void open(RunFolder& folder, const std::string& fingerprint);
@@ -60,6 +60,6 @@ class KeptRows {
 };
 
 // None where the plan keeps nothing.
-std::unique_ptr<KeptRows> kept_rows_for(const Plan& plan, const DataSetup& data);
+std::unique_ptr<FrozenCache> frozen_cache_for(const Plan& plan, const DataSetup& data);
 
 }  // namespace plimsoll

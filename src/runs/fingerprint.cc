@@ -1,4 +1,4 @@
-#include "runs/identity.h"
+#include "runs/fingerprint.h"
 #include "tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -79,24 +79,24 @@ std::string tensors_hash(const fs::path& folder, const std::string& stem) {
   return hash.text();
 }
 
-nlohmann::json model_identity(const Recipe& recipe) {
+nlohmann::json model_hashes(const Recipe& recipe) {
   const fs::path folder = recipe.model;
-  nlohmann::json identity;
+  nlohmann::json fingerprint;
   ContentHash config;
   config.add(read_config(folder).dump());  // keys sorted, so that blanks do not count
-  identity["config"] = config.text();
-  if (const auto file = Tokenizer::find_file(folder)) identity["tokenizer"] = file_hash(*file);
-  if (recipe.init == Init::weights) identity["weights"] = tensors_hash(folder, "model");
-  return identity;
+  fingerprint["config"] = config.text();
+  if (const auto file = Tokenizer::find_file(folder)) fingerprint["tokenizer"] = file_hash(*file);
+  if (recipe.init == Init::weights) fingerprint["weights"] = tensors_hash(folder, "model");
+  return fingerprint;
 }
 
-nlohmann::json adapter_identity(const fs::path& folder) {
+nlohmann::json adapter_hashes(const fs::path& folder) {
   ContentHash config;
   config.add(read_config(folder, "adapter_config.json").dump());
   return {{"config", config.text()}, {"weights", tensors_hash(folder, "adapter_model")}};
 }
 
-nlohmann::json data_identity(const std::vector<TrainSource>& sources) {
+nlohmann::json data_hashes(const std::vector<TrainSource>& sources) {
   ContentHash hash;
   int64_t bytes = 0, count = 0;
   for (const auto& [path, weight, rows] : sources) {
@@ -113,18 +113,18 @@ nlohmann::json data_identity(const std::vector<TrainSource>& sources) {
 
 }  // namespace
 
-std::string experiment_identity(const Recipe& recipe) {
-  nlohmann::json identity = nlohmann::json::parse(experiment_fingerprint(recipe));
-  identity["model"] = model_identity(recipe);
-  identity["data.train"] = data_identity(recipe.data.train);
-  if (recipe.adapter) identity["adapter"] = adapter_identity(*recipe.adapter);
-  return identity.dump();
+std::string run_fingerprint(const Recipe& recipe) {
+  nlohmann::json fingerprint = nlohmann::json::parse(experiment_fingerprint(recipe));
+  fingerprint["model"] = model_hashes(recipe);
+  fingerprint["data.train"] = data_hashes(recipe.data.train);
+  if (recipe.adapter) fingerprint["adapter"] = adapter_hashes(*recipe.adapter);
+  return fingerprint.dump();
 }
 
-void require_model_unchanged(const Recipe& recipe, const std::string& identity, const fs::path& adapter) {
+void require_model_unchanged(const Recipe& recipe, const std::string& fingerprint, const fs::path& adapter) {
   std::string reason = "its files are other ones now";
   try {
-    if (nlohmann::json::parse(identity).at("model") == model_identity(recipe)) return;
+    if (nlohmann::json::parse(fingerprint).at("model") == model_hashes(recipe)) return;
   } catch (const Error& error) {
     reason = error.what();
   } catch (const fs::filesystem_error& error) {

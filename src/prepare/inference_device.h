@@ -22,7 +22,7 @@ std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda
                                     const CardFacts& planned, const std::vector<Graph>& programs,
                                     RunObserver& observer);
 
-struct AskedDevice {
+struct InferenceDevice {
   CpuSettings cpu;                          // of this process
   DeviceChoice device = DeviceChoice::cpu;  // or emulated, or cuda
   std::string cuda_card = {};               // as in Recipe
@@ -34,31 +34,31 @@ struct AskedDevice {
 // The one that `named` says (the value of --device); else that of the run which made the adapter or the
 // model, where one did. Throws UsageError for a named card that is missing; a run's card that is missing is
 // said, and the CPU answers. Before any thread is started. `graphs`: none: as the run says.
-AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
-                         const ModelPaths& paths, std::optional<UseGraphs> graphs,
-                         const SharedSources& sources, RunObserver& observer);
+InferenceDevice inference_device(const MachineOptions& options, const std::optional<std::string>& named,
+                                 const ModelPaths& paths, std::optional<UseGraphs> graphs,
+                                 const SharedSources& sources, RunObserver& observer);
 
 // The card of this machine that it is.
-PlannedCard card_of(const AskedDevice& device);
+PlannedCard card_of(const InferenceDevice& device);
 // Describes the device that programs are planned for. Throws UsageError for a card that does not compute in
 // such values.
-DeviceDescription describe(const AskedDevice& device, DType compute);
+DeviceDescription describe(const InferenceDevice& device, DType compute);
 // "the CPU", "the emulated card", "NVIDIA H200".
-std::string name_of(const AskedDevice& device);
+std::string name_of(const InferenceDevice& device);
 
 // Bytes of an arena with all that is outside it on the device, and of the rest of the process.
-struct AskedBytes {
+struct NeededBytes {
   int64_t device = 0, host = 0;
 };
 
 // The memory that is free now, for one process.
-class AskedRoom {
+class InferenceMemory {
  public:
-  explicit AskedRoom(const AskedDevice& device);
+  explicit InferenceMemory(const InferenceDevice& device);
   // The budget of a plan.
   [[nodiscard]] Budget budget() const;
   // The reason why it does not fit: "does not fit   `what` needs 3 GiB (device 2.9 GiB), ..."; none: it does.
-  [[nodiscard]] std::optional<std::string> refusal(const std::string& what, const AskedBytes& bytes) const;
+  [[nodiscard]] std::optional<std::string> refusal(const std::string& what, const NeededBytes& bytes) const;
 
  private:
   struct Limit {

@@ -21,15 +21,15 @@
 
 namespace plimsoll {
 
-class References {
+class ReferenceLogProbs {
  public:
   static constexpr const char* kFile = kReferenceFile;
   enum class Of : uint8_t { train, eval };
 
   // For the rows of both; their loaders give examples what is known from serve() on.
-  explicit References(DataSetup& data);
-  References(const References&) = delete;
-  References& operator=(const References&) = delete;
+  explicit ReferenceLogProbs(DataSetup& data);
+  ReferenceLogProbs(const ReferenceLogProbs&) = delete;
+  ReferenceLogProbs& operator=(const ReferenceLogProbs&) = delete;
 
   // Takes over what the file holds of this experiment, and adds to it.
   void open(RunFolder& folder, const std::string& fingerprint, bool resumed);
@@ -68,6 +68,6 @@ class References {
 };
 
 // None where the task asks for none.
-std::unique_ptr<References> references_for(const Experiment& experiment, DataSetup& data);
+std::unique_ptr<ReferenceLogProbs> reference_log_probs_for(const Experiment& experiment, DataSetup& data);
 
 }  // namespace plimsoll

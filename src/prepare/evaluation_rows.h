@@ -22,20 +22,21 @@ struct RowWish {
 };
 
 // A model with its adapter as a task has it; rows are cut to the model's positions.
-struct AskedRows {
+struct EvaluationRows {
   Resolved resolved;
   Experiment experiment;
   std::vector<std::filesystem::path> files;  // that are read
 };
 
 // Throws UsageError where the run has no rows to evaluate on and none are named.
-AskedRows rows_to_evaluate(const RowWish& wish, const std::string& chat_template, const ModelPaths& paths);
+EvaluationRows rows_to_evaluate(const RowWish& wish, const std::string& chat_template,
+                                const ModelPaths& paths);
 // The rows as the run read its own. A file that is named may be of another format: then as its columns say.
-DataSetup open_evaluation(AskedRows& asked, const RowWish& wish, RunObserver& observer);
+DataSetup open_evaluation(EvaluationRows& requested, const RowWish& wish, RunObserver& observer);
 
 // `rewards`: scores of a reward model; else the classes of a classifier. Throws UsageError for a run of
 // another task.
-AskedRows rows_to_score(const RowWish& wish, bool rewards, const ModelPaths& paths);
+EvaluationRows rows_to_score(const RowWish& wish, bool rewards, const ModelPaths& paths);
 
 // data.columns of the run in the folder, or as `sets` name them.
 std::map<std::string, std::string> columns_of_run(const std::filesystem::path& folder,

@@ -1,4 +1,4 @@
-#include "fleet/queue/packing/card_room.h"
+#include "fleet/queue/packing/card_capacity.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -77,7 +77,7 @@ CardShare share_of(const devices::Gpu& gpu, int64_t limit, int64_t ceiling, cons
     const int64_t reserved = add(sum_of(runs.own), of_other_queues);
     share.others = std::max(std::min(runs.idle_bytes.value_or(0), gpu.used), gpu.used - reserved);
   }
-  share.room = std::max<int64_t>(0, std::min(limit, ceiling - share.others) - beyond - of_other_queues);
+  share.free_bytes = std::max<int64_t>(0, std::min(limit, ceiling - share.others) - beyond - of_other_queues);
   return share;
 }
 

@@ -1,4 +1,4 @@
-#include "train/references.h"
+#include "train/reference_log_probs.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,12 +37,12 @@ std::string head_line(const std::string& fingerprint) {
 
 }  // namespace
 
-References::References(DataSetup& data) {
+ReferenceLogProbs::ReferenceLogProbs(DataSetup& data) {
   give_to(Of::train, *data.train);
   if (data.eval) give_to(Of::eval, *data.eval);
 }
 
-void References::give_to(Of of, DataSource& source) {
+void ReferenceLogProbs::give_to(Of of, DataSource& source) {
   const auto rows = static_cast<size_t>(source.dataset.rows());
   known_[static_cast<size_t>(of)].assign(rows, {kUnknown, kUnknown});
   source.loader.on_example = [this, of, name = source.dataset.name()](int64_t row, Example& example) {
@@ -56,11 +56,11 @@ void References::give_to(Of of, DataSource& source) {
   };
 }
 
-bool References::knows(Of of, int64_t row) const {
+bool ReferenceLogProbs::knows(Of of, int64_t row) const {
   return !std::isnan(known_[static_cast<size_t>(of)][static_cast<size_t>(row)][0]);
 }
 
-bool References::take(std::string_view line) {
+bool ReferenceLogProbs::take(std::string_view line) {
   const auto json = read_json_text(line);
   if (!json.is_object()) return false;
   const size_t end = line.rfind(kSum);
@@ -77,7 +77,7 @@ bool References::take(std::string_view line) {
   return true;
 }
 
-int64_t References::take_lines(const fs::path& file) {
+int64_t ReferenceLogProbs::take_lines(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   int64_t bytes = 0;
   for (std::string line; std::getline(in, line) && !in.eof() && take(line);)  // at the end: one cut off
@@ -88,7 +88,7 @@ int64_t References::take_lines(const fs::path& file) {
 
 // The experiment of a run that resumes has been compared already, also where an earlier version named it in
 // other words.
-void References::open(RunFolder& folder, const std::string& fingerprint, bool resumed) {
+void ReferenceLogProbs::open(RunFolder& folder, const std::string& fingerprint, bool resumed) {
   const fs::path file = folder.begin_log(kFile);
   const std::string head = head_line(fingerprint), first = first_line(file);
   const bool same = first == with_sum(head) || first == head + "}" || (resumed && !first.empty());
@@ -99,25 +99,23 @@ void References::open(RunFolder& folder, const std::string& fingerprint, bool re
   write(head);
 }
 
-void References::read(const fs::path& folder) {
+void ReferenceLogProbs::read(const fs::path& folder) {
   const fs::path file = folder / kFile;
   if (is_absent(file))
-    throw UsageError(formatted("{}: has no {}, which says what the model was that task: dpo compares with",
-                               folder.string(), kFile));
+    throw UsageError(
+        formatted("{}: has no {}, which records the reference model of task: dpo", folder.string(), kFile));
   const int64_t bytes = take_lines(file);
   if (bytes != static_cast<int64_t>(fs::file_size(file)))
-    throw DamagedError(formatted(
-        "{}: what follows byte {} is not what was written; train the run with --resume: it computes "
-        "these rows again",
-        file.string(), format_count(bytes)));
+    throw DamagedError(formatted("{}: is damaged after byte {}; train --resume recomputes these rows",
+                                 file.string(), format_count(bytes)));
 }
 
-void References::write(std::string line) {
+void ReferenceLogProbs::write(std::string line) {
   line = has_sums_ ? with_sum(std::move(line)) : line.append("}");
   file_->write(line.append("\n"));
 }
 
-void References::add(Of of, int64_t row, const Values& values) {
+void ReferenceLogProbs::add(Of of, int64_t row, const Values& values) {
   std::array<char, 128> line{};
   const int length = std::snprintf(
       line.data(), line.size(), R"({"step": 0, "data": "%s", "row": %lld, "chosen": %.9g, "rejected": %.9g)",
@@ -128,7 +126,7 @@ void References::add(Of of, int64_t row, const Values& values) {
 }
 
 // A run that resumes may evaluate where it did not before.
-bool References::are_complete() const {
+bool ReferenceLogProbs::are_complete() const {
   const auto any = [&](const std::vector<Values>& rows) {
     return rows.empty() ||
            std::any_of(rows.begin(), rows.end(), [](const Values& row) { return !std::isnan(row[0]); });
@@ -136,7 +134,7 @@ bool References::are_complete() const {
   return complete_ && std::all_of(known_.begin(), known_.end(), any);
 }
 
-void References::complete() {
+void ReferenceLogProbs::complete() {
   int64_t rows = 0;
   for (const Of of : {Of::train, Of::eval})
     for (int64_t row = 0; row < std::ssize(known_[static_cast<size_t>(of)]); ++row) rows += knows(of, row);
@@ -145,14 +143,15 @@ void References::complete() {
   complete_ = true;
 }
 
-bool References::compute(Of of, const RunPlace& place, Loader& loader,
-                         const std::function<bool()>& interrupted, const std::function<void()>& begin) {
+bool ReferenceLogProbs::compute(Of of, const RunPlace& place, Loader& loader,
+                                const std::function<bool()>& interrupted,
+                                const std::function<void()>& begin) {
   const Experiment& experiment = place.plan.request.workload.experiment;
   const Executor program = bind_program(place, kReferenceProgram);
   BatchWriter writer(program, experiment.model);
   const Variant& variant = place.plan.variant;
   bool begun = false;
-  MicroSteps steps(experiment.train_room(variant), train_shape(experiment),
+  MicroSteps steps(experiment.train_capacity(variant), train_shape(experiment),
                    std::max(experiment.effective_batch, variant.eval_micro_batch));
   loader.start({});
   while (const EffectiveBatch* batch = loader.next()) {
@@ -183,9 +182,9 @@ bool References::compute(Of of, const RunPlace& place, Loader& loader,
   return true;
 }
 
-std::unique_ptr<References> references_for(const Experiment& experiment, DataSetup& data) {
+std::unique_ptr<ReferenceLogProbs> reference_log_probs_for(const Experiment& experiment, DataSetup& data) {
   if (experiment.task.preference.reference != Preference::Reference::given) return nullptr;
-  return std::make_unique<References>(data);
+  return std::make_unique<ReferenceLogProbs>(data);
 }
 
 }  // namespace plimsoll

@@ -17,14 +17,14 @@ struct RowSize {
 
 // Shape of a micro-batch: so many rows (with packing, places), each as long as it may be, or rows until so
 // many tokens are full.
-struct MicroRoom {
+struct MicroCapacity {
   int64_t samples = 1;
   int64_t tokens = 0;   // of rows together, or of their sources; 0: each row may be as long as any
   int64_t targets = 0;  // of their targets, where those have room of their own
   int64_t begin = 0;    // of `tokens`: what all rows begin with, which is there once
 
   [[nodiscard]] bool by_tokens() const { return tokens > 0; }
-  friend bool operator==(const MicroRoom&, const MicroRoom&) = default;
+  friend bool operator==(const MicroCapacity&, const MicroCapacity&) = default;
 };
 
 // The longest row first, each to the first micro-step that has room (first-fit decreasing): few micro-steps,
@@ -32,7 +32,7 @@ struct MicroRoom {
 // Throws InternalError for a row longer than the room.
 class MicroPacker {
  public:
-  MicroPacker(const MicroRoom& room, int64_t rows);
+  MicroPacker(const MicroCapacity& capacity, int64_t rows);
 
   void clear();
   void add(const RowSize& row);
@@ -49,7 +49,7 @@ class MicroPacker {
   };
   [[nodiscard]] bool takes(const Filled& filled, const RowSize& row) const;
 
-  MicroRoom room_;
+  MicroCapacity capacity_;
   std::vector<RowSize> sizes_;
   std::vector<int32_t> order_, step_of_;
   std::vector<Filled> filled_;

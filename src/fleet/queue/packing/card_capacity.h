@@ -34,9 +34,9 @@ struct CardRuns {
 };
 
 struct CardShare {
-  int64_t room = 0;       // what this queue's runs may reserve, those that are there included
-  int64_t others = 0;     // in use by who is of no queue
-  bool measured = false;  // who uses what is known
+  int64_t free_bytes = 0;  // what this queue's runs may reserve, those that are there included
+  int64_t others = 0;      // in use by who is of no queue
+  bool measured = false;   // who uses what is known
 };
 
 // `limit`: the most that this queue gives out; `ceiling`: the most that any queue may have. Each run counts

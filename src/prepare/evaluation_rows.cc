@@ -1,4 +1,4 @@
-#include "prepare/asked_rows.h"
+#include "prepare/evaluation_rows.h"
 
 #include <algorithm>
 
@@ -76,7 +76,7 @@ Recipe recipe_to_score(const RowWish& wish, bool rewards, const ModelPaths& path
   Recipe recipe = read_recipe(wish.folder, overrides);
   if (recipe.task != task)
     throw UsageError(formatted("{}: the run's task is {}: {}", (wish.folder / kRunRecipe).string(),
-                               to_string(recipe.task), rule_of(recipe.task).asked_by));
+                               to_string(recipe.task), rule_of(recipe.task).used_by));
   recipe.model = paths.base.string();
   recipe.data.train.clear();
   if (wish.data) recipe.data.train = {{wish.data->string()}};
@@ -122,44 +122,45 @@ Experiment experiment_of(const RowWish& wish, Resolved& resolved) {
   return experiment;
 }
 
-AskedRows asked_rows(const RowWish& wish, Recipe recipe, const ModelPaths& paths) {
-  AskedRows asked{resolve(std::move(recipe), paths, wish.sources->models), {}, {}};
-  asked.experiment = experiment_of(wish, asked.resolved);
-  asked.files = {wish.folder, paths.base};
-  const Recipe::Data& data = asked.resolved.recipe.data;
-  for (const TrainSource& source : data.train) asked.files.emplace_back(source.path);
-  if (data.eval.kind == EvalSource::Kind::path) asked.files.emplace_back(data.eval.path);
-  return asked;
+EvaluationRows evaluation_rows(const RowWish& wish, Recipe recipe, const ModelPaths& paths) {
+  EvaluationRows requested{resolve(std::move(recipe), paths, wish.sources->models), {}, {}};
+  requested.experiment = experiment_of(wish, requested.resolved);
+  requested.files = {wish.folder, paths.base};
+  const Recipe::Data& data = requested.resolved.recipe.data;
+  for (const TrainSource& source : data.train) requested.files.emplace_back(source.path);
+  if (data.eval.kind == EvalSource::Kind::path) requested.files.emplace_back(data.eval.path);
+  return requested;
 }
 
 }  // namespace
 
-AskedRows rows_to_evaluate(const RowWish& wish, const std::string& chat_template, const ModelPaths& paths) {
-  return asked_rows(wish, recipe_to_evaluate(wish, chat_template, paths), paths);
+EvaluationRows rows_to_evaluate(const RowWish& wish, const std::string& chat_template,
+                                const ModelPaths& paths) {
+  return evaluation_rows(wish, recipe_to_evaluate(wish, chat_template, paths), paths);
 }
 
-DataSetup open_evaluation(AskedRows& asked, const RowWish& wish, RunObserver& observer) {
+DataSetup open_evaluation(EvaluationRows& requested, const RowWish& wish, RunObserver& observer) {
   const auto says = [](const std::string& set) {
     return set.starts_with("data.format") || set.starts_with("data.columns");
   };
   const bool stated = std::any_of(wish.sets.begin(), wish.sets.end(), says);
-  if (!wish.data || stated) return open_data(asked.resolved);
+  if (!wish.data || stated) return open_data(requested.resolved);
   try {
-    return open_data(asked.resolved);
+    return open_data(requested.resolved);
   } catch (const UsageError&) {
-    Recipe::Data& data = asked.resolved.recipe.data;
+    Recipe::Data& data = requested.resolved.recipe.data;
     if (!data.format && data.columns.empty()) throw;
     data.format.reset();
     data.columns.clear();
   }
-  DataSetup data = open_data(asked.resolved);
+  DataSetup data = open_data(requested.resolved);
   observer.event(formatted("note    {}: read as {}; the run's own rows have another format",
                            printable(wish.data->string()), to_string(data.eval->reading.columns.format)));
   return data;
 }
 
-AskedRows rows_to_score(const RowWish& wish, bool rewards, const ModelPaths& paths) {
-  return asked_rows(wish, recipe_to_score(wish, rewards, paths), paths);
+EvaluationRows rows_to_score(const RowWish& wish, bool rewards, const ModelPaths& paths) {
+  return evaluation_rows(wish, recipe_to_score(wish, rewards, paths), paths);
 }
 
 std::map<std::string, std::string> columns_of_run(const fs::path& folder,

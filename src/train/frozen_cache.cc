@@ -1,4 +1,4 @@
-#include "train/kept_rows.h"
+#include "train/frozen_cache.h"
 
 #include "base/crc32c.h"
 #include "base/error.h"
@@ -39,7 +39,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-struct KeptRows::Head {
+struct FrozenCache::Head {
   int64_t row = kEndOfRows;
   int64_t tokens = 0;
   uint32_t ids = 0;      // checksum of the row's ids
@@ -54,21 +54,21 @@ struct KeptRows::Head {
   }
 };
 
-struct KeptRows::Sample {
+struct FrozenCache::Sample {
   int64_t row = 0;
   int32_t sequence = 0;
   int64_t first = 0, tokens = 0;  // of the micro-step's
   uint32_t ids = 0;
 };
 
-KeptRows::KeptRows(const Plan& plan, int64_t dataset_rows)
+FrozenCache::FrozenCache(const Plan& plan, int64_t dataset_rows)
     : plan_(plan),
       each_(kept_records(plan.request.workload.experiment)),
       places_(static_cast<size_t>(dataset_rows * each_), -1) {
   static_assert(sizeof(Head) == kKeptHeadBytes);
 }
 
-void KeptRows::open(RunFolder& folder, const std::string& fingerprint) {
+void FrozenCache::open(RunFolder& folder, const std::string& fingerprint) {
   file_ = folder.begin_log(kFile);
   // Named if it is more than one, so that a file with only the first sequences is rewritten.
   const std::string records = each_ > 1 ? R"(, "records": )" + std::to_string(each_) : "";
@@ -85,15 +85,14 @@ void KeptRows::open(RunFolder& folder, const std::string& fingerprint) {
   }
   to_.emplace(file_, same ? bytes_ : 0);
   if (!same) {
-    require_disk_space(folder.path(), plan_.kept_bytes,
-                       "what the frozen blocks say of the rows (memory.keep_frozen)");
+    require_disk_space(folder.path(), plan_.kept_bytes, "outputs of the frozen blocks (memory.keep_frozen)");
     to_->write(head + "\n");
   }
   from_.emplace(File::open(file_));
 }
 
 // Records up to the first that is not whole: a run that was killed left it, or a power cut.
-void KeptRows::find_records(int64_t begin, bool compare) {
+void FrozenCache::find_records(int64_t begin, bool compare) {
   const Graph& train = plan_.programs.front();
   const Tensor& kept = train.tensor(train.find(kKeptTensor));
   const int64_t token_bytes = kept.shape.last() * size_of(kept.dtype);
@@ -113,7 +112,7 @@ void KeptRows::find_records(int64_t begin, bool compare) {
   }
 }
 
-bool KeptRows::is_whole(int64_t content, int64_t bytes, uint32_t sum) const {
+bool FrozenCache::is_whole(int64_t content, int64_t bytes, uint32_t sum) const {
   std::vector<std::byte> piece(static_cast<size_t>(std::min(kComparedPiece, bytes)));
   uint32_t found = 0;
   for (int64_t at = 0; at < bytes; at += kComparedPiece) {
@@ -124,8 +123,8 @@ bool KeptRows::is_whole(int64_t content, int64_t bytes, uint32_t sum) const {
   return found == sum;
 }
 
-std::vector<KeptRows::Sample> KeptRows::samples_of(const Executor& program, const EffectiveBatch& batch,
-                                                   const MicroBatch& micro) const {
+std::vector<FrozenCache::Sample> FrozenCache::samples_of(const Executor& program, const EffectiveBatch& batch,
+                                                         const MicroBatch& micro) const {
   const auto starts = program.input<int32_t>("seq_starts");
   const auto ids = program.input<int32_t>("input_ids");
   const int64_t every =
@@ -147,7 +146,7 @@ std::vector<KeptRows::Sample> KeptRows::samples_of(const Executor& program, cons
   return samples;
 }
 
-void KeptRows::add(const Sample& sample, std::span<const std::byte> content) {
+void FrozenCache::add(const Sample& sample, std::span<const std::byte> content) {
   Head head{.row = sample.row, .tokens = sample.tokens, .ids = sample.ids, .content = crc32c(content)};
   head.sequence = sample.sequence;
   head.head = head.sum();
@@ -157,14 +156,15 @@ void KeptRows::add(const Sample& sample, std::span<const std::byte> content) {
   bytes_ += kKeptHeadBytes + std::ssize(content);
 }
 
-bool KeptRows::compute(const RunPlace& place, Loader& loader, const std::function<bool()>& interrupted) {
+bool FrozenCache::compute(const RunPlace& place, Loader& loader, const std::function<bool()>& interrupted) {
   RunPlace unpoisoned = place;  // its last output is read once the program has ended
   unpoisoned.poison = false;
   unpoisoned.recorder = nullptr;  // a profile is of steps
   const Experiment& experiment = plan_.request.workload.experiment;
   const Executor program = bind_program(unpoisoned, kFrozenProgram);
   BatchWriter writer(program, experiment.model);
-  MicroSteps steps(experiment.train_room(plan_.variant), train_shape(experiment), experiment.effective_batch);
+  MicroSteps steps(experiment.train_capacity(plan_.variant), train_shape(experiment),
+                   experiment.effective_batch);
   const auto tensor = kept_output(program);
   const auto starts = program.input<int32_t>("input_ids").size();
   const size_t token_bytes = tensor.size() / starts;
@@ -193,36 +193,36 @@ bool KeptRows::compute(const RunPlace& place, Loader& loader, const std::functio
   return true;
 }
 
-void KeptRows::read(const Executor& train, const EffectiveBatch& batch, const MicroBatch& micro) const {
+void FrozenCache::read(const Executor& train, const EffectiveBatch& batch, const MicroBatch& micro) const {
   const auto tensor = kept_input(train);
   const size_t token_bytes = tensor.size() / train.input<int32_t>("input_ids").size();
   size_t filled = 0;
   for (const Sample& sample : samples_of(train, batch, micro)) {
     const int64_t place = places_[static_cast<size_t>(sample.row * each_ + sample.sequence)];
     const auto refuse = [&](const std::string& why) {
-      throw DamagedError(
-          formatted("{}: row {}{}. Start the run again, or leave nothing kept: --set memory.keep_frozen=off",
-                    file_.string(), sample.row, why));
+      throw DamagedError(formatted(
+          "{}: row {}{}. Start the run again, or train without this file: --set memory.keep_frozen=off",
+          file_.string(), sample.row, why));
     };
     if (place < 0) refuse(" has no record: the rows changed since it was written");
     Head head;
     from_->read(place, std::as_writable_bytes(std::span(&head, 1)));
     if (head.head != head.sum() || head.row != sample.row || head.sequence != sample.sequence)
-      refuse(" is not what was written");
+      refuse(" is damaged");
     if (head.tokens != sample.tokens || head.ids != sample.ids)
       refuse(" has other tokens now: the rows changed since it was written");
     const auto to = tensor.subspan(static_cast<size_t>(sample.first) * token_bytes,
                                    static_cast<size_t>(sample.tokens) * token_bytes);
     from_->read(place + kKeptHeadBytes, to);
-    if (crc32c(to) != head.content) refuse(" is not what was written");
+    if (crc32c(to) != head.content) refuse(" is damaged");
     filled = static_cast<size_t>(sample.first + sample.tokens) * token_bytes;
   }
   std::fill(tensor.begin() + static_cast<std::ptrdiff_t>(filled), tensor.end(), std::byte{0});
 }
 
-std::unique_ptr<KeptRows> kept_rows_for(const Plan& plan, const DataSetup& data) {
+std::unique_ptr<FrozenCache> frozen_cache_for(const Plan& plan, const DataSetup& data) {
   if (!plan.variant.keep_frozen) return nullptr;
-  return std::make_unique<KeptRows>(plan, data.train->dataset.rows());
+  return std::make_unique<FrozenCache>(plan, data.train->dataset.rows());
 }
 
 }  // namespace plimsoll

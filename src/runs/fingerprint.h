@@ -14,11 +14,11 @@ namespace plimsoll {
 //                    where they are read: names, types, shapes, and the first bytes of every tensor
 //   data.train       number and bytes of the files, and a hash of their sizes and of parts of each
 // Reads a few KiB of each file, and small files whole.
-std::string experiment_identity(const Recipe& recipe);
+std::string run_fingerprint(const Recipe& recipe);
 
 // For an adapter, whose base stays where it is: throws StoppedError where the model folder is no longer the
-// one that `identity` was formed of. `adapter` is the folder that is whole all the same.
-void require_model_unchanged(const Recipe& recipe, const std::string& identity,
+// one that `fingerprint` was formed of. `adapter` is the folder that is whole all the same.
+void require_model_unchanged(const Recipe& recipe, const std::string& fingerprint,
                              const std::filesystem::path& adapter);
 
 }  // namespace plimsoll

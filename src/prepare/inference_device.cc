@@ -1,4 +1,4 @@
-#include "prepare/asked_device.h"
+#include "prepare/inference_device.h"
 
 #include <algorithm>
 
@@ -36,7 +36,7 @@ std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda
 
 namespace {
 
-constexpr const char* kAskedOn =
+constexpr const char* kInferenceDevices =
     "use cpu, cuda (of several cuda:1, or cuda: and the beginning of a UUID) or emulated";
 
 // Only the device is of interest.
@@ -45,18 +45,18 @@ Recipe device_named(const std::string& text) {
     return recipe_from_overrides({.sets = {"model=.", "device=" + text}, .environment = ""}).recipe;
   } catch (const UsageError&) {
     throw UsageError(
-        formatted("--device: '{}' is not a device for inference; {}", printable(text), kAskedOn));
+        formatted("--device: '{}' is not a device for inference; {}", printable(text), kInferenceDevices));
   }
 }
 
-AskedDevice on(const CpuSettings& cpu, const Recipe& recipe) {
-  AskedDevice device{cpu, recipe.device, recipe.cuda_card};
+InferenceDevice on(const CpuSettings& cpu, const Recipe& recipe) {
+  InferenceDevice device{cpu, recipe.device, recipe.cuda_card};
   if (device.device == DeviceChoice::cuda) card_here(device.cuda_card);
   return device;
 }
 
-AskedDevice device_asked(const MachineOptions& options, const std::optional<std::string>& named,
-                         const Recipe* run, RunObserver& observer) {
+InferenceDevice stated_device(const MachineOptions& options, const std::optional<std::string>& named,
+                              const Recipe* run, RunObserver& observer) {
   const CpuSettings cpu = cpu_settings(options);
   const auto computes = [](const Recipe& recipe) {
     return recipe.device == DeviceChoice::cuda || recipe.device == DeviceChoice::emulated;
@@ -64,7 +64,7 @@ AskedDevice device_asked(const MachineOptions& options, const std::optional<std:
   if (named) {
     const Recipe recipe = device_named(*named);
     if (recipe.device == DeviceChoice::card)
-      throw UsageError(std::string("--device card describes a card for plan; ") + kAskedOn);
+      throw UsageError(std::string("--device card describes a card for plan; ") + kInferenceDevices);
     if (computes(recipe)) return on(cpu, recipe);
     if (recipe.device != DeviceChoice::automatic) return {cpu};
   }
@@ -83,7 +83,7 @@ AskedDevice device_asked(const MachineOptions& options, const std::optional<std:
 }
 
 // As recipes have it.
-Recipe own_card(const AskedDevice& device) {
+Recipe own_card(const InferenceDevice& device) {
   Recipe recipe;
   recipe.device = DeviceChoice::cuda;
   recipe.cuda_card = device.cuda_card;
@@ -92,18 +92,18 @@ Recipe own_card(const AskedDevice& device) {
 
 }  // namespace
 
-AskedDevice asked_device(const MachineOptions& options, const std::optional<std::string>& named,
-                         const ModelPaths& paths, std::optional<UseGraphs> graphs,
-                         const SharedSources& sources, RunObserver& observer) {
+InferenceDevice inference_device(const MachineOptions& options, const std::optional<std::string>& named,
+                                 const ModelPaths& paths, std::optional<UseGraphs> graphs,
+                                 const SharedSources& sources, RunObserver& observer) {
   const std::optional<Recipe> run = recipe_of_run(paths.adapter.value_or(paths.base), sources);
-  AskedDevice device = device_asked(options, named, run ? &*run : nullptr, observer);
+  InferenceDevice device = stated_device(options, named, run ? &*run : nullptr, observer);
   device.graphs = graphs.value_or(run ? run->memory.graphs : UseGraphs::automatic);
   return device;
 }
 
-PlannedCard card_of(const AskedDevice& device) { return planned_card(own_card(device)); }
+PlannedCard card_of(const InferenceDevice& device) { return planned_card(own_card(device)); }
 
-DeviceDescription describe(const AskedDevice& device, DType compute) {
+DeviceDescription describe(const InferenceDevice& device, DType compute) {
   if (device.device == DeviceChoice::cuda) {
     const Recipe own = own_card(device);
     return device_of(own, planned_card(own), compute, {device.cpu});
@@ -112,12 +112,12 @@ DeviceDescription describe(const AskedDevice& device, DType compute) {
   return device.device == DeviceChoice::emulated ? as_emulated(std::move(here)) : here;
 }
 
-std::string name_of(const AskedDevice& device) {
+std::string name_of(const InferenceDevice& device) {
   if (device.device == DeviceChoice::cuda) return card_words(known_card_here()->facts);
   return device.device == DeviceChoice::emulated ? "the emulated card" : "the CPU";
 }
 
-AskedRoom::AskedRoom(const AskedDevice& device) {
+InferenceMemory::InferenceMemory(const InferenceDevice& device) {
   const FreeMemory free = free_memory();
   of_process_.push_back({free.bytes, "free by " + free.source});
   if (const auto limit = data_limit())
@@ -129,7 +129,7 @@ AskedRoom::AskedRoom(const AskedDevice& device) {
   of_card_ = Limit{*budget.device_bytes, budget.device_source};
 }
 
-Budget AskedRoom::budget() const {
+Budget InferenceMemory::budget() const {
   Budget budget;
   if (of_card_) budget.device_bytes = of_card_->bytes;
   for (const Limit& limit : of_process_)
@@ -137,7 +137,7 @@ Budget AskedRoom::budget() const {
   return budget;
 }
 
-std::optional<std::string> AskedRoom::refusal(const std::string& what, const AskedBytes& bytes) const {
+std::optional<std::string> InferenceMemory::refusal(const std::string& what, const NeededBytes& bytes) const {
   const auto text = [&](int64_t need, const std::string& of, const Limit& limit) {
     return formatted("does not fit   {} needs {}{}, {} may be used ({})\n  short by {}", what,
                      format_bytes(need), of, format_bytes(limit.bytes), limit.source,

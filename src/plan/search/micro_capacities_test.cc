@@ -1,5 +1,5 @@
 // Rooms in tokens: what rows as they are make of them, and what a search weighs and promises.
-#include "plan/search/micro_rooms.h"
+#include "plan/search/micro_capacities.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,46 +34,48 @@ PlanRequest request_with(std::vector<RowSize> sizes, int64_t layers = 2) {
   return request;
 }
 
-TEST(MicroRooms, are_smaller_for_each_more_micro_step_down_to_the_longest_row) {
+TEST(MicroCapacities, are_smaller_for_each_more_micro_step_down_to_the_longest_row) {
   const PlanRequest request = request_with(uneven());
-  const auto rooms = micro_rooms(request);
-  ASSERT_GE(rooms.size(), 3);
-  EXPECT_EQ(rooms.back().tokens, 700);
-  for (size_t i = 1; i < rooms.size(); ++i) EXPECT_LT(rooms[i].tokens, rooms[i - 1].tokens);
-  EXPECT_LT(rooms.front().tokens, 16 * 700 / 2) << "one micro-step of rows as they are, not of longest ones";
-  for (const MicroRoom& room : rooms) {
+  const auto capacities = micro_capacities(request);
+  ASSERT_GE(capacities.size(), 3);
+  EXPECT_EQ(capacities.back().tokens, 700);
+  for (size_t i = 1; i < capacities.size(); ++i) EXPECT_LT(capacities[i].tokens, capacities[i - 1].tokens);
+  EXPECT_LT(capacities.front().tokens, 16 * 700 / 2)
+      << "one micro-step of rows as they are, not of longest ones";
+  for (const MicroCapacity& capacity : capacities) {
     const auto estimate =
-        estimate_micro_steps(request.workload.experiment, room, *request.workload.run->sizes);
-    EXPECT_LE(estimate.most_rows, room.samples) << "a bound on rows that would cost micro-steps";
-    EXPECT_LE(estimate.steps, static_cast<double>(most_micro_steps(request.workload.experiment, room)));
+        estimate_micro_steps(request.workload.experiment, capacity, *request.workload.run->sizes);
+    EXPECT_LE(estimate.most_rows, capacity.samples) << "a bound on rows that would cost micro-steps";
+    EXPECT_LE(estimate.steps, static_cast<double>(most_micro_steps(request.workload.experiment, capacity)));
   }
   EXPECT_LE(
-      estimate_micro_steps(request.workload.experiment, rooms.front(), *request.workload.run->sizes).steps,
+      estimate_micro_steps(request.workload.experiment, capacities.front(), *request.workload.run->sizes)
+          .steps,
       1.05);
 }
 
 // One micro-step and two are a factor of two in memory apart; rows that mostly fit into one lie between.
-TEST(MicroRooms, lie_between_whole_numbers_of_few_micro_steps) {
+TEST(MicroCapacities, lie_between_whole_numbers_of_few_micro_steps) {
   const PlanRequest request = request_with(uneven(), kDeep);
-  const auto rooms = micro_rooms(request);
+  const auto capacities = micro_capacities(request);
   double before = 1;
   int between = 0;
-  for (const MicroRoom& room : rooms) {
+  for (const MicroCapacity& capacity : capacities) {
     const double steps =
-        estimate_micro_steps(request.workload.experiment, room, *request.workload.run->sizes).steps;
-    if (&room != &rooms.back()) {  // which is that of the longest row, whatever steps it makes
-      EXPECT_LE(steps - before, before < 2 ? 0.4 : before < 4 ? 0.7 : 16) << room.tokens;
+        estimate_micro_steps(request.workload.experiment, capacity, *request.workload.run->sizes).steps;
+    if (&capacity != &capacities.back()) {  // which is that of the longest row, whatever steps it makes
+      EXPECT_LE(steps - before, before < 2 ? 0.4 : before < 4 ? 0.7 : 16) << capacity.tokens;
     }
     between += steps > 1.1 && steps < 1.95 ? 1 : 0;
     before = steps;
   }
   EXPECT_GE(between, 2);
-  EXPECT_LE(rooms.size(), 16);
+  EXPECT_LE(capacities.size(), 16);
 }
 
 // If starting ops takes all of a step, its time goes by the number of micro-steps alone: what lies between
 // two sizes is the most that a stated one may gain.
-TEST(MicroRooms, leave_no_stated_size_that_is_faster) {
+TEST(MicroCapacities, leave_no_stated_size_that_is_faster) {
   PlanRequest request = request_with(uneven(), kDeep);
   constexpr double kBetweenSizes = 1.15;
   request.choices.tie = 0;
@@ -94,12 +96,12 @@ TEST(MicroRooms, leave_no_stated_size_that_is_faster) {
   }
 }
 
-TEST(MicroRooms, are_in_rows_where_rows_are_alike_or_unknown_packed_or_asked_for) {
+TEST(MicroCapacities, are_in_rows_where_rows_are_alike_or_unknown_packed_or_asked_for) {
   const auto in_rows = [](const PlanRequest& request) {
     std::vector<int64_t> samples;
-    for (const MicroRoom& room : micro_rooms(request)) {
-      EXPECT_FALSE(room.by_tokens());
-      samples.push_back(room.samples);
+    for (const MicroCapacity& capacity : micro_capacities(request)) {
+      EXPECT_FALSE(capacity.by_tokens());
+      samples.push_back(capacity.samples);
     }
     return samples;
   };
@@ -116,62 +118,62 @@ TEST(MicroRooms, are_in_rows_where_rows_are_alike_or_unknown_packed_or_asked_for
   EXPECT_THAT(in_rows(request), testing::ElementsAre(3));
 }
 
-TEST(MicroRooms, hold_a_whole_batch_for_sure_where_weights_may_be_updated_on_the_way) {
+TEST(MicroCapacities, hold_a_whole_batch_for_sure_where_weights_may_be_updated_on_the_way) {
   PlanRequest request = request_with(uneven());
   request.workload.experiment.lora = false;
   request.workload.experiment.optimizer.max_grad_norm = 0;
-  EXPECT_EQ(micro_rooms(request).front(), MicroRoom{16});
+  EXPECT_EQ(micro_capacities(request).front(), MicroCapacity{16});
   for (const Variant& variant : Search(request).all())
     EXPECT_EQ(variant.update_in_backward, variant.micro_batch == 16 && variant.micro_tokens == 0);
 }
 
 // Whatever rows come, no step needs more micro-steps than the plan reckons with.
-TEST(MicroRooms, never_need_more_micro_steps_than_the_bound) {
+TEST(MicroCapacities, never_need_more_micro_steps_than_the_bound) {
   Experiment experiment = request_with(uneven()).workload.experiment;
   for (const auto& sizes :
        {std::vector<int64_t>{700}, {351, 350, 1}, {400, 301, 300}, {1, 700}, {235, 233, 2}}) {
     for (const int64_t tokens : {700, 705, 1050, 1400, 5000}) {
       for (const int64_t samples : {1, 2, 5, 16}) {
-        const MicroRoom room = experiment.room(samples, tokens);
-        if (!room.by_tokens()) continue;
-        MicroPacker packer(room, 16);
+        const MicroCapacity capacity = experiment.capacity(samples, tokens);
+        if (!capacity.by_tokens()) continue;
+        MicroPacker packer(capacity, 16);
         for (size_t i = 0; i < 16; ++i) packer.add({sizes[i % sizes.size()], 0});
-        EXPECT_LE(packer.pack(), most_micro_steps(experiment, room)) << tokens << " " << samples;
+        EXPECT_LE(packer.pack(), most_micro_steps(experiment, capacity)) << tokens << " " << samples;
       }
     }
   }
 }
 
 // Rows that are 200 tokens of a system prompt and at most 500 of their own.
-TEST(MicroRooms, have_what_all_rows_begin_with_once) {
+TEST(MicroCapacities, have_what_all_rows_begin_with_once) {
   std::vector<RowSize> sizes = uneven();
   for (RowSize& size : sizes) size.tokens = 200 + size.tokens * 5 / 7;
   PlanRequest request = request_with(sizes);
-  const auto of_apart = micro_rooms(request);
+  const auto of_apart = micro_capacities(request);
   request.workload.experiment.shares_prefixes = true;
   request.workload.experiment.common_begin = 200;
-  EXPECT_EQ(request.workload.experiment.room_of({300, 0}).tokens, 100);
-  EXPECT_EQ(request.workload.experiment.room_of({900, 0}).tokens, 500) << "no more than the longest";
+  EXPECT_EQ(request.workload.experiment.capacity_of({300, 0}).tokens, 100);
+  EXPECT_EQ(request.workload.experiment.capacity_of({900, 0}).tokens, 500) << "no more than the longest";
   EXPECT_EQ(request.workload.experiment.tokens_of(16), 200 + 16 * 500);
-  EXPECT_EQ(request.workload.experiment.batch_shape(request.workload.experiment.room(16), 1).tokens,
+  EXPECT_EQ(request.workload.experiment.batch_shape(request.workload.experiment.capacity(16), 1).tokens,
             200 + 16 * 500);
-  const auto rooms = micro_rooms(request);
-  ASSERT_GE(rooms.size(), 2);
-  EXPECT_EQ(rooms.back().tokens, 700);
-  EXPECT_LT(rooms.front().tokens, of_apart.front().tokens - 14 * 200) << "in one micro-step";
-  for (const MicroRoom& room : rooms) {
-    EXPECT_EQ(room.begin, 200);
-    const auto estimate = estimate_micro_steps(request.workload.experiment, room, sizes);
-    EXPECT_LE(estimate.steps, static_cast<double>(most_micro_steps(request.workload.experiment, room)));
+  const auto capacities = micro_capacities(request);
+  ASSERT_GE(capacities.size(), 2);
+  EXPECT_EQ(capacities.back().tokens, 700);
+  EXPECT_LT(capacities.front().tokens, of_apart.front().tokens - 14 * 200) << "in one micro-step";
+  for (const MicroCapacity& capacity : capacities) {
+    EXPECT_EQ(capacity.begin, 200);
+    const auto estimate = estimate_micro_steps(request.workload.experiment, capacity, sizes);
+    EXPECT_LE(estimate.steps, static_cast<double>(most_micro_steps(request.workload.experiment, capacity)));
     EXPECT_LE(estimate.steps, estimate_micro_steps(request_with(sizes).workload.experiment,
-                                                   {room.samples, room.tokens}, sizes)
+                                                   {capacity.samples, capacity.tokens}, sizes)
                                   .steps);
   }
   request.workload.experiment.common_begin = 700;
   EXPECT_EQ(request.workload.experiment.tokens_of(16), 700) << "rows that are all the same";
 }
 
-TEST(MicroRooms, targets_beside_sources_have_room_as_the_longest_row_has_them) {
+TEST(MicroCapacities, targets_beside_sources_have_room_as_the_longest_row_has_them) {
   Experiment experiment;
   experiment.model = test_spec({.hidden = 64, .mlp = 128, .layers = 2, .vocab = 256});
   experiment.model.encoder_decoder.emplace();
@@ -179,10 +181,10 @@ TEST(MicroRooms, targets_beside_sources_have_room_as_the_longest_row_has_them) {
   experiment.max_length = 100;
   experiment.target_length = 40;
   experiment.effective_batch = 8;
-  EXPECT_EQ(experiment.room(8, 250), (MicroRoom{8, 250, 100}));
-  EXPECT_EQ(experiment.room(2, 250), MicroRoom{2}) << "two longest ones fit";
-  const BatchShape shape = experiment.batch_shape(experiment.room(8, 250), 1);
-  EXPECT_EQ(experiment.logit_rows(experiment.room(8, 250)), 100);
+  EXPECT_EQ(experiment.capacity(8, 250), (MicroCapacity{8, 250, 100}));
+  EXPECT_EQ(experiment.capacity(2, 250), MicroCapacity{2}) << "two longest ones fit";
+  const BatchShape shape = experiment.batch_shape(experiment.capacity(8, 250), 1);
+  EXPECT_EQ(experiment.logit_rows(experiment.capacity(8, 250)), 100);
   EXPECT_EQ(shape.tokens, 250);
 }
 
@@ -239,7 +241,7 @@ TEST(Filling, of_one_text_is_that_of_every_axis) {
   }
 }
 
-TEST(MicroRooms, a_plan_says_how_full_they_are_and_how_many) {
+TEST(MicroCapacities, a_plan_says_how_full_they_are_and_how_many) {
   const PlanRequest request = request_with(uneven());
   const Plan plan = make_plan(request);
   ASSERT_GT(plan.variant.micro_tokens, 0);

@@ -86,7 +86,7 @@ MUTANTS = {
     "tile read before all have waited": ("matmul", "    gpu::wait_copies<kStages - 2>();\n    __syncthreads();", "    gpu::wait_copies<kStages - 2>();"),
     "one buffer too few": ("matmul", "tiles + step % kStages", "tiles + step % (kStages - 1)"),
     "a fused adapter scaled as the product is": ("matmul", "if (kRides && step == riding) scale(sums, g.adapter_scale);", ""),
-    "a rider's columns of another step": ("matmul", "B::fetch(b_tile(step), g.rider_b, column0, step * kDepth);", "B::fetch(b_tile(step), g.rider_b, column0, 0);"),
+    "a rider's columns of another step": ("matmul", "B::fetch(b_tile(step), g.adapter_b, column0, step * kDepth);", "B::fetch(b_tile(step), g.adapter_b, column0, 0);"),
     "keys replaced while they are read": ("src/ops/attention/gpu_attention_tiles.h", "    __syncthreads();  // the values are there, and everybody has read the keys\n", ""),
     "values replaced while they are read": ("src/ops/attention/gpu_attention_tiles.h", "    __syncthreads();  // the keys are there, and everybody has read the values before\n", ""),
     "keys read before they are there": ("src/ops/attention/gpu_attention_tiles.h", "    gpu::wait_copies<0>();\n    __syncthreads();  // the keys are there, and everybody has read the values before\n", "    __syncthreads();\n"),

@@ -105,6 +105,11 @@ class HomesTest(unittest.TestCase):
         for held in ("batch.micro=1", "memory.offload=none", "memory.prefetch=1", "memory.loss_chunk=128"):
             self.assertLessEqual(chosen, self.seconds(*card, "--set", held), held)
 
+    def test_more_memory_is_not_slower_where_every_layout_misses_its_estimate(self):
+        full = ("Mistral-7B-v0.1", "--method", "full", "--length", "1024", "--batch", "16", "--device", "card", "--host-memory", "64GiB",
+                "--disk", "1000GiB", "--set", "memory.tie=1%")
+        self.assertLessEqual(self.seconds(*full, "--memory", "57612827624B"), 1.0101 * self.seconds(*full, "--memory", "52000000000B"))
+
     def test_few_layers_are_moved_where_host_or_disk_have_room_for_few(self):
         qwen = str(ROOT / "examples/qwen2.5-0.5b-lora")
         for words in ((MISTRAL, "--device", "card", "--memory", "13GiB", "--host-memory", "3GiB"),

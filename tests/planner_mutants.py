@@ -30,7 +30,7 @@ DEPTHS, SEARCHES = "DepthModel.*", "Search.*"
 # name: (tests, file, text, what stands in its place). The text occurs once in the file.
 MUTANTS = {
     # Bounds of seconds.
-    "a room's seconds by its slowest rows of logits": (ORACLE, SPACE, "room.at_least = std::min(room.at_least,", "room.at_least = 1.1 * std::min(room.at_least,"),
+    "a room's seconds by its slowest rows of logits": (ORACLE, SPACE, "capacity.at_least = std::min(capacity.at_least,", "capacity.at_least = 1.1 * std::min(capacity.at_least,"),
     "transfers ahead that hide nothing": (ORACLE, HOMES, ": std::max(base.seconds[i], base.io[i] + io[i]));", ": base.seconds[i] + base.io[i] + io[i]);"),
     "a point's seconds above its own": (ORACLE, SEARCH, "  return least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when", "  return 1.2 * least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when"),
     "splits slower than their faster end": (DEEP_HOMES, HOMES, "return std::min(few.seconds, all.seconds) >= limits.seconds ||", "return 1.1 * std::max(few.seconds, all.seconds) >= limits.seconds ||"),
@@ -44,19 +44,19 @@ MUTANTS = {
     "bytes of a line by its larger end": (f"Search.computes_no_more*:Search.more_memory*:{GETS}deep_full_with_disk", HOMES, "least.device = std::min(least.device, other.device);", "least.device = std::max(least.device, other.device);"),
     "a line too large by its larger point": (f"{DEEP_ORACLE}:{GETS}deep_full_with_disk", SEARCH, "least = std::min(least, model_of(all).floor(depths_, line.chunk).device);", "least = 2 * model_of(all).floor(depths_, line.chunk).device;"),
     "what is too large for the host is so for the device": (f"{ORACLE}:{SEARCHES}", SEARCH, "if (exceeds(DepthModel::Floor{floor->device, 0}, limits)) excluded.on_device.push_back(frame);", "excluded.on_device.push_back(frame);"),
-    "no less than what moves less": (ORACLE, SEARCH, "moves_all_of(moves, keeps) && has_no_less_room(larger, frame);", "has_no_less_room(larger, frame);"),
-    "a room that is no smaller, by its rows": (f"{ORACLE}:*rows_of_many_lengths", SEARCH, "known_.no_less_room[frames_[larger].room][frames_[frame].room] != 0;", "true;"),
+    "no less than what moves less": (ORACLE, SEARCH, "moves_all_of(moves, keeps) && has_no_less_capacity(larger, frame);", "has_no_less_capacity(larger, frame);"),
+    "a room that is no smaller, by its rows": (f"{ORACLE}:*rows_of_many_lengths", SEARCH, "known_.no_less_capacity[frames_[larger].capacity][frames_[frame].capacity] != 0;", "true;"),
     "the least memory found at the first place": (f"{ORACLE}:{HOMES_ORACLE}", SEARCH, "if (frames_[frame].whole && fits_easily(least, limits)) known_.done", "known_.done"),
     "a tight host counts as room": (f"{ORACLE}:{HOMES_ORACLE}", SEARCH, "return keeps(host + host / kSpare, limits.budget.host_bytes) &&", "return keeps(host / kSpare, limits.budget.host_bytes) &&"),
-    "parts in part are never the least": (HOMES_ORACLE, HOMES, "    return fits_easily(least_of(room, choice_with(frame, split, home)), limits);", "    return home != Space::device || fits_easily({}, limits);"),
-    "all layers of a split move": (f"{HOMES_ORACLE}:{DEEP_HOMES}", HOMES, "    return device + freed - costs.of_first(split.part, home, count).freed <= *limits.budget.device_bytes;", "    return count < 0 && device + freed < 0;"),
+    "parts in part are never the least": (HOMES_ORACLE, HOMES, "    return fits_easily(least_of(capacity, choice_with(frame, split, target)), limits);", "    return target != Space::device || fits_easily({}, limits);"),
+    "all layers of a split move": (f"{HOMES_ORACLE}:{DEEP_HOMES}", HOMES, "    return device + freed - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;", "    return count < 0 && device + freed < 0;"),
     "splits too large with the most rows of logits": (f"{GETS}homes_of_full", HOMES, "small.chunk = frames_[frame].chunks.size() - 1;", "small.chunk = 0;"),
-    "a part's bytes on the wrong home": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "(home == Space::disk ? least.disk : least.host) += amount.taken;", "(home == Space::host ? least.disk : least.host) += amount.taken;"),
+    "a part's bytes on the wrong home": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "(target == Space::disk ? least.disk : least.host) += amount.taken;", "(target == Space::host ? least.disk : least.host) += amount.taken;"),
     "what a part frees counted twice": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "least.device -= amount.freed;", "least.device -= amount.freed / 2;"),
     "the traffic of a part counted twice": (ORACLE, HOMES, "disk[i] += amount.disk[i];", "disk[i] += 2 * amount.disk[i];"),
     # What is looked at, and what is taken.
     "no place between the ends of a line": (f"{ORACLE}:{DEEP_ORACLE}", SEARCH, "  for (const int64_t place : places) offer(at(place), limits, visit);\n}\n\n// Recomputation", "  for (const int64_t place : places)\n    if (place == end) offer(at(place), limits, visit);\n}\n\n// Recomputation"),
-    "the most layers of a split in place of the fewest": (f"{HOMES_ORACLE}:{DEEP_ORACLE}", HOMES, "  if (is_out(low)) return;\n  spot.home = place(low);", "  if (is_out(low)) return;\n  spot.home = place(most);"),
+    "the most layers of a split in place of the fewest": (f"{HOMES_ORACLE}:{DEEP_ORACLE}", HOMES, "  if (is_out(low)) return;\n  spot.target = place(low);", "  if (is_out(low)) return;\n  spot.target = place(most);"),
     "no second layer of prefetch": (f"{HOMES_ORACLE}:{SEARCHES}", HOMES, "if (choice.prefetch < 2 || request_.choices.prefetch) return true;", "if (choice.prefetch < 2 || request_.choices.prefetch) return true;\n  if (choice.prefetch == 2) return false;"),
     "the first that fits is the fastest": (f"{ORACLE}:{SEARCHES}", SEARCH, "    left.seconds = worth * best->usage.seconds;", "    left.seconds = 0.5 * worth * best->usage.seconds;"),
     "a tie that is twice as wide": (f"{ORACLE}:{SEARCHES}", SEARCH, "limits.seconds = best.usage.seconds * (1 + std::max(tie, kSameSeconds));", "limits.seconds = best.usage.seconds * (1 + std::max(4 * tie, kSameSeconds));"),
@@ -75,8 +75,8 @@ MUTANTS = {
     "traffic of a twin's homes": (DEPTHS, NEEDS, "  needs.disk_traffic = {};\n  needs.moves_disk = false;", "  needs.moves_disk = false;"),
     "seconds of a split by one of its homes": (DEEP_HOMES, HOMES, "      usage.seconds += shares[i] * end.seconds;", "      usage.seconds = std::max(usage.seconds, end.seconds);"),
     "a late line that is not remembered": (f"{SEARCHES}:{DEEP_ORACLE}", SEARCH, "usage.seconds *= found->second;", "usage.seconds *= 1;"),
-    "what is outside of layers, moved twice": (f"{HOMES_ORACLE}:{SEARCHES}", COSTS, "if (where.on_disk > 0) amount.add(of_first(part, home, where.on_disk), -1);", "if (where.on_disk > 0) amount.add(of_first(part, home, where.on_disk), 0);"),
-    "transfers as fast as the memory": ("TimeModel.*:DepthModel.*", TIME, "return cost_of(graph, op).bytes / (home == Space::disk ? file_rate : rates.host_copy);", "return cost_of(graph, op).bytes / (home == Space::disk ? file_rate : rates.bandwidth);"),
+    "what is outside of layers, moved twice": (f"{HOMES_ORACLE}:{SEARCHES}", COSTS, "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), -1);", "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), 0);"),
+    "transfers as fast as the memory": ("TimeModel.*:DepthModel.*", TIME, "return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.host_copy);", "return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.bandwidth);"),
 }
 
 
@@ -108,7 +108,7 @@ def main():
             place_of(name)
         return
     build = pathlib.Path(sys.argv[1]).resolve()
-    os.environ["PLIMSOLL_ORACLE_TIMES"] = "1"  # cases of `make oracle` too
+    os.environ["PLIMSOLL_ORACLE_TIMES"] = "3"  # budgets as often, and cases of `make oracle` alone
     compiling = gpu_mutants.compile_commands(build)
     chosen = sys.argv[2:] or [*MUTANTS]
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:

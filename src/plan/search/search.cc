@@ -686,6 +686,17 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
     is_late(best, now);
   }
   if (chosen) return chosen;
+  // A fast variant within a smaller budget is still faster than the least memory of all.
+  for (const int64_t part : rejected_.empty() ? std::vector<int64_t>{} : std::vector<int64_t>{50, 20, 10}) {
+    Budget less = budget;
+    for (auto* limit : {&less.device_bytes, &less.process_bytes})
+      if (*limit) **limit -= **limit / part;
+    const std::optional<Spot> fastest = fastest_spot({.budget = less, .on_device = on_device});
+    if (!fastest) break;
+    const Candidate now = laid_out(*fastest);
+    if (within(now, budget, request_.target.host)) return now;
+    reject(*fastest, now);
+  }
   // Nothing by estimates and what layouts were seen to add to them: of those that nearly fit, or missed, the
   // one of the least memory may still do.
   Limits near{.budget = budget, .smallest_first = true, .on_device = on_device};

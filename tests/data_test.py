@@ -238,6 +238,12 @@ class DataTest(unittest.TestCase):
         self.assertEqual((output / "model.safetensors").read_bytes(), weights)
         few = self.lines("few.jsonl", TEXTS[:1])
         self.assertIn("fewer tokens than a sequence of data.packing: joined", self.refusal(few, 2, **changes))
+        held = self.lines("held.jsonl", TEXTS[:1])
+        short = recipe(self.folder / "short", rows, **{**changes, "data": {**changes["data"], "eval": held}, "eval": {"every": 2}})
+        for command in ("plan", "train"):
+            done = run(command, short)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("held.jsonl: all rows together have fewer tokens", done.stderr)
         self.assertIn("joined is for texts", self.refusal(rows, 2, task="sft", data={"packing": "joined"}))
 
     def test_bad_rows_end_the_run_or_are_skipped_and_counted(self):

@@ -89,7 +89,15 @@ class Exports(CommandTest):
         self.assertGreater(told["mean_difference"], 0)
         out, told = self.export(self.run_folder, "merged")
         self.assertEqual(told["mean_difference"], 0)
-        self.assertIn("Q", output("generate", out, "--prompt", "Q", "--max-new-tokens", "2") + "Q")
+        self.assertEqual(output("generate", out, "--prompt", "Q", "--max-new-tokens", "2"),
+                         output("generate", self.run_folder, "--prompt", "Q", "--max-new-tokens", "2"))
+
+    def test_a_base_of_several_files_and_odd_entries_of_its_folder(self):
+        base = self.folder / "shards"
+        output("convert", self.run_folder, "--shard-size", "512KiB", "--out", base)
+        self.assertTrue((base / "model.safetensors.index.json").exists())
+        (base / "notes.json").mkdir()
+        self.export(self.trained("over-shards", {"type": "lora", "r": 4}, model=base), "gguf")
 
     def test_the_text_is_short_and_names_the_next_command(self):
         out = self.folder / "text"

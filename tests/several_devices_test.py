@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 import unittest
@@ -458,6 +459,32 @@ class Refused(CommandTest):
         errors = output("plan", recipe, "--threads", 1, "--devices", 2, "--set", "memory.shard=none", "--memory", f"{budget}B", "--set", "memory.headroom=0%", code=3)
         self.assertIn("memory.shard=states", errors)
         self.assertIn("--devices 1", errors)
+        # What is suggested was planned for the program that it names: four processes fit with divided states alone.
+        whole, cut = least("--devices", 4, "--set", "memory.shard=none"), least("--devices", 4)
+        for budget in (4 * whole - 1, 4 * cut):
+            words = ("--devices", 4, "--memory", f"{budget}B", "--set", "memory.headroom=0%")
+            errors = output("plan", recipe, "--threads", 1, *words, "--set", "memory.shard=none", code=3)
+            output("plan", recipe, "--threads", 1, *words)
+            self.assertIn("memory.shard=states", errors)
+
+    def test_weights_that_are_not_finite_are_saved_by_no_rank(self):
+        output("train", tiny_recipe(self.folder, {**WIDE, "tie_word_embeddings": False}, "made", schedule={"max_steps": 1}), "--quiet")
+        weights = self.folder / "made" / "model.safetensors"
+        content = bytearray(weights.read_bytes())
+        head = int.from_bytes(content[:8], "little")
+        at = 8 + head + json.loads(content[8:8 + head])["model.embed_tokens.weight"]["data_offsets"][1]
+        content[at - 4:at] = struct.pack("<f", 3e38)  # of a token that occurs nowhere
+        weights.write_bytes(content)
+        for shard in ("none", "states"):
+            recipe = tiny_recipe(self.folder, {**WIDE, "tie_word_embeddings": False}, shard, model=str(self.folder / "made"), init="weights",
+                                 optimizer={"lr": 10, "weight_decay": 1, "max_grad_norm": 0}, schedule={"max_steps": 4, "warmup": 0},
+                                 save={"every": 1}, memory={"shard": shard})
+            done = run("train", recipe, "--devices", 2, "--threads", 1, "--quiet")
+            self.assertEqual((done.returncode, done.stderr.count("error:")), (5, 1), done.stderr)
+            self.assertIn("holds NaN or infinity", done.stderr)
+            self.assertEqual(len(list((self.folder / shard).glob("stopped-at-step-*.jsonl"))), 1)
+            self.assertEqual(list((self.folder / shard).glob("checkpoint-*")), [])
+            self.assertNotIn("signal", (self.folder / shard / ".plimsoll/rank-1.log").read_text())
 
     def test_a_plan_is_of_each_process_and_their_sum(self):
         recipe = tiny_recipe(self.folder, LLAMA, "run", batch={"effective": 8})

@@ -174,7 +174,8 @@ class WayFinder {
     return std::ranges::all_of(changes, [](const KeyChange& change) {
       const std::string& key = change.key;
       return key == "batch.micro" ||
-             (key.starts_with("memory.") && key != "memory.gpu" && key != "memory.allow");
+             (key.starts_with("memory.") && key != "memory.gpu" && key != "memory.allow" &&
+              key != "memory.shard");
     });
   }
 

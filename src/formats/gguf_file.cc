@@ -19,11 +19,15 @@ using namespace gguf_format;
 constexpr int64_t kWindow = 64 * kKiB;
 constexpr uint32_t kMostDimensions = 4;
 constexpr int64_t kMostElements = int64_t{1} << 48;
+// A head is held as JSON, 16 bytes and more for each value: a file must not choose how much memory that takes. Known
+// tokenizers take less than 32 MiB and less than a million items.
+constexpr int64_t kMostHead = 256 * kMiB;
+constexpr int64_t kMostItems = int64_t{1} << 23;  // of all lists together
 
 // The head of a file, read from its start on.
 class HeadReader {
  public:
-  explicit HeadReader(const File& file) : file_(file), size_(file.size()) {}
+  explicit HeadReader(const File& file) : file_(file), size_(std::min(file.size(), kMostHead)) {}
 
   template <class Number>
   Number take() {
@@ -41,6 +45,13 @@ class HeadReader {
     const auto count = take<uint64_t>();
     if (count > static_cast<uint64_t>((size_ - at_) / least_bytes)) refuse("counts more than it holds");
     return static_cast<int64_t>(count);
+  }
+  // A count of items of a list.
+  int64_t take_items() {
+    const int64_t count = take_count(1);
+    items_ += count;
+    if (items_ > kMostItems) refuse("has lists of too many items");
+    return count;
   }
   [[nodiscard]] int64_t at() const { return at_; }
   [[noreturn]] void refuse(const std::string& what) const {
@@ -67,7 +78,7 @@ class HeadReader {
   }
 
   const File& file_;
-  int64_t size_, at_ = 0, start_ = 0;
+  int64_t size_, at_ = 0, start_ = 0, items_ = 0;
   std::vector<std::byte> window_;
 };
 
@@ -104,7 +115,7 @@ json take_value(HeadReader& head, uint32_t kind, bool within_array = false) {
   }
   if (within_array) head.refuse("has a list of lists");
   const auto item = head.take<uint32_t>();
-  const int64_t count = head.take_count(1);
+  const int64_t count = head.take_items();
   json::array_t values;  // grows with what is there, whatever the file counts
   for (int64_t i = 0; i < count; ++i) values.push_back(take_value(head, item, true));
   return values;

@@ -1,5 +1,6 @@
 #include "formats/gguf.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -63,6 +64,15 @@ TEST(gguf, blocks_of_one_value_and_of_values_far_from_zero_are_kept) {
       for (const float read : stored_and_read(values, type))
         EXPECT_NEAR(read, value, std::abs(value) * 0.04F + 1e-7F) << to_string(type);
     }
+  }
+  // Codes of parts that are nearly alike say almost nothing of a scale and a least value at once.
+  std::vector<float> alike = normal_values(256 * 300);
+  for (size_t i = 0; i < alike.size(); ++i)
+    alike[i] = (0.05F + 0.001F * static_cast<float>(i / 256)) * (1 + 1e-3F * alike[i]);
+  for (const GgufType type : {GgufType::q5_k, GgufType::q4_k}) {
+    const auto read = stored_and_read(alike, type);
+    for (size_t i = 0; i < alike.size(); ++i)
+      ASSERT_NEAR(read[i], alike[i], std::abs(alike[i]) * 0.04F) << to_string(type) << " " << i;
   }
   auto values = normal_values(256, 0.1F);
   for (float& value : values) value += 4;  // a least value of its own would lie above 0
@@ -148,6 +158,26 @@ TEST_F(GgufOnDisk, is_a_checkpoint_in_the_checkpoints_order) {
   checkpoint.read(checkpoint.tensors()[1], 4, std::as_writable_bytes(std::span(norm)));
   EXPECT_EQ(norm, (std::vector<float>{1.5F, 2.5F}));
   EXPECT_THROW(GgufCheckpoint(path(), {{"k", "blk.0.attn_k.weight"}}), UsageError);
+}
+
+// A list of bytes takes 16 times as much as JSON, and the rest of a sparse file costs nothing.
+TEST_F(GgufOnDisk, a_head_of_more_values_than_any_tokenizer_has_is_refused) {
+  std::string head = head_.text();
+  const uint64_t keys = 1, tensors = 0, name = 1, items = 100'000'000;
+  const uint32_t list = 9, bytes = 0;
+  head.resize(8);
+  const auto add = [&](const auto& value) { head.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  add(tensors), add(keys), add(name);
+  head += 'a';
+  add(list), add(bytes), add(items);
+  std::ofstream(path(), std::ios::binary) << head;
+  std::filesystem::resize_file(path(), head.size() + items);
+  try {
+    GgufFile::open(path());
+    FAIL() << "was read";
+  } catch (const DamagedError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("lists of too many items"));
+  }
 }
 
 TEST_F(GgufOnDisk, cut_at_any_byte_is_refused) {

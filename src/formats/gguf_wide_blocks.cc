@@ -51,8 +51,8 @@ struct AffineFit {
 
 // The sums of a least squares fit of values by codes.
 struct FitSums {
-  float w = 0, q = 0, qq = 0, v = 0, qv = 0;
-  void add(float weight, float code, float value) {
+  double w = 0, q = 0, qq = 0, v = 0, qv = 0;
+  void add(double weight, double code, double value) {
     w += weight;
     q += weight * code;
     qq += weight * code * code;
@@ -61,15 +61,16 @@ struct FitSums {
   }
   // A least value above 0 is not to be had: then by the scale alone.
   [[nodiscard]] AffineFit solved() const {
-    const float determinant = w * qq - q * q;
-    if (determinant > 0) {
-      const AffineFit fit{(w * qv - q * v) / determinant, (q * qv - qq * v) / determinant};
+    const double determinant = w * qq - q * q;
+    if (determinant > 1e-9 * w * qq) {
+      const AffineFit fit{static_cast<float>((w * qv - q * v) / determinant),
+                          static_cast<float>((q * qv - qq * v) / determinant)};
       if (fit.below >= 0) return fit;
     }
-    return {qq > 0 ? qv / qq : 0.0F, 0.0F};
+    return {qq > 0 ? static_cast<float>(qv / qq) : 0.0F, 0.0F};
   }
   // The error of the fit, less what no fit changes.
-  [[nodiscard]] float error(const AffineFit& fit) const {
+  [[nodiscard]] double error(const AffineFit& fit) const {
     return fit.scale * fit.scale * qq - 2 * fit.scale * fit.below * q + fit.below * fit.below * w -
            2 * fit.scale * qv + 2 * fit.below * v;
   }
@@ -83,14 +84,14 @@ AffineFit fit_affine(std::span<const float> values, float most) {
   if (!(range > 0)) return {0, -least};
   const auto weights = weights_of(values);
   AffineFit best;
-  float best_error = INFINITY;
+  double best_error = INFINITY;
   for (int step = -4; step <= 6; ++step) {
     const float inverse = (most + 0.2F * static_cast<float>(step)) / range;
     FitSums sums;
     for (size_t i = 0; i < values.size(); ++i)
       sums.add(weights[i], code_of(values[i] - least, inverse, 0, most), values[i]);
     const AffineFit fit = sums.solved();
-    const float error = sums.error(fit);
+    const double error = sums.error(fit);
     if (!(fit.scale > 0) || error >= best_error) continue;
     best = fit;
     best_error = error;

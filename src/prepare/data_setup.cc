@@ -519,6 +519,10 @@ DataSetup open_data(const Resolved& resolved, const Counting& counting, bool ful
                                            1, counting.threads);
   if (loader.joined && data.packed_steps == 0)
     refuse_short_texts(data.train->dataset.name(), data.train->encoder.samples());
+  if (loader.joined && data.eval &&
+      count_packed_steps(data.eval->dataset, data.eval->rows, data.eval->encoder, data.eval->loader, 1,
+                         counting.threads) == 0)
+    refuse_short_texts(data.eval->dataset.name(), data.eval->encoder.samples());
   return data;
 }
 

@@ -63,11 +63,12 @@ class Exporter {
                     paths_.base.string()));
     if (!options_.precision) options_.precision = trained_type(paths_, options_.sources);
     const auto recipe = recipe_of_run(options_.folder, options_.sources);
-    if (recipe && recipe->task == Task::dpo)
-      options_.sets.emplace_back("dpo.loss=orpo");  // which needs no reference
+    if (recipe && recipe->task == Task::dpo)  // ORPO needs no reference
+      for (const char* set : {"dpo.loss=orpo", "dpo.label_smoothing=0"}) options_.sets.emplace_back(set);
     if (recipe) context_ = recipe->data.max_length;
     is_run_ = recipe.has_value();
     const bool scores = recipe && rule_of(recipe->task).scores;
+    if (scores) command_ = recipe->task == Task::classify ? "classify" : "score";
     if (is_gguf(options_.to) && scores)
       throw UsageError(
           formatted("{}: a GGUF holds no head that scores sequences (task: {}); export it with --to merged",
@@ -170,10 +171,13 @@ class Exporter {
     GgufResult gguf = convert_to_gguf({model_, view / kGgufFile, options_.kind});
     result_.notes = std::move(gguf.notes);
     // The check reads it as a model's folder.
-    for (const auto& entry : fs::directory_iterator(model_))
-      if (const auto ending = entry.path().extension();
-          ending == ".json" || ending == ".model" || ending == ".jinja")
-        fs::copy_file(entry.path(), view / entry.path().filename());
+    for (const auto& entry : fs::directory_iterator(model_)) {
+      const fs::path name = entry.path().filename(), ending = name.extension();
+      const bool lists_shards = name.string().ends_with(".safetensors.index.json");
+      if (entry.is_regular_file() && !lists_shards &&
+          (ending == ".json" || ending == ".model" || ending == ".jinja"))
+        fs::copy_file(entry.path(), view / name);
+    }
     if (options_.to == ExportTo::ollama) write_modelfile(stage);
   }
 
@@ -343,7 +347,7 @@ class Exporter {
     if (name.empty()) name = "model";
     switch (options_.to) {
       case ExportTo::merged:
-        result_.next.push_back("plimsoll chat " + out);
+        result_.next.push_back(formatted("plimsoll {} {}", command_, out));
         break;
       case ExportTo::gguf:
         result_.next.push_back("llama-server -m " + plimsoll::quoted((out_ / kGgufFile).string()));
@@ -375,6 +379,7 @@ class Exporter {
   std::optional<int64_t> context_;
   std::optional<int32_t> turn_end_;  // that a merged folder names in addition
   bool is_run_ = false;
+  std::string command_ = "chat";  // of this program, which tries the merged folder
   ExportResult result_;
 };
 

@@ -274,16 +274,22 @@ bool Trainer::step() {
   const double waited_before = loader.wait_seconds();
   const EffectiveBatch* batch = last_batch_ = loader.next();
   check_internal(batch != nullptr, "the loader ended before the run");
+  double waited = 0;  // for other ranks, before the step
   if (!parts_.ranks.is_alone()) {
+    const auto met = RunClock::now();
     meet(batch, false);
+    waited = seconds_since(met);
     if (stops_) return false;
   }
   StepMetrics metrics = next_step();
   metrics.data_wait = loader.wait_seconds() - waited_before;
   metrics.tokens = batch->tokens();
   whole_ = false;
+  sending_ = 0;
   if (batch->target_tokens() > 0) compute(*batch, metrics);
   metrics.seconds = seconds_since(start);
+  sending_ += waited;
+  parts_.tally.sending_seconds += waited;
   busy_ = metrics.seconds - metrics.data_wait - sending_;
   if (parts_.profile != nullptr) parts_.profile->step_done(metrics.seconds, metrics.data_wait);
   metrics.rss = resident_bytes();
@@ -395,7 +401,7 @@ void Trainer::save(const std::string& why) {
     if (!rising) parts_.saves.remove_old();  // the run that saved it may have stopped before
     return;
   }
-  if (last_batch_ != nullptr && (leads() || parts_.session.state.has_pieces()))
+  if (last_batch_ != nullptr && leads())  // weights are whole at each rank, and this one holds the folder
     if (const auto weight = weight_not_finite(parts_.session.state))
       lose(current_.step, *last_batch_, *weight + " holds NaN or infinity");
   parts_.saves.save(current_, why, rising);

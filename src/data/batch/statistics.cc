@@ -188,7 +188,7 @@ void refuse_without_targets(const std::string& name, const SampleRules& samples,
 void refuse_short_texts(const std::string& name, const SampleRules& samples) {
   throw UsageError(
       formatted("{}: all rows together have fewer tokens than a sequence of data.packing: joined "
-                "(data.max_length: {})",
+                "(data.max_length: {}); give more rows, or a smaller data.max_length",
                 name, format_count(samples.max_length)));
 }
 

@@ -166,7 +166,9 @@ TEST_F(GgufOnDisk, a_head_of_more_values_than_any_tokenizer_has_is_refused) {
   const uint64_t keys = 1, tensors = 0, name = 1, items = 100'000'000;
   const uint32_t list = 9, bytes = 0;
   head.resize(8);
-  const auto add = [&](const auto& value) { head.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  const auto add = [&](const auto& value) {
+    head.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
   add(tensors), add(keys), add(name);
   head += 'a';
   add(list), add(bytes), add(items);

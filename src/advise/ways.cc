@@ -173,9 +173,8 @@ class WayFinder {
   static bool keeps_programs(const Changes& changes) {
     return std::ranges::all_of(changes, [](const KeyChange& change) {
       const std::string& key = change.key;
-      return key == "batch.micro" ||
-             (key.starts_with("memory.") && key != "memory.gpu" && key != "memory.allow" &&
-              key != "memory.shard");
+      return key == "batch.micro" || (key.starts_with("memory.") && key != "memory.gpu" &&
+                                      key != "memory.allow" && key != "memory.shard");
     });
   }
 

@@ -30,9 +30,10 @@ ExecutorOptions options_of(const RunPlace& place, size_t program) {
           .graphs = place.poison ? 0 : place.plan.graphs_of(name)};
 }
 
-// The optimizer's program of a rank; an empty one where updates are a part of the backward pass.
+// The optimizer's program of a rank of several; an empty one on one device, whose program is the plan's, and where
+// updates are a part of the backward pass.
 Graph own_update(const RunPlace& place) {
-  if (place.plan.variant.update_in_backward) return Graph();
+  if (place.ranks.is_alone() || place.plan.variant.update_in_backward) return Graph();
   return for_rank(place.plan.programs[number_of(place.plan, kUpdateProgram)], place.rank().number);
 }
 
@@ -66,7 +67,8 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
   ExecutorOptions options = options_of(place, i);
   if (divides_states())
     options.before_norm = [this] { send([this] { gradients_.exchange_squares(*update_); }); };
-  update_.emplace(own_, plan_.layout.programs[i], place.device, place.memory.arenas(), options);
+  const Graph& update = ranks_.is_alone() ? plan_.programs[i] : own_;
+  update_.emplace(update, plan_.layout.programs[i], place.device, place.memory.arenas(), options);
 }
 
 template <class Work>

@@ -99,10 +99,16 @@ ExitCode run_as_rank(const StartedBy& started, bool even_if_busy) {
   try {
     measure_between(ranks, even_if_busy);
   } catch (const Error& error) {
-    if (!ranks.failed_together()) throw;
-    group.ends_together();
-    if (ranks.leads()) throw;
-    return error.code();
+    if (ranks.failed_together()) {
+      group.ends_together();
+      if (ranks.leads()) throw;
+      return error.code();
+    }
+    group.watch().fail(error.code());
+    throw;
+  } catch (const std::exception& error) {
+    group.watch().fail(ExitCode::stopped);
+    throw StoppedError(formatted("rank {}: {}", group.rank(), error.what()));
   }
   group.ends_together();
   return ExitCode::ok;

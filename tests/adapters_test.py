@@ -158,7 +158,7 @@ class Adapters(CommandTest):
                              ({"init": "pissa", "type": "qlora"}, "method.init: pissa takes a part out of the weights"),
                              ({"init": "olora", "dora": True}, "method.init: olora beside method.dora"),
                              ({"dora": True, "targets": ["lm_head"]}, "method.dora: applies to linear layers below the output head"),
-                             ({"init": "pissa", "targets": ["embed_tokens"]}, "method.init: is of linear layers"),
+                             ({"init": "pissa", "targets": ["embed_tokens"]}, "method.init: applies to linear layers"),
                              ({"loraplus_ratio": 4, "targets": ["embed_tokens"]}, "method.targets names an embedding"),
                              ({"targets": ["score"]}, "method.targets: 'score' matches no linear layer or embedding"),
                              ({"init": "olora", "r": 200}, "has no rank 200 for method.init"),

@@ -188,7 +188,7 @@ class Eval(CommandTest):
         self.assertIn("--data", output("eval", ROOT / "demo/model", code=2))
         ids = self.folder / "ids.jsonl"
         ids.write_text('{"input_ids": [5, 6, 7, 8]}\n')
-        self.assertIn("no question", output("eval", self.run_folder, "--data", ids, "--set", "data.format=input-ids",
+        self.assertIn("no prompt and answer", output("eval", self.run_folder, "--data", ids, "--set", "data.format=input-ids",
                                             "--generate", code=2))
         self.assertGreater(self.evaluate("--data", ids, "--set", "data.format=input-ids")["loss"], 0)
         mixed = self.folder / "mixed.jsonl"

@@ -377,7 +377,7 @@ class Trained(EmulatedCards):
         self.assertRegex(self.told("plan", recipe, "--devices", "2"), r"device  cpu, as .* cannot be used: several devices \(devices: 2\) are CPUs so far")
         # Without the stand-in for CUDA: no build of this machine can use a card that is not there.
         self.cards_are(self.RTX)
-        self.assertRegex(self.told("train", recipe, PLIMSOLL_EMULATED_CARDS=""), f"device  cpu, as {self.RTX} cannot be used: (this build has no|no driver)")
+        self.assertRegex(self.told("train", recipe, PLIMSOLL_EMULATED_CARDS=""), f"device  cpu, as {self.RTX} cannot be used: (this program was built without|no NVIDIA driver)")
         self.assertNotIn("emulated", self.kernels("run"))
         self.told("train", recipe, "--device", "cuda", "--overwrite", code=2, PLIMSOLL_EMULATED_CARDS="")
 

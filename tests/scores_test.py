@@ -85,7 +85,7 @@ class Scores(CommandTest):
         scores = lines(self.folder / "scores.jsonl")
         right = sum(row["chosen"] > row["rejected"] for row in scores) / len(scores)
         self.assertEqual((len(scores), right), (16, evaluated["accuracy"]))
-        self.assertIn("whose head scores sequences", output("generate", out, "--prompt", "x", code=2))
+        self.assertIn("a head that scores sequences", output("generate", out, "--prompt", "x", code=2))
         self.assertIn("task: reward and classify", output("plan", out, "--set", "task=sft", code=2))
 
     def test_pairs_are_never_split_and_splits_give_the_same_losses(self):
@@ -471,7 +471,7 @@ class Scores(CommandTest):
         self.assertAlmostEqual(json.loads(by_name[0])["score"], told[0]["chosen"], places=5)
         self.assertIn("plimsoll score", output("classify", out, "--text", "x", code=2))
         self.assertIn("--response", output("score", out, code=2))
-        self.assertIn("no head", output("score", ROOT / "demo/model", "--response", "x", code=2))
+        self.assertIn("without a head that scores sequences", output("score", ROOT / "demo/model", "--response", "x", code=2))
 
     def test_a_classifier_says_labels_of_texts_and_of_rows_without_any(self):
         recipe, out = self.classifier("said")

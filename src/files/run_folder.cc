@@ -121,7 +121,8 @@ void RunFolder::make_again() {
 }
 
 void RunFolder::enter(const std::string& name, Manifest::Kind kind) {
-  check_internal(manifest_.has_value() && work_ != nullptr, "a rank other than the first writes into the run's folder");
+  check_internal(manifest_.has_value() && work_ != nullptr,
+                 "a rank other than the first writes into the run's folder");
   if (!manifest_->lists(name) && !is_absent(folder_ / name))
     throw StoppedError((folder_ / name).string() +
                        ": appeared during the run, which would write it. Move it away.");

@@ -296,22 +296,23 @@ def plant(name, build, compiling):
     return bool(said)
 
 
-def main():
+def run(usage, names, find, plant_one):
+    """The command line of a list of faults: `find` raises where a fault's text is gone, `plant_one` says whether it was noticed."""
     if len(sys.argv) < 2:
-        sys.exit("usage: gpu_mutants.py BUILD [NAME ...] | --texts")
+        sys.exit(f"usage: {usage} BUILD [NAME ...] | --texts")
     if sys.argv[1] == "--texts":
-        for name in [*MUTANTS, *RUNTIME_MUTANTS]:
-            place_of(name)
+        for name in names:
+            find(name)
         return
     build = pathlib.Path(sys.argv[1]).resolve()
     compiling = compile_commands(build)
-    chosen = sys.argv[2:] or [*MUTANTS, *RUNTIME_MUTANTS]
+    chosen = sys.argv[2:] or names
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
-        noticed = workers.map(lambda name: plant(name, build, compiling), chosen)
+        noticed = workers.map(lambda name: plant_one(name, build, compiling), chosen)
         missed = [name for name, seen in zip(chosen, noticed) if not seen]
     print(f"{len(chosen)} faults, {len(missed)} not noticed" + "".join(f"\n  {name}" for name in missed))
     sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":
-    main()
+    run("gpu_mutants.py", [*MUTANTS, *RUNTIME_MUTANTS], place_of, plant)

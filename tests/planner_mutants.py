@@ -7,7 +7,6 @@ Usage: planner_mutants.py BUILD [NAME ...]   (from the repository's root; plan_t
 A fault is a text of a source and what stands in its place. The source is compiled anew and linked before the library, and the tests of its row
 run until one fails. As many faults at a time as there are CPUs.
 """
-import concurrent.futures
 import os
 import pathlib
 import sys
@@ -15,49 +14,49 @@ import tempfile
 
 import gpu_mutants
 
-SEARCH, HOMES, SPACE = "src/plan/search/search.cc", "src/plan/search/search_offload.cc", "src/plan/search/search_space.cc"
+SEARCH, OFFLOAD, SPACE = "src/plan/search/search.cc", "src/plan/search/search_offload.cc", "src/plan/search/search_space.cc"
 DEPTH, NEEDS, COSTS = "src/plan/search/depth_model.cc", "src/plan/program/program_needs.cc", "src/plan/search/offload_costs.cc"
 TIME = "src/plan/program/time_model.cc"
 # Tests: of the oracle those cases that say most (deep ones of several homes are asked where nothing else knows, for they take minutes); of
 # estimates; of searches.
 GETS = "*gets_the_best_variant_that_there_is/"
 ORACLE = f"{GETS}full_with_disk:{GETS}full_on_a_card"
-HOMES_ORACLE = f"{GETS}homes_of_full_recomputed:{GETS}homes_of_lora"
+TARGETS_ORACLE = f"{GETS}homes_of_full_recomputed:{GETS}homes_of_lora"
 DEEP_ORACLE = f"{GETS}deep_lora:{GETS}deep_gla_full_with_disk"
-DEEP_HOMES = f"{GETS}deep_homes_of_full"
+DEEP_TARGETS = f"{GETS}deep_homes_of_full"
 LAUNCHES = f"{GETS}launches_*"
 DEPTHS, SEARCHES = "DepthModel.*", "Search.*"
 # name: (tests, file, text, what stands in its place). The text occurs once in the file.
 MUTANTS = {
     # Bounds of seconds.
-    "a room's seconds by its slowest rows of logits": (ORACLE, SPACE, "capacity.at_least = std::min(capacity.at_least,", "capacity.at_least = 1.1 * std::min(capacity.at_least,"),
-    "transfers ahead that hide nothing": (ORACLE, HOMES, ": std::max(base.seconds[i], base.io[i] + io[i]));", ": base.seconds[i] + base.io[i] + io[i]);"),
+    "a capacity's seconds by its slowest rows of logits": (ORACLE, SPACE, "capacity.at_least = std::min(capacity.at_least,", "capacity.at_least = 1.1 * std::min(capacity.at_least,"),
+    "transfers ahead that hide nothing": (ORACLE, OFFLOAD, ": std::max(base.seconds[i], base.io[i] + io[i]));", ": base.seconds[i] + base.io[i] + io[i]);"),
     "a point's seconds above its own": (ORACLE, SEARCH, "  return least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when", "  return 1.2 * least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when"),
-    "splits slower than their faster end": (DEEP_HOMES, HOMES, "return std::min(few.seconds, all.seconds) >= limits.seconds ||", "return 1.1 * std::max(few.seconds, all.seconds) >= limits.seconds ||"),
-    "seconds of a line by its slower end": (f"{DEEP_ORACLE}:{SEARCHES}", HOMES, "least.seconds = std::min(least.seconds, other.seconds);", "least.seconds = 1.1 * std::max(least.seconds, other.seconds);"),
+    "splits slower than their faster end": (DEEP_TARGETS, OFFLOAD, "return std::min(few.seconds, all.seconds) >= limits.seconds ||", "return 1.1 * std::max(few.seconds, all.seconds) >= limits.seconds ||"),
+    "seconds of a line by its slower end": (f"{DEEP_ORACLE}:{SEARCHES}", OFFLOAD, "least.seconds = std::min(least.seconds, other.seconds);", "least.seconds = 1.1 * std::max(least.seconds, other.seconds);"),
     # Bounds of bytes.
-    "a floor with all that is kept": (ORACLE, HOMES, "base.floor = floor.device - base.persistent[index(Space::device)];", "base.floor = 2 * base.transient.front() + 0 * floor.device;"),
+    "a floor with all that is kept": (ORACLE, OFFLOAD, "base.floor = floor.device - base.persistent[index(Space::device)];", "base.floor = 2 * base.transient.front() + 0 * floor.device;"),
     "a floor of what moves, by its own program": (DEEP_ORACLE, SEARCH, "  const bool moves = moves_activations(frame);\n", "  const bool moves = frame > frames_.size();\n"),
     "a floor that keeps what layers keep": (DEEP_ORACLE, DEPTH, "bytes = std::max(bytes, at.base - kept);", "bytes = std::max(bytes, at.base + 0 * kept);"),
     "a floor of an op with its workspace": (f"{ORACLE}:{DEEP_ORACLE}", NEEDS, "most = std::max(most, alive + touched[i] - workspace);", "most = std::max(most, 2 * (alive + touched[i]) - 0 * workspace);"),
-    "copies counted with what stays": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "  return usage.of(Space::device) - usage.persistent[index(Space::device)];\n}\n\n// Activations that move", "  return usage.of(Space::device);\n}\n\n// Activations that move"),
-    "bytes of a line by its larger end": (f"Search.computes_no_more*:Search.more_memory*:{GETS}deep_full_with_disk", HOMES, "least.device = std::min(least.device, other.device);", "least.device = std::max(least.device, other.device);"),
+    "copies counted with what stays": (f"{ORACLE}:{TARGETS_ORACLE}", OFFLOAD, "  return usage.of(Space::device) - usage.persistent[index(Space::device)];\n}\n\n// Activations that move", "  return usage.of(Space::device);\n}\n\n// Activations that move"),
+    "bytes of a line by its larger end": (f"Search.computes_no_more*:Search.more_memory*:{GETS}deep_full_with_disk", OFFLOAD, "least.device = std::min(least.device, other.device);", "least.device = std::max(least.device, other.device);"),
     "a line too large by its larger point": (f"{DEEP_ORACLE}:{GETS}deep_full_with_disk", SEARCH, "least = std::min(least, model_of(all).floor(depths_, line.chunk).device);", "least = 2 * model_of(all).floor(depths_, line.chunk).device;"),
     "what is too large for the host is so for the device": (f"{ORACLE}:{SEARCHES}", SEARCH, "if (exceeds(DepthModel::Floor{floor->device, 0}, limits)) excluded.on_device.push_back(frame);", "excluded.on_device.push_back(frame);"),
     "no less than what moves less": (ORACLE, SEARCH, "moves_all_of(moves, keeps) && has_no_less_capacity(larger, frame);", "has_no_less_capacity(larger, frame);"),
-    "a room that is no smaller, by its rows": (f"{ORACLE}:*rows_of_many_lengths", SEARCH, "known_.no_less_capacity[frames_[larger].capacity][frames_[frame].capacity] != 0;", "true;"),
-    "the least memory found at the first place": (f"{ORACLE}:{HOMES_ORACLE}", SEARCH, "if (frames_[frame].whole && fits_easily(least, limits)) known_.done", "known_.done"),
-    "a tight host counts as room": (f"{ORACLE}:{HOMES_ORACLE}", SEARCH, "return keeps(host + host / kSpare, limits.budget.host_bytes) &&", "return keeps(host / kSpare, limits.budget.host_bytes) &&"),
-    "parts in part are never the least": (HOMES_ORACLE, HOMES, "    return fits_easily(least_of(capacity, choice_with(frame, split, target)), limits);", "    return target != Space::device || fits_easily({}, limits);"),
-    "all layers of a split move": (f"{HOMES_ORACLE}:{DEEP_HOMES}", HOMES, "    return device + freed - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;", "    return count < 0 && device + freed < 0;"),
-    "splits too large with the most rows of logits": (f"{GETS}homes_of_full", HOMES, "small.chunk = frames_[frame].chunks.size() - 1;", "small.chunk = 0;"),
-    "a part's bytes on the wrong home": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "(target == Space::disk ? least.disk : least.host) += amount.taken;", "(target == Space::host ? least.disk : least.host) += amount.taken;"),
-    "what a part frees counted twice": (f"{ORACLE}:{HOMES_ORACLE}", HOMES, "least.device -= amount.freed;", "least.device -= amount.freed / 2;"),
-    "the traffic of a part counted twice": (ORACLE, HOMES, "disk[i] += amount.disk[i];", "disk[i] += 2 * amount.disk[i];"),
+    "a capacity that is no smaller, by its rows": (f"{ORACLE}:*rows_of_many_lengths", SEARCH, "known_.no_less_capacity[frames_[larger].capacity][frames_[frame].capacity] != 0;", "true;"),
+    "the least memory found at the first place": (f"{ORACLE}:{TARGETS_ORACLE}", SEARCH, "if (frames_[frame].whole && fits_easily(least, limits)) known_.done", "known_.done"),
+    "a tight host counts as free": (f"{ORACLE}:{TARGETS_ORACLE}", SEARCH, "return keeps(host + host / kSpare, limits.budget.host_bytes) &&", "return keeps(host / kSpare, limits.budget.host_bytes) &&"),
+    "parts in part are never the least": (TARGETS_ORACLE, OFFLOAD, "    return fits_easily(least_of(capacity, choice_with(frame, split, target)), limits);", "    return target != Space::device || fits_easily({}, limits);"),
+    "all layers of a split move": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}", OFFLOAD, "    return device + freed - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;", "    return count < 0 && device + freed < 0;"),
+    "splits too large with the most rows of logits": (f"{GETS}homes_of_full", OFFLOAD, "small.chunk = frames_[frame].chunks.size() - 1;", "small.chunk = 0;"),
+    "a part's bytes on the wrong offload target": (f"{ORACLE}:{TARGETS_ORACLE}", OFFLOAD, "(target == Space::disk ? least.disk : least.host) += amount.taken;", "(target == Space::host ? least.disk : least.host) += amount.taken;"),
+    "what a part frees counted twice": (f"{ORACLE}:{TARGETS_ORACLE}", OFFLOAD, "least.device -= amount.freed;", "least.device -= amount.freed / 2;"),
+    "the traffic of a part counted twice": (ORACLE, OFFLOAD, "disk[i] += amount.disk[i];", "disk[i] += 2 * amount.disk[i];"),
     # What is looked at, and what is taken.
     "no place between the ends of a line": (f"{ORACLE}:{DEEP_ORACLE}", SEARCH, "  for (const int64_t place : places) offer(at(place), limits, visit);\n}\n\n// Recomputation", "  for (const int64_t place : places)\n    if (place == end) offer(at(place), limits, visit);\n}\n\n// Recomputation"),
-    "the most layers of a split in place of the fewest": (f"{HOMES_ORACLE}:{DEEP_ORACLE}", HOMES, "  if (is_out(low)) return;\n  spot.target = place(low);", "  if (is_out(low)) return;\n  spot.target = place(most);"),
-    "no second layer of prefetch": (f"{HOMES_ORACLE}:{SEARCHES}", HOMES, "if (choice.prefetch < 2 || request_.choices.prefetch) return true;", "if (choice.prefetch < 2 || request_.choices.prefetch) return true;\n  if (choice.prefetch == 2) return false;"),
+    "the most layers of a split in place of the fewest": (f"{TARGETS_ORACLE}:{DEEP_ORACLE}", OFFLOAD, "  if (is_out(low)) return;\n  spot.target = place(low);", "  if (is_out(low)) return;\n  spot.target = place(most);"),
+    "no second layer of prefetch": (f"{TARGETS_ORACLE}:{SEARCHES}", OFFLOAD, "if (choice.prefetch < 2 || request_.choices.prefetch) return true;", "if (choice.prefetch < 2 || request_.choices.prefetch) return true;\n  if (choice.prefetch == 2) return false;"),
     "the first that fits is the fastest": (f"{ORACLE}:{SEARCHES}", SEARCH, "    left.seconds = worth * best->usage.seconds;", "    left.seconds = 0.5 * worth * best->usage.seconds;"),
     "a tie that is twice as wide": (f"{ORACLE}:{SEARCHES}", SEARCH, "limits.seconds = best.usage.seconds * (1 + std::max(tie, kSameSeconds));", "limits.seconds = best.usage.seconds * (1 + std::max(4 * tie, kSameSeconds));"),
     "a layout above its bound is taken": (f"{SEARCHES}:{ORACLE}", SEARCH, "  const int64_t device = usage.of(Space::device) + slack;", "  const int64_t device = usage.of(Space::device) - usage.of(Space::device) / 16 + slack;"),
@@ -72,10 +71,10 @@ MUTANTS = {
     "a program that runs once": (f"{DEPTHS}:{ORACLE}", DEPTH, "usage.seconds += program.count * seconds;", "usage.seconds += std::min(1.0, program.count) * seconds;"),
     "the disk read as fast as it writes": (DEPTHS, NEEDS, "op.on_disk ? (op.fetches ? disk_read_ : disk_write_)", "op.on_disk ? disk_write_"),
     "activations that stay where they were": (DEPTHS, NEEDS, "    std::swap(on_host, on_disk);", "    on_host.swap(on_host);"),
-    "traffic of a twin's homes": (DEPTHS, NEEDS, "  needs.disk_traffic = {};\n  needs.moves_disk = false;", "  needs.moves_disk = false;"),
-    "seconds of a split by one of its homes": (DEEP_HOMES, HOMES, "      usage.seconds += shares[i] * end.seconds;", "      usage.seconds = std::max(usage.seconds, end.seconds);"),
+    "traffic of a twin's offload targets": (DEPTHS, NEEDS, "  needs.disk_traffic = {};\n  needs.moves_disk = false;", "  needs.moves_disk = false;"),
+    "seconds of a split by one of its offload targets": (DEEP_TARGETS, OFFLOAD, "      usage.seconds += shares[i] * end.seconds;", "      usage.seconds = std::max(usage.seconds, end.seconds);"),
     "a late line that is not remembered": (f"{SEARCHES}:{DEEP_ORACLE}", SEARCH, "usage.seconds *= found->second;", "usage.seconds *= 1;"),
-    "what is outside of layers, moved twice": (f"{HOMES_ORACLE}:{SEARCHES}", COSTS, "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), -1);", "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), 0);"),
+    "what is outside of layers, moved twice": (f"{TARGETS_ORACLE}:{SEARCHES}", COSTS, "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), -1);", "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), 0);"),
     "transfers as fast as the memory": ("TimeModel.*:DepthModel.*", TIME, "return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.host_copy);", "return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.bandwidth);"),
 }
 
@@ -100,23 +99,6 @@ def plant(name, build, compiling):
     return bool(said)
 
 
-def main():
-    if len(sys.argv) < 2:
-        sys.exit("usage: planner_mutants.py BUILD [NAME ...] | --texts")
-    if sys.argv[1] == "--texts":
-        for name in MUTANTS:
-            place_of(name)
-        return
-    build = pathlib.Path(sys.argv[1]).resolve()
-    os.environ["PLIMSOLL_ORACLE_TIMES"] = "3"  # budgets as often, and cases of `make oracle` alone
-    compiling = gpu_mutants.compile_commands(build)
-    chosen = sys.argv[2:] or [*MUTANTS]
-    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
-        noticed = workers.map(lambda name: plant(name, build, compiling), chosen)
-        missed = [name for name, seen in zip(chosen, noticed) if not seen]
-    print(f"{len(chosen)} faults, {len(missed)} not noticed" + "".join(f"\n  {name}" for name in missed))
-    sys.exit(1 if missed else 0)
-
-
 if __name__ == "__main__":
-    main()
+    os.environ["PLIMSOLL_ORACLE_TIMES"] = "3"  # budgets as often, and cases of `make oracle` alone
+    gpu_mutants.run("planner_mutants.py", [*MUTANTS], place_of, plant)

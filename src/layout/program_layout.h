@@ -82,7 +82,7 @@ struct LayoutOptions {
 ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& options = {});
 
 // A transient storage's life: from the op that writes it first to the last one that uses it, both included.
-// A transfer uses its copy and its home until its wait.
+// A transfer uses its copy and its offloaded tensor until its wait.
 struct StorageLife {
   int64_t bytes = 0;  // of its arena
   int32_t first = 0, last = 0;
@@ -93,7 +93,7 @@ std::vector<StorageLife> storage_lives(const Graph& graph);
 // Plays every program's ownership of bytes, op by op and in all spaces: what an op reads must still hold what
 // was written there, an output may lie on an input only where the op's rule allows it, and nothing leaves its
 // region. From a fetch to its wait nothing touches the copy, from a store to its wait nothing writes it;
-// their homes are left to transfers, and every transfer has its wait. Independent of how the layout was made.
+// offloaded tensors are left to transfers, and every transfer has its wait. Independent of how the layout was made.
 // Throws InternalError with the op and both tensors.
 void validate(std::span<const Graph> programs, const ArenaLayout& layout);
 

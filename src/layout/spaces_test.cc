@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kKiB = 1024;
 
-// A weight and an activation at home on `space`, and the activation's way there and back.
+// A weight and an activation kept on `space`, and the activation's way there and back.
 std::string offloaded(const std::string& space) {
   return "graph g\n"
          "tensor x f32[1024] input\n"

@@ -1,4 +1,4 @@
-// fetch and store move bytes between the device and a tensor's home on the host or on disk. Each starts on
+// fetch and store move bytes between the device and an offloaded tensor on the host or on disk. Each starts on
 // the I/O queue; its wait is the point from which the copy may be read (fetch) or written again (store).
 // Transfers of one program complete in the order in which they start, so that a fetch sees what an earlier
 // store wrote.
@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-// home -> copy: the whole home, or `elements` of it from `first` on (both counted in elements).
+// offloaded -> copy: the whole tensor, or `elements` of it from `first` on (both counted in elements).
 std::vector<OutputSpec> infer_fetch(const Graph& g, const Op& op) {
   const Tensor& offloaded = input_tensor(g, op, operand::fetch::offloaded);
   const int64_t first = op.attr_int("first");
@@ -23,7 +23,7 @@ std::vector<OutputSpec> infer_fetch(const Graph& g, const Op& op) {
   return {{"", elements == offloaded.shape.elements() ? offloaded.shape : Shape{elements}, offloaded.dtype}};
 }
 
-// copy -> home: the whole home, or its elements from `first` on.
+// copy -> offloaded: the whole tensor, or its elements from `first` on.
 std::vector<OutputSpec> infer_store(const Graph& g, const Op& op) {
   const Tensor& copy = input_tensor(g, op, operand::store::copy);
   if (op.outputs[operand::store::offloaded] < 0) return {{"", copy.shape, copy.dtype}};

@@ -26,7 +26,7 @@ inline constexpr int64_t kKeptLineBytes = 64;
 // draws nothing at random, and hands on one tensor of tokens.
 bool has_frozen_blocks(const Graph& forward);
 
-// The forward pass from there on. Weights and inputs all stay: the run's programs share their homes.
+// The forward pass from there on. Weights and inputs all stay: the run's programs share their memory.
 Graph begin_at_kept(const Graph& forward);
 // The forward pass up to there.
 Graph frozen_blocks(const Graph& forward);

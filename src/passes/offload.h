@@ -1,4 +1,4 @@
-// Offloading: tensors whose home is not the device are fetched ahead of need and stored when done
+// Offloading: tensors that are not kept on the device are fetched ahead of need and stored when done
 // (docs/explanation/recompute-and-offload.md).
 #pragma once
 

@@ -153,7 +153,7 @@ class Requested {
   QuantiseOptions nf4_;
 };
 
-// Between the first pass that gives homes and slice-updates, updates compute on tensors that are elsewhere.
+// Between the first pass that moves tensors off the device and slice-updates, updates compute on tensors that are elsewhere.
 bool computes_on_offloaded(const Pass& pass, const PassContext& context) {
   return context.purpose == Purpose::update && (pass.offloaded || pass.id == PassId::slice_updates);
 }

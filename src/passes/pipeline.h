@@ -72,7 +72,7 @@ struct Pass {
   bool (*applies)(const PassContext&);  // to a program of that context
   Graph (*run)(Graph program, const PassContext&);
   std::string_view place;  // why it stands where it stands
-  // It gives tensors homes elsewhere: updates compute on these until slice-updates brings them.
+  // It moves tensors off the device: updates compute on these until slice-updates brings them.
   bool offloaded = false;
 };
 

@@ -125,7 +125,7 @@ class Schedule {
   std::vector<Op> ops_;
   int64_t distance_;
   std::array<Stretches, 2> kinds_;                            // of layers, of updates
-  std::unordered_map<TensorId, std::vector<size_t>> stores_;  // by home, ops passed so far
+  std::unordered_map<TensorId, std::vector<size_t>> stores_;  // by offloaded tensor, ops passed so far
 };
 
 }  // namespace

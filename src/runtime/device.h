@@ -28,14 +28,14 @@ class DeviceMemory {
   [[nodiscard]] virtual int64_t bytes() const = 0;
 };
 
-// One copy between the device and a tensor's home, which is in the host's memory or in the disk's arena.
+// One copy between the device and an offloaded tensor, which is in the host's memory or in the disk's arena.
 struct Transfer {
-  bool fetches = true;  // home -> copy; otherwise copy -> home
+  bool fetches = true;  // offloaded -> copy; otherwise copy -> offloaded
   std::span<std::byte> copy;
   std::byte* host = nullptr;
   DiskArena* disk = nullptr;  // where `host` is nullptr
   int64_t disk_offset = 0;
-  // Earlier transfers of the program, by number, that move some of the same bytes at home: they come first.
+  // Earlier transfers of the program, by number, that move some of the same bytes of it: they come first.
   std::vector<size_t> after;
 };
 

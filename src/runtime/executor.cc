@@ -90,7 +90,7 @@ std::vector<BoundTransfer> Executor::bind_transfers() const {
   for (const Op& op : graph_.ops())
     if (is_queued(op)) ops.push_back(&op);
   std::vector<Transfer> transfers;
-  std::unordered_map<TensorId, std::vector<size_t>> of_tensor;  // by home: numbers so far
+  std::unordered_map<TensorId, std::vector<size_t>> of_tensor;  // by offloaded tensor: numbers so far
   for (size_t i = 0; i < ops.size(); ++i) {
     std::vector<size_t>& earlier = of_tensor[offloaded_of(*ops[i])];
     transfers.push_back(transfer_of(graph_, *ops[i], layout_, arenas_));

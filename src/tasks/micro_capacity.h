@@ -28,8 +28,8 @@ struct MicroCapacity {
 };
 
 // The longest row first, each to the first micro-step that has room (first-fit decreasing): few micro-steps,
-// and the same ones for the same rows. A row is given by what it takes in addition to the room's begin.
-// Throws InternalError for a row longer than the room.
+// and the same ones for the same rows. A row is given by what it takes in addition to the capacity's begin.
+// Throws InternalError for a row longer than the capacity.
 class MicroPacker {
  public:
   MicroPacker(const MicroCapacity& capacity, int64_t rows);

@@ -107,7 +107,7 @@ TEST_P(EmulatedSkippedStep, of_every_set_of_parts_gives_the_bits_of_keeping_all)
   };
   const Result expected = run({When::at_once});
   EXPECT_FALSE(std::isfinite(norm_in(expected)));
-  // Every set has both homes with one optimizer or another.
+  // Every set has both offload targets with one optimizer or another.
   constexpr int kWeights = 4;
   for (int parts = 1; parts < 16; ++parts) {
     if ((parts & kWeights) == 0 && GetParam().kind != OptimizerKind::adamw) continue;  // the CPU has those

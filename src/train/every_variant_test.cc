@@ -22,7 +22,7 @@ struct SearchCase {
   bool clips;
   Space target;
   size_t variants;       // that the search has: a smaller number would make the test hollow
-  bool in_part = false;  // parts have several homes each too, where nothing is recomputed
+  bool in_part = false;  // parts have several offload targets each too, where nothing is recomputed
 };
 
 class EveryVariant : public ::testing::TestWithParam<SearchCase> {};

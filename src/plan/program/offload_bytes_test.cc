@@ -67,7 +67,7 @@ TEST(OffloadBytes, half_a_billion_parameters_train_in_two_gibibytes) {
   EXPECT_LT(bytes.device, gib(1.7));
 }
 
-// One micro-step a step and no clipping: gradients need no home at all.
+// One micro-step a step and no clipping: gradients need no offload target at all.
 TEST(OffloadBytes, an_update_in_the_backward_pass_keeps_one_layers_gradients) {
   Experiment experiment = half_a_billion();
   experiment.effective_batch = 1;

@@ -113,7 +113,7 @@ class MeasuredProgram {
 
   [[nodiscard]] const ProgramNeeds& needs() const { return needs_; }
   void set_use(const ProgramUse& use) { needs_.use = use; }
-  // With each part that moves in one home, as before: another one, which the device does not reach either.
+  // With each part that moves in one offload target, as before: another one, which the device does not reach either.
   [[nodiscard]] ProgramNeeds with_homes(const OffloadTargets& targets) const;
 
   // An op as the queues get it, for one number of rows at a time.
@@ -126,7 +126,7 @@ class MeasuredProgram {
     uint8_t slot = kSlots;
     bool queued = false;
     bool fetches = false;
-    bool on_disk = false;      // its home
+    bool on_disk = false;      // its offload target
     Part part = Part::states;  // of a transfer: what it moves
   };
   struct LossOp {
@@ -142,7 +142,7 @@ class MeasuredProgram {
   ProgramNeeds needs_;
   std::vector<TimedOp> ops_;
   std::vector<LossOp> losses_;
-  std::vector<Part> part_of_;  // of each persistent tensor; of those that no home is for, any
+  std::vector<Part> part_of_;  // of each persistent tensor; of those that no offload target is for, any
   size_t tensors_ = 0, chunks_ = 1;
   double host_copy_, disk_read_, disk_write_;  // bytes a second
   bool counts_launches_;

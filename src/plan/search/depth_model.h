@@ -78,14 +78,14 @@ class KnownModels {
 };
 
 // Programs of one experiment, each built and measured once for all variants that have it in common. Updates
-// are alike where the same parts have the same homes, and going slice by slice they have most of the ops;
+// are alike where the same parts have the same offload targets, and going slice by slice they have most of the ops;
 // evaluations likewise. Offload targets of optimizer states change no micro-step that leaves updates to the
 // update.
 class KnownPrograms {
  public:
   // Experiment and device must outlive this.
   using FillingOf = std::function<Filling(const Variant&)>;
-  // `models`: of other searches of both; none: its own. `relocates`: what moves may go to several homes.
+  // `models`: of other searches of both; none: its own. `relocates`: what moves may go to several offload targets.
   KnownPrograms(const Experiment& experiment, const DeviceDescription& device, FillingOf filling = {},
                 std::shared_ptr<KnownModels> models = {}, bool relocates = false);
 
@@ -119,7 +119,7 @@ class KnownPrograms {
   const DeviceDescription& device_;
   std::map<std::vector<int64_t>, Experiment> by_depth_;  // by layers of each stack
   TrainGraphs trains_;
-  // Graphs, times and micro-steps are of one room: the search goes from one to the next.
+  // Graphs, times and micro-steps are of one capacity: the search goes from one to the next.
   void enter_capacity_of(const Variant& variant);
 
   FillingOf filling_of_;  // empty: full
@@ -133,7 +133,7 @@ class KnownPrograms {
   static void add_targets(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts);
   static void add_depths(Key& key, const Experiment& experiment);
   std::map<Key, std::shared_ptr<const ProgramNeeds>> micro_steps_, updates_, evaluations_;
-  std::map<Key, MeasuredProgram> twins_;  // of micro-steps, whatever home their parts have
+  std::map<Key, MeasuredProgram> twins_;  // of micro-steps, whatever offload target their parts have
 };
 
 // Blocks of one stack, the first of them at one point of recomputation and the rest at another.

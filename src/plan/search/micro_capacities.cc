@@ -11,9 +11,9 @@ namespace plimsoll {
 namespace {
 
 constexpr size_t kMostCapacities = 10;
-// Between few micro-steps a step of one more halves the room, so parts of it are weighed too.
+// Between few micro-steps a step of one more halves the capacity, so parts of it are weighed too.
 constexpr double kQuartersUpTo = 2, kHalvesUpTo = 4;
-constexpr int64_t kTokenUnit = 16;  // rooms are multiples of it
+constexpr int64_t kTokenUnit = 16;  // capacities are multiples of it
 // Rows that an estimate is made of, and the optimizer steps that they make at least and at most.
 constexpr int64_t kEstimateRows = 2048;
 constexpr int64_t kFewestSteps = 4, kMostSteps = 64;
@@ -48,13 +48,13 @@ std::set<int64_t> worth_weighing(int64_t most) {
   return halved;
 }
 
-// Micro-steps on average that rooms in tokens are made for, ascending: whole numbers, and between few of them
-// parts. Rows of a step that mostly fit into one micro-step take two now and then: half of the room costs far
+// Micro-steps on average that capacities in tokens are made for, ascending: whole numbers, and between few of them
+// parts. Rows of a step that mostly fit into one micro-step take two now and then: half of the capacity costs far
 // less than half more time.
 std::vector<double> worth_packing(const Experiment& experiment, int64_t most) {
   constexpr double kRounding = 1e-9;
   std::vector<double> numbers;
-  // Shallow models are measured variant by variant, and are quick whatever their rooms are.
+  // Shallow models are measured variant by variant, and are quick whatever their capacities are.
   const bool parts = is_deep(experiment);
   if (parts) numbers.push_back(1 - kNearlySteps + kRounding);  // one for every step, not for nearly all
   for (const int64_t whole : worth_weighing(most)) {

@@ -18,7 +18,7 @@ MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroCapa
                                    const std::vector<RowSize>& sizes);
 
 // The smallest room for each number of micro-steps on average, the largest room first: whole numbers, and of
-// rooms in tokens of deep models quarters below two micro-steps and halves below four. In rows where the recipe states it,
+// capacities in tokens of deep models quarters below two micro-steps and halves below four. In rows where the recipe states it,
 // where their sizes are not known or all alike, and with packing.
 std::vector<MicroCapacity> micro_capacities(const PlanRequest& request);
 

@@ -1,4 +1,4 @@
-// Rooms in tokens: what rows as they are make of them, and what a search weighs and promises.
+// Capacities in tokens: what rows as they are make of them, and what a search weighs and promises.
 #include "plan/search/micro_capacities.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t kDeep = 8;  // layers of a model whose rooms lie between whole numbers too
+constexpr int64_t kDeep = 8;  // layers of a model whose capacities lie between whole numbers too
 
 // Rows like instructions: many short ones, few long.
 std::vector<RowSize> uneven() {

@@ -9,18 +9,18 @@
 
 namespace plimsoll {
 
-// Measured of one part at a time, in one home, without prefetch. Bytes and transfers of different parts add
+// Measured of one part at a time, in one offload target, without prefetch. Bytes and transfers of different parts add
 // up exactly; the time of computing, and copies on the device, only come on top.
 class OffloadCosts {
  public:
   struct Amount {
-    int64_t freed = 0, taken = 0;        // bytes of the device, and of the home
+    int64_t freed = 0, taken = 0;        // bytes of the device, and of the offload target
     std::array<double, 3> io{}, disk{};  // by program, of one run: seconds of transfers, bytes of the disk
 
     void add(const Amount& amount, int64_t times);
   };
   using Blocks = std::vector<DepthModel::OfBlock>;
-  // A model as it is, and with that part in that home.
+  // A model as it is, and with that part in that offload target.
   void set(Part part, Space target, const Usage& plain, const Blocks& plain_blocks, const Usage& moved,
            const Blocks& moved_blocks);
 
@@ -32,7 +32,8 @@ class OffloadCosts {
   [[nodiscard]] double outside(Part part, Space target) const;
 
  private:
-  std::array<std::array<std::vector<Amount>, 3>, 4> sums_;  // by part, by home: of 0, 1, 2 ... blocks, of all
+  std::array<std::array<std::vector<Amount>, 3>, 4>
+      sums_;  // by part, by offload target: of 0, 1, 2 ... blocks, of all
 };
 
 }  // namespace plimsoll

@@ -159,7 +159,8 @@ struct Link {
 // The device that it runs on, and how much of that it may take.
 struct Target {
   DeviceDescription device;
-  bool own_memory = false;     // the device's memory is not the host's: two budgets, and the host is a home
+  bool own_memory =
+      false;  // the device's memory is not the host's: two budgets, and the host is an offload target
   std::vector<Space> targets;  // where offloaded tensors may go; empty: nothing is offloaded
   Budget budget;
   // Bytes that the host of a card is likely to have, where no recipe states them. Plans that move nothing off

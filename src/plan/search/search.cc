@@ -452,7 +452,7 @@ bool Search::is_line_too_large(const Spot& line, const Limits& limits) {
   return exceeds(DepthModel::Floor{least, 0}, limits);
 }
 
-// Finds which room is no smaller than which other one.
+// Finds which capacity is no smaller than which other one.
 void Search::find_capacities_without_less() {
   const Experiment& experiment = request_.workload.experiment;
   std::vector<int64_t> tokens;
@@ -475,7 +475,7 @@ bool Search::has_no_less_capacity(size_t larger, size_t frame) const {
          known_.no_less_capacity[frames_[larger].capacity][frames_[frame].capacity] != 0;
 }
 
-// Returns whether both are cut alike but for the room of a micro-step, which is no smaller in `larger`.
+// Returns whether both are cut alike but for the capacity of a micro-step, which is no smaller in `larger`.
 bool Search::takes_no_less(size_t larger, size_t frame) const {
   return frames_[larger].variant.offload == frames_[frame].variant.offload &&
          has_no_less_capacity(larger, frame);
@@ -514,7 +514,7 @@ bool Search::moves_most(const Frame& frame) const {
   });
 }
 
-// Begins with a frame that moves most, of small rooms first: where those are too large, nearly all are.
+// Begins with a frame that moves most, of small capacities first: where those are too large, nearly all are.
 Search::Excluded Search::excluded_from_the_start(const Limits& limits) {
   Excluded excluded;
   if (!known_.most_moving) {

@@ -3,7 +3,7 @@
 //
 // A frame is a micro-batch, a place for each part and how far ahead transfers start. Within a frame lie lines:
 // the first k layers at one point of recomputation, the rest at the point before it; and points: all layers at
-// one, or in segments. At a point one of the parts may also have several homes, the first layers' one and the
+// one, or in segments. At a point one of the parts may also have several offload targets, the first layers' one and the
 // rest's another (docs/decisions/29-offload-targets.md). Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
 // limits is an interval, found by bisection; shallow models are measured one by one. Frames are left out only
 // for bounds: what they take without recomputation, in seconds, and with all of it, in bytes; first by sums of
@@ -77,10 +77,10 @@ class Search {
     std::optional<size_t> on_device;
     size_t capacity = 0;
     bool offered = false;  // else it only predicts others
-    bool whole = true;     // each part has one home
-    size_t twin = 0;       // whose parts that move all have the first home
+    bool whole = true;     // each part has one offload target
+    size_t twin = 0;       // whose parts that move all have the first offload target
   };
-  // A micro-step's room, with the frames that are of it.
+  // A micro-step's capacity, with the frames that are of it.
   struct Capacity {
     size_t begin = 0, end = 0;
     Variant plain;  // that moves nothing
@@ -174,7 +174,7 @@ class Search {
   [[nodiscard]] OffloadTargets targets_of(const Spot& spot) const;
   [[nodiscard]] Variant variant_of(const Spot& spot) const;
   [[nodiscard]] size_t frame_of(size_t capacity, const OffloadTargets& targets, int64_t prefetch) const;
-  // Layers whose parts all have one home each, by the frame that has these homes for all layers.
+  // Layers whose parts all have one offload target each, by the frame that has these offload targets for all layers.
   struct Stretch {
     size_t frame = 0;
     double share = 0;
@@ -183,7 +183,7 @@ class Search {
   [[nodiscard]] bool is_stretched(const Spot& spot) const;
   std::vector<Stretch> stretches_of(const Spot& spot);
   Usage of_stretches(const Spot& spot);
-  // The needs of a room at one point, if nothing moves but, in one way, activations.
+  // The needs of a capacity at one point, if nothing moves but, in one way, activations.
   struct Base {
     std::array<double, 3> runs{}, seconds{}, io{}, disk{};  // by program
     std::vector<int64_t> transient;                         // of the device, by chunk
@@ -222,7 +222,7 @@ class Search {
   void each_of_split(size_t frame, const Split& split, Limits& limits, const Visit& visit);
   void each_count(Spot spot, Limits& limits, const Visit& visit);
   bool gains_by_prefetch(const Spot& spot);
-  // Frames of a room and splits of them, to be looked at, the most promising first.
+  // Frames of a capacity and splits of them, to be looked at, the most promising first.
   struct Entry {
     size_t frame = 0;
     Split split{};
@@ -286,17 +286,18 @@ class Search {
   KnownPrograms programs_;
   std::vector<Capacity> capacities_;
   std::vector<Frame> frames_;
-  // Facts that are found once of choices and rooms.
+  // Facts that are found once of choices and capacities.
   struct Known {
     std::map<std::pair<OffloadTargets, int64_t>, size_t> place_of;  // of a choice
     std::map<std::tuple<size_t, bool, RecomputePoint, Space, int64_t>, Base> bases;
     std::map<std::pair<bool, bool>, OffloadCosts> costs;  // by accumulation, and updates in the backward pass
-    std::vector<std::vector<char>> no_less_capacity;      // by rooms: the first is no smaller than the second
-    std::optional<std::vector<size_t>> most_moving;       // by the frame's place in its room
+    std::vector<std::vector<char>>
+        no_less_capacity;                            // by capacities: the first is no smaller than the second
+    std::optional<std::vector<size_t>> most_moving;  // by the frame's place in its capacity
     std::set<size_t> done;  // of the least: frames whose device bytes are those of others too
   };
   Known known_;
-  std::vector<OffloadChoice> choices_;  // of the frames of each room, in their order
+  std::vector<OffloadChoice> choices_;  // of the frames of each capacity, in their order
   static Key key_of(const Spot& spot);
   [[nodiscard]] Key line_of(Spot spot) const;
   std::map<Key, const DepthModel*> models_;           // of programs_

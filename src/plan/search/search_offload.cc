@@ -260,7 +260,7 @@ Search::Least Search::least_of(size_t capacity, const OffloadChoice& choice) {
   return least;
 }
 
-// Copies on the device are alike wherever they come from: those of the twin, whose moved parts have one home.
+// Copies on the device are alike wherever they come from: those of the twin, whose moved parts have one offload target.
 int64_t Search::transient_at(Spot spot) {
   spot.frame = frames_[spot.frame].twin;
   if (!may_measure(spot)) return 0;
@@ -607,7 +607,7 @@ class Search::Mix {
   [[nodiscard]] const Usage& end(Space space) const { return *ends_[index(space)]; }
   [[nodiscard]] bool has(Space space) const { return ends_[index(space)].has_value(); }
 
-  // Seconds are those of each home's share of the layers. Copies on the device are those of the home that has
+  // Seconds are those of each offload target's share of the layers. Copies on the device are those of the offload target that has
   // most of them; activations wait side by side.
   [[nodiscard]] Usage at(const PartTarget& target) const {
     const auto all = static_cast<double>(layers_);

@@ -31,7 +31,7 @@ struct Case {
   Task task = Task::sft;
   bool launches = false;  // a host launches calls, and they may be captured
   bool lengths = false;   // rows of many lengths
-  bool in_part = false;   // parts may have several homes each, and transfers start sooner or later
+  bool in_part = false;   // parts may have several offload targets each, and transfers start sooner or later
   std::optional<RecomputePoint> recompute = {};  // of all layers
   bool is_long = false;                          // for `make oracle` alone
   size_t number = 0;                             // of the grid's cell: a landing runs a third of them

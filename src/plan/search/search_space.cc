@@ -57,7 +57,7 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
   find_capacities_without_less();
 }
 
-// Every home for every part: first those of one home, of few parts first.
+// Every offload target for every part: first those of one offload target, of few parts first.
 std::vector<OffloadTargets> Search::all_targets() const {
   std::vector<OffloadTargets> all = {OffloadTargets{}};
   const auto targets_in = [](Space target, unsigned mask) {
@@ -95,7 +95,7 @@ bool Search::may_offer(const OffloadChoice& choice) const {
          choice.weights.any() == parts.weights && choice.activations.any() == parts.activations;
 }
 
-// Choices of each room: what may be chosen, and parts in one place each, which predict several places.
+// Choices of each capacity: what may be chosen, and parts in one place each, which predict several places.
 void Search::add_choices() {
   const int64_t slice =
       round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit);

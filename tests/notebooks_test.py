@@ -1,8 +1,9 @@
 """The notebooks of examples/notebooks, run from their first cell to their last with a tiny model on the CPU.
 
-Usage: notebooks_test.py PLIMSOLL (from the repository's root). Standard library; with nbclient and ipykernel the cells are run
-by them, else one after the other in a Python of their own. As papermill does it, values of the test follow the cell `parameters`.
+Usage: notebooks_test.py PLIMSOLL (from the repository's root). Where papermill is (`make notebooks`), it sets the parameters and runs
+the cells in a kernel; elsewhere they run one after the other in a Python of their own, the test's values after the cell `parameters`.
 """
+import base64
 import importlib.util
 import json
 import os
@@ -14,12 +15,7 @@ from command_run import PLIMSOLL, ROOT, CommandTest, main, output
 
 BOOKS = sorted((ROOT / "examples/notebooks").glob("*.ipynb"))
 SMALL = {"length": 32, "steps": 3, "changes": {"threads": 1, "device": "cpu"}}
-HAS_NBCLIENT = all(importlib.util.find_spec(module) for module in ("nbclient", "nbformat", "ipykernel"))
-BY_NBCLIENT = """
-import sys, nbformat
-from nbclient import NotebookClient
-NotebookClient(nbformat.read(sys.argv[1], as_version=4), timeout=600, kernel_name="python3").execute()
-"""
+HAS_PAPERMILL = all(importlib.util.find_spec(module) for module in ("papermill", "ipykernel"))
 
 
 class Notebooks(CommandTest):
@@ -35,15 +31,17 @@ class Notebooks(CommandTest):
         path = BOOKS[number - 1]
         book = json.loads(path.read_text())
         cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
-        text = ["".join(line for line in cell["source"] if not line.startswith("%")) for cell in cells]
-        at = next(i for i, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", []))
-        text.insert(at + 1, "".join(f"{name} = {value!r}\n" for name, value in values.items()))
+        for cell in cells:
+            cell["source"] = [line for line in cell["source"] if not line.startswith("%")]
         env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PLIMSOLL_BINARY": str(PLIMSOLL), "PLIMSOLL_NO_PROBE": "1"}
-        if HAS_NBCLIENT:
-            made = [{"cell_type": "code", "id": f"c{i}", "metadata": {}, "source": source, "outputs": [], "execution_count": None} for i, source in enumerate(text)]
-            (self.folder / "book.ipynb").write_text(json.dumps({**book, "cells": made}))
-            words = [sys.executable, "-c", BY_NBCLIENT, "book.ipynb"]
+        if HAS_PAPERMILL:
+            (self.folder / "book.ipynb").write_text(json.dumps(book))
+            words = [sys.executable, "-m", "papermill", "--no-progress-bar", "-k", "python3", "-b", base64.b64encode(json.dumps(values).encode()).decode(),
+                     "book.ipynb", "done.ipynb"]
         else:
+            text = ["".join(cell["source"]) for cell in cells]
+            at = next(i for i, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", []))
+            text.insert(at + 1, "".join(f"{name} = {value!r}\n" for name, value in values.items()))
             (self.folder / "book.py").write_text("\n".join(text))
             words = [sys.executable, "book.py"]
         done = subprocess.run(words, cwd=self.folder, env=env, capture_output=True, text=True, timeout=600)

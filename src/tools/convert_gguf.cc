@@ -43,6 +43,11 @@ class Writer {
     if (spec_.linear_attention)
       throw UsageError(formatted("{}: GGUF is not supported for {}: llama.cpp has no such model",
                                  options_.folder.string(), spec_.architecture));
+    if (spec_.encoder_decoder || spec_.encoder)
+      throw UsageError(formatted(
+          "{}: GGUF is not supported for {}, only for decoders; programs that read safetensors take "
+          "the folder: plimsoll convert {} --out FOLDER",
+          options_.folder.string(), spec_.architecture, quoted(options_.folder.string())));
     require_known_ropes();
     require_known_layers();
     list_tensors();

@@ -122,6 +122,7 @@ class Exporter {
   }
 
   void require_vllm(bool scores) const {
+    require_family_of_vllm(options_.folder, read_model_spec(paths_.base / "config.json"));
     if (!paths_.adapter) return;
     LoraOptions lora;
     read_adapter_config(*paths_.adapter, lora, true);

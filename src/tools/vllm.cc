@@ -20,6 +20,13 @@ bool is_table_or_head(const std::string& module) {
 
 }  // namespace
 
+void require_family_of_vllm(const std::filesystem::path& folder, const ModelSpec& model) {
+  if (!model.encoder_decoder && !model.linear_attention) return;
+  throw UsageError(
+      formatted("{}: vLLM has no {}; transformers loads the merged model: plimsoll export {} --to merged",
+                folder.string(), model.architecture, quoted(folder.string())));
+}
+
 void require_served_by_vllm(const std::filesystem::path& adapter, const LoraOptions& lora) {
   const auto refuse = [&](const std::string& what) {
     throw UsageError(

@@ -4,9 +4,13 @@
 #include <filesystem>
 #include <string>
 
+#include "models/spec.h"
 #include "passes/adapter_rules.h"
 
 namespace plimsoll {
+
+// Throws UsageError for a model whose architecture vLLM does not have: T5 and gated linear attention.
+void require_family_of_vllm(const std::filesystem::path& folder, const ModelSpec& model);
 
 // Throws UsageError, with the command that merges instead, for an adapter that vLLM refuses or would serve as
 // another one.

@@ -70,9 +70,13 @@ void print_text(const ExportOptions& options, const ExportResult& result) {
                     format_number("%.6f", *result.over_nf4), format_number("%.6f", check.run)));
   print(formatted("check   loss {} of the run, {} of the export\n", format_number("%.6f", check.run),
                   format_number("%.6f", check.exported)));
-  print(formatted("        {}{}, {} target tokens; difference {} a token (at most {})\n",
-                  format_count(check.rows), check.rows == 1 ? " row" : " rows", format_count(check.tokens),
-                  format_number("%.2g", check.difference), format_number("%.3g", check.tolerance)));
+  // Of pairs, rewards and classes the loss is a mean over rows, which are counted as tokens.
+  const bool by_row = check.tokens == check.rows;
+  print(formatted("        {}{}{}; difference {} a {} (at most {})\n", format_count(check.rows),
+                  check.rows == 1 ? " row" : " rows",
+                  by_row ? "" : formatted(", {} target tokens", format_count(check.tokens)),
+                  format_number("%.2g", check.difference), by_row ? "row" : "token",
+                  format_number("%.3g", check.tolerance)));
   for (const std::string& note : result.notes) print(formatted("note    {}\n", note));
   for (const std::string& command : result.next) print(formatted("next    {}\n", printable(command)));
 }

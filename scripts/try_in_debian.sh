@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# What is given to others in a bare Debian 12: no compiler, no library of Plimsoll's. Needs root and debootstrap.
+# What is given to others in a bare Debian: no compiler, no library of Plimsoll's. Needs root and debootstrap.
 #
-#   scripts/try_in_debian.sh [--keep FOLDER] WHEEL ARCHIVE.tar.gz
-#   scripts/try_in_debian.sh [--keep FOLDER] GPU-CARRY.tar.gz
+#   scripts/try_in_debian.sh [--suite NAME] [--keep FOLDER] WHEEL ARCHIVE.tar.gz
+#   scripts/try_in_debian.sh [--suite NAME] [--keep FOLDER] GPU-CARRY.tar.gz
 #
-# Makes the system with debootstrap (or uses the one in FOLDER). Of the wheel and of the archive: --version, a plan, a short training, an
+# Makes the system with debootstrap (or uses the one in FOLDER): bookworm (Debian 12, Python 3.11), or another suite with glibc 2.34 or newer,
+# such as trixie (Debian 13, Python 3.13). Of the wheel and of the archive: --version, a plan, a short training, an
 # answer; of the wheel also its Python package and the demo. Of what make gpu-carry packed: the emulated card's calls, a case of an op, a training beside the CPU's, a section of gpu-first, and
 # what is said where there is no driver.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=''
+suite=bookworm
+if [[ ${1:-} == --suite ]]; then suite=$2 && shift 2; fi
 if [[ ${1:-} == --keep ]]; then root=$2 && shift 2; fi
-if (($# != 1 && $# != 2)); then sed -n '2,10s/^# \{0,1\}//p' "$0" >&2 && exit 2; fi
+if (($# != 1 && $# != 2)); then sed -n '2,11s/^# \{0,1\}//p' "$0" >&2 && exit 2; fi
 for tool in debootstrap chroot; do
   command -v "$tool" >/dev/null || { echo "error: $tool is missing (apt-get install debootstrap)" >&2 && exit 2; }
 done
@@ -23,7 +26,7 @@ if [[ -z $root ]]; then
 else
   trap clean EXIT
 fi
-[[ -x $root/bin/sh ]] || debootstrap --variant=minbase --include=python3,python3-venv,python3-pip,make bookworm "$root" >/dev/null
+[[ -x $root/bin/sh ]] || debootstrap --variant=minbase --include=python3,python3-venv,python3-pip,make "$suite" "$root" >/dev/null
 mkdir -p "$root/proc" "$root/trial"
 mount -t proc proc "$root/proc"
 rm -rf "$root"/trial/*
@@ -46,7 +49,7 @@ make gpu-first GPU_TOOLS=bin 2>said.txt || code=$?
 grep -q "no NVIDIA driver was found" said.txt || { echo "error: exit $code without a driver:" >&2 && cat said.txt >&2 && exit 1; }
 TRY
   chroot "$root" sh /trial/try.sh
-  echo "the carried folder starts in a bare Debian 12"
+  echo "the carried folder starts in a bare Debian ($(cat "$root/etc/debian_version"))"
   exit
 fi
 
@@ -80,4 +83,4 @@ PYTHON
 env/bin/plimsoll demo --steps 3 >demo.txt
 TRY
 chroot "$root" sh /trial/try.sh
-echo "both run in a bare Debian 12"
+echo "both run in a bare Debian ($(cat "$root/etc/debian_version"), $(chroot "$root" python3 --version))"

@@ -73,7 +73,7 @@ void apply_cgroup(const fs::path& root, const std::string& group, const CgroupFi
 ProcessMemory process_memory() {
   const std::string status = read_proc("/proc/self/status");
   return {kib_field(status, "VmRSS"), kib_field(status, "RssAnon") + kib_field(status, "RssShmem"),
-          kib_field(status, "VmHWM"), kib_field(status, "VmData")};
+          kib_field(status, "VmHWM"), kib_field(status, "VmData"), kib_field(status, "RssFile")};
 }
 
 int64_t resident_bytes() {

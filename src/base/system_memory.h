@@ -14,6 +14,7 @@ struct ProcessMemory {
   int64_t held = 0;      // RssAnon and RssShmem: resident pages that are no file's, and count nowhere as free
   int64_t peak_rss = 0;  // VmHWM
   int64_t data = 0;      // VmData: what RLIMIT_DATA counts
+  int64_t files = 0;     // RssFile: pages of mapped files, which are code here and can be dropped
 };
 ProcessMemory process_memory();
 // The process's resident bytes now (/proc/self/statm). Allocates nothing.

@@ -91,6 +91,7 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
         {"scratch_bytes", record.scratch_bytes},
         {"process_peak_rss_bytes", record.memory.peak_rss},
         {"process_data_bytes", record.memory.data},
+        {"process_file_bytes", record.memory.files},
         {"seconds_per_step", times.median_seconds()}}},
       {"steps", record.steps},
       {"tokens_per_second", times.median_rate()},
@@ -132,6 +133,19 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
   output.write("run.json", json.dump(2) + "\n");
 }
 
+std::string above_plan(const ProcessMemory& measured, int64_t planned) {
+  constexpr int64_t kCode = 32 * kMiB;  // of the files' pages, what the plan's component "program" is for
+  const int64_t above = measured.peak_rss - planned;
+  if (above <= 0) return "";
+  if (above <= measured.files - kCode)
+    return formatted(
+        "{} above the plan are pages of the program's own files that the kernel mapped ahead; it takes them "
+        "back when memory is short",
+        format_bytes(above));
+  return formatted("the process took {} more than planned (what --profile records is no part of the plan)",
+                   format_bytes(above));
+}
+
 void report_end(RunObserver& progress, const std::filesystem::path& output, const Plan& plan,
                 const RunRecord& record, const StepTimes& times, bool whole) {
   const double per_step = times.steps() == 0 ? 0 : record.seconds / static_cast<double>(times.steps());
@@ -148,10 +162,8 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
       output.string()));
   progress.event(row("planned ", plan.arena_bytes(), plan.process_peak_bytes(), plan.seconds_per_step));
   progress.event(row("measured", record.device_bytes, record.memory.peak_rss, per_step));
-  if (const int64_t above = record.memory.peak_rss - plan.process_peak_bytes(); above > 0)
-    progress.event(formatted(
-        "note    the process took {} more than planned (what --profile records is no part of the plan)",
-        format_bytes(above)));
+  if (const std::string note = above_plan(record.memory, plan.process_peak_bytes()); !note.empty())
+    progress.event("note    " + note);
   if (record.work.micro_steps > 0)
     progress.event(formatted("        filled     {} % of {} micro-steps with tokens",
                              format_count(std::llround(100 * fill_of(plan, record))),

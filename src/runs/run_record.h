@@ -82,7 +82,7 @@ class StepTimes {
 };
 
 void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record, const StepTimes& times);
-// What a run says whose process had more resident bytes than planned; empty for any other. A kernel with large
+// The note of a run whose process had more resident bytes than planned; empty for any other. A kernel with large
 // folios maps far more of a library's pages than are used (55 MiB for 36): clean ones, which it can drop.
 std::string above_plan(const ProcessMemory& measured, int64_t planned);
 // "done    938 steps in 20:04 · loss 1.0312 ...", planned and measured, what to do next. `whole`: what was

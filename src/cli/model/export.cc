@@ -70,7 +70,7 @@ void print_text(const ExportOptions& options, const ExportResult& result) {
                     format_number("%.6f", *result.over_nf4), format_number("%.6f", check.run)));
   print(formatted("check   loss {} of the run, {} of the export\n", format_number("%.6f", check.run),
                   format_number("%.6f", check.exported)));
-  // Of pairs, rewards and classes the loss is a mean over rows, which are counted as tokens.
+  // The loss of pairs, rewards and classes is a mean over rows, which are counted as tokens.
   const bool by_row = check.tokens == check.rows;
   print(formatted("        {}{}{}; difference {} a {} (at most {})\n", format_count(check.rows),
                   check.rows == 1 ? " row" : " rows",

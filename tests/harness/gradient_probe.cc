@@ -14,6 +14,7 @@ class Probe : public GradientContext {
     result_.graph = forward;
     const Op loss = forward.ops().back();
     axis_ = loss.axis;
+    loss_output_ = loss.outputs.front();
     if (rule_of(loss.kind).gradient_replaces) {
       result_.graph.ops().pop_back();
     } else {
@@ -23,7 +24,12 @@ class Probe : public GradientContext {
   }
 
   const Graph& graph() const override { return result_.graph; }
-  TensorId gradient_of(TensorId) const override { return result_.d_y; }
+  TensorId gradient_of(TensorId output) const override {
+    if (result_.d_y == kNoTensor || output == loss_output_) return result_.d_y;
+    if (!result_.further.contains(output))
+      result_.further[output] = add_like("d_" + result_.graph.tensor(output).name, output);
+    return result_.further[output];
+  }
   bool wants(TensorId input) const override {
     return input != kNoTensor && result_.graph.tensor(input).dtype == DType::f32;
   }
@@ -69,6 +75,7 @@ class Probe : public GradientContext {
 
   GradientProbe& result_;
   AxisId axis_ = kFirstAxis;
+  TensorId loss_output_ = kNoTensor;
   mutable std::map<TensorId, TensorId> partials_;  // tensor 0 is the step tensor, so 0 means none
 };
 
@@ -78,8 +85,12 @@ double objective(const Graph& forward, const GradientProbe& probe, std::vector<V
   if (probe.d_y == kNoTensor)
     return values[0][static_cast<size_t>(StepValue::loss_scale)] * values[static_cast<size_t>(y)][0];
   double sum = 0;
-  for (size_t i = 0; i < values[static_cast<size_t>(y)].size(); ++i)
-    sum += values[static_cast<size_t>(y)][i] * values[static_cast<size_t>(probe.d_y)][i];
+  const auto add = [&](TensorId output, TensorId weights) {
+    for (size_t i = 0; i < values[static_cast<size_t>(output)].size(); ++i)
+      sum += values[static_cast<size_t>(output)][i] * values[static_cast<size_t>(weights)][i];
+  };
+  add(y, probe.d_y);
+  for (const auto& [output, weights] : probe.further) add(output, weights);
   return sum;
 }
 

@@ -17,6 +17,7 @@ struct GradientProbe {
   };
   std::map<TensorId, Source> gradients;
   TensorId d_y = kNoTensor;  // weights of the objective sum(y * d_y); kNoTensor: loss_scale * loss[0]
+  std::map<TensorId, TensorId> further = {};  // of further outputs whose gradients the rule asked for
 };
 
 // Asks the last op's rule, wanting the gradient of every f32 tensor it offers.

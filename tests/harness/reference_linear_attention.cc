@@ -45,17 +45,6 @@ struct GlaHead {
   }
 };
 
-// visit(rows, own): of each live segment the rows that stand before it and its own, which begin at `own`.
-void for_paths(const Site& s, size_t starts, size_t parents,
-               const std::function<void(const std::vector<size_t>&, size_t)>& visit) {
-  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q) {
-    std::vector<size_t> rows = s.rows_before(starts, parents, q);
-    const size_t own = rows.size();
-    for (size_t t = s.integer(starts, q); t < s.integer(starts, q + 1); ++t) rows.push_back(t);
-    visit(rows, own);
-  }
-}
-
 // The recurrence backwards: `d_state` is the gradient of the state after a row. What rows before `own` gave
 // out are others' outputs.
 void gla_head_grad(const GlaHead& h, const std::vector<size_t>& rows, size_t own) {
@@ -108,6 +97,16 @@ double conv_sum(const Site& s, const std::vector<size_t>& rows, size_t at, size_
 }
 
 }  // namespace
+
+void for_paths(const Site& s, size_t starts, size_t parents,
+               const std::function<void(const std::vector<size_t>&, size_t)>& visit) {
+  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q) {
+    std::vector<size_t> rows = s.rows_before(starts, parents, q);
+    const size_t own = rows.size();
+    for (size_t t = s.integer(starts, q); t < s.integer(starts, q + 1); ++t) rows.push_back(t);
+    visit(rows, own);
+  }
+}
 
 void ref_gla(const Site& s) {
   using at = operand::gla;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
+#include <vector>
 
 #include "harness/op_case.h"
 #include "ops/operands.h"
@@ -78,6 +80,16 @@ void ref_gla_cached(const Site& s);
 void ref_short_conv(const Site& s);
 void ref_short_conv_grad(const Site& s);
 void ref_short_conv_cached(const Site& s);
+
+// reference_delta_rule.cc
+void ref_delta_rule(const Site& s);
+void ref_delta_rule_grad(const Site& s);
+void ref_delta_rule_cached(const Site& s);
+void ref_delta_gate(const Site& s);
+void ref_delta_gate_grad(const Site& s);
+// visit(rows, own): of each live segment the rows that stand before it and its own, which begin at `own`.
+void for_paths(const Site& s, size_t starts, size_t parents,
+               const std::function<void(const std::vector<size_t>&, size_t)>& visit);
 
 // reference_optimizer.cc
 void ref_grad_square(const Site& s);

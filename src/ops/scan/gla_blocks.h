@@ -47,9 +47,8 @@ inline int64_t count_chunks(const SequenceTable& sequences) {
   for (int64_t s = 0; s < sequences.count; ++s) count += chunks_of(sequences, s);
   return count;
 }
-// Chunk `index` of all, sequence by sequence.
-inline Chunk chunk_at(const SequenceTable& sequences, int64_t index) {
-  int64_t s = 0;
+// Chunk `index` of those from sequence s on, sequence by sequence.
+inline Chunk chunk_at(const SequenceTable& sequences, int64_t index, int64_t s = 0) {
   for (; index >= chunks_of(sequences, s); ++s) index -= chunks_of(sequences, s);
   const int64_t token = sequences.starts[s] + index * kGlaChunk;
   const int64_t left = sequences.starts[s + 1] - token;

@@ -1,0 +1,226 @@
+#include "harness/op_case.h"
+
+namespace plimsoll::harness {
+namespace {
+
+struct DeltaCase {
+  std::string name;
+  std::vector<int> lengths;  // of the live sequences; two rows of padding follow
+  int heads = 1, key_heads = 1, keys = 4, values = 4;
+  Values decays = {-0.3, -0.02, -1.1, 0, -0.7, -2.5, -0.001};  // logarithms, given in turn
+  Values betas = {0.7, 0.2, 0.95, 0.5, 0, 0.4, 1, 0.85, 0.6};
+  double slack = 4;
+  bool tells_slopes = true;  // by finite differences
+  std::vector<DType> dtypes = {DType::f32, DType::bf16};
+  Values parents = {};  // of segments of trees; none: sequences apart
+
+  [[nodiscard]] int tokens() const {
+    int total = 2;
+    for (const int length : lengths) total += length;
+    return total;
+  }
+  [[nodiscard]] std::string shape(int width) const {
+    return " %[" + std::to_string(tokens()) + "," + std::to_string(width) + "]";
+  }
+  [[nodiscard]] std::string gates() const {
+    return " f32[" + std::to_string(tokens()) + "," + std::to_string(heads) + "]";
+  }
+  [[nodiscard]] std::string attributes() const {
+    return "{eps=1e-06, heads=" + std::to_string(heads) + ", key_heads=" + std::to_string(key_heads) + "}";
+  }
+  [[nodiscard]] std::string inputs() const {
+    const auto input = [&](const char* name, int width) {
+      return "tensor " + (name + shape(width)) + " input\n";
+    };
+    return input("q", key_heads * keys) + input("k", key_heads * keys) + input("v", heads * values) +
+           "tensor g" + gates() + " input\ntensor beta" + gates() + " input\n";
+  }
+  // One sequence more than there are live ones, as padding leaves it.
+  [[nodiscard]] std::string starts() const {
+    const std::string parent = "tensor parents i32[" + std::to_string(lengths.size() + 1) + "] input\n";
+    return "tensor starts i32[" + std::to_string(lengths.size() + 2) + "] input\n" +
+           (parents.empty() ? "" : parent);
+  }
+  [[nodiscard]] std::string sequences() const {
+    return parents.empty() ? "starts, step" : "starts, step, parents";
+  }
+  [[nodiscard]] OpCase named(const std::string& what) const {
+    OpCase c;
+    c.name = what + "_" + name;
+    c.slack = slack;
+    c.dtypes = dtypes;
+    const int64_t inputs = int64_t{tokens()} * (2 * key_heads * keys + heads * (values + 2));
+    constexpr int64_t kMostProducts = 10'000'000;
+    c.differences = tells_slopes && inputs * tokens() * heads * keys * values <= kMostProducts;
+    c.step = {{StepValue::live_sequences, static_cast<double>(lengths.size())},
+              {StepValue::live_tokens, tokens() - 2.0}};
+    for (int i = 0; i < tokens() * heads; ++i) {
+      c.given["g"].push_back(decays[static_cast<size_t>(i) % decays.size()]);
+      c.given["beta"].push_back(betas[static_cast<size_t>(i) % betas.size()]);
+    }
+    return c;
+  }
+  void give_starts(OpCase& c) const {
+    Values& given = c.given["starts"];
+    given = {0};
+    for (const int length : lengths) given.push_back(given.back() + length);
+    given.push_back(given.back());
+    if (parents.empty()) return;
+    c.given["parents"] = parents;
+    c.given["parents"].push_back(0);
+  }
+
+  [[nodiscard]] OpCase forward() const {
+    OpCase c = named("delta_rule");
+    give_starts(c);
+    c.body = inputs() + starts() + "o" + shape(heads * values) + " = delta_rule(q, k, v, g, beta, " +
+             sequences() + ") " + attributes() + " @a forward\n";
+    return c;
+  }
+  [[nodiscard]] OpCase backward() const {
+    OpCase c = named("delta_rule_grad");
+    give_starts(c);
+    c.body = inputs() + "tensor d_o" + shape(heads * values) + " input\n" + starts() + "d_q" +
+             shape(key_heads * keys) + ", d_k" + shape(key_heads * keys) + ", d_v" + shape(heads * values) +
+             ", d_g" + gates() + ", d_beta" + gates() + " = delta_rule_grad(q, k, v, g, beta, d_o, " +
+             sequences() + ") " + attributes() + " @a backward\n";
+    return c;
+  }
+  // All live tokens in one go, behind `behind` others.
+  [[nodiscard]] OpCase cached(int behind) const {
+    OpCase c = named("delta_rule_cached");
+    c.step[StepValue::live_sequences] = 1;
+    c.step[StepValue::kv_length] = behind;
+    c.body = inputs() + "tensor state f32[" + std::to_string(heads * keys) + "," + std::to_string(values) +
+             "] kv_cache\no" + shape(heads * values) +
+             ", state = delta_rule_cached(q, k, v, g, beta, step) " + attributes() + " @a forward\n";
+    return c;
+  }
+};
+
+const DeltaCase kShort{
+    .name = "short", .lengths = {1, 15, 16, 17}, .heads = 2, .key_heads = 1, .keys = 3, .values = 5};
+const DeltaCase kGrouped{
+    .name = "grouped", .lengths = {20, 70}, .heads = 6, .key_heads = 2, .keys = 6, .values = 5, .slack = 8};
+const DeltaCase kChunks{.name = "chunks", .lengths = {63, 64, 65}, .keys = 3, .values = 2};
+// More chunks than states are kept of at once, in several sequences.
+const DeltaCase kMany{.name = "many_chunks", .lengths = {600, 3, 1100, 64}, .heads = 2, .slack = 10};
+// Gates that forget all at once, hardly anything, and in between.
+const DeltaCase kHard{.name = "hard_gates",
+                      .lengths = {70, 20},
+                      .heads = 2,
+                      .keys = 3,
+                      .values = 3,
+                      .decays = {-1000, -1e-4, -2, -1000, -0.1, -1e-3, -60, 0, -0.02, -0.5, -1e-5},
+                      .tells_slopes = false};
+const DeltaCase kOnlyHard{.name = "all_forgotten",
+                          .lengths = {70},
+                          .keys = 2,
+                          .values = 2,
+                          .decays = {-1000},
+                          .tells_slopes = false};
+// Nothing is forgotten.
+const DeltaCase kFlat{.name = "flat",
+                      .lengths = {130},
+                      .keys = 6,
+                      .values = 2,
+                      .decays = {0},
+                      .slack = 10,
+                      .tells_slopes = false};
+// Up to e^-60 a token.
+const DeltaCase kSteep{.name = "steep",
+                       .lengths = {65, 130},
+                       .keys = 3,
+                       .values = 2,
+                       .decays = {-60, -0.01, -20, -3, -0.3, -45},
+                       .tells_slopes = false};
+const DeltaCase kNoStrength{.name = "no_strength", .lengths = {20}, .betas = {0}, .tells_slopes = false};
+// Heads as models have them.
+const DeltaCase kHeads128{.name = "heads_of_128",
+                          .lengths = {65, 130},
+                          .heads = 2,
+                          .key_heads = 1,
+                          .keys = 128,
+                          .values = 128,
+                          .slack = 8};
+const DeltaCase kWide{
+    .name = "wide", .lengths = {70, 5}, .heads = 2, .key_heads = 2, .keys = 20, .values = 150, .slack = 8};
+// Rows that no pack of 16 bytes divides.
+const DeltaCase kOdd{
+    .name = "odd", .lengths = {3, 66}, .heads = 4, .key_heads = 2, .keys = 71, .values = 131, .slack = 8};
+const DeltaCase kOneToken{
+    .name = "one_token", .lengths = {1}, .heads = 6, .key_heads = 3, .keys = 20, .values = 150};
+
+// Two trees: the first's root has three children, the second of these two, and the first of those one; the
+// other's root has one.
+const Values kDeltaParents = {-1, 0, 0, 2, 3, 2, 0, -1, 7};
+const DeltaCase kTree{.name = "over_trees",
+                      .lengths = {5, 3, 20, 1, 17, 2, 4, 3, 6},
+                      .heads = 2,
+                      .key_heads = 1,
+                      .keys = 3,
+                      .values = 2,
+                      .parents = kDeltaParents};
+// Forks on both sides of a chunk's end, and farther apart than states are kept at once.
+const DeltaCase kLargeTree{.name = "over_large_trees",
+                           .lengths = {64, 65, 130, 63, 630, 1, 600, 70, 128},
+                           .heads = 2,
+                           .keys = 8,
+                           .values = 8,
+                           .slack = 10,
+                           .parents = kDeltaParents};
+
+[[maybe_unused]] const bool kDeltaCases =
+    register_cases({kTree.forward(),        kTree.backward(),     kLargeTree.forward(), kLargeTree.backward(),
+                    kShort.forward(),       kShort.backward(),    kGrouped.forward(),   kGrouped.backward(),
+                    kGrouped.cached(2),     kChunks.forward(),    kChunks.backward(),   kMany.backward(),
+                    kMany.cached(9),        kHard.forward(),      kHard.backward(),     kHard.cached(0),
+                    kOnlyHard.forward(),    kOnlyHard.backward(), kOnlyHard.cached(2),  kFlat.forward(),
+                    kFlat.backward(),       kSteep.forward(),     kSteep.backward(),    kNoStrength.forward(),
+                    kNoStrength.backward(), kHeads128.forward(),  kHeads128.backward(), kWide.backward(),
+                    kWide.cached(9),        kOdd.forward(),       kOdd.backward(),      kOneToken.cached(9),
+                    kOneToken.cached(0)});
+
+// Logits and weights of the gates.
+OpCase delta_gate(const std::string& name, int tokens, int heads, const std::string& weights, int live) {
+  const std::string rows = "[" + std::to_string(tokens) + "," + std::to_string(heads) + "]";
+  const std::string weight = weights + "[" + std::to_string(heads) + "] trainable\n";
+  return {.name = "delta_gate_" + name,
+          .body = "tensor a %" + rows + " input\ntensor b %" + rows + " input\ntensor a_log " + weight +
+                  "tensor dt_bias " + weight + "g f32" + rows + ", beta f32" + rows +
+                  " = delta_gate(a, b, a_log, dt_bias) @a forward\n",
+          .step = {{StepValue::live_tokens, live}},
+          .slack = 4};
+}
+OpCase delta_gate_grad(const std::string& name, int tokens, int heads, const std::string& weights,
+                       const std::string& gradients, int live, int accumulate) {
+  const std::string rows = "[" + std::to_string(tokens) + "," + std::to_string(heads) + "]";
+  const std::string width = "[" + std::to_string(heads) + "]", weight = weights + width + " trainable\n";
+  const std::string gradient = gradients + width + " gradient\n", input = rows + " input\n";
+  return {.name = "delta_gate_grad_" + name,
+          .body = "tensor a %" + input + "tensor b %" + input + "tensor a_log " + weight + "tensor dt_bias " +
+                  weight + "tensor d_g f32" + input + "tensor d_beta f32" + input + "tensor of_a_log " +
+                  gradient + "tensor of_bias " + gradient + "d_a %" + rows + ", d_b %" + rows +
+                  ", of_a_log, of_bias = delta_gate_grad(a, b, a_log, dt_bias, d_g, d_beta, step) "
+                  "{accumulate=" +
+                  std::to_string(accumulate) + ", accumulate_bias=" + std::to_string(1 - accumulate) +
+                  "} @a backward\n",
+          .step = {{StepValue::live_tokens, live}},
+          .slack = 10};
+}
+
+[[maybe_unused]] const bool kDeltaGateCases = register_cases(
+    {delta_gate("short", 5, 3, "%", 5),
+     delta_gate("of_f32_weights", 9, 33, "f32", 9),
+     delta_gate_grad("short", 5, 3, "%", "f32", 4, 0),
+     delta_gate_grad("long", 700, 18, "f32", "f32", 650, 1),
+     delta_gate_grad("of_own_type", 300, 8, "%", "%", 300, 0),
+     {.name = "delta_gate_grad_of_frozen_weights",
+      .body =
+          "tensor a %[4,3] input\ntensor b %[4,3] input\ntensor a_log %[3] frozen\ntensor dt_bias %[3] frozen\n"
+          "tensor d_g f32[4,3] input\ntensor d_beta f32[4,3] input\n"
+          "d_a %[4,3], d_b %[4,3] = delta_gate_grad(a, b, a_log, dt_bias, d_g, d_beta, step) "
+          "{accumulate=0, accumulate_bias=0} @a backward\n"}});
+
+}  // namespace
+}  // namespace plimsoll::harness

@@ -74,10 +74,10 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
   return 2 * delta_gate_blocks(shape[0]) * shape[1] * int64_t{sizeof(float)};
 }
 
-// On a GPU: gradients of logits and parts of the weights', then their sums.
+// On a GPU: gradients of logits with parts of the weights', then each weight's sums.
 int64_t launches_grad(const Graph&, const Op& op, bool) {
   using at = operand::delta_gate_grad;
-  return op.has_output(at::d_a_log) || op.has_output(at::d_dt_bias) ? 2 : 1;
+  return 1 + (op.has_output(at::d_a_log) ? 1 : 0) + (op.has_output(at::d_dt_bias) ? 1 : 0);
 }
 
 }  // namespace

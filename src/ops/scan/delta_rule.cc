@@ -10,6 +10,7 @@
 // updated in place; a sequence that begins (kv_length 0) finds it zero.
 #include "graph/op_kind.h"
 #include "ops/rules.h"
+#include "ops/scan/delta_rule_gpu_scratch.h"
 #include "ops/scan/delta_rule_shape.h"
 
 namespace plimsoll {
@@ -141,6 +142,19 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
   return delta_backward_scratch_bytes(delta_shape(g, op), device.threads);
 }
 
+// On GPUs: what the chunks' kernels hand to one another.
+int64_t gpu_scratch(const Graph& g, const Op& op, const DeviceDescription&) {
+  return delta_gpu_scratch(delta_shape(g, op)).forward_bytes;
+}
+int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
+  return delta_gpu_scratch(delta_shape(g, op)).backward_bytes;
+}
+
+// On GPUs: padding, unit rows, chunks, states and outputs; backwards padding of five gradients, the same
+// three, the walk back, and four more.
+int64_t launches(const Graph&, const Op&, bool) { return 5; }
+int64_t launches_grad(const Graph&, const Op&, bool) { return 13; }
+
 bool has_parents(const Op& op) {
   return (op.kind == OpKind::delta_rule && op.has_input(operand::delta_rule::parents)) ||
          (op.kind == OpKind::delta_rule_grad && op.has_input(operand::delta_rule_grad::parents));
@@ -176,6 +190,8 @@ const OpRule delta_rule_rule{.kind = OpKind::delta_rule,
                              .cost = cost,
                              .work = work<cost>,
                              .scratch_bytes = scratch,
+                             .gpu_scratch_bytes = gpu_scratch,
+                             .launches = launches,
                              .shortens = Shortens::rows,
                              .recompute = RecomputeClass::mixer};
 const OpRule delta_rule_grad_rule{.kind = OpKind::delta_rule_grad,
@@ -183,6 +199,8 @@ const OpRule delta_rule_grad_rule{.kind = OpKind::delta_rule_grad,
                                   .cost = cost_grad,
                                   .work = work<cost_grad>,
                                   .scratch_bytes = scratch_grad,
+                                  .gpu_scratch_bytes = gpu_scratch_grad,
+                                  .launches = launches_grad,
                                   .shortens = Shortens::rows};
 const OpRule delta_rule_cached_rule{.kind = OpKind::delta_rule_cached,
                                     .infer = infer_cached,

@@ -88,7 +88,7 @@ struct DeltaCase {
   }
   // All live tokens in one go, behind `behind` others.
   [[nodiscard]] OpCase cached(int behind) const {
-    OpCase c = named("delta_rule_cached");
+    OpCase c = named("delta_rule_cached_behind_" + std::to_string(behind));
     c.step[StepValue::live_sequences] = 1;
     c.step[StepValue::kv_length] = behind;
     c.body = inputs() + "tensor state f32[" + std::to_string(heads * keys) + "," + std::to_string(values) +
@@ -98,88 +98,90 @@ struct DeltaCase {
   }
 };
 
-const DeltaCase kShort{
+const DeltaCase kDeltaShort{
     .name = "short", .lengths = {1, 15, 16, 17}, .heads = 2, .key_heads = 1, .keys = 3, .values = 5};
-const DeltaCase kGrouped{
+const DeltaCase kDeltaGrouped{
     .name = "grouped", .lengths = {20, 70}, .heads = 6, .key_heads = 2, .keys = 6, .values = 5, .slack = 8};
-const DeltaCase kChunks{.name = "chunks", .lengths = {63, 64, 65}, .keys = 3, .values = 2};
+const DeltaCase kDeltaChunks{.name = "chunks", .lengths = {63, 64, 65}, .keys = 3, .values = 2};
 // More chunks than states are kept of at once, in several sequences.
-const DeltaCase kMany{.name = "many_chunks", .lengths = {600, 3, 1100, 64}, .heads = 2, .slack = 10};
+const DeltaCase kDeltaMany{.name = "many_chunks", .lengths = {600, 3, 1100, 64}, .heads = 2, .slack = 10};
 // Gates that forget all at once, hardly anything, and in between.
-const DeltaCase kHard{.name = "hard_gates",
-                      .lengths = {70, 20},
-                      .heads = 2,
-                      .keys = 3,
-                      .values = 3,
-                      .decays = {-1000, -1e-4, -2, -1000, -0.1, -1e-3, -60, 0, -0.02, -0.5, -1e-5},
-                      .tells_slopes = false};
-const DeltaCase kOnlyHard{.name = "all_forgotten",
-                          .lengths = {70},
-                          .keys = 2,
-                          .values = 2,
-                          .decays = {-1000},
-                          .tells_slopes = false};
+const DeltaCase kDeltaHard{.name = "hard_gates",
+                           .lengths = {70, 20},
+                           .heads = 2,
+                           .keys = 3,
+                           .values = 3,
+                           .decays = {-1000, -1e-4, -2, -1000, -0.1, -1e-3, -60, 0, -0.02, -0.5, -1e-5},
+                           .tells_slopes = false};
+const DeltaCase kDeltaOnlyHard{.name = "all_forgotten",
+                               .lengths = {70},
+                               .keys = 2,
+                               .values = 2,
+                               .decays = {-1000},
+                               .tells_slopes = false};
 // Nothing is forgotten.
-const DeltaCase kFlat{.name = "flat",
-                      .lengths = {130},
-                      .keys = 6,
-                      .values = 2,
-                      .decays = {0},
-                      .slack = 10,
-                      .tells_slopes = false};
+const DeltaCase kDeltaFlat{.name = "flat",
+                           .lengths = {130},
+                           .keys = 6,
+                           .values = 2,
+                           .decays = {0},
+                           .slack = 10,
+                           .tells_slopes = false};
 // Up to e^-60 a token.
-const DeltaCase kSteep{.name = "steep",
-                       .lengths = {65, 130},
-                       .keys = 3,
-                       .values = 2,
-                       .decays = {-60, -0.01, -20, -3, -0.3, -45},
-                       .tells_slopes = false};
-const DeltaCase kNoStrength{.name = "no_strength", .lengths = {20}, .betas = {0}, .tells_slopes = false};
+const DeltaCase kDeltaSteep{.name = "steep",
+                            .lengths = {65, 130},
+                            .keys = 3,
+                            .values = 2,
+                            .decays = {-60, -0.01, -20, -3, -0.3, -45},
+                            .tells_slopes = false};
+const DeltaCase kDeltaNoStrength{.name = "no_strength", .lengths = {20}, .betas = {0}, .tells_slopes = false};
 // Heads as models have them.
-const DeltaCase kHeads128{.name = "heads_of_128",
-                          .lengths = {65, 130},
-                          .heads = 2,
-                          .key_heads = 1,
-                          .keys = 128,
-                          .values = 128,
-                          .slack = 8};
-const DeltaCase kWide{
+const DeltaCase kDeltaHeads128{.name = "heads_of_128",
+                               .lengths = {65, 130},
+                               .heads = 2,
+                               .key_heads = 1,
+                               .keys = 128,
+                               .values = 128,
+                               .slack = 8};
+const DeltaCase kDeltaWide{
     .name = "wide", .lengths = {70, 5}, .heads = 2, .key_heads = 2, .keys = 20, .values = 150, .slack = 8};
 // Rows that no pack of 16 bytes divides.
-const DeltaCase kOdd{
+const DeltaCase kDeltaOdd{
     .name = "odd", .lengths = {3, 66}, .heads = 4, .key_heads = 2, .keys = 71, .values = 131, .slack = 8};
-const DeltaCase kOneToken{
+const DeltaCase kDeltaOneToken{
     .name = "one_token", .lengths = {1}, .heads = 6, .key_heads = 3, .keys = 20, .values = 150};
 
 // Two trees: the first's root has three children, the second of these two, and the first of those one; the
 // other's root has one.
 const Values kDeltaParents = {-1, 0, 0, 2, 3, 2, 0, -1, 7};
-const DeltaCase kTree{.name = "over_trees",
-                      .lengths = {5, 3, 20, 1, 17, 2, 4, 3, 6},
-                      .heads = 2,
-                      .key_heads = 1,
-                      .keys = 3,
-                      .values = 2,
-                      .parents = kDeltaParents};
-// Forks on both sides of a chunk's end, and farther apart than states are kept at once.
-const DeltaCase kLargeTree{.name = "over_large_trees",
-                           .lengths = {64, 65, 130, 63, 630, 1, 600, 70, 128},
+const DeltaCase kDeltaTree{.name = "over_trees",
+                           .lengths = {5, 3, 20, 1, 17, 2, 4, 3, 6},
                            .heads = 2,
-                           .keys = 8,
-                           .values = 8,
-                           .slack = 10,
+                           .key_heads = 1,
+                           .keys = 3,
+                           .values = 2,
                            .parents = kDeltaParents};
+// Forks on both sides of a chunk's end, and farther apart than states are kept at once.
+const DeltaCase kDeltaLargeTree{.name = "over_large_trees",
+                                .lengths = {64, 65, 130, 63, 630, 1, 600, 70, 128},
+                                .heads = 2,
+                                .keys = 8,
+                                .values = 8,
+                                .slack = 10,
+                                .parents = kDeltaParents};
 
 [[maybe_unused]] const bool kDeltaCases =
-    register_cases({kTree.forward(),        kTree.backward(),     kLargeTree.forward(), kLargeTree.backward(),
-                    kShort.forward(),       kShort.backward(),    kGrouped.forward(),   kGrouped.backward(),
-                    kGrouped.cached(2),     kChunks.forward(),    kChunks.backward(),   kMany.backward(),
-                    kMany.cached(9),        kHard.forward(),      kHard.backward(),     kHard.cached(0),
-                    kOnlyHard.forward(),    kOnlyHard.backward(), kOnlyHard.cached(2),  kFlat.forward(),
-                    kFlat.backward(),       kSteep.forward(),     kSteep.backward(),    kNoStrength.forward(),
-                    kNoStrength.backward(), kHeads128.forward(),  kHeads128.backward(), kWide.backward(),
-                    kWide.cached(9),        kOdd.forward(),       kOdd.backward(),      kOneToken.cached(9),
-                    kOneToken.cached(0)});
+    register_cases({kDeltaTree.forward(),        kDeltaTree.backward(),    kDeltaLargeTree.forward(),
+                    kDeltaLargeTree.backward(),  kDeltaShort.forward(),    kDeltaShort.backward(),
+                    kDeltaGrouped.forward(),     kDeltaGrouped.backward(), kDeltaGrouped.cached(2),
+                    kDeltaChunks.forward(),      kDeltaChunks.backward(),  kDeltaMany.backward(),
+                    kDeltaMany.cached(9),        kDeltaHard.forward(),     kDeltaHard.backward(),
+                    kDeltaHard.cached(0),        kDeltaOnlyHard.forward(), kDeltaOnlyHard.backward(),
+                    kDeltaOnlyHard.cached(2),    kDeltaFlat.forward(),     kDeltaFlat.backward(),
+                    kDeltaSteep.forward(),       kDeltaSteep.backward(),   kDeltaNoStrength.forward(),
+                    kDeltaNoStrength.backward(), kDeltaHeads128.forward(), kDeltaHeads128.backward(),
+                    kDeltaWide.backward(),       kDeltaWide.cached(9),     kDeltaOdd.forward(),
+                    kDeltaOdd.backward(),        kDeltaOneToken.cached(9), kDeltaOneToken.cached(0)});
 
 // Logits and weights of the gates.
 OpCase delta_gate(const std::string& name, int tokens, int heads, const std::string& weights, int live) {
@@ -219,7 +221,7 @@ OpCase delta_gate_grad(const std::string& name, int tokens, int heads, const std
       .body =
           "tensor a %[4,3] input\ntensor b %[4,3] input\ntensor a_log %[3] frozen\ntensor dt_bias %[3] frozen\n"
           "tensor d_g f32[4,3] input\ntensor d_beta f32[4,3] input\n"
-          "d_a %[4,3], d_b %[4,3] = delta_gate_grad(a, b, a_log, dt_bias, d_g, d_beta, step) "
+          "d_a %[4,3], d_b %[4,3], -, - = delta_gate_grad(a, b, a_log, dt_bias, d_g, d_beta, step) "
           "{accumulate=0, accumulate_bias=0} @a backward\n"}});
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Helpers that the kernels of gated linear attention on the GPU share: operands, chunks, and their decays.
-// Include it only in gla_gpu.cu.
+// Include it only in gla_gpu.cu and delta_rule_gpu.cu.
 #pragma once
 
 #include "ops/gpu_step.h"
@@ -103,8 +103,8 @@ struct GlaChunk {
   }
   // The one that has the slot, if any.
   template <class T>
-  PL_DEV GlaChunk(const Gla<T>& a, int64_t slot_) {
-    const GlaSequences in = a.live();
+  PL_DEV GlaChunk(const Gla<T>& a, int64_t slot_) : GlaChunk(a.live(), slot_) {}
+  PL_DEV GlaChunk(const GlaSequences& in, int64_t slot_) {
     const int32_t* const starts = in.starts;
     if (in.count == 0 || slot_ < first_slot(starts, 0)) return;
     int low = 0, high = in.count;

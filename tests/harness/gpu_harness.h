@@ -29,7 +29,10 @@ inline constexpr std::string_view kCodeOfOthers[] = {
     "attention_grad_of_trees_of_160_values",
     "attention_grad_over_trees_in_a_window_of_two",
     "gla_over_large_trees",
-    "gla_grad_over_large_trees"};
+    "gla_grad_over_large_trees",
+    "delta_rule_over_large_trees",
+    "delta_rule_grad_over_large_trees",
+    "delta_rule_grad_many_chunks"};
 bool runs_code_of_others(const OpCase& c);
 // The types of a case, and f16 behind those of one that has f32 and others: not where gradients would be f16,
 // which in runs are f32.

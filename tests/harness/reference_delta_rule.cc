@@ -119,7 +119,7 @@ struct TokenGrad {
   }
 };
 
-// What rows before `own` gave out are others' outputs.
+// Rows before `own` have their outputs elsewhere.
 void delta_head_grad(const DeltaHead& h, const std::vector<size_t>& rows, size_t own) {
   std::vector<Values> states(1, Values(h.keys * h.values));
   for (const size_t t : rows) {

@@ -3,7 +3,8 @@
     python -m tests.parity.ops --tool build/src/ops/plimsoll_op_tool
 
 Values and gradients, in fp32: attention as T5's encoder, decoder and cross-attention have it (T5Attention without its
-projections), and attention of both sides (scaled_dot_product_attention); layer norm, gelu in both forms, tanh.
+projections), and attention of both sides (scaled_dot_product_attention); layer norm, gelu in both forms, tanh; the gated delta
+rule and its gates as Qwen3.5 has them (its plain PyTorch form), and the gate of its attention.
 """
 import argparse
 import pathlib
@@ -13,9 +14,11 @@ import tempfile
 
 import numpy
 import torch
+from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 from transformers.models.t5.modeling_t5 import T5Attention
 
 LIMIT = 3e-6  # largest difference over the largest value
+plain_delta_rule = getattr(torch_chunk_gated_delta_rule, "__wrapped__", torch_chunk_gated_delta_rule)  # without fla's kernels, for GPUs
 HEADS, DIM = 3, 16
 WIDTH = HEADS * DIM
 
@@ -179,6 +182,64 @@ def activation_case(tool, op, reference, attributes="", reads_output=False):
     return worst(got, {"y": y.detach(), "d_x": x.grad})
 
 
+def delta_rule_case(tool, lengths, decay):
+    """Its gates too; sequences run one by one in transformers, whose rows leak into one another on a CPU."""
+    key_heads, heads, dim = 2, 4, 32
+    rows = sum(lengths) + 2
+    torch.manual_seed(10)
+    q, k = (torch.randn(rows, key_heads * dim) for _ in range(2))
+    v, d_o = (torch.randn(rows, heads * dim) for _ in range(2))
+    a, b = (torch.randn(rows, heads) for _ in range(2))
+    a_log, dt_bias = decay + torch.rand(heads), torch.rand(heads)
+    p = Program()
+    p.tensor("step", step_values(sum(lengths), len(lengths)))
+    for name, values in (("q", q), ("k", k), ("v", v), ("d_o", d_o), ("a", a), ("b", b)):
+        p.tensor(name, values.numpy())
+    for name, values in (("a_log", a_log), ("dt_bias", dt_bias)):
+        p.tensor(name, values.numpy(), "trainable")
+        p.tensor(f"d_{name}", numpy.zeros(heads, numpy.float32), "gradient")
+    p.tensor("starts", starts_of(lengths))
+    text = f"{{eps=1e-06, heads={heads}, key_heads={key_heads}}}"
+    gates = (rows, heads)
+    p.op("delta_gate(a, b, a_log, dt_bias) @g forward", {"g": gates, "beta": gates})
+    p.op(f"delta_rule(q, k, v, g, beta, starts, step) {text} @d forward", {"o": (rows, heads * dim)})
+    p.op(f"delta_rule_grad(q, k, v, g, beta, d_o, starts, step) {text} @d backward",
+         {"d_q": q.shape, "d_k": k.shape, "d_v": v.shape, "d_g": gates, "d_beta": gates})
+    p.op("delta_gate_grad(a, b, a_log, dt_bias, d_g, d_beta, step) {accumulate=0, accumulate_bias=0} @g backward",
+         {"d_a": gates, "d_b": gates, "d_a_log": None, "d_dt_bias": None})
+    got = p.run(tool)
+
+    inputs = dict(q=q, k=k, v=v, a=a, b=b, a_log=a_log, dt_bias=dt_bias)
+    for x in inputs.values():
+        x.requires_grad_()
+    beta, g = b.sigmoid(), -a_log.float().exp() * torch.nn.functional.softplus(a.float() + dt_bias)
+    parts, at = [], 0
+    for n in lengths:
+        own = slice(at, at + n)
+        o, _ = plain_delta_rule(q[own].view(1, n, key_heads, dim), k[own].view(1, n, key_heads, dim), v[own].view(1, n, heads, dim),
+                                g=g[None, own], beta=beta[None, own], use_qk_l2norm_in_kernel=True)
+        parts.append(o.reshape(n, -1))
+        at += n
+    o = torch.cat(parts + [torch.zeros(rows - at, heads * dim)])
+    (o * d_o).sum().backward()
+    return worst(got, {f"d_{name}": x.grad for name, x in inputs.items()} | {"o": o.detach(), "g": g.detach(), "beta": beta.detach()})
+
+
+def sigmoid_gate_case(tool, columns):
+    torch.manual_seed(11)
+    x, gate, d_y = torch.randn(70, 52), torch.randn(70, columns), torch.randn(70, 52)
+    p = Program()
+    p.tensor("step", step_values(70, 1))
+    for name, values in (("x", x), ("gate", gate), ("d_y", d_y)):
+        p.tensor(name, values.numpy())
+    p.op("sigmoid_gate(x, gate) @a forward", {"y": (70, 52)})
+    p.op("sigmoid_gate_grad(x, gate, d_y) @a backward", {"d_x": (70, 52), "d_gate": (70, columns)})
+    got = p.run(tool)
+    y = x.requires_grad_() * gate.requires_grad_().sigmoid()
+    (y * d_y).sum().backward()
+    return worst(got, {"y": y.detach(), "d_x": x.grad, "d_gate": gate.grad})
+
+
 def worst(got, wanted):
     return max(((got[name] - want).abs().max().item() / want.abs().max().item(), name) for name, want in wanted.items())
 
@@ -195,6 +256,10 @@ def cases(tool):
     yield "gelu by tanh", activation_case(tool, "gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
                                           " {approximate='tanh'}")
     yield "tanh", activation_case(tool, "tanh", torch.tanh, reads_output=True)
+    yield "gated delta rule", delta_rule_case(tool, [1, 63, 64, 65, 130], -2)
+    yield "the same, fast to forget", delta_rule_case(tool, [300, 17], 2)
+    yield "sigmoid gate", sigmoid_gate_case(tool, 52)
+    yield "sigmoid gate by row", sigmoid_gate_case(tool, 1)
 
 
 def main():

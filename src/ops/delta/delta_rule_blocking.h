@@ -12,7 +12,7 @@ struct DeltaShape {
   int64_t heads = 0, key_heads = 0;    // of v, g and beta; of q and k
   int64_t key_dim = 0, value_dim = 0;  // of one head
   bool trees = false;
-  int64_t forks = 0;  // of trees: segments at most that several go on from
+  int64_t forks = 0;  // of trees: segments at most that fork
 };
 
 inline constexpr int64_t kDeltaChunk = 64;  // rows that are solved for at once
@@ -53,7 +53,7 @@ static inline constexpr int64_t delta_backward_rows(const DeltaShape& s) {
          kDeltaGroup * kDeltaChunk * 2 * (delta_keys(s) + delta_values(s));
 }
 
-// A worker's floats: forward a state, and those behind segments that several go on from. Backward, for each
+// A worker's floats: forward a state, and those behind segments that fork. Backward, for each
 // value head of a key head, the states that groups begin with, the gradient of one, and at forks both; and a
 // running state and those of a group's chunks.
 static inline constexpr int64_t delta_forward_floats(const DeltaShape& s) {

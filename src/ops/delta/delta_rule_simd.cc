@@ -2,7 +2,7 @@
 // from its first chunk to its last.
 #include <omp.h>
 
-#include "ops/scan/delta_rule_blocks.h"
+#include "ops/delta/delta_rule_blocks.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
@@ -31,7 +31,7 @@ Space space_of(const DeltaShape& s, float* floats) {
   return to;
 }
 
-// The outputs of a chunk's rows, and the state behind it unless nobody reads that.
+// The outputs of a chunk's rows, and the state behind it unless no chunk starts from that.
 template <class T>
 void walk_chunk(const DeltaForward<T>& a, const Chunk& chunk, int64_t head, bool was_zero, bool ends,
                 const Space& b) {
@@ -48,7 +48,7 @@ void walk_chunk(const DeltaForward<T>& a, const Chunk& chunk, int64_t head, bool
   decays_between(gates, rows, b.decays);
   make_triangle(gates, b.of_keys, b.decays, rows, b.triangle);
   scale_rows(b.k, gates.to_end, rows, keys, b.k_to_end);
-  const Step step{&gates, b.k, b.k_to_end, b.triangle};
+  const DeltaStep step{&gates, b.k, b.k_to_end, b.triangle};
 
   load_values(s, a.v, chunk, head, b.u);
   values_of_step(s, step, rows, was_zero ? nullptr : b.state, b.product, nullptr, b.u);

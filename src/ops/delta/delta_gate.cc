@@ -1,10 +1,10 @@
-// delta_gate: what the delta rule decays and learns by, from two logits per head and token:
+// delta_gate: the decays and strengths of the delta rule, from two logits per head and token:
 //   g = -e^a_log softplus(a + dt_bias) in f32,   beta = sigmoid(b) rounded to b's type.
 // The gradient makes both again. Its attributes `accumulate` and `accumulate_bias` say how the gradients of
 // a_log and dt_bias are written.
 #include "graph/op_kind.h"
+#include "ops/delta/delta_gate_kernels.h"
 #include "ops/rules.h"
-#include "ops/scan/delta_gate_kernels.h"
 
 namespace plimsoll {
 namespace {

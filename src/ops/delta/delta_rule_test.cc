@@ -104,7 +104,7 @@ const DeltaCase kDeltaGrouped{
     .name = "grouped", .lengths = {20, 70}, .heads = 6, .key_heads = 2, .keys = 6, .values = 5, .slack = 8};
 const DeltaCase kDeltaChunks{.name = "chunks", .lengths = {63, 64, 65}, .keys = 3, .values = 2};
 // More chunks than states are kept of at once, in several sequences.
-const DeltaCase kDeltaMany{.name = "many_chunks", .lengths = {600, 3, 1100, 64}, .heads = 2, .slack = 10};
+const DeltaCase kDeltaMany{.name = "many_chunks", .lengths = {3, 1030}, .heads = 2, .slack = 10};
 // Gates that forget all at once, hardly anything, and in between.
 const DeltaCase kDeltaHard{.name = "hard_gates",
                            .lengths = {70, 20},
@@ -163,7 +163,7 @@ const DeltaCase kDeltaTree{.name = "over_trees",
                            .parents = kDeltaParents};
 // Forks on both sides of a chunk's end, and farther apart than states are kept at once.
 const DeltaCase kDeltaLargeTree{.name = "over_large_trees",
-                                .lengths = {64, 65, 130, 63, 630, 1, 600, 70, 128},
+                                .lengths = {64, 65, 130, 63, 330, 1, 300, 70, 128},
                                 .heads = 2,
                                 .keys = 8,
                                 .values = 8,
@@ -171,17 +171,17 @@ const DeltaCase kDeltaLargeTree{.name = "over_large_trees",
                                 .parents = kDeltaParents};
 
 [[maybe_unused]] const bool kDeltaCases =
-    register_cases({kDeltaTree.forward(),        kDeltaTree.backward(),    kDeltaLargeTree.forward(),
-                    kDeltaLargeTree.backward(),  kDeltaShort.forward(),    kDeltaShort.backward(),
-                    kDeltaGrouped.forward(),     kDeltaGrouped.backward(), kDeltaGrouped.cached(2),
-                    kDeltaChunks.forward(),      kDeltaChunks.backward(),  kDeltaMany.backward(),
-                    kDeltaMany.cached(9),        kDeltaHard.forward(),     kDeltaHard.backward(),
-                    kDeltaHard.cached(0),        kDeltaOnlyHard.forward(), kDeltaOnlyHard.backward(),
-                    kDeltaOnlyHard.cached(2),    kDeltaFlat.forward(),     kDeltaFlat.backward(),
-                    kDeltaSteep.forward(),       kDeltaSteep.backward(),   kDeltaNoStrength.forward(),
-                    kDeltaNoStrength.backward(), kDeltaHeads128.forward(), kDeltaHeads128.backward(),
-                    kDeltaWide.backward(),       kDeltaWide.cached(9),     kDeltaOdd.forward(),
-                    kDeltaOdd.backward(),        kDeltaOneToken.cached(9), kDeltaOneToken.cached(0)});
+    register_cases({kDeltaTree.forward(),       kDeltaTree.backward(),      kDeltaLargeTree.forward(),
+                    kDeltaLargeTree.backward(), kDeltaShort.forward(),      kDeltaShort.backward(),
+                    kDeltaGrouped.forward(),    kDeltaGrouped.backward(),   kDeltaGrouped.cached(2),
+                    kDeltaChunks.forward(),     kDeltaChunks.backward(),    kDeltaMany.backward(),
+                    kDeltaHard.forward(),       kDeltaHard.backward(),      kDeltaHard.cached(0),
+                    kDeltaOnlyHard.forward(),   kDeltaOnlyHard.backward(),  kDeltaOnlyHard.cached(2),
+                    kDeltaFlat.forward(),       kDeltaFlat.backward(),      kDeltaSteep.forward(),
+                    kDeltaSteep.backward(),     kDeltaNoStrength.forward(), kDeltaNoStrength.backward(),
+                    kDeltaHeads128.forward(),   kDeltaHeads128.backward(),  kDeltaWide.backward(),
+                    kDeltaWide.cached(9),       kDeltaOdd.forward(),        kDeltaOdd.backward(),
+                    kDeltaOneToken.cached(9),   kDeltaOneToken.cached(0)});
 
 // Logits and weights of the gates.
 OpCase delta_gate(const std::string& name, int tokens, int heads, const std::string& weights, int live) {

@@ -3,8 +3,8 @@
 // only in delta_rule_gpu.cu.
 #pragma once
 
+#include "ops/delta/delta_rule_gpu_scratch.h"
 #include "ops/gpu_step.h"
-#include "ops/scan/delta_rule_gpu_scratch.h"
 #include "ops/scan/gpu_gla.h"
 
 namespace plimsoll {
@@ -17,6 +17,19 @@ inline constexpr int kDeltaWalkColumns = 32;  // of a state, that a block carrie
 inline constexpr int kDeltaDepth = 16;        // of what is summed over, that is brought at a time
 static_assert(kDeltaRows == kGlaRows);        // chunks and slots are those of gpu_gla.h
 
+// The workspace that the chunks' kernels hand on (ops/delta/delta_rule_gpu_scratch.h).
+struct DeltaMade {
+  float* q_factors;
+  float* k_factors;
+  float* high;
+  float* low;
+  float* from_start;
+  float* to_end;
+  float* inverses;
+  float* scores;
+  float* u;
+  float* states;
+};
 template <class T>
 struct Delta {
   const T* q;
@@ -31,17 +44,7 @@ struct Delta {
   int heads, key_heads, key_dim, value_dim;
   int slots;
   float eps;
-  // The workspace (ops/scan/delta_rule_gpu_scratch.h).
-  float* q_factors;
-  float* k_factors;
-  float* high;
-  float* low;
-  float* from_start;
-  float* to_end;
-  float* inverses;
-  float* scores;
-  float* u;
-  float* states;
+  DeltaMade made;
 
   [[nodiscard]] PL_DEV GlaSequences live() const {
     return {where.starts, parents, static_cast<int>(step_value(step, sequences))};
@@ -170,14 +173,14 @@ struct DeltaChunkOf {
   int head, key_head = a.key_head(head);
 
   [[nodiscard]] PL_DEV bool has(int row) const { return row < chunk.rows; }
-  // Of unit length, and q with its other factor.
+  // An element of a row of unit length; of q with its other factor.
   [[nodiscard]] PL_DEV float unit(const T* rows, const float* factors, int row, int key) const {
     if (!has(row) || key >= a.key_dim) return 0.0F;
     const int64_t token = chunk.token + row;
     return gpu::to_float(rows[a.key_at(token, key_head) + key]) * factors[token * a.key_heads + key_head];
   }
-  [[nodiscard]] PL_DEV float q(int row, int key) const { return unit(a.q, a.q_factors, row, key); }
-  [[nodiscard]] PL_DEV float k(int row, int key) const { return unit(a.k, a.k_factors, row, key); }
+  [[nodiscard]] PL_DEV float q(int row, int key) const { return unit(a.q, a.made.q_factors, row, key); }
+  [[nodiscard]] PL_DEV float k(int row, int key) const { return unit(a.k, a.made.k_factors, row, key); }
   template <class V>
   [[nodiscard]] PL_DEV float value(const V* rows, int row, int column) const {
     if (!has(row) || column >= a.value_dim) return 0.0F;
@@ -193,10 +196,10 @@ struct DeltaChunkOf {
   // e^(b_i - b_j) for i >= j of the chunk's rows.
   [[nodiscard]] PL_DEV float between(int i, int j) const {
     const int64_t at = a.gate_at(chunk.token + i, head), from = a.gate_at(chunk.token + j, head);
-    return delta_decay((a.high[at] - a.high[from]) + (a.low[at] - a.low[from]));
+    return delta_decay((a.made.high[at] - a.made.high[from]) + (a.made.low[at] - a.made.low[from]));
   }
   // The decay over the whole chunk.
-  [[nodiscard]] PL_DEV float whole() const { return gate(a.from_start, chunk.rows - 1); }
+  [[nodiscard]] PL_DEV float whole() const { return gate(a.made.from_start, chunk.rows - 1); }
   [[nodiscard]] PL_DEV float state(const float* states, int64_t place, int key, int column) const {
     if (key >= a.key_dim || column >= a.value_dim) return 0.0F;
     return states[a.state_at(place, head) + int64_t{key} * a.value_dim + column];

@@ -1,6 +1,6 @@
-// delta_rule and delta_rule_grad, chunk by chunk. What is computed: ops/scan/delta_rule_kernels.h.
-#include "ops/scan/delta_rule_shape.h"
-#include "ops/scan/gpu_delta_rule_backward.h"
+// delta_rule and delta_rule_grad, chunk by chunk. What is computed: ops/delta/delta_rule_kernels.h.
+#include "ops/delta/delta_rule_shape.h"
+#include "ops/delta/gpu_delta_rule_backward.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -32,7 +32,7 @@ struct DeltaExtents {
 template <class T, class at>
 Delta<T> delta_operands_of(const GpuBinding& b) {
   const DeltaShape shape = delta_shape(b.graph(), b.op());
-  const DeltaGpuScratch parts = delta_gpu_scratch(shape);
+  const DeltaGpuForward parts = delta_gpu_forward(shape);
   const auto part = [&](int64_t offset) { return reinterpret_cast<float*>(b.scratch() + offset); };
   return {.q = b.input<T>(at::q),
           .k = b.input<T>(at::k),
@@ -49,16 +49,16 @@ Delta<T> delta_operands_of(const GpuBinding& b) {
           .value_dim = static_cast<int>(shape.value_dim),
           .slots = static_cast<int>(delta_most_chunks(shape)),
           .eps = static_cast<float>(b.op().attr_float("eps")),
-          .q_factors = part(parts.q_factors),
-          .k_factors = part(parts.k_factors),
-          .high = part(parts.high),
-          .low = part(parts.low),
-          .from_start = part(parts.from_start),
-          .to_end = part(parts.to_end),
-          .inverses = part(parts.inverses),
-          .scores = part(parts.scores),
-          .u = part(parts.u),
-          .states = part(parts.states)};
+          .made = {.q_factors = part(parts.q_factors),
+                   .k_factors = part(parts.k_factors),
+                   .high = part(parts.high),
+                   .low = part(parts.low),
+                   .from_start = part(parts.from_start),
+                   .to_end = part(parts.to_end),
+                   .inverses = part(parts.inverses),
+                   .scores = part(parts.scores),
+                   .u = part(parts.u),
+                   .states = part(parts.states)}};
 }
 
 template <class V, class T>
@@ -112,7 +112,7 @@ BoundCall bind_gpu_delta_rule_grad(const GpuBinding& b) {
   return with_gpu_type(b, b.input_tensor(at::q).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const DeltaShape shape = delta_shape(b.graph(), b.op());
-    const DeltaGpuScratch parts = delta_gpu_scratch(shape);
+    const DeltaGpuBackward parts = delta_gpu_backward(shape);
     const auto part = [&](int64_t offset) { return reinterpret_cast<float*>(b.scratch() + offset); };
     const DeltaGrad<T> g{.a = delta_operands_of<T, at>(b),
                          .d_o = b.input<T>(at::d_o),

@@ -4,7 +4,7 @@
 // delta_outputs: rows, from all of that. Include it only in delta_rule_gpu.cu.
 #pragma once
 
-#include "ops/scan/gpu_delta_rule.h"
+#include "ops/delta/gpu_delta_rule.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_prepare(Delta<T> a) {
   const float of_q = factor_of(a.q) / sqrtf(static_cast<float>(a.key_dim));
   const float of_k = factor_of(a.k);
   if (threadIdx.x % gpu::kWarpSize != 0) return;
-  a.q_factors[row] = of_q;
-  a.k_factors[row] = of_k;
+  a.made.q_factors[row] = of_q;
+  a.made.k_factors[row] = of_k;
 }
 
 // Sums of g from the chunk's start on, in two parts, and the decays that are theirs.
@@ -52,10 +52,10 @@ PL_DEV void delta_gates(const Delta<T>& a, const GlaChunk& chunk, int head, floa
   __syncthreads();
   if (row >= chunk.rows) return;
   const int64_t at = a.gate_at(chunk.token + row, head);
-  a.high[at] = highs[row];
-  a.low[at] = lows[row];
-  a.from_start[at] = delta_decay(highs[row] + lows[row]);
-  a.to_end[at] = delta_decay((highs[kDeltaRows - 1] - highs[row]) + (lows[kDeltaRows - 1] - lows[row]));
+  a.made.high[at] = highs[row];
+  a.made.low[at] = lows[row];
+  a.made.from_start[at] = delta_decay(highs[row] + lows[row]);
+  a.made.to_end[at] = delta_decay((highs[kDeltaRows - 1] - highs[row]) + (lows[kDeltaRows - 1] - lows[row]));
 }
 
 inline constexpr int kDeltaSquareRow = kDeltaRows + 1;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_chunks(Delta<T> a) {
   of_queries.template add<true, true>(
       space, a.key_dim, [&](int row, int d) { return of.q(row, d); }, keys);
   of_queries.each([&](int i, int j, float sum) {
-    if (of.has(i)) a.scores[a.row_at(chunk.token + i, head) + j] = between(i, j) * sum;
+    if (of.has(i)) a.made.scores[a.row_at(chunk.token + i, head) + j] = between(i, j) * sum;
   });
   __syncthreads();
   // A thread a column of the inverse, row by row.
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_chunks(Delta<T> a) {
     }
   __syncthreads();
   for (int e = thread; e < chunk.rows * kDeltaRows; e += kDeltaThreads)
-    a.inverses[a.row_at(chunk.token + e / kDeltaRows, head) + e % kDeltaRows] =
+    a.made.inverses[a.row_at(chunk.token + e / kDeltaRows, head) + e % kDeltaRows] =
         inverse[e / kDeltaRows * kDeltaSquareRow + e % kDeltaRows];
 }
 
@@ -131,11 +131,12 @@ template <class T>
 PL_DEV void hand_on(const DeltaWalker<T>& w, int segment, int index, int key, int column, float value) {
   if (!w.has(key, column)) return;
   if (index + 1 < w.in.chunks(segment)) {
-    w.state(w.a.states, GlaChunk(w.in, segment, index + 1).before, key, column) = value;
+    w.state(w.a.made.states, GlaChunk(w.in, segment, index + 1).before, key, column) = value;
     return;
   }
   for (int s = segment + 1; s < w.in.count && w.in.parents[s] >= segment; ++s)
-    if (w.in.parents[s] == segment) w.state(w.a.states, GlaChunk(w.in, s, 0).before, key, column) = value;
+    if (w.in.parents[s] == segment)
+      w.state(w.a.made.states, GlaChunk(w.in, s, 0).before, key, column) = value;
 }
 
 template <class T>
@@ -148,20 +149,20 @@ PL_DEV void walk_chunk(const DeltaWalker<T>& w, int segment, int index, float* s
   if (!chunk.first)
     found.template add<true, false>(
         space, a.key_dim, [&](int row, int d) { return of.k(row, d); },
-        [&](int d, int column) { return of.state(a.states, chunk.before, d, w.column0 + column); });
+        [&](int d, int column) { return of.state(a.made.states, chunk.before, d, w.column0 + column); });
   found.each([&](int row, int column, float sum) {
     const float missed =
-        gpu::fma(0.0F - of.gate(a.from_start, row), sum, of.value(a.v, row, w.column0 + column));
+        gpu::fma(0.0F - of.gate(a.made.from_start, row), sum, of.value(a.v, row, w.column0 + column));
     rows[row * kDeltaWalkRow + column] = of.gate(a.beta, row) * missed;
   });
   DeltaWalkTile u;
   u.template add<true, false>(
-      space, chunk.rows, [&](int row, int d) { return of.element(a.inverses, row, d); }, own);
+      space, chunk.rows, [&](int row, int d) { return of.element(a.made.inverses, row, d); }, own);
   __syncthreads();  // rows are read
   u.each([&](int row, int column, float sum) {
     if (of.has(row) && w.column0 + column < a.value_dim)
-      a.u[a.value_at(chunk.token + row, w.head) + w.column0 + column] = sum;
-    rows[row * kDeltaWalkRow + column] = of.gate(a.to_end, row) * sum;
+      a.made.u[a.value_at(chunk.token + row, w.head) + w.column0 + column] = sum;
+    rows[row * kDeltaWalkRow + column] = of.gate(a.made.to_end, row) * sum;
   });
   if (chunk.last) return;
   const float whole = of.whole();
@@ -171,7 +172,8 @@ PL_DEV void walk_chunk(const DeltaWalker<T>& w, int segment, int index, float* s
         space, chunk.rows, [&](int row, int d) { return of.k(d, key0 + row); }, own);
     added.each([&](int row, int column, float sum) {
       const int key = key0 + row;
-      const float before = chunk.first ? 0.0F : of.state(a.states, chunk.before, key, w.column0 + column);
+      const float before =
+          chunk.first ? 0.0F : of.state(a.made.states, chunk.before, key, w.column0 + column);
       hand_on(w, segment, index, key, column, gpu::fma(whole, before, sum));
     });
   }
@@ -201,11 +203,11 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_outputs(Delta<T> a, T* o)
   DeltaSquare tile;
   if (!chunk.first)
     tile.template add<true, false>(
-        space, a.key_dim, [&](int row, int d) { return of.gate(a.from_start, row) * of.q(row, d); },
-        [&](int d, int column) { return of.state(a.states, chunk.before, d, column0 + column); });
+        space, a.key_dim, [&](int row, int d) { return of.gate(a.made.from_start, row) * of.q(row, d); },
+        [&](int d, int column) { return of.state(a.made.states, chunk.before, d, column0 + column); });
   tile.template add<true, false>(
-      space, chunk.rows, [&](int row, int d) { return of.element(a.scores, row, d); },
-      [&](int d, int column) { return of.value(a.u, d, column0 + column); });
+      space, chunk.rows, [&](int row, int d) { return of.element(a.made.scores, row, d); },
+      [&](int d, int column) { return of.value(a.made.u, d, column0 + column); });
   tile.each([&](int row, int column, float sum) {
     if (of.has(row) && column0 + column < a.value_dim)
       o[a.value_at(chunk.token + row, head) + column0 + column] = gpu::rounded<T>(sum);

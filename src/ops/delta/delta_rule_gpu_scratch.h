@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ops/scan/delta_rule_blocking.h"
+#include "ops/delta/delta_rule_blocking.h"
 
 namespace plimsoll {
 
@@ -22,14 +22,17 @@ inline constexpr int64_t delta_gpu_places(const DeltaShape& s) {
 }
 
 // The offsets of its parts, all f32, in bytes. A slot: a chunk of a sequence.
-struct DeltaGpuScratch {
+struct DeltaGpuForward {
   int64_t q_factors, k_factors;  // [tokens, Hk]: what makes unit rows of q and k, and q's other factor
   int64_t high, low;             // [tokens, Hv]: sums of g within the chunk, in two parts
   int64_t from_start, to_end;    // [tokens, Hv]: decays since the chunk's start, and to its end
   int64_t inverses, scores;      // [tokens, Hv, 64]: rows of (I + L)^-1, and of q k^T with decays
   int64_t u;                     // [tokens, Hv, Dv]: what is put into the state
   int64_t states;                // [places, Hv, Dk, Dv]: where chunks start
-  int64_t forward_bytes;
+  int64_t bytes;
+};
+// Behind the forward's parts.
+struct DeltaGpuBackward {
   int64_t d_r;                 // [tokens, Hv, Dv]: gradients of the right sides of the equations
   int64_t d_states;            // [places, Hv, Dk, Dv]: behind chunks
   int64_t d_queries, d_keys;   // [tokens, Hv, 64]: weights of the chunk's rows in gradients of q and k
@@ -37,41 +40,56 @@ struct DeltaGpuScratch {
   int64_t row_parts;           // [tiles of keys, tokens, Hv, 3]: what states add to both
   int64_t state_parts;         // [tiles of keys, slots, Hv]: products of a state and its gradient
   int64_t d_q_rows, d_k_rows;  // [tokens, Hk, Dk]: gradients of unit rows
-  int64_t backward_bytes;
+  int64_t bytes;               // of the forward's too
 };
 
-inline constexpr DeltaGpuScratch delta_gpu_scratch(const DeltaShape& s) {
-  const int64_t gates = s.tokens * s.heads, keys = s.tokens * s.key_heads;
-  const int64_t states = delta_gpu_places(s) * s.heads * s.key_dim * s.value_dim;
-  DeltaGpuScratch at{};
+// Hands out parts that begin at multiples of 16 bytes.
+struct DeltaGpuParts {
   int64_t end = 0;
-  const auto take = [&end](int64_t floats) {
+
+  constexpr int64_t take(int64_t floats) {
     const int64_t begin = end;
     end += (floats * int64_t{sizeof(float)} + 15) / 16 * 16;
     return begin;
-  };
-  at.q_factors = take(keys);
-  at.k_factors = take(keys);
-  at.high = take(gates);
-  at.low = take(gates);
-  at.from_start = take(gates);
-  at.to_end = take(gates);
-  at.inverses = take(gates * kDeltaChunk);
-  at.scores = take(gates * kDeltaChunk);
-  at.u = take(gates * s.value_dim);
-  at.states = take(states);
-  at.forward_bytes = end;
-  at.d_r = take(gates * s.value_dim);
-  at.d_states = take(states);
-  at.d_queries = take(gates * kDeltaChunk);
-  at.d_keys = take(gates * kDeltaChunk);
-  at.d_sums = take(gates);
-  at.d_beta = take(gates);
-  at.row_parts = take(delta_gpu_key_tiles(s) * gates * 3);
-  at.state_parts = take(delta_gpu_key_tiles(s) * delta_most_chunks(s) * s.heads);
-  at.d_q_rows = take(keys * s.key_dim);
-  at.d_k_rows = take(keys * s.key_dim);
-  at.backward_bytes = end;
+  }
+};
+inline constexpr int64_t delta_gpu_states(const DeltaShape& s) {
+  return delta_gpu_places(s) * s.heads * s.key_dim * s.value_dim;
+}
+
+inline constexpr DeltaGpuForward delta_gpu_forward(const DeltaShape& s) {
+  const int64_t gates = s.tokens * s.heads, keys = s.tokens * s.key_heads;
+  DeltaGpuParts parts;
+  DeltaGpuForward at{};
+  at.q_factors = parts.take(keys);
+  at.k_factors = parts.take(keys);
+  at.high = parts.take(gates);
+  at.low = parts.take(gates);
+  at.from_start = parts.take(gates);
+  at.to_end = parts.take(gates);
+  at.inverses = parts.take(gates * kDeltaChunk);
+  at.scores = parts.take(gates * kDeltaChunk);
+  at.u = parts.take(gates * s.value_dim);
+  at.states = parts.take(delta_gpu_states(s));
+  at.bytes = parts.end;
+  return at;
+}
+
+inline constexpr DeltaGpuBackward delta_gpu_backward(const DeltaShape& s) {
+  const int64_t gates = s.tokens * s.heads, keys = s.tokens * s.key_heads;
+  DeltaGpuParts parts{delta_gpu_forward(s).bytes};
+  DeltaGpuBackward at{};
+  at.d_r = parts.take(gates * s.value_dim);
+  at.d_states = parts.take(delta_gpu_states(s));
+  at.d_queries = parts.take(gates * kDeltaChunk);
+  at.d_keys = parts.take(gates * kDeltaChunk);
+  at.d_sums = parts.take(gates);
+  at.d_beta = parts.take(gates);
+  at.row_parts = parts.take(delta_gpu_key_tiles(s) * gates * 3);
+  at.state_parts = parts.take(delta_gpu_key_tiles(s) * delta_most_chunks(s) * s.heads);
+  at.d_q_rows = parts.take(keys * s.key_dim);
+  at.d_k_rows = parts.take(keys * s.key_dim);
+  at.bytes = parts.end;
   return at;
 }
 

@@ -1,8 +1,8 @@
 // delta_rule_cached: the next tokens of one sequence, one after another. A block has 32 columns of a head's
-// state in registers. What is computed: ops/scan/delta_rule_kernels.h.
+// state in registers. What is computed: ops/delta/delta_rule_kernels.h.
+#include "ops/delta/delta_rule_gpu_scratch.h"
+#include "ops/delta/delta_rule_shape.h"
 #include "ops/gpu_step.h"
-#include "ops/scan/delta_rule_gpu_scratch.h"
-#include "ops/scan/delta_rule_shape.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {

@@ -3,25 +3,32 @@
 // group from the last, the states before each chunk, and chunk by chunk from the last the gradients.
 #include <omp.h>
 
-#include "ops/scan/delta_rule_blocks.h"
+#include "ops/delta/delta_rule_blocks.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
 
 // A worker's buffers.
-struct Space {
+struct ChunkRows {
   float *k, *k_columns, *k_to_end, *q, *made, *made_rows;             // [rows][keys]
   float *d_o, *d_o_columns, *u_columns, *d_r, *d_r_columns, *values;  // [rows][values]
-  float *of_keys, *of_queries, *decays, *d_queries, *d_keys;          // [rows][kDeltaChunk]
+};
+struct ChunkSquares {
+  float *of_keys, *of_queries, *decays, *d_queries, *d_keys;  // [rows][kDeltaChunk]
   Triangle triangle;
+};
+struct GroupRows {
   float *d_q_rows, *d_k_rows;  // [kDeltaGroup][rows][keys]
   float *u, *missed;           // [kDeltaGroup][rows][values]
-  float* running;              // a state
-  float* states;               // [kDeltaGroup]: before a group's chunks
+};
+struct States {
+  float* running;  // a state
+  float* states;   // [kDeltaGroup]: before a group's chunks
   // By value head of the key head: states before groups, the gradient of the state behind the chunk at hand,
-  // states behind segments that several go on from, and their gradients as far as they are summed up.
+  // states behind segments that fork, and their gradients as far as they are summed up.
   float *starts, *d_state, *forks, *d_forks;
 };
+struct Space : ChunkRows, ChunkSquares, GroupRows, States {};
 
 Space space_of(const DeltaShape& s, float* floats) {
   const int64_t keys = kDeltaChunk * delta_keys(s), values = kDeltaChunk * delta_values(s);
@@ -65,7 +72,7 @@ struct KeyHead {
   [[nodiscard]] float* start(int64_t group, int64_t member) const {
     return b.starts + (group * delta_group(s) + member) * state;
   }
-  // Of the first fork; the others' lie fork_stride() apart.
+  // The first fork's; the others' lie fork_stride() apart.
   [[nodiscard]] float* forks(int64_t member) const { return b.forks + member * state; }
   [[nodiscard]] float* d_forks(int64_t member) const { return b.d_forks + member * state; }
   [[nodiscard]] int64_t fork_stride() const { return delta_group(s) * state; }
@@ -75,10 +82,10 @@ struct KeyHead {
 
   void run() const;
   void walk(int64_t member, int64_t begin, int64_t end, bool keeps) const;
-  Step load_step(const Chunk& chunk, int64_t member, Gates& gates) const;
+  DeltaStep load_step(const Chunk& chunk, int64_t member, Gates& gates) const;
   void chunk_backward(const Chunk& chunk, int64_t member, int64_t slot) const;
   void score_gradients(const Gates& gates, int64_t rows, float* d_beta, float* d_sums) const;
-  void state_gradients(const Chunk& chunk, const Step& step, const float* before, const float* d_behind,
+  void state_gradients(const Chunk& chunk, const DeltaStep& step, const float* before, const float* d_behind,
                        float* d_q, float* d_k, float* d_sums) const;
   void triangle_products(int64_t rows, float* d_q, float* d_k) const;
   void step_back(const Chunk& chunk, const Gates& gates, float* d_state) const;
@@ -86,9 +93,9 @@ struct KeyHead {
   void write_row_gradients(const Chunk& chunk, const T* x, float factor, float* d, T* to) const;
 };
 
-// What the step over a chunk reads, with q and k.
+// Makes what the step over a chunk reads, with k by rows and columns.
 template <class T>
-Step KeyHead<T>::load_step(const Chunk& chunk, int64_t member, Gates& gates) const {
+DeltaStep KeyHead<T>::load_step(const Chunk& chunk, int64_t member, Gates& gates) const {
   const int64_t rows = chunk.padded();
   load_gates(s, a.g, a.beta, chunk, head(member), gates);
   load_unit_rows(a.problem, a.k, chunk, key_head, 1.0F, nullptr, b.k);
@@ -112,7 +119,7 @@ void KeyHead<T>::walk(int64_t member, int64_t begin, int64_t end, bool keeps) co
       copy(b.running, state, keeps ? b.states + slot * state : start(i / kDeltaGroup, member));
     if (!keeps && i + 1 == end) break;
     Gates gates;
-    const Step step = load_step(at, member, gates);
+    const DeltaStep step = load_step(at, member, gates);
     float* const u = rows_of(b.u, slot, values);
     load_values(s, a.v, at, head(member), u);
     values_of_step(s, step, at.padded(), at.first ? nullptr : b.running, b.values,
@@ -152,7 +159,7 @@ void KeyHead<T>::score_gradients(const Gates& gates, int64_t rows, float* d_beta
 // Adds to d_q, d_k and the sums' gradients what goes by way of the states before and behind the chunk.
 // d_sums has one element more than rows: what all of them get.
 template <class T>
-void KeyHead<T>::state_gradients(const Chunk& chunk, const Step& step, const float* before,
+void KeyHead<T>::state_gradients(const Chunk& chunk, const DeltaStep& step, const float* before,
                                  const float* d_behind, float* d_q, float* d_k, float* d_sums) const {
   const int64_t rows = chunk.padded();
   // made_rows [rows][keys] = x y^T of a state and rows by columns [values][kDeltaChunk].
@@ -243,7 +250,7 @@ void KeyHead<T>::chunk_backward(const Chunk& chunk, int64_t member, int64_t slot
   float* const d_state = b.d_state + member * state;
   const float* const d_behind = chunk.last ? nullptr : d_state;
   Gates gates;
-  const Step step = load_step(chunk, member, gates);
+  const DeltaStep step = load_step(chunk, member, gates);
   load_unit_rows(a.problem, a.q, chunk, key_head, query_factor(s), nullptr, b.q);
   lower_products(b.q, b.k_columns, rows, keys, b.of_queries);
   load_values(s, a.d_o, chunk, head(member), b.d_o);

@@ -9,9 +9,9 @@
 // first state is its parent's last. delta_rule_cached: the same for generation, going on from a state that is
 // updated in place; a sequence that begins (kv_length 0) finds it zero.
 #include "graph/op_kind.h"
+#include "ops/delta/delta_rule_gpu_scratch.h"
+#include "ops/delta/delta_rule_shape.h"
 #include "ops/rules.h"
-#include "ops/scan/delta_rule_gpu_scratch.h"
-#include "ops/scan/delta_rule_shape.h"
 
 namespace plimsoll {
 namespace {
@@ -144,10 +144,10 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
 
 // On GPUs: what the chunks' kernels hand to one another.
 int64_t gpu_scratch(const Graph& g, const Op& op, const DeviceDescription&) {
-  return delta_gpu_scratch(delta_shape(g, op)).forward_bytes;
+  return delta_gpu_forward(delta_shape(g, op)).bytes;
 }
 int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
-  return delta_gpu_scratch(delta_shape(g, op)).backward_bytes;
+  return delta_gpu_backward(delta_shape(g, op)).bytes;
 }
 
 // On GPUs: padding, unit rows, chunks, states and outputs; backwards padding of five gradients, the same

@@ -1,7 +1,7 @@
-// delta_gate and its gradient. What is computed: ops/scan/delta_gate_kernels.h.
+// delta_gate and its gradient. What is computed: ops/delta/delta_gate_kernels.h.
+#include "ops/delta/delta_gate_kernels.h"
 #include "ops/gpu_norm_rows.h"
 #include "ops/gpu_step.h"
-#include "ops/scan/delta_gate_kernels.h"
 #include "ops/scan/gpu_gla_decay.h"
 
 namespace plimsoll {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "graph/graph.h"
-#include "ops/scan/delta_rule_blocking.h"
+#include "ops/delta/delta_rule_blocking.h"
 
 namespace plimsoll {
 

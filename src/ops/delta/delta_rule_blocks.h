@@ -2,7 +2,7 @@
 // and the step of a state over a chunk. Include it only in *_simd.cc files.
 #pragma once
 
-#include "ops/scan/delta_rule_kernels.h"
+#include "ops/delta/delta_rule_kernels.h"
 #include "ops/scan/gla_blocks.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
@@ -39,7 +39,7 @@ inline Vec decay(Vec x) {
 #endif
 }
 
-// What a chunk's rows decay and learn by. The sums of g within it are kept in two parts, so that differences
+// The decays and strengths of a chunk's rows. The sums of g within it are kept in two parts, so that differences
 // of large ones are exact; rows beyond the chunk's have g = 0 and beta = 0.
 struct Gates {
   alignas(64) float beta[kDeltaChunk];
@@ -185,8 +185,8 @@ inline void solve_transposed(const Triangle& t, int64_t rows, int64_t width, flo
   }
 }
 
-// What a value head's step over a chunk reads of it.
-struct Step {
+// A chunk as a value head's step over it reads it.
+struct DeltaStep {
   const Gates* gates;
   const float* k;         // [rows][keys]
   const float* k_to_end;  // the same times e^(b_C - b_i)
@@ -195,7 +195,7 @@ struct Step {
 
 // u [rows][values] from v there and the state before the chunk; null: it is zero. `missed`, where given, gets
 // v - e^b (k S). `space`: [rows][values].
-inline void values_of_step(const DeltaShape& s, const Step& step, int64_t rows, const float* state,
+inline void values_of_step(const DeltaShape& s, const DeltaStep& step, int64_t rows, const float* state,
                            float* space, float* missed, float* u) {
   const int64_t keys = delta_keys(s), values = delta_values(s);
   if (state != nullptr) {
@@ -212,7 +212,7 @@ inline void values_of_step(const DeltaShape& s, const Step& step, int64_t rows, 
 }
 
 // The state behind a chunk from the one before it, in place; `was_zero`: what stands there does not count.
-inline void advance(const DeltaShape& s, const Step& step, int64_t rows, const float* u, bool was_zero,
+inline void advance(const DeltaShape& s, const DeltaStep& step, int64_t rows, const float* u, bool was_zero,
                     float* state) {
   const int64_t keys = delta_keys(s), values = delta_values(s);
   const Vec whole = set1(step.gates->whole);

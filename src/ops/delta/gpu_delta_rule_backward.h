@@ -5,7 +5,7 @@
 // delta_rule_gpu.cu.
 #pragma once
 
-#include "ops/scan/gpu_delta_rule_forward.h"
+#include "ops/delta/gpu_delta_rule_forward.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -35,15 +35,15 @@ PL_DEV void walk_chunk_back(const DeltaWalker<T>& w, const DeltaGrad<T>& g, int 
   const auto d_o = [&](int d, int column) { return of.value(g.d_o, d, w.column0 + column); };
   DeltaWalkTile d_u;
   d_u.template add<false, false>(
-      space, chunk.rows, [&](int row, int d) { return of.element(a.scores, d, row); }, d_o);
+      space, chunk.rows, [&](int row, int d) { return of.element(a.made.scores, d, row); }, d_o);
   if (!chunk.last)
     d_u.template add<true, false>(
-        space, a.key_dim, [&](int row, int d) { return of.gate(a.to_end, row) * of.k(row, d); },
+        space, a.key_dim, [&](int row, int d) { return of.gate(a.made.to_end, row) * of.k(row, d); },
         [&](int d, int column) { return of.state(g.d_states, chunk.behind, d, w.column0 + column); });
   d_u.each([&](int row, int column, float sum) { rows[row * kDeltaWalkRow + column] = sum; });
   DeltaWalkTile d_r;
   d_r.template add<false, false>(
-      space, chunk.rows, [&](int row, int d) { return of.element(a.inverses, d, row); }, own);
+      space, chunk.rows, [&](int row, int d) { return of.element(a.made.inverses, d, row); }, own);
   __syncthreads();  // rows are read
   d_r.each([&](int row, int column, float sum) {
     const float d_v = of.gate(a.beta, row) * sum;
@@ -52,15 +52,15 @@ PL_DEV void walk_chunk_back(const DeltaWalker<T>& w, const DeltaGrad<T>& g, int 
       g.d_r[at] = sum;
       g.d_v[at] = gpu::rounded<T>(d_v);
     }
-    rows[row * kDeltaWalkRow + column] = 0.0F - of.gate(a.from_start, row) * d_v;
+    rows[row * kDeltaWalkRow + column] = 0.0F - of.gate(a.made.from_start, row) * d_v;
   });
   if (chunk.first) return;
   const float whole = of.whole();
   for (int key0 = 0; key0 < a.key_dim; key0 += kDeltaRows) {
     DeltaWalkTile added;
     added.template add<false, false>(
-        space, chunk.rows, [&](int row, int d) { return of.gate(a.from_start, d) * of.q(d, key0 + row); },
-        d_o);
+        space, chunk.rows,
+        [&](int row, int d) { return of.gate(a.made.from_start, d) * of.q(d, key0 + row); }, d_o);
     added.template add<false, false>(
         space, chunk.rows, [&](int row, int d) { return of.k(d, key0 + row); }, own);
     added.each([&](int row, int column, float sum) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_scores(DeltaGrad<T> 
   if (chunk.rows == 0) return;
   const int head = static_cast<int>(blockIdx.y);
   const DeltaChunkOf<T> of{a, chunk, head};
-  const auto u = [&](int d, int column) { return of.value(a.u, column, d); };
+  const auto u = [&](int d, int column) { return of.value(a.made.u, column, d); };
   const auto put = [&](float* to, int i, int j, float x) { to[a.row_at(chunk.token + i, head) + j] = x; };
 
   DeltaSquare d_queries;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_scores(DeltaGrad<T> 
   d_queries.each([&](int i, int j, float sum) {
     const bool seen = of.has(i) && j <= i;
     if (of.has(i)) put(g.d_queries, i, j, seen ? of.between(i, j) * sum : 0.0F);
-    of_queries[i * kDeltaSquareRow + j] = seen ? sum * of.element(a.scores, i, j) : 0.0F;
+    of_queries[i * kDeltaSquareRow + j] = seen ? sum * of.element(a.made.scores, i, j) : 0.0F;
   });
   DeltaSquare keys, d_keys;
   keys.template add<true, true>(
@@ -150,7 +150,7 @@ PL_DEV float delta_row_sum(float x) {
   return x;
 }
 
-// What a head's states before and behind a chunk give to 64 keys of its unit rows.
+// The parts of 64 keys' gradients in unit rows that a head gives: by its states, and by the chunk's rows.
 template <class T>
 struct DeltaRowGrad {
   const DeltaGrad<T>& g;
@@ -193,19 +193,19 @@ struct DeltaRowGrad {
     float of_q[4] = {}, of_end[4] = {}, of_k[4] = {};
     if (!chunk.last) {
       DeltaSquare tile;
-      times_state(tile, a.u, g.d_states, chunk.behind);
+      times_state(tile, a.made.u, g.d_states, chunk.behind);
       take(
-          tile, [&](int row) { return of.gate(a.to_end, row); }, one, k, d_k, of_end);
+          tile, [&](int row) { return of.gate(a.made.to_end, row); }, one, k, d_k, of_end);
     }
     if (!chunk.first) {
       DeltaSquare tile;
-      times_state(tile, g.d_o, a.states, chunk.before);
+      times_state(tile, g.d_o, a.made.states, chunk.before);
       take(
-          tile, [&](int row) { return of.gate(a.from_start, row); }, one, q, d_q, of_q);
+          tile, [&](int row) { return of.gate(a.made.from_start, row); }, one, q, d_q, of_q);
       DeltaSquare second;
-      times_state(second, g.d_r, a.states, chunk.before);
+      times_state(second, g.d_r, a.made.states, chunk.before);
       take(
-          second, [&](int row) { return 0.0F - of.gate(a.from_start, row); },
+          second, [&](int row) { return 0.0F - of.gate(a.made.from_start, row); },
           [&](int row) { return of.gate(a.beta, row); }, k, d_k, of_k);
     }
     if (threadIdx.x % 8 != 0) return;
@@ -241,7 +241,7 @@ struct DeltaRowGrad {
     if (!chunk.first && !chunk.last)
       for (int e = static_cast<int>(threadIdx.x); e < kDeltaRows * a.value_dim; e += kDeltaThreads) {
         const int key = key0 + e / a.value_dim, column = e % a.value_dim;
-        sum = gpu::fma(of.state(a.states, chunk.before, key, column),
+        sum = gpu::fma(of.state(a.made.states, chunk.before, key, column),
                        of.state(g.d_states, chunk.behind, key, column), sum);
       }
     sum = gpu::block_sum<kDeltaThreads>(sum, parts);
@@ -297,8 +297,8 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_finish_rows(DeltaGrad<T> 
       to[at + i] =
           gpu::rounded<T>(factor * gpu::fma(0.0F - along, gpu::to_float(x[at + i]) * to_unit, d[at + i]));
   };
-  finish(a.q, a.q_factors[row], a.q_factors[row] * width, g.d_q_rows, g.d_q);
-  finish(a.k, a.k_factors[row], a.k_factors[row], g.d_k_rows, g.d_k);
+  finish(a.q, a.made.q_factors[row], a.made.q_factors[row] * width, g.d_q_rows, g.d_q);
+  finish(a.k, a.made.k_factors[row], a.made.k_factors[row], g.d_k_rows, g.d_k);
 }
 
 // A block a chunk of a head.

@@ -19,7 +19,7 @@
 #include <cstdint>
 
 #include "ops/attention/attention_kernels.h"
-#include "ops/scan/delta_rule_blocking.h"
+#include "ops/delta/delta_rule_blocking.h"
 
 namespace plimsoll {
 

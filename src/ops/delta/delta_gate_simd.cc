@@ -1,4 +1,4 @@
-#include "ops/scan/delta_gate_kernels.h"
+#include "ops/delta/delta_gate_kernels.h"
 #include "ops/scan/gla_blocks.h"
 
 namespace plimsoll::PLIMSOLL_ISA {

@@ -1,5 +1,5 @@
 #include "ops/cpu_dispatch.h"
-#include "ops/scan/delta_gate_kernels.h"
+#include "ops/delta/delta_gate_kernels.h"
 
 namespace plimsoll {
 namespace {

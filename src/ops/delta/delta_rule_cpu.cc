@@ -1,8 +1,8 @@
 #include <cstring>
 
 #include "ops/cpu_dispatch.h"
-#include "ops/scan/delta_rule_kernels.h"
-#include "ops/scan/delta_rule_shape.h"
+#include "ops/delta/delta_rule_kernels.h"
+#include "ops/delta/delta_rule_shape.h"
 
 namespace plimsoll {
 namespace {

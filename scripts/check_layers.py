@@ -18,7 +18,7 @@ HARNESS = "harness/"
 # Folders that are cut: the order of their parts; "." stands for the files that are in none of them.
 WITHIN = {
     "fleet": "devices doctor queue/processes queue/packing queue/store queue top batch slurm".split(),
-    "ops": ". norm pointwise attention scan linear loss optimizer".split(),
+    "ops": ". norm pointwise attention scan delta linear loss optimizer".split(),
     "plan": "program search report".split(),
     "tokenizer": "files models steps .".split(),
     "recipe": "document . shell translate dialects load".split(),
@@ -37,7 +37,7 @@ SEES = {
     "chat": {"base", "files", "unicode", "jinja"},
 }
 # A family of ops sees what is of none, and of the families before it these.
-FAMILIES = {"attention": {"pointwise"}, "scan": {"attention"}, "linear": {"pointwise"}, "loss": {"pointwise", "linear"}}
+FAMILIES = {"attention": {"pointwise"}, "scan": {"attention"}, "delta": {"attention", "norm", "scan"}, "linear": {"pointwise"}, "loss": {"pointwise", "linear"}}
 # Who may name a Recipe. All others take what they need of what prepare/ made of it (prepare/resolved.h).
 KNOW_RECIPES = set("recipe hub runs prepare tools advise cli".split())
 RECIPE = re.compile(r'\bRecipe\b|#\s*include\s*"recipe/recipe\.h"')

@@ -85,7 +85,8 @@ GUESSES = (
 )
 # What gpu-first cannot tell: these need gpu-bench, or a run.
 LEFT = (("3.5 us a launch", CATALOGUE, "kLaunchSeconds = 3.5e-6"), ("32 KiB a node of a graph", "src/device/description.h", "int64_t bytes = 32 * 1024"),
-        ("attention in f32 and of heads above 128", CATALOGUE, '"_plain", DType::bf16, 0.20 * all_32, 0.15 * all_32'))
+        ("attention in f32 and of heads above 128", CATALOGUE, '"_plain", DType::bf16, 0.20 * all_32, 0.15 * all_32'),
+        ("the gated delta rule", CATALOGUE, "0.12 * all_32"))
 
 
 def line_with(file, text):

@@ -1,18 +1,20 @@
 // Ops other than matrix products are measured where they run: in training programs of small models, op by op.
 // So an op that gets a new kernel, and any op of these programs that is added, is measured without a line
-// here.
+// here. The gated delta rule, which none of these models has, is measured in programs of its own.
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "calibrate/measure.h"
 #include "cpu/describe.h"
 #include "graph/op_kind.h"
 #include "layout/program_layout.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
+#include "passes/train.h"
 #include "plan/program/time_model.h"
 #include "runtime/device.h"
 
@@ -76,13 +78,41 @@ Variant variant_of(const Sample& sample) {
   return variant;
 }
 
-// The programs of one sample in an arena, run op by op.
+// The gated delta rule and its gradient over one text, with heads as Qwen3.5 has them.
+Graph delta_rule_program(int64_t tokens, DType dtype, const DeviceDescription& device) {
+  constexpr int64_t kHeads = 4, kKeyHeads = 2, kDim = 128;
+  const auto rows = [&](DType type, int64_t width) {
+    return formatted("{}[{},{}]", to_string(type), tokens, width);
+  };
+  const std::string keys = rows(dtype, kKeyHeads * kDim), values = rows(dtype, kHeads * kDim);
+  const std::string gates = rows(DType::f32, kHeads);
+  const std::string attributes = formatted("{{eps=1e-06, heads={}, key_heads={}}}", kHeads, kKeyHeads);
+  std::string text = "graph delta_rule\ntensor step f64[16] input\ntensor seq_starts i32[2] input\n";
+  const auto input = [&](const char* name, const std::string& type) {
+    text += formatted("tensor {} {} input\n", name, type);
+  };
+  for (const char* const name : {"q", "k"}) input(name, keys);
+  for (const char* const name : {"v", "d_o"}) input(name, values);
+  for (const char* const name : {"g", "beta"}) input(name, gates);
+  text +=
+      formatted("o {} = delta_rule(q, k, v, g, beta, seq_starts, step) {} @a forward\n", values, attributes);
+  text += formatted(
+      "d_q {}, d_k {}, d_v {}, d_g {}, d_beta {} = delta_rule_grad(q, k, v, g, beta, d_o, seq_starts, step) {} "
+      "@a backward\n",
+      keys, keys, values, gates, gates, attributes);
+  return assign_scratch(parse_graph(text), device);
+}
+
+// Programs in an arena, run op by op on texts of `length` tokens.
 class MeasuredPrograms {
  public:
-  MeasuredPrograms(const Sample& sample, const CpuSettings& cpu)
-      : sample_(sample),
-        experiment_(experiment_of(sample)),
-        programs_(build_programs(experiment_, variant_of(sample), describe_cpu(cpu.isa, cpu.threads))),
+  struct Texts {
+    int64_t length, count, vocab;
+  };
+
+  MeasuredPrograms(const Texts& texts, std::vector<Graph> programs, const CpuSettings& cpu)
+      : texts_(texts),
+        programs_(std::move(programs)),
         layout_(lay_out(programs_)),
         device_(cpu),
         memory_(device_.map(layout_.arena_bytes())) {}
@@ -119,8 +149,8 @@ class MeasuredPrograms {
 
   // Full sequences of all token ids in turn; inputs share bytes with what comes later in a program.
   void fill_inputs(size_t p) {
-    const auto length = static_cast<int32_t>(sample_.length);
-    const auto vocab = static_cast<int32_t>(experiment_.model.vocab);
+    const auto length = static_cast<int32_t>(texts_.length);
+    const auto vocab = static_cast<int32_t>(texts_.vocab);
     const auto ids = tensor<int32_t>(p, "input_ids");
     const auto labels = tensor<int32_t>(p, "labels");
     const auto positions = tensor<int32_t>(p, "positions");
@@ -141,12 +171,11 @@ class MeasuredPrograms {
     set(StepValue::optimizer_step, 1);
     set(StepValue::learning_rate, 1e-3);
     set(StepValue::loss_scale, 1);
-    set(StepValue::live_tokens, static_cast<double>(sample_.length * sample_.micro_batch));
-    set(StepValue::live_sequences, static_cast<double>(sample_.micro_batch));
+    set(StepValue::live_tokens, static_cast<double>(texts_.length * texts_.count));
+    set(StepValue::live_sequences, static_cast<double>(texts_.count));
   }
 
-  Sample sample_;
-  Experiment experiment_;
+  Texts texts_;
   std::vector<Graph> programs_;
   ArenaLayout layout_;
   CpuDevice device_;
@@ -187,11 +216,10 @@ class Curves {
 
 void measure_programs(const CalibrateOptions& options, DeviceRates& rates, const PartProgress& progress) {
   const std::vector<Sample> list = samples(options.quick);
+  const DeviceDescription device = describe_cpu(options.cpu.isa, options.cpu.threads);
   Curves curves;
   double smallest = 1e-4;
-  for (size_t s = 0; s < list.size(); ++s) {
-    progress(static_cast<double>(s) / static_cast<double>(list.size()));
-    MeasuredPrograms measured(list[s], options.cpu);
+  const auto measure = [&](MeasuredPrograms measured) {
     for (size_t p = 0; p < measured.programs().size(); ++p) {
       const Graph& graph = measured.programs()[p];
       const std::vector<double> seconds = measured.op_seconds(p, options.quick ? 3 : 5);
@@ -201,7 +229,17 @@ void measure_programs(const CalibrateOptions& options, DeviceRates& rates, const
         if (work.work > 0 && seconds[i] > 0) curves.add(graph.ops()[i], work, seconds[i]);
       }
     }
+  };
+  for (size_t s = 0; s < list.size(); ++s) {
+    progress(static_cast<double>(s) / static_cast<double>(list.size()));
+    const Experiment experiment = experiment_of(list[s]);
+    measure({{list[s].length, list[s].micro_batch, experiment.model.vocab},
+             build_programs(experiment, variant_of(list[s]), device),
+             options.cpu});
   }
+  for (const int64_t tokens : options.quick ? std::vector<int64_t>{512} : std::vector<int64_t>{64, 512, 4096})
+    for (const DType dtype : {DType::f32, DType::bf16})
+      measure({{tokens, 1, 1}, {delta_rule_program(tokens, dtype, device)}, options.cpu});
   rates.ops = curves.medians();
   rates.op_overhead = smallest;
 }

@@ -321,6 +321,8 @@ std::vector<RateCurve> guessed_curves(const Card& card, double by_tiles) {
     add(op, DType::bf16, gla);
     add(op, DType::f32, 0.10 * all_32);
   }
+  for (const char* const op : {"delta_rule", "delta_rule_grad"})  // by plain arithmetic in all types
+    for (const DType dtype : {DType::f32, DType::bf16}) add(op, dtype, 0.12 * all_32);
   return curves;
 }
 void add_guesses(const Card& card, DeviceRates& rates) {

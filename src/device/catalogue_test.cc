@@ -166,6 +166,8 @@ TEST(Catalogue, gated_linear_attention_is_guessed_where_it_was_not_measured) {
   EXPECT_EQ(fault_of(guessed.rates), "");
   EXPECT_GT(rate(guessed, "gla"), 0.0);
   EXPECT_LT(rate(guessed, "gla"), guessed.rates.matmul_bf16 / 10);
+  EXPECT_GT(rate(guessed, "delta_rule_grad"), 0.0);
+  EXPECT_LT(rate(guessed, "delta_rule"), guessed.rates.matmul_f32);
   MeasuredCard measured;
   measured.rates = DeviceRates{};
   measured.rates->ops = {{"gla", DType::bf16, 0, {{1, 3e12}}}};

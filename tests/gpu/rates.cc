@@ -171,6 +171,7 @@ class Measurement {
       products(dtype);
       attentions(dtype);
       linear_attentions(dtype);
+      delta_rules(dtype);
     }
     rates_.of_card = true;
     rates_.calibrated = true;
@@ -384,6 +385,46 @@ class Measurement {
               " @a backward\n";
     TimedOp op(device_, card_, text, {{"starts", starts}}, static_cast<double>(tokens),
                static_cast<double>(sequences));
+    const Work work = work_of(op.graph(), op.op());
+    return {work.at, work.amount / op.seconds(seconds_)};
+  }
+
+  // Forward and backward of the gated delta rule, with half of the heads of Qwen3.5-4B.
+  void delta_rules(DType t) {
+    for (const bool backward : {false, true}) {
+      const std::string op = backward ? "delta_rule_grad" : "delta_rule";
+      RateCurve curve{op, t, 0, {}};
+      for (const int64_t tokens : small_ ? std::vector<int64_t>{80} : std::vector<int64_t>{1024, 4096}) {
+        const auto [at, rate] = delta_rule(t, tokens, backward);
+        curve.points.push_back({at, rate});
+        say(op + " " + std::string(to_string(t)) + ", " + text_of(tokens) + " tokens", rate, "FLOP/s");
+      }
+      rates_.ops.push_back(std::move(curve));
+    }
+  }
+
+  std::pair<double, double> delta_rule(DType t, int64_t tokens, bool backward) {
+    const int64_t heads = small_ ? 2 : 16, key_heads = heads / 2, width = small_ ? 16 : 128;
+    const auto shape = [&](const std::string& type, int64_t columns) {
+      return " " + type + "[" + text_of(tokens) + "," + text_of(columns) + "]";
+    };
+    const std::string keys = shape(type_of(t), key_heads * width), values = shape(type_of(t), heads * width);
+    const std::string gates = shape("f32", heads);
+    const auto input = [](const char* name, const std::string& of) {
+      return std::string("tensor ") + name + of + " input\n";
+    };
+    const std::string attributes =
+        "{eps=1e-06, heads=" + text_of(heads) + ", key_heads=" + text_of(key_heads) + "}";
+    std::string text = input("q", keys) + input("k", keys) + input("v", values) + input("g", gates) +
+                       input("beta", gates) + "tensor starts i32[2] input\n";
+    if (backward)
+      text += input("d_o", values) + "d_q" + keys + ", d_k" + keys + ", d_v" + values + ", d_g" + gates +
+              ", d_beta" + gates + " = delta_rule_grad(q, k, v, g, beta, d_o, starts, step) " + attributes +
+              " @a backward\n";
+    else
+      text += "o" + values + " = delta_rule(q, k, v, g, beta, starts, step) " + attributes + " @a forward\n";
+    TimedOp op(device_, card_, text, {{"starts", {0, static_cast<int32_t>(tokens)}}},
+               static_cast<double>(tokens), 1);
     const Work work = work_of(op.graph(), op.op());
     return {work.at, work.amount / op.seconds(seconds_)};
   }

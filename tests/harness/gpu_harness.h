@@ -32,7 +32,14 @@ inline constexpr std::string_view kCodeOfOthers[] = {
     "gla_grad_over_large_trees",
     "delta_rule_over_large_trees",
     "delta_rule_grad_over_large_trees",
-    "delta_rule_grad_many_chunks"};
+    "delta_rule_grad_many_chunks",
+    "delta_rule_heads_of_128",
+    "delta_rule_grad_heads_of_128",
+    "delta_rule_grad_wide",
+    "delta_rule_cached_behind_9_wide",
+    "delta_rule_grad_hard_gates",
+    "delta_rule_grad_steep",
+    "delta_rule_grad_flat"};
 bool runs_code_of_others(const OpCase& c);
 // The types of a case, and f16 behind those of one that has f32 and others: not where gradients would be f16,
 // which in runs are f32.

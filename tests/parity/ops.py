@@ -182,8 +182,27 @@ def activation_case(tool, op, reference, attributes="", reads_output=False):
     return worst(got, {"y": y.detach(), "d_x": x.grad})
 
 
-def delta_rule_case(tool, lengths, decay):
-    """Its gates too; sequences run one by one in transformers, whose rows leak into one another on a CPU."""
+def plain(q, k, v, g, beta):
+    """transformers' form of one sequence: [T, heads, width] each, in fp32."""
+    return plain_delta_rule(*(x[None].float() for x in (q, k, v)), g=g[None].float(), beta=beta[None].float(), use_qk_l2norm_in_kernel=True)[0][0]
+
+
+def step_by_step(q, k, v, g, beta):
+    """The same by its definition, in the type of what it is given."""
+    group = v.shape[1] // k.shape[1]
+    q, k = (x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for x in (q, k))
+    q, k = (x.repeat_interleave(group, 1) for x in (q * q.shape[-1] ** -0.5, k))
+    state, rows = torch.zeros(v.shape[1], k.shape[-1], v.shape[-1], dtype=v.dtype), []
+    for t in range(len(v)):
+        state = g[t].exp()[:, None, None] * state
+        u = beta[t][:, None] * (v[t] - torch.einsum("hkv,hk->hv", state, k[t]))
+        state = state + torch.einsum("hk,hv->hkv", k[t], u)
+        rows.append(torch.einsum("hkv,hk->hv", state, q[t]))
+    return torch.stack(rows)
+
+
+def delta_rule_case(tool, reference, lengths, decay):
+    """Its gates too; sequences run one by one in the reference (transformers' rows leak into one another on a CPU)."""
     key_heads, heads, dim = 2, 4, 32
     rows = sum(lengths) + 2
     torch.manual_seed(10)
@@ -209,16 +228,13 @@ def delta_rule_case(tool, lengths, decay):
          {"d_a": gates, "d_b": gates, "d_a_log": None, "d_dt_bias": None})
     got = p.run(tool)
 
-    inputs = dict(q=q, k=k, v=v, a=a, b=b, a_log=a_log, dt_bias=dt_bias)
-    for x in inputs.values():
-        x.requires_grad_()
-    beta, g = b.sigmoid(), -a_log.float().exp() * torch.nn.functional.softplus(a.float() + dt_bias)
+    inputs = {name: x.double().requires_grad_() for name, x in dict(q=q, k=k, v=v, a=a, b=b, a_log=a_log, dt_bias=dt_bias).items()}
+    x = inputs
+    beta, g = x["b"].sigmoid(), -x["a_log"].exp() * torch.nn.functional.softplus(x["a"] + x["dt_bias"])
     parts, at = [], 0
     for n in lengths:
         own = slice(at, at + n)
-        o, _ = plain_delta_rule(q[own].view(1, n, key_heads, dim), k[own].view(1, n, key_heads, dim), v[own].view(1, n, heads, dim),
-                                g=g[None, own], beta=beta[None, own], use_qk_l2norm_in_kernel=True)
-        parts.append(o.reshape(n, -1))
+        parts.append(reference(*(x[name][own].view(n, -1, dim) for name in "qkv"), g[own], beta[own]).reshape(n, -1))
         at += n
     o = torch.cat(parts + [torch.zeros(rows - at, heads * dim)])
     (o * d_o).sum().backward()
@@ -256,8 +272,10 @@ def cases(tool):
     yield "gelu by tanh", activation_case(tool, "gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
                                           " {approximate='tanh'}")
     yield "tanh", activation_case(tool, "tanh", torch.tanh, reads_output=True)
-    yield "gated delta rule", delta_rule_case(tool, [1, 63, 64, 65, 130], -2)
-    yield "the same, fast to forget", delta_rule_case(tool, [300, 17], 2)
+    yield "gated delta rule", delta_rule_case(tool, step_by_step, [1, 63, 64, 65, 130], -2)
+    yield "the same, fast to forget", delta_rule_case(tool, step_by_step, [300, 17], 2)
+    # Its sums of decays are in fp32, and so are the gradients that it takes of them.
+    yield "the same of transformers", delta_rule_case(tool, plain, [1, 63, 64, 65, 130], -2), 1e-5
     yield "sigmoid gate", sigmoid_gate_case(tool, 52)
     yield "sigmoid gate by row", sigmoid_gate_case(tool, 1)
 
@@ -266,9 +284,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", required=True)
     failed = False
-    for name, (error, of) in cases(parser.parse_args().tool):
-        failed |= not error < LIMIT
-        print(f"  {name:28} {'ok  ' if error < LIMIT else 'FAIL'} largest error {error:.1e} ({of})")
+    for name, (error, of), *limit in cases(parser.parse_args().tool):
+        passes = error < (limit[0] if limit else LIMIT)
+        failed |= not passes
+        print(f"  {name:28} {'ok  ' if passes else 'FAIL'} largest error {error:.1e} ({of})")
     sys.exit(1 if failed else 0)
 
 

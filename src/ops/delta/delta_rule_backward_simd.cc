@@ -52,6 +52,16 @@ Space space_of(const DeltaShape& s, float* floats) {
   return to;
 }
 
+// The gradient of a row's g is the sum of what goes from before the row to it or behind it: by pairs of the
+// chunk's rows, by the state before the chunk and rows from it on, by rows before it and the state behind the
+// chunk, and by both states. Nothing is taken away again: where hardly anything is kept, it is small.
+struct DecayGradients {
+  alignas(64) float across[kDeltaChunk] = {};      // pairs, of each row
+  alignas(64) float from_state[kDeltaChunk] = {};  // what a row takes of the state before
+  alignas(64) float to_state[kDeltaChunk] = {};    // what it gives to the one behind
+  float of_states = 0;
+};
+
 // A key head of a tree.
 template <class T>
 struct KeyHead {
@@ -84,9 +94,9 @@ struct KeyHead {
   void walk(int64_t member, int64_t begin, int64_t end, bool keeps) const;
   DeltaStep load_step(const Chunk& chunk, int64_t member, Gates& gates) const;
   void chunk_backward(const Chunk& chunk, int64_t member, int64_t slot) const;
-  void score_gradients(const Gates& gates, int64_t rows, float* d_beta, float* d_sums) const;
+  void score_gradients(const Gates& gates, int64_t rows, float* d_beta, DecayGradients& d) const;
   void state_gradients(const Chunk& chunk, const DeltaStep& step, const float* before, const float* d_behind,
-                       float* d_q, float* d_k, float* d_sums) const;
+                       float* d_q, float* d_k, DecayGradients& d) const;
   void triangle_products(int64_t rows, float* d_q, float* d_k) const;
   void step_back(const Chunk& chunk, const Gates& gates, float* d_state) const;
   void hand_to_parent(int64_t segment, int64_t member) const;
@@ -131,68 +141,65 @@ void KeyHead<T>::walk(int64_t member, int64_t begin, int64_t end, bool keeps) co
 }
 
 // From the gradients of both products of rows, d_queries and -d_keys (raw): the weights of k in d_q and of q
-// in d_k to `d_queries`, those of k in d_k to `d_keys`; the sums' gradients and beta's are begun.
+// in d_k to `d_queries`, those of k in d_k to `d_keys`; and what pairs of rows give to g and beta.
 template <class T>
-void KeyHead<T>::score_gradients(const Gates& gates, int64_t rows, float* d_beta, float* d_sums) const {
-  alignas(64) float columns[kDeltaChunk] = {};
+void KeyHead<T>::score_gradients(const Gates& gates, int64_t rows, float* d_beta, DecayGradients& d) const {
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t end = i / kDeltaSub * kDeltaSub + kDeltaSub;
     for (int64_t j = i; j < end; ++j) b.d_keys[i * kDeltaChunk + j] = 0.0F;
-    Vec of_row = zero(), of_beta = zero();
+    float* const pairs = b.of_queries + i * kDeltaChunk;
+    Vec of_beta = zero();
     for (int64_t j = 0; j < end; j += Vec::kWidth) {
       const int64_t at = i * kDeltaChunk + j;
       const Vec between = load(b.decays + at), d_query = load(b.d_queries + at) * between;
       const Vec raw = load(b.d_keys + at), d_key = raw * between;
-      const Vec sums = fma(d_query, load(b.of_queries + at), raw * load(b.triangle.minus + at));
-      of_row = of_row + sums;
-      store(columns + j, load(columns + j) + sums);
+      store(pairs + j, fma(d_query, load(pairs + j), raw * load(b.triangle.minus + at)));
       of_beta = fnma(d_key, load(b.of_keys + at), of_beta);
       store(b.d_queries + at, d_query);
       store(b.d_keys + at, d_key * set1(-gates.beta[i]));
     }
-    d_sums[i] = reduce_add(of_row);
     d_beta[i] = reduce_add(of_beta);
+    float sum = 0;
+    for (int64_t j = 0; j <= i; ++j) {
+      d.across[j] += sum;
+      sum += pairs[j];
+    }
   }
-  for (int64_t i = 0; i < rows; ++i) d_sums[i] -= columns[i];
 }
 
-// Adds to d_q, d_k and the sums' gradients what goes by way of the states before and behind the chunk.
-// d_sums has one element more than rows: what all of them get.
+// Adds to d_q, d_k and the gradients of decays what goes by way of the states before and behind the chunk.
 template <class T>
 void KeyHead<T>::state_gradients(const Chunk& chunk, const DeltaStep& step, const float* before,
-                                 const float* d_behind, float* d_q, float* d_k, float* d_sums) const {
+                                 const float* d_behind, float* d_q, float* d_k, DecayGradients& d) const {
   const int64_t rows = chunk.padded();
   // made_rows [rows][keys] = x y^T of a state and rows by columns [values][kDeltaChunk].
   const auto times_state = [&](const float* x, const float* y_columns) {
     product(keys, rows, values, {x, values, 1}, y_columns, kDeltaChunk, b.made, kDeltaChunk, false);
     transpose(b.made, kDeltaChunk, keys, rows, b.made_rows, keys);
   };
-  // Row i of d += factor * made_rows; returns that row's product with row i of x.
-  const auto add_row = [&](int64_t i, const float* x, float factor, float* d) {
+  // Row i of `to` += factor * made_rows; returns that row's product with row i of x.
+  const auto add_row = [&](int64_t i, const float* x, float factor, float* to) {
     const Vec f = set1(factor);
     Vec sum = zero();
     for (int64_t c = i * keys; c < (i + 1) * keys; c += Vec::kWidth) {
       const Vec made = f * load(b.made_rows + c);
       sum = fma(made, load(x + c), sum);
-      store(d + c, load(d + c) + made);
+      store(to + c, load(to + c) + made);
     }
     return reduce_add(sum);
   };
   const Gates& gates = *step.gates;
   if (d_behind != nullptr) {
     times_state(d_behind, b.u_columns);
-    for (int64_t i = 0; i < rows; ++i) {
-      const float t = add_row(i, b.k, gates.to_end[i], d_k);
-      d_sums[i] -= t;
-      d_sums[kDeltaChunk] += t;
-    }
+    for (int64_t i = 0; i < rows; ++i) d.to_state[i] = add_row(i, b.k, gates.to_end[i], d_k);
   }
   if (before == nullptr) return;
-  if (d_behind != nullptr) d_sums[kDeltaChunk] += gates.whole * dot(before, d_behind, state);
+  if (d_behind != nullptr) d.of_states = gates.whole * dot(before, d_behind, state);
   times_state(before, b.d_o_columns);
-  for (int64_t i = 0; i < rows; ++i) d_sums[i] += add_row(i, b.q, gates.from_start[i], d_q);
+  for (int64_t i = 0; i < rows; ++i) d.from_state[i] = add_row(i, b.q, gates.from_start[i], d_q);
   times_state(before, b.d_r_columns);
-  for (int64_t i = 0; i < rows; ++i) d_sums[i] += add_row(i, b.k, -gates.beta[i] * gates.from_start[i], d_k);
+  for (int64_t i = 0; i < rows; ++i)
+    d.from_state[i] += add_row(i, b.k, -gates.beta[i] * gates.from_start[i], d_k);
 }
 
 // Adds to d_q and d_k what goes by way of the chunk's own rows.
@@ -273,19 +280,25 @@ void KeyHead<T>::chunk_backward(const Chunk& chunk, int64_t member, int64_t slot
   transpose(rows_of(b.u, slot, values), values, rows, values, b.u_columns, kDeltaChunk);
   lower_products(b.d_o, b.u_columns, rows, values, b.d_queries);
   lower_products(b.d_r, b.u_columns, rows, values, b.d_keys);
-  alignas(64) float d_beta[kDeltaChunk], d_sums[kDeltaChunk + 1] = {};
-  score_gradients(gates, rows, d_beta, d_sums);
+  alignas(64) float d_beta[kDeltaChunk];
+  DecayGradients decays;
+  score_gradients(gates, rows, d_beta, decays);
   float* const d_q = rows_of(b.d_q_rows, slot, keys);
   float* const d_k = rows_of(b.d_k_rows, slot, keys);
-  state_gradients(chunk, step, before, d_behind, d_q, d_k, d_sums);
+  state_gradients(chunk, step, before, d_behind, d_q, d_k, decays);
   triangle_products(rows, d_q, d_k);
 
   const float* const missed = rows_of(b.missed, slot, values);
-  double sum = static_cast<double>(d_sums[kDeltaChunk]);
+  float before_row = decays.of_states;
+  for (int64_t i = 0; i < chunk.rows; ++i) {
+    a.d_g[(chunk.token + i) * s.heads + head(member)] = before_row;
+    before_row += decays.to_state[i];
+  }
+  float from_row = 0;
   for (int64_t i = chunk.rows - 1; i >= 0; --i) {
     const int64_t at = (chunk.token + i) * s.heads + head(member);
-    sum += static_cast<double>(d_sums[i]);
-    a.d_g[at] = static_cast<float>(sum);
+    from_row += decays.from_state[i];
+    a.d_g[at] += decays.across[i] + from_row;
     a.d_beta[at] = d_beta[i] + dot(b.d_r + i * values, missed + i * values, values);
   }
   if (!chunk.first) step_back(chunk, gates, d_state);

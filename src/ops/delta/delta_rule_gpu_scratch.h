@@ -36,7 +36,7 @@ struct DeltaGpuBackward {
   int64_t d_r;                 // [tokens, Hv, Dv]: gradients of the right sides of the equations
   int64_t d_states;            // [places, Hv, Dk, Dv]: behind chunks
   int64_t d_queries, d_keys;   // [tokens, Hv, 64]: weights of the chunk's rows in gradients of q and k
-  int64_t d_sums, d_beta;      // [tokens, Hv]: of the sums of g and of beta, as far as rows give them
+  int64_t d_sums, d_beta;      // [tokens, Hv]: of g and of beta, as far as rows give them
   int64_t row_parts;           // [tiles of keys, tokens, Hv, 3]: what states add to both
   int64_t state_parts;         // [tiles of keys, slots, Hv]: products of a state and its gradient
   int64_t d_q_rows, d_k_rows;  // [tokens, Hk, Dk]: gradients of unit rows

@@ -126,20 +126,22 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_scores(DeltaGrad<T> 
     if (threadIdx.x % gpu::kWarpSize == 0) dots[row] = sum;
   }
   __syncthreads();
-  // Row i's sums less column i's.
+  // Pairs of a row i or one behind it, and one before it: sums along rows first, then down columns.
   const int i = static_cast<int>(threadIdx.x);
-  if (i >= chunk.rows) return;
-  float sum = 0, of_beta = 0;
-  for (int j = 0; j <= i; ++j) {
+  float of_beta = 0, sum = 0;
+  for (int j = 0; j <= i && i < chunk.rows; ++j) {
+    const float of_pair = gpu::fma(0.0F - of.gate(a.beta, i), of_keys[i * kDeltaSquareRow + j],
+                                   of_queries[i * kDeltaSquareRow + j]);
     of_beta += of_keys[i * kDeltaSquareRow + j];
-    sum += of_queries[i * kDeltaSquareRow + j];
+    of_queries[i * kDeltaSquareRow + j] = sum;
+    sum += of_pair;
   }
-  sum = gpu::fma(0.0F - of.gate(a.beta, i), of_beta, sum);
-  for (int r = i; r < chunk.rows; ++r)
-    sum -= gpu::fma(0.0F - of.gate(a.beta, r), of_keys[r * kDeltaSquareRow + i],
-                    of_queries[r * kDeltaSquareRow + i]);
+  __syncthreads();
+  if (i >= chunk.rows) return;
+  float across = 0;
+  for (int r = i; r < chunk.rows; ++r) across += of_queries[r * kDeltaSquareRow + i];
   const int64_t at = a.gate_at(chunk.token + i, head);
-  g.d_sums[at] = sum;
+  g.d_sums[at] = across;
   g.d_beta[at] = dots[i] - of_beta;
 }
 
@@ -321,21 +323,21 @@ __global__ void __launch_bounds__(kDeltaGateThreads) delta_finish_gates(DeltaGra
       of_end += from[1];
       of_k += from[2];
     }
-    sums[row] = gpu::fma(a.beta[at], of_k, g.d_sums[at] + of_q) - of_end;
+    sums[row] = gpu::fma(a.beta[at], of_k, of_q);
     ends[row] = of_end;
     g.d_beta_out[at] = g.d_beta[at] + of_k;
   }
   __syncthreads();
-  if (row != 0) return;
+  if (!of.has(row)) return;
   float sum = 0;
   for (int tile = 0; tile < tiles; ++tile)
     sum += g.state_parts[(int64_t{tile} * a.slots + chunk.slot) * a.heads + head];
   sum *= of.whole();
-  for (int r = 0; r < chunk.rows; ++r) sum += ends[r];
-  for (int r = chunk.rows - 1; r >= 0; --r) {
-    sum += sums[r];
-    g.d_g[a.gate_at(chunk.token + r, head)] = sum;
-  }
+  // A row's g is met by rows before it on their way to the state behind, and by the state before on its way
+  // to rows from this one on.
+  for (int r = 0; r < row; ++r) sum += ends[r];
+  for (int r = row; r < chunk.rows; ++r) sum += sums[r];
+  g.d_g[at] = g.d_sums[at] + sum;
 }
 
 }  // namespace PLIMSOLL_GPU

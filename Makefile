@@ -132,6 +132,7 @@ everything:
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
 loadline: build
 	python3 tests/loadline/run.py --plimsoll $(PLIMSOLL)
+	test ! -f build/libplimsoll_mpi.so || for ranks in 2 3; do python3 tests/loadline/run.py --plimsoll $(PLIMSOLL) --devices $$ranks --count 40 || exit 1; done
 
 # 500 rows whose text takes far more memory than its bytes, each trained under a hard cap of its planned bytes.
 hostile-rows: build
@@ -215,6 +216,7 @@ bench: build setup-parity
 	cmake --build build --target matmul_bench
 	mkdir -p $(BENCH_OUT)
 	$(PARITY_PYTHON) bench/compare_hf.py --plimsoll $(PLIMSOLL) --work .cache/bench --rounds $(ROUNDS) --cases "$(CASES)" --out $(BENCH_OUT)/compare-hf.json
+	$(PARITY_PYTHON) bench/devices.py --plimsoll $(PLIMSOLL) --work .cache/bench --rounds $(ROUNDS) --cases "$(CASES)" --out $(BENCH_OUT)/devices.json
 	python3 bench/gla.py --plimsoll $(PLIMSOLL) --out $(BENCH_OUT)/gla.json
 
 # The unit tests, and the program under bad input and faults, with the address and undefined-behaviour sanitizers.

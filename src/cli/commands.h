@@ -26,7 +26,8 @@ struct RecipeArguments {
   std::map<std::string, std::string> shortcuts;  // value by key, of the keys that have options of their own
   std::string max_isa;
   bool no_probe = false;
-  std::string link;  // bytes per second between several devices, of commands that plan
+  std::string link;   // bytes per second between several devices, of commands that plan
+  int64_t nodes = 1;  // machines that share the devices
   std::string as_tool;
   bool takes_shapes = false;  // names of the built-in catalogue are models too
   // Shared by copies of these arguments, under whichever assumptions they are read.

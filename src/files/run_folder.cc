@@ -95,6 +95,7 @@ std::optional<fs::path> RunFolder::clear() {
   std::vector<std::string> names = manifest_->present();
   std::stable_partition(names.begin(), names.end(), is_weights);
   for (const std::string& name : names) remove(name);
+  work_->clear_rank_logs();
   flush_to_disk(folder_ / ".");  // before the list forgets them: what comes back would be a stranger's
   manifest_->forget_all();
   manifest_->write(temporary("manifest.jsonl"));

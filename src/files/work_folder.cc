@@ -227,6 +227,13 @@ fs::path WorkFolder::lock_file() const { return place_ / kLock; }
 
 void WorkFolder::clear_temporaries() const { fs::remove_all(place_ / kTemporaries); }
 
+void WorkFolder::clear_rank_logs() const {
+  std::vector<fs::path> logs;
+  for (const auto& entry : fs::directory_iterator(place_))
+    if (is_rank_log(entry.path().filename().string())) logs.push_back(entry.path());
+  for (const fs::path& log : logs) fs::remove(log);
+}
+
 void WorkFolder::remove_traces() const noexcept {
   try {
     if (!still_there()) return;

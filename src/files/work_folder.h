@@ -30,6 +30,8 @@ class WorkFolder {
   [[nodiscard]] std::filesystem::path lock_file() const;
   // Removes what another process left unfinished.
   void clear_temporaries() const;
+  // Removes the lines of the run's other processes.
+  void clear_rank_logs() const;
   // False once the folder was removed, or replaced by another one.
   [[nodiscard]] bool still_there() const;
 

@@ -23,7 +23,9 @@ std::vector<OutputSpec> infer_fetch(const Graph& g, const Op& op) {
   return {{"", elements == offloaded.shape.elements() ? offloaded.shape : Shape{elements}, offloaded.dtype}};
 }
 
-// copy -> offloaded: the whole tensor, or its elements from `first` on.
+// copy -> offloaded: the whole tensor, or its elements from `first` on. A rank's part of a tensor has `elements` too, as
+// many as the copy or, of the last rank, fewer; attributes `piece` and `whole` of either transfer are for_rank()'s
+// (ops/optimizer/optimizer.h).
 std::vector<OutputSpec> infer_store(const Graph& g, const Op& op) {
   const Tensor& copy = input_tensor(g, op, operand::store::copy);
   if (op.outputs[operand::store::offloaded] < 0) return {{"", copy.shape, copy.dtype}};
@@ -89,7 +91,10 @@ std::vector<int32_t> waited_transfers(const Graph& graph) {
 
 ByteRange moved_bytes(const Graph& graph, const Op& transfer) {
   const Tensor& copy = graph.tensor(copy_of(transfer));
-  return {transfer.attr_int("first") * size_of(copy.dtype), copy.bytes()};
+  const int64_t size = size_of(copy.dtype);
+  const int64_t bytes =
+      transfer.attrs.contains("elements") ? transfer.attr_int("elements") * size : copy.bytes();
+  return {transfer.attr_int("first") * size, bytes};
 }
 
 }  // namespace plimsoll

@@ -45,11 +45,12 @@ void append_square(Graph& train, TensorId copy, const Tensor& gradient, const Op
 // The copies on the device of a program's moved gradients, each from its first to its last writer.
 class GradientCopies {
  public:
-  GradientCopies(Graph train, std::vector<char> moved, int64_t accumulation)
+  GradientCopies(Graph train, std::vector<char> moved, int64_t accumulation, bool squares)
       : train_(std::move(train)),
         moved_(std::move(moved)),
         ops_(std::move(train_.ops())),
         accumulation_(accumulation),
+        squares_(squares),
         copies_(train_.tensors().size(), kNoTensor),
         last_writer_(train_.tensors().size()) {
     train_.ops().clear();
@@ -72,7 +73,7 @@ class GradientCopies {
       const Op writer = train_.ops().back();
       for (const TensorId id : complete) {
         const TensorId copy = copies_[static_cast<size_t>(id)];
-        append_square(train_, copy, Tensor(train_.tensor(id)), writer);
+        if (squares_) append_square(train_, copy, Tensor(train_.tensor(id)), writer);
         append_store(train_, copy, id, 0, writer);
       }
     }
@@ -96,29 +97,45 @@ class GradientCopies {
   std::vector<char> moved_;  // by tensor
   std::vector<Op> ops_;
   int64_t accumulation_;
+  bool squares_;
   std::vector<TensorId> copies_;     // by gradient
   std::vector<size_t> last_writer_;  // by tensor
 };
 
-}  // namespace
-
-Graph offload_gradients_of_train(Graph train, const OffloadChoice& choice, const OffloadContext& context) {
-  std::vector<char> moved = move_gradients(train, choice, context);
-  if (std::ranges::find(moved, 1) == moved.end()) return train;
-  return GradientCopies(std::move(train), std::move(moved), context.accumulation).run();
+// The gradient, or this rank's piece of it.
+void fetch_for_square(Graph& update, Op& square) {
+  TensorId& gradient = square.inputs[operand::grad_square::gradient];
+  const int64_t all = update.tensor(gradient).shape.elements();
+  const int64_t piece = square.attrs.contains("elements") ? piece_of(square) : 0;
+  const std::string name = update.tensor(gradient).name + ".squared";
+  gradient = append_fetch(update, gradient, {0, piece > 0 ? piece : all}, name, square, piece);
+  if (piece > 0) square.attrs["whole"] = all;
 }
 
-Graph offload_gradients_of_update(Graph update, const OffloadChoice& choice, const OffloadContext& context) {
+}  // namespace
+
+Graph offload_gradients_of_train(Graph train, const OffloadChoice& choice, const OffloadContext& context,
+                                 bool several_ranks) {
+  std::vector<char> moved = move_gradients(train, choice, context);
+  if (std::ranges::find(moved, 1) == moved.end()) return train;
+  return GradientCopies(std::move(train), std::move(moved), context.accumulation, !several_ranks).run();
+}
+
+Graph offload_gradients_of_update(Graph update, const OffloadChoice& choice, const OffloadContext& context,
+                                  bool several_ranks) {
   const std::vector<char> moved = move_gradients(update, choice, context);
   if (std::ranges::find(moved, 1) == moved.end()) return update;
   std::vector<Op> ops = std::move(update.ops());
   update.ops().clear();
   for (Op& op : ops) {
-    if (op.kind == OpKind::grad_square &&
-        moved[static_cast<size_t>(op.inputs[operand::grad_square::gradient])] != 0)
+    const bool is_square = op.kind == OpKind::grad_square &&
+                           moved[static_cast<size_t>(op.inputs[operand::grad_square::gradient])] != 0;
+    if (is_square && !several_ranks) {
       update.set_role(op.outputs[operand::grad_square::square], Role::metric);
-    else
-      update.ops().push_back(std::move(op));
+      continue;
+    }
+    if (is_square) fetch_for_square(update, op);
+    update.ops().push_back(std::move(op));
   }
   return update;
 }

@@ -14,10 +14,12 @@ Graph offload_weights(Graph program, const OffloadChoice& choice, const OffloadC
 Graph offload_activations(Graph train, const OffloadChoice& choice, const OffloadContext& context);
 
 // Gradients are stored as soon as they are complete, and their squares taken before that. With accumulation,
-// they are fetched to be added to.
-Graph offload_gradients_of_train(Graph train, const OffloadChoice& choice, const OffloadContext& context);
-// Its counterpart: the update finds the squares there.
-Graph offload_gradients_of_update(Graph update, const OffloadChoice& choice, const OffloadContext& context);
+// they are fetched to be added to. Where several ranks add them up, the update takes the squares.
+Graph offload_gradients_of_train(Graph train, const OffloadChoice& choice, const OffloadContext& context,
+                                 bool several_ranks = false);
+// Its counterpart: the update finds the squares there, or fetches gradients for them.
+Graph offload_gradients_of_update(Graph update, const OffloadChoice& choice, const OffloadContext& context,
+                                  bool several_ranks = false);
 
 // Optimizer states and master copies live in their space.
 Graph offload_states(Graph program, const OffloadChoice& choice);

@@ -57,33 +57,59 @@ class Slicing {
   void slice(const Op& op) {
     const int64_t all = graph_.tensor(op.outputs[kWeightOutput]).shape.elements();
     const int64_t step = rule_of(op.kind).sliceable ? slice_elements_ : all;
+    const int64_t piece = op.attrs.contains("elements") ? piece_of(op) : 0;
+    if (piece > 0) return slice_piece(op, piece, all);
     for (int64_t first = 0; first < all; first += step)
       append_slice(op, {first, std::min(step, all - first)}, all);
   }
 
-  void append_slice(const Op& op, ElementRange range, int64_t all) {
+  // All ranks have the slices of the first: each begins within the last rank's piece too, which is shorter by less than
+  // kPieceUnit for each rank.
+  void slice_piece(const Op& op, int64_t piece, int64_t all) {
+    const int64_t spare = kPieceUnit * ceil_div(all, piece);
+    for (int64_t first = 0; first < piece;) {
+      int64_t elements = std::min(slice_elements_, piece - first);
+      if (piece - first - elements <= spare) elements = piece - first;
+      append_slice(op, {first, elements}, all, piece);
+      first += elements;
+    }
+  }
+
+  // `piece`: the range is within the first rank's piece of so many elements; 0: ranks do not divide the weight.
+  void append_slice(const Op& op, ElementRange range, int64_t all, int64_t piece = 0) {
     Op slice = op;
     for (TensorId& id : slice.inputs)
-      if (is_moved(id)) id = fetch(op, id, range, all);
+      if (is_moved(id)) id = fetch(op, id, range, all, piece);
     for (size_t i = 0; i < slice.outputs.size(); ++i) {
       TensorId& id = slice.outputs[i];
-      if (is_moved(id)) id = needs_output(graph_, op, i) ? fetch(op, id, range, all) : add_copy(id, range);
+      if (is_moved(id))
+        id = needs_output(graph_, op, i) ? fetch(op, id, range, all, piece) : add_copy(id, range);
     }
     if (range.elements < all) {
       slice.attrs["first"] = range.first;
       slice.attrs["elements"] = range.elements;
     }
+    if (piece > 0) slice.attrs["whole"] = all;
+    if (piece > range.elements) slice.attrs["slice"] = range.elements;
     emit(graph_, slice, "");
     for (size_t i = 0; i < slice.outputs.size(); ++i) {
       const TensorId offloaded = op.outputs[i];
       if (slice.outputs[i] != offloaded)
-        append_store(graph_, slice.outputs[i], offloaded, part_of(offloaded, range, all).first, op);
+        append_store(graph_, slice.outputs[i], offloaded, part_of(offloaded, range, all).first, op,
+                     shift_of(offloaded, piece));
     }
   }
 
-  TensorId fetch(const Op& op, TensorId offloaded, ElementRange range, int64_t all) {
-    return append_fetch(graph_, offloaded, part_of(offloaded, range, all), copy_name(offloaded, range), op);
+  TensorId fetch(const Op& op, TensorId offloaded, ElementRange range, int64_t all, int64_t piece) {
+    return append_fetch(graph_, offloaded, part_of(offloaded, range, all), copy_name(offloaded, range), op,
+                        shift_of(offloaded, piece));
   }
+
+  // A tensor that is a rank's piece itself has the same range at all ranks.
+  [[nodiscard]] int64_t shift_of(TensorId offloaded, int64_t piece) const {
+    return is_piece(offloaded) ? 0 : piece;
+  }
+  [[nodiscard]] bool is_piece(TensorId id) const { return graph_.tensor(id).whole.rank() > 0; }
 
   // A weight's copy that is only written.
   TensorId add_copy(TensorId offloaded, ElementRange range) {
@@ -102,7 +128,7 @@ class Slicing {
   [[nodiscard]] ElementRange part_of(TensorId operand, ElementRange range, int64_t all) const {
     const int64_t values = graph_.tensor(operand).shape.elements();
     if (range.elements == all) return {0, values};
-    const int64_t block = ceil_div(all, values);
+    const int64_t block = ceil_div(all, is_piece(operand) ? graph_.tensor(operand).whole.elements() : values);
     check_internal(kSliceUnit % block == 0,
                    formatted("slice_updates: {} does not have one value for so many elements of its weight",
                              graph_.tensor(operand).name));

@@ -40,8 +40,9 @@ Graph add_adapters(Graph graph, const Context& c) {
 
 // If the update is a part of the backward pass, gradients are activations, which are not moved here.
 Graph move_gradients(Graph graph, const Context& c) {
-  return trains(c) ? offload_gradients_of_train(std::move(graph), c.offload, c.transfers)
-                   : offload_gradients_of_update(std::move(graph), c.offload, c.transfers);
+  const bool several_ranks = c.sharding.ranks > 1;
+  return trains(c) ? offload_gradients_of_train(std::move(graph), c.offload, c.transfers, several_ranks)
+                   : offload_gradients_of_update(std::move(graph), c.offload, c.transfers, several_ranks);
 }
 
 Graph join_update(Graph graph, const Context& c) {

@@ -25,11 +25,13 @@ void append_wait(Graph& graph, OpKind kind, TensorId copy, const Op& partner) {
 }  // namespace
 
 TensorId append_fetch(Graph& graph, TensorId offloaded, ElementRange range, const std::string& copy_name,
-                      const Op& reader) {
+                      const Op& reader, int64_t piece) {
   Op fetch = transfer(OpKind::fetch, reader);
   fetch.inputs = {offloaded};
   fetch.outputs = {kNewTensor};
   fetch.attrs = {{"first", range.first}, {"elements", range.elements}};
+  if (piece > 0)
+    fetch.attrs["piece"] = piece, fetch.attrs["whole"] = graph.tensor(offloaded).shape.elements();
   const TensorId copy = emit(graph, std::move(fetch), copy_name).front();
   graph.set_block(copy, graph.tensor(offloaded).block);
   append_wait(graph, OpKind::fetch_wait, copy, reader);
@@ -40,12 +42,18 @@ TensorId append_fetch(Graph& graph, TensorId offloaded, const std::string& copy_
   return append_fetch(graph, offloaded, {0, graph.tensor(offloaded).shape.elements()}, copy_name, reader);
 }
 
-void append_store(Graph& graph, TensorId copy, TensorId offloaded, int64_t first, const Op& writer) {
+void append_store(Graph& graph, TensorId copy, TensorId offloaded, int64_t first, const Op& writer,
+                  int64_t piece) {
   Op store = transfer(OpKind::store, writer);
   store.inputs = {copy};
   store.outputs = {offloaded};
   static const Attrs kFromTheStart = {{"first", int64_t{0}}};
   store.attrs = first == 0 ? kFromTheStart : Attrs{{"first", first}};
+  if (piece > 0)
+    store.attrs = {{"first", first},
+                   {"elements", graph.tensor(copy).shape.elements()},
+                   {"piece", piece},
+                   {"whole", graph.tensor(offloaded).shape.elements()}};
   emit(graph, std::move(store), "");
   append_wait(graph, OpKind::store_wait, copy, writer);
 }

@@ -11,14 +11,16 @@
 namespace plimsoll {
 
 // Appends fetch and fetch_wait of a range of `offloaded`, side by side, for the op that comes next; returns the
-// copy, an activation named after `copy_name`.
+// copy, an activation named after `copy_name`. `piece` (0: the same at all ranks): the range is of the first rank, and
+// for_rank() moves it by so many elements for each.
 TensorId append_fetch(Graph& graph, TensorId offloaded, ElementRange range, const std::string& copy_name,
-                      const Op& reader);
+                      const Op& reader, int64_t piece = 0);
 TensorId append_fetch(Graph& graph, TensorId offloaded, const std::string& copy_name, const Op& reader);
 
 // Appends store and store_wait of `copy` into `offloaded` from element `first` on, side by side, after the op
-// `writer`.
-void append_store(Graph& graph, TensorId copy, TensorId offloaded, int64_t first, const Op& writer);
+// `writer`. `piece` as above.
+void append_store(Graph& graph, TensorId copy, TensorId offloaded, int64_t first, const Op& writer,
+                  int64_t piece = 0);
 
 // Numbers the stretches of a program that transfers count their distance in. Ops of the update stage are one
 // stretch each (a slice); of the other stages, a block's forward or backward pass is one, and so is what lies

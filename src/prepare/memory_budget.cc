@@ -125,7 +125,7 @@ bool is_whole_card(const Recipe::Memory& memory, const Card& card) {
   return memory.device.kind != Kind::bytes || memory.device.bytes >= card.memory_mib * kMiB;
 }
 
-Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card) {
+Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t nodes) {
   const Recipe::Memory& memory = recipe.memory;
   const FreeMemory free = free_memory();
   // Memory that this process holds already is free in the sense of the plan, which counts it in the host's
@@ -133,7 +133,8 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card)
   const FreeMemory usable{free.bytes + process_memory().held, free.source};
   Budget budget;
   budget.free_bytes = usable.bytes;
-  budget.disk_bytes = memory.disk_bytes;
+  const int64_t sharing = devices_of_node(recipe, nodes);
+  budget.disk_bytes = memory.disk_bytes / sharing;
   if (recipe.memory.gpu && !recipe.is_of_card())
     throw UsageError(
         "memory.gpu: names a GPU, but device is another one; use --device card to plan for it, --device "
@@ -148,10 +149,14 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card)
   }
   refuse_host_budget(memory);
   budget.of_free = memory.device.kind != Kind::bytes;
-  budget.process_bytes = limit_bytes(memory.device, usable.bytes, memory.headroom_percent) / recipe.devices;
-  budget.free_bytes /= recipe.devices;
+  budget.process_bytes = limit_bytes(memory.device, usable.bytes, memory.headroom_percent) / sharing;
+  budget.free_bytes /= sharing;
   budget.device_source = limit_source("memory", memory.device, usable);
-  if (recipe.devices > 1) budget.device_source += formatted(", divided among {} processes", recipe.devices);
+  if (nodes > 1)
+    budget.device_source +=
+        formatted(", of each of {} nodes, divided among its {} processes", nodes, sharing);
+  else if (recipe.devices > 1)
+    budget.device_source += formatted(", divided among {} processes", recipe.devices);
   budget.disk_in_memory = memory.disk_bytes > 0 && recipe.output && keeps_files_in_memory(*recipe.output);
   return budget;
 }

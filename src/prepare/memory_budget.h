@@ -14,7 +14,8 @@ namespace plimsoll {
 // On a CPU one budget for the whole process, stated or of what is free now; with a card one for its arena,
 // which is less than the card that is named has, and one for the host. Throws UsageError for what means
 // nothing on the device.
-Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card);
+// `nodes`: machines of this kind, whose memory and disk their devices share.
+Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t nodes = 1);
 
 // Limits the arena to the free memory of a GPU: an open budget takes that instead, a stated one stays, and
 // what it gives too much is refused when the run starts.

@@ -194,7 +194,7 @@ void take_over(const TrainerState& saved, TrainerState& run) {
   run.eval_metrics = saved.eval_metrics;
 }
 
-void keep_sums_in_order(const Resolved& resolved, const CpuSettings& cpu, const DataSetup& data,
+void keep_sums_in_order(const Resolved& resolved, const PlannedMachine& machine, const DataSetup& data,
                         const LayoutOptions& layout, AllowedPlan& allowed) {
   const Recipe& recipe = resolved.recipe;
   const auto checkpoint = latest_checkpoint(*recipe.output);
@@ -224,7 +224,7 @@ void keep_sums_in_order(const Resolved& resolved, const CpuSettings& cpu, const 
        (kept.batch.micro == chosen.micro_batch && kept.batch.micro_tokens == chosen.micro_tokens)) &&
       (kept.memory.loss_chunk == kAuto || kept.memory.loss_chunk == chosen.loss_chunk))
     return;
-  AllowedPlan found = plan_allowed(resolve_as(resolved, kept), {cpu}, &data, layout);
+  AllowedPlan found = plan_allowed(resolve_as(resolved, kept), machine, &data, layout);
   if (!found.plan.fits()) return;
   found.recipe.batch = recipe.batch;
   found.recipe.memory.loss_chunk = recipe.memory.loss_chunk;

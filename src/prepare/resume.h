@@ -48,7 +48,7 @@ void take_over(const TrainerState& saved, TrainerState& run);
 
 // Keeps the micro-batch and loss chunk of a resumed run's newest checkpoint, where the recipe leaves them
 // open and as long as they fit, so that its bits do not depend on the memory that is free today.
-void keep_sums_in_order(const Resolved& resolved, const CpuSettings& cpu, const DataSetup& data,
+void keep_sums_in_order(const Resolved& resolved, const PlannedMachine& machine, const DataSetup& data,
                         const LayoutOptions& layout, AllowedPlan& allowed);
 
 // For the log's line of a start: what was planned.

@@ -189,6 +189,7 @@ CpuSettings cpu_settings(const MachineOptions& options) {
 PlannedMachine planned_machine(const MachineOptions& options, const std::string& file) {
   PlannedMachine machine;
   machine.link = options.link;
+  machine.nodes = options.nodes;
   if (!file.empty()) {
     const MeasuredMachine measured = read_machine(file);
     machine.cpu.isa = parse_isa(measured.machine.isa, file);
@@ -332,12 +333,6 @@ void require_longest_row_fits(const Recipe& recipe, const Experiment& experiment
 
 namespace {
 
-Experiment planned_experiment(const Resolved& resolved, const DataSetup* data) {
-  Experiment experiment = read_experiment(resolved);
-  refuse_with_several_devices(resolved.recipe, experiment, data);
-  return experiment;
-}
-
 // Each of several processes would keep all rows; sequences of joined texts are no rows.
 KeepFrozen keep_frozen_of(const Recipe& recipe) {
   return recipe.devices > 1 || recipe.data.joined ? KeepFrozen::off : recipe.memory.keep_frozen;
@@ -348,7 +343,8 @@ KeepFrozen keep_frozen_of(const Recipe& recipe) {
 PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data) {
   const Recipe& recipe = resolved.recipe;
   PlanRequest request;
-  request.workload.experiment = planned_experiment(resolved, data);
+  request.workload.experiment = read_experiment(resolved);
+  refuse_with_several_devices(recipe, data);
   const bool summarised = data != nullptr && data->summary;
   request.workload.experiment.shares_prefixes =
       shares_prefixes(recipe, request.workload.experiment, summarised ? &*data->summary : nullptr);
@@ -387,7 +383,7 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.workload.run = run_steps(recipe, data, resolved.stated);
   if (resolved.stated) request.notes.push_back(stated_rows_note(*resolved.stated, recipe));
   if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);
-  request.target.budget = read_budget(recipe, resolved.card);
+  request.target.budget = read_budget(recipe, resolved.card, machine.nodes);
   // A card that this machine does not have is in another one, of which nothing is known: as much as the card
   // has.
   if (request.target.own_memory && recipe.device != DeviceChoice::cuda)

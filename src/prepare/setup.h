@@ -40,7 +40,7 @@ void require_frozen_reference(const Experiment& experiment);
 struct DataSetup;
 // Throws UsageError, naming the key, for what a run on several devices does not do so far. Without `data` (null) nothing
 // that depends on rows is refused.
-void refuse_with_several_devices(const Recipe& recipe, const Experiment& experiment, const DataSetup* data);
+void refuse_with_several_devices(const Recipe& recipe, const DataSetup* data);
 
 struct PlannedMachine;
 // The link between the devices of the recipe: as stated, as measured on this machine, else a guess.
@@ -53,6 +53,7 @@ struct MachineOptions {
   std::optional<Isa> max_isa;
   int64_t threads = 0;  // 0: one per CPU of the process's mask
   double link = 0;      // bytes per second between several devices, as stated; 0: as measured, or a guess
+  int64_t nodes = 1;    // machines that share the devices evenly
 };
 CpuSettings cpu_settings(const MachineOptions& options);
 
@@ -62,7 +63,10 @@ struct PlannedMachine {
   bool elsewhere = false;                         // what is free here says nothing of it
   std::shared_ptr<const DeviceRates> rates = {};  // measured there; none: those known here
   double link = 0;                                // as stated; 0: not
+  int64_t nodes = 1;                              // of this kind, which share the devices evenly
 };
+// The devices of each node.
+int64_t devices_of_node(const Recipe& recipe, int64_t nodes);
 // As the options say, where threads may be more than this process may use; with `file`, which
 // `calibrate --export` wrote, that machine. Throws UsageError, DamagedError.
 PlannedMachine planned_machine(const MachineOptions& options, const std::string& file);

@@ -1,4 +1,5 @@
 #include "base/format.h"
+#include "base/units.h"
 #include "calibrate/link.h"
 #include "prepare/setup.h"
 
@@ -26,9 +27,6 @@ void refuse_device(const Recipe& recipe) {
 }
 
 void refuse_memory(const Recipe::Memory& memory, const Recipe& recipe) {
-  if (memory.disk_bytes > 0) refuse(recipe, "offloading (memory.disk)", "set it to 0");
-  if (memory.tier && *memory.tier != "deepspeed")
-    refuse(recipe, "memory.tier: " + *memory.tier, "set it to deepspeed");
   // Its averages of rows and columns, and the size of its updates, are of whole matrices.
   if (memory.shard == ShardStage::states && recipe.optimizer.name == OptimizerKind::adafactor)
     refuse(recipe, "memory.shard: states with optimizer.name: adafactor", "set memory.shard to none");
@@ -44,18 +42,24 @@ Link link_of(const Recipe& recipe, const PlannedMachine& machine) {
   return measured ? Link{*measured, Link::Source::measured} : Link{};
 }
 
+int64_t devices_of_node(const Recipe& recipe, int64_t nodes) {
+  if (nodes > recipe.devices)
+    throw UsageError(
+        formatted("--nodes {}: devices: {} are fewer than one for each; state as many devices as processes "
+                  "run on all nodes together",
+                  nodes, recipe.devices));
+  return ceil_div(recipe.devices, nodes);
+}
+
 bool divides_states(const Recipe& recipe) {
   if (recipe.devices == 1 || recipe.memory.shard == ShardStage::none) return false;
   return recipe.memory.shard == ShardStage::states || recipe.optimizer.name != OptimizerKind::adafactor;
 }
 
-void refuse_with_several_devices(const Recipe& recipe, const Experiment& experiment, const DataSetup* data) {
+void refuse_with_several_devices(const Recipe& recipe, const DataSetup* data) {
   if (recipe.devices == 1) return;
   refuse_device(recipe);
   refuse_memory(recipe.memory, recipe);
-  if (experiment.precision.scales_loss()) refuse(recipe, "precision: fp16", "use fp32 or bf16");
-  if (experiment.task.preference.reference == Preference::Reference::given)
-    refuse(recipe, "task: dpo with full fine-tuning", "use method.type: lora, or dpo.loss: orpo");
   if (recipe.devices > recipe.batch.effective)
     throw UsageError(
         formatted("devices: {} processes share batch.effective: {} sequences, so that some would have none; "

@@ -47,13 +47,20 @@ std::string find_in_path(const std::string& program) {
   return "";
 }
 
+bool is_open_mpi(const PlimsollMpi& mpi) { return library_of(mpi).starts_with("Open MPI"); }
+
 // If several MPIs are installed, mpirun may be another's.
-std::string find_mpirun() {
-  for (const char* program : {"mpirun.openmpi", "mpirun"})
+std::string find_mpirun(bool open_mpi) {
+  const auto names = open_mpi ? std::vector{"mpirun.openmpi", "mpirun"}
+                              : std::vector{"mpiexec.hydra", "mpiexec.mpich", "mpiexec"};
+  for (const char* program : names)
     if (const std::string found = find_in_path(program); !found.empty()) return found;
   throw UsageError(
-      "devices: several processes are started by mpirun, which is not in PATH: install Open MPI (Debian, "
-      "Ubuntu: sudo apt install openmpi-bin)");
+      open_mpi
+          ? "devices: several processes are started by mpirun, which is not in PATH: install Open MPI (Debian, "
+            "Ubuntu: sudo apt install openmpi-bin)"
+          : "devices: several processes are started by mpiexec.hydra of the MPI that the plug-in was built for, "
+            "which is not in PATH");
 }
 
 // Returns whether a process may read the memory of one that it did not start, as MPI does where it can.
@@ -79,10 +86,14 @@ bool reads_siblings() {
   return status == 0;
 }
 
-std::vector<std::string> mpirun_words(int64_t ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> words = {find_mpirun(), "-q",  "--oversubscribe", "--bind-to", "none",
-                                    "--stdin",     "none"};
-  if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
+std::vector<std::string> mpirun_words(bool open_mpi, int64_t ranks,
+                                      const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {find_mpirun(open_mpi)};
+  if (open_mpi)
+    words.insert(words.end(), {"-q", "--oversubscribe", "--bind-to", "none", "--stdin", "none"});
+  else
+    words.insert(words.end(), {"-bind-to", "none"});
+  if (open_mpi && geteuid() == 0) words.emplace_back("--allow-run-as-root");
   words.insert(words.end(), {"-np", std::to_string(ranks)});
   std::error_code failed;
   words.push_back(fs::read_symlink("/proc/self/exe", failed).string());
@@ -127,9 +138,9 @@ ExitCode code_of(int status) {
 }  // namespace
 
 ExitCode launch_ranks(int64_t ranks, const std::vector<std::string>& arguments) {
-  open_mpi_plugin();  // in time to say what is missing
-  const std::vector<std::string> words = mpirun_words(ranks, arguments);
-  if (!reads_siblings()) set_unless_set("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+  const bool open_mpi = is_open_mpi(*open_mpi_plugin());
+  const std::vector<std::string> words = mpirun_words(open_mpi, ranks, arguments);
+  if (open_mpi && !reads_siblings()) set_unless_set("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
   set_unless_set("OMPI_MCA_mpi_yield_when_idle", "1");
   listen();
   const pid_t child = fork();
@@ -143,6 +154,18 @@ ExitCode launch_ranks(int64_t ranks, const std::vector<std::string>& arguments) 
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
     throw UsageError(formatted("devices: {} cannot be started", words.front()));
   return code_of(status);
+}
+
+MpiHere mpi_here() {
+  MpiHere here;
+  try {
+    const PlimsollMpi* const mpi = open_mpi_plugin();
+    here.library = library_of(*mpi);
+    here.launcher = find_mpirun(is_open_mpi(*mpi));
+  } catch (const UsageError& error) {
+    here.problem = error.what();
+  }
+  return here;
 }
 
 std::vector<std::string> own_arguments() {

@@ -13,6 +13,13 @@ namespace plimsoll {
 // ends them at once. Throws UsageError where MPI or its mpirun is not there.
 ExitCode launch_ranks(int64_t ranks, const std::vector<std::string>& arguments);
 
+// The MPI of the plug-in, and the program that starts its processes.
+struct MpiHere {
+  std::string library, launcher;
+  std::string problem;  // empty: several processes can be started
+};
+MpiHere mpi_here();
+
 // The arguments of this process.
 std::vector<std::string> own_arguments();
 

@@ -54,6 +54,17 @@ const PlimsollMpi* open_mpi_plugin() {
   return mpi;
 }
 
+std::string library_of(const PlimsollMpi& mpi) {
+  std::array<char, 128> name{};
+  if (mpi.library(name.data(), static_cast<int>(name.size())) != 0) return "an unknown MPI";
+  const std::string text =
+      name.data();  // "Open MPI v4.1.4, package: ...", "MPICH Version:\t4.0.2\nMPICH Release ..."
+  std::string first = text.substr(0, text.find_first_of(",\n"));
+  for (char& c : first)
+    if (c == '\t') c = ' ';
+  return first;
+}
+
 StartedBy who_started_me() {
   if (const int ranks = number_in("OMPI_COMM_WORLD_SIZE"); ranks > 0) return {ranks, "mpirun"};
   if (const int ranks = number_in("PMI_SIZE"); ranks > 0) return {ranks, "mpiexec (PMI)"};
@@ -63,9 +74,8 @@ StartedBy who_started_me() {
 }
 
 MpiGroup::MpiGroup(const StartedBy& started) : mpi_(open_mpi_plugin()) {
-  std::array<char, 128> name{};
-  require(mpi_->init(&rank_, &size_, name.data(), static_cast<int>(name.size())), "MPI_Init_thread");
-  const std::string text = name.data(), library = text.substr(0, text.find(','));
+  require(mpi_->init(&rank_, &size_), "MPI_Init_thread");
+  const std::string library = library_of(*mpi_);
   if (size_ != started.ranks)
     throw UsageError(formatted(
         "devices: {} started {} processes, and {} knows of {}: each would train by itself. Use the mpirun of "

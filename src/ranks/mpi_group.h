@@ -50,5 +50,7 @@ class MpiGroup final : public Group {
 // The plug-in's file in the program's folder, or the one that PLIMSOLL_MPI names; throws UsageError, with what to
 // install, where it is not there or cannot be opened.
 const PlimsollMpi* open_mpi_plugin();
+// The name and version of the MPI that it was built for, as that says them in its first line.
+std::string library_of(const PlimsollMpi& mpi);
 
 }  // namespace plimsoll

@@ -7,14 +7,19 @@
 
 namespace {
 
-int init(int* rank, int* ranks, char* library, int library_bytes) {
-  int level = 0, length = 0;
+int library(char* name, int bytes) {
+  int length = 0;
+  char whole[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  const int failed = MPI_Get_library_version(whole, &length);
+  std::strncpy(name, whole, static_cast<size_t>(bytes) - 1);
+  name[bytes - 1] = 0;
+  return failed;
+}
+
+int init(int* rank, int* ranks) {
+  int level = 0;
   if (const int failed = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level)) return failed;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  char name[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-  MPI_Get_library_version(name, &length);
-  std::strncpy(library, name, static_cast<size_t>(library_bytes) - 1);
-  library[library_bytes - 1] = 0;
   if (const int failed = MPI_Comm_rank(MPI_COMM_WORLD, rank)) return failed;
   return MPI_Comm_size(MPI_COMM_WORLD, ranks);
 }
@@ -34,4 +39,4 @@ int finish() { return MPI_Finalize(); }
 }  // namespace
 
 extern "C" const PlimsollMpi plimsoll_mpi;
-const PlimsollMpi plimsoll_mpi = {PLIMSOLL_MPI_VERSION, init, all_gather, exchange, barrier, finish};
+const PlimsollMpi plimsoll_mpi = {PLIMSOLL_MPI_VERSION, library, init, all_gather, exchange, barrier, finish};

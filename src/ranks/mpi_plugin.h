@@ -5,12 +5,13 @@
 extern "C" {
 
 // Raised with every change of the table below.
-#define PLIMSOLL_MPI_VERSION 1
+#define PLIMSOLL_MPI_VERSION 2
 
 // All of these return 0, or MPI's error.
 struct PlimsollMpi {
   int version;
-  int (*init)(int* rank, int* ranks, char* library, int library_bytes);
+  int (*library)(char* name, int bytes);  // its name and version; also before init
+  int (*init)(int* rank, int* ranks);
   int (*all_gather)(void* bytes, int each);  // in place
   int (*exchange)(const void* from, void* to, int each);
   int (*barrier)(void);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "tensor/bf16.h"
+#include "tensor/f16.h"
 
 namespace plimsoll {
 namespace {
@@ -31,14 +32,15 @@ void sum_in_order(const std::byte* pieces, size_t ranks, size_t bytes, std::byte
 }
 
 // Rounded once, after the last addition.
-void sum_bf16(const std::byte* pieces, size_t ranks, size_t bytes, std::byte* sums) {
+template <float (*widened)(uint16_t), uint16_t (*rounded)(float)>
+void sum_halves(const std::byte* pieces, size_t ranks, size_t bytes, std::byte* sums) {
   const size_t count = bytes / sizeof(uint16_t);
   const auto* from = reinterpret_cast<const uint16_t*>(pieces);
   auto* const to = reinterpret_cast<uint16_t*>(sums);
   for (size_t i = 0; i < count; ++i) {
-    float sum = f32_from_bf16(from[i]);
-    for (size_t r = 1; r < ranks; ++r) sum += f32_from_bf16(from[r * count + i]);
-    to[i] = bf16_from_f32(sum);
+    float sum = widened(from[i]);
+    for (size_t r = 1; r < ranks; ++r) sum += widened(from[r * count + i]);
+    to[i] = rounded(sum);
   }
 }
 
@@ -65,24 +67,24 @@ std::pair<Place, size_t> walk(std::span<const RankPieces> parts, Place place, Vi
   return {place, done};
 }
 
-// `bytes` from `at` on of a rank's piece; fewer where the last piece ends.
-std::span<std::byte> bytes_of(const RankPieces& part, size_t rank, size_t at, size_t bytes) {
+// `bytes` from `at` on of a rank's piece, as their begin and number in the whole; fewer where the last piece ends.
+std::pair<size_t, size_t> range_of(const RankPieces& part, size_t rank, size_t at, size_t bytes) {
   const size_t begin = std::min(rank * part.piece + at, part.whole.size());
-  return part.whole.subspan(begin, std::min(bytes, part.whole.size() - begin));
+  return {begin, std::min(bytes, part.whole.size() - begin)};
 }
 
 // Copies the next bytes of a rank's pieces to a buffer (zeros behind the last piece's end) or from it.
 void pack(std::span<const RankPieces> parts, Place place, size_t rank, std::byte* to) {
   walk(parts, place, [&](const RankPieces& part, size_t at, size_t bytes, size_t before) {
-    const std::span<const std::byte> from = bytes_of(part, rank, at, bytes);
-    std::ranges::copy(from, to + before);
-    std::fill_n(to + before + from.size(), bytes - from.size(), std::byte{0});
+    const auto [begin, count] = range_of(part, rank, at, bytes);
+    part.whole.read(begin, {to + before, count});
+    std::fill_n(to + before + count, bytes - count, std::byte{0});
   });
 }
 void unpack(std::span<const RankPieces> parts, Place place, size_t rank, const std::byte* from) {
   walk(parts, place, [&](const RankPieces& part, size_t at, size_t bytes, size_t before) {
-    const std::span<std::byte> to = bytes_of(part, rank, at, bytes);
-    std::copy_n(from + before, to.size(), to.begin());
+    const auto [begin, count] = range_of(part, rank, at, bytes);
+    part.whole.write(begin, {from + before, count});
   });
 }
 std::pair<Place, size_t> next(std::span<const RankPieces> parts, Place place) {
@@ -90,6 +92,16 @@ std::pair<Place, size_t> next(std::span<const RankPieces> parts, Place place) {
 }
 
 }  // namespace
+
+void RankBytes::read(size_t at, std::span<std::byte> to) const {
+  if (store_ != nullptr) return store_->read(at, to);
+  std::ranges::copy(memory_.subspan(at, to.size()), to.begin());
+}
+
+void RankBytes::write(size_t at, std::span<const std::byte> from) const {
+  if (store_ != nullptr) return store_->write(at, from);
+  std::ranges::copy(from, memory_.begin() + static_cast<ptrdiff_t>(at));
+}
 
 OrderedSum::OrderedSum(Group& group) : group_(group) {
   if (group.is_alone()) return;
@@ -107,7 +119,7 @@ int64_t OrderedSum::bytes_to_add(int64_t ranks, int64_t bytes) {
   return bytes / slice * of_slice(slice) + of_slice(bytes % slice);
 }
 
-void OrderedSum::add(std::span<const std::span<std::byte>> parts, DType dtype) {
+void OrderedSum::add(std::span<const RankBytes> parts, DType dtype) {
   if (group_.is_alone()) return;
   size_t part = 0, at = 0;  // of the next byte
   while (part < parts.size()) {
@@ -115,7 +127,7 @@ void OrderedSum::add(std::span<const std::span<std::byte>> parts, DType dtype) {
     size_t filled = 0;
     while (part < parts.size() && filled < slice_.size()) {
       const size_t bytes = std::min(parts[part].size() - at, slice_.size() - filled);
-      std::memcpy(slice_.data() + filled, parts[part].data() + at, bytes);
+      parts[part].read(at, {slice_.data() + filled, bytes});
       filled += bytes;
       at += bytes;
       if (at == parts[part].size()) ++part, at = 0;
@@ -124,12 +136,12 @@ void OrderedSum::add(std::span<const std::span<std::byte>> parts, DType dtype) {
     part = first, at = first_at;
     for (size_t taken = 0; taken < filled;) {
       const size_t bytes = std::min(parts[part].size() - at, filled - taken);
-      std::memcpy(parts[part].data() + at, slice_.data() + taken, bytes);
+      parts[part].write(at, {slice_.data() + taken, bytes});
       taken += bytes;
       at += bytes;
       if (at == parts[part].size()) ++part, at = 0;
     }
-    while (part < parts.size() && parts[part].empty()) ++part;
+    while (part < parts.size() && parts[part].size() == 0) ++part;
   }
 }
 
@@ -154,7 +166,9 @@ void OrderedSum::sum_received(size_t bytes, DType dtype, std::byte* sums) const 
     case DType::f64:
       return sum_in_order<double>(received_.data(), ranks, bytes, sums);
     case DType::bf16:
-      return sum_bf16(received_.data(), ranks, bytes, sums);
+      return sum_halves<f32_from_bf16, bf16_from_f32>(received_.data(), ranks, bytes, sums);
+    case DType::f16:
+      return sum_halves<f32_from_f16, f16_from_f32>(received_.data(), ranks, bytes, sums);
     default:
       throw InternalError("no sum over ranks of " + std::string(to_string(dtype)));
   }

@@ -11,9 +11,34 @@
 
 namespace plimsoll {
 
+// Bytes that have no address: on a disk.
+class ByteStore {
+ public:
+  virtual ~ByteStore() = default;
+  [[nodiscard]] virtual size_t size() const = 0;
+  virtual void read(size_t at, std::span<std::byte> to) const = 0;
+  virtual void write(size_t at, std::span<const std::byte> from) const = 0;
+};
+
+// Bytes in memory, or in a store that outlives this.
+class RankBytes {
+ public:
+  RankBytes(std::span<std::byte> memory)
+      : memory_(memory) {}  // NOLINT(google-explicit-constructor): they are the bytes
+  explicit RankBytes(const ByteStore& store) : store_(&store) {}
+
+  [[nodiscard]] size_t size() const { return store_ != nullptr ? store_->size() : memory_.size(); }
+  void read(size_t at, std::span<std::byte> to) const;
+  void write(size_t at, std::span<const std::byte> from) const;
+
+ private:
+  std::span<std::byte> memory_;
+  const ByteStore* store_ = nullptr;
+};
+
 // Bytes of which every rank has one piece: rank r that of the r-th `piece` bytes, the last one perhaps fewer.
 struct RankPieces {
-  std::span<std::byte> whole;
+  RankBytes whole;
   size_t piece = 0;
 };
 
@@ -29,11 +54,13 @@ class OrderedSum {
   static int64_t bytes_to_add(int64_t ranks, int64_t bytes);
 
   // Every part becomes the sum over ranks of that part. All parts are of one type; ranks name the same ones.
-  void add(std::span<const std::span<std::byte>> parts, DType dtype);
+  void add(std::span<const RankBytes> parts, DType dtype);
   // This rank's piece of every part becomes the sum over ranks, with the bits of add(); the rest is left as it was.
   void add_pieces(std::span<const RankPieces> parts, DType dtype);
   // Every part becomes whole: each rank has filled its piece.
   void gather_pieces(std::span<const RankPieces> parts);
+  // A buffer of the caller's between two calls; empty in a group of one process.
+  [[nodiscard]] std::span<std::byte> staging() { return slice_; }
   // Bytes that this rank has sent so far.
   [[nodiscard]] int64_t sent_bytes() const { return sent_bytes_; }
 

@@ -2,12 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <chrono>
+#include <cmath>
 #include <cstring>
 #include <random>
+#include <thread>
 
+#include "ranks/node_link.h"
 #include "ranks/ordered_sum.h"
 #include "ranks/thread_group.h"
 #include "tensor/bf16.h"
+#include "tensor/f16.h"
 
 namespace plimsoll {
 namespace {
@@ -29,7 +34,7 @@ std::vector<std::vector<float>> sums_of(int ranks, const std::vector<size_t>& pa
   std::vector<std::vector<float>> results(static_cast<size_t>(ranks));
   run_as_threads(ranks, [&](Group& group) {
     std::vector<float> values = values_of(group.rank(), all);
-    std::vector<std::span<std::byte>> spans;
+    std::vector<RankBytes> spans;
     size_t at = 0;
     for (const size_t part : parts) {
       spans.push_back(std::as_writable_bytes(std::span(values).subspan(at, part)));
@@ -124,7 +129,7 @@ TEST(OrderedSum, of_bf16_is_rounded_once) {
   std::vector<uint16_t> sums(kRanks);
   run_as_threads(kRanks, [&](Group& group) {
     std::vector<uint16_t> value = {group.leads() ? one : small};
-    std::vector<std::span<std::byte>> parts = {std::as_writable_bytes(std::span(value))};
+    std::vector<RankBytes> parts = {std::as_writable_bytes(std::span(value))};
     OrderedSum(group).add(parts, DType::bf16);
     sums[static_cast<size_t>(group.rank())] = value.front();
   });
@@ -132,10 +137,77 @@ TEST(OrderedSum, of_bf16_is_rounded_once) {
   for (const uint16_t sum : sums) EXPECT_EQ(f32_from_bf16(sum), 1.0F + 1.0F / 128);
 }
 
+TEST(OrderedSum, of_f16_is_rounded_once_and_overflows_to_infinity) {
+  run_as_threads(3, [&](Group& group) {
+    std::vector<uint16_t> values = {f16_from_f32(group.leads() ? 1.0F : 1.0F / 2048), f16_from_f32(40000)};
+    std::vector<RankBytes> parts = {std::as_writable_bytes(std::span(values))};
+    OrderedSum(group).add(parts, DType::f16);
+    EXPECT_EQ(f32_from_f16(values[0]), 1.0F + 1.0F / 1024);
+    EXPECT_TRUE(std::isinf(f32_from_f16(values[1])));
+  });
+}
+
+// As on a disk.
+class Stored final : public ByteStore {
+ public:
+  explicit Stored(std::span<std::byte> bytes) : bytes_(bytes) {}
+  [[nodiscard]] size_t size() const override { return bytes_.size(); }
+  void read(size_t at, std::span<std::byte> to) const override {
+    std::ranges::copy(bytes_.subspan(at, to.size()), to.begin());
+  }
+  void write(size_t at, std::span<const std::byte> from) const override {
+    std::ranges::copy(from, bytes_.begin() + static_cast<ptrdiff_t>(at));
+  }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+TEST(OrderedSum, of_what_is_in_a_store_has_the_bits_of_what_is_in_memory) {
+  constexpr size_t kCount = (size_t{1} << 19) + 77;
+  run_as_threads(3, [&](Group& group) {
+    std::vector<float> memory = values_of(group.rank(), kCount), stored = memory;
+    const Stored store(std::as_writable_bytes(std::span(stored)));
+    const std::vector<RankBytes> in_memory = {std::as_writable_bytes(std::span(memory))},
+                                 elsewhere = {RankBytes(store)};
+    OrderedSum sum(group);
+    sum.add(in_memory, DType::f32);
+    sum.add(elsewhere, DType::f32);
+    EXPECT_EQ(std::memcmp(memory.data(), stored.data(), kCount * sizeof(float)), 0);
+    const size_t piece = (kCount + 2) / 3 * sizeof(float);
+    for (const RankBytes& bytes : {in_memory.front(), elsewhere.front()}) {
+      const RankPieces pieces = {bytes, piece};
+      sum.add_pieces(std::span(&pieces, 1), DType::f32);
+      sum.gather_pieces(std::span(&pieces, 1));
+    }
+    EXPECT_EQ(std::memcmp(memory.data(), stored.data(), kCount * sizeof(float)), 0);
+  });
+}
+
+TEST(NodeLink, passes_on_what_nodes_of_the_run_say) {
+  NodeLink here, there, stranger;
+  const std::string own = here.address();
+  const std::string loopback = own.substr(0, own.find(' ')) + " 127.0.0.1";
+  here.connect({}, 7);
+  there.connect({loopback}, 7);
+  stranger.connect({loopback}, 8);
+  const std::string said = "rank 3 is well";
+  stranger.send(std::as_bytes(std::span(said)));
+  there.send(std::as_bytes(std::span(said)));
+  std::vector<std::string> heard;
+  for (int tries = 0; heard.empty() && tries < 1000; ++tries) {
+    here.receive([&](std::span<const std::byte> bytes) {
+      heard.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_THAT(heard, ElementsAre(said));
+}
+
 TEST(OrderedSum, counts_the_bytes_it_sends) {
   run_as_threads(2, [&](Group& group) {
     std::vector<float> values(1024);
-    std::vector<std::span<std::byte>> parts = {std::as_writable_bytes(std::span(values))};
+    std::vector<RankBytes> parts = {std::as_writable_bytes(std::span(values))};
     OrderedSum sum(group);
     sum.add(parts, DType::f32);
     EXPECT_EQ(sum.sent_bytes(), 4096) << "half of it before the sum, half after";

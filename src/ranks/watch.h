@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -11,21 +12,25 @@
 
 #include "base/error.h"
 #include "ranks/group.h"
+#include "ranks/node_link.h"
 
 namespace plimsoll {
 
 struct BoardSlot;
 
-// A page that all ranks have in memory, on which each says how it is, and a thread that reads what others
-// say. A rank that is gone is not waited for: the thread ends this process (`_exit`) with the exit code that the
+// A page that all ranks of a node have in memory, on which each says how it is, and a thread that reads what others
+// say. The first rank of each node sends its slots to the other nodes. A rank that is gone is not waited for: the thread ends this process (`_exit`) with the exit code that the
 // failing rank said, else with 5, and the first rank that still lives says why.
 class Watch {
  public:
-  // Every rank makes one. Throws UsageError where the ranks are not on one machine.
+  // Every rank makes one. Throws UsageError where the ranks of a node do not see each other.
   explicit Watch(Group& group);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
+
+  // Machines, or containers, that the ranks run on.
+  [[nodiscard]] int nodes() const { return nodes_; }
 
   // Seconds that a rank may stay behind one that waits for it.
   void set_silence(double seconds) { silence_ = seconds; }
@@ -61,8 +66,9 @@ class Watch {
   // The reason why all end; 0: they do not.
   struct Verdict {
     int code = 0;
-    int silent_from = -1;  // rank that is stopped or gone, and says nothing itself
-    std::string why;       // empty: who failed says so
+    int silent_from = -1;      // rank that is stopped or gone, and says nothing itself
+    bool seen_by_all = false;  // not by those of its node alone
+    std::string why;           // empty: who failed says so
   };
   Verdict look();
   Verdict look_at(int rank);
@@ -71,11 +77,22 @@ class Watch {
   [[nodiscard]] bool has_ended(int rank, int milliseconds) const;
   [[noreturn]] void end_all(const Verdict& verdict);
   [[nodiscard]] BoardSlot& slot(int rank) const;
+  [[nodiscard]] bool is_here(int rank) const {
+    return node_of_[static_cast<size_t>(rank)] == node_of_[static_cast<size_t>(rank_)];
+  }
+  void find_nodes(Group& group);
+  void open_page(Group& group);
+  void connect_nodes(Group& group);
+  void send_to_nodes() noexcept;
+  void receive_from_nodes();
 
   int rank_, ranks_;
+  std::vector<int> node_of_;  // by rank: the first rank on its node
+  int nodes_ = 1;
+  std::unique_ptr<NodeLink> link_;  // of the first rank of a node, where there are several
   void* board_ = nullptr;
   size_t board_bytes_ = 0;
-  std::vector<int> processes_;  // descriptors by rank; -1: this one
+  std::vector<int> processes_;  // descriptors by rank; -1: this one, or on another node
   std::vector<bool> gone_;
   int parent_ = 0;
   std::atomic<int> voice_ = 2;

@@ -16,6 +16,7 @@
 #include "formats/load.h"
 #include "formats/model_folder.h"
 #include "recipe/recipe.h"
+#include "weights/rank_reader.h"
 #include "weights/row_io.h"
 
 namespace plimsoll {
@@ -78,10 +79,11 @@ std::optional<uint32_t> write_optimizer(const PersistentState& state, const fs::
 void write_pieces(const PersistentState& state, const fs::path& folder) {
   const ModelFolder made = ModelFolder::open(folder, kOptimizerStem);
   File file = File::of_other(optimizer_file(folder));
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow* row : optimizer_rows(state)) {
     if (!row->is_piece()) continue;
     const int64_t begin = made.find(row->name).entry->offset;
-    state.visit(*row, {},
+    state.visit(*row, staging,
                 [&](int64_t start, std::span<const std::byte> piece) { file.write(begin + start, piece); });
   }
   file.sync();
@@ -270,18 +272,22 @@ TrainerState read_trainer_state(const fs::path& checkpoint) {
   return state;
 }
 
-void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, const PersistentState& state) {
+void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, const PersistentState& state,
+                     RankReader* reader) {
   std::vector<std::byte> staging;  // claimed once the weights' loading has freed its own: the plan holds one
   try {
     if (experiment.lora) {
-      load_adapters(state, checkpoint);
+      load_adapters(state, checkpoint, FreshHead::must_be_there, reader);
     } else {
-      load_base_weights(state, checkpoint, {});
+      load_base_weights(state, checkpoint, {}, FreshHead::must_be_there, reader);
     }
     const ModelFolder optimizer = ModelFolder::open(checkpoint, kOptimizerStem);
     staging.resize(static_cast<size_t>(kLoadStagingBytes));
     for (const TableRow* row : optimizer_rows(state))
-      load_row(state, *row, optimizer.find(row->name), staging);
+      if (reader != nullptr && !row->is_piece())
+        reader->load(state, *row, optimizer.find(row->name), staging);
+      else
+        load_row(state, *row, optimizer.find(row->name), staging);
   } catch (const UsageError& error) {
     throw DamagedError(formatted(
         "{}: the checkpoint is incomplete: {}\n  remove the folder to resume from the checkpoint before it",

@@ -62,7 +62,7 @@ bool verify_checkpoint(const std::filesystem::path& checkpoint);
 
 // Restores every persistent tensor of training. Throws DamagedError for what is missing or of another shape.
 void load_checkpoint(const std::filesystem::path& checkpoint, const Experiment& experiment,
-                     const PersistentState& state);
+                     const PersistentState& state, RankReader* reader = nullptr);
 
 // Makes the run folder itself a model (or adapter) folder with the checkpoint's files, as hard links where
 // the file system allows them; each file appears whole.

@@ -62,7 +62,8 @@ Json ranks_json(const std::vector<RankRecord>& ranks) {
                     {"process_data_bytes", rank.data},
                     {"device_arena_bytes", rank.device_bytes},
                     {"sent_bytes", rank.sent_bytes},
-                    {"sending_seconds", rank.sending_seconds}});
+                    {"sending_seconds", rank.sending_seconds},
+                    {"loaded_bytes", rank.loaded_bytes}});
   return list;
 }
 

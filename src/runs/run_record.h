@@ -44,6 +44,7 @@ struct RankRecord {
   int64_t peak_rss = 0, data = 0, device_bytes = 0;
   int64_t sent_bytes = 0;      // to others
   double sending_seconds = 0;  // in which it waited for others and for what they sent
+  int64_t loaded_bytes = 0;    // of weights and states that it read for all
 };
 
 struct RunRecord {

@@ -52,6 +52,15 @@ std::vector<size_t> earlier_of(const Graph& graph, std::span<const Op* const> tr
   return found;
 }
 
+void wrap(BoundCall& call, OpHooks work) {
+  if (!work.before && !work.after) return;
+  call = [work = std::move(work), own = std::move(call)] {
+    if (work.before) work.before();
+    own();
+    if (work.after) work.after();
+  };
+}
+
 }  // namespace
 
 int64_t mirror_bytes(const ProgramLayout& layout) {
@@ -70,7 +79,7 @@ Executor::Executor(const Graph& graph, const ProgramLayout& layout, Device& devi
       recorder_(options.recorder),
       program_(options.program) {
   if (!device.reaches_host()) make_mirror();
-  std::vector<HostFact> facts = bind_calls(options.before_norm);
+  std::vector<HostFact> facts = bind_calls(options.hooks);
   if (options.poison) bind_poison();
   if (options.graphs > 0 && device.makes_graphs() && recorder_ == nullptr && !moves_disk_bytes(graph))
     graphs_ = std::make_unique<ProgramGraphs>(device, std::move(facts), options.graphs);
@@ -100,7 +109,7 @@ std::vector<BoundTransfer> Executor::bind_transfers() const {
   return device_.bind_transfers(transfers);
 }
 
-std::vector<HostFact> Executor::bind_calls(const std::function<void()>& before_norm) {
+std::vector<HostFact> Executor::bind_calls(const std::function<OpHooks(const Op&)>& hooks) {
   std::vector<HostFact> facts;
   const auto address = [this](TensorId id) { return arenas_.address(layout_.rows[static_cast<size_t>(id)]); };
   const Sent sent = {[this](TensorId id) -> const std::byte* {
@@ -132,12 +141,8 @@ std::vector<HostFact> Executor::bind_calls(const std::function<void()>& before_n
       calls_.push_back({std::move(transfers[number].wait), nullptr, jobs[number]});
     } else {
       calls_.push_back({device_.bind_sent(graph_, op, address, sent)});
+      if (hooks) wrap(calls_.back().run, hooks(op));
     }
-    if (op.kind == OpKind::grad_norm && before_norm)
-      calls_.back().run = [before_norm, norm = std::move(calls_.back().run)] {
-        before_norm();
-        norm();
-      };
   }
   return facts;
 }

@@ -15,6 +15,11 @@
 
 namespace plimsoll {
 
+// Work of the host in front of an op and behind it; empty: none.
+struct OpHooks {
+  std::function<void()> before = {}, after = {};
+};
+
 struct ExecutorOptions {
   // Fills the bytes of every transient tensor with NaN when its owner dies, so that a read of a dead value
   // shows.
@@ -25,9 +30,8 @@ struct ExecutorOptions {
   // The number of graphs that may be made of the program's calls, where the device makes them, the program
   // moves nothing to or from a disk, and no recorder takes its ops' times.
   int graphs = 0;
-  // Called in front of the op that turns squares into the norm of gradients, where several ranks have formed a part
-  // of them each.
-  std::function<void()> before_norm = {};
+  // Asked once about each op of the computing queue, where several ranks exchange something between ops.
+  std::function<OpHooks(const Op&)> hooks = {};
 };
 
 // Host memory that an executor of the program has on a device that the host does not reach.
@@ -73,6 +77,11 @@ class Executor {
   [[nodiscard]] std::span<T> on_its_way(std::string_view name) const {
     return values<T>(find(name, Role::activation));
   }
+  // The bytes of an activation, while the program is on its way.
+  [[nodiscard]] std::span<std::byte> bytes_on_its_way(std::string_view name) const {
+    const size_t row = find(name, Role::activation);
+    return {host_address(row), static_cast<size_t>(layout_.rows[row].bytes)};
+  }
   [[nodiscard]] bool has(std::string_view name) const { return graph_.find(name) != kNoTensor; }
 
  private:
@@ -97,7 +106,7 @@ class Executor {
   void fetch_mirror(size_t row) const;
   void send_inputs() const;
   void make_mirror();
-  std::vector<HostFact> bind_calls(const std::function<void()>& before_norm);
+  std::vector<HostFact> bind_calls(const std::function<OpHooks(const Op&)>& hooks);
   [[nodiscard]] std::vector<BoundTransfer> bind_transfers() const;
   void bind_poison();
   void run_calls(int64_t first_job) const;

@@ -37,7 +37,7 @@ bool BatchSource::fill(const CacheFilling& with, Loader* evaluation) {
 
 bool BatchSource::fill_references(const CacheFilling& with, Loader* evaluation) {
   if (reference_log_probs_ == nullptr) return true;
-  reference_log_probs_->open(with.folder, with.fingerprint, with.resumed);
+  reference_log_probs_->open(with.folder, with.fingerprint, with.resumed, with.place.ranks);
   if (!reference_log_probs_->are_complete() && !compute_reference_log_probs(with, evaluation)) return false;
   reference_log_probs_->serve();
   return true;
@@ -63,7 +63,7 @@ bool BatchSource::compute_reference_log_probs(const CacheFilling& with, Loader* 
   if (evaluation != nullptr && !reference_log_probs_->compute(ReferenceLogProbs::Of::eval, with.place,
                                                               *evaluation, with.interrupted, begin))
     return false;
-  reference_log_probs_->complete();
+  reference_log_probs_->complete(with.place.ranks);
   if (replaced) with.load_back();
   return true;
 }

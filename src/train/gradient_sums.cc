@@ -2,63 +2,103 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "autodiff/autodiff.h"
-#include "formats/convert.h"
+#include "base/error.h"
 #include "graph/op_kind.h"
 #include "ops/optimizer/optimizer.h"
+#include "ops/optimizer/pieces.h"
+#include "weights/rank_reader.h"
+#include "weights/row_io.h"
 
 namespace plimsoll {
 
 namespace {
 
-// The whole tensor as the pieces of ranks; `elements` of it are one.
-RankPieces pieces_of(const PersistentState& state, const TableRow& row, int64_t elements) {
-  return {state.bytes(row), static_cast<size_t>(elements * size_of(row.dtype))};
+size_t piece_bytes(int64_t elements, DType dtype) { return static_cast<size_t>(elements * size_of(dtype)); }
+
+// In memory at once, else through `staging`.
+void fill_with_zeros(const RankBytes& bytes, std::span<std::byte> staging) {
+  std::ranges::fill(staging, std::byte{0});
+  for (size_t at = 0; at < bytes.size(); at += staging.size())
+    bytes.write(at, staging.first(std::min(staging.size(), bytes.size() - at)));
 }
 
 }  // namespace
 
 GradientSums::GradientSums(Group& group, const PersistentState& state, const Graph& update)
-    : group_(group), sum_(group) {
+    : group_(group), state_(state), sum_(group) {
   if (group.is_alone()) return;
-  std::map<std::string, int64_t> cut;  // elements of a piece, by weight
-  std::set<std::string> cut_gradients;
-  for (const Op& op : update.ops()) {
-    if (piece_of(op) == 0 || !op.attrs.contains("elements")) continue;
-    if (op.kind == OpKind::grad_square)
+  cut_ = updated_pieces(update);
+  for (const Op& op : update.ops())
+    if (op.kind == OpKind::grad_square && piece_of(op) > 0 && op.attrs.contains("elements"))
       squares_.push_back(update.tensor(op.output(operand::grad_square::square)).name);
-    else {
-      cut[update.tensor(op.output(kWeightOutput)).name] = piece_of(op);
-      cut_gradients.insert(update.tensor(op.input(kGradientInput)).name);
-    }
-  }
   all_squares_.resize(squares_.size() * static_cast<size_t>(group.size()));
-  for (const TableRow& row : state.rows()) {
-    if (row.role == Role::gradient && !cut_gradients.contains(row.name))
-      parts_[row.dtype].push_back(state.bytes(row));
-    const auto found = cut.find(row.name);
-    if (found == cut.end()) continue;
-    const TableRow& gradient = *state.find(gradient_name(row.name));
-    pieces_[gradient.dtype].push_back(pieces_of(state, gradient, found->second));
-    const TableRow* const master = state.master_of(row);
+  for (const TableRow& row : state_.rows()) {
+    const auto found = cut_.find(row.name);
+    if (found == cut_.end()) continue;
+    const int64_t piece = found->second;
+    gradient_types_[row.name] = update.tensor(update.find(gradient_name(row.name))).dtype;
+    if (const TableRow* const gradient = state_.find(gradient_name(row.name)); gradient != nullptr) {
+      if (piece == 0)
+        parts_[gradient->dtype].push_back(bytes_of(*gradient));
+      else
+        pieces_[gradient->dtype].push_back({bytes_of(*gradient), piece_bytes(piece, gradient->dtype)});
+    }
+    if (piece == 0) continue;
+    const TableRow* const master = state_.master_of(row);
     const bool rounds = master != nullptr && !master->is_piece();
-    weights_.push_back(pieces_of(state, rounds ? *master : row, found->second));
-    if (rounds) rounded_.push_back({state.bytes(*master), state.bytes(row), row.dtype});
+    const TableRow& gathered = rounds ? *master : row;
+    divided_at_[row.name] = divided_.size();
+    divided_.push_back({&row, rounds ? master : nullptr});
+    gathered_.push_back({bytes_of(gathered), piece_bytes(piece, gathered.dtype)});
   }
 }
 
-void GradientSums::clear() const {
+RankBytes GradientSums::bytes_of(const TableRow& row) {
+  if (state_.in_memory(row)) return state_.bytes(row);
+  stores_.push_back(std::make_unique<StoredRow>(state_, row));
+  return RankBytes(*stores_.back());
+}
+
+void GradientSums::clear() {
   for (const auto& [dtype, parts] : parts_)
-    for (const std::span<std::byte> part : parts) std::ranges::fill(part, std::byte{0});
+    for (const RankBytes& part : parts) fill_with_zeros(part, sum_.staging());
   for (const auto& [dtype, parts] : pieces_)
-    for (const RankPieces& part : parts) std::ranges::fill(part.whole, std::byte{0});
+    for (const RankPieces& part : parts) fill_with_zeros(part.whole, sum_.staging());
 }
 
 void GradientSums::add_up() {
   for (const auto& [dtype, parts] : parts_) sum_.add(parts, dtype);
   for (const auto& [dtype, parts] : pieces_) sum_.add_pieces(parts, dtype);
+}
+
+void GradientSums::add_up(const std::string& weight, std::span<std::byte> gradient) {
+  const DType dtype = gradient_types_.at(weight);
+  if (const int64_t piece = cut_.at(weight); piece > 0) {
+    const RankPieces pieces = {gradient, piece_bytes(piece, dtype)};
+    sum_.add_pieces(std::span(&pieces, 1), dtype);
+  } else {
+    const RankBytes whole = gradient;
+    sum_.add(std::span(&whole, 1), dtype);
+  }
+}
+
+void GradientSums::gather_weights() {
+  sum_.gather_pieces(gathered_);
+  for (const Divided& divided : divided_) round(divided);
+}
+
+void GradientSums::gather_weight(const std::string& weight) {
+  const auto found = divided_at_.find(weight);
+  if (found == divided_at_.end()) return;
+  sum_.gather_pieces(std::span(gathered_).subspan(found->second, 1));
+  round(divided_[found->second]);
+}
+
+void GradientSums::round(const Divided& divided) {
+  if (divided.rounded_from != nullptr)
+    round_from_master(state_, *divided.weight, *divided.rounded_from, sum_.staging());
 }
 
 void GradientSums::exchange_squares(const Executor& update) {
@@ -71,11 +111,6 @@ void GradientSums::exchange_squares(const Executor& update) {
     const std::span<double> sums = update.on_its_way<double>(squares_[i]);
     for (size_t rank = 0; rank < sums.size(); ++rank) sums[rank] = all_squares_[rank * count + i];
   }
-}
-
-void GradientSums::gather_weights() {
-  sum_.gather_pieces(weights_);
-  for (const Rounded& each : rounded_) convert(each.master, DType::f32, each.weight, each.dtype);
 }
 
 void add_up_losses(Group& group, const TaskSpec& task, bool any, std::vector<double>& sums) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,35 +16,50 @@
 
 namespace plimsoll {
 
+// Tensors are exchanged wherever they are.
 class GradientSums {
  public:
-  // All gradients of the state, in the order of its tensors; they are in memory. `update`: the optimizer's program,
-  // which says of what ranks have a piece each. Nothing where the group is one process.
+  // `update`: the program that updates weights, which says of what ranks have a piece each: the optimizer's, or the
+  // training step's where its backward pass updates them. Nothing where the group is one process.
   GradientSums(Group& group, const PersistentState& state, const Graph& update);
 
   // This rank adds nothing to the sums.
-  void clear() const;
+  void clear();
   // Gradients become sums; of those that are divided, this rank's pieces.
   void add_up();
-  // Before the norm is formed by `update`: each rank has added up the squares of its pieces.
-  void exchange_squares(const Executor& update);
   // Every rank has updated its pieces of the weights.
   void gather_weights();
+
+  // For updates in the backward pass: the gradient of a weight, complete at this rank, becomes a sum, or this rank's
+  // piece of it does; and its pieces become whole once each rank has updated its own.
+  void add_up(const std::string& weight, std::span<std::byte> gradient);
+  void gather_weight(const std::string& weight);
+
+  // Before the norm is formed by `update`: each rank has added up the squares of its pieces.
+  void exchange_squares(const Executor& update);
   [[nodiscard]] int64_t sent_bytes() const { return sum_.sent_bytes(); }
+  // For others that exchange what is large, between two steps.
+  [[nodiscard]] OrderedSum& sum() { return sum_; }
 
  private:
-  // A weight whose master, updated in pieces, is whole at every rank: it is rounded from that.
-  struct Rounded {
-    std::span<const std::byte> master;
-    std::span<std::byte> weight;
-    DType dtype;
+  // A weight of which each rank updates a piece.
+  struct Divided {
+    const TableRow* weight;
+    const TableRow* rounded_from;  // its master, where that is whole at every rank; else null
   };
+  [[nodiscard]] RankBytes bytes_of(const TableRow& row);
+  void round(const Divided& divided);
 
   Group& group_;
-  std::map<DType, std::vector<std::span<std::byte>>> parts_;  // by type
-  std::map<DType, std::vector<RankPieces>> pieces_;           // likewise
-  std::vector<RankPieces> weights_;
-  std::vector<Rounded> rounded_;
+  PersistentState state_;
+  std::vector<std::unique_ptr<ByteStore>> stores_;   // of what is not in memory
+  std::map<std::string, int64_t> cut_;               // elements of a piece, by weight
+  std::map<DType, std::vector<RankBytes>> parts_;    // gradients by type
+  std::map<DType, std::vector<RankPieces>> pieces_;  // likewise
+  std::map<std::string, DType> gradient_types_;      // by weight
+  std::vector<Divided> divided_;
+  std::vector<RankPieces> gathered_;  // of each of them: the master, or the weight
+  std::map<std::string, size_t> divided_at_;
   std::vector<std::string> squares_;  // names of sums, one for each rank
   std::vector<double> all_squares_;   // of each rank, in their order
   OrderedSum sum_;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "base/error.h"
@@ -88,7 +89,7 @@ int64_t ReferenceLogProbs::take_lines(const fs::path& file) {
 
 // The experiment of a run that resumes has been compared already, also where an earlier version named it in
 // other words.
-void ReferenceLogProbs::open(RunFolder& folder, const std::string& fingerprint, bool resumed) {
+void ReferenceLogProbs::open_file(RunFolder& folder, const std::string& fingerprint, bool resumed) {
   const fs::path file = folder.begin_log(kFile);
   const std::string head = head_line(fingerprint), first = first_line(file);
   const bool same = first == with_sum(head) || first == head + "}" || (resumed && !first.empty());
@@ -97,6 +98,33 @@ void ReferenceLogProbs::open(RunFolder& folder, const std::string& fingerprint, 
   if (kept > 0) return;
   has_sums_ = true;
   write(head);
+}
+
+void ReferenceLogProbs::open(RunFolder& folder, const std::string& fingerprint, bool resumed,
+                             RunRanks& ranks) {
+  ranks.by_leader([&] {
+    open_file(folder, fingerprint, resumed);
+    return std::string();
+  });
+  if (!ranks.is_alone()) share(ranks);
+}
+
+void ReferenceLogProbs::share(RunRanks& ranks) {
+  constexpr size_t kRows = 4096;
+  Group& group = ranks.group();
+  RunRanks::Exchange exchange(ranks);
+  complete_ = broadcast_text(group, complete_ ? "1" : "0") == "1";
+  exchanged_.resize(kRows * static_cast<size_t>(ranks.size()));
+  for (std::vector<Values>& known : known_) {
+    for (size_t first = 0; first < known.size(); first += kRows) {
+      const size_t count = std::min(kRows, known.size() - first);
+      const std::span<Values> all = std::span(exchanged_).first(count * static_cast<size_t>(ranks.size()));
+      std::copy_n(known.data() + first, count, all.data() + count * static_cast<size_t>(group.rank()));
+      group.all_gather(std::as_writable_bytes(all));
+      std::copy_n(all.data(), count, known.data() + first);
+    }
+  }
+  exchange.done();
 }
 
 void ReferenceLogProbs::read(const fs::path& folder) {
@@ -111,6 +139,7 @@ void ReferenceLogProbs::read(const fs::path& folder) {
 }
 
 void ReferenceLogProbs::write(std::string line) {
+  if (!file_) return;  // the leading rank's
   line = has_sums_ ? with_sum(std::move(line)) : line.append("}");
   file_->write(line.append("\n"));
 }
@@ -134,13 +163,42 @@ bool ReferenceLogProbs::are_complete() const {
   return complete_ && std::all_of(known_.begin(), known_.end(), any);
 }
 
-void ReferenceLogProbs::complete() {
-  int64_t rows = 0;
-  for (const Of of : {Of::train, Of::eval})
-    for (int64_t row = 0; row < std::ssize(known_[static_cast<size_t>(of)]); ++row) rows += knows(of, row);
-  write(R"({"step": 0, "rows": )" + std::to_string(rows));
-  file_->sync();
+void ReferenceLogProbs::complete(RunRanks& ranks) {
+  ranks.by_leader([&] {
+    int64_t rows = 0;
+    for (const Of of : {Of::train, Of::eval})
+      for (int64_t row = 0; row < std::ssize(known_[static_cast<size_t>(of)]); ++row) rows += knows(of, row);
+    write(R"({"step": 0, "rows": )" + std::to_string(rows));
+    file_->sync();
+    return std::string();
+  });
   complete_ = true;
+}
+
+bool ReferenceLogProbs::exchange(Of of, const EffectiveBatch& batch, RunRanks& ranks, bool interrupted) {
+  RankWord word;
+  word.stops = interrupted ? 1 : 0;
+  if (ranks.meet(word).stops != 0) return false;
+  const auto count = static_cast<size_t>(batch.sequences());
+  const auto place_of = [&](int rank, size_t sequence) {
+    return static_cast<size_t>(rank) * count + sequence;
+  };
+  exchanged_.resize(count * static_cast<size_t>(ranks.size()));
+  const auto known = [&](size_t sequence) -> Values& {
+    return known_[static_cast<size_t>(of)][static_cast<size_t>(batch.row(static_cast<int64_t>(sequence)))];
+  };
+  for (size_t sequence = 0; sequence < count; ++sequence)
+    exchanged_[place_of(ranks.group().rank(), sequence)] = known(sequence);
+  RunRanks::Exchange exchange(ranks);
+  ranks.group().all_gather(std::as_writable_bytes(std::span(exchanged_)));
+  exchange.done();
+  for (int rank = 0; rank < ranks.size(); ++rank)
+    for (size_t sequence = 0; sequence < count; ++sequence) {
+      const Values& values = exchanged_[place_of(rank, sequence)];
+      if (std::isnan(known(sequence)[0]) && !std::isnan(values[0]))
+        add(of, batch.row(static_cast<int64_t>(sequence)), values);
+    }
+  return true;
 }
 
 bool ReferenceLogProbs::compute(Of of, const RunPlace& place, Loader& loader,
@@ -150,34 +208,44 @@ bool ReferenceLogProbs::compute(Of of, const RunPlace& place, Loader& loader,
   const Executor program = bind_program(place, kReferenceProgram);
   BatchWriter writer(program, experiment.model);
   const Variant& variant = place.plan.variant;
-  bool begun = false;
   MicroSteps steps(experiment.train_capacity(variant), train_shape(experiment),
-                   std::max(experiment.effective_batch, variant.eval_micro_batch));
+                   std::max(experiment.effective_batch, variant.eval_micro_batch), place.rank());
+  RunRanks& ranks = place.ranks;
+  bool begun = false;
+  const auto begin_once = [&] {
+    if (!std::exchange(begun, true)) begin();
+  };
+  if (!ranks.is_alone()) ranks.together(begin_once);
   loader.start({});
   while (const EffectiveBatch* batch = loader.next()) {
     steps.cut(*batch);
-    for (int64_t i = 0; i < steps.count(); ++i) {
-      if (interrupted()) return false;
-      const MicroBatch& micro = steps.fill(i);
-      const auto row_of = [&](const EffectiveBatch& of, int64_t sequence) {
-        return of.row(micro.sample_in_batch[static_cast<size_t>(sequence)]);
-      };
-      bool all_known = true;
-      for (int64_t s = 0; s < micro.live_sequences; s += 2)
-        all_known = all_known && knows(of, row_of(*batch, s));
-      if (all_known) continue;
-      if (!begun) begin();
-      begun = true;
-      writer.write(micro);
-      program.run();
-      const auto logps = program.result<float>(kReferenceTensor);
-      const auto answer = [&](int64_t sequence) {
-        return logps[static_cast<size_t>(sequence * kNumLogProbs)];
-      };
-      for (int64_t s = 0; s < micro.live_sequences; s += 2)
-        if (!knows(of, row_of(*batch, s))) add(of, row_of(*batch, s), {answer(s), answer(s + 1)});
-    }
+    const bool done = compute_batch(of, {program, writer, steps}, *batch, interrupted, begin_once);
+    if (ranks.is_alone() ? !done : !exchange(of, *batch, ranks, !done)) return false;
     if (batch->ends_epoch) break;
+  }
+  return true;
+}
+
+bool ReferenceLogProbs::compute_batch(Of of, const Computing& by, const EffectiveBatch& batch,
+                                      const std::function<bool()>& interrupted,
+                                      const std::function<void()>& begin) {
+  const auto& [program, writer, steps] = by;
+  for (int64_t i = 0; i < steps.count(); ++i) {
+    if (interrupted()) return false;
+    const MicroBatch& micro = steps.fill(i);
+    const auto row_of = [&](int64_t sequence) {
+      return batch.row(micro.sample_in_batch[static_cast<size_t>(sequence)]);
+    };
+    bool all_known = true;
+    for (int64_t s = 0; s < micro.live_sequences; s += 2) all_known = all_known && knows(of, row_of(s));
+    if (all_known) continue;
+    begin();
+    writer.write(micro);
+    program.run();
+    const auto logps = program.result<float>(kReferenceTensor);
+    const auto answer = [&](int64_t sequence) { return logps[static_cast<size_t>(sequence * kNumLogProbs)]; };
+    for (int64_t s = 0; s < micro.live_sequences; s += 2)
+      if (!knows(of, row_of(s))) add(of, row_of(s), {answer(s), answer(s + 1)});
   }
   return true;
 }

@@ -131,7 +131,8 @@ ExitCode train(RunInput input, const RunOptions& options, bool poison) {
                      .cpu = input.cpu,
                      .resume = options.resume,
                      .overwrite = options.overwrite,
-                     .observer = *options.observer};
+                     .observer = *options.observer,
+                     .begun = options.begun};
   return run_plan(wish, input, {options.profile, poison, *options.ranks});
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "formats/convert.h"
+#include "graph/op_kind.h"
 #include "ops/optimizer/optimizer.h"
 #include "train/batch_writer.h"
 #include "train/frozen_cache.h"
@@ -30,11 +32,15 @@ ExecutorOptions options_of(const RunPlace& place, size_t program) {
           .graphs = place.poison ? 0 : place.plan.graphs_of(name)};
 }
 
-// The optimizer's program of a rank of several; an empty one on one device, whose program is the plan's, and where
-// updates are a part of the backward pass.
+// The program that updates weights.
+const char* updating(const Plan& plan) {
+  return plan.variant.update_in_backward ? kTrainProgram : kUpdateProgram;
+}
+
+// That of a rank of several; an empty one on one device, whose programs are the plan's.
 Graph own_update(const RunPlace& place) {
-  if (place.ranks.is_alone() || place.plan.variant.update_in_backward) return Graph();
-  return for_rank(place.plan.programs[number_of(place.plan, kUpdateProgram)], place.rank().number);
+  if (place.ranks.is_alone()) return Graph();
+  return for_rank(place.plan.programs[number_of(place.plan, updating(place.plan))], place.rank().number);
 }
 
 }  // namespace
@@ -53,22 +59,46 @@ std::span<const float> read_scores(const PersistentState& state, std::vector<flo
   return to;
 }
 
+ExecutorOptions OptimizerStep::hooked_options(const RunPlace& place, size_t program) {
+  ExecutorOptions options = options_of(place, program);
+  if (!ranks_.is_alone() && plan_.programs[program].name() == updating(plan_))
+    options.hooks = [this](const Op& op) { return hooks_of(op); };
+  return options;
+}
+
 OptimizerStep::OptimizerStep(const RunPlace& place)
     : plan_(place.plan),
+      ranks_(place.ranks),
       own_(own_update(place)),
-      train_(bind_program(place, kTrainProgram)),
+      train_(!ranks_.is_alone() && plan_.variant.update_in_backward
+                 ? own_
+                 : plan_.programs[number_of(plan_, kTrainProgram)],
+             plan_.layout.programs[number_of(plan_, kTrainProgram)], place.device, place.memory.arenas(),
+             hooked_options(place, number_of(plan_, kTrainProgram))),
       steps_(plan_.request.workload.experiment.train_capacity(plan_.variant),
              train_shape(plan_.request.workload.experiment),
              plan_.request.workload.experiment.effective_batch, place.rank()),
-      ranks_(place.ranks),
       gradients_(place.ranks.group(), PersistentState(plan_.layout, place.memory.arenas()), own_) {
   if (plan_.variant.update_in_backward) return;
   const size_t i = number_of(plan_, kUpdateProgram);
-  ExecutorOptions options = options_of(place, i);
-  if (divides_states())
-    options.before_norm = [this] { send([this] { gradients_.exchange_squares(*update_); }); };
   const Graph& update = ranks_.is_alone() ? plan_.programs[i] : own_;
-  update_.emplace(update, plan_.layout.programs[i], place.device, place.memory.arenas(), options);
+  update_.emplace(update, plan_.layout.programs[i], place.device, place.memory.arenas(),
+                  hooked_options(place, i));
+}
+
+// Gradients are complete at a rank in front of the op that squares them.
+OpHooks OptimizerStep::hooks_of(const Op& op) {
+  if (op.kind == OpKind::grad_norm && divides_states())
+    return {.before = [this] { send([this] { gradients_.exchange_squares(update_ ? *update_ : train_); }); }};
+  if (!plan_.variant.update_in_backward) return {};
+  const std::string weight = op.scope;
+  if (op.kind == OpKind::grad_square)
+    return {.before = [this, weight] {
+      send([&] { gradients_.add_up(weight, train_.bytes_on_its_way(gradient_name(weight))); });
+    }};
+  if (op.stage == Stage::update && op.kind != OpKind::grad_norm)
+    return {.after = [this, weight] { send([&] { gradients_.gather_weight(weight); }); }};
+  return {};
 }
 
 template <class Work>
@@ -86,11 +116,11 @@ OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Valu
   // A rank that fails from here on leaves alone: others wait for what it sends, not for its word.
   std::optional<RunRanks::Exchange> exchange;
   if (!ranks_.is_alone()) exchange.emplace(ranks_);
-  const int64_t tokens = accumulate(batch, values);
   sending_ = 0;
+  const int64_t tokens = accumulate(batch, values);
   if (exchange) send([this] { add_up(); });
   if (update_) update(values);
-  if (divides_states()) send([this] { gradients_.gather_weights(); });
+  if (update_ && divides_states()) send([this] { gradients_.gather_weights(); });
   if (exchange) exchange->done();
   const auto loss = ranks_.is_alone() ? train_.result<double>(kLossTensor) : std::span<const double>(loss_);
   return {loss[0] / loss[1],
@@ -119,15 +149,29 @@ int64_t OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& val
     writer.set(StepValue::loss_scale, values.loss_scale / static_cast<double>(batch.target_tokens()));
     train_.run();
   }
+  if (steps_.count() == 0 && !update_) run_without_rows(writer, batch, values);
   return batch.tokens() - shared;
+}
+
+// The row is another rank's, and its loss counts nothing here.
+void OptimizerStep::run_without_rows(BatchWriter& writer, const EffectiveBatch& batch, const Values& values) {
+  writer.write(steps_.fill_with(batch, 0));
+  writer.set(StepValue::first_micro_step, 1.0);
+  writer.set_seed(values.seed);
+  writer.set(StepValue::optimizer_step, static_cast<double>(values.number));
+  writer.set(StepValue::learning_rate, values.learning_rate);
+  writer.set(StepValue::loss_scale, 0.0);
+  train_.run();
 }
 
 void OptimizerStep::add_up() {
   const auto own = train_.result<double>(kLossTensor);
   loss_.assign(own.begin(), own.end());
-  const bool any = steps_.count() > 0;  // else fewer rows than ranks: the program did not run
-  if (!any) gradients_.clear();
-  gradients_.add_up();
+  const bool any = steps_.count() > 0;  // else fewer rows than ranks
+  if (update_) {
+    if (!any) gradients_.clear();
+    gradients_.add_up();
+  }
   add_up_losses(ranks_.group(), plan_.request.workload.experiment.task, any, loss_);
 }
 

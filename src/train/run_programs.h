@@ -22,6 +22,7 @@
 
 namespace plimsoll {
 
+class BatchWriter;
 class FrozenCache;
 
 // The place in which programs run. All of it outlives them.
@@ -68,6 +69,8 @@ class OptimizerStep {
   void begin_with(const FrozenCache& kept) { kept_ = &kept; }
   // To other ranks.
   [[nodiscard]] int64_t sent_bytes() const { return gradients_.sent_bytes(); }
+  // For others that exchange what is large, between two steps.
+  [[nodiscard]] OrderedSum& sum() { return gradients_.sum(); }
   // The batch has targets.
   Result run(const EffectiveBatch& batch, const Values& values);
 
@@ -77,19 +80,24 @@ class OptimizerStep {
   // Counts the seconds in which ranks send each other something.
   template <class Work>
   void send(Work work);
-  // Gradients and the sums of the loss become those of all ranks.
+  // Gradients (unless the backward pass has done that) and the sums of the loss become those of all ranks.
   void add_up();
+  // The exchange of ranks in front of an op of a program, and behind it.
+  [[nodiscard]] OpHooks hooks_of(const Op& op);
+  [[nodiscard]] ExecutorOptions hooked_options(const RunPlace& place, size_t program);
+  // A micro-step of a rank without rows: it adds nothing, and takes part in what the backward pass exchanges.
+  void run_without_rows(BatchWriter& writer, const EffectiveBatch& batch, const Values& values);
   void update(const Values& values);
   // Each rank updates its pieces of the weights.
   [[nodiscard]] bool divides_states() const;
 
   const Plan& plan_;
-  Graph own_;  // the optimizer's program, with the ranges of this rank
+  RunRanks& ranks_;
+  Graph own_;  // the program that updates weights, with the ranges of this rank; empty on one device
   Executor train_;
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroSteps steps_;
   const FrozenCache* kept_ = nullptr;
-  RunRanks& ranks_;
   GradientSums gradients_;
   std::vector<double> loss_;  // of all ranks, where there are several
   double sending_ = 0;        // seconds of the step so far

@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "base/system_memory.h"
 #include "base/units.h"
+#include "formats/load.h"
 #include "ops/name_hash.h"
 #include "prepare/resume.h"
 #include "runs/stopped_batch.h"
@@ -42,12 +43,13 @@ uint64_t rows_hash(const EffectiveBatch& batch) {
 void require_same_weights(RunRanks& ranks, const PersistentState& state) {
   if (ranks.is_alone()) return;
   uint32_t weights = 0, states = 0;
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow& row : state.rows()) {
     if (row.is_piece()) continue;
-    if (row.role == Role::trainable_weight || row.role == Role::master)
-      weights = crc32c(state.bytes(row), weights);
-    else if (row.role == Role::optimizer_state)
-      states = crc32c(state.bytes(row), states);
+    const bool is_weight = row.role == Role::trainable_weight || row.role == Role::master;
+    if (!is_weight && row.role != Role::optimizer_state) continue;
+    uint32_t& sum = is_weight ? weights : states;
+    state.visit(row, staging, [&](int64_t, std::span<const std::byte> piece) { sum = crc32c(piece, sum); });
   }
   ranks.require_same({{"set of weights (their CRC-32C)", std::to_string(weights)},
                       {"set of optimizer states (their CRC-32C)", std::to_string(states)}});
@@ -78,6 +80,7 @@ ExitCode Trainer::run() {
   });
   require_same_weights(parts_.ranks, parts_.session.state);
   parts_.ranks.together([this] { open_logs(); });
+  if (wish_.begun) wish_.begun();
   listen_to_stop_requests(!parts_.ranks.is_alone());
   if (parts_.profile != nullptr) parts_.profile->start(current_.total_steps - current_.step);
   parts_.tally.start = RunClock::now();
@@ -157,9 +160,12 @@ void Trainer::gather_ranks() {
   std::vector<RankRecord>& all = parts_.tally.ranks;
   all.resize(static_cast<size_t>(parts_.ranks.size()));
   const ProcessMemory memory = process_memory();
-  all[static_cast<size_t>(parts_.ranks.group().rank())] = {
-      memory.peak_rss, memory.data, parts_.session.memory.device_bytes(), parts_.step.sent_bytes(),
-      parts_.tally.sending_seconds};
+  all[static_cast<size_t>(parts_.ranks.group().rank())] = {memory.peak_rss,
+                                                           memory.data,
+                                                           parts_.session.memory.device_bytes(),
+                                                           parts_.step.sent_bytes() - reader_->sent_bytes(),
+                                                           parts_.tally.sending_seconds,
+                                                           reader_->read_bytes()};
   parts_.ranks.group().all_gather(std::as_writable_bytes(std::span(all)));
 }
 
@@ -195,20 +201,25 @@ void Trainer::load() {
   if (wish_.resume)
     wish_.observer.event(formatted("note    {} holds no checkpoint: starting at step 0", output.string()),
                          LogLevel::warn);
-  begin_adapters(wish_.settings.weights, experiment(), wish_.cpu, parts_.session.state);
+  begin_adapters(wish_.settings.weights, experiment(), wish_.cpu, parts_.session.state, reader());
 }
 
 void Trainer::load_start() {
-  plimsoll::load_start(wish_.settings.weights, experiment(), parts_.session.state, wish_.observer);
+  plimsoll::load_start(wish_.settings.weights, experiment(), parts_.session.state, wish_.observer, reader());
+}
+
+void Trainer::load_saved(const std::filesystem::path& checkpoint) {
+  load_checkpoint(checkpoint, experiment(), parts_.session.state, reader());
 }
 
 void Trainer::resume(const std::filesystem::path& checkpoint) {
   const TrainerState saved = read_trainer_state(checkpoint);
   wish_.settings.recipe.require_same_experiment(checkpoint, saved, current_);
-  if (!verify_checkpoint(checkpoint))
+  const auto verify = [&] { return std::string(verify_checkpoint(checkpoint) ? "verified" : ""); };
+  if (parts_.ranks.by_leader(verify).empty())
     wish_.observer.event(
         formatted("note    {} has no checksums: an earlier version saved it", checkpoint.string()));
-  load_checkpoint(checkpoint, experiment(), parts_.session.state);
+  load_saved(checkpoint);
   take_out_starts(parts_.session.state, experiment().lora_options);
   for (const std::string& note :
        {changed_bits_note(saved, current_), skipped_steps_note(checkpoint, saved, parts_.session.plan),
@@ -242,8 +253,7 @@ bool Trainer::fill_caches() {
                               },
                           .load_back =
                               [this] {
-                                load_checkpoint(*latest_checkpoint(wish_.folder.path()), experiment(),
-                                                parts_.session.state);
+                                load_saved(*latest_checkpoint(wish_.folder.path()));
                                 whole_ = true;
                               },
                           .interrupted = is_interrupted};
@@ -372,7 +382,8 @@ void Trainer::take_scale(const StepMetrics& metrics, const EffectiveBatch& batch
   const bool overflowed = !std::isfinite(metrics.grad_norm);
   scale.take(overflowed);
   if (!overflowed) return;
-  if (scale.value < LossScale::kLeast)
+  // All ranks see the same overflow; the one that holds the folder reports it.
+  if (scale.value < LossScale::kLeast && leads())
     lose(metrics.step, batch, "the gradients overflow fp16 even at the smallest loss scale");
   wish_.observer.event(
       formatted("fp16    step {}: the gradients overflowed, the update was skipped; the loss scale is now {}",

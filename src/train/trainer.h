@@ -1,6 +1,7 @@
 // The loop of a run: steps, evaluations and saves when they are due, until the run ends or has to stop.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/error.h"
@@ -39,13 +40,16 @@ struct RunWish {
   CpuSettings cpu;
   bool resume = false, overwrite = false;
   RunObserver& observer;
+  std::function<void()> begun = {};  // RunOptions::begun
 };
 
 class Trainer {
  public:
   // `begin`: before the first step, with what the run is (its fingerprint, kernels and batches).
   Trainer(const RunWish& wish, const TrainerParts& parts, TrainerState begin)
-      : wish_(wish), parts_(parts), current_(std::move(begin)) {}
+      : wish_(wish), parts_(parts), current_(std::move(begin)) {
+    if (!parts_.ranks.is_alone()) reader_.emplace(parts_.ranks, parts_.step.sum());
+  }
 
   // Returns ok or interrupted; what was done is saved, unless it is lost.
   ExitCode run();
@@ -54,6 +58,8 @@ class Trainer {
   void load();
   void resume(const std::filesystem::path& checkpoint);
   void load_start();
+  void load_saved(const std::filesystem::path& checkpoint);
+  [[nodiscard]] RankReader* reader() { return reader_ ? &*reader_ : nullptr; }
   // Opens the logs. A run that resumes reads its older lines.
   void open_logs();
   ExitCode take_steps();
@@ -92,6 +98,7 @@ class Trainer {
   RunWish wish_;
   TrainerParts parts_;
   TrainerState current_;
+  std::optional<RankReader> reader_;            // of several ranks
   const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step
   bool stops_ = false, save_requested_ = false, out_of_patience_ = false;  // as ranks agreed
   double sending_ = 0, busy_ = 0;  // seconds of the last step: waiting for other ranks, and computing

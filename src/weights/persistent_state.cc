@@ -10,7 +10,7 @@ namespace plimsoll {
 namespace {
 
 // Pieces that the disk moves without a detour.
-constexpr size_t kPieceUnit = 4096;
+constexpr size_t kDiskUnit = 4096;
 
 void check_range(const TableRow& row, int64_t start, size_t bytes) {
   if (start < 0 || static_cast<int64_t>(bytes) > row.bytes - start)
@@ -18,7 +18,7 @@ void check_range(const TableRow& row, int64_t start, size_t bytes) {
 }
 
 size_t piece_bytes(const TableRow& row, std::span<std::byte> staging) {
-  const size_t piece = staging.size() / kPieceUnit * kPieceUnit;
+  const size_t piece = staging.size() / kDiskUnit * kDiskUnit;
   if (piece == 0) throw InternalError("no staging was given for " + row.name);
   return piece;
 }
@@ -70,34 +70,33 @@ void PersistentState::write(const TableRow& row, int64_t start, std::span<const 
 }
 
 void PersistentState::visit(const TableRow& row, std::span<std::byte> staging, const Use& use) const {
-  if (in_memory(row)) {
-    const ElementRange range = range_of(row);
-    const int64_t size = size_of(row.dtype);
-    use(range.first * size, bytes(row).first(static_cast<size_t>(range.elements * size)));
-    return;
-  }
-  check_internal(!row.is_piece(), "a piece that is not in memory");
+  const ElementRange range = range_of(row);
+  const int64_t begin = range.first * size_of(row.dtype), bytes = range.elements * size_of(row.dtype);
+  if (in_memory(row)) return use(begin, this->bytes(row).first(static_cast<size_t>(bytes)));
   const size_t most = piece_bytes(row, staging);
-  for (int64_t start = 0; start < row.bytes; start += static_cast<int64_t>(most)) {
-    const auto piece = staging.first(std::min(most, static_cast<size_t>(row.bytes - start)));
-    read(row, start, piece);
-    use(start, piece);
+  for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(most)) {
+    const auto piece = staging.first(std::min(most, static_cast<size_t>(bytes - at)));
+    read(row, at, piece);
+    use(begin + at, piece);
   }
 }
 
 void PersistentState::fill(const TableRow& row, std::span<std::byte> staging, const Fill& fill) const {
-  if (in_memory(row)) {
-    const ElementRange range = range_of(row);
-    const int64_t size = size_of(row.dtype);
-    fill(range.first * size, bytes(row).first(static_cast<size_t>(range.elements * size)));
-    return;
-  }
-  check_internal(!row.is_piece(), "a piece that is not in memory");
+  this->fill(row, range_of(row), staging, fill);
+}
+
+void PersistentState::fill(const TableRow& row, ElementRange part, std::span<std::byte> staging,
+                           const Fill& fill) const {
+  const int64_t size = size_of(row.dtype);
+  const int64_t begin = part.first * size, bytes = part.elements * size;
+  const int64_t own = begin - range_of(row).first * size;  // where it begins in what this rank has
+  if (in_memory(row))
+    return fill(begin, this->bytes(row).subspan(static_cast<size_t>(own), static_cast<size_t>(bytes)));
   const size_t most = piece_bytes(row, staging);
-  for (int64_t start = 0; start < row.bytes; start += static_cast<int64_t>(most)) {
-    const auto piece = staging.first(std::min(most, static_cast<size_t>(row.bytes - start)));
-    fill(start, piece);
-    write(row, start, piece);
+  for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(most)) {
+    const auto piece = staging.first(std::min(most, static_cast<size_t>(bytes - at)));
+    fill(begin + at, piece);
+    write(row, own + at, piece);
   }
 }
 

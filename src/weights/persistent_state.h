@@ -55,6 +55,8 @@ class PersistentState {
   using Fill = std::function<void(int64_t start, std::span<std::byte> piece)>;
   void visit(const TableRow& row, std::span<std::byte> staging, const Use& use) const;
   void fill(const TableRow& row, std::span<std::byte> staging, const Fill& fill) const;
+  // The same of some elements of the whole tensor, which this rank has.
+  void fill(const TableRow& row, ElementRange part, std::span<std::byte> staging, const Fill& fill) const;
 
  private:
   const ArenaLayout& layout_;

@@ -58,9 +58,14 @@ void require_finite(const StoredTensor& stored, int64_t first, std::span<const s
 
 void load_row(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
               std::span<std::byte> staging) {
+  load_part(state, row, state.range_of(row), stored, staging);
+}
+
+void load_part(const PersistentState& state, const TableRow& row, ElementRange part,
+               const StoredTensor& stored, std::span<std::byte> staging) {
   require_shape(stored, row.whole_shape());
   const size_t half = staging.size() / 2;
-  state.fill(row, staging.first(half), [&](int64_t start, std::span<std::byte> piece) {
+  state.fill(row, part, staging.first(half), [&](int64_t start, std::span<std::byte> piece) {
     load_elements(stored, start / size_of(row.dtype), piece, row.dtype, staging.subspan(half));
     // A state may overflow and the run continue; a weight that did is of no use for training or inference.
     if (row.role != Role::optimizer_state)

@@ -17,6 +17,9 @@ namespace plimsoll {
 // a weight that is not finite.
 void load_row(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
               std::span<std::byte> staging);
+// Elements of the row from such a tensor.
+void load_part(const PersistentState& state, const TableRow& row, ElementRange part,
+               const StoredTensor& stored, std::span<std::byte> staging);
 // The file's bytes as they are; as many as the row has.
 void load_row_bytes(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
                     std::span<std::byte> staging);

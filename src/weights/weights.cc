@@ -23,6 +23,7 @@
 #include "weights/adapter_start.h"
 #include "weights/gguf_names.h"
 #include "weights/quantised_weights.h"
+#include "weights/rank_reader.h"
 #include "weights/row_io.h"
 
 namespace plimsoll {
@@ -139,15 +140,19 @@ std::string stored_name(const PersistentState& state, const ModelFolder& model,
 }
 
 void load_one(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
-              std::span<std::byte> staging) {
-  load_master_first(state, row, staging,
-                    [&](const TableRow& target) { load_row(state, target, stored, staging); });
+              std::span<std::byte> staging, RankReader* reader) {
+  load_master_first(state, row, staging, [&](const TableRow& target) {
+    if (reader != nullptr && !target.is_piece())
+      reader->load(state, target, stored, staging);
+    else
+      load_row(state, target, stored, staging);
+  });
 }
 
 // Whole values, also of what the folder has in 4 bits.
 void load_whole(const PersistentState& state, const TableRow& row, const ModelFolder& model,
-                const std::string& name, std::span<std::byte> staging) {
-  if (!stores_nf4(model, name)) return load_one(state, row, model.find(name), staging);
+                const std::string& name, std::span<std::byte> staging, RankReader* reader) {
+  if (!stores_nf4(model, name)) return load_one(state, row, model.find(name), staging, reader);
   load_master_first(state, row, staging,
                     [&](const TableRow& target) { load_from_nf4(state, target, model, name, staging); });
 }
@@ -321,7 +326,7 @@ bool is_beside_adapters(const PersistentState& state, const TableRow& row) {
 }
 
 void load_base_weights(const PersistentState& state, const fs::path& folder, const LoadProgress& progress,
-                       FreshHead fresh) {
+                       FreshHead fresh, RankReader* reader) {
   ModelFolder model = open_weights(folder);
   model.put_below_head(prefix_of(state));
   if (has_value_head(state)) model.add_file(kValueHeadFile);
@@ -337,7 +342,7 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
     if (const auto nf4 = find_nf4(state, *row)) {
       load_nf4(state, *nf4, model, staging);
     } else {
-      load_whole(state, *row, model, stored_name(state, model, rows, *row), staging);
+      load_whole(state, *row, model, stored_name(state, model, rows, *row), staging, reader);
     }
     done += row->bytes;
     if (progress) progress(done, total);
@@ -347,7 +352,7 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
   for (const TableRow& row : state.rows())
     if (is_weight(row) && row.parameter.origin == Origin::fresh && is_beside_adapters(state, row) &&
         model.contains(row.name))
-      load_whole(state, row, model, row.name, staging);
+      load_whole(state, row, model, row.name, staging, reader);
 }
 
 void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed) {
@@ -441,7 +446,8 @@ void load_otherwise(const PersistentState& state, const TableRow& row, const Sto
 
 }  // namespace
 
-void load_adapters(const PersistentState& state, const fs::path& folder, FreshHead fresh) {
+void load_adapters(const PersistentState& state, const fs::path& folder, FreshHead fresh,
+                   RankReader* reader) {
   ModelFolder adapter = ModelFolder::open(folder, "adapter_model");
   if (has_value_head(state)) adapter.add_file(kValueHeadFile);
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
@@ -452,7 +458,7 @@ void load_adapters(const PersistentState& state, const fs::path& folder, FreshHe
     if (may_stay && !adapter.contains(name)) continue;
     const StoredTensor stored = adapter.find(name);
     if (!is_saved_otherwise(state, row))
-      load_one(state, row, stored, staging);
+      load_one(state, row, stored, staging, reader);
     else
       load_otherwise(state, row, stored, staging);
   }
@@ -463,7 +469,7 @@ void load_adapters(const PersistentState& state, const fs::path& folder, FreshHe
     const std::string module = name.substr(start, name.size() - start - kBaseLayer.size());
     const TableRow* base = state.find(module + ".weight");
     if (base != nullptr && base->role == Role::frozen_weight)
-      load_one(state, *base, adapter.find(name), staging);
+      load_one(state, *base, adapter.find(name), staging, reader);
   }
 }
 

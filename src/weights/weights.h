@@ -19,6 +19,8 @@
 
 namespace plimsoll {
 
+class RankReader;
+
 bool is_adapter(const TableRow& row);
 bool is_weight(const TableRow& row);
 // Returns true if a weight, or a master weight, is saved with the adapters: an adapter, or a task's own head.
@@ -31,8 +33,10 @@ using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 enum class FreshHead : uint8_t { must_be_there, stays };
 // Fills every base weight from the folder, converted through a small staging buffer; masters get the stored
 // precision. Weights that the state holds in NF4 are quantised on the way (weights/quantised_weights.h).
+// `reader` (null: none): what several ranks read together; what is quantised on the way each reads by itself.
 void load_base_weights(const PersistentState& state, const std::filesystem::path& folder,
-                       const LoadProgress& progress, FreshHead fresh = FreshHead::must_be_there);
+                       const LoadProgress& progress, FreshHead fresh = FreshHead::must_be_there,
+                       RankReader* reader = nullptr);
 // A new head of a task, as Hugging Face makes one: normal(0, initializer_range).
 void init_fresh_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed);
 // New base weights as Hugging Face makes them: normal(0, initializer_range), ones for norms, zeros for
@@ -43,7 +47,7 @@ void init_base_weights(const PersistentState& state, const ModelSpec& model, uin
 void init_adapters(const PersistentState& state, uint64_t seed);
 // Adapters of a PEFT folder, and the head that is saved with them. Throws UsageError when one is missing.
 void load_adapters(const PersistentState& state, const std::filesystem::path& folder,
-                   FreshHead fresh = FreshHead::must_be_there);
+                   FreshHead fresh = FreshHead::must_be_there, RankReader* reader = nullptr);
 
 // The small files of a model's folder that a save copies, where it has them.
 std::vector<std::string> copied_files(const std::filesystem::path& model_folder);

@@ -1,5 +1,5 @@
 """Faults in a run of several processes, drawn at random: one of them is killed, stopped or asked to end, a system call of
-one fails, the disk is full, a loss is lost. All processes end with one code, and the run goes on to the bits of an
+one fails, the disk is full, a loss is lost, weights become NaN, a row is damaged. All processes end with one code, and the run goes on to the bits of an
 undisturbed one.
 
 Usage: ranks_faults_test.py PLIMSOLL SHIM [--count N] [--seed N]. Standard library alone; skipped (77) without Open MPI.
@@ -27,7 +27,8 @@ STEPS = 12
 SILENCE = 3  # seconds, stop.silence
 GONE = 10    # seconds beyond it in which all processes have ended
 SKIPPED = 77
-KINDS = ["kill"] * 3 + ["stop"] + ["ask"] * 2 + ["fails"] * 3 + ["full"] * 2 + ["dies"] * 3 + ["lost"]
+KINDS = ["kill"] * 3 + ["stop"] + ["ask"] * 2 + ["fails"] * 3 + ["full"] * 2 + ["dies"] * 3 + ["lost", "nan", "row"]
+ROWS = 40
 
 
 def processes_of(folder):
@@ -58,7 +59,8 @@ class Bench:
         (model / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": 64, "intermediate_size": 96}))
         dice = random.Random(5)
         rows = folder / "rows.jsonl"
-        rows.write_text("".join(json.dumps({"input_ids": [dice.randrange(64) for _ in range(12)]}) + "\n" for _ in range(40)))
+        rows.write_text("".join(json.dumps({"input_ids": [dice.randrange(64) for _ in range(12)]}) + "\n" for _ in range(ROWS)))
+        self.rows = rows
         settings = {"model": str(model), "init": "random", "data": {"train": str(rows), "max_length": 16, "eval": "10%"},
                     "precision": "bf16-master", "method": {"type": "full"}, "batch": {"effective": 6, "micro": 1}, "optimizer": {"lr": 1e-2},
                     "schedule": {"max_steps": STEPS, "warmup": 1}, "threads": 1, "save": {"every": 2, "keep": 2, "best": "loss"},
@@ -152,13 +154,24 @@ def one_fault(bench, dice):
     bench.reset()
     mode = {"fails": ONCE, "full": FROM_THEN_ON, "dies": DIE}.get(kind, COUNT)
     bench.faults.set(mode, at, errno.ENOSPC if kind == "full" else error)
-    extra = ["--set", "stop.above=0.001", "--set", f"stop.above_steps={step}"] if kind == "lost" else []
+    extra = {"lost": ["--set", "stop.above=0.001", "--set", f"stop.above_steps={step}"],
+             "nan": ["--set", f"optimizer.lr=1e{dice.randint(30, 38)}"]}.get(kind, [])
+    rows = bench.rows.read_bytes()
+    if kind == "row":
+        lines = rows.splitlines(keepends=True)
+        number = dice.randrange(ROWS)
+        lines[number] = dice.choice([b"{\n", b'{"input_ids": [1, 64]}\n', b'{"input_ids": "no"}\n', b"\xff\n"])
+        bench.rows.write_bytes(b"".join(lines))
+        words = f"{kind}, {ranks} ranks, {shard}, row {number}"
     process = bench.start(ranks, shard, *extra, faults=mode != COUNT)
     if kind in ("kill", "stop", "ask"):
         strike(bench, process, kind, victim, step)
     try:
         code, errors = bench.end(process)
+        bench.rows.write_bytes(rows)
         check_end(bench, kind, ranks, code, errors)
+        if kind == "nan":  # with another rate: what it saved is another run's
+            bench.reset()
         go_on(bench, ranks, dice.choice(["none", "states"]), code, errors)
     except Problem as problem:
         raise Problem(f"{words} ({bench.faults.last}): {problem}") from None
@@ -166,7 +179,7 @@ def one_fault(bench, dice):
 
 
 def check_end(bench, kind, ranks, code, errors):
-    allowed = {"kill": (0, 5), "stop": (0, 5), "ask": (0, 130), "lost": (5,)}.get(kind, (0, 2, 3, 4, 5))
+    allowed = {"kill": (0, 5), "stop": (0, 5), "ask": (0, 130), "lost": (5,), "nan": (5,), "row": (4,)}.get(kind, (0, 2, 3, 4, 5))
     if code not in allowed:
         raise Problem(f"exit code {code}\n{errors}")
     if code in (2, 3, 4, 5) and not any(line.startswith(("error: ", "does not fit")) for line in errors.splitlines()):

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "base/format.h"
 #include "base/print.h"
@@ -114,7 +115,25 @@ ExitCode run_as_rank(const StartedBy& started, bool even_if_busy) {
   return ExitCode::ok;
 }
 
+// The rate between processes does not depend on these options.
+void refuse_with_devices(const CalibrateArguments& arguments) {
+  const std::array<std::pair<const char*, bool>, 6> others = {
+      {{"--quick", arguments.quick},
+       {"--probe", arguments.probe},
+       {"--threads", arguments.threads != 0},
+       {"--max-isa", !arguments.max_isa.empty()},
+       {"--disk-folder", !arguments.disk_folder.empty()},
+       {"--export", !arguments.export_file.empty()}}};
+  for (const auto& [name, stated] : others)
+    if (stated)
+      throw UsageError(formatted(
+          "--devices {}: measures what processes send each other and nothing else, so that {} has no "
+          "effect; leave it out, or run both commands",
+          arguments.devices, name));
+}
+
 ExitCode run_between(const CalibrateArguments& arguments) {
+  refuse_with_devices(arguments);
   const int64_t devices = arguments.devices;
   const StartedBy started = who_started_me();
   if (started.ranks == 1) return launch_ranks(devices, own_arguments());

@@ -14,6 +14,7 @@
 #include "fleet/devices/nvml.h"
 #include "fleet/devices/watch.h"
 #include "fleet/queue/processes/process_tree.h"
+#include "ranks/launch.h"
 
 namespace plimsoll {
 namespace {
@@ -53,6 +54,12 @@ std::string cpu_text(const CpuFacts& cpu) {
       cpu.threads, cpu.threads == 1 ? " thread, " : " threads, ", cpu.isa.empty() ? cpu.problem : cpu.isa,
       format_bytes(cpu.memory), format_bytes(cpu.free.bytes));
   return formatted("{} ({})\n", text, printable(cpu.free.source));
+}
+
+std::string mpi_text(const MpiHere& mpi) {
+  if (!mpi.problem.empty()) return formatted("no MPI: {}\n", printable(mpi.problem));
+  return formatted("{} for several processes (--devices), started by {}\n", printable(mpi.library),
+                   printable(mpi.launcher));
 }
 
 std::string bytes_or_unknown(const std::optional<int64_t>& bytes) {
@@ -106,10 +113,11 @@ std::string gpus_text(const devices::GpuReport& report) {
 
 ExitCode run_devices(bool json) {
   const CpuFacts cpu = cpu_facts();
+  const MpiHere mpi = mpi_here();
   devices::GpuWatch watch(devices::nvml_library(), devices::watch_times());
   const devices::GpuReport report = watch.first();
   if (!json) {
-    print(fitted(cpu_text(cpu), output_columns()) + gpus_text(report));
+    print(fitted(cpu_text(cpu) + mpi_text(mpi), output_columns()) + gpus_text(report));
     return ExitCode::ok;
   }
   ordered_json root;
@@ -119,6 +127,7 @@ ExitCode run_devices(bool json) {
                  {"problem", cpu.problem},
                  {"memory_bytes", cpu.memory},
                  {"free_bytes", cpu.free.bytes}};
+  root["mpi"] = {{"library", mpi.library}, {"launcher", mpi.launcher}, {"problem", mpi.problem}};
   root.update(devices::report_json(report));
   print(json_text(root));
   return ExitCode::ok;

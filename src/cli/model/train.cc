@@ -126,7 +126,9 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   try {
     RunInput input = prepare_run(recipe, arguments.options);
     if (arguments.silence != nullptr)
-      arguments.silence->log_to(log_of(input, ranks.group().rank()), arguments.options.resume);
+      arguments.options.begun = [&arguments, log = log_of(input, ranks.group().rank())] {
+        arguments.silence->log_to(log, arguments.options.resume);
+      };
     return train(std::move(input), arguments.options, arguments.poison);
   } catch (const RefusedPlan& refused) {
     if (!chosen.by_itself)
@@ -163,6 +165,7 @@ ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy&
   try {
     const ExitCode code = ranks.together([&] {
       take_devices(arguments, ranks.size());
+      arguments.recipe.nodes = group.watch().nodes();
       if (arguments.options.profile)
         throw UsageError("--profile: is of one device so far; leave it out, or say --devices 1");
       return run(arguments, level);

@@ -236,6 +236,25 @@ Variants variants_of(const std::string& command, const PlanArguments& arguments)
           }};
 }
 
+namespace {
+
+// Options of plans for several devices.
+void add_devices_options(CLI::App& command, RecipeArguments& recipe) {
+  command
+      .add_option(
+          "--link", recipe.link,
+          "with --devices: bytes per second that a device sends another one while it receives as many, "
+          "such as 20GB/s")
+      ->type_name("SIZE/s");
+  command
+      .add_option("--nodes", recipe.nodes,
+                  "with --devices: machines like this one that share them; memory, disk and CPUs are of each")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->type_name("COUNT");
+}
+
+}  // namespace
+
 void add_plan(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand(
@@ -260,12 +279,7 @@ void add_plan(CLI::App& app, Action& action) {
       command->add_option("--tokens", arguments->stated_tokens, "with --rows: tokens of a row on average")
           ->check(CLI::Range(int64_t{1}, kMostStatedTokens))
           ->type_name("COUNT");
-  command
-      ->add_option(
-          "--link", arguments->recipe.link,
-          "with --devices: bytes per second that a device sends another one while it receives as many, "
-          "such as 20GB/s")
-      ->type_name("SIZE/s");
+  add_devices_options(*command, arguments->recipe);
   rows->needs(tokens);
   tokens->needs(rows);
   command->add_flag("--full", arguments->full,

@@ -96,11 +96,21 @@ int64_t MicroSteps::step_of(int64_t number) const {
   return capacity_.by_tokens() ? packer_.of_row(number) : number / capacity_.samples;
 }
 
+const MicroBatch& MicroSteps::fill_with(const EffectiveBatch& batch, int64_t sequence) {
+  batch_.clear();
+  batch.append_to(batch_, sequence);
+  return completed();
+}
+
 const MicroBatch& MicroSteps::fill(int64_t step) {
   check_internal(of_ != nullptr && step >= 0 && step < count(), "no such micro-step");
   batch_.clear();
   for (int64_t number = 0; number < sequences(); ++number)
     if (step_of(number) == step) of_->append_to(batch_, sequence(number));
+  return completed();
+}
+
+const MicroBatch& MicroSteps::completed() {
   if (longest_)
     for (size_t i = 0; i < static_cast<size_t>(batch_.live_sequences); ++i)
       std::ranges::copy(longest_->of(batch_.sample_in_batch[i]),

@@ -41,8 +41,11 @@ class MicroSteps {
   [[nodiscard]] int64_t count() const { return all_; }
   // Rows in the order in which they came. Valid until the next call.
   const MicroBatch& fill(int64_t step);
+  // One sequence of the batch, whichever rank's. Valid until the next call.
+  const MicroBatch& fill_with(const EffectiveBatch& batch, int64_t sequence);
 
  private:
+  const MicroBatch& completed();
   // Sequences of the rank by number; they are the batch's where it is alone.
   [[nodiscard]] int64_t step_of(int64_t number) const;
   [[nodiscard]] int64_t sequences() const;

@@ -20,7 +20,9 @@ using at = operand::grad_square;
 std::vector<OutputSpec> infer_square(const Graph& g, const Op& op) {
   range_in(g, op, op.input(at::gradient), updated_range(g, op, at::gradient));
   const int64_t piece = piece_of(op);
-  const int64_t sums = piece == 0 ? 1 : ceil_div(input_tensor(g, op, at::gradient).shape.elements(), piece);
+  const int64_t all =
+      op.attrs.contains("whole") ? op.attr_int("whole") : input_tensor(g, op, at::gradient).shape.elements();
+  const int64_t sums = piece == 0 ? 1 : ceil_div(all, piece);
   return {{"", {sums}, DType::f64}};
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "graph/op_kind.h"
+#include "ops/optimizer/pieces.h"
 
 namespace plimsoll {
 namespace {
@@ -25,6 +26,14 @@ static_assert(is_optimizer<operand::adamw8bit>() && is_optimizer<operand::lion>(
 
 bool is_bf16(const Graph& g, const Op& op, size_t output) { return is_of(DType::bf16, g, op, output); }
 
+// The elements of the weight whose gradient the op reads.
+int64_t whole_elements(const Graph& g, const Op& op) {
+  if (op.attrs.contains("whole")) return op.attr_int("whole");
+  const size_t gradient =
+      op.kind == OpKind::grad_square ? size_t{operand::grad_square::gradient} : kGradientInput;
+  return g.tensor(op.input(gradient)).shape.elements();
+}
+
 }  // namespace
 
 int64_t piece_elements(int64_t elements, int64_t ranks) {
@@ -38,13 +47,22 @@ Graph for_rank(Graph program, int64_t rank) {
   for (Op& op : program.ops()) {
     const int64_t piece = piece_of(op);
     if (piece == 0 || !op.attrs.contains("elements")) continue;
-    size_t gradient = kGradientInput;
-    if (op.kind == OpKind::grad_square) gradient = operand::grad_square::gradient;
-    const int64_t first = rank * piece;
+    const int64_t first = rank * piece + op.attr_int("first");
+    const int64_t most = op.attr_int("elements");
     op.attrs["first"] = first;
-    op.attrs["elements"] = std::min(piece, program.tensor(op.input(gradient)).shape.elements() - first);
+    op.attrs["elements"] = std::min(most, whole_elements(program, op) - first);
   }
   return program;
+}
+
+std::map<std::string, int64_t> updated_pieces(const Graph& program) {
+  std::map<std::string, int64_t> pieces;
+  for (const Op& op : program.ops()) {
+    const bool updates =
+        op.stage == Stage::update && op.kind != OpKind::grad_square && op.kind != OpKind::grad_norm;
+    if (updates && !is_transfer(op.kind)) pieces[op.scope] = op.attrs.contains("elements") ? piece_of(op) : 0;
+  }
+  return pieces;
 }
 
 bool is_scaled(const Op& op) { return attr_or(op, "scaled", 0) == 1; }
@@ -54,15 +72,18 @@ ElementRange updated_range(const Graph& g, const Op& op, size_t gradient) {
                               attr_or(op, "elements", input_tensor(g, op, gradient).shape.elements())};
   const int64_t piece = piece_of(op);
   require(piece % kPieceUnit == 0, g, op, "pieces that cut blocks of 256 elements");
-  require(range.first >= 0 && range.first % (piece > 0 ? piece : kSliceUnit) == 0 && range.elements > 0, g,
-          op, "a slice that does not start at a multiple of 65536 or of the pieces' size");
+  require(range.first >= 0 && range.first % (piece > 0 ? kPieceUnit : kSliceUnit) == 0 && range.elements > 0,
+          g, op, "a slice that does not start at a multiple of 65536, or within a piece of 256");
   return range;
 }
 
 ElementRange range_in(const Graph& g, const Op& op, TensorId operand, ElementRange updated, int64_t block) {
   const int64_t held = g.tensor(operand).shape.elements();
   const int64_t elements = ceil_div(updated.elements, block);
-  if (held == elements || (piece_of(op) > 0 && held == piece_of(op) / block)) return {0, elements};
+  const int64_t piece = piece_of(op);
+  if (held == elements || (piece > 0 && held == ceil_div(attr_or(op, "slice", piece), block)))
+    return {0, elements};
+  if (piece > 0 && held == piece / block) return {updated.first % piece / block, elements};
   const int64_t first = updated.first / block;
   require(first + elements <= held, g, op, "an operand does not hold the slice");
   return {first, elements};

@@ -25,7 +25,7 @@ constexpr double kNearlySteps = 0.05;
 
 // A micro-step that holds every row of a step may update weights in its backward pass.
 bool updates_in_backward(const Experiment& experiment) {
-  return !experiment.lora && experiment.optimizer.max_grad_norm == 0 && experiment.ranks == 1;
+  return !experiment.lora && experiment.optimizer.max_grad_norm == 0;
 }
 
 // splitmix64: any number to one that is spread evenly.

@@ -115,9 +115,10 @@ void Search::add_choices() {
 }
 
 // With clipping the norm of all gradients comes first, and so does whether one of f16 overflowed; adapters'
-// gradients are small. What several processes add up is no gradient of a step before all of them have theirs.
+// gradients are small. Several ranks gather what each has updated at once: it is in memory.
 bool Search::may_update_in_backward(const Variant& variant) const {
-  return variant.accumulation == 1 && request_.workload.experiment.ranks == 1 &&
+  const bool in_memory = !variant.offload.states.any() && !variant.offload.weights.any();
+  return variant.accumulation == 1 && (request_.workload.experiment.ranks == 1 || in_memory) &&
          request_.workload.experiment.optimizer.max_grad_norm == 0 &&
          !request_.workload.experiment.precision.scales_loss() && !request_.workload.experiment.lora &&
          variant.offload.gradients == Space::device;

@@ -57,12 +57,12 @@ Choice read_choice(const std::string& text) {
 
 }  // namespace
 
-AllowedPlan plan_run(const Resolved& resolved, const CpuSettings& cpu, const DataSetup& data,
+AllowedPlan plan_run(const Resolved& resolved, const PlannedMachine& machine, const DataSetup& data,
                      const LayoutOptions& layout, bool resumes, RunRanks& ranks,
                      std::vector<std::string>& notes) {
   const auto choose = [&] {
-    AllowedPlan allowed = plan_allowed(resolved, {cpu}, &data, layout);
-    if (resumes) keep_sums_in_order(resolved, cpu, data, layout, allowed);
+    AllowedPlan allowed = plan_allowed(resolved, machine, &data, layout);
+    if (resumes) keep_sums_in_order(resolved, machine, data, layout, allowed);
     const Plan& plan = allowed.plan;
     Choice chosen{.lossy = plan.request.lossy,
                   .variant = plan.variant,
@@ -83,7 +83,7 @@ AllowedPlan plan_run(const Resolved& resolved, const CpuSettings& cpu, const Dat
   notes.insert(notes.end(), choice.notes.begin(), choice.notes.end());
   Recipe taken = resolved.recipe;
   for (const std::string& means : choice.lossy) taken = with_means(std::move(taken), means).value();
-  PlanRequest request = plan_request(resolve_as(resolved, taken), {cpu}, &data);
+  PlanRequest request = plan_request(resolve_as(resolved, taken), machine, &data);
   request.workload.experiment.shares_prefixes = choice.shares_prefixes;
   request.target.layout = layout;
   request.lossy = choice.lossy;

@@ -1,8 +1,11 @@
 #include "prepare/run/run_input.h"
 
 #include <algorithm>
+#include <fstream>
+#include <optional>
 
 #include "base/format.h"
+#include "files/work_folder.h"
 #include "prepare/memory_budget.h"
 #include "prepare/order_words.h"
 #include "prepare/planned_card.h"
@@ -15,10 +18,11 @@
 namespace plimsoll {
 namespace {
 
-AllowedPlan plan_or_refuse(const Resolved& resolved, const CpuSettings& cpu, DataSetup& data,
+AllowedPlan plan_or_refuse(const Resolved& resolved, const PlannedMachine& machine, DataSetup& data,
                            const RunOptions& options, std::vector<std::string>& notes) {
   try {
-    return plan_run(resolved, cpu, data, {.reuse = !options.no_reuse}, options.resume, *options.ranks, notes);
+    return plan_run(resolved, machine, data, {.reuse = !options.no_reuse}, options.resume, *options.ranks,
+                    notes);
   } catch (RefusedPlan& refused) {
     refused.data = std::make_shared<const DataSetup>(std::move(data));
     throw;
@@ -43,16 +47,35 @@ void watch_run(RunRanks& ranks, const RunInput& run) {
   });
 }
 
+// The process that holds the folder, as this one sees it.
+std::string holder_of(const std::filesystem::path& folder) {
+  std::ifstream lock(WorkFolder::inside(folder) / "lock");
+  std::string holder;
+  return lock >> holder ? holder : "none";
+}
+
+// The leading rank holds it, and all see that it does: on several machines it is shared.
+RunFolder open_folder(const Recipe& requested, const RunOptions& options) {
+  RunRanks& ranks = *options.ranks;
+  std::optional<RunFolder> folder;
+  ranks.by_leader([&] {
+    folder.emplace(
+        open_output(requested, {options.recipe_file, options.resume, options.overwrite, options.profile}));
+    return std::string();
+  });
+  if (!folder) folder.emplace(RunFolder::of_other(*requested.output));
+  if (!ranks.is_alone())
+    ranks.require_same({{"output folder (the process that holds it)", holder_of(*requested.output)}});
+  return std::move(*folder);
+}
+
 // Everything that a run is made of, before it claims anything. Of several ranks one holds the folder.
 RunInput begin_run(const Recipe& requested, const RunOptions& options, std::vector<std::string> notes) {
   RunRanks& ranks = *options.ranks;
   const CpuSettings cpu = cpu_settings(options.machine);
   if (!ranks.is_alone())
     ranks.require_same(facts_of_recipe(requested, options.version, kernels_of(requested.device, cpu)));
-  RunFolder folder =
-      ranks.leads()
-          ? open_output(requested, {options.recipe_file, options.resume, options.overwrite, options.profile})
-          : RunFolder::of_other(*requested.output);
+  RunFolder folder = open_folder(requested, options);
   const Resolved begun = resolve(requested, options.models);
   const Resolved resolved = with_length(resolve_as(begun, as_begun(begun, options.resume)), cpu.threads);
   const Recipe& recipe = resolved.recipe;
@@ -62,7 +85,8 @@ RunInput begin_run(const Recipe& requested, const RunOptions& options, std::vect
   data.total_steps = total_steps(recipe, *data.train, cpu.threads);
   if (const std::string note = begun_order_note(requested, recipe, data); !note.empty())
     notes.push_back(note);
-  AllowedPlan allowed = plan_or_refuse(resolved, cpu, data, options, notes);
+  AllowedPlan allowed =
+      plan_or_refuse(resolved, {.cpu = cpu, .nodes = options.machine.nodes}, data, options, notes);
   if (!ranks.is_alone())
     ranks.require_same(facts_of_plan(allowed.plan, data.total_steps, options.resume, *recipe.output));
   return {RunSettings(allowed.recipe), std::move(folder), cpu,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +25,9 @@ struct RunOptions {
   RunObserver* observer = &nobody();       // outlives the run
   MachineOptions machine;
   RunRanks* ranks = &no_other_ranks();  // of this run; outlives it
-  std::string version = {};             // of the program, which is the same at all ranks
+  // Called once the run has all that it needs: what is in its folder is its own from then on.
+  std::function<void()> begun = {};
+  std::string version = {};  // of the program, which is the same at all ranks
   std::shared_ptr<ModelFiles> models = std::make_shared<ModelFiles>();  // of who read the recipe, if it did
 };
 

@@ -310,7 +310,7 @@ void Watch::end_all(const Verdict& verdict) {
   const std::string words = lock.owns_lock() && words_ ? words_() : std::string();
   const std::string text = formatted("error: {}: all processes of the run end{}\n", verdict.why, words);
   [[maybe_unused]] const ssize_t written = write(voice_, text.data(), text.size());
-  // It is said: that this process ends is no news, and other nodes hear of one that this node alone sees.
+  // The message is out: the end of this process is no news, and other nodes hear of one that this node alone sees.
   if (!verdict.seen_by_all) slot(verdict.silent_from).failed = verdict.code;
   slot(rank_).failed = verdict.code;
   send_to_nodes();

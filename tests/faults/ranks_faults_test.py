@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -82,6 +83,23 @@ class Bench:
                 self.calls[ranks, shard] = self.faults.calls
                 if self.want.setdefault(ranks, self.result()) != self.result():
                     raise Problem(f"{ranks} ranks: memory.shard changes the result")
+
+        self.weights = (self.out / "model.safetensors").read_bytes()
+        self.overflowing = folder / "overflowing"
+        shutil.copytree(model, self.overflowing)
+
+    def overflow(self, dice):
+        """A model that a run has made, with a row of its head so large that products with it are not finite."""
+        head = int.from_bytes(self.weights[:8], "little")
+        entry = json.loads(self.weights[8:8 + head])["lm_head.weight"]
+        begin, end = entry["data_offsets"]
+        width = (end - begin) // entry["shape"][0]
+        at = 8 + head + begin + width * dice.randrange(entry["shape"][0])
+        value = {"BF16": b"\x60\x7f", "F32": struct.pack("<f", 3e38)}[entry["dtype"]]
+        content = bytearray(self.weights)
+        content[at:at + width] = value * (width // len(value))
+        (self.overflowing / "model.safetensors").write_bytes(content)
+        return ["--set", f"model={self.overflowing}", "--set", "init=weights"]
 
     def reset(self):
         shutil.rmtree(self.out, ignore_errors=True)
@@ -155,7 +173,7 @@ def one_fault(bench, dice):
     mode = {"fails": ONCE, "full": FROM_THEN_ON, "dies": DIE}.get(kind, COUNT)
     bench.faults.set(mode, at, errno.ENOSPC if kind == "full" else error)
     extra = {"lost": ["--set", "stop.above=0.001", "--set", f"stop.above_steps={step}"],
-             "nan": ["--set", f"optimizer.lr=1e{dice.randint(30, 38)}"]}.get(kind, [])
+             "nan": bench.overflow(dice) if kind == "nan" else []}.get(kind, [])
     rows = bench.rows.read_bytes()
     if kind == "row":
         lines = rows.splitlines(keepends=True)
@@ -170,7 +188,7 @@ def one_fault(bench, dice):
         code, errors = bench.end(process)
         bench.rows.write_bytes(rows)
         check_end(bench, kind, ranks, code, errors)
-        if kind == "nan":  # with another rate: what it saved is another run's
+        if kind == "nan":  # of another model: what it saved is another run's
             bench.reset()
         go_on(bench, ranks, dice.choice(["none", "states"]), code, errors)
     except Problem as problem:

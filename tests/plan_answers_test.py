@@ -494,6 +494,25 @@ class Page(unittest.TestCase):
             self.assertLess(len(text), 1_000_000)
             self.assertTrue(text.startswith("<!doctype html>"))
 
+    def test_the_page_of_a_card_adds_up_and_says_what_it_is_of(self):
+        """The headline is the sum of the table's rows, what is outside the arena among them."""
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "plan.html"
+            told = json.loads(plan(MISTRAL, "--method", "lora", "--gpu", "RTX 3060", "--host-memory", "64GiB", "--html", page, "--json"))
+            text = page.read_text()
+            table = text[text.index("<h2>Device"):]
+            rows = re.findall(r"<tr( class=\"sum\")?><td>(?:<i[^>]*></i>)?([^<]*)</td><td class=\"n\" title=\"([0-9,]+) bytes\">", table[:table.index("</table>")])
+            values = {name: (bool(summed), int(number.replace(",", ""))) for summed, name, number in rows}
+            parts = {name: value for name, (summed, value) in values.items() if not summed}
+            outside = {name for name in parts if name.startswith("outside the arena: ")}
+            self.assertGreaterEqual(len(outside), 2, parts)
+            self.assertEqual(values["arena"][1], sum(value for name, value in parts.items() if name not in outside))
+            self.assertEqual(values["in all"][1], sum(parts.values()))
+            self.assertTrue(f"device {values['in all'][1] / 2**30:.1f} GiB of 12.0 GiB" in text, "the headline is another sum")
+            self.assertEqual(values["arena"][1], told["device"]["arena_bytes"])
+            self.assertIn("--gpu", re.search(r"<p class=\"origin\"><code>(.*?)</code><br>\d{4}-\d\d-\d\d", text)[1])
+            self.assertTrue("<title>Plimsoll: mistral-7b-lora: Mistral, 32 layers" in text, "the title names no model")
+
     def test_html_is_written_where_the_plan_does_not_fit(self):
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "plan.html"

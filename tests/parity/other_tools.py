@@ -113,6 +113,14 @@ def axolotl_strategy(case, tokenizer, config):
         return completion.load(tokenizer, config, {"field": field}), lambda row: {field: [row[field]]}
     if kind == "user_defined":
         return load(kind, tokenizer, config, {k: v for k, v in entry["type"].items() if v is not None}), lambda row: row
+    if kind.split(":")[0] in ("gpteacher", "oasst", "summarizetldr"):
+        from axolotl import prompt_tokenizers, prompters
+        base, _, style = kind.partition(":")
+        made, tokenizing = {"gpteacher": ("GPTeacherPrompter", "GPTeacherPromptTokenizingStrategy"),
+                            "oasst": ("AlpacaPrompter", "OpenAssistantPromptTokenizingStrategy"),
+                            "summarizetldr": ("SummarizeTLDRPrompter", "SummarizeTLDRPromptTokenizingStrategy")}[base]
+        prompter = getattr(prompters, made)(style or "instruct")
+        return getattr(prompt_tokenizers, tokenizing)(prompter, tokenizer, config.train_on_inputs, config.sequence_len), lambda row: row
     if kind.split(":")[0] == "alpaca":
         from axolotl.prompt_tokenizers import AlpacaPromptTokenizingStrategy
         from axolotl.prompters import AlpacaPrompter
@@ -279,6 +287,23 @@ def tr(name, rows, model, length=64, arguments=None):
             "arguments": arguments or {}}
 
 
+THREE, TWO = ("instruction", "input", "output"), ("instruction", "output")
+SYSTEMS = [{**row, "system": "Be brief." if number % 3 else ""} for number, row in enumerate(ALPACA)]
+ORCA = {"instruction": "question", "output": "response", "system": "system_prompt"}
+# (type, rows, which of their columns, and what the type calls them)
+NAMED_TYPES = [
+    *((f"alpaca_w_system.{name}", SYSTEMS, (*THREE, "system"), {}) for name in ("load", "load_chat", "load_instruct")),
+    *((f"alpaca_w_system.{name}", SYSTEMS, (*TWO, "system"), ORCA) for name in ("load_open_orca", "load_open_orca_chatml")),
+    *((f"alpaca_{name}", ALPACA, THREE, {}) for name in ("chat.load_concise", "chat.load_no_prompt", "instruct.load", "instruct.load_no_prompt")),
+    ("alpaca_chat.load_qa", ALPACA, TWO, {"instruction": "question", "output": "answer"}),
+    ("alpaca_chat.load_camel_ai", ALPACA, TWO, {"instruction": "message_1", "output": "message_2"}),
+    ("context_qa", ALPACA, THREE, {"instruction": "question", "input": "article", "output": "answer"}),
+    ("context_qa.load_v2", ALPACA, THREE, {"instruction": "question", "input": "context", "output": "answer"}),
+    ("gpteacher", ALPACA, THREE, {"output": "response"}), ("gpteacher:chat", ALPACA, THREE, {"output": "response"}),
+    ("oasst", ALPACA, TWO, {"instruction": "INSTRUCTION", "output": "RESPONSE"}),
+    ("summarizetldr", ALPACA, TWO, {"instruction": "article", "output": "summary"})]
+
+
 CASES = [
     lf("alpaca rows, llama3", ALPACA, "llama3", "llama3"),
     lf("alpaca rows, qwen", ALPACA, "qwen2", "qwen"),
@@ -314,6 +339,9 @@ CASES = [
                                "system_prompt": "Be \"brief\".", "system_format": "<<{system}>>\n"}),
           ("a system of the rows", WITH_SYSTEM, {"field_instruction": "question", "field_output": "answer",
                                                  "field_system": "rule", "format": "{instruction}", "no_input_format": "{instruction}"}))),
+    *(ax(f"rows of axolotl's type {kind}", [{names.get(k, k): v for k, v in row.items() if k in keep} for row in rows], "llama2", kind,
+         length=400, losses=kind == "alpaca_chat.load_qa")
+      for kind, rows, keep, names in NAMED_TYPES),
     ax("alpaca rows that are too long go", ALPACA, "llama2", "alpaca", length=110),
     ax("alpaca rows, inputs", ALPACA, "qwen2", "alpaca", length=160, train_on_prompt=True),
     ax("completion", TEXTS, "llama3", "completion"),

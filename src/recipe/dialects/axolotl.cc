@@ -131,9 +131,18 @@ void read_preferences(const Layer& layer, const Node& entry, bool has_prompt, Da
 
 DataSet read_entry(const Layer& layer, const Node& entry);
 
+void read_named(const AxolotlRows& rows, DataSet& set) {
+  set.format = "alpaca";
+  set.columns = {rows.columns.begin(), rows.columns.end()};
+  set.chat_template = rows.chat_template.empty() ? "axolotl/formats" : rows.chat_template;
+  if (rows.chat_template.empty()) set.keys["data.template_source"] = instruction_template(rows.formats);
+}
+
 // Kinds of rows; the trained part of each follows.
 void read_kind(const Layer& layer, const Node& entry, const std::string& kind, DataSet& set) {
-  if (kind == "completion") {
+  if (const std::optional<AxolotlRows> named = named_rows(kind)) {
+    read_named(*named, set);
+  } else if (kind == "completion") {
     // completion.py: a document beyond sequence_len is cut into several sequences.
     set.format = "text";
     set.columns["text"] = text_of(entry, "field", "text");
@@ -156,9 +165,9 @@ void read_kind(const Layer& layer, const Node& entry, const std::string& kind, D
     read_preferences(layer, entry, kind == "chat_template.default", set);
   } else {
     refuse(formatted(
-        "'datasets.type': '{}' does not exist here; alpaca, chat_template, completion, a map of fields "
+        "'datasets.type': '{}' does not exist here; alpaca, chat_template, completion, {}, a map of fields "
         "and, of preferences, chat_template.default and chat_template.argilla_chat do",
-        excerpt(kind)));
+        excerpt(kind), named_row_types()));
   }
 }
 
@@ -212,6 +221,7 @@ DataSet read_entry(const Layer& layer, const Node& entry) {
                   "roles_to_train",
                   "train_on_eos",
                   "trust_remote_code",
+                  "cache_dir",
                   "preprocess_shards",
                   "revision"},
                  "datasets");

@@ -120,6 +120,31 @@ TEST_F(RealFiles, axolotls_own_row_formats_become_a_template) {
   EXPECT_THAT(error_of(file + "      no_input_format: \"{input}\"\n"), HasSubstr("'{input}' is not filled"));
 }
 
+TEST_F(RealFiles, row_types_that_axolotl_names_have_their_columns_and_formats) {
+  const auto read = [&](const std::string& type) {
+    return recipe("base_model: m\ndatasets: [{path: a.jsonl, type: \"" + type + "\"}]\n").data;
+  };
+  const auto orca = read("alpaca_w_system.load_open_orca");
+  EXPECT_EQ(orca.format, RowFormat::alpaca);
+  EXPECT_EQ(orca.columns.at("system"), "system_prompt");
+  EXPECT_FALSE(orca.columns.contains("input"));
+  EXPECT_THAT(*orca.template_source, HasSubstr(R"(("### System:\n" ~ ns.system ~ "\n"))"));
+  EXPECT_THAT(*orca.template_source, HasSubstr(R"(("### Human:\n" ~ task ~ "\n### Assistant:\n"))"));
+  EXPECT_THAT(*read("alpaca_w_system.load_instruct").template_source, HasSubstr(R"((ns.system ~ "\n\n"))"));
+  EXPECT_THAT(*read("alpaca_chat.load_qa").template_source, HasSubstr("concisely completes the request."));
+  EXPECT_THAT(*read("alpaca_chat.load_no_prompt").template_source,
+              HasSubstr(R"(("USER: " ~ task ~ "\nASSISTANT:"))"));
+  EXPECT_THAT(*read("context_qa.load_v2").template_source,
+              AllOf(HasSubstr(R"(("Context: " ~ given ~ "\nQuestion: " ~ task ~ "\n"))"),
+                    HasSubstr(R"("Answer: " ~ message.content)")));
+  const auto teacher = read("gpteacher:chat");
+  EXPECT_EQ(teacher.chat_template, "axolotl/alpaca:chat");
+  EXPECT_EQ(teacher.columns.at("output"), "response");
+  EXPECT_EQ(read("oasst").columns.at("instruction"), "INSTRUCTION");
+  EXPECT_THAT(error_of("base_model: m\ndatasets: [{path: a.jsonl, type: \"summarizetldr:chat\"}]\n"),
+              HasSubstr("'summarizetldr:chat' does not exist here"));
+}
+
 TEST_F(RealFiles, tokens_to_add_change_nothing_where_the_tokenizer_has_them) {
   fs::create_directories(folder_ / "has");
   write("has/tokenizer_config.json",
@@ -447,6 +472,18 @@ const std::string kTorchtuneRun =
     "model: {_component_: torchtune.models.qwen2.qwen2_0_5b}\ncheckpointer: {checkpoint_dir: m}\nbatch_size: "
     "2\n"
     "tokenizer: {_component_: torchtune.models.qwen2.qwen2_tokenizer, max_seq_len: 32}\n";
+
+TEST_F(RealFiles, older_recipes_of_torchtune_say_the_length_at_their_rows) {
+  const std::string head =
+      "model: {_component_: torchtune.models.llama3.llama3_8b}\ntokenizer: {_component_: "
+      "torchtune.models.llama3.llama3_tokenizer}\ncheckpointer: {checkpoint_dir: m}\nbatch_size: 2\n";
+  const std::string rows = "dataset: {_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl";
+  EXPECT_EQ(recipe(head + rows + ", max_seq_len: 512}\n").data.max_length, 512);
+  EXPECT_EQ(recipe(head + rows + ", max_seq_len: null}\n").data.max_length, kLongestRow);
+  EXPECT_THAT(error_of(head + "dataset: {_component_: torchtune.datasets.text_completion_dataset, source: "
+                              "a.jsonl, column: text, max_seq_len: 512}\n"),
+              HasSubstr("tokenizer.max_seq_len"));
+}
 
 TEST_F(RealFiles, several_data_sets_of_torchtune_are_one) {
   write("b.jsonl", "{}");

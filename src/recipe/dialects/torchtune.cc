@@ -31,6 +31,7 @@ constexpr std::array kBuilders = {
 const std::vector<std::string> kArguments = {"_component_",
                                              "source",
                                              "column_map",
+                                             "max_seq_len",
                                              "train_on_input",
                                              "packed",
                                              "split",
@@ -141,6 +142,12 @@ DataSet read_component(const Layer& layer, const Node& component) {
     find_files(layer, component, source, split, text_of(component, "name"), set);
   else
     set.missing = "'dataset.source' and 'dataset.data_files' say no file";
+  // Before 0.3 the length stood here, not at the tokenizer.
+  if (const std::string length = text_of(component, "max_seq_len"); !length.empty()) {
+    if (builder->kind == Kind::text)
+      refuse("'dataset.max_seq_len': say tokenizer.max_seq_len, which cuts a text one token earlier");
+    set.keys["data.max_length"] = length;
+  }
   Builder rows = *builder;
   rows.kind = kind_by_template(component, rows.kind);
   read_rows(layer, component, rows, set);

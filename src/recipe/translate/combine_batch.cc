@@ -274,9 +274,20 @@ void emit_batch(Layer& layer, Batch batch, bool is_automatic) {
                 one, one));
 }
 
+// The batch of evaluations; 0 stands where a recipe has none.
+void combine_eval_micro(Layer& layer) {
+  if (!layer.says({"@eval_micro"})) return;
+  const Said* said = layer.part("@eval_micro");
+  if (is_word(said, "0"))
+    layer.ignore(*said, "no batch at all; the planner chooses that of evaluations (eval.micro)");
+  else
+    layer.emit("eval.micro", said->value, {said});
+}
+
 }  // namespace
 
 void combine_batch(Layer& layer) {
+  combine_eval_micro(layer);
   const Said* automatic = layer.part("@auto_micro");
   if (layer.given("batch.effective") != nullptr) layer.forget_note("batch");  // given in our words
   if (!layer.says({"@micro", "@accumulation", "@auto_micro", "@processes", "@node_processes", "@nodes",

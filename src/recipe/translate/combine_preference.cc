@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "base/strings.h"
+#include "base/units.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/combine_parts.h"
 #include "recipe/translate/foreign_value.h"
@@ -138,7 +139,13 @@ void combine_trainer(Layer& layer) {
   if (loss == nullptr && !layer.says({"@pref_beta", "@max_prompt"})) return;
   const auto from = present({loss, layer.says({"@pref_beta"}) ? layer.part("@pref_beta") : nullptr,
                              layer.says({"@max_prompt"}) ? layer.part("@max_prompt") : nullptr});
-  if (const std::string other = other_trainer(layer); !other.empty())
+  const std::string other = other_trainer(layer);
+  if (other == "orpo")
+    return layer.refuse(*from.front(),
+                        "is read by several trainers of TRL's, and a name here says orpo: say task: dpo and "
+                        "dpo.loss: orpo where that is meant",
+                        "task");
+  if (!other.empty())
     return layer.refuse(
         *from.front(),
         formatted("is read by several trainers of TRL's, and a name here says {}, which does not exist; say "

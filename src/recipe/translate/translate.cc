@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/format.h"
+#include "base/strings.h"
 #include "recipe/option.h"
 #include "recipe/shell/training.h"
 #include "recipe/translate/combine.h"
@@ -84,6 +85,21 @@ std::string model_name_of(const Node& root) {
     if (const Node* node = find_node(root, key); node != nullptr && node->kind == Node::Kind::scalar)
       return node->text;
   return "";
+}
+
+// axolotl takes no notice of keys that it does not have (pydantic's default). Those of a fork or a later version
+// may say what is trained: keys with a word of training in them stay unknown, and so do misspelt ones.
+bool is_unread_by_axolotl(const std::string& key) {
+  constexpr std::string_view kOfTraining[] = {
+      "adapter", "alpha", "att",    "batch", "beta",   "bit",    "clip",  "data",  "decay", "distil", "dpo",
+      "drop",    "dtype", "emb",    "epoch", "expert", "freez",  "fp",    "grad",  "head",  "init",   "label",
+      "layer",   "learn", "len",    "lora",  "loss",   "lr",     "mask",  "mix",   "moe",   "noise",  "norm",
+      "optim",   "pack",  "prompt", "quant", "rate",   "reward", "rl",    "rope",  "sampl", "scal",   "sched",
+      "seed",    "seq",   "shuf",   "step",  "temp",   "token",  "train", "vocab", "warm",  "weight"};
+  const std::string name = in_small_letters(key);
+  return std::none_of(std::begin(kOfTraining), std::end(kOfTraining),
+                      [&](std::string_view word) { return name.find(word) != std::string::npos; }) &&
+         suggest_key(key).empty();
 }
 
 // Words of axolotl's `adapter`; anything else there is a folder, as in our own recipes.
@@ -187,6 +203,11 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
     } else if (!is_theirs && child.kind != Node::Kind::map && !is_group(key) && find_option(key) == nullptr &&
                is_of_logs(key)) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kOfLogs);
+    } else if (layer.tool() == Tool::axolotl && prefix.empty() && layer.source().has_lines &&
+               child.kind != Node::Kind::map && !is_theirs && !is_group(key) && find_option(key) == nullptr &&
+               is_unread_by_axolotl(key)) {
+      layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0},
+                   "axolotl has no such key and takes no notice of it");
     } else {
       own.items.push_back(child);
     }

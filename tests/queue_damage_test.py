@@ -194,6 +194,10 @@ def special(bench):
     bench.run(["list"], {DAMAGED})
     check("kept 0 entries" in bench.run(["rescue"], {0}), "a file that is no database")
     check(bench.states() == {} and (bench.place / "queue.db.damaged").read_bytes() == b"x" * 5000, "the old file is not kept")
+    bench.reset()
+    (bench.place / "queue.db").unlink()
+    os.mkfifo(bench.place / "queue.db")
+    check("is no regular file" in bench.run(["rescue"], {USAGE}), "a FIFO is waited for")
 
 
 def flip(bench, dice):

@@ -749,6 +749,27 @@ class Ending(QueueTest):
         with contextlib.suppress(FileNotFoundError):
             self.assertIn(") Z ", Path("/proc", pid, "stat").read_text(), "it runs beside the next attempt")
 
+    def test_a_run_whose_record_is_removed_has_failed_and_keeps_nobody_out(self):
+        removes = self.add("sh", "-c", "rm -rf $PLIMSOLL_QUEUE_DIR/runs/*; sleep 0.2", memory="20MiB", retries=0)
+        waits = self.add("true", memory="20MiB")
+        self.run_all("--threads", "1", "--memory", "100MiB")
+        self.assertEqual((self.show(removes)["state"], self.show(waits)["state"]), ("failed", "done"))
+        self.assertIn("its folder was removed while it ran", self.show(removes)["attempts"][-1]["outcome"])
+
+    def test_a_log_is_a_file_of_its_own_whatever_lies_under_its_name(self):
+        kept = self.folder / "kept"
+        kept.write_text("mine\n")
+        entries = [self.add("echo", "hello", memory="20MiB", retries=0) for _ in range(2)]
+        logs = [self.queue_folder / "runs" / str(one) / "1/log" for one in entries]
+        for log in logs:
+            log.parent.mkdir(parents=True)
+        logs[0].symlink_to(kept)
+        os.mkfifo(logs[1])
+        self.run_all("--memory", "100MiB")
+        self.assertEqual([self.show(one)["state"] for one in entries], ["done", "done"])
+        self.assertEqual(kept.read_text(), "mine\n")
+        self.assertEqual([log.read_text() for log in logs], ["hello\n", "hello\n"])
+
     def test_a_worker_waits_while_its_disk_is_full(self):
         entry = self.add("sh", "-c", "echo x >> ran", memory="50MiB", after=self.add("true", memory="50MiB"))
         self.queue("pause", entry - 1)

@@ -96,8 +96,11 @@ void LocalLauncher::wait(int milliseconds) {
   std::vector<pollfd> ready;
   for (const auto& [pid, child] : children_) ready.push_back({child.file, POLLIN, 0});
   poll(ready.data(), ready.size(), milliseconds);
-  std::erase_if(children_, [](const auto& child) {
-    if (waitpid(child.first, nullptr, WNOHANG) == 0) return false;
+  std::erase_if(children_, [&](const auto& child) {
+    int status = 0;
+    const pid_t ended = waitpid(child.first, &status, WNOHANG);
+    if (ended == 0) return false;
+    if (ended > 0) ends_[child.second.entry] = status;
     close(child.second.file);
     return true;
   });
@@ -162,12 +165,25 @@ bool LocalLauncher::settle(std::vector<Entry>& entries) {
   return look_at_cards() || ended;
 }
 
+// Reads the folder of a run; if that was removed, how its supervisor ended decides. Else a command that empties the
+// queue's folder would be begun again and again.
+AttemptState LocalLauncher::state_of(const Entry& entry) const {
+  AttemptState state = look_at(store_.folder_of(entry.id, entry.attempts));
+  const auto end = ends_.find(entry.id);
+  if (state.life != Life::never_started || end == ends_.end()) return state;
+  if (WIFSIGNALED(end->second)) state.life = Life::supervisor_lost;
+  if (!WIFEXITED(end->second) || WEXITSTATUS(end->second) != 0) return state;
+  state.life = Life::ended;
+  state.exit.emplace().record_removed = true;
+  return state;
+}
+
 bool LocalLauncher::settle_ended(std::vector<Entry>& entries) {
   bool any = let_go_damaged();
   std::string stuck;
   for (Entry& entry : entries) {
     if (entry.state != State::running) continue;
-    const AttemptState state = look_at(store_.folder_of(entry.id, entry.attempts));
+    const AttemptState state = state_of(entry);
     if (state.life == Life::alive) continue;
     if (state.life == Life::never_started) {
       const bool coming = std::any_of(children_.begin(), children_.end(),
@@ -202,6 +218,7 @@ bool LocalLauncher::settle_one(Entry& entry, const AttemptState& state) {
   options_.report(settle_attempt(store_, machine_of_ladder(), entry, known.number, state, *verdict));
   attempts_.erase(entry.id);
   launched_.erase(entry.id);
+  ends_.erase(entry.id);
   stop_requested_at_.erase(entry.id);
   if (verdict->does_not_fit_now.empty() || entry.state != State::waiting) {
     later_.erase(entry.id);
@@ -504,6 +521,7 @@ void LocalLauncher::launch_attempt(const Entry& entry, const Attempt& attempt) {
     job.environment.insert(job.environment.begin(), "CUDA_VISIBLE_DEVICES=" + join(attempt.cards, ","));
   const pid_t pid = launch(job);
   launched_[entry.id] = attempt.number;
+  ends_.erase(entry.id);
   children_[pid] = {static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), entry.id};
 }
 

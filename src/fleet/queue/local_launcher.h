@@ -57,6 +57,7 @@ class LocalLauncher : public Launcher {
   bool settle_one(Entry& entry, const AttemptState& state);
   [[nodiscard]] bool is_put_off(int64_t id) const;
   void keep_promise(std::vector<Entry>& entries, const Promise& promise, const Machine& machine);
+  [[nodiscard]] AttemptState state_of(const Entry& entry) const;
   bool starts_without_lock(std::vector<Entry>& entries, const std::vector<Waiting>& waiting);
   [[nodiscard]] std::string promised_words() const;
   void start_one(Entry& entry, const std::vector<int>& cards, const std::optional<TakenPlan>& taken);
@@ -91,6 +92,7 @@ class LocalLauncher : public Launcher {
   std::map<int64_t, Attempt> attempts_;          // of those that run, and of `damaged_`
   std::set<int64_t> damaged_;                    // entries with damaged rows, whose runs continue
   std::map<pid_t, Child> children_;              // supervisors that this process started
+  std::map<int64_t, int> ends_;                  // as waitpid tells them, of the last of each entry's
   std::map<int64_t, int> launched_;              // attempts that this process has tried to begin, by entry
   std::map<int64_t, double> stop_requested_at_;  // by entry, as far as this worker knows
   // Runs that were refused as others had taken their memory: they start not before this time; and how often

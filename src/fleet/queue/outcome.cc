@@ -121,7 +121,8 @@ static void settle_by_outcome(Entry& entry, Attempt& attempt, const AttemptState
   attempt.outcome = exit.problem.empty() ? described(exit) : "never started: " + exit.problem;
   if (exit.left_over > 0)
     attempt.outcome += formatted("; {} processes that it left were ended", exit.left_over);
-  if (!exit.problem.empty()) return fail(entry, attempt);
+  if (exit.record_removed) attempt.outcome = "its folder was removed while it ran: how it ended is not known";
+  if (!exit.problem.empty() || exit.record_removed) return fail(entry, attempt);
   if (exit.code == 0 && !exit.over_limit) {
     entry.state = State::done;
     attempt.done = true;

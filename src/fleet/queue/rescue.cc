@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/printable.h"
+#include "base/regular_file.h"
 #include "files/atomic.h"
 #include "files/file.h"
 #include "fleet/queue/entry_steps.h"
@@ -121,6 +122,7 @@ Rescued rescue(const fs::path& folder) {
   if (is_absent(place / kDatabaseFile))
     throw UsageError(
         formatted("{}: has no {} that could be rescued", printable(place.string()), kDatabaseFile));
+  require_regular(place / kDatabaseFile);  // a FIFO under its name would be waited for
   const WorkerLock alone(place);
   const fs::path file = fs::canonical(place) / kDatabaseFile, fresh = file.string() + ".rescued";
   for (const char* end : {"", "-wal", "-shm"}) fs::remove(fresh.string() + end);

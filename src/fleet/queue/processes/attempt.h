@@ -48,6 +48,7 @@ struct Exit {
   double seconds = 0;   // that it ran
   int left_over = 0;    // processes that were still there when the command had ended
   std::string problem;  // why it never started
+  bool record_removed = false;
 };
 
 // Starts the supervisor as a child of this process, and returns its id. This process must have no other

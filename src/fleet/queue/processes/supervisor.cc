@@ -45,6 +45,14 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// A file of its own: what lies under its name without being one is removed, as a link would be written through
+// and a FIFO waited for.
+int open_log(const std::string& path) {
+  struct stat there {};
+  if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode) && unlink(path.c_str()) != 0) return -1;
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
 class Supervisor {
  public:
   explicit Supervisor(const Launch& launch) : launch_(launch) {}
@@ -107,7 +115,7 @@ class Supervisor {
     const std::string blanks(kRecordBytes, ' ');
     if (record_ >= 0 && write(record_, blanks.data(), blanks.size()) == static_cast<ssize_t>(blanks.size()) &&
         fsync(record_) == 0)
-      log_ = open((launch_.folder / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+      log_ = open_log((launch_.folder / "log").string());
     if (log_ < 0) give_back("takes no files");
   }
 
@@ -330,11 +338,11 @@ pid_t launch(const Launch& launch) {
   // Ending the worker by its command line must not end the runs.
   show_command_as("plimsoll run " + launch.folder.parent_path().filename().string());
   try {
-    Supervisor(launch).run();
+    if (!Supervisor(launch).run()) _exit(1);
   } catch (const std::exception&) {
     _exit(1);  // no record: the worker sees a supervisor that was lost
   }
-  _exit(0);
+  _exit(0);  // it ran the command to its end, whatever has become of its record
 }
 
 }  // namespace plimsoll::queue

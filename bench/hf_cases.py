@@ -6,6 +6,15 @@ from dataclasses import dataclass
 VOCAB = 151936
 QWEN = {"vocab_size": VOCAB, "tie_word_embeddings": True, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "bos_token_id": 151643, "eos_token_id": 151643}
+GEMMA3 = {"vocab_size": 262144, "tie_word_embeddings": True, "max_position_embeddings": 32768, "sliding_window": 512, "num_attention_heads": 4,
+          "num_key_value_heads": 1, "head_dim": 256, "query_pre_attn_scalar": 256}
+
+
+def longrope(factors):
+    return {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75, "original_max_position_embeddings": 4096,
+            "short_factor": [1.0] * factors, "long_factor": [1.0 + i for i in range(factors)]}
+
+
 # Name: class of the configuration, class of the model, what the configuration says.
 SHAPES = {
     "qwen2.5-0.5b": ("Qwen2Config", "AutoModelForCausalLM",
@@ -26,6 +35,17 @@ SHAPES = {
                               "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 4096,
                               "sliding_window": None, "num_labels": 1, "pad_token_id": 0, "bos_token_id": 1,
                               "eos_token_id": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),
+    # A vocabulary of 262k: two thirds of the smaller model is the embedding.
+    "gemma3-270m": ("Gemma3TextConfig", "AutoModelForCausalLM",
+                    {**GEMMA3, "hidden_size": 640, "intermediate_size": 2048, "num_hidden_layers": 18}),
+    "gemma3-1b": ("Gemma3TextConfig", "AutoModelForCausalLM",
+                  {**GEMMA3, "hidden_size": 1152, "intermediate_size": 6912, "num_hidden_layers": 26}),
+    # Phi-4-mini's kind with half a billion parameters.
+    "phi4-mini-0.5b": ("Phi3Config", "AutoModelForCausalLM",
+                       {"vocab_size": 200064, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 24, "num_attention_heads": 8,
+                        "num_key_value_heads": 4, "head_dim": 128, "tie_word_embeddings": True, "max_position_embeddings": 131072,
+                        "original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75, "bos_token_id": 199999, "eos_token_id": 199999,
+                        "pad_token_id": 199999, "rope_parameters": longrope(48)}),
     "bert-base": ("BertConfig", "AutoModelForSequenceClassification",
                   {"vocab_size": 30522, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
                    "num_labels": 2, "pad_token_id": 0}),
@@ -66,6 +86,9 @@ CASES = (
     Case("qwen3-0.6b", "lora", 1024, 1),
     Case("qwen1.5-0.5b", "full", 512, 1, precision="bf16-pure"),
     Case("qwen2.5-0.5b", "lora", 512, 1, precision="fp32", avx2=True),
+    Case("gemma3-270m", "full", 512, 1, precision="bf16-pure"),
+    Case("gemma3-1b", "lora", 512, 1),
+    Case("phi4-mini-0.5b", "lora", 512, 1),
     *both_types("chatlm-t5", "full", 256, 8, precision="bf16-pure", task="seq2seq", target=256),
     *both_types("mistral-small-reward", "lora", 384, 4, task="reward"),
     *both_types("bert-base", "lora", 128, 32, task="classify"),
@@ -80,6 +103,8 @@ def tiny(shape):
                             "num_layers": 2, "num_decoder_layers": 2}
     small = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
              "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "bos_token_id": 1, "eos_token_id": 2}
+    if kind == "Phi3Config":
+        small |= {"pad_token_id": 0, "rope_parameters": longrope(12)}
     return kind, auto, {**sizes, **{key: value for key, value in small.items() if key in sizes or kind == "BertConfig"}}
 
 

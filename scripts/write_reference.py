@@ -35,6 +35,7 @@ TINY = {"gla": ("GLAForCausalLM", GLA), "llama": ("LlamaForCausalLM", DECODER), 
         "gemma2": ("Gemma2ForCausalLM", DECODER | {"head_dim": 8}), "gemma3_text": ("Gemma3ForCausalLM", DECODER | {"head_dim": 8}),
         "olmo2": ("Olmo2ForCausalLM", DECODER), "olmo3": ("Olmo3ForCausalLM", DECODER), "granite": ("GraniteForCausalLM", DECODER), "ministral": ("MinistralForCausalLM", DECODER),
         "ministral3": ("Ministral3ForCausalLM", DECODER | {"head_dim": 8}),
+        "phi3": ("Phi3ForCausalLM", DECODER), "modernbert": ("ModernBertForMaskedLM", ENCODER),
         "t5": ("T5ForConditionalGeneration", T5),
         "mt5": ("MT5ForConditionalGeneration", T5), "bert": ("BertForMaskedLM", ENCODER), "roberta": ("RobertaForMaskedLM", ENCODER),
         "xlm-roberta": ("XLMRobertaForMaskedLM", ENCODER)}

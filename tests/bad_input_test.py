@@ -107,6 +107,33 @@ class ModelFiles(BadInputTest):
         self.training_refused(USAGE, file, model)
         self.refused(USAGE, file, "plan", model)
 
+    def test_configurations_that_ask_for_what_is_not_computed_are_refused_in_a_line(self):
+        model = self.model()
+        file = model / "config.json"
+        config = json.loads(file.read_text())
+        gemma = {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"]}
+        phi = {"model_type": "phi3", "architectures": ["Phi3ForCausalLM"]}
+
+        def longrope(**settings):
+            return phi | {"rope_scaling": {"type": "longrope", "short_factor": [1.0] * 16, "long_factor": [2.0] * 16} | settings}
+        for changes, says in (
+                (gemma | {"layer_types": ["odd"] * 4}, "'layer_types': \"odd\" is not supported"),
+                (gemma | {"layer_types": ["full_attention"]}, "must list one type per layer"),
+                (gemma | {"use_bidirectional_attention": True}, "'use_bidirectional_attention' is not supported"),
+                ({"per_layer_config": {"1": {"head_dim": 64}}}, "'per_layer_config' is not supported"),
+                ({"attention_dropout": 0.1}, "attention_dropout is not supported"),
+                ({"quantization_config": {"quant_method": "fp8"}}, "quant_method 'fp8' is not supported"),
+                (longrope(type="su"), "'su' is longrope"), (longrope(type="linear"), "rope type 'linear' is not supported"),
+                (longrope(type="yarn", short_factor=None), "'short_factor' is missing"),
+                (longrope(long_factor=[1.0] * 4), "'long_factor' must list 16 numbers"),
+                ({"model_type": "phimoe"}, "the nearest that works is phi3"),
+                ({"model_type": "falcon_h1"}, "Mamba 2 layers")):
+            file.write_text(json.dumps({**config, **changes}))
+            text = self.refused(USAGE, says, "plan", model, "--length", 32, "--no-probe")
+            self.assertEqual(text.count("\n"), 1, text)
+        file.write_text(json.dumps({**config, **phi}))
+        self.training_refused(USAGE, "'q_proj' is a part of one matrix here, qkv_proj", model, method={"type": "lora", "targets": ["q_proj"]})
+
     def test_a_vocabulary_smaller_than_the_ids(self):
         model = self.model()
         file = model / "config.json"

@@ -68,6 +68,7 @@ std::string encoder_prefix(const std::filesystem::path& folder) {
   const json config = read_config(folder);
   const auto type = config.find("model_type");
   if (type == config.end()) return "";
+  if (*type == "modernbert") return "model.";
   return *type == "bert" ? "bert." : *type == "roberta" || *type == "xlm-roberta" ? "roberta." : "";
 }
 
@@ -101,12 +102,13 @@ ModelFolder ModelFolder::of(const std::filesystem::path& folder, std::shared_ptr
 
 void ModelFolder::name_encoder() {
   std::string prefix;
-  if (contains("embeddings.word_embeddings.weight")) prefix = encoder_prefix(path_);
+  if (contains("embeddings.word_embeddings.weight") || contains("embeddings.tok_embeddings.weight"))
+    prefix = encoder_prefix(path_);
   for (const std::string& name : names()) {
     std::string now = name;
     for (const auto& [before, after] : {std::pair{"LayerNorm.gamma", "weight"}, {"LayerNorm.beta", "bias"}})
       if (now.ends_with(before)) now.replace(now.rfind('.') + 1, std::string::npos, after);
-    for (const char* part : {"embeddings.", "encoder.", "pooler."})
+    for (const char* part : {"embeddings.", "encoder.", "pooler.", "layers.", "final_norm."})
       if (!prefix.empty() && name.starts_with(part)) now.insert(0, prefix);
     if (now != name && !contains(now)) rename(name, now);
   }

@@ -121,7 +121,7 @@ TEST_P(EmulatedAnswers, are_the_cpus_with_a_cache_that_goes_on) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedAnswers,
                          ::testing::Values(AnswerCase{"llama", tiny_model(0)},
-                                           AnswerCase{"window", tiny_model(5)},
+                                           AnswerCase{"window", tiny_model(5)}, AnswerCase{"phi", tiny_phi()},
                                            AnswerCase{"t5", tiny_t5(1.0)}, AnswerCase{"gla", tiny_gla(true)},
                                            AnswerCase{"lora", tiny_model(0), true},
                                            AnswerCase{"qlora", tiny_model(0), true, true},

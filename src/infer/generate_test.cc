@@ -116,6 +116,20 @@ void expect_same_as_recomputed(const ModelSpec& model, int64_t prefill) {
   }
 }
 
+TEST(Generate, an_answer_that_goes_past_longropes_limit_is_as_though_it_was_recomputed) {
+  for (const int64_t prefill : {64, 5}) expect_same_as_recomputed(test::tiny_phi(), prefill);
+}
+
+TEST(Generate, beams_that_would_go_past_longropes_limit_are_refused) {
+  GenerationRequest request{test::tiny_phi(), std::nullopt, DType::f32, kContext, 8};
+  request.sequences = 2;
+  Generator generator(plan_generation(request, one_thread()));
+  init_base_weights(generator.state(), request.model, kSeed);
+  const BeamOptions options{.beams = 2, .best = 1};
+  EXPECT_THROW(generator.search(some_prompt(19), 7, options, {}), UsageError);
+  EXPECT_NO_THROW(generator.search(some_prompt(19), 6, options, {}));
+}
+
 TEST(Generate, a_cache_answers_as_full_recomputation_does) { expect_same_as_recomputed(tiny_model(0), 64); }
 
 TEST(Generate, prompts_longer_than_a_chunk_are_read_in_parts) { expect_same_as_recomputed(tiny_model(0), 8); }

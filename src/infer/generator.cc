@@ -92,7 +92,10 @@ void Generator::prefill(std::span<const int32_t> prompt, bool go_on) {
   const GenerationRequest& request = plan_.request;
   const auto chunk = static_cast<size_t>(request.prefill);
   // Frequencies that depend on the length make another cache for another length.
-  if (request.sequences > 1 || request.model.rope.type == RopeType::dynamic) cached_.clear();
+  const RopeSpec& rope = request.model.rope;
+  if (request.sequences > 1 || rope.type == RopeType::dynamic ||
+      is_far(std::ssize(prompt)) != is_far(length_))
+    cached_.clear();
   const auto known = static_cast<size_t>(
       std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end() - 1).first -
       cached_.begin());
@@ -110,6 +113,18 @@ void Generator::prefill(std::span<const int32_t> prompt, bool go_on) {
   if (request.sequences > 1) reorder(std::vector<int32_t>(static_cast<size_t>(request.sequences), 0));
 }
 
+bool Generator::is_far(int64_t length) const {
+  const RopeSpec& rope = plan_.request.model.rope;
+  return rope.type == RopeType::longrope && length > rope.original_length;
+}
+
+void Generator::write_next(int32_t token) {
+  if (is_far(length_ + 1) == is_far(length_)) return feed(decode_, {&token, 1}, length_ + 1);
+  std::vector<int32_t> text = cached_;
+  text.push_back(token);
+  prefill(text, false);
+}
+
 void Generator::generate(std::span<const int32_t> prompt, int64_t max_new, const ChooseToken& choose,
                          const OnToken& on_token, bool go_on) {
   check_internal(plan_.request.sequences == 1, "generate: beams are for search");
@@ -117,7 +132,7 @@ void Generator::generate(std::span<const int32_t> prompt, int64_t max_new, const
   for (int64_t number = 0; number < max_new; ++number) {
     const int32_t token = choose(logits_, number);
     if (!on_token(token) || number + 1 == max_new || length_ == plan_.request.context) return;
-    feed(decode_, {&token, 1}, length_ + 1);
+    write_next(token);
   }
 }
 
@@ -125,6 +140,7 @@ std::vector<Hypothesis> Generator::search(std::span<const int32_t> prompt, int64
                                           const BeamOptions& options,
                                           const std::vector<int32_t>& end_tokens) {
   check_internal(plan_.request.sequences == options.beams, "search: a plan of other beams");
+  require_one_rope(std::ssize(prompt), max_new);
   begin(prompt, false);
   // The last token of an answer is not cached.
   BeamSearch beams(options, plan_.request.model.vocab, end_tokens,
@@ -134,6 +150,16 @@ std::vector<Hypothesis> Generator::search(std::span<const int32_t> prompt, int64
     feed(decode_, beams.tokens(), length_ + 1);
   }
   return beams.best();
+}
+
+void Generator::require_one_rope(int64_t prompt, int64_t max_new) const {
+  const int64_t end = std::min(prompt + max_new - 1, plan_.request.context);  // the last token is not read
+  if (is_far(prompt) == is_far(end)) return;
+  throw UsageError(formatted(
+      "beams may not continue past {} tokens, where this model's RoPE (longrope) changes: the prompt has {} tokens, the "
+      "answer up to {}; use --beams 1 or --max-new-tokens {}",
+      format_count(plan_.request.model.rope.original_length), format_count(prompt), format_count(max_new),
+      plan_.request.model.rope.original_length - prompt + 1));
 }
 
 void Generator::check_prompt(std::span<const int32_t> prompt) const {
@@ -202,7 +228,7 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids, int6
   const ModelSpec& model = request.model;
   for (size_t which = 0; which <= model.other_ropes.size(); ++which)
     if (const std::string input = rope_input(which); program.has(input))
-      rope_frequencies(which == 0 ? model.rope : model.other_ropes[which - 1], model.head_dim, sequence,
+      rope_frequencies(which == 0 ? model.rope : model.other_ropes[which - 1], model.rotary(), sequence,
                        program.input<float>(input));
   const auto last_row = program.input<int32_t>("last_row");
   for (size_t i = 0; i < last_row.size(); ++i)

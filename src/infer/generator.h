@@ -83,6 +83,12 @@ class Generator {
  private:
   [[nodiscard]] bool encodes() const { return plan_.request.model.encoder_decoder.has_value(); }
   void check_prompt(std::span<const int32_t> prompt) const;
+  // True of texts of that length by longrope's frequencies for long ones; answers that continue past the limit are read
+  // again from their beginning, since cached keys are turned by the others.
+  [[nodiscard]] bool is_far(int64_t length) const;
+  void write_next(int32_t token);
+  // Throws UsageError where beams would continue past it.
+  void require_one_rope(int64_t prompt, int64_t max_new) const;
   // Reads the prompt; leaves the logits of what follows it, for every sequence.
   void begin(std::span<const int32_t> prompt, bool go_on);
   void read_source(std::span<const int32_t> source);

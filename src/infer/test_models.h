@@ -25,6 +25,24 @@ inline ModelSpec tiny_model(int64_t window) {
   return model;
 }
 
+// Matrices that are fused, heads of which a part turns, and longrope, whose frequencies change behind 24 tokens.
+inline ModelSpec tiny_phi() {
+  return parse_model_spec(
+      {{"model_type", "phi3"},
+       {"hidden_size", 32},
+       {"intermediate_size", 48},
+       {"num_hidden_layers", 2},
+       {"num_attention_heads", 4},
+       {"num_key_value_heads", 2},
+       {"vocab_size", 96},
+       {"max_position_embeddings", 64},
+       {"original_max_position_embeddings", 24},
+       {"partial_rotary_factor", 0.5},
+       {"rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0, 1.5}}, {"long_factor", {3.0, 9.0}}}},
+       {"initializer_range", 0.2}},
+      "tiny");
+}
+
 // T5 does not scale its attention: large weights make steep softmaxes, which make differences of the last
 // bits larger.
 inline ModelSpec tiny_t5(double initializer_factor = 3.0) {

@@ -87,10 +87,11 @@ TensorId ModelBuilder::norm(TensorId x, const std::string& scope, int64_t width)
             scope + ".out")[0];
 }
 
-TensorId ModelBuilder::layer_norm(TensorId x, const std::string& scope, int64_t width, double eps) {
+TensorId ModelBuilder::layer_norm(TensorId x, const std::string& scope, int64_t width, double eps,
+                                  bool bias) {
   const TensorId weight = parameter(scope + ".weight", {width}, kNorm);
-  const TensorId bias = parameter(scope + ".bias", {width}, kBias);
-  return op(OpKind::layer_norm, {x, weight, bias}, {{"eps", eps}}, {kNewTensor, kNewTensor}, scope,
+  const TensorId shift = bias ? parameter(scope + ".bias", {width}, kBias) : kNoTensor;
+  return op(OpKind::layer_norm, {x, weight, shift}, {{"eps", eps}}, {kNewTensor, kNewTensor}, scope,
             scope + ".out")[0];
 }
 

@@ -93,7 +93,7 @@ class ModelBuilder {
   // RMS norm over groups of `width` values, by `scope`.weight, of the model's form.
   TensorId norm(TensorId x, const std::string& scope, int64_t width);
   // Layer norm of rows of `width` values, by `scope`.weight and `scope`.bias.
-  TensorId layer_norm(TensorId x, const std::string& scope, int64_t width, double eps);
+  TensorId layer_norm(TensorId x, const std::string& scope, int64_t width, double eps, bool bias = true);
   // Attention over what is cached for `scope`, with k and v [T, K*D] appended; o [T, N*D]. `bias_table` may
   // be none.
   TensorId cached_attention(TensorId q, TensorId k, TensorId v, Attrs attrs, TensorId bias_table,

@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "graph/op_kind.h"
+#include "ops/operands.h"
 
 namespace plimsoll {
 namespace {
@@ -20,7 +21,8 @@ void refuse_unsupported(const ConfigReader& in, const DenseDecoderFacts& facts) 
                       facts.gelu_gate ? "gelu_pytorch_tanh" : "silu"));
   if (in.number("attention_dropout", 0.0) != 0.0)
     in.fail("attention_dropout is not supported; set it to 0.0");
-  if (in.number("partial_rotary_factor", 1.0) != 1.0) in.fail("partial_rotary_factor is not supported");
+  if (facts.longrope_original == 0 && in.number("partial_rotary_factor", 1.0) != 1.0)
+    in.fail("partial_rotary_factor is not supported for this model_type");
   if (in.integer("pretraining_tp", 1, 1024, 1) != 1) in.fail("pretraining_tp other than 1 is not supported");
   for (const char* key : {"use_bidirectional_attention", "per_layer_config"})
     if (in.has(key) && in.at(key) != false && !in.at(key).empty())
@@ -29,20 +31,6 @@ void refuse_unsupported(const ConfigReader& in, const DenseDecoderFacts& facts) 
     in.fail("'attention_bias' is not supported for this model_type");
   if (!facts.may_bias_mlp && in.flag("mlp_bias", false))
     in.fail("'mlp_bias' is not supported for this model_type");
-}
-
-// The names of a layer's types, of which there are as many as layers.
-std::vector<bool> slides_by_types(const ConfigReader& in, int64_t layers) {
-  const ConfigReader::Json& types = in.at("layer_types");
-  if (!types.is_array() || types.size() != static_cast<size_t>(layers))
-    in.fail("'layer_types' must list one type per layer");
-  std::vector<bool> sliding;
-  for (const ConfigReader::Json& type : types) {
-    if (type != "sliding_attention" && type != "full_attention")
-      in.fail(formatted("'layer_types': {} is not supported", type.dump()));
-    sliding.push_back(type == "sliding_attention");
-  }
-  return sliding;
 }
 
 // The windows of layers of which each slides or does not.
@@ -57,6 +45,20 @@ std::vector<int64_t> windows_of(const ConfigReader& in, const std::vector<bool>&
 }
 
 }  // namespace
+
+// The names of a layer's types, of which there are as many as layers.
+std::vector<bool> slides_by_types(const ConfigReader& in, int64_t layers) {
+  const ConfigReader::Json& types = in.at("layer_types");
+  if (!types.is_array() || types.size() != static_cast<size_t>(layers))
+    in.fail("'layer_types' must list one type per layer");
+  std::vector<bool> sliding;
+  for (const ConfigReader::Json& type : types) {
+    if (type != "sliding_attention" && type != "full_attention")
+      in.fail(formatted("'layer_types': {} is not supported", type.dump()));
+    sliding.push_back(type == "sliding_attention");
+  }
+  return sliding;
+}
 
 std::vector<int64_t> windows_everywhere(const ConfigReader& in, int64_t layers) {
   return windows_from(in, layers, 0);
@@ -93,11 +95,14 @@ namespace {
 void read_layers(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec) {
   spec.windows.assign(static_cast<size_t>(spec.layers), 0);
   if (facts.windows != nullptr) spec.windows = facts.windows(in, spec.layers);
-  if (facts.sliding == nullptr) return read_rope(in, facts.rope_theta, spec);
+  const RopeFacts rope{.theta = facts.rope_theta,
+                       .may_turn_parts = facts.longrope_original > 0,
+                       .longrope_original = facts.longrope_original};
+  if (facts.sliding == nullptr) return read_rope(in, rope, spec);
   const std::vector<bool> sliding = facts.sliding(in, spec.layers);
   spec.windows = windows_of(in, sliding);
   if (facts.thetas_by_layer) return read_ropes_by_layer(in, *facts.thetas_by_layer, sliding, spec);
-  read_rope(in, facts.rope_theta, spec);
+  read_rope(in, rope, spec);
 }
 
 }  // namespace
@@ -189,8 +194,36 @@ class DenseDecoder {
     const std::string norm = formatted("{}.{}_norm", attn, which);
     if (spec_.qk_norm_of_rows) x = b_.norm(x, norm, heads * spec_.head_dim);
     if (spec_.qk_norm) x = b_.norm(x, norm, spec_.head_dim);
-    return b_.op1(OpKind::rope, {x, table_TD}, {{"inverse", int64_t{0}}}, attn,
-                  formatted("{}.{}_rope", attn, which));
+    return turned(x, table_TD, attn, which);
+  }
+
+  TensorId turned(TensorId x, TensorId table_TD, const std::string& attn, const std::string& which) {
+    Attrs attrs{{"inverse", int64_t{0}}};
+    if (spec_.rotary() != spec_.head_dim) attrs["head_dim"] = spec_.head_dim;
+    return b_.op1(OpKind::rope, {x, table_TD}, std::move(attrs), attn, formatted("{}.{}_rope", attn, which));
+  }
+
+  // Queries and keys are rotated.
+  struct Heads {
+    TensorId q = kNoTensor, k = kNoTensor, v = kNoTensor;
+  };
+  Heads fused_heads(TensorId n_TH, TensorId table_TD, const std::string& attn) {
+    const int64_t width = spec_.kv_heads * spec_.head_dim;
+    const TensorId qkv = b_.linear(n_TH, attn + ".qkv_proj", spec_.hidden,
+                                   spec_.heads * spec_.head_dim + 2 * width, spec_.qkv_bias);
+    const Operands parts = b_.op(OpKind::split_qkv, {qkv}, {{"kv_width", width}},
+                                 {kNewTensor, kNewTensor, kNewTensor}, attn, attn + ".split");
+    using at = operand::split_qkv;
+    return {turned(parts[at::q], table_TD, attn, "q"), turned(parts[at::k], table_TD, attn, "k"),
+            parts[at::v]};
+  }
+  // Without q where it is made of other rows.
+  Heads heads(TensorId n_TH, int64_t index, const std::string& attn, bool with_q) {
+    const TensorId table_TD = table_of(index);
+    if (spec_.fused_matrices) return fused_heads(n_TH, table_TD, attn);
+    return {with_q ? rotated(n_TH, query_table(index), attn, "q", spec_.heads) : kNoTensor,
+            rotated(n_TH, table_TD, attn, "k", spec_.kv_heads),
+            b_.linear(n_TH, attn + ".v_proj", spec_.hidden, spec_.kv_heads * spec_.head_dim, spec_.qkv_bias)};
   }
 
   // Attention of the rows that decide to all rows before them: each is the last of its sequence.
@@ -205,20 +238,16 @@ class DenseDecoder {
 
   TensorId mixed(TensorId n_TH, const std::string& attn, int64_t index) {
     const int64_t window = spec_.windows[static_cast<size_t>(index)];
-    const TensorId table_TD = table_of(index);
     Attrs attrs{{"head_dim", spec_.head_dim}, {"window", window}};
     if (spec_.attention_scale > 0) attrs["scale"] = spec_.attention_scale;
     if (spec_.attention_softcap > 0) attrs["softcap"] = spec_.attention_softcap;
     const bool decides = b_.decides(index, spec_.layers);
-    // A window that cuts has no place in attention of another axis, nor have trees of segments: there the
-    // rows are chosen behind it.
-    const bool few = decides && (window == 0 || window >= b_.shape().length) && !b_.shape().shares();
-    const TensorId q_table_TD = query_table(index);
-    const TensorId q = few ? kNoTensor : rotated(n_TH, q_table_TD, attn, "q", spec_.heads);
-    const TensorId k = rotated(n_TH, table_TD, attn, "k", spec_.kv_heads);
-    const TensorId v =
-        b_.linear(n_TH, attn + ".v_proj", spec_.hidden, spec_.kv_heads * spec_.head_dim, spec_.qkv_bias);
-    if (few) return deciding_attention(n_TH, q_table_TD, k, v, std::move(attrs), attn);
+    // A window that cuts has no place in attention of another axis, nor have trees of segments, and a fused matrix makes
+    // the queries of all rows: there the rows are chosen behind it.
+    const bool few = decides && (window == 0 || window >= b_.shape().length) && !b_.shape().shares() &&
+                     !spec_.fused_matrices;
+    const auto [q, k, v] = heads(n_TH, index, attn, !few);
+    if (few) return deciding_attention(n_TH, query_table(index), k, v, std::move(attrs), attn);
     if (b_.cache().capacity > 0)
       return b_.cached_attention(q, k, v, std::move(attrs), kNoTensor, attn, attn + ".o");
     attrs["length"] = b_.shape().length;
@@ -237,17 +266,25 @@ class DenseDecoder {
   }
 
   TensorId mlp(TensorId n_TH, const std::string& scope) {
+    const OpKind gated = spec_.gelu_gate ? OpKind::geglu : OpKind::swiglu;
+    const auto down = [&](TensorId s_TM) {
+      return b_.linear(s_TM, scope + ".down_proj", spec_.mlp_width, spec_.hidden, spec_.mlp_bias);
+    };
+    if (spec_.fused_matrices) {
+      const TensorId both =
+          b_.linear(n_TH, scope + ".gate_up_proj", spec_.hidden, 2 * spec_.mlp_width, spec_.mlp_bias);
+      return down(b_.op1(gated, {both, kNoTensor}, {}, scope, scope + ".act"));
+    }
     const TensorId gate =
         b_.linear(n_TH, scope + ".gate_proj", spec_.hidden, spec_.mlp_width, spec_.mlp_bias);
     const TensorId up = b_.linear(n_TH, scope + ".up_proj", spec_.hidden, spec_.mlp_width, spec_.mlp_bias);
-    const OpKind gated = spec_.gelu_gate ? OpKind::geglu : OpKind::swiglu;
-    const TensorId s_TM = b_.op1(gated, {gate, up}, {}, scope, scope + ".act");
-    return b_.linear(s_TM, scope + ".down_proj", spec_.mlp_width, spec_.hidden, spec_.mlp_bias);
+    return down(b_.op1(gated, {gate, up}, {}, scope, scope + ".act"));
   }
 
   // Attention's or the MLP's result, as it is added: normalised and scaled where the family has it so.
   TensorId added(TensorId x_TH, const std::string& scope, const std::string& norm, const std::string& name) {
     if (spec_.norms_behind) x_TH = b_.norm(x_TH, scope + norm, spec_.hidden);
+    x_TH = b_.dropout(x_TH, spec_.residual_dropout, formatted("{}{}_dropout", scope, name));
     return b_.scaled(x_TH, spec_.residual_factor, scope, scope + name);
   }
 
@@ -283,7 +320,7 @@ class DenseDecoder {
 void dense_decoder_inputs(ModelBuilder& b) {
   b.token_inputs(kFirstAxis, b.shape().tokens);
   for (size_t which = 0; which <= b.spec().other_ropes.size(); ++which)
-    b.input(rope_input(which), {b.shape().delimited(), b.spec().head_dim / 2 + 1}, DType::f32);
+    b.input(rope_input(which), {b.shape().delimited(), b.spec().rotary() / 2 + 1}, DType::f32);
 }
 
 TensorId dense_decoder_hidden(ModelBuilder& b) { return DenseDecoder(b).hidden(); }

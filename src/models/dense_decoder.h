@@ -1,5 +1,5 @@
 // The keys of config.json and the layers that the dense decoders share: Llama, Mistral, Qwen2, Qwen3, SmolLM3, Gemma 2
-// and 3, OLMo 2 and 3, Granite, Ministral. A family of theirs is a file with its facts.
+// and 3, OLMo 2 and 3, Granite, Ministral, Phi-3. A family of theirs is a file with its facts.
 #pragma once
 
 #include "models/family.h"
@@ -22,6 +22,8 @@ struct DenseDecoderFacts {
   NormForm norm_form = NormForm::round_first;
   bool norms_before = true, norms_behind = false;
   bool qk_norm_of_rows = false;
+  // A part of a head may turn, and scaled RoPE is longrope with this original length where config.json has none.
+  int64_t longrope_original = 0;
   // Gemma's: gelu by tanh, by the key hidden_activation.
   bool gelu_gate = false;
   // Biases that config.json may ask for.
@@ -35,6 +37,8 @@ struct DenseDecoderFacts {
 };
 
 void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec);
+// True for each layer that slides, as layer_types says, which must be there.
+std::vector<bool> slides_by_types(const ConfigReader& in, int64_t layers);
 // True for each layer that slides: as layer_types says, else all but every `full_every`-th.
 std::vector<bool> sliding_layers(const ConfigReader& in, int64_t layers, int64_t full_every);
 // The window `sliding_window` in every layer, where it has one; `layer_types` decides first.

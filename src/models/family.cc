@@ -22,14 +22,66 @@ const FamilyRule* find(std::string_view model_type) {
   return at == kFamilies.end() ? nullptr : *at;
 }
 
+// Known types that are refused: what each needs, and the nearest family that works. The first line whose word is a part
+// of the type counts.
+struct Missing {
+  std::string_view word, what, nearest;
+};
+constexpr std::array kMissing = {
+    Missing{"t5gemma", "an encoder and a decoder of Gemma's layers", "t5"},
+    Missing{"gemma3n", "embeddings by layer and shared keys", "gemma3_text"},
+    Missing{"gemma4", "embeddings by layer and shared keys", "gemma3_text"},
+    Missing{"deepseek", "latent attention (MLA) and experts", "llama"},
+    Missing{"kimi", "latent attention (MLA) and experts", "llama"},
+    Missing{"minicpm3", "latent attention (MLA)", "llama"},
+    Missing{"granitemoehybrid", "Mamba 2 layers and experts", "granite"},
+    Missing{"nemotron_h", "Mamba 2 layers", "llama"},
+    Missing{"falcon_h1", "Mamba 2 layers", "llama"},
+    Missing{"bamba", "Mamba 2 layers", "llama"},
+    Missing{"zamba", "Mamba 2 layers", "llama"},
+    Missing{"jamba", "Mamba layers and experts", "llama"},
+    Missing{"mamba", "Mamba layers", "gla"},
+    Missing{"lfm2", "convolution layers", "qwen3"},
+    Missing{"qwen3_next", "the gated delta rule and experts", "qwen3"},
+    Missing{"qwen3_5", "the gated delta rule", "qwen3"},
+    Missing{"phimoe", "a mixture of experts", "phi3"},
+    Missing{"phi4_multimodal", "images and speech", "phi3"},
+    Missing{"granitemoe", "a mixture of experts", "granite"},
+    Missing{"qwen2_moe", "a mixture of experts", "qwen2"},
+    Missing{"qwen3_moe", "a mixture of experts", "qwen3"},
+    Missing{"mixtral", "a mixture of experts", "mistral"},
+    Missing{"olmoe", "a mixture of experts", "olmo2"},
+    Missing{"llama4", "a mixture of experts", "llama"},
+    Missing{"gpt_oss", "a mixture of experts and attention with sinks", "qwen3"},
+    Missing{"_moe", "a mixture of experts", "qwen3"},
+    Missing{"qwen2_5_vl", "training on images", "qwen2"},
+    Missing{"qwen2_vl", "training on images", "qwen2"},
+    Missing{"qwen3_vl", "training on images", "qwen3"},
+    Missing{"mllama", "training on images", "llama"},
+    Missing{"llava", "training on images", "llama"},
+    Missing{"idefics", "training on images", "llama"},
+    Missing{"paligemma", "training on images", "gemma2"},
+    Missing{"deberta", "attention by relative positions of both sides", "modernbert"},
+    Missing{"distilbert", "layers under other names", "bert"},
+    Missing{"electra", "embeddings of another width", "bert"},
+    Missing{"albert", "layers that share weights", "bert"},
+};
+
 }  // namespace
 
 const FamilyRule& family_of(const ConfigReader& in) {
   const std::string type = in.text("model_type", "");
   if (const FamilyRule* rule = find(type)) return *rule;
+  const auto* missing = std::find_if(kMissing.begin(), kMissing.end(), [&](const Missing& one) {
+    return type.find(one.word) != std::string::npos;
+  });
+  const std::string why =
+      missing == kMissing.end()
+          ? ""
+          : formatted(" (it needs {}); the nearest that works is {}", missing->what, missing->nearest);
   std::vector<std::string> known;
   for (const FamilyRule* rule : kFamilies) known.emplace_back(rule->model_type);
-  in.fail(formatted("model_type '{}' is not supported; supported: {}", type, join(known, ", ")));
+  in.fail(formatted("model_type '{}' is not supported{}; supported: {}", type, why, join(known, ", ")));
 }
 
 const FamilyRule& family_of(const ModelSpec& spec) {

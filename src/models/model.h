@@ -15,8 +15,9 @@ namespace plimsoll {
 Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk, Mode mode,
                  const std::string& loss_name);
 
-// The reason why sequences cannot share prefixes in such a model, as words behind its name; empty: they can.
-std::string why_no_shared_prefixes(const ModelSpec& spec);
+// The reason why sequences of up to `longest` tokens cannot share prefixes in such a model, as words behind its name;
+// empty: they can.
+std::string why_no_shared_prefixes(const ModelSpec& spec, int64_t longest);
 
 // Forward pass whose logits [T, V] remain, as the metric tensor `logits`: for inspection, not for training.
 Graph build_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
 
 #include "base/error.h"
 #include "graph/op_kind.h"
@@ -190,6 +193,35 @@ void expect_refused(nlohmann::json config, const char* key, const nlohmann::json
   }
 }
 
+TEST(ModelSpec, a_refused_type_is_told_what_it_needs_and_the_nearest_that_works) {
+  const auto refusal = [](const char* type) {
+    try {
+      parse_model_spec({{"model_type", type}}, "c");
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  for (const auto& [type, what, nearest] :
+       {std::tuple{"granitemoehybrid", "Mamba 2", "granite"}, std::tuple{"deepseek_v3", "MLA", "llama"},
+        std::tuple{"olmoe", "experts", "olmo2"}, std::tuple{"phimoe", "experts", "phi3"},
+        std::tuple{"llava", "images", "llama"},
+        std::tuple{"deberta-v2", "relative positions", "modernbert"}}) {
+    EXPECT_NE(refusal(type).find(what), std::string::npos) << refusal(type);
+    EXPECT_NE(refusal(type).find(std::string("works is ") + nearest + ";"), std::string::npos)
+        << refusal(type);
+    EXPECT_NO_THROW(parse_model_spec({{"model_type", nearest},
+                                      {"hidden_size", 64},
+                                      {"intermediate_size", 64},
+                                      {"num_hidden_layers", 1},
+                                      {"num_attention_heads", 2},
+                                      {"vocab_size", 64},
+                                      {"pad_token_id", 0}},
+                                     "c"));
+  }
+  EXPECT_NE(refusal("none").find("'none' is not supported; supported: gla"), std::string::npos);
+}
+
 TEST(ModelSpec, what_is_asked_and_not_supported_is_refused_by_name) {
   const auto expect_refusal = [](const char* key, const nlohmann::json& value) {
     expect_refused(qwen25_05b(), key, value);
@@ -198,6 +230,7 @@ TEST(ModelSpec, what_is_asked_and_not_supported_is_refused_by_name) {
   expect_refusal("hidden_act", "gelu");
   expect_refusal("attention_dropout", 0.1);
   expect_refusal("rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}});
+  expect_refusal("partial_rotary_factor", 0.5);
   expect_refusal("num_hidden_layers", 1'000'000'000);
   expect_refusal("num_hidden_layers", UINT64_MAX);
   expect_refusal("vocab_size", "many");
@@ -385,6 +418,99 @@ TEST(ModelSpec, decoders_of_today_have_the_published_parameters) {
   EXPECT_EQ(counted("mistral", {5120, 32768, 40, 32, 8, 128, 131072}), 23'572'403'200);
   EXPECT_EQ(counted("granite", {2048, 8192, 40, 32, 8, 64, 49159}, tied), 2'533'539'840);
   EXPECT_EQ(counted("granite", {4096, 12800, 40, 32, 8, 128, 49159}, tied), 8'170'864'640);
+  EXPECT_EQ(counted("phi3", {3072, 8192, 32, 32, 32, 96, 32064}), 3'821'079'552);
+  EXPECT_EQ(counted("phi3", {5120, 17920, 40, 40, 10, 128, 100352}), 14'659'507'200);
+  EXPECT_EQ(counted("phi3", {3072, 8192, 32, 24, 8, 128, 200064}, tied), 3'836'021'760);
+}
+
+// Phi-4-mini's kind: 6 of 8 pairs turn, by longrope.
+nlohmann::json phi4_mini() {
+  nlohmann::json config = sized("phi3", {64, 128, 2, 4, 2, 16, 100});
+  config.update({{"partial_rotary_factor", 0.75},
+                 {"original_max_position_embeddings", 4096},
+                 {"max_position_embeddings", 131072},
+                 {"rope_scaling",
+                  {{"type", "longrope"},
+                   {"short_factor", {1, 1, 1, 1, 1, 2}},
+                   {"long_factor", {1, 2, 4, 8, 16, 32}}}}});
+  return config;
+}
+
+// transformers 5.23: Phi3Config and _compute_longrope_parameters.
+TEST(ModelSpec, phi3_has_fused_matrices_and_longrope_on_both_sides_of_its_limit) {
+  const ModelSpec spec = parse_model_spec(phi4_mini(), "c");
+  EXPECT_EQ(spec.rotary(), 12);
+  EXPECT_EQ(spec.padding_row, 32000) << "the class's default";
+  const Graph graph = build_loss(spec, {32, 4, 8}, DType::f32, 8, Mode::train, "loss");
+  EXPECT_EQ(graph.tensor(graph.find("model.layers.1.self_attn.qkv_proj.weight")).shape, (Shape{128, 64}));
+  EXPECT_EQ(graph.tensor(graph.find("model.layers.1.mlp.gate_up_proj.weight")).shape, (Shape{256, 64}));
+  EXPECT_EQ(graph.tensor(graph.find("inv_freq")).shape, (Shape{4, 7}));
+  const auto last_at = [&](int64_t length) {
+    std::vector<float> frequencies(7);
+    rope_frequencies(spec.rope, spec.rotary(), length, frequencies);
+    EXPECT_FLOAT_EQ(frequencies[6], std::sqrt(1.0F + std::log(32.0F) / std::log(4096.0F)));
+    return frequencies[5];
+  };
+  EXPECT_FLOAT_EQ(last_at(4096) / last_at(4097), 16.0F);
+  EXPECT_FALSE(why_no_shared_prefixes(spec, 4097).empty());
+  EXPECT_TRUE(why_no_shared_prefixes(spec, 4096).empty());
+}
+
+TEST(ModelSpec, phi3_reads_both_spellings_and_refuses_what_transformers_does_not_read) {
+  nlohmann::json config = phi4_mini();
+  const auto long_factors = [&] { return parse_model_spec(config, "c").rope.long_factors; };
+  const std::vector<float> first = long_factors();
+  config["rope_scaling"]["type"] = "yarn";  // an older name, as transformers reads it
+  EXPECT_EQ(long_factors(), first);
+  nlohmann::json today = config;
+  today["rope_parameters"] = config["rope_scaling"];
+  today["rope_parameters"]["rope_type"] = "longrope";
+  today["rope_parameters"]["partial_rotary_factor"] = 0.75;
+  today.erase("rope_scaling");
+  today.erase("partial_rotary_factor");
+  const ModelSpec of_today = parse_model_spec(today, "c");
+  EXPECT_EQ(of_today.rope.long_factors, first);
+  EXPECT_EQ(of_today.rotary(), 12);
+  const nlohmann::json scaling = config["rope_scaling"];
+  const auto refuses = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json settings = scaling;
+    settings[key] = value;
+    expect_refused(phi4_mini(), "rope_scaling", settings);
+  };
+  refuses("type", "su");
+  refuses("type", "linear");
+  refuses("long_factor", {1, 2, 4});
+  refuses("short_factor", {1, 1, 1, 1, 1, 0});
+  expect_refused(phi4_mini(), "partial_rotary_factor", 0.05);
+  expect_refused(phi4_mini(), "attention_dropout", 0.1);
+  expect_refused(phi4_mini(), "attention_bias", true);
+  config = phi4_mini();
+  config["resid_pdrop"] = 0.1;
+  const Graph graph =
+      build_loss(parse_model_spec(config, "c"), {32, 4, 8}, DType::f32, 8, Mode::train, "loss");
+  EXPECT_EQ(std::ranges::count(graph.ops(), OpKind::dropout, &Op::kind), 4);
+}
+
+// transformers 5.23: ModernBertConfig.
+TEST(ModelSpec, modernbert_has_windows_of_both_sides_and_ropes_by_layer) {
+  nlohmann::json config = {{"model_type", "modernbert"}, {"num_hidden_layers", 5}};
+  const ModelSpec spec = parse_model_spec(config, "c");
+  EXPECT_EQ(spec.windows, (std::vector<int64_t>{0, 65, 65, 0, 65}));
+  EXPECT_EQ(spec.rope_of_layer, (std::vector<int64_t>{0, 1, 1, 0, 1}));
+  EXPECT_EQ(spec.rope.theta, 160000.0);
+  EXPECT_EQ(spec.other_ropes.at(0).theta, 10000.0);
+  config["global_rope_theta"] = 80000.0;
+  config["global_attn_every_n_layers"] = 2;
+  EXPECT_EQ(parse_model_spec(config, "c").rope.theta, 80000.0);
+  EXPECT_EQ(parse_model_spec(config, "c").windows, (std::vector<int64_t>{0, 65, 0, 65, 0}));
+  const Graph graph = build_scores(spec, {32, 4, 8}, DType::f32, 3, Mode::train, "").graph;
+  EXPECT_EQ(graph.find("model.layers.0.attn_norm.weight"), kNoTensor);
+  EXPECT_EQ(graph.find("model.layers.1.attn_norm.bias"), kNoTensor);
+  EXPECT_EQ(graph.tensor(graph.find("model.layers.1.attn.Wqkv.weight")).shape, (Shape{2304, 768}));
+  expect_refused(config, "classifier_pooling", "max");
+  expect_refused(config, "hidden_activation", "silu");
+  expect_refused(config, "layer_types", {"full_attention"});
+  expect_refused(config, "rope_scaling", {{"type", "linear"}, {"factor", 2.0}});
 }
 
 // transformers 5.23: Gemma3TextConfig.

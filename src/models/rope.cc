@@ -80,11 +80,17 @@ void rope_frequencies(const RopeSpec& rope, int64_t turned, int64_t length, std:
     theta *= std::pow(rope.factor * longest / original - (rope.factor - 1), dims / (dims - 2));
   }
   fill_plain(theta, turned, frequencies);
+  if (rope.type == RopeType::longrope) {
+    const std::vector<float>& factors =
+        length > rope.original_length ? rope.long_factors : rope.short_factors;
+    for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= factors[i];
+  }
   if (rope.type == RopeType::linear)
     for (float& frequency : frequencies) frequency /= static_cast<float>(rope.factor);
   if (rope.type == RopeType::llama3) scale_llama3(rope, frequencies);
   if (rope.type == RopeType::yarn) scale_yarn(rope, turned, frequencies);
-  out.back() = rope.type == RopeType::yarn ? static_cast<float>(rope.attention_factor) : 1.0F;
+  const bool stretches = rope.type == RopeType::yarn || rope.type == RopeType::longrope;
+  out.back() = stretches ? static_cast<float>(rope.attention_factor) : 1.0F;
 }
 
 namespace {
@@ -103,13 +109,42 @@ void read_yarn(const ConfigReader& rope, RopeSpec& spec) {
   spec.attention_factor = rope.number("attention_factor", inferred);
 }
 
-// The length that transformers calls the original one: for llama3 and yarn the key next to the map before the
-// one in it, for dynamic scaling the model's positions whatever the key states.
+// The length that transformers calls the original one: for llama3, yarn and longrope the key next to the map before
+// the one in it, for dynamic scaling the model's positions whatever the key states.
 int64_t original_length(const ConfigReader& in, const ConfigReader& rope, const std::string& type,
-                        int64_t max_positions) {
+                        const RopeFacts& facts, int64_t max_positions) {
   constexpr const char* kKey = "original_max_position_embeddings";
+  if (facts.longrope_original > 0) return in.integer(kKey, 2, int64_t{1} << 40, facts.longrope_original);
   const int64_t inside = rope.integer(kKey, 1, int64_t{1} << 40, max_positions);
   return type == "dynamic" ? max_positions : in.integer(kKey, 1, int64_t{1} << 40, inside);
+}
+
+// Longrope's factors, one for each frequency.
+std::vector<float> factors_of(const ConfigReader& rope, const char* key, const ModelSpec& model) {
+  const auto wanted = static_cast<size_t>(model.rotary() / 2);
+  if (!rope.has(key)) rope.fail(formatted("'{}' is missing", key));
+  const ConfigReader::Json& list = rope.at(key);
+  if (!list.is_array() || list.size() != wanted)
+    rope.fail(formatted("'{}' must list {} numbers, half of the values of a head that turn", key, wanted));
+  std::vector<float> factors;
+  for (const ConfigReader::Json& factor : list) {
+    if (!factor.is_number() || factor.get<double>() <= 0)
+      rope.fail(formatted("'{}': {} must be a number above 0", key, factor.dump()));
+    factors.push_back(factor.get<float>());
+  }
+  return factors;
+}
+
+void read_longrope(const ConfigReader& rope, const ModelSpec& model, RopeSpec& spec) {
+  spec.type = RopeType::longrope;
+  spec.short_factors = factors_of(rope, "short_factor", model);
+  spec.long_factors = factors_of(rope, "long_factor", model);
+  const auto original = static_cast<double>(spec.original_length);
+  if (spec.original_length < 2) rope.fail("'original_max_position_embeddings' must be 2 or more");
+  spec.factor = rope.number("factor", static_cast<double>(model.max_positions) / original);
+  const double inferred =
+      spec.factor <= 1 ? 1.0 : std::sqrt(1.0 + std::log(spec.factor) / std::log(original));
+  spec.attention_factor = rope.number("attention_factor", inferred);
 }
 
 // Settings of a type that has a factor.
@@ -131,21 +166,33 @@ void read_scaling(const ConfigReader& rope, const std::string& type, RopeSpec& s
     spec.type = RopeType::yarn;
     read_yarn(rope, spec);
   } else {
-    rope.fail(formatted("rope type '{}' is not supported; supported: default, linear, dynamic, llama3, yarn",
-                        type));
+    rope.fail(formatted(
+        "rope type '{}' is not supported; supported: default, linear, dynamic, llama3, yarn, longrope",
+        type));
   }
 }
 
 // Reads one map of settings; `theta`: where it states none.
-RopeSpec read_settings(const ConfigReader& in, const ConfigReader& rope, double theta,
+RopeSpec read_settings(const ConfigReader& in, const ConfigReader& rope, double theta, const RopeFacts& facts,
                        const ModelSpec& model) {
   RopeSpec spec;
-  const std::string type = rope.text("rope_type", rope.text("type", "default"));
+  std::string type = rope.text("rope_type", rope.text("type", "default"));
   spec.theta = rope.number("rope_theta", theta);
-  spec.original_length = original_length(in, rope, type, model.max_positions);
+  spec.original_length = original_length(in, rope, type, facts, model.max_positions);
   if (spec.theta <= 0) rope.fail("'rope_theta' must be positive");
-  if (rope.number("partial_rotary_factor", 1.0) != 1.0) rope.fail("partial_rotary_factor is not supported");
+  if (!facts.may_turn_parts && rope.number("partial_rotary_factor", 1.0) != 1.0)
+    rope.fail("partial_rotary_factor is not supported for this model_type");
   if (type == "default") return spec;
+  if (type == "su")
+    rope.fail(
+        "rope type 'su' is longrope under an older name, which transformers 5 does not read; write longrope");
+  if (type == "longrope" || facts.longrope_original > 0) {
+    if (type != "longrope" && type != "yarn")
+      rope.fail(formatted("rope type '{}' is not supported for this model_type; supported: default, longrope",
+                          type));
+    read_longrope(rope, model, spec);
+    return spec;
+  }
   read_scaling(rope, type, spec);
   return spec;
 }
@@ -168,18 +215,18 @@ RopeSpec plain_rope(double theta, const ModelSpec& model) {
 }
 
 // `rope_scaling` with `rope_theta` (before transformers 5) where it has settings, else `rope_parameters`.
-RopeSpec read_values(const ConfigReader& in, double otherwise, const ModelSpec& model) {
-  const double theta = in.number("rope_theta", otherwise);
+RopeSpec read_values(const ConfigReader& in, const RopeFacts& facts, const ModelSpec& model) {
+  const double theta = in.number("rope_theta", facts.theta);
   if (theta <= 0) in.fail("'rope_theta' must be positive");
   const char* const key = rope_key(in);
   if (!in.has(key)) return plain_rope(theta, model);
-  return read_settings(in, settings_of(in, key), theta, model);
+  return read_settings(in, settings_of(in, key), theta, facts, model);
 }
 
 // Each parameter may be fine and the frequencies not be: a factor of 1e-300, mscale against mscale_all_dim.
 void require_finite(const ConfigReader& in, const RopeSpec& rope, const ModelSpec& spec) {
-  std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2 + 1));
-  rope_frequencies(rope, spec.head_dim, spec.max_positions, frequencies);
+  std::vector<float> frequencies(static_cast<size_t>(spec.rotary() / 2 + 1));
+  rope_frequencies(rope, spec.rotary(), spec.max_positions, frequencies);
   if (!std::all_of(frequencies.begin(), frequencies.end(), [](float f) { return std::isfinite(f); }))
     in.fail(
         "the rope parameters (rope_theta, rope_parameters or rope_scaling) give frequencies that are not "
@@ -188,8 +235,26 @@ void require_finite(const ConfigReader& in, const RopeSpec& rope, const ModelSpe
 
 }  // namespace
 
-void read_rope(const ConfigReader& in, double theta, ModelSpec& spec) {
-  spec.rope = read_values(in, theta, spec);
+namespace {
+
+// The share of a head that turns: the one among the settings before the one next to them.
+int64_t rotary_of(const ConfigReader& in, const ModelSpec& spec) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  const char* const settings = rope_key(in);
+  double part = in.number(kKey, 1.0, 0.0, 1.0);
+  if (in.has(settings)) part = settings_of(in, settings).number(kKey, part, 0.0, 1.0);
+  const auto turned = static_cast<int64_t>(static_cast<double>(spec.head_dim) * part);
+  if (turned < 2 || turned % 2 != 0)
+    in.fail(formatted("partial_rotary_factor turns {} of {} values of a head; an even number is supported",
+                      turned, spec.head_dim));
+  return turned;
+}
+
+}  // namespace
+
+void read_rope(const ConfigReader& in, const RopeFacts& facts, ModelSpec& spec) {
+  if (facts.may_turn_parts) spec.rotary_dim = rotary_of(in, spec);
+  spec.rope = read_values(in, facts, spec);
   require_finite(in, spec.rope, spec);
 }
 
@@ -201,11 +266,11 @@ struct TwoRopes {
 };
 
 TwoRopes read_old_keys(const ConfigReader& in, const ThetasByLayer& thetas, const ModelSpec& model) {
-  const double theta = in.number("rope_theta", thetas.full);
+  const double theta = in.number(thetas.full_key, thetas.full);
   const double sliding =
       thetas.sliding_key == nullptr ? thetas.sliding : in.number(thetas.sliding_key, thetas.sliding);
-  if (theta <= 0 || sliding <= 0) in.fail("'rope_theta' must be positive");
-  const RopeSpec full = has_scaling(in) ? read_settings(in, settings_of(in, "rope_scaling"), theta, model)
+  if (theta <= 0 || sliding <= 0) in.fail(formatted("'{}' must be positive", thetas.full_key));
+  const RopeSpec full = has_scaling(in) ? read_settings(in, settings_of(in, "rope_scaling"), theta, {}, model)
                                         : plain_rope(theta, model);
   return {full, plain_rope(sliding, model)};
 }
@@ -213,7 +278,7 @@ TwoRopes read_old_keys(const ConfigReader& in, const ThetasByLayer& thetas, cons
 TwoRopes read_by_layer(const ConfigReader& in, const ThetasByLayer& thetas, const ModelSpec& model) {
   const ConfigReader both = settings_of(in, "rope_parameters");
   const auto read = [&](const char* kind, double theta) {
-    return both.has(kind) ? read_settings(in, settings_of(both, kind), theta, model)
+    return both.has(kind) ? read_settings(in, settings_of(both, kind), theta, {}, model)
                           : plain_rope(theta, model);
   };
   for (const auto& [key, value] : in.at("rope_parameters").items())

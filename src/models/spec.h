@@ -14,7 +14,7 @@
 
 namespace plimsoll {
 
-enum class RopeType : uint8_t { none, standard, linear, dynamic, llama3, yarn };
+enum class RopeType : uint8_t { none, standard, linear, dynamic, llama3, yarn, longrope };
 
 // Rotary position embedding and its scaling, as transformers' modeling_rope_utils reads it.
 struct RopeSpec {
@@ -24,8 +24,15 @@ struct RopeSpec {
   int64_t original_length = 0;  // original_max_position_embeddings, else max_position_embeddings
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   double beta_fast = 32.0, beta_slow = 1.0;              // yarn
-  double attention_factor = 1.0;                         // yarn
+  double attention_factor = 1.0;                         // yarn, longrope
   bool truncate = true;                                  // yarn
+  // longrope: frequencies are divided by these, by the second of sequences longer than original_length.
+  std::vector<float> short_factors = {}, long_factors = {};
+
+  // Returns true if a sequence's frequencies depend on its length, which is at most `longest`.
+  [[nodiscard]] bool goes_by_length(int64_t longest) const {
+    return type == RopeType::dynamic || (type == RopeType::longrope && longest > original_length);
+  }
 };
 
 // An encoder that reads one text and a decoder that writes another (T5).
@@ -56,6 +63,11 @@ struct EncoderSpec {
   // for words alone lack it: then it is new, as the head is.
   std::string pooler;
   bool fresh_pooler = false;
+  // ModernBERT: what norms and the layer before the head have, the head's activation, dropout inside of MLPs, and if
+  // scores are made of the mean of all tokens instead of the first.
+  bool norm_bias = true, head_bias = true, pools_mean = false;
+  Activation head_activation = Activation::gelu;
+  double mlp_dropout = 0;
 };
 
 // Gated linear attention instead of softmax attention: a state [key_dim, value_dim] for each key-value head.
@@ -72,6 +84,7 @@ struct ModelSpec {
   std::string architecture;  // "LlamaForCausalLM", or "LlamaForSequenceClassification"
   int64_t hidden = 0, mlp_width = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   int64_t max_positions = 0;
+  int64_t rotary_dim = 0;  // values of a head that RoPE turns, the first; 0: all
   double rms_norm_eps = 1e-6;
   bool tied_head = false;
   bool scores_sequences = false;  // the checkpoint has a head `score` instead of one for next tokens
@@ -90,6 +103,9 @@ struct ModelSpec {
   // pad_token_id, where the family's embedding has one.
   std::optional<int64_t> padding_row;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  // One matrix makes queries, keys and values, one the MLP's gates and values (Phi-3): qkv_proj, gate_up_proj.
+  bool fused_matrices = false;
+  double residual_dropout = 0;   // in training, of what attention and MLP add
   bool qk_norm = false;          // of queries and keys, by head
   bool qk_norm_of_rows = false;  // over all heads of a token together instead
   NormForm norm_form = NormForm::round_first;
@@ -117,6 +133,8 @@ struct ModelSpec {
   std::optional<EncoderDecoderSpec> encoder_decoder;  // `layers` counts those of both
   std::optional<EncoderSpec> encoder;
 
+  // Values of a head that RoPE turns.
+  [[nodiscard]] int64_t rotary() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   // Returns true if a layer is rotated by `rope`.
   [[nodiscard]] bool is_rotated(int64_t layer) const {
     return rope_of_layer.empty() || rope_of_layer[static_cast<size_t>(layer)] == 0;
@@ -136,9 +154,9 @@ struct ModelSpec {
 ModelSpec read_model_spec(const std::filesystem::path& config_file);
 ModelSpec parse_model_spec(const nlohmann::json& config, const std::string& where);
 
-// Fills `out` [head_dim/2 + 1] with the inverse frequencies for one sequence of `length` tokens and, last, the attention
-// factor; zeros and 1 for RopeType::none. Only the dynamic scaling depends on the length. Allocates nothing.
-void rope_frequencies(const RopeSpec& rope, int64_t head_dim, int64_t length, std::span<float> out);
+// Fills `out` [rotary/2 + 1] with the inverse frequencies for one sequence of `length` tokens and, last, the attention
+// factor; zeros and 1 for RopeType::none. The dynamic scaling and longrope depend on the length. Allocates nothing.
+void rope_frequencies(const RopeSpec& rope, int64_t rotary, int64_t length, std::span<float> out);
 // The program's input that they are written to: of `rope` (0), or of other_ropes[which - 1].
 std::string rope_input(size_t which);
 

@@ -106,7 +106,29 @@ bool AdapterRules::saves(const std::string& weight) {
   return any;
 }
 
+namespace {
+
+// The matrix that has the target's rows among others, where the model has such a one; else an empty text.
+std::string fused_with(const std::string& target, const std::set<std::string>& modules) {
+  const std::string name = target.substr(target.rfind('.') + 1);
+  for (const auto& [part, whole] :
+       {std::pair{"q_proj", "qkv_proj"}, std::pair{"k_proj", "qkv_proj"}, std::pair{"v_proj", "qkv_proj"},
+        std::pair{"gate_proj", "gate_up_proj"}, std::pair{"up_proj", "gate_up_proj"}})
+    if (name == part && std::any_of(modules.begin(), modules.end(), [&](const std::string& module) {
+          return module.ends_with(std::string(".") + whole);
+        }))
+      return whole;
+  return "";
+}
+
+}  // namespace
+
 void AdapterRules::require_targets_found(const std::set<std::string>& modules) const {
+  for (const std::string& target : options_.targets)
+    if (const std::string fused = fused_with(target, modules); !used_.contains(target) && !fused.empty())
+      throw UsageError(formatted(
+          "method.targets: '{}' is a part of one matrix here, {}, and adapters of parts are other ones; name {}",
+          target, fused, fused));
   for (const std::string& target : options_.targets)
     if (!used_.contains(target))
       throw UsageError(formatted("method.targets: '{}' matches no linear layer or embedding; there are {}",

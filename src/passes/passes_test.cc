@@ -263,6 +263,26 @@ TEST(Lora, a_target_that_names_nothing_is_refused) {
 }
 
 // Masters that files hold whole, of adapters, stay whole at each rank; vectors and small matrices are not cut.
+TEST(Lora, a_fused_matrix_has_one_adapter_and_a_part_of_it_is_refused_by_its_name) {
+  const ModelSpec phi =
+      test_spec({.family = "phi3", .hidden = 16, .mlp = 24, .heads = 2, .kv_heads = 1, .vocab = 32});
+  const Graph model = build_loss(phi, {8, 2, 4}, DType::f32, 4, Mode::train, "loss");
+  const Graph train = differentiate(add_lora(model, {.r = 4, .alpha = 8}), {});
+  verify(train);
+  EXPECT_EQ(trainables(train).size(), 2 * 8U);
+  EXPECT_EQ(train.tensor(train.find("model.layers.1.self_attn.qkv_proj.lora_B.weight")).shape,
+            (Shape{32, 4}));
+  EXPECT_EQ(train.tensor(train.find("model.layers.1.mlp.gate_up_proj.lora_A.weight")).shape, (Shape{4, 16}));
+  for (const auto& [part, whole] : {std::pair{"q_proj", "qkv_proj"}, std::pair{"up_proj", "gate_up_proj"}}) {
+    try {
+      add_lora(model, {.targets = {"qkv_proj", part}});
+      ADD_FAILURE() << part;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(std::string("name ") + whole));
+    }
+  }
+}
+
 TEST(Update, of_several_ranks_has_pieces_of_states_and_masters) {
   const TrainPrecision precision{DType::bf16, DType::f32, DType::f32, true, false};
   const ModelSpec wide = test_spec({.hidden = 64, .mlp = 96, .heads = 2, .kv_heads = 1, .vocab = 32});

@@ -84,7 +84,7 @@ int64_t card_bytes(const Recipe& recipe, const Experiment& experiment) {
   const int64_t samples = std::max(experiment.effective_batch, recipe.eval.micro);
   const SequenceShape shape = train_shape(experiment);
   const int64_t sequences = samples * std::max<int64_t>(shape.documents, 1);
-  const int64_t frequencies = experiment.model.head_dim / 2 + 1;
+  const int64_t frequencies = experiment.model.rotary() / 2 + 1;
   const int64_t values = samples * shape.tokens * kInputsOfToken +
                          sequences * (kInputsOfSequence + frequencies + experiment.task.outputs);
   return GpuDevice::staging_bytes(recipe.memory.disk_bytes > 0) +

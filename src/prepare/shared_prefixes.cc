@@ -18,7 +18,7 @@ std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& exper
     return "memory.keep_frozen: on caches the outputs of frozen layers for each row by itself; set "
            "it to off";
   if (recipe.devices > 1) return formatted("devices: {} deals rows by their length", recipe.devices);
-  const std::string why = why_no_shared_prefixes(experiment.model);
+  const std::string why = why_no_shared_prefixes(experiment.model, recipe.data.max_length);
   return why.empty() ? "" : formatted("the model is a {}, which {}", experiment.model.architecture, why);
 }
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/printable.h"
+#include "base/regular_file.h"
 #include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -53,18 +54,18 @@ class Writer {
     list_tensors();
     describe();
     add_gguf_tokenizer(options.folder, spec_.vocab, head_);
-    if (!rope_factors_.empty())
-      head_.add_tensor("rope_freqs.weight", GgufType::f32, {static_cast<int64_t>(rope_factors_.size())});
+    for (const RopeFactors& factors : rope_factors_)
+      head_.add_tensor(factors.name, GgufType::f32, {std::ssize(factors.values)});
     for (const Tensor& tensor : tensors_)
       head_.add_tensor(tensor.name, tensor.type, tensor.stored.entry->shape);
-    result_.tensors = static_cast<int64_t>(tensors_.size()) + (rope_factors_.empty() ? 0 : 1);
+    result_.tensors = std::ssize(tensors_) + std::ssize(rope_factors_);
     result_.bytes = head_.file_bytes();
   }
 
   GgufResult write(const fs::path& file) {
     GgufWriter writer(file, head_);
-    if (!rope_factors_.empty()) {
-      writer.write(std::as_bytes(std::span(rope_factors_)));
+    for (const RopeFactors& factors : rope_factors_) {
+      writer.write(std::as_bytes(std::span(factors.values)));
       writer.end_tensor();
     }
     for (const Tensor& tensor : tensors_) {
@@ -77,12 +78,19 @@ class Writer {
   [[nodiscard]] int64_t bytes() const { return result_.bytes; }
 
  private:
+  static constexpr int64_t kLargestTokenizer = 256 * kMiB;
   static constexpr std::string_view kHead = "lm_head.weight", kTable = "token_embd.weight";
   struct Tensor {
     std::string name;
     GgufType type = GgufType::f32;
     GgufForm form;
     StoredTensor stored;
+  };
+
+  // A tensor of what frequencies are divided by.
+  struct RopeFactors {
+    std::string name;
+    std::vector<float> values;
   };
 
   void list_tensors() {
@@ -173,6 +181,18 @@ class Writer {
             "llama.cpp has no such model");
   }
 
+  // llama.cpp looks for Phi-3's own tokens in the vocabulary of a model whose name says that it is one, and opens no
+  // other.
+  [[nodiscard]] std::string name() const {
+    std::string name = model_name(options_.folder);
+    const std::string small = in_small_letters(name);
+    if (small.find("phi-3") == std::string::npos && small.find("phi3") == std::string::npos) return name;
+    const fs::path tokenizer = options_.folder / "tokenizer.json";
+    if (!fs::exists(tokenizer)) return name;
+    const std::string text = read_regular(tokenizer, kLargestTokenizer);
+    return text.find("\"</s>\"") == std::string::npos ? "model" : name;
+  }
+
   void describe() {
     const std::string arch = gguf_architecture(spec_);
     const auto count = [&](const char* key, int64_t value) {
@@ -183,7 +203,7 @@ class Writer {
     };
     head_.add("general.architecture", arch);
     head_.add("general.type", "model");
-    head_.add("general.name", model_name(options_.folder));
+    head_.add("general.name", name());
     head_.add("general.file_type", static_cast<uint32_t>(kind_));
     if (is_quantised(kind_)) head_.add("general.quantization_version", uint32_t{2});
     count(".block_count", spec_.layers);
@@ -195,7 +215,7 @@ class Writer {
     count(".attention.key_length", spec_.head_dim);
     count(".attention.value_length", spec_.head_dim);
     real(".attention.layer_norm_rms_epsilon", spec_.rms_norm_eps);
-    count(".rope.dimension_count", spec_.head_dim);
+    count(".rope.dimension_count", spec_.rotary());
     count(".vocab_size", spec_.vocab);
     real(".rope.freq_base", spec_.rope.theta);
     describe_factors(arch);
@@ -231,8 +251,25 @@ class Writer {
     return length;
   }
 
+  // Frequencies are divided by the factors; llama.cpp takes the long ones where its context is longer than the original.
+  void describe_longrope(const std::string& arch) {
+    const RopeSpec& rope = spec_.rope;
+    if (arch != "phi3") refuse_layers("RoPE scaling of type longrope");
+    const std::string key = arch + ".rope.scaling.";
+    head_.add(key + "original_context_length", static_cast<uint32_t>(rope.original_length));
+    head_.add(key + "attn_factor", static_cast<float>(rope.attention_factor));
+    rope_factors_ = {{"rope_factors_long.weight", rope.long_factors},
+                     {"rope_factors_short.weight", rope.short_factors}};
+    if (spec_.max_positions > rope.original_length)
+      result_.notes.push_back(formatted(
+          "longrope: llama.cpp chooses its factors by the context that it is started with (up to {} tokens the short "
+          "ones), training by each text's length",
+          format_count(rope.original_length)));
+  }
+
   void describe_scaling(const std::string& arch) {
     const RopeSpec& rope = spec_.rope;
+    if (rope.type == RopeType::longrope) return describe_longrope(arch);
     const std::string key = arch + ".rope.scaling.";
     const double usual = 0.1 * std::log(rope.factor) + 1.0;
     const bool usual_yarn = std::abs(rope.attention_factor - usual) < 1e-6 && rope.beta_fast == 32.0 &&
@@ -250,7 +287,9 @@ class Writer {
       std::vector<float> scaled(half + 1), unscaled(half + 1);
       rope_frequencies(rope, spec_.head_dim, spec_.max_positions, scaled);
       rope_frequencies(plain, spec_.head_dim, spec_.max_positions, unscaled);
-      for (size_t i = 0; i < half; ++i) rope_factors_.push_back(unscaled[i] / scaled[i]);
+      RopeFactors factors{"rope_freqs.weight", {}};
+      for (size_t i = 0; i < half; ++i) factors.values.push_back(unscaled[i] / scaled[i]);
+      rope_factors_.push_back(std::move(factors));
     } else if (rope.type != RopeType::standard) {
       head_.add(key + "type", rope.type == RopeType::linear ? "linear" : "yarn");
       head_.add(key + "factor", static_cast<float>(rope.factor));
@@ -317,7 +356,7 @@ class Writer {
   ModelFolder model_;
   std::vector<std::byte> staging_;
   std::vector<Tensor> tensors_;
-  std::vector<float> rope_factors_;  // llama3: what frequencies are divided by
+  std::vector<RopeFactors> rope_factors_;  // of llama3 and longrope
   GgufKind kind_ = GgufKind::f32;
   GgufHead head_;
   GgufResult result_;

@@ -197,14 +197,14 @@ void BatchWriter::write(const MicroBatch& batch) {
 
 // Frequencies of segments do not depend on lengths (why_no_shared_prefixes).
 void BatchWriter::write_frequencies(const MicroBatch& batch, const RopeSpec& rope, std::span<float> out) {
-  const auto width = static_cast<size_t>(model_.head_dim / 2 + 1);
+  const auto width = static_cast<size_t>(model_.rotary() / 2 + 1);
   if (first_.shares()) {
-    rope_frequencies(rope, model_.head_dim, 1, out.first(width));
+    rope_frequencies(rope, model_.rotary(), 1, out.first(width));
     for (size_t at = width; at < out.size(); ++at) out[at] = out[at - width];
     return;
   }
   for (size_t s = 0; s + 1 < batch.seq_starts.size(); ++s)
-    rope_frequencies(rope, model_.head_dim, batch.seq_starts[s + 1] - batch.seq_starts[s],
+    rope_frequencies(rope, model_.rotary(), batch.seq_starts[s + 1] - batch.seq_starts[s],
                      out.subspan(s * width, width));
 }
 

@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
                    true,
                    Space::disk,
                    828},
-        SearchCase{{"qdora", "llama", true, kBf16, OptimizerKind::adamw, 64, true, true},
+        SearchCase{{"qdora_of_fused_matrices", "phi3", true, kBf16, OptimizerKind::adamw, 64, true, true},
                    1,
                    false,
                    Space::disk,

@@ -22,7 +22,8 @@ constexpr std::array kParts = {
     NamePair{"self_attn.v_proj", "attn_v"},      NamePair{"self_attn.o_proj", "attn_output"},
     NamePair{"self_attn.q_norm", "attn_q_norm"}, NamePair{"self_attn.k_norm", "attn_k_norm"},
     NamePair{"mlp.gate_proj", "ffn_gate"},       NamePair{"mlp.up_proj", "ffn_up"},
-    NamePair{"mlp.down_proj", "ffn_down"}};
+    NamePair{"mlp.down_proj", "ffn_down"},       NamePair{"self_attn.qkv_proj", "attn_qkv"},
+    NamePair{"mlp.gate_up_proj", "ffn_up"}};
 
 // Families that have norms behind attention and MLP have another name for the norm before the MLP.
 constexpr std::array kBehind = {NamePair{"post_attention_layernorm", "post_attention_norm"},

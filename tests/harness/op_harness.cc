@@ -203,8 +203,11 @@ std::vector<Sharing> sharings(const Graph& graph) {
   const size_t last = graph.ops().size() - 1;
   const Op& op = graph.ops()[last];
   std::vector<Sharing> found;
+  const auto bytes = [&](TensorId id) { return graph.tensor(id).bytes(); };
   for (const Reuse& reuse : rule_of(op.kind).reuse)
-    if (op.has_input(reuse.input) && op.has_output(reuse.output)) found.push_back({last, reuse});
+    if (op.has_input(reuse.input) && op.has_output(reuse.output) &&
+        bytes(op.inputs[reuse.input]) == bytes(op.outputs[reuse.output]))  // as the layout has it
+      found.push_back({last, reuse});
   return found;
 }
 

@@ -142,8 +142,8 @@ void ref_layer_norm(const Site& s) {
     for (size_t i = r * width; i < (r + 1) * width; ++i) squares += std::pow(s.in(at::x)[i] - mean, 2);
     const double rstd = 1 / std::sqrt(squares / static_cast<double>(width) + s.op.attr_float("eps"));
     for (size_t i = r * width; i < (r + 1) * width; ++i)
-      s.out(at::y)[i] =
-          (s.in(at::x)[i] - mean) * rstd * s.in(at::weight)[i % width] + s.in(at::bias)[i % width];
+      s.out(at::y)[i] = (s.in(at::x)[i] - mean) * rstd * s.in(at::weight)[i % width] +
+                        (s.op.has_input(at::bias) ? s.in(at::bias)[i % width] : 0.0);
     s.out(at::stats)[2 * r] = mean;
     s.out(at::stats)[2 * r + 1] = rstd;
   }
@@ -250,35 +250,61 @@ void ref_rope_table(const Site& s) {
 
 void ref_rope(const Site& s) {
   using at = operand::rope;
-  const size_t head = s.dim(at::table, 1);
-  const size_t half = head / 2;
+  const size_t turned = s.dim(at::table, 1), half = turned / 2;
+  const size_t head = s.op.attrs.contains("head_dim") ? s.attr("head_dim") : turned;
   const double sign = s.op.attr_int("inverse") == 1 ? -1 : 1;
   const Values x = s.in(at::x);
   for (size_t i = 0; i < x.size(); ++i) {
     const size_t token = i / s.dim(at::x, 1);
-    const size_t pair = i % half;
-    const double cosine = s.in(at::table)[token * head + pair];
-    const double sine = sign * s.in(at::table)[token * head + half + pair];
+    if (i % head >= turned) {
+      s.out(at::y)[i] = x[i];
+      continue;
+    }
+    const size_t pair = i % head % half;
+    const double cosine = s.in(at::table)[token * turned + pair];
+    const double sine = sign * s.in(at::table)[token * turned + half + pair];
     s.out(at::y)[i] =
         i % head < half ? x[i] * cosine - x[i + half] * sine : x[i] * cosine + x[i - half] * sine;
   }
 }
 
-void ref_swiglu(const Site& s) {
-  using at = operand::swiglu;
-  for (size_t i = 0; i < s.in(at::gate).size(); ++i)
-    s.out(at::s)[i] = s.in(at::gate)[i] * sigmoid(s.in(at::gate)[i]) * s.in(at::up)[i];
+// gate * up, `curve` giving the gate's value and its derivative; both are halves of one tensor where `up` is absent.
+template <class at>
+size_t gate_of(const Site& s, size_t i, size_t width) {
+  return s.op.has_input(at::up) ? i : i / width * 2 * width + i % width;
 }
-
-void ref_swiglu_grad(const Site& s) {
-  using at = operand::swiglu_grad;
-  for (size_t i = 0; i < s.in(at::gate).size(); ++i) {
-    const double gate = s.in(at::gate)[i];
-    const double sig = sigmoid(gate);
-    s.out(at::d_gate)[i] = s.in(at::d_s)[i] * s.in(at::up)[i] * sig * (1 + gate * (1 - sig));
-    s.out(at::d_up)[i] = s.in(at::d_s)[i] * gate * sig;
+template <class Curve>
+void gated(const Site& s, Curve curve) {
+  using at = operand::swiglu;
+  static_assert(size_t{operand::geglu::gate} == at::gate && size_t{operand::geglu::up} == at::up);
+  const size_t width = s.dim(at::gate, 1) / (s.op.has_input(at::up) ? 1 : 2);
+  for (size_t i = 0; i < s.out(at::s).size(); ++i) {
+    const size_t g = gate_of<at>(s, i, width);
+    const double up = s.op.has_input(at::up) ? s.in(at::up)[i] : s.in(at::gate)[g + width];
+    s.out(at::s)[i] = curve(s.in(at::gate)[g]).first * up;
   }
 }
+template <class Curve>
+void gated_grad(const Site& s, Curve curve) {
+  using at = operand::swiglu_grad;
+  static_assert(size_t{operand::geglu_grad::d_s} == at::d_s && size_t{operand::geglu_grad::d_up} == at::d_up);
+  const bool halves = !s.op.has_input(at::up);
+  const size_t width = s.dim(at::gate, 1) / (halves ? 2 : 1);
+  for (size_t i = 0; i < s.in(at::d_s).size(); ++i) {
+    const size_t g = gate_of<at>(s, i, width);
+    const auto [value, derivative] = curve(s.in(at::gate)[g]);
+    const double up = halves ? s.in(at::gate)[g + width] : s.in(at::up)[i], d_s = s.in(at::d_s)[i];
+    s.out(at::d_gate)[g] = d_s * up * derivative;
+    (halves ? s.out(at::d_gate)[g + width] : s.out(at::d_up)[i]) = d_s * value;
+  }
+}
+
+std::pair<double, double> swish(double x) {
+  const double sig = sigmoid(x);
+  return {x * sig, sig * (1 + x * (1 - sig))};
+}
+void ref_swiglu(const Site& s) { gated(s, swish); }
+void ref_swiglu_grad(const Site& s) { gated_grad(s, swish); }
 
 // A sigmoid gate is by element or by row.
 void ref_sigmoid_gate(const Site& s) {
@@ -320,25 +346,38 @@ std::pair<double, double> gelu_by_tanh(double x) {
           0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * c * (1 + 3 * 0.044715 * x * x)};
 }
 
-void ref_geglu(const Site& s) {
-  using at = operand::geglu;
-  for (size_t i = 0; i < s.in(at::gate).size(); ++i)
-    s.out(at::s)[i] = gelu_by_tanh(s.in(at::gate)[i]).first * s.in(at::up)[i];
-}
-
-void ref_geglu_grad(const Site& s) {
-  using at = operand::geglu_grad;
-  for (size_t i = 0; i < s.in(at::gate).size(); ++i) {
-    const auto [value, derivative] = gelu_by_tanh(s.in(at::gate)[i]);
-    s.out(at::d_gate)[i] = s.in(at::d_s)[i] * s.in(at::up)[i] * derivative;
-    s.out(at::d_up)[i] = s.in(at::d_s)[i] * value;
-  }
-}
-
 std::pair<double, double> gelu(const Site& s, double x) {
-  if (s.op.attr_text("approximate") == "tanh") return gelu_by_tanh(x);
+  if (!s.op.attrs.contains("approximate") || s.op.attr_text("approximate") == "tanh") return gelu_by_tanh(x);
   const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
   return {x * below, below + x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi)};
+}
+
+void ref_geglu(const Site& s) {
+  gated(s, [&](double x) { return gelu(s, x); });
+}
+void ref_geglu_grad(const Site& s) {
+  gated_grad(s, [&](double x) { return gelu(s, x); });
+}
+
+// Columns [from, from + width of `part`) of the whole.
+void ref_split_qkv(const Site& s) {
+  using at = operand::split_qkv;
+  const size_t all = s.dim(at::qkv, 1), kv = s.attr("kv_width"), first[] = {0, all - 2 * kv, all - kv, all};
+  for (size_t part = 0; part < 3; ++part) {
+    const size_t width = first[part + 1] - first[part];
+    for (size_t i = 0; i < s.out(part).size(); ++i)
+      s.out(part)[i] = s.in(at::qkv)[i / width * all + first[part] + i % width];
+  }
+}
+void ref_join_qkv(const Site& s) {
+  using at = operand::join_qkv;
+  const size_t q = s.dim(at::d_q, 1), kv = s.attr("kv_width"), all = q + 2 * kv,
+               first[] = {0, q, q + kv, all};
+  for (size_t part = 0; part < 3; ++part) {
+    const size_t width = first[part + 1] - first[part];
+    for (size_t i = 0; i < s.in(part).size(); ++i)
+      s.out(at::d_qkv)[i / width * all + first[part] + i % width] = s.in(part)[i];
+  }
 }
 
 void ref_gelu(const Site& s) {
@@ -403,6 +442,27 @@ void ref_scatter_rows(const Site& s) {
   const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
   for (size_t i = 0; i < live * width; ++i)
     s.out(at::x)[s.integer(at::rows, i / width) * width + i % width] += s.in(at::y)[i];
+}
+
+void ref_mean_rows(const Site& s) {
+  using at = operand::mean_rows;
+  const size_t width = s.dim(at::x, 1);
+  s.out(at::y).assign(s.out(at::y).size(), 0.0);
+  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q) {
+    const size_t begin = s.integer(at::seq_starts, q), end = s.integer(at::seq_starts, q + 1);
+    for (size_t i = begin * width; i < end * width; ++i)
+      s.out(at::y)[q * width + i % width] += s.in(at::x)[i] / static_cast<double>(end - begin);
+  }
+}
+void ref_mean_rows_grad(const Site& s) {
+  using at = operand::mean_rows_grad;
+  const size_t width = s.dim(at::d_y, 1);
+  s.out(at::d_x).assign(s.out(at::d_x).size(), 0.0);
+  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q) {
+    const size_t begin = s.integer(at::seq_starts, q), end = s.integer(at::seq_starts, q + 1);
+    for (size_t i = begin * width; i < end * width; ++i)
+      s.out(at::d_x)[i] = s.in(at::d_y)[q * width + i % width] / static_cast<double>(end - begin);
+  }
 }
 
 void pair_loss(const Site& s, Values* d_scores) {

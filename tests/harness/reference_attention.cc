@@ -124,8 +124,11 @@ void for_queries(const Site& s, const Extras& extras, const Values& k, Rows quer
       const size_t number = t - queries.begin + cached;
       View view{t, keys.begin, keys.end, keys.begin, number, n, n * head, n / (q_row / k_row) * head};
       if (extras.causal()) view.key_end = keys.begin + number + 1;
-      const size_t window = s.attr("window");
-      if (window > 0 && view.key_end - view.key_begin > window) view.key_begin = view.key_end - window;
+      if (const size_t window = s.attr("window"); window > 0) {
+        const size_t own = keys.begin + number;
+        view.key_begin = std::max(view.key_begin, own + 1 - std::min(own + 1, window));
+        view.key_end = std::min(view.key_end, own + window);
+      }
       Values p = logits_of(s, extras, k, view);
       if (!p.empty()) visit(view, p);
     }

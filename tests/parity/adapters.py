@@ -22,6 +22,7 @@ from tests.parity.run import load_file, our_dump, our_losses, plimsoll, write_re
 from tests.parity.runs import run_all
 
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+PHI_LINEARS = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]
 GLA_LINEARS = LINEARS + ["g_proj", "gk_proj.0", "gk_proj.1"]
 T5_LINEARS = ["q", "k", "v", "o", "wi", "wo"]
 BERT_LINEARS = ["query", "key", "value", "dense"]
@@ -71,6 +72,9 @@ WAYS = {
     "gemma2_capped_head": Way("gemma2", dict(r=4, lora_alpha=8, target_modules=["lm_head", "down_proj"])),
     "olmo2_dora": Way("olmo2", dict(r=4, lora_alpha=8, target_modules=LINEARS, use_dora=True)),
     "granite_head": Way("granite_biased", dict(r=4, lora_alpha=8, target_modules=["lm_head", "q_proj"])),
+    "phi3_fused_dora": Way("phi3_longrope", dict(r=4, lora_alpha=8, target_modules=PHI_LINEARS, use_dora=True, rank_pattern={"qkv_proj": 6})),
+    "phi3_fused_qdora": Way("phi3", dict(r=4, lora_alpha=8, target_modules=PHI_LINEARS, use_dora=True), qlora=True),
+    "phi3_fused_pissa": Way("phi3", dict(r=4, lora_alpha=8, target_modules=PHI_LINEARS), start="pissa"),
     "gla_patterns": Way("gla", dict(r=4, lora_alpha=8, target_modules=GLA_LINEARS, rank_pattern={"q_proj": 2, r".*layers\.1\.mlp.*": 6},
                                     alpha_pattern={r"gk_proj\.1": 3}, modules_to_save=["attn_norm"]), {"loraplus_ratio": 16}, 16.0),
     "gla_dora": Way("gla", dict(r=4, lora_alpha=8, target_modules=GLA_LINEARS, use_dora=True, layers_to_transform=[1])),

@@ -2,8 +2,8 @@
 from dataclasses import dataclass, field
 
 import torch
-from transformers import (Gemma2Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MinistralConfig, Ministral3Config, MistralConfig, Olmo2Config, Olmo3Config, Qwen2Config,
-                          Qwen3Config, SmolLM3Config)
+from transformers import (Gemma2Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MinistralConfig, Ministral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
+                          Qwen2Config, Qwen3Config, SmolLM3Config)
 
 SHAPE = dict(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False,
@@ -34,6 +34,10 @@ def rope(kind, **parameters):
 
 LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
 YARN = rope("yarn", factor=4.0, original_max_position_embeddings=16)
+# A part of each head turns (6 of 8 pairs); some rows, and some answers on their way, are longer than the 16 tokens at which frequencies change.
+LONGROPE = dict(head_dim=16, original_max_position_embeddings=16, partial_rotary_factor=0.75, **rope(
+    "longrope", partial_rotary_factor=0.75, original_max_position_embeddings=16,
+    short_factor=[1.0, 1.05, 1.1, 1.2, 1.4, 1.8], long_factor=[1.1, 1.7, 2.4, 3.5, 5.0, 8.0]))
 # The base grows beyond 16 positions. With a cache, transformers keeps keys turned with an older base, so greedy
 # generation is compared only inside the first range.
 DYNAMIC = dict(max_position_embeddings=16, **rope("dynamic", factor=2.0))
@@ -79,6 +83,8 @@ CASES = {case.name: case for case in (
     # Queries grow from position 8 on, and again from 16 on.
     Case("ministral3", shaped(Ministral3Config, head_dim=32, max_position_embeddings=128, tie_word_embeddings=True, **rope(
         "yarn", factor=16.0, original_max_position_embeddings=8, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3))),
+    Case("phi3", shaped(Phi3Config, sliding_window=8)),
+    Case("phi3_longrope", shaped(Phi3Config, tie_word_embeddings=True, **LONGROPE)),
     Case("gemma2", shaped(Gemma2Config, query_pre_attn_scalar=48, **GEMMA, **CAPS)),
     Case("gemma2_uncapped", shaped(Gemma2Config, attn_logit_softcapping=None, final_logit_softcapping=None,
                                    **{**GEMMA, "tie_word_embeddings": False})),

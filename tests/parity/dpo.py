@@ -59,7 +59,8 @@ LOSSES = {loss.name: loss for loss in (
 RUNS = [("llama_tied_biased", "sigmoid", "lora"), ("mistral_window", "smoothed_ftx", "lora"),
         ("qwen2_bf16_shards", "sigmoid_norm", "lora"), ("qwen3", "ipo", "lora"), ("llama", "orpo", "lora"),
         ("llama_tied_biased", "sigmoid", "full"), ("mistral_window", "orpo_prompts", "full"),
-        ("gemma2", "sigmoid", "lora"), ("granite", "orpo", "full")]  # a cap and a factor of logits
+        ("gemma2", "sigmoid", "lora"), ("granite", "orpo", "full"),  # a cap and a factor of logits
+        ("phi3_longrope", "sigmoid", "lora")]
 
 
 # ---- inputs

@@ -42,6 +42,10 @@ FAMILIES = {"llama": ("LlamaForCausalLM", {}), "mistral": ("MistralForCausalLM",
                                              "attn_logit_softcapping": 5.0, "final_logit_softcapping": 12.0}),
             "olmo2": ("Olmo2ForCausalLM", {"tie_word_embeddings": False}),
             "olmo3": ("Olmo3ForCausalLM", {"tie_word_embeddings": False, "sliding_window": 16, "rope_theta": 5e5}),
+            # Answers stay below the original length: beyond it llama.cpp goes by its context, not by the text.
+            "phi3": ("Phi3ForCausalLM", {"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+                                                             "short_factor": [1.0, 1.05, 1.1, 1.2, 1.4, 1.8, 2.0, 2.2, 2.4, 2.6, 2.8, 3.0],
+                                                             "long_factor": [2.0] * 12}, "original_max_position_embeddings": 256, "max_position_embeddings": 512}),
             "granite": ("GraniteForCausalLM", {"embedding_multiplier": 6, "attention_multiplier": 0.125, "residual_multiplier": 0.5,
                                                "logits_scaling": 2})}
 
@@ -98,7 +102,7 @@ def read_problems(path, model, dtype):
         allowed = {"f32": 0, "f16": 2**-10, "bf16": 2**-7, "q8_0": 2**-6}[dtype] * np.abs(exact).max()
         if not np.allclose(values, exact, rtol=0, atol=allowed):
             yield f"{name} differs by {np.abs(values - exact).max()}"
-    for name in stored:
+    for name in [name for name in stored if not name.startswith("rope_factors")]:
         yield f"{name} is in the file and not in the model"
 
 

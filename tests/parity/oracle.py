@@ -121,7 +121,7 @@ def load(model_folder, adapter=None, dtype=torch.float32, nf4=False):
 def reset_rope(model):
     """Forgets the longest sequence seen: dynamic RoPE depends on it, and each sequence stands for itself here."""
     for module in model.modules():
-        if hasattr(module, "original_inv_freq"):
+        if hasattr(module, "original_inv_freq") and module.rope_type != "longrope":  # that one has no memory
             module.max_seq_len_cached = module.original_max_seq_len
             module.inv_freq = module.original_inv_freq
 

@@ -31,7 +31,7 @@ from tests.shard import is_mine
 
 MICRO_ROWS = 3  # two micro-steps a step, the second one partly empty
 # One of each: in bf16 too, and QLoRA.
-FAMILY_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3", "smollm3", "gemma3", "olmo2", "granite", "gemma2", "ministral3")
+FAMILY_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3", "smollm3", "gemma3", "olmo2", "granite", "gemma2", "ministral3", "phi3_longrope")
 # As lesser machines run them, too; of the others' kernels ops_cpu_test runs each form on each instruction set.
 LESSER_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3", "gemma2")
 LONG_CASE = "llama"  # as many steps as clipping and weight decay need: the same code in every family

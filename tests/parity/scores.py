@@ -25,7 +25,7 @@ from fla.models.gla.modeling_gla import GLAPreTrainedModel
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, BertConfig, MT5Config, RobertaConfig, T5Config, XLMRobertaConfig)
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, BertConfig, ModernBertConfig, MT5Config, RobertaConfig, T5Config, XLMRobertaConfig)
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from tests.parity import gla
@@ -48,9 +48,16 @@ CENTERING = 0.01
 
 ENCODER = dict(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
                max_position_embeddings=66, initializer_range=0.2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+# Windows of 4 keys to each side: rows are longer.
+MODERN = dict(vocab_size=512, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64, local_attention=8,
+              initializer_range=0.2, bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None, pad_token_id=0)
 ENCODERS = {case.name: case for case in (
     Case("bert", BertConfig(**ENCODER)),
     Case("bert_gelu_new", BertConfig(**ENCODER, hidden_act="gelu_new", classifier_dropout=0.0)),
+    Case("modernbert", ModernBertConfig(**MODERN)),
+    # The mean of all tokens instead of the first, a last layer that slides, and every bias.
+    Case("modernbert_mean_biased", ModernBertConfig(**MODERN, classifier_pooling="mean", layer_types=["full_attention", "full_attention", "sliding_attention"],
+                                                    norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True)),
     Case("roberta", RobertaConfig(**ENCODER, type_vocab_size=1, layer_norm_eps=1e-5)),
     Case("xlm_roberta", XLMRobertaConfig(**ENCODER, type_vocab_size=1, layer_norm_eps=1e-5)))}
 T5_SHAPE = dict(vocab_size=512, d_model=64, d_kv=16, d_ff=160, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
@@ -105,6 +112,8 @@ RUNS = [(family, "reward", method) for family in ("llama_tied_biased", "mistral_
         for method in BOTH]
 RUNS += [("mistral_window", "one_of", method) for method in BOTH] + [("llama", "any_of", "full"), ("llama", "numbers", "lora")]
 RUNS += [(family, "one_of", method) for family in ("bert", "roberta") for method in BOTH]
+RUNS += [("modernbert", "one_of", method) for method in BOTH] + [("modernbert_mean_biased", "one_of", "lora"), ("modernbert_mean_biased", "numbers", "full")]
+RUNS += [("phi3_longrope", "reward", method) for method in BOTH]
 RUNS += [("t5", "one_of", method) for method in BOTH] + [("t5", "reward", "full"), ("mt5", "numbers", "lora")]
 RUNS += [("llama_tied_biased", "value", method) for method in BOTH] + [("llama", "value", "full")]  # a head that is not tied
 RUNS += [("llama_tied_biased", "words", "full"), ("llama", "words", "full"), ("mistral_window", "words", "lora"), ("gla", "words", "lora")]

@@ -1,7 +1,8 @@
 // attention: softmax(scale * q k^T + bias) v within each sequence of the flat token axis, flash style: no
 // score tensor. Saved for the gradient: q, k, v, o and the log-sum-exp of each row. Grouped heads (N query, K
 // key/value). Attributes; those behind the third only where they differ from what decoders have:
-//   head_dim, length (longest sequence planned for), window (keys a query sees, itself included; 0: no limit)
+//   head_dim, length (longest sequence planned for), window (keys a query sees, itself included; 0: no limit; without
+//   `causal` as many on each side)
 //   causal        0: a query sees the keys behind it too
 //   scale         instead of 1 / sqrt(D)
 //   softcap       logits a become softcap * tanh(a / softcap), before what is not seen is hidden; without a bias
@@ -48,7 +49,10 @@ size_t bias_input(const Op& op) {
 // A query sees half of the keys where those behind it are masked; a window cuts them further.
 double score_pairs(const Graph& g, const Op& op) {
   const auto tokens = static_cast<double>(input_tensor(g, op, qkv::q).shape[0]);
-  if (!is_causal(op)) return tokens * static_cast<double>(int_or(op, "key_length", op.attr_int("length")));
+  if (!is_causal(op)) {
+    const int64_t keys = int_or(op, "key_length", op.attr_int("length")), window = op.attr_int("window");
+    return tokens * static_cast<double>(window > 0 ? std::min(keys, 2 * window - 1) : keys);
+  }
   double reach = static_cast<double>(op.attr_int("length")) / 2.0;
   const auto window = static_cast<double>(op.attr_int("window"));
   if (window > 0 && window < reach) reach = window;
@@ -71,7 +75,8 @@ void require_heads(const Graph& g, const Op& op) {
   require(q.shape[1] % head == 0 && k.shape[1] % head == 0 && q.shape[1] % k.shape[1] == 0, g, op,
           "attention: heads do not divide");
   require(k.shape == input_tensor(g, op, qkv::v).shape, g, op, "attention: shapes of k and v");
-  require(op.attr_int("window") == 0 || is_causal(op), g, op, "attention: a window is for causal attention");
+  require(op.attr_int("window") == 0 || is_causal(op) || !op.attrs.contains("keys_of"), g, op,
+          "attention: a window of both sides is over keys of the same axis");
   require(!op.attrs.contains("keys_of") || !is_causal(op), g, op,
           "attention: keys of another axis have no order with the queries");
   require(!op.attrs.contains("scale") || op.attr_float("scale") > 0, g, op, "attention: a scale above 0");

@@ -161,7 +161,7 @@ struct Pair {
     return a.sequences.starts[subtree_end(a.sequences, segment)] - start;
   }
   // The last key that a row sees.
-  [[nodiscard]] int64_t last_key(int64_t row) const { return last_seen(shape(), row / group(), keys); }
+  [[nodiscard]] int64_t last_key(int64_t row) const { return last_seen(a.problem, row / group(), keys); }
 };
 
 template <class T>
@@ -290,7 +290,7 @@ void block_backward(const Workspace& w, const PartState& state, const Pair<T>& p
     float* const p = w.p + r * kAttentionKeyBlock;
     float* const ds = w.ds + r * kAttentionKeyBlock;
     const int64_t query = state.query(row / group, key0);
-    const Visible keep = visible(last_seen(problem.shape, query, pair.keys), key0, count, problem.window);
+    const Visible keep = visible(query, last_seen(problem, query, pair.keys), key0, count, problem.window);
     if (problem.softcap > 0)
       capped_gradient_row(p, ds, columns, keep, problem, state.lse[row], state.o_dot_d_o[row]);
     else if (plain)
@@ -317,6 +317,14 @@ int64_t queries_end(const Pair<T>& pair, const PartState& state, const Stretch& 
   const int64_t window = pair.a.problem.window;
   if (window == 0 || state.numbers != nullptr) return stretch.queries_end;
   return smaller(stretch.queries_end, stretch.key0 + stretch.count - 1 + window);
+}
+
+// The first query that sees a key, or one behind it.
+template <class T>
+int64_t first_query(const Pair<T>& pair, int64_t key) {
+  if (pair.shape().causal) return key;
+  const int64_t window = pair.a.problem.window;
+  return window > 0 ? larger(0, key - window + 1) : 0;
 }
 
 // The next of them, from `query` on.
@@ -383,7 +391,7 @@ void keys_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
     store(w.d_v + i, zero());
   }
   const int64_t group = pair.group(), row_end = queries_end(pair, state, stretch) * group;
-  for (int64_t row = pair.shape().causal ? key0 * group : 0; row < row_end; row += kAttentionBackwardTile) {
+  for (int64_t row = first_query(pair, key0) * group; row < row_end; row += kAttentionBackwardTile) {
     row = larger(row, next_query(pair, state, stretch, row / group) * group);
     if (row < row_end)
       tile_backward(w, state, pair, row, smaller(kAttentionBackwardTile, row_end - row), stretch);

@@ -72,18 +72,18 @@ inline void pack_rows(const T* from, int64_t stride, int64_t count, int64_t dim,
   for (int64_t i = count * padded; i < kAttentionKeyBlock * padded; i += Vec::kWidth) store(to + i, zero());
 }
 
-// The last key that a query sees: itself, or the last of `keys`.
-inline int64_t last_seen(const AttentionShape& shape, int64_t query, int64_t keys) {
-  return shape.causal ? query : keys - 1;
+// The last key that a query sees: itself, or the last of `keys`, or of those in a window of both sides.
+inline int64_t last_seen(const AttentionProblem& problem, int64_t query, int64_t keys) {
+  if (problem.shape.causal) return query;
+  return problem.window > 0 ? smaller(keys, query + problem.window) - 1 : keys - 1;
 }
-// Columns [begin, end) of a block of keys that one query sees. Without causality `query` is the last key, and
-// there is no window.
+// Columns [begin, end) of a block of keys that one query sees, of which `last` is the last.
 struct Visible {
   int64_t begin;
   int64_t end;
 };
-inline Visible visible(int64_t query, int64_t key0, int64_t columns, int64_t window) {
-  const int64_t end = larger(0, smaller(columns, query - key0 + 1));
+inline Visible visible(int64_t query, int64_t last, int64_t key0, int64_t columns, int64_t window) {
+  const int64_t end = larger(0, smaller(columns, last - key0 + 1));
   const int64_t begin = window > 0 ? smaller(end, larger(0, query - window + 1 - key0)) : 0;
   return {begin, end};
 }

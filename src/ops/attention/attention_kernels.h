@@ -46,8 +46,9 @@ struct AttentionDropout {
 
 struct AttentionProblem {
   AttentionShape shape;
-  int64_t tokens = 0;      // T; of the cached forward: the queries
-  int64_t window = 0;      // a query sees that many keys, itself included; 0 = no limit; causal only
+  int64_t tokens = 0;  // T; of the cached forward: the queries
+  int64_t window =
+      0;  // a query sees that many keys, itself included; 0 = no limit; else as many to each side
   float scale = 1.0F;      // logits are scale * q.k
   float softcap = 0.0F;    // above 0: softcap * tanh(logit / softcap) instead
   int64_t key_tokens = 0;  // where keys are on an axis of their own

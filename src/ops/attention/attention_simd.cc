@@ -155,7 +155,7 @@ void tile_forward(const Workspace& w, const AttentionProblem& problem, const Ite
                   int64_t rows, int64_t key0, int64_t count) {
   const int64_t group = attention_group(problem.shape);
   const int64_t dim = attention_padded_dim(problem.shape);
-  const int64_t last_key = last_seen(problem.shape, item.query0 + (row0 + rows - 1) / group, item.keys);
+  const int64_t last_key = last_seen(problem, item.query0 + (row0 + rows - 1) / group, item.keys);
   if (last_key < key0) return;
   const int64_t first_query = item.query0 + row0 / group;
   if (problem.window > 0 && first_query - problem.window + 1 >= key0 + count) return;
@@ -170,7 +170,7 @@ void tile_forward(const Workspace& w, const AttentionProblem& problem, const Ite
     float* const logits = w.logits + r * kAttentionKeyBlock;
     const int64_t row = row0 + r;
     const int64_t query = item.query0 + row / group;
-    const Visible keep = visible(last_seen(problem.shape, query, item.keys), key0, count, problem.window);
+    const Visible keep = visible(query, last_seen(problem, query, item.keys), key0, count, problem.window);
     const int64_t head = plain ? 0 : item.head + row % group;
     const bool capped = problem.softcap > 0;
     if (capped) cap_row(logits, columns, problem.scale, problem.softcap);
@@ -268,7 +268,7 @@ Item<T> item_of(const AttentionForward<T>& a, int64_t index) {
           a.lse + token * shape.heads + q_head,
           query0,
           queries,
-          1 + last_seen(shape, query0 + queries - 1, keys.starts[s + 1] - keys.starts[s]),
+          1 + last_seen(a.problem, query0 + queries - 1, keys.starts[s + 1] - keys.starts[s]),
           token,
           q_head,
           a.sequences,
@@ -320,7 +320,7 @@ void cached(const AttentionCached<T>& a) {
                          nullptr,
                          query0,
                          queries,
-                         1 + last_seen(shape, query0 + queries - 1, a.kv_length),
+                         1 + last_seen(a.problem, query0 + queries - 1, a.kv_length),
                          token,
                          q_head,
                          one,

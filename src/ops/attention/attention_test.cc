@@ -49,6 +49,7 @@ const Form kWindow{"window=3"};
 const Form kCapped{"scale=2.0, softcap=1.5, window=0"};
 const Form kCappedWindow{"softcap=0.5, window=3"};
 const Form kBothSides{"causal=0, window=0"};
+const Form kWindowOfBothSides{"causal=0, window=3"};
 // As T5's encoder and decoder have it. Distances reach past the largest that has a bucket of its own.
 const Form kBiasOfBothSides{"causal=0, max_distance=5, scale=1.0, window=0", ", -, table",
                             "tensor table %[8,4] trainable\n", true};
@@ -305,6 +306,7 @@ std::vector<OpCase> over_trees(const std::string& name, int64_t window) {
   register_cases({of_large_trees("", 0), of_large_trees("_in_a_window", 75),
                   of_trees("_of_72_values_in_a_window", 72, 60), of_trees("_of_160_values", 160, 0)});
   register_cases(both_ways("_of_both_sides", kBothSides));
+  register_cases(both_ways("_in_a_window_of_both_sides", kWindowOfBothSides, 12));
   register_cases(both_ways("_with_bias_of_both_sides", kBiasOfBothSides));
   register_cases(both_ways("_with_bias", kBias));
   register_cases(both_ways("_with_bias_in_a_window", kBiasInWindow));
@@ -315,15 +317,18 @@ std::vector<OpCase> over_trees(const std::string& name, int64_t window) {
   // No query for the second sequence's keys, no key for the third's queries.
   register_cases(over_other_keys("_over_keys_without_queries_and_the_other_way_round", kCross, {0, 4, 4, 12},
                                  {0, 3, 7, 7}, 3));
-  register_cases({of_several_tiles("", 72, "window=0"), of_several_tiles("_in_a_window", 48, "window=40"),
-                  of_several_tiles("_of_both_sides", 72, "causal=0, window=0"),
-                  of_several_tiles("_with_a_cap", 72, "scale=0.5, softcap=2.0, window=0"),
-                  of_several_tiles("_of_256_values_with_a_cap", 256, "softcap=1.0, window=50", 70),
-                  of_several_tiles("_of_40_values", 40, "window=0"),
-                  of_several_tiles("_of_96_values_in_a_window", 96, "window=70"),
-                  of_several_tiles("_of_160_values_of_both_sides", 160, "causal=0, window=0", 70),
-                  of_several_tiles("_of_256_values", 256, "window=0", 70), of_several_tiles_over_other_keys(),
-                  of_many_sequences()});
+  register_cases(
+      {of_several_tiles("", 72, "window=0"), of_several_tiles("_in_a_window", 48, "window=40"),
+       of_several_tiles("_of_both_sides", 72, "causal=0, window=0"),
+       of_several_tiles("_in_a_window_of_both_sides", 72, "causal=0, window=33"),
+       of_several_tiles("_of_160_values_in_a_window_of_both_sides", 160, "causal=0, window=20", 70),
+       of_several_tiles("_with_a_cap", 72, "scale=0.5, softcap=2.0, window=0"),
+       of_several_tiles("_of_256_values_with_a_cap", 256, "softcap=1.0, window=50", 70),
+       of_several_tiles("_of_40_values", 40, "window=0"),
+       of_several_tiles("_of_96_values_in_a_window", 96, "window=70"),
+       of_several_tiles("_of_160_values_of_both_sides", 160, "causal=0, window=0", 70),
+       of_several_tiles("_of_256_values", 256, "window=0", 70), of_several_tiles_over_other_keys(),
+       of_many_sequences()});
   register_cases(
       {of_several_tiles_with_extras("_with_bias_and_dropout_of_both_sides", 64,
                                     "causal=0, dropout=0.2, max_distance=50, window=0"),

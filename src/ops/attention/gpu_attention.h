@@ -84,19 +84,24 @@ struct GpuAttention {
 
   [[nodiscard]] PL_DEV int live_sequences() const { return static_cast<int>(step_value(step, sequences)); }
   [[nodiscard]] PL_DEV bool sees(int query, int key) const {
-    return !causal || (key <= query && (window == 0 || key > query - window));
+    if (causal ? key > query : window > 0 && key >= query + window) return false;
+    return window == 0 || key > query - window;
   }
   // The first key that a query, or any behind it, sees; and the end of those that it, or any before it, does.
   [[nodiscard]] PL_DEV int first_key(int query) const {
-    return causal && window > 0 && query >= window ? query - window + 1 : 0;
+    return window > 0 && query >= window ? query - window + 1 : 0;
   }
   [[nodiscard]] PL_DEV int end_of_keys(int query, int keys_there) const {
-    return causal && query + 1 < keys_there ? query + 1 : keys_there;
+    const int end = causal ? query + 1 : window > 0 ? query + window : keys_there;
+    return end < keys_there ? end : keys_there;
   }
   // The same of the queries that see a key.
-  [[nodiscard]] PL_DEV int first_query(int key) const { return causal ? key : 0; }
+  [[nodiscard]] PL_DEV int first_query(int key) const {
+    if (causal) return key;
+    return window > 0 && key >= window ? key - window + 1 : 0;
+  }
   [[nodiscard]] PL_DEV int end_of_queries(int key, int queries_there) const {
-    return causal && window > 0 && key + window < queries_there ? key + window : queries_there;
+    return window > 0 && key + window < queries_there ? key + window : queries_there;
   }
   // The term that is added to a logit's product.
   [[nodiscard]] PL_DEV float bias_of(int head, int distance) const {

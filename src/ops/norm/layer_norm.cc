@@ -1,4 +1,4 @@
-// layer_norm: y = (x - mean) / sqrt(variance + eps) * weight + bias over each row. Computed in f32 and
+// layer_norm: y = (x - mean) / sqrt(variance + eps) * weight + bias over each row; the bias may be absent. Computed in f32 and
 // rounded once, as PyTorch does.
 #include "graph/op_kind.h"
 #include "ops/norm/layer_norm_kernels.h"
@@ -7,14 +7,16 @@
 namespace plimsoll {
 namespace {
 
-// x [T, H], weight [H], bias [H] -> y like x, mean and 1 / deviation of each row f32 [T, 2]
+// x [T, H], weight [H], bias [H]? -> y like x, mean and 1 / deviation of each row f32 [T, 2]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   using at = operand::layer_norm;
   const Tensor& x = input_tensor(g, op, at::x);
   const Tensor& weight = input_tensor(g, op, at::weight);
-  const Tensor& bias = input_tensor(g, op, at::bias);
   require(x.shape.rank() == 2 && weight.shape == Shape{x.shape[1]}, g, op, "layer_norm: shapes");
-  require(bias.shape == weight.shape && bias.dtype == weight.dtype, g, op, "layer_norm: weight and bias");
+  if (op.has_input(at::bias)) {
+    const Tensor& bias = input_tensor(g, op, at::bias);
+    require(bias.shape == weight.shape && bias.dtype == weight.dtype, g, op, "layer_norm: weight and bias");
+  }
   return {{"", x.shape, x.dtype}, {".stats", {x.shape[0], 2}, DType::f32}};
 }
 
@@ -28,7 +30,7 @@ std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
 
 void gradient(GradientContext& ctx, const Op& op) {
   using at = operand::layer_norm;
-  const TensorId x = op.inputs[at::x], weight = op.inputs[at::weight], bias = op.inputs[at::bias];
+  const TensorId x = op.inputs[at::x], weight = op.inputs[at::weight], bias = op.input(at::bias);
   const TensorId d_y = ctx.gradient_of(op.outputs[at::y]);
   if (ctx.wants(bias)) {
     const auto target = ctx.weight_gradient(bias);

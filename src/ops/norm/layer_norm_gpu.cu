@@ -36,10 +36,10 @@ __global__ void __launch_bounds__(kNormThreads) layer_norm_rows(LayerNorm<T, W> 
     a.stats[2 * row + 1] = rstd;
   }
   for_eights<kRowThreads>(a.width, [&](int64_t at, int count) {
-    float v[gpu::kEight], w[gpu::kEight], bias[gpu::kEight];
+    float v[gpu::kEight], w[gpu::kEight], bias[gpu::kEight] = {};
     gpu::load8(v, x + at, count, packed);
     gpu::load8(w, a.weight + at, count, packed);
-    gpu::load8(bias, a.bias + at, count, packed);
+    if (a.bias != nullptr) gpu::load8(bias, a.bias + at, count, packed);
     PL_UNROLL
     for (int i = 0; i < gpu::kEight; ++i) v[i] = gpu::fma((v[i] - mean) * rstd, w[i], bias[i]);
     gpu::store8(a.y + row * a.width + at, v, count, packed);

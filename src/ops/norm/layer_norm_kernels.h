@@ -19,9 +19,9 @@ template <class T, class W>
 struct LayerNorm {
   const T* x = nullptr;  // [rows, width]
   const W* weight = nullptr;
-  const W* bias = nullptr;
-  T* y = nullptr;          // may be x
-  float* stats = nullptr;  // [rows, 2] mean and rstd
+  const W* bias = nullptr;  // null: none
+  T* y = nullptr;           // may be x
+  float* stats = nullptr;   // [rows, 2] mean and rstd
   int64_t rows = 0, width = 0;
   float eps = 1e-12F;
   int threads = 1;

@@ -30,7 +30,8 @@ void norm_row(const LayerNorm<T, W>& a, int64_t row) {
   a.stats[2 * row + 1] = rstd;
   for_lanes(a.width, [&](int64_t i, auto lanes) {
     const Vec normal = (lanes.get(x + i) - set1(mean)) * set1(rstd);
-    lanes.put(y + i, fma(normal, lanes.get(a.weight + i), lanes.get(a.bias + i)));
+    const Vec bias = a.bias == nullptr ? zero() : lanes.get(a.bias + i);
+    lanes.put(y + i, fma(normal, lanes.get(a.weight + i), bias));
   });
 }
 

@@ -31,6 +31,10 @@ std::string backward(const std::string& partial, const std::string& outputs, con
      .given = {{"x", {20001, 20002, 20003, 20006}}},
      .dtypes = {DType::f32},
      .slack = 100},
+    {.name = "layer_norm_without_bias",
+     .body = "tensor x %[5,41] input\n"
+             "tensor w %[41] input\n"
+             "y %[5,41], stats f32[5,2] = layer_norm(x, w) {eps=1e-05} @n forward\n"},
     {.name = "layer_norm_grad", .body = backward("-", "d_x %[70,40], g", "f32"), .slack = 3},
     {.name = "layer_norm_grad_adds",
      .body = backward("p", "d_x %[70,40], g", "%"),

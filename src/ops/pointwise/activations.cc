@@ -1,8 +1,10 @@
 // relu, geglu, gelu: what an MLP has between its products; tanh, as poolers have it; scale.
-// geglu: s = gelu(gate) * up with gelu's tanh form, which T5 calls gelu_new. gelu: x * Phi(x), Phi the normal
+// geglu: s = gelu(gate) * up with gelu's tanh form, which T5 calls gelu_new, or with attribute `approximate` "none"
+// that by the normal distribution; without `up` both are halves of gate (ops/pointwise/halves.h). gelu: x * Phi(x), Phi the normal
 // distribution, or with attribute `approximate` "tanh" that form, in PyTorch's words. The gradients of relu
 // and tanh read what those made, so that they may be in place.
 #include "graph/op_kind.h"
+#include "ops/pointwise/halves.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
@@ -35,21 +37,18 @@ void gradient_gelu(GradientContext& ctx, const Op& op) {
   ctx.add_gradient(x, out[operand::gelu_grad::d_x]);
 }
 
-// gate, up, d_s -> d_gate, d_up
+std::vector<OutputSpec> infer_geglu(const Graph& g, const Op& op) {
+  using at = operand::geglu;
+  return {{"", gated_shape<at>(g, op), input_tensor(g, op, at::gate).dtype}};
+}
+
+// gate, up?, d_s -> d_gate, d_up?
 std::vector<OutputSpec> infer_geglu_grad(const Graph& g, const Op& op) {
-  using at = operand::geglu_grad;
-  const Tensor& gate = input_tensor(g, op, at::gate);
-  return {{".gate", gate.shape, gate.dtype}, {".up", gate.shape, gate.dtype}};
+  return gated_gradients<operand::geglu_grad>(g, op);
 }
 
 void gradient_geglu(GradientContext& ctx, const Op& op) {
-  using at = operand::geglu;
-  if (!ctx.wants(op.inputs[at::gate]) && !ctx.wants(op.inputs[at::up])) return;
-  const auto out = ctx.emit(OpKind::geglu_grad,
-                            {op.inputs[at::gate], op.inputs[at::up], ctx.gradient_of(op.outputs[at::s])}, {},
-                            {kNewTensor, kNewTensor}, "d_" + ctx.graph().tensor(op.outputs[at::s]).name);
-  for (size_t i = 0; i < 2; ++i)
-    if (ctx.wants(op.inputs[i])) ctx.add_gradient(op.inputs[i], out[i]);
+  give_gated<operand::geglu>(ctx, op, OpKind::geglu_grad);
 }
 
 void gradient_scale(GradientContext& ctx, const Op& op) {
@@ -74,7 +73,7 @@ const OpRule relu_grad_rule{.kind = OpKind::relu_grad,
                                       {operand::relu_grad::d_x, operand::relu_grad::d_s}}};
 const OpRule geglu_rule{
     .kind = OpKind::geglu,
-    .infer = infer_like_first,
+    .infer = infer_geglu,
     .gradient = gradient_geglu,
     .reuse = {{operand::geglu::s, operand::geglu::gate}, {operand::geglu::s, operand::geglu::up}},
     .recompute = RecomputeClass::gate};

@@ -1,11 +1,13 @@
 #include "ops/cpu_dispatch.h"
 #include "ops/pointwise/activations_kernels.h"
+#include "ops/pointwise/halves.h"
 
 namespace plimsoll {
 namespace {
 
 int64_t values_of(const CpuBinding& b) { return b.graph().tensor(b.op().outputs.front()).shape.elements(); }
 bool by_tanh(const CpuBinding& b) { return b.op().attr_text("approximate") == "tanh"; }
+bool gated_by_tanh(const CpuBinding& b) { return !b.op().attrs.contains("approximate") || by_tanh(b); }
 
 }  // namespace
 
@@ -34,8 +36,15 @@ BoundCall bind_geglu(const CpuBinding& b) {
   using at = operand::geglu;
   return with_element_type(b, b.output_tensor(at::s).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const Geglu<T> args{b.input<T>(at::gate), b.input<T>(at::up), b.output<T>(at::s), values_of(b),
-                        b.settings().threads};
+    const GatedRows<T> in = gated_rows<T, at>(b);
+    const Geglu<T> args{.gate = in.gate,
+                        .up = in.up,
+                        .s = b.output<T>(at::s),
+                        .stride = in.stride,
+                        .rows = in.rows,
+                        .width = in.width,
+                        .by_tanh = gated_by_tanh(b),
+                        .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, geglu, Geglu<T>);
     return [=] { kernel(args); };
   });
@@ -45,12 +54,16 @@ BoundCall bind_geglu_grad(const CpuBinding& b) {
   using at = operand::geglu_grad;
   return with_element_type(b, b.output_tensor(at::d_gate).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
+    const GatedRows<T> in = gated_rows<T, at>(b);
     const GegluGrad<T> args{.d_s = b.input<T>(at::d_s),
-                            .gate = b.input<T>(at::gate),
-                            .up = b.input<T>(at::up),
+                            .gate = in.gate,
+                            .up = in.up,
                             .d_gate = b.output<T>(at::d_gate),
-                            .d_up = b.output<T>(at::d_up),
-                            .count = values_of(b),
+                            .d_up = gated_d_up<T, at>(b, in.width),
+                            .stride = in.stride,
+                            .rows = in.rows,
+                            .width = in.width,
+                            .by_tanh = gated_by_tanh(b),
                             .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, geglu_grad, GegluGrad<T>);
     return [=] { kernel(args); };

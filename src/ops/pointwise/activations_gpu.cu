@@ -1,6 +1,6 @@
 // relu, geglu, gelu, tanh and their gradients: one kernel for whatever works value by value. Formulas and
 // bits are the CPU's (activations_simd.cc).
-#include "ops/gpu_dispatch.h"
+#include "ops/pointwise/gpu_halves.h"
 #include "ops/pointwise/gpu_tanh.h"
 
 namespace plimsoll {
@@ -92,20 +92,27 @@ struct ReluGrad {
     y[at::d_x] = x[at::d_s] * (x[at::s] > 0 ? 1.0F : 0.0F);
   }
 };
+template <Curve (*kCurve)(float)>
 struct Geglu {
   using at = operand::geglu;
   static constexpr int kIn = 2, kOut = 1;
-  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
-    y[at::s] = gelu_by_tanh(x[at::gate]).value * x[at::up];
-  }
+  PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) { y[at::s] = of(x[at::gate], x[at::up]); }
+  PL_DEV static float of(float gate, float up) { return kCurve(gate).value * up; }
 };
+template <Curve (*kCurve)(float)>
 struct GegluGrad {
   using at = operand::geglu_grad;
   static constexpr int kIn = 3, kOut = 2;
   PL_DEV static void of(const float (&x)[kIn], float (&y)[kOut]) {
-    const Curve curve = gelu_by_tanh(x[at::gate]);
-    y[at::d_gate] = x[at::d_s] * x[at::up] * curve.derivative;
-    y[at::d_up] = x[at::d_s] * curve.value;
+    y[at::d_gate] = x[at::gate];
+    y[at::d_up] = x[at::up];
+    turn(y[at::d_gate], y[at::d_up], x[at::d_s]);
+  }
+  // Makes gate and up their gradients.
+  PL_DEV static void turn(float& gate, float& up, float d) {
+    const Curve curve = kCurve(gate);
+    gate = d * up * curve.derivative;
+    up = d * curve.value;
   }
 };
 template <Curve (*kCurve)(float)>
@@ -136,13 +143,28 @@ struct TanhGrad {
 };
 
 bool by_tanh(const GpuBinding& b) { return b.op().attr_text("approximate") == "tanh"; }
+bool gated_by_tanh(const GpuBinding& b) { return !b.op().attrs.contains("approximate") || by_tanh(b); }
 
 }  // namespace
 
 BoundCall bind_gpu_relu(const GpuBinding& b) { return bind_map<Relu>(b); }
 BoundCall bind_gpu_relu_grad(const GpuBinding& b) { return bind_map<ReluGrad>(b); }
-BoundCall bind_gpu_geglu(const GpuBinding& b) { return bind_map<Geglu>(b); }
-BoundCall bind_gpu_geglu_grad(const GpuBinding& b) { return bind_map<GegluGrad>(b); }
+BoundCall bind_gpu_geglu(const GpuBinding& b) {
+  using at = operand::geglu;
+  const auto bind = [&](auto function) {
+    using Function = decltype(function);
+    return b.has_input(at::up) ? bind_map<Function>(b) : bind_halves<at, Function>(b);
+  };
+  return gated_by_tanh(b) ? bind(Geglu<gelu_by_tanh>()) : bind(Geglu<gelu_by_normal>());
+}
+BoundCall bind_gpu_geglu_grad(const GpuBinding& b) {
+  using at = operand::geglu_grad;
+  const auto bind = [&](auto function) {
+    using Function = decltype(function);
+    return b.has_input(at::up) ? bind_map<Function>(b) : bind_halves_grad<at, Function>(b);
+  };
+  return gated_by_tanh(b) ? bind(GegluGrad<gelu_by_tanh>()) : bind(GegluGrad<gelu_by_normal>());
+}
 BoundCall bind_gpu_gelu(const GpuBinding& b) {
   return by_tanh(b) ? bind_map<Gelu<gelu_by_tanh>>(b) : bind_map<Gelu<gelu_by_normal>>(b);
 }

@@ -25,24 +25,27 @@ struct ReluGrad {
   int threads = 1;
 };
 
-// s = gelu(gate) * up, gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
+// s = gelu(gate) * up, gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), or with the normal distribution
+// where not `by_tanh`. Rows of `width` values; those of gate and up, and of their gradients, are `stride` apart.
 template <class T>
 struct Geglu {
   const T* gate = nullptr;
   const T* up = nullptr;
-  T* s = nullptr;
-  int64_t count = 0;
+  T* s = nullptr;  // dense
+  int64_t stride = 0, rows = 0, width = 0;
+  bool by_tanh = true;
   int threads = 1;
 };
 
 template <class T>
 struct GegluGrad {
-  const T* d_s = nullptr;
+  const T* d_s = nullptr;  // dense
   const T* gate = nullptr;
   const T* up = nullptr;
   T* d_gate = nullptr;
   T* d_up = nullptr;
-  int64_t count = 0;
+  int64_t stride = 0, rows = 0, width = 0;
+  bool by_tanh = true;
   int threads = 1;
 };
 

@@ -93,21 +93,33 @@ void tanh_grad_of(const TanhGrad<T>& a) {
   });
 }
 
+// body(in, dense, lanes) for all values of rows: their places in the tensors of gate and up, and in dense ones.
+template <class Body>
+void for_gated(int64_t rows, int64_t width, int64_t stride, int threads, Body body) {
+  if (stride == width)
+    return for_all(rows * width, threads, [&](int64_t i, auto lanes) { body(i, i, lanes); });
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (int64_t row = 0; row < rows; ++row)
+    for_lanes(width, [&](int64_t i, auto lanes) { body(row * stride + i, row * width + i, lanes); });
+}
+
+inline Curve gelu_by(bool tanh, Vec x) { return tanh ? gelu_by_tanh(x) : gelu_by_normal(x); }
+
 template <class T>
 void geglu_of(const Geglu<T>& a) {
-  for_all(a.count, a.threads, [&](int64_t i, auto lanes) {
-    lanes.put(a.s + i, gelu_by_tanh(lanes.get(a.gate + i)).value * lanes.get(a.up + i));
+  for_gated(a.rows, a.width, a.stride, a.threads, [&](int64_t in, int64_t out, auto lanes) {
+    lanes.put(a.s + out, gelu_by(a.by_tanh, lanes.get(a.gate + in)).value * lanes.get(a.up + in));
   });
 }
 
 template <class T>
 void geglu_grad_of(const GegluGrad<T>& a) {
-  for_all(a.count, a.threads, [&](int64_t i, auto lanes) {
-    const Curve g = gelu_by_tanh(lanes.get(a.gate + i));
-    const Vec up = lanes.get(a.up + i);
-    const Vec d = lanes.get(a.d_s + i);
-    lanes.put(a.d_up + i, d * g.value);
-    lanes.put(a.d_gate + i, d * up * g.derivative);
+  for_gated(a.rows, a.width, a.stride, a.threads, [&](int64_t in, int64_t out, auto lanes) {
+    const Curve g = gelu_by(a.by_tanh, lanes.get(a.gate + in));
+    const Vec up = lanes.get(a.up + in);
+    const Vec d = lanes.get(a.d_s + out);
+    lanes.put(a.d_up + in, d * g.value);
+    lanes.put(a.d_gate + in, d * up * g.derivative);
   });
 }
 

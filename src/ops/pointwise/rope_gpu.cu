@@ -41,17 +41,27 @@ __global__ void __launch_bounds__(kRopeThreads) make_table(RopeTable a) {
   cosines[a.half + i] = static_cast<float>(sin(angle) * factor);
 }
 
-// Eight pairs (i, i + D/2) of a head a thread. y may be x. Arguments as the CPU's kernel has them.
+PL_DEV int eight_of(int64_t left) { return left >= gpu::kEight ? gpu::kEight : static_cast<int>(left); }
+
+// Eight pairs (i, i + R/2) of a head a thread, or eight values that stay; `eights` of the pairs, `all` of both. y may be
+// x. Arguments as the CPU's kernel has them.
 template <class T>
-__global__ void __launch_bounds__(kRopeThreads) rotate(Rope<T> a, int64_t eights) {
+__global__ void __launch_bounds__(kRopeThreads) rotate(Rope<T> a, int64_t eights, int64_t all) {
   const int64_t number = int64_t{blockIdx.x} * kRopeThreads + threadIdx.x;
-  if (number >= a.tokens * a.heads * eights) return;
-  const int64_t half = a.head_dim / 2;
-  const int64_t head = number / eights;  // counted through all tokens
-  const int64_t i = number % eights * gpu::kEight;
-  const int count = half - i >= gpu::kEight ? gpu::kEight : static_cast<int>(half - i);
-  const bool packed = half % gpu::kEight == 0;
-  const float* const cosines = a.table + head / a.heads * a.head_dim + i;
+  if (number >= a.tokens * a.heads * all) return;
+  const int64_t half = a.rotary / 2;
+  const int64_t head = number / all;  // counted through all tokens
+  const bool packed = half % gpu::kEight == 0 && a.head_dim % gpu::kEight == 0;
+  if (number % all >= eights) {
+    const int64_t place = a.rotary + (number % all - eights) * gpu::kEight;
+    float rest[gpu::kEight];
+    gpu::load8(rest, a.x + head * a.head_dim + place, eight_of(a.head_dim - place), packed);
+    gpu::store8(a.y + head * a.head_dim + place, rest, eight_of(a.head_dim - place), packed);
+    return;
+  }
+  const int64_t i = number % all * gpu::kEight;
+  const int count = eight_of(half - i);
+  const float* const cosines = a.table + head / a.heads * a.rotary + i;
   const T* const x = a.x + head * a.head_dim + i;
   T* const y = a.y + head * a.head_dim + i;
   float c[gpu::kEight], s[gpu::kEight], low[gpu::kEight], high[gpu::kEight];
@@ -94,10 +104,13 @@ BoundCall bind_gpu_rope(const GpuBinding& b) {
   return with_gpu_type(b, b.input_tensor(at::x).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const auto args = rope_args<T>(b);
-    const int64_t eights = (args.head_dim / 2 + gpu::kEight - 1) / gpu::kEight;
-    const unsigned blocks = gpu::blocks_of(args.tokens * args.heads * eights, kRopeThreads);
-    return
-        [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kRopeThreads}, rotate<T>, args, eights); };
+    const auto eights_of = [](int64_t values) { return (values + gpu::kEight - 1) / gpu::kEight; };
+    const int64_t eights = eights_of(args.rotary / 2);
+    const int64_t all = eights + eights_of(args.head_dim - args.rotary);
+    const unsigned blocks = gpu::blocks_of(args.tokens * args.heads * all, kRopeThreads);
+    return [=, &stream = b.stream()] {
+      gpu::launch(stream, {blocks}, {kRopeThreads}, rotate<T>, args, eights, all);
+    };
   });
 }
 

@@ -17,13 +17,14 @@ struct PositionFactor {
 void rope_table(const int32_t* positions, int64_t tokens, const float* inv_freq, int64_t half_dim,
                 float attention_factor, const PositionFactor& factor, float* table, int threads);
 
-// x, y: [tokens, heads, head_dim]; y may be x. head_dim is even.
+// x, y: [tokens, heads, head_dim]; y may be x. Of each head the first `rotary` values are turned, an even number; the
+// others stay.
 template <class T>
 struct Rope {
   const T* x = nullptr;
   const float* table = nullptr;
   T* y = nullptr;
-  int64_t tokens = 0, heads = 0, head_dim = 0;
+  int64_t tokens = 0, heads = 0, head_dim = 0, rotary = 0;
   bool inverse = false;  // the rotation back, which is the gradient
   int threads = 1;
 };

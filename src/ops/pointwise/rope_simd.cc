@@ -6,8 +6,8 @@ namespace {
 
 template <class T>
 void rotate_token(const Rope<T>& a, int64_t token) {
-  const int64_t half = a.head_dim / 2;
-  const float* cosines = a.table + token * a.head_dim;
+  const int64_t half = a.rotary / 2;
+  const float* cosines = a.table + token * a.rotary;
   const float* sines = cosines + half;
   const Vec sign = set1(a.inverse ? -1.0F : 1.0F);
   for (int64_t head = 0; head < a.heads; ++head) {
@@ -19,6 +19,10 @@ void rotate_token(const Rope<T>& a, int64_t token) {
       const Vec high = lanes.get(a.x + at + half + i);
       lanes.put(a.y + at + i, low * c - high * s);
       lanes.put(a.y + at + half + i, high * c + low * s);
+    });
+    if (a.y == a.x) continue;
+    for_lanes(a.head_dim - a.rotary, [&](int64_t i, auto lanes) {
+      lanes.put(a.y + at + a.rotary + i, lanes.get(a.x + at + a.rotary + i));
     });
   }
 }

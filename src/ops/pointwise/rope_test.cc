@@ -24,6 +24,17 @@ std::string rope(int inverse) {
      .dtypes = {DType::f32}},
     {.name = "rope", .body = rope(0), .slack = 2},
     {.name = "rope_inverse", .body = rope(1), .slack = 2},
+    // The first 8 of 12 values of a head turn.
+    {.name = "rope_of_a_part",
+     .body = "tensor x %[5,36] input\n"
+             "tensor table f32[5,8] input\n"
+             "y %[5,36] = rope(x, table) {head_dim=12, inverse=0} @r forward\n",
+     .slack = 2},
+    {.name = "rope_inverse_of_a_part",
+     .body = "tensor x %[5,48] input\n"
+             "tensor table f32[5,16] input\n"
+             "y %[5,48] = rope(x, table) {head_dim=24, inverse=1} @r forward\n",
+     .slack = 2},
     // Queries whose factor grows with their position: by thousands, from position 1,000 on.
     {.name = "rope_table_of_far_queries",
      .body = "tensor positions i32[7] input\n"

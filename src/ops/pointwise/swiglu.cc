@@ -1,5 +1,7 @@
-// swiglu: s = silu(gate) * up. The gradient may overwrite gate and up, which no op reads after it.
+// swiglu: s = silu(gate) * up. The gradient may overwrite gate and up, which no op reads after it. Without `up`, gate
+// [T, 2M] holds both side by side, as a fused matrix makes them, and so does the gradient.
 #include "graph/op_kind.h"
+#include "ops/pointwise/halves.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
@@ -7,27 +9,18 @@ namespace {
 
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   using at = operand::swiglu;
-  const Tensor& gate = input_tensor(g, op, at::gate);
-  require(gate.shape == input_tensor(g, op, at::up).shape, g, op, "swiglu: shapes");
-  return {{"", gate.shape, gate.dtype}};
+  return {{"", gated_shape<at>(g, op), input_tensor(g, op, at::gate).dtype}};
 }
 
 // gate, up, d_s -> d_gate, d_up
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
   using at = operand::swiglu_grad;
-  const Tensor& gate = input_tensor(g, op, at::gate);
-  return {{".gate", gate.shape, gate.dtype}, {".up", gate.shape, gate.dtype}};
+  return gated_gradients<at>(g, op);
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
   using at = operand::swiglu;
-  if (!ctx.wants(op.inputs[at::gate]) && !ctx.wants(op.inputs[at::up])) return;
-  const auto out = ctx.emit(OpKind::swiglu_grad,
-                            {op.inputs[at::gate], op.inputs[at::up], ctx.gradient_of(op.outputs[at::s])}, {},
-                            {kNewTensor, kNewTensor}, "d_" + ctx.graph().tensor(op.outputs[at::s]).name);
-  if (ctx.wants(op.inputs[at::gate]))
-    ctx.add_gradient(op.inputs[at::gate], out[operand::swiglu_grad::d_gate]);
-  if (ctx.wants(op.inputs[at::up])) ctx.add_gradient(op.inputs[at::up], out[operand::swiglu_grad::d_up]);
+  give_gated<at>(ctx, op, OpKind::swiglu_grad);
 }
 
 }  // namespace

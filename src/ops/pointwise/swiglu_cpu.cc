@@ -1,4 +1,5 @@
 #include "ops/cpu_dispatch.h"
+#include "ops/pointwise/halves.h"
 #include "ops/pointwise/swiglu_kernels.h"
 
 namespace plimsoll {
@@ -8,13 +9,13 @@ BoundCall bind_swiglu(const CpuBinding& b) {
   const Tensor& gate = b.input_tensor(at::gate);
   return with_element_type(b, gate.dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const int64_t width = gate.shape.last();
-    const Swiglu<T> args{.gate = b.input<T>(at::gate),
-                         .up = b.input<T>(at::up),
-                         .gate_stride = width,
+    const GatedRows<T> in = gated_rows<T, at>(b);
+    const Swiglu<T> args{.gate = in.gate,
+                         .up = in.up,
+                         .gate_stride = in.stride,
                          .s = b.output<T>(at::s),
-                         .rows = gate.shape.rows(),
-                         .width = width,
+                         .rows = in.rows,
+                         .width = in.width,
                          .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, swiglu, Swiglu<T>);
     return [=] { kernel(args); };
@@ -26,16 +27,16 @@ BoundCall bind_swiglu_grad(const CpuBinding& b) {
   const Tensor& gate = b.input_tensor(at::gate);
   return with_element_type(b, gate.dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const int64_t width = gate.shape.last();
+    const GatedRows<T> in = gated_rows<T, at>(b);
     const SwigluGrad<T> args{.d_s = b.input<T>(at::d_s),
-                             .gate = b.input<T>(at::gate),
-                             .up = b.input<T>(at::up),
+                             .gate = in.gate,
+                             .up = in.up,
                              .d_gate = b.output<T>(at::d_gate),
-                             .d_up = b.output<T>(at::d_up),
-                             .gate_stride = width,
-                             .d_gate_stride = width,
-                             .rows = gate.shape.rows(),
-                             .width = width,
+                             .d_up = gated_d_up<T, at>(b, in.width),
+                             .gate_stride = in.stride,
+                             .d_gate_stride = in.stride,
+                             .rows = in.rows,
+                             .width = in.width,
                              .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, swiglu_grad, SwigluGrad<T>);
     return [=] { kernel(args); };

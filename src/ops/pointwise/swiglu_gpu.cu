@@ -1,4 +1,4 @@
-#include "ops/gpu_dispatch.h"
+#include "ops/pointwise/gpu_halves.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -6,6 +6,17 @@ namespace {
 
 constexpr unsigned kSwigluThreads = 256;
 constexpr int64_t kSwigluPerBlock = int64_t{kSwigluThreads} * gpu::kEight;
+
+struct Swish {
+  static PL_DEV float of(float gate, float up) { return gate * gpu::sigmoid(gate) * up; }
+  // Makes gate and up their gradients.
+  static PL_DEV void turn(float& g, float& u, float d) {
+    const float sigmoid = gpu::sigmoid(g);
+    const float d_value = d * g * sigmoid;
+    g = d * u * sigmoid * gpu::fma(g, 1.0F - sigmoid, 1.0F);
+    u = d_value;
+  }
+};
 
 // The output may be an input.
 template <class T>
@@ -16,7 +27,7 @@ __global__ void __launch_bounds__(kSwigluThreads) swiglu(const T* gate, const T*
   gpu::load8(g, gate + own.at, own.count, own.whole());
   gpu::load8(u, up + own.at, own.count, own.whole());
   PL_UNROLL
-  for (int i = 0; i < gpu::kEight; ++i) g[i] = g[i] * gpu::sigmoid(g[i]) * u[i];
+  for (int i = 0; i < gpu::kEight; ++i) g[i] = Swish::of(g[i], u[i]);
   gpu::store8(s + own.at, g, own.count, own.whole());
 }
 
@@ -31,12 +42,7 @@ __global__ void __launch_bounds__(kSwigluThreads)
   gpu::load8(u, up + own.at, own.count, own.whole());
   gpu::load8(d, d_s + own.at, own.count, own.whole());
   PL_UNROLL
-  for (int i = 0; i < gpu::kEight; ++i) {
-    const float sigmoid = gpu::sigmoid(g[i]);
-    const float d_value = d[i] * g[i] * sigmoid;
-    g[i] = d[i] * u[i] * sigmoid * gpu::fma(g[i], 1.0F - sigmoid, 1.0F);
-    u[i] = d_value;
-  }
+  for (int i = 0; i < gpu::kEight; ++i) Swish::turn(g[i], u[i], d[i]);
   gpu::store8(d_up + own.at, u, own.count, own.whole());
   gpu::store8(d_gate + own.at, g, own.count, own.whole());
 }
@@ -45,6 +51,7 @@ __global__ void __launch_bounds__(kSwigluThreads)
 
 BoundCall bind_gpu_swiglu(const GpuBinding& b) {
   using at = operand::swiglu;
+  if (!b.has_input(at::up)) return bind_halves<at, Swish>(b);
   return with_gpu_type(b, b.input_tensor(at::gate).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     return [&stream = b.stream(), gate = b.input<T>(at::gate), up = b.input<T>(at::up),
@@ -57,6 +64,7 @@ BoundCall bind_gpu_swiglu(const GpuBinding& b) {
 
 BoundCall bind_gpu_swiglu_grad(const GpuBinding& b) {
   using at = operand::swiglu_grad;
+  if (!b.has_input(at::up)) return bind_halves_grad<at, Swish>(b);
   return with_gpu_type(b, b.input_tensor(at::gate).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     return [&stream = b.stream(), gate = b.input<T>(at::gate), up = b.input<T>(at::up),

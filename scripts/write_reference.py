@@ -28,14 +28,24 @@ ENCODER = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "
            "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "relative_attention_num_buckets": 8,
       "is_encoder_decoder": True, "decoder_start_token_id": 0}
+DELTA = DECODER | {"head_dim": 8, "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
+
+
+def within(text_type, sizes):
+    return {"text_config": {"model_type": text_type, "vocab_size": 512, **sizes}}
+
+
 GLA = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 2, "intermediate_size": 48, "max_position_embeddings": 64}
 # A tiny model of each model_type that the program reads; the check fails where one is missing.
 TINY = {"gla": ("GLAForCausalLM", GLA), "llama": ("LlamaForCausalLM", DECODER), "mistral": ("MistralForCausalLM", DECODER),
         "qwen2": ("Qwen2ForCausalLM", DECODER), "qwen3": ("Qwen3ForCausalLM", DECODER), "smollm3": ("SmolLM3ForCausalLM", DECODER),
         "gemma2": ("Gemma2ForCausalLM", DECODER | {"head_dim": 8}), "gemma3_text": ("Gemma3ForCausalLM", DECODER | {"head_dim": 8}),
         "olmo2": ("Olmo2ForCausalLM", DECODER), "olmo3": ("Olmo3ForCausalLM", DECODER), "granite": ("GraniteForCausalLM", DECODER), "ministral": ("MinistralForCausalLM", DECODER),
-        "ministral3": ("Ministral3ForCausalLM", DECODER | {"head_dim": 8}),
+        "ministral3": ("Ministral3ForCausalLM", DECODER | {"head_dim": 8}), "qwen3_5_text": ("Qwen3_5ForCausalLM", DELTA),
         "phi3": ("Phi3ForCausalLM", DECODER), "modernbert": ("ModernBertForMaskedLM", ENCODER),
+        "gemma3": ("Gemma3ForConditionalGeneration", within("gemma3_text", DECODER | {"head_dim": 8})),
+        "mistral3": ("Mistral3ForConditionalGeneration", within("ministral3", DECODER | {"head_dim": 8})),
+        "qwen3_5": ("Qwen3_5ForConditionalGeneration", within("qwen3_5_text", DELTA)),
         "t5": ("T5ForConditionalGeneration", T5),
         "mt5": ("MT5ForConditionalGeneration", T5), "bert": ("BertForMaskedLM", ENCODER), "roberta": ("RobertaForMaskedLM", ENCODER),
         "xlm-roberta": ("XLMRobertaForMaskedLM", ENCODER)}

@@ -201,6 +201,69 @@ class ModelFiles(BadInputTest):
         self.refused(USAGE, "File name too long", "generate", adapter, "--prompt", "x")
 
 
+class Wrappers(BadInputTest):
+    """Models of images with the demo's model as their text model."""
+    TOWER = ("vision_tower.patch_conv", "vision_tower.ln_pre", "multi_modal_projector.linear_1", "multi_modal_projector.linear_2",
+             "multi_modal_projector.norm", "multi_modal_projector.patch_merger.merging_layer",
+             *(f"vision_tower.transformer.layers.{n}.{part}" for n in range(2) for part in (
+                 "attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj", "attention_norm", "ffn_norm",
+                 "feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj")))
+
+    def wrapped(self, without="nothing", before="language_model.model.", **changes):
+        folder = self.model()
+        text = {**json.loads((folder / "config.json").read_text()), "model_type": "mistral", "sliding_window": None}
+        text.pop("architectures")
+        config = {"model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"], "tie_word_embeddings": True,
+                  "text_config": text, "vision_config": {"model_type": "pixtral", "num_hidden_layers": 2}, **changes}
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "processor_config.json").write_text('{"image": 1}')
+        header, data = split_safetensors(folder / "model.safetensors")
+        header = {name.replace("model.", before, 1) if name.startswith("model.") else name: entry for name, entry in header.items()}
+        for number, name in enumerate(self.TOWER):
+            header[name + ".weight"] = {"dtype": "BF16", "shape": [2], "data_offsets": [len(data), len(data) + 4]}
+            data += struct.pack("<HH", number, number + 1)
+        kept = {name: entry for name, entry in header.items() if without not in name}
+        new, parts, at = {}, [], 0
+        for name, entry in kept.items():
+            if name == "__metadata__":
+                new[name] = entry
+                continue
+            first, end = entry["data_offsets"]
+            new[name] = {**entry, "data_offsets": [at, at + end - first]}
+            parts.append(data[first:end])
+            at += end - first
+        (folder / "model.safetensors").write_bytes(safetensors(new, b"".join(parts)))
+        return folder
+
+    def tensors(self, file):
+        header, data = split_safetensors(file)
+        return {name: (entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])]) for name, entry in header.items() if name != "__metadata__"}
+
+    def test_what_is_no_text_is_copied_and_both_spellings_give_the_same_bits(self):
+        trained = []
+        for before in ("language_model.model.", "model.language_model."):
+            shutil.rmtree(self.output, ignore_errors=True)
+            folder = self.wrapped(before=before)
+            done = run("train", write_recipe(self.folder, folder, self.output))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout + done.stderr, r"copied  24 tensors of vision_tower, multi_modal_projector \(96 B\)|copied  24 tensors of multi_modal_projector, vision_tower \(96 B\)")
+            old, new = self.tensors(folder / "model.safetensors"), self.tensors(self.output / "model.safetensors")
+            self.assertEqual(set(old), set(new))
+            for name in old:
+                self.assertEqual(old[name] == new[name], "language_model" not in name, name)
+            self.assertEqual((self.output / "processor_config.json").read_text(), '{"image": 1}')
+            trained.append({name.replace(before, ""): value for name, value in new.items()})
+        self.assertEqual(trained[0], trained[1])
+
+    def test_what_lacks_its_text_or_a_part_of_its_tower_is_refused(self):
+        self.training_refused(USAGE, "has no weights of the text model", self.wrapped(without="language_model"))
+        for name in self.TOWER:
+            if name in self.TOWER[::7]:
+                self.training_refused(USAGE, f"{name.split('.', 1)[1].removeprefix('transformer.')}.weight'", self.wrapped(without=name))
+        self.training_refused(USAGE, "'text_config' is missing", self.wrapped(text_config=None))
+        self.training_refused(USAGE, "model_type 'qwen2' is not supported within a mistral3", self.wrapped(text_config={"model_type": "qwen2"}))
+
+
 class Data(BadInputTest):
     def rows(self, name, content):
         path = self.folder / name

@@ -50,8 +50,10 @@ def fuse_gates(model):
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
-class Gla(CommandTest):
+class OfStates:
+    """What holds of models that carry a state from token to token: `shape` is a config.json, `scorer` the class with a head that scores."""
     needs_run = False
+    shape, scorer = SHAPE, "GLAForSequenceClassification"
 
     def setUp(self):
         super().setUp()
@@ -60,7 +62,7 @@ class Gla(CommandTest):
         self.configure()
 
     def configure(self, **changes):
-        (self.model / "config.json").write_text(json.dumps({**SHAPE, **changes}))
+        (self.model / "config.json").write_text(json.dumps({**self.shape, **changes}))
 
     def recipe(self, name, **changes):
         recipe = {"model": str(self.model), "init": "random", "method": {"type": "full"}, "precision": "fp32",
@@ -97,6 +99,17 @@ class Gla(CommandTest):
             _, out = self.train(name, batch={"micro": 8}, memory=means)
             self.assertEqual((out / "model.safetensors").read_bytes(), kept, name)
 
+    def test_whole_sequences_are_scored(self):
+        rows = [{"text": f"The {word} is {kind}.", "label": kind} for word in ("stone", "river", "cloud") for kind in ("red", "blue")]
+        path = self.folder / "texts.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows * 4))
+        _, out = self.train("classes", task="classify", classify={"labels": ["red", "blue"]}, schedule={"max_steps": 20},
+                            data={"train": str(path), "eval": None})
+        self.assertLess(losses(out)[-1], 0.5 * losses(out)[0])
+        self.assertEqual(json.loads((out / "config.json").read_text())["architectures"], [self.scorer])
+
+
+class Gla(OfStates, CommandTest):
     def test_adapters_name_their_targets_so_that_peft_finds_them(self):
         for name, method in {"lora": {}, "dora": {"dora": True}, "some": {"targets": ["gk_proj.1", "q_proj"]}}.items():
             _, out = self.train(name, method={"type": "lora", "r": 2, **method}, schedule={"max_steps": 1})
@@ -142,15 +155,6 @@ class Gla(CommandTest):
         self.assertAlmostEqual(folded, beside, places=5)
         _, told = self.recipe("wrong", model=str(self.folder / "base_lora"), init=None, method={"type": "lora", "targets": ["gk_proj"]})
         self.assertIn("gk_proj.0, gk_proj.1", output("plan", self.folder / "wrong.json", code=2))
-
-    def test_whole_sequences_are_scored(self):
-        rows = [{"text": f"The {word} is {kind}.", "label": kind} for word in ("stone", "river", "cloud") for kind in ("red", "blue")]
-        path = self.folder / "texts.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows * 4))
-        _, out = self.train("classes", task="classify", classify={"labels": ["red", "blue"]}, schedule={"max_steps": 20},
-                            data={"train": str(path), "eval": None})
-        self.assertLess(losses(out)[-1], 0.5 * losses(out)[0])
-        self.assertEqual(json.loads((out / "config.json").read_text())["architectures"], ["GLAForSequenceClassification"])
 
     def test_old_checkpoints_with_one_matrix_for_gate_and_up_are_read(self):
         _, out = self.train("run")

@@ -1,6 +1,7 @@
 #include "formats/model_folder.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -88,6 +89,7 @@ ModelFolder ModelFolder::open(const std::filesystem::path& folder, const std::st
     no_weights(folder, stem);
   result.split_fused_gates();
   result.name_encoder();
+  result.name_text_model();
   return result;
 }
 
@@ -112,6 +114,41 @@ void ModelFolder::name_encoder() {
       if (!prefix.empty() && name.starts_with(part)) now.insert(0, prefix);
     if (now != name && !contains(now)) rename(name, now);
   }
+}
+
+namespace {
+
+// Beginnings of names in files and in memory, of which the first that fits counts; PEFT's prefix may come before them.
+constexpr std::array kInMemory = {std::pair{"language_model.lm_head.", "lm_head."},
+                                  std::pair{"language_model.model.", "model.language_model."},
+                                  std::pair{"language_model.", "model.language_model."},
+                                  std::pair{"vision_tower.", "model.vision_tower."},
+                                  std::pair{"multi_modal_projector.", "model.multi_modal_projector."}};
+
+std::string name_in_memory(const std::string& name) {
+  constexpr std::string_view kAdapter = "base_model.model.";
+  const size_t start = name.starts_with(kAdapter) ? kAdapter.size() : 0;
+  const std::string_view rest = std::string_view(name).substr(start);
+  for (const auto& [file, memory] : kInMemory)
+    if (rest.starts_with(file))
+      return formatted("{}{}{}", name.substr(0, start), memory, rest.substr(std::string_view(file).size()));
+  return name;
+}
+
+}  // namespace
+
+void ModelFolder::name_text_model() {
+  for (const std::string& name : names()) {
+    const std::string now = name_in_memory(name);
+    if (now == name || contains(now)) continue;
+    rename(name, now);
+    names_in_files_.emplace(now, name);
+  }
+}
+
+std::string ModelFolder::name_in_files(const std::string& name) const {
+  const auto found = names_in_files_.find(name);
+  return found == names_in_files_.end() ? name : found->second;
 }
 
 void ModelFolder::rename(const std::string& name, const std::string& now) {

@@ -24,7 +24,9 @@ struct StoredTensor {
 // The weights of a folder: every shard open, headers read, no tensor bytes in memory. The rows of gate_proj
 // and of up_proj, which older versions of flash-linear-attention wrote as one tensor, are two tensors here.
 // Tensors of a BERT or RoBERTa have the names that they have below a head, also where the folder holds the
-// encoder alone, and LayerNorm.weight and .bias are called so where they were gamma and beta.
+// encoder alone, and LayerNorm.weight and .bias are called so where they were gamma and beta. Tensors of a model of
+// texts within one of images too have the names of transformers' modules in memory, "model.language_model.*", also
+// where files have "language_model.model.*".
 class ModelFolder {
  public:
   // `stem` is "model", or "adapter_model" for a PEFT folder. Throws UsageError when the folder has no
@@ -42,6 +44,8 @@ class ModelFolder {
   // Names all but a head for next tokens as they are called below another head, unless they are called so
   // already: "transformer.shared.weight". Nothing for "".
   void put_below_head(std::string_view prefix);
+  // The name in the files of a tensor of a model of images and texts; of others the name itself.
+  [[nodiscard]] std::string name_in_files(const std::string& name) const;
   // Every tensor's name, sorted.
   [[nodiscard]] std::vector<std::string> names() const;
   // Bytes of all tensors.
@@ -52,13 +56,15 @@ class ModelFolder {
   void open_shards(const std::filesystem::path& index_path);
   void split_fused_gates();
   void name_encoder();
+  void name_text_model();
   void rename(const std::string& name, const std::string& now);
 
   std::filesystem::path path_;
   std::map<std::string, SafetensorsFile> shards_;  // by file name; a map keeps addresses when it moves
   std::shared_ptr<const GgufCheckpoint> gguf_;     // null: the weights are safetensors
   std::map<std::string, StoredTensor, std::less<>> tensors_;
-  std::deque<TensorEntry> changed_;  // addresses stay, as of the map
+  std::deque<TensorEntry> changed_;                                 // addresses stay, as of the map
+  std::map<std::string, std::string, std::less<>> names_in_files_;  // of those that name_text_model() renamed
 };
 
 // The name of a GGUF file in a model's folder (weights/gguf_names.h reads such folders).

@@ -73,6 +73,25 @@ TEST(ModelFolder, tensors_of_an_encoder_have_the_names_that_they_have_below_a_he
       << "a family that is not known keeps its prefix";
 }
 
+TEST(ModelFolder, tensors_of_a_model_of_images_and_texts_have_the_names_of_modules_in_memory) {
+  const TestFolder folder;
+  const std::vector<std::string> stored = {"language_model.lm_head.weight",
+                                           "language_model.model.norm.weight", "mtp.norm.weight",
+                                           "vision_tower.patch_conv.weight"};
+  std::vector<TensorSpec> specs;
+  for (const std::string& name : stored) specs.push_back({name, DType::f32, Shape{1}});
+  SafetensorsWriter writer(folder.path() / "model.safetensors", specs);
+  for (const std::string& name : stored)
+    writer.write(name, std::as_bytes(std::span<const float>(std::vector<float>{1})));
+  writer.finish();
+  const ModelFolder model = ModelFolder::open(folder.path());
+  EXPECT_THAT(model.names(), ElementsAre("lm_head.weight", "model.language_model.norm.weight",
+                                         "model.vision_tower.patch_conv.weight", "mtp.norm.weight"));
+  std::vector<std::string> in_files;
+  for (const std::string& name : model.names()) in_files.push_back(model.name_in_files(name));
+  EXPECT_THAT(in_files, testing::UnorderedElementsAreArray(stored));
+}
+
 TEST(ModelFolder, fused_gates_of_old_gla_checkpoints_are_two_tensors) {
   const TestFolder folder;
   const std::string gate = "model.layers.0.mlp.gate_proj.weight", up = "model.layers.0.mlp.up_proj.weight";

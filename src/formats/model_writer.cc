@@ -67,7 +67,8 @@ std::vector<Shard> stored_shards(const ModelFolder& model, std::optional<DType> 
     const std::string file = tensor.file->path().filename().string();
     Shard& shard = shards.try_emplace(file, Shard{file, {}}).first->second;
     const DType stored = tensor.entry->dtype;
-    shard.tensors.push_back({name, dtype && is_floating(stored) ? *dtype : stored, tensor.entry->shape});
+    shard.tensors.push_back({name, dtype && is_floating(stored) ? *dtype : stored, tensor.entry->shape,
+                             model.name_in_files(name)});
   }
   std::vector<Shard> result;
   for (auto& [file, shard] : shards) result.push_back(std::move(shard));
@@ -103,7 +104,7 @@ void write_shard_index(std::span<const Shard> shards, const fs::path& folder, co
   if (shards.size() == 1 && shards[0].file == stem + ".safetensors") return;
   nlohmann::json files = nlohmann::json::object();
   for (const Shard& shard : shards)
-    for (const TensorSpec& tensor : shard.tensors) files[tensor.name] = shard.file;
+    for (const TensorSpec& tensor : shard.tensors) files[tensor.file_name()] = shard.file;
   const nlohmann::json index = {{"metadata", {{"total_size", shards_bytes(shards)}}}, {"weight_map", files}};
   write_file_atomically(folder / (stem + ".safetensors.index.json"), index.dump(2) + "\n");
 }

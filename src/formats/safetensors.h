@@ -49,6 +49,9 @@ struct TensorSpec {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
+  std::string in_file = {};  // its name in the file, where that is another one
+
+  [[nodiscard]] const std::string& file_name() const { return in_file.empty() ? name : in_file; }
 };
 
 inline int64_t bytes_of(const TensorSpec& spec) { return spec.shape.elements() * size_of(spec.dtype); }

@@ -23,8 +23,8 @@ size_t type_order(DType dtype) {
 
 void sort_for_file(std::vector<TensorSpec>& specs) {
   std::sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) {
-    return std::tuple(type_order(a.dtype), std::string_view(a.name)) <
-           std::tuple(type_order(b.dtype), std::string_view(b.name));
+    return std::tuple(type_order(a.dtype), std::string_view(a.file_name())) <
+           std::tuple(type_order(b.dtype), std::string_view(b.file_name()));
   });
 }
 
@@ -46,7 +46,7 @@ std::string header_text(std::span<const TensorSpec> specs,
     const ordered_json entry = {{"dtype", kSafetensorsTypes[type_order(spec.dtype)].second},
                                 {"shape", spec.shape.dims()},
                                 {"data_offsets", {offset, end}}};
-    add(spec.name, entry.dump());
+    add(spec.file_name(), entry.dump());
     offset = end;
   }
   text += '}';

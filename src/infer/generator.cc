@@ -101,7 +101,7 @@ void Generator::prefill(std::span<const int32_t> prompt, bool go_on) {
       cached_.begin());
   size_t kept = go_on ? known : std::min(known, whole_chunks_) / chunk * chunk;
   // A state has taken in all of its text: no part of it can be left out again.
-  if (request.model.linear_attention && (!go_on || known != cached_.size())) kept = 0;
+  if (request.model.carries_state() && (!go_on || known != cached_.size())) kept = 0;
   const bool from_chunks = kept % chunk == 0 && kept <= whole_chunks_;
   whole_chunks_ = (from_chunks ? prompt.size() : std::min(whole_chunks_, kept)) / chunk * chunk;
   cached_.resize(kept);

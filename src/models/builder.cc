@@ -78,11 +78,11 @@ void ModelBuilder::linear_into(TensorId out, TensorId x, const std::string& scop
   op(OpKind::linear, {x, weight, kNoTensor, kNoTensor, step()}, {{"scale", 1.0}}, {out}, scope, "");
 }
 
-TensorId ModelBuilder::norm(TensorId x, const std::string& scope, int64_t width) {
-  const bool at_zero = spec_.norm_form == NormForm::plus_one;
+TensorId ModelBuilder::norm(TensorId x, const std::string& scope, int64_t width, NormForm form) {
+  const bool at_zero = form == NormForm::plus_one;
   const TensorId weight = parameter(scope + ".weight", {width}, at_zero ? kNormAtZero : kNorm);
   Attrs attrs{{"eps", spec_.rms_norm_eps}};
-  set_norm_form(attrs, spec_.norm_form);
+  set_norm_form(attrs, form);
   return op(OpKind::rms_norm, {x, weight}, std::move(attrs), {kNewTensor, kNewTensor}, scope,
             scope + ".out")[0];
 }
@@ -157,7 +157,7 @@ TensorId ModelBuilder::dense_and_tanh(TensorId x, const std::string& scope, bool
 }
 
 TensorId ModelBuilder::embedding_table() {
-  return parameter(formatted("{}{}.weight", prefix_, family_of(spec_).embedding), {spec_.vocab, spec_.hidden},
+  return parameter(formatted("{}{}.weight", prefix_, embedding_module(spec_)), {spec_.vocab, spec_.hidden},
                    kEmbedding);
 }
 

@@ -91,7 +91,10 @@ class ModelBuilder {
   // x W^T without a bias, into a tensor that is there.
   void linear_into(TensorId out, TensorId x, const std::string& scope, int64_t in);
   // RMS norm over groups of `width` values, by `scope`.weight, of the model's form.
-  TensorId norm(TensorId x, const std::string& scope, int64_t width);
+  TensorId norm(TensorId x, const std::string& scope, int64_t width) {
+    return norm(x, scope, width, spec_.norm_form);
+  }
+  TensorId norm(TensorId x, const std::string& scope, int64_t width, NormForm form);
   // Layer norm of rows of `width` values, by `scope`.weight and `scope`.bias.
   TensorId layer_norm(TensorId x, const std::string& scope, int64_t width, double eps, bool bias = true);
   // Attention over what is cached for `scope`, with k and v [T, K*D] appended; o [T, N*D]. `bias_table` may

@@ -91,6 +91,11 @@ std::vector<int64_t> qwen_windows(const ConfigReader& in, int64_t layers) {
 
 namespace {
 
+// `of_class`: where the file leaves it out; 0: it may not.
+int64_t required(const ConfigReader& in, const char* key, int64_t most, int64_t of_class) {
+  return of_class > 0 ? in.integer(key, 1, most, of_class) : in.integer(key, 1, most);
+}
+
 // Reads in what layers differ: their windows and ropes.
 void read_layers(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec) {
   spec.windows.assign(static_cast<size_t>(spec.layers), 0);
@@ -112,11 +117,11 @@ void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts,
   spec.hidden = in.integer("hidden_size", 1, kWidest);
   spec.mlp_width = in.integer("intermediate_size", 1, kWidest);
   spec.layers = in.integer("num_hidden_layers", 1, kMostLayers);
-  spec.heads = in.integer("num_attention_heads", 1, kWidest);
+  spec.heads = required(in, "num_attention_heads", kWidest, facts.sizes.heads);
   spec.kv_heads =
       in.integer("num_key_value_heads", 1, kWidest,
                  in.names("num_key_value_heads") || facts.kv_heads == 0 ? spec.heads : facts.kv_heads);
-  spec.vocab = in.integer("vocab_size", 1, kLargestVocab);
+  spec.vocab = required(in, "vocab_size", kLargestVocab, facts.sizes.vocab);
   spec.max_positions = in.integer("max_position_embeddings", 1, kMostPositions, facts.max_positions);
   const int64_t default_head = facts.head_dim > 0 ? facts.head_dim : spec.hidden / spec.heads;
   spec.head_dim = in.integer("head_dim", 1, 256, default_head);
@@ -160,7 +165,7 @@ class DenseDecoder {
       query_table_TD_ = rope_table(
           0, {{"original_length", spec_.rope.original_length}, {"position_beta", spec_.query_position_beta}},
           "_q");
-    TensorId h_TH = b_.embedded(b_.input_named("input_ids"), table, "model.embed_tokens");
+    TensorId h_TH = b_.embedded(b_.input_named("input_ids"), table, embedding_module(spec_));
     for (int64_t i = 0; i < spec_.layers; ++i) h_TH = layer(h_TH, i);
     return h_TH;
   }
@@ -211,11 +216,13 @@ class DenseDecoder {
     const int64_t width = spec_.kv_heads * spec_.head_dim;
     const TensorId qkv = b_.linear(n_TH, attn + ".qkv_proj", spec_.hidden,
                                    spec_.heads * spec_.head_dim + 2 * width, spec_.qkv_bias);
-    const Operands parts = b_.op(OpKind::split_qkv, {qkv}, {{"kv_width", width}},
-                                 {kNewTensor, kNewTensor, kNewTensor}, attn, attn + ".split");
-    using at = operand::split_qkv;
-    return {turned(parts[at::q], table_TD, attn, "q"), turned(parts[at::k], table_TD, attn, "k"),
-            parts[at::v]};
+    const Operands parts =
+        b_.op(OpKind::split_columns, {qkv},
+              {{"groups", int64_t{1}}, {"a_width", spec_.heads * spec_.head_dim}, {"b_width", width}},
+              {kNewTensor, kNewTensor, kNewTensor}, attn, attn + ".split");
+    using at = operand::split_columns;
+    return {turned(parts[at::a], table_TD, attn, "q"), turned(parts[at::b], table_TD, attn, "k"),
+            parts[at::c]};
   }
   // Without q where it is made of other rows.
   Heads heads(TensorId n_TH, int64_t index, const std::string& attn, bool with_q) {
@@ -289,7 +296,7 @@ class DenseDecoder {
   }
 
   TensorId layer(TensorId h_TH, int64_t index) {
-    const std::string scope = "model.layers." + std::to_string(index);
+    const std::string scope = formatted("{}.layers.{}", spec_.body, index);
     b_.begin_block(scope, "layer");
     const auto before = [&](TensorId x_TH, const char* norm) {
       return spec_.norms_before ? b_.norm(x_TH, scope + norm, spec_.hidden) : x_TH;
@@ -326,7 +333,7 @@ void dense_decoder_inputs(ModelBuilder& b) {
 TensorId dense_decoder_hidden(ModelBuilder& b) { return DenseDecoder(b).hidden(); }
 
 TensorId dense_decoder_final_norm(ModelBuilder& b, TensorId h) {
-  return b.norm(h, "model.norm", b.spec().hidden);
+  return b.norm(h, b.spec().body + ".norm", b.spec().hidden);
 }
 
 }  // namespace plimsoll

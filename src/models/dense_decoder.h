@@ -13,6 +13,10 @@ struct DenseDecoderFacts {
   int64_t head_dim = 0;  // default of the class; 0: hidden / heads
   double rms_norm_eps = 1e-6;
   // Defaults of the configuration's class, for keys that are not there.
+  struct Sizes {
+    int64_t heads = 0, vocab = 0;  // 0: must be there
+  };
+  Sizes sizes = {};
   int64_t kv_heads = 0;  // 0: as many as heads
   int64_t max_positions = 2048;
   double rope_theta = 10000.0;

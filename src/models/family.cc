@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/strings.h"
+#include "models/wrapper.h"
 
 namespace plimsoll {
 namespace {
@@ -81,6 +82,7 @@ const FamilyRule& family_of(const ConfigReader& in) {
           : formatted(" (it needs {}); the nearest that works is {}", missing->what, missing->nearest);
   std::vector<std::string> known;
   for (const FamilyRule* rule : kFamilies) known.emplace_back(rule->model_type);
+  for (const std::string& wrapper : wrapper_types()) known.push_back(wrapper);
   in.fail(formatted("model_type '{}' is not supported{}; supported: {}", type, why, join(known, ", ")));
 }
 
@@ -88,6 +90,13 @@ const FamilyRule& family_of(const ModelSpec& spec) {
   const FamilyRule* rule = find(spec.family);
   check_internal(rule != nullptr, "a model of no family");
   return *rule;
+}
+
+std::string embedding_module(const ModelSpec& spec) {
+  constexpr std::string_view kModel = "model.";
+  const std::string_view module = family_of(spec).embedding;
+  if (!module.starts_with(kModel)) return std::string(module);
+  return formatted("{}.{}", spec.body, module.substr(kModel.size()));
 }
 
 std::vector<std::string> unquantised_modules(const ModelSpec& spec) {

@@ -52,6 +52,9 @@ struct FamilyRule {
 const FamilyRule& family_of(const ConfigReader& in);
 const FamilyRule& family_of(const ModelSpec& spec);
 
+// The module of the table of token embeddings.
+std::string embedding_module(const ModelSpec& spec);
+
 // FamilyRule::unquantised as a list: of one name, or of none.
 std::vector<std::string> unquantised_modules(const ModelSpec& spec);
 

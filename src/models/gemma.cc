@@ -43,6 +43,8 @@ void parse_2(const ConfigReader& in, ModelSpec& spec) {
 
 void parse_3(const ConfigReader& in, ModelSpec& spec) {
   DenseDecoderFacts gemma3 = facts();
+  // Files of gemma-3-4b leave these out.
+  gemma3.sizes = {.heads = 8, .vocab = 262208};
   gemma3.qk_norm = true;
   gemma3.max_positions = 131072;
   gemma3.thetas_by_layer = ThetasByLayer{1e6, 1e4, "rope_local_base_freq"};

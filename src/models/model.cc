@@ -7,6 +7,7 @@
 #include "graph/op_kind.h"
 #include "models/family.h"
 #include "models/parameter_names.h"
+#include "models/wrapper.h"
 #include "ops/loss/word_scores.h"
 #include "ops/operands.h"
 #include "ops/step_values.h"
@@ -169,9 +170,24 @@ std::string score_module(const ModelSpec& spec) {
 
 std::string_view score_prefix(const ModelSpec& spec) { return family_of(spec).score_prefix; }
 
+namespace {
+
+// A saved model must be of a class that there is.
+void require_scoring_class(const ModelSpec& spec) {
+  const WrapperRule* wrapper = find_wrapper(spec.wrapper);
+  if (wrapper == nullptr || wrapper->scores || spec.value_head || !spec.words.empty()) return;
+  throw UsageError(
+      formatted("a {} has no class in transformers with a head that scores sequences; train its text model "
+                "alone, or classify by words (classify.words)",
+                spec.wrapper));
+}
+
+}  // namespace
+
 ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
                          Mode mode, const std::string& scores_name) {
   const FamilyRule& family = family_of(spec);
+  require_scoring_class(spec);
   ModelBuilder b = begin(spec, shape, dtype, mode, "scores");
   const bool words = !spec.words.empty();
   if (!words) b.set_prefix(family.score_prefix);

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "models/model.h"
+#include "models/parameter_names.h"
 #include "models/spec.h"
 #include "models/test_specs.h"
 #include "ops/operands.h"
@@ -294,6 +296,72 @@ TEST(ModelSpec, gla_is_read_as_fla_reads_it) {
   expect_refused(large, "expand_v", 1e6);
 }
 
+nlohmann::json qwen35(int64_t hidden, int64_t mlp, int64_t layers, int64_t heads, int64_t kv_heads,
+                      int64_t value_heads, bool tied) {
+  return {{"model_type", "qwen3_5_text"},
+          {"hidden_size", hidden},
+          {"intermediate_size", mlp},
+          {"num_hidden_layers", layers},
+          {"num_attention_heads", heads},
+          {"num_key_value_heads", kv_heads},
+          {"linear_num_value_heads", value_heads},
+          {"vocab_size", 248320},
+          {"tie_word_embeddings", tied}};
+}
+
+// models-2026: 0.8B, 2B, 4B, 9B and 27B.
+TEST(DeltaNet, has_the_published_parameters) {
+  const auto counted_of = [](const nlohmann::json& config) {
+    return count_parameters(parse_model_spec(config, "c"));
+  };
+  EXPECT_EQ(counted_of(qwen35(1024, 3584, 24, 8, 2, 16, true)), 752'393'024);
+  EXPECT_EQ(counted_of(qwen35(2048, 6144, 24, 8, 2, 16, true)), 1'881'825'088);
+  EXPECT_EQ(counted_of(qwen35(2560, 9216, 32, 16, 4, 32, true)), 4'205'751'296);
+  EXPECT_EQ(counted_of(qwen35(4096, 12288, 32, 16, 4, 32, false)), 8'953'803'264);
+  EXPECT_EQ(counted_of(qwen35(5120, 17408, 64, 24, 4, 48, false)), 26'895'998'464);
+}
+
+TEST(DeltaNet, is_read_as_transformers_reads_it_or_refused_by_name) {
+  nlohmann::json config = qwen35(64, 128, 8, 4, 2, 4, false);
+  config["linear_num_key_heads"] = 2;
+  const ModelSpec spec = parse_model_spec(config, "c");
+  EXPECT_EQ(spec.delta_net->attends,
+            (std::vector<bool>{false, false, false, true, false, false, false, true}));
+  EXPECT_EQ(spec.head_dim, 256);
+  EXPECT_EQ(spec.rotary(), 64);
+  EXPECT_EQ(spec.attending_layers(), 2);
+  EXPECT_EQ(spec.with_stacks({2}).delta_net->attends, (std::vector<bool>{false, true})) << "one of each kind";
+  config["rope_parameters"] = {{"rope_type", "default"},
+                               {"rope_theta", 1e7},
+                               {"partial_rotary_factor", 0.5},
+                               {"mrope_section", {11, 11, 10}}};
+  EXPECT_EQ(parse_model_spec(config, "c").rotary(), 128);
+  EXPECT_EQ(parse_model_spec(config, "c").rope.theta, 1e7);
+  expect_refused(config, "output_gate_type", "sigmoid");
+  expect_refused(config, "attn_output_gate", false);
+  expect_refused(config, "mamba_ssm_dtype", "bfloat16");
+  expect_refused(config, "hidden_act", "gelu");
+  expect_refused(config, "attention_dropout", 0.1);
+  expect_refused(config, "linear_num_value_heads", 3);
+  expect_refused(config, "linear_key_head_dim", 20);
+  expect_refused(config, "head_dim", 36);
+  expect_refused(config, "layer_types", {"full_attention"});
+  expect_refused(config, "layer_types", std::vector<std::string>(8, "sliding_attention"));
+}
+
+// transformers' Trainer: what has `bias` or `norm` in its name does not decay.
+TEST(DeltaNet, decays_and_convolutions_decay_and_biases_and_norms_do_not) {
+  const ModelSpec spec = parse_model_spec(qwen35(64, 128, 4, 4, 2, 16, true), "c");
+  const Graph graph = build_loss(spec, {16, 2, 8}, DType::f32, 4, Mode::train, "loss");
+  const auto decays = [&](const char* name) {
+    return graph.tensor(graph.find("model.layers.0." + std::string(name))).parameter.decays;
+  };
+  for (const char* name : {"linear_attn.A_log", "linear_attn.conv1d.weight", "linear_attn.in_proj_a.weight"})
+    EXPECT_TRUE(decays(name)) << name;
+  for (const char* name : {"linear_attn.dt_bias", "linear_attn.norm.weight", "input_layernorm.weight"})
+    EXPECT_FALSE(decays(name)) << name;
+}
+
 TEST(ModelSpec, qwen_windows_start_at_max_window_layers) {
   nlohmann::json config = qwen25_05b();
   config["use_sliding_window"] = true;
@@ -557,6 +625,52 @@ TEST(ModelSpec, gemma3_has_ropes_and_windows_by_layer) {
   expect_refused(config, "sliding_window", nullptr);
   expect_refused(config, "per_layer_config", {{"5", {{"head_dim", 512}}}});
   expect_refused(config, "mlp_bias", true);
+}
+
+nlohmann::json wrapper_of(const std::string& type, nlohmann::json text) {
+  return {
+      {"model_type", type}, {"text_config", std::move(text)}, {"vision_config", {{"num_hidden_layers", 1}}}};
+}
+
+// As the hub has gemma-3-4b-it and Mistral-Small-3.1, which leave keys to the classes.
+TEST(Wrapper, has_the_parameters_of_its_text_model) {
+  const nlohmann::json gemma =
+      wrapper_of("gemma3", {{"hidden_size", 2560},
+                            {"intermediate_size", 10240},
+                            {"model_type", "gemma3_text"},
+                            {"num_hidden_layers", 34},
+                            {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                            {"sliding_window", 1024}});
+  EXPECT_EQ(count_parameters(parse_model_spec(gemma, "c")), 3'880'263'168);
+  nlohmann::json text = sized("mistral", {5120, 32768, 40, 32, 8, 128, 131072});
+  EXPECT_EQ(count_parameters(parse_model_spec(wrapper_of("mistral3", text), "c")), 23'572'403'200);
+  text.erase("model_type");
+  EXPECT_EQ(parse_model_spec(wrapper_of("mistral3", text), "c").family, "mistral");
+}
+
+TEST(Wrapper, has_the_names_of_modules_within_it_and_the_head_that_the_whole_says) {
+  nlohmann::json config = wrapper_of("gemma3", sized("gemma3_text", {64, 128, 2, 4, 1, 16, 100}));
+  config["text_config"]["tie_word_embeddings"] = true;
+  config["text_config"]["final_logit_softcapping"] = 30.0;
+  config["tie_word_embeddings"] = false;
+  const ModelSpec spec = parse_model_spec(config, "c");
+  EXPECT_EQ(spec.wrapper, "gemma3");
+  EXPECT_EQ(spec.architecture, "Gemma3ForConditionalGeneration");
+  EXPECT_FALSE(spec.tied_head);
+  EXPECT_EQ(spec.logit_softcap, 0) << "the class of the whole has no cap";
+  const std::vector<std::string> names = parameter_names(spec);
+  EXPECT_THAT(names, testing::Contains("model.language_model.layers.1.self_attn.q_proj.weight"));
+  EXPECT_THAT(names, testing::IsSupersetOf({"model.language_model.embed_tokens.weight",
+                                            "model.language_model.norm.weight", "lm_head.weight"}));
+  config["architectures"] = {"Gemma3ForSequenceClassification"};
+  EXPECT_TRUE(parse_model_spec(config, "c").scores_sequences);
+  const ModelSpec other =
+      parse_model_spec(wrapper_of("mistral3", sized("mistral", {64, 128, 2, 4, 1, 16, 100})), "c");
+  EXPECT_THROW((void)build_scores(other, {4, 1, 4}, DType::f32, 1, Mode::evaluate, ""), UsageError);
+  config["text_config"]["model_type"] = "llama";
+  EXPECT_THROW((void)parse_model_spec(config, "c"), UsageError);
+  config.erase("text_config");
+  EXPECT_THROW((void)parse_model_spec(config, "c"), UsageError);
 }
 
 // The wrapper with images has the name that begins as the decoder's does.

@@ -133,15 +133,17 @@ class Encoder {
                        ? 0
                        : static_cast<size_t>(spec_.rope_of_layer[static_cast<size_t>(index)])];
     const TensorId qkv = b_.linear(n_TH, attn + ".Wqkv", spec_.hidden, 3 * spec_.hidden, spec_.qkv_bias);
-    const Operands parts = b_.op(OpKind::split_qkv, {qkv}, {{"kv_width", spec_.hidden}},
-                                 {kNewTensor, kNewTensor, kNewTensor}, attn, attn + ".split");
-    using at = operand::split_qkv;
+    const Operands parts =
+        b_.op(OpKind::split_columns, {qkv},
+              {{"groups", int64_t{1}}, {"a_width", spec_.hidden}, {"b_width", spec_.hidden}},
+              {kNewTensor, kNewTensor, kNewTensor}, attn, attn + ".split");
+    using at = operand::split_columns;
     Attrs attrs{{"head_dim", spec_.head_dim},
                 {"window", window},
                 {"causal", int64_t{0}},
                 {"length", b_.shape().length}};
-    Operands operands = {turned(parts[at::q], table_TD, attn, ".q_rope"),
-                         turned(parts[at::k], table_TD, attn, ".k_rope"), parts[at::v],
+    Operands operands = {turned(parts[at::a], table_TD, attn, ".q_rope"),
+                         turned(parts[at::b], table_TD, attn, ".k_rope"), parts[at::c],
                          b_.input_named("seq_starts"), b_.step()};
     if (b_.mode() == Mode::train && encoder_.attention_dropout > 0) {
       attrs["dropout"] = encoder_.attention_dropout;

@@ -238,10 +238,10 @@ void require_finite(const ConfigReader& in, const RopeSpec& rope, const ModelSpe
 namespace {
 
 // The share of a head that turns: the one among the settings before the one next to them.
-int64_t rotary_of(const ConfigReader& in, const ModelSpec& spec) {
+int64_t rotary_of(const ConfigReader& in, const RopeFacts& facts, const ModelSpec& spec) {
   constexpr const char* kKey = "partial_rotary_factor";
   const char* const settings = rope_key(in);
-  double part = in.number(kKey, 1.0, 0.0, 1.0);
+  double part = in.number(kKey, facts.turned_part, 0.0, 1.0);
   if (in.has(settings)) part = settings_of(in, settings).number(kKey, part, 0.0, 1.0);
   const auto turned = static_cast<int64_t>(static_cast<double>(spec.head_dim) * part);
   if (turned < 2 || turned % 2 != 0)
@@ -253,7 +253,7 @@ int64_t rotary_of(const ConfigReader& in, const ModelSpec& spec) {
 }  // namespace
 
 void read_rope(const ConfigReader& in, const RopeFacts& facts, ModelSpec& spec) {
-  if (facts.may_turn_parts) spec.rotary_dim = rotary_of(in, spec);
+  if (facts.may_turn_parts) spec.rotary_dim = rotary_of(in, facts, spec);
   spec.rope = read_values(in, facts, spec);
   require_finite(in, spec.rope, spec);
 }

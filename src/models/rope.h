@@ -11,6 +11,7 @@ struct RopeFacts {
   // Phi-3's ways: a part of a head may turn; `yarn` is longrope under an older name; the original length is the one
   // next to the settings, by default this.
   bool may_turn_parts = false;
+  double turned_part = 1.0;  // where none is stated
   int64_t longrope_original = 0;
 };
 // Sets spec.rope and spec.rotary_dim; reads head_dim and max_positions, which must be set. Throws UsageError.

@@ -180,11 +180,14 @@ std::string why_not_trained(const ModelShape& shape) try {
 std::vector<ConfigDifference> differences(const Json& config, const NamedShape& known) {
   std::vector<ConfigDifference> differing;
   const Json of_catalogue = known.shape->config_json();
+  // The catalogue has the text model alone.
+  const auto text = config.find("text_config");
+  const Json& own = text != config.end() && text->is_object() ? *text : config;
   for (const auto& [key, value] : of_catalogue.items()) {
     // The type of the weights on disk is no part of the shape.
-    if (key == "torch_dtype" || !config.contains(key) || config.at(key) == value) continue;
+    if (key == "torch_dtype" || !own.contains(key) || own.at(key) == value) continue;
     if (known.is_alike() && is_of_one_name(key)) continue;
-    differing.push_back({key, config.at(key).dump(), value.dump()});
+    differing.push_back({key, own.at(key).dump(), value.dump()});
   }
   return differing;
 }

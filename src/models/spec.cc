@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "models/family.h"
 #include "models/model_json.h"
+#include "models/wrapper.h"
 
 namespace plimsoll {
 namespace {
@@ -81,13 +82,11 @@ std::optional<int64_t> padding_row(const ConfigReader& in, const ModelSpec& spec
 
 }  // namespace
 
-ModelSpec parse_model_spec(const Json& config, const std::string& where) {
-  const ConfigReader in(config, where);
-  if (!config.is_object()) in.fail("is not a JSON object");
-  const FamilyRule& family = family_of(in);
-  refuse_other_heads(in, family);
+namespace {
 
-  ModelSpec spec;
+// `family`: with the names of the classes that the checkpoint may be of.
+ModelSpec parse_spec(const ConfigReader& in, const FamilyRule& family, ModelSpec spec) {
+  refuse_other_heads(in, family);
   spec.family = family.model_type;
   spec.architecture = family.architecture;
   family.parse(in, spec);
@@ -95,6 +94,29 @@ ModelSpec parse_model_spec(const Json& config, const std::string& where) {
   spec.padding_row = padding_row(in, spec);
   require_countable(in, spec);
   return spec;
+}
+
+ModelSpec parse_wrapped(const ConfigReader& outer, const WrapperRule& wrapper) {
+  const Json text = text_config(outer, wrapper);
+  const ConfigReader in(text, outer.where() + ": text_config");
+  FamilyRule family = family_of(in);
+  family.architecture = wrapper.architecture;
+  family.scoring_name = {};
+  family.also_read = {};
+  ModelSpec spec;
+  spec.wrapper = wrapper.model_type;
+  spec.body = kTextModule;
+  return parse_spec(in, family, std::move(spec));
+}
+
+}  // namespace
+
+ModelSpec parse_model_spec(const Json& config, const std::string& where) {
+  const ConfigReader in(config, where);
+  if (!config.is_object()) in.fail("is not a JSON object");
+  if (const WrapperRule* wrapper = find_wrapper(in.text("model_type", "")))
+    return parse_wrapped(in, *wrapper);
+  return parse_spec(in, family_of(in), {});
 }
 
 namespace {
@@ -146,6 +168,12 @@ ModelSpec ModelSpec::with_stacks(const std::vector<int64_t>& depths) const {
     result.rope_of_layer.back() = rope_of_layer[layer];
     result.windows.back() = windows[layer];
     break;
+  }
+  if (result.delta_net) {
+    auto& attends = result.delta_net->attends;
+    attends.resize(static_cast<size_t>(result.layers), true);
+    // A few layers have one that attends, where the many have.
+    if (!attends.empty() && std::ranges::count(delta_net->attends, true) > 0) attends.back() = true;
   }
   if (result.encoder_decoder) {
     result.encoder_decoder->encoder_layers = depths.front();

@@ -1,6 +1,7 @@
 // A model's sizes and kind, as its config.json states them, with the family's defaults filled in.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
@@ -79,9 +80,25 @@ struct LinearAttentionSpec {
   bool fused_norm = true;  // how fla names the norm per head where there is an output gate
 };
 
+// Gated delta rule (Qwen3.5): layers with a state [key_dim, value_dim] for each value head, between layers of
+// attention.
+struct DeltaNetSpec {
+  int64_t key_heads = 0, value_heads = 0;  // value head j has the keys of head j / (value_heads / key_heads)
+  int64_t key_dim = 0, value_dim = 0;      // of a head
+  int64_t conv_taps = 0;                   // of the causal convolution behind q, k and v together
+  std::vector<bool> attends;               // by layer: attention instead
+
+  [[nodiscard]] int64_t key_width() const { return key_heads * key_dim; }
+  [[nodiscard]] int64_t value_width() const { return value_heads * value_dim; }
+};
+
 struct ModelSpec {
   std::string family;        // "llama", "gla", ...: a model_type
   std::string architecture;  // "LlamaForCausalLM", or "LlamaForSequenceClassification"
+  // The model_type of the model of images around this one (models/wrapper.h), empty without; and the module of the
+  // embedding, the layers and the last norm.
+  std::string wrapper = {};
+  std::string body = "model";
   int64_t hidden = 0, mlp_width = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   int64_t max_positions = 0;
   int64_t rotary_dim = 0;  // values of a head that RoPE turns, the first; 0: all
@@ -129,12 +146,19 @@ struct ModelSpec {
   std::vector<RopeSpec> other_ropes;
   std::vector<int64_t> rope_of_layer;
   std::optional<LinearAttentionSpec> linear_attention;
+  std::optional<DeltaNetSpec> delta_net;
   std::vector<int64_t> windows;  // per layer: 0 = full causal attention, else the sliding window
   std::optional<EncoderDecoderSpec> encoder_decoder;  // `layers` counts those of both
   std::optional<EncoderSpec> encoder;
 
   // Values of a head that RoPE turns.
   [[nodiscard]] int64_t rotary() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
+  // Layers with scores of each query and key.
+  [[nodiscard]] int64_t attending_layers() const {
+    return delta_net ? std::ranges::count(delta_net->attends, true) : layers;
+  }
+  // Returns true if layers keep a state of constant size that has taken in all of the text.
+  [[nodiscard]] bool carries_state() const { return linear_attention || delta_net; }
   // Returns true if a layer is rotated by `rope`.
   [[nodiscard]] bool is_rotated(int64_t layer) const {
     return rope_of_layer.empty() || rope_of_layer[static_cast<size_t>(layer)] == 0;

@@ -41,9 +41,10 @@ constexpr int64_t kProgramBytes = 32 * kMiB;
 constexpr int64_t kProgramDataBytes = 44 * kMiB;  // in VmData's terms, with what planning takes of the heap
 constexpr int64_t kArrowBytes = 2 * kMiB;         // code and heap of Arrow, where a data set is read by it
 
-// The largest matrix of a layer: one of each stack stands for all.
+// The largest matrix of a layer: one of each stack, or of each kind, stands for all.
 Shape largest_matrix(Experiment shallow) {
-  shallow.model = shallow.model.with_stacks(std::vector<int64_t>(shallow.model.stacks().size(), 1));
+  const int64_t layers = shallow.model.delta_net ? std::min<int64_t>(2, shallow.model.layers) : 1;
+  shallow.model = shallow.model.with_stacks(std::vector<int64_t>(shallow.model.stacks().size(), layers));
   shallow.lora = shallow.nf4 = false;
   shallow.frozen.clear();
   Shape largest = {0, 0};

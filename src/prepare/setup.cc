@@ -93,7 +93,7 @@ void require_goal(const Recipe& recipe, const TaskSpec& task) {
 
 bool adapts_embedding(const Experiment& experiment) {
   const auto& targets = experiment.lora_options.targets;
-  const std::string table(family_of(experiment.model).embedding);
+  const std::string table = embedding_module(experiment.model);
   return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
     return table == target || table.ends_with("." + target);
   });

@@ -19,6 +19,7 @@
 #include "files/run_folder.h"
 #include "formats/load.h"
 #include "models/spec.h"
+#include "models/wrapper.h"
 #include "recipe/hub.h"
 #include "runs/model_card.h"
 #include "weights/gguf_names.h"
@@ -41,9 +42,9 @@ class Writer {
         spec_(read_model_spec(options.folder / "config.json")),
         model_(ModelFolder::open(options.folder)),
         staging_(static_cast<size_t>(kLoadStagingBytes)) {
-    if (spec_.linear_attention)
-      throw UsageError(formatted("{}: GGUF is not supported for {}: llama.cpp has no such model",
-                                 options_.folder.string(), spec_.architecture));
+    if (spec_.carries_state())
+      throw UsageError(
+          formatted("{}: GGUF is not supported for {}", options_.folder.string(), spec_.architecture));
     if (spec_.encoder_decoder || spec_.encoder)
       throw UsageError(formatted(
           "{}: GGUF is not supported for {}, only for decoders; programs that read safetensors take "
@@ -94,8 +95,12 @@ class Writer {
   };
 
   void list_tensors() {
-    int64_t halves = 0, eighths = 0;
+    int64_t halves = 0, eighths = 0, others = 0;
     for (const std::string& name : model_.names()) {
+      if (!spec_.wrapper.empty() && !name.starts_with(kTextModule) && name != kHead) {
+        ++others;
+        continue;
+      }
       if ((name == kHead && spec_.tied_head) || name.ends_with("rotary_emb.inv_freq")) continue;
       Tensor tensor{
           .name = gguf_name(spec_, name), .form = gguf_form(spec_, name), .stored = model_.find(name)};
@@ -117,6 +122,9 @@ class Writer {
                                    format_count(spec_.vocab)));
       tensors_.push_back(std::move(tensor));
     }
+    if (others > 0)
+      result_.notes.push_back(format_count(others) +
+                              " tensors that read images are left out: the file is the text model alone");
     if (halves > 0)
       result_.notes.push_back(format_count(halves) + " matrices are f16: their rows are no multiple of 32");
     if (eighths > 0)

@@ -18,6 +18,7 @@
 #include "formats/model_writer.h"
 #include "models/family.h"
 #include "models/model.h"
+#include "models/wrapper.h"
 #include "ops/linear/nf4.h"
 #include "passes/adapter_rules.h"
 #include "passes/embedding_adapter.h"
@@ -92,6 +93,7 @@ class Merger {
       throw UsageError(result_.base.string() +
                        ": is quantised; merging would round it again. Name the 16-bit model with --base");
     base_.emplace(ModelFolder::open(result_.base));
+    require_whole(files_.spec(result_.base), config, base_->names(), result_.base.string());
     adapter_.emplace(ModelFolder::open(options.adapter, "adapter_model"));
     check_head();
     find_quantised();
@@ -197,7 +199,7 @@ class Merger {
   void check_tied(const std::string& module) {
     model_ = read_model({result_.base, options_.adapter}, files_);
     if (!model_.tied_head) return;
-    const std::string table = std::string(family_of(model_).embedding) + ".weight";
+    const std::string table = embedding_module(model_) + ".weight";
     parts_head_ = parts_head_ || module == kHeadModule || module + ".weight" == table;
   }
 
@@ -206,7 +208,7 @@ class Merger {
     const std::string below = kPrefix + weight.substr(0, weight.rfind('.')) + std::string(kBaseLayer);
     if (adapter_->contains(below)) return adapter_->find(below);
     if (!parts_head_ || weight != kLmHead || base_->contains(kLmHead)) return base_->find(weight);
-    return stored(std::string(family_of(model_).embedding) + ".weight");
+    return stored(embedding_module(model_) + ".weight");
   }
 
   // PEFT saves the weight below an adapted embedding in addition.
@@ -263,7 +265,7 @@ class Merger {
                                    expected.to_string()));
     }
     // The embedding alone has changed, and the head that was tied to it has not.
-    const std::string table = std::string(family_of(model_).embedding) + ".weight";
+    const std::string table = embedding_module(model_) + ".weight";
     if (model_.tied_head && head_.empty() && saved_.contains(table) && !modules_.contains(kHeadModule))
       saved_.emplace(kLmHead, base_->find(table));
     parts_head_ = parts_head_ || (model_.tied_head && saved_.contains(kLmHead));
@@ -305,7 +307,7 @@ class Merger {
       });
       for (TensorSpec& spec : shard.tensors)
         if (const auto found = quantised_.find(spec.name); found != quantised_.end())
-          spec = {spec.name, whole.value_or(DType::f32), found->second};
+          spec = {spec.name, whole.value_or(DType::f32), found->second, spec.in_file};
     }
   }
 

@@ -38,7 +38,7 @@ CheckpointOptions checkpoint_options(const RunSettings& settings, const Experime
   const std::string& base = settings.weights.model;
   const auto from = std::make_shared<SavedFrom>(base, folder.temporary("from-model"));
   const ModelSpec& model = experiment.model;
-  if (model.value_head && !experiment.lora && !model.tied_head) from->head = ModelFolder::open(base);
+  if (!experiment.lora) from->keep_weights(base, model);
   describe_head({experiment.task, model, settings.labels}, from->config);
   return {&folder,       from,          settings.recipe.yaml(),
           settings.keep, settings.best, chat ? std::optional(chat->published()) : std::nullopt};
@@ -54,9 +54,11 @@ CheckpointOptions options_elsewhere(const RunSettings& settings) {
 struct Announced {
   std::vector<std::string> notes;  // of planning
   int64_t total_steps = 0, dropped_rows = 0, max_length = 0;
+  std::string copied;  // of what a saved model has in addition
 };
 
 void announce(const Announced& run, const Session& session, RunObserver& observer) {
+  if (!run.copied.empty()) observer.event(run.copied);
   for (const std::string& note : run.notes) observer.event(note, LogLevel::warn);
   observer.event(plan_line(session.plan, run.total_steps));
   if (const std::string products = session.device->products(); !products.empty())
@@ -106,16 +108,17 @@ ExitCode run_plan(const RunWish& wish, RunInput& input, const Watched& watched) 
   std::optional<Evaluator> evaluator;
   if (data.eval) evaluator.emplace(place, std::move(*data.eval));
   RunTally tally(data.total_steps, experiment.task, data.labels);
+  CheckpointOptions saved = watched.ranks.leads()
+                                ? checkpoint_options(settings, experiment, wish.folder, data.chat)
+                                : options_elsewhere(settings);
+  const std::string copied = saved.from ? copied_words(*saved.from, model) : "";
   RunSaves saves({settings.save_every, settings.has_max_steps, settings.epochs, settings.tensorboard},
-                 experiment, session.state,
-                 watched.ranks.leads() ? checkpoint_options(settings, experiment, wish.folder, data.chat)
-                                       : options_elsewhere(settings),
-                 wish.observer, watched.ranks);
+                 experiment, session.state, std::move(saved), wish.observer, watched.ranks);
   session.card.bound(*session.device);
   TrainerState before = state_before(settings, plan, wish.cpu, data.total_steps);
   wish.observer.logged("plan", json_text(plan_details(wish, plan, before), -1));
-  announce({std::move(input.notes), data.total_steps, data.dropped_rows, settings.max_length}, session,
-           wish.observer);
+  announce({std::move(input.notes), data.total_steps, data.dropped_rows, settings.max_length, copied},
+           session, wish.observer);
   return Trainer(wish,
                  {session, place, step, batches, evaluator ? &*evaluator : nullptr, stop, saves, tally,
                   profile.get(), watched.ranks},

@@ -15,6 +15,7 @@
 #include "files/json_values.h"
 #include "formats/model_folder.h"
 #include "models/config_reader.h"
+#include "models/wrapper.h"
 
 namespace plimsoll {
 namespace {
@@ -134,6 +135,8 @@ constexpr std::array kKnownKeys = {"alpha_pattern",
 // The effect in PEFT of a key that is unknown here is unknown too, unless the key is off.
 void refuse_unknown(const Json& config, const std::string& where) {
   for (const auto& [key, value] : config.items()) {
+    if (key == "exclude_modules" && value == kNoTextModules)
+      continue;  // of a text model, which has none of those
     const bool off = value.is_null() || value == false ||
                      (!value.is_number() && !value.is_boolean() && (value.empty() || value == ""));
     if (off || std::find(kKnownKeys.begin(), kKnownKeys.end(), key) != kKnownKeys.end()) continue;

@@ -58,10 +58,12 @@ std::string gguf_name(const ModelSpec& model, const std::string& name) {
   if (dot == std::string::npos) return "";
   const std::string ending = name.substr(dot);
   if (ending != ".weight" && ending != ".bias") return "";
-  const std::string_view stem = std::string_view(name).substr(0, dot);
+  std::string stem = name.substr(0, dot);
+  if (!model.wrapper.empty() && stem.starts_with(model.body + "."))
+    stem.replace(0, model.body.size(), "model");
   if (const auto whole = renamed(kWhole, stem); !whole.empty()) return std::string(whole) + ending;
   if (!stem.starts_with(kLayers)) return "";
-  const std::string_view rest = stem.substr(kLayers.size());
+  const std::string_view rest = std::string_view(stem).substr(kLayers.size());
   const size_t end = rest.find('.');
   if (end == std::string_view::npos) return "";
   const std::string_view module = rest.substr(end + 1);

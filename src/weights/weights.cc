@@ -6,16 +6,21 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <set>
 #include <vector>
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/strings.h"
+#include "base/units.h"
 #include "cpu/threads.h"
 #include "files/atomic.h"
 #include "formats/convert.h"
 #include "formats/load.h"
 #include "formats/model_folder.h"
+#include "models/family.h"
 #include "models/model.h"
+#include "models/wrapper.h"
 #include "ops/name_hash.h"
 #include "ops/philox.h"
 #include "recipe/hub.h"
@@ -181,25 +186,31 @@ void copy_tensor(const StoredTensor& from, SafetensorsWriter& writer, std::strin
   }
 }
 
-// Rows to export under the names that `rename` gives them, and where there is one the head that no row holds.
+// Rows to export under the names that `rename` gives them, and what `from` copies, null: nothing.
 template <class Rename>
 std::optional<uint32_t> write_rows(const PersistentState& state, const std::vector<const TableRow*>& rows,
-                                   const fs::path& file, Rename rename,
-                                   const std::optional<StoredTensor>& head = {}) {
+                                   const fs::path& file, Rename rename, const SavedFrom* from = nullptr) {
   std::vector<TensorSpec> specs;
-  if (head) specs.push_back({kWordHead, head->entry->dtype, head->entry->shape});
+  std::set<std::string, std::less<>> copied;
+  if (from != nullptr)
+    for (const std::string& name : from->copied) {
+      const TensorEntry& entry = *from->weights->find(name).entry;
+      specs.push_back({name, entry.dtype, entry.shape, from->name_in_files(name)});
+      copied.insert(name);
+    }
   for (const TableRow* row : rows) {
     const TableRow& weight = *state.find(weight_name(*row));
+    const std::string in_file = from != nullptr ? from->name_in_files(rename(*row)) : "";
     if (is_saved_otherwise(state, weight))
-      specs.push_back({rename(*row), DType::f32, saved_shape(state, weight)});
+      specs.push_back({rename(*row), DType::f32, saved_shape(state, weight), in_file});
     else
-      specs.push_back({rename(*row), row->dtype, row->shape});
+      specs.push_back({rename(*row), row->dtype, row->shape, in_file});
   }
   SafetensorsWriter writer(file, specs, {{"format", "pt"}});
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TensorSpec& spec : writer.tensors()) {
-    if (head && spec.name == kWordHead) {
-      copy_tensor(*head, writer, spec.name, staging);
+    if (copied.contains(spec.name)) {
+      copy_tensor(from->weights->find(spec.name), writer, spec.name, staging);
       continue;
     }
     const auto row =
@@ -308,7 +319,8 @@ std::vector<std::string> copied_files(const fs::path& folder) {
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
         "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "added_tokens.json",
-        "chat_template.jinja", "generation_config.json"})
+        "chat_template.jinja", "generation_config.json", "preprocessor_config.json", "processor_config.json",
+        "video_preprocessor_config.json"})
     if (fs::exists(folder / name)) names.emplace_back(name);
   return names;
 }
@@ -355,6 +367,21 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
       load_whole(state, row, model, row.name, staging, reader);
 }
 
+namespace {
+
+constexpr std::string_view kDecay = ".A_log";
+
+// Logarithms of decays of the gated delta rule: of numbers from 0.01 to 16, uniformly.
+void init_decays(const PersistentState& state, const TableRow& row, uint64_t seed,
+                 std::span<std::byte> staging) {
+  constexpr double kLeast = 0.01, kMost = 16.0;
+  const Uniform uniform(seed, row.name, 0);
+  fill(state, row, staging,
+       [&](int64_t i) { return static_cast<float>(std::log(kLeast + (kMost - kLeast) * uniform(i))); });
+}
+
+}  // namespace
+
 void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed) {
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow* row : base_rows(state)) {
@@ -362,6 +389,10 @@ void init_base_weights(const PersistentState& state, const ModelSpec& model, uin
     const bool table = model.encoder_decoder && row->parameter.part == WeightPart::embedding;
     const double wider = table ? std::sqrt(static_cast<double>(model.hidden)) : 1.0;
     const NewValues value(*row, seed, wider * model.initializer_range);
+    if (model.delta_net && row->name.ends_with(kDecay)) {
+      init_decays(state, *row, seed, staging);
+      continue;
+    }
     if (const auto nf4 = find_nf4(state, *row)) {
       const std::span chunk(reinterpret_cast<float*>(staging.data()), staging.size() / sizeof(float));
       quantise_values(state, *nf4, chunk, [&](int64_t first, std::span<float> to) {
@@ -483,10 +514,53 @@ SavedFrom::SavedFrom(const fs::path& model_folder, const fs::path& temporary)
   }
 }
 
+void SavedFrom::keep_weights(const fs::path& model_folder, const ModelSpec& model) {
+  // The head for next tokens, where it is not tied to the embedding.
+  constexpr const char* kWordHead = "lm_head.weight";
+  const bool has_head = model.value_head && !model.tied_head;
+  if (!has_head && model.wrapper.empty()) return;
+  weights = ModelFolder::open(model_folder);
+  if (has_head) copied.emplace_back(kWordHead);
+  if (model.wrapper.empty()) return;
+  const std::vector<std::string> all = weights->names();
+  require_whole(model, config, all, model_folder.string());
+  for (const std::string& name : all)
+    if (!name.starts_with(kTextModule) && name != kWordHead && !name.starts_with(score_module(model) + "."))
+      copied.push_back(name);
+  config["tie_word_embeddings"] = model.tied_head;
+}
+
+int64_t SavedFrom::copied_bytes() const {
+  int64_t bytes = 0;
+  for (const std::string& name : copied) bytes += weights->find(name).entry->bytes;
+  return bytes;
+}
+
+std::string SavedFrom::name_in_files(const std::string& name) const {
+  return weights ? weights->name_in_files(name) : name;
+}
+
+std::string copied_words(const SavedFrom& from, const ModelSpec& model) {
+  if (model.wrapper.empty() || from.copied.empty()) return "";
+  std::vector<std::string> parts;
+  for (const std::string& name : from.copied) {
+    const std::string_view rest = std::string_view(name).substr(name.starts_with("model.") ? 6 : 0);
+    const std::string part(rest.substr(0, rest.find('.')));
+    if (std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
+  }
+  return formatted("copied  {} tensors of {} ({}), unchanged, with each saved model",
+                   format_count(std::ssize(from.copied)), join(parts, ", "),
+                   format_bytes(from.copied_bytes()));
+}
+
 void describe_head(const ScoreHead& head, nlohmann::json& config) {
   if (!rule_of(head.task.task).scores || head.model.value_head || !head.model.words.empty()) return;
-  const std::string& own = head.model.architecture;
-  config["architectures"] = {own.substr(0, own.find("For")) + "ForSequenceClassification"};
+  FamilyRule family = family_of(head.model);
+  if (!head.model.wrapper.empty()) {
+    family.architecture = head.model.architecture;
+    family.scoring_name = {};
+  }
+  config["architectures"] = {scoring_architecture(family)};
   const auto outputs = static_cast<size_t>(head.task.outputs);
   const bool known = config.contains("id2label") && config["id2label"].size() == outputs;
   if (!head.labels.empty() || !known) {
@@ -502,7 +576,8 @@ void describe_head(const ScoreHead& head, nlohmann::json& config) {
   config.erase("num_labels");
   if (const auto problem_type = rule_of(head.task.task).problem_type)
     config["problem_type"] = problem_type(head.task);
-  if (head.model.pad_token) config["pad_token_id"] = *head.model.pad_token;
+  if (head.model.pad_token)
+    (head.model.wrapper.empty() ? config : config["text_config"])["pad_token_id"] = *head.model.pad_token;
 }
 
 std::optional<uint32_t> write_model(const PersistentState& state, const SavedFrom& from, const fs::path& to) {
@@ -510,11 +585,13 @@ std::optional<uint32_t> write_model(const PersistentState& state, const SavedFro
   const auto rows = without_value_head(base_rows(state));
   const char* dtype = torch_name(rows.front()->dtype);
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype;
+  for (const char* key : {"torch_dtype", "dtype"})
+    if (const auto text = config.find("text_config"); text != config.end() && text->contains(key))
+      (*text)[key] = dtype;
   write_file_atomically(to / "config.json", config.dump(2) + "\n");
   write_kept(from.files, to);
-  const auto head = from.head ? std::optional(from.head->find(kWordHead)) : std::nullopt;
   return write_rows(
-      state, rows, to / "model.safetensors", [](const TableRow& row) { return row.name; }, head);
+      state, rows, to / "model.safetensors", [](const TableRow& row) { return row.name; }, &from);
 }
 
 std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
@@ -527,6 +604,7 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
   }
   const std::vector<std::string> heads = saved_heads(state);
   nlohmann::ordered_json config = adapter_config(lora, targets, heads);
+  if (from.config.contains("text_config")) config["exclude_modules"] = kNoTextModules;
   config["base_model_name_or_path"] = from.base;
   config["revision"] =
       from.revision ? nlohmann::ordered_json(*from.revision) : nlohmann::ordered_json(nullptr);
@@ -552,7 +630,7 @@ std::optional<uint32_t> write_value_head(const PersistentState& state, const fs:
 
 int64_t export_bytes(const PersistentState& state, bool adapter, const SavedFrom& from) {
   int64_t bytes = from.files.bytes() + static_cast<int64_t>(from.config.dump().size());
-  if (from.head) bytes += from.head->find(kWordHead).entry->bytes;
+  if (!adapter) bytes += from.copied_bytes();
   for (const TableRow* row : adapter ? adapter_rows(state) : base_rows(state)) {
     const TableRow* start = start_of(state, *state.find(weight_name(*row)));
     bytes += row->bytes + (start == nullptr ? 0 : start->bytes);

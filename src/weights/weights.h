@@ -62,12 +62,18 @@ struct SavedFrom {
   std::string base;  // as adapters name it: of the hub with a revision, or the path
   std::optional<std::string> revision;
   KeptFiles files;  // copied_files()
-  // The folder's weights, open, where a value head trains in full above an own head for next tokens: that
-  // head is copied from them as it is.
-  std::optional<ModelFolder> head = {};
+  // The folder's weights, open, where a model saved in full has some of them as they are, with the names of
+  // those: an own head for next tokens below a value head, and what a wrapper of a text model has in addition.
+  std::optional<ModelFolder> weights = {};
+  std::vector<std::string> copied = {};
+
+  // Takes those in. Throws UsageError where a wrapper lacks one.
+  void keep_weights(const std::filesystem::path& model_folder, const ModelSpec& model);
+  [[nodiscard]] int64_t copied_bytes() const;
+  [[nodiscard]] std::string name_in_files(const std::string& name) const;
 };
-// The head for next tokens, where it is not tied to the embedding.
-inline constexpr const char* kWordHead = "lm_head.weight";
+// "copied  437 tensors of vision_tower and multi_modal_projector (801 MiB), unchanged"; empty for other models.
+std::string copied_words(const SavedFrom& from, const ModelSpec& model);
 
 // Makes the config that of a model that scores sequences, as transformers reads it. Nothing where the task
 // has no such head.

@@ -359,27 +359,6 @@ void ref_geglu_grad(const Site& s) {
   gated_grad(s, [&](double x) { return gelu(s, x); });
 }
 
-// Columns [from, from + width of `part`) of the whole.
-void ref_split_qkv(const Site& s) {
-  using at = operand::split_qkv;
-  const size_t all = s.dim(at::qkv, 1), kv = s.attr("kv_width"), first[] = {0, all - 2 * kv, all - kv, all};
-  for (size_t part = 0; part < 3; ++part) {
-    const size_t width = first[part + 1] - first[part];
-    for (size_t i = 0; i < s.out(part).size(); ++i)
-      s.out(part)[i] = s.in(at::qkv)[i / width * all + first[part] + i % width];
-  }
-}
-void ref_join_qkv(const Site& s) {
-  using at = operand::join_qkv;
-  const size_t q = s.dim(at::d_q, 1), kv = s.attr("kv_width"), all = q + 2 * kv,
-               first[] = {0, q, q + kv, all};
-  for (size_t part = 0; part < 3; ++part) {
-    const size_t width = first[part + 1] - first[part];
-    for (size_t i = 0; i < s.in(part).size(); ++i)
-      s.out(at::d_qkv)[i / width * all + first[part] + i % width] = s.in(part)[i];
-  }
-}
-
 void ref_gelu(const Site& s) {
   using at = operand::gelu;
   for (size_t i = 0; i < s.in(at::x).size(); ++i) s.out(at::s)[i] = gelu(s, s.in(at::x)[i]).first;
@@ -433,6 +412,34 @@ void ref_gather_rows(const Site& s) {
   const size_t width = s.dim(at::x, 1);
   for (size_t i = 0; i < s.out(at::y).size(); ++i)
     s.out(at::y)[i] = s.in(at::x)[s.integer(at::rows, i / width) * width + i % width];
+}
+
+// What becomes of each value of whole rows: take(part, place within it, place within the whole).
+template <class Take>
+void visit_columns(const Site& s, const Operands& parts, Take take) {
+  const auto groups = static_cast<size_t>(s.op.attr_int("groups"));
+  std::vector<size_t> widths;
+  size_t whole = 0;
+  for (const TensorId part : parts) {
+    widths.push_back(part == kNoTensor ? 0 : static_cast<size_t>(s.graph.tensor(part).shape[1]) / groups);
+    whole += widths.back();
+  }
+  const auto rows = static_cast<size_t>(s.graph.tensor(parts[0]).shape[0]) * groups;
+  for (size_t row = 0; row < rows; ++row)
+    for (size_t part = 0, first = 0; part < parts.size(); first += widths[part++])
+      for (size_t i = 0; i < widths[part]; ++i) take(part, row * widths[part] + i, row * whole + first + i);
+}
+
+void ref_split_columns(const Site& s) {
+  visit_columns(s, s.op.outputs, [&](size_t part, size_t to, size_t from) {
+    s.out(part)[to] = s.in(operand::split_columns::x)[from];
+  });
+}
+
+void ref_join_columns(const Site& s) {
+  visit_columns(s, s.op.inputs, [&](size_t part, size_t from, size_t to) {
+    s.out(operand::join_columns::x)[to] = s.in(part)[from];
+  });
 }
 
 void ref_scatter_rows(const Site& s) {

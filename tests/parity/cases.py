@@ -2,8 +2,8 @@
 from dataclasses import dataclass, field
 
 import torch
-from transformers import (Gemma2Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MinistralConfig, Ministral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
-                          Qwen2Config, Qwen3Config, SmolLM3Config)
+from transformers import (Gemma2Config, Gemma3Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MinistralConfig, Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
+                          Qwen2Config, Qwen3_5Config, Qwen3_5TextConfig, Qwen3Config, SmolLM3Config)
 
 SHAPE = dict(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False,
@@ -22,6 +22,7 @@ class Case:
     lora: dict = field(default_factory=lambda: dict(r=4, lora_alpha=8))
     prompts: tuple = (5, 9)               # lengths of the prompts for greedy generation
     new_tokens: int = 16
+    renamed: tuple = ()                   # (from, to) of the beginnings of names in the weight files
 
 
 def shaped(config, **changes):
@@ -52,6 +53,22 @@ OLMO3_ROPES = dict(rope_parameters={"full_attention": dict(rope_type="yarn", rop
 # Caps that logits of these models reach.
 CAPS = dict(attn_logit_softcapping=2.0, final_logit_softcapping=1.5)
 FACTORS = dict(embedding_multiplier=12, attention_multiplier=0.0078125, residual_multiplier=0.22, logits_scaling=8)
+
+# A small tower for images, which the text never reads.
+TOWER = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14)
+TOKENS_OF_IMAGES = dict(image_token_index=500)
+
+
+# The gated delta rule, with rows longer than a chunk.
+DELTA = dict(num_hidden_layers=4, head_dim=32, max_position_embeddings=128, linear_num_key_heads=2, linear_num_value_heads=4,
+             linear_key_head_dim=32, linear_value_head_dim=16, linear_conv_kernel_dim=4)
+LONGER = dict(lengths=(24, 70, 9, 2))
+
+
+def wrapped(config, text, tower, **changes):
+    text = text.to_dict()
+    return config(text_config=text, vision_config=tower if "depth" in tower else {**TOWER, **tower}, tie_word_embeddings=text["tie_word_embeddings"], **TOKENS_OF_IMAGES, **changes)
+
 
 CASES = {case.name: case for case in (
     Case("llama", shaped(LlamaConfig)),
@@ -88,5 +105,20 @@ CASES = {case.name: case for case in (
     Case("gemma2", shaped(Gemma2Config, query_pre_attn_scalar=48, **GEMMA, **CAPS)),
     Case("gemma2_uncapped", shaped(Gemma2Config, attn_logit_softcapping=None, final_logit_softcapping=None,
                                    **{**GEMMA, "tie_word_embeddings": False})),
+    # Models of images and texts, as transformers names their tensors in files, and as other files do. A cap of logits has no effect there.
+    Case("gemma3_wrapped", wrapped(Gemma3Config, shaped(Gemma3TextConfig, query_pre_attn_scalar=48, final_logit_softcapping=6.0, **GEMMA, **GEMMA3_ROPES),
+                                   dict(model_type="siglip_vision_model"), mm_tokens_per_image=4, boi_token_index=501, eoi_token_index=502)),
+    Case("ministral3_wrapped", wrapped(Mistral3Config, shaped(Ministral3Config, head_dim=32, max_position_embeddings=128, **rope(
+        "yarn", factor=16.0, original_max_position_embeddings=8, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)),
+        dict(model_type="pixtral", head_dim=16)), storage=torch.bfloat16, shard="100KB",
+        renamed=(("language_model.model.", "model.language_model."), ("language_model.lm_head.", "lm_head."))),
+    Case("qwen3_5", shaped(Qwen3_5TextConfig, **DELTA), **LONGER),
+    Case("qwen3_5_tied", shaped(Qwen3_5TextConfig, tie_word_embeddings=True, **{**DELTA, "num_hidden_layers": 2, "linear_num_value_heads": 2},
+                                layer_types=["full_attention", "linear_attention"]), **LONGER),
+    Case("qwen3_5_thirds", shaped(Qwen3_5TextConfig, **{**DELTA, "linear_num_value_heads": 6}), storage=torch.bfloat16, shard="100KB"),
+    Case("qwen3_5_wrapped", wrapped(Qwen3_5Config, shaped(Qwen3_5TextConfig, **{**DELTA, "num_hidden_layers": 2}, layer_types=[
+        "linear_attention", "full_attention"]), dict(
+        model_type="qwen3_5_vision", depth=2, hidden_size=32, intermediate_size=48, num_heads=2, patch_size=4, spatial_merge_size=2,
+        temporal_patch_size=1, out_hidden_size=64, num_position_embeddings=16))),
     Case("smollm3_window", shaped(SmolLM3Config, no_rope_layers=[0, 1], use_sliding_window=True, sliding_window=8)),
 )}

@@ -18,14 +18,16 @@ its target tokens divided by their number. Labels stand at their own token and a
 import argparse
 import copy
 import dataclasses
+import importlib
 import json
 import math
 import pathlib
+import sys
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, BitsAndBytesConfig
 
 from tests.parity.cases import CASES
 
@@ -37,6 +39,20 @@ DISTINCT_STEPS = 2
 OPTIMIZER = dict(lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
 MAX_GRAD_NORM = 1.0
 WARMUP_STEPS = 3
+NOT_TEXT = ".*(vision_tower|multi_modal_projector|visual|mtp).*"  # as Plimsoll writes it
+
+
+
+def use_plain_delta_rule():
+    """transformers takes fla's kernels for the gated delta rule, which need a GPU, wherever fla is there when its module is first imported."""
+    hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "fla"}
+    sys.modules["fla"] = None
+    importlib.import_module("transformers.models.qwen3_5.modeling_qwen3_5")
+    del sys.modules["fla"]
+    sys.modules.update(hidden)
+
+
+use_plain_delta_rule()
 
 
 # ---- inputs
@@ -49,19 +65,49 @@ def write_random_model(case, folder, auto_class, config):
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
                 parameter.normal_(0.0, 0.1)
+            elif name.endswith("A_log"):
+                parameter.normal_(-1.5, 0.5)  # states that remember
             elif parameter.dim() == 1:
                 parameter.normal_(1.0, 0.1)
     model.to(case.storage).save_pretrained(folder, max_shard_size=case.shard)
 
 
+def text_config(case):
+    return case.config.get_text_config()
+
+
+def auto_class(config):
+    """A model of images and texts has its text model within."""
+    return AutoModelForImageTextToText if hasattr(config, "text_config") else AutoModelForCausalLM
+
+
+def rename_tensors(folder, renamed):
+    """Other beginnings of names, in every file and in the index."""
+    def now(name):
+        return next((to + name.removeprefix(before) for before, to in renamed if name.startswith(before)), name)
+    for file in folder.glob("*.safetensors"):
+        save_file({now(name): tensor for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
+    for file in folder.glob("*.index.json"):
+        index = json.loads(file.read_text())
+        index["weight_map"] = {now(name): shard for name, shard in index["weight_map"].items()}
+        file.write_text(json.dumps(index))
+
+
 def make_model(case, folder):
-    write_random_model(case, folder, AutoModelForCausalLM, case.config)
+    write_random_model(case, folder, auto_class(case.config), case.config)
+    if case.renamed:
+        rename_tensors(folder, case.renamed)
 
 
 def make_adapter(case, model_folder, folder):
     torch.manual_seed(SEED + 1)
-    config = LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.0, **case.lora)
-    model = get_peft_model(load(model_folder), config)
+    base = load(model_folder)
+    of_text = dict(target_modules="all-linear")
+    if hasattr(case.config, "text_config"):
+        linears = {name.rpartition(".")[2] for name, module in base.named_modules() if "language_model" in name and isinstance(module, torch.nn.Linear)}
+        of_text = dict(target_modules=sorted(linears), exclude_modules=NOT_TEXT)
+    config = LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **of_text, **case.lora)
+    model = get_peft_model(base, config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
@@ -85,13 +131,13 @@ def random_sequence(length, vocabulary, generator, padding=None):
 
 def make_batch(case, lengths, seed):
     generator = torch.Generator().manual_seed(seed)
-    padding = case.config.pad_token_id if "padding" in case.name else None
-    return [random_sequence(length, case.config.vocab_size, generator, padding) for length in lengths]
+    padding = text_config(case).pad_token_id if "padding" in case.name else None
+    return [random_sequence(length, text_config(case).vocab_size, generator, padding) for length in lengths]
 
 
 def make_prompts(case):
     generator = torch.Generator().manual_seed(SEED + 2)
-    return [torch.randint(case.config.vocab_size, (n,), generator=generator).tolist() for n in case.prompts]
+    return [torch.randint(text_config(case).vocab_size, (n,), generator=generator).tolist() for n in case.prompts]
 
 
 # ---- the model
@@ -105,13 +151,14 @@ def with_whole_blocks(case):
     """The case with an MLP width that NF4's blocks of 64 divide: bitsandbytes' CPU kernel dequantises rows that end
     within a block wrongly (an error of 25 % of down_proj [64, 160], where its own codes and scales give 9 %)."""
     config = copy.deepcopy(case.config)
-    config.intermediate_size = -(-config.intermediate_size // 64) * 64
+    text = config.get_text_config()
+    text.intermediate_size = -(-text.intermediate_size // 64) * 64
     return dataclasses.replace(case, config=config)
 
 
 def load(model_folder, adapter=None, dtype=torch.float32, nf4=False):
-    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=dtype, attn_implementation="eager",
-                                                 quantization_config=nf4_config(dtype) if nf4 else None)
+    cls = auto_class(AutoConfig.from_pretrained(model_folder))
+    model = cls.from_pretrained(model_folder, dtype=dtype, attn_implementation="eager", quantization_config=nf4_config(dtype) if nf4 else None)
     if adapter is not None:
         model = PeftModel.from_pretrained(model, adapter, is_trainable=True)  # adapters stay fp32
     # No model here has dropout. Outside of training bitsandbytes repacks its weights and multiplies in bf16.
@@ -121,7 +168,7 @@ def load(model_folder, adapter=None, dtype=torch.float32, nf4=False):
 def reset_rope(model):
     """Forgets the longest sequence seen: dynamic RoPE depends on it, and each sequence stands for itself here."""
     for module in model.modules():
-        if hasattr(module, "original_inv_freq") and module.rope_type != "longrope":  # that one has no memory
+        if hasattr(module, "original_inv_freq") and hasattr(module, "original_max_seq_len") and module.rope_type != "longrope":  # that one has no memory
             module.max_seq_len_cached = module.original_max_seq_len
             module.inv_freq = module.original_inv_freq
 
@@ -130,12 +177,19 @@ def target_count(batch):
     return sum(label != -100 for row in batch for label in row["labels"][1:])
 
 
+def logits_of(model, ids):
+    ids = torch.tensor([ids])
+    # Gemma 3 asks, in training, which tokens are of images.
+    more = dict(token_type_ids=torch.zeros_like(ids)) if model.config.model_type == "gemma3" else {}
+    return model(input_ids=ids, use_cache=False, **more).logits[0]
+
+
 def forward(model, batch):
     """(logits [T, V], summed loss over all targets) of a batch."""
     logits, loss = [], torch.zeros(())
     for row in batch:
         reset_rope(model)
-        out = model(input_ids=torch.tensor([row["input_ids"]]), use_cache=False).logits[0]
+        out = logits_of(model, row["input_ids"])
         logits.append(out)
         loss = loss + torch.nn.functional.cross_entropy(
             out[:-1].float(), torch.tensor(row["labels"][1:]), ignore_index=-100, reduction="sum")
@@ -155,7 +209,7 @@ def dump(model, batch):
     loss.backward()
     tensors = {"logits": logits.detach().float().contiguous()}
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
+        if parameter.requires_grad and parameter.grad is not None:  # towers have none
             tensors[f"grad.{checkpoint_name(name)}"] = parameter.grad.float().contiguous()
     return tensors, loss.item()
 
@@ -170,9 +224,9 @@ def learning_rates(steps=STEPS):
 
 
 def decay_groups(model):
-    """As transformers' Trainer: weight decay for all but biases and norms."""
+    """As transformers' Trainer: weight decay for all but biases and norms; the decays of a delta rule, A_log, are neither."""
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    no_decay = {name for name, p in trainable if p.dim() == 1}
+    no_decay = {name for name, p in trainable if p.dim() == 1 and not name.endswith("A_log")}
     return [{"params": [p for name, p in trainable if name not in no_decay]},
             {"params": [p for name, p in trainable if name in no_decay], "weight_decay": 0.0}]
 
@@ -202,7 +256,7 @@ def greedy(model, prompts, new_tokens):
         ids = list(prompt)
         for _ in range(new_tokens):
             reset_rope(model)
-            ids.append(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax().item())
+            ids.append(logits_of(model, ids)[-1].argmax().item())
         outputs.append(ids[len(prompt):])
     return outputs
 

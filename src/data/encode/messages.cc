@@ -95,11 +95,13 @@ ordered_json joined_parts(const ordered_json& parts, const std::string& here) {
     const auto type = part.is_object() ? part.find("type") : part.end();
     const auto words = part.is_object() ? part.find("text") : part.end();
     const bool other = part.is_object() && type != part.end() && !type->is_null() && *type != "text";
+    if (other && type->is_string())
+      throw UsageError(
+          formatted("{}: 'content' has a part of the type {}; conversations here are of text alone.", here,
+                    type->get<std::string>().substr(0, 40)));
     if (other || !part.is_object() || words == part.end() || !words->is_string())
-      throw DamagedError(formatted("{}: 'content' has a part {}; conversations here are of text alone.", here,
-                                   other && type->is_string()
-                                       ? "of the type " + type->get<std::string>().substr(0, 40)
-                                       : std::string("that is no text")));
+      throw DamagedError(
+          formatted("{}: 'content' has a part that is no text; conversations here are of text alone.", here));
     text += words->get_ref<const std::string&>();
   }
   return text;

@@ -1,5 +1,4 @@
-// add, dropout, gather_rows, scatter_rows, split_qkv, join_qkv.
-#include "base/error.h"
+// add, dropout, gather_rows, scatter_rows.
 #include "graph/op_kind.h"
 #include "ops/rules.h"
 
@@ -69,42 +68,6 @@ std::vector<OutputSpec> infer_scatter(const Graph& g, const Op& op) {
   return {{"", {op.attr_int("rows"), y.shape[1]}, y.dtype}};
 }
 
-// qkv [T, Q + 2K] -> q [T, Q], k, v [T, K], K being attribute `kv_width`: the queries, keys and values that one matrix
-// makes. join_qkv puts their gradients together again.
-std::vector<OutputSpec> infer_split(const Graph& g, const Op& op) {
-  using at = operand::split_qkv;
-  const Tensor& qkv = input_tensor(g, op, at::qkv);
-  const int64_t rows = qkv.shape[0], width = op.attr_int("kv_width"), queries = qkv.shape[1] - 2 * width;
-  require(width > 0 && queries > 0, g, op, "split_qkv: widths");
-  return {
-      {".q", {rows, queries}, qkv.dtype}, {".k", {rows, width}, qkv.dtype}, {".v", {rows, width}, qkv.dtype}};
-}
-
-void gradient_split(GradientContext& ctx, const Op& op) {
-  using at = operand::split_qkv;
-  if (!ctx.wants(op.inputs[at::qkv])) return;
-  Operands parts;
-  for (const TensorId part : op.outputs) {
-    parts.push_back(ctx.gradient_of(part));
-    check_internal(parts.back() != kNoTensor, "split_qkv: a part that nothing reads");
-  }
-  const auto out = ctx.emit(OpKind::join_qkv, std::move(parts), op.attrs, {kNewTensor},
-                            "d_" + ctx.graph().tensor(op.inputs[at::qkv]).name);
-  ctx.add_gradient(op.inputs[at::qkv], out[operand::join_qkv::d_qkv]);
-}
-
-std::vector<OutputSpec> infer_join(const Graph& g, const Op& op) {
-  using at = operand::join_qkv;
-  const Tensor &q = input_tensor(g, op, at::d_q), &k = input_tensor(g, op, at::d_k);
-  require(
-      k.shape == input_tensor(g, op, at::d_v).shape && k.shape == Shape{q.shape[0], op.attr_int("kv_width")},
-      g, op, "join_qkv: shapes");
-  return {{"", {q.shape[0], q.shape[1] + 2 * k.shape[1]}, q.dtype}};
-}
-
-// On a GPU: a kernel for each part.
-int64_t launches_qkv(const Graph&, const Op&, bool) { return 3; }
-
 // On a GPU: all is cleared, then rows are written.
 int64_t launches_scatter(const Graph&, const Op&, bool) { return 2; }
 
@@ -123,9 +86,6 @@ const OpRule gather_rows_rule{.kind = OpKind::gather_rows,
                               .infer = infer_gather,
                               .gradient = gradient_gather,
                               .other_axis = {.attribute = "rows_of", .inputs = {operand::gather_rows::x}}};
-const OpRule split_qkv_rule{
-    .kind = OpKind::split_qkv, .infer = infer_split, .gradient = gradient_split, .launches = launches_qkv};
-const OpRule join_qkv_rule{.kind = OpKind::join_qkv, .infer = infer_join, .launches = launches_qkv};
 const OpRule scatter_rows_rule{.kind = OpKind::scatter_rows,
                                .infer = infer_scatter,
                                .other_axis = {.attribute = "rows_of", .outputs = {operand::scatter_rows::x}},

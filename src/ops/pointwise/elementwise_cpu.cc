@@ -21,44 +21,6 @@ BoundCall bind_add(const CpuBinding& b) {
   });
 }
 
-namespace {
-
-// Copies rows of `bytes` between tensors whose rows are as far apart as each says.
-void copy_columns(const std::byte* from, int64_t from_stride, std::byte* to, int64_t to_stride, int64_t bytes,
-                  int64_t rows, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads)
-  for (int64_t row = 0; row < rows; ++row)
-    std::memcpy(to + row * to_stride, from + row * from_stride, static_cast<size_t>(bytes));
-}
-
-int64_t row_bytes(const Tensor& tensor) { return tensor.shape[1] * size_of(tensor.dtype); }
-
-}  // namespace
-
-BoundCall bind_split_qkv(const CpuBinding& b) {
-  using at = operand::split_qkv;
-  const int64_t rows = b.input_tensor(at::qkv).shape[0], whole = row_bytes(b.input_tensor(at::qkv)),
-                wide = row_bytes(b.output_tensor(at::q)), narrow = row_bytes(b.output_tensor(at::k));
-  return [=, from = b.input<std::byte>(at::qkv), q = b.output<std::byte>(at::q),
-          k = b.output<std::byte>(at::k), v = b.output<std::byte>(at::v), threads = b.settings().threads] {
-    copy_columns(from, whole, q, wide, wide, rows, threads);
-    copy_columns(from + wide, whole, k, narrow, narrow, rows, threads);
-    copy_columns(from + wide + narrow, whole, v, narrow, narrow, rows, threads);
-  };
-}
-
-BoundCall bind_join_qkv(const CpuBinding& b) {
-  using at = operand::join_qkv;
-  const int64_t rows = b.input_tensor(at::d_q).shape[0], whole = row_bytes(b.output_tensor(at::d_qkv)),
-                wide = row_bytes(b.input_tensor(at::d_q)), narrow = row_bytes(b.input_tensor(at::d_k));
-  return [=, to = b.output<std::byte>(at::d_qkv), q = b.input<std::byte>(at::d_q),
-          k = b.input<std::byte>(at::d_k), v = b.input<std::byte>(at::d_v), threads = b.settings().threads] {
-    copy_columns(q, wide, to, whole, wide, rows, threads);
-    copy_columns(k, narrow, to + wide, whole, narrow, rows, threads);
-    copy_columns(v, narrow, to + wide + narrow, whole, narrow, rows, threads);
-  };
-}
-
 BoundCall bind_gather_rows(const CpuBinding& b) {
   using at = operand::gather_rows;
   const Tensor& x = b.input_tensor(at::x);

@@ -1,6 +1,4 @@
-// add, scale, gather_rows, scatter_rows, split_qkv, join_qkv.
-#include <numeric>
-
+// add, scale, gather_rows, scatter_rows.
 #include "ops/gpu_rows.h"
 
 namespace plimsoll {
@@ -44,14 +42,6 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   gpu::require(id >= 0 && id < rows, "gather_rows: a row number is out of range");
   for (int64_t i = threadIdx.x; i < words; i += kElementwiseThreads)
     to[blockIdx.x * words + i] = from[id * words + i];
-}
-
-// Row blockIdx.x of `from` to the same row of `to`, `words` of each; rows are as far apart as each says.
-template <class W>
-__global__ void __launch_bounds__(kElementwiseThreads)
-    copy_columns(const W* from, int64_t from_stride, W* to, int64_t to_stride, int64_t words) {
-  for (int64_t i = threadIdx.x; i < words; i += kElementwiseThreads)
-    to[blockIdx.x * to_stride + i] = from[blockIdx.x * from_stride + i];
 }
 
 // The other way round, of the live rows alone.
@@ -104,55 +94,6 @@ BoundCall bind_gpu_scale(const GpuBinding& b) {
     return [=, &stream = b.stream(), x = b.input<T>(at::x), y = b.output<T>(at::y)] {
       gpu::launch(stream, {gpu::blocks_of(count, kElementwisePerBlock)}, {kElementwiseThreads},
                   scale_values<T>, x, y, factor, count);
-    };
-  });
-}
-
-namespace {
-
-int64_t qkv_row_bytes(const Tensor& tensor) { return tensor.shape[1] * size_of(tensor.dtype); }
-
-}  // namespace
-
-BoundCall bind_gpu_split_qkv(const GpuBinding& b) {
-  using at = operand::split_qkv;
-  const auto rows = static_cast<unsigned>(b.input_tensor(at::qkv).shape[0]);
-  const int64_t wide = qkv_row_bytes(b.output_tensor(at::q)), narrow = qkv_row_bytes(b.output_tensor(at::k));
-  return with_row_words(std::gcd(wide, narrow), [&](auto word, int64_t) -> BoundCall {
-    using W = decltype(word);
-    const int64_t q_words = wide / int64_t{sizeof(W)}, words = narrow / int64_t{sizeof(W)},
-                  all = q_words + 2 * words;
-    return [=, &stream = b.stream(), from = b.input<W>(at::qkv), q = b.output<W>(at::q),
-            k = b.output<W>(at::k), v = b.output<W>(at::v)] {
-      const auto copy = [&](int64_t column, W* to, int64_t count) {
-        gpu::launch(stream, {rows}, {kElementwiseThreads}, copy_columns<W>, from + column, all, to, count,
-                    count);
-      };
-      copy(0, q, q_words);
-      copy(q_words, k, words);
-      copy(q_words + words, v, words);
-    };
-  });
-}
-
-BoundCall bind_gpu_join_qkv(const GpuBinding& b) {
-  using at = operand::join_qkv;
-  const auto rows = static_cast<unsigned>(b.input_tensor(at::d_q).shape[0]);
-  const int64_t wide = qkv_row_bytes(b.input_tensor(at::d_q)),
-                narrow = qkv_row_bytes(b.input_tensor(at::d_k));
-  return with_row_words(std::gcd(wide, narrow), [&](auto word, int64_t) -> BoundCall {
-    using W = decltype(word);
-    const int64_t q_words = wide / int64_t{sizeof(W)}, words = narrow / int64_t{sizeof(W)},
-                  all = q_words + 2 * words;
-    return [=, &stream = b.stream(), to = b.output<W>(at::d_qkv), q = b.input<W>(at::d_q),
-            k = b.input<W>(at::d_k), v = b.input<W>(at::d_v)] {
-      const auto copy = [&](const W* from, int64_t column, int64_t count) {
-        gpu::launch(stream, {rows}, {kElementwiseThreads}, copy_columns<W>, from, count, to + column, all,
-                    count);
-      };
-      copy(q, 0, q_words);
-      copy(k, q_words, words);
-      copy(v, q_words + words, words);
     };
   });
 }

@@ -90,17 +90,6 @@ namespace {
      .body = "tensor gate %[5,66] input\n"
              "tensor d_s %[5,33] input\n"
              "d_gate %[5,66], - = swiglu_grad(gate, -, d_s) @m backward\n"},
-    {.name = "split_qkv",
-     .body = "tensor qkv %[5,56] input\n"
-             "q %[5,24], k %[5,16], v %[5,16] = split_qkv(qkv) {kv_width=16} @a forward\n"},
-    {.name = "split_qkv_of_odd_widths",
-     .body = "tensor qkv %[5,17] input\n"
-             "q %[5,11], k %[5,3], v %[5,3] = split_qkv(qkv) {kv_width=3} @a forward\n"},
-    {.name = "join_qkv",
-     .body = "tensor d_q %[5,24] input\n"
-             "tensor d_k %[5,16] input\n"
-             "tensor d_v %[5,16] input\n"
-             "d_qkv %[5,56] = join_qkv(d_q, d_k, d_v) {kv_width=16} @a backward\n"},
     {.name = "gelu",
      .body = "tensor x %[5,33] input\n"
              "s %[5,33] = gelu(x) {approximate='none'} @m forward\n"},

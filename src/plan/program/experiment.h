@@ -53,7 +53,8 @@ struct Experiment {
   }
   // True if the layers of a stack repeat, so that a few of them stand for all.
   [[nodiscard]] bool layers_are_alike() const {
-    return (!lora || lora_options.blocks_are_alike()) && (!nf4 || nf4_options.blocks_are_alike()) &&
+    return !model.delta_net && (!lora || lora_options.blocks_are_alike()) &&
+           (!nf4 || nf4_options.blocks_are_alike()) &&
            std::all_of(frozen.begin(), frozen.end(), names_no_layer);
   }
 

@@ -109,7 +109,7 @@ std::string scores_text(const Plan& plan, const Explanation& explanation) {
       "  attention scores are not stored: attention is computed block by block. Stored, they "
       "would take {} a layer, {} in all ({} sequences x {} heads x {} x {}, {}).\n",
       format_bytes(explanation.scores_bytes),
-      format_bytes(explanation.scores_bytes * experiment.model.layers),
+      format_bytes(explanation.scores_bytes * experiment.model.attending_layers()),
       format_count(plan.variant.micro_batch), format_count(experiment.model.heads), length, length,
       to_string(experiment.precision.compute));
 }
@@ -156,14 +156,14 @@ std::string explain_json(const Plan& plan, const Explanation& explanation) {
   Json kinds = Json::array();
   for (const TensorKind& kind : explanation.kinds)
     kinds.push_back({{"name", kind.name}, {"count", kind.count}, {"bytes", kind.bytes}});
-  const Json json = {
-      {"device", components_json(explanation, explanation.device)},
-      {"host", components_json(explanation, explanation.host)},
-      {"layers", layers},
-      {"kinds", kinds},
-      {"attention_scores",
-       {{"stored_bytes", 0},
-        {"would_take_bytes", explanation.scores_bytes * plan.request.workload.experiment.model.layers}}}};
+  const Json json = {{"device", components_json(explanation, explanation.device)},
+                     {"host", components_json(explanation, explanation.host)},
+                     {"layers", layers},
+                     {"kinds", kinds},
+                     {"attention_scores",
+                      {{"stored_bytes", 0},
+                       {"would_take_bytes", explanation.scores_bytes *
+                                                plan.request.workload.experiment.model.attending_layers()}}}};
   return json_text(json);
 }
 

@@ -110,7 +110,7 @@ CASES = {case.name: case for case in (
                                    dict(model_type="siglip_vision_model"), mm_tokens_per_image=4, boi_token_index=501, eoi_token_index=502)),
     Case("ministral3_wrapped", wrapped(Mistral3Config, shaped(Ministral3Config, head_dim=32, max_position_embeddings=128, **rope(
         "yarn", factor=16.0, original_max_position_embeddings=8, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)),
-        dict(model_type="pixtral", head_dim=16)), storage=torch.bfloat16, shard="100KB",
+        dict(model_type="pixtral", head_dim=16)), shard="100KB",
         renamed=(("language_model.model.", "model.language_model."), ("language_model.lm_head.", "lm_head."))),
     Case("qwen3_5", shaped(Qwen3_5TextConfig, **DELTA), **LONGER),
     Case("qwen3_5_tied", shaped(Qwen3_5TextConfig, tie_word_embeddings=True, **{**DELTA, "num_hidden_layers": 2, "linear_num_value_heads": 2},

@@ -112,16 +112,17 @@ void read_layers(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSp
 
 }  // namespace
 
-void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec) {
+void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec,
+                         const SizesOfClass& sizes) {
   refuse_unsupported(in, facts);
   spec.hidden = in.integer("hidden_size", 1, kWidest);
   spec.mlp_width = in.integer("intermediate_size", 1, kWidest);
   spec.layers = in.integer("num_hidden_layers", 1, kMostLayers);
-  spec.heads = required(in, "num_attention_heads", kWidest, facts.sizes.heads);
+  spec.heads = required(in, "num_attention_heads", kWidest, sizes.heads);
   spec.kv_heads =
       in.integer("num_key_value_heads", 1, kWidest,
                  in.names("num_key_value_heads") || facts.kv_heads == 0 ? spec.heads : facts.kv_heads);
-  spec.vocab = required(in, "vocab_size", kLargestVocab, facts.sizes.vocab);
+  spec.vocab = required(in, "vocab_size", kLargestVocab, sizes.vocab);
   spec.max_positions = in.integer("max_position_embeddings", 1, kMostPositions, facts.max_positions);
   const int64_t default_head = facts.head_dim > 0 ? facts.head_dim : spec.hidden / spec.heads;
   spec.head_dim = in.integer("head_dim", 1, 256, default_head);

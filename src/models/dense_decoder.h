@@ -13,10 +13,6 @@ struct DenseDecoderFacts {
   int64_t head_dim = 0;  // default of the class; 0: hidden / heads
   double rms_norm_eps = 1e-6;
   // Defaults of the configuration's class, for keys that are not there.
-  struct Sizes {
-    int64_t heads = 0, vocab = 0;  // 0: must be there
-  };
-  Sizes sizes = {};
   int64_t kv_heads = 0;  // 0: as many as heads
   int64_t max_positions = 2048;
   double rope_theta = 10000.0;
@@ -40,7 +36,12 @@ struct DenseDecoderFacts {
   std::vector<int64_t> (*windows)(const ConfigReader&, int64_t layers) = nullptr;
 };
 
-void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec);
+// Sizes of the configuration's class, for keys that files leave out; 0: the key must be there.
+struct SizesOfClass {
+  int64_t heads = 0, vocab = 0;
+};
+void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec,
+                         const SizesOfClass& sizes = {});
 // True for each layer that slides, as layer_types says, which must be there.
 std::vector<bool> slides_by_types(const ConfigReader& in, int64_t layers);
 // True for each layer that slides: as layer_types says, else all but every `full_every`-th.

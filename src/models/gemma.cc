@@ -43,15 +43,14 @@ void parse_2(const ConfigReader& in, ModelSpec& spec) {
 
 void parse_3(const ConfigReader& in, ModelSpec& spec) {
   DenseDecoderFacts gemma3 = facts();
-  // Files of gemma-3-4b leave these out.
-  gemma3.sizes = {.heads = 8, .vocab = 262208};
   gemma3.qk_norm = true;
   gemma3.max_positions = 131072;
   gemma3.thetas_by_layer = ThetasByLayer{1e6, 1e4, "rope_local_base_freq"};
   gemma3.sliding = [](const ConfigReader& config, int64_t layers) {
     return sliding_layers(config, layers, config.integer("sliding_window_pattern", 1, kMostLayers, 6));
   };
-  parse_dense_decoder(in, gemma3, spec);
+  // Files of gemma-3-4b leave these out.
+  parse_dense_decoder(in, gemma3, spec, {.heads = 8, .vocab = 262208});
   read_factors(in, spec);
   // attn_logit_softcapping is not read: transformers caps no scores of Gemma 3, whatever the file says.
   spec.logit_softcap = cap(in, "final_logit_softcapping", 0.0);

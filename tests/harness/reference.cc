@@ -414,7 +414,7 @@ void ref_gather_rows(const Site& s) {
     s.out(at::y)[i] = s.in(at::x)[s.integer(at::rows, i / width) * width + i % width];
 }
 
-// What becomes of each value of whole rows: take(part, place within it, place within the whole).
+// Visits each value of whole rows: take(part, place within it, place within the whole).
 template <class Take>
 void visit_columns(const Site& s, const Operands& parts, Take take) {
   const auto groups = static_cast<size_t>(s.op.attr_int("groups"));

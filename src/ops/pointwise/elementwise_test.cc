@@ -1,4 +1,4 @@
-// add, dropout, gather_rows, scatter_rows, swiglu, geglu, gelu, relu, tanh, scale.
+// add, dropout, split_columns, join_columns, gather_rows, scatter_rows, swiglu, geglu, gelu, relu, tanh, scale.
 #include "harness/op_case.h"
 
 namespace plimsoll::harness {
@@ -27,6 +27,21 @@ namespace {
              "tensor positions i32[5] input\n"
              "y %[5,330] = dropout(x, samples, positions, step) {p=0.25} @d forward\n",
      .given = {{"samples", Values(5, 3)}, {"positions", {0, 1, 2, 3, 4}}}},
+    {.name = "split_columns",
+     .body = "tensor x %[5,24] input\n"
+             "a %[5,8], b %[5,8], c %[5,8] = split_columns(x) {a_width=8, b_width=8, groups=1} @s forward\n"},
+    {.name = "split_columns_by_head",
+     .body = "tensor x %[3,30] input\n"
+             "a %[3,12], b %[3,18], - = split_columns(x) {a_width=2, b_width=3, groups=6} @s forward\n"},
+    {.name = "join_columns",
+     .body = "tensor a %[4,6] input\n"
+             "tensor b %[4,2] input\n"
+             "tensor c %[4,10] input\n"
+             "x %[4,18] = join_columns(a, b, c) {groups=2} @s forward\n"},
+    {.name = "join_columns_of_two",
+     .body = "tensor a %[4,6] input\n"
+             "tensor b %[4,9] input\n"
+             "x %[4,15] = join_columns(a, b, -) {groups=3} @s forward\n"},
     {.name = "gather_rows",
      .body = "tensor x %[6,9] input\n"
              "tensor rows i32[3] input\n"

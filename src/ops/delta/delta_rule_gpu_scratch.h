@@ -31,11 +31,11 @@ struct DeltaGpuForward {
   int64_t states;                // [places, Hv, Dk, Dv]: where chunks start
   int64_t bytes;
 };
-// Behind the forward's parts.
+// Behind the forward's parts; scores and inverses have been read when weights of the chunk's rows, in gradients
+// of q and of k, take their places.
 struct DeltaGpuBackward {
   int64_t d_r;                 // [tokens, Hv, Dv]: gradients of the right sides of the equations
   int64_t d_states;            // [places, Hv, Dk, Dv]: behind chunks
-  int64_t d_queries, d_keys;   // [tokens, Hv, 64]: weights of the chunk's rows in gradients of q and k
   int64_t d_sums, d_beta;      // [tokens, Hv]: of g and of beta, as far as rows give them
   int64_t row_parts;           // [tiles of keys, tokens, Hv, 3]: what states add to both
   int64_t state_parts;         // [tiles of keys, slots, Hv]: products of a state and its gradient
@@ -81,8 +81,6 @@ inline constexpr DeltaGpuBackward delta_gpu_backward(const DeltaShape& s) {
   DeltaGpuBackward at{};
   at.d_r = parts.take(gates * s.value_dim);
   at.d_states = parts.take(delta_gpu_states(s));
-  at.d_queries = parts.take(gates * kDeltaChunk);
-  at.d_keys = parts.take(gates * kDeltaChunk);
   at.d_sums = parts.take(gates);
   at.d_beta = parts.take(gates);
   at.row_parts = parts.take(delta_gpu_key_tiles(s) * gates * 3);

@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_scores(DeltaGrad<T> 
       space, a.value_dim, [&](int row, int d) { return of.value(g.d_o, row, d); }, u);
   d_queries.each([&](int i, int j, float sum) {
     const bool seen = of.has(i) && j <= i;
-    if (of.has(i)) put(g.d_queries, i, j, seen ? of.between(i, j) * sum : 0.0F);
     of_queries[i * kDeltaSquareRow + j] = seen ? sum * of.element(a.made.scores, i, j) : 0.0F;
+    if (of.has(i)) put(g.d_queries, i, j, seen ? of.between(i, j) * sum : 0.0F);
   });
   DeltaSquare keys, d_keys;
   keys.template add<true, true>(

@@ -1,5 +1,7 @@
 #include "prepare/shared_prefixes.h"
 
+#include <limits>
+
 #include "base/error.h"
 #include "base/format.h"
 #include "models/model.h"
@@ -18,7 +20,10 @@ std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& exper
     return "memory.keep_frozen: on caches the outputs of frozen layers for each row by itself; set "
            "it to off";
   if (recipe.devices > 1) return formatted("devices: {} deals rows by their length", recipe.devices);
-  const std::string why = why_no_shared_prefixes(experiment.model, recipe.data.max_length);
+  // Rows may be of any length where they give max_length.
+  const int64_t longest =
+      recipe.data.max_length == kLongestRow ? std::numeric_limits<int64_t>::max() : recipe.data.max_length;
+  const std::string why = why_no_shared_prefixes(experiment.model, longest);
   return why.empty() ? "" : formatted("the model is a {}, which {}", experiment.model.architecture, why);
 }
 

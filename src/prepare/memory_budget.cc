@@ -125,12 +125,14 @@ bool is_whole_card(const Recipe::Memory& memory, const Card& card) {
   return memory.device.kind != Kind::bytes || memory.device.bytes >= card.memory_mib * kMiB;
 }
 
-Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t nodes) {
+Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t nodes,
+                   int64_t least_free) {
   const Recipe::Memory& memory = recipe.memory;
   const FreeMemory free = free_memory();
   // Memory that this process holds already is free in the sense of the plan, which counts it in the host's
   // needs. Its file pages (the program itself) are free in the kernel's sense already.
-  const FreeMemory usable{free.bytes + process_memory().held, free.source};
+  FreeMemory usable{free.bytes + process_memory().held, free.source};
+  if (least_free > 0 && least_free < usable.bytes) usable = {least_free, "the least of the nodes"};
   Budget budget;
   budget.free_bytes = usable.bytes;
   const int64_t sharing = devices_of_node(recipe, nodes);

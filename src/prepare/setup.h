@@ -51,9 +51,10 @@ bool divides_states(const Recipe& recipe);
 
 struct MachineOptions {
   std::optional<Isa> max_isa;
-  int64_t threads = 0;  // 0: one per CPU of the process's mask
-  double link = 0;      // bytes per second between several devices, as stated; 0: as measured, or a guess
-  int64_t nodes = 1;    // machines that share the devices evenly
+  int64_t threads = 0;     // 0: one per CPU of the process's mask
+  double link = 0;         // bytes per second between several devices, as stated; 0: as measured, or a guess
+  int64_t nodes = 1;       // machines that share the devices evenly
+  int64_t free_bytes = 0;  // of memory, on the one that has least; 0: of this one
 };
 CpuSettings cpu_settings(const MachineOptions& options);
 
@@ -64,6 +65,7 @@ struct PlannedMachine {
   std::shared_ptr<const DeviceRates> rates = {};  // measured there; none: those known here
   double link = 0;                                // as stated; 0: not
   int64_t nodes = 1;                              // of this kind, which share the devices evenly
+  int64_t free_bytes = 0;                         // MachineOptions::free_bytes
 };
 // The devices of each node.
 int64_t devices_of_node(const Recipe& recipe, int64_t nodes);

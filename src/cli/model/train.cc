@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "base/format.h"
 #include "base/print.h"
+#include "base/system_memory.h"
 #include "cli/caller_arguments.h"
 #include "cli/commands.h"
 #include "cli/machine_rates.h"
@@ -62,6 +65,7 @@ struct TrainArguments {
   std::string log_level = "info";
   bool quiet = false;
   const Silence* silence = nullptr;  // of a rank that does not lead
+  int64_t free_bytes = 0;            // of several nodes: of the one that has least
 };
 
 // Suggestions that fit instead of a recipe that does not. A run that continues is planned with the sums that
@@ -113,6 +117,7 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   if (!quiet)
     for (const std::string& line : lines) say(line);
   arguments.options.machine = arguments.recipe.machine(recipe);
+  arguments.options.machine.free_bytes = arguments.free_bytes;
   RunRanks& ranks = *arguments.options.ranks;
   if (!arguments.recipe.no_probe && !recipe.is_of_card() && ranks.leads())
     probe_where_unknown(cpu_settings(arguments.options.machine), recipe.memory.device, quiet);
@@ -151,11 +156,19 @@ void take_devices(TrainArguments& arguments, int64_t ranks) {
   arguments.recipe.change("devices", std::to_string(ranks));
 }
 
+int64_t least_free(Group& group) {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const std::string& each : gather_texts(group, std::to_string(free_memory().bytes)))
+    least = std::min<int64_t>(least, std::stoll(each));
+  return least;
+}
+
 // One process of several. An error that all of them have is the first one's to tell.
 ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy& started) {
   MpiGroup group(started);
   RunRanks ranks(group, &group.watch());
   arguments.options.ranks = &ranks;
+  if (group.watch().nodes() > 1) arguments.free_bytes = least_free(group);
   std::optional<Silence> silence;
   if (!ranks.leads()) arguments.silence = &silence.emplace(group.watch());
   const auto leave_alone = [&](ExitCode code) {

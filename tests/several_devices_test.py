@@ -413,12 +413,10 @@ class SeveralDevices(CommandTest):
             os.kill(ranks_of(self.folder)[victim], signal.SIGKILL)
             _, errors = process.communicate()
             self.assertEqual(process.returncode, 5, errors)
-            if OPEN_MPI:
+            if OPEN_MPI:  # mpiexec of MPICH kills the others before one of them has said so
                 self.assertIn(f"error: the process of rank {victim} ended: all processes of the run end", errors)
                 self.assertIn("the last checkpoint is whole: ", errors)
-            else:
-                self.assertIn("error: devices: a process was killed, and with it all of the run", errors)
-            self.assertEqual(errors.count("error: "), 1, errors)
+                self.assertEqual(errors.count("error: "), 1, errors)
             self.continues(recipe, name)
 
     def test_a_rank_that_says_nothing_ends_all_after_the_stated_silence(self):

@@ -132,12 +132,7 @@ ExitCode code_of(int status) {
   for (const ExitCode known : {ExitCode::ok, ExitCode::internal, ExitCode::usage, ExitCode::does_not_fit,
                                ExitCode::damaged, ExitCode::stopped, ExitCode::interrupted})
     if (static_cast<int>(known) == code) return known;
-  if (stop_requested != 0) return ExitCode::interrupted;
-  // No rank had the time to report it: mpiexec of MPICH ends all of them when one is killed.
-  throw StoppedError(formatted(
-      "devices: a process was killed, and with it all of the run (its launcher ended with code {}); --resume "
-      "continues from the last checkpoint, where there is one",
-      code));
+  return stop_requested != 0 ? ExitCode::interrupted : ExitCode::stopped;
 }
 
 }  // namespace

@@ -247,10 +247,12 @@ void Watch::run() {
 Watch::Verdict Watch::look() {
   if (getppid() != parent_)
     return {.code = static_cast<int>(ExitCode::stopped), .seen_by_all = true, .why = "mpirun is gone"};
-  for (int rank = 0; rank < ranks_; ++rank) {
-    if (rank == rank_) continue;
-    if (Verdict found = look_at(rank); found.code != 0) return found;
-  }
+  // Those of this node first: where its first rank is stopped, nothing new is known of other nodes.
+  for (const bool here : {true, false})
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (rank == rank_ || is_here(rank) != here) continue;
+      if (Verdict found = look_at(rank); found.code != 0) return found;
+    }
   return {};
 }
 
@@ -302,9 +304,9 @@ void Watch::wait_for_leader() const {
 
 // mpirun ends all processes when the first one has ended with an error: that is the one that speaks.
 void Watch::end_all(const Verdict& verdict) {
-  if (const int rank = speaker(verdict); rank != rank_) {
-    static_cast<void>(has_ended(rank, kTimeToSpeak));
-    _exit(verdict.code);
+  for (int rank = speaker(verdict); rank != rank_; rank = speaker(verdict)) {
+    const bool killed = has_ended(rank, kTimeToSpeak) && is_here(rank) && slot(rank).failed == 0;
+    if (!killed || verdict.why.empty()) _exit(verdict.code);  // else the next one speaks
   }
   const std::unique_lock lock(words_mutex_, std::try_to_lock);
   const std::string words = lock.owns_lock() && words_ ? words_() : std::string();

@@ -4,8 +4,9 @@
 Usage: planner_mutants.py BUILD [NAME ...]   (from the repository's root; plan_test of BUILD is built)
        planner_mutants.py --texts           (only whether each fault's text is still there, once)
 
-A fault is a text of a source and what stands in its place. The source is compiled anew and linked before the library, and the tests of its row
-run until one fails. As many faults at a time as there are CPUs.
+A fault is a text of a source and what stands in its place. The source is compiled anew, with the sources that are compiled as one with it
+(whose calls may have its functions inlined), and linked before the library, and the tests of its row run until one fails. As many faults
+at a time as there are CPUs.
 """
 import os
 import pathlib
@@ -41,7 +42,7 @@ MUTANTS = {
     "a floor of an op with its workspace": (f"{ORACLE}:{DEEP_ORACLE}", NEEDS, "most = std::max(most, alive + touched[i] - workspace);", "most = std::max(most, 2 * (alive + touched[i]) - 0 * workspace);"),
     "copies counted with what stays": (f"{ORACLE}:{TARGETS_ORACLE}", OFFLOAD, "  return usage.of(Space::device) - usage.persistent[index(Space::device)];\n}\n\n// Activations that move", "  return usage.of(Space::device);\n}\n\n// Activations that move"),
     "bytes of a line by its larger end": (f"Search.computes_no_more*:Search.more_memory*:{GETS}deep_full_with_disk", OFFLOAD, "least.device = std::min(least.device, other.device);", "least.device = std::max(least.device, other.device);"),
-    "a line too large by its larger point": (f"{DEEP_ORACLE}:{GETS}deep_full_with_disk", SEARCH, "least = std::min(least, model_of(all).floor(depths_, line.chunk).device);", "least = 2 * model_of(all).floor(depths_, line.chunk).device;"),
+    "a line too large by its larger point": (f"{GETS}deep_activations_away", SEARCH, "least = std::min(least, model_of(all).floor(depths_, line.chunk).device);", "least = 2 * model_of(all).floor(depths_, line.chunk).device;"),
     "what is too large for the host is so for the device": (f"{ORACLE}:{SEARCHES}", SEARCH, "if (exceeds(DepthModel::Floor{floor->device, 0}, limits)) excluded.on_device.push_back(frame);", "excluded.on_device.push_back(frame);"),
     "no less than what moves less": (ORACLE, SEARCH, "moves_all_of(moves, keeps) && has_no_less_capacity(larger, frame);", "has_no_less_capacity(larger, frame);"),
     "a capacity that is no smaller, by its rows": (f"{ORACLE}:*rows_of_many_lengths", SEARCH, "known_.no_less_capacity[frames_[larger].capacity][frames_[frame].capacity] != 0;", "true;"),
@@ -56,14 +57,14 @@ MUTANTS = {
     # What is looked at, and what is taken.
     "no place between the ends of a line": (f"{ORACLE}:{DEEP_ORACLE}", SEARCH, "  for (const int64_t place : places) offer(at(place), limits, visit);\n}\n\n// Recomputation", "  for (const int64_t place : places)\n    if (place == end) offer(at(place), limits, visit);\n}\n\n// Recomputation"),
     "the most layers of a split in place of the fewest": (f"{TARGETS_ORACLE}:{DEEP_ORACLE}", OFFLOAD, "  if (is_out(low)) return;\n  spot.target = place(low);", "  if (is_out(low)) return;\n  spot.target = place(most);"),
-    "no second layer of prefetch": (f"{TARGETS_ORACLE}:{SEARCHES}", OFFLOAD, "if (choice.prefetch < 2 || request_.choices.prefetch) return true;", "if (choice.prefetch < 2 || request_.choices.prefetch) return true;\n  if (choice.prefetch == 2) return false;"),
+    "no second layer of prefetch": ("Search.starts_transfers_two*", OFFLOAD, "if (choice.prefetch < 2 || request_.choices.prefetch) return true;", "if (choice.prefetch < 2 || request_.choices.prefetch) return true;\n  if (choice.prefetch == 2) return false;"),
     "the first that fits is the fastest": (f"{ORACLE}:{SEARCHES}", SEARCH, "    left.seconds = worth * best->usage.seconds;", "    left.seconds = 0.5 * worth * best->usage.seconds;"),
     "a tie that is twice as wide": (f"{ORACLE}:{SEARCHES}", SEARCH, "limits.seconds = best.usage.seconds * (1 + std::max(tie, kSameSeconds));", "limits.seconds = best.usage.seconds * (1 + std::max(4 * tie, kSameSeconds));"),
     "a layout above its bound is taken": (f"{SEARCHES}:{ORACLE}", SEARCH, "  const int64_t device = usage.of(Space::device) + slack;", "  const int64_t device = usage.of(Space::device) - usage.of(Space::device) / 16 + slack;"),
     # Terms of seconds.
     "launches without seconds": (LAUNCHES, SEARCH, "  usage.seconds += cost.seconds;", "  usage.seconds += 0 * cost.seconds;"),
     "graphs without bytes": (LAUNCHES, SEARCH, "    usage.bytes[index(Space::device)] += cost.graph_bytes;", "    usage.bytes[index(Space::device)] += 0 * cost.graph_bytes;"),
-    "transfers that take nothing from computing": (DEPTHS, NEEDS, "if (op.queued) add(compute, op.contention, op.slot);", "if (op.queued) add(compute, 0 * op.contention, op.slot);"),
+    "a wait for the transfer before the last": (DEPTHS, NEEDS, "waits[i] = count - number + 1;", "waits[i] = count - number + 2;"),
     "the queue takes nothing from computing": (DEPTHS, NEEDS, "compute_ += ops[i].contention;", "compute_ += 0 * ops[i].contention;"),
     "no op waits for its transfer": (DEPTHS, NEEDS, "compute_ = std::max(compute_, complete_[complete_.size() - waits[i]]);", "compute_ = std::max(compute_, 0 * complete_[complete_.size() - waits[i]]);"),
     "stretches that are not repeated": (f"{DEPTHS}:{SEARCHES}", NEEDS, "seconds.slope[stretch.slot] += queues.compute() - before;", "seconds.slope[stretch.slot] += 0.5 * (queues.compute() - before);"),
@@ -74,7 +75,7 @@ MUTANTS = {
     "traffic of a twin's offload targets": (DEPTHS, NEEDS, "  needs.disk_traffic = {};\n  needs.moves_disk = false;", "  needs.moves_disk = false;"),
     "seconds of a split by one of its offload targets": (DEEP_TARGETS, OFFLOAD, "      usage.seconds += shares[i] * end.seconds;", "      usage.seconds = std::max(usage.seconds, end.seconds);"),
     "a late line that is not remembered": (f"{SEARCHES}:{DEEP_ORACLE}", SEARCH, "usage.seconds *= found->second;", "usage.seconds *= 1;"),
-    "what is outside of layers, moved twice": (f"{TARGETS_ORACLE}:{SEARCHES}", COSTS, "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), -1);", "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), 0);"),
+    "what is outside of layers, moved twice": (f"{GETS}homes_of_full", COSTS, "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), -1);", "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), 0);"),
     "transfers as fast as the memory": ("TimeModel.*:DepthModel.*", TIME, "return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.host_copy);", "return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.bandwidth);"),
 }
 
@@ -87,6 +88,17 @@ def place_of(name):
     return path, text
 
 
+def unit_of(files, path, folder):
+    """What is compiled for the copy of `path` that lies in `folder`, and how: the copy, or the unit of several sources that has it."""
+    for name, way in files.items():
+        unit = pathlib.Path(way[1][-1])
+        original = str(pathlib.Path(path).resolve())
+        if name.startswith("unity_") and f'"{original}"' in (text := unit.read_text()):
+            (pathlib.Path(folder) / name).write_text(text.replace(original, f"{folder}/{path}"))
+            return name, way
+    return path, files[pathlib.Path(path).name]
+
+
 def plant(name, build, compiling):
     chosen, path, old, new = MUTANTS[name]
     text = place_of(name)[1]
@@ -94,7 +106,8 @@ def plant(name, build, compiling):
         copy = pathlib.Path(folder) / path
         copy.parent.mkdir(parents=True)
         copy.write_text(text.replace(old, new))
-        said = gpu_mutants.notices(folder, path, chosen, "src/plan/plan_test", build, gpu_mutants.way_of(compiling["plimsoll_plan"], copy.name))
+        unit, way = unit_of(compiling["plimsoll_plan"], path, folder)
+        said = gpu_mutants.notices(folder, unit, chosen, "src/plan/plan_test", build, way)
     print(f"{name:57} {said or 'nothing'}", flush=True)
     return bool(said)
 

@@ -16,6 +16,9 @@ namespace {
 enum class Method : uint8_t { full, unclipped, lora, qlora };
 enum class Family : uint8_t { decoder, t5, gla, encoder };
 
+// Large: building so many variants takes half a minute under sanitizers. Longest: for `make oracle` alone.
+enum class Effort : uint8_t { usual, large, longest };
+
 struct Case {
   const char* name;
   Method method = Method::full;
@@ -33,10 +36,10 @@ struct Case {
   bool lengths = false;   // rows of many lengths
   bool in_part = false;   // parts may have several offload targets each, and transfers start sooner or later
   std::optional<RecomputePoint> recompute = {};  // of all layers
-  bool is_long = false;                          // for `make oracle` alone
   size_t number = 0;                             // of the grid's cell: a landing runs a third of them
   int64_t ranks = 1;                             // several divide the optimizer's states
-  bool is_large = false;  // so many variants that building them takes half a minute under sanitizers
+  std::optional<OffloadParts> offload = {};      // that are stated
+  Effort effort = Effort::usual;
 };
 
 ModelSpec model_of(const Case& c) {
@@ -110,6 +113,7 @@ PlanRequest request_for(const Case& c) {
   request.target.targets = c.targets;
   request.choices.in_part = c.in_part;
   request.choices.recompute = c.recompute;
+  request.choices.offload = c.offload;
   if (!c.in_part) request.choices.prefetch = 1;
   request.target.device = reference_description();
   request.target.device.reaches_host = !c.own_memory;
@@ -258,12 +262,13 @@ void expect_floors_below_all(Search& search, const PlanRequest& request, const O
 
 TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
 #ifdef __SANITIZE_ADDRESS__
-  if (GetParam().layers >= 5 || GetParam().is_large)
+  if (GetParam().layers >= 5 || GetParam().effort == Effort::large)
     GTEST_SKIP()
         << "half a minute to a quarter of an hour under sanitizers; the other cases are of every family";
 #endif
   if (!test::in_slice("every_budget", GetParam().number)) GTEST_SKIP() << "in another landing's slice";
-  if (GetParam().is_long && !times_as_many()) GTEST_SKIP() << "thousands of layouts: `make oracle` runs it";
+  if (GetParam().effort == Effort::longest && !times_as_many())
+    GTEST_SKIP() << "thousands of layouts: `make oracle` runs it";
   PlanRequest request = request_for(GetParam());
   const int kBudgets = GetParam().budgets * times_as_many().value_or(1);
   // Deep models are known by a few of their layers, to half a percent where tensors are as small as here.
@@ -393,19 +398,22 @@ INSTANTIATE_TEST_SUITE_P(
               .budgets = 150,
               .in_part = true,
               .recompute = RecomputePoint::block,
-              .is_long = true},
+              .effort = Effort::longest},
          Case{.name = "full_updated_in_backward",
               .method = Method::unclipped,
               .targets = {Space::disk},
               .disk = 10,
-              .is_large = true},
-         Case{.name = "lora_with_disk", .method = Method::lora, .targets = {Space::disk}, .is_large = true},
+              .effort = Effort::large},
+         Case{.name = "lora_with_disk",
+              .method = Method::lora,
+              .targets = {Space::disk},
+              .effort = Effort::large},
          Case{.name = "lora_without", .method = Method::lora, .layers = 5, .effective = 6},
          Case{.name = "qlora_on_a_card",
               .method = Method::qlora,
               .targets = {Space::host},
               .own_memory = true,
-              .is_large = true},
+              .effort = Effort::large},
          Case{.name = "t5_lora_with_disk",
               .method = Method::lora,
               .targets = {Space::disk},
@@ -448,7 +456,7 @@ INSTANTIATE_TEST_SUITE_P(
               .length = 24,
               .budgets = 200,
               .launches = true,
-              .is_large = true},
+              .effort = Effort::large},
          Case{.name = "rows_of_many_lengths",
               .method = Method::lora,
               .effective = 8,
@@ -456,7 +464,7 @@ INSTANTIATE_TEST_SUITE_P(
               .length = 96,
               .budgets = 150,
               .lengths = true,
-              .is_large = true},
+              .effort = Effort::large},
          Case{.name = "deep_gla_full_with_disk",
               .layers = 7,
               .effective = 1,
@@ -470,7 +478,7 @@ INSTANTIATE_TEST_SUITE_P(
               .targets = {Space::disk},
               .length = 96,
               .budgets = 100,
-              .is_long = true},
+              .effort = Effort::longest},
          Case{.name = "deep_lora",
               .method = Method::lora,
               .layers = 9,
@@ -478,6 +486,15 @@ INSTANTIATE_TEST_SUITE_P(
               .targets = {Space::disk},
               .length = 16,
               .budgets = 100},
+         // Mixtures of two points are all that lies between them where the other parts stay.
+         Case{.name = "deep_activations_away",
+              .method = Method::lora,
+              .layers = 8,
+              .effective = 1,
+              .targets = {Space::disk},
+              .length = 96,
+              .budgets = 100,
+              .offload = OffloadParts{.activations = true}},
          Case{.name = "full_on_three_devices", .layers = 4, .effective = 12, .budgets = 150, .ranks = 3},
          Case{.name = "unclipped_on_two_devices_with_disk",
               .method = Method::unclipped,

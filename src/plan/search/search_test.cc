@@ -644,6 +644,31 @@ struct Ladder {
 };
 
 // A refused plan hands on what its search measured; a search within another budget that takes it comes to the same plan.
+// Stretches differ at the loss: a transfer that starts a layer sooner is done by then.
+TEST(Search, starts_transfers_two_layers_ahead_where_that_is_faster) {
+  PlanRequest request = request_for(7, true);
+  request.target.targets = {Space::host};
+  request.target.device.reaches_host = false;
+  request.choices.offload = OffloadParts{.weights = true};
+  request.choices.recompute = RecomputeLevels(RecomputePoint::none, 0, RecomputePoint::none);
+  request.choices.micro_batch = 1;
+  request.choices.in_part = false;
+  request.choices.tie = 0;
+  double largest_gain = 0;
+  for (double rate = 3e7; rate < 3e9; rate *= 2.2) {
+    request.target.device.rates.host_copy = rate;
+    const auto seconds = [&](std::optional<int64_t> prefetch) {
+      PlanRequest stated = request;
+      stated.choices.prefetch = prefetch;
+      return make_plan(stated).seconds_per_step;
+    };
+    const double one = seconds(1), two = seconds(2);
+    EXPECT_LE(seconds({}), 1.003 * std::min(one, two)) << rate;
+    largest_gain = std::max(largest_gain, one / two - 1);
+  }
+  EXPECT_GT(largest_gain, 0.01);
+}
+
 TEST(Search, of_another_budget_takes_what_was_measured) {
   PlanRequest request = request_for(9, false);
   request.target.targets = {Space::host, Space::disk};

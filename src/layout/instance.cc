@@ -37,6 +37,7 @@ Instance make_instance(const Problem& problem) {
   instance.alignment = problem.alignment;
   instance.enough = problem.enough;
   instance.beside = problem.beside;
+  instance.most = problem.most;
   instance.num_points = static_cast<uint32_t>(ops.size());
   if (!ops.empty()) instance.lower_bound = std::ranges::max(profile.live_bytes);
   for (const Buffer& b : problem.buffers) {

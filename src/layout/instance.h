@@ -19,6 +19,7 @@ struct Instance {
   int64_t lower_bound = 0;
   int64_t enough = 0;            // of the problem
   int64_t beside = 0;            // of the problem
+  int64_t most = 0;              // of the problem
   std::vector<int64_t> live;     // by point of the profile: bytes
   std::vector<Span> spans;       // by buffer, in points of the live profile; never empty
   std::vector<int64_t> bytes;    // by buffer, aligned

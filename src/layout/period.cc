@@ -23,6 +23,8 @@ constexpr double kFewestWork = 3;       // in terms of that, of a circle of the 
 constexpr double kAllWork = 12;         // likewise, of all that is placed around circles
 constexpr double kNearWork = 1e8;       // of all tries below what is near enough
 constexpr double kBetweenWork = 0.3e8;  // of those below a greater height
+// The share of an arena's bound for which so much is done: less for what can gain less.
+constexpr int64_t kWorthAllWork = 400;
 
 // The work that may be done, and what was done.
 struct Work {
@@ -430,9 +432,11 @@ void improve_by_period(const Instance& instance, const Neighbours& neighbours, P
   const int64_t near = near_enough(instance);
   if (best.top <= near) return;
   const int64_t between = (near + best.top) / 2 / instance.alignment * instance.alignment;
+  const double share = std::min(1.0, static_cast<double>(kWorthAllWork * (best.top - near)) /
+                                         static_cast<double>(instance.lower_bound + instance.beside));
   double work = 0;
-  std::optional<Placement> found = place_below(instance, neighbours, near, kNearWork, work);
-  if (!found) found = place_below(instance, neighbours, between, kBetweenWork, work);
+  std::optional<Placement> found = place_below(instance, neighbours, near, share * kNearWork, work);
+  if (!found) found = place_below(instance, neighbours, between, share * kBetweenWork, work);
   if (found) best = *std::move(found);
   best.work = work;
 }

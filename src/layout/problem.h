@@ -23,6 +23,7 @@ struct Problem {
   int64_t alignment = 512;  // of every offset, a power of two; 512 B is what CUDA's own allocator gives
   int64_t enough = 0;  // bytes below which less is worth nothing, as another program takes so many anyway
   int64_t beside = 0;  // bytes of the same arena that are not to be placed
+  int64_t most = int64_t{1} << 62;  // a placement of more bytes is of no use
 };
 
 // A solver's answer; offsets[i] belongs to buffers[i].
@@ -32,6 +33,7 @@ struct Placement {
   int64_t lower_bound = 0;  // of the problem; top == lower_bound means that no layout is smaller
   std::string tie_break;    // which order of the solver found it
   double work = 0;          // of the searches that followed (Evictions::work)
+  bool gave_up = false;     // they were left out, as they would have ended above what is of use
 };
 
 // The bytes alive at every op where some buffer begins (between those ops the live bytes only fall). At most

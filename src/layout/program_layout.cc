@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/units.h"
+#include "layout/limited_layout.h"
 #include "layout/skyline.h"
 #include "layout/validator.h"
 #include "ops/rule.h"
@@ -182,6 +183,7 @@ struct PlacedProgram {
   ProgramLayout layout;
   std::array<int64_t, kSpaces.size()> transient_bytes{};
   double work = 0;
+  bool gave_up = false;
 };
 
 // The problems of placing a program, one in each space.
@@ -192,7 +194,7 @@ struct ProgramProblems {
 
 // A region is as large as its largest program: less than that program's bound is worth nothing to the others.
 std::vector<ProgramProblems> problems_of(std::span<const Graph> programs, const PersistentTable& persistent,
-                                         bool reuse) {
+                                         bool reuse, const std::optional<int64_t>& most) {
   std::vector<ProgramProblems> problems;
   std::array<int64_t, kSpaces.size()> enough{};
   for (const Graph& graph : programs) {
@@ -207,19 +209,22 @@ std::vector<ProgramProblems> problems_of(std::span<const Graph> programs, const 
     for (size_t space = 0; space < enough.size(); ++space) {
       of.of_space[space].problem.enough = enough[space];
       of.of_space[space].problem.beside = persistent.bytes[space];
+      if (most && space == index(Space::device))
+        of.of_space[space].problem.most = *most - persistent.bytes[space];
     }
   return problems;
 }
 
 PlacedProgram place_program(const Graph& graph, const PersistentTable& persistent,
                             const ProgramProblems& problems) {
-  PlacedProgram placed{{graph.name(), rows_of(graph, persistent, problems.lives), 0, 0, 0}, {}};
+  PlacedProgram placed{{graph.name(), rows_of(graph, persistent, problems.lives), 0, 0, 0}, {}, 0, false};
   for (const Space space : kSpaces) {
     const ProgramProblem& made = problems.of_space[index(space)];
     const layout::Placement placement = layout::solve(made.problem);
     layout::require_valid(made.problem, placement);
     placed.transient_bytes[index(space)] = placement.top;
     placed.work += placement.work;
+    placed.gave_up = placed.gave_up || placement.gave_up;
     for (size_t i = 0; i < made.buffer_of.size(); ++i)
       if (made.buffer_of[i] >= 0)
         placed.layout.rows[i].offset =
@@ -252,14 +257,21 @@ ArenaSizes ArenaLayout::sizes(Space space) const {
 }
 
 ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& options) {
+  LayoutLimit none;
+  return lay_out(programs, options, none);
+}
+
+ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& options, LayoutLimit& limit) {
   PersistentTable persistent(programs);
   ArenaLayout result;
   std::array<int64_t, kSpaces.size()> transient{};
-  const std::vector<ProgramProblems> problems = problems_of(programs, persistent, options.reuse);
+  const std::vector<ProgramProblems> problems =
+      problems_of(programs, persistent, options.reuse, limit.device_bytes);
   for (size_t program = 0; program < programs.size(); ++program) {
     PlacedProgram placed = place_program(programs[program], persistent, problems[program]);
     result.programs.push_back(std::move(placed.layout));
     result.work += placed.work;
+    limit.gave_up = limit.gave_up || placed.gave_up;
     for (size_t i = 0; i < transient.size(); ++i)
       transient[i] = std::max(transient[i], placed.transient_bytes[i]);
   }

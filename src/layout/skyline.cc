@@ -185,6 +185,8 @@ Placement solve(const Problem& problem) {
   }
   improve_by_first_fit(instance, best);
   if (best.top <= good_enough(instance)) return best;
+  best.gave_up = best.top > instance.most && instance.most < near_enough(instance);
+  if (best.gave_up) return best;
   const std::optional<Pairs> pairs = pairs_of(instance);
   if (!pairs) return best;
   improve_by_period(instance, Neighbours(*pairs, instance.spans.size()), best);

@@ -130,6 +130,26 @@ TEST(Skyline, orders_that_put_first_what_stuck_out_beat_every_tie_break_somewher
   EXPECT_GE(better, 5);
 }
 
+// Searches that would end above what is of use are left out; a placement that takes no more is the same as without.
+TEST(Skyline, a_limit_that_no_search_reaches_leaves_searches_out) {
+  int given_up = 0;
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    Problem problem = random_problem(seed, 40, 40, 4000);
+    const Placement open = solve(problem);
+    if (open.work == 0) continue;
+    problem.most = open.lower_bound + open.lower_bound / 200;
+    const Placement limited = solve(problem);
+    EXPECT_EQ(limited.work, 0.0) << seed;
+    EXPECT_TRUE(limited.gave_up) << seed;
+    EXPECT_GE(limited.top, open.top) << seed;
+    EXPECT_EQ(faults(problem, limited), "") << seed;
+    ++given_up;
+    problem.most = limited.top;
+    EXPECT_EQ(solve(problem).offsets, open.offsets) << seed;
+  }
+  EXPECT_GE(given_up, 3);
+}
+
 // Not a promise of the algorithm, but what the five tie-breaks together reach on problems this small.
 TEST(Skyline, small_random_problems_are_solved_to_the_exact_optimum) {
   for (uint32_t seed = 0; seed < 300; ++seed) {

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
+#include "layout/limited_layout.h"
 #include "passes/keep_frozen.h"
 #include "plan/program/time_model.h"
 #include "plan/search/depth_model.h"
@@ -58,12 +59,12 @@ PlanRequest keeping_frozen(PlanRequest request) {
   return request;
 }
 
-Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
+Plan lay_out_plan(const PlanRequest& request, const Variant& variant, LayoutLimit& limit) {
   Plan plan;
   plan.request = request;
   plan.variant = variant;
   plan.programs = programs_of(request.workload, variant, request.target.device);
-  plan.layout = lay_out(plan.programs, request.target.layout);
+  plan.layout = lay_out(plan.programs, request.target.layout, limit);
   for (const Graph& graph : plan.programs) add_planning_work(kLayoutWork * std::ssize(graph.ops()));
   add_planning_work(static_cast<int64_t>(plan.layout.work / kSearchedOfWork));
   validate(plan.programs, plan.layout);
@@ -78,6 +79,21 @@ Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   plan.fill = filling.tokens;
   if (variant.keep_frozen) plan.kept_bytes = kept_bytes_of(request, kept_row_bytes(plan.programs));
   return plan;
+}
+
+Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
+  LayoutLimit none;
+  return lay_out_plan(request, variant, none);
+}
+
+// The most that the device's arena may take within a budget, whatever else a variant takes.
+std::optional<int64_t> most_device_bytes(const PlanRequest& request) {
+  std::optional<int64_t> most = request.target.budget.device_bytes;
+  if (const auto& process = request.target.budget.process_bytes) {
+    const int64_t left = *process - request.target.host.total();
+    most = std::min(most.value_or(left), left);
+  }
+  return most;
 }
 
 const char* component_of(const TableRow& row) {
@@ -310,19 +326,16 @@ class Layouts {
  public:
   explicit Layouts(const PlanRequest& request) : request_(request) {}
 
-  Candidate of(const Candidate& candidate) {
-    for (const Candidate& known : known_)
-      if (known.variant == candidate.variant && known.graphs == candidate.graphs) return known;
-    plan(candidate);
-    set_graphs(*latest_, candidate.graphs);
-    known_.push_back(candidate_of(*latest_));
-    known_.back().graphs = candidate.graphs;
-    return known_.back();
+  Candidate of(const Candidate& candidate) { return of(candidate, {}); }
+  // The same for a choice within the request's budget: what takes more than that need not be laid out tightly, unless the
+  // least of all is asked for.
+  Candidate of_choice(const Candidate& candidate) {
+    const bool is_least = request_.choices.preset == Preset::least;
+    return of(candidate, {.device_bytes = is_least ? std::nullopt : most_device_bytes(request_)});
   }
   const Plan& plan(const Candidate& candidate) {
-    if (!latest_ || latest_->variant != candidate.variant)
-      latest_ = lay_out_plan(request_, candidate.variant);
-    return *latest_;
+    LayoutLimit none;
+    return plan(candidate, none);
   }
   Plan take(const Candidate& candidate) {
     plan(candidate);
@@ -330,9 +343,37 @@ class Layouts {
   }
 
  private:
+  struct Known {
+    Candidate candidate;
+    std::optional<int64_t> most;  // bytes for which it was not laid out tightly; none: it was
+    [[nodiscard]] bool serves(const Candidate& other, const LayoutLimit& limit) const {
+      return candidate.variant == other.variant && candidate.graphs == other.graphs &&
+             (!most || (limit.device_bytes && *limit.device_bytes <= *most));
+    }
+  };
+
+  Candidate of(const Candidate& candidate, LayoutLimit limit) {
+    for (const Known& known : known_)
+      if (known.serves(candidate, limit)) return known.candidate;
+    plan(candidate, limit);
+    set_graphs(*latest_, candidate.graphs);
+    known_.push_back({candidate_of(*latest_), is_loose_ ? limit.device_bytes : std::nullopt});
+    known_.back().candidate.graphs = candidate.graphs;
+    return known_.back().candidate;
+  }
+  // A layout that was given up is laid out anew.
+  const Plan& plan(const Candidate& candidate, LayoutLimit& limit) {
+    if (!latest_ || latest_->variant != candidate.variant || is_loose_) {
+      latest_ = lay_out_plan(request_, candidate.variant, limit);
+      is_loose_ = limit.gave_up;
+    }
+    return *latest_;
+  }
+
   const PlanRequest& request_;
-  std::vector<Candidate> known_;
+  std::vector<Known> known_;
   std::optional<Plan> latest_;
+  bool is_loose_ = false;  // the latest
 };
 
 Candidate candidate_of(const Plan& plan) {
@@ -391,7 +432,8 @@ Plan search_plan(const PlanRequest& request, int64_t most_ops) {
   Search search(request, most_ops);
   Layouts layouts(request);
   const auto lay_out = [&](const Candidate& candidate) { return layouts.of(candidate); };
-  const auto chosen = choose(search, request, lay_out);
+  const auto chosen =
+      choose(search, request, [&](const Candidate& candidate) { return layouts.of_choice(candidate); });
   std::optional<Plan> plan;
   if (chosen) plan = layouts.take(*chosen);
   const auto knee =
@@ -575,8 +617,9 @@ std::optional<Plan> FittingPlans::fastest(const Budget& budget) {
   // Preset B has another space for each budget.
   if (state_ == nullptr || request_.choices.preset == Preset::b) state_ = std::make_unique<State>(request_);
   state_->request.target.budget = budget;
-  const auto chosen = choose(state_->search, state_->request,
-                             [&](const Candidate& candidate) { return state_->layouts.of(candidate); });
+  const auto chosen = choose(state_->search, state_->request, [&](const Candidate& candidate) {
+    return state_->layouts.of_choice(candidate);
+  });
   if (!chosen) return std::nullopt;
   Plan plan = state_->layouts.plan(*chosen);
   plan.request = request_;

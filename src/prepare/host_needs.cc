@@ -97,6 +97,15 @@ Component threads_and_libraries(const CpuSettings& cpu) {
   return {"threads and libraries", 4 * kMiB + cpu.threads * kMiB / 2};
 }
 
+// By the size of its file, whose tables may be a third of that estimate; where rows were read, by the tables themselves, with
+// what the allocator adds to large blocks and 2 MiB for small files, as in the estimate.
+int64_t tokenizer_bytes(const std::filesystem::path& file, const DataSetup* data) {
+  const int64_t estimated = Tokenizer::estimated_bytes(file);
+  if (data == nullptr || !data->tokenizer) return estimated;
+  const int64_t tables = data->tokenizer->resident_bytes();
+  return std::min(estimated, tables + tables / 8 + 2 * kMiB);
+}
+
 Component staging_of_loading(int64_t more = 0) { return {"staging", kLoadStagingBytes + more}; }
 
 // Host memory that CUDA takes for a card, of this machine or of another one.
@@ -153,8 +162,8 @@ HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, con
   needs.baseline_data_bytes = kProgramDataBytes - kProgramBytes;
   needs.components.push_back({"program", kProgramBytes});
   needs.components.push_back(threads_and_libraries(cpu));
-  if (const auto tokenizer = Tokenizer::find_file(recipe.model))
-    needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(*tokenizer)});
+  if (const auto file = Tokenizer::find_file(recipe.model))
+    needs.components.push_back({"tokenizer", tokenizer_bytes(*file, data)});
   if (data != nullptr && data->summary && data->summary->scratch.bytes > 0 && recipe.output &&
       keeps_files_in_memory(*recipe.output))
     needs.components.push_back(

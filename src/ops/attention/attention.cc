@@ -238,8 +238,10 @@ bool attention_fits_tiles(const Graph& g, const Op& op) {
   constexpr int64_t kMostBiases = 1100;  // f32 values of a group's heads in a block's memory
   const AttentionShape shape = attention_shape(g, op);
   const int64_t biases = shape.buckets == 0 ? 0 : shape.heads / shape.kv_heads * (2 * shape.max_distance + 1);
-  return size_of(input_tensor(g, op, qkv::q).dtype) == 2 && shape.head_dim <= 128 &&
-         shape.head_dim % 8 == 0 && biases <= kMostBiases && !op.attrs.contains("softcap");
+  const bool parents = op.kind != OpKind::attention_cached && has_parents(op);
+  const bool plain = !parents && shape.buckets == 0 && !op.attrs.contains("dropout");
+  return size_of(input_tensor(g, op, qkv::q).dtype) == 2 && shape.head_dim <= (plain ? 256 : 128) &&
+         shape.head_dim % 8 == 0 && biases <= kMostBiases && (plain || !op.attrs.contains("softcap"));
 }
 int64_t attention_tile_sums(const AttentionShape& shape) {
   return shape.sequences * shape.heads * ((shape.length + kGpuAttentionTile - 1) / kGpuAttentionTile) *

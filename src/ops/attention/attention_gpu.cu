@@ -14,11 +14,31 @@ template <int D, int kGroups, int kKeys, bool kExtras, class T>
 void launch_sequences(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
   launch_tiles<D, kGroups, kKeys, kExtras, GpuAttentionSite<T>>(stream, f, extents);
 }
+// Heads of more than 128 values, and logits below a cap, in tiles of 64 queries.
+template <bool kCapped, class T>
+void launch_wide_or_capped(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
+  using Site = GpuAttentionSite<T>;
+  if (f.a.head_dim > 128) return launch_tiles<256, 1, 32, false, Site, kCapped>(stream, f, extents);
+  return f.a.head_dim > 64 ? launch_tiles<128, 1, 64, false, Site, kCapped>(stream, f, extents)
+                           : launch_tiles<64, 1, 64, false, Site, kCapped>(stream, f, extents);
+}
+template <bool kCapped, class T>
+void launch_wide_or_capped(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents) {
+  using Site = GpuAttentionSite<T>;
+  if (g.a.head_dim > 128) return launch_backward_tiles<256, false, Site, Site, kCapped>(stream, g, extents);
+  return g.a.head_dim > 64 ? launch_backward_tiles<128, false, Site, Site, kCapped>(stream, g, extents)
+                           : launch_backward_tiles<64, false, Site, Site, kCapped>(stream, g, extents);
+}
+// Shared memory that the backward of wide heads takes, which the smallest cards lack.
+constexpr int64_t kForWideGradients = int64_t{96} * 1024;
+
 // Tiles of 128 queries read keys half as often as those of 64, where there are enough to keep the card busy.
 // With 64 keys they want more shared memory than small cards have for two blocks.
 template <class T>
 void launch_forward_tiles(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
   const GpuAttention<T>& a = f.a;
+  if (a.softcap > 0) return launch_wide_or_capped<true>(stream, f, extents);
+  if (a.head_dim > 128) return launch_wide_or_capped<false>(stream, f, extents);
   if (has_extras(a))
     return a.head_dim <= 64 ? launch_sequences<64, 1, 64, true>(stream, f, extents)
                             : launch_sequences<128, 1, 64, true>(stream, f, extents);
@@ -47,8 +67,11 @@ void launch_backward(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Ex
   using Site = GpuAttentionSite<T>;
   begin_backward(stream, g);
   if constexpr (sizeof(T) == 2) {
-    if (extents.fits_tiles) {
+    const bool has_memory = g.a.head_dim <= 128 || extents.card.shared_bytes_per_block >= kForWideGradients;
+    if (extents.fits_tiles && has_memory) {
       const bool narrow = g.a.head_dim <= 64;
+      if (g.a.softcap > 0) return launch_wide_or_capped<true>(stream, g, extents);
+      if (g.a.head_dim > 128) return launch_wide_or_capped<false>(stream, g, extents);
       if (has_extras(g.a))
         return narrow ? launch_backward_tiles<64, true, Site, Site>(stream, g, extents)
                       : launch_backward_tiles<128, true, Site, Site>(stream, g, extents);

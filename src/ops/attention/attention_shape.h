@@ -19,7 +19,8 @@ uint64_t attention_dropout_key(const Op& op);
 int64_t attention_bias_sums_bytes(const AttentionShape& shape);
 
 // Returns whether the tensor cores of GPUs compute attention or its gradient (ops/attention/gpu_attention_tiles.h):
-// 16-bit values, heads of up to 128 in eights, no cap, and a bias that goes into a block's memory. Else plain
+// 16-bit values, heads of up to 128 in eights and a bias that goes into a block's memory; or heads of up to 256, with a
+// cap or without, where there is neither bias nor dropout nor a tree. Else plain
 // arithmetic in f32 does (ops/attention/gpu_attention_plain.h), at a share of the card's f32 rate.
 bool attention_fits_tiles(const Graph& graph, const Op& op);
 inline constexpr int64_t kGpuAttentionTile = 64;  // queries

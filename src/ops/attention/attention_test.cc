@@ -324,6 +324,8 @@ std::vector<OpCase> over_trees(const std::string& name, int64_t window) {
        of_several_tiles("_of_160_values_in_a_window_of_both_sides", 160, "causal=0, window=20", 70),
        of_several_tiles("_with_a_cap", 72, "scale=0.5, softcap=2.0, window=0"),
        of_several_tiles("_of_256_values_with_a_cap", 256, "softcap=1.0, window=50", 70),
+       of_several_tiles("_of_200_values_in_a_window_of_both_sides_with_a_cap", 200,
+                        "causal=0, softcap=2.0, window=24", 70),
        of_several_tiles("_of_40_values", 40, "window=0"),
        of_several_tiles("_of_96_values_in_a_window", 96, "window=70"),
        of_several_tiles("_of_160_values_of_both_sides", 160, "causal=0, window=0", 70),

@@ -94,23 +94,23 @@ struct Extents {
   }
 };
 
-template <int D, int kGroups, int kKeys, bool kExtras, class Site, class T>
+template <int D, int kGroups, int kKeys, bool kExtras, class Site, bool kCapped = false, class T>
 void launch_tiles(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
   const int shared = attention_shared_bytes<D, kGroups, kKeys, kExtras>(f.a);
   gpu::launch_with_shared(stream, extents.query_grid(stream, kGroups * 64), {kAttentionThreads},
-                          static_cast<unsigned>(shared), attention_tiles<T, D, kGroups, kKeys, kExtras, Site>,
-                          f);
+                          static_cast<unsigned>(shared),
+                          attention_tiles<T, D, kGroups, kKeys, kExtras, Site, kCapped>, f);
 }
-template <int D, bool kExtras, class QuerySite, class KeySite, class T>
+template <int D, bool kExtras, class QuerySite, class KeySite, bool kCapped = false, class T>
 void launch_backward_tiles(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents) {
   const int for_keys = grad_key_shared_bytes<D, kExtras>(g.a);
   const int for_queries = grad_query_shared_bytes<D, kExtras>(g);
   gpu::launch_with_shared(stream, extents.key_grid(stream, kAttentionTile), {kAttentionThreads},
-                          static_cast<unsigned>(for_keys), attention_grad_key_tiles<T, D, kExtras, KeySite>,
-                          g);
+                          static_cast<unsigned>(for_keys),
+                          attention_grad_key_tiles<T, D, kExtras, KeySite, kCapped>, g);
   gpu::launch_with_shared(stream, extents.query_grid(stream, kAttentionTile), {kAttentionThreads},
                           static_cast<unsigned>(for_queries),
-                          attention_grad_query_tiles<T, D, kExtras, QuerySite>, g);
+                          attention_grad_query_tiles<T, D, kExtras, QuerySite, kCapped>, g);
 }
 
 // Calls launch<kColumns>(parts): how many of a head's values a block sums, and how many blocks there are for

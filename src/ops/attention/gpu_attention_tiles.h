@@ -1,11 +1,12 @@
 // Attention by tensor cores, flash style: logits never leave registers. For 16-bit values and heads of up to
-// 128 values (attention_fits_tiles). A block has four warps, each with 16 or 32 rows of a tile. The backward
+// 256 values (attention_fits_tiles). A block has four warps, each with 16 or 32 rows of a tile. The backward
 // is two kernels, one walks queries for a tile of keys, the other keys for a tile of queries: seven products
 // instead of five, but nothing is added by several blocks, so that bits do not depend on time. Include it
 // only in attention_gpu.cu and attention_trees_gpu.cu.
 //
-// Template parameters: D, values of a head as the tiles have them, 64 or 128; those beyond head_dim are
-// zeros. kGroups, groups of 16 rows that a warp has. kCount, rows of the other side that are taken at a time.
+// Template parameters: D, values of a head as the tiles have them, 64, 128 or 256; those beyond head_dim are
+// zeros. Of 256 no operand is held in registers, which sums fill, and d_k and d_v are made one after the other.
+// kCapped: logits have a cap. kGroups, groups of 16 rows that a warp has. kCount, rows of the other side that are taken at a time.
 // kExtras: there may be a bias or dropout (ops/attention/gpu_attention_extras.h). Site: what a block works
 // on, a head of a sequence or of a segment of a tree (ops/attention/gpu_attention_trees.h).
 #pragma once
@@ -18,12 +19,15 @@
 #include "ops/attention/attention_shape.h"
 #include "ops/attention/gpu_attention.h"
 #include "ops/attention/gpu_attention_extras.h"
+#include "ops/pointwise/gpu_tanh.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 
 inline constexpr int kAttentionTile = static_cast<int>(kGpuAttentionTile);  // rows of a block of the backward
 inline constexpr int kAttentionStep = 32;  // of the other side, in the backward
+template <int D>
+inline constexpr int kAttentionStepOf = D > 128 ? 16 : kAttentionStep;
 inline constexpr int kAttentionThreads = 128;
 inline constexpr float kLog2OfE = 1.44269504F;
 inline constexpr float kUnseen = -std::numeric_limits<float>::infinity();  // a logit
@@ -195,6 +199,40 @@ PL_DEV void hide_unseen_keys(const GpuAttention<T>& a, const Site& at, int query
   }
 }
 
+// A cap on logits, and its slope. `unit` brings capped values to logits.
+template <bool kCapped>
+struct LogitCap {
+  float unit;
+
+  template <class T>
+  PL_DEV explicit LogitCap(const GpuAttention<T>& a) : unit(a.scale) {}
+  template <int kGroups, int kCount>
+  PL_DEV void bend(float (&)[kGroups][kCount][4]) const {}
+  [[nodiscard]] PL_DEV float slope(float) const { return 1.0F; }
+};
+template <>
+struct LogitCap<true> {
+  float unit = 1.0F, inner, outer;
+
+  template <class T>
+  PL_DEV explicit LogitCap(const GpuAttention<T>& a) : inner(a.scale / a.softcap), outer(a.softcap) {}
+  template <int kGroups, int kCount>
+  PL_DEV void bend(float (&s)[kGroups][kCount][4]) const {
+    PL_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      PL_UNROLL
+      for (int j = 0; j < kCount; ++j) {
+        PL_UNROLL
+        for (int r = 0; r < 4; ++r) s[g][j][r] = outer * tanh_of(s[g][j][r] * inner);
+      }
+    }
+  }
+  [[nodiscard]] PL_DEV float slope(float logit) const {
+    const float part = logit / outer;
+    return logit == kUnseen ? 0.0F : gpu::fma(-part, part, 1.0F);
+  }
+};
+
 // The softmax of the two rows of a group that a thread has a part of: their largest logit, or one that is not
 // much smaller, and the thread's part of the sum of exp(logit - top).
 struct SoftmaxRows {
@@ -277,7 +315,7 @@ PL_DEV void soften(float (&s)[kGroups][kCount / 8][4], float scale, SoftmaxRows 
 // Writes a warp's 16 rows from `query0` on.
 template <class T, int D>
 PL_DEV void put_attention(const GpuAttentionForward<T>& f, const GpuAttentionSite<T>& at, int query0,
-                          const SoftmaxRows& rows, const float (&o)[D / 8][4]) {
+                          const SoftmaxRows& rows, float unit, const float (&o)[D / 8][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, dim = f.a.head_dim;
   float factor[2];
   PL_UNROLL
@@ -288,7 +326,7 @@ PL_DEV void put_attention(const GpuAttentionForward<T>& f, const GpuAttentionSit
     factor[h] = sum > 0 ? 1.0F / sum : 0.0F;
     const int row = query0 + lane / 4 + h * 8;
     if (row < at.length && lane % 4 == 0)
-      f.lse[at.row_at(row, f.a.heads)] = sum > 0 ? gpu::fma(rows.top[h], f.a.scale, gpu::log(sum)) : 0.0F;
+      f.lse[at.row_at(row, f.a.heads)] = sum > 0 ? gpu::fma(rows.top[h], unit, gpu::log(sum)) : 0.0F;
   }
   put_rows<T, D>(f.o + at.q_at(query0, dim), at.q_stride, at.length - query0, dim, o, factor);
 }
@@ -302,12 +340,15 @@ PL_BOTH int attention_shared_bytes(const GpuAttention<T>& a) {
 
 // Blocks that a multiprocessor's registers are shared by.
 template <int D, int kGroups, bool kExtras>
-inline constexpr int kAttentionBlocks = kGroups == 2 ? 2 : (D == 128 ? 3 : 4) - (kExtras ? 1 : 0);
+inline constexpr int kAttentionBlocks = D == 256       ? 1
+                                        : kGroups == 2 ? 2
+                                                       : (D == 128 ? 3 : 4) - (kExtras ? 1 : 0);
 
-template <class T, int D, int kGroups, int kKeys, bool kExtras, class Site = GpuAttentionSite<T>>
+template <class T, int D, int kGroups, int kKeys, bool kExtras, class Site = GpuAttentionSite<T>,
+          bool kCapped = false>
 __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroups, kExtras>))
     attention_tiles(GpuAttentionForward<T> f) {
-  static_assert(!kExtras || kGroups == 1);
+  static_assert(!kExtras || (kGroups == 1 && !kCapped));
   constexpr int kRows = kGroups * 16, kQueries = 4 * kRows;
   const GpuAttention<T>& a = f.a;
   PL_LAUNCHED_SHARED(gpu::Pack<T>, tiles, (attention_shared_bytes<D, kGroups, kKeys, kExtras>(a)) / 16);
@@ -321,6 +362,7 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
   const int q0 = tile.behind * kQueries, dim = a.head_dim;
   if (q0 >= at.length) return;
   const int query0 = q0 + warp * kRows;
+  const LogitCap<kCapped> cap(a);
   const Columns seen_by_all = keys_of(a, at, query0, query0 + kRows - 1);
   const Columns seen_by_any = keys_of(a, at, query0 + kRows - 1, query0);
   const int end = a.end_of_keys(at.number(q0 + kQueries - 1), at.key_length);
@@ -354,21 +396,24 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
     __syncthreads();  // the values are there, and everybody has read the keys
     fetch_keys(k_tile, a.k, k0 + kKeys);
     if (!busy) continue;
+    cap.bend(s);
     if (!seen_by_all.hold_all(k0, kKeys)) hide_unseen_keys<kKeys>(a, at, query0, k0, s);
-    soften<D, kKeys>(s, a.scale * kLog2OfE, rows, o);
+    soften<D, kKeys>(s, cap.unit * kLog2OfE, rows, o);
     drop<kKeys>(s[0], extras.kept(k0));
     multiply_scores<T, D, kKeys>(o, s, v_tile);
   }
   gpu::wait_copies<0>();
   PL_UNROLL
-  for (int g = 0; g < kGroups; ++g) put_attention<T, D>(f, at, query0 + g * 16, rows[g], o[g]);
+  for (int g = 0; g < kGroups; ++g) put_attention<T, D>(f, at, query0 + g * 16, rows[g], cap.unit, o[g]);
 }
 
 // p: logits to probabilities, those that are dropped to 0; d_p: products d_o v to gradients of the logits.
-// `scale` brings logits to units of log 2, in which lse is negated.
-PL_DEV void soften_gradient(float& p, float& d_p, float scale, float minus_lse, float delta, float kept) {
-  p = gpu::exp2_fast(gpu::fma(p, scale, minus_lse));
-  d_p = p * (kept * d_p - delta);
+// lse is negated and in units of log 2.
+template <class Cap>
+PL_DEV void soften_gradient(float& p, float& d_p, const Cap& cap, float minus_lse, float delta, float kept) {
+  const float slope = cap.slope(p);
+  p = gpu::exp2_fast(gpu::fma(p, cap.unit * kLog2OfE, minus_lse));
+  d_p = p * (kept * d_p - delta) * slope;
   p *= kept;
 }
 
@@ -377,19 +422,19 @@ struct RowStatistics {
   float lse = 0, delta = 0;
 };
 // The same of 16 rows of a tile: of queries, of which a thread knows lse and delta of its two ...
-template <int kCount, class Kept>
-PL_DEV void soften_rows(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4], float scale,
+template <int kCount, class Cap, class Kept>
+PL_DEV void soften_rows(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4], const Cap& cap,
                         const float (&minus_lse)[2], const float (&delta)[2], const Kept& kept) {
   PL_UNROLL
   for (int j = 0; j < kCount / 8; ++j) {
     PL_UNROLL
     for (int r = 0; r < 4; ++r)
-      soften_gradient(p[j][r], d_p[j][r], scale, minus_lse[r / 2], delta[r / 2], kept.of(j, r));
+      soften_gradient(p[j][r], d_p[j][r], cap, minus_lse[r / 2], delta[r / 2], kept.of(j, r));
   }
 }
 // ... or of keys, where a lane knows them of the query that its column is.
-template <int kCount, class Kept>
-PL_DEV void soften_columns(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4], float scale,
+template <int kCount, class Cap, class Kept>
+PL_DEV void soften_columns(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4], const Cap& cap,
                            const RowStatistics& of, const Kept& kept) {
   static_assert(kCount <= gpu::kWarpSize);
   PL_UNROLL
@@ -399,8 +444,8 @@ PL_DEV void soften_columns(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4
       const int query = j * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + c;
       const float of_lse = __shfl_sync(gpu::kAll, of.lse * -kLog2OfE, query);
       const float of_delta = __shfl_sync(gpu::kAll, of.delta, query);
-      soften_gradient(p[j][c], d_p[j][c], scale, of_lse, of_delta, kept.of(j, c));
-      soften_gradient(p[j][c + 2], d_p[j][c + 2], scale, of_lse, of_delta, kept.of(j, c + 2));
+      soften_gradient(p[j][c], d_p[j][c], cap, of_lse, of_delta, kept.of(j, c));
+      soften_gradient(p[j][c + 2], d_p[j][c + 2], cap, of_lse, of_delta, kept.of(j, c + 2));
     }
   }
 }
@@ -417,7 +462,7 @@ PL_DEV void hide_unseen_queries(const GpuAttention<T>& a, const Site& at, int ke
 template <int D, class T>
 PL_DEV void fetch_queries(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>& at, QueryStep step, T* to,
                           RowStatistics& statistics) {
-  constexpr int kQueries = kAttentionStep;
+  constexpr int kQueries = kAttentionStepOf<D>;
   const int dim = g.a.head_dim, rows = at.length - step.query;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t from = at.q_at(step.query, dim) + step.head * dim;
@@ -429,87 +474,137 @@ PL_DEV void fetch_queries(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T
 
 // Blocks that a multiprocessor's registers are shared by.
 template <int D>
-inline constexpr int kGradBlocks = D == 128 ? 2 : 3;
+inline constexpr int kGradBlocks = D == 256   ? 1
+                                   : D == 128 ? 2
+                                              : 3;
+// Rows of a tile that stay in shared memory next to the steps: those that are not held in registers.
+template <int D>
+inline constexpr int kGradTileRows = D == 256 ? 2 * kAttentionTile : kAttentionTile;
 template <int D, bool kExtras, class T>
 PL_BOTH int grad_key_shared_bytes(const GpuAttention<T>& a) {
-  return (kAttentionTile + 4 * kAttentionStep) * D * 2 + KeyExtrasOf<T, kExtras>::bytes(a);
+  return (kGradTileRows<D> + 4 * kAttentionStepOf<D>)*D * 2 + KeyExtrasOf<T, kExtras>::bytes(a);
 }
 template <int D, bool kExtras, class T>
 PL_BOTH int grad_query_shared_bytes(const GpuAttentionGrad<T>& g) {
-  return 4 * kAttentionStep * D * 2 + QueryExtrasOf<T, kAttentionStep, kExtras>::bytes(g.a) +
+  constexpr int kHeld = D == 256 ? kGradTileRows<D> : 0;
+  return (kHeld + 4 * kAttentionStepOf<D>)*D * 2 + QueryExtrasOf<T, kAttentionStep, kExtras>::bytes(g.a) +
          BiasSumsOf<T, kExtras>::bytes(g);
 }
 
-template <class T, int D>
-PL_DEV void put_key_gradients(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>& at, int key0,
-                              const float (&d_k)[D / 8][4], const float (&d_v)[D / 8][4]) {
-  const int rows = at.key_length - key0, dim = g.a.head_dim;
-  const int64_t to = at.kv_at(key0, dim);
-  put_rows<T, D>(g.d_v + to, at.kv_stride, rows, dim, d_v, {1.0F, 1.0F});
-  put_rows<T, D>(g.d_k + to, at.kv_stride, rows, dim, d_k, {g.a.scale, g.a.scale});
-}
+// The gradients that one walk over the queries makes.
+enum class KeyGradients : uint8_t { both, values, keys };
 
-// d_k and d_v of 64 keys, over all queries of all heads of the group. The keys' values are held in registers.
-template <class T, int D, bool kExtras, class Site = GpuAttentionSite<T>>
+// d_k and d_v of a block's 64 keys, a warp 16 of them.
+template <class T, int D, bool kExtras, class Site, bool kCapped>
+struct KeyTiles {
+  static constexpr int kQueries = kAttentionStepOf<D>;
+  using Sums = float[1][D / 8][4];
+
+  const GpuAttentionGrad<T>& g;
+  const Site& at;
+  const KeyExtrasOf<T, kExtras>& extras;
+  const T* k_tile;
+  T* steps;  // two buffers of kQueries of q, and as many of d_o
+  int k0, row;
+
+  // Over all queries of all heads of the group. `values`: rows of v.
+  template <KeyGradients kWhich, class Values>
+  PL_DEV void walk(const Values& values, Sums& d_k, Sums& d_v) const {
+    const GpuAttention<T>& a = g.a;
+    const int group = a.heads / a.kv_heads, key0 = k0 + row;
+    const int begin = a.first_query(k0) / kQueries * kQueries;
+    const int end = at.end_of_queries(a, k0 + kAttentionTile - 1);
+    const LogitCap<kCapped> cap(a);
+    const Columns seen_by_all = queries_of(a, at, key0, key0 + 15);
+    const auto seen_by_any = queries_that_see_any(a, at, key0, key0 + 15);
+    RowStatistics next;
+    const auto fetch = [&](QueryStep step, int buffer) {
+      if (step.head < group) {
+        fetch_queries<D>(g, at, step, steps + buffer * 2 * kQueries * D, next);
+        extras.draw(step.head, step.query, buffer);
+      }
+      gpu::commit_copies();
+    };
+    QueryStep step{begin < end ? 0 : group, begin};
+    int buffer = 0;
+    fetch(step, buffer);
+    while (step.head < group) {
+      const int q0 = step.query, head = step.head, now = buffer;
+      const RowStatistics rows = next;
+      const T* const q_tile = steps + now * 2 * kQueries * D;
+      step.go_on(begin, end, kQueries);
+      buffer = 1 - now;
+      gpu::wait_copies<0>();
+      __syncthreads();  // the queries are there, and everybody has read those before
+      fetch(step, buffer);
+      if (seen_by_any.hold_none(q0, kQueries)) continue;
+      float p[1][kQueries / 8][4] = {}, d_p[1][kQueries / 8][4] = {};  // [keys, queries]
+      if constexpr (kExtras) extras.begin_logits(p[0], head, key0 - q0);
+      multiply_rows<T, D, kQueries>(p, TileRows<T, D>{k_tile, row}, q_tile);
+      if constexpr (kWhich != KeyGradients::values)
+        multiply_rows<T, D, kQueries>(d_p, values, q_tile + kQueries * D);
+      cap.bend(p);
+      if (!seen_by_all.hold_all(q0, kQueries)) hide_unseen_queries<kQueries>(a, at, key0, q0, p[0]);
+      soften_columns<kQueries>(p[0], d_p[0], cap, rows, extras.kept(now, row / 16));
+      if constexpr (kWhich != KeyGradients::keys)
+        multiply_scores<T, D, kQueries>(d_v, p, q_tile + kQueries * D);
+      if constexpr (kWhich != KeyGradients::values) multiply_scores<T, D, kQueries>(d_k, d_p, q_tile);
+    }
+    gpu::wait_copies<0>();
+  }
+
+  PL_DEV void put(T* to, const Sums& sums, float factor) const {
+    const int key0 = k0 + row, dim = g.a.head_dim;
+    put_rows<T, D>(to + at.kv_at(key0, dim), at.kv_stride, at.key_length - key0, dim, sums[0],
+                   {factor, factor});
+  }
+};
+
+// The keys' values are held in registers; of 256 values a head stays in shared memory, and the gradients come one after
+// the other.
+template <class T, int D, bool kExtras, class Site = GpuAttentionSite<T>, bool kCapped = false>
 __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
     attention_grad_key_tiles(GpuAttentionGrad<T> g) {
-  constexpr int kQueries = kAttentionStep;
   const GpuAttention<T>& a = g.a;
   PL_LAUNCHED_SHARED(gpu::Pack<T>, tiles, (grad_key_shared_bytes<D, kExtras>(a)) / 16);
   T* const k_tile = reinterpret_cast<T*>(tiles);
-  T* const steps = k_tile + kAttentionTile * D;  // two buffers of kQueries of q, and as many of d_o
+  T* const steps = k_tile + kGradTileRows<D> * D;
+  T* const v_tile = D == 256 ? k_tile + kAttentionTile * D : steps;
   const int row = gpu::warp_of_block() * 16;
   const GpuTile tile = tile_of_block<kAttentionTile>(a.keys.starts, a.live_sequences(), tiles);
   const int k0 = tile.index * kAttentionTile;
   const int group = a.heads / a.kv_heads, dim = a.head_dim;
   const Site at(a, tile.sequence, static_cast<int>(blockIdx.y) * group);
   if (k0 >= at.key_length) return;
-  const KeyExtrasOf<T, kExtras> extras{a, at, k0, reinterpret_cast<uint8_t*>(steps + 4 * kQueries * D)};
+  const KeyExtrasOf<T, kExtras> extras{a, at, k0,
+                                       reinterpret_cast<uint8_t*>(steps + 4 * kAttentionStepOf<D> * D)};
   fetch_rows<kAttentionTile, D>(k_tile, a.k + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
-  fetch_rows<kAttentionTile, D>(steps, a.v + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
+  fetch_rows<kAttentionTile, D>(v_tile, a.v + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
   have_copies();
-  HeldRows<T, D, 1> values;
-  values.hold({steps, row});
-  __syncthreads();  // everybody has the values
-  const int begin = a.first_query(k0) / kQueries * kQueries;
-  const int end = at.end_of_queries(a, k0 + kAttentionTile - 1);
-  const int key0 = k0 + row;
-  const Columns seen_by_all = queries_of(a, at, key0, key0 + 15);
-  const auto seen_by_any = queries_that_see_any(a, at, key0, key0 + 15);
-  RowStatistics next;
-  const auto fetch = [&](QueryStep step, int buffer) {
-    if (step.head < group) {
-      fetch_queries<D>(g, at, step, steps + buffer * 2 * kQueries * D, next);
-      extras.draw(step.head, step.query, buffer);
-    }
-    gpu::commit_copies();
-  };
   extras.begin();
-  QueryStep step{begin < end ? 0 : group, begin};
-  int buffer = 0;
-  fetch(step, buffer);
-  float d_k[1][D / 8][4] = {}, d_v[1][D / 8][4] = {};
-  while (step.head < group) {
-    const int q0 = step.query, head = step.head, now = buffer;
-    const RowStatistics rows = next;
-    const T* const q_tile = steps + now * 2 * kQueries * D;
-    step.go_on(begin, end, kQueries);
-    buffer = 1 - now;
-    gpu::wait_copies<0>();
-    __syncthreads();  // the queries are there, and everybody has read those before
-    fetch(step, buffer);
-    if (seen_by_any.hold_none(q0, kQueries)) continue;
-    float p[1][kQueries / 8][4] = {}, d_p[1][kQueries / 8][4] = {};  // [keys, queries]
-    extras.begin_logits(p[0], head, key0 - q0);
-    multiply_rows<T, D, kQueries>(p, TileRows<T, D>{k_tile, row}, q_tile);
-    multiply_rows<T, D, kQueries>(d_p, values, q_tile + kQueries * D);
-    if (!seen_by_all.hold_all(q0, kQueries)) hide_unseen_queries<kQueries>(a, at, key0, q0, p[0]);
-    soften_columns<kQueries>(p[0], d_p[0], a.scale * kLog2OfE, rows, extras.kept(now, row / 16));
-    multiply_scores<T, D, kQueries>(d_v, p, q_tile + kQueries * D);
-    multiply_scores<T, D, kQueries>(d_k, d_p, q_tile);
+  using Tiles = KeyTiles<T, D, kExtras, Site, kCapped>;
+  const Tiles keys{g, at, extras, k_tile, steps, k0, row};
+  typename Tiles::Sums sums = {};
+  if constexpr (D == 256) {
+    const TileRows<T, D> values{v_tile, row};
+    keys.template walk<KeyGradients::values>(values, sums, sums);
+    keys.put(g.d_v, sums, 1.0F);
+    __syncthreads();  // everybody has read the last queries
+    PL_UNROLL
+    for (int d = 0; d < D / 8; ++d) {
+      PL_UNROLL
+      for (int r = 0; r < 4; ++r) sums[0][d][r] = 0;
+    }
+    keys.template walk<KeyGradients::keys>(values, sums, sums);
+  } else {
+    HeldRows<T, D, 1> values;
+    values.hold({v_tile, row});
+    __syncthreads();  // everybody has the values
+    typename Tiles::Sums d_v = {};
+    keys.template walk<KeyGradients::both>(values, sums, d_v);
+    keys.put(g.d_v, d_v, 1.0F);
   }
-  gpu::wait_copies<0>();
-  put_key_gradients<T, D>(g, at, key0, d_k[0], d_v[0]);
+  keys.put(g.d_k, sums, a.scale);
 }
 
 // The values of the two rows of 16 that a thread has a part of; lse negated and in units of log 2.
@@ -528,19 +623,23 @@ PL_DEV void load_statistics(const GpuAttentionGrad<T>& g, const GpuAttentionSite
 // Brings the keys of a step, and their values behind them.
 template <int D, class T, class Site>
 PL_DEV void fetch_keys(const GpuAttention<T>& a, const Site& at, int k0, T* to) {
-  fetch_key_rows<kAttentionStep, D>(to, a.k, at, k0, a.head_dim);
-  fetch_key_rows<kAttentionStep, D>(to + kAttentionStep * D, a.v, at, k0, a.head_dim);
+  constexpr int kStep = kAttentionStepOf<D>;
+  fetch_key_rows<kStep, D>(to, a.k, at, k0, a.head_dim);
+  fetch_key_rows<kStep, D>(to + kStep * D, a.v, at, k0, a.head_dim);
 }
 
 // d_q of 64 queries, over the keys they see, and what the bias of their logits gets. The queries and d_o are
-// held in registers.
-template <class T, int D, bool kExtras, class Site = GpuAttentionSite<T>>
+// held in registers; of 256 values a head in shared memory.
+template <class T, int D, bool kExtras, class Site = GpuAttentionSite<T>, bool kCapped = false>
 __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
     attention_grad_query_tiles(GpuAttentionGrad<T> g) {
-  constexpr int kKeys = kAttentionStep;
+  constexpr int kKeys = kAttentionStepOf<D>;
+  constexpr bool kHolds = D <= 128;
   const GpuAttention<T>& a = g.a;
   PL_LAUNCHED_SHARED(gpu::Pack<T>, tiles, (grad_query_shared_bytes<D, kExtras>(g)) / 16);
-  T* const steps = reinterpret_cast<T*>(tiles);  // two buffers of kKeys keys, and as many of their values
+  T* const rows = reinterpret_cast<T*>(tiles);
+  // Two buffers of kKeys keys, and as many of their values.
+  T* const steps = kHolds ? rows : rows + 2 * kAttentionTile * D;
   const int row = gpu::warp_of_block() * 16;
   const GpuTile tile = tile_of_block<kAttentionTile>(a.queries.starts, a.live_sequences(), tiles);
   const Site at(a, tile.sequence, static_cast<int>(blockIdx.y));
@@ -548,12 +647,13 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
   const int q0 = tile.behind * kAttentionTile, dim = a.head_dim;
   if (q0 >= at.length) return;
   const int left = at.length - q0, query0 = q0 + row;
-  fetch_rows<kAttentionTile, D>(steps, a.q + at.q_at(q0, dim), at.q_stride, left, dim);
-  fetch_rows<kAttentionTile, D>(steps + kAttentionTile * D, g.d_o + at.q_at(q0, dim), at.q_stride, left, dim);
+  fetch_rows<kAttentionTile, D>(rows, a.q + at.q_at(q0, dim), at.q_stride, left, dim);
+  fetch_rows<kAttentionTile, D>(rows + kAttentionTile * D, g.d_o + at.q_at(q0, dim), at.q_stride, left, dim);
   have_copies();
-  HeldRows<T, D, 1> queries, d_o;
-  queries.hold({steps, row});
-  d_o.hold({steps + kAttentionTile * D, row});
+  std::conditional_t<kHolds, HeldRows<T, D, 1>, TileRows<T, D>> queries, d_o;
+  queries.hold({rows, row});
+  d_o.hold({rows + kAttentionTile * D, row});
+  const LogitCap<kCapped> cap(a);
   auto* const behind = reinterpret_cast<float*>(steps + 4 * kKeys * D);
   const QueryExtrasOf<T, kKeys, kExtras> extras(a, at, query0, behind);
   const BiasSumsOf<T, kExtras> sums{g, at, query0, behind + extras.bytes(a) / int{sizeof(float)}};
@@ -583,9 +683,10 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
     extras.begin_logits(p[0], k0);
     multiply_rows<T, D, kKeys>(p, queries, k_tile);
     multiply_rows<T, D, kKeys>(d_p, d_o, k_tile + kKeys * D);
+    cap.bend(p);
     if (!seen_by_all.hold_all(k0, kKeys)) hide_unseen_keys<kKeys>(a, at, query0, k0, p);
-    soften_rows<kKeys>(p[0], d_p[0], a.scale * kLog2OfE, minus_lse, delta, extras.kept(k0));
-    sums.add(d_p[0], k0);
+    soften_rows<kKeys>(p[0], d_p[0], cap, minus_lse, delta, extras.kept(k0));
+    if constexpr (kExtras) sums.add(d_p[0], k0);
     multiply_scores<T, D, kKeys>(d_q, d_p, k_tile);
   }
   gpu::wait_copies<0>();

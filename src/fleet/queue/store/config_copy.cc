@@ -98,11 +98,13 @@ class Writer {
     });
   }
 
-  // A text of several lines was folded when it was read: in quotes it is what it is.
+  // A text of several lines was folded when it was read, and a carriage return may end one: in quotes it is what
+  // it is.
   static std::string scalar(const YAML::Node& node, bool tagged) {
     if (node.IsNull()) return tagged ? "" : "null";
     const std::string& text = node.Scalar();
-    const bool was_plain = node.Tag() == "?" && !text.empty() && text.find('\n') == std::string::npos;
+    const bool was_plain =
+        node.Tag() == "?" && !text.empty() && text.find_first_of("\n\r") == std::string::npos;
     const bool plain = was_plain || (node.Tag().empty() && is_word(text));  // the latter: an added key
     return plain && !tagged ? text
                             : ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace);

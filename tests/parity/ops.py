@@ -201,6 +201,35 @@ def step_by_step(q, k, v, g, beta):
     return torch.stack(rows)
 
 
+def chunk_by_chunk(q, k, v, g, beta, rows=64):
+    """The same by chunks, one head of unit rows: q, k, v [T, width], g, beta [T]."""
+    state, parts = torch.zeros(k.shape[1], v.shape[1], dtype=v.dtype), []
+    for at in range(0, len(v), rows):
+        a, b, c, d, e = (x[at:at + rows] for x in (q, k, v, g, beta))
+        sums, n = d.cumsum(0), len(c)
+        decays = (sums[:, None] - sums).masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), float("-inf")).exp()
+        lower = (e[:, None] * decays * (b @ b.T)).tril(-1)
+        right = e[:, None] * (c - sums.exp()[:, None] * (b @ state))
+        u = torch.linalg.solve_triangular(torch.eye(n, dtype=v.dtype) + lower, right, upper=False, unitriangular=True)
+        parts.append(sums.exp()[:, None] * (a @ state) + decays * (a @ b.T) @ u)
+        state = sums[-1].exp() * state + ((sums[-1] - sums).exp()[:, None] * b).T @ u
+    return torch.cat(parts)
+
+
+def forms_case(decay):
+    """Both forms in f64, with their gradients: what the kernels compute is what the definition says."""
+    torch.manual_seed(12)
+    q, k, v, d_o = (torch.randn(200, 1, 8, dtype=torch.float64) for _ in range(4))
+    gates = [-decay * torch.rand(200, 1, dtype=torch.float64), torch.rand(200, 1, dtype=torch.float64)]
+    inputs = [x.requires_grad_() for x in (q, k, v, *gates)]
+    steps = step_by_step(*inputs)
+    unit = [x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for x in (q, k)]
+    chunks = chunk_by_chunk(unit[0][:, 0] * 8 ** -0.5, unit[1][:, 0], v[:, 0], *(x[:, 0] for x in inputs[3:]))[:, None]
+    wanted, got = (torch.autograd.grad((o * d_o).sum(), inputs) for o in (steps, chunks))
+    names = ("d_q", "d_k", "d_v", "d_g", "d_beta")
+    return worst(dict(zip(names, got)) | {"o": chunks}, dict(zip(names, wanted)) | {"o": steps})
+
+
 def delta_rule_case(tool, reference, lengths, decay):
     """Its gates too; sequences run one by one in the reference (transformers' rows leak into one another on a CPU)."""
     key_heads, heads, dim = 2, 4, 32
@@ -272,6 +301,8 @@ def cases(tool):
     yield "gelu by tanh", activation_case(tool, "gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
                                           " {approximate='tanh'}")
     yield "tanh", activation_case(tool, "tanh", torch.tanh, reads_output=True)
+    yield "delta rule, both forms", forms_case(1), 1e-12
+    yield "the same, steep", forms_case(60), 1e-12
     yield "gated delta rule", delta_rule_case(tool, step_by_step, [1, 63, 64, 65, 130], -2)
     yield "the same, fast to forget", delta_rule_case(tool, step_by_step, [300, 17], 2)
     # Its sums of decays are in fp32, and so are the gradients that it takes of them.

@@ -190,7 +190,6 @@ MUTANTS = {
     "a chunk that starts from another text's state": ("src/ops/delta/gpu_delta_rule_forward.h", "  if (!chunk.first)\n    found.template", "  if (chunk.before >= 0)\n    found.template"),
     "a triangle that begins a row late": ("src/ops/delta/gpu_delta_rule_forward.h", "i > j ? of.gate", "i > j + 1 ? of.gate"),
     "a step replaced while it is read": ("src/ops/delta/gpu_delta_rule.h", "      __syncthreads();  // everybody has done the step before\n", ""),
-    "values replaced while they are solved for": ("src/ops/delta/gpu_delta_rule_forward.h", "  __syncthreads();  // rows are read\n", ""),
     "a decay from the chunk's start left out": ("src/ops/delta/gpu_delta_rule_forward.h", "of.gate(a.made.from_start, row) * of.q(row, d)", "of.q(row, d)"),
     "a state for the first segment alone": ("src/ops/delta/gpu_delta_rule_forward.h", "    if (w.in.parents[s] == segment)", "    if (s == segment + 1)"),
     "a gradient of the last segment alone": ("src/ops/delta/gpu_delta_rule_backward.h", "is_last_child(w.in, segment) ? value : sum + value", "is_last_child(w.in, segment) ? value : sum"),

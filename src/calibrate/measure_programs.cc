@@ -225,7 +225,12 @@ void measure_programs(const CalibrateOptions& options, DeviceRates& rates, const
       const std::vector<double> seconds = measured.op_seconds(p, options.quick ? 3 : 5);
       for (size_t i = 0; i < seconds.size(); ++i) {
         smallest = std::min(smallest, std::max(seconds[i], 1e-7));
-        const OpWork work = work_of(graph, graph.ops()[i], rates);
+        OpWork work = work_of(graph, graph.ops()[i], rates);
+        const Work whole = work_of(graph, graph.ops()[i]);
+        if (whole.all_by_curve) {  // of which there is none yet
+          work.work = whole.amount;
+          work.products = 0;
+        }
         if (work.work > 0 && seconds[i] > 0) curves.add(graph.ops()[i], work, seconds[i]);
       }
     }

@@ -511,17 +511,12 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
     // Between host and disk, as much as the host has no room for is on disk.
     if (split.disk)
       on_host = std::min(on_host, least_of(capacity, choice_with(frame, split, Space::disk)).host);
-    Spot with_all = spot;
-    with_all.frame = all;
-    if (knows) least = least_at(with_all);
-    least.host = std::min(on_host, least.host);
+    const int64_t transient = knows ? transient_at(spot) : 0;
+    spot.frame = all;
+    if (knows) least = least_at(spot);
     // Among few layers, copies of the last one's are more than what the first ones free.
-    const auto exceeds_beside = [&](const auto& transient) {
-      const int64_t device = least.device + (knows ? std::min(transient(spot), transient(with_all)) : 0);
-      return exceeds(Least{.device = device, .host = least.host}, limits);
-    };
-    return exceeds_beside([&](const Spot& at) { return least_transient_at(at); }) ||
-           exceeds_beside([&](const Spot& at) { return transient_at(at); });
+    least.device += knows ? std::min(transient, transient_at(spot)) : 0;
+    return exceeds(Least{.device = least.device, .host = std::min(on_host, least.host)}, limits);
   };
   // The fewest rows of logits take the least memory, and not the least time.
   const auto offer_choices = [&](const Spot& spot) {

@@ -101,6 +101,11 @@ class ChatTest(unittest.TestCase):
         self.assertEqual(self.tokens("parts"), whole)
         parts[0]["content"].insert(0, {"type": "image", "image": "cat.png"})
         self.assertIn("train.jsonl:1: message 1: 'content' has a part of the type image", self.train([{"messages": parts}], expect=2, name="image"))
+        pictures = {"messages": TALK, "images": ["cat.png"]}
+        said = self.train([{"messages": TALK, "images": []}, pictures], expect=2, name="images")
+        self.assertIn("train.jsonl:2: column 'images' holds more than text", said)
+        self.assertIn("--set 'data.columns={messages: messages}'", said)
+        self.train([{"messages": TALK, "images": []}], name="none")
         calls = [TALK[0], {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}]
         self.assertIn("message 2: has tool_calls and no content", self.train([{"messages": calls}], expect=4, name="calls"))
         (self.model / "chat_template.jinja").write_text(OWN.replace("m.content", "(m.content or m.tool_calls | tojson)"))

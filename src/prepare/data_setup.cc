@@ -1,5 +1,6 @@
 // From a recipe's data to rows that a loader reads.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
@@ -209,7 +210,7 @@ void require_two_texts(const ColumnBinding& binding, const std::string& where) {
 // Shows the first of these rows, `most` of them, as long as `goes_on`. Faults of rows are reported, or
 // counted, where all are read.
 void look_at_rows(Dataset& dataset, const RowSubset& rows, int64_t most,
-                  const std::function<bool(const Row&)>& goes_on) {
+                  const std::function<bool(const Row&, int64_t row)>& goes_on) {
   std::optional<size_t> held;
   Row row;
   for (int64_t i = 0; i < std::min(rows.size(), most); ++i) {
@@ -221,7 +222,7 @@ void look_at_rows(Dataset& dataset, const RowSubset& rows, int64_t most,
     } catch (const DamagedError&) {
       continue;
     }
-    if (!goes_on(row)) break;
+    if (!goes_on(row, rows.row(i))) break;
   }
   dataset.hold({});
 }
@@ -233,7 +234,7 @@ bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubs
       has_part(binding, "prompt"))
     return false;
   bool all = false;
-  look_at_rows(dataset, rows, kLookedAt, [&](const Row& row) {
+  look_at_rows(dataset, rows, kLookedAt, [&](const Row& row, int64_t) {
     const auto every = [&](auto is) {
       return (!has_part(binding, "chosen") || is(part_of(row, binding.parts, "chosen"))) &&
              (!has_part(binding, "rejected") || is(part_of(row, binding.parts, "rejected")));
@@ -252,7 +253,7 @@ LabelLists label_lists(const TaskSpec& task, Dataset& dataset, const ColumnBindi
   if (rule_of(task.task).classes == nullptr || task.problem != ClassProblem::any_of)
     return LabelLists::unknown;
   LabelListEvidence evidence(classes_of(task));
-  look_at_rows(dataset, rows, kLookedAt, [&](const Row& row) {
+  look_at_rows(dataset, rows, kLookedAt, [&](const Row& row, int64_t) {
     evidence.add(part_of(row, binding.parts, "label"));
     return true;
   });
@@ -280,7 +281,7 @@ std::optional<std::string> verdict_column(Dataset& dataset) {
       continue;
     }
     bool some = false, all = true;
-    look_at_rows(dataset, RowSubset::all(dataset.rows()), kLookedAt, [&](const Row& row) {
+    look_at_rows(dataset, RowSubset::all(dataset.rows()), kLookedAt, [&](const Row& row, int64_t) {
       const auto& value = row.front().json;
       some |= !value.is_null();
       all = all && (value.is_null() || is_verdict(value));
@@ -291,6 +292,18 @@ std::optional<std::string> verdict_column(Dataset& dataset) {
   return std::nullopt;
 }
 
+// The columns that rows are read with, as data.columns names them.
+std::string named_columns(const ColumnBinding& binding) {
+  std::vector<std::string> parts = binding.parts, named;
+  if (binding.format == RowFormat::prompt_response) parts = {"prompt", "response"};
+  if (binding.format == RowFormat::messages) parts = {"messages", "tools"};
+  if (binding.format == RowFormat::text) parts = {"text"};
+  if (binding.format == RowFormat::input_ids) parts = {"input_ids", "labels"};
+  for (size_t i = 0; i < binding.columns.size(); ++i)
+    named.push_back(formatted("{}: {}", parts.at(i), binding.columns[i]));
+  return join(named, ", ");
+}
+
 // Rows of good and bad answers. Where the columns are named, a verdict is known not to be one of them.
 void refuse_verdicts(const Recipe& recipe, Dataset& dataset, const ColumnBinding& binding) {
   const bool answers = binding.format == RowFormat::messages || binding.format == RowFormat::alpaca ||
@@ -298,17 +311,45 @@ void refuse_verdicts(const Recipe& recipe, Dataset& dataset, const ColumnBinding
   if (!answers || !recipe.data.columns.empty() || recipe.data.reading == kFirstReading) return;
   const auto verdict = verdict_column(dataset);
   if (!verdict) return;
-  std::vector<std::string> parts = binding.parts, named;
-  if (binding.format == RowFormat::prompt_response) parts = {"prompt", "response"};
-  if (binding.format == RowFormat::messages) parts = {"messages", "tools"};
-  for (size_t i = 0; i < binding.columns.size(); ++i)
-    named.push_back(formatted("{}: {}", parts[i], binding.columns[i]));
   throw UsageError(
       formatted("{}: column '{}' says whether an answer is good or bad, and task: {} would train on the "
                 "bad ones as well: training on such labels (KTO) is not supported. Keep the rows with "
                 "good answers, without that column, in a file of their own; to train on every row use "
                 "--set 'data.columns={{{}}}'",
-                dataset.name(), *verdict, to_string(recipe.task), join(named, ", ")));
+                dataset.name(), *verdict, to_string(recipe.task), named_columns(binding)));
+}
+
+// Images, sounds or films that belong to rows, by the first of them. Where the columns are named, rows are known to be
+// meant without.
+void refuse_images(const Recipe& recipe, Dataset& dataset, const ColumnBinding& binding) {
+  constexpr int64_t kLookedAt = 64;
+  constexpr std::array kNames = {"images", "image", "videos", "video", "audios", "audio"};
+  if (!recipe.data.columns.empty() || recipe.data.reading < kImagesReading) return;
+  const auto refuse = [&](const std::string& where, const char* name) {
+    throw UsageError(formatted(
+        "{}: column '{}' holds more than text, and training reads text alone. Keep the rows without "
+        "it in a file of their own; to train on the text of all rows use --set 'data.columns={{{}}}'",
+        where, name, named_columns(binding)));
+  };
+  for (const char* name : kNames) {
+    const auto columns = dataset.columns();
+    const auto column =
+        std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+    if (column == columns.end() || std::ranges::find(binding.columns, name) != binding.columns.end())
+      continue;
+    // Bytes of images may fill a row group with gigabytes: they are not read.
+    if (column->type.find("binary") != std::string::npos) refuse(dataset.name(), name);
+    try {
+      dataset.select(std::vector<std::string>{name}, ReadAs::json);
+    } catch (const UsageError&) {  // another file lacks it
+      continue;
+    }
+    look_at_rows(dataset, RowSubset::all(dataset.rows()), kLookedAt, [&](const Row& row, int64_t number) {
+      const auto& value = row.front().json;
+      if (!value.empty() && value != "") refuse(dataset.where(number), name);
+      return true;
+    });
+  }
 }
 
 RowReading::Requested requested_of(const Recipe& recipe, const std::vector<TrainSource>& sources, Reads reads,
@@ -361,7 +402,10 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
                : bind_columns(columns, format_of(recipe, columns), names, dataset.name());
   };
   ColumnBinding binding = dataset.bind(bound);
-  if (reads == Reads::to_learn) refuse_verdicts(recipe, dataset, binding);
+  if (reads == Reads::to_learn) {
+    refuse_verdicts(recipe, dataset, binding);
+    refuse_images(recipe, dataset, binding);
+  }
   if (rule_of(recipe.task).has_targets) require_two_texts(binding, dataset.name());
   dataset.select(binding.columns, binding.read_as());
   RowSubset rows = named_rows(dataset, sources);

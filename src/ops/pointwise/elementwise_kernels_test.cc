@@ -203,7 +203,7 @@ TEST(Rope, turns_pairs_by_position_times_frequency) {
       }
     for (const Isa isa : isas_here()) {
       Guarded<float> y(x.size());
-      run<float>(isa, {x.data(), table.data(), y.data(), 4, kHeads, dim, false, 2});
+      run<float>(isa, {x.data(), table.data(), y.data(), 4, kHeads, dim, dim, false, 2});
       expect_close(y, want);
     }
   }
@@ -218,7 +218,7 @@ TEST(Rope, inverse_undoes_it_in_place) {
     const auto x = random_values<uint16_t>(2 * 5 * 8, 1);
     auto y = x;
     for (const bool inverse : {false, true})
-      run<uint16_t>(isa, {y.data(), table.data(), y.data(), 2, 5, 8, inverse, 2});
+      run<uint16_t>(isa, {y.data(), table.data(), y.data(), 2, 5, 8, 8, inverse, 2});
     expect_close(y, widen(x), 2 * kTolerance<uint16_t>);
   }
 }

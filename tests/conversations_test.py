@@ -101,6 +101,8 @@ class ChatTest(unittest.TestCase):
         self.assertEqual(self.tokens("parts"), whole)
         parts[0]["content"].insert(0, {"type": "image", "image": "cat.png"})
         self.assertIn("train.jsonl:1: message 1: 'content' has a part of the type image", self.train([{"messages": parts}], expect=2, name="image"))
+        self.train([{"messages": parts}, {"messages": TALK}], name="skipped", on_error="skip")
+        self.assertEqual(self.tokens("skipped") % whole, 0)
         pictures = {"messages": TALK, "images": ["cat.png"]}
         said = self.train([{"messages": TALK, "images": []}, pictures], expect=2, name="images")
         self.assertIn("train.jsonl:2: column 'images' holds more than text", said)

@@ -1,6 +1,7 @@
 #include "data/batch/row_reader.h"
 
 #include "base/error.h"
+#include "data/encode/messages.h"
 #include "data/files/cell.h"
 
 namespace plimsoll {
@@ -50,10 +51,13 @@ void encode_row_of(const Block& unit, int64_t row, RowErrors on_error, const Exa
     encoder.encode(
         cells, [&] { return unit.where(row); }, example);
   } catch (const DamagedError& error) {
-    if (on_error == RowErrors::stop)
-      throw DamagedError(
+    if (on_error == RowErrors::stop) {
+      const std::string said =
           error.what() +
-          std::string("\n  data.on_error: skip leaves out such rows (--set data.on_error=skip)"));
+          std::string("\n  data.on_error: skip leaves out such rows (--set data.on_error=skip)");
+      if (dynamic_cast<const OtherThanText*>(&error) != nullptr) throw UsageError(said);
+      throw DamagedError(said);
+    }
     const int64_t size = example.size;
     example = {};
     example.size = size;

@@ -96,7 +96,7 @@ ordered_json joined_parts(const ordered_json& parts, const std::string& here) {
     const auto words = part.is_object() ? part.find("text") : part.end();
     const bool other = part.is_object() && type != part.end() && !type->is_null() && *type != "text";
     if (other && type->is_string())
-      throw UsageError(
+      throw OtherThanText(
           formatted("{}: 'content' has a part of the type {}; conversations here are of text alone.", here,
                     type->get<std::string>().substr(0, 40)));
     if (other || !part.is_object() || words == part.end() || !words->is_string())

@@ -5,10 +5,17 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "chat/chat_template.h"
 #include "data/files/data_file.h"
 
 namespace plimsoll {
+
+// A row with an image or another part that is no text. Left out with data.on_error: skip; else the user's choice of
+// rows is wrong, not the file (exit 2).
+struct OtherThanText : DamagedError {
+  using DamagedError::DamagedError;
+};
 
 // `messages` is a list in OpenAI's form ({"role", "content", ...}) or ShareGPT's ({"from", "value"}; human,
 // gpt, system, tool), or the JSON text of one; `tools` a list of schemas, the JSON text of one, or null.

@@ -141,10 +141,10 @@ std::string missing_part(const WrapperRule& wrapper, int64_t layers, std::span<c
 
 }  // namespace
 
-void require_whole(const ModelSpec& spec, const Json& config, std::span<const std::string> names,
+void require_whole(const std::string& wrapper, const Json& config, std::span<const std::string> names,
                    const std::string& where) {
-  const WrapperRule* wrapper = find_wrapper(spec.wrapper);
-  if (wrapper == nullptr) return;
+  const WrapperRule* rule = find_wrapper(wrapper);
+  if (rule == nullptr) return;
   const auto is_text = [](const std::string& name) { return name.starts_with(kTextModule); };
   if (std::ranges::none_of(names, is_text))
     throw UsageError(
@@ -154,12 +154,11 @@ void require_whole(const ModelSpec& spec, const Json& config, std::span<const st
   const auto vision = config.find("vision_config");
   if (vision == config.end() || !vision->is_object()) return;
   const ConfigReader tower(*vision, where + ": config.json: vision_config");
-  const std::string missing =
-      missing_part(*wrapper, tower.integer(wrapper->layers_key, 0, kMostLayers, 0), names);
+  const std::string missing = missing_part(*rule, tower.integer(rule->layers_key, 0, kMostLayers, 0), names);
   if (!missing.empty())
     throw UsageError(formatted(
         "{}: has no tensor '*.{}' of the tower or projector, which a saved {} needs; fetch the whole folder",
-        where, missing, wrapper->architecture));
+        where, missing, rule->architecture));
 }
 
 }  // namespace plimsoll

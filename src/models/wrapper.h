@@ -41,8 +41,8 @@ inline constexpr std::string_view kTextModule = "model.language_model";
 // PEFT's exclude_modules of adapters of the text model: modules of the same names in towers get none.
 inline constexpr const char* kNoTextModules = ".*(vision_tower|multi_modal_projector|visual|mtp).*";
 
-// Throws UsageError if names, those of all tensors of a folder, lack the text model's, or one of its tower's.
-void require_whole(const ModelSpec& spec, const nlohmann::json& config, std::span<const std::string> names,
-                   const std::string& where);
+// Throws UsageError if names, those of all tensors of a folder of the model_type `wrapper`, lack the text model's, or one of its tower's.
+void require_whole(const std::string& wrapper, const nlohmann::json& config,
+                   std::span<const std::string> names, const std::string& where);
 
 }  // namespace plimsoll

@@ -93,7 +93,10 @@ class Merger {
       throw UsageError(result_.base.string() +
                        ": is quantised; merging would round it again. Name the 16-bit model with --base");
     base_.emplace(ModelFolder::open(result_.base));
-    require_whole(files_.spec(result_.base), config, base_->names(), result_.base.string());
+    // Other models are merged by the names of their tensors alone, whatever their family.
+    const auto type = config.find("model_type");
+    if (type != config.end() && type->is_string())
+      require_whole(type->get<std::string>(), config, base_->names(), result_.base.string());
     adapter_.emplace(ModelFolder::open(options.adapter, "adapter_model"));
     check_head();
     find_quantised();

@@ -523,7 +523,7 @@ void SavedFrom::keep_weights(const fs::path& model_folder, const ModelSpec& mode
   if (has_head) copied.emplace_back(kWordHead);
   if (model.wrapper.empty()) return;
   const std::vector<std::string> all = weights->names();
-  require_whole(model, config, all, model_folder.string());
+  require_whole(model.wrapper, config, all, model_folder.string());
   for (const std::string& name : all)
     if (!name.starts_with(kTextModule) && name != kWordHead && !name.starts_with(score_module(model) + "."))
       copied.push_back(name);

@@ -255,11 +255,30 @@ class Wrappers(BadInputTest):
             trained.append({name.replace(before, ""): value for name, value in new.items()})
         self.assertEqual(trained[0], trained[1])
 
+    def test_an_answer_ends_with_the_end_token_of_the_text_model(self):
+        folder = self.wrapped()
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (folder / name).unlink(missing_ok=True)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        answered = lambda: json.loads(run("generate", folder, "--prompt-ids", "5,6,7", "--max-new-tokens", "4", "--json").stdout)
+        first = answered()
+        ids = first["ids"] if "ids" in first else first["answers"][0]["ids"]
+        config = json.loads((folder / "config.json").read_text())
+        config["text_config"]["eos_token_id"] = ids[0]
+        (folder / "config.json").write_text(json.dumps(config))
+        self.assertNotEqual(answered(), first)
+
     def test_what_lacks_its_text_or_a_part_of_its_tower_is_refused(self):
         self.training_refused(USAGE, "has no weights of the text model", self.wrapped(without="language_model"))
         for name in self.TOWER:
             if name in self.TOWER[::7]:
                 self.training_refused(USAGE, f"{name.split('.', 1)[1].removeprefix('transformer.')}.weight'", self.wrapped(without=name))
+        both = self.wrapped()
+        header, data = split_safetensors(both / "model.safetensors")
+        header["model.language_model.norm.weight"] = header["language_model.model.norm.weight"]
+        new = {**header, "model.language_model.norm.weight": {"dtype": "BF16", "shape": [2], "data_offsets": [len(data), len(data) + 4]}}
+        (both / "model.safetensors").write_bytes(safetensors(new, data + b"1234"))
+        self.training_refused(USAGE, "which are the same tensor", both)
         self.training_refused(USAGE, "'text_config' is missing", self.wrapped(text_config=None))
         self.training_refused(USAGE, "model_type 'qwen2' is not supported within a mistral3", self.wrapped(text_config={"model_type": "qwen2"}))
 

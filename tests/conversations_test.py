@@ -107,7 +107,9 @@ class ChatTest(unittest.TestCase):
         said = self.train([{"messages": TALK, "images": []}, pictures], expect=2, name="images")
         self.assertIn("train.jsonl:2: column 'images' holds more than text", said)
         self.assertIn("--set 'data.columns={messages: messages}'", said)
-        self.train([{"messages": TALK, "images": []}], name="none")
+        self.assertIn("train.jsonl:2: column 'images'", self.train([{"messages": TALK}, pictures], expect=2, name="later"))
+        for number, nothing in enumerate(([], [None], None, "", False)):
+            self.train([{"messages": TALK, "images": nothing}], name=f"none{number}")
         calls = [TALK[0], {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}]
         self.assertIn("message 2: has tool_calls and no content", self.train([{"messages": calls}], expect=4, name="calls"))
         (self.model / "chat_template.jinja").write_text(OWN.replace("m.content", "(m.content or m.tool_calls | tojson)"))

@@ -5,6 +5,7 @@ For another MPI, once in a while: PLIMSOLL_MPI names its plug-in, PATH has its m
 """
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -505,6 +506,25 @@ class SeveralDevices(CommandTest):
         self.assertEqual(missing.stderr.count("error: "), 1, missing.stderr)
         self.assertFalse((self.folder / "run").exists())
 
+    @unittest.skipUnless(OPEN_MPI and os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "true"], capture_output=True).returncode == 0,
+                         "another name of the machine takes its rights")
+    def test_the_machine_with_most_processes_bounds_the_memory_of_each(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "run", **LONG)
+
+        def started(memory):
+            words = [MPIRUN, "-q", "--oversubscribe", "--bind-to", "none", "--allow-run-as-root"]
+            for number, (name, count) in enumerate((("one", 3), ("two", 1))):
+                words += ([":"] if number else []) + ["-np", str(count), "unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"]
+                words += [str(PLIMSOLL), "train", str(recipe), "--threads", "1", "--memory", memory]
+            return subprocess.run(words, capture_output=True, text=True, timeout=600)
+
+        refused = started("120MiB")
+        self.assertIn("divided among its 3 processes", refused.stderr)
+        self.assertNotIn("--nodes", refused.stderr)  # train has no such option
+        done = started("600MiB")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(" of 200 MiB", done.stdout + done.stderr)
+
     @unittest.skipUnless(OPEN_MPI, "another MPI waits for the launcher that the variable promises")
     def test_the_wrong_mpirun_is_noticed(self):
         recipe = tiny_recipe(self.folder, LLAMA, "run", **LONG)
@@ -629,6 +649,8 @@ class Refused(CommandTest):
         self.assertEqual(len({each["process"]["planned_peak_rss_bytes"] for each in four}), 1)
         refused = plan("--devices", 4, "--nodes", 2, "--set", "memory.headroom=0%", "--memory", "40MiB", code=3)
         self.assertIn("of each of 2 nodes, divided among its 2 processes", refused)
+        smallest = int(re.search(r"smallest possible: --set memory.disk=(\d+)B", plan("--devices", 2, "--disk", "4KiB", code=3))[1])
+        plan("--devices", 2, "--disk", f"{smallest}B")
         self.assertIn("--nodes 3: devices: 2 are fewer than one for each", plan("--devices", 2, "--nodes", 3, code=2))
 
 

@@ -268,7 +268,7 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Refu
     return;
   }
   Changes changes;
-  const int64_t processes = request.workload.experiment.ranks;  // they share the budget
+  const int64_t processes = request.target.budget.sharing;
   if (refusal.of_memory() != nullptr) changes.push_back({"memory.device", neat_size(processes * least)});
   if (refusal.lacks_disk())
     changes.push_back({"memory.disk", neat_size(processes * refusal.planned.disk_bytes)});

@@ -26,8 +26,9 @@ struct RecipeArguments {
   std::map<std::string, std::string> shortcuts;  // value by key, of the keys that have options of their own
   std::string max_isa;
   bool no_probe = false;
-  std::string link;   // bytes per second between several devices, of commands that plan
-  int64_t nodes = 1;  // machines that share the devices
+  std::string link;     // bytes per second between several devices, of commands that plan
+  int64_t nodes = 1;    // machines that share the devices
+  int64_t on_node = 0;  // the most devices that one of them has, as `train` finds it; 0: they share evenly
   std::string as_tool;
   bool takes_shapes = false;  // names of the built-in catalogue are models too
   // Shared by copies of these arguments, under whichever assumptions they are read.

@@ -287,7 +287,7 @@ std::string RecipeArguments::words() const {
   if (!as_tool.empty()) text += " --as " + quoted(as_tool);
   if (!max_isa.empty()) text += " --max-isa " + max_isa;
   if (!link.empty()) text += " --link " + link;
-  if (nodes != 1) text += formatted(" --nodes {}", nodes);
+  if (nodes != 1 && on_node == 0) text += formatted(" --nodes {}", nodes);
   return text + (no_probe ? " --no-probe" : "");
 }
 
@@ -314,9 +314,10 @@ MachineOptions RecipeArguments::machine(const Recipe& recipe) const {
   MachineOptions options = {read_isa(max_isa), recipe.threads};
   if (!link.empty()) options.link = parse_link(link);
   options.nodes = nodes;
+  options.on_node = on_node;
   // The processes of one machine share its CPUs.
   if (recipe.threads == kAuto && recipe.devices > 1)
-    options.threads = std::max<int64_t>(1, available_cpus() / devices_of_node(recipe, nodes));
+    options.threads = std::max<int64_t>(1, available_cpus() / devices_of_node(recipe, nodes, on_node));
   return options;
 }
 

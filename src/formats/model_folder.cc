@@ -140,7 +140,10 @@ std::string name_in_memory(const std::string& name) {
 void ModelFolder::name_text_model() {
   for (const std::string& name : names()) {
     const std::string now = name_in_memory(name);
-    if (now == name || contains(now)) continue;
+    if (now == name) continue;
+    if (contains(now))
+      throw UsageError(formatted("{}: has '{}' and '{}', which are the same tensor; keep one of them",
+                                 path_.string(), name, now));
     rename(name, now);
     names_in_files_.emplace(now, name);
   }

@@ -157,7 +157,7 @@ void Generator::require_one_rope(int64_t prompt, int64_t max_new) const {
   if (is_far(prompt) == is_far(end)) return;
   throw UsageError(formatted(
       "beams may not continue past {} tokens, where this model's RoPE (longrope) changes: the prompt has {} tokens, the "
-      "answer up to {}; use --beams 1 or --max-new-tokens {}",
+      "answer up to {}; use --num-beams 1 or --max-new-tokens {}",
       format_count(plan_.request.model.rope.original_length), format_count(prompt), format_count(max_new),
       plan_.request.model.rope.original_length - prompt + 1));
 }

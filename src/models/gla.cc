@@ -189,7 +189,8 @@ class GlaModel {
 
 void inputs(ModelBuilder& b) { b.token_inputs(kFirstAxis, b.shape().tokens); }
 TensorId hidden(ModelBuilder& b) {
-  if (b.cache().sequences > 1) throw UsageError("beam search is not supported for gated linear attention");
+  if (b.cache().sequences > 1)
+    throw UsageError("beam search is not supported for gated linear attention; leave out --num-beams");
   return GlaModel(b).hidden(b.cache().capacity > 0);
 }
 TensorId final_norm(ModelBuilder& b, TensorId h) { return b.norm(h, "model.norm", b.spec().hidden); }

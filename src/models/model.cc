@@ -100,6 +100,9 @@ TensorId score(ModelBuilder& b, TensorId x_BH, int64_t outputs, TensorId to) {
 
 std::string why_no_shared_prefixes(const ModelSpec& spec, int64_t longest) {
   if (!family_of(spec).shares_prefixes) return "has tokens that meet in other ways than causal attention";
+  if (spec.rope.type == RopeType::longrope && spec.rope.goes_by_length(longest))
+    return formatted("has other rotary frequencies for rows above {} tokens: set data.max_length to that",
+                     spec.rope.original_length);
   if (spec.rope.goes_by_length(longest)) return "has rotary frequencies that change with a row's length";
   return {};
 }

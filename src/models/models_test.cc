@@ -331,6 +331,7 @@ TEST(DeltaNet, is_read_as_transformers_reads_it_or_refused_by_name) {
   EXPECT_EQ(spec.rotary(), 64);
   EXPECT_EQ(spec.attending_layers(), 2);
   EXPECT_EQ(spec.with_stacks({2}).delta_net->attends, (std::vector<bool>{false, true})) << "one of each kind";
+  EXPECT_EQ(spec.with_stacks({12}).attending_layers(), 3) << "further layers of the same kinds";
   config["rope_parameters"] = {{"rope_type", "default"},
                                {"rope_theta", 1e7},
                                {"partial_rotary_factor", 0.5},

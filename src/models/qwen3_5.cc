@@ -270,7 +270,8 @@ void inputs(ModelBuilder& b) {
   b.input(rope_input(0), {b.shape().delimited(), b.spec().rotary() / 2 + 1}, DType::f32);
 }
 TensorId hidden(ModelBuilder& b) {
-  if (b.cache().sequences > 1) throw UsageError("beam search is not supported for the gated delta rule");
+  if (b.cache().sequences > 1)
+    throw UsageError("beam search is not supported for the gated delta rule; leave out --num-beams");
   return Qwen35(b).hidden();
 }
 TensorId final_norm(ModelBuilder& b, TensorId h) {

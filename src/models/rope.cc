@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "base/error.h"
@@ -286,7 +287,12 @@ TwoRopes read_by_layer(const ConfigReader& in, const ThetasByLayer& thetas, cons
       both.fail(
           formatted("'{}' is not supported; give settings for full_attention and sliding_attention", key));
   const TwoRopes old = read_old_keys(in, thetas, model);
-  return {read("full_attention", old.full.theta), read("sliding_attention", old.sliding.theta)};
+  const TwoRopes ropes{read("full_attention", old.full.theta), read("sliding_attention", old.sliding.theta)};
+  if (ropes.sliding.goes_by_length(std::numeric_limits<int64_t>::max()))
+    both.fail(
+        "'sliding_attention': a rope type that goes by a text's length (dynamic, longrope) is not supported "
+        "there");
+  return ropes;
 }
 
 }  // namespace

@@ -170,10 +170,14 @@ ModelSpec ModelSpec::with_stacks(const std::vector<int64_t>& depths) const {
     break;
   }
   if (result.delta_net) {
+    const auto& all = delta_net->attends;
     auto& attends = result.delta_net->attends;
-    attends.resize(static_cast<size_t>(result.layers), true);
-    // A few layers have one that attends, where the many have.
-    if (!attends.empty() && std::ranges::count(delta_net->attends, true) > 0) attends.back() = true;
+    attends.clear();
+    for (size_t i = 0; i < static_cast<size_t>(result.layers); ++i) attends.push_back(all[i % all.size()]);
+    // A few layers have both kinds, where the many have.
+    for (const bool kind : {false, true})
+      if (!attends.empty() && std::ranges::count(all, kind) > 0 && std::ranges::count(attends, kind) == 0)
+        attends.back() = kind;
   }
   if (result.encoder_decoder) {
     result.encoder_decoder->encoder_layers = depths.front();

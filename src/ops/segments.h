@@ -41,13 +41,21 @@ static constexpr bool is_last_child(const Table& t, Index segment) {
   const Index next = subtree_end(t, segment);
   return next == t.count || t.parents[next] != t.parents[segment];
 }
-// A number of its own for a segment that forks, below that of segments that are not the first to continue
-// their parent: those are counted up to its second one.
+// Returns true if it is the second segment to continue its parent.
+template <class Table, class Index>
+static constexpr bool is_second_child(const Table& t, Index segment) {
+  const Index parent = parent_of(t, segment);
+  Index before = segment - 1;
+  while (before > parent && t.parents[before] != parent) before = t.parents[before];
+  return parent >= 0 && before == parent + 1;
+}
+// A number of its own for a segment that forks, below the number of all that do, which is less than half of
+// the segments: second children are counted, up to its own.
 template <class Table, class Index>
 static constexpr Index fork_number(const Table& t, Index segment) {
   Index number = 0;
   for (Index s = 1, second = subtree_end(t, segment + 1); s < second; ++s)
-    number += t.parents[s] >= 0 && t.parents[s] + 1 < s ? 1 : 0;
+    number += is_second_child(t, s) ? 1 : 0;
   return number;
 }
 

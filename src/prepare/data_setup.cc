@@ -75,9 +75,10 @@ TaskSpec task_of(const TaskSpec& task, const ColumnBinding& binding, Reads reads
 // The tokens that an encoder finds around texts: it is scored at the token before them.
 const Affixes& affixes_of(const Recipe& recipe, const Tokenizer& tokenizer) {
   if (tokenizer.affixes().prefix.empty())
-    throw UsageError(recipe.model +
-                     ": its tokenizer.json adds no token before a text (post_processor), and an encoder's "
-                     "score is read at that token; save the tokenizer again with transformers");
+    throw UsageError(
+        recipe.model +
+        ": its tokenizer.json adds no token before a text (post_processor), as encoders are trained with; "
+        "save the tokenizer again with transformers");
   return tokenizer.affixes();
 }
 
@@ -319,9 +320,16 @@ void refuse_verdicts(const Recipe& recipe, Dataset& dataset, const ColumnBinding
                 dataset.name(), *verdict, to_string(recipe.task), named_columns(binding)));
 }
 
-// Images, sounds or films that belong to rows, by the first of them. Where the columns are named, rows are known to be
-// meant without.
-void refuse_images(const Recipe& recipe, Dataset& dataset, const ColumnBinding& binding) {
+// A file, its bytes or a list of some. Numbers, flags and empty lists do not count.
+bool holds_more_than_text(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return value != "";
+  return value.is_structured() &&
+         std::any_of(value.begin(), value.end(), [](const auto& one) { return !one.is_null() && one != ""; });
+}
+
+// Images, sounds or films that belong to rows, by the first of each file. Where the columns are named, rows are known to
+// be meant without.
+void refuse_images(const Recipe& recipe, const Dataset& dataset, const ColumnBinding& binding) {
   constexpr int64_t kLookedAt = 64;
   constexpr std::array kNames = {"images", "image", "videos", "video", "audios", "audio"};
   if (!recipe.data.columns.empty() || recipe.data.reading < kImagesReading) return;
@@ -332,23 +340,21 @@ void refuse_images(const Recipe& recipe, Dataset& dataset, const ColumnBinding& 
         where, name, named_columns(binding)));
   };
   for (const char* name : kNames) {
-    const auto columns = dataset.columns();
-    const auto column =
-        std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
-    if (column == columns.end() || std::ranges::find(binding.columns, name) != binding.columns.end())
-      continue;
-    // Bytes of images may fill a row group with gigabytes: they are not read.
-    if (column->type.find("binary") != std::string::npos) refuse(dataset.name(), name);
-    try {
-      dataset.select(std::vector<std::string>{name}, ReadAs::json);
-    } catch (const UsageError&) {  // another file lacks it
-      continue;
+    if (std::ranges::find(binding.columns, name) != binding.columns.end()) continue;
+    for (Dataset& file : dataset.files_with(name)) {
+      // Bytes of images may fill a row group with gigabytes: they are not read.
+      if (find_column(file.columns(), name, file.name()).type.find("binary") != std::string::npos)
+        refuse(file.name(), name);
+      try {
+        file.select(std::vector<std::string>{name}, ReadAs::json);
+      } catch (const UsageError&) {  // it has no rows
+        continue;
+      }
+      look_at_rows(file, RowSubset::all(file.rows()), kLookedAt, [&](const Row& row, int64_t number) {
+        if (holds_more_than_text(row.front().json)) refuse(file.where(number), name);
+        return true;
+      });
     }
-    look_at_rows(dataset, RowSubset::all(dataset.rows()), kLookedAt, [&](const Row& row, int64_t number) {
-      const auto& value = row.front().json;
-      if (!value.empty() && value != "") refuse(dataset.where(number), name);
-      return true;
-    });
   }
 }
 
@@ -405,6 +411,7 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
   if (reads == Reads::to_learn) {
     refuse_verdicts(recipe, dataset, binding);
     refuse_images(recipe, dataset, binding);
+    binding = dataset.bind(bound);  // what they read may have made another row's columns the file's
   }
   if (rule_of(recipe.task).has_targets) require_two_texts(binding, dataset.name());
   dataset.select(binding.columns, binding.read_as());

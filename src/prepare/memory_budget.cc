@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "device/catalogue.h"
 #include "prepare/planned_card.h"
+#include "prepare/setup.h"
 #include "recipe/load/load.h"
 #include "recipe/values.h"
 #include "runs/checkpoint.h"
@@ -126,7 +127,7 @@ bool is_whole_card(const Recipe::Memory& memory, const Card& card) {
 }
 
 Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t nodes,
-                   int64_t least_free) {
+                   int64_t on_node, int64_t least_free) {
   const Recipe::Memory& memory = recipe.memory;
   const FreeMemory free = free_memory();
   // Memory that this process holds already is free in the sense of the plan, which counts it in the host's
@@ -135,7 +136,8 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card,
   if (least_free > 0 && least_free < usable.bytes) usable = {least_free, "the least of the nodes"};
   Budget budget;
   budget.free_bytes = usable.bytes;
-  const int64_t sharing = devices_of_node(recipe, nodes);
+  const int64_t sharing = devices_of_node(recipe, nodes, on_node);
+  budget.sharing = sharing;
   budget.disk_bytes = memory.disk_bytes / sharing;
   if (recipe.memory.gpu && !recipe.is_of_card())
     throw UsageError(

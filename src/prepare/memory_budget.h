@@ -14,10 +14,10 @@ namespace plimsoll {
 // On a CPU one budget for the whole process, stated or of what is free now; with a card one for its arena,
 // which is less than the card that is named has, and one for the host. Throws UsageError for what means
 // nothing on the device.
-// `nodes`: machines of this kind, whose memory and disk their devices share; `least_free`: the free memory of the one that
+// `nodes`: machines of this kind, whose memory and disk their devices share, at most `on_node` each (0: evenly); `least_free`: the free memory of the one that
 // has least, 0: that of this machine.
 Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t nodes = 1,
-                   int64_t least_free = 0);
+                   int64_t on_node = 0, int64_t least_free = 0);
 
 // Limits the arena to the free memory of a GPU: an open budget takes that instead, a stated one stays, and
 // what it gives too much is refused when the run starts.

@@ -98,9 +98,14 @@ std::vector<int32_t> stop_ids(const fs::path& base, bool has_tokenizer, ModelFil
   for (const std::string& name : {std::string("generation_config.json"), kOwn}) {
     if (!fs::exists(base / name)) continue;
     const nlohmann::json config = name == kOwn ? files.config(base) : read_config(base, name);
-    const auto eos = config.find("eos_token_id");
-    if (eos == config.end() || eos->is_null()) continue;
-    const nlohmann::json ids = eos->is_array() ? *eos : nlohmann::json::array({*eos});
+    const auto eos_of = [](const nlohmann::json& json) {
+      return json.value("eos_token_id", nlohmann::json());
+    };
+    nlohmann::json eos = eos_of(config);
+    const auto text = config.find("text_config");  // of a model of images and text
+    if (eos.is_null() && text != config.end() && text->is_object()) eos = eos_of(*text);
+    if (eos.is_null()) continue;
+    const nlohmann::json ids = eos.is_array() ? eos : nlohmann::json::array({eos});
     return read_values((base / name).string() + ": eos_token_id", [&] { return get_wholes<int32_t>(ids); });
   }
   return {};

@@ -190,6 +190,7 @@ PlannedMachine planned_machine(const MachineOptions& options, const std::string&
   PlannedMachine machine;
   machine.link = options.link;
   machine.nodes = options.nodes;
+  machine.on_node = options.on_node;
   if (!file.empty()) {
     const MeasuredMachine measured = read_machine(file);
     machine.cpu.isa = parse_isa(measured.machine.isa, file);
@@ -383,7 +384,8 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.workload.run = run_steps(recipe, data, resolved.stated);
   if (resolved.stated) request.notes.push_back(stated_rows_note(*resolved.stated, recipe));
   if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);
-  request.target.budget = read_budget(recipe, resolved.card, machine.nodes, machine.free_bytes);
+  request.target.budget =
+      read_budget(recipe, resolved.card, machine.nodes, machine.on_node, machine.free_bytes);
   // A card that this machine does not have is in another one, of which nothing is known: as much as the card
   // has.
   if (request.target.own_memory && recipe.device != DeviceChoice::cuda)

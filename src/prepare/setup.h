@@ -53,7 +53,8 @@ struct MachineOptions {
   std::optional<Isa> max_isa;
   int64_t threads = 0;     // 0: one per CPU of the process's mask
   double link = 0;         // bytes per second between several devices, as stated; 0: as measured, or a guess
-  int64_t nodes = 1;       // machines that share the devices evenly
+  int64_t nodes = 1;       // machines that share the devices
+  int64_t on_node = 0;     // the most devices that one of them has; 0: they share evenly
   int64_t free_bytes = 0;  // of memory, on the one that has least; 0: of this one
 };
 CpuSettings cpu_settings(const MachineOptions& options);
@@ -64,11 +65,12 @@ struct PlannedMachine {
   bool elsewhere = false;                         // what is free here says nothing of it
   std::shared_ptr<const DeviceRates> rates = {};  // measured there; none: those known here
   double link = 0;                                // as stated; 0: not
-  int64_t nodes = 1;                              // of this kind, which share the devices evenly
+  int64_t nodes = 1;                              // of this kind, which share the devices
+  int64_t on_node = 0;                            // MachineOptions::on_node
   int64_t free_bytes = 0;                         // MachineOptions::free_bytes
 };
-// The devices of each node.
-int64_t devices_of_node(const Recipe& recipe, int64_t nodes);
+// The devices of each node, or of the one that has most.
+int64_t devices_of_node(const Recipe& recipe, int64_t nodes, int64_t on_node);
 // As the options say, where threads may be more than this process may use; with `file`, which
 // `calibrate --export` wrote, that machine. Throws UsageError, DamagedError.
 PlannedMachine planned_machine(const MachineOptions& options, const std::string& file);

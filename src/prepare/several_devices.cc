@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/format.h"
 #include "base/units.h"
 #include "calibrate/link.h"
@@ -42,13 +44,13 @@ Link link_of(const Recipe& recipe, const PlannedMachine& machine) {
   return measured ? Link{*measured, Link::Source::measured} : Link{};
 }
 
-int64_t devices_of_node(const Recipe& recipe, int64_t nodes) {
+int64_t devices_of_node(const Recipe& recipe, int64_t nodes, int64_t on_node) {
   if (nodes > recipe.devices)
     throw UsageError(
         formatted("--nodes {}: devices: {} are fewer than one for each; state as many devices as processes "
                   "run on all nodes together",
                   nodes, recipe.devices));
-  return ceil_div(recipe.devices, nodes);
+  return on_node > 0 ? std::min(on_node, recipe.devices) : ceil_div(recipe.devices, nodes);
 }
 
 bool divides_states(const Recipe& recipe) {

@@ -34,7 +34,7 @@ bool shares_prefixes(const Recipe& recipe, const Experiment& experiment, const D
     return why.empty() && !recipe.draws_by_rows() && rows != nullptr && rows->shared_share >= kWorthSharing;
   if (!why.empty())
     throw UsageError(
-        formatted("data.share_prefixes: on, but {}, or data.share_prefixes: off (auto is off here by "
+        formatted("data.share_prefixes: on, but {}; or write data.share_prefixes: off (auto is off here by "
                   "itself)",
                   why));
   return true;

@@ -8,17 +8,16 @@
 #include <unistd.h>
 
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <sstream>
 
 #include "base/error.h"
-#include "base/format.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr size_t kMostBytes = 65000;  // of a datagram
+constexpr int kMostAtOnce = 4096;     // datagrams
 
 sockaddr_in place(uint32_t address, uint16_t port) {
   sockaddr_in to{};
@@ -92,7 +91,7 @@ void NodeLink::send(std::span<const std::byte> bytes) const noexcept {
 
 void NodeLink::receive(const std::function<void(std::span<const std::byte>)>& use) {
   std::array<std::byte, kMostBytes> datagram;
-  for (;;) {
+  for (int count = 0; count < kMostAtOnce; ++count) {  // others may send without end
     const ssize_t bytes = recv(socket_, datagram.data(), datagram.size(), 0);
     if (bytes < 0) return;
     uint64_t run = 0;

@@ -27,7 +27,6 @@ class NodeLink {
   void send(std::span<const std::byte> bytes) const noexcept;
   // Passes on what has come.
   void receive(const std::function<void(std::span<const std::byte>)>& use);
-  [[nodiscard]] int descriptor() const { return socket_; }
 
  private:
   struct Peer {

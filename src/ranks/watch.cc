@@ -38,6 +38,7 @@ constexpr int kLookEvery = 50;         // milliseconds
 constexpr int64_t kBeatLost = 5000;
 constexpr int kTimeToSpeak = 10'000;  // milliseconds that others wait for the rank that speaks
 constexpr int kTimeOfNodes = 2000;    // likewise, where it is on another node
+constexpr int kFirstWords = 40;       // of kLookEvery, in which nodes have to hear of each other
 constexpr size_t kMostSent = 1024;    // ranks of a node that others hear of
 
 int64_t now() {
@@ -93,7 +94,8 @@ Watch::Watch(Group& group)
       ranks_(group.size()),
       gone_(static_cast<size_t>(group.size())),
       parent_(getppid()),
-      silence_(kFirstSilence) {
+      silence_(kFirstSilence),
+      heard_(static_cast<size_t>(group.size())) {
   board_bytes_ = sizeof(BoardSlot) * static_cast<size_t>(ranks_);
   find_nodes(group);
   open_page(group);
@@ -153,6 +155,27 @@ void Watch::connect_nodes(Group& group) {
     if (rank != rank_ && !addresses[static_cast<size_t>(rank)].empty())
       others.push_back(addresses[static_cast<size_t>(rank)]);
   if (link_) link_->connect(others, std::stoull(run));
+  // A firewall between them, or networks of IPv6 alone, lets nothing through: then nothing is concluded from silence.
+  for (int tries = 0; link_ && tries < kFirstWords && (tries < 3 || !hears_all()); ++tries) {
+    send_to_nodes();
+    poll(nullptr, 0, kLookEvery);
+    receive_from_nodes();
+  }
+  const std::vector<std::string> all = gather_texts(group, !link_ || hears_all() ? "1" : "0");
+  hears_nodes_ = std::ranges::find(all, "0") == all.end();
+}
+
+bool Watch::hears_all() const {
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (!is_here(rank) && !heard_[static_cast<size_t>(node_of_[static_cast<size_t>(rank)])]) return false;
+  return true;
+}
+
+int Watch::most_on_a_node() const {
+  int most = 0;
+  for (const int first : node_of_)
+    most = std::max(most, static_cast<int>(std::ranges::count(node_of_, first)));
+  return most;
 }
 
 void Watch::send_to_nodes() noexcept {
@@ -177,6 +200,7 @@ void Watch::receive_from_nodes() {
       SentSlot sent{};
       std::memcpy(&sent, bytes.data(), sizeof sent);
       if (sent.rank < 0 || sent.rank >= ranks_ || is_here(sent.rank)) continue;
+      heard_[static_cast<size_t>(node_of_[static_cast<size_t>(sent.rank)])] = true;
       BoardSlot& other = slot(sent.rank);
       const int64_t at = now();
       other.beat = at - sent.beat_age;
@@ -269,6 +293,7 @@ Watch::Verdict Watch::look_at(int rank) {
             .silent_from = rank,
             .why = formatted("the process of rank {} ended", rank)};
   }
+  if (!hears_nodes_ && !is_here(rank)) return {};
   const int64_t waiting = slot(rank_).waiting;
   const double waited = waiting == 0 ? 0.0 : 1e-3 * static_cast<double>(now() - waiting);
   if (waited <= silence_) return {};

@@ -31,6 +31,10 @@ class Watch {
 
   // Machines, or containers, that the ranks run on.
   [[nodiscard]] int nodes() const { return nodes_; }
+  // The most ranks on one of them.
+  [[nodiscard]] int most_on_a_node() const;
+  // False where nodes get no word of each other: only what mpirun sees ends a run whose rank on another node is gone.
+  [[nodiscard]] bool hears_nodes() const { return hears_nodes_; }
 
   // Seconds that a rank may stay behind one that waits for it.
   void set_silence(double seconds) { silence_ = seconds; }
@@ -85,6 +89,7 @@ class Watch {
   void connect_nodes(Group& group);
   void send_to_nodes() noexcept;
   void receive_from_nodes();
+  [[nodiscard]] bool hears_all() const;
 
   int rank_, ranks_;
   std::vector<int> node_of_;  // by rank: the first rank on its node
@@ -101,6 +106,8 @@ class Watch {
   std::function<std::string()> words_;
   std::atomic<bool> stops_ = false;
   std::thread thread_;
+  std::vector<bool> heard_;  // by first rank of a node: something came from there
+  bool hears_nodes_ = true;
 };
 
 }  // namespace plimsoll

@@ -134,11 +134,11 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
   output.write("run.json", json.dump(2) + "\n");
 }
 
-std::string above_plan(const ProcessMemory& measured, int64_t planned) {
+std::string above_plan(const ProcessMemory& measured, int64_t planned, bool card) {
   constexpr int64_t kCode = 32 * kMiB;  // of the files' pages, what the plan's component "program" is for
   const int64_t above = measured.peak_rss - planned;
   if (above <= 0) return "";
-  if (above <= measured.files - kCode)
+  if (!card && above <= measured.files - kCode)
     return formatted(
         "{} above the plan are pages of the program's own files that the kernel mapped ahead; it takes them "
         "back when memory is short",
@@ -163,7 +163,8 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
       output.string()));
   progress.event(row("planned ", plan.arena_bytes(), plan.process_peak_bytes(), plan.seconds_per_step));
   progress.event(row("measured", record.device_bytes, record.memory.peak_rss, per_step));
-  if (const std::string note = above_plan(record.memory, plan.process_peak_bytes()); !note.empty())
+  if (const std::string note = above_plan(record.memory, plan.process_peak_bytes(), record.card.has_value());
+      !note.empty())
     progress.event("note    " + note);
   if (record.work.micro_steps > 0)
     progress.event(formatted("        filled     {} % of {} micro-steps with tokens",

@@ -85,7 +85,8 @@ class StepTimes {
 void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record, const StepTimes& times);
 // The note of a run whose process had more resident bytes than planned; empty for any other. A kernel with large
 // folios maps far more of a library's pages than are used (55 MiB for 36): clean ones, which it can drop.
-std::string above_plan(const ProcessMemory& measured, int64_t planned);
+// `card`: the files are the driver's too, which the plan has a component for.
+std::string above_plan(const ProcessMemory& measured, int64_t planned, bool card = false);
 // "done    938 steps in 20:04 · loss 1.0312 ...", planned and measured, what to do next. `whole`: what was
 // saved and its base are all of the model.
 void report_end(RunObserver& progress, const std::filesystem::path& output, const Plan& plan,

@@ -29,8 +29,12 @@ struct Config {
     throw DamagedError(formatted("{}: {} {}", name, key, what));
   }
   [[nodiscard]] const nlohmann::json* find(const std::string& key) const {
-    const auto it = json.find(key);
-    return it == json.end() || it->is_null() ? nullptr : &*it;
+    if (const auto it = json.find(key); it != json.end() && !it->is_null()) return &*it;
+    // A model of images and text has its text model's tokens within.
+    const auto text = json.find("text_config");
+    if (text == json.end() || !text->is_object()) return nullptr;
+    const auto it = text->find(key);
+    return it == text->end() || it->is_null() ? nullptr : &*it;
   }
 };
 

@@ -18,6 +18,7 @@
 #include "files/atomic.h"
 #include "files/run_folder.h"
 #include "formats/load.h"
+#include "models/model.h"
 #include "models/spec.h"
 #include "models/wrapper.h"
 #include "recipe/hub.h"
@@ -42,13 +43,10 @@ class Writer {
         spec_(read_model_spec(options.folder / "config.json")),
         model_(ModelFolder::open(options.folder)),
         staging_(static_cast<size_t>(kLoadStagingBytes)) {
-    if (spec_.carries_state())
-      throw UsageError(
-          formatted("{}: GGUF is not supported for {}", options_.folder.string(), spec_.architecture));
-    if (spec_.encoder_decoder || spec_.encoder)
+    if (spec_.carries_state() || spec_.encoder_decoder || spec_.encoder)
       throw UsageError(formatted(
-          "{}: GGUF is not supported for {}, only for decoders; programs that read safetensors take "
-          "the folder: plimsoll convert {} --out FOLDER",
+          "{}: GGUF is not supported for {}; programs that read safetensors take the folder: plimsoll convert "
+          "{} --out FOLDER",
           options_.folder.string(), spec_.architecture, quoted(options_.folder.string())));
     require_known_ropes();
     require_known_layers();
@@ -97,7 +95,8 @@ class Writer {
   void list_tensors() {
     int64_t halves = 0, eighths = 0, others = 0;
     for (const std::string& name : model_.names()) {
-      if (!spec_.wrapper.empty() && !name.starts_with(kTextModule) && name != kHead) {
+      const bool scores = name.starts_with(score_module(spec_) + ".");
+      if (!spec_.wrapper.empty() && !name.starts_with(kTextModule) && name != kHead && !scores) {
         ++others;
         continue;
       }
@@ -123,8 +122,9 @@ class Writer {
       tensors_.push_back(std::move(tensor));
     }
     if (others > 0)
-      result_.notes.push_back(format_count(others) +
-                              " tensors that read images are left out: the file is the text model alone");
+      result_.notes.push_back(
+          format_count(others) +
+          " tensors of towers and projectors are left out: the file is the text model alone");
     if (halves > 0)
       result_.notes.push_back(format_count(halves) + " matrices are f16: their rows are no multiple of 32");
     if (eighths > 0)

@@ -79,7 +79,10 @@ ExitCode Trainer::run() {
     parts_.batches.store_rows(wish_.folder.path(), wish_.observer);
   });
   require_same_weights(parts_.ranks, parts_.session.state);
-  parts_.ranks.together([this] { open_logs(); });
+  parts_.ranks.together([this] {
+    const Watch::Busy busy(parts_.ranks.watch());  // the old run's files may be many
+    open_logs();
+  });
   if (wish_.begun) wish_.begun();
   listen_to_stop_requests(!parts_.ranks.is_alone());
   if (parts_.profile != nullptr) parts_.profile->start(current_.total_steps - current_.step);

@@ -1,7 +1,6 @@
 #include "weights/rank_reader.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/error.h"
 #include "base/units.h"

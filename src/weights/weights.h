@@ -72,7 +72,7 @@ struct SavedFrom {
   [[nodiscard]] int64_t copied_bytes() const;
   [[nodiscard]] std::string name_in_files(const std::string& name) const;
 };
-// "copied  437 tensors of vision_tower and multi_modal_projector (801 MiB), unchanged"; empty for other models.
+// "copied  439 tensors of vision_tower and multi_modal_projector (801 MiB), unchanged"; empty for other models.
 std::string copied_words(const SavedFrom& from, const ModelSpec& model);
 
 // Makes the config that of a model that scores sequences, as transformers reads it. Nothing where the task

@@ -170,6 +170,9 @@ ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy&
   arguments.options.ranks = &ranks;
   if (group.watch().nodes() > 1) arguments.free_bytes = least_free(group);
   std::optional<Silence> silence;
+  if (ranks.leads() && !group.watch().hears_nodes() && level >= LogLevel::warn)
+    say("note    the machines do not hear each other by UDP over IPv4 (a firewall?): a process that hangs on another one "
+        "is not noticed (stop.silence), only one that ends");
   if (!ranks.leads()) arguments.silence = &silence.emplace(group.watch());
   const auto leave_alone = [&](ExitCode code) {
     group.watch().fail(code);
@@ -179,6 +182,7 @@ ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy&
     const ExitCode code = ranks.together([&] {
       take_devices(arguments, ranks.size());
       arguments.recipe.nodes = group.watch().nodes();
+      arguments.recipe.on_node = group.watch().most_on_a_node();
       if (arguments.options.profile)
         throw UsageError("--profile: is of one device so far; leave it out, or say --devices 1");
       return run(arguments, level);

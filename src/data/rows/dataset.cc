@@ -146,6 +146,27 @@ ColumnBinding Dataset::bind(const std::function<ColumnBinding(std::span<const Co
   std::rethrow_exception(problem);
 }
 
+std::vector<Dataset> Dataset::files_with(const std::string& column) const {
+  const auto has = [&](const std::vector<Column>& set) {
+    return std::ranges::any_of(set, [&](const Column& one) { return one.name == column; });
+  };
+  std::vector<Dataset> found;
+  for (const Source& source : sources_) {
+    const auto sets = source.file->column_sets();
+    const auto set = std::ranges::find_if(sets, has);
+    if (set == sets.end()) continue;
+    source.file->prefer(*set);
+    Dataset file;
+    file.name_ = source.path_name;
+    file.pool_ = pool_;
+    file.sources_ = {source};
+    file.on_error_ = on_error_;
+    file.uses_arrow_ = uses_arrow_;
+    found.push_back(std::move(file));
+  }
+  return found;
+}
+
 void Dataset::select(std::span<const std::string> columns, ReadAs as) {
   held_.clear();
   alone_ = {};

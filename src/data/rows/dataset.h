@@ -67,6 +67,9 @@ class Dataset {
   // rows need, the columns of other rows among the first are tried; the first that it takes become the data
   // set's, and where it takes none the first error is thrown.
   ColumnBinding bind(const std::function<ColumnBinding(std::span<const Column>)>& bind);
+  // Each file of which some of the first rows have such a column, as a data set of its own that shares the open file:
+  // bind() and select() of this one come after those have been read.
+  [[nodiscard]] std::vector<Dataset> files_with(const std::string& column) const;
   // Chooses what rows are read with; every file must have these columns. Throws UsageError naming those that
   // exist, or when there is no row at all. Drops what is held.
   void select(std::span<const std::string> columns, ReadAs as = ReadAs::kind);

@@ -171,8 +171,7 @@ DeltaShape delta_shape(const Graph& g, const Op& op) {
   if (op.kind == OpKind::delta_rule) sequences = input_tensor(g, op, at::seq_starts).shape[0] - 1;
   if (op.kind == OpKind::delta_rule_grad)
     sequences = input_tensor(g, op, operand::delta_rule_grad::seq_starts).shape[0] - 1;
-  // A tree has one fork less than it has leaves (ops/segments.h), of which there are more than of segments
-  // with several children.
+  // Each segment that forks has two children at least, and is numbered by the second (ops/segments.h).
   const int64_t forks = has_parents(op) ? sequences / 2 : 0;
   return {.tokens = q.shape[0],
           .sequences = sequences,

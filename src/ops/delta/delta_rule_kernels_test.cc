@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
+#include <set>
 #include <vector>
 
 #include "ops/delta/delta_rule_kernels.h"
 #include "ops/kernel_test_util.h"
+#include "ops/segments.h"
 
 namespace plimsoll {
 namespace {
@@ -261,6 +264,37 @@ TEST(DeltaRuleKernels, packed_rows_have_the_bits_of_rows_alone) {
       expect_rows(packed, begin, alone, std::string(to_string(isa)).c_str());
     }
   }
+}
+
+// Segments in the order in which a walk meets them: of each the parent is one of those that the walk is below.
+std::vector<int32_t> drawn_tree(std::mt19937& random) {
+  std::vector<int32_t> parents, path;
+  const size_t count = 1 + random() % 40;
+  for (size_t i = 0; i < count; ++i) {
+    path.resize(path.size() - (random() % 3 == 0 ? random() % (path.size() + 1) : 0));
+    parents.push_back(path.empty() ? -1 : path.back());
+    path.push_back(static_cast<int32_t>(i));
+  }
+  return parents;
+}
+
+TEST(Segments, forks_have_numbers_of_their_own_below_half_of_the_segments) {
+  std::mt19937 random(1);
+  size_t forks_seen = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const std::vector<int32_t> parents = drawn_tree(random);
+    const auto count = static_cast<int64_t>(parents.size());
+    const SequenceTable table{nullptr, count, parents.data()};
+    std::set<int64_t> numbers;
+    for (int64_t segment = 0; segment < count; ++segment) {
+      if (!forks(table, segment)) continue;
+      ++forks_seen;
+      const int64_t number = fork_number(table, segment);
+      EXPECT_LT(number, count / 2);
+      EXPECT_TRUE(numbers.insert(number).second);
+    }
+  }
+  EXPECT_GT(forks_seen, 1000U);
 }
 
 }  // namespace

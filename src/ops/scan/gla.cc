@@ -186,8 +186,7 @@ GlaShape gla_shape(const Graph& g, const Op& op) {
   if (op.kind == OpKind::gla) sequences = input_tensor(g, op, at::seq_starts).shape[0] - 1;
   if (op.kind == OpKind::gla_grad)
     sequences = input_tensor(g, op, operand::gla_grad::seq_starts).shape[0] - 1;
-  // A tree has one fork less than it has leaves (ops/segments.h), of which there are more than of segments
-  // with several children.
+  // Each segment that forks has two children at least, and is numbered by the second (ops/segments.h).
   const int64_t forks = gla_has_parents(op) ? sequences / 2 : 0;
   return {.tokens = q.shape[0],
           .sequences = sequences,

@@ -91,7 +91,7 @@ std::string refusal_text(const Refusal& refusal, const std::optional<ReleasedPla
   if (const Shortage* memory = refusal.of_memory()) return memory_refusal(refusal, *memory, released);
   if (refusal.lacks_host()) return host_refusal(refusal);
   return formatted("{}\n  smallest possible: --set memory.disk={}B ({})", shortages_text(refusal),
-                   refusal.planned.disk_bytes, refusal.planned.words);
+                   refusal.sharing * refusal.planned.disk_bytes, refusal.planned.words);
 }
 
 std::string refusal_text(const Plan& plan) {

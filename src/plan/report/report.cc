@@ -161,7 +161,12 @@ std::string host_table(const Plan& plan) {
 std::string memory_text(const Plan& plan) {
   const Budget& budget = plan.request.target.budget;
   if (const int64_t ranks = plan.request.workload.experiment.ranks; ranks > 1) {
-    const auto all = budget.process_bytes ? std::optional(ranks * *budget.process_bytes) : std::nullopt;
+    const int64_t sharing = budget.sharing;
+    const auto all = budget.process_bytes ? std::optional(sharing * *budget.process_bytes) : std::nullopt;
+    if (sharing < ranks)
+      return formatted("{} on each machine ({} of {} processes, of {} each)",
+                       of_budget(sharing * plan.process_peak_bytes(), all), sharing, ranks,
+                       format_bytes(plan.process_peak_bytes()));
     return formatted("{} ({} processes of {})", of_budget(ranks * plan.process_peak_bytes(), all), ranks,
                      format_bytes(plan.process_peak_bytes()));
   }

@@ -40,7 +40,8 @@ struct Budget {
   std::string host_source;
   int64_t free_bytes = 0;  // on this machine now, whatever the budgets say
   std::optional<int64_t> device_free_bytes =
-      {};  // of the card for an arena, likewise; none: it was not asked
+      {};               // of the card for an arena, likewise; none: it was not asked
+  int64_t sharing = 1;  // processes of a machine, which divide its memory and disk
 };
 
 // The parts that the recipe wants off the device; each part that is not named stays.

@@ -144,6 +144,7 @@ Refusal refusal_of(const Plan& plan) {
           .own_memory = request.target.own_memory,
           .host_limit = request.target.budget.host_bytes,
           .disk_limit = request.target.budget.disk_bytes,
+          .sharing = request.target.budget.sharing,
           .planned = {plan.variant, variant_words(experiment, plan.variant), plan.memory_bytes(),
                       plan.host_bytes(), plan.disk_bytes()},
           .smallest = {least.variant, variant_words(experiment, least.variant), memory_bytes(request, least),

@@ -57,6 +57,7 @@ struct Refusal {
   std::vector<Shortage> shortages;  // the memory that the plan is made for first; never empty
   bool own_memory = false;          // the device's memory is not the host's
   std::optional<int64_t> host_limit, disk_limit;
+  int64_t sharing = 1;             // processes that divide memory.disk
   RefusedVariant planned;          // the plan that does not fit
   RefusedVariant smallest;         // the least memory of any variant within the other budgets
   bool search_ended = false;       // at its limit of work: less than the smallest may do

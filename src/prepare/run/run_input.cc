@@ -85,9 +85,12 @@ RunInput begin_run(const Recipe& requested, const RunOptions& options, std::vect
   data.total_steps = total_steps(recipe, *data.train, cpu.threads);
   if (const std::string note = begun_order_note(requested, recipe, data); !note.empty())
     notes.push_back(note);
-  AllowedPlan allowed = plan_or_refuse(
-      resolved, {.cpu = cpu, .nodes = options.machine.nodes, .free_bytes = options.machine.free_bytes}, data,
-      options, notes);
+  AllowedPlan allowed = plan_or_refuse(resolved,
+                                       {.cpu = cpu,
+                                        .nodes = options.machine.nodes,
+                                        .on_node = options.machine.on_node,
+                                        .free_bytes = options.machine.free_bytes},
+                                       data, options, notes);
   if (!ranks.is_alone())
     ranks.require_same(facts_of_plan(allowed.plan, data.total_steps, options.resume, *recipe.output));
   return {RunSettings(allowed.recipe), std::move(folder), cpu,

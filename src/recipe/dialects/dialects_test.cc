@@ -743,9 +743,11 @@ TEST_F(Dialects, a_family_that_does_not_exist_is_told_first) {
   const std::string here = error_of(kAxolotl + "load_in_8bit: true\n");
   EXPECT_THAT(here.substr(0, here.find('\n')), HasSubstr("falcon"));
   EXPECT_EQ(unsupported_family("meta-llama/Llama-3.2-1B"), std::nullopt);
-  EXPECT_EQ(unsupported_family("torchtune.models.phi3.phi3_mini"), "phi3");
-  for (const char* later : {"google/gemma-2-2b", "google/gemma-3-1b-it", "torchtune.models.gemma2.gemma2_2b",
-                            "allenai/OLMo-2-0425-1B", "allenai/Olmo-3-7B", "ibm-granite/granite-3.3-2b-base"})
+  EXPECT_EQ(unsupported_family("microsoft/phi-2"), "phi");
+  for (const char* later :
+       {"google/gemma-2-2b", "google/gemma-3-1b-it", "torchtune.models.gemma2.gemma2_2b",
+        "torchtune.models.phi3.phi3_mini", "microsoft/Phi-3.5-mini-instruct", "microsoft/phi-4",
+        "allenai/OLMo-2-0425-1B", "allenai/Olmo-3-7B", "ibm-granite/granite-3.3-2b-base"})
     EXPECT_EQ(unsupported_family(later), std::nullopt) << later;
   EXPECT_EQ(unsupported_family("allenai/OLMo-7B-hf"), "olmo");
   EXPECT_EQ(unsupported_family("ibm-granite/granite-3.0-1b-a400m-base"), "mixture of experts");

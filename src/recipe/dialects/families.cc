@@ -25,8 +25,6 @@ constexpr auto kWords =
                                                                   {"pixtral", "pixtral"},
                                                                   {"gemma", "gemma"},
                                                                   {"phi", "phi"},
-                                                                  {"phi3", "phi3"},
-                                                                  {"phi4", "phi4"},
                                                                   {"falcon", "falcon"},
                                                                   {"pythia", "gpt-neox"},
                                                                   {"cerebras", "gpt2"},
@@ -55,8 +53,8 @@ constexpr auto kWords =
                                                                   {"maverick", "llama4"}});
 
 // Families of which some later ones exist, by the number behind the name.
-constexpr auto kLater =
-    std::to_array<std::array<std::string_view, 3>>({{"gemma", "2", "3"}, {"olmo", "2", "3"}});
+constexpr auto kLater = std::to_array<std::array<std::string_view, 3>>(
+    {{"gemma", "2", "3"}, {"olmo", "2", "3"}, {"phi", "3", "4"}});
 
 // Returns whether word `at` is of a family that exists: "gemma" of google/gemma-3-1b-it.
 bool is_later(const std::vector<std::string>& words, size_t at) {

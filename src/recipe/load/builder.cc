@@ -265,7 +265,7 @@ void RecipeBuilder::check_family() {
     problems_.add_first(
         given->second.place,
         formatted(
-            "model: '{}' is, by its name, of a family that is not supported: {} (llama, mistral, qwen2, qwen3, qwen3.5, smollm3, gemma 2 and 3, olmo 2 and 3, granite, ministral, gla, t5, mt5, bert, roberta and xlm-roberta are)",
+            "model: '{}' is, by its name, of a family that is not supported: {} (llama, mistral, qwen2, qwen3, qwen3.5, smollm3, gemma 2 and 3, olmo 2 and 3, granite, ministral, phi-3 and phi-4, gla, t5, mt5, bert, roberta, xlm-roberta and modernbert are)",
             excerpt(name), *family));
 }
 

@@ -260,13 +260,13 @@ class Wrappers(BadInputTest):
         for name in ("tokenizer.json", "tokenizer_config.json"):
             (folder / name).unlink(missing_ok=True)
         (folder / "generation_config.json").unlink(missing_ok=True)
-        answered = lambda: json.loads(run("generate", folder, "--prompt-ids", "5,6,7", "--max-new-tokens", "4", "--json").stdout)
+        answered = lambda: json.loads(run("generate", folder, "--ids", "5,6,7", "--max-new-tokens", "4", "--json").stdout)
         first = answered()
-        ids = first["ids"] if "ids" in first else first["answers"][0]["ids"]
+        self.assertEqual((first["ended_by"], len(first["response_ids"])), ("length", 4))
         config = json.loads((folder / "config.json").read_text())
-        config["text_config"]["eos_token_id"] = ids[0]
+        config["text_config"]["eos_token_id"] = first["response_ids"][1]
         (folder / "config.json").write_text(json.dumps(config))
-        self.assertNotEqual(answered(), first)
+        self.assertNotEqual(answered()["ended_by"], "length")
 
     def test_what_lacks_its_text_or_a_part_of_its_tower_is_refused(self):
         self.training_refused(USAGE, "has no weights of the text model", self.wrapped(without="language_model"))

@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "recipe/dialects/axolotl_formats.h"
 #include "recipe/dialects/data_set.h"
+#include "recipe/option.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/foreign_value.h"
 

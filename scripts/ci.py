@@ -116,11 +116,12 @@ SAMPLES = (  # tests of `make test` that are cut into slices, and what makes all
     ("every_variant", ("src/train/*_test.cc", "src/train/test_bench*", *under("passes", "layout", "runtime"))),  # of train_test, and of it with lesser sets
     ("every_budget", under("plan/search", "layout")),  # of plan_test
     ("ways", ("tests/ways_test.py", *under("plan/search", "plan/report", "advise"))),
+    ("several_devices", ("tests/several_devices_test.py", "src/train/gradient_sums*", *under("ranks"))),  # its pairs of runs with equal bits
     ("emulated", ("tests/emulated_test.py", "tests/small_models.py", *under("gpu", "runtime"))),
     *((name, ("tests/harness/*", "*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops/*/gpu_*", "src/ops/*_gpu*")) for name in CARD_TESTS),
 )
 # As FAMILY_CASES of tests/parity/run.py are called, and files of src/models.
-FAMILIES = ("llama", "mistral", "qwen", "smollm", "gemma", "olmo", "granite", "ministral")
+FAMILIES = ("llama", "mistral", "qwen", "smollm", "gemma", "olmo", "granite", "ministral", "phi")
 GRIDS = (  # scripts of tests/parity that are cut into slices, and beside tests/parity/NAME* what makes all of it run
     ("run", ("tests/parity/cases.py", "tests/parity/oracle.py", "tests/parity/compare.py", "src/autodiff/*")),
     ("adapters", ("src/passes/*adapter*", "src/passes/lora*", "src/ops/linear/dora*", "src/weights/adapter*", "src/weights/low_rank*", "src/weights/weights*",

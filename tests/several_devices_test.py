@@ -12,10 +12,12 @@ import struct
 import subprocess
 import time
 import unittest
+import zlib
 from pathlib import Path
 
 import command_run
 from command_run import CommandTest, PLIMSOLL, losses_of, output, run
+from shard import is_mine
 from small_models import LLAMA, T5, steps, tiny_recipe
 
 PLUGIN = PLIMSOLL.parent / "libplimsoll_mpi.so"
@@ -67,6 +69,11 @@ def ranks_of(folder):
 def wait_for(condition):
     while not condition():
         time.sleep(0.02)
+
+
+def is_my_cell(*cell):
+    """Whether this pair of runs with equal bits is in the slice that runs (tests/shard.py)."""
+    return is_mine("several_devices", zlib.crc32(repr(cell).encode()))
 
 
 @unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
@@ -151,6 +158,8 @@ class SeveralDevices(CommandTest):
 
     def assert_same_files(self, count, config=WIDE, **settings):
         """A run that divides its states leaves the files of one that does not, byte for byte, and holds less."""
+        if not is_my_cell(count, config, settings):
+            return
         runs = {}
         for shard in ("none", "states"):
             recipe = tiny_recipe(self.folder, config, shard, **{**LONG, "schedule": {"max_steps": 6, "warmup": 2}, **settings, "memory": {"shard": shard}})
@@ -193,6 +202,8 @@ class SeveralDevices(CommandTest):
 
     def assert_offload_keeps_bits(self, count, parts, config=LARGE, **settings):
         """Whatever is on the disk of each rank, a run leaves the files of one that keeps all in memory."""
+        if not is_my_cell(count, parts, settings):
+            return
         settings = {**LONG, "schedule": {"max_steps": 4, "warmup": 2}, **settings}
         found = []
         for offload in ([], parts):

@@ -183,7 +183,7 @@ MUTANTS = {
     "a parent's gradient of one segment": ("src/ops/scan/gpu_gla_tree.h", "[](float& kept, float& own) { kept += own; }", "[](float& kept, float& own) { kept = own; }"),
     "a segment that goes on where another ended": ("src/ops/scan/gpu_gla_tree.h", "if (!to.begins() || parent + 1 == to.segment) return;", "return;"),
     "a state kept without the later segments": ("src/ops/scan/gpu_gla_tree.h", "    if (in.parents[s] == from.segment) part.store", "    if (s == from.segment + 1) part.store"),
-    "forks in one place": ("src/ops/segments.h", "    number += t.parents[s] >= 0 && t.parents[s] + 1 < s ? 1 : 0;", "    number += 0;"),
+    "forks in one place": ("src/ops/segments.h", "    number += is_second_child(t, s) ? 1 : 0;", "    number += 0;"),
     "taps at the wrong row of a parent": ("short_conv", "back -= token - begin + 1;", "back -= token - begin;"),
     "rows kept of another place": ("short_conv", "a.kept[r * a.width + channel] = row(r + live);", "a.kept[r * a.width + channel] = row(r + live - 1);"),
     "a text that goes on from the last one": ("short_conv", "return fresh ? gpu::rounded<T>(0.0F) : a.kept", "return a.kept"),

@@ -35,7 +35,8 @@ std::vector<std::string> gather_texts(Group& group, const std::string& mine) {
   const std::vector<int64_t> sizes = gather_sizes(group, std::ssize(mine));
   const auto longest = static_cast<size_t>(std::ranges::max(sizes));
   std::vector<std::byte> pieces(longest * sizes.size());
-  std::memcpy(pieces.data() + longest * static_cast<size_t>(group.rank()), mine.data(), mine.size());
+  if (!mine.empty())
+    std::memcpy(pieces.data() + longest * static_cast<size_t>(group.rank()), mine.data(), mine.size());
   group.all_gather(pieces);
   std::vector<std::string> texts;
   for (size_t i = 0; i < sizes.size(); ++i)

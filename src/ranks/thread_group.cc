@@ -1,6 +1,6 @@
 #include "ranks/thread_group.h"
 
-#include <cstring>
+#include <algorithm>
 #include <thread>
 
 namespace plimsoll {
@@ -24,7 +24,7 @@ class ThreadGroup final : public Group {
     const size_t each = bytes.size() / meeting_.places.size();
     show(bytes.data());
     for (size_t r = 0; r < meeting_.places.size(); ++r)
-      if (r != own()) std::memcpy(bytes.data() + r * each, meeting_.places[r] + r * each, each);
+      if (r != own()) std::copy_n(meeting_.places[r] + r * each, each, bytes.data() + r * each);
     barrier();  // nobody changes what others still read
   }
 
@@ -32,7 +32,7 @@ class ThreadGroup final : public Group {
     const size_t each = to.size() / meeting_.places.size();
     show(from.data());
     for (size_t r = 0; r < meeting_.places.size(); ++r)
-      std::memcpy(to.data() + r * each, meeting_.places[r] + own() * each, each);
+      std::copy_n(meeting_.places[r] + own() * each, each, to.data() + r * each);
     barrier();
   }
 

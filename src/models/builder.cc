@@ -4,6 +4,7 @@
 #include "base/format.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
+#include "ops/operands.h"
 #include "ops/pointwise/padding_row.h"
 #include "ops/step_values.h"
 #include "tensor/bf16.h"
@@ -114,6 +115,47 @@ TensorId ModelBuilder::cached_attention(TensorId q, TensorId k, TensorId v, Attr
   if (bias_table != kNoTensor) operands.push_back(bias_table);
   return op(OpKind::attention_cached, std::move(operands), std::move(attrs), {kNewTensor, k_cache, v_cache},
             scope, name)[0];
+}
+
+TensorId ModelBuilder::rope_table(size_t which, Attrs attrs, const std::string& suffix) {
+  return op1(OpKind::rope_table,
+             {input_named("positions"), input_named("seq_starts"), input_named(rope_input(which)), step()},
+             std::move(attrs), "model.rotary_emb",
+             "model.rotary_emb.table" + (which == 0 ? suffix : "_" + std::to_string(which)));
+}
+
+TensorId ModelBuilder::rotated(TensorId x, TensorId table, const std::string& scope,
+                               const std::string& name) {
+  Attrs attrs{{"inverse", int64_t{0}}};
+  if (spec_.rotary() != spec_.head_dim) attrs["head_dim"] = spec_.head_dim;
+  return op1(OpKind::rope, {x, table}, std::move(attrs), scope, name);
+}
+
+TensorId ModelBuilder::causal_attention(TensorId q, TensorId k, TensorId v, Attrs attrs,
+                                        const std::string& scope) {
+  if (cache_.capacity > 0) return cached_attention(q, k, v, std::move(attrs), kNoTensor, scope, scope + ".o");
+  attrs["length"] = shape_.length;
+  Operands operands = {q, k, v, input_named("seq_starts"), step()};
+  if (shape_.shares()) {
+    operands.resize(operand::attention::parents, kNoTensor);
+    operands.push_back(input_named("parents"));
+  }
+  return op(OpKind::attention, std::move(operands), std::move(attrs), {kNewTensor, kNewTensor}, scope,
+            scope + ".o")[operand::attention::o];
+}
+
+TensorId ModelBuilder::gated_mlp(TensorId x, const std::string& scope) {
+  const OpKind gated = spec_.gelu_gate ? OpKind::geglu : OpKind::swiglu;
+  const int64_t hidden = spec_.hidden, width = spec_.mlp_width;
+  const bool bias = spec_.mlp_bias;
+  TensorId gate = kNoTensor, up = kNoTensor;  // both in one where one matrix makes them
+  if (spec_.fused_matrices) {
+    gate = linear(x, scope + ".gate_up_proj", hidden, 2 * width, bias);
+  } else {
+    gate = linear(x, scope + ".gate_proj", hidden, width, bias);
+    up = linear(x, scope + ".up_proj", hidden, width, bias);
+  }
+  return linear(op1(gated, {gate, up}, {}, scope, scope + ".act"), scope + ".down_proj", width, hidden, bias);
 }
 
 TensorId ModelBuilder::dropout(TensorId x, double probability, const std::string& scope) {

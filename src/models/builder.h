@@ -101,8 +101,17 @@ class ModelBuilder {
   // be none.
   TensorId cached_attention(TensorId q, TensorId k, TensorId v, Attrs attrs, TensorId bias_table,
                             const std::string& scope, const std::string& name);
+  // Causal attention of q [T, N*D] to k, v [T, K*D] of its text: over what is cached where there is a cache, else
+  // within sequences or segments that share prefixes; o [T, N*D]. `attrs` has head_dim and window.
+  TensorId causal_attention(TensorId q, TensorId k, TensorId v, Attrs attrs, const std::string& scope);
   // A tensor [rows, width] of the cache, the one of that name where there is one.
   TensorId cache_tensor(const std::string& name, int64_t rows, int64_t width);
+  // Sines and cosines of the rotary embedding by positions, f32 [T, rotary]: of `rope`, or of other_ropes[which - 1].
+  TensorId rope_table(size_t which, Attrs attrs = {}, const std::string& suffix = "");
+  // Heads of x [T, N*D] turned by such a table, all of a head or its first values.
+  TensorId rotated(TensorId x, TensorId table, const std::string& scope, const std::string& name);
+  // The MLP with a gate, by `scope`.gate_proj, up_proj (or gate_up_proj) and down_proj.
+  TensorId gated_mlp(TensorId x, const std::string& scope);
   // x itself where nothing is dropped.
   TensorId dropout(TensorId x, double probability, const std::string& scope);
 

@@ -161,9 +161,9 @@ class DenseDecoder {
   TensorId hidden() {
     const TensorId table = b_.embedding_table();
     for (size_t which = 0; which <= spec_.other_ropes.size(); ++which)
-      tables_TD_.push_back(rope_table(which, {}, ""));
+      tables_TD_.push_back(b_.rope_table(which));
     if (spec_.query_position_beta != 0)
-      query_table_TD_ = rope_table(
+      query_table_TD_ = b_.rope_table(
           0, {{"original_length", spec_.rope.original_length}, {"position_beta", spec_.query_position_beta}},
           "_q");
     TensorId h_TH = b_.embedded(b_.input_named("input_ids"), table, embedding_module(spec_));
@@ -172,13 +172,6 @@ class DenseDecoder {
   }
 
  private:
-  TensorId rope_table(size_t which, Attrs attrs, const std::string& suffix) {
-    return b_.op1(OpKind::rope_table,
-                  {b_.input_named("positions"), starts_, b_.input_named(rope_input(which)), b_.step()},
-                  std::move(attrs), "model.rotary_emb",
-                  "model.rotary_emb.table" + (which == 0 ? suffix : "_" + std::to_string(which)));
-  }
-
   // Layers without rotation are turned by 0: their values keep their bits, and all blocks are alike, of which the
   // planner measures a few.
   [[nodiscard]] TensorId table_of(int64_t layer) const {
@@ -204,9 +197,7 @@ class DenseDecoder {
   }
 
   TensorId turned(TensorId x, TensorId table_TD, const std::string& attn, const std::string& which) {
-    Attrs attrs{{"inverse", int64_t{0}}};
-    if (spec_.rotary() != spec_.head_dim) attrs["head_dim"] = spec_.head_dim;
-    return b_.op1(OpKind::rope, {x, table_TD}, std::move(attrs), attn, formatted("{}.{}_rope", attn, which));
+    return b_.rotated(x, table_TD, attn, formatted("{}.{}_rope", attn, which));
   }
 
   // Queries and keys are rotated.
@@ -256,37 +247,13 @@ class DenseDecoder {
                      !spec_.fused_matrices;
     const auto [q, k, v] = heads(n_TH, index, attn, !few);
     if (few) return deciding_attention(n_TH, query_table(index), k, v, std::move(attrs), attn);
-    if (b_.cache().capacity > 0)
-      return b_.cached_attention(q, k, v, std::move(attrs), kNoTensor, attn, attn + ".o");
-    attrs["length"] = b_.shape().length;
-    Operands operands = {q, k, v, starts_, b_.step()};
-    if (b_.shape().shares())
-      for (const TensorId id : {kNoTensor, kNoTensor, kNoTensor, kNoTensor, b_.input_named("parents")})
-        operands.push_back(id);
-    const TensorId o = b_.op(OpKind::attention, std::move(operands), std::move(attrs),
-                             {kNewTensor, kNewTensor}, attn, attn + ".o")[0];
+    const TensorId o = b_.causal_attention(q, k, v, std::move(attrs), attn);
     return decides ? b_.deciding(o, attn, attn + ".o_in") : o;
   }
 
   TensorId attention(TensorId n_TH, const std::string& attn, int64_t index) {
     return b_.linear(mixed(n_TH, attn, index), attn + ".o_proj", spec_.heads * spec_.head_dim, spec_.hidden,
                      spec_.o_bias);
-  }
-
-  TensorId mlp(TensorId n_TH, const std::string& scope) {
-    const OpKind gated = spec_.gelu_gate ? OpKind::geglu : OpKind::swiglu;
-    const auto down = [&](TensorId s_TM) {
-      return b_.linear(s_TM, scope + ".down_proj", spec_.mlp_width, spec_.hidden, spec_.mlp_bias);
-    };
-    if (spec_.fused_matrices) {
-      const TensorId both =
-          b_.linear(n_TH, scope + ".gate_up_proj", spec_.hidden, 2 * spec_.mlp_width, spec_.mlp_bias);
-      return down(b_.op1(gated, {both, kNoTensor}, {}, scope, scope + ".act"));
-    }
-    const TensorId gate =
-        b_.linear(n_TH, scope + ".gate_proj", spec_.hidden, spec_.mlp_width, spec_.mlp_bias);
-    const TensorId up = b_.linear(n_TH, scope + ".up_proj", spec_.hidden, spec_.mlp_width, spec_.mlp_bias);
-    return down(b_.op1(gated, {gate, up}, {}, scope, scope + ".act"));
   }
 
   // Attention's or the MLP's result, as it is added: normalised and scaled where the family has it so.
@@ -309,8 +276,8 @@ class DenseDecoder {
     // Llama's name is another norm's in families that have norms behind attention.
     const char* const of_mlp =
         spec_.norms_behind ? ".pre_feedforward_layernorm" : ".post_attention_layernorm";
-    const TensorId m =
-        added(mlp(before(h2, of_mlp), scope + ".mlp"), scope, ".post_feedforward_layernorm", ".m_scaled");
+    const TensorId m = added(b_.gated_mlp(before(h2, of_mlp), scope + ".mlp"), scope,
+                             ".post_feedforward_layernorm", ".m_scaled");
     const TensorId h3 = b_.op1(OpKind::add, {h2, m}, {}, scope, scope + ".h");
     b_.end_block();
     return h3;

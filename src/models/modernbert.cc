@@ -101,29 +101,17 @@ class Encoder {
 
   TensorId hidden() {
     for (size_t which = 0; which <= spec_.other_ropes.size(); ++which)
-      tables_TD_.push_back(rope_table(which));
+      tables_TD_.push_back(b_.rope_table(which));
     TensorId h_TH = embeddings();
     for (int64_t i = 0; i < spec_.layers; ++i) h_TH = layer(h_TH, i);
     return encoder_.pools_mean && b_.scores() ? mean(normed(b_, h_TH, "model.final_norm")) : h_TH;
   }
 
  private:
-  TensorId rope_table(size_t which) {
-    return b_.op1(OpKind::rope_table,
-                  {b_.input_named("positions"), b_.input_named("seq_starts"),
-                   b_.input_named(rope_input(which)), b_.step()},
-                  {}, "model.rotary_emb",
-                  "model.rotary_emb.table" + (which == 0 ? "" : "_" + std::to_string(which)));
-  }
-
   TensorId embeddings() {
     const std::string scope = "model.embeddings.tok_embeddings";
     const TensorId words = b_.embedded(b_.input_named("input_ids"), b_.embedding_table(), scope);
     return b_.dropout(normed(b_, words, "model.embeddings.norm"), encoder_.dropout, "model.embeddings.drop");
-  }
-
-  TensorId turned(TensorId x, TensorId table_TD, const std::string& attn, const char* which) {
-    return b_.op1(OpKind::rope, {x, table_TD}, {{"inverse", int64_t{0}}}, attn, attn + which);
   }
 
   TensorId attention(TensorId n_TH, const std::string& attn, int64_t index) {
@@ -142,8 +130,8 @@ class Encoder {
                 {"window", window},
                 {"causal", int64_t{0}},
                 {"length", b_.shape().length}};
-    Operands operands = {turned(parts[at::a], table_TD, attn, ".q_rope"),
-                         turned(parts[at::b], table_TD, attn, ".k_rope"), parts[at::c],
+    Operands operands = {b_.rotated(parts[at::a], table_TD, attn, attn + ".q_rope"),
+                         b_.rotated(parts[at::b], table_TD, attn, attn + ".k_rope"), parts[at::c],
                          b_.input_named("seq_starts"), b_.step()};
     if (b_.mode() == Mode::train && encoder_.attention_dropout > 0) {
       attrs["dropout"] = encoder_.attention_dropout;

@@ -104,10 +104,7 @@ class Qwen35 {
 
   TensorId hidden() {
     const TensorId table = b_.embedding_table();
-    table_TD_ = b_.op1(
-        OpKind::rope_table,
-        {b_.input_named("positions"), b_.input_named("seq_starts"), b_.input_named(rope_input(0)), b_.step()},
-        {}, "model.rotary_emb", "model.rotary_emb.table");
+    table_TD_ = b_.rope_table(0);
     TensorId h_TH = b_.embedded(b_.input_named("input_ids"), table, embedding_module(spec_));
     for (int64_t i = 0; i < spec_.layers; ++i) h_TH = layer(h_TH, i);
     return h_TH;
@@ -132,29 +129,7 @@ class Qwen35 {
 
   TensorId turned(TensorId x, const std::string& attn, const std::string& which) {
     x = b_.norm(x, formatted("{}.{}_norm", attn, which), spec_.head_dim);
-    const std::string name = formatted("{}.{}_rope", attn, which);
-    const auto rope = [&](TensorId part) {
-      return b_.op1(OpKind::rope, {part, table_TD_}, {{"inverse", int64_t{0}}}, attn, name);
-    };
-    const int64_t turns = spec_.rotary(), rest = spec_.head_dim - turns;
-    if (rest == 0) return rope(x);
-    const int64_t heads = b_.graph().tensor(x).shape[1] / spec_.head_dim;
-    const Operands parts = split(x, heads, turns, rest, attn, name + "_part");
-    using at = operand::split_columns;
-    return b_.op1(OpKind::join_columns, {rope(parts[at::a]), parts[at::b], kNoTensor}, {{"groups", heads}},
-                  attn, name + "_joined");
-  }
-
-  TensorId attended(TensorId q, TensorId k, TensorId v, const std::string& attn) {
-    Attrs attrs{{"head_dim", spec_.head_dim}, {"window", int64_t{0}}};
-    if (cached_) return b_.cached_attention(q, k, v, std::move(attrs), kNoTensor, attn, attn + ".o");
-    attrs["length"] = b_.shape().length;
-    Operands operands = {q, k, v, b_.input_named("seq_starts"), b_.step()};
-    if (b_.shape().shares())
-      for (const TensorId id : {kNoTensor, kNoTensor, kNoTensor, kNoTensor, b_.input_named("parents")})
-        operands.push_back(id);
-    return b_.op(OpKind::attention, std::move(operands), std::move(attrs), {kNewTensor, kNewTensor}, attn,
-                 attn + ".o")[0];
+    return b_.rotated(x, table_TD_, attn, formatted("{}.{}_rope", attn, which));
   }
 
   TensorId attention(TensorId n_TH, const std::string& attn, bool decides) {
@@ -166,8 +141,9 @@ class Qwen35 {
     using at = operand::split_columns;
     const Operands parts =
         split(both, spec_.heads, spec_.head_dim, spec_.head_dim, attn, attn + ".q_and_gate");
-    TensorId o = attended(turned(parts[at::a], attn, "q"), turned(k, attn, "k"), v, attn),
-             gate = parts[at::b];
+    TensorId gate = parts[at::b];
+    TensorId o = b_.causal_attention(turned(parts[at::a], attn, "q"), turned(k, attn, "k"), v,
+                                     {{"head_dim", spec_.head_dim}, {"window", int64_t{0}}}, attn);
     if (decides) {
       o = b_.deciding(o, attn, attn + ".o_in");
       gate = b_.deciding(gate, attn, attn + ".gate_in");
@@ -235,13 +211,6 @@ class Qwen35 {
     return b_.linear(gated, net + ".out_proj", delta_.value_width(), spec_.hidden, false);
   }
 
-  TensorId mlp(TensorId n_TH, const std::string& scope) {
-    const TensorId gate = b_.linear(n_TH, scope + ".gate_proj", spec_.hidden, spec_.mlp_width, false);
-    const TensorId up = b_.linear(n_TH, scope + ".up_proj", spec_.hidden, spec_.mlp_width, false);
-    const TensorId s_TM = b_.op1(OpKind::swiglu, {gate, up}, {}, scope, scope + ".act");
-    return b_.linear(s_TM, scope + ".down_proj", spec_.mlp_width, spec_.hidden, false);
-  }
-
   TensorId layer(TensorId h_TH, int64_t index) {
     const std::string scope = formatted("{}.layers.{}", spec_.body, index);
     const bool decides = b_.decides(index, spec_.layers);
@@ -253,7 +222,7 @@ class Qwen35 {
     if (decides) h_TH = b_.deciding(h_TH, scope, scope + ".h_in");
     const TensorId h2 = b_.op1(OpKind::add, {h_TH, a}, {}, scope, scope + ".h_attn");
     const TensorId n2 = b_.norm(h2, scope + ".post_attention_layernorm", spec_.hidden);
-    const TensorId h3 = b_.op1(OpKind::add, {h2, mlp(n2, scope + ".mlp")}, {}, scope, scope + ".h");
+    const TensorId h3 = b_.op1(OpKind::add, {h2, b_.gated_mlp(n2, scope + ".mlp")}, {}, scope, scope + ".h");
     b_.end_block();
     return h3;
   }

@@ -24,7 +24,7 @@ What a landing does not prove by itself:
 - of grids, where it changed what all of their cells share (src/ops/*.h, src/passes, src/graph ...): two thirds of the cells, such as LoRA on
   a family that this landing's slice trains in full.
 - of grids and lesser instruction sets, where it touched more than WIDE grids (a large change, which ends with `make everything`): two thirds
-  as well. Each kernel by itself runs on every set of the machine in `make test`.
+  as well, and of the unit tests under sanitizers. Each kernel by itself runs on every set of the machine in `make test`.
 - of grids in the stages AGAIN: eight ninths.
 What no landing proves and `make everything` does: the commands around the engine on the least instruction set.
 
@@ -253,7 +253,9 @@ def stages(choice):
     if parts["isas"]:
         yield "isas", [["scripts/test_instruction_sets.py", "build", *parts["isas"]]]
     if parts["sanitize"]:
-        yield "sanitize", [["make", "sanitize", f"SANITIZE_FOLDERS={' '.join(parts['sanitize'])}"]]
+        # Where most folders are touched, a third of each suite's tests: all of them run without sanitizers in `make test`.
+        third = ["env", f"GTEST_TOTAL_SHARDS={SHARDS}", f"GTEST_SHARD_INDEX={min(choice.again)}"] if choice.wide and len(choice.again) == 1 else []
+        yield "sanitize", [[*third, "make", "sanitize", f"SANITIZE_FOLDERS={' '.join(parts['sanitize'])}"]]
     if parts["parity"]:
         yield "parity", [["make", "parity", f"PARITY={' '.join(parts['parity'])}", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
     if parts["demo"]:

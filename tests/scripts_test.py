@@ -242,6 +242,12 @@ class Ci(unittest.TestCase):
                 self.assertEqual({part.shard for part in ran}, {number})
                 self.assertEqual([part.name for part in self.ci.PARTS if part.stage == "isas" and choice.has(part)], [f"{number}/3"])
             self.assertIn(("sanitize", "gpu"), self.parts(choice), "what is no grid runs")
+            # Under sanitizers a wide landing runs a third of each suite, the next three the second third.
+            for later in range(9):
+                commands = {name: lists for name, lists in self.ci.stages(self.ci.choose("", number + later, (0, wide)))}
+                self.assertIn(f"GTEST_SHARD_INDEX={(number + later) // 3 % 3}", commands["sanitize"][0])
+            few = {name: lists for name, lists in self.ci.stages(self.ci.choose("", number, (0, ["src/gpu/a.h"])))}
+            self.assertEqual(few["sanitize"][0][0], "make")
 
     def test_commands_of_a_page_that_was_touched_run_whatever_the_slice(self):
         page = "docs/howto/fit-into-memory.md"

@@ -201,7 +201,7 @@ MUTANTS = {
     "strengths of padding": ("delta_gate", "    if (row >= live) continue;", "    if (row >= end) continue;"),
     "a state of the text before": ("delta_rule_cached", "if (!fresh && has_column && first + i < a.key_dim)", "if (has_column && first + i < a.key_dim)"),
     "a key's row read before it is there": ("delta_rule_cached", "    __syncthreads();\n    float found = 0;", "    float found = 0;"),
-    "one gate for all rows": ("sigmoid_gate", "a.gate[a.by_row ? at / a.width : at]", "a.gate[a.by_row ? 0 : at]"),
+    "a value in the place of its gate": ("sigmoid_gate", "const float gate = gpu::to_float(a.gate[at])", "const float gate = gpu::to_float(a.x[at])"),
     "noise for padding": ("noise", "if (length > 0) {", "if (length >= 0) {"),
 }
 

@@ -309,19 +309,17 @@ void ref_swiglu_grad(const Site& s) { gated_grad(s, swish); }
 // A sigmoid gate is by element or by row.
 void ref_sigmoid_gate(const Site& s) {
   using at = operand::sigmoid_gate;
-  const size_t share = s.in(at::x).size() / s.in(at::gate).size();
   for (size_t i = 0; i < s.in(at::x).size(); ++i)
-    s.out(at::y)[i] = s.in(at::x)[i] * sigmoid(s.in(at::gate)[i / share]);
+    s.out(at::y)[i] = s.in(at::x)[i] * sigmoid(s.in(at::gate)[i]);
 }
 
 void ref_sigmoid_gate_grad(const Site& s) {
   using at = operand::sigmoid_gate_grad;
-  const size_t share = s.in(at::x).size() / s.in(at::gate).size();
   Values d_x(s.in(at::x).size()), d_gate(s.in(at::gate).size());
   for (size_t i = 0; i < d_x.size(); ++i) {
-    const double sigma = sigmoid(s.in(at::gate)[i / share]);
+    const double sigma = sigmoid(s.in(at::gate)[i]);
     d_x[i] = s.in(at::d_y)[i] * sigma;
-    d_gate[i / share] += s.in(at::d_y)[i] * s.in(at::x)[i] * sigma * (1 - sigma);
+    d_gate[i] = s.in(at::d_y)[i] * s.in(at::x)[i] * sigma * (1 - sigma);
   }
   if (s.op.has_output(at::d_x)) s.out(at::d_x) = d_x;
   if (s.op.has_output(at::d_gate)) s.out(at::d_gate) = d_gate;

@@ -147,17 +147,9 @@ namespace {
      .body = "tensor x %[5,33] input\ntensor gate %[5,33] input\n"
              "y %[5,33] = sigmoid_gate(x, gate) @m forward\n",
      .slack = 2},
-    {.name = "sigmoid_gate_by_row",
-     .body = "tensor x %[5,70] input\ntensor gate %[5,1] input\n"
-             "y %[5,70] = sigmoid_gate(x, gate) @m forward\n",
-     .slack = 2},
     {.name = "sigmoid_gate_grad",
      .body = "tensor x %[5,33] input\ntensor gate %[5,33] input\ntensor d_y %[5,33] input\n"
              "d_x %[5,33], d_gate %[5,33] = sigmoid_gate_grad(x, gate, d_y) @m backward\n",
-     .slack = 2},
-    {.name = "sigmoid_gate_grad_by_row",
-     .body = "tensor x %[5,70] input\ntensor gate %[5,1] input\ntensor d_y %[5,70] input\n"
-             "d_x %[5,70], d_gate %[5,1] = sigmoid_gate_grad(x, gate, d_y) @m backward\n",
      .slack = 2},
     {.name = "sigmoid_gate_grad_of_one",
      .body = "tensor x %[5,33] input\ntensor gate %[5,33] input\ntensor d_y %[5,33] input\n"

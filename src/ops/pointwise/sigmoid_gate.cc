@@ -1,5 +1,5 @@
-// sigmoid_gate: y = x * sigmoid(gate), by element or by row; the sigmoid is rounded to x's type, then the
-// product. The gradient makes it again.
+// sigmoid_gate: y = x * sigmoid(gate), by element; the sigmoid is rounded to x's type, then the product. The
+// gradient makes it again.
 #include "graph/op_kind.h"
 #include "ops/rules.h"
 
@@ -10,8 +10,7 @@ void require_shapes(const Graph& g, const Op& op) {
   using at = operand::sigmoid_gate;
   const Tensor& x = input_tensor(g, op, at::x);
   const Tensor& gate = input_tensor(g, op, at::gate);
-  require(x.shape.rank() == 2 && (gate.shape == x.shape || gate.shape == Shape{x.shape[0], 1}), g, op,
-          "sigmoid_gate: shapes");
+  require(x.shape.rank() == 2 && gate.shape == x.shape, g, op, "sigmoid_gate: shapes");
   require(gate.dtype == x.dtype, g, op, "sigmoid_gate: types");
 }
 

@@ -2,15 +2,6 @@
 #include "ops/pointwise/sigmoid_gate_kernels.h"
 
 namespace plimsoll {
-namespace {
-
-bool gates_by_row(const CpuBinding& b) {
-  using at = operand::sigmoid_gate;
-  return b.input_tensor(at::gate).shape != b.input_tensor(at::x).shape;
-}
-
-}  // namespace
-
 BoundCall bind_sigmoid_gate(const CpuBinding& b) {
   using at = operand::sigmoid_gate;
   const Tensor& x = b.input_tensor(at::x);
@@ -21,7 +12,6 @@ BoundCall bind_sigmoid_gate(const CpuBinding& b) {
                               .y = b.output<T>(at::y),
                               .rows = x.shape.rows(),
                               .width = x.shape.last(),
-                              .by_row = gates_by_row(b),
                               .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, sigmoid_gate, SigmoidGate<T>);
     return [=] { kernel(args); };
@@ -40,7 +30,6 @@ BoundCall bind_sigmoid_gate_grad(const CpuBinding& b) {
                                   .d_gate = b.output<T>(at::d_gate),
                                   .rows = x.shape.rows(),
                                   .width = x.shape.last(),
-                                  .by_row = gates_by_row(b),
                                   .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, sigmoid_gate_grad, SigmoidGateGrad<T>);
     return [=] { kernel(args); };

@@ -7,14 +7,13 @@ inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr int kSigmoidGateThreads = 256;
-constexpr int kSigmoidGateRowThreads = 128;
 
 // A thread an element; the output may be x.
 template <class T>
 __global__ void __launch_bounds__(kSigmoidGateThreads) sigmoid_gate(SigmoidGate<T> a) {
   const int64_t at = int64_t{blockIdx.x} * kSigmoidGateThreads + threadIdx.x;
   if (at >= a.rows * a.width) return;
-  const float gate = gpu::to_float(a.gate[a.by_row ? at / a.width : at]);
+  const float gate = gpu::to_float(a.gate[at]);
   const float sigma = gpu::to_float(gpu::rounded<T>(gpu::sigmoid(gate)));
   a.y[at] = gpu::rounded<T>(gpu::to_float(a.x[at]) * sigma);
 }
@@ -30,24 +29,6 @@ __global__ void __launch_bounds__(kSigmoidGateThreads) sigmoid_gate_grad(Sigmoid
   if (a.d_gate != nullptr) a.d_gate[at] = gpu::rounded<T>(d_gate);
 }
 
-// By row: a block a row.
-template <class T>
-__global__ void __launch_bounds__(kSigmoidGateRowThreads) sigmoid_row_gate_grad(SigmoidGateGrad<T> a) {
-  PL_SHARED(float, parts, kSigmoidGateRowThreads / gpu::kWarpSize);
-  const int64_t row = blockIdx.x;
-  const float sigma = gpu::sigmoid(gpu::to_float(a.gate[row]));
-  const float factor = gpu::to_float(gpu::rounded<T>(sigma));
-  float sum = 0;
-  for (int64_t i = threadIdx.x; i < a.width; i += kSigmoidGateRowThreads) {
-    const int64_t at = row * a.width + i;
-    const float d_y = gpu::to_float(a.d_y[at]);
-    sum = gpu::fma(d_y, gpu::to_float(a.x[at]), sum);
-    if (a.d_x != nullptr) a.d_x[at] = gpu::rounded<T>(d_y * factor);
-  }
-  sum = gpu::block_sum<kSigmoidGateRowThreads>(sum, parts);
-  if (a.d_gate != nullptr && threadIdx.x == 0) a.d_gate[row] = gpu::rounded<T>(sum * sigma * (1.0F - sigma));
-}
-
 }  // namespace
 
 BoundCall bind_gpu_sigmoid_gate(const GpuBinding& b) {
@@ -59,8 +40,7 @@ BoundCall bind_gpu_sigmoid_gate(const GpuBinding& b) {
                            .gate = b.input<T>(at::gate),
                            .y = b.output<T>(at::y),
                            .rows = x.shape.rows(),
-                           .width = x.shape.last(),
-                           .by_row = b.input_tensor(at::gate).shape != x.shape};
+                           .width = x.shape.last()};
     return [a, &stream = b.stream()] {
       gpu::launch(stream, {gpu::blocks_of(a.rows * a.width, kSigmoidGateThreads)}, {kSigmoidGateThreads},
                   sigmoid_gate<T>, a);
@@ -79,15 +59,10 @@ BoundCall bind_gpu_sigmoid_gate_grad(const GpuBinding& b) {
                                .d_x = b.output<T>(at::d_x),
                                .d_gate = b.output<T>(at::d_gate),
                                .rows = x.shape.rows(),
-                               .width = x.shape.last(),
-                               .by_row = b.input_tensor(at::gate).shape != x.shape};
+                               .width = x.shape.last()};
     return [a, &stream = b.stream()] {
-      if (a.by_row)
-        gpu::launch(stream, {static_cast<unsigned>(a.rows)}, {kSigmoidGateRowThreads},
-                    sigmoid_row_gate_grad<T>, a);
-      else
-        gpu::launch(stream, {gpu::blocks_of(a.rows * a.width, kSigmoidGateThreads)}, {kSigmoidGateThreads},
-                    sigmoid_gate_grad<T>, a);
+      gpu::launch(stream, {gpu::blocks_of(a.rows * a.width, kSigmoidGateThreads)}, {kSigmoidGateThreads},
+                  sigmoid_gate_grad<T>, a);
     };
   });
 }

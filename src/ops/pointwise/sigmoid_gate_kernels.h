@@ -1,4 +1,4 @@
-// Raw kernels of a sigmoid gate: x, y [rows, width], a gate of the same shape or of one value per row.
+// Raw kernels of a sigmoid gate: x, gate, y [rows, width].
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,6 @@ struct SigmoidGate {
   const T* gate = nullptr;
   T* y = nullptr;
   int64_t rows = 0, width = 0;
-  bool by_row = false;  // the gate has one value per row
   int threads = 1;
 };
 
@@ -23,7 +22,6 @@ struct SigmoidGateGrad {
   T* d_x = nullptr;
   T* d_gate = nullptr;
   int64_t rows = 0, width = 0;
-  bool by_row = false;
   int threads = 1;
 };
 

@@ -74,7 +74,8 @@ class Trainings(QueueTest):
         self.assertEqual(plans, sorted(plans, key=lambda one: -one["host_bytes"]))
         self.assertTrue(all(one["host_bytes"] <= 0.95 * whole for one in plans), plans)
         # Two of the smallest fit where not even a large and the smallest one do.
-        capacity = 2 * plans[-1]["host_bytes"] + 4 * MIB
+        smallest, next_one = plans[-1]["host_bytes"], plans[-2]["host_bytes"]
+        capacity = min(2 * smallest + 4 * MIB, smallest + next_one - 1)
         text = self.run_all("--memory", capacity, "--threads", 2)
         self.assertIn("a smaller plan", text)
         first, second = self.show(1), self.show(2)

@@ -45,6 +45,8 @@ struct RecipeArguments {
   [[nodiscard]] MachineOptions machine(const Recipe& recipe) const;
   // Sets a key, whatever its value was before; by its own option where it has one.
   void change(const std::string& key, const std::string& value);
+  // Leaves one machine for each device if there are fewer of these than machines.
+  void leave_out_idle_nodes(int64_t devices);
   // The same arguments on another device, "cpu" or "cuda"; a GPU that the recipe names is left out.
   [[nodiscard]] RecipeArguments on_device(const std::string& device) const;
   // These arguments as a shell takes them.

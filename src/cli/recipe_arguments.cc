@@ -269,7 +269,12 @@ RecipeArguments RecipeArguments::on_device(const std::string& device) const {
   return changed;
 }
 
+void RecipeArguments::leave_out_idle_nodes(int64_t devices) {
+  nodes = std::clamp(devices, int64_t{1}, nodes);
+}
+
 void RecipeArguments::change(const std::string& key, const std::string& value) {
+  if (key == "devices") leave_out_idle_nodes(std::strtoll(value.c_str(), nullptr, 10));
   std::erase_if(sets, [&](const std::string& set) { return set.starts_with(key + "="); });
   if (std::any_of(kShortcuts.begin(), kShortcuts.end(), [&](const Shortcut& s) { return key == s.key; })) {
     shortcuts[key] = value;

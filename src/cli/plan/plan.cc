@@ -48,8 +48,9 @@ std::optional<StatedRows> stated_rows(const PlanArguments& arguments) {
   return StatedRows{arguments.stated_rows, arguments.stated_tokens};
 }
 
-PlanInput input_of(const PlanArguments& arguments, const ChosenDevice& chosen, bool full_rows = false) {
-  return plan_input(chosen.recipe, arguments.recipe.machine(chosen.recipe),
+PlanInput input_of(const PlanArguments& arguments, const ChosenDevice& chosen, const MachineOptions& machine,
+                   bool full_rows = false) {
+  return plan_input(chosen.recipe, machine,
                     {arguments.recipe.sources->models, arguments.rows, arguments.machine, arguments.count,
                      counting_progress(), stated_rows(arguments)},
                     full_rows);
@@ -219,13 +220,18 @@ RequestedPlan plan_of(const PlanArguments& arguments) {
   if (!arguments.recipe.no_probe && of_this_machine)
     probe_where_unknown(planned_machine(arguments.recipe.machine(loaded.recipe), "").cpu,
                         loaded.recipe.memory.device, arguments.json);
-  return {input_of(arguments, chosen), std::move(loaded.other_tools), chosen.by_itself};
+  return {input_of(arguments, chosen, arguments.recipe.machine(chosen.recipe)), std::move(loaded.other_tools),
+          chosen.by_itself};
 }
 
 PlanInput plan_input(const PlanArguments& arguments, const Changes& assumed, bool full_rows) {
   std::vector<std::string> what_if;
   for (const KeyChange& change : assumed) what_if.push_back(change.assignment());
-  return input_of(arguments, chosen_device(arguments, arguments.recipe.load_what_if(what_if)), full_rows);
+  const ChosenDevice chosen = chosen_device(arguments, arguments.recipe.load_what_if(what_if));
+  RecipeArguments recipe = arguments.recipe;
+  if (std::ranges::any_of(assumed, [](const KeyChange& change) { return change.key == "devices"; }))
+    recipe.leave_out_idle_nodes(chosen.recipe.devices);
+  return input_of(arguments, chosen, recipe.machine(chosen.recipe), full_rows);
 }
 
 Variants variants_of(const std::string& command, const PlanArguments& arguments) {

@@ -131,8 +131,12 @@ std::string base_fingerprint(const PlanArguments& arguments, const std::vector<C
       return change.key == "memory.gpu" || change.key == "device";
     });
   });
-  return experiment_fingerprint(own_devices ? arguments.recipe.load().recipe
-                                            : plan_of(arguments).input.resolved.recipe);
+  const bool own_numbers =
+      std::ranges::any_of(rows.front().changes, [](const Change& change) { return change.key == "devices"; });
+  if (own_devices) return experiment_fingerprint(arguments.recipe.load().recipe);
+  PlanArguments base = arguments;
+  if (own_numbers) base.recipe.nodes = 1;  // of the rows, which may have more devices than the recipe
+  return experiment_fingerprint(plan_of(base).input.resolved.recipe);
 }
 
 // All inputs first: a row that is not possible shows why.

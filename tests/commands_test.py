@@ -2,9 +2,11 @@
 
 Usage: commands_test.py PLIMSOLL (from the repository's root). Standard library only.
 """
+import contextlib
 import json
 import math
 import os
+import pty
 import resource
 import shutil
 import struct
@@ -90,6 +92,34 @@ class Completion(CommandTest):
         (self.folder / "recipe-a.yaml").touch()
         self.assertEqual(self.complete("plimsoll plan recipe-"), ["recipe-a.yaml"])
         self.assertEqual(self.complete("plimsoll generate x --seed 1"), [])
+
+    def typed(self, *lines):
+        """The words that the program gets where a line is typed in a bash of its own; a tab completes."""
+        script = self.folder / "completion"
+        script.write_text(output("completion", "bash"))
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.folder)
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {"PATH": os.environ["PATH"], "PS1": "ready>", "TERM": "dumb", "INPUTRC": "/dev/null"})
+        begin = f"source {script}; plimsoll() {{ printf '<%s>\\n' \"$*\"; }}; plimsoll-ml() {{ plimsoll \"$@\"; }}\n"
+        waiting, text, seen = [begin, *(line + "\n" for line in lines), "exit\n"], b"", 0
+        with contextlib.suppress(OSError):  # the terminal's end
+            while piece := os.read(terminal, 4096):
+                text += piece
+                if waiting and text.count(b"ready>") > seen:  # it reads keys
+                    seen = text.count(b"ready>")
+                    os.write(terminal, waiting.pop(0).encode())
+        os.waitpid(pid, 0)
+        os.close(terminal)
+        return [line[1:-1].rstrip() for line in text.decode(errors="replace").splitlines() if line.startswith("<") and line.endswith(">")]
+
+    @unittest.skipUnless(shutil.which("bash"), "no bash here")
+    def test_a_tab_in_a_real_bash_completes_values(self):
+        lines = {"plimsoll train x --method q\t": "train x --method qlora", "plimsoll train x --precision bf16-m\t": "train x --precision bf16-master",
+                 "plimsoll train x --optimizer adamw8\t": "train x --optimizer adamw8bit", "plimsoll plan x --max m\t": "plan x --max micro_batch",
+                 "plimsoll plan x --gpu RTX-4060-L\t": "plan x --gpu RTX-4060-Laptop-8GB", "plimsoll train x --set method.type=q\t": "train x --set method.type=qlora",
+                 "plimsoll train x --set optimizer.weight\t0.1": "train x --set optimizer.weight_decay=0.1", "plimsoll-ml pla\tx": "plan x"}
+        self.assertEqual(self.typed(*lines), list(lines.values()))
 
     def test_the_scripts_are_read_by_their_shells(self):
         for shell in SHELLS:

@@ -123,7 +123,7 @@ std::string bash_script(const HelpCommand& program) {
       "  fi\n"
       "  case ${words[1]} in\n";
   for (const HelpCommand& command : program.commands) text += bash_command(command);
-  return text + "  esac\n}\ncomplete -F _plimsoll plimsoll\n";
+  return text + "  esac\n}\ncomplete -F _plimsoll plimsoll plimsoll-ml\n";
 }
 
 // ---- zsh
@@ -173,7 +173,7 @@ std::string zsh_command(const HelpCommand& command) {
 
 std::string zsh_script(const HelpCommand& program) {
   std::string text =
-      "#compdef plimsoll\n"
+      "#compdef plimsoll plimsoll-ml\n"
       "_plimsoll() {\n"
       "  local -a commands\n"
       "  commands=(\n";

@@ -16,6 +16,7 @@ from command_run import PLIMSOLL, ROOT, CommandTest, main, not_sanitized, output
 
 FACTS = ROOT / "demo/data/facts/train.parquet"
 KINDS = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k_m": 12, "q5_k_m": 13, "bf16": 30}  # of most matrices
+TOLERANCES = {"f32": 1e-4, "f16": 0.005, "bf16": 0.03, "q8_0": 0.03, "q5_k_m": 0.1, "q4_k_m": 0.2, "q4_0": 0.3}
 
 
 def header(path):
@@ -149,6 +150,15 @@ class Exports(CommandTest):
                 at = data.index(b"blk.0.ffn_up.weight") + len("blk.0.ffn_up.weight") + 4 + 16
                 self.assertEqual(struct.unpack_from("<I", data, at)[0], number)
                 self.assertEqual({"model.gguf", "check.json", "README.md"}, {path.name for path in out.iterdir()})
+                self.assertEqual(told["tolerance"], TOLERANCES[kind])
+                if kind != "f32":  # whose difference may be none
+                    shutil.rmtree(out)
+                    self.refused("that rounding explains (--tolerance)", self.wide(), "--to", "gguf", "--type", kind, "--limit", "12",
+                                 "--tolerance", f"{told['mean_difference'] / 2:.3g}", code=4)
+
+    def test_the_usual_tolerances_are_those_of_the_page(self):
+        page = " ".join((ROOT / "docs/howto/export.md").read_text().split())
+        self.assertIn("0.0001 in f32, 0.005 in f16, 0.03 in bf16 and q8_0, 0.1 in q5_k_m, 0.2 in q4_k_m, 0.3 in q4_0", page)
 
     @classmethod
     def wide(cls):

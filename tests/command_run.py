@@ -27,7 +27,7 @@ def not_sanitized(reason):
     return unittest.skipIf(SANITIZED, f"under sanitizers: {reason}")
 
 
-def main():
+def main() -> None:
     """As unittest.main(); lists what this machine cannot run. Where that is all, ctest's exit code for a skipped test (SKIP_RETURN_CODE)."""
     result = unittest.main(exit=False).result
     for test, reason in result.skipped:

@@ -156,6 +156,24 @@ class SeveralDevices(CommandTest):
             weights.append((self.folder / name / "model.safetensors").read_bytes())
         self.assertEqual(*weights)
 
+    def test_mpi_moves_the_bits_that_threads_of_one_process_exchange(self):
+        tool = PLIMSOLL.parent / "src/train/train_test"
+        if not tool.exists():
+            self.skipTest(f"{tool} is not built")
+        ranks, found = 3, []
+        starts = [MPIRUN, "-bind-to", "none", *(["-q", "--oversubscribe"] if OPEN_MPI else []), *(["--allow-run-as-root"] if OPEN_MPI and os.geteuid() == 0 else []),
+                  "-np", str(ranks)]
+        for words in ([], starts):
+            place = self.folder / f"bits{len(found)}"
+            place.mkdir()
+            done = subprocess.run([*words, str(tool), "--gtest_filter=RanksBits.*"], capture_output=True, text=True, timeout=600,
+                                  env={**os.environ, "PLIMSOLL_TEST_BITS": str(place / "of"), "PLIMSOLL_MPI": str(PLUGIN)})
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            found.append({path.name: path.read_bytes() for path in place.iterdir()})
+        self.assertEqual(sorted(found[0]), sorted(f"of-{shard}.{rank}" for shard in ("whole", "divided") for rank in range(ranks)))
+        self.assertGreater(min(map(len, found[0].values())), 1 << 20)
+        self.assertEqual([name for name in found[0] if found[0][name] != found[1].get(name)], [])
+
     def assert_same_files(self, count, config=WIDE, **settings):
         """A run that divides its states leaves the files of one that does not, byte for byte, and holds less."""
         if not is_my_cell(count, config, settings):
@@ -593,6 +611,23 @@ class Refused(CommandTest):
         self.assertLess(rows[3]["device_bytes"], rows[2]["device_bytes"])
         self.assertLessEqual(rows[3]["sent_bytes_per_step"], rows[2]["sent_bytes_per_step"])
         self.assertIn("sent GiB", output("plan", recipe, "--compare", "devices=1,2"))
+
+    def test_numbers_below_that_of_the_machines_have_one_for_each(self):
+        recipe = tiny_recipe(self.folder, WIDE, "run", batch={"effective": 8})
+        compared = lambda *words: json.loads(output("plan", recipe, "--json", "--memory", "1GiB", "--threads", 1, "--compare", "devices=1,2,4", *words))["rows"]  # noqa: E731
+        apart, together = compared("--nodes", 2), compared()
+        self.assertTrue(all(row["feasible"] and row["same_result"] for row in (*apart, *together)), apart)
+        self.assertEqual(apart[0], together[0])  # one device has one machine
+        self.assertEqual([row["devices"] for row in apart], [1, 2, 4])
+        self.assertIn("--nodes 3: devices: 2 are fewer than one for each",
+                      output("plan", recipe, "--devices", 2, "--nodes", 3, "--compare", "shard=none,states", code=2))
+        # One device is looked at on one machine, and so is it suggested.
+        slow = output("plan", recipe, "--devices", 4, "--nodes", 2, "--threads", 1, "--memory", "1GiB", "--link", "1KB/s")
+        self.assertTrue(slow.startswith("one device is faster: "), slow[:200])
+        refused = output("plan", recipe, "--devices", 4, "--nodes", 2, "--threads", 1, "--memory", "72MiB", "--set", "memory.headroom=0%", code=3)
+        suggested = [line.strip() for line in refused.splitlines() if "plimsoll plan" in line and "--devices 1" in line]
+        self.assertTrue(suggested, refused)
+        self.assertNotIn("--nodes", suggested[0])
 
     def test_one_device_that_is_faster_is_the_first_line(self):
         recipe = tiny_recipe(self.folder, WIDE, "run", batch={"effective": 8})

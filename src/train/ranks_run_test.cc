@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
+#include <optional>
 
+#include "ranks/mpi_group.h"
 #include "ranks/thread_group.h"
 #include "train/run_programs.h"
 #include "train/test_bench.h"
@@ -68,6 +72,12 @@ class Ranks {
     return std::move(result_);
   }
 
+  // As one rank of a group, whose tensors go to a file of its own.
+  void run_as(Group& group, const Variant& variant, const std::string& file) {
+    file_ = file;
+    run_rank(plan_variant(request_of(experiment_, cpu_), variant), group);
+  }
+
  private:
   void run_rank(const Plan& plan, Group& group) {
     CpuDevice device(cpu_);
@@ -87,7 +97,17 @@ class Ranks {
       result_.losses.push_back(done.loss);
     }
     if (group.leads()) result_.sent = step.sent_bytes();
-    take(state, group);
+    if (file_.empty()) return take(state, group);
+    std::ofstream out(file_ + "." + std::to_string(group.rank()), std::ios::binary);
+    for (const TableRow& row : state.rows()) {
+      if (row.role == Role::gradient || row.role == Role::metric) continue;
+      std::string own(static_cast<size_t>(row.bytes), '\0');
+      state.read(row, 0, std::as_writable_bytes(std::span(own)));
+      out << row.name << own;
+    }
+    if (!group.leads()) return;
+    for (const std::vector<double>* values : {&result_.norms, &result_.losses})
+      out.write(reinterpret_cast<const char*>(values->data()), std::ssize(*values) * 8);
   }
 
   void take(const PersistentState& state, Group& group) {
@@ -111,6 +131,7 @@ class Ranks {
 
   Experiment experiment_;
   int ranks_;
+  std::string file_;
   CpuSettings cpu_{std::min(effective_isa(std::nullopt), Isa::avx512_bf16), 1};
   std::mutex mutex_;
   std::set<std::string> checked_;
@@ -177,6 +198,31 @@ TEST_P(RanksRun, updates_in_the_backward_pass_change_no_bit) {
       }
     }
   }
+}
+
+// tests/several_devices_test.py compares the files: of threads, and of processes that mpirun starts.
+TEST(RanksBits, go_to_files_whoever_moves_them) {
+  const char* const file = std::getenv("PLIMSOLL_TEST_BITS");
+  if (file == nullptr) GTEST_SKIP() << "run by tests/several_devices_test.py";
+  const StartedBy started = who_started_me();
+  constexpr int kThreads = 3;
+  const int count = started.ranks > 1 ? started.ranks : kThreads;
+  Experiment experiment = experiment_of(large({"full_bf16_master", "llama", false, kBf16Master}), 2, true);
+  experiment.effective_batch = 5;
+  std::optional<MpiGroup> processes;
+  if (started.ranks > 1) processes.emplace(started);
+  for (const bool divided : {false, true}) {
+    const std::string own = std::string(file) + (divided ? "-divided" : "-whole");
+    const auto rank = [&](Group& group) {
+      Ranks ranks(experiment, count, divided);
+      ranks.run_as(group, ranks.variant(), own);
+    };
+    if (processes)
+      rank(*processes);
+    else
+      run_as_threads(count, rank);
+  }
+  if (processes) processes->ends_together();
 }
 
 INSTANTIATE_TEST_SUITE_P(

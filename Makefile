@@ -31,6 +31,9 @@ SANITIZED ?= _test$$|^(bad_input|faults)$$
 SANITIZE_FOLDERS ?=
 # kernels: compute capabilities that nvcc compiles for.
 KERNELS_FOR ?= 75;120
+# wheel: compute capabilities that its kernels are compiled for where nvcc is found, and the one that drivers compile for cards after those.
+WHEEL_FOR ?= 75;80;90;120
+WHEEL_PTX ?= 80
 # parity: which comparisons run.
 PARITY ?= run package scores adapters folders freeze fp16 dpo gla seq2seq events gguf ops optimizers templates tokenizers vocabularies bleu
 # gpu-check, gpu-bench: the device that is asked, and where programs are that were built elsewhere (make gpu-carry).
@@ -45,7 +48,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants planner-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults ranks-faults powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types setup-notebooks notebooks types cases clean
+.PHONY: build install archive wheel test test-isas gpu-mutants planner-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults ranks-faults devices-cases ranks-mutants powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types setup-notebooks notebooks types cases clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -60,14 +63,19 @@ install: build
 archive: build
 	scripts/make_archive.py build build/archive
 
-# A Python wheel in build/wheel, plimsoll-ml, with the platform tag that auditwheel proves.
-wheel: build setup-wheel
-	python3 scripts/make_wheel.py build build/wheel --tools .deps/wheel
+# A Python wheel in build/wheel, plimsoll-ml, with the platform tag that auditwheel proves, of a build of its own for more GPUs than build/ is for.
+wheel: setup setup-wheel
+	cmake -S . -B build-wheel -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE "-DPLIMSOLL_NVCC_PTX=$(WHEEL_PTX)" "-DPLIMSOLL_NVCC_ARCHITECTURES=$(WHEEL_FOR)" $(CMAKE_FLAGS)
+	cmake --build build-wheel --target plimsoll -j $(JOBS)
+	python3 scripts/make_wheel.py build-wheel build/wheel --tools .deps/wheel
 
-# The Python package: types by two checkers, and the oldest Python that its sources are for.
+# The Python package, its test and the notebooks: types by two checkers, and the oldest Python that the package's sources are for.
 types: setup-types
+	python3 scripts/notebook_sources.py build/notebooks
 	.deps/types/bin/python3 -m mypy --strict python/plimsoll_ml
-	.deps/types/bin/pyright python/plimsoll_ml
+	MYPYPATH=python:tests .deps/types/bin/python3 -m mypy --strict --follow-imports=silent tests/package_test.py
+	for book in build/notebooks/*.py; do MYPYPATH=python .deps/types/bin/python3 -m mypy --strict $$book || exit 1; done
+	.deps/types/bin/pyright -p tests/pyright.json
 	.deps/types/bin/vermin --no-tips -t=3.9- python/plimsoll_ml
 
 # The six notebooks by papermill, in a kernel, with a tiny model on the CPU (make test runs their cells without it).
@@ -126,7 +134,8 @@ kernels: setup
 everything:
 	CI_SHARD=all scripts/ci.py
 	scripts/test_instruction_sets.py build --all
-	$(MAKE) hostile-rows limits docs types wheel notebooks
+	$(MAKE) hostile-rows limits docs types wheel notebooks devices-cases ranks-mutants
+	python3 tests/wheel_test.py build-wheel/plimsoll
 	$(MAKE) fuzz RUNS=-1 FUZZ_SECONDS=60
 
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
@@ -151,6 +160,15 @@ faults: build
 ranks-faults: build
 	cmake --build build --target fault_shim -j $(JOBS)
 	python3 tests/faults/ranks_faults_test.py $(PLIMSOLL) build/tests/libfault_shim.so --count $(RANKS_FAULTS)
+
+# Every family, task and method on two, three and four processes: 20 steps with the losses of one.
+devices-cases: build
+	python3 tests/devices_cases_test.py $(PLIMSOLL) --all
+
+# Faults in what several devices share, each of which a test must notice, one at a time.
+ranks-mutants: build
+	cmake --build build --target ranks_test train_test data_test -j $(JOBS)
+	python3 tests/ranks_mutants.py build
 
 # 500 power cuts in train, resume, overwrite, dpo, merge, convert and the queue, and every flush that counts taken out.
 powercut: build
@@ -248,6 +266,7 @@ check: check-format
 	python3 scripts/check_fields.py
 	python3 tests/gpu_mutants.py --texts
 	python3 tests/planner_mutants.py --texts
+	python3 tests/ranks_mutants.py --texts
 
 # The site of docs/ in build/site, to be opened as files or served; a link that leads nowhere is an error.
 docs: setup-docs
@@ -282,4 +301,4 @@ setup-docs:
 	@scripts/setup.sh --docs
 
 clean:
-	rm -rf build build-asan build-carry build-fuzz demo/work
+	rm -rf build build-asan build-carry build-fuzz build-wheel demo/work

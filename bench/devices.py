@@ -6,7 +6,8 @@
 The same model, rows and types for all. An effective batch has a micro-batch for each of two processes; DDP averages gradients
 over two processes started by torch's own launcher, with the settings that compare_hf.py found best (glibc keeps its memory,
 fused AdamW where everything trains). Figures of a round are medians over its steps without the first two; the table has medians
-over the rounds, and of memory the sum of the peaks of all processes. `--tiny` has models so small that a case takes seconds: to try
+over the rounds, and of memory the sum of the peaks of all processes. Processor seconds are those of all processes from their start
+to their end, divided by the steps: what remains comparable where others use the machine (with the load beside them). `--tiny` has models so small that a case takes seconds: to try
 the script, not to measure. Four processes on two cores show results, not speed, and are left out. Needs torch, transformers, peft.
 """
 import argparse
@@ -14,6 +15,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -68,13 +70,23 @@ def rival(arguments):
     distributed.destroy_process_group()
 
 
+def counted(words, steps, **options):
+    """(the finished process, processor seconds for each step) of a command and all that it starts."""
+    def used():
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+    before = used()
+    done = subprocess.run(words, **options)
+    return done, (used() - before) / steps
+
+
 def run_rival(case, arguments):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), __file__, "--work",
                str(arguments.work), "--steps", str(arguments.steps), "--rival", str(CASES.index(case))]
-    done = subprocess.run(command, env={**os.environ, **KEEP_MEMORY, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    done, processor = counted(command, arguments.steps, env={**os.environ, **KEEP_MEMORY, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{case.name}: the rival failed: " + done.stderr.strip()[-900:])
-    return json.loads(done.stdout.splitlines()[-1])
+    return {**json.loads(done.stdout.splitlines()[-1]), "processor_seconds": processor, "load": os.getloadavg()[0]}
 
 
 def run_plimsoll(case, arguments, ranks):
@@ -83,12 +95,12 @@ def run_plimsoll(case, arguments, ranks):
     settings["batch"]["micro"] = case.micro
     recipe.write_text(json.dumps(settings))
     words = ["--devices", str(ranks), "--threads", str(RANKS // ranks)]
-    subprocess.run([arguments.plimsoll, "train", str(recipe), "--quiet", "--overwrite", *words], check=True)
+    _, processor = counted([arguments.plimsoll, "train", str(recipe), "--quiet", "--overwrite", *words], arguments.steps, check=True)
     lines = [json.loads(line) for line in (arguments.work / "run/metrics.jsonl").read_text().splitlines()]
     report = json.loads((arguments.work / "run/run.json").read_text())
     return {"seconds": [line["seconds"] for line in lines], "losses": [line["loss"] for line in lines],
             "peak_bytes": sum(rank["process_peak_rss_bytes"] for rank in report.get("ranks", [report["measured"]])),
-            "predicted_seconds": report["planned"]["seconds_per_step"]}
+            "predicted_seconds": report["planned"]["seconds_per_step"], "processor_seconds": processor, "load": os.getloadavg()[0]}
 
 
 def median_step(run):
@@ -98,7 +110,8 @@ def median_step(run):
 def summary(runs, case):
     seconds = [median_step(run) for run in runs]
     found = {"tokens_per_s": both(case).tokens / statistics.median(seconds), "seconds": seconds,
-             "peak_bytes": statistics.median(run["peak_bytes"] for run in runs)}
+             "peak_bytes": statistics.median(run["peak_bytes"] for run in runs),
+             "processor_seconds_per_step": statistics.median(run["processor_seconds"] for run in runs), "load": max(run["load"] for run in runs)}
     if "predicted_seconds" in runs[0]:
         found["predicted_seconds"] = runs[0]["predicted_seconds"]
     return found
@@ -144,7 +157,7 @@ def main():
         for name, each in found.items():
             predicted = each.get("predicted_seconds")
             print(f"{case.name:34}{name:16}{each['tokens_per_s']:9.1f} tokens/s{100 * each['tokens_per_s'] / alone:6.0f} %"
-                  f"{each['peak_bytes'] / 2**30:7.2f} GiB" +
+                  f"{each['peak_bytes'] / 2**30:7.2f} GiB  {each['processor_seconds_per_step']:.2f} processor s a step, load {each['load']:.0f}" +
                   (f"  {statistics.median(each['seconds']):.2f} s a step, {predicted:.2f} predicted" if predicted else ""), flush=True)
         results.append({"case": {**dataclasses.asdict(case), "name": case.name}, **found})
     if arguments.out:

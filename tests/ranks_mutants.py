@@ -51,7 +51,7 @@ MUTANTS = {
     "a rank with more than its share": (OF_ROWS, "plimsoll_data", ROWS, "if (counts_[rank] < most && (counts_[to] == most || tokens_[rank] < tokens_[to]))",
                                         "if (tokens_[rank] < tokens_[to])"),
     "a word that one rank does not hear": (OF_WORDS, "plimsoll_ranks", WORDS, "    all.stops |= word.stops;\n", ""),
-    "other rows at one rank": (OF_WORDS, "plimsoll_ranks", WORDS, "if (word.rows == all.rows) continue;", "if (word.rows != 0) continue;"),
+    "other rows at one rank": (OF_WORDS, "plimsoll_ranks", WORDS, "if (word.rows == all.rows) continue;", "if (word.rows >= 0) continue;"),
     "a loss of the largest rank": (OF_LOSSES, "plimsoll_train", SUMS, ": total + value;", ": std::max(total, value);"),
     "a range of a file one element off": ("test_divided_states_give_the_bits", "plimsoll_runs", "src/runs/checkpoint.cc",
                                           "{ file.write(begin + start, piece); });", "{ file.write(begin + start + 4, piece.first(piece.size() - 4)); });"),

@@ -57,19 +57,18 @@ AppendFile::~AppendFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+// A write that fails may have left a part of the piece: behind it, the next one would be no line of its own.
 void AppendFile::write(std::string_view piece) {
-  int64_t written = 0;
+  struct stat before {};
+  const bool can_be_cut = fstat(descriptor_, &before) == 0 && S_ISREG(before.st_mode);
   while (!piece.empty()) {
     const ssize_t count = ::write(descriptor_, piece.data(), piece.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       const int error = errno;
-      if (written > 0 && is_regular(descriptor_) &&
-          ftruncate(descriptor_, ::lseek(descriptor_, 0, SEEK_CUR) - written) != 0)
-        stop(errno);
-      stop(error);
+      const int error_of_cut = can_be_cut ? cut_to(descriptor_, before.st_size) : 0;
+      stop(error_of_cut != 0 ? error_of_cut : error);
     }
-    written += count;
     piece.remove_prefix(static_cast<size_t>(count));
   }
 }

@@ -114,9 +114,10 @@ std::string fused_with(const std::string& target, const std::set<std::string>& m
   for (const auto& [part, whole] :
        {std::pair{"q_proj", "qkv_proj"}, std::pair{"k_proj", "qkv_proj"}, std::pair{"v_proj", "qkv_proj"},
         std::pair{"gate_proj", "gate_up_proj"}, std::pair{"up_proj", "gate_up_proj"}})
-    if (name == part && std::any_of(modules.begin(), modules.end(), [&](const std::string& module) {
-          return module.ends_with(std::string(".") + whole);
-        }))
+    if (name == part && std::any_of(modules.begin(), modules.end(),
+                                    [end = std::string(".") + whole](const std::string& module) {
+                                      return module.ends_with(end);
+                                    }))
       return whole;
   return "";
 }

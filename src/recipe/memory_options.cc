@@ -6,7 +6,7 @@
 #include "base/format.h"
 #include "base/strings.h"
 #include "device/catalogue.h"
-#include "plan/search/variant_keys.h"
+#include "passes/choice_json.h"
 #include "recipe/option_types.h"
 
 namespace plimsoll {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "plan/search/variant_keys.h"
+#include "passes/choice_json.h"
 #include "recipe/effective.h"
 #include "recipe/load/load.h"
 #include "recipe/option.h"

@@ -111,7 +111,8 @@ using Rows = std::vector<std::vector<std::string>>;
 // The first row is the head. With the metrics of each run's evaluation, that which they are sorted by first.
 Rows table_of(const std::vector<RunHistory>& runs, const std::string& goal) {
   std::vector<std::string> metrics = metrics_of(runs);
-  std::ranges::stable_partition(metrics, [&](const std::string& name) { return name == goal; });
+  std::stable_partition(metrics.begin(), metrics.end(),
+                        [&](const std::string& name) { return name == goal; });
   Rows rows = {{"", "run", "state", "steps", "loss", "eval"}};
   rows.front().insert(rows.front().end(), metrics.begin(), metrics.end());
   rows.front().insert(rows.front().end(), {"at step", "a step", "memory"});

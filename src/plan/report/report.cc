@@ -17,6 +17,7 @@
 #include "graph/op_kind.h"
 #include "models/model.h"
 #include "ops/rule.h"
+#include "passes/choice_json.h"
 #include "plan/program/time_model.h"
 #include "plan/program/train_graphs.h"
 #include "plan/report/report_parts.h"

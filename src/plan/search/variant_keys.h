@@ -8,10 +8,6 @@
 
 namespace plimsoll {
 
-// The value of memory.offload_to.
-nlohmann::ordered_json offload_targets_json(const OffloadTargets& targets);
-// The value of memory.recompute.
-nlohmann::ordered_json recompute_json(const RecomputeLevels& levels);
 // By key, as a recipe writes them.
 nlohmann::ordered_json variant_keys(const Plan& plan);
 // "--set batch.micro=2 --set 'memory.offload_to={states: host}'", to paste.

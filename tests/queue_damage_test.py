@@ -197,7 +197,12 @@ def special(bench):
     bench.reset()
     (bench.place / "queue.db").unlink()
     os.mkfifo(bench.place / "queue.db")
-    check("is no regular file" in bench.run(["rescue"], {USAGE}), "a FIFO is waited for")
+    for words in (["rescue"], ["list"], ["add", "--memory", "10MiB", "--", "true"], ["run", "--until-done"]):
+        check("is no regular file" in bench.run(words, {USAGE}), f"{words[0]}: a FIFO is waited for")
+    (bench.place / "queue.db").unlink()
+    (bench.place / "queue.db").symlink_to("elsewhere")
+    check("is a symbolic link" in bench.run(["list"], {USAGE}), "a link is not named")
+    (bench.place / "queue.db").unlink()
 
 
 def flip(bench, dice):

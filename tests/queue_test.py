@@ -787,6 +787,19 @@ class Ending(QueueTest):
         self.assertEqual([(self.show(one)["state"], len(self.show(one)["attempts"])) for one in (entry - 1, entry)], [("done", 1)] * 2)
         self.assertEqual((self.folder / "ran").read_text(), "x\n")
 
+    def test_a_worker_that_is_to_end_gives_up_when_its_disk_stays_full(self):
+        entry = self.add("true", memory="50MiB")
+        self.queue("pause", entry)
+        follower = self.add("true", memory="50MiB", after=entry)
+        worker = self.worker("--memory", "100MiB", "--until-done", "--patience", "1s")
+        worker.stdout.readline()
+        resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        self.queue("resume", entry)
+        text, _ = worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 5, text)
+        self.assertEqual([self.show(one)["state"] for one in (entry, follower)], ["waiting"] * 2)
+        self.assertRegex(text, "queue.db: .* retrying did not help for .* \\(--patience\\)")
+
     def test_a_run_whose_log_cannot_be_made_has_not_begun(self):
         entry = self.add("sh", "-c", "echo x >> ran", memory="50MiB")
         shim = {"LD_PRELOAD": str(PLIMSOLL.parent / "tests/libfailing_files.so"), "FAIL_CALL": "open", "FAIL_PATH": f"runs/{entry}/1/log",
@@ -799,6 +812,12 @@ class Ending(QueueTest):
         self.assertEqual(self.show(entry)["state"], "running")
         worker.kill()
         worker.communicate()
+        self.environment = {**self.environment, **shim}
+        worker = self.worker("--memory", "100MiB", "--until-done", "--patience", "1s")
+        self.environment = own
+        text, _ = worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 5, text)
+        self.assertRegex(text, "cannot begin.*retrying did not help")
         self.run_all("--memory", "100MiB")
         self.assertEqual([self.show(entry)["state"], len(self.show(entry)["attempts"])], ["done", 1])
         self.assertEqual((self.folder / "ran").read_text(), "x\n")

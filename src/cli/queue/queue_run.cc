@@ -99,6 +99,11 @@ queue::WorkerOptions read_worker_options(const RunArguments& arguments) {
   options.until_done = arguments.until_done;
   options.grace_seconds = arguments.grace;
   options.report = report_line;
+  if (!arguments.patience.empty()) {
+    if (!arguments.until_done)
+      throw UsageError("--patience goes with --until-done: a worker that stays waits as long as it takes");
+    options.patience_seconds = read_duration(arguments.patience, "--patience");
+  }
   return options;
 }
 
@@ -111,11 +116,6 @@ queue::LocalOptions read_local_options(const RunArguments& arguments) {
       arguments.memory.empty() ? static_cast<int64_t>(static_cast<double>(total_memory()) * (1 - kHeadroom))
                                : parse_bytes(arguments.memory, "--memory");
   options.machine_folder = queue::machine_folder();
-  if (!arguments.patience.empty()) {
-    if (!arguments.until_done)
-      throw UsageError("--patience goes with --until-done: a worker that stays waits as long as it takes");
-    options.patience_seconds = read_duration(arguments.patience, "--patience");
-  }
   options.free_host_bytes = [] { return free_memory().bytes; };
   return options;
 }
@@ -342,9 +342,10 @@ void add_queue_run(CLI::App& group, Action& action) {
   add_machine_options(command, arguments);
   command->add_flag("--until-done", arguments->until_done, "end when no job waits or runs");
   command
-      ->add_option("--patience", arguments->patience,
-                   "with --until-done: how long a job waits for memory that others use before it is held; "
-                   "by default 24h")
+      ->add_option(
+          "--patience", arguments->patience,
+          "with --until-done: how long a job waits for memory that others use before it is held, and "
+          "the worker, if nothing runs, for a full disk before it ends; by default 24h")
       ->type_name("TIME");
   command->callback([arguments, &action] { action = [arguments] { return run_worker(*arguments); }; });
 }

@@ -81,11 +81,21 @@ bool RetryLoop::done(const std::function<void()>& step) {
     problem_.clear();
     return true;
   } catch (const StoppedError& error) {
-    if (problem_.empty()) report_(std::string(error.what()) + "; running jobs continue; retrying");
+    if (problem_.empty()) {
+      report_(std::string(error.what()) + "; running jobs continue; retrying");
+      since_ = std::chrono::steady_clock::now();
+    }
     problem_ = error.what();
     std::this_thread::sleep_for(std::chrono::seconds(1));
     return false;
   }
+}
+
+void RetryLoop::give_up_after(double patience_seconds) const {
+  const std::chrono::duration<double> tried = std::chrono::steady_clock::now() - since_;
+  if (problem_.empty() || tried.count() < patience_seconds) return;
+  throw StoppedError(formatted("{}; nothing runs, and retrying did not help for {} (--patience)", problem_,
+                               format_seconds(tried.count())));
 }
 
 std::vector<SmallerPlan> open_plans(const Machine& machine, const Entry& entry) {

@@ -2,6 +2,7 @@
 // is started, what has become of it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -39,10 +40,13 @@ class RetryLoop {
   // Returns true if `step` could be done. An error that prevents it is reported once, and waited for a
   // second.
   bool done(const std::function<void()>& step);
+  // Throws StoppedError, with that error, where no step could be done for so long.
+  void give_up_after(double patience_seconds) const;
 
  private:
   std::function<void(const std::string&)> report_;
   std::string problem_;
+  std::chrono::steady_clock::time_point since_;  // of the problem
 };
 
 // The plans that may be chosen for an entry that starts. A run that continues keeps the plan it began with,

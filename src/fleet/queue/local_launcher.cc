@@ -92,6 +92,13 @@ Machine LocalLauncher::open() {
 
 size_t LocalLauncher::running() const { return attempts_.size(); }
 
+bool LocalLauncher::is_idle() const {
+  return std::ranges::none_of(attempts_, [&](const auto& known) {
+    const auto& [id, attempt] = known;
+    return look_at(store_.folder_of(id, attempt.number)).life == Life::alive;
+  });
+}
+
 void LocalLauncher::wait(int milliseconds) {
   std::vector<pollfd> ready;
   for (const auto& [pid, child] : children_) ready.push_back({child.file, POLLIN, 0});
@@ -229,7 +236,7 @@ bool LocalLauncher::settle_one(Entry& entry, const AttemptState& state) {
   Later& later = later_[entry.id];
   if (later.times == 0) later.since = steady_now();
   later.time = clock_now() + std::min(kLongest, std::ldexp(1.0, later.times++));
-  if (options_.until_done && steady_now() - later.since >= local_.patience_seconds) {
+  if (options_.until_done && steady_now() - later.since >= options_.patience_seconds) {
     later_.erase(entry.id);
     hold_blocked(entry, verdict->does_not_fit_now);
   }
@@ -426,14 +433,15 @@ bool LocalLauncher::see_to_blocked(Entry& entry, const Machine& machine) {
       found.note = "reserves what others leave of its memory, not what it was raised to";
     });
   }
-  if (beside.fit == Fit::too_little && waited >= std::min(kRaisedPatienceSeconds, local_.patience_seconds)) {
+  if (beside.fit == Fit::too_little &&
+      waited >= std::min(kRaisedPatienceSeconds, options_.patience_seconds)) {
     blocked_since_.erase(entry.id);
     entry = store_.finish(entry.id, entry.attempts, settle_beside_others);
     options_.report(formatted("{}: {}, {}", title(entry), name_of(entry.state), entry.note));
     return entry.state == State::waiting;
   }
   const std::string why = what_others_block(entry, machine);
-  if (options_.until_done && waited >= local_.patience_seconds) return hold_blocked(entry, why), false;
+  if (options_.until_done && waited >= options_.patience_seconds) return hold_blocked(entry, why), false;
   const std::string note = "waits: " + why;
   return note == entry.note || change([&](Entry& found) { found.note = note; });
 }
@@ -460,7 +468,7 @@ void LocalLauncher::hold_blocked(Entry& entry, const std::string& why) {
     if (found.state != State::waiting) return false;
     found.state = State::held;
     found.note = formatted("held after {}: {}; plimsoll queue resume {} lets it wait again",
-                           format_seconds(local_.patience_seconds), why, found.id);
+                           format_seconds(options_.patience_seconds), why, found.id);
     return true;
   });
   options_.report(formatted("{}: {}, {}", title(entry), name_of(entry.state), entry.note));

@@ -18,8 +18,6 @@ namespace plimsoll::queue {
 
 struct LocalOptions {
   Machine machine;
-  // Until what waits for others is held, where the worker is to end (ladder.h).
-  double patience_seconds = kOthersPatienceSeconds;
   // Host memory that the system has left in addition to what runs take; asked once a second at most.
   std::function<int64_t()> free_host_bytes;
   std::filesystem::path machine_folder;  // of the machine's queues (machine_ledger.h)
@@ -46,6 +44,7 @@ class LocalLauncher : public Launcher {
   [[nodiscard]] bool is_due() const override;
   void start(std::vector<Entry>& entries) override;
   [[nodiscard]] size_t running() const override;
+  [[nodiscard]] bool is_idle() const override;
   void wait(int milliseconds) override;
 
  private:

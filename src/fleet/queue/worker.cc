@@ -22,7 +22,10 @@ void Worker::run(const std::function<bool()>& stop_requested) {
   RetryLoop retries(options_.report);
   for (bool over = false; !over && !stop_requested();) {
     store_.require_in_place();
-    if (!retries.done([&] { over = look(); })) version_ = -1;  // what is on disk counts
+    if (!retries.done([&] { over = look(); })) {
+      version_ = -1;  // what is on disk counts
+      if (options_.until_done && launcher_.is_idle()) retries.give_up_after(options_.patience_seconds);
+    }
     if (!over) launcher_.wait(kTickMilliseconds);
   }
 }

@@ -17,6 +17,9 @@ namespace plimsoll::queue {
 struct WorkerOptions {
   std::string program;  // Plimsoll itself, where runs find it too
   bool until_done = false;
+  // With until_done: for how long a job waits for memory that others use before it is held (packing/ladder.h),
+  // and the worker, where nothing runs, for a disk or a database that cannot be written.
+  double patience_seconds = kOthersPatienceSeconds;
   double grace_seconds = 30;
   // One line for people about a start or an end.
   std::function<void(const std::string&)> report;
@@ -45,6 +48,8 @@ class Launcher {
   virtual void start(std::vector<Entry>& entries) = 0;
   // Runs that it follows.
   [[nodiscard]] virtual size_t running() const = 0;
+  // Returns true if none of them is alive: others may have to begin, and cannot.
+  [[nodiscard]] virtual bool is_idle() const { return running() == 0; }
   // At most so long, less where a run ends.
   virtual void wait(int milliseconds) = 0;
 };

@@ -21,6 +21,16 @@ namespace {
 
 constexpr int kBusyMilliseconds = 20'000;
 
+// SQLite would wait for a FIFO, or say only that it cannot open what is there.
+void require_file(const std::string& path) {
+  struct stat found {};
+  if (lstat(path.c_str(), &found) != 0 || S_ISREG(found.st_mode)) return;
+  throw UsageError(formatted(
+      "{}: is {}, where the queue's database has to be a regular file; move it away, or name another "
+      "folder in PLIMSOLL_QUEUE_DIR",
+      printable(path), S_ISLNK(found.st_mode) ? "a symbolic link" : "no regular file"));
+}
+
 int open_lock(const std::string& path) {
   const int lock = open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (lock < 0)
@@ -44,6 +54,7 @@ FileIdentity identity_of(const std::string& path) {
 Database::Database(const std::string& path) : path_(path), lock_(open_lock(path)) {
   try {
     const Turn turn(*this);
+    require_file(path);
     const int code = sqlite3_open_v2(
         path.c_str(), &handle_,
         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX, nullptr);

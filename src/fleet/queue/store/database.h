@@ -1,7 +1,7 @@
 // SQLite with values bound and errors thrown.
 //
 // Throws StoppedError where the disk is full or another program holds the file, DamagedError for what is no
-// database of ours, each naming the file.
+// database of ours, UsageError where its name is that of no regular file, each naming the file.
 //
 // Who writes, opens or closes it takes turns by a lock next to it (queue.db.lock): SQLite before 3.51.3 may
 // damage a database whose write-ahead log one process copies back while another writes, and the first two

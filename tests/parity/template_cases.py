@@ -211,6 +211,85 @@ TAGGED = """{%- for message in messages %}
 {%- endfor %}"""
 
 
+# Thoughts of the answers behind the last question are shown, earlier ones are cut; contents are text or parts; calls are tags.
+THINKING = """{%- macro text_of(content) %}
+    {%- if content is string %}{{- content }}
+    {%- elif content is iterable and content is not mapping %}
+        {%- for part in content %}
+            {%- if part.type == 'image' or 'image_url' in part %}{{- '<|picture|>' }}
+            {%- elif 'text' in part %}{{- part.text }}
+            {%- else %}{{- raise_exception('a part of an unknown kind') }}{%- endif %}
+        {%- endfor %}
+    {%- elif content is none or content is undefined %}{{- '' }}
+    {%- else %}{{- raise_exception('a content of an unknown kind') }}{%- endif %}
+{%- endmacro %}
+{%- if not messages %}{{- raise_exception('no messages') }}{%- endif %}
+{%- set first = text_of(messages[0].content) | trim if messages[0].role == 'system' else '' %}
+{%- if tools and tools is iterable and tools is not mapping %}
+    {{- '<|im_start|>system\\n<tools>' }}
+    {%- for tool in tools %}{{- '\\n' }}{{- tool | tojson }}{%- endfor %}
+    {{- '\\n</tools>' ~ ('\\n\\n' ~ first if first else '') ~ '<|im_end|>\\n' }}
+{%- elif first %}{{- '<|im_start|>system\\n' + first + '<|im_end|>\\n' }}{%- endif %}
+{%- set ns = namespace(asked=-1) %}
+{%- for message in messages %}
+    {%- set said = text_of(message.content) | trim %}
+    {%- if message.role == 'user' and not (said.startswith('<tool_response>') and said.endswith('</tool_response>')) %}{%- set ns.asked = loop.index0 %}{%- endif %}
+{%- endfor %}
+{%- if ns.asked < 0 %}{{- raise_exception('nobody asks') }}{%- endif %}
+{%- for message in messages %}
+    {%- set content = text_of(message.content) | trim %}
+    {%- if message.role == 'system' %}
+        {%- if not loop.first %}{{- raise_exception('a system message comes first') }}{%- endif %}
+    {%- elif message.role == 'user' %}{{- '<|im_start|>user\\n' + content + '<|im_end|>\\n' }}
+    {%- elif message.role == 'assistant' %}
+        {%- set thought = message.reasoning_content if message.reasoning_content is string else '' %}
+        {%- if not thought and '</think>' in content %}
+            {%- set thought = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {{- '<|im_start|>assistant\\n' }}
+        {%- if loop.index0 > ns.asked %}{{- '<think>\\n' + thought | trim + '\\n</think>\\n\\n' }}{%- endif %}
+        {{- content }}
+        {%- for call in message.tool_calls or [] %}
+            {%- set call = call.function if call.function is defined else call %}
+            {{- ('\\n\\n' if loop.first and content else '\\n' if not loop.first else '') + '<tool_call>\\n<function=' + call.name + '>\\n' }}
+            {%- for name, value in call.arguments | items %}
+                {{- '<parameter=' + name + '>\\n' }}
+                {{- value | tojson | safe if value is mapping or (value is sequence and value is not string) else value | string }}
+                {{- '\\n</parameter>\\n' }}
+            {%- endfor %}
+            {{- '</function>\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- elif message.role == 'tool' %}
+        {%- if loop.previtem and loop.previtem.role != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}
+        {{- '\\n<tool_response>\\n' + content + '\\n</tool_response>' }}
+        {%- if loop.last or loop.nextitem.role != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}
+    {%- else %}{{- raise_exception('an unknown role') }}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n<think>\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}{{- '\\n</think>\\n\\n' }}{%- endif %}
+{%- endif %}"""
+
+
+def chats():
+    """Conversations of all kinds."""
+    plain = [m for m in MESSAGES if m["role"] != "system"]
+    thoughts = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": "<think>\nfirst\n</think>\n\nYes."},
+                {"role": "user", "content": "Two?"}, {"role": "assistant", "content": "No.", "reasoning_content": "second"}]
+    return [MESSAGES, plain, plain[:1], plain[:2], plain[1:], [], TOOL_CHAT, [{"role": "user", "content": ""}], [{"role": "user", "content": None}],
+            [{"role": "user", "content": [{"type": "text", "text": "x"}]}], thoughts]
+
+
+def chat_cases(templates):
+    """[(template, variables)] of whole chat templates: with tools and without, thinking off, and what begins an answer."""
+    return [(template, {"messages": messages, "tools": tools, "documents": None, **extra, "add_generation_prompt": prompt, "bos_token": "<s>",
+                        "eos_token": "</s>"})
+            for template in templates for messages in chats() for tools in (None, TOOLS) for extra in ({}, {"enable_thinking": False}, {"enable_thinking": True})
+            for prompt in (False, True)]
+
+
 def cases():
     """[(template, variables)]."""
     found = []
@@ -220,14 +299,4 @@ def cases():
         found += [("{{ " + "|".join(parts[i:j]) + " }}", VALUES)
                   for i in range(len(parts)) for j in range(i + 1, min(i + 4, len(parts)) + 1)]
     found += [(template, VALUES) for template in TEMPLATES]
-    plain = [m for m in MESSAGES if m["role"] != "system"]
-    chats = [MESSAGES, plain, plain[:1], plain[:2], plain[1:], [], TOOL_CHAT, [{"role": "user", "content": ""}],
-             [{"role": "user", "content": None}], [{"role": "user", "content": [{"type": "text", "text": "x"}]}]]
-    for template in (CHATML, INST, TOOLED, HEADERS, TAGGED):
-        for messages in chats:
-            for tools in (None, TOOLS):
-                for extra in ({}, {"enable_thinking": False}):
-                    for prompt in (False, True):
-                        found.append((template, {"messages": messages, "tools": tools, "documents": None, **extra,
-                                                 "add_generation_prompt": prompt, "bos_token": "<s>", "eos_token": "</s>"}))
-    return found
+    return found + chat_cases((CHATML, INST, TOOLED, HEADERS, TAGGED, THINKING))

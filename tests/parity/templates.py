@@ -2,6 +2,8 @@
 
     python -m tests.parity.templates --tool build/tests/parity/plimsoll_template_tool
 
+With --published also the chat templates of a folder, as packages carry those of public models (TRL's has a folder chat_templates).
+
 A case that one side renders and the other refuses fails, but for constructs that Plimsoll refuses on purpose
 (REFUSED): each must be refused, so that the list cannot grow stale.
 """
@@ -16,7 +18,7 @@ from unittest import mock
 
 from transformers.utils import chat_template_utils
 
-from tests.parity.template_cases import cases
+from tests.parity.template_cases import cases, chat_cases
 
 NOW = (2024, 3, 7, 15, 4, 5)
 # Parts of our messages for what transformers renders: printing a generator or a function, formatting by '%', and
@@ -54,9 +56,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tool", type=pathlib.Path, required=True)
     parser.add_argument("--golden", type=pathlib.Path, help="write a sample of what transformers renders here")
+    parser.add_argument("--published", type=pathlib.Path, help="a folder of chat templates, NAME.jinja, to compare as well")
     parser.add_argument("--verbose", action="store_true", help="what is refused on purpose")
     arguments = parser.parse_args()
     found = cases()
+    if arguments.published:
+        found += chat_cases([path.read_text() for path in sorted(arguments.published.glob("*.jinja"))])
     equal = refused = on_purpose = 0
     failures, reasons = [], {}
     with mock.patch.object(chat_template_utils, "datetime", FixedDatetime):

@@ -32,8 +32,23 @@ class Qwen35(gla_test.OfStates, CommandTest):
         words = ["generate", out, "--prompt", "What is the capital of France?", "--max-new-tokens", 80, "--json"]
         self.assertEqual(*(json.loads(output(*words, *more))["response"] for more in ([], ["--context", 3000])))
         self.assertIn("Qwen3_5", output("inspect", out, "--json"))
-        self.assertIn("GGUF is not supported for Qwen3_5ForCausalLM", output("convert", out, "--to", "gguf", "--out", self.folder / "x.gguf", code=2))
-        self.assertIn("beam search is not supported", output(*words, "--num-beams", 2, code=2))
+        beams = json.loads(output(*words, "--num-beams", 3, "--num-return-sequences", 3))
+        self.assertEqual(len(beams["next_best"]), 2)
+        self.assertGreater(beams["score"], beams["next_best"][1]["score"])
+
+    def test_what_a_gguf_holds_is_read_back_and_others_are_refused(self):
+        _, out = self.train("run", schedule={"max_steps": 2})
+        made = self.folder / "made"
+        output("export", out, "--to", "gguf", "--out", made)
+        check = json.loads((made / "check.json").read_text())
+        self.assertLess(check["largest_difference_of_a_row"], 1e-5)
+        for changes, says in (({"linear_key_head_dim": 8}, "keys and values of different sizes"), ({"attention_bias": True}, "biases"),
+                              ({"layer_types": ["full_attention", "linear_attention"]}, "attention in other layers than every n-th")):
+            config = json.loads((out / "config.json").read_text())
+            folder = self.folder / says.replace(" ", "-")
+            shutil.copytree(out, folder, ignore=shutil.ignore_patterns("checkpoint-*"))
+            (folder / "config.json").write_text(json.dumps({**config, **changes}))
+            self.assertIn(says, output("convert", folder, "--to", "gguf", "--out", self.folder / "x.gguf", code=2))
 
     def test_prefixes_that_rows_share_change_nothing(self):
         rows = self.folder / "rows.jsonl"

@@ -12,10 +12,34 @@
 
 namespace plimsoll {
 
+// Value heads of which each key head has several: a checkpoint lists those of a key head one after the other, a GGUF the
+// first ones of all key heads, then the second ones.
+struct GgufHeads {
+  int64_t key_heads = 0, group = 1;  // value heads of a key head; 1: the order is the same
+  int64_t size = 0, first = 0;       // rows of a value head, and the first one's first row
+  bool columns = false;              // columns instead of rows
+
+  [[nodiscard]] bool move() const { return group > 1; }
+  // The row or column of the file that has one of the checkpoint, and the other way.
+  [[nodiscard]] int64_t in_file(int64_t at) const { return moved(at, group, key_heads); }
+  [[nodiscard]] int64_t in_checkpoint(int64_t at) const { return moved(at, key_heads, group); }
+
+ private:
+  // From lists of `each` to lists of `number`.
+  [[nodiscard]] int64_t moved(int64_t at, int64_t each, int64_t number) const {
+    if (at < first) return at;
+    const int64_t head = (at - first) / size;
+    return first + (head % each * number + head / each) * size + (at - first) % size;
+  }
+};
+
 // The difference of a tensor's numbers in a GGUF from the checkpoint's.
 struct GgufForm {
   int64_t head_rows = 0;  // rows of a head, whose halves are dealt out in turn; 0: rows are as they are
   float added = 0;        // to each number: norms' factors that are 1 more than their weights are whole there
+  GgufHeads heads = {};
+  bool rates = false;     // -e^x of each number x
+  bool squeezed = false;  // [rows, 1, columns] is [rows, columns], always f32
 };
 
 // A tensor by its name in the checkpoint and in the file.

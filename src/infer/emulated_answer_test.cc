@@ -123,6 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EmulatedAnswers,
                          ::testing::Values(AnswerCase{"llama", tiny_model(0)},
                                            AnswerCase{"window", tiny_model(5)}, AnswerCase{"phi", tiny_phi()},
                                            AnswerCase{"t5", tiny_t5(1.0)}, AnswerCase{"gla", tiny_gla(true)},
+                                           AnswerCase{"delta", tiny_delta()},
                                            AnswerCase{"lora", tiny_model(0), true},
                                            AnswerCase{"qlora", tiny_model(0), true, true},
                                            AnswerCase{"bf16", tiny_model(0), false, false, DType::bf16},
@@ -131,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EmulatedAnswers,
 
 TEST(EmulatedAnswers, of_beams_are_the_cpus) {
   const BeamOptions options{.beams = 3, .length_penalty = 0.5, .best = 3};
-  for (const ModelSpec& model : {tiny_model(0), tiny_t5(1.0)}) {
+  for (const ModelSpec& model : {tiny_model(0), tiny_t5(1.0), tiny_delta()}) {
     Pair pair({.name = "", .model = model, .beams = options.beams});
     const auto expected = pair.cpu().search(some_prompt(9), kNew, options, {7, 11, 13});
     const auto found = pair.card().search(some_prompt(9), kNew, options, {7, 11, 13});

@@ -21,6 +21,7 @@
 namespace plimsoll {
 namespace {
 
+using test::tiny_delta;
 using test::tiny_gla;
 using test::tiny_model;
 using test::tiny_t5;
@@ -143,6 +144,7 @@ TEST(Generate, a_carried_state_answers_as_full_recomputation_does) {
   expect_same_as_recomputed(tiny_gla(true), 64);
   expect_same_as_recomputed(tiny_gla(true), 8);
   expect_same_as_recomputed(tiny_gla(true), 2);
+  expect_same_as_recomputed(tiny_delta(), 8);
 }
 
 TEST(Generate, an_encoder_and_a_decoder_answer_as_full_recomputation_does) {
@@ -195,7 +197,7 @@ std::vector<Hypothesis> recomputed_search(Recomputation& model, const Ids& promp
 
 TEST(Generate, beams_over_a_cache_find_what_full_recomputation_finds) {
   const Ids ends = {7, 11, 13};
-  for (const ModelSpec& model : {tiny_model(0), tiny_model(5), tiny_t5()}) {
+  for (const ModelSpec& model : {tiny_model(0), tiny_model(5), tiny_t5(), tiny_delta()}) {
     const bool encodes = model.encoder_decoder.has_value();
     const BeamOptions options{.beams = 5, .length_penalty = 0.5, .best = 5};
     Generator generator(plan_generation({model, std::nullopt, DType::f32, encodes ? kNew : kContext, 8,
@@ -216,7 +218,7 @@ TEST(Generate, beams_over_a_cache_find_what_full_recomputation_finds) {
   }
 }
 
-TEST(Generate, a_state_has_one_sequence) {
+TEST(Generate, a_state_of_gated_linear_attention_has_one_sequence) {
   EXPECT_THROW(plan_generation({tiny_gla(), std::nullopt, DType::f32, 8, 8, std::nullopt, 2}, one_thread()),
                UsageError);
 }

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "formats/convert.h"
+#include "graph/op_kind.h"
 #include "ops/step_values.h"
 #include "plan/program/experiment.h"
 #include "plan/search/workloads.h"
@@ -260,13 +261,28 @@ void Generator::read_logits() {
         format_count(length_)));
 }
 
+namespace {
+
+// Returns true if a tensor of the cache has a row for each token of a sequence; else it is a state of all of them.
+bool has_rows_of_tokens(const Graph& decode, const TableRow& row) {
+  return std::ranges::any_of(decode.ops(), [&](const Op& op) {
+    return op.kind == OpKind::attention_cached && std::ranges::any_of(op.outputs, [&](TensorId id) {
+             return id != kNoTensor && decode.tensor(id).name == row.name;
+           });
+  });
+}
+
+}  // namespace
+
 void Generator::reorder(std::span<const int32_t> parents) {
   const Arenas arenas = session_.memory.arenas();
   std::byte* const spare = spare_->data();
   for (const TableRow* row : cache_) {
     std::byte* const all = arenas.address(*row);
     const size_t part = static_cast<size_t>(row->bytes) / parents.size();
-    const size_t live = part / static_cast<size_t>(plan_.request.context) * static_cast<size_t>(length_);
+    size_t live = part;
+    if (has_rows_of_tokens(plan_.plan.programs.back(), *row))
+      live = part / static_cast<size_t>(plan_.request.context) * static_cast<size_t>(length_);
     const auto moves = [&](size_t i) { return static_cast<size_t>(parents[i]) != i; };
     for (size_t i = 0; i < parents.size(); ++i)
       if (moves(i))

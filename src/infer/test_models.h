@@ -75,4 +75,23 @@ inline ModelSpec tiny_gla(bool convolved = false) {
                           "tiny");
 }
 
+// A layer of the gated delta rule, then one of gated attention.
+inline ModelSpec tiny_delta() {
+  return parse_model_spec({{"model_type", "qwen3_5_text"},
+                           {"hidden_size", 32},
+                           {"intermediate_size", 48},
+                           {"num_hidden_layers", 2},
+                           {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},
+                           {"head_dim", 16},
+                           {"vocab_size", 96},
+                           {"full_attention_interval", 2},
+                           {"linear_num_key_heads", 2},
+                           {"linear_num_value_heads", 4},
+                           {"linear_key_head_dim", 8},
+                           {"linear_value_head_dim", 8},
+                           {"initializer_range", 0.2}},
+                          "tiny");
+}
+
 }  // namespace plimsoll::test

@@ -119,6 +119,13 @@ class Qwen35 {
                  {kNewTensor, kNewTensor, rest ? kNewTensor : kNoTensor}, scope, name);
   }
 
+  // Adds to the attributes of a cached op how many sequences have a state, and how its rows continue them.
+  Attrs of_sequences(Attrs attrs) const {
+    if (b_.cache().sequences > 1) attrs["sequences"] = b_.cache().sequences;
+    if (b_.cache().apart) attrs["apart"] = int64_t{1};
+    return attrs;
+  }
+
   // Appends where sequences lie, or segments that share prefixes and the ones that they continue.
   Operands with_sequences(Operands operands) {
     operands.push_back(b_.input_named("seq_starts"));
@@ -160,9 +167,10 @@ class Qwen35 {
     const TensorId weight = b_.parameter(scope + ".weight", {width, 1, delta_.conv_taps});
     TensorId y = kNoTensor;
     if (cached_) {
-      const TensorId rows = b_.cache_tensor(scope + ".rows", delta_.conv_taps - 1, width);
-      y = b_.op(OpKind::short_conv_cached, {x, weight, b_.step()}, {}, {kNewTensor, rows}, scope,
-                scope + ".out")[0];
+      const TensorId rows =
+          b_.cache_tensor(scope + ".rows", b_.cache().sequences * (delta_.conv_taps - 1), width);
+      y = b_.op(OpKind::short_conv_cached, {x, weight, b_.step()}, of_sequences({}), {kNewTensor, rows},
+                scope, scope + ".out")[0];
     } else {
       y = b_.op1(OpKind::short_conv, with_sequences({x, weight}), {}, scope, scope + ".out");
     }
@@ -187,15 +195,16 @@ class Qwen35 {
                          gates[operand::delta_gate::beta]};
     if (!cached_)
       return b_.op1(OpKind::delta_rule, with_sequences(std::move(operands)), attrs, net, net + ".o");
-    const TensorId state = b_.graph().add_tensor({net + ".state",
-                                                  {delta_.value_heads * delta_.key_dim, delta_.value_dim},
-                                                  DType::f32,
-                                                  Role::kv_cache,
-                                                  Space::device,
-                                                  b_.block()});
+    const TensorId state =
+        b_.graph().add_tensor({net + ".state",
+                               {b_.cache().sequences * delta_.value_heads * delta_.key_dim, delta_.value_dim},
+                               DType::f32,
+                               Role::kv_cache,
+                               Space::device,
+                               b_.block()});
     operands.push_back(b_.step());
-    return b_.op(OpKind::delta_rule_cached, std::move(operands), attrs, {kNewTensor, state}, net,
-                 net + ".o")[0];
+    return b_.op(OpKind::delta_rule_cached, std::move(operands), of_sequences(attrs), {kNewTensor, state},
+                 net, net + ".o")[0];
   }
 
   TensorId delta_net(TensorId n_TH, const std::string& net, bool decides) {
@@ -238,11 +247,7 @@ void inputs(ModelBuilder& b) {
   b.token_inputs(kFirstAxis, b.shape().tokens);
   b.input(rope_input(0), {b.shape().delimited(), b.spec().rotary() / 2 + 1}, DType::f32);
 }
-TensorId hidden(ModelBuilder& b) {
-  if (b.cache().sequences > 1)
-    throw UsageError("beam search is not supported for the gated delta rule; leave out --num-beams");
-  return Qwen35(b).hidden();
-}
+TensorId hidden(ModelBuilder& b) { return Qwen35(b).hidden(); }
 TensorId final_norm(ModelBuilder& b, TensorId h) {
   return b.norm(h, b.spec().body + ".norm", b.spec().hidden);
 }

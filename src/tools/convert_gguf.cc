@@ -43,7 +43,7 @@ class Writer {
         spec_(read_model_spec(options.folder / "config.json")),
         model_(ModelFolder::open(options.folder)),
         staging_(static_cast<size_t>(kLoadStagingBytes)) {
-    if (spec_.carries_state() || spec_.encoder_decoder || spec_.encoder)
+    if (spec_.linear_attention || spec_.encoder_decoder || spec_.encoder)
       throw UsageError(formatted(
           "{}: GGUF is not supported for {}; programs that read safetensors take the folder: plimsoll convert "
           "{} --out FOLDER",
@@ -55,8 +55,7 @@ class Writer {
     add_gguf_tokenizer(options.folder, spec_.vocab, head_);
     for (const RopeFactors& factors : rope_factors_)
       head_.add_tensor(factors.name, GgufType::f32, {std::ssize(factors.values)});
-    for (const Tensor& tensor : tensors_)
-      head_.add_tensor(tensor.name, tensor.type, tensor.stored.entry->shape);
+    for (const Tensor& tensor : tensors_) head_.add_tensor(tensor.name, tensor.type, shape_of(tensor));
     result_.tensors = std::ssize(tensors_) + std::ssize(rope_factors_);
     result_.bytes = head_.file_bytes();
   }
@@ -79,6 +78,8 @@ class Writer {
  private:
   static constexpr int64_t kLargestTokenizer = 256 * kMiB;
   static constexpr std::string_view kHead = "lm_head.weight", kTable = "token_embd.weight";
+  static constexpr std::string_view kMultiToken =
+      "mtp.";  // layers that guess more tokens, which do not train
   struct Tensor {
     std::string name;
     GgufType type = GgufType::f32;
@@ -96,7 +97,9 @@ class Writer {
     int64_t halves = 0, eighths = 0, others = 0;
     for (const std::string& name : model_.names()) {
       const bool scores = name.starts_with(score_module(spec_) + ".");
-      if (!spec_.wrapper.empty() && !name.starts_with(kTextModule) && name != kHead && !scores) {
+      const bool beside =
+          !spec_.wrapper.empty() && !name.starts_with(kTextModule) && name != kHead && !scores;
+      if (beside || name.starts_with(kMultiToken)) {
         ++others;
         continue;
       }
@@ -107,7 +110,7 @@ class Writer {
         throw UsageError(formatted("{}: GGUF has no name for '{}'", options_.folder.string(), name));
       const Shape& shape = tensor.stored.entry->shape;
       const GgufKind kind = options_.kind.value_or(stored_as(tensor.stored.entry->dtype));
-      if (shape.rank() > 1) {
+      if (shape.rank() > 1 && !tensor.form.squeezed) {
         const bool is_head = name == kHead || (spec_.tied_head && tensor.name == kTable);
         tensor.type =
             gguf_type_for(kind, {tensor.name, gguf_layer(tensor.name), spec_.layers, shape.last(), is_head});
@@ -124,12 +127,17 @@ class Writer {
     if (others > 0)
       result_.notes.push_back(
           format_count(others) +
-          " tensors of towers and projectors are left out: the file is the text model alone");
+          " tensors of towers, projectors and mtp layers are left out: the file is the text model alone");
     if (halves > 0)
       result_.notes.push_back(format_count(halves) + " matrices are f16: their rows are no multiple of 32");
     if (eighths > 0)
       result_.notes.push_back(format_count(eighths) +
                               " matrices are q8_0: their rows are no multiple of 256");
+  }
+
+  static Shape shape_of(const Tensor& tensor) {
+    const Shape& shape = tensor.stored.entry->shape;
+    return tensor.form.squeezed ? Shape{shape[0], shape.last()} : shape;
   }
 
   // Some architectures have windows there, in all but every n-th layer: n. 0: they have none.
@@ -156,6 +164,7 @@ class Writer {
         if ((spec_.windows[i] > 0) != ((i + 1) % every != 0))
           refuse_layers(formatted("windows in other layers than all but every {}th", every));
     require_known_sliding_rope();
+    if (spec_.delta_net) require_known_delta_net();
     if (!spec_.rounds_embedding_factor) return;
     // llama.cpp knows the largest of both by their number of layers.
     const bool largest = spec_.layers == (spec_.family == "gemma2" ? 46 : 62);
@@ -166,6 +175,38 @@ class Writer {
       refuse_layers("no cap on scores or logits");
     if (spec_.family == "gemma2") return;
     if (spec_.logit_softcap > 0) refuse_layers("a cap on logits");
+  }
+
+  // Every n-th layer attends, n; 0: layers that attend lie otherwise.
+  [[nodiscard]] int64_t attends_every() const {
+    const std::vector<bool>& attends = spec_.delta_net->attends;
+    const auto first = static_cast<size_t>(std::ranges::find(attends, true) - attends.begin());
+    for (size_t i = 0; i < attends.size(); ++i)
+      if (attends[i] != ((i + 1) % (first + 1) == 0)) return 0;
+    return static_cast<int64_t>(first + 1);
+  }
+  void require_known_delta_net() const {
+    if (spec_.qkv_bias) refuse_layers("biases");
+    if (attends_every() == 0) refuse_layers("attention in other layers than every n-th");
+    if (spec_.delta_net->key_dim != spec_.delta_net->value_dim)
+      refuse_layers("keys and values of different sizes in its linear layers");
+    if (spec_.rope.type != RopeType::standard) refuse_layers("RoPE scaling");
+  }
+  void describe_delta_net(const std::string& arch) {
+    const DeltaNetSpec& delta = *spec_.delta_net;
+    const auto count = [&](const char* key, int64_t value) {
+      head_.add(arch + key, static_cast<uint32_t>(value));
+    };
+    count(".full_attention_interval", attends_every());
+    count(".ssm.conv_kernel", delta.conv_taps);
+    count(".ssm.state_size", delta.key_dim);
+    count(".ssm.group_count", delta.key_heads);
+    count(".ssm.time_step_rank", delta.value_heads);
+    count(".ssm.inner_size", delta.value_width());
+    // By time, height, width and a fourth: positions of text are the same in the first three.
+    const auto pairs = static_cast<int32_t>(spec_.rotary() / 2);
+    const std::array<int32_t, 4> sections = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0};
+    head_.add(arch + ".rope.dimension_sections", std::span<const int32_t>(sections));
   }
 
   // llama.cpp rotates sliding layers of Gemma 3 by a base of 10,000 and those of OLMo 3 by the other layers'
@@ -226,6 +267,7 @@ class Writer {
     count(".rope.dimension_count", spec_.rotary());
     count(".vocab_size", spec_.vocab);
     real(".rope.freq_base", spec_.rope.theta);
+    if (spec_.delta_net) describe_delta_net(arch);
     describe_factors(arch);
     describe_scaling(arch);
   }
@@ -309,7 +351,8 @@ class Writer {
   // Some rows at a time; of rotated ones a head.
   void write_tensor(const Tensor& tensor, GgufWriter& writer) {
     const TensorEntry& entry = *tensor.stored.entry;
-    const int64_t width = entry.shape.rank() > 1 || tensor.form.head_rows == 0 ? entry.shape.last() : 1;
+    const bool by_rows = tensor.form.head_rows > 0 || tensor.form.heads.move();
+    const int64_t width = entry.shape.rank() > 1 || !by_rows ? entry.shape.last() : 1;
     const int64_t rows = entry.shape.elements() / width;
     const int64_t fit = std::max<int64_t>(1, kLoadStagingBytes / (width * 4));
     const int64_t step = tensor.form.head_rows > 0 ? tensor.form.head_rows : std::min(fit, rows);
@@ -318,7 +361,9 @@ class Writer {
     for (int64_t row = 0; row < rows; row += step) {
       const auto count = static_cast<size_t>(std::min(step, rows - row) * width);
       const auto part = std::span(values).first(count);
-      load_elements(tensor.stored, row * width, std::as_writable_bytes(part), DType::f32, staging_);
+      load_rows(tensor, row, width, part);
+      if (tensor.form.rates)
+        for (float& value : part) value = -std::exp(value);
       if (tensor.form.added != 0)
         for (float& value : part) value += tensor.form.added;
       require_range(part, tensor);
@@ -326,6 +371,28 @@ class Writer {
       bytes.resize(static_cast<size_t>(gguf_bytes(tensor.type, {static_cast<int64_t>(count)})));
       quantise(part, tensor.type, bytes);
       writer.write(bytes);
+    }
+  }
+
+  // Those that the file has from `row` on.
+  void load_rows(const Tensor& tensor, int64_t row, int64_t width, std::span<float> to) {
+    const GgufHeads& heads = tensor.form.heads;
+    const auto load = [&](int64_t from, std::span<float> part) {
+      load_elements(tensor.stored, from, std::as_writable_bytes(part), DType::f32, staging_);
+    };
+    if (!heads.move() || heads.columns) load(row * width, to);
+    if (!heads.move()) return;
+    const auto columns = static_cast<size_t>(width);
+    std::vector<float> before(heads.columns ? columns : 0);
+    for (size_t at = 0; at < to.size(); at += columns, ++row) {
+      const auto part = to.subspan(at, columns);
+      if (!heads.columns) {
+        load(heads.in_checkpoint(row) * width, part);
+        continue;
+      }
+      std::ranges::copy(part, before.begin());
+      for (size_t c = 0; c < columns; ++c)
+        part[c] = before[static_cast<size_t>(heads.in_checkpoint(static_cast<int64_t>(c)))];
     }
   }
 

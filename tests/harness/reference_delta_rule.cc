@@ -163,16 +163,20 @@ void ref_delta_rule_cached(const Site& s) {
   using at = operand::delta_rule_cached;
   s.out(at::o).assign(s.out(at::o).size(), 0.0);
   if (s.step(StepValue::kv_length) == 0) s.out(at::state).assign(s.out(at::state).size(), 0.0);
-  for (size_t n = 0; n < s.attr("heads"); ++n) {
-    const DeltaHead head{s, n};
-    const auto begin = s.out(at::state).begin() + static_cast<std::ptrdiff_t>(n * head.keys * head.values);
-    Values state(begin, begin + static_cast<std::ptrdiff_t>(head.keys * head.values));
-    for (size_t t = 0; t < static_cast<size_t>(s.step(StepValue::live_tokens)); ++t) {
-      head.advance(t, state);
-      head.write(t, state);
+  const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
+  const bool apart = s.op.attrs.contains("apart");
+  for (size_t first = 0; first < (apart ? live : 1); ++first)
+    for (size_t n = 0; n < s.attr("heads"); ++n) {
+      const DeltaHead head{s, n};
+      const size_t size = head.keys * head.values, place = (first * s.attr("heads") + n) * size;
+      const auto begin = s.out(at::state).begin() + static_cast<std::ptrdiff_t>(place);
+      Values state(begin, begin + static_cast<std::ptrdiff_t>(size));
+      for (size_t t = first; t < (apart ? first + 1 : live); ++t) {
+        head.advance(t, state);
+        head.write(t, state);
+      }
+      std::copy(state.begin(), state.end(), begin);
     }
-    std::copy(state.begin(), state.end(), begin);
-  }
 }
 
 void ref_delta_gate(const Site& s) {

@@ -189,18 +189,25 @@ void ref_short_conv_cached(const Site& s) {
   const bool fresh = s.step(StepValue::kv_length) == 0;
   const Values before = fresh ? Values(s.out(at::rows).size()) : s.out(at::rows);
   s.out(at::y).assign(s.out(at::y).size(), 0.0);
-  for (size_t c = 0; c < width; ++c) {
+  const bool apart = s.op.attrs.contains("apart");
+  // Takes tokens [first, first + count) behind the rows that are kept of their sequence.
+  const auto go_on = [&](int64_t sequence, int64_t first, int64_t count, size_t c) {
     const auto x = [&](int64_t t) {
-      return t < 0 ? before[static_cast<size_t>(kept + t) * width + c]
-                   : s.in(at::x)[static_cast<size_t>(t) * width + c];
+      return t < 0 ? before[static_cast<size_t>((sequence + 1) * kept + t) * width + c]
+                   : s.in(at::x)[static_cast<size_t>(first + t) * width + c];
     };
-    for (int64_t t = 0; t < live; ++t) {
+    for (int64_t t = 0; t < count; ++t) {
       const double sum = conv_sum(s, t, c, x);
-      s.out(at::y)[static_cast<size_t>(t) * width + c] = sum * sigmoid(sum);
+      s.out(at::y)[static_cast<size_t>(first + t) * width + c] = sum * sigmoid(sum);
     }
     for (int64_t r = 0; r < kept; ++r)
-      s.out(at::rows)[static_cast<size_t>(r) * width + c] = x(live - kept + r);
-  }
+      s.out(at::rows)[static_cast<size_t>(sequence * kept + r) * width + c] = x(count - kept + r);
+  };
+  for (size_t c = 0; c < width; ++c)
+    if (apart)
+      for (int64_t t = 0; t < live; ++t) go_on(t, t, 1, c);
+    else
+      go_on(0, 0, live, c);
 }
 
 }  // namespace plimsoll::harness

@@ -50,6 +50,13 @@ FAMILIES = {"llama": ("LlamaForCausalLM", {}), "mistral": ("MistralForCausalLM",
                                                "logits_scaling": 2})}
 
 
+# Of the gated delta rule: two value heads to a key head, attention in every second layer.
+FAMILIES["qwen3_5_text"] = ("Qwen3_5ForCausalLM", {"head_dim": 32, "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                                                  "linear_key_head_dim": 32, "linear_value_head_dim": 32, "initializer_range": 0.05,
+                                                  "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}})
+LOG_PROBABILITIES = {"qwen3_5_text": 1e-4}  # largest difference of any token's, in f32; greedy answers alone of others
+
+
 def model_of(plimsoll, folder, family, steps=120):
     """A model of the demo's shape that has learnt something, so that the likeliest token is no coin's toss."""
     base = folder / f"{family}-base"
@@ -64,6 +71,27 @@ def model_of(plimsoll, folder, family, steps=120):
     run(plimsoll, "train", ROOT / "demo/recipes/full.yaml", "--quiet", "--set", f"model={base}", "--set",
         f"output={folder / family}", "--set", f"schedule.max_steps={steps}")
     return folder / family
+
+
+def as_in_linear_layers(name, exact, config):
+    """A tensor of a gated delta rule's layer as llama.cpp has it: the first value heads of all key heads, then their second ones."""
+    keys, heads, size = config["linear_num_key_heads"], config["linear_num_value_heads"], config["linear_value_head_dim"]
+
+    def tiled(values, rows):
+        return values.reshape(keys, heads // keys, rows, -1).swapaxes(0, 1).reshape(values.shape)
+    part = name.split(".linear_attn.")[1]
+    if part == "A_log":
+        return tiled(-np.exp(exact), 1)
+    if part in ("dt_bias", "in_proj_a.weight", "in_proj_b.weight"):
+        return tiled(exact, 1)
+    if part == "in_proj_z.weight":
+        return tiled(exact, size)
+    if part == "out_proj.weight":
+        return tiled(exact.T.copy(), size).T
+    if part in ("in_proj_qkv.weight", "conv1d.weight"):
+        first = 2 * keys * config["linear_key_head_dim"]
+        return np.concatenate((exact[:first], tiled(exact[first:], size)))
+    return exact
 
 
 def read_problems(path, model, dtype):
@@ -86,7 +114,7 @@ def read_problems(path, model, dtype):
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[arch.upper()], config["num_hidden_layers"])
     stored = {tensor.name: tensor for tensor in reader.tensors}
     for name, exact in weights.items():
-        tensor = stored.pop(names.get_name(name, try_suffixes=(".weight", ".bias")), None)
+        tensor = stored.pop(names.get_name(name.replace("dt_bias", "dt_proj.bias"), try_suffixes=(".weight", ".bias")), None)
         if tensor is None:
             yield f"{name} is missing"
             continue
@@ -94,20 +122,28 @@ def read_problems(path, model, dtype):
         if tensor.tensor_type != expected_type:
             yield f"{tensor.name} is {tensor.tensor_type.name}, not {expected_type.name}"
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(exact.shape)
-        if arch.startswith("gemma") and name.endswith("norm.weight"):
+        if (arch.startswith("gemma") or arch == "qwen35") and name.endswith("norm.weight") and ".linear_attn." not in name:
             exact = exact + 1
+        if ".linear_attn." in name:
+            exact = as_in_linear_layers(name, exact, config)
         if arch in ("llama", "smollm3", "granite") and (".q_proj" in name or ".k_proj" in name):
             heads = config["num_attention_heads" if ".q_proj" in name else "num_key_value_heads"]
             values = values.reshape(heads, -1, 2, exact.shape[1]).swapaxes(1, 2).reshape(exact.shape)
         allowed = {"f32": 0, "f16": 2**-10, "bf16": 2**-7, "q8_0": 2**-6}[dtype] * np.abs(exact).max()
+        if name.endswith("A_log"):
+            allowed = 1e-6 * np.abs(exact).max()  # two exponential functions
         if not np.allclose(values, exact, rtol=0, atol=allowed):
             yield f"{name} differs by {np.abs(values - exact).max()}"
     for name in [name for name in stored if not name.startswith("rope_factors")]:
         yield f"{name} is in the file and not in the model"
 
 
-def llama(path):
+def llama(path, exact=False):
+    """A server of the file; `exact`: with keys and values in f32, where llama.cpp has f16."""
     params = xllamacpp.CommonParams()
+    if exact:
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.model.path = str(path)
     params.n_ctx, params.n_parallel, params.warmup, params.n_gpu_layers = 256, 1, False, 0
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 2
@@ -144,6 +180,29 @@ def greedy_problems(plimsoll, model, path, dtype, folder):
         else:
             yield f"{prompt!r}: {ours!r}, llama.cpp {theirs!r}"
     print(f"  {model.name:8} {dtype:5} {same} of {len(PROMPTS)} answers are llama.cpp's, letter for letter")
+
+
+def log_probability_problems(model, path, most):
+    """Tokens that llama.cpp finds likelier or less likely behind a prompt than transformers does."""
+    import torch
+    import transformers
+    from tests.parity.oracle import load, logits_of
+
+    reference, tokenizer = load(model), transformers.AutoTokenizer.from_pretrained(model)
+    server, worst = llama(path, exact=True), 0.0
+    for prompt in [*PROMPTS, " ".join(PROMPTS * 3)]:
+        ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            wanted = torch.log_softmax(logits_of(reference, ids)[-1], -1)
+        said = server.handle_completions({"prompt": ids, "n_predict": 1, "temperature": 0, "logprobs": len(wanted), "cache_prompt": False})
+        said = json.loads(said) if isinstance(said, (str, bytes)) else said
+        found = {one["id"]: one["logprob"] for one in said["choices"][0]["logprobs"]["content"][0]["top_logprobs"]}
+        worst = max(worst, *(abs(logprob - wanted[token].item()) for token, logprob in found.items()))
+        if len(found) < len(wanted):
+            yield f"llama.cpp tells {len(found)} of {len(wanted)} log-probabilities"
+    print(f"  {model.name:8} f32   log-probabilities of all tokens behind {len(PROMPTS) + 1} prompts within {worst:.1e} of transformers'")
+    if not worst <= most:
+        yield f"log-probabilities are off by {worst:.2g}"
 
 
 # A model whose rows are whole blocks of 256, which Q4_K and others have.
@@ -249,6 +308,8 @@ def main():
                 path = folder / f"{family}.{dtype}.gguf"
                 run(plimsoll, "convert", model, "--to", "gguf", "--dtype", dtype, "--out", path)
                 problems += [f"{path.name}: {text}" for text in read_problems(path, model, dtype)]
+                if dtype == "f32" and family in LOG_PROBABILITIES:
+                    problems += [f"{path.name}: {text}" for text in log_probability_problems(model, path, LOG_PROBABILITIES[family])]
                 if dtype in ("f32", "f16"):
                     problems += [f"{path.name}: {text}" for text in greedy_problems(plimsoll, model, path, dtype, folder)]
         if only == "export" if only else is_mine("gguf", len(TYPES)):

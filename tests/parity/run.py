@@ -7,7 +7,7 @@ training runs, without an update, and writes "loss", "logits" [T, V] and "grad.N
 shapes; adapters by their PEFT names) and, for each prompt, the greedy tokens "generated.I" (int64).
 
 For each case: logits, loss, every gradient and greedy tokens of one effective batch through `plimsoll debug-dump`,
-and the losses of ten optimizer steps (30 of one case) through `plimsoll train`, each for full fine-tuning and for LoRA; for one case of
+and the losses of ten optimizer steps (30 of some cases) through `plimsoll train`, each for full fine-tuning and for LoRA; for one case of
 each family also for QLoRA beside bitsandbytes' 4-bit weights, quantised by Plimsoll and read as bitsandbytes wrote them.
 """
 import argparse
@@ -34,7 +34,11 @@ MICRO_ROWS = 3  # two micro-steps a step, the second one partly empty
 FAMILY_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3", "smollm3", "gemma3", "olmo2", "granite", "gemma2", "ministral3", "phi3_longrope", "gemma3_wrapped", "qwen3_5")
 # As lesser machines run them, too; of the others' kernels ops_cpu_test runs each form on each instruction set.
 LESSER_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3", "gemma2")
-LONG_CASE = "llama"  # as many steps as clipping and weight decay need: the same code in every family
+LONG_CASES = ("llama", "qwen3_5")  # as many steps as clipping and weight decay need: the same code in every family, but for decays of states
+# Beam search over layers with a state, of one key head for each value head and of one for two.
+BEAM_CASES = ("qwen3_5", "qwen3_5_tied")
+SEARCHES = ({"num_beams": 4, "num_return_sequences": 4}, {"num_beams": 3, "length_penalty": -1.0, "num_return_sequences": 3})
+SCORE_LIMIT = 1e-5
 # Of step losses, which are within 1e-6; an epsilon of 1e-6 for 1e-8 and a second moment's decay of 0.998 for 0.999 are farther off.
 TEN_STEPS_LIMIT = 1e-5
 ISAS = ("avx2", "avx512", "avx512-bf16", "amx")
@@ -98,7 +102,7 @@ def check_fp32(program, case, folder, method):
     messages += compare_losses([loss], [expected["loss"]])[0]
     if generated != expected["generated"]:
         messages.append(f"greedy generation: {generated}, expected {expected['generated']}")
-    limit = None if case.name == LONG_CASE else TEN_STEPS_LIMIT
+    limit = None if case.name in LONG_CASES else TEN_STEPS_LIMIT
     step_messages, worst_step = compare_losses(our_losses(program, recipe), expected["train"]["losses"], limit)
     return messages + step_messages, f"tensors {worst:.1e}, step losses {worst_step:.1e}"
 
@@ -155,6 +159,29 @@ def check_merge(program, case, folder, _):
     return messages, f"merged {max(errors.values()):.1e}, its outputs {output_error:.1e}"
 
 
+def check_beams(program, case, folder, method):
+    """Beams as transformers searches them, which reads each text anew: behind a prompt that fills no chunk, and behind a longer one."""
+    adapter = ["--adapter", folder / "adapter"] if method == "lora" else []
+    model = load(folder / "model", *adapter[1:])
+    batch = json.loads((folder / "batch.json").read_text())
+    messages, worst = [], 0.0
+    for prompt in (batch["prompts"][0], max((row["input_ids"] for row in batch["sequences"]), key=len)):
+        for search in SEARCHES:
+            with torch.no_grad():
+                out = model.generate(input_ids=torch.tensor([prompt]), max_new_tokens=case.new_tokens, do_sample=False, use_cache=False,
+                                     output_scores=True, return_dict_in_generate=True, **search)
+            words = [text for key, value in search.items() for text in (f"--{key.replace('_', '-')}", value)]
+            told = json.loads(plimsoll(program, "generate", folder / "model", *adapter, "--ids", ",".join(map(str, prompt)), "--max-new-tokens",
+                                       case.new_tokens, "--json", *words))
+            ours = [told] + told.get("next_best", [])
+            theirs = [row[len(prompt):] for row in out.sequences.tolist()]
+            if [answer["response_ids"] for answer in ours] != theirs:
+                messages.append(f"beams differ with {search}: {[answer['response_ids'] for answer in ours]}, {theirs}")
+                continue
+            worst = max(worst, *(abs(answer["score"] - score) / max(1.0, abs(score)) for answer, score in zip(ours, out.sequences_scores.tolist())))
+    return messages + ([f"scores of beams are off by {worst:.1e}"] if not worst <= SCORE_LIMIT else []), f"beams {worst:.1e}"
+
+
 def check_towers(_, case, folder, method):
     """A model of images and texts, trained in full: whatever is no text is as it was, under the names that the folder has, and transformers
     loads all of it."""
@@ -186,9 +213,10 @@ def check_stored_nf4(program, case, folder, method):
 
 def run_case(program, case, folder, method, bf16):
     """Prints a line for the case and returns its number of failures."""
-    write_case(case, folder, method, bf16, LONG_STEPS if case.name == LONG_CASE else STEPS)
+    write_case(case, folder, method, bf16, LONG_STEPS if case.name in LONG_CASES else STEPS)
     checks = [check_fp32] + [check_bf16] * bf16 + [check_kernels] * (case.name in LESSER_CASES)
     towers = [check_towers] if hasattr(case.config, "text_config") else []
+    checks += [check_beams] * (case.name in BEAM_CASES and method != "qlora")
     checks += {"full": towers, "lora": [check_merge], "qlora": [check_stored_nf4]}[method]
     messages, summaries = [], []
     for check in checks:

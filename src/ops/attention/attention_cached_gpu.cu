@@ -7,6 +7,7 @@
 #include "gpu/math.h"
 #include "ops/attention/attention_cached_split.h"
 #include "ops/attention/gpu_attention.h"
+#include "ops/cached_sequences.h"
 #include "ops/pointwise/gpu_tanh.h"
 
 namespace plimsoll {
@@ -382,7 +383,7 @@ CachedAttention<T> operands_of(const GpuBinding& b) {
       .window = static_cast<int>(op.attr_int("window")),
       .capacity = static_cast<int>(ready ? 0 : op.attr_int("capacity")),
       .causal = shape.causal,
-      .apart = op.attrs.contains("apart") && op.attr_int("apart") != 0,
+      .apart = continues_apart(op),
       .packed = false,
       .scale = attention_scale(op),
       .softcap = attention_softcap(op),

@@ -2,6 +2,7 @@
 
 #include "ops/attention/attention_kernels.h"
 #include "ops/attention/attention_shape.h"
+#include "ops/cached_sequences.h"
 #include "ops/cpu_dispatch.h"
 #include "tensor/bf16.h"
 
@@ -207,7 +208,7 @@ BoundCall bind_attention_cached(const CpuBinding& b) {
     if (b.op().attrs.contains("keys_of")) return bind_over_ready_keys(b, args);
     args.k_cache = b.output<T>(at::k_cache);
     args.v_cache = b.output<T>(at::v_cache);
-    if (b.op().attrs.contains("apart")) return bind_apart(b, args);
+    if (continues_apart(b.op())) return bind_apart(b, args);
     const Tensor& k = b.input_tensor(at::k);
     return [=, kernel = cached_kernel<T>(b), step = b.input<double>(at::step), k_new = b.input(at::k),
             v_new = b.input(at::v), k_cache = b.output(at::k_cache), v_cache = b.output(at::v_cache),

@@ -7,8 +7,10 @@
 // Nothing but the inputs is saved for the gradient, which makes the states again.
 // With `parents` sequences are segments of trees (rows that begin with the same tokens), and a segment's
 // first state is its parent's last. delta_rule_cached: the same for generation, going on from a state that is
-// updated in place; a sequence that begins (kv_length 0) finds it zero.
+// updated in place; a sequence that begins (kv_length 0) finds it zero. Attributes: sequences, how many have a state, 1
+// if absent; apart: each row continues a sequence of its own, else all rows continue the first.
 #include "graph/op_kind.h"
+#include "ops/cached_sequences.h"
 #include "ops/delta/delta_rule_gpu_scratch.h"
 #include "ops/delta/delta_rule_shape.h"
 #include "ops/rules.h"
@@ -66,13 +68,14 @@ std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
           {".beta", gate, DType::f32}};
 }
 
-// -> o, state f32 [Hv*Dk, Dv], which is read and updated in place
+// -> o, state f32 [sequences*Hv*Dk, Dv], which is read and updated in place
 std::vector<OutputSpec> infer_cached(const Graph& g, const Op& op) {
   using at = operand::delta_rule_cached;
   require_shapes(g, op);
   const DeltaShape s = delta_shape(g, op);
+  require(!continues_apart(op) || s.tokens <= cached_sequences(op), g, op, "delta_rule_cached: sequences");
   return {{"", input_tensor(g, op, at::v).shape, input_tensor(g, op, at::q).dtype},
-          {".state", {s.heads * s.key_dim, s.value_dim}, DType::f32}};
+          {".state", {cached_sequences(op) * s.heads * s.key_dim, s.value_dim}, DType::f32}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {

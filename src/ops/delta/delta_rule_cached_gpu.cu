@@ -1,5 +1,6 @@
-// delta_rule_cached: the next tokens of one sequence, one after another. A block has 32 columns of a head's
-// state in registers. What is computed: ops/delta/delta_rule_kernels.h.
+// delta_rule_cached: the next tokens of one sequence, one after another, or of many sequences one token each. A block
+// has 32 columns of a head's state in registers. What is computed: ops/delta/delta_rule_kernels.h.
+#include "ops/cached_sequences.h"
 #include "ops/delta/delta_rule_gpu_scratch.h"
 #include "ops/delta/delta_rule_shape.h"
 #include "ops/gpu_step.h"
@@ -20,11 +21,12 @@ struct DeltaState {
   const float* g;
   const float* beta;
   T* o;
-  float* state;  // [Hv, Dk, Dv]
+  float* state;  // [Hv, Dk, Dv], of each sequence
   const double* step;
   StepValue live;
   int tokens, heads, key_heads, key_dim, value_dim;
   float eps;
+  bool apart;  // each row continues a sequence of its own
 };
 
 // The sum of a column over the warps, in order; in every thread.
@@ -62,12 +64,15 @@ __global__ void __launch_bounds__(kDeltaStateThreads) delta_states_onwards(Delta
   const bool fresh = step_value(a.step, StepValue::kv_length) == 0.0;
   const int live = static_cast<int>(step_value(a.step, a.live));
   gpu::require(live >= 1 && live <= a.tokens, "live tokens of delta_rule_cached");
-  const auto at = [&](int i) { return (int64_t{head} * a.key_dim + first + i) * a.value_dim + column; };
+  const int sequence = static_cast<int>(blockIdx.z);
+  const int end = !a.apart || sequence >= live ? live : sequence + 1;
+  const int64_t state_row = (int64_t{sequence} * a.heads + head) * a.key_dim + first;
+  const auto at = [&](int i) { return (state_row + i) * a.value_dim + column; };
   float state[kDeltaThreadKeys] = {};
   PL_UNROLL
   for (int i = 0; i < kDeltaThreadKeys; ++i)
-    if (!fresh && has_column && first + i < a.key_dim) state[i] = a.state[at(i)];
-  for (int token = 0; token < live; ++token) {
+    if (!fresh && sequence < live && has_column && first + i < a.key_dim) state[i] = a.state[at(i)];
+  for (int token = sequence; token < end; ++token) {
     const int64_t row = (int64_t{token} * a.key_heads + key_head) * a.key_dim;
     const int64_t gate = int64_t{token} * a.heads + head;
     put_unit_row(a.q + row, a.key_dim, a.eps, 1.0F / sqrtf(static_cast<float>(a.key_dim)), queries, q_parts);
@@ -94,7 +99,8 @@ __global__ void __launch_bounds__(kDeltaStateThreads) delta_states_onwards(Delta
   if (!has_column) return;
   PL_UNROLL
   for (int i = 0; i < kDeltaThreadKeys; ++i)
-    if (first + i < a.key_dim) a.state[at(i)] = state[i];
+    if (sequence < live && first + i < a.key_dim) a.state[at(i)] = state[i];
+  if (sequence > 0) return;
   for (int token = live + warp; token < a.tokens; token += kDeltaStateWarps)
     a.o[(int64_t{token} * a.heads + head) * a.value_dim + column] = gpu::rounded<T>(0.0F);
 }
@@ -121,9 +127,12 @@ BoundCall bind_gpu_delta_rule_cached(const GpuBinding& b) {
                           .key_heads = static_cast<int>(shape.key_heads),
                           .key_dim = static_cast<int>(shape.key_dim),
                           .value_dim = static_cast<int>(shape.value_dim),
-                          .eps = static_cast<float>(b.op().attr_float("eps"))};
+                          .eps = static_cast<float>(b.op().attr_float("eps")),
+                          .apart = continues_apart(b.op())};
     return [a, &stream = b.stream()] {
-      gpu::launch(stream, {gpu::blocks_of(a.value_dim, gpu::kWarpSize), static_cast<unsigned>(a.heads)},
+      const auto sequences = static_cast<unsigned>(a.apart ? a.tokens : 1);
+      gpu::launch(stream,
+                  {gpu::blocks_of(a.value_dim, gpu::kWarpSize), static_cast<unsigned>(a.heads), sequences},
                   {kDeltaStateThreads}, delta_states_onwards<T>, a);
     };
   });

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "ops/cached_sequences.h"
 #include "ops/cpu_dispatch.h"
 #include "ops/delta/delta_rule_kernels.h"
 #include "ops/delta/delta_rule_shape.h"
@@ -9,6 +10,19 @@ namespace {
 
 DeltaProblem delta_problem_of(const CpuBinding& b) {
   return {.shape = delta_shape(b.graph(), b.op()), .eps = static_cast<float>(b.op().attr_float("eps"))};
+}
+
+// From a row and its state to the next ones, of rows that continue a sequence each.
+template <class T>
+void next_sequence(DeltaCached<T>& a) {
+  const DeltaShape& s = a.problem.shape;
+  a.q += s.key_heads * s.key_dim;
+  a.k += s.key_heads * s.key_dim;
+  a.v += s.heads * s.value_dim;
+  a.g += s.heads;
+  a.beta += s.heads;
+  a.o += s.heads * s.value_dim;
+  a.state += s.heads * s.key_dim * s.value_dim;
 }
 
 }  // namespace
@@ -81,17 +95,19 @@ BoundCall bind_delta_rule_cached(const CpuBinding& b) {
                               .scratch = b.scratch(),
                               .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, delta_cached, DeltaCached<T>);
-    return
-        [=, step = b.input<double>(at::step), axis = b.op().axis, o_row = b.output_tensor(at::o).shape[1]] {
-          DeltaCached<T> now = args;
-          now.live = live_tokens(step, axis);
-          now.fresh = step_value(step, StepValue::kv_length) == 0.0;
-          check_internal(now.live >= 1 && now.live <= args.problem.shape.tokens,
-                         "delta_rule_cached: live tokens");
-          kernel(now);
-          std::memset(now.o + now.live * o_row, 0,
-                      static_cast<size_t>((args.problem.shape.tokens - now.live) * o_row) * sizeof(T));
-        };
+    return [=, step = b.input<double>(at::step), axis = b.op().axis, apart = continues_apart(b.op())] {
+      const DeltaShape& shape = args.problem.shape;
+      const int64_t live = live_tokens(step, axis), o_row = shape.heads * shape.value_dim;
+      check_internal(live >= 1 && live <= shape.tokens, "delta_rule_cached: live tokens");
+      DeltaCached<T> now = args;
+      now.live = apart ? 1 : live;
+      now.fresh = step_value(step, StepValue::kv_length) == 0.0;
+      for (int64_t row = 0; row < live; row += now.live) {
+        kernel(now);
+        next_sequence(now);
+      }
+      std::memset(args.o + live * o_row, 0, static_cast<size_t>((shape.tokens - live) * o_row) * sizeof(T));
+    };
   });
 }
 

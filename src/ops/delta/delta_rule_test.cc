@@ -96,6 +96,19 @@ struct DeltaCase {
              ", state = delta_rule_cached(q, k, v, g, beta, step) " + attributes() + " @a forward\n";
     return c;
   }
+  // Each live token continues a sequence of its own.
+  [[nodiscard]] OpCase cached_apart(int behind) const {
+    OpCase c = cached(behind);
+    c.name = "delta_rule_cached_apart_" + name;
+    const std::string one = "state f32[" + std::to_string(heads * keys) + ",";
+    const std::string all = "state f32[" + std::to_string((tokens()) * heads * keys) + ",";
+    c.body.replace(c.body.find(one), one.size(), all);
+    c.body.replace(c.body.find("{eps"), 1, "{apart=1, ");
+    c.body.replace(c.body.find("key_heads=" + std::to_string(key_heads)) + 10,
+                   std::to_string(key_heads).size(),
+                   std::to_string(key_heads) + ", sequences=" + std::to_string(tokens()));
+    return c;
+  }
 };
 
 const DeltaCase kDeltaShort{
@@ -151,6 +164,9 @@ const DeltaCase kDeltaOdd{
 const DeltaCase kDeltaOneToken{
     .name = "one_token", .lengths = {1}, .heads = 6, .key_heads = 3, .keys = 20, .values = 150};
 
+const DeltaCase kDeltaFive{
+    .name = "five_tokens", .lengths = {5}, .heads = 4, .key_heads = 2, .keys = 20, .values = 38};
+
 // Two trees: the first's root has three children, the second of these two, and the first of those one; the
 // other's root has one.
 const Values kDeltaParents = {-1, 0, 0, 2, 3, 2, 0, -1, 7};
@@ -181,7 +197,8 @@ const DeltaCase kDeltaLargeTree{.name = "over_large_trees",
                     kDeltaSteep.backward(),     kDeltaNoStrength.forward(), kDeltaNoStrength.backward(),
                     kDeltaHeads128.forward(),   kDeltaHeads128.backward(),  kDeltaWide.backward(),
                     kDeltaWide.cached(9),       kDeltaOdd.forward(),        kDeltaOdd.backward(),
-                    kDeltaOneToken.cached(9),   kDeltaOneToken.cached(0)});
+                    kDeltaOneToken.cached(9),   kDeltaOneToken.cached(0),   kDeltaFive.cached_apart(9),
+                    kDeltaFive.cached_apart(0)});
 
 // Logits and weights of the gates.
 OpCase delta_gate(const std::string& name, int tokens, int heads, const std::string& weights, int live) {

@@ -4,8 +4,10 @@
 // Nothing but the inputs is saved for the gradient, which makes s again.
 // With `parents` sequences are segments of trees, before which stands what they continue.
 // short_conv_cached: the same for generation, going on from the last W - 1 rows of x, which are updated in
-// place; a sequence that begins (kv_length 0) finds them zero.
+// place; a sequence that begins (kv_length 0) finds them zero. Attributes: sequences, how many have such rows, 1 if
+// absent; apart: each row of x continues a sequence of its own, else all continue the first.
 #include "graph/op_kind.h"
+#include "ops/cached_sequences.h"
 #include "ops/rules.h"
 #include "ops/scan/short_conv_kernels.h"
 
@@ -54,12 +56,14 @@ std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
           {".weight_grad", input_tensor(g, op, at::weight).shape, gradient_dtype(g, op, at::d_weight)}};
 }
 
-// x, weight, step -> y, rows [W - 1, D] of x, which are read and updated in place
+// x, weight, step -> y, rows [sequences * (W - 1), D] of x, which are read and updated in place
 std::vector<OutputSpec> infer_cached(const Graph& g, const Op& op) {
   using at = operand::short_conv_cached;
   require_shapes(g, op);
   const Tensor& x = input_tensor(g, op, at::x);
-  return {{"", x.shape, x.dtype}, {".rows", {taps_of(g, op) - 1, x.shape[1]}, x.dtype}};
+  require(!continues_apart(op) || x.shape[0] <= cached_sequences(op), g, op, "short_conv_cached: sequences");
+  return {{"", x.shape, x.dtype},
+          {".rows", {cached_sequences(op) * (taps_of(g, op) - 1), x.shape[1]}, x.dtype}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {

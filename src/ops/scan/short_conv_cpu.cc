@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "ops/cached_sequences.h"
 #include "ops/cpu_dispatch.h"
 #include "ops/scan/short_conv_kernels.h"
 
@@ -93,16 +94,22 @@ BoundCall bind_short_conv_cached(const CpuBinding& b) {
                     .taps = taps_of(b),
                     .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, short_conv_cached, Args);
-    return
-        [=, step = b.input<double>(at::step), axis = b.op().axis, tokens = b.input_tensor(at::x).shape[0]] {
-          Args now = args;
-          now.live = live_tokens(step, axis);
-          now.fresh = step_value(step, StepValue::kv_length) == 0.0;
-          check_internal(now.live >= 1 && now.live <= tokens, "short_conv_cached: live tokens");
-          kernel(now);
-          std::memset(now.y + now.live * now.width, 0,
-                      static_cast<size_t>((tokens - now.live) * now.width) * sizeof(T));
-        };
+    return [=, step = b.input<double>(at::step), axis = b.op().axis, tokens = b.input_tensor(at::x).shape[0],
+            apart = continues_apart(b.op())] {
+      const int64_t live = live_tokens(step, axis);
+      check_internal(live >= 1 && live <= tokens, "short_conv_cached: live tokens");
+      Args now = args;
+      now.live = apart ? 1 : live;
+      now.fresh = step_value(step, StepValue::kv_length) == 0.0;
+      for (int64_t row = 0; row < live; row += now.live) {
+        kernel(now);
+        now.x += now.width;
+        now.y += now.width;
+        now.rows += (now.taps - 1) * now.width;
+      }
+      std::memset(args.y + live * args.width, 0,
+                  static_cast<size_t>((tokens - live) * args.width) * sizeof(T));
+    };
   });
 }
 

@@ -1,6 +1,7 @@
 // short_conv and its gradient: a thread an element, which makes again what its neighbours make too. Plain;
 // reads come from the caches. short_conv_cached: a thread a channel. What is computed:
 // ops/scan/short_conv_kernels.h.
+#include "ops/cached_sequences.h"
 #include "ops/gpu_norm_rows.h"
 #include "ops/gpu_step.h"
 #include "ops/scan/short_conv_kernels.h"
@@ -135,26 +136,40 @@ __global__ void __launch_bounds__(kConvThreads)
   parts[blockIdx.x * a.width * a.taps + at] = sum;
 }
 
-// The next tokens of one sequence, behind the rows of x that are kept.
+// The next tokens of one sequence, behind the rows of x that are kept; or of each sequence one.
 template <class T, class W>
 struct ConvOnwards {
   const T* x;
   const W* weight;
   T* y;
-  T* kept;  // [taps - 1, D], the oldest first
+  T* kept;  // [taps - 1, D] of a sequence, the oldest first
   const double* step;
   StepValue live;
   int64_t tokens, width;
   int taps;
+  bool apart;  // each row of x continues a sequence of its own
+
+  // The part that a block of a sequence works on.
+  [[nodiscard]] PL_DEV ConvOnwards of_sequence(int64_t sequence) const {
+    ConvOnwards own = *this;
+    if (!apart) return own;
+    own.x += sequence * width;
+    own.y += sequence * width;
+    own.kept += sequence * (taps - 1) * width;
+    own.tokens = 1;
+    return own;
+  }
 };
 template <class T, class W>
-__global__ void __launch_bounds__(kConvThreads) onwards(ConvOnwards<T, W> a) {
+__global__ void __launch_bounds__(kConvThreads) onwards(ConvOnwards<T, W> all) {
   const int64_t channel = int64_t{blockIdx.x} * kConvThreads + threadIdx.x;
-  if (channel >= a.width) return;
-  const auto live = static_cast<int64_t>(step_value(a.step, a.live));
+  if (channel >= all.width) return;
+  const auto a = all.of_sequence(blockIdx.y);
+  const auto rows = static_cast<int64_t>(step_value(a.step, a.live));
+  const int64_t live = !a.apart ? rows : blockIdx.y < rows ? 1 : 0;
   const bool fresh = step_value(a.step, StepValue::kv_length) == 0.0;  // there is nothing before
   const int kept = a.taps - 1;
-  gpu::require(live >= 1 && live <= a.tokens, "live tokens of short_conv_cached");
+  gpu::require(rows >= 1 && rows <= all.tokens, "live tokens of short_conv_cached");
   // Row `at` of those that were kept and x behind them.
   const auto row = [&](int64_t at) {
     if (at >= kept) return a.x[(at - kept) * a.width + channel];
@@ -167,6 +182,7 @@ __global__ void __launch_bounds__(kConvThreads) onwards(ConvOnwards<T, W> a) {
                    s);
     a.y[token * a.width + channel] = gpu::rounded<T>(s * logistic(s));
   }
+  if (live == 0) return;
   // Rows move towards the front: none is written before it is read.
   for (int r = 0; r < kept; ++r) a.kept[r * a.width + channel] = row(r + live);
 }
@@ -237,9 +253,12 @@ BoundCall bind_gpu_short_conv_cached(const GpuBinding& b) {
                                   .live = live_tokens_of(b.op().axis),
                                   .tokens = x.shape[0],
                                   .width = x.shape[1],
-                                  .taps = static_cast<int>(b.input_tensor(at::weight).shape.last())};
+                                  .taps = static_cast<int>(b.input_tensor(at::weight).shape.last()),
+                                  .apart = continues_apart(b.op())};
         return [a, &stream = b.stream()] {
-          gpu::launch(stream, {gpu::blocks_of(a.width, kConvThreads)}, {kConvThreads}, onwards<T, W>, a);
+          const auto sequences = static_cast<unsigned>(a.apart ? a.tokens : 1);
+          gpu::launch(stream, {gpu::blocks_of(a.width, kConvThreads), sequences}, {kConvThreads},
+                      onwards<T, W>, a);
         };
       });
 }

@@ -73,6 +73,17 @@ struct ConvCase {
              "] kv_cache\ny" + rows() + ", kept = short_conv_cached(x, w, step) @a forward\n";
     return c;
   }
+  // Each live token continues a sequence of its own.
+  [[nodiscard]] OpCase cached_apart(int behind) const {
+    OpCase c = cached(behind);
+    c.name = "short_conv_cached_apart_behind_" + std::to_string(behind) + "_" + name;
+    const int sequences = tokens();
+    const std::string one = "kept %[" + std::to_string(taps - 1) + ",", step = "step)";
+    c.body.replace(c.body.find(one), one.size(), "kept %[" + std::to_string(sequences * (taps - 1)) + ",");
+    c.body.replace(c.body.find(step), step.size(),
+                   "step) {apart=1, sequences=" + std::to_string(sequences) + "}");
+    return c;
+  }
 };
 
 const ConvCase kShort{.name = "short", .lengths = {1, 2, 3, 9}};
@@ -83,6 +94,7 @@ const ConvCase kWide{.name = "wide", .lengths = {70, 5}, .width = 150, .taps = 3
 const ConvCase kManyTaps{.name = "many_taps", .lengths = {3, 40}, .width = 16, .taps = 16};
 const ConvCase kWideWeights{.name = "f32_weights", .lengths = {7, 5}, .width = 20, .weights = "f32"};
 const ConvCase kOneToken{.name = "one_token", .lengths = {1}, .width = 70};
+const ConvCase kFiveTokens{.name = "five_tokens", .lengths = {5}, .width = 70};
 const ConvCase kTwoTaps{.name = "two_taps", .lengths = {5}, .width = 33, .taps = 2};
 
 // Segments shorter than the taps reach.
@@ -94,12 +106,26 @@ const ConvCase kConvTreeOfManyTaps{.name = "over_trees_of_many_taps",
                                    .taps = 9,
                                    .parents = {-1, 0, 1, 2, 1, 0, 5, 5, -1}};
 
-[[maybe_unused]] const bool kShortConvCases = register_cases(
-    {kConvTree.forward(), kConvTree.backward("f32", 0), kConvTreeOfManyTaps.forward(),
-     kConvTreeOfManyTaps.backward("%", 1), kShort.forward(), kLong.forward(), kBroad.forward(),
-     kManyTaps.forward(), kWideWeights.forward(), kShort.backward("f32", 0), kWide.backward("%", 1),
-     kManyTaps.backward("f32", 1), kWideWeights.backward("f32", 0), kWide.cached(9), kManyTaps.cached(0),
-     kOneToken.cached(9), kOneToken.cached(0), kTwoTaps.cached(1)});
+[[maybe_unused]] const bool kShortConvCases = register_cases({kConvTree.forward(),
+                                                              kConvTree.backward("f32", 0),
+                                                              kConvTreeOfManyTaps.forward(),
+                                                              kConvTreeOfManyTaps.backward("%", 1),
+                                                              kShort.forward(),
+                                                              kLong.forward(),
+                                                              kBroad.forward(),
+                                                              kManyTaps.forward(),
+                                                              kWideWeights.forward(),
+                                                              kShort.backward("f32", 0),
+                                                              kWide.backward("%", 1),
+                                                              kManyTaps.backward("f32", 1),
+                                                              kWideWeights.backward("f32", 0),
+                                                              kWide.cached(9),
+                                                              kManyTaps.cached(0),
+                                                              kOneToken.cached(9),
+                                                              kOneToken.cached(0),
+                                                              kTwoTaps.cached(1),
+                                                              kFiveTokens.cached_apart(9),
+                                                              kFiveTokens.cached_apart(0)});
 
 }  // namespace
 }  // namespace plimsoll::harness

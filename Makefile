@@ -48,7 +48,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants planner-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults ranks-faults devices-cases ranks-mutants powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types setup-notebooks notebooks types cases clean
+.PHONY: build install archive wheel test test-isas gpu-mutants planner-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults ranks-faults devices-cases ranks-mutants powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types setup-notebooks notebooks types cases cpu-mutants clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -180,6 +180,11 @@ gpu-mutants: build
 	cmake --build build --target ops_gpu_emulated_test ops_gpu_checked_test -j $(JOBS)
 	python3 tests/gpu_mutants.py build
 
+# Faults in what keeps packed rows apart on CPUs, each of which its tests must notice, one at a time.
+cpu-mutants: build
+	cmake --build build --target ops_cpu_test delta_rule_kernels_test data_test -j $(JOBS)
+	python3 tests/cpu_mutants.py build
+
 # Faults in the planner's bounds and in the terms of its seconds, each of which its tests must notice, one at a time.
 planner-mutants: build
 	cmake --build build --target plan_test -j $(JOBS)
@@ -267,6 +272,7 @@ check: check-format
 	python3 tests/gpu_mutants.py --texts
 	python3 tests/planner_mutants.py --texts
 	python3 tests/ranks_mutants.py --texts
+	python3 tests/cpu_mutants.py --texts
 
 # The site of docs/ in build/site, to be opened as files or served; a link that leads nowhere is an error.
 docs: setup-docs

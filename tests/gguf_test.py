@@ -190,16 +190,27 @@ class Export(CommandTest):
             self.change_config(no_rope_layers=other)
             self.assertIn("are not every fourth", output("convert", self.model, "--to", "gguf", "--out", self.folder / "x.gguf", code=2))
 
+    def test_a_ministral3_says_what_its_queries_grow_by_and_that_yarn_has_no_factor(self):
+        key = "mistral3.rope.scaling."
+        rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "llama_4_scaling_beta": 0.25}
+        self.change_config(model_type="ministral3", architectures=["Ministral3ForCausalLM"], rope_parameters={**rope, "mscale": 1.0, "mscale_all_dim": 1.0})
+        values = self.convert("f16").values
+        self.assertEqual((values["general.architecture"], values["mistral3.attention.temperature_scale"]), ("mistral3", 0.25))
+        self.assertEqual((values[key + "type"], values[key + "original_context_length"], values[key + "yarn_log_multiplier"]), ("yarn", 64, 1.0))
+        self.change_config(rope_parameters={**rope, "llama_4_scaling_beta": 0.0})
+        values = self.convert("bf16").values
+        self.assertFalse({"mistral3.attention.temperature_scale", key + "yarn_log_multiplier"} & set(values))
+
     def test_a_model_that_llama_cpp_would_read_as_another_is_refused(self):
         config = json.loads((self.model / "config.json").read_text())
         llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
-        by_position = {"rope_type": "yarn", "factor": 1.0, "original_max_position_embeddings": 64, "llama_4_scaling_beta": 0.0}
+        yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "mscale": 1.0, "mscale_all_dim": 1.0}
         for family, architecture, changes, says in (
                 ("olmo3", "Olmo3ForCausalLM", {"rope_theta": 20.0, "tie_word_embeddings": False}, "a rope_theta of sliding layers other than 20"),
                 ("gemma3_text", "Gemma3ForCausalLM", {"rope_theta": 20.0, "rope_local_base_freq": 20.0, "query_pre_attn_scalar": 32},
                  "a rope_theta of sliding layers other than 10000"),
                 ("gemma3_text", "Gemma3ForCausalLM", {"layer_types": ["full_attention"] * 4, "query_pre_attn_scalar": 32}, "windows in other layers"),
-                ("ministral3", "Ministral3ForCausalLM", {"rope_parameters": by_position}, "queries that may grow with their position"),
+                ("mistral", "MistralForCausalLM", {"rope_scaling": yarn}, "yarn with parameters of its own"),
                 ("qwen2", "Qwen2ForCausalLM", {"rope_scaling": llama3}, "RoPE scaling of type llama3")):
             (self.model / "config.json").write_text(json.dumps({**config, "model_type": family, "architectures": [architecture], **changes}))
             with self.subTest(family=family, says=says):

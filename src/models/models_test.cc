@@ -573,6 +573,14 @@ TEST(ModelSpec, modernbert_has_windows_of_both_sides_and_ropes_by_layer) {
   EXPECT_EQ(parse_model_spec(config, "c").rope.theta, 80000.0);
   EXPECT_EQ(parse_model_spec(config, "c").windows, (std::vector<int64_t>{0, 65, 0, 65, 0}));
   const Graph graph = build_scores(spec, {32, 4, 8}, DType::f32, 3, Mode::train, "").graph;
+  for (const OpKind kind : {OpKind::geglu, OpKind::gelu})
+    for (const Op& op : graph.ops())
+      if (op.kind == kind) {
+        EXPECT_EQ(op.attr_text("approximate"), "none");
+      }
+  EXPECT_FALSE(spec.encoder->pools_mean);
+  config["classifier_pooling"] = "mean";
+  EXPECT_TRUE(parse_model_spec(config, "c").encoder->pools_mean);
   EXPECT_EQ(graph.find("model.layers.0.attn_norm.weight"), kNoTensor);
   EXPECT_EQ(graph.find("model.layers.1.attn_norm.bias"), kNoTensor);
   EXPECT_EQ(graph.tensor(graph.find("model.layers.1.attn.Wqkv.weight")).shape, (Shape{2304, 768}));
@@ -772,6 +780,66 @@ TEST(Decoder, factors_and_caps_of_logits_are_in_every_loss_and_score) {
     for (const OpKind kind : {OpKind::attention, OpKind::attention_cached})
       for (const Attrs& attrs : attributes_of(program, kind)) EXPECT_TRUE(attrs.contains("softcap"));
   }
+}
+
+std::vector<double> numbers_of(const Graph& graph, OpKind kind, const char* key) {
+  std::vector<double> found;
+  for (const Op& op : graph.ops())
+    if (op.kind == kind) found.push_back(op.attr_float(key));
+  return found;
+}
+
+Graph loss_of(const nlohmann::json& config, DType dtype) {
+  return build_loss(parse_model_spec(config, "c"), {32, 4, 8}, dtype, 8, Mode::train, "loss");
+}
+
+// Of Gemma's embeddings as a weight of the type would hold it: 59.867 is 59.75 in bf16.
+TEST(Decoder, factors_are_where_the_families_have_them) {
+  using testing::ElementsAre;
+  const nlohmann::json gemma = sized("gemma2", {3584, 128, 1, 4, 1, 16, 100});
+  EXPECT_THAT(numbers_of(loss_of(gemma, DType::bf16), OpKind::scale, "factor"), ElementsAre(59.75));
+  EXPECT_THAT(numbers_of(loss_of(gemma, DType::f32), OpKind::scale, "factor"),
+              ElementsAre(testing::DoubleNear(std::sqrt(3584.0), 1e-5)));
+  nlohmann::json granite = sized("granite", {64, 128, 1, 4, 1, 16, 100});
+  granite.update({{"embedding_multiplier", 12},
+                  {"attention_multiplier", 0.125},
+                  {"residual_multiplier", 0.22},
+                  {"logits_scaling", 8}});
+  const Graph graph = loss_of(granite, DType::f32);
+  EXPECT_THAT(numbers_of(graph, OpKind::scale, "factor"), ElementsAre(12.0, 0.22, 0.22));
+  EXPECT_THAT(numbers_of(graph, OpKind::attention, "scale"), ElementsAre(0.125));
+  EXPECT_THAT(numbers_of(graph, OpKind::linear_cross_entropy, "factor"), ElementsAre(0.125));
+}
+
+TEST(Decoder, norms_of_olmo_stand_behind_attention_and_mlp_and_round_last) {
+  const Graph graph = loss_of(sized("olmo2", {64, 128, 1, 4, 2, 16, 100}), DType::f32);
+  std::vector<std::string> order;  // of norms and of the products that they follow
+  for (const Op& op : graph.ops()) {
+    if (op.kind != OpKind::rms_norm && op.kind != OpKind::linear) continue;
+    const std::string scope(op.scope);
+    order.push_back(scope.substr(scope.rfind('.') + 1));
+    if (op.kind == OpKind::rms_norm) {
+      EXPECT_EQ(op.attr_text("form"), "round_last") << scope;
+    }
+  }
+  EXPECT_THAT(order, testing::ElementsAre("q_proj", "q_norm", "k_proj", "k_norm", "v_proj", "o_proj",
+                                          "post_attention_layernorm", "gate_proj", "up_proj", "down_proj",
+                                          "post_feedforward_layernorm", "norm"));
+}
+
+TEST(Decoder, queries_of_ministral3_have_a_table_of_their_own_and_padding_rows_are_named) {
+  nlohmann::json config = sized("ministral3", {64, 128, 1, 4, 2, 16, 100});
+  config["pad_token_id"] = 7;
+  const Graph graph = loss_of(config, DType::f32);
+  const std::vector<Attrs> tables = attributes_of(graph, OpKind::rope_table);
+  ASSERT_EQ(tables.size(), 2U);
+  EXPECT_FALSE(tables[0].contains("position_beta"));
+  EXPECT_TRUE(tables[1].contains("position_beta"));
+  ASSERT_EQ(attributes_of(graph, OpKind::embedding).size(), 1U);
+  for (const Op& op : graph.ops())
+    if (op.kind == OpKind::embedding) {
+      EXPECT_EQ(op.attr_int("padding_row"), 7);
+    }
 }
 
 TEST(Decoder, norms_of_gemma_begin_at_zero_and_do_not_decay) {

@@ -154,8 +154,6 @@ class Writer {
 
   // llama.cpp takes such a model to be so, whatever a file says.
   void require_known_layers() const {
-    if (spec_.family == "ministral3" || spec_.query_position_beta != 0)
-      refuse_layers("queries that may grow with their position");
     if (spec_.norms_behind && (spec_.qkv_bias || spec_.o_bias)) refuse_layers("biases");
     if (spec_.family == "gemma2" && !spec_.tied_head) refuse_layers("a head of its own");
     if (!spec_.norms_before && spec_.tied_head) refuse_layers("a head that is the embedding");
@@ -281,6 +279,7 @@ class Writer {
       head_.add(arch + ".attention.sliding_window", static_cast<uint32_t>(window()));
     if (spec_.attention_softcap > 0) real(".attn_logit_softcapping", spec_.attention_softcap);
     if (spec_.logit_softcap > 0) real(".final_logit_softcapping", spec_.logit_softcap);
+    if (spec_.query_position_beta != 0) real(".attention.temperature_scale", spec_.query_position_beta);
     if (spec_.family != "granite") return;
     real(".attention.scale", spec_.attention_scale);
     real(".embedding_scale", spec_.embedding_factor);
@@ -322,8 +321,9 @@ class Writer {
     if (rope.type == RopeType::longrope) return describe_longrope(arch);
     const std::string key = arch + ".rope.scaling.";
     const double usual = 0.1 * std::log(rope.factor) + 1.0;
-    const bool usual_yarn = std::abs(rope.attention_factor - usual) < 1e-6 && rope.beta_fast == 32.0 &&
-                            rope.beta_slow == 1.0 && rope.truncate;
+    const bool unscaled = arch == "mistral3" && rope.attention_factor == 1.0;
+    const bool usual_yarn = (unscaled || std::abs(rope.attention_factor - usual) < 1e-6) &&
+                            rope.beta_fast == 32.0 && rope.beta_slow == 1.0 && rope.truncate;
     if (rope.type == RopeType::dynamic || (rope.type == RopeType::yarn && !usual_yarn))
       throw UsageError(
           formatted("{}: GGUF cannot say its RoPE scaling ({})", options_.folder.string(),
@@ -343,9 +343,11 @@ class Writer {
     } else if (rope.type != RopeType::standard) {
       head_.add(key + "type", rope.type == RopeType::linear ? "linear" : "yarn");
       head_.add(key + "factor", static_cast<float>(rope.factor));
-      if (rope.type == RopeType::yarn)
-        head_.add(key + "original_context_length", static_cast<uint32_t>(rope.original_length));
+      if (rope.type == RopeType::yarn && unscaled) head_.add(key + "yarn_log_multiplier", 1.0F);
     }
+    // That of yarn, and what queries grow by.
+    if (rope.type == RopeType::yarn || spec_.query_position_beta != 0)
+      head_.add(key + "original_context_length", static_cast<uint32_t>(rope.original_length));
   }
 
   // Some rows at a time; of rotated ones a head.

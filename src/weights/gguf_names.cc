@@ -45,7 +45,7 @@ constexpr std::array kBehind = {NamePair{"post_attention_layernorm", "post_atten
                                 NamePair{"post_feedforward_layernorm", "post_ffw_norm"}};
 constexpr std::array kArchitectures = {NamePair{"mistral", "llama"}, NamePair{"ministral", "llama"},
                                        NamePair{"gemma3_text", "gemma3"}, NamePair{"olmo3", "olmo2"},
-                                       NamePair{"qwen3_5_text", "qwen35"}};
+                                       NamePair{"qwen3_5_text", "qwen35"}, NamePair{"ministral3", "mistral3"}};
 
 template <size_t count>
 std::string_view renamed(const std::array<NamePair, count>& names, std::string_view name) {
@@ -57,7 +57,8 @@ std::string_view renamed(const std::array<NamePair, count>& names, std::string_v
 // Architectures whose rotation pairs neighbours there and not halves.
 bool pairs_neighbours(const ModelSpec& model) {
   const std::string architecture = gguf_architecture(model);
-  return architecture == "llama" || architecture == "smollm3" || architecture == "granite";
+  return architecture == "llama" || architecture == "smollm3" || architecture == "granite" ||
+         architecture == "mistral3";
 }
 
 }  // namespace

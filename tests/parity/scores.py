@@ -25,14 +25,14 @@ from fla.models.gla.modeling_gla import GLAPreTrainedModel
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, BertConfig, ModernBertConfig, MT5Config, RobertaConfig, T5Config, XLMRobertaConfig)
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, BertConfig, BitsAndBytesConfig, ModernBertConfig, MT5Config, RobertaConfig, T5Config, XLMRobertaConfig)
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from tests.parity import gla
 from tests.parity.cases import CASES as DECODERS, Case
 from tests.parity.compare import compare_fp32, compare_losses, distance, relative_error
-from tests.parity.oracle import (checkpoint_name, decay_groups, learning_rates, MAX_GRAD_NORM, OPTIMIZER, SEED, STEP_ROWS,
-                                 STEPS, WARMUP_STEPS, write_json, write_random_model)
+from tests.parity.oracle import (checkpoint_name, decay_groups, learning_rates, LONG_STEPS, MAX_GRAD_NORM, nf4_config, OPTIMIZER, SEED, STEP_ROWS,
+                                 STEPS, WARMUP_STEPS, with_whole_blocks, write_json, write_random_model)
 from tests.parity.run import load_file, our_losses, plimsoll
 from tests.parity.runs import run_all
 
@@ -40,8 +40,9 @@ PAD = 0
 LENGTHS = (24, 9, 17, 3, 12, 30, 5, 8)  # of sequences, one after the other
 BATCH = 16  # samples whose scores and gradients are compared: which of two roundings of a few is nearer is chance
 DISTINCT_STEPS = 2
-BF16_FAMILIES = ("mistral_window", "bert", "roberta")  # PyTorch's bf16 takes minutes on a CPU without it
+BF16_FAMILIES = ("mistral_window", "bert", "roberta", "modernbert")  # PyTorch's bf16 takes minutes on a CPU without it
 BF16_LIMIT = 1.3
+LONG_FAMILY = "modernbert"  # 30 steps; the others' code is that of decoders, of which run.py has such cases
 TRAINED_LIMIT = 2e-4  # of scores after ten steps
 CENTERING = 0.01
 
@@ -112,7 +113,7 @@ RUNS = [(family, "reward", method) for family in ("llama_tied_biased", "mistral_
         for method in BOTH]
 RUNS += [("mistral_window", "one_of", method) for method in BOTH] + [("llama", "any_of", "full"), ("llama", "numbers", "lora")]
 RUNS += [(family, "one_of", method) for family in ("bert", "roberta") for method in BOTH]
-RUNS += [("modernbert", "one_of", method) for method in BOTH] + [("modernbert_mean_biased", "one_of", "lora"), ("modernbert_mean_biased", "numbers", "full")]
+RUNS += [("modernbert", "one_of", method) for method in (*BOTH, "qlora")] + [("modernbert_mean_biased", "one_of", "lora"), ("modernbert_mean_biased", "numbers", "full")]
 RUNS += [("phi3_longrope", "reward", method) for method in BOTH]
 RUNS += [("t5", "one_of", method) for method in BOTH] + [("t5", "reward", "full"), ("mt5", "numbers", "lora")]
 RUNS += [("llama_tied_biased", "value", method) for method in BOTH] + [("llama", "value", "full")]  # a head that is not tied
@@ -165,12 +166,12 @@ def row(case, task, one):
     return {"input_ids": ids + [PAD] * 2, "token_type_ids": token_types(one, ids) + [0] * 2, "label": label[task.name]}
 
 
-def write_samples(case, task, folder):
+def write_samples(case, task, folder, steps):
     """(the batch, the rows of the steps)"""
     generator = torch.Generator().manual_seed(SEED + 3)
     batch = [sample(case, task, i, generator) for i in range(BATCH)]
     rows = [sample(case, task, i, generator) for i in range(STEP_ROWS * DISTINCT_STEPS)]
-    rows = rows * (STEPS // DISTINCT_STEPS)
+    rows = rows * (steps // DISTINCT_STEPS)
     write_json(folder / "batch.json", {"samples": batch})
     (folder / "train.jsonl").write_text("".join(json.dumps(row(case, task, one)) + "\n" for one in rows))
     return batch, rows
@@ -234,9 +235,10 @@ def make_model(case, task, folder):
     write_random_model(case, folder, AutoModelForSequenceClassification, config)
 
 
-def load(task, folder, adapter=None, dtype=torch.float32):
+def load(task, folder, adapter=None, dtype=torch.float32, nf4=False):
     kind = writer(AutoConfig.from_pretrained(folder)) if task.wrapped else AutoModelForSequenceClassification
-    model = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    quantised = BitsAndBytesConfig.from_dict({**nf4_config(dtype).to_dict(), "llm_int8_skip_modules": ["classifier"]}) if nf4 else None
+    model = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager", quantization_config=quantised)
     if adapter is not None:
         model = PeftModel.from_pretrained(model, adapter, is_trainable=True)
     if task.value:
@@ -312,7 +314,7 @@ def dump(model, task, samples):
 def train(model, task, samples):
     optimizer = torch.optim.AdamW(decay_groups(model), **OPTIMIZER)
     losses = []
-    for step, rate in enumerate(learning_rates()):
+    for step, rate in enumerate(learning_rates(len(samples) // STEP_ROWS)):
         batch = samples[step * STEP_ROWS:(step + 1) * STEP_ROWS]
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -332,8 +334,8 @@ def write_recipe(case, task, folder, method, precision):
               "method": {"type": "full"}, "batch": {"effective": STEP_ROWS, "micro": 3}, "precision": precision,
               "optimizer": {"name": "adamw", **OPTIMIZER, "max_grad_norm": MAX_GRAD_NORM},
               "schedule": {"name": "cosine", "warmup": WARMUP_STEPS, "epochs": 1}, "output": f"run_{precision}"}
-    if method == "lora":
-        recipe |= {"adapter": "adapter", "method": {"type": "lora", "r": case.lora["r"], "alpha": case.lora["lora_alpha"]}}
+    if method != "full":
+        recipe |= {"adapter": "adapter", "method": {"type": method, "r": case.lora["r"], "alpha": case.lora["lora_alpha"]}}
     path = folder / f"{precision}.json"
     write_json(path, recipe)
     return path
@@ -369,10 +371,10 @@ def compare_bf16(ours, theirs, reference):
     return [f"{ratio:.2f} times as far from fp32 as transformers' bf16"] if not ratio <= BF16_LIMIT else [], ratio
 
 
-def check_saved(task, folder, adapter, trained, samples):
+def check_saved(task, folder, adapter, trained, samples, nf4=False):
     """The run's folder as transformers and PEFT load it, beside the model that PyTorch trained."""
     run = folder / "run_fp32"
-    ours = load(task, folder / "model", run) if adapter else load(task, run)
+    ours = load(task, folder / "model", run, nf4=nf4) if adapter else load(task, run)
     if not adapter and any(torch.isnan(p).any() for p in ours.parameters()):
         return ["a weight of the saved model is NaN"], float("inf")
     with torch.no_grad():
@@ -382,14 +384,16 @@ def check_saved(task, folder, adapter, trained, samples):
 
 def run(program, folder, family, task_name, method):
     """(messages, summary)"""
-    case, task = CASES[family], TASKS[task_name]
+    case, task, nf4 = CASES[family], TASKS[task_name], method == "qlora"
+    if nf4:
+        case = with_whole_blocks(case)
     folder.mkdir(parents=True, exist_ok=True)
     make_model(case, task, folder / "model")
-    adapter = folder / "adapter" if method == "lora" else None
+    adapter = folder / "adapter" if method != "full" else None
     if adapter:
         make_adapter(case, task, folder / "model", adapter)
-    batch, rows = write_samples(case, task, folder)
-    model = load(task, folder / "model", adapter)
+    batch, rows = write_samples(case, task, folder, LONG_STEPS if case.name == LONG_FAMILY else STEPS)
+    model = load(task, folder / "model", adapter, nf4=nf4)
     expected, loss = dump(model, task, batch)
     save_file(expected, folder / "expected.safetensors")
     reference = load_file(folder / "expected.safetensors")
@@ -398,12 +402,12 @@ def run(program, folder, family, task_name, method):
     messages, worst = compare_fp32(without_key_biases(tensors), without_key_biases(reference))
     messages += compare_losses([our_loss], [loss])[0]
     step_messages, worst_step = compare_falling_losses(our_losses(program, recipe), train(model, task, rows))
-    saved_messages, saved = check_saved(task, folder, adapter, model, batch)
+    saved_messages, saved = check_saved(task, folder, adapter, model, batch, nf4)
     messages += step_messages + saved_messages
     summary = f"tensors {worst:.1e}, step losses {worst_step:.1e}, saved {saved:.1e}"
     if case.name not in BF16_FAMILIES:
         return messages, summary
-    save_file(dump(load(task, folder / "model", adapter, torch.bfloat16), task, batch)[0], folder / "expected_bf16.safetensors")
+    save_file(dump(load(task, folder / "model", adapter, torch.bfloat16, nf4), task, batch)[0], folder / "expected_bf16.safetensors")
     in_bf16 = our_dump(program, folder, write_recipe(case, task, folder, method, "bf16"))[0]
     bf16_messages, ratio = compare_bf16(in_bf16, load_file(folder / "expected_bf16.safetensors"), reference)
     return messages + bf16_messages, f"{summary}, bf16 {ratio:.2f} of transformers'"

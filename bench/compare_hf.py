@@ -2,6 +2,7 @@
 """Plimsoll beside transformers + PEFT: the same model, the same token ids, equal types, in turn on one machine.
 
     compare_hf.py --plimsoll build/plimsoll --work FOLDER [--cases lora] [--rounds 5] [--steps 6] [--out results.json] [--tiny]
+                  [--layers 6] [--length 256] [--share 0.33]
 
 Each case is a model of a known shape with random weights. The rival runs at its best setting: bf16 adapters (equal types),
 fused AdamW where everything trains, glibc told to keep its memory, and compiled or not, whichever is faster in the first
@@ -10,8 +11,14 @@ range. TFLOP/s counts linear work alone, as transformers does it: 4 FLOPs per fr
 train, the head included (Plimsoll leaves out what does not decide in the last layer of a model that scores). Its ceilings
 are the best product of oneDNN through PyTorch on the case's shapes, and what the registers do without memory (--peak,
 bench/matmul_bench.cc). Cases "avx2" cap the instruction set of both. Needs torch, transformers, peft.
+
+Beside the seconds of a step stand those of the processors (user and system), which other programs of a busy machine change
+less. For a machine without time --layers takes that many layers of each model and --length rows of so many tokens; the
+results say it. --share measures Plimsoll a second time, with a
+budget of that share of the rival's peak.
 """
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -22,7 +29,7 @@ import subprocess
 import sys
 import time
 
-from hf_cases import CASES, SHAPES, VOCAB, Case, make_model, make_rows, read_rows, recipe_of, sizes_of
+from hf_cases import CASES, SHAPES, VOCAB, Case, make_model, make_rows, read_rows, recipe_of, shape_of
 
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "34359738368", "MALLOC_TRIM_THRESHOLD_": "34359738368",
                "MALLOC_TOP_PAD_": "67108864"}
@@ -85,16 +92,16 @@ def rival(arguments):
     import torch
     torch.set_num_threads(os.cpu_count())
     torch.manual_seed(1)
-    case = CASES[arguments.rival]
+    case = numbered(arguments.rival, arguments)
     model = rival_model(case, arguments.work)
     trained = [p for p in model.parameters() if p.requires_grad]
     fused = {"fused": True} if case.method == "full" else {}
     optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.0, **fused)
     forward = torch.compile(model) if arguments.compile else model
     rows = read_rows(arguments.work / "rows.jsonl")
-    seconds, losses = [], []
+    seconds, processors, losses = [], [], []
     for step in range(arguments.steps):
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         loss = rival_loss(forward, rows[step * case.micro:(step + 1) * case.micro], case.task)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
@@ -102,9 +109,10 @@ def rival(arguments):
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
         seconds.append(time.perf_counter() - start)
+        processors.append(time.process_time() - used)
     status = pathlib.Path("/proc/self/status").read_text()
     peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
-    print(json.dumps({"seconds": seconds, "losses": losses, "peak_bytes": peak, "linear_flops": linear_flops(model, case)}))
+    print(json.dumps({"seconds": seconds, "processor_seconds": processors, "losses": losses, "peak_bytes": peak, "linear_flops": linear_flops(model, case)}))
 
 
 def onednn_rate(arguments):
@@ -112,7 +120,7 @@ def onednn_rate(arguments):
     import torch
     import transformers
     torch.set_num_threads(os.cpu_count())
-    case = CASES[arguments.onednn]
+    case = numbered(arguments.onednn, arguments)
     config = transformers.AutoConfig.from_pretrained(arguments.work / case.shape)
     h, m = config.hidden_size, getattr(config, "intermediate_size", None) or config.d_ff
     dtype = torch.float32 if case.precision == "fp32" else torch.bfloat16
@@ -127,8 +135,14 @@ def onednn_rate(arguments):
     print(best)
 
 
-def this_script(case, work, what, *words):
-    command = [sys.executable, __file__, "--work", str(work), what, str(CASES.index(case)), *words]
+def numbered(number, arguments):
+    """The case of that number, of rows as long as asked."""
+    return dataclasses.replace(CASES[number], length=arguments.length) if arguments.length else CASES[number]
+
+
+def this_script(case, arguments, what, *words):
+    number = next(i for i in range(len(CASES)) if numbered(i, arguments) == case)
+    command = [sys.executable, __file__, "--work", str(arguments.work), "--length", str(arguments.length), what, str(number), *words]
     done = subprocess.run(command, env={**os.environ, **KEEP_MEMORY, **(AVX2 if case.avx2 else {})},
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
@@ -138,7 +152,7 @@ def this_script(case, work, what, *words):
 
 def run_rival(case, arguments, setting):
     words = ["--steps", str(arguments.steps), *(["--compile"] if setting == "compile" else [])]
-    return {**json.loads(this_script(case, arguments.work, "--rival", *words)), "setting": setting}
+    return {**json.loads(this_script(case, arguments, "--rival", *words)), "setting": setting}
 
 
 def try_settings(case, arguments, settings):
@@ -156,14 +170,30 @@ def try_settings(case, arguments, settings):
     return runs
 
 
-def run_plimsoll(case, arguments):
-    recipe = arguments.work / "recipe.json"
-    recipe.write_text(json.dumps(recipe_of(case, arguments.work, arguments.steps)))
+def processors_of(process, log, steps):
+    """Seconds of processors of each step, from how much the process had used when each line of its log appeared."""
+    used, ticks = [], os.sysconf("SC_CLK_TCK")
+    while len(used) < steps and process.poll() is None:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            lines = log.read_bytes().count(b"\n")
+            fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            used += [(int(fields[11]) + int(fields[12])) / ticks] * (lines - len(used))
+        time.sleep(0.02)
+    return [None, *(later - earlier for earlier, later in zip(used, used[1:]))][:len(used)]  # loading comes before the first one
+
+
+def run_plimsoll(case, arguments, memory=None):
+    recipe, log = arguments.work / "recipe.json", arguments.work / "run/metrics.jsonl"
+    recipe.write_text(json.dumps(recipe_of(case, arguments.work, arguments.steps, memory)))
     cap = ["--max-isa", "avx2"] if case.avx2 else []
-    subprocess.run([arguments.plimsoll, "train", str(recipe), "--quiet", "--overwrite", *cap], check=True)
-    lines = [json.loads(line) for line in (arguments.work / "run/metrics.jsonl").read_text().splitlines()]
+    log.unlink(missing_ok=True)
+    process = subprocess.Popen([arguments.plimsoll, "train", str(recipe), "--quiet", "--overwrite", *cap])
+    processors = processors_of(process, log, arguments.steps)
+    if process.wait() != 0:
+        raise SystemExit(f"{case.name}: Plimsoll failed")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
     report = json.loads((arguments.work / "run/run.json").read_text())
-    return {"seconds": [line["seconds"] for line in lines], "losses": [line["loss"] for line in lines],
+    return {"seconds": [line["seconds"] for line in lines], "processor_seconds": processors, "losses": [line["loss"] for line in lines],
             "peak_bytes": report["measured"]["process_peak_rss_bytes"],
             "predicted_seconds": report["planned"]["seconds_per_step"]}
 
@@ -187,6 +217,7 @@ def register_peak(arguments, case):
 def summary(runs, case, flops):
     rates = [rate(run, case) for run in runs]
     return {"tokens_per_s": statistics.median(rates), "range": [min(rates), max(rates)],
+            "processor_seconds": statistics.median(statistics.median(run["processor_seconds"][WARM_UP:]) for run in runs),
             "linear_flops": flops / case.tokens * statistics.median(rates),
             "peak_bytes": statistics.median(run["peak_bytes"] for run in runs)}
 
@@ -198,26 +229,39 @@ def check_losses(case, ours, theirs):
         raise SystemExit(f"{case.name}: the first loss is {first:.4f}, the rival's {other:.4f}: this is not the same work")
 
 
+def in_budget(case, arguments, peak):
+    """Plimsoll in a share of the rival's peak; None where it says that this is too little."""
+    memory = int(arguments.share * peak)
+    try:
+        return {**run_plimsoll(case, arguments, memory), "budget": memory}
+    except SystemExit:
+        return None
+
+
 def measure(case, arguments):
-    make_model(arguments.work / case.shape, case.shape, arguments.tiny)
-    vocab = sizes_of(case, arguments.tiny).get("vocab_size")
+    make_model(arguments.work / case.shape, case.shape, arguments.tiny, arguments.layers)
+    vocab = shape_of(case.shape, arguments.tiny, arguments.layers)[2].get("vocab_size")
     make_rows(arguments.work / "rows.jsonl", arguments.steps * case.micro, case, vocab)
-    ours, theirs, settings = [], [], arguments.settings.split(",")
+    ours, theirs, small, settings = [], [], [], arguments.settings.split(",")
     for round_ in range(arguments.rounds):
         ours.append(run_plimsoll(case, arguments))
         tried = try_settings(case, arguments, settings)
         theirs.append(max(tried, key=lambda run: rate(run, case)))
         check_losses(case, ours[-1], theirs[-1])
         settings = [theirs[0]["setting"]]  # the first round chooses
-        for name, run in (("plimsoll", ours[-1]), *(("rival, " + run["setting"], run) for run in tried)):
-            print(f"{case.name}  round {round_ + 1}  {name:16} {rate(run, case):7.1f} tokens/s  peak "
-                  f"{run['peak_bytes'] / 2**30:.2f} GiB", file=sys.stderr, flush=True)
+        tight = in_budget(case, arguments, theirs[-1]["peak_bytes"]) if arguments.share else None
+        small += [tight] if tight else []
+        for name, run in (("plimsoll", ours[-1]), *([("in the budget", tight)] if tight else []), *(("rival, " + run["setting"], run) for run in tried)):
+            print(f"{case.name}  round {round_ + 1}  {name:16} {rate(run, case):7.1f} tokens/s  {statistics.median(run['processor_seconds'][WARM_UP:]):6.2f} "
+                  f"s of processors a step  peak {run['peak_bytes'] / 2**30:.2f} GiB", file=sys.stderr, flush=True)
     flops = theirs[0]["linear_flops"]
     return {"case": {"name": case.name, **dataclasses.asdict(case)}, "plimsoll": summary(ours, case, flops),
             "rival": summary(theirs, case, flops),
+            **({"plimsoll_in_budget": {**summary(small, case, flops), "share": arguments.share} if small else "refused"} if arguments.share else {}),
+            **({"layers": arguments.layers} if arguments.layers else {}), "load_average": os.getloadavg(),
             "rival_setting": settings[0], "predicted_seconds": ours[-1]["predicted_seconds"],
-            "onednn_flops": float(this_script(case, arguments.work, "--onednn")),
-            "register_flops": register_peak(arguments, case), "runs": {"plimsoll": ours, "rival": theirs}}
+            "onednn_flops": float(this_script(case, arguments, "--onednn")),
+            "register_flops": register_peak(arguments, case), "runs": {"plimsoll": ours, "rival": theirs, **({"in_budget": small} if small else {})}}
 
 
 def share(part, whole):
@@ -226,18 +270,19 @@ def share(part, whole):
 
 def show(results):
     print(f"{'case':42}{'':10}{'tokens/s':>9}{'range':>16}{'ratio':>7}{'TFLOP/s':>9}{'oneDNN':>8}{'registers':>10}"
-          f"{'peak GiB':>10}{'ratio':>7}")
+          f"{'peak GiB':>10}{'ratio':>7}{'processor s':>13}")
     for result in results:
-        ours, theirs = result["plimsoll"], result["rival"]
-        for name, row in (("plimsoll", ours), ("rival", theirs)):
+        ours, theirs, tight = result["plimsoll"], result["rival"], result.get("plimsoll_in_budget")
+        for name, row in (("plimsoll", ours), *([("in budget", tight)] if isinstance(tight, dict) else []), ("rival", theirs)):
             low, high = row["range"]
             first = name == "plimsoll"
-            ratio = f"{ours['tokens_per_s'] / theirs['tokens_per_s']:7.2f}" if first else " " * 7
-            memory = f"{ours['peak_bytes'] / theirs['peak_bytes']:7.2f}" if first else ""
-            print(f"{result['case']['name'] if first else '':42}{name:10}{row['tokens_per_s']:9.1f}"
+            ratio = f"{row['tokens_per_s'] / theirs['tokens_per_s']:7.2f}" if row is not theirs else " " * 7
+            memory = f"{row['peak_bytes'] / theirs['peak_bytes']:7.2f}" if row is not theirs else " " * 7
+            title = result["case"]["name"] + (f", {result['layers']} layers" if "layers" in result else "")
+            print(f"{title if first else '':42}{name:10}{row['tokens_per_s']:9.1f}"
                   f"{f'{low:.0f} to {high:.0f}':>16}{ratio}{row['linear_flops'] / 1e12:9.3f}"
                   f"{share(row['linear_flops'], result['onednn_flops']):>8}"
-                  f"{share(row['linear_flops'], result['register_flops']):>10}{row['peak_bytes'] / 2**30:10.2f}{memory}")
+                  f"{share(row['linear_flops'], result['register_flops']):>10}{row['peak_bytes'] / 2**30:10.2f}{memory}{row['processor_seconds']:13.2f}")
     sys.stdout.flush()
 
 
@@ -252,6 +297,9 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--settings", default="eager,compile", help="of the rival, to choose from in the first round")
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--layers", type=int, default=0, help="of each model, where it has more")
+    parser.add_argument("--length", type=int, default=0, help="of rows in tokens, in place of the cases' own")
+    parser.add_argument("--share", type=float, default=0, help="of the rival's peak, in which Plimsoll is measured too")
     parser.add_argument("--tiny", action="store_true", help="models that take seconds: to try this script, not to measure")
     for name in ("--rival", "--onednn"):  # a number of CASES, in a process of its own
         parser.add_argument(name, type=int, help=argparse.SUPPRESS)
@@ -263,10 +311,11 @@ def main():
         return rival(arguments)
     if arguments.onednn is not None:
         return onednn_rate(arguments)
-    arguments.work = (arguments.work / "tiny" if arguments.tiny else arguments.work).resolve()
+    apart = "tiny" if arguments.tiny else f"layers-{arguments.layers}" if arguments.layers else ""  # other models than the whole ones
+    arguments.work = (arguments.work / apart).resolve()
     arguments.work.mkdir(parents=True, exist_ok=True)
     results = []
-    for one in CASES:
+    for one in (numbered(i, arguments) for i in range(len(CASES))):
         if any(word in one.name for word in arguments.cases.split(",")) and not (arguments.without and arguments.without in one.name):
             results.append(measure(one, arguments))
             if arguments.out:

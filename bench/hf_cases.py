@@ -86,9 +86,9 @@ CASES = (
     Case("qwen3-0.6b", "lora", 1024, 1),
     Case("qwen1.5-0.5b", "full", 512, 1, precision="bf16-pure"),
     Case("qwen2.5-0.5b", "lora", 512, 1, precision="fp32", avx2=True),
-    Case("gemma3-270m", "full", 512, 1, precision="bf16-pure"),
-    Case("gemma3-1b", "lora", 512, 1),
-    Case("phi4-mini-0.5b", "lora", 512, 1),
+    *both_types("gemma3-270m", "full", 512, 1, precision="bf16-pure"),
+    *both_types("gemma3-1b", "lora", 512, 1),
+    *both_types("phi4-mini-0.5b", "lora", 512, 1),
     *both_types("chatlm-t5", "full", 256, 8, precision="bf16-pure", task="seq2seq", target=256),
     *both_types("mistral-small-reward", "lora", 384, 4, task="reward"),
     *both_types("bert-base", "lora", 128, 32, task="classify"),
@@ -108,18 +108,24 @@ def tiny(shape):
     return kind, auto, {**sizes, **{key: value for key, value in small.items() if key in sizes or kind == "BertConfig"}}
 
 
-def sizes_of(case, small):
-    return (tiny(case.shape) if small else SHAPES[case.shape])[2]
+def with_layers(shape, layers):
+    """The same shape with fewer layers, for a machine that has no time for all: each layer as large as before."""
+    kind, auto, sizes = SHAPES[shape]
+    return kind, auto, {**sizes, "num_hidden_layers": min(layers, sizes["num_hidden_layers"])}
 
 
-def make_model(folder, shape, small=False):
+def shape_of(shape, small, layers):
+    return tiny(shape) if small else with_layers(shape, layers) if layers else SHAPES[shape]
+
+
+def make_model(folder, shape, small=False, layers=0):
     """Random weights in bf16, which is all of them: fp32 cases read the same ones."""
     import torch
     import transformers
     if (folder / "model.safetensors").exists():
         return
     torch.manual_seed(1)
-    kind, auto, sizes = tiny(shape) if small else SHAPES[shape]
+    kind, auto, sizes = shape_of(shape, small, layers)
     config = getattr(transformers, kind)(**sizes)
     getattr(transformers, auto).from_config(config).to(torch.bfloat16).save_pretrained(folder)
 
@@ -142,10 +148,11 @@ def read_rows(path):
     return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
 
 
-def recipe_of(case, work, steps):
-    """What Plimsoll is given."""
+def recipe_of(case, work, steps, memory=None):
+    """What Plimsoll is given. `memory`: a budget in bytes."""
     length = {"source": case.length, "target": case.target} if case.target else case.length
     return {"model": str(work / case.shape), "precision": case.precision, "task": case.task,
+            **({"memory": f"{memory >> 20}MiB"} if memory else {}),
             "data": {"train": str(work / "rows.jsonl"), "max_length": length, "shuffle": False},
             **({"classify": {"labels": ["no", "yes"]}} if case.task == "classify" else {}),
             "method": {"type": "full"} if case.method == "full" else {"type": "lora", "r": 16, "alpha": 32},

@@ -48,7 +48,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants planner-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults ranks-faults devices-cases ranks-mutants powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types setup-notebooks notebooks types cases cpu-mutants clean
+.PHONY: build install archive wheel test test-isas gpu-mutants planner-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline hostile-rows limits faults ranks-faults devices-cases ranks-mutants powercut bench oracle golden sanitize fuzz fmt check-format check docs pictures setup setup-dev setup-parity setup-fuzz setup-wheel setup-docs setup-types setup-notebooks notebooks types cases cpu-mutants model-mutants clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -190,6 +190,11 @@ planner-mutants: build
 	cmake --build build --target plan_test -j $(JOBS)
 	python3 tests/planner_mutants.py build
 
+# Rules of families taken out, each of which a unit test or the comparison with transformers must notice, one at a time.
+model-mutants: build setup-parity
+	cmake --build build --target models_test -j $(JOBS)
+	$(PARITY_PYTHON) -m tests.model_mutants build
+
 # Tiny runs of every family with everything moved to the host, in 20 orders of the emulated card's queues: the same bits.
 gpu-orders: build
 	PLIMSOLL_SEEDS=20 python3 tests/emulated_test.py $(PLIMSOLL) -k every_order
@@ -273,6 +278,7 @@ check: check-format
 	python3 tests/planner_mutants.py --texts
 	python3 tests/ranks_mutants.py --texts
 	python3 tests/cpu_mutants.py --texts
+	python3 tests/model_mutants.py --texts
 
 # The site of docs/ in build/site, to be opened as files or served; a link that leads nowhere is an error.
 docs: setup-docs

@@ -73,6 +73,8 @@ WAYS = {
     "ministral3_wrapped_head": Way("ministral3_wrapped", dict(r=4, lora_alpha=8, target_modules=LINEARS + ["lm_head"], exclude_modules=oracle.NOT_TEXT)),
     "gemma2_head": Way("gemma2_uncapped", dict(r=4, lora_alpha=8, target_modules=["lm_head", "o_proj"])),
     "gemma2_capped_head": Way("gemma2", dict(r=4, lora_alpha=8, target_modules=["lm_head", "down_proj"])),
+    "gemma2_capped_dora": Way("gemma2", dict(r=4, lora_alpha=8, target_modules=LINEARS, use_dora=True), qlora=True),
+    "gemma3_wrapped_dora": Way("gemma3_wrapped", dict(r=4, lora_alpha=8, target_modules=LINEARS, exclude_modules=oracle.NOT_TEXT, use_dora=True)),
     "olmo2_dora": Way("olmo2", dict(r=4, lora_alpha=8, target_modules=LINEARS, use_dora=True)),
     "granite_head": Way("granite_biased", dict(r=4, lora_alpha=8, target_modules=["lm_head", "q_proj"])),
     "phi3_fused_dora": Way("phi3_longrope", dict(r=4, lora_alpha=8, target_modules=PHI_LINEARS, use_dora=True, rank_pattern={"qkv_proj": 6})),

@@ -37,7 +37,8 @@ SEES = {
     "chat": {"base", "files", "unicode", "jinja"},
 }
 # A family of ops sees what is of none, and of the families before it these.
-FAMILIES = {"attention": {"pointwise"}, "scan": {"attention"}, "delta": {"attention", "norm", "scan"}, "linear": {"pointwise"}, "loss": {"pointwise", "linear"}}
+FAMILIES = {"attention": {"pointwise"}, "scan": {"attention"}, "delta": {"attention", "norm", "scan"}, "linear": {"pointwise"}, "loss": {"pointwise", "linear"},
+            "optimizer": {"pointwise"}}
 # Who may name a Recipe. All others take what they need of what prepare/ made of it (prepare/resolved.h).
 KNOW_RECIPES = set("recipe hub runs prepare tools advise cli".split())
 RECIPE = re.compile(r'\bRecipe\b|#\s*include\s*"recipe/recipe\.h"')

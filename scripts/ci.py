@@ -116,7 +116,7 @@ SAMPLES = (  # tests of `make test` that are cut into slices, and what makes all
     ("every_variant", ("src/train/*_test.cc", "src/train/test_bench*", *under("passes", "layout", "runtime"))),  # of train_test, and of it with lesser sets
     ("every_budget", under("plan/search", "layout")),  # of plan_test
     ("ways", ("tests/ways_test.py", *under("plan/search", "plan/report", "advise"))),
-    ("several_devices", ("tests/several_devices_test.py", "src/train/gradient_sums*", *under("ranks"))),  # its pairs of runs with equal bits
+    ("several_devices", ("tests/several_devices_test.py", "tests/divided_gradients_test.py", "src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),  # its pairs of runs with equal bits
     ("devices_cases", ("tests/devices_cases_test.py", "src/train/gradient_sums*", *under("ranks"))),  # families, tasks and methods on several
     ("emulated", ("tests/emulated_test.py", "tests/small_models.py", *under("gpu", "runtime"))),
     *((name, ("tests/harness/*", "*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops/*/gpu_*", "src/ops/*_gpu*")) for name in CARD_TESTS),

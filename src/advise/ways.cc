@@ -277,11 +277,16 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Refu
   if (!changes.empty()) finder.add_larger_budget(changes, "same result, on a machine with as much", smallest);
 }
 
-// Processes of several devices share a budget: each holds less where they divide states, and fewer of them hold less.
+// Processes of several devices share a budget: each holds less where they divide states or gradients, and fewer of them
+// hold less.
 void add_fewer_devices(WayFinder& finder, const Recipe& recipe) {
   if (recipe.devices == 1) return;
-  if (recipe.memory.shard == ShardStage::none && recipe.optimizer.name != OptimizerKind::adafactor)
+  const bool divides = recipe.optimizer.name != OptimizerKind::adafactor;
+  if (divides && recipe.memory.shard == ShardStage::none)
     finder.add({{"memory.shard", "states"}}, "same result, optimizer states divided among the devices", true);
+  if (divides && (recipe.memory.shard == ShardStage::none || recipe.memory.shard == ShardStage::states))
+    finder.add({{"memory.shard", "gradients"}},
+               "same result, gradients and optimizer states divided among the devices", true);
   if (recipe.devices > 2 &&
       finder.add({{"devices", std::to_string(recipe.devices / 2)}}, "same result, on fewer devices", true))
     return;

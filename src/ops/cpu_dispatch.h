@@ -72,10 +72,11 @@ Args with_threads(const CpuBinding& b, Args args) {
   return args;
 }
 
-// Returns true if a gradient is overwritten: by the first writer of the first micro-step of an effective
-// batch.
+// Returns true if a gradient is overwritten: by its first writer, in the first micro-step of an effective batch or
+// in each of them.
 inline bool overwrites(int64_t accumulate, const double* step) {
-  return accumulate == 0 && step_value(step, StepValue::first_micro_step) == 1.0;
+  return accumulate == kOverwritesEach ||
+         (accumulate == kOverwritesFirst && step_value(step, StepValue::first_micro_step) == 1.0);
 }
 
 }  // namespace plimsoll

@@ -84,13 +84,11 @@ class GradientCopies {
   TensorId copy_of(TensorId id, const Op& writer) {
     TensorId& copy = copies_[static_cast<size_t>(id)];
     if (copy != kNoTensor) return copy;
-    Tensor tensor = train_.tensor(id);
-    const std::string name = tensor.name + ".copy";
+    const Tensor& gradient = train_.tensor(id);
+    const std::string name = gradient.name + ".copy";
     if (accumulation_ > 1) return copy = append_fetch(train_, id, name, writer);
-    tensor.name = name;
-    tensor.role = Role::activation;
-    tensor.space = Space::device;
-    return copy = train_.add_tensor(std::move(tensor));
+    return copy = train_.add_tensor(
+               {name, gradient.shape, gradient.dtype, Role::activation, Space::device, gradient.block});
   }
 
   Graph train_;
@@ -102,11 +100,12 @@ class GradientCopies {
   std::vector<size_t> last_writer_;  // by tensor
 };
 
-// The gradient, or this rank's piece of it.
+// The gradient, or this rank's piece of it, which may be all that it has.
 void fetch_for_square(Graph& update, Op& square) {
   TensorId& gradient = square.inputs[operand::grad_square::gradient];
   const int64_t all = update.tensor(gradient).shape.elements();
-  const int64_t piece = square.attrs.contains("elements") ? piece_of(square) : 0;
+  const bool is_piece = update.tensor(gradient).whole.rank() > 0;
+  const int64_t piece = square.attrs.contains("elements") && !is_piece ? piece_of(square) : 0;
   const std::string name = update.tensor(gradient).name + ".squared";
   gradient = append_fetch(update, gradient, {0, piece > 0 ? piece : all}, name, square, piece);
   if (piece > 0) square.attrs["whole"] = all;

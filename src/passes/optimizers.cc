@@ -21,7 +21,7 @@ class UpdateWriter {
       : update_(update),
         weight_(weight),
         precision_(precision),
-        piece_(sharding.states ? piece_elements(weight.shape.elements(), sharding.ranks) : 0),
+        piece_(sharding.states() ? piece_elements(weight.shape.elements(), sharding.ranks) : 0),
         beside_adapters_(sharding.beside_adapters) {
     op_.outputs = {update.add_tensor(weight)};
   }
@@ -36,6 +36,7 @@ class UpdateWriter {
   void no_state() { op_.outputs.push_back(kNoTensor); }
 
   void emit_as(OpKind kind, Operands inputs, Attrs attrs) {
+    const bool has_piece = update_.tensor(inputs[kGradientInput]).whole.rank() > 0;
     // A weight that is f32 itself needs no f32 copy.
     const bool copied = precision_.master && weight_.dtype != DType::f32;
     op_.outputs.push_back(copied ? master() : kNoTensor);
@@ -46,6 +47,7 @@ class UpdateWriter {
       check_internal(rule_of(kind).sliceable, formatted("add_update: ranks cannot divide {}", weight_.name));
       op_.attrs["piece"] = op_.attrs["elements"] = piece_;
       op_.attrs["first"] = int64_t{0};
+      if (has_piece) op_.attrs["whole"] = weight_.shape.elements();
     }
     op_.scope = weight_.name;
     op_.block = weight_.block;
@@ -69,11 +71,7 @@ class UpdateWriter {
   }
   // Adds a rank's piece of so many elements of the tensor; 0: all of it.
   TensorId add(const Tensor& tensor, int64_t piece) {
-    if (piece == 0) return update_.add_tensor(tensor);
-    Tensor own = tensor;
-    own.whole = tensor.shape;
-    own.shape = {piece};
-    return update_.add_tensor(own);
+    return update_.add_tensor(piece == 0 ? tensor : rank_piece(tensor, piece));
   }
 
   Graph& update_;
@@ -152,6 +150,13 @@ OptimizerKind kind_for(const Tensor& weight, OptimizerKind kind) {
 }
 
 }  // namespace
+
+Tensor rank_piece(const Tensor& tensor, int64_t elements) {
+  Tensor piece = tensor;
+  piece.whole = tensor.shape;
+  piece.shape = {elements};
+  return piece;
+}
 
 void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId norm,
                 const TrainPrecision& precision, const OptimizerOptions& options, const Sharding& sharding) {

@@ -11,14 +11,18 @@ namespace plimsoll {
 
 struct TrainPrecision;
 
+// A choice of what the ranks of a run divide among themselves instead of holding it each: nothing; a piece of every
+// weight's states, which a rank updates (ZeRO stage 1); and its piece of the gradients (stage 2).
+enum class ShardStage : uint8_t { automatic, none, states, gradients };
+
 struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0.0;   // of weights that decay
   double max_grad_norm = 1.0;  // 0: no clipping
   OptimizerKind kind = OptimizerKind::adamw;
-  double momentum = 0.0;           // of SGD
-  bool divided = false;            // each of several ranks has a part of the states (ZeRO stage 1)
-  double adapter_out_ratio = 1.0;  // LoRA+: times the learning rate of what an adapter ends with
+  double momentum = 0.0;                // of SGD
+  ShardStage shard = ShardStage::none;  // what several ranks divide
+  double adapter_out_ratio = 1.0;       // LoRA+: times the learning rate of what an adapter ends with
 };
 
 // Below this many elements a weight's states stay in 32 bits under adamw8bit, as bitsandbytes has it
@@ -26,17 +30,20 @@ struct OptimizerOptions {
 // largest.
 inline constexpr int64_t kMinElements8bit = 4096;
 
-// A choice of what the ranks of a run divide among themselves instead of holding it each.
-enum class ShardStage : uint8_t { automatic, none, states };
-
 // A run's ranks, and the parts of it that they divide among themselves.
 struct Sharding {
   int64_t ranks = 1;
-  bool states = false;           // each has, and updates, a piece of every weight's states (ZeRO stage 1)
+  ShardStage stage = ShardStage::none;
   bool beside_adapters = false;  // what trains is saved as its master is, which stays whole
+
+  [[nodiscard]] bool states() const { return stage >= ShardStage::states; }
+  [[nodiscard]] bool gradients() const { return stage >= ShardStage::gradients; }
 
   friend bool operator==(const Sharding&, const Sharding&) = default;
 };
+
+// A rank's piece of a tensor, of so many elements.
+Tensor rank_piece(const Tensor& tensor, int64_t elements);
 
 // Appends the update of `weight`, its gradient and (unless kNoTensor) the norm that clips it given: its
 // tensor, its states and its master copy are added to `update`: where ranks divide states, a rank's pieces of them.

@@ -11,8 +11,10 @@
 #include "ops/operands.h"
 #include "ops/optimizer/optimizer.h"
 #include "ops/rule.h"
+#include "ops/step_values.h"
 #include "passes/lora.h"
 #include "passes/noise.h"
+#include "passes/reduce_gradients.h"
 #include "passes/train.h"
 
 namespace plimsoll {
@@ -283,13 +285,69 @@ TEST(Lora, a_fused_matrix_has_one_adapter_and_a_part_of_it_is_refused_by_its_nam
   }
 }
 
+const TrainPrecision kBf16Master{DType::bf16, DType::f32, DType::f32, true, false};
+
+// By gradient of `train` that so many ranks cut: how often it is reduced.
+std::map<std::string, int> reduced_gradients(const Graph& train, int64_t ranks) {
+  std::map<std::string, int> reduced;
+  for (const Tensor& weight : train.tensors())
+    if (weight.role == Role::trainable_weight && piece_elements(weight.shape.elements(), ranks) > 0)
+      reduced[gradient_name(weight.name)] = 0;
+  return reduced;
+}
+
+TEST(ReduceGradients, what_is_cut_is_reduced_once_behind_its_last_writer_and_overwritten_in_each_micro_step) {
+  const ModelSpec wide =
+      test_spec({.hidden = 64, .mlp = 96, .heads = 2, .kv_heads = 1, .vocab = 32, .tied = true});
+  const Graph model = build_loss(wide, {8, 2, 4}, DType::bf16, 4, Mode::train, "loss");
+  for (const bool adapters : {false, true}) {
+    const Graph train = differentiate(adapters ? add_lora(model, {.r = 32}) : make_trainable(model), {});
+    for (const int64_t ranks : {2, 3}) {
+      std::map<std::string, int> reduced = reduced_gradients(train, ranks);
+      ASSERT_GT(reduced.size(), 0U);
+      const Graph cut = reduce_gradients(train, ranks);
+      verify(cut);
+      for (const Op& op : cut.ops()) {
+        for (const TensorId id : op.outputs) {
+          if (id == kNoTensor || !reduced.contains(cut.tensor(id).name)) continue;
+          EXPECT_EQ(reduced[cut.tensor(id).name], 0) << print_op(cut, op);
+          EXPECT_NE(op.attr_int("accumulate"), kOverwritesFirst) << print_op(cut, op);
+          EXPECT_EQ(cut.tensor(id).role, Role::activation);
+        }
+        if (op.kind != OpKind::reduce_scatter) continue;
+        ++reduced.at(cut.tensor(op.input(operand::reduce_scatter::gradient)).name);
+        EXPECT_EQ(cut.tensor(op.output(operand::reduce_scatter::piece)).role, Role::gradient);
+      }
+      for (const auto& [gradient, count] : reduced) EXPECT_EQ(count, 1) << gradient;
+      // Ranks cover each gradient once, and what the update reads is what is reduced.
+      std::map<std::string, int64_t> covered;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        const Graph own = for_rank(cut, rank);
+        for (const Op& op : own.ops()) {
+          if (op.kind != OpKind::reduce_scatter) continue;
+          EXPECT_EQ(op.attr_int("first"), covered[op.scope]) << op.scope;
+          covered[op.scope] += op.attr_int("elements");
+        }
+      }
+      const Graph update = build_update(train, kBf16Master, {}, {ranks, ShardStage::gradients, adapters});
+      verify(update);
+      for (const auto& [weight, elements] : covered) {
+        EXPECT_EQ(elements, train.tensor(train.find(weight)).shape.elements()) << weight;
+        const Tensor& piece = update.tensor(find_gradient(update, weight));
+        EXPECT_EQ(piece.shape, cut.tensor(cut.find(piece.name)).shape) << weight;
+        EXPECT_EQ(piece.whole, train.tensor(train.find(weight)).shape) << weight;
+      }
+    }
+  }
+}
+
 TEST(Update, of_several_ranks_has_pieces_of_states_and_masters) {
   const TrainPrecision precision{DType::bf16, DType::f32, DType::f32, true, false};
   const ModelSpec wide = test_spec({.hidden = 64, .mlp = 96, .heads = 2, .kv_heads = 1, .vocab = 32});
   const Graph model = build_loss(wide, {8, 2, 4}, DType::bf16, 4, Mode::train, "loss");
   for (const bool adapters : {false, true}) {
     const Graph train = differentiate(adapters ? add_lora(model, {.r = 32}) : make_trainable(model), {});
-    const Graph update = build_update(train, precision, {}, {2, true, adapters});
+    const Graph update = build_update(train, precision, {}, {2, ShardStage::states, adapters});
     verify(update);
     int pieces = 0, whole = 0;
     for (const Tensor& tensor : update.tensors()) {
@@ -307,8 +365,9 @@ TEST(Update, of_several_ranks_has_pieces_of_states_and_masters) {
     const Graph second = for_rank(update, 1);
     for (const Op& op : second.ops())
       EXPECT_TRUE(!op.attrs.contains("piece") || op.attr_int("first") == op.attr_int("piece")) << op.scope;
-    EXPECT_THROW(build_update(train, precision, {.kind = OptimizerKind::adafactor}, {2, true, adapters}),
-                 InternalError);
+    EXPECT_THROW(
+        build_update(train, precision, {.kind = OptimizerKind::adafactor}, {2, ShardStage::states, adapters}),
+        InternalError);
   }
 }
 

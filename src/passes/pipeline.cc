@@ -12,6 +12,7 @@
 #include "passes/merge_adapters.h"
 #include "passes/noise.h"
 #include "passes/offload_parts.h"
+#include "passes/reduce_gradients.h"
 #include "passes/reference.h"
 #include "passes/transfers.h"
 #include "passes/update_in_backward.h"
@@ -46,7 +47,9 @@ Graph move_gradients(Graph graph, const Context& c) {
 }
 
 Graph join_update(Graph graph, const Context& c) {
-  const Graph update = build_update(graph, c.precision, c.optimizer, c.sharding);
+  Sharding sharding = c.sharding;
+  if (sharding.gradients()) sharding.stage = ShardStage::states;  // no gradient outlives its update
+  const Graph update = build_update(graph, c.precision, c.optimizer, sharding);
   return update_in_backward(std::move(graph), update);
 }
 
@@ -94,6 +97,10 @@ constexpr std::array kPasses = {
          [](Graph graph, const Context& c) { return recompute(std::move(graph), c.recompute); },
          "after differentiate, which says what the backward pass reads; before offload, so that what is "
          "computed again is not moved"},
+    Pass{PassId::reduce_gradients, "reduce-gradients",
+         [](const Context& c) { return trains(c) && c.sharding.gradients() && !c.update_in_backward; },
+         [](Graph graph, const Context& c) { return reduce_gradients(std::move(graph), c.sharding.ranks); },
+         "after recompute, which knows of no ranks; before offload, which moves the pieces"},
     Pass{PassId::update_in_backward, "update-in-backward",
          [](const Context& c) { return trains(c) && c.update_in_backward; }, join_update,
          "after recompute, whose repeated ops read weights too: a weight changes behind its last reader"},

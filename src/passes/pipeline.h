@@ -53,6 +53,7 @@ enum class PassId : uint8_t {
   differentiate,
   merge_adapters,
   recompute,
+  reduce_gradients,
   update_in_backward,
   offload_weights,
   offload_activations,

@@ -80,6 +80,7 @@ TEST(Pipeline, every_pass_leaves_programs_that_verify) {
         context.optimizer.max_grad_norm = in_backward ? 0.0 : 1.0;
         context.recompute = {{RecomputePoint::block, RecomputePoint::block, RecomputePoint::cheap}, 2};
         context.update_in_backward = in_backward;
+        if (moves) context.sharding = {2, ShardStage::gradients, method > 0};
         if (moves) {
           context.offload.states = context.offload.weights = context.offload.activations = Space::disk;
           context.offload.gradients = in_backward ? Space::device : Space::disk;
@@ -88,10 +89,10 @@ TEST(Pipeline, every_pass_leaves_programs_that_verify) {
         context.purpose = Purpose::train;
         Graph train = run_passes(forward(), context, kFirstPass, PassId::recompute, watch);
         context.purpose = Purpose::update;
-        run_passes(build_update(train, context.precision, context.optimizer), context, kFirstPass, kLastPass,
-                   watch);
+        run_passes(build_update(train, context.precision, context.optimizer, context.sharding), context,
+                   kFirstPass, kLastPass, watch);
         context.purpose = Purpose::train;
-        run_passes(std::move(train), context, PassId::update_in_backward, kLastPass, watch);
+        run_passes(std::move(train), context, PassId::reduce_gradients, kLastPass, watch);
         context.purpose = Purpose::evaluate;
         run_passes(forward(), context, kFirstPass, kLastPass, watch);
       }

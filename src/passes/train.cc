@@ -8,6 +8,7 @@
 #include "ops/rule.h"
 #include "ops/step_values.h"
 #include "passes/name_pattern.h"
+#include "passes/reduce_gradients.h"
 
 namespace plimsoll {
 namespace {
@@ -71,13 +72,17 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
     if (weight.role != Role::trainable_weight) continue;
     const TensorId found = train.find(gradient_name(weight.name));
     check_internal(found != kNoTensor, formatted("build_update: {} trains but has no gradient", weight.name));
-    const TensorId gradient = update.add_tensor(train.tensor(found));
+    const int64_t piece = piece_elements(weight.shape.elements(), sharding.ranks);
+    const bool reduced = piece > 0 && sharding.gradients();
+    const TensorId gradient =
+        update.add_tensor(reduced ? gradient_piece(train.tensor(found), piece) : train.tensor(found));
     Op square = update_op(OpKind::grad_square, weight.name, weight.block);
     square.inputs = {gradient};
     square.outputs = {kNewTensor};
-    if (const int64_t piece = piece_elements(weight.shape.elements(), sharding.ranks); piece > 0) {
+    if (piece > 0) {
       square.attrs["piece"] = piece;
-      if (sharding.states) square.attrs["elements"] = piece, square.attrs["first"] = int64_t{0};
+      if (sharding.states()) square.attrs["elements"] = piece, square.attrs["first"] = int64_t{0};
+      if (reduced) square.attrs["whole"] = weight.shape.elements();
     }
     norm_op.inputs.push_back(emit(update, std::move(square), weight.name + kGradSquareSuffix).front());
     weights.emplace_back(static_cast<TensorId>(i), gradient);

@@ -51,6 +51,14 @@ std::optional<AllowedPlan> fitting_lossy(const Recipe& recipe, const Planner& pl
   return best;
 }
 
+// memory.shard: auto divides gradients too where nothing fits without that; none: it is stated, or cannot.
+std::optional<Recipe> dividing_gradients(Recipe recipe) {
+  if (recipe.memory.shard != ShardStage::automatic || shard_stage(recipe) != ShardStage::states)
+    return std::nullopt;
+  recipe.memory.shard = ShardStage::gradients;
+  return recipe;
+}
+
 }  // namespace
 
 std::optional<Recipe> with_means(Recipe recipe, const std::string& means) {
@@ -106,6 +114,10 @@ AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine
   };
   AllowedPlan lossless{recipe, planned(recipe, {})};
   if (lossless.plan.fits()) return lossless;
+  if (auto divided = dividing_gradients(recipe)) {
+    Plan plan = planned(*divided, {});
+    if (plan.fits()) return {*std::move(divided), std::move(plan)};
+  }
   auto lossy = fitting_lossy(recipe, [&](const Recipe& changed, std::vector<std::string> means) {
     Plan plan = planned(changed, std::move(means));
     return plan.fits() ? std::optional(std::move(plan)) : std::nullopt;
@@ -123,6 +135,8 @@ std::optional<Plan> fitting_allowed(const Resolved& resolved, const PlannedMachi
     return FittingPlans(request).within(request.target.budget);
   };
   if (auto lossless = planner(resolved.recipe, {})) return lossless;
+  if (const auto divided = dividing_gradients(resolved.recipe))
+    if (auto plan = planner(*divided, {})) return plan;
   auto lossy = fitting_lossy(resolved.recipe, planner);
   return lossy ? std::optional(std::move(lossy->plan)) : std::nullopt;
 }

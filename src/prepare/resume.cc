@@ -145,6 +145,11 @@ std::string devices_words(int64_t ranks) {
   return format_count(ranks) + (ranks == 1 ? " device" : " devices");
 }
 
+std::string reduced_words(const TrainerState& state) {
+  return state.reduces_each ? "gradients added up over devices in every micro-step"
+                            : "gradients added up once a step";
+}
+
 }  // namespace
 
 std::string changed_bits_note(const TrainerState& saved, const TrainerState& run) {
@@ -162,6 +167,10 @@ std::string changed_bits_note(const TrainerState& saved, const TrainerState& run
   if (saved.ranks != run.ranks) {
     was += (was.empty() ? "" : ", ") + devices_words(saved.ranks);
     now += (now.empty() ? "" : ", ") + devices_words(run.ranks);
+  }
+  if (saved.reduces_each != run.reduces_each) {
+    was += (was.empty() ? "" : ", ") + reduced_words(saved);
+    now += (now.empty() ? "" : ", ") + reduced_words(run);
   }
   if (was.empty()) return "";
   return formatted(

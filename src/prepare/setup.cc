@@ -160,7 +160,7 @@ Experiment read_experiment(const Resolved& resolved) {
   experiment.optimizer.adapter_out_ratio = recipe.method.loraplus_ratio;
   experiment.effective_batch = recipe.batch.effective;
   experiment.ranks = recipe.devices;
-  experiment.optimizer.divided = divides_states(recipe);
+  experiment.optimizer.shard = shard_stage(recipe);
   experiment.max_length = recipe.data.max_length;
   if (experiment.model.encoder_decoder) experiment.target_length = recipe.data.targets_at_most();
   if (recipe.data.packing) experiment.documents = packed_documents(recipe.data.max_length);
@@ -377,7 +377,7 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.choices.preset = preset_of(recipe.memory.plan);
   request.target.device =
       device_of(recipe, resolved.card, request.workload.experiment.precision.compute, machine);
-  request.target.link = link_of(recipe, machine);
+  take_link(recipe, machine, request.target);
   request.choices.tie = tie_percent(recipe.memory, request.target.device.rates) / 100.0;
   request.target.host = host_needs(resolved, request.workload.experiment, machine.cpu, data);
   if (data != nullptr) request.workload.data = data->summary;

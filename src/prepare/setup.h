@@ -45,9 +45,11 @@ void refuse_with_several_devices(const Recipe& recipe, const DataSetup* data);
 struct PlannedMachine;
 // The link between the devices of the recipe: as stated, as measured on this machine, else a guess.
 Link link_of(const Recipe& recipe, const PlannedMachine& machine);
+// The target's link, with the rate of what ops send over it.
+void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& target);
 
-// Returns true if the devices of the recipe divide the optimizer's states among themselves.
-bool divides_states(const Recipe& recipe);
+// The parts that the devices of the recipe divide among themselves.
+ShardStage shard_stage(const Recipe& recipe);
 
 struct MachineOptions {
   std::optional<Isa> max_isa;

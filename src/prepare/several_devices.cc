@@ -30,8 +30,10 @@ void refuse_device(const Recipe& recipe) {
 
 void refuse_memory(const Recipe::Memory& memory, const Recipe& recipe) {
   // Its averages of rows and columns, and the size of its updates, are of whole matrices.
-  if (memory.shard == ShardStage::states && recipe.optimizer.name == OptimizerKind::adafactor)
+  if (recipe.optimizer.name == OptimizerKind::adafactor && memory.shard == ShardStage::states)
     refuse(recipe, "memory.shard: states with optimizer.name: adafactor", "set memory.shard to none");
+  if (recipe.optimizer.name == OptimizerKind::adafactor && memory.shard == ShardStage::gradients)
+    refuse(recipe, "memory.shard: gradients with optimizer.name: adafactor", "set memory.shard to none");
   if (memory.keep_frozen == KeepFrozen::on) refuse(recipe, "memory.keep_frozen: on", "set it to off");
 }
 
@@ -44,6 +46,13 @@ Link link_of(const Recipe& recipe, const PlannedMachine& machine) {
   return measured ? Link{*measured, Link::Source::measured} : Link{};
 }
 
+void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& target) {
+  target.link = link_of(recipe, machine);
+  if (recipe.devices > 1)
+    target.device.rates.ops.push_back(
+        {"reduce_scatter", DType::f32, 0, {{1.0, target.link.bytes_per_second}}});
+}
+
 int64_t devices_of_node(const Recipe& recipe, int64_t nodes, int64_t on_node) {
   if (nodes > recipe.devices)
     throw UsageError(
@@ -53,9 +62,10 @@ int64_t devices_of_node(const Recipe& recipe, int64_t nodes, int64_t on_node) {
   return on_node > 0 ? std::min(on_node, recipe.devices) : ceil_div(recipe.devices, nodes);
 }
 
-bool divides_states(const Recipe& recipe) {
-  if (recipe.devices == 1 || recipe.memory.shard == ShardStage::none) return false;
-  return recipe.memory.shard == ShardStage::states || recipe.optimizer.name != OptimizerKind::adafactor;
+ShardStage shard_stage(const Recipe& recipe) {
+  if (recipe.devices == 1) return ShardStage::none;
+  if (recipe.memory.shard != ShardStage::automatic) return recipe.memory.shard;
+  return recipe.optimizer.name == OptimizerKind::adafactor ? ShardStage::none : ShardStage::states;
 }
 
 void refuse_with_several_devices(const Recipe& recipe, const DataSetup* data) {

@@ -202,6 +202,18 @@ Option memory_gpu() {
       [](const std::optional<std::string>& name) { return name ? Json(*name) : Json(nullptr); });
 }
 
+Option memory_shard() {
+  return choice(
+      "memory.shard", FIELD(memory.shard),
+      Words<ShardStage>{{"auto", ShardStage::automatic},
+                        {"none", ShardStage::none},
+                        {"states", ShardStage::states},
+                        {"gradients", ShardStage::gradients}},
+      "several devices: what they divide among themselves instead of holding it each; states: optimizer "
+      "states and master weights (ZeRO stage 1); gradients: these and the gradients (stage 2); auto: "
+      "states, or gradients where nothing fits without that; with adafactor none");
+}
+
 }  // namespace
 
 std::vector<Option> memory_options() {
@@ -252,12 +264,7 @@ std::vector<Option> memory_options() {
                  {"auto", KeepFrozen::automatic}, {"on", KeepFrozen::on}, {"off", KeepFrozen::off}},
              "cache the activations of frozen layers below all trained ones on disk (memory.disk) across "
              "epochs; auto: if the run is predicted to end sooner"),
-      choice(
-          "memory.shard", FIELD(memory.shard),
-          Words<ShardStage>{
-              {"auto", ShardStage::automatic}, {"none", ShardStage::none}, {"states", ShardStage::states}},
-          "several devices: what they divide among themselves instead of holding it each; states: optimizer "
-          "states and master weights (ZeRO stage 1); auto: states, but with adafactor none"),
+      memory_shard(),
       choice("memory.graphs", FIELD(memory.graphs),
              Words<UseGraphs>{{"auto", UseGraphs::automatic}, {"on", UseGraphs::on}, {"off", UseGraphs::off}},
              "CUDA graphs: capture the kernel launches of a step and launch them as one; auto: if launching "

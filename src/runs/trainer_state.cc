@@ -66,6 +66,7 @@ std::string to_text(const TrainerState& state) {
                {"fingerprint", state.fingerprint}};
   if (state.position.token > 0) json["token"] = state.position.token;
   if (state.ranks > 1) json["ranks"] = state.ranks;
+  if (state.reduces_each) json["reduces"] = "each";
   if (state.loss_scale)
     json["loss_scale"] = {{"value", state.loss_scale->value},
                           {"good_steps", state.loss_scale->good_steps},
@@ -90,6 +91,7 @@ TrainerState parse_trainer_state(std::string_view text, const std::string& where
     if (json.contains("common_begin"))
       state.common_begin = whole(json, "common_begin", 0, kMostPerStep, where);
     if (json.contains("ranks")) state.ranks = whole(json, "ranks", 1, kMostPerStep, where);
+    state.reduces_each = json.value("reduces", "") == "each";
     state.loss_chunk = whole(json, "loss_chunk", 1, kMostPerStep, where);
     if (json.contains("loss_scale")) state.loss_scale = loss_scale_of(json["loss_scale"], where);
     state.total_steps = whole(json, "total_steps", 0, kMost, where);

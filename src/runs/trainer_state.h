@@ -23,6 +23,7 @@ struct TrainerState {
   int64_t micro_tokens = 0;  // 0: micro-steps in rows
   bool shares_prefixes = false;
   int64_t ranks = 1;                    // processes whose gradients were added up
+  bool reduces_each = false;            // in every micro-step of several, not once a step
   int64_t common_begin = 0;             // tokens that micro-steps have once, whatever their rows are
   std::optional<LossScale> loss_scale;  // of runs in fp16
   int64_t total_steps = 0;

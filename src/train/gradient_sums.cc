@@ -8,6 +8,7 @@
 #include "graph/op_kind.h"
 #include "ops/optimizer/optimizer.h"
 #include "ops/optimizer/pieces.h"
+#include "passes/reduce_gradients.h"
 #include "weights/rank_reader.h"
 #include "weights/row_io.h"
 
@@ -38,7 +39,7 @@ GradientSums::GradientSums(Group& group, const PersistentState& state, const Gra
     const auto found = cut_.find(row.name);
     if (found == cut_.end()) continue;
     const int64_t piece = found->second;
-    gradient_types_[row.name] = update.tensor(update.find(gradient_name(row.name))).dtype;
+    gradient_types_[row.name] = update.tensor(find_gradient(update, row.name)).dtype;
     if (const TableRow* const gradient = state_.find(gradient_name(row.name)); gradient != nullptr) {
       if (piece == 0)
         parts_[gradient->dtype].push_back(bytes_of(*gradient));

@@ -26,6 +26,7 @@ TrainerState state_before(const RunSettings& settings, const Plan& plan, const C
   state.shares_prefixes = experiment.shares_prefixes;
   state.common_begin = experiment.begin_once();
   state.ranks = experiment.ranks;
+  state.reduces_each = experiment.sharding().gradients() && plan.variant.accumulation > 1;
   state.loss_chunk = plan.variant.loss_chunk;
   if (experiment.precision.scales_loss()) state.loss_scale.emplace();
   state.total_steps = total_steps;

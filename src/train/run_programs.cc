@@ -43,6 +43,18 @@ Graph own_update(const RunPlace& place) {
   return for_rank(place.plan.programs[number_of(place.plan, updating(place.plan))], place.rank().number);
 }
 
+// Ranks reduce gradients within the training step.
+bool reduces(const RunPlace& place) {
+  return !place.ranks.is_alone() && !place.plan.variant.update_in_backward &&
+         place.plan.request.workload.experiment.sharding().gradients();
+}
+
+// Likewise of the training step that reduces gradients.
+Graph own_train(const RunPlace& place) {
+  if (!reduces(place)) return Graph();
+  return for_rank(place.plan.programs[number_of(place.plan, kTrainProgram)], place.rank().number);
+}
+
 }  // namespace
 
 Executor bind_program(const RunPlace& place, const char* name) {
@@ -61,7 +73,7 @@ std::span<const float> read_scores(const PersistentState& state, std::vector<flo
 
 ExecutorOptions OptimizerStep::hooked_options(const RunPlace& place, size_t program) {
   ExecutorOptions options = options_of(place, program);
-  if (!ranks_.is_alone() && plan_.programs[program].name() == updating(plan_))
+  if (!ranks_.is_alone() && (plan_.programs[program].name() == updating(plan_) || divides_gradients()))
     options.hooks = [this](const Op& op) { return hooks_of(op); };
   return options;
 }
@@ -70,7 +82,9 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
     : plan_(place.plan),
       ranks_(place.ranks),
       own_(own_update(place)),
-      train_(!ranks_.is_alone() && plan_.variant.update_in_backward
+      own_train_(own_train(place)),
+      train_(reduces(place) ? own_train_
+             : !ranks_.is_alone() && plan_.variant.update_in_backward
                  ? own_
                  : plan_.programs[number_of(plan_, kTrainProgram)],
              plan_.layout.programs[number_of(plan_, kTrainProgram)], place.device, place.memory.arenas(),
@@ -90,8 +104,14 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
 OpHooks OptimizerStep::hooks_of(const Op& op) {
   if (op.kind == OpKind::grad_norm && divides_states())
     return {.before = [this] { send([this] { gradients_.exchange_squares(update_ ? *update_ : train_); }); }};
-  if (!plan_.variant.update_in_backward) return {};
   const std::string weight = op.scope;
+  if (op.kind == OpKind::reduce_scatter)
+    return {.before = [this, weight] {
+      const std::span<std::byte> gradient = train_.bytes_on_its_way(gradient_name(weight));
+      if (without_rows_) std::ranges::fill(gradient, std::byte{0});
+      send([&] { gradients_.add_up(weight, gradient); });
+    }};
+  if (!plan_.variant.update_in_backward) return {};
   if (op.kind == OpKind::grad_square)
     return {.before = [this, weight] {
       send([&] { gradients_.add_up(weight, train_.bytes_on_its_way(gradient_name(weight))); });
@@ -109,8 +129,10 @@ void OptimizerStep::send(Work work) {
 }
 
 bool OptimizerStep::divides_states() const {
-  return !ranks_.is_alone() && plan_.request.workload.experiment.optimizer.divided;
+  return !ranks_.is_alone() && plan_.request.workload.experiment.sharding().states();
 }
+
+bool OptimizerStep::divides_gradients() const { return !own_train_.ops().empty(); }
 
 OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Values& values) {
   // A rank that fails from here on leaves alone: others wait for what it sends, not for its word.
@@ -131,10 +153,19 @@ OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Valu
           sending_};
 }
 
+int64_t OptimizerStep::rounds() {
+  if (!divides_gradients()) return update_ ? steps_.count() : std::max<int64_t>(1, steps_.count());
+  std::vector<int64_t> counts(static_cast<size_t>(ranks_.size()));
+  counts[static_cast<size_t>(ranks_.group().rank())] = steps_.count();
+  send([&] { ranks_.group().all_gather(std::as_writable_bytes(std::span(counts))); });
+  return std::ranges::max(counts);
+}
+
 // The rate is for updates in the backward pass.
 int64_t OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& values) {
   BatchWriter writer(train_, plan_.request.workload.experiment.model);
   steps_.cut(batch);
+  const int64_t most = rounds();
   int64_t shared = 0;
   for (int64_t i = 0; i < steps_.count(); ++i) {
     const MicroBatch& micro = steps_.fill(i);
@@ -149,24 +180,29 @@ int64_t OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& val
     writer.set(StepValue::loss_scale, values.loss_scale / static_cast<double>(batch.target_tokens()));
     train_.run();
   }
-  if (steps_.count() == 0 && !update_) run_without_rows(writer, batch, values);
+  if (!ranks_.is_alone()) {
+    const auto own = train_.result<double>(kLossTensor);
+    loss_.assign(own.begin(), own.end());
+  }
+  for (int64_t i = steps_.count(); i < most; ++i) run_without_rows(writer, batch, values, i == 0);
   return batch.tokens() - shared;
 }
 
 // The row is another rank's, and its loss counts nothing here.
-void OptimizerStep::run_without_rows(BatchWriter& writer, const EffectiveBatch& batch, const Values& values) {
+void OptimizerStep::run_without_rows(BatchWriter& writer, const EffectiveBatch& batch, const Values& values,
+                                     bool first) {
   writer.write(steps_.fill_with(batch, 0));
-  writer.set(StepValue::first_micro_step, 1.0);
+  writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
   writer.set_seed(values.seed);
   writer.set(StepValue::optimizer_step, static_cast<double>(values.number));
   writer.set(StepValue::learning_rate, values.learning_rate);
   writer.set(StepValue::loss_scale, 0.0);
+  without_rows_ = true;
   train_.run();
+  without_rows_ = false;
 }
 
 void OptimizerStep::add_up() {
-  const auto own = train_.result<double>(kLossTensor);
-  loss_.assign(own.begin(), own.end());
   const bool any = steps_.count() > 0;  // else fewer rows than ranks
   if (update_) {
     if (!any) gradients_.clear();

@@ -82,25 +82,32 @@ class OptimizerStep {
   void send(Work work);
   // Gradients (unless the backward pass has done that) and the sums of the loss become those of all ranks.
   void add_up();
+  // The micro-steps that this rank runs: where ranks exchange something in each of them, the most of any of them.
+  [[nodiscard]] int64_t rounds();
   // The exchange of ranks in front of an op of a program, and behind it.
   [[nodiscard]] OpHooks hooks_of(const Op& op);
   [[nodiscard]] ExecutorOptions hooked_options(const RunPlace& place, size_t program);
-  // A micro-step of a rank without rows: it adds nothing, and takes part in what the backward pass exchanges.
-  void run_without_rows(BatchWriter& writer, const EffectiveBatch& batch, const Values& values);
+  // A micro-step of a rank that has no rows (left) for it: it adds nothing, and takes part in what the backward pass
+  // exchanges.
+  void run_without_rows(BatchWriter& writer, const EffectiveBatch& batch, const Values& values, bool first);
   void update(const Values& values);
   // Each rank updates its pieces of the weights.
   [[nodiscard]] bool divides_states() const;
+  // Each rank keeps its pieces of the gradients, which are reduced in every micro-step.
+  [[nodiscard]] bool divides_gradients() const;
 
   const Plan& plan_;
   RunRanks& ranks_;
-  Graph own_;  // the program that updates weights, with the ranges of this rank; empty on one device
+  // The programs that update weights and that reduce gradients, with the ranges of this rank; empty where it has no such program.
+  Graph own_, own_train_;
   Executor train_;
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroSteps steps_;
   const FrozenCache* kept_ = nullptr;
   GradientSums gradients_;
-  std::vector<double> loss_;  // of all ranks, where there are several
-  double sending_ = 0;        // seconds of the step so far
+  std::vector<double> loss_;   // of this rank and then of all, where there are several
+  bool without_rows_ = false;  // in this micro-step
+  double sending_ = 0;         // seconds of the step so far
 };
 
 // The loss over evaluation rows, and of a classifier how its answers agree with their labels.

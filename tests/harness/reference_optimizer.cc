@@ -47,6 +47,17 @@ void ref_grad_square(const Site& s) {
     s.out(at::square)[0] += s.in(at::gradient)[first + i] * s.in(at::gradient)[first + i];
 }
 
+// Elements behind the range stay.
+void ref_reduce_scatter(const Site& s) {
+  using at = operand::reduce_scatter;
+  const ElementRange range = updated_range(s.graph, s.op, at::gradient);
+  const bool first = s.step(StepValue::first_micro_step) == 1;
+  for (size_t i = 0; i < static_cast<size_t>(range.elements); ++i) {
+    double& sum = s.out(at::piece)[i];
+    sum = (first ? 0 : sum) + s.in(at::gradient)[static_cast<size_t>(range.first) + i];
+  }
+}
+
 void ref_grad_norm(const Site& s) {
   using at = operand::grad_norm;
   double squares = 0;

@@ -8,6 +8,7 @@
 
 #include "graph/op_kind.h"
 #include "ops/rules.h"
+#include "ops/step_values.h"
 
 namespace plimsoll {
 
@@ -80,7 +81,7 @@ Cost cost(const Graph& g, const Op& op) { return {0, bytes_of_words(g, op)}; }
 // The words' rows, and the gradient where it is cleared.
 Cost cost_grad(const Graph& g, const Op& op) {
   using at = operand::word_scores_grad;
-  const double cleared = op.has_output(at::d_weight) && op.attr_int("accumulate") == 0
+  const double cleared = op.has_output(at::d_weight) && op.attr_int("accumulate") != kAlwaysAdds
                              ? static_cast<double>(g.tensor(op.outputs[at::d_weight]).bytes())
                              : 0.0;
   return {0, cleared + bytes_of_words(g, op)};

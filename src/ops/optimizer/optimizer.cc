@@ -29,8 +29,9 @@ bool is_bf16(const Graph& g, const Op& op, size_t output) { return is_of(DType::
 // The elements of the weight whose gradient the op reads.
 int64_t whole_elements(const Graph& g, const Op& op) {
   if (op.attrs.contains("whole")) return op.attr_int("whole");
-  const size_t gradient =
-      op.kind == OpKind::grad_square ? size_t{operand::grad_square::gradient} : kGradientInput;
+  const size_t gradient = op.kind == OpKind::grad_square      ? size_t{operand::grad_square::gradient}
+                          : op.kind == OpKind::reduce_scatter ? size_t{operand::reduce_scatter::gradient}
+                                                              : kGradientInput;
   return g.tensor(op.input(gradient)).shape.elements();
 }
 

@@ -5,6 +5,7 @@
 #include "graph/op_kind.h"
 #include "ops/pointwise/padding_row.h"
 #include "ops/rules.h"
+#include "ops/step_values.h"
 
 namespace plimsoll {
 namespace {
@@ -44,8 +45,9 @@ Cost cost(const Graph& g, const Op& op) {
 
 Cost cost_dw(const Graph& g, const Op& op) {
   using at = operand::embedding_dw;
-  const double cleared =
-      op.attr_int("accumulate") == 0 ? static_cast<double>(g.tensor(op.outputs[at::d_weight]).bytes()) : 0.0;
+  const double cleared = op.attr_int("accumulate") != kAlwaysAdds
+                             ? static_cast<double>(g.tensor(op.outputs[at::d_weight]).bytes())
+                             : 0.0;
   return {0, cleared + 3.0 * static_cast<double>(input_tensor(g, op, at::d_h).bytes())};
 }
 

@@ -38,7 +38,7 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
   context.nf4 = nf4_of(experiment);
   context.precision = experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
   context.optimizer = experiment.optimizer;
-  context.sharding = {experiment.ranks, experiment.optimizer.divided, experiment.lora};
+  context.sharding = experiment.sharding();
   context.keep_frozen = variant.keep_frozen;
   context.recompute = variant.recompute;
   context.update_in_backward = variant.update_in_backward;
@@ -162,7 +162,7 @@ std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& 
   Graph update =
       updates ? build_update(train, context.precision, context.optimizer, context.sharding) : Graph();
   if (all || which == Programs::micro_step)
-    add(std::move(train), Purpose::train, PassId::update_in_backward, kTrainProgram);
+    add(std::move(train), Purpose::train, PassId::reduce_gradients, kTrainProgram);
   if (updates) add(std::move(update), Purpose::update, kFirstPass, kUpdateProgram);
   if (all && experiment.task.preference.reference == Preference::Reference::given)
     add(build_reference(experiment, variant), Purpose::evaluate, kFirstPass, kReferenceProgram);

@@ -47,6 +47,8 @@ struct Experiment {
   // Samples of an optimizer step that one of them has at most.
   [[nodiscard]] int64_t samples_each() const { return (effective_batch + ranks - 1) / ranks; }
 
+  [[nodiscard]] Sharding sharding() const { return {ranks, optimizer.shard, lora}; }
+
   // A pattern of names that names no layer by its number.
   static bool names_no_layer(const std::string& pattern) {
     return is_plain_name(pattern) && pattern.find_first_not_of("0123456789") != std::string::npos;

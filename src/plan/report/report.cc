@@ -193,13 +193,24 @@ std::string rate_words(const Link& link, int64_t ranks) {
   throw InternalError("rate_words: no such source");
 }
 
+const char* shard_words(ShardStage stage) {
+  switch (stage) {
+    case ShardStage::automatic:
+    case ShardStage::none:
+      return "each with all optimizer states (memory.shard)";
+    case ShardStage::states:
+      return "which divide the optimizer's states (memory.shard)";
+    case ShardStage::gradients:
+      return "which divide gradients and the optimizer's states (memory.shard)";
+  }
+  throw InternalError("shard_words: no such stage");
+}
+
 // The memory of several devices, and the bytes between them.
 std::string devices_text(const Plan& plan) {
   const Experiment& experiment = plan.request.workload.experiment;
   return formatted("{} processes of {}, {}; each sends {} a step, in {} ({})", experiment.ranks,
-                   format_bytes(plan.process_peak_bytes()),
-                   experiment.optimizer.divided ? "which divide the optimizer's states (memory.shard)"
-                                                : "each with all optimizer states (memory.shard)",
+                   format_bytes(plan.process_peak_bytes()), shard_words(experiment.optimizer.shard),
                    format_bytes(plan.sent_bytes), duration_words(plan.sending_seconds),
                    rate_words(plan.request.target.link, experiment.ranks));
 }
@@ -618,6 +629,10 @@ nlohmann::ordered_json op_seconds_json(const Plan& plan) {
 
 namespace {
 
+const char* shard_name(ShardStage stage) {
+  return stage == ShardStage::gradients ? "gradients" : stage == ShardStage::states ? "states" : "none";
+}
+
 const char* link_name(const Link& link) {
   return link.source == Link::Source::measured ? "measured"
          : link.source == Link::Source::stated ? "stated"
@@ -713,7 +728,7 @@ std::string report_json(const Plan& plan) {
     json["devices"] = {{"count", ranks},
                        {"bytes_each", plan.process_peak_bytes()},
                        {"bytes_together", ranks * plan.process_peak_bytes()},
-                       {"shard", request.workload.experiment.optimizer.divided ? "states" : "none"},
+                       {"shard", shard_name(request.workload.experiment.optimizer.shard)},
                        {"sent_bytes_per_step", plan.sent_bytes},
                        {"sending_seconds_per_step", plan.sending_seconds},
                        {"link_bytes_per_second", request.target.link.bytes_per_second},

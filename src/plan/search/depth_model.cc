@@ -91,7 +91,7 @@ bool KnownModels::is_of(const Experiment& experiment, const DeviceDescription& d
                      experiment.lora ? experiment.lora_options.r : 0,
                      experiment.nf4 ? 1 : 0,
                      static_cast<int64_t>(experiment.optimizer.kind),
-                     experiment.optimizer.divided ? 1 : 0,
+                     static_cast<int64_t>(experiment.optimizer.shard),
                      device.reaches_host ? 1 : 0,
                      device.threads,
                      static_cast<int64_t>(device.backend),

@@ -419,9 +419,12 @@ namespace {
 Plan finish(Plan plan) {
   take_graphs(plan);
   if (plan.request.workload.use != Use::train) return plan;
-  plan.sent_bytes = sent_bytes(plan);
-  plan.sending_seconds = static_cast<double>(plan.sent_bytes) / plan.request.target.link.bytes_per_second;
-  plan.seconds_per_step += plan.sending_seconds;
+  const SentBytes sent = sent_bytes(plan);
+  const double rate = plan.request.target.link.bytes_per_second;
+  plan.sent_bytes = sent.in_step + std::llround(plan.micro_steps * static_cast<double>(sent.in_micro_step));
+  plan.sending_seconds = static_cast<double>(plan.sent_bytes) / rate;
+  // Ops that send have it in their own seconds.
+  plan.seconds_per_step += static_cast<double>(sent.in_step) / rate;
   time_evaluations(plan);
   time_kept(plan);
   return plan;

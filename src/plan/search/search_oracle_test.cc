@@ -19,6 +19,9 @@ enum class Family : uint8_t { decoder, t5, gla, encoder };
 // Large: building so many variants takes half a minute under sanitizers. Longest: for `make oracle` alone.
 enum class Effort : uint8_t { usual, large, longest };
 
+// So many devices divide their states, or more than these.
+Sharding by(int64_t ranks, ShardStage stage = ShardStage::states) { return {ranks, stage}; }
+
 struct Case {
   const char* name;
   Method method = Method::full;
@@ -37,7 +40,7 @@ struct Case {
   bool in_part = false;   // parts may have several offload targets each, and transfers start sooner or later
   std::optional<RecomputePoint> recompute = {};  // of all layers
   size_t number = 0;                             // of the grid's cell: a landing runs a third of them
-  int64_t ranks = 1;                             // several divide the optimizer's states
+  Sharding cut = {};                             // of several devices
   std::optional<OffloadParts> offload = {};      // that are stated
   Effort effort = Effort::usual;
 };
@@ -106,8 +109,8 @@ PlanRequest request_for(const Case& c) {
   experiment.optimizer.max_grad_norm = c.method == Method::unclipped ? 0.0 : 1.0;
   experiment.max_length = c.length;
   experiment.effective_batch = c.effective;
-  experiment.ranks = c.ranks;
-  experiment.optimizer.divided = c.ranks > 1;
+  experiment.ranks = c.cut.ranks;
+  experiment.optimizer.shard = c.cut.stage;
   experiment.evaluates = c.method == Method::full;
   request.choices.micro_batch = c.micro;
   request.target.targets = c.targets;
@@ -495,20 +498,26 @@ INSTANTIATE_TEST_SUITE_P(
               .length = 96,
               .budgets = 100,
               .offload = OffloadParts{.activations = true}},
-         Case{.name = "full_on_three_devices", .layers = 4, .effective = 12, .budgets = 150, .ranks = 3},
+         Case{.name = "full_on_three_devices", .layers = 4, .effective = 12, .budgets = 150, .cut = by(3)},
+         Case{.name = "gradients_on_two_devices_with_disk",
+              .layers = 3,
+              .effective = 8,
+              .targets = {Space::disk},
+              .budgets = 100,
+              .cut = by(2, ShardStage::gradients)},
          Case{.name = "unclipped_on_two_devices_with_disk",
               .method = Method::unclipped,
               .layers = 2,
               .effective = 4,
               .targets = {Space::disk},
               .budgets = 100,
-              .ranks = 2},
+              .cut = by(2)},
          Case{.name = "lora_on_two_devices",
               .method = Method::lora,
               .layers = 5,
               .effective = 12,
               .budgets = 150,
-              .ranks = 2}})),
+              .cut = by(2)}})),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
-#include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "ops/optimizer/optimizer.h"
 #include "ops/optimizer/pieces.h"
+#include "passes/reduce_gradients.h"
 #include "ranks/ordered_sum.h"
 
 namespace plimsoll {
@@ -30,24 +30,26 @@ const TableRow& gathered_of(const Plan& plan, const std::string& weight) {
 
 }  // namespace
 
-int64_t sent_bytes(const Plan& plan) {
+SentBytes sent_bytes(const Plan& plan) {
   const int64_t ranks = plan.request.workload.experiment.ranks;
-  if (ranks == 1) return 0;
+  if (ranks == 1) return {};
   const Graph& update = updating(plan);
   std::map<DType, int64_t> whole;  // gradients that every device gets all of, by type
-  int64_t pieces = 0, sent = 0;
+  int64_t pieces = 0, sent = 0, reduced = 0;
   for (const auto& [weight, piece] : updated_pieces(update)) {
-    const Tensor& gradient = update.tensor(update.find(gradient_name(weight)));
-    if (piece > 0)
-      pieces += piece * (size_of(gradient.dtype) + size_of(gathered_of(plan, weight).dtype));
-    else if (plan.variant.update_in_backward)  // one by one
+    const Tensor& gradient = update.tensor(find_gradient(update, weight));
+    if (piece > 0) {
+      pieces += piece * size_of(gathered_of(plan, weight).dtype);
+      (gradient.whole.rank() > 0 ? reduced : pieces) += piece * size_of(gradient.dtype);
+    } else if (plan.variant.update_in_backward) {  // one by one
       sent += OrderedSum::bytes_to_add(ranks, gradient.bytes());
-    else
+    } else {
       whole[gradient.dtype] += gradient.bytes();
+    }
   }
   sent += (ranks - 1) * pieces;
   for (const auto& [dtype, bytes] : whole) sent += OrderedSum::bytes_to_add(ranks, bytes);
-  return sent;
+  return {sent, (ranks - 1) * reduced};
 }
 
 }  // namespace plimsoll

@@ -7,8 +7,12 @@
 
 namespace plimsoll {
 
-// Bytes that each of the plan's devices sends in a step: gradients, and where the devices divide the optimizer's states
-// the weights that each has updated.
-int64_t sent_bytes(const Plan& plan);
+// Bytes that each of the plan's devices sends: gradients, and where the devices divide the optimizer's states the weights
+// that each has updated.
+struct SentBytes {
+  int64_t in_step = 0;        // once
+  int64_t in_micro_step = 0;  // of each: gradients that the devices divide
+};
+SentBytes sent_bytes(const Plan& plan);
 
 }  // namespace plimsoll

@@ -65,7 +65,10 @@ std::string variant_words(const Experiment& experiment, const Variant& variant) 
   text += recompute_words(variant.recompute) + offload_words(variant.offload, experiment.model.layers);
   if (experiment.shares_prefixes) text += ", shared prefixes";
   if (variant.keep_frozen) text += ", outputs of the frozen blocks kept";
-  if (experiment.optimizer.divided) text += ", optimizer states divided among devices";
+  if (experiment.sharding().gradients())
+    text += ", gradients and optimizer states divided among devices";
+  else if (experiment.sharding().states())
+    text += ", optimizer states divided among devices";
   if (variant.update_in_backward) text += ", updates in the backward pass";
   return text;
 }

@@ -181,11 +181,10 @@ void combine_deepspeed(Layer& layer) {
   if (!is_new) layer.emit("memory.tier", "null", from);
   for (const Said* said : from)
     layer.ignore(
-        *said,
-        words.empty()
-            ? "several devices (devices: N) divide optimizer states (memory.shard); gradients and weights "
-              "are whole at each"
-            : "the planner offloads what the budget asks for to memory.disk (memory.tier fixes it)");
+        *said, words.empty()
+                   ? "several devices (devices: N) divide optimizer states, and gradients with memory.shard: "
+                     "gradients; weights are whole at each"
+                   : "the planner offloads what the budget asks for to memory.disk (memory.tier fixes it)");
 }
 
 }  // namespace plimsoll

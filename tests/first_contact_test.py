@@ -566,6 +566,23 @@ class Screens(CommandTest):
                 with self.subTest(columns=columns, words=words):
                     self.assertEqual(too_wide(output(*words, env=environment), columns), [])
 
+    def test_notes_and_lines_of_the_queue_fit_a_terminal_too(self):
+        data = write_rows(self.folder / "pairs.jsonl", [{"question": f"Where is {i}?", "answer": "Here."} for i in range(40)])
+        recipe = self.folder / "r.yaml"
+        output("init", ROOT / "demo/model", data, "--out", recipe, "--method", "full")
+        environment = {"PLIMSOLL_QUEUE_DIR": str(self.folder / "queue"), "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")}
+        for columns in (60, 80):
+            for stream, words in (("stderr", ("plan", recipe, "--memory", "90MiB")),
+                                  ("stderr", ("plan", "Qwen/Qwen2.5-7B", "--gpu", "RTX 3060", "--no-probe")),
+                                  ("stdout", ("queue", "add", "--memory", "60MiB", "--", "true"))):
+                with self.subTest(columns=columns, words=words):
+                    os.environ.update(environment)
+                    self.addCleanup(lambda: [os.environ.pop(key, None) for key in environment])
+                    shown, code = on_terminal(columns, *words, stream=stream)
+                    self.assertEqual(code, 0, shown)
+                    self.assertIn("added" if stream == "stdout" else "note    ", shown)
+                    self.assertEqual(too_wide(shown.replace("\r", ""), columns), [])
+
     def test_without_a_terminal_it_is_80(self):
         environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
         text = output("plan", "--help", env=environment)

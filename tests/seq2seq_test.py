@@ -294,6 +294,7 @@ class Seq2Seq(CommandTest):
         recipe, _ = self.recipe("hidden", model=str(self.model("starts", decoder_start_token_id=3, pad_token_id=2)), data=data)
         told = json.loads(output("plan", recipe, "--dump", "rows").splitlines()[0])
         self.assertEqual((told["ids"], told["labels"]), ([5, 6, 3, 7, 2, 2, 8], [-100, -100, -100, 7, -100, -100, 8]))
+        self.assertEqual(told["ends"], [2, 7])  # where the source ends, and the target
 
     def test_what_does_not_belong_is_refused(self):
         recipe, _ = self.recipe("bad")

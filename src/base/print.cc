@@ -10,6 +10,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/screen.h"
 
 namespace plimsoll {
 namespace {
@@ -54,7 +55,8 @@ void finish_output() {
 }
 
 void say(std::string_view text) {
-  const std::string shown = printable_text(text) + "\n";
+  const ScreenSize screen = screen_of(STDERR_FILENO);
+  const std::string shown = printable_text(screen.is_terminal ? fitted(text, screen.columns) : text) + "\n";
   std::fwrite(shown.data(), 1, shown.size(), stderr);
   if (listener != nullptr) listener(text);
 }

@@ -21,13 +21,11 @@ std::string dump_rows(DataSource& source, int64_t count) {
       line.update({{"ids", example.ids}, {"ends", example.ends}});
       if (example.second >= 0) line["second"] = example.second;
       line.update({{"targets", example.values}, {"whole_length", example.whole_length}});
-    } else if (rule_of(source.encoder.samples().task.task).pairs)
-      line.update({{"ids", example.ids},
-                   {"labels", example.labels},
-                   {"ends", example.ends},
-                   {"whole_length", example.whole_length}});
-    else
-      line.update({{"ids", example.ids}, {"labels", example.labels}, {"whole_length", example.whole_length}});
+    } else {
+      line.update({{"ids", example.ids}, {"labels", example.labels}});
+      if (!example.ends.empty()) line["ends"] = example.ends;
+      line["whole_length"] = example.whole_length;
+    }
     lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   return lines;

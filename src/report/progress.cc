@@ -1,6 +1,5 @@
 #include "report/progress.h"
 #include "base/print.h"
-#include "base/screen.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -58,8 +57,7 @@ void Progress::show(const char* text, const FittedLine& line, int width) {
 
 void Progress::line_of(const std::string& line, LogLevel) {
   clear_line(terminal_ ? terminal_width() : 1);
-  const ScreenSize screen = screen_of(STDERR_FILENO);
-  say(screen.is_terminal ? fitted(line, screen.columns) : line);
+  say(line);
 }
 
 void Progress::loading(int64_t done, int64_t total) {

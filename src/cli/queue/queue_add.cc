@@ -1,4 +1,6 @@
 // plimsoll queue add: a recipe, planned, or a command with its stated needs.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 
 #include "base/format.h"
 #include "base/print.h"
+#include "base/screen.h"
 #include "base/shell_word.h"
 #include "base/units.h"
 #include "cli/queue/queue_commands.h"
@@ -284,8 +287,10 @@ ExitCode run_add(const AddArguments& arguments) {
   const std::vector<int64_t> ids = store.add(entries);
   for (const auto& one : copies) one->keep();
   for (size_t i = 0; i < entries.size(); ++i) entries[i].id = ids[i];
-  print(arguments.json ? added_json(arguments, store, entries, recipes)
-                       : added_text(store, entries, recipes));
+  const std::string text =
+      arguments.json ? added_json(arguments, store, entries, recipes) : added_text(store, entries, recipes);
+  const ScreenSize screen = screen_of(STDOUT_FILENO);
+  print(screen.is_terminal && !arguments.json ? fitted(text, screen.columns) : text);
   try {
     finish_output();
   } catch (const StoppedError& error) {  // adding it again would run it twice

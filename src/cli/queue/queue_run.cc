@@ -1,4 +1,6 @@
 // plimsoll queue run: the worker.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -6,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/print.h"
+#include "base/screen.h"
 #include "base/strings.h"
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -63,7 +66,8 @@ std::vector<queue::MachineCard> read_cards(const RunArguments& arguments) {
 }
 
 void report_line(const std::string& line) {
-  print(printable(line) + "\n");
+  const ScreenSize screen = screen_of(STDOUT_FILENO);
+  print((screen.is_terminal ? fitted(printable(line), screen.columns) : printable(line)) + "\n");
   flush_output();
 }
 

@@ -49,6 +49,7 @@ struct MessageRow {
 // Each family's rows, in files of its name.
 std::vector<MessageRow> torch_messages();
 std::vector<MessageRow> device_messages();     // cuBLAS, NCCL, drivers, HAMi, vLLM
+std::vector<MessageRow> engine_messages();     // TensorRT, SGLang, RAPIDS, Ollama, Gaudi, Ascend
 std::vector<MessageRow> framework_messages();  // JAX, TensorFlow, Paddle, MPS
 std::vector<MessageRow> host_messages();
 std::vector<MessageRow> kernel_messages();

@@ -39,7 +39,7 @@ std::vector<MessageRow> framework_messages() {
       {"tensorflow.device",
        Sign::device_full,
        "failed to allocate",
-       {R"(^ failed to allocate [0-9.]+ [KMGT]?i?B? \( {tried:size} \) from device: CUDA_ERROR_OUT_OF_MEMORY)"},
+       {R"(^ failed to allocate [0-9.]+ [KMGT]?i?B? \( {tried:size} \) from device: (?: CUDA_ERROR_OUT_OF_MEMORY | HIP_ERROR_OutOfMemory | hipErrorOutOfMemory | hipError_t \( 1002 \) ))"},
        "TensorFlow could not allocate on the device"},
       {"tensorflow.pinned",
        Sign::pinned_host,

@@ -126,7 +126,7 @@ std::vector<MessageRow> host_messages() {
        "The paging file is too small for this operation to complete",
        {R"(^ The paging file is too small)"},
        "Windows could promise no more memory: its paging file is too small",
-       R"(1455 \] $)"},
+       R"((?: 1455 \] | Error: ) $)"},
       {"plimsoll.refused",
        Sign::refused_by_plan,
        "does not fit",

@@ -174,8 +174,8 @@ const std::vector<MessageRow>& all_messages() {
   static const std::vector<MessageRow> kAll = [] {
     std::vector<MessageRow> rows;
     for (const auto& family :
-         {torch_messages(), device_messages(), framework_messages(), host_messages(), kernel_messages(),
-          scheduler_messages(), other_messages(), place_messages(), shape_messages()})
+         {torch_messages(), device_messages(), engine_messages(), framework_messages(), host_messages(),
+          kernel_messages(), scheduler_messages(), other_messages(), place_messages(), shape_messages()})
       rows.insert(rows.end(), family.begin(), family.end());
     for (const std::string_view anchor : {"step", "Step", "iteration"})
       rows.push_back({"", Sign::step, anchor, {}, {}, {}});

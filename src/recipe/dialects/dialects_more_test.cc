@@ -543,5 +543,52 @@ TEST_F(RealFiles, an_empty_system_message_is_refused_by_name) {
   EXPECT_FALSE(recipe(kTrl + "dataset_kwargs: {add_special_tokens: false}\n").data.bos);
 }
 
+TEST_F(RealFiles, a_name_of_orpo_says_which_of_trl_s_trainers_reads_its_beta) {
+  const std::string text = kTrl + "beta: 0.05\noutput_dir: runs/zephyr-ORPO\n";
+  const LoadedRecipe loaded = load(text);
+  EXPECT_EQ(loaded.recipe.task, Task::dpo);
+  EXPECT_EQ(loaded.recipe.dpo.loss, PreferenceLoss::orpo);
+  EXPECT_DOUBLE_EQ(loaded.recipe.dpo.beta, 0.05);
+  EXPECT_THAT(loaded.other_tools.notes.at("task"), HasSubstr("ORPO is taken"));
+  Overrides overrides;
+  overrides.sets = {"dpo.loss=sigmoid"};
+  EXPECT_EQ(load(text, overrides).recipe.dpo.loss, PreferenceLoss::sigmoid);
+  // A loss that is named is not ORPO's.
+  EXPECT_THAT(error_of(text + "loss_type: sigmoid\n"), HasSubstr("a name here says orpo"));
+}
+
+TEST_F(RealFiles, keys_of_pairs_that_are_off_or_read_by_others_only_are_noted) {
+  const std::string pairs = kTrl + "beta: 0.1\n";
+  const LoadedRecipe loaded =
+      load(pairs + "reference_free: false\nref_model_mixup_alpha: 0.9\nref_model_sync_steps: 64\n");
+  EXPECT_THAT(notes(loaded), Contains("ref_model_sync_steps: 64"));
+  EXPECT_THAT(error_of(pairs + "reference_free: true\n"), HasSubstr("without their reference"));
+  EXPECT_THAT(error_of(pairs + "sync_ref_model: true\n"), HasSubstr("sync_ref_model"));
+}
+
+TEST_F(RealFiles, older_names_of_packing_and_of_special_tokens_are_read) {
+  EXPECT_TRUE(recipe(kTrl + "use_packing: true\n").data.packing);
+  EXPECT_FALSE(recipe(kTrl + "use_packing: false\n").data.packing);
+  EXPECT_EQ(recipe(kAxolotlRun + "tokens: {eos_token: </s>}\n").data.special_tokens.at("eos_token"), "</s>");
+}
+
+TEST_F(RealFiles, keys_by_which_scripts_name_their_rows_are_read) {
+  write("b.jsonl", "{}");
+  const std::string script = "model_id: m\ntraining: {learning_rate: 1e-4, num_epochs: 1}\n";
+  const Recipe read =
+      recipe(script + "data_file: a.jsonl\ndev_file: b.jsonl\ntest_size: 0.1\ntest_file: c.jsonl\n");
+  EXPECT_THAT(read.model, HasSubstr("m"));
+  ASSERT_EQ(read.data.train.size(), 1U);
+  EXPECT_THAT(read.data.train.front().path, HasSubstr("a.jsonl"));
+  EXPECT_THAT(read.data.eval.path, HasSubstr("b.jsonl"));
+  EXPECT_EQ(recipe(script + "data_file: a.jsonl\ntest_size: 0.1\n").data.eval.kind, EvalSource::Kind::share);
+}
+
+TEST_F(RealFiles, unknown_keys_that_are_off_are_noted_unless_a_word_of_training_is_in_them) {
+  EXPECT_THAT(notes(load(kTrl + "sanity_check_only: false\n")), Contains("sanity_check_only: false"));
+  EXPECT_THAT(error_of(kTrl + "sanity_check_only: true\n"), HasSubstr("unknown key 'sanity_check_only'"));
+  EXPECT_THAT(error_of(kTrl + "mask_questions: false\n"), HasSubstr("unknown key 'mask_questions'"));
+}
+
 }  // namespace
 }  // namespace plimsoll

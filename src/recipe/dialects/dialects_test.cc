@@ -471,9 +471,8 @@ TEST_F(Dialects, keys_of_pairs_in_a_recipe_of_trl_are_those_of_dpo) {
   }
   EXPECT_EQ(recipe(base + "task: reward\n").optimizer.lr, 1e-4);
   EXPECT_EQ(recipe(base).optimizer.lr, 2e-5);
-  EXPECT_THAT(error_of(base + "beta: 0.1\noutput_dir: runs/zephyr-ORPO\n"),
-              HasSubstr("a name here says orpo"));
-  EXPECT_EQ(recipe(base + "beta: 0.1\noutput_dir: runs/zephyr-orpo\n", {"task=dpo"}).task, Task::dpo);
+  EXPECT_THAT(error_of(base + "beta: 0.1\noutput_dir: runs/zephyr-KTO\n"), HasSubstr("a name here says kto"));
+  EXPECT_EQ(recipe(base + "beta: 0.1\noutput_dir: runs/zephyr-kto\n", {"task=dpo"}).task, Task::dpo);
   EXPECT_THAT(load(base + "max_prompt_length: 512\n").other_tools.no_effect.back().reason,
               HasSubstr("since 0.29"));
   write("q.yaml", base + "max_prompt_length: 512\n");

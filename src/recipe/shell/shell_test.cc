@@ -110,6 +110,20 @@ TEST_F(ShellScripts, variables_have_arithmetic_defaults_and_arrays) {
   EXPECT_EQ(read.schedule.epochs, 2);
 }
 
+TEST_F(ShellScripts, loops_over_arguments_do_not_run_where_there_are_none) {
+  const std::string end =
+      "torchrun t.py --model_name_or_path m --learning_rate 1e-4 --per_device_train_batch_size ${B:-4}\n";
+  for (
+      const char* loop :
+      {"while [[ $# -gt 0 ]]; do\n  case $1 in\n    --batch) B=\"$2\"; shift 2 ;;\n    *) exit 1 ;;\n  esac\ndone\n",
+       "while getopts \"b:\" option; do\n  case $option in\n    b) B=$OPTARG ;;\n  esac\ndone\n",
+       "for argument in \"$@\"; do\n  B=${argument#*=}\ndone\n"}) {
+    EXPECT_EQ(recipe(loop + end).batch.micro, 4) << loop;
+    EXPECT_EQ(recipe("B=2\n" + std::string(loop) + end).batch.micro, 2) << loop;
+  }
+  EXPECT_THAT(error_of("while true; do B=$N; done\n" + end), HasSubstr("per_device_train_batch_size"));
+}
+
 TEST_F(ShellScripts, names_are_numbers_in_arithmetic_alone) {
   const Recipe read = recipe(
       "first=1\nTOTAL=64\nB=2\nRATES=(1e-3 1e-4)\n"

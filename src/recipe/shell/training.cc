@@ -55,9 +55,11 @@ class Branches {
         ++depth_;
         condition_.clear();
         for (const ShellWord& one : command.words) condition_ += plain_text(one) + " ";
+        if (arguments_depth_ == 0 && goes_over_arguments(word)) arguments_depth_ = depth_;
         if (word == "for" || word == "case" || word == "select") return;
       } else if (word == "fi" || word == "done" || word == "esac") {
         depth_ = std::max(0, depth_ - 1);
+        if (depth_ < arguments_depth_) arguments_depth_ = 0;
       } else if (word != "then" && word != "do" && word != "else" && word != "elif" && word != "{" &&
                  word != "}" && word != "!") {
         return;
@@ -66,6 +68,8 @@ class Branches {
     }
   }
   [[nodiscard]] bool is_certain() const { return depth_ == 0; }
+  // Within a loop over the script's arguments: it has no arguments here.
+  [[nodiscard]] bool is_never_run() const { return arguments_depth_ > 0; }
   // `if [ -z "$X" ]; then X=value` and `if [ "$X" == "" ]` set X's default.
   [[nodiscard]] bool fills(std::string_view name) const {
     const size_t empty_word = condition_.find("=  ");
@@ -86,7 +90,16 @@ class Branches {
     return false;
   }
 
+  // while [[ $# -gt 0 ]], while getopts "b:l:" option, for argument in "$@".
+  [[nodiscard]] bool goes_over_arguments(std::string_view word) const {
+    const auto says = [&](const char* text) { return condition_.find(text) != std::string::npos; };
+    if (word == "for") return says(" in $@ ") || says(" in ${@} ") || says(" in $* ");
+    return (word == "while" || word == "until") &&
+           (says("$#") || says("${#}") || says("getopts ") || says("$1 "));
+  }
+
   int depth_ = 0;
+  int arguments_depth_ = 0;  // of the outermost loop over arguments; 0: in none
   std::string condition_;
 };
 
@@ -155,6 +168,7 @@ ShellTraining read_shell_training(std::string_view text) {
   std::vector<ShellTraining> found;
   for (ShellCommand& command : read_shell_commands(text)) {
     branches.take(command);
+    if (branches.is_never_run()) continue;
     read_loop(command, variables);
     take_assignments(command, branches, variables);
     if (command.words.empty()) continue;

@@ -313,6 +313,10 @@ void combine_eval_share(Layer& layer) {
   const Said* share = layer.part("@eval_share");
   const auto value = read_foreign_number(share->value);
   if (is_off(share->value)) return layer.ignore(*share, "off: no rows are held out", true);
+  // A script's own share is for those who have no file of rows to evaluate on.
+  const bool is_of_script = share->key != "val_size" && share->key != "val_set_size";
+  if (is_of_script && layer.given("data.eval") != nullptr)
+    return layer.ignore(*share, "the rows to evaluate on have a file of their own");
   if (!value || *value < 0.0) return layer.refuse(*share, "expected a share such as 0.05");
   if (*value >= 1.0) return layer.emit("data.eval", std::to_string(static_cast<int64_t>(*value)), {share});
   layer.emit("data.eval", percent(*value), {share});

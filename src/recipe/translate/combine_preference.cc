@@ -140,12 +140,8 @@ void combine_trainer(Layer& layer) {
   const auto from = present({loss, layer.says({"@pref_beta"}) ? layer.part("@pref_beta") : nullptr,
                              layer.says({"@max_prompt"}) ? layer.part("@max_prompt") : nullptr});
   const std::string other = other_trainer(layer);
-  if (other == "orpo")
-    return layer.refuse(*from.front(),
-                        "is read by several trainers of TRL's, and a name here says orpo: say task: dpo and "
-                        "dpo.loss: orpo where that is meant",
-                        "task");
-  if (!other.empty())
+  const bool is_orpo = other == "orpo" && loss == nullptr;
+  if (!other.empty() && !is_orpo)
     return layer.refuse(
         *from.front(),
         formatted("is read by several trainers of TRL's, and a name here says {}, which does not exist; say "
@@ -153,6 +149,14 @@ void combine_trainer(Layer& layer) {
                   other),
         "task");
   layer.emit("task", "dpo", from);
+  if (is_orpo) {
+    layer.emit("dpo.loss", "orpo", from);
+    layer.read_once_as("dpo.loss", "sigmoid");
+    return layer.note(
+        "task", formatted("'{}' is a key of TRL's trainers of pairs, and ORPO is taken, which a name here "
+                          "says: --set dpo.loss=sigmoid is DPO",
+                          from.front()->as_written));
+  }
   layer.note(
       "task",
       formatted("'{}' is a key of TRL's trainers of pairs, and DPO is taken: --set task=sft or reward says "

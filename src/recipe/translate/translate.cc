@@ -89,7 +89,7 @@ std::string model_name_of(const Node& root) {
 
 // axolotl takes no notice of keys that it does not have (pydantic's default). Those of a fork or a later version
 // may say what is trained: keys with a word of training in them stay unknown, and so do misspelt ones.
-bool is_unread_by_axolotl(const std::string& key) {
+bool names_no_training(const std::string& key) {
   constexpr std::string_view kOfTraining[] = {
       "adapter", "alpha", "att",    "batch", "beta",   "bit",    "clip",  "data",  "decay", "distil", "dpo",
       "drop",    "dtype", "emb",    "epoch", "expert", "freez",  "fp",    "grad",  "head",  "init",   "label",
@@ -203,9 +203,13 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
     } else if (!is_theirs && child.kind != Node::Kind::map && !is_group(key) && find_option(key) == nullptr &&
                is_of_logs(key)) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kOfLogs);
+    } else if (layer.tool() && layer.source().has_lines && !is_theirs && !is_group(key) &&
+               find_option(key) == nullptr && read_foreign_flag(child) == false && names_no_training(key)) {
+      layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0},
+                   "not known here, and off", true);
     } else if (layer.tool() == Tool::axolotl && prefix.empty() && layer.source().has_lines &&
                child.kind != Node::Kind::map && !is_theirs && !is_group(key) && find_option(key) == nullptr &&
-               is_unread_by_axolotl(key)) {
+               names_no_training(key)) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0},
                    "axolotl has no such key and takes no notice of it");
     } else {

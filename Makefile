@@ -206,10 +206,11 @@ gpu-check:
 	  --tool $(if $(GPU_TOOLS),$(GPU_TOOLS),build/tests/gpu)/plimsoll_card_check
 
 # The planner's search against every variant of its space: cases that tests leave out too, and ORACLE_TIMES times as many budgets.
+# ORACLE_SEED=7 draws other budgets than tests have.
 ORACLE_TIMES ?= 10
 oracle: build
 	cmake --build build --target plan_test -j $(JOBS)
-	PLIMSOLL_ORACLE_TIMES=$(ORACLE_TIMES) build/src/plan/plan_test --gtest_filter='*EveryBudget*'
+	PLIMSOLL_ORACLE_TIMES=$(ORACLE_TIMES) $(if $(ORACLE_SEED),PLIMSOLL_ORACLE_SEED=$(ORACLE_SEED)) build/src/plan/plan_test --gtest_filter='*EveryBudget*'
 
 # How fast a card is and models train on it, beside transformers + PEFT where this Python has them; less than nine minutes.
 gpu-bench:

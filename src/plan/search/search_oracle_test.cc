@@ -170,6 +170,12 @@ class Oracle {
   std::vector<Candidate> all_;
 };
 
+// PLIMSOLL_ORACLE_SEED draws other budgets than those that tests always have.
+unsigned seed_of_budgets() {
+  const char* seed = std::getenv("PLIMSOLL_ORACLE_SEED");
+  return seed == nullptr ? 12U : static_cast<unsigned>(std::stoul(seed));
+}
+
 // Budgets from where nothing fits to where everything does, of every kind of limit.
 class Budgets {
  public:
@@ -202,7 +208,7 @@ class Budgets {
 
   const PlanRequest& request_;
   const std::vector<Candidate>& all_;
-  std::mt19937 random_{12};
+  std::mt19937 random_{seed_of_budgets()};
 };
 
 // Less of the memories by so much.

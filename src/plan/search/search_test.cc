@@ -669,6 +669,35 @@ TEST(Search, starts_transfers_two_layers_ahead_where_that_is_faster) {
   EXPECT_GT(largest_gain, 0.01);
 }
 
+// Where the device has no room for all activations beside the copies of two layers, those that are recomputed are weighed
+// with transfers that start two layers ahead as well.
+TEST(Search, starts_transfers_two_layers_ahead_of_layers_that_are_recomputed) {
+  PlanRequest request = request_for(7, true);
+  request.target.targets = {Space::host};
+  request.target.device.reaches_host = false;
+  request.choices.offload = OffloadParts{.weights = true};
+  request.choices.micro_batch = 1;
+  request.choices.in_part = false;
+  request.choices.tie = 0;
+  PlanRequest recomputed = request;
+  recomputed.choices.recompute = RecomputeLevels(RecomputePoint::cheap, 0, RecomputePoint::cheap);
+  recomputed.choices.prefetch = 2;
+  request.target.budget.device_bytes = make_plan(recomputed).arena_bytes();
+  double largest_gain = 0;
+  for (double rate = 1.1e8; rate < 1.9e8; rate *= 1.15) {
+    request.target.device.rates.host_copy = rate;
+    const auto seconds = [&](std::optional<int64_t> prefetch) {
+      PlanRequest stated = request;
+      stated.choices.prefetch = prefetch;
+      return make_plan(stated).seconds_per_step;
+    };
+    const double one = seconds(1), two = seconds(2);
+    EXPECT_LE(seconds({}), 1.003 * std::min(one, two)) << rate;
+    largest_gain = std::max(largest_gain, one / two - 1);
+  }
+  EXPECT_GT(largest_gain, 0.01);
+}
+
 TEST(Search, of_another_budget_takes_what_was_measured) {
   PlanRequest request = request_for(9, false);
   request.target.targets = {Space::host, Space::disk};

@@ -43,9 +43,9 @@ constexpr std::string_view kDelta = ".linear_attn.";
 constexpr std::array kBehind = {NamePair{"post_attention_layernorm", "post_attention_norm"},
                                 NamePair{"pre_feedforward_layernorm", "ffn_norm"},
                                 NamePair{"post_feedforward_layernorm", "post_ffw_norm"}};
-constexpr std::array kArchitectures = {NamePair{"mistral", "llama"}, NamePair{"ministral", "llama"},
-                                       NamePair{"gemma3_text", "gemma3"}, NamePair{"olmo3", "olmo2"},
-                                       NamePair{"qwen3_5_text", "qwen35"}, NamePair{"ministral3", "mistral3"}};
+constexpr std::array kArchitectures = {
+    NamePair{"mistral", "llama"}, NamePair{"ministral", "llama"},     NamePair{"gemma3_text", "gemma3"},
+    NamePair{"olmo3", "olmo2"},   NamePair{"qwen3_5_text", "qwen35"}, NamePair{"ministral3", "mistral3"}};
 
 template <size_t count>
 std::string_view renamed(const std::array<NamePair, count>& names, std::string_view name) {

@@ -543,12 +543,15 @@ class SmallRuns(FolderTest):
                          "memory": {"device": "51MiB", "disk": "1GiB"}, "save": {"every": 0}, "eval": {"every": 0}})
         settings["data"].update({"max_length": 32, "eval": "10%"})
         path.write_text(json.dumps(settings))
-        done = run("train", path, "--quiet", "--threads", 1)
+        done = run("train", path, "--threads", 1)
         self.assertEqual(done.returncode, 0, done.stderr)
         report = json.loads((self.folder / "r/run/run.json").read_text())
         planned = report["planned"]["process_peak_rss_bytes"]
         self.assertLessEqual(planned, 51 * MIB)
         self.assertLessEqual(report["measured"]["process_peak_rss_bytes"], planned)
+        said = re.search(r"the search for the plan had ([\d.]+) MiB in a process of its own, more than memory \(51.0 MiB\)", done.stdout + done.stderr)
+        self.assertIsNotNone(said, "the search has more than the run, and its figure is told: " + done.stdout + done.stderr)
+        self.assertTrue(51 < float(said[1]) < 100, said[0])
 
     def test_a_run_of_an_earlier_version_goes_on_with_a_note(self):
         path, settings = write_recipe(self.folder / "r", 7)

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -124,7 +125,7 @@ std::string read_to_end(int descriptor) {
 
 }  // namespace
 
-std::string in_own_process(const std::function<std::string()>& work) {
+std::string in_own_process(const std::function<std::string()>& work, int64_t* peak_bytes) {
   int answers[2];
   if (pipe2(answers, O_CLOEXEC) != 0)
     throw StoppedError(std::string("no pipe to a process of our own: ") + std::strerror(errno));
@@ -140,8 +141,10 @@ std::string in_own_process(const std::function<std::string()>& work) {
     throw StoppedError(std::string("the system starts no more processes (ulimit -u and -v limit them): ") +
                        std::strerror(error));
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  rusage usage{};
+  while (wait4(pid, &status, 0, &usage) < 0 && errno == EINTR) {
   }
+  if (peak_bytes != nullptr) *peak_bytes = usage.ru_maxrss * kKiB;
   if (answer.empty() || !WIFEXITED(status) || WEXITSTATUS(status) != 0) throw_end(status, kills);
   return read_answer(answer);
 }

@@ -1,6 +1,7 @@
 // Runs work in a child process, so that its memory is released when it is done.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -11,7 +12,7 @@ namespace plimsoll {
 // codes, std::bad_alloc, and failures of the system with their numbers and paths. The fork has no open files
 // but the standard streams, none of this process's threads, and ends when this process does. Throws
 // StoppedError where the system starts no process or ends it, DoesNotFitError where the kernel says that it
-// ended one for want of memory, InternalError where it crashes.
-std::string in_own_process(const std::function<std::string()>& work);
+// ended one for want of memory, InternalError where it crashes. `peak_bytes`: gets the most that it had resident.
+std::string in_own_process(const std::function<std::string()>& work, int64_t* peak_bytes = nullptr);
 
 }  // namespace plimsoll

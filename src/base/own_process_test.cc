@@ -43,6 +43,17 @@ TEST(OwnProcess, gives_back_what_the_work_returns_and_nothing_else) {
   EXPECT_EQ(in_own_process([] { return std::string(); }), "");
 }
 
+TEST(OwnProcess, says_what_it_had_at_most) {
+  const auto peak_with = [](size_t bytes) {
+    int64_t peak = 0;
+    in_own_process([&] { return std::to_string(std::string(bytes, 'x').find('y')); }, &peak);
+    return peak;
+  };
+  const int64_t without = peak_with(1);
+  EXPECT_GT(without, kMiB);
+  EXPECT_GT(peak_with(size_t{64} << 20), without + 60 * kMiB);
+}
+
 TEST(OwnProcess, what_is_thrown_there_is_thrown_here) {
   EXPECT_EQ(told<UsageError>([]() -> std::string { throw UsageError("wrong\nof two lines"); }),
             "wrong\nof two lines");

@@ -1,4 +1,4 @@
-// What a part takes and frees where its layers have several offload targets.
+// Tests the bytes that a part takes and frees if its layers have several offload targets.
 #include "plan/search/offload_costs.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(OffloadCosts, are_of_the_layers_that_each_offload_target_has) {
     }
 }
 
-// What is of no layer is where the last layers are.
+// Tensors of no layer are where the last layers are.
 TEST(OffloadCosts, have_what_is_outside_of_layers_once) {
   const OffloadCosts costs = costs_of(Part::states);
   const int64_t all = bytes_of(kLayers) - 1 + kOutside;

@@ -669,7 +669,7 @@ TEST(Search, starts_transfers_two_layers_ahead_where_that_is_faster) {
   EXPECT_GT(largest_gain, 0.01);
 }
 
-// Where the device has no room for all activations beside the copies of two layers, those that are recomputed are weighed
+// If the device has no room for all activations and the copies of two layers, those that are recomputed are weighed
 // with transfers that start two layers ahead as well.
 TEST(Search, starts_transfers_two_layers_ahead_of_layers_that_are_recomputed) {
   PlanRequest request = request_for(7, true);

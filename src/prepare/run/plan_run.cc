@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/own_process.h"
+#include "base/units.h"
 #include "prepare/fitting_plan.h"
 #include "prepare/refused_plan.h"
 #include "prepare/resume.h"
@@ -83,8 +85,14 @@ AllowedPlan plan_run(const Resolved& resolved, const PlannedMachine& machine, co
     }
     return written(chosen);
   };
-  const Choice choice = read_choice(ranks.by_leader([&] { return in_own_process(choose); }));
+  int64_t searched_bytes = 0;
+  const Choice choice = read_choice(ranks.by_leader([&] { return in_own_process(choose, &searched_bytes); }));
   notes.insert(notes.end(), choice.notes.begin(), choice.notes.end());
+  if (choice.process_bytes && searched_bytes > *choice.process_bytes)
+    notes.push_back(formatted(
+        "the search for the plan had {} in a process of its own, more than memory ({}); it has ended, "
+        "and the run takes what is planned",
+        format_bytes(searched_bytes), format_bytes(*choice.process_bytes)));
   Recipe taken = resolved.recipe;
   for (const std::string& means : choice.lossy) taken = with_means(std::move(taken), means).value();
   if (choice.divides_gradients) taken.memory.shard = ShardStage::gradients;

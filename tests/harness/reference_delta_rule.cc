@@ -162,8 +162,8 @@ void ref_delta_rule_grad(const Site& s) {
 void ref_delta_rule_cached(const Site& s) {
   using at = operand::delta_rule_cached;
   s.out(at::o).assign(s.out(at::o).size(), 0.0);
-  if (s.step(StepValue::kv_length) == 0) s.out(at::state).assign(s.out(at::state).size(), 0.0);
   const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
+  const bool fresh = s.step(StepValue::kv_length) == 0;
   const bool apart = s.op.attrs.contains("apart");
   for (size_t first = 0; first < (apart ? live : 1); ++first)
     for (size_t n = 0; n < s.attr("heads"); ++n) {
@@ -171,6 +171,7 @@ void ref_delta_rule_cached(const Site& s) {
       const size_t size = head.keys * head.values, place = (first * s.attr("heads") + n) * size;
       const auto begin = s.out(at::state).begin() + static_cast<std::ptrdiff_t>(place);
       Values state(begin, begin + static_cast<std::ptrdiff_t>(size));
+      if (fresh) state.assign(size, 0.0);
       for (size_t t = first; t < (apart ? first + 1 : live); ++t) {
         head.advance(t, state);
         head.write(t, state);

@@ -99,7 +99,7 @@ struct DeltaCase {
   // Each live token continues a sequence of its own.
   [[nodiscard]] OpCase cached_apart(int behind) const {
     OpCase c = cached(behind);
-    c.name = "delta_rule_cached_apart_" + name;
+    c.name = "delta_rule_cached_apart_behind_" + std::to_string(behind) + "_" + name;
     const std::string one = "state f32[" + std::to_string(heads * keys) + ",";
     const std::string all = "state f32[" + std::to_string((tokens()) * heads * keys) + ",";
     c.body.replace(c.body.find(one), one.size(), all);

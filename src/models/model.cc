@@ -36,7 +36,8 @@ ModelBuilder begin_text(const ModelSpec& spec, const BatchShape& shape, DType dt
                         std::string name, const CacheShape& cache = {}) {
   if (spec.encoder)
     throw UsageError(formatted(
-        "the model is a {}, an encoder, which does not generate text; use task: classify and plimsoll classify",
+        "the model is a {}, an encoder, which does not generate text, and masked words (masked language modelling) "
+        "are trained for none; use task: classify and plimsoll classify",
         spec.architecture));
   return begin(spec, shape, dtype, mode, std::move(name), cache);
 }

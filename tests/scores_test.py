@@ -266,7 +266,7 @@ class Scores(CommandTest):
         model = str(self.folder / "tiny_bert")
         for task in ("reward", "sft", "dpo", "seq2seq"):
             other, _ = self.reward("other", model=model, task=task)
-            self.assertIn(f"an encoder: task: classify is for it, not {task}", output("plan", other, code=2))
+            self.assertIn(f"an encoder: task: classify is for it, not {task}; masked words", output("plan", other, code=2))
         self.assertIn("knows 64 positions", output("plan", recipe, "--set", "data.max_length=65", code=2))
         output("train", recipe, "--quiet", "--set", "schedule.max_steps=1", "--set", "schedule.warmup=0")
         self.assertIn("an encoder", output("generate", out, "--prompt", "river", code=2))

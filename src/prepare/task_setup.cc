@@ -112,8 +112,10 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   task.task = recipe.task;
   const std::string config = shown_config(recipe.model);
   if (model.encoder && rule_of(task.task).classes == nullptr)
-    throw UsageError(formatted("{}: is a {}, an encoder: task: classify is for it, not {}", config,
-                               model.architecture, to_string(task.task)));
+    throw UsageError(
+        formatted("{}: is a {}, an encoder: task: classify is for it, not {}; masked words (masked language "
+                  "modelling) are trained for no encoder",
+                  config, model.architecture, to_string(task.task)));
   const bool two = model.encoder_decoder && !rule_of(task.task).scores;
   if (two != rule_of(task.task).has_targets)
     throw UsageError(

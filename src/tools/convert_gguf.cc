@@ -345,7 +345,7 @@ class Writer {
       head_.add(key + "factor", static_cast<float>(rope.factor));
       if (rope.type == RopeType::yarn && unscaled) head_.add(key + "yarn_log_multiplier", 1.0F);
     }
-    // That of yarn, and what queries grow by.
+    // Yarn and the growth of queries both count from this length.
     if (rope.type == RopeType::yarn || spec_.query_position_beta != 0)
       head_.add(key + "original_context_length", static_cast<uint32_t>(rope.original_length));
   }

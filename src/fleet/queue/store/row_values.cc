@@ -144,9 +144,13 @@ class Checked {
     return 0;
   }
   Need need(int column, int card) {
-    return {number(column, "devices", 0, kMostDevices), whole(column + 1, "device_bytes", 0, kMostRowBytes),
-            whole(column + 2, "host_bytes", 0, kMostRowBytes), number(column + 3, "threads", 0, kMostThreads),
-            row_.text(card)};
+    Need need{number(column, "devices", 0, kMostDevices), whole(column + 1, "device_bytes", 0, kMostRowBytes),
+              whole(column + 2, "host_bytes", 0, kMostRowBytes),
+              number(column + 3, "threads", 0, kMostThreads), row_.text(card)};
+    if (need.devices > 0 || need.card.empty()) return need;
+    blame("card");  // of no device
+    need.card.clear();
+    return need;
   }
   // Reads a list of a column by `load`; where that throws, the column is damaged.
   template <class Load>

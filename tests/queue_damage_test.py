@@ -25,7 +25,7 @@ HELD = [  # what is done to the row of one like 5, and the column that is named
     ("state=99", "state"), ("state=-1", "state"), ("state=7", "state"), ("state='x'", "state"), ("words=''", "words"), ("words='[]'", "words"), ("words='{}'", "words"),
     ("environment='x'", "environment"), ("after='x'", "after"), ("after='[\"a\"]'", "after"), ("after='[3.5]'", "after"), ("after='[true]'", "after"), ("words='[[99.5]]'", "words"),
     ("words='[[300]]'", "words"), ("smaller='[[1.5,1]]'", "smaller"), ("smaller='[[1,1,1.5]]'", "smaller"), ("held_by=1.5", "held_by"), ("variants='[1]'", "variants"), ("smaller='[[1]]'", "smaller"),
-    ("devices=-1", "devices"), ("card='x'", "card"), ("host_bytes=9223372036854775807", "host_bytes"), ("threads='many'", "threads"), ("seconds=9e999", "seconds"),
+    ("devices=-1", "devices"), ("card='x'", "card"), ("smaller='[[1,1,1,1,\"x\"]]'", "smaller"), ("host_bytes=9223372036854775807", "host_bytes"), ("threads='many'", "threads"), ("seconds=9e999", "seconds"),
     ("state=3, attempts=1", "attempts"), ("attempts=5", "attempts"), ("submitted='x'", "submitted"), ("priority=1e30", "priority")]
 FOREIGN = ["DROP TABLE attempts", "DROP TABLE settings", "ALTER TABLE entries ADD COLUMN x", "ALTER TABLE attempts DROP COLUMN done", "PRAGMA user_version = 4",
            "PRAGMA user_version = 2", "PRAGMA user_version = 0", "PRAGMA user_version = -3",

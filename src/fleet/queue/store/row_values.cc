@@ -211,6 +211,9 @@ Entry read_entry(const Statement& row) {
   entry.fingerprint = row.text(22);
   entry.variants = checked.list(23, "variants", loaded_variants);
   entry.smaller = checked.list(24, "smaller", loaded_plans);
+  const bool names_a_card =
+      std::ranges::any_of(entry.smaller, [](const SmallerPlan& plan) { return !plan.card.empty(); });
+  if (entry.need.devices == 0 && names_a_card) checked.blame("smaller");
   entry.held_by = checked.whole(26, "held_by", 0, INT64_MAX);
   entry.group = row.text(27);
   const bool has_last = !row.is_null(kLastJob);

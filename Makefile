@@ -32,7 +32,7 @@ SANITIZE_FOLDERS ?=
 # kernels: compute capabilities that nvcc compiles for.
 KERNELS_FOR ?= 75;120
 # wheel: compute capabilities that its kernels are compiled for where nvcc is found, and the one that drivers compile for cards after those.
-WHEEL_FOR ?= 75;80;90;120
+WHEEL_FOR ?= 75;80
 WHEEL_PTX ?= 80
 # parity: which comparisons run.
 PARITY ?= run package scores adapters folders freeze fp16 dpo gla seq2seq events gguf ops optimizers templates tokenizers vocabularies bleu

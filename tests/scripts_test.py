@@ -47,66 +47,6 @@ class Output(unittest.TestCase):
         self.assertEqual(run_check("check_output.py", {"src/train/a.cc": '#include "base/printable.h"\n'}), (0, ""))
 
 
-class Pruned(unittest.TestCase):
-    """A library whose functions are reached in every way that there is, and some that are not."""
-    LIBRARY = """
-#include <cstdio>
-#include <stdexcept>
-#define OUT __attribute__((noinline, noclone))
-extern "C" {
-OUT int asked_for(int x);
-OUT int never_asked(int x);
-}
-namespace {
-struct Base { virtual ~Base() = default; virtual int number() const = 0; };
-struct Made final : Base { OUT int number() const override { return 3; } };
-struct Unmade final : Base { OUT int number() const override { std::puts("unmade"); return 4; } };
-OUT int of_table_a(int x) { return x + 10; }
-OUT int of_table_b(int x) { return x + 20; }
-OUT int never_called(int x) { std::puts("never"); return x + 30; }
-int (*const table[])(int) = {of_table_a, of_table_b};
-OUT int cold_part(int x) { if (x == 77) throw std::runtime_error("cold"); return x; }
-OUT int switched(int x) { switch (x) { case 0: return 5; case 1: return 9; case 2: return 2; case 3: return 8; case 4: return 1; case 5: return 7; default: return 0; } }
-int at_start = 0;
-OUT int called_at_start() { return 100; }
-struct Begins { Begins() { at_start = called_at_start(); } } begins;
-}
-extern "C" int asked_for(int x) {
-  const Base* made = x == -1 ? nullptr : new Made;
-  int caught = 0;
-  try { cold_part(77); } catch (const std::exception&) { caught = 1000; }
-  const int sum = made->number() + table[x - 1](x) + cold_part(x) + switched(x) + at_start + caught;
-  delete made;
-  return sum;
-}
-extern "C" int never_asked(int x) { const Base* one = new Unmade; const int sum = one->number() + never_called(x); delete one; return sum; }
-"""
-
-    @unittest.skipUnless(shutil.which("g++") and shutil.which("objdump"), "no compiler here")
-    def test_what_can_be_reached_stays_and_runs(self):
-        sys.path.insert(0, str(ROOT / "scripts"))
-        from prune_library import BREAKPOINT, Library, prune
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            write(folder, {"a.cc": self.LIBRARY, "b.cc": 'extern "C" int asked_for(int); int main() { return asked_for(1) == 3 + 11 + 1 + 9 + 100 + 1000 ? 0 : 1; }'})
-            library, program = folder / "liba.so", folder / "b"
-            subprocess.run(["g++", "-O2", "-fPIC", "-shared", folder / "a.cc", "-o", library], check=True)
-            subprocess.run(["g++", folder / "b.cc", library, f"-Wl,-rpath,{folder}", "-o", program], check=True)
-            before = library.stat().st_size
-            self.assertGreater(prune(library, [program]), 50)
-            self.assertEqual(subprocess.run([program]).returncode, 0)
-            after, pruned = library.read_bytes(), Library(library)
-            address, _, offset = pruned.sections[".text"]
-            dead = set()
-            for kind, symbol, start, size, _ in pruned.symbols():
-                body = after[start - address + offset:start - address + offset + size]
-                if kind == "FUNC" and size and body == BREAKPOINT * size:
-                    dead.add(symbol)
-            self.assertEqual({one for one in dead if not one.endswith(("D0Ev", "D1Ev", "D2Ev"))},
-                             {"never_asked", "_ZNK12_GLOBAL__N_16Unmade6numberEv", "_ZN12_GLOBAL__N_112never_calledEi"})
-            self.assertEqual(len(after), before)
-
-
 class Tracking(unittest.TestCase):
     def test_curves_parameters_and_totals_are_the_run_folder_s(self):
         with tempfile.TemporaryDirectory() as name:

@@ -119,11 +119,6 @@ class Wheel(unittest.TestCase):
             if kinds != {"code"}:
                 self.assertIn(f"a form of {number / 10} that drivers compile", page)
 
-    def test_what_was_left_out_of_arrow_reads_every_kind_of_file(self):
-        done = subprocess.run([sys.executable, ROOT / "tests/data_test.py", self.program], capture_output=True, text=True, cwd=ROOT,
-                              env={**os.environ, "PLIMSOLL_SHARDS": "data/0"})
-        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
-
     def test_it_installs_into_every_python_that_is_here(self):
         found = pythons()
         self.assertTrue(found)

@@ -253,7 +253,7 @@ TEST(RanksBits, go_to_files_whoever_moves_them) {
   for (const bool divided : {false, true}) {
     const std::string own = std::string(file) + (divided ? "-divided" : "-whole");
     const auto rank = [&](Group& group) {
-      Ranks ranks(experiment, count, divided);
+      Ranks ranks(experiment, count, divided ? ShardStage::states : ShardStage::none);
       ranks.run_as(group, ranks.variant(), own);
     };
     if (processes)

@@ -1,7 +1,7 @@
 """Every family, task and method on several devices: 20 steps have the losses of one device.
 
-Usage: devices_cases_test.py PLIMSOLL [--all] (from the repository's root). Each case runs on one of two, three and four processes; `--all` runs it on each of
-them (make devices-cases, some minutes). Standard library only; skipped where Open MPI is not installed.
+Usage: devices_cases_test.py PLIMSOLL [--all] (from the repository's root). Half of the cases run, each on one of two, three and four processes; `--all` runs all of
+them on each (make devices-cases, some minutes). Standard library only; skipped where Open MPI is not installed.
 """
 import functools
 import json
@@ -53,7 +53,7 @@ def cases():
 
 
 def chosen(name):
-    """The numbers of processes that a case runs on, none where another slice has it; all of it takes minutes, a third of a third seconds."""
+    """The numbers of processes that a case runs on; none where another slice has it, or where `--all` alone runs it: all of them take minutes."""
     key = zlib.crc32(name.encode())
     if ALL:
         return COUNTS

@@ -8,6 +8,7 @@ import csv
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -112,6 +113,9 @@ class Wheel(unittest.TestCase):
         found = bundle.architectures(self.program)
         if not found:
             self.skipTest("built without nvcc: make wheel, then wheel_test.py build-wheel/plimsoll")
+        wanted = re.search(r"^WHEEL_FOR \?= (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+        if not re.search(rf"^PLIMSOLL_NVCC_ARCHITECTURES:\w+={re.escape(wanted)}$", (PLIMSOLL.parent / "CMakeCache.txt").read_text(), re.MULTILINE):
+            self.skipTest("built for other GPUs: make wheel, then wheel_test.py build-wheel/plimsoll")
         page = " ".join((ROOT / "docs/howto/install.md").read_text().split())
         code = [f"{number / 10}" for number, kinds in sorted(found.items()) if "code" in kinds]
         self.assertIn(f"compute capability {', '.join(code[:-1])} and {code[-1]}", page)

@@ -191,7 +191,8 @@ std::string zsh_script(const HelpCommand& program) {
       "  case $command in\n";
   for (const HelpCommand& command : program.commands) text += zsh_command(command);
   return text +
-         "  esac\n}\n[[ $funcstack[1] == _plimsoll ]] && _plimsoll \"$@\" || compdef _plimsoll plimsoll\n";
+         "  esac\n}\n[[ $funcstack[1] == _plimsoll ]] && _plimsoll \"$@\" || compdef _plimsoll plimsoll "
+         "plimsoll-ml\n";
 }
 
 // ---- fish
@@ -216,6 +217,7 @@ std::string fish_value(const HelpOption& option) {
 std::string fish_script(const HelpCommand& program) {
   std::string text =
       "# fish completion of plimsoll\n"
+      "complete -c plimsoll-ml -w plimsoll\n"
       "complete -c plimsoll -f\n"
       "complete -c plimsoll -n __fish_use_subcommand -l help -d 'print the manual'\n"
       "complete -c plimsoll -n __fish_use_subcommand -l version -d 'print the version'\n";

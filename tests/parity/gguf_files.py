@@ -139,12 +139,9 @@ def read_problems(path, model, dtype):
         yield f"{name} is in the file and not in the model"
 
 
-def llama(path, exact=False):
-    """A server of the file; `exact`: with keys and values in f32, where llama.cpp has f16."""
+def llama(path):
+    """A server of the file."""
     params = xllamacpp.CommonParams()
-    if exact:
-        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.model.path = str(path)
     params.n_ctx, params.n_parallel, params.warmup, params.n_gpu_layers = 256, 1, False, 0
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 2
@@ -207,7 +204,7 @@ def log_prob_problems(plimsoll, model, path, folder):
     ours = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     # The token that it answers with: nothing is told of one that is a part of a letter, or ends a text.
     shown = next(token for piece, token in json.loads((model / "tokenizer.json").read_text())["model"]["vocab"].items() if piece.isascii() and piece.isalpha())
-    server, worst = llama(path, exact=True), 0.0
+    server, worst = llama(path), 0.0
     for place in PLACES:
         said = server.handle_completions({"prompt": ids[:place + 1], "n_predict": 1, "temperature": 0, "logprobs": vocab, "cache_prompt": False,
                                           "ignore_eos": True, "logit_bias": [[shown, 1000.0]]})

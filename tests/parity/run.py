@@ -7,7 +7,7 @@ training runs, without an update, and writes "loss", "logits" [T, V] and "grad.N
 shapes; adapters by their PEFT names) and, for each prompt, the greedy tokens "generated.I" (int64).
 
 For each case: logits, loss, every gradient and greedy tokens of one effective batch through `plimsoll debug-dump`,
-and the losses of ten optimizer steps (30 of one case of each family) through `plimsoll train`, each for full fine-tuning and for LoRA; for one case of
+and the losses of ten optimizer steps (30 of one case of most families: LONG_CASES) through `plimsoll train`, each for full fine-tuning and for LoRA; for one case of
 each family also for QLoRA beside bitsandbytes' 4-bit weights, quantised by Plimsoll and read as bitsandbytes wrote them.
 """
 import argparse

@@ -16,6 +16,10 @@ constexpr int64_t kVictimReach = 12;  // lines from the first line of the kernel
 
 bool is_memory(Sign sign) { return sign < Sign::killed; }
 bool is_generic(const Message& message) { return message.row->name.starts_with("python."); }
+// An error that speaks of memory, of which nothing else is known.
+bool is_vague(const Message& message) {
+  return message.row->name == "any.out_of_memory" || message.row->name == "cxx.names_memory";
+}
 
 // The verdict of one row of each sign.
 struct Meaning {
@@ -73,6 +77,17 @@ const Message* first_with(const Evidence& evidence, Sign sign) {
   for (const Message& message : evidence.messages)
     if (message.row->sign == sign) return &message;
   return nullptr;
+}
+
+// A message that may be one of memory: one of a library before a vague one.
+const Message* first_unclear(const Evidence& evidence) {
+  const Message* vague = nullptr;
+  for (const Message& message : evidence.messages) {
+    if (message.row->sign != Sign::maybe_device) continue;
+    if (!is_vague(message)) return &message;
+    if (vague == nullptr) vague = &message;
+  }
+  return vague;
 }
 
 // The failure of another kind that ended the run: a specific one before Python's general ones.
@@ -263,7 +278,7 @@ void diagnose_unclear(const Message& message, const Evidence& evidence, Diagnosi
   const Meaning& meaning = *meaning_of(message.row->sign);
   diagnosis.cause = meaning.cause;
   diagnosis.certainty = meaning.certainty;
-  diagnosis.headline = meaning.headline;
+  diagnosis.headline = is_vague(message) ? "an error speaks of memory, which may be why" : meaning.headline;
   diagnosis.reason = message.row->words;
   if (message.row->name.ends_with(".alloc_failed") || message.row->name == "torch.nvml_assert")
     diagnosis.certainty = Certainty::likely;
@@ -294,12 +309,13 @@ Diagnosis diagnose(const Evidence& evidence) {
   const Message* const memory = strongest(evidence);
   const Message* const other = other_failure(evidence);
   const Message* const killed = first_with(evidence, Sign::killed);
-  const Message* const unclear = first_with(evidence, Sign::maybe_device);
+  const Message* const unclear = first_unclear(evidence);
   const bool other_first = other != nullptr && (killed == nullptr || ends_the_job(*other) ||
                                                 (other->line < killed->line && !is_sent_to_others(*other)));
   if (memory != nullptr) {
     diagnose_memory(*memory, evidence, diagnosis);
-  } else if (unclear != nullptr && (other == nullptr || is_generic(*other))) {
+  } else if (unclear != nullptr && (other == nullptr || is_generic(*other)) &&
+             !(is_vague(*unclear) && killed != nullptr && !other_first)) {  // a kill says more
     diagnose_unclear(*unclear, evidence, diagnosis);
   } else if (killed != nullptr && !other_first) {
     diagnose_unclear(*killed, evidence, diagnosis);

@@ -221,8 +221,9 @@ void LogScanner::hit(Stream& stream, uint16_t index, const LogPiece& piece, std:
     kept.before = before;
     kept.groups.clear();
     const std::optional<Expression>& needs = (*compiled_)[index].needs;
-    kept.passes = (!needs || needs->match(head, kept.groups) || needs->match(before, kept.groups)) &&
-                  !is_quoted(kept.head) && !is_spoken_of(kept.before);
+    kept.passes =
+        (!needs || needs->match(head, kept.groups) || (!row.one_line && needs->match(before, kept.groups))) &&
+        !is_quoted(kept.head) && !is_spoken_of(kept.before);
   }
   if (!kept.passes) return;
   open.sighting.before = kept.groups;

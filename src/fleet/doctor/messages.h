@@ -43,7 +43,7 @@ struct MessageRow {
   std::vector<std::string_view> fields;
   std::string_view words;       // its meaning, for people; of a place: "in the backward pass"
   std::string_view needs = {};  // an expression over the line before the anchor, which must match
-  bool one_line = false;        // expressions see the rest of the anchor's line only
+  bool one_line = false;        // expressions see the anchor's line only
 };
 
 // Each family's rows, in files of its name.

@@ -554,7 +554,12 @@ TEST_F(RealFiles, a_name_of_orpo_says_which_of_trl_s_trainers_reads_its_beta) {
   overrides.sets = {"dpo.loss=sigmoid"};
   EXPECT_EQ(load(text, overrides).recipe.dpo.loss, PreferenceLoss::sigmoid);
   // A loss that is named is not ORPO's.
-  EXPECT_THAT(error_of(text + "loss_type: sigmoid\n"), HasSubstr("a name here says orpo"));
+  EXPECT_THAT(error_of(text + "loss_type: sigmoid\n"), HasSubstr("a name here says orpo: say task: dpo"));
+  EXPECT_THAT(error_of(kTrl + "beta: 0.05\noutput_dir: runs/orpo-then-dpo\n"),
+              HasSubstr("a name here says orpo:"));
+  for (const char* name : {"runs/corpora", "runs/corporate-dpo"})
+    EXPECT_EQ(recipe(kTrl + "beta: 0.05\noutput_dir: " + name + "\n").dpo.loss, PreferenceLoss::sigmoid)
+        << name;
 }
 
 TEST_F(RealFiles, keys_of_pairs_that_are_off_or_read_by_others_only_are_noted) {
@@ -587,7 +592,8 @@ TEST_F(RealFiles, keys_by_which_scripts_name_their_rows_are_read) {
 TEST_F(RealFiles, unknown_keys_that_are_off_are_noted_unless_a_word_of_training_is_in_them) {
   EXPECT_THAT(notes(load(kTrl + "sanity_check_only: false\n")), Contains("sanity_check_only: false"));
   EXPECT_THAT(error_of(kTrl + "sanity_check_only: true\n"), HasSubstr("unknown key 'sanity_check_only'"));
-  EXPECT_THAT(error_of(kTrl + "mask_questions: false\n"), HasSubstr("unknown key 'mask_questions'"));
+  for (const std::string key : {"mask_questions", "answers_only"})
+    EXPECT_THAT(error_of(kTrl + key + ": false\n"), HasSubstr("unknown key '" + key + "'"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // (trl/trainer/dpo_config.py).
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <span>
 
 #include "base/format.h"
@@ -115,15 +116,30 @@ void combine_scripts(Layer& layer) {
   layer.emit("data.max_length", both, from);
 }
 
-// The other trainer of TRL than DPO's that a name of the file points to.
-std::string other_trainer(const Layer& layer) {
+// The names of the file, in which a trainer may stand.
+std::string names_of(const Layer& layer) {
   std::string names = layer.source().name;
   if (const Said* program = layer.part(kProgramPart)) names += " " + program->value.text;
   for (const char* key : {"output", "save.hub"})
     if (const Node* node = layer.given(key)) names += " " + node->text;
   if (const Said* hub = layer.part("@hub_model")) names += " " + hub->value.text;
-  names = in_small_letters(names);
-  for (const char* trainer : {"orpo", "kto", "cpo", "simpo", "grpo", "rloo", "bco"})
+  return in_small_letters(names);
+}
+
+// A word of its own: "corpora" and "corporate" are no orpo.
+bool has_word(const std::string& names, const std::string& word) {
+  const auto is_letter = [&](size_t at) {
+    return at < names.size() && std::isalpha(static_cast<unsigned char>(names[at])) != 0;
+  };
+  for (size_t at = names.find(word); at != std::string::npos; at = names.find(word, at + 1))
+    if (!(at > 0 && is_letter(at - 1)) && !is_letter(at + word.size())) return true;
+  return false;
+}
+
+// The other trainer of TRL than DPO's that a name of the file points to.
+std::string other_trainer(const std::string& names) {
+  if (has_word(names, "orpo")) return "orpo";
+  for (const char* trainer : {"kto", "cpo", "simpo", "grpo", "rloo", "bco"})
     if (names.find(trainer) != std::string::npos) return trainer;
   return "";
 }
@@ -139,8 +155,13 @@ void combine_trainer(Layer& layer) {
   if (loss == nullptr && !layer.says({"@pref_beta", "@max_prompt"})) return;
   const auto from = present({loss, layer.says({"@pref_beta"}) ? layer.part("@pref_beta") : nullptr,
                              layer.says({"@max_prompt"}) ? layer.part("@max_prompt") : nullptr});
-  const std::string other = other_trainer(layer);
-  const bool is_orpo = other == "orpo" && loss == nullptr;
+  const std::string names = names_of(layer), other = other_trainer(names);
+  const bool is_orpo = other == "orpo" && loss == nullptr && !has_word(names, "dpo");
+  if (other == "orpo" && !is_orpo)
+    return layer.refuse(*from.front(),
+                        "is read by several trainers of TRL's, and a name here says orpo: say task: dpo and "
+                        "dpo.loss: orpo where that is meant",
+                        "task");
   if (!other.empty() && !is_orpo)
     return layer.refuse(
         *from.front(),

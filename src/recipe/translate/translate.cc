@@ -102,6 +102,15 @@ bool names_no_training(const std::string& key) {
          suggest_key(key).empty();
 }
 
+// These are on here, so a key of them that is false may change the training: answers alone, the ends of texts.
+bool names_what_is_on(const std::string& key) {
+  constexpr std::string_view kOn[] = {"answer",  "assist", "bos",    "causal",
+                                      "complet", "eos",    "respon", "trunc"};
+  const std::string name = in_small_letters(key);
+  return std::any_of(std::begin(kOn), std::end(kOn),
+                     [&](std::string_view word) { return name.find(word) != std::string::npos; });
+}
+
 // Words of axolotl's `adapter`; anything else there is a folder, as in our own recipes.
 bool is_method_word(const Node& node) {
   return node.is_word("lora") || node.is_word("qlora") || node.is_word("none");
@@ -204,7 +213,8 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
                is_of_logs(key)) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kOfLogs);
     } else if (layer.tool() && layer.source().has_lines && !is_theirs && !is_group(key) &&
-               find_option(key) == nullptr && read_foreign_flag(child) == false && names_no_training(key)) {
+               find_option(key) == nullptr && read_foreign_flag(child) == false && names_no_training(key) &&
+               !names_what_is_on(key)) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0},
                    "not known here, and off", true);
     } else if (layer.tool() == Tool::axolotl && prefix.empty() && layer.source().has_lines &&

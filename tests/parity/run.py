@@ -25,7 +25,7 @@ from safetensors.torch import load_file as load_torch_file
 from transformers.utils.logging import disable_progress_bar
 
 from tests.parity.cases import CASES
-from tests.parity.compare import compare_bf16, compare_fp32, compare_losses
+from tests.parity.compare import BF16_FACTOR, compare_bf16, compare_fp32, compare_losses
 from tests.parity.oracle import load, logits_of, LONG_STEPS, MAX_GRAD_NORM, OPTIMIZER, STEP_ROWS, STEPS, WARMUP_STEPS, write_case
 from tests.shard import is_mine
 
@@ -34,10 +34,16 @@ MICRO_ROWS = 3  # two micro-steps a step, the second one partly empty
 FAMILY_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3", "smollm3", "gemma3", "olmo2", "granite", "gemma2", "ministral3", "phi3_longrope", "gemma3_wrapped", "qwen3_5")
 # As lesser machines run them, too; of the others' kernels ops_cpu_test runs each form on each instruction set.
 LESSER_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3", "gemma2")
-# As many steps as clipping and weight decay need: of llama, and in full of one model of each family, but for two that drift: losses of 30 steps are
-# 6e-4 apart of Qwen3.5's and 9e-5 of SmolLM3's, others' at most 8e-6, while ten steps of all are within 1e-5.
-LONG_CASES = tuple(name for name in FAMILY_CASES if name not in ("qwen3_5", "smollm3"))
+# As many steps as clipping and weight decay need: of llama, and in full of one model of each family.
+LONG_CASES = FAMILY_CASES
 LONG_CASES_OF_LORA = ("qwen3_5",)
+# (limit of ten steps, of 30) in full, of models whose losses drift. transformers' own move by so much within ten and 30 steps if its weights change in
+# their last bit, or if it computes in f64: Qwen3.5's 2.0e-5 and 5e-4, 1.7e-5 and 1.1e-3; with thirds of heads 4.0e-5 and 1.7e-4; SmolLM3's 1.6e-6 and
+# 2.9e-4 (Llama's 3.4e-6 and 1.7e-5).
+DRIFTING = {"qwen3_5": (1e-4, 2e-3), "qwen3_5_thirds": (1e-4, None), "smollm3": (None, 1e-3)}
+# One draw of roundings is chance where bf16 is a tenth from fp32: of eight adapters a hundredth beside the case's Qwen3.5 has 0.73 to 0.96 of
+# transformers' distance, and of the case's own 1.12 by AVX2's kernels, 1.00 by AVX512-BF16's.
+BF16_FACTORS = {("qwen3_5", "lora"): 1.3}
 # Beam search over layers with a state, of one key head for each value head and of one for two.
 BEAM_CASES = ("qwen3_5", "qwen3_5_tied")
 SEARCHES = ({"num_beams": 4, "num_return_sequences": 4}, {"num_beams": 3, "length_penalty": -1.0, "num_return_sequences": 3})
@@ -106,10 +112,11 @@ def check_fp32(program, case, folder, method):
     if generated != expected["generated"]:
         messages.append(f"greedy generation: {generated}, expected {expected['generated']}")
     ours, theirs = our_losses(program, recipe), expected["train"]["losses"]
-    step_messages, worst_step = compare_losses(ours[:STEPS], theirs[:STEPS], TEN_STEPS_LIMIT)
+    short, long = DRIFTING.get(case.name, (None, None)) if method == "full" else (None, None)
+    step_messages, worst_step = compare_losses(ours[:STEPS], theirs[:STEPS], short or TEN_STEPS_LIMIT)
     summary = f"tensors {worst:.1e}, step losses {worst_step:.1e}"
     if len(theirs) > STEPS:
-        long_messages, worst_step = compare_losses(ours, theirs)
+        long_messages, worst_step = compare_losses(ours, theirs, long)
         step_messages, summary = step_messages + long_messages, f"{summary}, of {len(theirs)} {worst_step:.1e}"
     return messages + step_messages, summary
 
@@ -118,7 +125,7 @@ def check_bf16(program, case, folder, method):
     recipe = write_recipe(case, folder, method, "bf16")
     ours = our_dump(program, folder, recipe, 1)[0]
     theirs, reference = (load_file(folder / f"expected{suffix}.safetensors") for suffix in ("_bf16", ""))
-    messages, worst = compare_bf16(ours, theirs, reference)
+    messages, worst = compare_bf16(ours, theirs, reference, BF16_FACTORS.get((case.name, method), BF16_FACTOR))
     return messages, f"bf16 error {worst:.2f} of transformers'"
 
 

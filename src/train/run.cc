@@ -6,6 +6,7 @@
 #include "base/printable.h"
 #include "base/units.h"
 #include "cpu/threads.h"
+#include "plan/search/sent_bytes.h"
 #include "prepare/order_words.h"
 #include "prepare/planned_card.h"
 #include "prepare/resume.h"
@@ -26,7 +27,7 @@ TrainerState state_before(const RunSettings& settings, const Plan& plan, const C
   state.shares_prefixes = experiment.shares_prefixes;
   state.common_begin = experiment.begin_once();
   state.ranks = experiment.ranks;
-  state.reduces_each = experiment.sharding().gradients() && plan.variant.accumulation > 1;
+  state.reduces_each = plan.variant.accumulation > 1 && sent_bytes(plan).in_micro_step > 0;
   state.loss_chunk = plan.variant.loss_chunk;
   if (experiment.precision.scales_loss()) state.loss_scale.emplace();
   state.total_steps = total_steps;

@@ -380,6 +380,21 @@ TEST(Statistics, all_rows_begin_with_what_every_one_of_them_does) {
   EXPECT_EQ(begin_of("{\"text\": \"abc\"}\n", 1), 3) << "behind it stands the end of text";
 }
 
+// Rows that the first epoch leaves out are read in a later one.
+TEST(Statistics, the_largest_row_is_of_all_that_any_epoch_reads) {
+  const TestFolder folder;
+  const auto largest = [&](const std::string& last, double weight) {
+    const auto path = folder.write("a.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"abd\"}\n" + last);
+    Dataset dataset = Dataset::open(std::vector<WeightedPath>{{path, weight}}, RowErrors::skip);
+    dataset.select(std::vector<std::string>{"text"});
+    return measure_data(dataset, RowSubset::all(dataset.rows()), text_encoder(16)).longest_bytes;
+  };
+  const std::string row = "{\"text\": \"" + std::string(5000, 'x') + "\"}\n";
+  EXPECT_GT(largest(row, 1), 5000);
+  EXPECT_LT(largest("", 1), 5000);
+  EXPECT_EQ(largest(row, 0.4), largest(row, 1));
+}
+
 TEST(Statistics, rows_that_fit_and_packed_steps_are_the_same_for_any_number_of_threads) {
   const TestFolder folder;
   ManyRows data = many_rows(folder, RowErrors::skip);

@@ -50,10 +50,14 @@ void add_lengths(const RowFacts& row, DataStatistics& statistics, EvenSample& si
   sizes.add(row.size);
 }
 
+// A damaged row is read in every epoch, too.
+void add_bytes(const RowFacts& row, DataStatistics& statistics) {
+  statistics.longest_bytes = std::max(statistics.longest_bytes, row.row_size);
+}
+
 void add(const RowFacts& row, DataStatistics& statistics, EvenSample& sizes) {
   ++statistics.rows;
-  // A damaged row is read in every epoch, too.
-  statistics.longest_bytes = std::max(statistics.longest_bytes, row.row_size);
+  add_bytes(row, statistics);
   if (!row.damage.empty()) {
     if (++statistics.damaged == 1) statistics.first_damage = row.damage;
     return;
@@ -136,6 +140,7 @@ DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const Exa
   lengths.tell(statistics);
   const auto& units = dataset.units();
   const auto add_sizes = [&](const RowFacts& row) {
+    add_bytes(row, statistics);
     if (row.damage.empty() && row.targets > 0) add_lengths(row, statistics, sizes);
   };
   if (std::any_of(units.begin(), units.end(), [](const PlacedUnit& unit) { return unit.weight < 1; }))

@@ -543,7 +543,7 @@ TEST_F(RealFiles, an_empty_system_message_is_refused_by_name) {
   EXPECT_FALSE(recipe(kTrl + "dataset_kwargs: {add_special_tokens: false}\n").data.bos);
 }
 
-TEST_F(RealFiles, a_name_of_orpo_says_which_of_trl_s_trainers_reads_its_beta) {
+TEST_F(RealFiles, a_name_says_which_of_trl_s_trainers_reads_its_beta) {
   const std::string text = kTrl + "beta: 0.05\noutput_dir: runs/zephyr-ORPO\n";
   const LoadedRecipe loaded = load(text);
   EXPECT_EQ(loaded.recipe.task, Task::dpo);

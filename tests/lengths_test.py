@@ -205,7 +205,7 @@ class CountsTest(RowsTest):
         self.assertEqual(known["data"]["tokens"], sum(lengths(4, 6000, 60)) + 200)
 
     def test_what_few_long_rows_cost_is_told(self):
-        recipe = self.recipe()
+        recipe = self.recipe(memory={"recompute": "none"})  # what else a length saves is little where layers are recomputed
         self.assertRegex(output("plan", recipe, "--count"), r"would save.*length \d+, which 1 of 6,001 rows exceeds")
 
     def test_plan_counts_where_it_is_asked_to(self):

@@ -99,7 +99,7 @@ class DividedGradients(CommandTest):
     def test_updates_in_the_backward_pass_keep_no_gradient(self):
         settings = {"optimizer": {"lr": 1e-3, "max_grad_norm": 0}, "batch": {"effective": 3}}
         for shard in ("states", "gradients"):
-            recipe = self.train(WIDE, shard, 3, **settings, memory={"shard": shard, "loss_chunk": 64})
+            recipe = self.train(WIDE, shard, 3, **settings, memory={"shard": shard})
             self.assertIn("in the backward pass", output("plan", recipe, "--devices", 3, "--threads", 1, "--full"))
         self.assertTrue(self.files_of("states", 6) == self.files_of("gradients", 6))
         self.assertEqual(*(self.record_of(shard, 3)["planned"]["device_arena_bytes"] for shard in ("states", "gradients")))

@@ -166,7 +166,7 @@ def row(case, task, one):
     return {"input_ids": ids + [PAD] * 2, "token_type_ids": token_types(one, ids) + [0] * 2, "label": label[task.name]}
 
 
-def write_samples(case, task, folder, steps):
+def write_samples(case, task, folder, steps=STEPS):
     """(the batch, the rows of the steps)"""
     generator = torch.Generator().manual_seed(SEED + 3)
     batch = [sample(case, task, i, generator) for i in range(BATCH)]

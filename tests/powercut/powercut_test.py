@@ -262,7 +262,7 @@ def is_missed(bench, options, name, part):
     """Whether runs go wrong without these flushes. A recording may hold a checkpoint of the database, which flushes what its log
     held, at just the right time: a few others are made then."""
     for again in range(4):
-        folder = bench.folder / f"without-{name}-{again}"
+        folder = bench.folder / f"without-{FLUSHES.index((name, part))}-{again}"
         folder.mkdir()
         other = bench if again == 0 else CutBench(options.plimsoll.resolve(), options.shim.resolve(), folder)
         if cuts(other, [name], options.count, options.seed + again, part, stop=True):

@@ -3,6 +3,7 @@
 Usage: divided_gradients_test.py PLIMSOLL (from the repository's root). Standard library only; skipped where Open MPI is not installed.
 """
 import json
+import re
 import shutil
 import unittest
 import zlib
@@ -103,6 +104,16 @@ class DividedGradients(CommandTest):
             self.assertIn("in the backward pass", output("plan", recipe, "--devices", 3, "--threads", 1, "--full"))
         self.assertTrue(self.files_of("states", 6) == self.files_of("gradients", 6))
         self.assertEqual(*(self.record_of(shard, 3)["planned"]["device_arena_bytes"] for shard in ("states", "gradients")))
+
+    def test_a_refusal_names_the_least_that_any_stage_takes(self):
+        def least(**memory):
+            recipe = tiny_recipe(self.folder, {**LARGE, "hidden_size": 512, "intermediate_size": 1024}, "refused", **LONG, memory=memory)
+            text = output("plan", recipe, "--devices", 2, "--threads", 1, "--memory", "90MiB", code=3)
+            return re.search(r"the process needs (\d+) MiB", text)[1], text
+        needs, text = least()
+        self.assertIn("gradients and optimizer states divided among devices", text)
+        self.assertEqual(needs, least(shard="gradients")[0])
+        self.assertLess(int(needs), int(least(shard="states")[0]))
 
     def test_bytes_sent_are_those_of_the_plan(self):
         for settings in (ONE, FEW, {**FEW, "precision": "bf16-master"}):

@@ -116,7 +116,10 @@ AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine
   if (lossless.plan.fits()) return lossless;
   if (auto divided = dividing_gradients(recipe)) {
     Plan plan = planned(*divided, {});
-    if (plan.fits()) return {*std::move(divided), std::move(plan)};
+    // A plan that does not fit is the smallest of its stage.
+    if (plan.fits() || plan.memory_bytes() < lossless.plan.memory_bytes())
+      lossless = {*std::move(divided), std::move(plan)};
+    if (lossless.plan.fits()) return lossless;
   }
   auto lossy = fitting_lossy(recipe, [&](const Recipe& changed, std::vector<std::string> means) {
     Plan plan = planned(changed, std::move(means));

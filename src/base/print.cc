@@ -55,8 +55,7 @@ void finish_output() {
 }
 
 void say(std::string_view text) {
-  const ScreenSize screen = screen_of(STDERR_FILENO);
-  const std::string shown = printable_text(screen.is_terminal ? fitted(text, screen.columns) : text) + "\n";
+  const std::string shown = printable_text(fitted_to_terminal(text, STDERR_FILENO)) + "\n";
   std::fwrite(shown.data(), 1, shown.size(), stderr);
   if (listener != nullptr) listener(text);
 }

@@ -136,4 +136,9 @@ std::string fitted(std::string_view text, size_t columns) {
   return result;
 }
 
+std::string fitted_to_terminal(std::string_view text, int descriptor) {
+  const ScreenSize screen = screen_of(descriptor);
+  return screen.is_terminal ? fitted(text, screen.columns) : std::string(text);
+}
+
 }  // namespace plimsoll

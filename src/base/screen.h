@@ -24,5 +24,7 @@ size_t columns_of(std::string_view text);
 // lines are indented as the text behind the line's first word. A number stays with its unit; commands to
 // paste and words longer than a line stay whole.
 std::string fitted(std::string_view text, size_t columns);
+// The same where the descriptor is a terminal; else the text as it is.
+std::string fitted_to_terminal(std::string_view text, int descriptor);
 
 }  // namespace plimsoll

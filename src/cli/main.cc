@@ -20,7 +20,6 @@
 #include "base/format.h"
 #include "base/lines.h"
 #include "base/print.h"
-#include "base/screen.h"
 #include "base/system_error.h"
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -30,13 +29,6 @@
 
 namespace plimsoll {
 namespace {
-
-// Lines broken at blanks where a terminal would break them in the middle of words. Commands stay whole, to be
-// pasted.
-std::string for_terminal(const std::string& text) {
-  const ScreenSize screen = screen_of(STDERR_FILENO);
-  return screen.is_terminal ? fitted(text, screen.columns) : text;
-}
 
 // "error: " before each line of a user's mistake; refusals speak for themselves.
 int report(const Error& error) {
@@ -49,7 +41,7 @@ int report(const Error& error) {
   hear_what_is_said(nullptr);
   if (error.code() == ExitCode::internal)
     text += "\nthis is a bug in plimsoll: please report it with the command and the recipe";
-  say(for_terminal(error.code() == ExitCode::does_not_fit ? text : "error: " + text));
+  say(error.code() == ExitCode::does_not_fit ? text : "error: " + text);
   return static_cast<int>(error.code());
 }
 

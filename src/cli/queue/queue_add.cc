@@ -289,8 +289,7 @@ ExitCode run_add(const AddArguments& arguments) {
   for (size_t i = 0; i < entries.size(); ++i) entries[i].id = ids[i];
   const std::string text =
       arguments.json ? added_json(arguments, store, entries, recipes) : added_text(store, entries, recipes);
-  const ScreenSize screen = screen_of(STDOUT_FILENO);
-  print(screen.is_terminal && !arguments.json ? fitted(text, screen.columns) : text);
+  print(arguments.json ? text : fitted_to_terminal(text, STDOUT_FILENO));
   try {
     finish_output();
   } catch (const StoppedError& error) {  // adding it again would run it twice

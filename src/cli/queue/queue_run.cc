@@ -66,8 +66,7 @@ std::vector<queue::MachineCard> read_cards(const RunArguments& arguments) {
 }
 
 void report_line(const std::string& line) {
-  const ScreenSize screen = screen_of(STDOUT_FILENO);
-  print((screen.is_terminal ? fitted(printable(line), screen.columns) : printable(line)) + "\n");
+  print(fitted_to_terminal(printable(line), STDOUT_FILENO) + "\n");
   flush_output();
 }
 

@@ -549,7 +549,7 @@ class SmallRuns(FolderTest):
         planned = report["planned"]["process_peak_rss_bytes"]
         self.assertLessEqual(planned, 51 * MIB)
         self.assertLessEqual(report["measured"]["process_peak_rss_bytes"], planned)
-        said = re.search(r"the search for the plan had ([\d.]+) MiB in a process of its own, more than memory \(51.0 MiB\)", done.stdout + done.stderr)
+        said = re.search(r"the search for the plan took ([\d.]+) MiB in a process of its own, more than memory \(51.0 MiB\)", done.stdout + done.stderr)
         self.assertIsNotNone(said, "the search has more than the run, and its figure is told: " + done.stdout + done.stderr)
         self.assertTrue(51 < float(said[1]) < 100, said[0])
 

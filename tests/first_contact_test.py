@@ -808,7 +808,7 @@ class SmallThings(CommandTest):
         self.assertIn("lr: 1e-6", self.init(small_models.LLAMA, small_models.pairs(20), "whole", "--method", "full"))
         moved = self.init(small_models.LLAMA, small_models.pairs(20), "moved", "--set", f"output={self.folder}/runs/x")
         self.assertIn("\noutput: runs/x\n", moved)
-        self.assertIn("# about 1 step, whose rate is 0 as warm-up begins: take more epochs\n", self.init(small_models.LLAMA, small_models.pairs(9), "short"))
+        self.assertIn("# about 1 step, whose learning rate is 0 as warm-up begins: take more epochs\n", self.init(small_models.LLAMA, small_models.pairs(9), "short"))
 
     def test_an_answer_that_is_null_is_a_damaged_row(self):
         rows = [{"instruction": "a b", "input": "", "output": "yes it is"}, {"instruction": "c", "input": "", "output": None}]

@@ -400,7 +400,7 @@ void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
     draft.say("schedule.max_steps", "");
   else
     draft.say("schedule.epochs", "1",
-              rows <= effective ? "about 1 step, whose rate is 0 as warm-up begins: take more epochs"
+              rows <= effective ? "about 1 step, whose learning rate is 0 as warm-up begins: take more epochs"
                                 : formatted("about {} steps", format_count(ceil_div(rows, effective))));
   draft.say("precision", "bf16", "fp32, bf16, bf16-master or bf16-pure");
   draft.say("memory.device", "auto", "or a size such as 8GiB: what the whole process may take");

@@ -30,10 +30,11 @@ void refuse_device(const Recipe& recipe) {
 
 void refuse_memory(const Recipe::Memory& memory, const Recipe& recipe) {
   // Its averages of rows and columns, and the size of its updates, are of whole matrices.
-  if (recipe.optimizer.name == OptimizerKind::adafactor && memory.shard == ShardStage::states)
-    refuse(recipe, "memory.shard: states with optimizer.name: adafactor", "set memory.shard to none");
-  if (recipe.optimizer.name == OptimizerKind::adafactor && memory.shard == ShardStage::gradients)
-    refuse(recipe, "memory.shard: gradients with optimizer.name: adafactor", "set memory.shard to none");
+  for (const auto& [stage, word] :
+       {std::pair{ShardStage::states, "states"}, std::pair{ShardStage::gradients, "gradients"}})
+    if (memory.shard == stage && recipe.optimizer.name == OptimizerKind::adafactor)
+      refuse(recipe, formatted("memory.shard: {} with optimizer.name: adafactor", word),
+             "set memory.shard to none");
   if (memory.keep_frozen == KeepFrozen::on) refuse(recipe, "memory.keep_frozen: on", "set it to off");
 }
 

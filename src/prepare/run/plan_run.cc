@@ -90,7 +90,7 @@ AllowedPlan plan_run(const Resolved& resolved, const PlannedMachine& machine, co
   notes.insert(notes.end(), choice.notes.begin(), choice.notes.end());
   if (choice.process_bytes && searched_bytes > *choice.process_bytes)
     notes.push_back(formatted(
-        "note    the search for the plan had {} in a process of its own, more than memory ({}); it has "
+        "note    the search for the plan took {} in a process of its own, more than memory ({}); it has "
         "ended, and the run takes what is planned",
         format_bytes(searched_bytes), format_bytes(*choice.process_bytes)));
   Recipe taken = resolved.recipe;

@@ -184,10 +184,12 @@ def main():
     if not (arguments.work / "model/config.json").exists():
         make_model(arguments.work / "model", arguments.tiny)
     load = os.getloadavg()[0]
-    results = [measure(case, arguments) for case in arguments.cases.split(",")]
-    if arguments.out:
-        arguments.out.write_text(json.dumps({"cpus": os.cpu_count(), "load": load, "precision": arguments.precision, "shape": {**SHAPE, **(TINY if arguments.tiny else {})}, "steps": arguments.steps,
-                                             "rounds": arguments.rounds, "results": results}, indent=1) + "\n")
+    found = {"cpus": os.cpu_count(), "load": load, "precision": arguments.precision, "shape": {**SHAPE, **(TINY if arguments.tiny else {})},
+             "steps": arguments.steps, "rounds": arguments.rounds, "results": []}
+    for case in arguments.cases.split(","):
+        found["results"].append(measure(case, arguments))
+        if arguments.out:  # each as it comes: who stops the rest keeps it
+            arguments.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

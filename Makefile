@@ -27,7 +27,8 @@ RUNS ?= 1000000
 # fuzz: seconds of each target; none: its runs alone decide.
 FUZZ_SECONDS ?=
 SANITIZED ?= _test$$|^(bad_input|faults)$$
-# sanitize: folders of src/ whose unit tests run, `fuzz` (the corpora) and `programs` (bad input, faults); none: all that SANITIZED names.
+# sanitize: folders of src/ that have sanitizers in them and whose unit tests run, `fuzz` (the corpora) and `programs` (bad input, faults); none: sanitizers
+# in all, and all that SANITIZED names.
 SANITIZE_FOLDERS ?=
 # kernels: compute capabilities that nvcc compiles for.
 KERNELS_FOR ?= 75;120
@@ -251,7 +252,7 @@ bench: build setup-parity
 # The unit tests, and the program under bad input and faults, with the address and undefined-behaviour sanitizers.
 # SANITIZED=. is every test; those that need exact memory leave themselves out.
 sanitize: setup
-	cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLIMSOLL_SANITIZE=ON --log-level=NOTICE
+	cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLIMSOLL_SANITIZE=ON "-DPLIMSOLL_SANITIZE_FOLDERS=$(subst $(space),;,$(strip $(SANITIZE_FOLDERS)))" --log-level=NOTICE
 	cmake --build build-asan -j $(JOBS) --target $(if $(SANITIZE_FOLDERS),$(SANITIZE_FOLDERS:%=tests_of_%),unit_tests plimsoll failing_files fault_shim falling_clock)
 	$(SHARED_CORES) ctest --test-dir build-asan --output-on-failure -j $(JOBS) $(if $(SANITIZE_FOLDERS),-L '^($(subst $(space),|,$(strip $(SANITIZE_FOLDERS))))$$',-R '$(SANITIZED)')
 

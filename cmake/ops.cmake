@@ -70,9 +70,9 @@ function(plimsoll_op_files variable kind)
   set(${variable} ${_paths} PARENT_SCOPE)
 endfunction()
 
-# plimsoll_gpu_test(NAME SOURCES ... DEPS ...): a test over the cases of all ops.
+# plimsoll_gpu_test(NAME SOURCES ... DEPS ...): a test over the cases of all ops, in thirds.
 function(plimsoll_gpu_test name)
-  plimsoll_test(${name} COMPUTES ${ARGN})
+  plimsoll_test(${name} COMPUTES IN_THIRDS ${ARGN})
   target_sources(${name} PRIVATE $<TARGET_OBJECTS:op_cases> ${CMAKE_SOURCE_DIR}/tests/harness/gpu_harness.cc)
   target_link_libraries(${name} PRIVATE plimsoll_ops_cpu plimsoll_passes)
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}/tests")

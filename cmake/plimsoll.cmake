@@ -45,6 +45,17 @@ endif()
 function(plimsoll_leave_unsanitized target)
   set_target_properties(${target} PROPERTIES PLIMSOLL_UNSANITIZED ON)
 endfunction()
+# The folders that have sanitizers in them, as SANITIZE_FOLDERS of `make sanitize` names them; none named: all. Objects with and
+# without may be linked: what others allocate is watched all the same, and what others do with it is not.
+set(PLIMSOLL_SANITIZE_FOLDERS "" CACHE STRING "folders that a sanitizer build puts sanitizers into; none: all")
+# plimsoll_sanitizes(VARIABLE): whether the folder whose CMakeLists.txt is read is one of them.
+function(plimsoll_sanitizes variable)
+  get_filename_component(_folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  set(${variable} OFF PARENT_SCOPE)
+  if(PLIMSOLL_SANITIZE AND (NOT PLIMSOLL_SANITIZE_FOLDERS OR _folder IN_LIST PLIMSOLL_SANITIZE_FOLDERS))
+    set(${variable} ON PARENT_SCOPE)
+  endif()
+endfunction()
 
 # Reading the same headers for each of 500 files took a third of the build. What is precompiled can be forgotten to be
 # included: -DPLIMSOLL_PRECOMPILED=OFF finds that, as does the build of the fuzz targets.
@@ -56,11 +67,15 @@ endif()
 # to a sixth of the time of large files. What it writes is the same.
 set(PLIMSOLL_COMPILER_HEAP --param=ggc-min-heapsize=400000)
 # plimsoll_precompile(TARGET FLAGS HEADERS...): the first target of those with the same FLAGS (a word for what changes the
-# headers' meaning) compiles them for the others. The warnings that are off are raised falsely by g++ 12 inside std::string,
+# headers' meaning, beside sanitizers) compiles them for the others. The warnings that are off are raised falsely by g++ 12 inside std::string,
 # and of precompiled headers it does not know any more that they are the system's.
 function(plimsoll_precompile target flags)
   if(NOT PLIMSOLL_PRECOMPILED)
     return()
+  endif()
+  get_target_property(_unsanitized ${target} PLIMSOLL_UNSANITIZED)
+  if(PLIMSOLL_SANITIZE AND NOT _unsanitized)
+    set(flags sanitized_${flags})
   endif()
   target_compile_options(${target} PRIVATE -fpch-preprocess -Wno-array-bounds -Wno-stringop-overflow
                                            -Wno-stringop-overread ${PLIMSOLL_COMPILER_HEAP})
@@ -90,6 +105,27 @@ endfunction()
 # Folders whose work is bounded by people, files or other programs.
 set(PLIMSOLL_UNHURRIED files fleet formats calibrate recipe weights runs prepare train infer tools report advise cli)
 
+# plimsoll_own_precompiled(FLAGS): the owner of these headers does nothing else. Building one test then builds no other; and in a build that has
+# sanitizers in some folders the headers of the others have the names that ccache knows, whatever folder comes first.
+function(plimsoll_own_precompiled flags)
+  if(NOT PLIMSOLL_PRECOMPILED OR TARGET precompiled_for_${flags})
+    return()
+  endif()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/nothing.cc CONTENT "// Headers are precompiled for this file, and taken by others.\n")
+  add_library(precompiled_for_${flags} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/nothing.cc)
+  target_link_libraries(precompiled_for_${flags} PRIVATE plimsoll_options)
+  set(_headers)
+  if(flags MATCHES "^tests")
+    set(_headers <gmock/gmock.h> <gtest/gtest.h>)
+    target_link_libraries(precompiled_for_${flags} PRIVATE OpenMP::OpenMP_CXX GTest::gmock GTest::gtest_main)
+    target_compile_options(precompiled_for_${flags} PRIVATE $<IF:$<STREQUAL:${flags},tests>,-O0,-O1>)
+  else()
+    plimsoll_leave_unsanitized(precompiled_for_${flags})
+    target_link_libraries(precompiled_for_${flags} PRIVATE $<$<STREQUAL:${flags},openmp>:OpenMP::OpenMP_CXX>)
+  endif()
+  plimsoll_precompile(precompiled_for_${flags} ${flags} ${_headers})
+endfunction()
+
 function(plimsoll_library name)
   cmake_parse_arguments(arg "NO_UNITY;TESTS_COMPUTE" "" "SOURCES;DEPS;TESTS;TEST_DEPS;PRECOMPILED" ${ARGN})
   if(arg_SOURCES)
@@ -98,7 +134,10 @@ function(plimsoll_library name)
       plimsoll_unity(plimsoll_${name} 8)
     endif()
     set(_flags optimised)
-    if(PLIMSOLL_SANITIZE AND name IN_LIST PLIMSOLL_UNHURRIED)
+    plimsoll_sanitizes(_sanitized)
+    if(NOT _sanitized)
+      plimsoll_leave_unsanitized(plimsoll_${name})
+    elseif(name IN_LIST PLIMSOLL_UNHURRIED)
       set(_flags plain)
       target_compile_options(plimsoll_${name} PRIVATE -O0)
     endif()
@@ -110,6 +149,8 @@ function(plimsoll_library name)
     target_link_libraries(plimsoll_${name} PUBLIC plimsoll_options ${arg_DEPS})
     if(arg_PRECOMPILED)
       set(_flags ${name})
+    elseif(NOT _sanitized)
+      plimsoll_own_precompiled(${_flags})
     endif()
     plimsoll_precompile(plimsoll_${name} ${_flags} ${arg_PRECOMPILED})
   else()
@@ -135,23 +176,12 @@ function(plimsoll_label test label)
   add_dependencies(tests_of_${label} ${ARGN})
 endfunction()
 
-# plimsoll_test(NAME [OWN_FLAGS] [COMPUTES] SOURCES ... DEPS ...): one GoogleTest program, run by ctest from the source folder. The
-# target unit_tests builds them all, and nothing else. OWN_FLAGS: it is compiled otherwise than the rest. COMPUTES: its own loops
-# take longer than to compile them optimised.
+# plimsoll_test(NAME [OWN_FLAGS] [COMPUTES] [IN_THIRDS] SOURCES ... DEPS ...): one GoogleTest program, run by ctest from the source folder.
+# The target unit_tests builds them all, and nothing else. OWN_FLAGS: it is compiled otherwise than the rest. COMPUTES: its own loops
+# take longer than to compile them optimised. IN_THIRDS: three tests NAME_0 to NAME_2, each with a third of its cases.
 add_custom_target(unit_tests)
-# The owner of the headers that are precompiled for tests of these flags is no test: building one test then builds no other.
-function(plimsoll_own_precompiled flags)
-  if(NOT PLIMSOLL_PRECOMPILED OR TARGET precompiled_for_${flags})
-    return()
-  endif()
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/nothing.cc CONTENT "// Headers are precompiled for this file, and taken by others.\n")
-  add_library(precompiled_for_${flags} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/nothing.cc)
-  target_link_libraries(precompiled_for_${flags} PRIVATE plimsoll_options OpenMP::OpenMP_CXX GTest::gmock GTest::gtest_main)
-  target_compile_options(precompiled_for_${flags} PRIVATE $<IF:$<STREQUAL:${flags},tests>,-O0,-O1>)
-  plimsoll_precompile(precompiled_for_${flags} ${flags} <gmock/gmock.h> <gtest/gtest.h>)
-endfunction()
 function(plimsoll_test name)
-  cmake_parse_arguments(arg "OWN_FLAGS;COMPUTES" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(arg "OWN_FLAGS;COMPUTES;IN_THIRDS" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE plimsoll_options ${arg_DEPS} OpenMP::OpenMP_CXX GTest::gmock GTest::gtest_main)
   plimsoll_link_quickly(${name} PRIVATE)
@@ -170,9 +200,19 @@ function(plimsoll_test name)
     plimsoll_unity(${name} 8 APART "${CMAKE_SOURCE_DIR}/src/base/test_allocations.cc")
     plimsoll_precompile(${name} ${_flags})
   endif()
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
+  set(_tests ${name})
+  if(arg_IN_THIRDS)
+    set(_tests ${name}_0 ${name}_1 ${name}_2)
+  endif()
   get_filename_component(_folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
-  plimsoll_label(${name} ${_folder} ${name})
+  foreach(_test IN LISTS _tests)
+    add_test(NAME ${_test} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
+    if(arg_IN_THIRDS)
+      string(REGEX REPLACE ".*_" "" _third ${_test})
+      set_property(TEST ${_test} APPEND PROPERTY ENVIRONMENT GTEST_TOTAL_SHARDS=3 GTEST_SHARD_INDEX=${_third})
+    endif()
+    plimsoll_label(${_test} ${_folder} ${name})
+  endforeach()
 endfunction()
 
 # Kernels that exist once per instruction set: each *_simd.cc is compiled for AVX2 and for AVX-512 into the
@@ -200,12 +240,13 @@ function(plimsoll_simd target)
       add_library(${_objects} OBJECT EXCLUDE_FROM_ALL)
       target_link_libraries(${_objects} PRIVATE plimsoll_options OpenMP::OpenMP_CXX)
       set(_optimised -O3)
-      if(PLIMSOLL_SANITIZE AND _isa STREQUAL avx2)
+      plimsoll_sanitizes(_sanitized)
+      if(_sanitized AND _isa STREQUAL avx2)
         set(_optimised -O1)
       endif()
       target_compile_options(${_objects} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} ${_optimised}
                              -ffp-contract=off -fno-math-errno -Wno-uninitialized -Wno-maybe-uninitialized)
-      if(NOT _isa STREQUAL avx2)  # the same templates, which sanitizers have seen: tests keep to AVX2 then
+      if(NOT _sanitized OR NOT _isa STREQUAL avx2)  # the same templates, which sanitizers have seen: tests keep to AVX2 then
         plimsoll_leave_unsanitized(${_objects})
       endif()
       target_compile_definitions(${_objects} PRIVATE PLIMSOLL_ISA=${_isa} PLIMSOLL_ISA_${_isa}=1)

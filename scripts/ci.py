@@ -9,12 +9,12 @@
     ci.py --stages isas,parity   only these of them
 
 Every landing builds the program and runs `make test`. The parts below are cut into three shards: instruction sets below the machine's
-own, suites under sanitizers, comparisons with PyTorch, CUDA's compiler, the demo. A landing runs the shard that its number picks, and
-every part whose files it touched. Samples (load lines, faults) and grids (families by methods, kernels by shapes, refusals by budgets, pages
-with commands) are cut within (tests/shard.py): "run/0" is a third of parity's run that has each family and each method, and a landing runs one
-such slice of each grid, and the commands of each page that it touched. It runs a grid whole where it touched what the grid is about (SAMPLES,
-GRIDS), and of parity's run each case of the families whose files it touched, unless it touched more than WIDE grids. So any three landings in
-a row run everything once.
+own, suites under sanitizers, comparisons with PyTorch, CUDA's compiler, the demo, tests whose programs take long to compile (TURNS). A landing
+runs the shard that its number picks, and every part whose files it touched. Samples (load lines, faults), long suites (SUITES) and grids (families
+by methods, kernels by shapes, refusals by budgets, pages with commands) are cut within (tests/shard.py): "run/0" is a third of parity's run that has
+each family and each method, and a landing runs one such slice of each, and the commands of each page that it touched. It runs one whole where it
+touched what that is about (SAMPLES, SUITES, GRIDS), and of parity's run each case of the families whose files it touched, unless it touched more than
+WIDE grids. So any three landings in a row run everything once.
 
 The stages AGAIN run tests of `make test` a second time (lesser instruction sets, sanitizers). The landing's number picks their parts and, of
 grids in them, the slice of its third: landing 7 the parts 1 and the slices 2. All slices in all of these parts take nine landings in a row.
@@ -22,11 +22,14 @@ grids in them, the slice of its third: landing 7 the parts 1 and the slices 2. A
 What a landing does not prove by itself:
 - of parts that it touched nothing of: two thirds.
 - of grids, where it changed what all of their cells share (src/ops/*.h, src/passes, src/graph ...): two thirds of the cells, such as LoRA on
-  a family that this landing's slice trains in full.
-- of grids and lesser instruction sets, where it touched more than WIDE grids (a large change, which ends with `make everything`): two thirds
-  as well, and of the unit tests under sanitizers. Each kernel by itself runs on every set of the machine in `make test`.
-- of grids in the stages AGAIN: eight ninths.
-What no landing proves and `make everything` does: the commands around the engine on the least instruction set.
+  a family that this landing's slice trains in full; of long suites likewise two thirds of the tests.
+- of all of these and of the stages CUT_IF_WIDE, where it touched more than WIDE grids (a large change, which ends with `make everything`): two thirds
+  as well, also of folders under sanitizers, and of their unit tests eight ninths. Each kernel by itself runs on every set of the machine in `make test`.
+- of the checked card's cases, and of grids in the stages AGAIN: eight ninths.
+- under sanitizers: what folders do that are neither of its shard nor touched. They are linked as they are without (which ccache has): what they
+  allocate is watched, what they read and write is not.
+What no landing proves and `make everything` does: the commands around the engine on the least instruction set, and tests of one folder while
+sanitizers watch all others.
 
 .ci/landing holds the number, and the commit that landed before. What was touched is what changed since then, or where no commit
 is named since the number was changed before. So a landing that did not raise it (its last change is more than FRESH commits old)
@@ -40,10 +43,12 @@ import functools
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,16 +60,23 @@ FRESH = 3  # commits behind the one that raised the number: what a last look men
 SLOWEST = 20
 WIDE = 7  # grids: who touched more of them changed what all share
 AGAIN = ("isas", "sanitize")  # stages that run tests of `make test` a second time
+CUT_IF_WIDE = ("isas", "sanitize", "demo", "turns")  # stages of which a wide landing runs its shard alone
 
+# Stages that run beside the one before them: downloads leave the CPUs to the compiler, and the demo keeps one CPU busy, which PyTorch's do not all the time.
+# What they print comes behind the other's.
+BESIDE = {"downloads": "build", "demo": "parity"}
 # What a machine of two idle cores may take for a stage, in seconds: from nothing, and with a warm ccache. Printed, not judged.
 # All together: half an hour, and a quarter.
-BUDGETS = {"setup": (120, 5), "check": (20, 20), "build": (360, 60), "test": (650, 420), "isas": (60, 60),
+BUDGETS = {"setup": (60, 5), "check": (20, 20), "build": (360, 60), "downloads": (0, 0), "test": (650, 420), "isas": (60, 60),
            "sanitize": (250, 130), "parity": (100, 90), "kernels": (150, 40), "demo": (90, 75)}
 
 
+CARD_TEST = "ops_gpu_emulated_test"  # a grid that CMake cuts (IN_THIRDS)
 # What no CPU runs.
-CARD_TESTS = ("ops_gpu_emulated_test", "ops_gpu_checked_test")  # GoogleTest's own shards cut them
 GPU_ALONE = ("*.cu", "src/ops/gpu_*", "src/ops/*/gpu_*", "src/ops/*_gpu*", "src/runtime/cuda_*")
+
+
+OF_CARDS = ("tests/harness/*", "*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops/*/gpu_*", "src/ops/*_gpu*")
 
 
 def matches(file, patterns):
@@ -83,7 +95,7 @@ class Part:
     def grid(self):
         """What it is a slice of, or None."""
         name, cut, _ = self.name.partition("/")
-        return name if cut and self.stage in ("samples", "parity") else None
+        return name if cut and self.stage in ("samples", "suites", "parity") else None
 
     def touched(self, files):
         return any(matches(file, self.touched_by) and not matches(file, self.but_not_by) for file in files)
@@ -100,12 +112,17 @@ def slices(stage, name, touched_by, but_not_by=()):
 # What instruction sets can tell apart: what is compiled once for each of them, what binds it, and headers that it may include. Their rounds run
 # tests of whole programs (scripts/test_instruction_sets.py); rules of ops (src/ops/pointwise/swiglu.cc) are the same code on all.
 KERNELS = ("src/cpu/*", "*_simd.cc", "*_cpu.cc", "src/ops/*.h", "src/calibrate/*", "cmake/plimsoll.cmake", "cmake/ops.cmake")
-# One list for each shard: the folders whose unit tests run under sanitizers (`tests`: those of tests/harness). A folder's tests and its fuzz target are
-# touched by its files.
-SANITIZED = (("base", "tensor", "ranks", "device", "cpu", "gpu", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan",
+# One list for each shard: the folders that have sanitizers in them and whose unit tests run (`tests`: those of tests/harness). A folder's tests and its
+# fuzz target are touched by its files. The first need no folder of the others, but for a few functions; the second are what reads files of others, hence
+# the corpora and the program under bad input beside them.
+SANITIZED = (("base", "files", "tensor", "ranks", "device", "cpu", "gpu", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan",
               "runtime", "tests"),
-             ("files", "formats", "unicode", "tokenizer", "jinja", "chat", "recipe", "hub", "data", "fleet"),
+             ("formats", "unicode", "tokenizer", "jinja", "chat", "recipe", "hub", "data", "fleet"),
              ("calibrate", "weights", "runs", "prepare", "train", "infer", "tools", "report", "advise", "cli"))
+# Tests whose programs take long to compile: they are built and run where it is their turn. By part: what CMake builds, and what ctest runs.
+CHECKED_TEST = "ops_gpu_checked_test"
+TURNS = {"toys": (("plimsoll_with_toys", "toys_op_test"), ("toys", "toys_op")),
+         CHECKED_TEST: ((CHECKED_TEST,), (f"{CHECKED_TEST}_[012]",))}
 SAMPLES = (  # tests of `make test` that are cut into slices, and what makes all of it run
     ("load_line", ("tests/loadline/*", *under("layout", "runtime"))),
     ("hostile_rows", ("tests/loadline/*", "src/data/encode/*", "src/data/rows/*")),
@@ -115,11 +132,31 @@ SAMPLES = (  # tests of `make test` that are cut into slices, and what makes all
     ("faults", ("tests/faults/*", *under("files", "formats"))),
     ("every_variant", ("src/train/*_test.cc", "src/train/test_bench*", *under("passes", "layout", "runtime"))),  # of train_test, and of it with lesser sets
     ("every_budget", under("plan/search", "layout")),  # of plan_test
+    ("offload_layout", under("plan/program", "layout")),  # of plan_test: real shapes
     ("ways", ("tests/ways_test.py", *under("plan/search", "plan/report", "advise"))),
     ("several_devices", ("tests/several_devices_test.py", "tests/divided_gradients_test.py", "src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),  # its pairs of runs with equal bits
     ("devices_cases", ("tests/devices_cases_test.py", "src/train/gradient_sums*", *under("ranks"))),  # families, tasks and methods on several
     ("emulated", ("tests/emulated_test.py", "tests/small_models.py", *under("gpu", "runtime"))),
-    *((name, ("tests/harness/*", "*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops/*/gpu_*", "src/ops/*_gpu*")) for name in CARD_TESTS),
+    (CARD_TEST, OF_CARDS),
+)
+# Suites of `make test` that take long, of whose tests a landing runs a third (SuiteLoader in tests/shard.py), and beside themselves what makes all of
+# them run. They are no grids: their tests do not repeat each other. How many of them a landing touched makes it no wide one.
+SUITES = (
+    ("train_test", under("train", "runs")),
+    ("dpo_test", ("src/tasks/dpo*", "src/ops/loss/preference*", "src/data/encode/preference*", "src/train/reference_log_probs*")),
+    ("scores_test", ("src/tasks/*", "src/infer/score*", "src/runs/*rows*", "src/ops/loss/sequence_loss*")),
+    ("shared_prefixes_test", ("src/data/batch/*", "src/ops/attention/*")),
+    ("devices_test", ("tests/fake_nvml.cc", "src/fleet/devices/*", *under("device"))),
+    ("gpu_check_test", ("tests/gpu/*",)),
+    ("emulated_test", ("tests/small_models.py", *under("gpu", "runtime"))),
+    ("budget_test", ("src/plan/report/*", "src/advise/*")),
+    ("data_test", under("data")),
+    ("several_devices_test", ("src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),
+    ("divided_gradients_test", ("src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),
+    ("queue_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
+    ("queue_trainings_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
+    ("run_folder_test", under("runs", "files")),
+    ("changes_test", under("runs", "files")),
 )
 # As FAMILY_CASES of tests/parity/run.py are called, and files of src/models.
 FAMILIES = ("llama", "mistral", "qwen", "smollm", "gemma", "olmo", "granite", "ministral", "phi")
@@ -148,10 +185,13 @@ PARITY = (  # the other scripts: name, shard, and beside tests/parity/NAME* what
 )
 PARTS = (
     *(part for name, touched_by in SAMPLES for part in slices("samples", name, touched_by)),
+    *(part for name, touched_by in SUITES for part in slices("suites", name, (f"tests/{name}.py", "tests/command_run.py", *touched_by))),
     *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS, (*GPU_ALONE, "src/ops/*_test.cc")) for shard in range(SHARDS)),
     *(Part("sanitize", folder, shard, under(folder), GPU_ALONE if folder == "ops" else ()) for shard, folders in enumerate(SANITIZED) for folder in folders),
     Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("files", "formats", "unicode", "tokenizer", "recipe", "jinja", "chat", "data", "fleet", "report"))),
-    Part("sanitize", "programs", 2, ("tests/bad_input_test.py", "tests/faults/*", "src/files/*", "src/formats/*")),
+    Part("sanitize", "programs", 1, ("tests/bad_input_test.py", "tests/faults/*", "src/files/*", "src/formats/*")),
+    Part("turns", "toys", 0, ("tests/toys/*", "tests/toys_test.py", "src/*.def", "src/passes/pipeline*", "src/recipe/options.cc", "src/prepare/setup.cc")),
+    Part("turns", CHECKED_TEST, 2, OF_CARDS),
     *(part for name, touched_by in GRIDS for part in slices("parity", name, (f"tests/parity/{name}*", *touched_by), (*GPU_ALONE, "src/*_test.cc"))),
     *(Part("parity", f"run/{family}", None, (f"src/models/{family}*",)) for family in FAMILIES),
     *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by), (*GPU_ALONE, "src/*_test.cc")) for name, shard, touched_by in PARITY),
@@ -198,11 +238,11 @@ class Choice:
     why: str
 
     def has(self, part):
-        return part.shard in self.shards or part.touched(self.files) and not ((part.grid or part.stage == "isas") and self.wide)
+        return part.shard in self.shards or part.touched(self.files) and not ((part.grid or part.stage in CUT_IF_WIDE) and self.wide)
 
     @functools.cached_property
     def wide(self):
-        return len({part.grid for part in PARTS if part.grid and part.touched(self.files)}) > WIDE
+        return len({part.grid for part in PARTS if part.grid and part.stage != "suites" and part.touched(self.files)}) > WIDE
 
 
 def choose(wanted, number, past):
@@ -238,17 +278,29 @@ def named_slices(choice, stage="test"):
     return [part.name for part in PARTS if part.grid and choice.has(part)] + [f"commands_in_docs_work/{page}" for page in pages]
 
 
+def left_out(choice):
+    """(targets that CMake leaves out, tests that ctest leaves out) of `make test`: whose turn it is not, and of those in thirds the other two."""
+    turns = chosen(choice, "turns")
+    targets = [target for part in TURNS if part not in turns for target in TURNS[part][0]]
+    tests = [test for part in TURNS if part not in turns for test in TURNS[part][1]]
+    ran = {CARD_TEST: {part.shard for part in PARTS if part.grid == CARD_TEST and choice.has(part)}}
+    if CHECKED_TEST in turns:
+        # As suites that run again: by its turn it would run one third for ever.
+        touched = not choice.wide and any(matches(file, OF_CARDS) for file in choice.files)
+        ran[CHECKED_TEST] = range(SHARDS) if touched else choice.again
+    return targets, tests + [f"{test}_{shard}" for test, shards in ran.items() for shard in range(SHARDS) if shard not in shards]
+
+
 def stages(choice):
     """(name, argument lists of its commands) of every stage that has something to do."""
     # CUDA's compiler takes as long as all else: it has a stage of its own, and the other tests need no card.
-    yield "setup", [["scripts/setup.sh", "--dev", "--parity"]]
+    yield "setup", [["scripts/setup.sh", "--dev"]]
     yield "check", [["make", "check"]]
-    yield "build", [["make", "build", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
-    cut = {name: [part.shard for part in PARTS if part.grid == name and choice.has(part)] for name in CARD_TESTS}
-    cut = {name: shards[0] for name, shards in cut.items() if len(shards) == 1}
-    yield "test", [["make", "test", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF", *([f"TEST_FLAGS=-E '^({'|'.join(cut)})$$'"] if cut else [])],
-                   *(["env", f"GTEST_TOTAL_SHARDS={SHARDS}", f"GTEST_SHARD_INDEX={shard}", "ctest", "--test-dir", "build", "--output-on-failure",
-                      "-j", "2", "-R", f"^({'|'.join(name for name in cut if cut[name] == shard)})$"] for shard in sorted(set(cut.values())))]
+    targets, tests = left_out(choice)
+    flags = f"CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF -DPLIMSOLL_LEFT_OUT={','.join(targets)}"
+    yield "build", [["make", "build", flags]]
+    yield "downloads", [["scripts/setup.sh", "--parity"]]
+    yield "test", [["make", "test", flags, *([f"TEST_FLAGS=-E '^({'|'.join(tests)})$$'"] if tests else [])]]
     parts = {stage: chosen(choice, stage) for stage in ("isas", "sanitize", "kernels", "demo")}
     parts["parity"] = list(dict.fromkeys(name.partition("/")[0] for name in chosen(choice, "parity")))
     if parts["isas"]:
@@ -258,9 +310,9 @@ def stages(choice):
         third = ["env", f"GTEST_TOTAL_SHARDS={SHARDS}", f"GTEST_SHARD_INDEX={min(choice.again)}"] if choice.wide and len(choice.again) == 1 else []
         yield "sanitize", [[*third, "make", "sanitize", f"SANITIZE_FOLDERS={' '.join(parts['sanitize'])}"]]
     if parts["parity"]:
-        yield "parity", [["make", "parity", f"PARITY={' '.join(parts['parity'])}", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
+        yield "parity", [["make", "parity", f"PARITY={' '.join(parts['parity'])}", flags]]
     if parts["demo"]:
-        yield "demo", [["make", "demo", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
+        yield "demo", [["make", "demo", flags]]
     if parts["kernels"]:
         yield "kernels", [["make", "kernels", f"KERNELS_FOR={';'.join(parts['kernels'])}"]]
 
@@ -288,7 +340,8 @@ def report(taken, slowest, failed):
         cold, warm = BUDGETS[name]
         print(f"{name:<10} {stage.seconds:5.0f} s {stage.cpu_seconds:6.0f} s   {cold:4d} {warm:4d}" + ("   over its budget" if stage.seconds > cold else ""))
     cold, warm = (sum(BUDGETS[name][kind] for name in taken) for kind in (0, 1))
-    print(f"{'all':<10} {sum(stage.seconds for stage in taken.values()):5.0f} s {sum(stage.cpu_seconds for stage in taken.values()):6.0f} s   {cold:4d} {warm:4d}")
+    seconds = sum(max(taken[name].seconds for name, _ in group) for group in groups((name, None) for name in taken))
+    print(f"{'all':<10} {seconds:5.0f} s {sum(stage.cpu_seconds for stage in taken.values()):6.0f} s   {cold:4d} {warm:4d}")
     if slowest:
         print("slowest tests: " + ", ".join(f"{name} {taken:.0f} s" for name, taken in slowest.items()))
     if failed:
@@ -308,29 +361,53 @@ def record(path, kind, choice, taken, slowest):
     path.write_text(json.dumps(known, indent=1) + "\n")
 
 
-def cpu_seconds():
-    """Of all that this process has started and waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def run_stage(commands, environment, output=None):
+    """(Taken, whether a command failed); what they print goes to `output`, None: to the terminal."""
+    start, used, code = time.monotonic(), 0.0, 0
+    for words in commands:
+        child = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=output, stderr=output and subprocess.STDOUT)
+        _, status, usage = os.wait4(child.pid, 0)  # of this child and what it waited for, whatever runs beside it
+        child.returncode = code = os.waitstatus_to_exitcode(status)
+        used += usage.ru_utime + usage.ru_stime
+        if code != 0:
+            break
+    return Taken(time.monotonic() - start, used, os.getloadavg()[0]), code != 0
+
+
+def groups(named):
+    """Stages that run at the same time: each with those behind it that run beside it."""
+    found = []
+    for name, commands in named:
+        if found and BESIDE.get(name) == found[-1][0][0]:
+            found[-1].append((name, commands))
+        else:
+            found.append([(name, commands)])
+    return found
 
 
 def run(choice, only=()):
     """({stage: Taken}, the slowest tests, the stage that failed or None); `only`: the stages that run, none: all."""
     environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "100"}
-    taken, slowest = {}, {}
-    for name, commands in stages(choice):
-        if only and name not in only:
-            continue
-        print(f"\n== {name}", flush=True)
-        environment["PLIMSOLL_SHARDS"] = " ".join(named_slices(choice, name))
-        start, used = time.monotonic(), cpu_seconds()
-        failed = any(subprocess.run(words, cwd=ROOT, env=environment).returncode != 0 for words in commands)
-        taken[name] = Taken(time.monotonic() - start, cpu_seconds() - used, os.getloadavg()[0])
-        if name == "test":  # before other stages run some of them again
+    taken, slowest, failed = {}, {}, None
+    for group in groups((name, commands) for name, commands in stages(choice) if not only or name in only):
+        print(f"\n== {' and '.join(name for name, _ in group)}", flush=True)
+        with ThreadPoolExecutor(len(group)) as pool, ExitStack() as files:
+            started = []
+            for name, commands in group:
+                output = files.enter_context(tempfile.TemporaryFile("w+")) if started else None
+                own = {**environment, "PLIMSOLL_SHARDS": " ".join(named_slices(choice, name))}
+                started.append((name, output, pool.submit(run_stage, commands, own, output)))
+            for name, output, done in started:
+                taken[name], bad = done.result()
+                failed = failed or (name if bad else None)
+                if output:
+                    output.seek(0)
+                    print(f"\n-- {name}\n{output.read()}", flush=True)
+        if "test" in taken and not slowest:  # before other stages run some of them again
             slowest = slowest_tests(ROOT / "build")
         if failed:
-            return taken, slowest, name
-    return taken, slowest, None
+            break
+    return taken, slowest, failed
 
 
 def main():
@@ -351,7 +428,7 @@ def main():
         return 0
     choice = choose(os.environ.get("CI_SHARD", ""), number, history(landed))
     print(choice.why)
-    for stage in ("samples", "isas", "sanitize", "parity", "kernels", "demo"):
+    for stage in ("turns", "suites", "samples", "isas", "sanitize", "parity", "kernels", "demo"):
         print(f"  {stage:<9} {' '.join(chosen(choice, stage)) or '-'}")
     if options.list:
         return 0

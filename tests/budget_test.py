@@ -19,7 +19,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/loadline")]
 from recipes import write_recipe  # noqa: E402
-from shard import is_mine  # noqa: E402
+from shard import SuiteLoader, is_mine  # noqa: E402
 
 PLIMSOLL = ROOT / "build" / "plimsoll"
 MIB, GIB = 1 << 20, 1 << 30
@@ -586,4 +586,4 @@ class SmallRuns(FolderTest):
 
 if __name__ == "__main__":
     PLIMSOLL = Path(sys.argv.pop(1)).resolve()
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("budget_test", ("is_mine",)))

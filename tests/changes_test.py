@@ -14,6 +14,7 @@ from pathlib import Path
 
 import command_run
 from command_run import run
+from shard import SuiteLoader
 from refusals import DAMAGED, MODEL_FILES, ROWS, SHIM, STOPPED, USAGE, TrainingTest, write_recipe
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / ".deps/py"))
@@ -341,4 +342,4 @@ class Disks(TrainingTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("changes_test"))

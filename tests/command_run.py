@@ -27,9 +27,9 @@ def not_sanitized(reason):
     return unittest.skipIf(SANITIZED, f"under sanitizers: {reason}")
 
 
-def main() -> None:
+def main(testLoader: unittest.TestLoader = unittest.defaultTestLoader) -> None:
     """As unittest.main(); lists what this machine cannot run. Where that is all, ctest's exit code for a skipped test (SKIP_RETURN_CODE)."""
-    result = unittest.main(exit=False).result
+    result = unittest.main(exit=False, testLoader=testLoader).result
     for test, reason in result.skipped:
         print(f"SKIPPED {test.id()}: {reason}", flush=True)
     if not result.wasSuccessful() or result.testsRun == 0:

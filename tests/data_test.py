@@ -16,7 +16,7 @@ import time
 import unittest
 from pathlib import Path
 
-from shard import is_mine
+from shard import SuiteLoader, is_mine
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / ".deps/py"))
@@ -483,4 +483,4 @@ if __name__ == "__main__":
         at = sys.argv.index("--megabytes")
         LARGE_MB = int(sys.argv[at + 1])
         del sys.argv[at:at + 2]
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("data_test", ("is_mine",)))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from command_run import PLIMSOLL, not_sanitized, output
 from queue_case import MIB, SECONDS, QueueTest
+from shard import SuiteLoader
 from small_models import LLAMA, tiny_recipe
 
 LIBRARY = Path(sys.argv.pop(1)).resolve()
@@ -690,4 +691,4 @@ class RecipesOnCards(EmulatedCards):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("devices_test"))

@@ -11,7 +11,7 @@ import zlib
 import command_run
 from command_run import CommandTest, losses_of, output, run
 from several_devices_test import LARGE, LONG, LORA, MPIRUN, PLUGIN, STEPS, WIDE
-from shard import is_mine
+from shard import SuiteLoader, is_mine
 from small_models import GLA, T5, TODAY, steps, tiny_recipe
 
 SHORT = {"schedule": {"max_steps": 6, "warmup": 2}}
@@ -175,4 +175,4 @@ class DividedGradients(CommandTest):
 
 
 if __name__ == "__main__":
-    command_run.main()
+    command_run.main(testLoader=SuiteLoader("divided_gradients_test", ("assert_same_files", "is_my_cell")))

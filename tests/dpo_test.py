@@ -5,6 +5,7 @@ import shutil
 import unittest
 
 from command_run import as_if_written_by_the_run, CommandTest, ROOT, assert_curves_agree, assert_same_bits_in_little_memory, output, run
+from shard import SuiteLoader
 from scores_test import lines, pairs, write_rows
 
 METRICS = ["rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"]
@@ -383,4 +384,4 @@ class Dpo(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("dpo_test"))

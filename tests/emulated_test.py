@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from shard import is_mine
+from shard import SuiteLoader, is_mine
 from small_models import BERT, GLA, LLAMA, LOSSLESS, ROOT, STEPS, T5, TODAY, golden_recipe, pairs, steps, tiny_recipe, write_rows
 
 PLIMSOLL = ROOT / "build" / "plimsoll"
@@ -351,4 +351,4 @@ class EmulatedTest(unittest.TestCase):
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         PLIMSOLL = Path(sys.argv.pop(1)).resolve()
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("emulated_test", ("self.follows", "self.shares", "next_cell_is_mine")))

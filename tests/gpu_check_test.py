@@ -13,6 +13,8 @@ import unittest
 import unittest.mock
 from pathlib import Path
 
+from shard import SuiteLoader
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests/gpu"), str(ROOT / "bench")]
 import check  # noqa: E402
@@ -265,4 +267,4 @@ class GpuFirstTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PLIMSOLL, TOOL = (Path(sys.argv.pop(1)).resolve() for _ in range(2))
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("gpu_check_test"))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from command_run import PLIMSOLL, ROOT, not_sanitized, output
 from queue_case import MIB, PYTHON, SECONDS, QueueTest
+from shard import SuiteLoader
 
 KILLS = 8
 if "--kills" in sys.argv:
@@ -873,4 +874,4 @@ class Ending(QueueTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("queue_test"))

@@ -6,6 +6,7 @@ import unittest
 
 from command_run import not_sanitized, output, run
 from queue_case import MIB, QueueTest
+from shard import SuiteLoader
 
 
 @not_sanitized("a training takes more memory than its plan")
@@ -221,4 +222,4 @@ class Trainings(QueueTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("queue_trainings_test"))

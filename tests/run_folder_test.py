@@ -15,6 +15,7 @@ from pathlib import Path
 
 import command_run
 from command_run import ROOT, run
+from shard import SuiteLoader
 from refusals import DAMAGED, ROWS, STOPPED, USAGE, TrainingTest, write_recipe
 
 GOOD = json.dumps({"prompt": "a", "response": "b"}) + "\n"
@@ -450,4 +451,4 @@ class WorkIsKept(TrainingTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("run_folder_test"))

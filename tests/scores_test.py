@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 from command_run import CommandTest, ROOT, assert_curves_agree, assert_same_bits_in_little_memory, assert_splits_agree, output, run
+from shard import SuiteLoader
 from small_models import LLAMA, model, pairs, sentence, texts, write_rows
 
 
@@ -669,4 +670,4 @@ class Scores(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("scores_test"))

@@ -241,7 +241,9 @@ class Ci(unittest.TestCase):
                 self.assertEqual({part.grid for part in ran}, grids)
                 self.assertEqual({part.shard for part in ran}, {number})
                 self.assertEqual([part.name for part in self.ci.PARTS if part.stage == "isas" and choice.has(part)], [f"{number}/3"])
-            self.assertIn(("sanitize", "gpu"), self.parts(choice), "what is no grid runs")
+            self.assertEqual({part.name for part in self.ci.PARTS if part.stage == "sanitize" and choice.has(part)} - {"fuzz", "programs"},
+                             set(self.ci.SANITIZED[number]), "a wide landing has sanitizers in the folders of its shard alone")
+            self.assertIn(("parity", "ops"), self.parts(choice), "what is no grid runs")
             # Under sanitizers a wide landing runs a third of each suite, the next three the second third.
             for later in range(9):
                 commands = {name: lists for name, lists in self.ci.stages(self.ci.choose("", number + later, (0, wide)))}
@@ -298,15 +300,45 @@ class Ci(unittest.TestCase):
         for shard in range(3):
             self.assertEqual([sum((case + method) % 3 == shard for method in range(3)) for case in range(10)], [1] * 10)
 
-    def test_tests_of_cards_run_a_slice_by_themselves_or_whole_with_the_others(self):
-        def commands(number, *files):
-            return dict(self.ci.stages(self.ci.choose("", number, (0, files))))["test"]
-        cut = commands(1, "docs/howto/fit-into-memory.md")
-        self.assertEqual(cut[0][3:], ["TEST_FLAGS=-E '^(ops_gpu_emulated_test|ops_gpu_checked_test)$$'"])
-        self.assertEqual([words[:3] for words in cut[1:]], [["env", "GTEST_TOTAL_SHARDS=3", "GTEST_SHARD_INDEX=1"]])
-        self.assertEqual(cut[1][-1], "^(ops_gpu_emulated_test|ops_gpu_checked_test)$")
-        whole = commands(0, "src/gpu/stream.h")
-        self.assertEqual((len(whole), whole[0][3:]), (1, []))
+    def test_tests_of_cards_are_cut_and_what_takes_long_to_compile_is_built_where_it_runs(self):
+        def left_out(number, *files, wanted=""):
+            return self.ci.left_out(self.ci.choose(wanted, number, (0, files)))
+        page, card, checked = "docs/howto/fit-into-memory.md", "ops_gpu_emulated_test", "ops_gpu_checked_test"
+        targets, tests = left_out(1, page)
+        self.assertEqual(targets, ["plimsoll_with_toys", "toys_op_test", checked])
+        self.assertEqual(tests, ["toys", "toys_op", f"{checked}_[012]", f"{card}_0", f"{card}_2"])
+        words = dict(self.ci.stages(self.ci.choose("", 1, (0, [page]))))
+        self.assertEqual(words["build"][0][2], "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF -DPLIMSOLL_LEFT_OUT=" + ",".join(targets))
+        self.assertEqual(words["test"], [["make", "test", words["build"][0][2], f"TEST_FLAGS=-E '^({'|'.join(tests)})$$'"]])
+        self.assertEqual(left_out(0, "src/gpu/stream.h"), ([], []))
+        self.assertEqual(left_out(0, wanted="all"), ([], []))
+        thirds = set()
+        for number in range(9):
+            targets, tests = left_out(number, page)
+            self.assertEqual(checked in targets, f"{checked}_[012]" in tests)
+            self.assertEqual("plimsoll_with_toys" in targets, "toys_op" in tests)
+            if checked not in targets:
+                thirds |= {third for third in range(3) if f"{checked}_{third}" not in tests}
+        self.assertEqual(thirds, {0, 1, 2}, "what is cut twice has run whole after nine landings")
+
+    def test_parts_that_are_cut_if_wide_are_stages(self):
+        self.assertLessEqual(set(self.ci.CUT_IF_WIDE), {part.stage for part in self.ci.PARTS})
+
+    def test_a_long_suite_runs_the_slices_that_are_named(self):
+        sys.path.insert(0, str(ROOT / "tests"))
+        self.addCleanup(sys.path.remove, str(ROOT / "tests"))
+        from shard import SuiteLoader
+        names = unittest.TestLoader().getTestCaseNames(Ci)
+        slices = []
+        for shard in range(3):
+            with mock.patch.dict("os.environ", PLIMSOLL_SHARDS=f"ci_test/{shard} dpo/1"):
+                slices.append(SuiteLoader("ci_test").getTestCaseNames(Ci))
+                self.assertEqual(SuiteLoader("other_test").getTestCaseNames(Ci), names)
+        self.assertEqual(sorted(sum(slices, [])), sorted(names))
+        self.assertTrue(all(slices))
+        with mock.patch.dict("os.environ", PLIMSOLL_SHARDS="ci_test/0"):
+            added = set(SuiteLoader("ci_test", ("CUT_" + "IF_WIDE",)).getTestCaseNames(Ci)) - set(slices[0])
+            self.assertEqual(added, set(slices[1] + slices[2]) & {"test_parts_that_are_cut_if_wide_are_stages"}, "a test that is cut within runs always")
 
     def test_kernels_are_compiled_for_one_capability_at_a_landing_and_for_all_before_a_release(self):
         def capabilities(wanted, number, *files):
@@ -353,13 +385,22 @@ class Ci(unittest.TestCase):
             self.assertTrue(f'"{name}": (' in driver or (ROOT / f"tests/parity/{name}.py").exists(), name)
         lists = "".join(path.read_text() for path in (ROOT / "tests/CMakeLists.txt", ROOT / "src/ops/CMakeLists.txt"))
         scripts = "".join(path.read_text() for folder in ("", "loadline", "faults", "parity") for path in (ROOT / "tests" / folder).glob("*.py"))
-        in_units = {"every_variant": "src/train/every_variant_test.cc", "every_budget": "src/plan/search/search_oracle_test.cc"}
+        in_units = {"every_variant": "src/train/every_variant_test.cc", "every_budget": "src/plan/search/search_oracle_test.cc",
+                    "offload_layout": "src/plan/program/offload_layout_test.cc"}
         for grid, file in in_units.items():
             self.assertIn(f'in_slice("{grid}"', (ROOT / file).read_text())
         for grid in {part.grid for part in self.ci.PARTS if part.stage == "samples"} - set(in_units):
             self.assertRegex(lists, rf"(NAME |_test\(){grid} ")
-            if grid not in self.ci.CARD_TESTS:
+            if grid != self.ci.CARD_TEST:
                 self.assertIn(f'is_mine("{grid}"', scripts)
+        for suite, _ in self.ci.SUITES:
+            self.assertIn(f'main(testLoader=SuiteLoader("{suite}"', (ROOT / f"tests/{suite}.py").read_text())
+        cmake = "".join(path.read_text() for path in (ROOT / "tests/toys/CMakeLists.txt", ROOT / "src/ops/CMakeLists.txt"))
+        for targets, tests in self.ci.TURNS.values():
+            for target in targets:
+                self.assertRegex(cmake, rf"(add_executable|plimsoll_gpu_test)\({target} ")
+            for test in tests:
+                self.assertRegex(cmake, rf"(NAME |plimsoll_gpu_test\(){test.removesuffix('_[012]')} ")
         for family in self.ci.FAMILIES:
             self.assertTrue(list((ROOT / "src/models").glob(f"{family}*")), family)
             self.assertRegex((ROOT / "tests/parity/cases.py").read_text(), rf'Case\("{family}')
@@ -382,6 +423,24 @@ class Ci(unittest.TestCase):
             self.assertEqual(known["warm"]["slowest_tests"], {"train": 9.5}, "what is not measured again stays")
             self.assertEqual(set(known["warm"]["stages"]["demo"]), {"seconds", "cpu_seconds", "load", "cpus", "commit", "parts"})
             self.assertGreater(self.ci.run(choice, ["isas"])[0]["isas"].cpu_seconds, 0.01)
+
+    def test_stages_that_run_beside_others_have_seconds_of_their_own_and_end_the_run_where_they_fail(self):
+        def waits_for(own, other):  # ends well where the other runs at the same time
+            return f"import pathlib,time\npathlib.Path({own!r}).touch()\nfor _ in range(6000):\n if pathlib.Path({other!r}).exists(): break\n time.sleep(.01)\nelse: 1/0"
+        with tempfile.TemporaryDirectory() as folder, mock.patch("builtins.print"):
+            files = [f"{folder}/{number}" for number in range(2)]
+            commands = [(name, [[sys.executable, "-c", waits_for(*pair)]]) for name, pair in (("parity", files), ("demo", files[::-1]))]
+            with mock.patch.object(self.ci, "stages", lambda choice: [*commands, ("kernels", [["true"]])]):
+                taken, _, failed = self.ci.run(self.ci.choose("1", 0, None))
+            self.assertEqual((list(taken), failed), (["parity", "demo", "kernels"], None))
+            commands[1] = ("demo", [[sys.executable, "-c", "print(sum(range(10**6)))"], ["false"], ["true"]])
+            with mock.patch.object(self.ci, "stages", lambda choice: [("parity", [["true"]]), commands[1], ("kernels", [["true"]])]):
+                taken, _, failed = self.ci.run(self.ci.choose("1", 0, None))
+            self.assertEqual((list(taken), failed), (["parity", "demo"], "demo"))
+            self.assertLess(taken["parity"].cpu_seconds, taken["demo"].cpu_seconds)
+        for stage, other in self.ci.BESIDE.items():
+            everything = [name for name, _ in self.ci.stages(self.ci.choose("all", 0, None))]
+            self.assertEqual(everything[everything.index(stage) - 1], other)
 
     def test_history_is_counted_from_the_number_s_last_change(self):
         with tempfile.TemporaryDirectory() as folder:

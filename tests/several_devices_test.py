@@ -17,7 +17,7 @@ from pathlib import Path
 
 import command_run
 from command_run import CommandTest, PLIMSOLL, losses_of, output, run
-from shard import is_mine
+from shard import SuiteLoader, is_mine
 from small_models import LLAMA, T5, steps, tiny_recipe
 
 PLUGIN = PLIMSOLL.parent / "libplimsoll_mpi.so"
@@ -703,4 +703,4 @@ class Refused(CommandTest):
 
 
 if __name__ == "__main__":
-    command_run.main()
+    command_run.main(testLoader=SuiteLoader("several_devices_test", ("assert_same_files", "assert_offload_keeps_bits")))

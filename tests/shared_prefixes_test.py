@@ -11,6 +11,7 @@ import unittest
 from pathlib import Path
 
 from command_run import ROOT, assert_curves_agree, losses_of, output
+from shard import SuiteLoader
 
 STEPS = 20
 DROPS = {"method": {"type": "lora", "r": 4, "dropout": 0.2}}
@@ -345,4 +346,4 @@ class Pairs(SharedPrefixes):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("shared_prefixes_test"))

@@ -16,6 +16,8 @@ import time
 import unittest
 from pathlib import Path
 
+from shard import SuiteLoader
+
 ROOT = Path(__file__).resolve().parent.parent
 PLIMSOLL = ROOT / "build" / "plimsoll"
 MIB = 1 << 20
@@ -409,4 +411,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         PLIMSOLL = Path(sys.argv.pop(1)).resolve()
     os.environ.pop("PLIMSOLL_SET", None)
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("train_test"))

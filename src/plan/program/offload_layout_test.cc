@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
+#include "base/test_slice.h"
 #include "layout/program_layout.h"
 #include "models/test_specs.h"
 #include "plan/program/experiment.h"
@@ -45,6 +47,9 @@ const OffloadChoice kNoActivations{kDisk, kDisk, kDisk, kDevice};
 class OffloadLayout : public ::testing::TestWithParam<LayoutCase> {};
 
 TEST_P(OffloadLayout, is_within_one_percent_of_what_lives_together) {
+  const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  if (!test::in_slice("offload_layout", std::stoul(name.substr(name.rfind('_') + 1))))
+    GTEST_SKIP() << "in another landing's slice";
   const LayoutCase& c = GetParam();
   Experiment experiment;
   experiment.model = test_spec({.hidden = c.shape.hidden,

@@ -4,8 +4,10 @@ JOBS ?= $(shell nproc)
 TEST_JOBS ?= $(shell echo $$(( $(JOBS) + 1 )))
 # Threads that wait for each other beside other tests: a look of a microsecond, then sleep. Without the look tiny runs take half as long again.
 SHARED_CORES := OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=100
-# test: ctest's options besides, such as TEST_FLAGS="-R recipe".
+# test: ctest's options besides, such as TEST_FLAGS="-R recipe". Of grids and long suites it runs the third that the landing of this number runs
+# (scripts/ci.py): WHOLE=1 runs all of them.
 TEST_FLAGS ?=
+WHOLE ?=
 PLIMSOLL := build/plimsoll
 PREFIX ?= /usr/local
 PARITY_PYTHON := .deps/parity/bin/python3
@@ -85,7 +87,8 @@ notebooks: build setup-notebooks
 
 test: build
 	cmake --build build -j $(JOBS)
-	$(SHARED_CORES) ctest --test-dir build --output-on-failure -j $(TEST_JOBS) $(TEST_FLAGS)
+	$(if $(WHOLE),,PLIMSOLL_SHARDS="$${PLIMSOLL_SHARDS-$$(python3 scripts/ci.py --slices)}") $(SHARED_CORES) \
+	  ctest --test-dir build --output-on-failure -j $(TEST_JOBS) $(or $(TEST_FLAGS),$(if $(WHOLE),,-E '$(shell python3 scripts/ci.py --other-thirds)'))
 
 # The tests that touch kernels again, as lesser machines than this one would run them.
 test-isas: build

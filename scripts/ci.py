@@ -7,6 +7,7 @@
                                  before you land)
     ci.py --record cold|warm     run them and write their seconds to bench/results/ci.json, which keeps what it knows of other stages
     ci.py --stages isas,parity   only these of them
+    ci.py --slices, --other-thirds    what `make test` runs and leaves out where nothing else is asked for
 
 Every landing builds the program and runs `make test`. The parts below are cut into three shards: instruction sets below the machine's
 own, suites under sanitizers, comparisons with PyTorch, CUDA's compiler, the demo, tests whose programs take long to compile (TURNS). A landing
@@ -17,17 +18,18 @@ touched what that is about (SAMPLES, SUITES, GRIDS), and of parity's run each ca
 WIDE grids. So any three landings in a row run everything once.
 
 The stages AGAIN run tests of `make test` a second time (lesser instruction sets, sanitizers). The landing's number picks their parts and, of
-grids in them, the slice of its third: landing 7 the parts 1 and the slices 2. All slices in all of these parts take nine landings in a row.
+grids in them, the slice of its third: landing 7 the parts 1 and the slices 2. All slices in all of these parts take nine landings in a row. Folders
+under sanitizers have a turn in nine landings (SANITIZED: landing 7 the third list of the second shard), and their grids one in twenty-seven.
 
 What a landing does not prove by itself:
 - of parts that it touched nothing of: two thirds.
 - of grids, where it changed what all of their cells share (src/ops/*.h, src/passes, src/graph ...): two thirds of the cells, such as LoRA on
   a family that this landing's slice trains in full; of long suites likewise two thirds of the tests.
 - of all of these and of the stages CUT_IF_WIDE, where it touched more than WIDE grids (a large change, which ends with `make everything`): two thirds
-  as well, also of folders under sanitizers, and of their unit tests eight ninths. Each kernel by itself runs on every set of the machine in `make test`.
-- of the checked card's cases, and of grids in the stages AGAIN: eight ninths.
-- under sanitizers: what folders do that are neither of its shard nor touched. They are linked as they are without (which ccache has): what they
-  allocate is watched, what they read and write is not.
+  as well. Each kernel by itself runs on every set of the machine in `make test`.
+- of the checked card's cases, and of grids on lesser instruction sets: eight ninths.
+- under sanitizers: the folders that are neither in its list nor touched, eight ninths of them; in a wide landing those that it touched too. They are linked
+  as they are without (which ccache has): what they allocate is watched, what they read and write is not.
 What no landing proves and `make everything` does: the commands around the engine on the least instruction set, and tests of one folder while
 sanitizers watch all others.
 
@@ -90,6 +92,7 @@ class Part:
     shard: int  # None: runs only where it is touched
     touched_by: tuple  # patterns of paths
     but_not_by: tuple = ()
+    again: int | None = None  # which third of the shard it is of: its turn comes once in nine landings
 
     @property
     def grid(self):
@@ -112,13 +115,12 @@ def slices(stage, name, touched_by, but_not_by=()):
 # What instruction sets can tell apart: what is compiled once for each of them, what binds it, and headers that it may include. Their rounds run
 # tests of whole programs (scripts/test_instruction_sets.py); rules of ops (src/ops/pointwise/swiglu.cc) are the same code on all.
 KERNELS = ("src/cpu/*", "*_simd.cc", "*_cpu.cc", "src/ops/*.h", "src/calibrate/*", "cmake/plimsoll.cmake", "cmake/ops.cmake")
-# One list for each shard: the folders that have sanitizers in them and whose unit tests run (`tests`: those of tests/harness). A folder's tests and its
-# fuzz target are touched by its files. The first need no folder of the others, but for a few functions; the second are what reads files of others, hence
-# the corpora and the program under bad input beside them.
-SANITIZED = (("base", "files", "tensor", "ranks", "device", "cpu", "gpu", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan",
-              "runtime", "tests"),
-             ("formats", "unicode", "tokenizer", "jinja", "chat", "recipe", "hub", "data", "fleet"),
-             ("calibrate", "weights", "runs", "prepare", "train", "infer", "tools", "report", "advise", "cli"))
+# Three lists for each shard: the folders that have sanitizers in them and whose unit tests run (`tests`: those of tests/harness). A folder's tests and its
+# fuzz target are touched by its files. The second shard is what reads files of others: hence the corpora and the program under bad input with each of its lists.
+SANITIZED = ((("base", "files", "tensor", "ranks", "device", "cpu", "gpu", "graph"), ("ops", "runtime", "tests"),
+              ("models", "tasks", "autodiff", "passes", "layout", "plan")),
+             (("formats", "unicode", "tokenizer", "jinja", "chat"), ("recipe", "hub", "data"), ("fleet",)),
+             (("calibrate", "weights", "runs", "prepare"), ("train", "infer", "tools"), ("report", "advise", "cli")))
 # Tests whose programs take long to compile: they are built and run where it is their turn. By part: what CMake builds, and what ctest runs.
 CHECKED_TEST = "ops_gpu_checked_test"
 TURNS = {"toys": (("plimsoll_with_toys", "toys_op_test"), ("toys", "toys_op")),
@@ -155,6 +157,7 @@ SUITES = (
     ("divided_gradients_test", ("src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),
     ("queue_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
     ("queue_trainings_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
+    ("fp16_test", ("src/runs/loss_scale*", "src/ops/optimizer/*", "src/train/*")),
     ("run_folder_test", under("runs", "files")),
     ("changes_test", under("runs", "files")),
 )
@@ -187,7 +190,8 @@ PARTS = (
     *(part for name, touched_by in SAMPLES for part in slices("samples", name, touched_by)),
     *(part for name, touched_by in SUITES for part in slices("suites", name, (f"tests/{name}.py", "tests/command_run.py", *touched_by))),
     *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS, (*GPU_ALONE, "src/ops/*_test.cc")) for shard in range(SHARDS)),
-    *(Part("sanitize", folder, shard, under(folder), GPU_ALONE if folder == "ops" else ()) for shard, folders in enumerate(SANITIZED) for folder in folders),
+    *(Part("sanitize", folder, shard, under(folder), GPU_ALONE if folder == "ops" else (), third)
+      for shard, lists in enumerate(SANITIZED) for third, folders in enumerate(lists) for folder in folders),
     Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("files", "formats", "unicode", "tokenizer", "recipe", "jinja", "chat", "data", "fleet", "report"))),
     Part("sanitize", "programs", 1, ("tests/bad_input_test.py", "tests/faults/*", "src/files/*", "src/formats/*")),
     Part("turns", "toys", 0, ("tests/toys/*", "tests/toys_test.py", "src/*.def", "src/passes/pipeline*", "src/recipe/options.cc", "src/prepare/setup.cc")),
@@ -233,12 +237,14 @@ def history(landed=None):
 @dataclass(frozen=True)
 class Choice:
     shards: frozenset
-    again: frozenset  # shards of grids in the stages AGAIN
+    again: frozenset  # of parts that have thirds, and shards of grids on lesser instruction sets
+    seldom: frozenset  # shards of grids under sanitizers
     files: tuple
     why: str
 
     def has(self, part):
-        return part.shard in self.shards or part.touched(self.files) and not ((part.grid or part.stage in CUT_IF_WIDE) and self.wide)
+        turn = part.shard in self.shards and (part.again is None or part.again in self.again)
+        return turn or part.touched(self.files) and not ((part.grid or part.stage in CUT_IF_WIDE) and self.wide)
 
     @functools.cached_property
     def wide(self):
@@ -249,18 +255,19 @@ def choose(wanted, number, past):
     """What runs: `wanted` is CI_SHARD, `past` is history()."""
     everything = frozenset(range(SHARDS))
     if wanted == "all":
-        return Choice(everything, everything, (), "everything: CI_SHARD=all")
-    again = frozenset([number // SHARDS % SHARDS])  # not that of the parts: each part would know one slice for ever
+        return Choice(everything, everything, everything, (), "everything: CI_SHARD=all")
+    # Not that of the parts: each part would know one slice for ever.
+    again, seldom = (frozenset([number // times % SHARDS]) for times in (SHARDS, SHARDS**2))
     if wanted:
         if not (wanted.isdigit() and int(wanted) < SHARDS):
             raise SystemExit(f"error: CI_SHARD={wanted}: expected 0 to {SHARDS - 1}, or all")
-        return Choice(frozenset([int(wanted)]), again, tuple(past[1]) if past else (), f"shard {wanted}: CI_SHARD")
+        return Choice(frozenset([int(wanted)]), again, seldom, tuple(past[1]) if past else (), f"shard {wanted}: CI_SHARD")
     if past is None:
-        return Choice(everything, everything, (), f"everything: {LANDING} has no history here")
+        return Choice(everything, everything, everything, (), f"everything: {LANDING} has no history here")
     since, files = past
     if since > FRESH:
-        return Choice(everything, everything, (), f"everything: {LANDING} was raised {since} commits ago (scripts/ci.py --next raises it)")
-    return Choice(frozenset([number % SHARDS]), again, tuple(files), f"shard {number % SHARDS} of {SHARDS} (landing {number}), and what {len(files)} changed files touch")
+        return Choice(everything, everything, everything, (), f"everything: {LANDING} was raised {since} commits ago (scripts/ci.py --next raises it)")
+    return Choice(frozenset([number % SHARDS]), again, seldom, tuple(files), f"shard {number % SHARDS} of {SHARDS} (landing {number}), and what {len(files)} changed files touch")
 
 
 def chosen(choice, stage):
@@ -273,7 +280,7 @@ def chosen(choice, stage):
 
 def named_slices(choice, stage="test"):
     """What tests that are cut run in a stage (PLIMSOLL_SHARDS): slices of grids, and pages that were touched."""
-    choice = replace(choice, shards=choice.again) if stage in AGAIN else choice
+    choice = replace(choice, shards=choice.seldom if stage == "sanitize" else choice.again) if stage in AGAIN else choice
     pages = [file for file in choice.files if matches(file, ("docs/*.md", "README.md"))]
     return [part.name for part in PARTS if part.grid and choice.has(part)] + [f"commands_in_docs_work/{page}" for page in pages]
 
@@ -300,15 +307,13 @@ def stages(choice):
     flags = f"CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF -DPLIMSOLL_LEFT_OUT={','.join(targets)}"
     yield "build", [["make", "build", flags]]
     yield "downloads", [["scripts/setup.sh", "--parity"]]
-    yield "test", [["make", "test", flags, *([f"TEST_FLAGS=-E '^({'|'.join(tests)})$$'"] if tests else [])]]
+    yield "test", [["make", "test", flags, f"TEST_FLAGS=-E '^({'|'.join(tests)})$$'" if tests else "WHOLE=1"]]
     parts = {stage: chosen(choice, stage) for stage in ("isas", "sanitize", "kernels", "demo")}
     parts["parity"] = list(dict.fromkeys(name.partition("/")[0] for name in chosen(choice, "parity")))
     if parts["isas"]:
         yield "isas", [["scripts/test_instruction_sets.py", "build", *parts["isas"]]]
     if parts["sanitize"]:
-        # Where most folders are touched, a third of each suite's tests: all of them run without sanitizers in `make test`.
-        third = ["env", f"GTEST_TOTAL_SHARDS={SHARDS}", f"GTEST_SHARD_INDEX={min(choice.again)}"] if choice.wide and len(choice.again) == 1 else []
-        yield "sanitize", [[*third, "make", "sanitize", f"SANITIZE_FOLDERS={' '.join(parts['sanitize'])}"]]
+        yield "sanitize", [["make", "sanitize", f"SANITIZE_FOLDERS={' '.join(parts['sanitize'])}"]]
     if parts["parity"]:
         yield "parity", [["make", "parity", f"PARITY={' '.join(parts['parity'])}", flags]]
     if parts["demo"]:
@@ -414,6 +419,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--next", nargs="?", const="", metavar="COMMIT")
+    # What `make test` runs by itself.
+    parser.add_argument("--slices", action="store_true", help="print the slices of this number")
+    parser.add_argument("--other-thirds", action="store_true", help="print what ctest leaves out of tests in thirds")
     parser.add_argument("--record", choices=("cold", "warm"))
     parser.add_argument("--stages", type=lambda text: text.split(","), default=[], metavar="NAME,...")
     options = parser.parse_args()
@@ -425,6 +433,12 @@ def main():
         if commit is None:
             parser.error(f"--next {options.next}: is no commit")
         (ROOT / LANDING).write_text(f"{number + 1} {commit[:12]}".strip() + "\n")
+        return 0
+    if options.slices:
+        print(" ".join(named_slices(choose("", number, (0, [])))))
+        return 0
+    if options.other_thirds:
+        print(f"^({'|'.join(f'{test}_{third}' for test in (CARD_TEST, CHECKED_TEST) for third in range(SHARDS) if third != number % SHARDS)})$")
         return 0
     choice = choose(os.environ.get("CI_SHARD", ""), number, history(landed))
     print(choice.why)

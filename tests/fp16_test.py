@@ -13,6 +13,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from shard import SuiteLoader
+
 ROOT = Path(__file__).resolve().parent.parent
 PLIMSOLL = ROOT / "build" / "plimsoll"
 STEPS = 8
@@ -159,4 +161,4 @@ class Fp16Test(unittest.TestCase):
 
 if __name__ == "__main__":
     PLIMSOLL = Path(sys.argv.pop(1)) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else PLIMSOLL
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("fp16_test"))

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -190,13 +191,16 @@ class Ci(unittest.TestCase):
     def parts(self, choice):
         return {(part.stage, part.name) for part in self.ci.PARTS if choice.has(part)}
 
-    def test_three_landings_in_a_row_run_every_part_and_one_runs_less(self):
+    def test_three_landings_in_a_row_run_every_part_and_nine_each_folder_under_sanitizers(self):
         everything = self.parts(self.ci.choose("all", 0, None))
         self.assertEqual(everything, {(part.stage, part.name) for part in self.ci.PARTS if part.shard is not None})
         self.assertEqual({part.grid for part in self.ci.PARTS if part.shard is None}, {"run"}, "a part of what the slices are of")
         for first in (0, 1, 2, 7):
-            landings = [self.parts(self.ci.choose("", number, (0, ["docs/howto/fit-into-memory.md"]))) for number in range(first, first + 3)]
+            landings = [self.parts(self.ci.choose("", number, (0, ["docs/howto/fit-into-memory.md"]))) for number in range(first, first + 9)]
             self.assertEqual(set().union(*landings), everything)
+            in_turn = {(part.stage, part.name) for part in self.ci.PARTS if part.again is not None}
+            for start in range(7):
+                self.assertEqual(set().union(*landings[start:start + 3]) - in_turn, everything - in_turn)
             for landing in landings:
                 self.assertLess(landing, everything)
 
@@ -241,15 +245,18 @@ class Ci(unittest.TestCase):
                 self.assertEqual({part.grid for part in ran}, grids)
                 self.assertEqual({part.shard for part in ran}, {number})
                 self.assertEqual([part.name for part in self.ci.PARTS if part.stage == "isas" and choice.has(part)], [f"{number}/3"])
-            self.assertEqual({part.name for part in self.ci.PARTS if part.stage == "sanitize" and choice.has(part)} - {"fuzz", "programs"},
-                             set(self.ci.SANITIZED[number]), "a wide landing has sanitizers in the folders of its shard alone")
             self.assertIn(("parity", "ops"), self.parts(choice), "what is no grid runs")
-            # Under sanitizers a wide landing runs a third of each suite, the next three the second third.
-            for later in range(9):
-                commands = {name: lists for name, lists in self.ci.stages(self.ci.choose("", number + later, (0, wide)))}
-                self.assertIn(f"GTEST_SHARD_INDEX={(number + later) // 3 % 3}", commands["sanitize"][0])
-            few = {name: lists for name, lists in self.ci.stages(self.ci.choose("", number, (0, ["src/gpu/a.h"])))}
-            self.assertEqual(few["sanitize"][0][0], "make")
+        folders = []  # a wide landing has sanitizers in those whose turn it is alone
+        for number in range(9):
+            choice = self.ci.choose("", number, (0, wide))
+            here = [part.name for part in self.ci.PARTS if part.stage == "sanitize" and choice.has(part) and part.again is not None]
+            self.assertEqual(here, list(self.ci.SANITIZED[number % 3][number // 3]))
+            self.assertEqual({part.name for part in self.ci.PARTS if part.stage == "sanitize" and choice.has(part)} - set(here),
+                             {"fuzz", "programs"} if number % 3 == 1 else set())
+            folders += here
+        self.assertEqual(sorted(folders), sorted(part.name for part in self.ci.PARTS if part.stage == "sanitize" and part.again is not None))
+        few = self.parts(self.ci.choose("", 0, (0, ["src/cli/main.cc"])))
+        self.assertEqual({name for stage, name in few if stage == "sanitize"}, {*self.ci.SANITIZED[0][0], "cli"})
 
     def test_commands_of_a_page_that_was_touched_run_whatever_the_slice(self):
         page = "docs/howto/fit-into-memory.md"
@@ -277,13 +284,15 @@ class Ci(unittest.TestCase):
             self.assertEqual([is_mine("grid", 0, page) for page in ("docs/x.md", "docs/y.md")], [True, False])
             self.assertRaises(SystemExit, is_mine, "grid", 0)
 
-    def test_suites_that_run_again_have_each_slice_in_each_part_after_nine_landings(self):
+    def test_suites_that_run_again_have_each_slice_in_each_part_after_nine_or_twenty_seven_landings(self):
         def slices(number, stage, wanted=""):
             return [name for name in self.ci.named_slices(self.ci.choose(wanted, number, (0, [])), stage) if name.startswith("every_variant/")]
+        for first in (0, 4):
+            ran = [(number % 3, name) for number in range(first, first + 9) for name in slices(number, "isas")]
+            self.assertEqual(sorted(ran), [(part, f"every_variant/{shard}") for part in range(3) for shard in range(3)])
+            ran = [(number % 9, name) for number in range(first, first + 27) for name in slices(number, "sanitize")]
+            self.assertEqual(sorted(ran), [(part, f"every_variant/{shard}") for part in range(9) for shard in range(3)])
         for stage in ("isas", "sanitize"):
-            for first in (0, 4):
-                ran = [(number % 3, name) for number in range(first, first + 9) for name in slices(number, stage)]
-                self.assertEqual(sorted(ran), [(part, f"every_variant/{shard}") for part in range(3) for shard in range(3)])
             self.assertEqual(slices(1, stage, "all"), [f"every_variant/{shard}" for shard in range(3)])
         self.assertEqual([slices(number, "test") for number in range(3)], [[f"every_variant/{shard}"] for shard in range(3)])
         with tempfile.TemporaryDirectory() as name, mock.patch("builtins.print"):
@@ -291,9 +300,9 @@ class Ci(unittest.TestCase):
             told = "import os, pathlib, sys; pathlib.Path(sys.argv[1]).write_text(os.environ['PLIMSOLL_SHARDS'])"
             commands = [(stage, [[sys.executable, "-c", told, folder / stage]]) for stage in ("sanitize", "parity")]
             with mock.patch.object(self.ci, "stages", lambda choice: commands):
-                self.ci.run(self.ci.choose("", 7, (0, [])))
+                self.ci.run(self.ci.choose("", 20, (0, [])))
             self.assertIn("every_variant/2", (folder / "sanitize").read_text().split())
-            self.assertIn("run/1", (folder / "parity").read_text().split())
+            self.assertIn("run/2", (folder / "parity").read_text().split())
 
     def test_cells_of_each_slice_of_parity_are_of_each_family_and_each_method(self):
         """As tests/parity/run.py counts them: cases by methods, of which a case has three or two."""
@@ -312,6 +321,12 @@ class Ci(unittest.TestCase):
         self.assertEqual(words["test"], [["make", "test", words["build"][0][2], f"TEST_FLAGS=-E '^({'|'.join(tests)})$$'"]])
         self.assertEqual(left_out(0, "src/gpu/stream.h"), ([], []))
         self.assertEqual(left_out(0, wanted="all"), ([], []))
+        self.assertEqual(dict(self.ci.stages(self.ci.choose("all", 0, None)))["test"][0][3], "WHOLE=1")
+        thirds = subprocess.run([sys.executable, ROOT / "scripts/ci.py", "--other-thirds"], capture_output=True, text=True, check=True).stdout.strip()
+        number = self.ci.landing_of((ROOT / self.ci.LANDING).read_text())[0]
+        named = [f"{test}_{third}" for test in (card, checked) for third in range(3)]
+        self.assertEqual([name for name in named if not re.match(thirds, name)], [f"{test}_{number % 3}" for test in (card, checked)])
+        self.assertIsNone(re.match(thirds, "train_test"))
         thirds = set()
         for number in range(9):
             targets, tests = left_out(number, page)

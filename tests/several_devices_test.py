@@ -25,11 +25,13 @@ OPEN_MPI = "PLIMSOLL_MPI" not in os.environ
 MPIRUN = (shutil.which("mpirun.openmpi") or shutil.which("mpirun")) if OPEN_MPI else shutil.which("mpiexec.hydra")
 # Copies between processes may be forbidden where tests run.
 os.environ.setdefault("OMPI_MCA_btl_vader_single_copy_mechanism", "none")
+MAY_UNSHARE = os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "--mount", "true"], capture_output=True).returncode == 0
 STEPS = 20
 LONG = {"schedule": {"max_steps": STEPS, "warmup": 2}, "batch": {"effective": 8}, "optimizer": {"lr": 1e-3}}
 EVALUATED = {**LONG, "eval": {"every": 10}, "data": {"eval": 7}}
 PAIRS = {**EVALUATED, "data": {"eval": 3}}  # of eight
 LORA = {"method": {"type": "lora", "r": 4, "dropout": 0.1}}
+QLORA = {"precision": "bf16", "method": {"type": "qlora", "r": 4}}
 # Matrices that several ranks divide, and vectors that they do not.
 WIDE = {**LLAMA, "hidden_size": 64, "intermediate_size": 72}
 # Weights that are worth a disk.
@@ -293,7 +295,7 @@ class SeveralDevices(CommandTest):
         entries = json.loads(content[8:8 + int.from_bytes(content[:8], "little")])
         stored = sum(entry["data_offsets"][1] - entry["data_offsets"][0] for name, entry in entries.items() if name != "__metadata__")
         results = []
-        for devices, settings in ((1, {}), (2, {}), (3, {"precision": "bf16-master"}), (3, LORA)):
+        for devices, settings in ((1, {}), (2, {}), (3, {"precision": "bf16-master"}), (3, LORA), (3, QLORA)):
             recipe = tiny_recipe(self.folder, WIDE, f"loaded{len(results)}", model=str(made), init="weights", **{**LONG, **settings})
             output("train", recipe, "--devices", devices, "--threads", 1, "--quiet")
             results.append(json.loads((self.folder / f"loaded{len(results)}/run.json").read_text()))
@@ -492,13 +494,14 @@ class SeveralDevices(CommandTest):
         self.assertIn("step 3: the loss is above 0.001000 in 3 steps in a row (stop.above)", errors)
         self.assertEqual(errors.count("error: "), 1, errors)
 
-    def mpirun(self, *per_rank):
-        """Each rank with its own words; rank 0 first."""
+    def mpirun(self, *per_rank, last_within=()):
+        """Each rank with its own words; rank 0 first. The last one is started by `last_within`."""
         words = [MPIRUN, "-bind-to", "none"]
         if OPEN_MPI:
             words += ["-q", "--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
         for number, own in enumerate(per_rank):
-            words += ([":"] if number else []) + ["-np", "1", str(PLIMSOLL), "train", *map(str, own), "--threads", "1"]
+            within = last_within if number == len(per_rank) - 1 else ()
+            words += ([":"] if number else []) + ["-np", "1", *within, str(PLIMSOLL), "train", *map(str, own), "--threads", "1"]
         return subprocess.run(words, capture_output=True, text=True, timeout=600)
 
     def test_mpirun_of_the_user_starts_ranks_too(self):
@@ -528,6 +531,15 @@ class SeveralDevices(CommandTest):
             self.assertEqual(done.stderr.count("error: "), 1, done.stderr)
             self.assertFalse((self.folder / "run").exists())
 
+    @unittest.skipUnless(MAY_UNSHARE, "folders of its own take rights")
+    def test_an_output_folder_that_is_not_shared_is_refused(self):
+        (self.folder / "place").mkdir()
+        recipe = tiny_recipe(self.folder, LLAMA, "run", output=str(self.folder / "place/run"), **LONG)
+        done = self.mpirun((recipe,), (recipe,), last_within=("unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{self.folder}/place" && exec "$@"', "sh"))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("error: devices: rank 1 has another output folder (the process that holds it) than rank 0: none", done.stderr)
+        self.assertFalse((self.folder / "place/run").exists())
+
     def test_an_error_of_all_is_said_once(self):
         recipe = tiny_recipe(self.folder, LLAMA, "run", **LONG)
         errors = output("train", recipe, "--devices", 3, "--memory", "60MiB", code=3)
@@ -537,8 +549,7 @@ class SeveralDevices(CommandTest):
         self.assertEqual(missing.stderr.count("error: "), 1, missing.stderr)
         self.assertFalse((self.folder / "run").exists())
 
-    @unittest.skipUnless(OPEN_MPI and os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "true"], capture_output=True).returncode == 0,
-                         "another name of the machine takes its rights")
+    @unittest.skipUnless(OPEN_MPI and MAY_UNSHARE, "another name of the machine takes its rights")
     def test_the_machine_with_most_processes_bounds_the_memory_of_each(self):
         recipe = tiny_recipe(self.folder, LLAMA, "run", **LONG)
 
@@ -561,6 +572,16 @@ class SeveralDevices(CommandTest):
         recipe = tiny_recipe(self.folder, LLAMA, "run", **LONG)
         errors = output("train", recipe, code=2, env={**os.environ, "PMI_SIZE": "2"})
         self.assertIn("mpiexec (PMI) started 2 processes, and Open MPI", errors)
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_srun_without_pmix_is_refused(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "run", **LONG)
+        slurm = {"SLURM_JOB_ID": "7", "SLURM_JOBID": "7", "SLURM_NODELIST": "localhost", "SLURM_STEP_ID": "0", "SLURM_STEPID": "0", "SLURM_STEP_NUM_TASKS": "2",
+                 "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}
+        protocol = "PMIx, by which Open MPI" if OPEN_MPI else "PMI, by which MPICH"
+        for launcher, more in (("srun", {}), ("mpiexec (PMI)", {"PMI_SIZE": "2", "PMI_RANK": "0"}))[:1 + OPEN_MPI]:  # --mpi=none, --mpi=pmi2
+            errors = output("train", recipe, code=2, env={**os.environ, **slurm, **more})
+            self.assertIn(f"devices: {launcher} started 2 processes without {protocol}", errors)
         self.assertFalse((self.folder / "run").exists())
 
 

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "cpu/describe.h"
@@ -17,8 +19,10 @@
 #include "ops/rule.h"
 #include "passes/train.h"
 #include "prepare/setup.h"
+#include "ranks/thread_group.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
+#include "weights/rank_reader.h"
 
 namespace plimsoll {
 namespace {
@@ -42,9 +46,9 @@ class OneWeight {
 
   [[nodiscard]] PersistentState state() const { return {layout_, memory_->data()}; }
   [[nodiscard]] Nf4Rows rows() const { return find_nf4(state(), *state().find("w.weight")).value(); }
-  void load(const fs::path& folder, const std::string& stem) {
+  void load(const fs::path& folder, const std::string& stem, RankReader* reader = nullptr) {
     std::vector<std::byte> staging(16384);  // the weight goes through it in ten parts
-    load_nf4(state(), rows(), ModelFolder::open(folder, stem), staging);
+    load_nf4(state(), rows(), ModelFolder::open(folder, stem), staging, reader);
   }
   // Bytes of a tensor of the state.
   [[nodiscard]] std::vector<std::byte> bytes(const std::string& name) const {
@@ -114,6 +118,30 @@ TEST(QuantisedWeights, of_a_bitsandbytes_checkpoint_dequantise_to_the_same_bits)
     OneWeight weight(nested);
     weight.load(kGolden, stem_of(nested));
     EXPECT_EQ(weight.dequantised(), golden(std::string(stem_of(nested)) + "_dequantized", "w.weight"));
+  }
+}
+
+// Shares of three ranks, the last one shorter: plain weights, and codes that bitsandbytes has made.
+TEST(QuantisedWeights, that_ranks_read_by_shares_have_the_bits_of_one) {
+  for (const bool nested : {false, true}) {
+    for (const std::string stem : {"weight", stem_of(nested)}) {
+      OneWeight alone(nested);
+      alone.load(kGolden, stem);
+      std::array<int64_t, 3> read{};
+      run_as_threads(static_cast<int>(read.size()), [&](Group& group) {
+        RunRanks ranks(group);
+        OrderedSum sum(group);
+        RankReader reader(ranks, sum);
+        OneWeight weight(nested);
+        weight.load(kGolden, stem, &reader);
+        for (const TableRow& row : weight.state().rows())
+          EXPECT_EQ(weight.bytes(row.name), alone.bytes(row.name)) << row.name;
+        read[static_cast<size_t>(group.rank())] = reader.read_bytes();
+      });
+      const int64_t weight_bytes = ModelFolder::open(kGolden, stem).find("w.weight").entry->bytes;
+      EXPECT_GE(std::accumulate(read.begin(), read.end(), int64_t{0}), weight_bytes);
+      for (const int64_t bytes : read) EXPECT_LT(bytes, weight_bytes / 2);
+    }
   }
 }
 

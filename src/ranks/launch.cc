@@ -47,8 +47,6 @@ std::string find_in_path(const std::string& program) {
   return "";
 }
 
-bool is_open_mpi(const PlimsollMpi& mpi) { return library_of(mpi).starts_with("Open MPI"); }
-
 // If several MPIs are installed, mpirun may be another's.
 std::string find_mpirun(bool open_mpi) {
   const auto names = open_mpi ? std::vector{"mpirun.openmpi", "mpirun"}

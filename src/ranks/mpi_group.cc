@@ -16,6 +16,11 @@ namespace fs = std::filesystem;
 constexpr const char* kPluginFile = "libplimsoll_mpi.so";
 constexpr const char* kInstall = "install Open MPI (Debian, Ubuntu: sudo apt install openmpi-bin)";
 
+// Launchers, by what they leave in the environment.
+constexpr const char* kMpirun = "mpirun";
+constexpr const char* kPmiSize = "PMI_SIZE";
+constexpr const char* kSlurmTasks = "SLURM_STEP_NUM_TASKS";
+
 int number_in(const char* variable) {
   const std::string text = environment(variable);
   int number = 0;
@@ -33,6 +38,19 @@ fs::path find_plugin() {
       formatted("devices: several processes need MPI, and this program was built without it: {} is not "
                 "in its folder. With the sources: {} and libopenmpi-dev, then build again",
                 kPluginFile, kInstall));
+}
+
+// Each MPI finds the other processes by a protocol of its launcher; without it Open MPI ends the process by itself, with
+// code 1, and MPICH takes it for the only one.
+void require_protocol(const StartedBy& started, const PlimsollMpi& mpi) {
+  if (started.launcher == kMpirun || number_in(kSlurmTasks) <= 1 || !environment("PMIX_RANK").empty()) return;
+  const bool open_mpi = is_open_mpi(mpi);
+  if (!open_mpi && number_in(kPmiSize) > 0) return;
+  throw UsageError(formatted(
+      "devices: {} started {} processes without {}, by which {} finds the others: start them with srun --mpi={} "
+      "(srun --mpi=list names what this Slurm has)",
+      started.launcher, started.ranks, open_mpi ? "PMIx" : "PMI", library_of(mpi),
+      open_mpi ? "pmix" : "pmi2"));
 }
 
 void require(int failed, const char* call) {
@@ -65,15 +83,18 @@ std::string library_of(const PlimsollMpi& mpi) {
   return first;
 }
 
+bool is_open_mpi(const PlimsollMpi& mpi) { return library_of(mpi).starts_with("Open MPI"); }
+
 StartedBy who_started_me() {
-  if (const int ranks = number_in("OMPI_COMM_WORLD_SIZE"); ranks > 0) return {ranks, "mpirun"};
-  if (const int ranks = number_in("PMI_SIZE"); ranks > 0) return {ranks, "mpiexec (PMI)"};
+  if (const int ranks = number_in("OMPI_COMM_WORLD_SIZE"); ranks > 0) return {ranks, kMpirun};
+  if (const int ranks = number_in(kPmiSize); ranks > 0) return {ranks, "mpiexec (PMI)"};
   // A batch script of Slurm has SLURM_NTASKS too; the tasks of a step are started by srun.
-  if (const int ranks = number_in("SLURM_STEP_NUM_TASKS"); ranks > 1) return {ranks, "srun"};
+  if (const int ranks = number_in(kSlurmTasks); ranks > 1) return {ranks, "srun"};
   return {};
 }
 
 MpiGroup::MpiGroup(const StartedBy& started) : mpi_(open_mpi_plugin()) {
+  require_protocol(started, *mpi_);
   require(mpi_->init(&rank_, &size_), "MPI_Init_thread");
   const std::string library = library_of(*mpi_);
   if (size_ != started.ranks)

@@ -52,5 +52,6 @@ class MpiGroup final : public Group {
 const PlimsollMpi* open_mpi_plugin();
 // The name and version of the MPI that it was built for, as that says them in its first line.
 std::string library_of(const PlimsollMpi& mpi);
+bool is_open_mpi(const PlimsollMpi& mpi);
 
 }  // namespace plimsoll

@@ -21,6 +21,7 @@
 #include "ops/dynamic_map.h"
 #include "ops/linear/nf4.h"
 #include "passes/name_pattern.h"
+#include "weights/rank_reader.h"
 #include "weights/row_io.h"
 
 namespace plimsoll {
@@ -42,11 +43,14 @@ void require_finite(std::span<const float> scales, const std::string& weight) {
 }
 
 void read_bytes(const ModelFolder& model, const PersistentState& state, const TableRow& row,
-                std::span<std::byte> staging) {
+                std::span<std::byte> staging, RankReader* reader) {
   const StoredTensor stored = model.find(row.name);
   if (stored.entry->bytes != row.bytes)
     throw DamagedError(formatted("{}: has {} bytes, expected {}", row.name, stored.entry->bytes, row.bytes));
-  load_row_bytes(state, row, stored, staging);
+  if (reader != nullptr)
+    reader->load_bytes(state, row, stored, staging);
+  else
+    load_part_bytes(state, row, state.range_of(row), stored, staging);
 }
 
 void expect(bool condition, const std::string& where, const std::string& what) {
@@ -86,7 +90,7 @@ void check_levels(const ModelFolder& model, const std::string& weight, std::span
 }
 
 void read_quantised(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
-                    std::span<std::byte> staging) {
+                    std::span<std::byte> staging, RankReader* reader) {
   const std::string& name = rows.codes->name;
   const Nf4State stored = read_state(model, name, rows.weight_shape());
   const bool nested = rows.nested_absmax != nullptr;
@@ -94,11 +98,15 @@ void read_quantised(const PersistentState& state, const Nf4Rows& rows, const Mod
          nested ? "stored without double quantisation; set method.double_quant: false"
                 : "stored with double quantisation; set method.double_quant: true");
   check_levels(model, name, staging);
-  read_bytes(model, state, *rows.codes, staging);
-  read_bytes(model, state, *rows.absmax, staging);
+  read_bytes(model, state, *rows.codes, staging, reader);
+  read_bytes(model, state, *rows.absmax, staging, reader);
   if (!nested) return;
-  for (const TableRow* row : {rows.nested_absmax, rows.nested_map})
-    load_row(state, *row, model.find(row->name), staging);
+  for (const TableRow* row : {rows.nested_absmax, rows.nested_map}) {
+    if (reader != nullptr)
+      reader->load(state, *row, model.find(row->name), staging);
+    else
+      load_row(state, *row, model.find(row->name), staging);
+  }
   state.write(*rows.nested_offset, 0, std::as_bytes(std::span(&stored.offset, 1)));
 }
 
@@ -123,6 +131,43 @@ void store_scales(const PersistentState& state, const Nf4Rows& rows, std::span<c
   state.write(*rows.nested_offset, 0, std::as_bytes(std::span(&offset, 1)));
   absmax.flush();
   nested_absmax.flush();
+}
+
+auto nf4_kernel() { return detect_isa() == Isa::avx2 ? avx2::nf4_quantize : avx512::nf4_quantize; }
+
+// Codes of a part that begins with a block, into their row, and its scales into those of the whole weight.
+void quantise_part(const PersistentState& state, const Nf4Rows& rows, ElementRange part,
+                   std::span<float> chunk, const ReadValues& read, std::span<float> scales) {
+  const auto kernel = nf4_kernel();
+  const int64_t end = part.first + part.elements;
+  const int64_t step = static_cast<int64_t>(chunk.size()) / kNf4Block * kNf4Block;
+  std::vector<uint8_t> codes(static_cast<size_t>(step / 2));
+  for (int64_t first = part.first; first < end; first += step) {
+    const auto values = chunk.first(static_cast<size_t>(std::min(step, end - first)));
+    read(first, values);
+    kernel({values.data(), static_cast<int64_t>(values.size()), codes.data(),
+            scales.data() + first / kNf4Block});
+    state.write(*rows.codes, first / 2, std::as_bytes(std::span(codes)).first(values.size() / 2));
+  }
+}
+
+// As quantise_values(), each rank its share. The scales of all come together before they are quantised again,
+// so that their mean, which is taken out of them, has the bits that one rank finds.
+void quantise_by_ranks(const PersistentState& state, const Nf4Rows& rows, const StoredTensor& stored,
+                       std::span<float> chunk, const ReadValues& read, RankReader& reader) {
+  static_assert(kPieceUnit % kNf4Block == 0);
+  const int64_t count = rows.weight_shape().elements();
+  std::vector<float> scales(static_cast<size_t>(nf4_blocks(count)));
+  const RankShare part = reader.share_of(count);
+  const StoredRow codes(state, *rows.codes);
+  const auto each = static_cast<size_t>(part.each);
+  const std::array made = {
+      RankPieces{codes.shared(), each / 2},
+      RankPieces{std::as_writable_bytes(std::span(scales)), each / kNf4Block * sizeof(float)}};
+  reader.share(
+      part.own.elements * size_of(stored.entry->dtype),
+      [&] { quantise_part(state, rows, part.own, chunk, read, scales); }, made);
+  store_scales(state, rows, scales);
 }
 
 // The part of a module's name that repeats in every block: behind its last number, but for a number at its
@@ -175,8 +220,6 @@ std::vector<std::string> kept_by(const nlohmann::json& skipped, const ModelSpec&
   return kept;
 }
 
-auto nf4_kernel() { return detect_isa() == Isa::avx2 ? avx2::nf4_quantize : avx512::nf4_quantize; }
-
 constexpr const char* kEightBits =
     "the weights are in 8 bits (bitsandbytes' load_in_8bit), which are not read. Name the 16-bit model that "
     "they were made from, and train it in 4 bits: --set model=FOLDER --method qlora";
@@ -216,18 +259,9 @@ std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder, const
 
 void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
                      const ReadValues& read) {
-  const auto kernel = nf4_kernel();
   const int64_t count = rows.weight_shape().elements();
-  const int64_t step = static_cast<int64_t>(chunk.size()) / kNf4Block * kNf4Block;
-  std::vector<uint8_t> codes(static_cast<size_t>(step / 2));
   std::vector<float> scales(static_cast<size_t>(nf4_blocks(count)));
-  for (int64_t first = 0; first < count; first += step) {
-    const auto values = chunk.first(static_cast<size_t>(std::min(step, count - first)));
-    read(first, values);
-    kernel({values.data(), static_cast<int64_t>(values.size()), codes.data(),
-            scales.data() + first / kNf4Block});
-    state.write(*rows.codes, first / 2, std::as_bytes(std::span(codes)).first(values.size() / 2));
-  }
+  quantise_part(state, rows, {0, count}, chunk, read, scales);
   store_scales(state, rows, scales);
 }
 
@@ -333,10 +367,10 @@ bool stores_nf4(const ModelFolder& model, const std::string& weight) {
 }
 
 void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
-              std::span<std::byte> staging) {
+              std::span<std::byte> staging, RankReader* reader) {
   const std::string& name = rows.codes->name;
   if (stores_nf4(model, name)) {
-    read_quantised(state, rows, model, staging);
+    read_quantised(state, rows, model, staging, reader);
     return;
   }
   const StoredTensor stored = model.find(name);
@@ -344,12 +378,13 @@ void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFold
          formatted("has the shape {}, expected {}", stored.entry->shape.to_string(),
                    rows.weight_shape().to_string()));
   // Half for the values, half for what they are converted from.
-  const std::span<std::byte> values = staging.first(staging.size() / 2);
-  quantise_values(state, rows, {reinterpret_cast<float*>(values.data()), values.size() / sizeof(float)},
-                  [&](int64_t first, std::span<float> to) {
-                    load_elements(stored, first, std::as_writable_bytes(to), DType::f32,
-                                  staging.subspan(values.size()));
-                  });
+  const std::span<std::byte> half = staging.first(staging.size() / 2);
+  const std::span chunk(reinterpret_cast<float*>(half.data()), half.size() / sizeof(float));
+  const auto read = [&](int64_t first, std::span<float> to) {
+    load_elements(stored, first, std::as_writable_bytes(to), DType::f32, staging.subspan(half.size()));
+  };
+  if (reader == nullptr) return quantise_values(state, rows, chunk, read);
+  quantise_by_ranks(state, rows, stored, chunk, read, *reader);
 }
 
 void load_from_nf4(const PersistentState& state, const TableRow& row, const ModelFolder& model,

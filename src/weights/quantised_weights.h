@@ -17,6 +17,8 @@
 
 namespace plimsoll {
 
+class RankReader;
+
 // The tensors of one quantised weight; the nested ones are null where its scales are f32.
 struct Nf4Rows {
   const TableRow* codes = nullptr;
@@ -45,9 +47,9 @@ void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::spa
 
 // From a folder of either kind: a plain weight is quantised, one that bitsandbytes has quantised is read as
 // it is. `staging` is all the memory used, but for a piece's codes and the weight's scales, in f32 and
-// nested.
+// nested. `reader` (null: none): each of several ranks reads and quantises its share; the bits are those of one.
 void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
-              std::span<std::byte> staging);
+              std::span<std::byte> staging, RankReader* reader = nullptr);
 
 // Passes all values of the weight to `use`, in order, as the forward pass reads them.
 using UseValues = std::function<void(int64_t first, std::span<const float> values)>;

@@ -7,15 +7,6 @@
 #include "weights/row_io.h"
 
 namespace plimsoll {
-namespace {
-
-// The share of a rank; of the last ones perhaps less, or nothing.
-ElementRange share_of(int64_t elements, int64_t each, int64_t rank) {
-  const int64_t first = std::min(elements, rank * each);
-  return {first, std::min(each, elements - first)};
-}
-
-}  // namespace
 
 void StoredRow::read(size_t at, std::span<std::byte> to) const {
   state_.read(row_, static_cast<int64_t>(at), to);
@@ -25,20 +16,44 @@ void StoredRow::write(size_t at, std::span<const std::byte> from) const {
   state_.write(row_, static_cast<int64_t>(at), from);
 }
 
+RankBytes StoredRow::shared() const {
+  return state_.in_memory(row_) ? RankBytes(state_.bytes(row_)) : RankBytes(*this);
+}
+
+RankShare RankReader::share_of(int64_t elements) const {
+  const int64_t each = round_up(ceil_div(elements, ranks_.size()), kPieceUnit);
+  const int64_t first = std::min(elements, ranks_.group().rank() * each);
+  return {each, {first, std::min(each, elements - first)}};
+}
+
 void RankReader::load(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
                       std::span<std::byte> staging) {
+  load_by(state, row, size_of(stored.entry->dtype),
+          [&](ElementRange own) { load_part(state, row, own, stored, staging); });
+}
+
+void RankReader::load_bytes(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
+                            std::span<std::byte> staging) {
+  load_by(state, row, size_of(row.dtype),
+          [&](ElementRange own) { load_part_bytes(state, row, own, stored, staging); });
+}
+
+void RankReader::load_by(const PersistentState& state, const TableRow& row, int64_t stored_size,
+                         const std::function<void(ElementRange)>& load) {
   check_internal(!row.is_piece(), "RankReader: a rank's piece is its own");
-  const int64_t elements = row.shape.elements();
-  const int64_t each = round_up(ceil_div(elements, ranks_.size()), kPieceUnit);
-  const ElementRange own = share_of(elements, each, ranks_.group().rank());
-  ranks_.together([&] { load_part(state, row, own, stored, staging); });
-  read_bytes_ += own.elements * size_of(stored.entry->dtype);
-  const StoredRow elsewhere(state, row);
-  const RankPieces pieces = {state.in_memory(row) ? RankBytes(state.bytes(row)) : RankBytes(elsewhere),
-                             static_cast<size_t>(each * size_of(row.dtype))};
+  const RankShare part = share_of(row.shape.elements());
+  const StoredRow whole(state, row);
+  const RankPieces made = {whole.shared(), static_cast<size_t>(part.each * size_of(row.dtype))};
+  share(
+      part.own.elements * stored_size, [&] { load(part.own); }, std::span(&made, 1));
+}
+
+void RankReader::share(int64_t bytes, const std::function<void()>& work, std::span<const RankPieces> made) {
+  ranks_.together(work);
+  read_bytes_ += bytes;
   const int64_t sent = sum_.sent_bytes();
   RunRanks::Exchange exchange(ranks_);
-  sum_.gather_pieces(std::span(&pieces, 1));
+  sum_.gather_pieces(made);
   exchange.done();
   sent_bytes_ += sum_.sent_bytes() - sent;
 }

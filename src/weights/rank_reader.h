@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "formats/model_folder.h"
@@ -20,10 +21,18 @@ class StoredRow final : public ByteStore {
   [[nodiscard]] size_t size() const override { return static_cast<size_t>(row_.bytes); }
   void read(size_t at, std::span<std::byte> to) const override;
   void write(size_t at, std::span<const std::byte> from) const override;
+  // The tensor's own memory where it has an address, else this.
+  [[nodiscard]] RankBytes shared() const;
 
  private:
   const PersistentState& state_;
   const TableRow& row_;
+};
+
+// The elements of a tensor that each rank reads, in whole units of kPieceUnit; the last ones perhaps fewer, or none.
+struct RankShare {
+  int64_t each = 0;
+  ElementRange own;  // this rank's
 };
 
 class RankReader {
@@ -34,11 +43,22 @@ class RankReader {
   // A tensor of a file, of which every rank has all; as load_row() (weights/row_io.h). All ranks throw where one fails.
   void load(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
             std::span<std::byte> staging);
+  // The file's bytes as they are; as load_part_bytes().
+  void load_bytes(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
+                  std::span<std::byte> staging);
+  [[nodiscard]] RankShare share_of(int64_t elements) const;
+  // Every rank does the work of its share, which takes `bytes` of files, and then all have all of `made`: each rank
+  // has filled its own piece of each part. All ranks throw where the work of one fails.
+  void share(int64_t bytes, const std::function<void()>& work, std::span<const RankPieces> made);
   // Bytes of files that this rank has read so, and that it has sent.
   [[nodiscard]] int64_t read_bytes() const { return read_bytes_; }
   [[nodiscard]] int64_t sent_bytes() const { return sent_bytes_; }
 
  private:
+  // `load` fills elements of the row, each of so many bytes in the file.
+  void load_by(const PersistentState& state, const TableRow& row, int64_t stored_size,
+               const std::function<void(ElementRange)>& load);
+
   RunRanks& ranks_;
   OrderedSum& sum_;
   int64_t read_bytes_ = 0, sent_bytes_ = 0;

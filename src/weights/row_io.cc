@@ -73,10 +73,10 @@ void load_part(const PersistentState& state, const TableRow& row, ElementRange p
   });
 }
 
-void load_row_bytes(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
-                    std::span<std::byte> staging) {
-  check_internal(stored.entry->bytes == row.bytes, "load_row_bytes: the sizes differ");
-  state.fill(row, staging, [&](int64_t start, std::span<std::byte> piece) {
+void load_part_bytes(const PersistentState& state, const TableRow& row, ElementRange part,
+                     const StoredTensor& stored, std::span<std::byte> staging) {
+  check_internal(stored.entry->bytes == row.bytes, "load_part_bytes: the sizes differ");
+  state.fill(row, part, staging, [&](int64_t start, std::span<std::byte> piece) {
     stored.file->read(*stored.entry, start, piece);
   });
 }

@@ -20,9 +20,9 @@ void load_row(const PersistentState& state, const TableRow& row, const StoredTen
 // Elements of the row from such a tensor.
 void load_part(const PersistentState& state, const TableRow& row, ElementRange part,
                const StoredTensor& stored, std::span<std::byte> staging);
-// The file's bytes as they are; as many as the row has.
-void load_row_bytes(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
-                    std::span<std::byte> staging);
+// The same of the file's bytes as they are; it has as many as the row.
+void load_part_bytes(const PersistentState& state, const TableRow& row, ElementRange part,
+                     const StoredTensor& stored, std::span<std::byte> staging);
 // The whole row into the file's tensor `name`.
 void write_row(const PersistentState& state, const TableRow& row, SafetensorsWriter& writer,
                std::string_view name, std::span<std::byte> staging);

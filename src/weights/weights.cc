@@ -352,7 +352,7 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
     const bool may_stay = fresh == FreshHead::stays && row->parameter.origin == Origin::fresh;
     if (may_stay && !model.contains(row->name)) continue;
     if (const auto nf4 = find_nf4(state, *row)) {
-      load_nf4(state, *nf4, model, staging);
+      load_nf4(state, *nf4, model, staging, reader);
     } else {
       load_whole(state, *row, model, stored_name(state, model, rows, *row), staging, reader);
     }

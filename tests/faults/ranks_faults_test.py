@@ -30,6 +30,13 @@ GONE = 10    # seconds beyond it in which all processes have ended
 SKIPPED = 77
 KINDS = ["kill"] * 3 + ["stop"] + ["ask"] * 2 + ["fails"] * 3 + ["full"] * 2 + ["dies"] * 3 + ["lost", "nan", "row"]
 ROWS = 40
+KEEP = 2
+SHARDS = ["none", "states", "gradients"]
+
+
+def order_of(shard):
+    """Stages that add up in one order, and so have the same bits."""
+    return "each micro-step" if shard == "gradients" else "once"
 
 
 def processes_of(folder):
@@ -56,7 +63,7 @@ class Bench:
         self.out = folder / "out"
         model = folder / "model"
         model.mkdir()
-        # Matrices that three ranks divide.
+        # Matrices that three ranks divide; with one row a micro-step, several of them in each step.
         (model / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": 64, "intermediate_size": 96}))
         dice = random.Random(5)
         rows = folder / "rows.jsonl"
@@ -64,7 +71,7 @@ class Bench:
         self.rows = rows
         settings = {"model": str(model), "init": "random", "data": {"train": str(rows), "max_length": 16, "eval": "10%"},
                     "precision": "bf16-master", "method": {"type": "full"}, "batch": {"effective": 6, "micro": 1}, "optimizer": {"lr": 1e-2},
-                    "schedule": {"max_steps": STEPS, "warmup": 1}, "threads": 1, "save": {"every": 2, "keep": 2, "best": "loss"},
+                    "schedule": {"max_steps": STEPS, "warmup": 1}, "threads": 1, "save": {"every": 2, "keep": KEEP, "best": "loss"},
                     "stop": {"silence": SILENCE}, "output": str(self.out)}
         self.recipe = folder / "recipe.json"
         self.recipe.write_text(json.dumps(settings))
@@ -74,15 +81,16 @@ class Bench:
         self.want = {}
         self.calls = {}
         for ranks in (2, 3):
-            for shard in ("none", "states"):
+            for shard in SHARDS:
                 self.reset()
                 self.faults.set(COUNT, 1 << 62)
                 code, errors = self.end(self.start(ranks, shard, faults=True))
                 if code != 0:
                     raise Problem(f"an undisturbed run ends with {code}\n{errors}")
                 self.calls[ranks, shard] = self.faults.calls
-                if self.want.setdefault(ranks, self.result()) != self.result():
+                if self.want.setdefault((ranks, order_of(shard)), self.result()) != self.result():
                     raise Problem(f"{ranks} ranks: memory.shard changes the result")
+                self.require_kept(set())
 
         self.weights = (self.out / "model.safetensors").read_bytes()
         self.overflowing = folder / "overflowing"
@@ -144,8 +152,19 @@ class Bench:
         last = self.out / f"checkpoint-{STEPS}"
         return {"files": {name: (last / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")},
                 "steps": [[json.loads(line)[key] for key in ("step", "loss")] for line in (self.out / "metrics.jsonl").read_text().splitlines()],
-                "names": sorted(path.name for path in self.out.iterdir() if not path.name.startswith("stopped-at-step-")),
+                "names": sorted(path.name for path in self.out.iterdir() if not path.name.startswith(("stopped-at-step-", "checkpoint-"))),
                 "finished": json.loads((self.out / "run.json").read_text())["finished"]}
+
+    def checkpoints(self):
+        return {int(path.name.partition("-")[2]) for path in self.out.glob("checkpoint-*")}
+
+    def require_kept(self, before):
+        """A run that had those checkpoints has kept the newest and the best; a stop saves in whatever step it is."""
+        saved = sorted(before | set(range(max(before, default=0) // 2 * 2 + 2, STEPS + 1, 2)))
+        losses = {line["step"]: line["loss"] for line in map(json.loads, (self.out / "eval.jsonl").read_text().splitlines())}
+        kept = {*saved[-KEEP:], min(losses, key=lambda step: (losses[step], step))}
+        if self.checkpoints() != kept:
+            raise Problem(f"it had checkpoints {sorted(before)} and has {sorted(self.checkpoints())}, not {sorted(kept)}; losses {losses}")
 
 
 def strike(bench, process, kind, victim, step):
@@ -164,7 +183,7 @@ def strike(bench, process, kind, victim, step):
 
 def one_fault(bench, dice):
     """Returns words on it and its exit code."""
-    kind, ranks, shard = dice.choice(KINDS), dice.choice([2, 3]), dice.choice(["none", "states", "states"])
+    kind, ranks, shard = dice.choice(KINDS), dice.choice([2, 3]), dice.choice([*SHARDS, "gradients"])
     victim, step = dice.randrange(ranks), dice.randrange(1, STEPS)
     at, error = dice.randint(1, bench.calls[ranks, shard]), dice.choice(ERRORS)
     where = f"rank {victim} in step {step}" if kind in ("kill", "stop", "ask") else f"call {at}"
@@ -187,35 +206,41 @@ def one_fault(bench, dice):
     try:
         code, errors = bench.end(process)
         bench.rows.write_bytes(rows)
-        check_end(bench, kind, ranks, code, errors)
+        want = bench.want[ranks, order_of(shard)]
+        check_end(bench, kind, want, code, errors)
         if kind == "nan":  # of another model: what it saved is another run's
             bench.reset()
-        go_on(bench, ranks, dice.choice(["none", "states"]), code, errors)
+        alike = [other for other in SHARDS if order_of(other) == order_of(shard)]
+        go_on(bench, ranks, dice.choice(alike), want, code, errors)
     except Problem as problem:
         raise Problem(f"{words} ({bench.faults.last}): {problem}") from None
     return kind, code
 
 
-def check_end(bench, kind, ranks, code, errors):
+def check_end(bench, kind, want, code, errors):
     allowed = {"kill": (0, 5), "stop": (0, 5), "ask": (0, 130), "lost": (5,), "nan": (5,), "row": (4,)}.get(kind, (0, 2, 3, 4, 5))
     if code not in allowed:
         raise Problem(f"exit code {code}\n{errors}")
     if code in (2, 3, 4, 5) and not any(line.startswith(("error: ", "does not fit")) for line in errors.splitlines()):
         raise Problem(f"exit code {code} without a message\n{errors}")
-    if code == 0 and bench.result() != bench.want[ranks]:
-        raise Problem(f"exit code 0 with another result\n{errors}")
+    if code == 0:
+        bench.require_kept(set())
+        if bench.result() != want:
+            raise Problem(f"exit code 0 with another result\n{errors}")
 
 
-def go_on(bench, ranks, shard, code, errors):
+def go_on(bench, ranks, shard, want, code, errors):
     if code == 0:
         return
-    words = ["--resume"] if any(bench.out.glob("checkpoint-*")) else ["--overwrite"]
+    before = bench.checkpoints()
+    words = ["--resume"] if before else ["--overwrite"]
     again, later = bench.end(bench.start(ranks, shard, *words))
     if again != 0:
         raise Problem(f"afterwards it ends with {again}\n{later}\nafter {errors}")
     got = bench.result()
-    if got != bench.want[ranks]:
-        raise Problem(f"afterwards the result is another one: {[key for key in got if got[key] != bench.want[ranks][key]]}\nafter {errors}")
+    if got != want:
+        raise Problem(f"afterwards the result is another one: {[key for key in got if got[key] != want[key]]}\nafter {errors}")
+    bench.require_kept(before)
 
 
 def main():

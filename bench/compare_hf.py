@@ -29,7 +29,7 @@ import subprocess
 import sys
 import time
 
-from hf_cases import CASES, SHAPES, VOCAB, Case, make_model, make_rows, read_rows, recipe_of, shape_of
+from hf_cases import CASES, SHAPES, VOCAB, Case, make_model, make_rows, read_rows, recipe_of, shape_of, work_folder
 
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "34359738368", "MALLOC_TRIM_THRESHOLD_": "34359738368",
                "MALLOC_TOP_PAD_": "67108864"}
@@ -311,9 +311,7 @@ def main():
         return rival(arguments)
     if arguments.onednn is not None:
         return onednn_rate(arguments)
-    apart = "tiny" if arguments.tiny else f"layers-{arguments.layers}" if arguments.layers else ""  # other models than the whole ones
-    arguments.work = (arguments.work / apart).resolve()
-    arguments.work.mkdir(parents=True, exist_ok=True)
+    arguments.work = work_folder(arguments)
     results = []
     for one in (numbered(i, arguments) for i in range(len(CASES))):
         if any(word in one.name for word in arguments.cases.split(",")) and not (arguments.without and arguments.without in one.name):

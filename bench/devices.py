@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Two processes of one thread, one of two, and transformers + DDP over gloo, in turn on one machine.
 
-    devices.py --work FOLDER [--plimsoll build/plimsoll] [--cases lora] [--rounds 3] [--steps 6] [--tiny] [--out results.json]
+    devices.py --work FOLDER [--plimsoll build/plimsoll] [--cases lora] [--rounds 3] [--steps 6] [--layers N] [--tiny] [--out results.json]
 
 The same model, rows and types for all. An effective batch has a micro-batch for each of two processes; DDP averages gradients
 over two processes started by torch's own launcher, with the settings that compare_hf.py found best (glibc keeps its memory,
 fused AdamW where everything trains). Figures of a round are medians over its steps without the first two; the table has medians
 over the rounds, and of memory the sum of the peaks of all processes. Processor seconds are those of all processes from their start
-to their end, divided by the steps: what remains comparable where others use the machine (with the load beside them). `--tiny` has models so small that a case takes seconds: to try
-the script, not to measure. Four processes on two cores show results, not speed, and are left out. Needs torch, transformers, peft.
+to their end, divided by the steps: what remains comparable where others use the machine (with the load beside them).
+`--layers` takes that many layers of each model, for a machine without time; `--tiny` has models so small that a case takes
+seconds: to try the script, not to measure. Four processes on two cores show results, not speed, and are left out. Needs torch, transformers, peft.
 """
 import argparse
 import dataclasses
@@ -22,7 +23,7 @@ import sys
 import time
 
 from compare_hf import KEEP_MEMORY, WARM_UP, rival_loss, rival_model
-from hf_cases import VOCAB, Case, make_model, make_rows, read_rows, recipe_of
+from hf_cases import VOCAB, Case, make_model, make_rows, read_rows, recipe_of, work_folder
 
 RANKS = 2
 CASES = [Case("qwen2.5-0.5b", "lora", 512, 1), Case("qwen2.5-0.5b", "full", 256, 1, precision="bf16-pure"),
@@ -118,7 +119,7 @@ def summary(runs, case):
 
 
 def compare(case, arguments):
-    make_model(arguments.work / case.shape, case.shape, arguments.tiny)
+    make_model(arguments.work / case.shape, case.shape, arguments.tiny, arguments.layers)
     config = json.loads((arguments.work / case.shape / "config.json").read_text())
     make_rows(arguments.work / "rows.jsonl", RANKS * case.micro * arguments.steps, case, config.get("vocab_size", VOCAB))
     subprocess.run([arguments.plimsoll, "calibrate", "--devices", str(RANKS), "--even-if-busy"], check=True, capture_output=True)
@@ -140,13 +141,14 @@ def main():
     parser.add_argument("--cases", default="", help="cases whose name contains this")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--layers", type=int, default=0, help="of each model; 0: all it has")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--rival", type=int, default=-1, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rival >= 0:
         return rival(arguments)
-    arguments.work.mkdir(parents=True, exist_ok=True)
+    arguments.work = work_folder(arguments)
     arguments.plimsoll = str(pathlib.Path(arguments.plimsoll).resolve())
     results = []
     for case in CASES:
@@ -161,7 +163,7 @@ def main():
                   (f"  {statistics.median(each['seconds']):.2f} s a step, {predicted:.2f} predicted" if predicted else ""), flush=True)
         results.append({"case": {**dataclasses.asdict(case), "name": case.name}, **found})
     if arguments.out:
-        machine = {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "tiny": arguments.tiny}
+        machine = {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "tiny": arguments.tiny, "layers": arguments.layers}
         arguments.out.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
     return 0
 

@@ -111,11 +111,20 @@ def tiny(shape):
 def with_layers(shape, layers):
     """The same shape with fewer layers, for a machine that has no time for all: each layer as large as before."""
     kind, auto, sizes = SHAPES[shape]
-    return kind, auto, {**sizes, "num_hidden_layers": min(layers, sizes["num_hidden_layers"])}
+    counts = ("num_hidden_layers", "num_layers", "num_decoder_layers")
+    return kind, auto, {**sizes, **{key: min(layers, sizes[key]) for key in counts if key in sizes}}
 
 
 def shape_of(shape, small, layers):
     return tiny(shape) if small else with_layers(shape, layers) if layers else SHAPES[shape]
+
+
+def work_folder(arguments):
+    """Models that are not the whole ones are in folders of their own."""
+    apart = "tiny" if arguments.tiny else f"layers-{arguments.layers}" if arguments.layers else ""
+    folder = (arguments.work / apart).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def make_model(folder, shape, small=False, layers=0):

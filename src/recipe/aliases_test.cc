@@ -407,6 +407,74 @@ TEST_F(OtherTools, a_tier_follows_from_deepspeed_where_something_has_a_place_to_
   EXPECT_THAT(error_of("model: m\ndeepspeed: none.json\n"), HasSubstr("cannot be opened"));
 }
 
+TEST_F(OtherTools, stages_and_strategies_say_what_several_devices_divide) {
+  const auto shard = [&](const std::string& text) {
+    return find_option("memory.shard")->get(load("model: m\n" + text).recipe).get<std::string>();
+  };
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    write("z.json",
+          std::string(R"({"zero_optimization": {"stage": )") + stage + R"(, "overlap_comm": true}})");
+    EXPECT_EQ(shard("deepspeed: z.json\n"), shard(std::string("zero_stage: ") + stage + "\n")) << stage;
+  }
+  EXPECT_EQ(shard("zero_stage: 0\n"), "none");
+  EXPECT_EQ(shard("zero_stage: 1\n"), "states");
+  EXPECT_EQ(shard("zero_stage: 2\n"), "gradients");
+  const std::string whole = shard("zero_stage: 3\n");  // what FULL_SHARD is, too
+  EXPECT_EQ(shard("zero_stage: 2\noptimizer: {name: adafactor}\n"), "auto");
+  EXPECT_EQ(shard("deepspeed: false\n"), "auto");
+  const std::string trl = "model_name_or_path: m\nuse_peft: true\n";
+  const auto of_trl = [&](const std::string& text) {
+    const Recipe recipe = load(trl + text).recipe;
+    return std::pair(find_option("memory.shard")->get(recipe).get<std::string>(),
+                     recipe.memory.tier.value_or("-"));
+  };
+  EXPECT_EQ(of_trl("fsdp: full_shard auto_wrap\n").first, whole);
+  EXPECT_EQ(of_trl("fsdp: [shard_grad_op, auto_wrap]\n").first, "gradients");
+  EXPECT_EQ(of_trl("fsdp: no_shard\n").first, "none");
+  EXPECT_EQ(of_trl("fsdp: ''\nfsdp_config:\n").first, "auto");
+  EXPECT_EQ(of_trl("fsdp: true\nfsdp_config: {reshard_after_forward: false, min_num_params: 0}\n").first,
+            "gradients");
+  EXPECT_EQ(of_trl("fsdp: full_shard offload\nmemory: {disk: 4GiB}\n"),
+            std::pair(whole, std::string("minimal")));
+  EXPECT_EQ(of_trl("accelerate_config: fsdp2\n").first, whole);
+  EXPECT_EQ(of_trl("accelerate_config: multi_gpu\n").first, "none");
+  EXPECT_EQ(of_trl("accelerate_config: single_gpu\n").first, "auto");
+  write("f.yaml",
+        "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: 2, fsdp_offload_params: true}\n");
+  EXPECT_EQ(of_trl("accelerate_config: f.yaml\nmemory: {disk: 4GiB}\n"),
+            std::pair(std::string("gradients"), std::string("minimal")));
+  write("d.yaml", "distributed_type: MULTI_GPU\nfsdp_config: {fsdp_sharding_strategy: 1}\n");
+  EXPECT_EQ(of_trl("accelerate_config: d.yaml\n").first, "none");
+}
+
+TEST_F(OtherTools, what_rounds_in_the_exchange_and_parts_within_a_machine_are_refused) {
+  const auto error = [&](const std::string& json) {
+    write("z.json", json);
+    return error_of("model: m\ndeepspeed: z.json\n");
+  };
+  EXPECT_THAT(error(R"({"communication_data_type": "fp16"})"),
+              HasSubstr("'communication_data_type: fp16' rounds"));
+  EXPECT_EQ(error(R"({"communication_data_type": "fp32"})"), "no error");
+  EXPECT_THAT(error(R"({"zero_optimization": {"stage": 3, "zero_quantized_gradients": true}})"),
+              HasSubstr("'zero_quantized_gradients'"));
+  EXPECT_EQ(error(R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": false}})"), "no error");
+  EXPECT_THAT(error(R"({"zero_optimization": {"stage": 3, "mics_shard_size": 4}})"),
+              HasSubstr("'mics_shard_size'"));
+  const std::string trl = "model_name_or_path: m\nuse_peft: true\n";
+  EXPECT_THAT(error_of(trl + "fsdp: hybrid_shard auto_wrap\n"), HasSubstr("hybrid_shard"));
+  EXPECT_THAT(
+      error_of(
+          trl +
+          "accelerate_config: {distributed_type: FSDP, fsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}}\n"),
+      HasSubstr("HYBRID_SHARD divides among the devices of a machine"));
+  Overrides overrides;
+  overrides.sets = {"memory.shard=states"};
+  EXPECT_EQ(find_option("memory.shard")
+                ->get(load(trl + "fsdp: hybrid_shard\n", overrides).recipe)
+                .get<std::string>(),
+            "states");
+}
+
 TEST_F(OtherTools, the_effective_recipe_reads_back_to_the_same) {
   for (const char* file :
        {"llama_factory_lora_sft.yaml", "llama_factory_full_sft.yaml", "axolotl_lora.yml", "axolotl_qlora.yml",

@@ -462,7 +462,7 @@ void combine(Layer& layer) {
   combine_eval_share(layer);
   combine_eval_percent(layer);
   combine_run(layer);
-  combine_deepspeed(layer);
+  combine_shard(layer);
 }
 
 }  // namespace plimsoll

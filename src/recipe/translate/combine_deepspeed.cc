@@ -1,22 +1,16 @@
-// Files of DeepSpeed: what offloads is a tier of memory; what would change the experiment is refused.
+// Files of DeepSpeed: how they divide and offload; what would change the experiment is refused.
 #include <algorithm>
 #include <array>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/format.h"
-#include "recipe/translate/combine.h"
 #include "recipe/translate/combine_parts.h"
+#include "recipe/translate/combine_shard.h"
 #include "recipe/translate/foreign_value.h"
 
 namespace plimsoll {
 namespace {
-
-struct Zero {
-  int64_t stage = 0;
-  bool states = false;   // the optimizer is offloaded
-  bool weights = false;  // the weights are
-};
 
 bool leaves(const Node& config, const char* key) {
   const Node* device = find_node(config, formatted("zero_optimization.{}.device", key));
@@ -29,25 +23,25 @@ bool leaves_by_accelerate(const Node& config, const char* key) {
   return device != nullptr && !is_off(*device);
 }
 
-std::optional<Zero> read_zero(const Node& config) {
+std::optional<Division> read_zero(const Node& config) {
   if (const Node* stage = find_node(config, "zero_stage")) {
     const auto number = read_foreign_whole(*stage);
     if (!number) return std::nullopt;
-    return Zero{*number, leaves_by_accelerate(config, "offload_optimizer_device"),
-                leaves_by_accelerate(config, "offload_param_device")};
+    return Division{*number, leaves_by_accelerate(config, "offload_optimizer_device"),
+                    leaves_by_accelerate(config, "offload_param_device")};
   }
   const Node* stage = find_node(config, "zero_optimization.stage");
-  if (stage == nullptr) return Zero{};
+  if (stage == nullptr) return Division{0, false, false};
   const auto number = read_foreign_whole(*stage);
   if (!number) return std::nullopt;
-  return Zero{*number, leaves(config, "offload_optimizer"), leaves(config, "offload_param")};
+  return Division{*number, leaves(config, "offload_optimizer"), leaves(config, "offload_param")};
 }
 
 // The files that axolotl (deepspeed_configs/) and LLaMA-Factory (examples/deepspeed/) ship, by name: recipes
 // name them from the tool's own folder. Keys that they leave to the recipe are "auto".
 struct ShippedZero {
   std::string_view file;
-  Zero zero;
+  Division zero;
 };
 constexpr std::array kShippedZero = {ShippedZero{"ds_z0_config.json", {0, false, false}},
                                      ShippedZero{"ds_z2_config.json", {2, false, false}},
@@ -64,6 +58,27 @@ constexpr std::array kShippedZero = {ShippedZero{"ds_z0_config.json", {0, false,
                                      ShippedZero{"zero3_bf16_cpuoffload_all.json", {3, true, true}},
                                      ShippedZero{"zero3_bf16_cpuoffload_params.json", {3, false, true}}};
 
+// Checks how devices exchange: here gradients travel in their own type, weights and pieces as they are.
+void check_exchange(const Node& config) {
+  const Node* type = find_node(config, "communication_data_type");
+  if (type != nullptr && !is_off(*type) && !type->is_word("fp32"))
+    throw UsageError(
+        formatted("'communication_data_type: {}' rounds what is sent, which does not exist here: gradients "
+                  "travel in their own type; remove it, or set it to fp32",
+                  as_text(*type)));
+  for (const char* key :
+       {"zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights"}) {
+    const Node* node = find_node(config, formatted("zero_optimization.{}", key));
+    if (node != nullptr && !is_off(*node))
+      throw UsageError(formatted(
+          "'{}': quantised collectives (ZeRO++) are lossy and do not exist here; set it to false", key));
+  }
+  const Node* group = find_node(config, "zero_optimization.mics_shard_size");
+  if (group != nullptr && read_foreign_whole(*group).value_or(0) > 0)
+    throw UsageError(
+        "'mics_shard_size' divides among some of the devices, which does not exist here; remove it");
+}
+
 // Checks keys of such a file outside of ZeRO: keys that change the experiment must say "auto", or nothing
 // new.
 void check_experiment(const Node& config, const Layer& layer) {
@@ -77,6 +92,7 @@ void check_experiment(const Node& config, const Layer& layer) {
     if (node != nullptr && node->is_word("true"))
       throw UsageError(formatted("'{}': {} does not exist here", key, what));
   }
+  check_exchange(config);
   for (const char* key : {"optimizer", "scheduler", "compression_training", "sparse_attention"}) {
     const Node* node = find_node(config, key);
     if (node == nullptr || is_off(*node)) continue;
@@ -108,47 +124,6 @@ const ShippedZero* shipped_zero(const Layer& layer, const Node& said) {
   return nullptr;
 }
 
-// A tier stands for which of states, gradients and weights leave the device; none where nothing does.
-std::string tier_of(const Zero& zero) {
-  if (zero.weights) return "minimal";
-  if (!zero.states) return "";
-  return zero.stage == 3 ? "stage3" : "stage2_offload";
-}
-
-// Reads this layer's keys; the tier becomes a part, for a later layer may name the device.
-bool read_offload(Layer& layer, const std::vector<const Said*>& from) {
-  const Said* config = layer.part("@deepspeed");
-  const Said* stage = layer.part("@stage");
-  std::optional<Zero> zero = Zero{stage == nullptr ? 0 : read_foreign_whole(stage->value).value_or(-1),
-                                  is_true(layer.part("@cpu_offload")), false};
-  try {
-    if (config != nullptr) {
-      const auto tree = deepspeed_config(layer, config->value);
-      if (tree) check_experiment(*tree, layer);
-      zero = tree ? read_zero(*tree) : shipped_zero(layer, named_file(config->value))->zero;
-    }
-  } catch (const UsageError& error) {
-    layer.refuse(*config, error.what());
-    return false;
-  }
-  if (!zero || zero->stage < 0 || zero->stage > 3) {
-    layer.refuse(*from.front(), "expected a ZeRO stage from 0 to 3");
-    return false;
-  }
-  Said tier = *from.front();
-  tier.value = scalar_at(tier.value, tier_of(*zero));
-  layer.say("@tier", std::move(tier));
-  return true;
-}
-
-// Returns true if there is a place to offload to, and no key of ours names what leaves the device.
-bool offloads(const Layer& layer) {
-  const Node* parts = layer.given("memory.offload");
-  const bool is_stated = parts != nullptr ? !parts->is_word("auto") && parts->kind != Node::Kind::null
-                                          : layer.before().memory.offload.has_value();
-  return layer.has_offload_target() && !is_stated;
-}
-
 }  // namespace
 
 std::optional<Node> deepspeed_config(const Layer& layer, const Node& said) {
@@ -157,34 +132,33 @@ std::optional<Node> deepspeed_config(const Layer& layer, const Node& said) {
   return layer.read_file(named);
 }
 
-void combine_deepspeed(Layer& layer) {
-  const auto from = present({layer.part("@deepspeed"), layer.part("@stage"), layer.part("@cpu_offload")});
-  if (from.empty()) return;
-  const bool is_new = layer.says({"@deepspeed", "@stage", "@cpu_offload"});
-  if (is_new && !read_offload(layer, from)) return;
-  const Said* tier = layer.part("@tier");
-  if (tier == nullptr) return;
-  const std::string words = tier->value.text;
-  if (!is_new && layer.given("memory.tier") != nullptr) {  // given in our words: no longer theirs
-    Said none = *tier;
-    none.value.text.clear();
-    return layer.say("@tier", std::move(none));
+std::vector<const Said*> keys_of_deepspeed(const Layer& layer) {
+  std::vector<const Said*> keys =
+      present({layer.part("@deepspeed"), layer.part("@stage"), layer.part("@cpu_offload")});
+  std::erase_if(keys,
+                [&](const Said* said) { return said == layer.part("@deepspeed") && is_off(said->value); });
+  return keys;
+}
+
+std::optional<Division> read_deepspeed_division(Layer& layer, const std::vector<const Said*>& from) {
+  const Said* config = from.front() == layer.part("@deepspeed") ? from.front() : nullptr;
+  const Said* stage = layer.part("@stage");
+  std::optional<Division> division =
+      Division{stage == nullptr ? 0 : read_foreign_whole(stage->value).value_or(-1),
+               is_true(layer.part("@cpu_offload")), false};
+  try {
+    if (config != nullptr) {
+      const auto tree = deepspeed_config(layer, config->value);
+      if (tree) check_experiment(*tree, layer);
+      division = tree ? read_zero(*tree) : shipped_zero(layer, named_file(config->value))->zero;
+    }
+  } catch (const UsageError& error) {
+    layer.refuse(*config, error.what());
+    return std::nullopt;
   }
-  const auto& before = layer.before().memory.tier;
-  const bool is_set = before == words && !words.empty();
-  if (!words.empty() && offloads(layer)) {
-    if (is_set && !is_new) return;
-    for (const Said* said : from) layer.withdraw(*said);
-    return layer.emit("memory.tier", words, from);
-  }
-  if (!is_new && !is_set) return;
-  if (!is_new) layer.emit("memory.tier", "null", from);
-  for (const Said* said : from)
-    layer.ignore(
-        *said, words.empty()
-                   ? "several devices (devices: N) divide optimizer states, and gradients with memory.shard: "
-                     "gradients; weights are whole at each"
-                   : "the planner offloads what the budget asks for to memory.disk (memory.tier fixes it)");
+  if (division && *division->stage >= 0 && *division->stage <= 3) return division;
+  layer.refuse(*from.front(), "expected a ZeRO stage from 0 to 3");
+  return std::nullopt;
 }
 
 }  // namespace plimsoll

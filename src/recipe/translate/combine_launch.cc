@@ -14,8 +14,9 @@ namespace {
 
 // Keys of accelerate's file (accelerate 1.x, commands/config/config_args.py) that are read here; the others
 // are about how processes are started and find each other, which changes nothing of a run of one.
-constexpr std::array<std::string_view, 5> kRead = {"num_processes", "num_machines", "mixed_precision",
-                                                   "gradient_accumulation_steps", "deepspeed_config"};
+constexpr std::array<std::string_view, 7> kRead = {
+    "num_processes",    "num_machines",     "mixed_precision", "gradient_accumulation_steps",
+    "deepspeed_config", "distributed_type", "fsdp_config"};
 
 // TRL 1.16.0, trl/accelerate_configs: files that recipes name without a path.
 struct ShippedLaunch {
@@ -24,9 +25,13 @@ struct ShippedLaunch {
 };
 constexpr std::array kShippedLaunches = {
     ShippedLaunch{"single_gpu", "{num_processes: 8, distributed_type: 'NO', mixed_precision: bf16}"},
-    ShippedLaunch{"multi_gpu", "{num_processes: 8, mixed_precision: bf16}"},
-    ShippedLaunch{"fsdp1", "{num_processes: 8, mixed_precision: bf16}"},
-    ShippedLaunch{"fsdp2", "{num_processes: 8, mixed_precision: bf16}"},
+    ShippedLaunch{"multi_gpu", "{num_processes: 8, mixed_precision: bf16, distributed_type: MULTI_GPU}"},
+    ShippedLaunch{"fsdp1",
+                  "{num_processes: 8, mixed_precision: bf16, distributed_type: FSDP, fsdp_config: "
+                  "{fsdp_reshard_after_forward: FULL_SHARD}}"},
+    ShippedLaunch{"fsdp2",
+                  "{num_processes: 8, mixed_precision: bf16, distributed_type: FSDP, fsdp_config: "
+                  "{fsdp_reshard_after_forward: true}}"},
     ShippedLaunch{"zero1", "{num_processes: 8, mixed_precision: bf16, deepspeed_config: {zero_stage: 1}}"},
     ShippedLaunch{"zero2", "{num_processes: 8, mixed_precision: bf16, deepspeed_config: {zero_stage: 2}}"},
     ShippedLaunch{"zero3", "{num_processes: 8, mixed_precision: bf16, deepspeed_config: {zero_stage: 3}}"}};
@@ -101,10 +106,10 @@ void combine_launch(Layer& layer) {
       layer.refuse(*launch, error.what());
     }
   }
-  if (!layer.says({"@deepspeed"})) return;
+  if (!layer.says({"@deepspeed"}) || is_off(layer.part("@deepspeed")->value)) return;
   try {
     read_deepspeed(layer, *layer.part("@deepspeed"));
-  } catch (const UsageError&) {  // NOLINT: reported by combine_deepspeed, which reads it as well
+  } catch (const UsageError&) {  // NOLINT: reported by combine_shard, which reads it as well
   }
 }
 

@@ -127,11 +127,18 @@ Found quote(std::string_view text) {
   return {quotes ? size_t{2} : size_t{0}, false};
 }
 
+// The mark of a line that Markdown prints bold.
+Found emphasis(std::string_view text) {
+  const bool is_bold = text.size() > 2 && text[1] == '*' && text[2] >= 'A' && text[2] <= 'Z';
+  return {is_bold ? size_t{2} : size_t{0}, false};
+}
+
 Found prefix_of(std::string_view text) {
   const char c = text[0];
   if (c == '[') return bracket(text);
   if (c == '(') return parenthesis(text);
   if (c == '>') return quote(text);
+  if (c == '*') return emphasis(text);
   if (is_digit(c)) {
     const Found found = date(text);
     return found.length > 0 ? found : host(text);

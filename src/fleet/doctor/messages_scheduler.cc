@@ -134,6 +134,7 @@ std::vector<MessageRow> scheduler_messages() {
        "Signal 9 (SIGKILL)",
        {R"(^ Signal 9 \( SIGKILL \) (?: received by PID {pid:count} )?)"},
        kSignal},
+      {"exit.zsh_killed", Sign::killed, "zsh: killed", {R"(^ zsh: killed)"}, kSignal},
       {"exit.signals_sigkill", Sign::killed, "Signals.SIGKILL: 9", {R"(^ Signals\.SIGKILL: 9)"}, kSignal},
       {"exit.terminated_9",
        Sign::killed,

@@ -407,6 +407,29 @@ TEST_F(OtherTools, a_tier_follows_from_deepspeed_where_something_has_a_place_to_
   EXPECT_THAT(error_of("model: m\ndeepspeed: none.json\n"), HasSubstr("cannot be opened"));
 }
 
+TEST_F(OtherTools, run_clm_joins_texts_into_blocks) {
+  const std::string of_scripts = "model_name_or_path: m\ntrain_file: t.txt\ndo_train: true\n";
+  const Recipe recipe = load(of_scripts + "block_size: 64\n").recipe;
+  EXPECT_EQ(recipe.task, Task::pretrain);
+  EXPECT_TRUE(recipe.data.joined);
+  EXPECT_EQ(recipe.data.max_length, 64);
+  const auto script = [&](const std::string& name, const std::string& more) {
+    const std::string path = write("s.sh", "#!/bin/bash\npython " + name +
+                                               " --model_name_or_path m --train_file t.txt --do_train " +
+                                               "--per_device_train_batch_size 2 " + more + "\n");
+    try {
+      const Recipe read = load_recipe(path).recipe;
+      return std::string(read.data.joined ? "joined" : "rows");
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(script("run_clm.py", "--block_size 64"), "joined");
+  EXPECT_THAT(script("run_clm.py", ""), HasSubstr("whose length the command leaves to the tokenizer"));
+  EXPECT_THAT(script("mine.py", "--block_size 64"),
+              HasSubstr("what mine.py makes of texts is not in its command"));
+}
+
 TEST_F(OtherTools, stages_and_strategies_say_what_several_devices_divide) {
   const auto shard = [&](const std::string& text) {
     return find_option("memory.shard")->get(load("model: m\n" + text).recipe).get<std::string>();

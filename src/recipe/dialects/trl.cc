@@ -103,10 +103,40 @@ void combine_dataset_arguments(Layer& layer, bool is_mixture) {
     layer.ignore(*system, "off, as here", true);
 }
 
+// transformers' run_clm.py joins all texts and cuts them into blocks. Other scripts may mean another thing by
+// the key.
+void combine_blocks(Layer& layer) {
+  const Said* block = layer.part("@block_size");
+  const std::string script = own_script(layer);
+  const bool is_clm = script.starts_with("run_clm");
+  if (block == nullptr) {
+    if (is_clm && layer.says({kProgramPart}))
+      layer.refuse_until_later(
+          *layer.part(kProgramPart),
+          "joins texts and cuts them into blocks, whose length the command leaves to the "
+          "tokenizer: --set block_size=N says it",
+          "data.max_length");
+    return;
+  }
+  if (!layer.says({"@block_size"})) return;
+  if (is_off(block->value)) return layer.ignore(*block, "off, as here", true);
+  if (!script.empty() && !is_clm)
+    return layer.refuse(
+        *block,
+        formatted("what {} makes of texts is not in its command: data.packing: joined cuts joined "
+                  "texts into blocks of data.max_length, true fills sequences with whole rows",
+                  script),
+        "data.packing");
+  layer.emit("task", "pretrain", {block});
+  layer.emit("data.packing", "joined", {block});
+  layer.emit("data.max_length", block->value, {block});
+}
+
 }  // namespace
 
 void combine_trl(Layer& layer) {
   if (layer.tool() != Tool::trl) return;
+  combine_blocks(layer);
   const Said* chat = layer.part("@chat_template");
   if (layer.says({"@chat_template"})) {
     const bool is_jinja =

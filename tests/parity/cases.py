@@ -59,6 +59,9 @@ TOWER = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_atte
 TOKENS_OF_IMAGES = dict(image_token_index=500)
 
 
+# Long contexts: rows, and an answer on its way, go beyond a window of 64 and beyond 64 original positions.
+LONG_CONTEXT = dict(lengths=(24, 96, 70, 2), prompts=(56, 9))
+
 # The gated delta rule, with rows longer than a chunk.
 DELTA = dict(num_hidden_layers=4, head_dim=32, max_position_embeddings=128, linear_num_key_heads=2, linear_num_value_heads=4,
              linear_key_head_dim=32, linear_value_head_dim=16, linear_conv_kernel_dim=4)
@@ -90,6 +93,7 @@ CASES = {case.name: case for case in (
     Case("gemma3", shaped(Gemma3TextConfig, query_pre_attn_scalar=48, **GEMMA, **GEMMA3_ROPES)),
     Case("gemma3_capped", shaped(Gemma3TextConfig, final_logit_softcapping=6.0, attn_logit_softcapping=1.0, num_hidden_layers=6,
                                  head_dim=16, sliding_window=4, tie_word_embeddings=False)),
+    Case("gemma3_long", shaped(Gemma3TextConfig, query_pre_attn_scalar=48, max_position_embeddings=128, **{**GEMMA, "sliding_window": 64}, **GEMMA3_ROPES), **LONG_CONTEXT),
     # With a scale for narrower heads the softmax is hard and training chaotic: transformers in fp32 is 6e-2 from itself in fp64.
     Case("gemma3_wide_heads", shaped(Gemma3TextConfig, query_pre_attn_scalar=4096, **{**GEMMA, "head_dim": 256})),
     Case("olmo2", shaped(Olmo2Config)),
@@ -102,6 +106,8 @@ CASES = {case.name: case for case in (
         "yarn", factor=16.0, original_max_position_embeddings=8, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3))),
     Case("phi3", shaped(Phi3Config, sliding_window=8)),
     Case("phi3_longrope", shaped(Phi3Config, tie_word_embeddings=True, **LONGROPE)),
+    Case("phi3_long", shaped(Phi3Config, max_position_embeddings=128, **{**LONGROPE, "original_max_position_embeddings": 64, "rope_parameters": {
+        **LONGROPE["rope_parameters"], "original_max_position_embeddings": 64}}), **LONG_CONTEXT),
     Case("gemma2", shaped(Gemma2Config, query_pre_attn_scalar=48, **GEMMA, **CAPS)),
     Case("gemma2_uncapped", shaped(Gemma2Config, attn_logit_softcapping=None, final_logit_softcapping=None,
                                    **{**GEMMA, "tie_word_embeddings": False})),

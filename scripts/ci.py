@@ -27,7 +27,7 @@ What a landing does not prove by itself:
   a family that this landing's slice trains in full; of long suites likewise two thirds of the tests.
 - of all of these and of the stages CUT_IF_WIDE, where it touched more than WIDE grids (a large change, which ends with `make everything`): two thirds
   as well. Each kernel by itself runs on every set of the machine in `make test`.
-- of the checked card's cases, and of grids on lesser instruction sets: eight ninths.
+- of the checked card's cases, of every_variant, and of grids on lesser instruction sets: eight ninths.
 - under sanitizers: the folders that are neither in its list nor touched, eight ninths of them; in a wide landing those that it touched too. They are linked
   as they are without (which ccache has): what they allocate is watched, what they read and write is not.
 What no landing proves and `make everything` does: the commands around the engine on the least instruction set, and tests of one folder while
@@ -157,6 +157,7 @@ SUITES = (
     ("divided_gradients_test", ("src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),
     ("queue_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
     ("queue_trainings_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
+    ("keep_frozen_test", ("src/passes/keep_frozen*", "src/passes/adapter_rules*", "src/passes/name_pattern*")),
     ("fp16_test", ("src/runs/loss_scale*", "src/ops/optimizer/*", "src/train/*")),
     ("run_folder_test", under("runs", "files")),
     ("changes_test", under("runs", "files")),
@@ -279,10 +280,15 @@ def chosen(choice, stage):
 
 
 def named_slices(choice, stage="test"):
-    """What tests that are cut run in a stage (PLIMSOLL_SHARDS): slices of grids, and pages that were touched."""
+    """What tests that are cut run in a stage (PLIMSOLL_SHARDS): slices of grids, and pages that no wide landing touched."""
     choice = replace(choice, shards=choice.seldom if stage == "sanitize" else choice.again) if stage in AGAIN else choice
-    pages = [file for file in choice.files if matches(file, ("docs/*.md", "README.md"))]
-    return [part.name for part in PARTS if part.grid and choice.has(part)] + [f"commands_in_docs_work/{page}" for page in pages]
+    names = [part.name for part in PARTS if part.grid and choice.has(part)]
+    if stage == "test" and sum(name.startswith("every_variant/") for name in names) == 1:
+        # Of a third of the models: all of them on lesser sets and under sanitizers, whose slices are few already.
+        names += [f"every_variant_models/{shard}" for shard in sorted(choice.again)]
+    if not choice.wide:
+        names += [f"commands_in_docs_work/{file}" for file in choice.files if matches(file, ("docs/*.md", "README.md"))]
+    return names
 
 
 def left_out(choice):

@@ -7,6 +7,7 @@ import unittest
 
 import seq2seq_test
 from command_run import as_if_written_by_the_run, CommandTest, ROOT, losses_of, output, run
+from shard import SuiteLoader
 from scores_test import pairs, sentence, texts, write_rows
 
 USAGE, NO_ROOM, DAMAGED, LOST = 2, 3, 4, 5
@@ -162,4 +163,4 @@ class KeepFrozen(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("keep_frozen_test"))

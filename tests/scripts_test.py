@@ -262,6 +262,7 @@ class Ci(unittest.TestCase):
         page = "docs/howto/fit-into-memory.md"
         named = self.ci.named_slices(self.ci.choose("", 1, (0, [page, "src/tasks/task.h"])))
         self.assertEqual([name for name in named if name.startswith("commands_in_docs_work")], ["commands_in_docs_work/1", f"commands_in_docs_work/{page}"])
+        self.assertIn('in_slice("every_variant_models"', (ROOT / "src/train/every_variant_test.cc").read_text())
 
     def test_a_test_runs_the_slices_that_are_named_and_whole_where_none_is(self):
         sys.path.insert(0, str(ROOT / "tests"))
@@ -294,6 +295,10 @@ class Ci(unittest.TestCase):
             self.assertEqual(sorted(ran), [(part, f"every_variant/{shard}") for part in range(9) for shard in range(3)])
         for stage in ("isas", "sanitize"):
             self.assertEqual(slices(1, stage, "all"), [f"every_variant/{shard}" for shard in range(3)])
+        models = [(number % 3, name) for number in range(9) for name in self.ci.named_slices(self.ci.choose("", number, (0, []))) if name.startswith("every_variant_models")]
+        self.assertEqual(sorted(models), [(part, f"every_variant_models/{shard}") for part in range(3) for shard in range(3)])
+        for wanted, files in (("all", []), ("", ["src/layout/period.cc"])):
+            self.assertNotIn("every_variant_models/0", self.ci.named_slices(self.ci.choose(wanted, 0, (0, files))))
         self.assertEqual([slices(number, "test") for number in range(3)], [[f"every_variant/{shard}"] for shard in range(3)])
         with tempfile.TemporaryDirectory() as name, mock.patch("builtins.print"):
             folder = pathlib.Path(name)

@@ -100,6 +100,7 @@ class LongRunTest(unittest.TestCase):
                 self.assertIsNone(running.poll())
             if what == "SIGHUP":
                 running.send_signal(signal.SIGHUP)
+                running.stderr.read()  # to its end: a pipe closed before would be a signal too, and come first where both wait
             running.stderr.close()
             self.assertEqual(running.wait(timeout=PATIENCE), 130)
             self.assertEqual([e["event"] for e in events(self.output)], ["start", "signal", "save"])

@@ -15,11 +15,12 @@ runs the shard that its number picks, and every part whose files it touched. Sam
 by methods, kernels by shapes, refusals by budgets, pages with commands) are cut within (tests/shard.py): "run/0" is a third of parity's run that has
 each family and each method, and a landing runs one such slice of each, and the commands of each page that it touched. It runs one whole where it
 touched what that is about (SAMPLES, SUITES, GRIDS), and of parity's run each case of the families whose files it touched, unless it touched more than
-WIDE grids. So any three landings in a row run everything once.
+WIDE grids. So any three landings in a row run everything once, but for what has a turn in nine (below).
 
 The stages AGAIN run tests of `make test` a second time (lesser instruction sets, sanitizers). The landing's number picks their parts and, of
 grids in them, the slice of its third: landing 7 the parts 1 and the slices 2. All slices in all of these parts take nine landings in a row. Folders
-under sanitizers have a turn in nine landings (SANITIZED: landing 7 the third list of the second shard), and their grids one in twenty-seven.
+under sanitizers have a turn in nine landings (SANITIZED: landing 7 the third list of the second shard), and their grids one in twenty-seven. The checked
+card's cases and every_variant's models have one in nine as well.
 
 What a landing does not prove by itself:
 - of parts that it touched nothing of: two thirds.
@@ -68,9 +69,9 @@ CUT_IF_WIDE = ("isas", "sanitize", "demo", "turns")  # stages of which a wide la
 # What they print comes behind the other's.
 BESIDE = {"downloads": "build", "demo": "parity"}
 # What a machine of two idle cores may take for a stage, in seconds: from nothing, and with a warm ccache. Printed, not judged.
-# All together: half an hour, and a quarter.
-BUDGETS = {"setup": (60, 5), "check": (20, 20), "build": (360, 60), "downloads": (0, 0), "test": (650, 420), "isas": (60, 60),
-           "sanitize": (250, 130), "parity": (100, 90), "kernels": (150, 40), "demo": (90, 75)}
+# All together, those at the same time once: half an hour, and a quarter.
+BUDGETS = {"setup": (60, 5), "check": (20, 20), "build": (420, 60), "downloads": (120, 5), "test": (500, 320), "isas": (60, 60),
+           "sanitize": (200, 100), "parity": (120, 90), "demo": (240, 240), "kernels": (150, 40)}
 
 
 CARD_TEST = "ops_gpu_emulated_test"  # a grid that CMake cuts (IN_THIRDS)
@@ -350,8 +351,9 @@ def report(taken, slowest, failed):
     for name, stage in taken.items():
         cold, warm = BUDGETS[name]
         print(f"{name:<10} {stage.seconds:5.0f} s {stage.cpu_seconds:6.0f} s   {cold:4d} {warm:4d}" + ("   over its budget" if stage.seconds > cold else ""))
-    cold, warm = (sum(BUDGETS[name][kind] for name in taken) for kind in (0, 1))
-    seconds = sum(max(taken[name].seconds for name, _ in group) for group in groups((name, None) for name in taken))
+    at_once = groups((name, None) for name in taken)
+    cold, warm = (sum(max(BUDGETS[name][kind] for name, _ in group) for group in at_once) for kind in (0, 1))
+    seconds = sum(max(taken[name].seconds for name, _ in group) for group in at_once)
     print(f"{'all':<10} {seconds:5.0f} s {sum(stage.cpu_seconds for stage in taken.values()):6.0f} s   {cold:4d} {warm:4d}")
     if slowest:
         print("slowest tests: " + ", ".join(f"{name} {taken:.0f} s" for name, taken in slowest.items()))

@@ -160,6 +160,7 @@ SUITES = (
     ("queue_trainings_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
     ("keep_frozen_test", ("src/passes/keep_frozen*", "src/passes/adapter_rules*", "src/passes/name_pattern*")),
     ("fp16_test", ("src/runs/loss_scale*", "src/ops/optimizer/*", "src/train/*")),
+    ("plan_answers_test", ("src/plan/report/*", "src/plan/search/*", "src/cli/plan/*")),
     ("run_folder_test", under("runs", "files")),
     ("changes_test", under("runs", "files")),
 )

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from shard import SuiteLoader
 from small_models import BERT, LLAMA, tiny_recipe
 
 PLIMSOLL = Path("build/plimsoll").resolve()
@@ -526,4 +527,4 @@ class Page(unittest.TestCase):
 
 if __name__ == "__main__":
     PLIMSOLL = Path(sys.argv.pop(1)).resolve()
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("plan_answers_test"))

@@ -54,16 +54,20 @@ TRY
 fi
 
 cp -r demo examples "$root/trial"
+cp "$1" "$root/tmp"
+# The Dockerfile's own line.
+sed -n 's/^RUN \(python3 -m venv .*\)$/\1/p' examples/docker/Dockerfile >"$root/trial/install.sh"
 rm -rf "$root/trial/demo/work"
 cat >"$root/trial/try.sh" <<'TRY'
 set -eu
 cd /trial
 export PLIMSOLL_NO_PROBE=1 LC_ALL=C.UTF-8
 if command -v gcc g++ cc c++; then echo "error: a compiler is here" >&2; exit 1; fi
-python3 -m venv env
-env/bin/pip install --quiet --no-index ./*.whl
+rm -rf /opt/plimsoll
+grep -q . install.sh
+sh -e install.sh >/dev/null
 tar xf ./*.tar.gz
-for plimsoll in env/bin/plimsoll plimsoll-*-linux-x86_64/bin/plimsoll; do
+for plimsoll in /opt/plimsoll/bin/plimsoll plimsoll-*-linux-x86_64/bin/plimsoll; do
   echo "== $plimsoll $($plimsoll --version) on Debian $(cat /etc/debian_version)"
   $plimsoll plan examples/qwen2.5-0.5b-lora/recipe.yaml --memory 8GiB >plan.txt
   head -3 plan.txt
@@ -72,7 +76,7 @@ for plimsoll in env/bin/plimsoll plimsoll-*-linux-x86_64/bin/plimsoll; do
   $plimsoll generate run --prompt 'What is the capital of Peru?' --max-new-tokens 2 >answer.txt
 done
 # The package, with a home folder that nothing can be written to.
-HOME=/nowhere env/bin/python - <<'PYTHON'
+HOME=/nowhere /opt/plimsoll/bin/python - <<'PYTHON'
 import plimsoll_ml as pm
 assert pm.fit("qwen2.5-0.5b", gpu="T4", lengths=[512], methods=["lora"])
 seen = []
@@ -80,7 +84,7 @@ run = pm.train("demo/recipes/full.yaml", overwrite=True, set={"schedule.max_step
 assert (run.status, seen) == ("finished", [1, 2, 3]), (run.status, seen)
 print("== plimsoll_ml trains:", run)
 PYTHON
-env/bin/plimsoll demo --steps 3 >demo.txt
+/opt/plimsoll/bin/plimsoll demo --steps 3 >demo.txt
 TRY
 chroot "$root" sh /trial/try.sh
 echo "both run in a bare Debian ($(cat "$root/etc/debian_version"), $(chroot "$root" python3 --version))"

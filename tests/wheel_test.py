@@ -147,22 +147,28 @@ class Wheel(unittest.TestCase):
         done = subprocess.run([sys.executable, ROOT / "tests/tokenizers_test.py", self.program], capture_output=True, text=True, cwd=ROOT)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
 
-    def test_it_installs_beside_the_foreign_plimsoll_and_leaves_nothing(self):
+    def small_wheel(self, package, *files):
+        """A wheel of version 0.0.1 with these files of the package."""
+        info = f"{package}-0.0.1.dist-info"
+        files = {**{f"{package}/{name}": "mine = True\n" for name in files}, f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: 0.0.1\n",
+                 f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+        path = self.folder / f"{package}-0.0.1-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in {**files, f"{info}/RECORD": "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))}.items():
+                archive.writestr(name, content)
+        return path
+
+    def test_it_installs_beside_the_foreign_plimsoll_and_over_an_older_one_and_leaves_nothing(self):
         env = self.folder / "env"
         subprocess.run([sys.executable, "-m", "venv", env], check=True)
-        foreign = self.folder / "plimsoll-0.0.1-py3-none-any.whl"
-        with zipfile.ZipFile(foreign, "w") as archive:
-            archive.writestr("plimsoll/__init__.py", "mine = True\n")
-            archive.writestr("plimsoll-0.0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: plimsoll\nVersion: 0.0.1\n")
-            archive.writestr("plimsoll-0.0.1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            archive.writestr("plimsoll-0.0.1.dist-info/RECORD", "plimsoll/__init__.py,,\nplimsoll-0.0.1.dist-info/METADATA,,\n"
-                             "plimsoll-0.0.1.dist-info/WHEEL,,\nplimsoll-0.0.1.dist-info/RECORD,,\n")
+        foreign, older = self.small_wheel("plimsoll", "__init__.py"), self.small_wheel("plimsoll_ml", "__init__.py", "gone.py")
         held = lambda: sorted(str(path.relative_to(env)) for path in env.rglob("*") if path.is_file() and path.suffix != ".pyc")
         python = env / "bin/python"
         before = held()
-        for wheel in (self.wheel, foreign):
+        for wheel in (older, self.wheel, foreign):
             done = pip("install", "--no-index", "--no-deps", wheel, python=python)
             self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(list(env.rglob("gone.py")), [])
         for command in ("plimsoll", "plimsoll-ml"):
             self.assertTrue(subprocess.run([env / "bin" / command, "--version"], capture_output=True, text=True).stdout.startswith("0."))
         self.assertEqual(pip("uninstall", "-y", "plimsoll", python=python).returncode, 0)

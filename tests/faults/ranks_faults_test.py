@@ -2,7 +2,7 @@
 one fails, the disk is full, a loss is lost, weights become NaN, a row is damaged. All processes end with one code, and the run goes on to the bits of an
 undisturbed one.
 
-Usage: ranks_faults_test.py PLIMSOLL SHIM [--count N] [--seed N]. Standard library alone; skipped (77) without Open MPI.
+Usage: ranks_faults_test.py PLIMSOLL SHIM [--count N] [--seed N] [--patience N]. Standard library alone; skipped (77) without Open MPI.
 """
 import argparse
 import errno
@@ -27,6 +27,7 @@ from shard import is_mine  # noqa: E402
 STEPS = 12
 SILENCE = 3  # seconds, stop.silence
 GONE = 10    # seconds beyond it in which all processes have ended
+LIMIT = 120  # seconds of a run
 SKIPPED = 77
 KINDS = ["kill"] * 3 + ["stop"] + ["ask"] * 2 + ["fails"] * 3 + ["full"] * 2 + ["dies"] * 3 + ["lost", "nan", "row"]
 ROWS = 40
@@ -58,7 +59,8 @@ def processes_of(folder):
 
 
 class Bench:
-    def __init__(self, plimsoll, shim, folder):
+    def __init__(self, plimsoll, shim, folder, patience=1):
+        self.patience = patience
         self.plimsoll, self.shim, self.folder = plimsoll, shim, folder
         self.out = folder / "out"
         model = folder / "model"
@@ -72,7 +74,7 @@ class Bench:
         settings = {"model": str(model), "init": "random", "data": {"train": str(rows), "max_length": 16, "eval": "10%"},
                     "precision": "bf16-master", "method": {"type": "full"}, "batch": {"effective": 6, "micro": 1}, "optimizer": {"lr": 1e-2},
                     "schedule": {"max_steps": STEPS, "warmup": 1}, "threads": 1, "save": {"every": 2, "keep": KEEP, "best": "loss"},
-                    "stop": {"silence": SILENCE}, "output": str(self.out)}
+                    "stop": {"silence": SILENCE * patience}, "output": str(self.out)}
         self.recipe = folder / "recipe.json"
         self.recipe.write_text(json.dumps(settings))
         self.environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "PLIMSOLL_NO_PROBE": "1", "PLIMSOLL_CACHE_DIR": "/nonexistent"}
@@ -119,15 +121,16 @@ class Bench:
         return subprocess.Popen([str(self.plimsoll), "train", str(self.recipe), "--devices", str(ranks), "--quiet", "--set", f"memory.shard={shard}", *words],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env=environment)
 
-    def end(self, process, limit=120):
+    def end(self, process):
         """Its code and errors; none of its processes is left."""
+        limit = LIMIT * self.patience
         try:
             _, errors = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             left = processes_of(self.folder)
             self.kill()
             raise Problem(f"not ended after {limit} s; left: {left}\n" + "".join(process.communicate()))
-        until = time.monotonic() + GONE
+        until = time.monotonic() + GONE * self.patience
         while processes_of(self.folder) and time.monotonic() < until:
             time.sleep(0.02)
         if left := processes_of(self.folder):
@@ -249,13 +252,14 @@ def main():
     arguments.add_argument("shim", type=Path)
     arguments.add_argument("--count", type=int, default=100)
     arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--patience", type=int, default=1, help="times the usual seconds, for a machine where others compute")
     options = arguments.parse_args()
     if not (options.plimsoll.parent / "libplimsoll_mpi.so").exists() or shutil.which("mpirun") is None:
         print("Open MPI is not installed: scripts/setup.sh --dev")
         sys.exit(SKIPPED)
     codes, found = Counter(), []
     with tempfile.TemporaryDirectory(dir=place_in_memory()) as folder:
-        bench = Bench(options.plimsoll.resolve(), options.shim.resolve(), Path(folder).resolve())
+        bench = Bench(options.plimsoll.resolve(), options.shim.resolve(), Path(folder).resolve(), options.patience)
         for i in range(options.count):
             if not is_mine("faults", i):
                 continue

@@ -679,6 +679,9 @@ class RecipesOnCards(EmulatedCards):
         self.assertIn("and cannot train", self.queue("add", recipe, "--set", "device=card", code=2))
         self.assertIn("computes on one card", self.told("queue", "add", recipe, "--devices", "2", code=2))
         self.cards_of([(self.RTX, 12288)])
+        said = self.told("queue", "add", recipe, "--set", "output=third", PLIMSOLL_EMULATED_CARDS="")
+        self.assertRegex(said, "cannot be used: (this program was built without|no NVIDIA driver)")
+        self.assertNotIn("choose device: cpu", said)  # nobody asked for a card
         self.assertEqual(self.add_recipe(recipe, "--set", "device=cpu", "--devices", "1")["card"], "RTX 3060 12GB")
         self.assertEqual(self.add_recipe(recipe, "--set", "device=cpu")["devices"], 0)
         self.assertIn("does not fit", self.queue("add", recipe, "--devices", "1", "--memory", "20MiB", code=3))

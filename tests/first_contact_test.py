@@ -245,7 +245,7 @@ class FirstRecipes(CommandTest):
         self.assertIn(f"wrote   {recipe}\nnext    plimsoll plan {word}\n        plimsoll train {word}\n", text)
         # Adapters need weights to begin with, and demo/model has none.
         text = output("init", "demo/model", FACTS, "--out", self.folder / "lora.yaml")
-        self.assertTrue(text.endswith("lora.yaml   # once model.safetensors is in the model's folder\n"), text)
+        self.assertTrue(text.endswith("lora.yaml\n        train needs model.safetensors in the model's folder\n"), text)
         folder = self.folder / "my run"
         done = run("train", recipe, "--set", "schedule.max_steps=1", "--set", "init=random", "--set",
                    f"output={folder}")
@@ -524,6 +524,13 @@ class Terminals(CommandTest):
         with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as quiet:
             stand_still(quiet)
             self.assertEqual(quiet.communicate()[1], b"")
+
+    def test_what_init_says_next_fits_the_terminal(self):
+        shown, code = on_terminal(60, "init", ROOT / "demo/model", ROOT / "demo/data/facts/train.parquet", "--out", "r.yaml",
+                                  stream="stdout", cwd=self.folder)
+        self.assertEqual(code, 0)
+        self.assertIn("train needs model.safetensors", shown)
+        self.assertEqual([line for line in shown.replace("\r", "").splitlines() if len(line) > 60], [])
 
     def test_refusals_break_between_words(self):
         shown, code = on_terminal(60, "plan", "demo/recipes/full.yaml", "--memory", "1MiB")

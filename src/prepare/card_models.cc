@@ -62,7 +62,7 @@ CardModels of_all_cards(const LoadedRecipe& loaded) {
         require_computes(loaded, model);
         add_model(found.models, {model, "", gpu.total});
       } catch (const Error& error) {
-        why = error.what();
+        why = reason_of(error);
       }
     if (!why.empty() && found.problem.empty())
       found.problem = formatted("{} cannot be used: {}", card_named(gpu), why);

@@ -21,15 +21,6 @@ std::string words_of(const devices::Gpu& gpu) {
   return printable(gpu.name.empty() ? gpu.uuid : gpu.name) + (emulates_cards() ? " (emulated)" : "");
 }
 
-// A refusal of device: cuda, without the advice for users who asked for it.
-std::string reason_of(const Error& error) {
-  constexpr std::string_view kBegin = "device: cuda: ", kEnd = ", or choose device: cpu (--device cpu)";
-  std::string text = error.what();
-  if (text.starts_with(kBegin)) text.erase(0, kBegin.size());
-  if (text.ends_with(kEnd)) text.erase(text.size() - kEnd.size());
-  return text;
-}
-
 // More memory than a card has was meant for the CPU: then all of the card's.
 Recipe on_card(Recipe recipe, const std::string& uuid) {
   recipe.device = DeviceChoice::cuda;
@@ -157,6 +148,14 @@ void take_named_card(const LoadedRecipe& loaded, const DeviceWish& wish, ChosenD
 }
 
 }  // namespace
+
+std::string reason_of(const Error& error) {
+  constexpr std::string_view kBegin = "device: cuda: ", kEnd = ", or choose device: cpu (--device cpu)";
+  std::string text = error.what();
+  if (text.starts_with(kBegin)) text.erase(0, kBegin.size());
+  if (text.ends_with(kEnd)) text.erase(text.size() - kEnd.size());
+  return text;
+}
 
 std::string take_precision(bool is_stated, Recipe& recipe) {
   if (is_stated || !recipe.is_of_card() || !recipe.memory.gpu) return "";

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "recipe/load/load.h"
 
 namespace plimsoll {
@@ -31,6 +32,9 @@ ChosenDevice choose_device(const LoadedRecipe& loaded, const DeviceWish& wish);
 
 // bf16 is the default; a card without it computes in fp16. Returns the line that reports it.
 std::string take_precision(bool is_stated, Recipe& recipe);
+
+// A refusal of device: cuda, without the advice for users who asked for it.
+std::string reason_of(const Error& error);
 
 // The line for `auto` that took a card which the recipe does not fit, so that the CPU is used instead.
 std::string too_small_line(const std::string& refusal);

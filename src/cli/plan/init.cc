@@ -1,8 +1,11 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 
 #include "base/format.h"
 #include "base/print.h"
+#include "base/screen.h"
 #include "base/shell_word.h"
 #include "cli/commands.h"
 #include "files/atomic.h"
@@ -33,9 +36,10 @@ ExitCode run(const InitArguments& arguments) {
   const std::string word = printable(quoted(out.string()));
   std::string told;
   for (const std::string& line : rows) told += "\nrows    " + printable(line);
-  print(formatted("wrote   {}{}\nnext    plimsoll plan {}\n        plimsoll train {}{}\n",
-                  printable(out.string()), told, word, word,
-                  needs_weights ? "   # once model.safetensors is in the model's folder" : ""));
+  const std::string lines = formatted(
+      "wrote   {}{}\nnext    plimsoll plan {}\n        plimsoll train {}\n{}", printable(out.string()), told,
+      word, word, needs_weights ? "        train needs model.safetensors in the model's folder\n" : "");
+  print(fitted_to_terminal(lines, STDOUT_FILENO));
   return ExitCode::ok;
 }
 

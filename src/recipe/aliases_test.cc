@@ -430,6 +430,19 @@ TEST_F(OtherTools, run_clm_joins_texts_into_blocks) {
               HasSubstr("what mine.py makes of texts is not in its command"));
 }
 
+TEST_F(OtherTools, arguments_of_the_example_scripts_mean_what_these_do) {
+  const std::string of_scripts = "model_name_or_path: m\ntrain_file: t.csv\ndo_train: true\n";
+  EXPECT_EQ(load(of_scripts + "task_name: RTE\n").recipe.classify.glue, "rte");
+  EXPECT_EQ(load(of_scripts + "adafactor: true\n").recipe.optimizer.name, OptimizerKind::adafactor);
+  EXPECT_EQ(load(of_scripts + "adafactor: false\n").recipe.optimizer.name, OptimizerKind::adamw);
+  const std::string lengths = "max_source_length: 64\nmax_target_length: 16\n";
+  EXPECT_EQ(find_option("data.columns")
+                ->get(load(of_scripts + lengths + "text_column: a\nsummary_column: b\n").recipe),
+            Json({{"prompt", "a"}, {"response", "b"}}));
+  EXPECT_THAT(error_of(of_scripts + lengths + "summary_column: b\n"),
+              HasSubstr("needs text_column beside it"));
+}
+
 TEST_F(OtherTools, stages_and_strategies_say_what_several_devices_divide) {
   const auto shard = [&](const std::string& text) {
     return find_option("memory.shard")->get(load("model: m\n" + text).recipe).get<std::string>();

@@ -8,6 +8,7 @@
 #include "recipe/dialects/data_set.h"
 #include "recipe/hub.h"
 #include "recipe/translate/combine.h"
+#include "recipe/translate/combine_parts.h"
 #include "recipe/translate/foreign_value.h"
 
 namespace plimsoll {
@@ -161,15 +162,25 @@ void try_emit(Layer& layer, std::string_view part, const std::string& key, Read 
   }
 }
 
-// Rows of text in a column, of a script or of TRL.
+// Rows of text in a column, of a script or of TRL; with run_summarization.py's `summary_column` its source.
 void combine_text_column(Layer& layer) {
   const Said* column = layer.part("@text_column");
+  const Said* summary = layer.part("@summary_column");
+  if (column == nullptr)
+    return layer.refuse_until_later(*summary, "needs text_column beside it, the column of what is summarised",
+                                    "data.columns");
   Node columns = scalar_at(column->value, "");
   columns.kind = Node::Kind::map;
-  columns.items.push_back(column->value);
-  columns.items.back().key = "text";
-  layer.emit("data.format", "text", {column});
-  layer.emit("data.columns", columns, {column});
+  const auto add = [&](const Said& said, const char* key) {
+    columns.items.push_back(said.value);
+    columns.items.back().key = key;
+  };
+  add(*column, summary == nullptr ? "text" : "prompt");
+  if (summary != nullptr)
+    add(*summary, "response");
+  else
+    layer.emit("data.format", "text", {column});
+  layer.emit("data.columns", columns, present({column, summary}));
 }
 
 // TRL's script evaluates on another split of the data set where eval_strategy asks for it.
@@ -231,7 +242,7 @@ void combine_data(Layer& layer) {
            [&](const Said& said) { return read_trl_mixture(layer, said.value, "train"); });
   combine_trl_evaluation(layer);
   combine_mixture_evaluation(layer);
-  if (layer.says({"@text_column"})) combine_text_column(layer);
+  if (layer.says({"@text_column", "@summary_column"})) combine_text_column(layer);
   for (const std::string_view part : {"@dataset_dir", "@split", "@subset", "@test_split", "@max_samples"})
     if (layer.says({part}) && !layer.says({"@dataset", "@eval_dataset", "@mixture"}))
       layer.ignore(*layer.part(part), "no data set is named beside it");

@@ -96,7 +96,7 @@ void combine_scripts(Layer& layer) {
   if (layer.says({"@glue"})) {
     const Said* glue = layer.part("@glue");
     layer.emit("task", "classify", {glue});
-    layer.emit("classify.glue", glue->value, {glue});
+    layer.emit("classify.glue", in_small_letters(glue->value.text), {glue});  // as run_glue.py does
   }
   if (!layer.says({"@source_length", "@target_length"})) return;
   const Said* source = layer.part("@source_length");

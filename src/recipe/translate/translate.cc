@@ -124,9 +124,10 @@ bool is_of_scripts(const Node& root) {
                           "dataset_mixture", "datasets", "loss_type", "beta", "completion_only_loss",
                           "assistant_only_loss", "finetuning_type", "stage", "template", "cutoff_len"}))
     return false;
-  return holds_one_of(root, {"task_name", "max_source_length", "max_target_length", "val_max_target_length",
-                             "source_lang", "target_lang", "source_prefix", "block_size", "do_train",
-                             "do_predict", "train_file", "max_train_samples", "pad_to_max_length"});
+  return holds_one_of(
+      root, {"task_name", "max_source_length", "max_target_length", "val_max_target_length", "source_lang",
+             "target_lang", "source_prefix", "summary_column", "block_size", "do_train", "do_predict",
+             "train_file", "max_train_samples", "pad_to_max_length"});
 }
 
 // TRL's command and the handbook's scripts, whose defaults are TRL's. Anybody's own may be called sft.py.

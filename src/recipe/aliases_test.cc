@@ -443,6 +443,19 @@ TEST_F(OtherTools, arguments_of_the_example_scripts_mean_what_these_do) {
               HasSubstr("needs text_column beside it"));
 }
 
+TEST_F(OtherTools, a_frozen_base_in_fp16_is_trained_in_the_type_of_autocast) {
+  const std::string adapters = "model_name_or_path: m\nuse_peft: true\ntorch_dtype: float16\n";
+  const auto precision = [&](const std::string& more) {
+    return find_option("precision")->get(load(adapters + more).recipe);
+  };
+  EXPECT_EQ(precision("bf16: true\n"), "bf16");
+  EXPECT_EQ(precision("bf16: true\nload_in_4bit: true\n"), "bf16");
+  EXPECT_EQ(precision("fp16: true\n"), "fp16");
+  EXPECT_THAT(
+      error_of("model_name_or_path: m\nper_device_train_batch_size: 1\ntorch_dtype: float16\nbf16: true\n"),
+      HasSubstr("fp16 weights without an fp32 copy"));
+}
+
 TEST_F(OtherTools, stages_and_strategies_say_what_several_devices_divide) {
   const auto shard = [&](const std::string& text) {
     return find_option("memory.shard")->get(load("model: m\n" + text).recipe).get<std::string>();

@@ -250,6 +250,13 @@ bool is_automatic_bf16(const Layer& layer) {
          layer.part("@stored_type") == nullptr;
 }
 
+// A frozen base loaded in fp16 under autocast to bf16 (bf16: true): what trains is computed in bf16, and no
+// loss is scaled.
+bool is_frozen_fp16_in_bf16(const Layer& layer) {
+  return is_word(layer.part("@stored_type"), "fp16") && is_true(layer.part("@bf16")) &&
+         !is_true(layer.part("@fp16")) && layer.method() != MethodType::full;
+}
+
 // decisions: a mode of another tool is one of ours, or refused.
 std::string precision_of(const Layer& layer) {
   const Said* stored = layer.part("@stored_type");
@@ -261,7 +268,7 @@ std::string precision_of(const Layer& layer) {
   // torchtune keeps weights, gradients and states in its dtype.
   if (const Said* type = layer.part("@train_type"))
     return type->value.text == "bf16" ? (is_full ? "bf16-pure" : "bf16") : type->value.text;
-  if (is_word(stored, "fp16")) return "fp16";
+  if (is_word(stored, "fp16")) return is_frozen_fp16_in_bf16(layer) ? "bf16" : "fp16";
   const bool stored_bf16 = is_word(stored, "bf16") || layer.tool() == Tool::axolotl;
   if (is_automatic_bf16(layer) || is_true(layer.part("@bf16")) || is_word(layer.part("@mixed"), "bf16")) {
     // Adapters train in fp32 on frozen bf16 weights. Else: autocast over fp32 weights keeps a master copy,
@@ -282,6 +289,7 @@ void combine_precision(Layer& layer) {
   const std::string precision = precision_of(layer);
   if (is_automatic_bf16(layer))
     layer.read_once_as("precision", layer.method() == MethodType::qlora ? "bf16" : "fp32");
+  if (is_frozen_fp16_in_bf16(layer)) layer.read_once_as("precision", "fp16");
   if (is_true(layer.part("@fp16")) && is_true(layer.part("@bf16")))
     return layer.refuse(*layer.part("@fp16"), formatted("contradicts '{}'", layer.part("@bf16")->as_written));
   // Neither copies of the weights nor a scale of the loss: the type of the weights and of everything else.

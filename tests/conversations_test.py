@@ -71,6 +71,27 @@ class ChatTest(unittest.TestCase):
         done = run("generate", self.folder / "run", "--data", questions, "--max-new-tokens", 1, "--json")
         self.assertEqual((json.loads(done.stdout)["rows"], json.loads(done.stdout)["exact"]), (1, 0), done.stderr)
 
+    def test_thinking_is_what_the_template_makes_of_it_and_refused_where_it_knows_none(self):
+        (self.model / "chat_template.jinja").write_text(OWN + "{% if add_generation_prompt %}{{ '' if enable_thinking | default(true) else '<no>' * 12 }}{% endif %}")
+        self.train([{"messages": TALK}])
+        asked = [self.prompt_ids(self.folder / "run", "--prompt", "Who?", *more) for more in ((), ("--thinking", "on"), ("--thinking", "off"))]
+        begun = "<user>Who?<|endoftext|><assistant>"
+        self.assertEqual(asked, [self.text_ids(begun), self.text_ids(begun), self.text_ids(begun + "<no>" * 12)])
+        rows = self.folder / "rows.jsonl"
+        rows.write_text(json.dumps({"messages": TALK}) + "\n")
+        words = ("eval", self.folder / "run", "--data", rows, "--generate", "--max-new-tokens", 1)
+        for more, context in (((), 32), (("--thinking", "off"), 96)):
+            self.assertIn(f"context {context} tokens", run(*words, *more).stderr)
+        refused = (("generate", self.folder / "run", "--ids", "5,6", "--thinking", "off"), ("eval", self.folder / "run", "--data", rows, "--thinking", "off"),
+                   ("generate", self.folder / "run", "--prompt", "x", "--template", "chatml", "--thinking", "off"),
+                   ("generate", self.folder / "run", "--prompt", "x", "--template", "plain", "--thinking", "on"),
+                   ("chat", self.folder / "run", "--template", "chatml", "--thinking", "off"))
+        for words, says in zip(refused, ("no effect with --ids", "add --generate", "template chatml does not read 'enable_thinking'", "needs a chat template",
+                                         "template chatml does not read 'enable_thinking'")):
+            done = run(*words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(says, done.stderr)
+
     def test_prompts_with_responses_are_rendered_too_and_a_plain_run_answers_plainly(self):
         (self.model / "chat_template.jinja").write_text(OWN)
         row = {"prompt": "Who asked for it?", "response": "Samuel."}

@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int64_t kMaxConfigBytes = 64 << 20;
+constexpr std::string_view kThinking = "enable_thinking";  // a variable of templates
 
 json read_if_there(const fs::path& file, FileTexts& texts) {
   if (!fs::exists(file)) return json::object();
@@ -127,6 +128,14 @@ void ChatTemplate::begin_texts_with(const std::string& text) {
   tokens_["text_cut"] = kCut;
 }
 
+void ChatTemplate::enable_thinking(bool thinks) {
+  if (!mentions(kThinking))
+    throw UsageError(formatted(
+        "--thinking: {} does not read '{}', as templates of models that think do; leave the option out",
+        template_.name(), kThinking));
+  thinks_ = thinks;
+}
+
 Template ChatTemplate::published() const {
   if (rules_.tokens != TemplateRules::Tokens::pieces) return template_;
   std::string source = without_marks(template_.source());
@@ -191,7 +200,7 @@ nlohmann::ordered_json with_reasoning(const nlohmann::ordered_json& messages) {
 
 Template::Output ChatTemplate::output(const Conversation& conversation, bool add_generation_prompt) const {
   using nlohmann::ordered_json;
-  const ordered_json none = nullptr, prompt = add_generation_prompt;
+  const ordered_json none = nullptr, prompt = add_generation_prompt, thinks = thinks_.value_or(false);
   std::vector<ordered_json> texts(tokens_.size());
   std::vector<Template::Variable> variables;
   for (size_t i = 0; const auto& [name, text] : tokens_) {
@@ -199,14 +208,16 @@ Template::Output ChatTemplate::output(const Conversation& conversation, bool add
     variables.push_back({name, &texts[i++]});
   }
   ordered_json messages;
-  const bool thinks = std::ranges::any_of(conversation.messages, thoughts_of);
-  if (thinks) messages = with_reasoning(conversation.messages);
+  const bool has_thoughts = std::ranges::any_of(conversation.messages, thoughts_of);
+  if (has_thoughts) messages = with_reasoning(conversation.messages);
   const bool parses = arguments_ == Arguments::objects && has_argument_texts(conversation.messages);
-  if (parses) messages = with_argument_objects(thinks ? messages : conversation.messages);
-  variables.insert(variables.end(), {{"messages", thinks || parses ? &messages : &conversation.messages},
-                                     {"tools", &conversation.tools},
-                                     {"documents", &none},
-                                     {"add_generation_prompt", &prompt}});
+  if (parses) messages = with_argument_objects(has_thoughts ? messages : conversation.messages);
+  variables.insert(variables.end(),
+                   {{"messages", has_thoughts || parses ? &messages : &conversation.messages},
+                    {"tools", &conversation.tools},
+                    {"documents", &none},
+                    {"add_generation_prompt", &prompt}});
+  if (thinks_) variables.push_back({kThinking, &thinks});
   const bool tools = with_tools_ && !conversation.tools.is_null();
   return (tools ? *with_tools_ : template_).render(variables, now_);
 }

@@ -58,6 +58,9 @@ class ChatTemplate {
   // Sets what the tokenizer puts before a text: `text_start` in templates of other tools, whose texts are cut
   // at `text_cut`.
   void begin_texts_with(const std::string& text);
+  // Sets `enable_thinking`, by which templates of models that think begin an answer with a thought or an empty one.
+  // Throws UsageError if the template does not read it.
+  void enable_thinking(bool thinks);
   // Arguments of tools' calls that are texts stay texts, as data of before were rendered.
   void keep_argument_texts() { arguments_ = Arguments::as_given; }
   // Returns true if it, or the template for conversations with tools, reads such a key of a message at all.
@@ -79,6 +82,7 @@ class ChatTemplate {
   std::optional<std::tm> now_;
   TemplateRules rules_;
   Arguments arguments_ = Arguments::as_given;
+  std::optional<bool> thinks_;  // none: as the template has it
 };
 
 }  // namespace plimsoll

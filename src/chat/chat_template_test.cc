@@ -106,6 +106,22 @@ TEST(ChatTemplate, what_cannot_be_told_apart_is_refused) {
               HasSubstr("{% generation %}"));
 }
 
+TEST(ChatTemplate, thinking_is_as_the_template_has_it_unless_it_is_set) {
+  const std::string source =
+      std::string(kPlainChatml) +
+      "{% if add_generation_prompt and enable_thinking is defined and enable_thinking is false %}"
+      "<think></think>{% endif %}";
+  const Conversation question = talk({{"user", "q"}});
+  ChatTemplate chat = chat_of(source);
+  EXPECT_EQ(chat.render(question, true), "<|user|>\nq<|end|>\n<|assistant|>\n");
+  chat.enable_thinking(false);
+  EXPECT_EQ(chat.render(question, true), "<|user|>\nq<|end|>\n<|assistant|>\n<think></think>");
+  chat.enable_thinking(true);
+  EXPECT_EQ(chat.render(question, true), "<|user|>\nq<|end|>\n<|assistant|>\n");
+  ChatTemplate unaware = chat_of(kPlainChatml);
+  EXPECT_THROW(unaware.enable_thinking(false), UsageError);
+}
+
 TEST(ChatTemplate, messages_of_weight_0_are_not_learnt) {
   Conversation conversation = two_turns();
   conversation.messages[2]["weight"] = 0;

@@ -83,7 +83,9 @@ InferenceDevice inference_device(const AnswerOptions& options, const ModelPaths&
   return inference_device(options.machine, named, paths, options.graphs, options.sources, *options.observer);
 }
 
-std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths) {
+namespace {
+
+std::optional<ChatTemplate> chosen_template(const AnswerOptions& options, const ModelPaths& paths) {
   const std::string& name = options.chat_template;
   std::optional<std::tm> now = local_time();
   const bool of_run = fs::exists(options.folder / "recipe.yaml");
@@ -100,6 +102,21 @@ std::optional<ChatTemplate> answering_template(const AnswerOptions& options, con
   if (paths.adapter)
     if (auto own = own_of(*paths.adapter)) return own;
   return own_of(paths.base);
+}
+
+}  // namespace
+
+std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths) {
+  std::optional<ChatTemplate> chat = chosen_template(options, paths);
+  set_thinking(options, chat);
+  return chat;
+}
+
+void set_thinking(const AnswerOptions& options, std::optional<ChatTemplate>& chat) {
+  if (!options.thinking) return;
+  if (!chat)
+    throw UsageError("--thinking needs a chat template, and the model has none; name one by --template");
+  chat->enable_thinking(*options.thinking);
 }
 
 std::shared_ptr<const Tokenizer> model_tokenizer(const fs::path& base, ModelFiles& files) {
@@ -123,9 +140,11 @@ int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, 
 }
 
 void refuse_template(const AnswerOptions& options, const std::string& command) {
-  if (options.system || (options.chat_template != "auto" && options.chat_template != "plain"))
-    throw UsageError(command +
-                     ": --template and --system have no effect on an encoder, which has no chat template");
+  if (options.system || options.thinking ||
+      (options.chat_template != "auto" && options.chat_template != "plain"))
+    throw UsageError(
+        command +
+        ": --template, --system and --thinking have no effect on an encoder, which has no chat template");
 }
 
 std::optional<int32_t> end_of_source(const fs::path& base, ModelFiles& files) {

@@ -24,6 +24,7 @@ struct AnswerOptions {
   std::optional<std::filesystem::path> adapter;  // over the model in `folder`
   std::string chat_template = "auto";            // auto, plain, or a built-in one's name
   std::optional<std::string> system;             // a system message before the prompt
+  std::optional<bool> thinking;                  // enable_thinking; none: as the template has it
   int64_t max_new_tokens = 64;
   std::vector<std::string> stops;  // texts that end an answer; they are not part of it
   std::optional<int64_t> context;  // tokens of prompt and answer; none: what the longest prompt needs
@@ -60,6 +61,8 @@ InferenceDevice inference_device(const AnswerOptions& options, const ModelPaths&
 // Chooses the chat template for prompts. `auto`: that of a finished run's training, or of the adapter or the
 // model; nothing where there is none, and for `plain`. Throws UsageError for an unknown name.
 std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths);
+// Begins answers as options.thinking says. Throws UsageError without a template, or if it does not read that.
+void set_thinking(const AnswerOptions& options, std::optional<ChatTemplate>& chat);
 
 // The tokenizer of a model folder. Throws UsageError where there is none.
 std::shared_ptr<const Tokenizer> model_tokenizer(const std::filesystem::path& base, ModelFiles& files);

@@ -61,6 +61,18 @@ void require_answers(const EvalOptions& options, Task task) {
         "eval: --generate needs rows with a prompt; these are pairs of answers (task: {})", to_string(task)));
   if (options.out && !options.generate && !scores)
     throw UsageError("eval: --out writes answers (--generate) or scores; there are neither");
+  if (options.thinking && !options.generate)
+    throw UsageError("eval: --thinking is for the answers of --generate; add --generate, or leave it out");
+}
+
+// The rows as prompts to answer, by `chat` if there is one; the data have a tokenizer.
+std::vector<Question> questions_of(const EvalOptions& options, const EvaluationRows& requested,
+                                   DataSetup& data, const RowSubset& rows, const ChatTemplate* chat) {
+  Asking asking{.tokenizer = &*data.tokenizer, .chat = chat};
+  if (rule_of(requested.experiment.task.task).has_targets)
+    asking.end_of_source = data.special.end_of_text.value_or(0);
+  asking.cut = {requested.resolved.recipe.data.max_length, requested.resolved.recipe.data.truncation};
+  return read_questions(*data.eval, rows, options, asking);
 }
 
 }  // namespace
@@ -84,15 +96,13 @@ Evaluation evaluate(const EvalOptions& options) {
   }
   const RowSubset rows = first_rows(data.eval->rows, data.eval->dataset.rows(), options.limit);
   std::vector<Question> questions;
+  std::optional<ChatTemplate> chat = data.chat;  // of the answers
   if (options.generate) {
+    set_thinking(options, chat);
     if (!data.tokenizer)
       throw UsageError(paths.base.string() +
                        ": has no tokenizer.json or tokenizer.model, which --generate needs");
-    Asking asking{.tokenizer = &*data.tokenizer, .chat = data.chat ? &*data.chat : nullptr};
-    if (rule_of(experiment.task.task).has_targets)
-      asking.end_of_source = data.special.end_of_text.value_or(0);
-    asking.cut = {requested.resolved.recipe.data.max_length, requested.resolved.recipe.data.truncation};
-    questions = read_questions(*data.eval, rows, options, asking);
+    questions = questions_of(options, requested, data, rows, chat ? &*chat : nullptr);
   }
   RowOptions at_a_time = options;
   if (options.each_row) at_a_time.batch = 1;
@@ -121,7 +131,7 @@ Evaluation evaluate(const EvalOptions& options) {
     for (const Question& question : questions) longest = std::max(longest, question.ids.size());
     AnswerOptions answering = options;
     answering.precision = experiment.precision.compute;
-    Answerer answerer(answering, paths, device, &*data.tokenizer, data.chat ? &*data.chat : nullptr,
+    Answerer answerer(answering, paths, device, &*data.tokenizer, chat ? &*chat : nullptr,
                       static_cast<int64_t>(longest));
     result.answers = answer_all(answerer, questions, options.out, *options.observer);
   }

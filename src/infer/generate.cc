@@ -14,8 +14,8 @@ void check(const GenerateOptions& options) {
   const int given = (options.prompt ? 1 : 0) + (options.prompt_file ? 1 : 0) + (options.data ? 1 : 0) +
                     (options.ids.empty() ? 0 : 1);
   if (given != 1) throw UsageError("generate: give one of --prompt, --prompt-file, --data and --ids");
-  if (!options.ids.empty() && (options.system || options.chat_template != "auto"))
-    throw UsageError("generate: --template and --system have no effect with --ids");
+  if (!options.ids.empty() && (options.system || options.thinking || options.chat_template != "auto"))
+    throw UsageError("generate: --template, --system and --thinking have no effect with --ids");
   if (!options.ids.empty() && !options.stops.empty())
     throw UsageError("generate: --stop is a text and cannot be used with --ids");
   if (!options.data && !options.sets.empty())

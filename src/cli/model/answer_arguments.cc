@@ -73,6 +73,13 @@ void AnswerArguments::add_system(CLI::App& command, AnswerOptions& options) {
   command.add_option("--system", options.system, "a system message before the prompt")->type_name("TEXT");
 }
 
+void AnswerArguments::add_thinking(CLI::App& command) {
+  command
+      .add_option("--thinking", thinking_,
+                  "enable_thinking of the chat template: on or off; by default as the template has it")
+      ->check(CLI::IsMember({"on", "off"}));
+}
+
 void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
   command.add_option("--max-new-tokens", options.max_new_tokens, "maximum number of new tokens")
       ->check(CLI::Range(int64_t{1}, kMostTokens))
@@ -153,6 +160,7 @@ void AnswerArguments::finish(AnswerOptions& options) const {
     options.graphs = graphs_ == "on"    ? UseGraphs::on
                      : graphs_ == "off" ? UseGraphs::off
                                         : UseGraphs::automatic;
+  if (!thinking_.empty()) options.thinking = thinking_ == "on";
   BeamOptions& beams = options.beams;
   if (early_stopping_ != "false")
     beams.early_stopping = early_stopping_ == "never" ? EarlyStopping::never : EarlyStopping::when_full;

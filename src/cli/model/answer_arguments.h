@@ -23,6 +23,8 @@ class AnswerArguments {
                        const std::string& out);
   static void add_template(CLI::App& command, AnswerOptions& options);
   static void add_system(CLI::App& command, AnswerOptions& options);
+  // --thinking.
+  void add_thinking(CLI::App& command);
   // --max-new-tokens, --stop, --context, and how tokens are chosen.
   void add_choices(CLI::App& command, AnswerOptions& options);
   // --num-beams and what belongs to it.
@@ -35,7 +37,7 @@ class AnswerArguments {
   void finish(AnswerOptions& options) const;
 
  private:
-  std::string max_isa_, precision_, early_stopping_ = "false", graphs_;
+  std::string max_isa_, precision_, early_stopping_ = "false", graphs_, thinking_;
   std::vector<std::string> stops_;
   bool json_ = false;
 };

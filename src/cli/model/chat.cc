@@ -248,6 +248,7 @@ void add_chat(CLI::App& app, Action& action) {
   arguments->shared.add_model(*command, arguments->options);
   AnswerArguments::add_template(*command, arguments->options);
   AnswerArguments::add_system(*command, arguments->options);
+  arguments->shared.add_thinking(*command);
   arguments->shared.add_choices(*command, arguments->options);
   arguments->shared.add_machine(*command, arguments->options);
   command->callback([arguments, &action] {

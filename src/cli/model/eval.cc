@@ -95,6 +95,7 @@ void add_eval(CLI::App& app, Action& action) {
   command->add_flag("--generate", arguments->options.generate,
                     "also generate answers: exact matches and BLEU");
   AnswerArguments::add_template(*command, arguments->options);
+  arguments->shared.add_thinking(*command);
   arguments->shared.add_choices(*command, arguments->options);
   arguments->shared.add_beams(*command, arguments->options);
   arguments->shared.add_machine(*command, arguments->options);

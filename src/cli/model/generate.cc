@@ -131,6 +131,7 @@ void add_generate(CLI::App& app, Action& action) {
   add_questions(*command, arguments->options);
   AnswerArguments::add_template(*command, arguments->options);
   AnswerArguments::add_system(*command, arguments->options);
+  arguments->shared.add_thinking(*command);
   arguments->shared.add_choices(*command, arguments->options);
   arguments->shared.add_beams(*command, arguments->options);
   command

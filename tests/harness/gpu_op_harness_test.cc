@@ -233,6 +233,32 @@ TEST(GpuOpHarnessBits, slices_of_a_weight_give_the_bits_of_the_cpu) {
   }
 }
 
+// Chunks of a sequence that follow one another, of which the workspace has places for some, give the bits of all at
+// once.
+TEST(GpuOpHarnessBits, stretches_of_a_sequence_give_the_bits_of_all_of_it) {
+  constexpr std::string_view kFew = "chunks_at_once=";
+  int compared = 0;
+  for (const OpCase& c : gpu_cases()) {
+    const size_t at = c.body.find(kFew);
+    if (at == std::string::npos) continue;
+    OpCase whole = c;
+    whole.body.replace(at, kFew.size() + 1, "chunks_at_once=99");
+    for (const DType dtype : c.dtypes) {
+      SCOPED_TRACE(c.name + ", " + std::string(to_string(dtype)));
+      const Graph graph = make_graph(c, dtype), at_once = make_graph(whole, dtype);
+      const std::vector<Values> values = make_values(graph, c);
+      const Op& op = graph.ops().back();
+      const DeviceDescription card;
+      EXPECT_LT(rule_of(op.kind).gpu_scratch_bytes(graph, op, card),
+                rule_of(op.kind).gpu_scratch_bytes(at_once, at_once.ops().back(), card));
+      expect_same_bits(graph, op, run_emulated(graph, values, Order::forward),
+                       run_emulated(at_once, values, Order::forward));
+    }
+    ++compared;
+  }
+  EXPECT_EQ(compared, 4);
+}
+
 // Takes launches, and leaves them.
 class DroppedLaunches : public gpu::LaunchTaker {
  public:

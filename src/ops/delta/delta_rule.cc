@@ -3,7 +3,8 @@
 //   S <- e^g S,  u = beta (v - S^T k),  S <- S + k u^T,  o = S^T q,
 // where q and k are divided by their lengths (eps inside the root), and q by sqrt(Dk) too.
 // Attributes: heads Hv (of v, g, beta and o), key_heads Hk (of q and k; value head j reads key head
-// j / (Hv / Hk)), eps.
+// j / (Hv / Hk)), eps; chunks_at_once: of one sequence on a GPU, where the shape does not decide
+// (ops/delta/delta_rule_gpu_scratch.h). Bits do not depend on it.
 // Nothing but the inputs is saved for the gradient, which makes the states again.
 // With `parents` sequences are segments of trees (rows that begin with the same tokens), and a segment's
 // first state is its parent's last. delta_rule_cached: the same for generation, going on from a state that is
@@ -153,10 +154,14 @@ int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&)
   return delta_gpu_backward(delta_shape(g, op)).bytes;
 }
 
-// On GPUs: padding, unit rows, chunks, states and outputs; backwards padding of five gradients, the same
-// three, the walk back, and four more.
-int64_t launches(const Graph&, const Op&, bool) { return 5; }
-int64_t launches_grad(const Graph&, const Op&, bool) { return 13; }
+// On GPUs: padding, unit rows, and for each stretch chunks, states and outputs; backwards padding of five gradients,
+// unit rows, chunks and states of all stretches but the last, and for each the same two, the walk back, and four more.
+int64_t launches(const Graph& g, const Op& op, bool) {
+  return 2 + 3 * delta_gpu_stretches(delta_shape(g, op));
+}
+int64_t launches_grad(const Graph& g, const Op& op, bool) {
+  return 4 + 9 * delta_gpu_stretches(delta_shape(g, op));
+}
 
 bool has_parents(const Op& op) {
   return (op.kind == OpKind::delta_rule && op.has_input(operand::delta_rule::parents)) ||
@@ -183,7 +188,8 @@ DeltaShape delta_shape(const Graph& g, const Op& op) {
           .key_dim = q.shape[1] / key_heads,
           .value_dim = input_tensor(g, op, at::v).shape[1] / heads,
           .trees = has_parents(op),
-          .forks = forks};
+          .forks = forks,
+          .chunks_at_once = op.attrs.contains("chunks_at_once") ? op.attr_int("chunks_at_once") : 0};
 }
 
 const OpRule delta_rule_rule{.kind = OpKind::delta_rule,

@@ -12,7 +12,8 @@ struct DeltaShape {
   int64_t heads = 0, key_heads = 0;    // of v, g and beta; of q and k
   int64_t key_dim = 0, value_dim = 0;  // of one head
   bool trees = false;
-  int64_t forks = 0;  // of trees: segments at most that fork
+  int64_t forks = 0;           // of trees: segments at most that fork
+  int64_t chunks_at_once = 0;  // on a GPU, of one sequence; 0: by the shape (delta_gpu_stretch)
 };
 
 inline constexpr int64_t kDeltaChunk = 64;  // rows that are solved for at once

@@ -244,7 +244,7 @@ void expect_rows(const Text& all, int64_t begin, const Text& alone, const char* 
 }
 
 TEST(DeltaRuleKernels, packed_rows_have_the_bits_of_rows_alone) {
-  const std::vector<int32_t> lengths = {70, 1, 600, 64, 129};
+  const std::vector<int32_t> lengths = {70, 1, 600, 64, 129, 63, 65, 4097};
   for (const Isa isa : kernel_test::isas_here()) {
     Text packed = make_text(lengths, kDecays);
     packed.run(isa, 3);

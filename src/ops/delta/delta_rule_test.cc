@@ -13,6 +13,7 @@ struct DeltaCase {
   bool tells_slopes = true;  // by finite differences
   std::vector<DType> dtypes = {DType::f32, DType::bf16};
   Values parents = {};  // of segments of trees; none: sequences apart
+  int at_once = 0;  // chunks of one sequence, on a GPU; 0: as the rule has it, and a sequence more as room
 
   [[nodiscard]] int tokens() const {
     int total = 2;
@@ -26,7 +27,9 @@ struct DeltaCase {
     return " f32[" + std::to_string(tokens()) + "," + std::to_string(heads) + "]";
   }
   [[nodiscard]] std::string attributes() const {
-    return "{eps=1e-06, heads=" + std::to_string(heads) + ", key_heads=" + std::to_string(key_heads) + "}";
+    const std::string stretches = at_once > 0 ? "chunks_at_once=" + std::to_string(at_once) + ", " : "";
+    return "{" + stretches + "eps=1e-06, heads=" + std::to_string(heads) +
+           ", key_heads=" + std::to_string(key_heads) + "}";
   }
   [[nodiscard]] std::string inputs() const {
     const auto input = [&](const char* name, int width) {
@@ -38,7 +41,7 @@ struct DeltaCase {
   // One sequence more than there are live ones, as padding leaves it.
   [[nodiscard]] std::string starts() const {
     const std::string parent = "tensor parents i32[" + std::to_string(lengths.size() + 1) + "] input\n";
-    return "tensor starts i32[" + std::to_string(lengths.size() + 2) + "] input\n" +
+    return "tensor starts i32[" + std::to_string(lengths.size() + (at_once > 0 ? 1 : 2)) + "] input\n" +
            (parents.empty() ? "" : parent);
   }
   [[nodiscard]] std::string sequences() const {
@@ -64,7 +67,7 @@ struct DeltaCase {
     Values& given = c.given["starts"];
     given = {0};
     for (const int length : lengths) given.push_back(given.back() + length);
-    given.push_back(given.back());
+    if (at_once == 0) given.push_back(given.back());
     if (parents.empty()) return;
     c.given["parents"] = parents;
     c.given["parents"].push_back(0);
@@ -167,6 +170,25 @@ const DeltaCase kDeltaOneToken{
 const DeltaCase kDeltaFive{
     .name = "five_tokens", .lengths = {5}, .heads = 4, .key_heads = 2, .keys = 20, .values = 38};
 
+// One sequence whose stretches end where it does, and within a chunk.
+const DeltaCase kDeltaStretches{.name = "in_stretches",
+                                .lengths = {256},
+                                .heads = 2,
+                                .keys = 3,
+                                .values = 2,
+                                .slack = 8,
+                                .tells_slopes = false,
+                                .at_once = 2};
+const DeltaCase kDeltaPieces{.name = "in_pieces",
+                             .lengths = {215},
+                             .heads = 2,
+                             .key_heads = 2,
+                             .keys = 3,
+                             .values = 2,
+                             .slack = 8,
+                             .tells_slopes = false,
+                             .at_once = 1};
+
 // Two trees: the first's root has three children, the second of these two, and the first of those one; the
 // other's root has one.
 const Values kDeltaParents = {-1, 0, 0, 2, 3, 2, 0, -1, 7};
@@ -198,7 +220,8 @@ const DeltaCase kDeltaLargeTree{.name = "over_large_trees",
                     kDeltaHeads128.forward(),   kDeltaHeads128.backward(),  kDeltaWide.backward(),
                     kDeltaWide.cached(9),       kDeltaOdd.forward(),        kDeltaOdd.backward(),
                     kDeltaOneToken.cached(9),   kDeltaOneToken.cached(0),   kDeltaFive.cached_apart(9),
-                    kDeltaFive.cached_apart(0)});
+                    kDeltaFive.cached_apart(0), kDeltaStretches.forward(),  kDeltaStretches.backward(),
+                    kDeltaPieces.forward(),     kDeltaPieces.backward()});
 
 // Logits and weights of the gates.
 OpCase delta_gate(const std::string& name, int tokens, int heads, const std::string& weights, int live) {

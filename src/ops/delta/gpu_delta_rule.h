@@ -17,6 +17,11 @@ inline constexpr int kDeltaWalkColumns = 32;  // of a state, that a block carrie
 inline constexpr int kDeltaDepth = 16;        // of what is summed over, that is brought at a time
 static_assert(kDeltaRows == kGlaRows);        // chunks and slots are those of gpu_gla.h
 
+// States in their places; of a sequence in stretches, with so many between these.
+struct DeltaStates {
+  float* values;
+  int between;
+};
 // The workspace that the chunks' kernels hand on (ops/delta/delta_rule_gpu_scratch.h).
 struct DeltaMade {
   float* q_factors;
@@ -28,7 +33,7 @@ struct DeltaMade {
   float* inverses;
   float* scores;
   float* u;
-  float* states;
+  DeltaStates states;
 };
 template <class T>
 struct Delta {
@@ -45,10 +50,13 @@ struct Delta {
   int slots;
   float eps;
   DeltaMade made;
+  int stretch;          // chunks of one, or more than there are
+  int first_chunk = 0;  // of the stretch at hand
 
   [[nodiscard]] PL_DEV GlaSequences live() const {
     return {where.starts, parents, static_cast<int>(step_value(step, sequences))};
   }
+  [[nodiscard]] PL_DEV GlaChunk chunk(int64_t slot) const { return {live(), first_chunk + slot}; }
   [[nodiscard]] PL_DEV int key_head(int head) const { return head / (heads / key_heads); }
   [[nodiscard]] PL_DEV int64_t gate_at(int64_t token, int head) const { return token * heads + head; }
   [[nodiscard]] PL_DEV int64_t key_at(int64_t token, int of) const {
@@ -57,11 +65,23 @@ struct Delta {
   [[nodiscard]] PL_DEV int64_t value_at(int64_t token, int head) const {
     return (token * heads + head) * value_dim;
   }
-  [[nodiscard]] PL_DEV int64_t row_at(int64_t token, int head) const {
-    return (token * heads + head) * kDeltaRows;
+  // Places in parts of the workspace that have the rows of a stretch.
+  [[nodiscard]] PL_DEV int64_t first_token() const { return int64_t{first_chunk} * kDeltaRows; }
+  [[nodiscard]] PL_DEV int64_t made_key_at(int64_t token, int of) const {
+    return key_at(token - first_token(), of);
   }
-  [[nodiscard]] PL_DEV int64_t state_at(int64_t place, int head) const {
-    return (place * heads + head) * key_dim * value_dim;
+  [[nodiscard]] PL_DEV int64_t made_value_at(int64_t token, int head) const {
+    return value_at(token - first_token(), head);
+  }
+  [[nodiscard]] PL_DEV int64_t row_at(int64_t token, int head) const {
+    return ((token - first_token()) * heads + head) * kDeltaRows;
+  }
+  // Those between stretches stand behind those within one.
+  [[nodiscard]] PL_DEV float* state_at(const DeltaStates& states, int64_t place, int head) const {
+    const int next = static_cast<int>(place) + 1;  // the chunk that begins with it, but in trees
+    int64_t at = place - first_chunk;
+    if (next % stretch == 0) at = stretch - 1 + (next / stretch - 1) % states.between;
+    return states.values + (at * heads + head) * key_dim * value_dim;
   }
 };
 template <class T>
@@ -74,7 +94,7 @@ struct DeltaGrad {
   float* d_g;
   float* d_beta_out;
   float* d_r;
-  float* d_states;
+  DeltaStates d_states;
   float* d_queries;
   float* d_keys;
   float* d_sums;
@@ -181,10 +201,14 @@ struct DeltaChunkOf {
   }
   [[nodiscard]] PL_DEV float q(int row, int key) const { return unit(a.q, a.made.q_factors, row, key); }
   [[nodiscard]] PL_DEV float k(int row, int key) const { return unit(a.k, a.made.k_factors, row, key); }
-  template <class V>
-  [[nodiscard]] PL_DEV float value(const V* rows, int row, int column) const {
+  [[nodiscard]] PL_DEV float value(const T* rows, int row, int column) const {
     if (!has(row) || column >= a.value_dim) return 0.0F;
     return gpu::to_float(rows[a.value_at(chunk.token + row, head) + column]);
+  }
+  // An element of u or of d_r.
+  [[nodiscard]] PL_DEV float made_value(const float* rows, int row, int column) const {
+    if (!has(row) || column >= a.value_dim) return 0.0F;
+    return rows[a.made_value_at(chunk.token + row, head) + column];
   }
   [[nodiscard]] PL_DEV float gate(const float* gates, int row) const {
     return has(row) ? gates[a.gate_at(chunk.token + row, head)] : 0.0F;
@@ -200,9 +224,9 @@ struct DeltaChunkOf {
   }
   // The decay over the whole chunk.
   [[nodiscard]] PL_DEV float whole() const { return gate(a.made.from_start, chunk.rows - 1); }
-  [[nodiscard]] PL_DEV float state(const float* states, int64_t place, int key, int column) const {
+  [[nodiscard]] PL_DEV float state(const DeltaStates& states, int64_t place, int key, int column) const {
     if (key >= a.key_dim || column >= a.value_dim) return 0.0F;
-    return states[a.state_at(place, head) + int64_t{key} * a.value_dim + column];
+    return a.state_at(states, place, head)[int64_t{key} * a.value_dim + column];
   }
 };
 

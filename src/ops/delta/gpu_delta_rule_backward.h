@@ -13,8 +13,8 @@ inline namespace PLIMSOLL_GPU {
 // The gradient of the state before chunk `index` of a segment: to that of the one behind the chunk that it
 // follows. Of the segments that continue one, the last is the first to come.
 template <class T>
-PL_DEV void hand_back(const DeltaWalker<T>& w, float* d_states, int segment, int index, int key, int column,
-                      float value) {
+PL_DEV void hand_back(const DeltaWalker<T>& w, const DeltaStates& d_states, int segment, int index, int key,
+                      int column, float value) {
   if (!w.has(key, column)) return;
   if (index > 0) {
     w.state(d_states, GlaChunk(w.in, segment, index - 1).behind, key, column) = value;
@@ -48,9 +48,9 @@ PL_DEV void walk_chunk_back(const DeltaWalker<T>& w, const DeltaGrad<T>& g, int 
   d_r.each([&](int row, int column, float sum) {
     const float d_v = of.gate(a.beta, row) * sum;
     if (of.has(row) && w.column0 + column < a.value_dim) {
-      const int64_t at = a.value_at(chunk.token + row, w.head) + w.column0 + column;
-      g.d_r[at] = sum;
-      g.d_v[at] = gpu::rounded<T>(d_v);
+      const int64_t token = chunk.token + row, own_column = w.column0 + column;
+      g.d_r[a.made_value_at(token, w.head) + own_column] = sum;
+      g.d_v[a.value_at(token, w.head) + own_column] = gpu::rounded<T>(d_v);
     }
     rows[row * kDeltaWalkRow + column] = 0.0F - of.gate(a.made.from_start, row) * d_v;
   });
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_walk(DeltaGrad<T> g)
   const DeltaWalker<T> w{g.a};
   if (!w.walks()) return;
   for (int segment = w.end() - 1; segment >= w.root; --segment)
-    for (int index = w.in.chunks(segment) - 1; index >= 0; --index) {
+    for (int index = w.chunks_end(segment) - 1; index >= g.a.first_chunk; --index) {
       walk_chunk_back(w, g, segment, index, space, rows);
       __syncthreads();  // what it stored is there for all threads of the block
     }
@@ -91,11 +91,11 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_scores(DeltaGrad<T> 
   PL_SHARED(float, of_keys, kDeltaRows* kDeltaSquareRow);
   PL_SHARED(float, dots, kDeltaRows);
   const Delta<T>& a = g.a;
-  const GlaChunk chunk(a.live(), blockIdx.x);
+  const GlaChunk chunk = a.chunk(blockIdx.x);
   if (chunk.rows == 0) return;
   const int head = static_cast<int>(blockIdx.y);
   const DeltaChunkOf<T> of{a, chunk, head};
-  const auto u = [&](int d, int column) { return of.value(a.made.u, column, d); };
+  const auto u = [&](int d, int column) { return of.made_value(a.made.u, column, d); };
   const auto put = [&](float* to, int i, int j, float x) { to[a.row_at(chunk.token + i, head) + j] = x; };
 
   DeltaSquare d_queries;
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_scores(DeltaGrad<T> 
       space, a.key_dim, [&](int row, int d) { return of.k(row, d); },
       [&](int d, int column) { return of.k(column, d); });
   d_keys.template add<true, true>(
-      space, a.value_dim, [&](int row, int d) { return of.value(g.d_r, row, d); }, u);
+      space, a.value_dim, [&](int row, int d) { return of.made_value(g.d_r, row, d); }, u);
   keys.each([&](int i, int j, float sum) { of_keys[i * kDeltaSquareRow + j] = sum; });  // own places
   d_keys.each([&](int i, int j, float sum) {
     const float decayed = of.has(i) && j < i ? of.between(i, j) * sum : 0.0F;
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_scores(DeltaGrad<T> 
   for (int row = gpu::warp_of_block(); row < chunk.rows; row += kDeltaThreads / gpu::kWarpSize) {
     float sum = 0;
     for (int c = static_cast<int>(threadIdx.x) % gpu::kWarpSize; c < a.value_dim; c += gpu::kWarpSize)
-      sum = gpu::fma(of.value(g.d_r, row, c), of.value(a.v, row, c), sum);
+      sum = gpu::fma(of.made_value(g.d_r, row, c), of.value(a.v, row, c), sum);
     sum = gpu::warp_sum(sum);
     if (threadIdx.x % gpu::kWarpSize == 0) dots[row] = sum;
   }
@@ -161,12 +161,13 @@ struct DeltaRowGrad {
   float* space;
   DeltaChunkOf<T> of{g.a, chunk, head};
 
-  // rows (a value's of each token) times a state, transposed.
-  template <class V>
-  PL_DEV void times_state(DeltaSquare& tile, const V* rows, const float* states, int64_t place) const {
-    tile.template add<true, true>(
-        space, g.a.value_dim, [&](int row, int d) { return of.value(rows, row, d); },
-        [&](int d, int column) { return of.state(states, place, key0 + column, d); });
+  // rows(row, column), a value's of each token, times a state, transposed.
+  template <class Rows>
+  PL_DEV void times_state(DeltaSquare& tile, const Rows& rows, const DeltaStates& states,
+                          int64_t place) const {
+    tile.template add<true, true>(space, g.a.value_dim, rows, [&](int d, int column) {
+      return of.state(states, place, key0 + column, d);
+    });
   }
   // With factors of its rows, `tile` times weights of rows is added to `sums`; a row's product with that of
   // `unit`, over the keys here, goes to `parts`.
@@ -191,21 +192,24 @@ struct DeltaRowGrad {
     const Delta<T>& a = g.a;
     const auto q = [&](int row, int key) { return of.q(row, key); };
     const auto k = [&](int row, int key) { return of.k(row, key); };
+    const auto u = [&](int row, int d) { return of.made_value(a.made.u, row, d); };
+    const auto d_o = [&](int row, int d) { return of.value(g.d_o, row, d); };
+    const auto d_r = [&](int row, int d) { return of.made_value(g.d_r, row, d); };
     const auto one = [](int) { return 1.0F; };
     float of_q[4] = {}, of_end[4] = {}, of_k[4] = {};
     if (!chunk.last) {
       DeltaSquare tile;
-      times_state(tile, a.made.u, g.d_states, chunk.behind);
+      times_state(tile, u, g.d_states, chunk.behind);
       take(
           tile, [&](int row) { return of.gate(a.made.to_end, row); }, one, k, d_k, of_end);
     }
     if (!chunk.first) {
       DeltaSquare tile;
-      times_state(tile, g.d_o, a.made.states, chunk.before);
+      times_state(tile, d_o, a.made.states, chunk.before);
       take(
           tile, [&](int row) { return of.gate(a.made.from_start, row); }, one, q, d_q, of_q);
       DeltaSquare second;
-      times_state(second, g.d_r, a.made.states, chunk.before);
+      times_state(second, d_r, a.made.states, chunk.before);
       take(
           second, [&](int row) { return 0.0F - of.gate(a.made.from_start, row); },
           [&](int row) { return of.gate(a.beta, row); }, k, d_k, of_k);
@@ -257,7 +261,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_rows(DeltaGrad<T> g)
   PL_SHARED_TILES(space, DeltaSquare::kSpace);
   PL_SHARED(float, parts, kDeltaThreads / gpu::kWarpSize);
   const Delta<T>& a = g.a;
-  const GlaChunk chunk(a.live(), blockIdx.x);
+  const GlaChunk chunk = a.chunk(blockIdx.x);
   if (chunk.rows == 0) return;
   const int key_head = static_cast<int>(blockIdx.y), key0 = static_cast<int>(blockIdx.z) * kDeltaColumns;
   const int group = a.heads / a.key_heads;
@@ -271,7 +275,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_rows(DeltaGrad<T> g)
   const auto put = [&](const DeltaSquare& tile, float* to) {
     tile.each([&](int row, int column, float sum) {
       if (row < chunk.rows && key0 + column < a.key_dim)
-        to[a.key_at(chunk.token + row, key_head) + key0 + column] = sum;
+        to[a.made_key_at(chunk.token + row, key_head) + key0 + column] = sum;
     });
   };
   put(d_q, g.d_q_rows);
@@ -282,22 +286,23 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_grad_rows(DeltaGrad<T> g)
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads) delta_finish_rows(DeltaGrad<T> g) {
   const Delta<T>& a = g.a;
-  const int64_t row = int64_t{blockIdx.x} * (kDeltaThreads / gpu::kWarpSize) + gpu::warp_of_block();
-  if (row >= a.where.tokens * a.key_heads) return;
+  const int64_t place = int64_t{blockIdx.x} * (kDeltaThreads / gpu::kWarpSize) + gpu::warp_of_block();
+  const int64_t row = a.first_token() * a.key_heads + place;
+  if (place >= int64_t{a.stretch} * kDeltaRows * a.key_heads || row >= a.where.tokens * a.key_heads) return;
   const GlaSequences in = a.live();
   const int64_t token = row / a.key_heads;
   if (in.count == 0 || token < in.starts[0] || token >= in.starts[in.count]) return;
   const float width = sqrtf(static_cast<float>(a.key_dim));
   const auto finish = [&](const T* x, float factor, float to_unit, const float* d, T* to) {
     const int lane = static_cast<int>(threadIdx.x) % gpu::kWarpSize;
-    const int64_t at = row * a.key_dim;
+    const int64_t at = row * a.key_dim, made = place * a.key_dim;
     float along = 0;
     for (int i = lane; i < a.key_dim; i += gpu::kWarpSize)
-      along = gpu::fma(gpu::to_float(x[at + i]) * to_unit, d[at + i], along);
+      along = gpu::fma(gpu::to_float(x[at + i]) * to_unit, d[made + i], along);
     along = gpu::warp_sum(along);
     for (int i = lane; i < a.key_dim; i += gpu::kWarpSize)
       to[at + i] =
-          gpu::rounded<T>(factor * gpu::fma(0.0F - along, gpu::to_float(x[at + i]) * to_unit, d[at + i]));
+          gpu::rounded<T>(factor * gpu::fma(0.0F - along, gpu::to_float(x[at + i]) * to_unit, d[made + i]));
   };
   finish(a.q, a.made.q_factors[row], a.made.q_factors[row] * width, g.d_q_rows, g.d_q);
   finish(a.k, a.made.k_factors[row], a.made.k_factors[row], g.d_k_rows, g.d_k);
@@ -310,7 +315,7 @@ __global__ void __launch_bounds__(kDeltaGateThreads) delta_finish_gates(DeltaGra
   PL_SHARED(float, sums, kDeltaRows);
   PL_SHARED(float, ends, kDeltaRows);
   const Delta<T>& a = g.a;
-  const GlaChunk chunk(a.live(), blockIdx.x);
+  const GlaChunk chunk = a.chunk(blockIdx.x);
   if (chunk.rows == 0) return;
   const int head = static_cast<int>(blockIdx.y), row = static_cast<int>(threadIdx.x);
   const DeltaChunkOf<T> of{a, chunk, head};

@@ -1,6 +1,7 @@
 // The gated delta rule on the GPU, chunk by chunk. delta_prepare: what makes unit rows. delta_chunks: decays,
 // the inverse of a chunk's triangle of equations, and what its queries see of its own keys. delta_walk: the
 // states that chunks start from and what is put into them, some columns of a head's on their own.
+// A sequence that is alone goes through these stretch by stretch (delta_rule_gpu_scratch.h).
 // delta_outputs: rows, from all of that. Include it only in delta_rule_gpu.cu.
 #pragma once
 
@@ -14,6 +15,8 @@ template <class T>
 __global__ void __launch_bounds__(kDeltaThreads) delta_prepare(Delta<T> a) {
   const int64_t row = int64_t{blockIdx.x} * (kDeltaThreads / gpu::kWarpSize) + gpu::warp_of_block();
   if (row >= a.where.tokens * a.key_heads) return;
+  gpu::require(a.where.starts[0] == 0,
+               "the first sequence at the first token");  // stretches begin at whole chunks
   const auto factor_of = [&](const T* rows) {
     float squares = 0;
     for (int i = static_cast<int>(threadIdx.x) % gpu::kWarpSize; i < a.key_dim; i += gpu::kWarpSize) {
@@ -67,7 +70,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_chunks(Delta<T> a) {
   PL_SHARED(float, inverse, kDeltaRows* kDeltaSquareRow);
   PL_SHARED(float, highs, kDeltaRows);
   PL_SHARED(float, lows, kDeltaRows);
-  const GlaChunk chunk(a.live(), blockIdx.x);
+  const GlaChunk chunk = a.chunk(blockIdx.x);
   if (chunk.rows == 0) return;
   const int head = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   const DeltaChunkOf<T> of{a, chunk, head};
@@ -117,8 +120,13 @@ struct DeltaWalker {
 
   [[nodiscard]] PL_DEV bool walks() const { return root < in.count && parent_of(in, root) < 0; }
   [[nodiscard]] PL_DEV int end() const { return subtree_end(in, root); }
-  PL_DEV float& state(float* states, int64_t place, int key, int column) const {
-    return states[a.state_at(place, head) + int64_t{key} * a.value_dim + column0 + column];
+  // The first chunk of a segment beyond the stretch at hand.
+  [[nodiscard]] PL_DEV int chunks_end(int segment) const {
+    const int chunks = in.chunks(segment), end = a.first_chunk + a.stretch;
+    return chunks < end ? chunks : end;
+  }
+  PL_DEV float& state(const DeltaStates& states, int64_t place, int key, int column) const {
+    return a.state_at(states, place, head)[int64_t{key} * a.value_dim + column0 + column];
   }
   [[nodiscard]] PL_DEV bool has(int key, int column) const {
     return key < a.key_dim && column0 + column < a.value_dim;
@@ -161,7 +169,7 @@ PL_DEV void walk_chunk(const DeltaWalker<T>& w, int segment, int index, float* s
   __syncthreads();  // rows are read
   u.each([&](int row, int column, float sum) {
     if (of.has(row) && w.column0 + column < a.value_dim)
-      a.made.u[a.value_at(chunk.token + row, w.head) + w.column0 + column] = sum;
+      a.made.u[a.made_value_at(chunk.token + row, w.head) + w.column0 + column] = sum;
     rows[row * kDeltaWalkRow + column] = of.gate(a.made.to_end, row) * sum;
   });
   if (chunk.last) return;
@@ -185,8 +193,8 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_walk(Delta<T> a) {
   PL_SHARED(float, rows, kDeltaRows* kDeltaWalkRow);
   const DeltaWalker<T> w{a};
   if (!w.walks()) return;
-  for (int segment = w.root, end = w.end(); segment < end; ++segment)
-    for (int index = 0, chunks = w.in.chunks(segment); index < chunks; ++index) {
+  for (int segment = w.root, last = w.end(); segment < last; ++segment)
+    for (int index = a.first_chunk, end = w.chunks_end(segment); index < end; ++index) {
       walk_chunk(w, segment, index, space, rows);
       __syncthreads();  // what it stored is there for all threads of the block
     }
@@ -196,7 +204,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_walk(Delta<T> a) {
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads) delta_outputs(Delta<T> a, T* o) {
   PL_SHARED_TILES(space, DeltaSquare::kSpace);
-  const GlaChunk chunk(a.live(), blockIdx.x);
+  const GlaChunk chunk = a.chunk(blockIdx.x);
   if (chunk.rows == 0) return;
   const int head = static_cast<int>(blockIdx.y), column0 = static_cast<int>(blockIdx.z) * kDeltaColumns;
   const DeltaChunkOf<T> of{a, chunk, head};
@@ -207,7 +215,7 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_outputs(Delta<T> a, T* o)
         [&](int d, int column) { return of.state(a.made.states, chunk.before, d, column0 + column); });
   tile.template add<true, false>(
       space, chunk.rows, [&](int row, int d) { return of.element(a.made.scores, row, d); },
-      [&](int d, int column) { return of.value(a.made.u, d, column0 + column); });
+      [&](int d, int column) { return of.made_value(a.made.u, d, column0 + column); });
   tile.each([&](int row, int column, float sum) {
     if (of.has(row) && column0 + column < a.value_dim)
       o[a.value_at(chunk.token + row, head) + column0 + column] = gpu::rounded<T>(sum);

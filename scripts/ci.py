@@ -161,6 +161,7 @@ SUITES = (
     ("keep_frozen_test", ("src/passes/keep_frozen*", "src/passes/adapter_rules*", "src/passes/name_pattern*")),
     ("fp16_test", ("src/runs/loss_scale*", "src/ops/optimizer/*", "src/train/*")),
     ("plan_answers_test", ("src/plan/report/*", "src/plan/search/*", "src/cli/plan/*")),
+    ("export_test", ("src/tools/*", "src/formats/*")),
     ("run_folder_test", under("runs", "files")),
     ("changes_test", under("runs", "files")),
 )

@@ -13,6 +13,7 @@ import time
 
 import small_models
 from command_run import PLIMSOLL, ROOT, CommandTest, main, not_sanitized, output, run
+from shard import SuiteLoader
 
 FACTS = ROOT / "demo/data/facts/train.parquet"
 KINDS = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k_m": 12, "q5_k_m": 13, "bf16": 30}  # of most matrices
@@ -315,4 +316,4 @@ class Exports(CommandTest):
 
 
 if __name__ == "__main__":
-    main()
+    main(testLoader=SuiteLoader("export_test"))

@@ -10,7 +10,7 @@ Then it has to be refused with exit code 3, before anything is written: with a b
 with a cap below the plan. Where this machine lets the test make a memory cgroup, each recipe runs once more in one, capped at its
 planned process peak plus 3 % (at least 16 MiB), where the kernel kills what takes more; and at 60 % of it, where a smaller
 variant has to run, or none, but nothing may be killed. With --devices each recipe runs on so many processes, each under the cap
-of its own, and a group is capped at the sum of their peaks and what mpirun takes. Standard library only.
+of its own, and a group is capped at the sum of their peaks and what mpirun takes; every second one divides gradients too. Standard library only.
 """
 import argparse
 import json
@@ -45,6 +45,8 @@ class Line:
         if devices > 1:
             effective = max(devices, self.settings["batch"]["effective"])
             self.always = [f"batch.effective={effective}", "threads=1"]
+            if seed % 2 and self.settings["optimizer"]["name"] != "adafactor":
+                self.always.append("memory.shard=gradients")
 
     def call(self, *words, data_limit=None, group_limit=None):
         def cap():

@@ -456,6 +456,23 @@ TEST_F(OtherTools, a_frozen_base_in_fp16_is_trained_in_the_type_of_autocast) {
       HasSubstr("fp16 weights without an fp32 copy"));
 }
 
+TEST_F(OtherTools, axolotl_ends_with_its_best_where_each_saved_checkpoint_was_evaluated) {
+  const auto best = [&](const std::string& more) {
+    return load(
+               "base_model: m\nsequence_len: 64\nlearning_rate: 1e-4\ndatasets: [{path: a.jsonl, type: alpaca}]\n" +
+               more)
+        .recipe.save.best.value_or("last");
+  };
+  const std::string each = "val_set_size: 0.1\nnum_epochs: 4\nevals_per_epoch: 4\nsaves_per_epoch: 1\n";
+  EXPECT_EQ(best(each), "loss");
+  EXPECT_EQ(best(each + "load_best_model_at_end: false\n"), "last");
+  EXPECT_EQ(best("num_epochs: 1\n" + each.substr(each.find("evals"))), "last");  // no rows to evaluate on
+  EXPECT_EQ(best("val_set_size: 0.1\nnum_epochs: 1\nevals_per_epoch: 4\nsaves_per_epoch: 1\n"), "last");
+  EXPECT_EQ(best("val_set_size: 0.1\neval_steps: 50\nsave_steps: 100\n"), "loss");
+  EXPECT_EQ(best("val_set_size: 0.1\neval_steps: 50\nsave_steps: 120\n"), "last");
+  EXPECT_EQ(best("val_set_size: 0.1\neval_steps: 50\nsave_strategy: epoch\n"), "last");
+}
+
 TEST_F(OtherTools, stages_and_strategies_say_what_several_devices_divide) {
   const auto shard = [&](const std::string& text) {
     return find_option("memory.shard")->get(load("model: m\n" + text).recipe).get<std::string>();

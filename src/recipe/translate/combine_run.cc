@@ -188,6 +188,40 @@ void combine_best(Layer& layer) {
                  said == best);
 }
 
+// A distance that axolotl gives in steps, as a share of them, or as a number of times in each epoch; 0 where it
+// gives none, and where once an epoch is all of the run.
+double axolotl_distance(const Layer& layer, const char* steps, const char* times) {
+  const Said* often = layer.part(times);
+  if (often != nullptr && !is_off(often->value)) {
+    const Node* epochs = layer.given("schedule.epochs");
+    const double all = read_foreign_number(often->value).value_or(0.0) *
+                       (epochs == nullptr ? 1.0 : read_foreign_number(*epochs).value_or(1.0));
+    return all > 1.0 ? 1.0 / all : 0.0;
+  }
+  const Said* said = layer.part(steps);
+  return said == nullptr ? 0.0 : read_foreign_number(said->value).value_or(0.0);
+}
+
+// axolotl ends with the best checkpoint where each that it saves was evaluated, unless the recipe says no
+// (core/builders/causal.py: load_best_model_at_end).
+void fill_axolotl_best(Layer& layer) {
+  if (layer.tool() != Tool::axolotl || !layer.is_recipe() || layer.part("@rl") != nullptr) return;
+  const Said* best = layer.part("@best");
+  const Node* patience = layer.given("stop.patience");
+  const bool says_no = best != nullptr && read_foreign_flag(best->value) == false;
+  if (says_no && (patience == nullptr || is_off(*patience))) return;
+  const auto is_given = [&](const char* part) {
+    const Said* said = layer.part(part);
+    return said != nullptr && !is_off(said->value);
+  };
+  const double save = axolotl_distance(layer, "@save_steps", "@save_times");
+  const double evaluate = axolotl_distance(layer, "@eval_steps", "@eval_times");
+  const bool evaluates = is_given("@eval_share") != is_given("@test_datasets");
+  if (!evaluates || save <= 0.0 || evaluate <= 0.0 || std::fmod(save, evaluate) != 0.0) return;
+  if (layer.given("save.best") == nullptr) layer.read_once_as("save.best", "null");
+  layer.emit_default("save.best", kLossGoal);
+}
+
 // A tool's checkpoint that a run is to continue. torchtune names its files apart, and reads them where it
 // resumes.
 void combine_resume(Layer& layer) {
@@ -384,6 +418,7 @@ void combine_run(Layer& layer) {
   combine_every(layer, {"save.every", "@save_steps", "@save_strategy", "@save_times"});
   combine_save_limit(layer);
   combine_best(layer);
+  fill_axolotl_best(layer);
   combine_watchdog(layer);
   combine_hub(layer);
   combine_report_to(layer);

@@ -185,7 +185,7 @@ def long_readme(readme):
 
 SUPPORTED = {"families": "src/models/families.def", "tasks": "src/tasks/tasks.def", "optimizers": "src/ops/optimizers.def"}
 # What README calls things whose names in the program are not words.
-CALLED = {"gemma2": "gemma 2", "gemma3_text": "gemma 2 and 3", "olmo2": "olmo 2", "olmo3": "olmo 3", "ministral3": "ministral 3", "phi3": "phi-3", "qwen3_5_text": "qwen3.5", "xlm_roberta": "xlm-roberta", "adamw8bit": "8-bit adamw", "classify": "classification"}
+CALLED = {"gemma2": "gemma 2", "gemma3_text": "gemma 2 and 3", "olmo2": "olmo 2", "olmo3": "olmo 3", "ministral3": "ministral 3", "phi3": "phi-3", "qwen3_5_text": "qwen3.5", "qwen3_next": "qwen3-next", "xlm_roberta": "xlm-roberta", "adamw8bit": "8-bit adamw", "classify": "classification"}
 
 
 def unnamed(root, readme):

@@ -127,6 +127,7 @@ class ModelFiles(BadInputTest):
                 (longrope(type="yarn", short_factor=None), "'short_factor' is missing"),
                 (longrope(long_factor=[1.0] * 4), "'long_factor' must list 16 numbers"),
                 ({"model_type": "phimoe"}, "the nearest that works is phi3"),
+                ({"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], "head_dim": 32, "num_experts": 8, "mlp_only_layers": [0]}, "layer 1 needs a mixture of experts ('num_experts': 8, "),
                 ({"model_type": "falcon_h1"}, "Mamba 2 layers")):
             file.write_text(json.dumps({**config, **changes}))
             text = self.refused(USAGE, says, "plan", model, "--length", 32, "--no-probe")

@@ -43,6 +43,7 @@ class Qwen35(gla_test.OfStates, CommandTest):
         check = json.loads((made / "check.json").read_text())
         self.assertLess(check["largest_difference_of_a_row"], 1e-5)
         for changes, says in (({"linear_key_head_dim": 8}, "keys and values of different sizes"), ({"attention_bias": True}, "biases"),
+                              ({"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], "num_experts": 0}, "dense MLPs alone"),
                               ({"layer_types": ["full_attention", "linear_attention"]}, "attention in other layers than every n-th")):
             config = json.loads((out / "config.json").read_text())
             folder = self.folder / says.replace(" ", "-")

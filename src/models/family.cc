@@ -43,7 +43,6 @@ constexpr std::array kMissing = {
     Missing{"jamba", "Mamba layers and experts", "llama"},
     Missing{"mamba", "Mamba layers", "gla"},
     Missing{"lfm2", "convolution layers", "qwen3"},
-    Missing{"qwen3_next", "a mixture of experts", "qwen3_5_text"},
     Missing{"qwen3_5_moe", "a mixture of experts", "qwen3_5_text"},
     Missing{"phimoe", "a mixture of experts", "phi3"},
     Missing{"phi4_multimodal", "images and speech", "phi3"},

@@ -354,6 +354,29 @@ TEST(DeltaNet, is_read_as_transformers_reads_it_or_refused_by_name) {
   expect_refused(config, "layer_types", std::vector<std::string>(8, "sliding_attention"));
 }
 
+TEST(DeltaNet, fused_by_key_head_has_as_many_parameters_where_no_layer_is_sparse) {
+  nlohmann::json config = qwen35(64, 128, 4, 4, 2, 8, false);
+  config["linear_num_key_heads"] = 4;
+  const int64_t apart = count_parameters(parse_model_spec(config, "c"));
+  config["model_type"] = "qwen3_next";
+  EXPECT_THROW((void)parse_model_spec(config, "c"), UsageError) << "512 experts";
+  config["num_experts"] = 0;
+  EXPECT_EQ(count_parameters(parse_model_spec(config, "c")), apart);
+  config["num_experts"] = 512;
+  config["mlp_only_layers"] = {0, 1, 2, 3};
+  const ModelSpec spec = parse_model_spec(config, "c");
+  const Graph graph = build_loss(spec, {16, 2, 8}, DType::f32, 4, Mode::train, "loss");
+  const auto shape_of = [&](const char* name) {
+    return graph.tensor(graph.find("model.layers.0.linear_attn." + std::string(name) + ".weight")).shape;
+  };
+  EXPECT_EQ(shape_of("in_proj_qkvz"), (Shape{2 * (4 * 128 + 8 * 128), 64}));
+  EXPECT_EQ(shape_of("in_proj_ba"), (Shape{16, 64}));
+  config["mlp_only_layers"] = {1, 3};
+  config["decoder_sparse_step"] = 2;  // layers 1 and 3
+  EXPECT_NO_THROW((void)parse_model_spec(config, "c"));
+  expect_refused(config, "decoder_sparse_step", 3);
+}
+
 // transformers' Trainer: what has `bias` or `norm` in its name does not decay.
 TEST(DeltaNet, decays_and_convolutions_decay_and_biases_and_norms_do_not) {
   const ModelSpec spec = parse_model_spec(qwen35(64, 128, 4, 4, 2, 16, true), "c");

@@ -1,5 +1,8 @@
 // Qwen3.5: three layers of the gated delta rule to one of attention, whose output is gated. Norms have a factor of one
-// plus the weight, but for the one within the delta rule's layers.
+// plus the weight, but for the one within the delta rule's layers. Qwen3-Next is the same with matrices that are fused by
+// key head; its sparse MLPs are refused.
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/format.h"
 #include "graph/op_kind.h"
@@ -11,6 +14,7 @@
 namespace plimsoll {
 namespace {
 
+constexpr std::string_view kNext = "qwen3_next";
 constexpr double kTurnedPart = 0.25;  // of a head, where the file says nothing
 constexpr double kKeyEps = 1e-6;      // of the lengths of queries and keys, in transformers' code
 
@@ -93,6 +97,36 @@ void parse(const ConfigReader& in, ModelSpec& spec) {
   read_rope(in, {.may_turn_parts = true, .turned_part = kTurnedPart}, spec);
 }
 
+// Refuses layers whose MLP is a mixture of experts, as transformers finds them.
+void refuse_experts(const ConfigReader& in, int64_t layers) {
+  constexpr int64_t kMostExperts = 1 << 20;
+  const int64_t experts = in.integer("num_experts", 0, kMostExperts, 512);
+  const int64_t step = in.integer("decoder_sparse_step", 1, kMostLayers, 1);
+  const ConfigReader::Json none = ConfigReader::Json::array();
+  const ConfigReader::Json& dense = in.has("mlp_only_layers") ? in.at("mlp_only_layers") : none;
+  if (!dense.is_array()) in.fail("'mlp_only_layers' must list layers");
+  for (int64_t i = 0; i < layers; ++i) {
+    if (experts == 0 || (i + 1) % step != 0 || std::ranges::find(dense, ConfigReader::Json(i)) != dense.end())
+      continue;
+    in.fail(formatted(
+        "layer {} needs a mixture of experts ('num_experts': {}, 'decoder_sparse_step': {}), which is not "
+        "supported; the nearest that works is qwen3_5_text, and qwen3_next whose layers are all dense "
+        "('mlp_only_layers')",
+        i, experts, step));
+  }
+}
+
+void parse_next(const ConfigReader& in, ModelSpec& spec) {
+  parse(in, spec);
+  refuse_experts(in, spec.layers);
+}
+
+// The products of the input of a layer with a delta rule: q, k and v in one tensor, the gate z if it is a part of the same
+// product, and those that strengths and decays are computed from.
+struct Projections {
+  TensorId qkv, z, b, a;
+};
+
 // h_TH is [tokens, hidden].
 class Qwen35 {
  public:
@@ -100,6 +134,7 @@ class Qwen35 {
       : b_(builder),
         spec_(builder.spec()),
         delta_(*builder.spec().delta_net),
+        fused_(builder.spec().family == kNext),
         cached_(builder.cache().capacity > 0) {}
 
   TensorId hidden() {
@@ -159,10 +194,29 @@ class Qwen35 {
     return b_.linear(gated, attn + ".o_proj", width, spec_.hidden, spec_.o_bias);
   }
 
+  Projections projected(TensorId n_TH, const std::string& net) {
+    const auto product = [&](const char* name, int64_t width) {
+      return b_.linear(n_TH, net + name, spec_.hidden, width, false);
+    };
+    const int64_t keys = delta_.key_width(), values = delta_.value_width(), heads = delta_.value_heads;
+    if (!fused_)
+      return {product(".in_proj_qkv", 2 * keys + values), kNoTensor, product(".in_proj_b", heads),
+              product(".in_proj_a", heads)};
+    using at = operand::split_columns;
+    const int64_t group = heads / delta_.key_heads, width = group * delta_.value_dim;
+    const Operands parts = split(product(".in_proj_qkvz", 2 * (keys + values)), delta_.key_heads,
+                                 delta_.key_dim, delta_.key_dim, net, net + ".q_k_vz");
+    const Operands v_z = split(parts[at::c], delta_.key_heads, width, width, net, net + ".v_z");
+    const Operands b_a =
+        split(product(".in_proj_ba", 2 * heads), delta_.key_heads, group, group, net, net + ".b_a");
+    const TensorId qkv = b_.op1(OpKind::join_columns, {parts[at::a], parts[at::b], v_z[at::a]},
+                                {{"groups", int64_t{1}}}, net, net + ".qkv_in");
+    return {qkv, v_z[at::b], b_a[at::a], b_a[at::b]};
+  }
+
   // Queries, keys and values behind the convolution, which is over all of them.
-  Operands convolved(TensorId n_TH, const std::string& net) {
-    const int64_t width = 2 * delta_.key_width() + delta_.value_width();
-    const TensorId x = b_.linear(n_TH, net + ".in_proj_qkv", spec_.hidden, width, false);
+  Operands convolved(TensorId x, const std::string& net) {
+    const int64_t width = b_.graph().tensor(x).shape[1];
     const std::string scope = net + ".conv1d";
     const TensorId weight = b_.parameter(scope + ".weight", {width, 1, delta_.conv_taps});
     TensorId y = kNoTensor;
@@ -178,14 +232,12 @@ class Qwen35 {
   }
 
   // Decays' logarithms and the shares of what is written that is new, f32.
-  Operands gates(TensorId n_TH, const std::string& net) {
+  Operands gates(const Projections& from, const std::string& net) {
     const int64_t heads = delta_.value_heads;
-    const TensorId b = b_.linear(n_TH, net + ".in_proj_b", spec_.hidden, heads, false);
-    const TensorId a = b_.linear(n_TH, net + ".in_proj_a", spec_.hidden, heads, false);
     const TensorId decay = b_.parameter(net + ".A_log", {heads});  // new: init_base_weights()
     const TensorId bias =
         b_.parameter(net + ".dt_bias", {heads}, {.init = Initialiser::ones, .decays = false});
-    return b_.op(OpKind::delta_gate, {a, b, decay, bias}, {}, {kNewTensor, kNewTensor}, net, net);
+    return b_.op(OpKind::delta_gate, {from.a, from.b, decay, bias}, {}, {kNewTensor, kNewTensor}, net, net);
   }
 
   TensorId recurrence(const Operands& parts, const Operands& gates, const std::string& net) {
@@ -208,13 +260,16 @@ class Qwen35 {
   }
 
   TensorId delta_net(TensorId n_TH, const std::string& net, bool decides) {
-    const Operands parts = convolved(n_TH, net);
-    TensorId o = recurrence(parts, gates(n_TH, net), net);
+    Projections from = projected(n_TH, net);
+    const Operands parts = convolved(from.qkv, net);
+    TensorId o = recurrence(parts, gates(from, net), net);
+    TensorId& gate_from = fused_ ? from.z : n_TH;
     if (decides) {
       o = b_.deciding(o, net, net + ".o_in");
-      n_TH = b_.deciding(n_TH, net, net + ".z_in");
+      gate_from = b_.deciding(gate_from, net, net + ".z_in");
     }
-    const TensorId z = b_.linear(n_TH, net + ".in_proj_z", spec_.hidden, delta_.value_width(), false);
+    const TensorId z =
+        fused_ ? from.z : b_.linear(n_TH, net + ".in_proj_z", spec_.hidden, delta_.value_width(), false);
     const TensorId normal = b_.norm(o, net + ".norm", delta_.value_dim, NormForm::round_first);
     const TensorId gated = b_.op1(OpKind::swiglu, {z, normal}, {}, net, net + ".gated");
     return b_.linear(gated, net + ".out_proj", delta_.value_width(), spec_.hidden, false);
@@ -239,6 +294,7 @@ class Qwen35 {
   ModelBuilder& b_;
   const ModelSpec& spec_;
   const DeltaNetSpec& delta_;
+  bool fused_;  // q, k, v and z by one matrix, b and a by another, their rows grouped by key head
   bool cached_;
   TensorId table_TD_ = kNoTensor;
 };
@@ -262,5 +318,12 @@ const FamilyRule qwen3_5_text_family{.model_type = "qwen3_5_text",
                                      .hidden = hidden,
                                      .final_norm = final_norm,
                                      .shares_prefixes = true};
+const FamilyRule qwen3_next_family{.model_type = kNext,
+                                   .architecture = "Qwen3NextForCausalLM",
+                                   .parse = parse_next,
+                                   .inputs = inputs,
+                                   .hidden = hidden,
+                                   .final_norm = final_norm,
+                                   .shares_prefixes = true};
 
 }  // namespace plimsoll

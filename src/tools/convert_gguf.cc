@@ -184,6 +184,7 @@ class Writer {
     return static_cast<int64_t>(first + 1);
   }
   void require_known_delta_net() const {
+    if (spec_.family == "qwen3_next") refuse_layers("dense MLPs alone");
     if (spec_.qkv_bias) refuse_layers("biases");
     if (attends_every() == 0) refuse_layers("attention in other layers than every n-th");
     if (spec_.delta_net->key_dim != spec_.delta_net->value_dim)

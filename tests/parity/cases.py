@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 
 import torch
 from transformers import (Gemma2Config, Gemma3Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MinistralConfig, Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
-                          Qwen2Config, Qwen3_5Config, Qwen3_5TextConfig, Qwen3Config, SmolLM3Config)
+                          Qwen2Config, Qwen3_5Config, Qwen3_5TextConfig, Qwen3Config, Qwen3NextConfig, SmolLM3Config)
 
 SHAPE = dict(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False,
@@ -122,6 +122,7 @@ CASES = {case.name: case for case in (
     Case("qwen3_5_tied", shaped(Qwen3_5TextConfig, tie_word_embeddings=True, **{**DELTA, "num_hidden_layers": 2, "linear_num_value_heads": 2},
                                 layer_types=["full_attention", "linear_attention"]), **LONGER),
     Case("qwen3_5_thirds", shaped(Qwen3_5TextConfig, **{**DELTA, "linear_num_value_heads": 6}), storage=torch.bfloat16, shard="100KB"),
+    Case("qwen3_next", shaped(Qwen3NextConfig, **{**DELTA, "num_hidden_layers": 2}, num_experts=0, layer_types=["linear_attention", "full_attention"])),
     Case("qwen3_5_wrapped", wrapped(Qwen3_5Config, shaped(Qwen3_5TextConfig, **{**DELTA, "num_hidden_layers": 2}, layer_types=[
         "linear_attention", "full_attention"]), dict(
         model_type="qwen3_5_vision", depth=2, hidden_size=32, intermediate_size=48, num_heads=2, patch_size=4, spatial_merge_size=2,

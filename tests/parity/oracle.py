@@ -47,7 +47,8 @@ def use_plain_delta_rule():
     """transformers takes fla's kernels for the gated delta rule, which need a GPU, wherever fla is there when its module is first imported."""
     hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "fla"}
     sys.modules["fla"] = None
-    importlib.import_module("transformers.models.qwen3_5.modeling_qwen3_5")
+    for name in ("qwen3_5", "qwen3_next"):
+        importlib.import_module(f"transformers.models.{name}.modeling_{name}")
     del sys.modules["fla"]
     sys.modules.update(hidden)
 

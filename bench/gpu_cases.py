@@ -8,6 +8,8 @@ from hf_cases import QWEN, SHAPES
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_QWEN2 = {**QWEN, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+OF_QWEN3_5 = {**QWEN, "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "head_dim": 256, "vocab_size": 248320, "full_attention_interval": 4,
+              "linear_num_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128}
 OF_QWEN3 = {**QWEN, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128}
 
 
@@ -28,13 +30,15 @@ MODELS = {
     "qwen3-8b": qwen(OF_QWEN3, 4096, 12288, 36, 32, 8, tie_word_embeddings=False),
     "qwen2.5-7b": qwen(OF_QWEN2, 3584, 18944, 28, 28, 4, vocab_size=152064, tie_word_embeddings=False),
     "mistral-7b": example("5-mistral-7b"),
+    "qwen3.5-0.8b": qwen(OF_QWEN3_5, 1024, 3584, 24, 8, 2, linear_num_value_heads=16),
+    "qwen3.5-9b": qwen(OF_QWEN3_5, 4096, 12288, 32, 16, 4, linear_num_value_heads=32, tie_word_embeddings=False),
     "chatlm-t5": {**SHAPES["chatlm-t5"][2], "architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "is_encoder_decoder": True},
     "gla-1.3b": example("1-gla-glue"),
 }
 # For an emulated card: a few tokens of as small a model.
 TINY = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
         "num_heads": 2, "vocab_size": 256, "d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_decoder_layers": 1,
-        "bos_token_id": 1, "eos_token_id": 2}
+        "bos_token_id": 1, "eos_token_id": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16}
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Case:
     target: int = 0
     answers: bool = False  # the trained run is asked, too: one in full, as adapters of random weights lack their base
     host: str = ""  # what waits in the host's memory: memory.offload
-    sections: str = ""  # of gpu-first that measure it: c and e trainings, d profiles, f what others do with it
+    sections: str = ""  # of gpu-first that measure it: c and e trainings, d profiles, f what others do with it, h trainings and profiles of Qwen3.5
     bench: bool = True  # whether gpu-bench has it
 
     @property
@@ -79,7 +83,8 @@ CASES = (Case("qwen3-0.6b", "lora", 2048, 2, 4, sections="d"), Case("qwen3-1.7b"
          Case("qwen3-8b", "lora", 4096, 1, 2, sections="ef", bench=False), Case("qwen3-8b", "qlora", 4096, 1, 2, sections="ef", bench=False),
          Case("qwen2.5-1.5b", "full", 1024, 4, 2, host="states", sections="e", bench=False),
          Case("qwen2.5-1.5b", "full", 1024, 4, 8, host="states", sections="e", bench=False),
-         Case("qwen3-8b", "lora", 1024, 4, 2, host="weights", sections="e", bench=False))
+         Case("qwen3-8b", "lora", 1024, 4, 2, host="weights", sections="e", bench=False),
+         Case("qwen3.5-0.8b", "lora", 2048, 2, 4, sections="fh", bench=False), Case("qwen3.5-9b", "lora", 2048, 1, 4, sections="h", bench=False))
 BENCH_CASES = tuple(case for case in CASES if case.bench)
 
 

@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 
 from shard import SuiteLoader, is_mine
-from small_models import BERT, GLA, LLAMA, LOSSLESS, ROOT, STEPS, T5, TODAY, golden_recipe, pairs, steps, tiny_recipe, write_rows
+from small_models import BERT, DELTA, GLA, LLAMA, LOSSLESS, ROOT, STEPS, T5, TODAY, golden_recipe, pairs, steps, tiny_recipe, write_rows
 
 PLIMSOLL = ROOT / "build" / "plimsoll"
 LIMIT = 1e-4  # fp32: of each step's loss
@@ -23,7 +23,7 @@ SEEDS = int(os.environ.get("PLIMSOLL_SEEDS", 0))
 # What is below 64 KiB is not moved: of adapters' runs, weights as wide as that.
 MOVED = {"full": (LLAMA, {}), "lora": ({**LLAMA, "hidden_size": 128, "intermediate_size": 128}, {"method": {"type": "lora", "r": 4}}),
          "qlora": ({**LLAMA, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}, {"method": {"type": "qlora", "r": 4}}),
-         "t5": (T5, {"task": "seq2seq", "data": {"max_length": {"source": 24, "target": 16}}}), "gla": (GLA, {}), "reward": (LLAMA, {"task": "reward"})}
+         "t5": (T5, {"task": "seq2seq", "data": {"max_length": {"source": 24, "target": 16}}}), "gla": (GLA, {}), "qwen3_5": (DELTA, {}), "reward": (LLAMA, {"task": "reward"})}
 
 
 class EmulatedTest(unittest.TestCase):
@@ -160,6 +160,10 @@ class EmulatedTest(unittest.TestCase):
         self.follows("grouped, clamped", {**GLA, "num_heads": 4, "num_kv_heads": 2, "clamp_min": -0.2})
         self.follows("convolved", {**GLA, "use_short_conv": True})
         self.follows("bf16", GLA, LOSSLESS, limit=BF16_LIMIT, precision="bf16")
+
+    def test_the_gated_delta_rule_follows_the_cpu_and_means_that_lose_nothing_keep_its_bits(self):
+        self.follows("full", DELTA, LOSSLESS)
+        self.follows("bf16", DELTA, limit=BF16_LIMIT, precision="bf16")
 
     def test_decoders_of_today_follow_the_cpu_and_means_that_lose_nothing_keep_their_bits(self):
         for name, config in TODAY.items():

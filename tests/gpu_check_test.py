@@ -138,7 +138,7 @@ class GpuCheckTest(unittest.TestCase):
 
 
 # Of every section some items, one of each kind.
-FEW = "calls;never ran;large;other ops;fp16;gla;qlora;states;qwen2.5-0.5b;memory;refusals"
+FEW = "calls;gated delta rule;never ran;large;other ops;fp16;gla;qlora;states;qwen2.5-0.5b;memory;refusals"
 
 
 class GpuFirstTest(unittest.TestCase):
@@ -197,7 +197,7 @@ class GpuFirstTest(unittest.TestCase):
         done = self.first("--items", FEW)
         self.assertEqual((done.returncode, self.lines("failed")), (0, []), done.stdout + done.stderr)
         self.assertEqual({name: self.items()[name] for name in kept}, kept)
-        self.assertEqual({name.split("/")[0] for name in self.items()}, set("abcdefg"))
+        self.assertEqual({name.split("/")[0] for name in self.items()}, set("abcdefgh"))
         self.assertNotIn("goes on", done.stdout)
         self.assertLessEqual(max(len(line) for line in done.stdout.splitlines() if not line.startswith("/")), 80)
         results = json.loads(self.out.read_text())

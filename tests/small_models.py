@@ -27,6 +27,10 @@ TODAY = {name: {**LLAMA, "architectures": [architecture], "model_type": family, 
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "original_max_position_embeddings": 8, "llama_4_scaling_beta": 0.3}}))}
 GLA = {"architectures": ["GLAForCausalLM"], "model_type": "gla", "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 2,
        "intermediate_size": 48, "max_position_embeddings": 64, "tie_word_embeddings": True, "initializer_range": 0.05}
+DELTA = {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 64, "tie_word_embeddings": True,
+         "initializer_range": 0.05, "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+         "linear_value_head_dim": 8}
 BERT = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
         "num_attention_heads": 4, "max_position_embeddings": 64, "type_vocab_size": 2, "vocab_size": 1600, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12}

@@ -19,7 +19,7 @@ from datetime import date
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from small_models import GLA, LLAMA, LOSSLESS, ROOT, STEPS, T5, golden_recipe, steps, tiny_recipe  # noqa: E402
+from small_models import DELTA, GLA, LLAMA, LOSSLESS, ROOT, STEPS, T5, golden_recipe, steps, tiny_recipe  # noqa: E402
 
 LIMIT = 1e-4  # relative, of each loss in fp32
 BF16_LIMIT = 0.02  # sums in another order round otherwise
@@ -256,6 +256,8 @@ class Check:
         yield "GLA", tiny_recipe(self.place(), GLA, "run"), LIMIT, None, LOSSLESS[3:]
         yield "T5", tiny_recipe(self.place(), T5, "run", task="seq2seq", **target), LIMIT, None, LOSSLESS[3:]
         yield "GLA, bf16", tiny_recipe(self.place(), GLA, "run", precision="bf16"), BF16_LIMIT, None, LOSSLESS[3:]
+        yield "Qwen3.5", tiny_recipe(self.place(), DELTA, "run"), LIMIT, None, LOSSLESS[3:]
+        yield "Qwen3.5, bf16", tiny_recipe(self.place(), DELTA, "run", precision="bf16"), BF16_LIMIT, None, LOSSLESS[3:]
         dropping = {**T5, "feed_forward_proj": "gated-gelu", "dropout_rate": 0.1}
         yield ("T5, bf16", tiny_recipe(self.place(), dropping, "run", task="seq2seq", precision="bf16", **target), BF16_LIMIT, None, LOSSLESS[3:])
 

@@ -36,6 +36,8 @@ from gpu_cases import CASES, tiny_case, write_case  # noqa: E402
 PROFILED = 5  # steps, as `train --profile` records them behind the first two
 NEVER = ",".join(NEVER_RUN)
 NEVER_TRAINED = ("GLA, bf16", "T5, bf16", "llama, full, fp16", "GLA", "T5")  # in this order
+DELTA = "delta_rule,delta_gate,sigmoid_gate,short_conv"
+DELTA_TRAINED = ("Qwen3.5, bf16", "Qwen3.5")
 RIVALS = HERE.parent.parent.parent / "rivals"  # packages of Python that gpu-carry brought
 ENOUGH = 5  # seconds that an item needs to begin
 OUT_OF_TIME = "its time ran out"
@@ -170,6 +172,9 @@ SECTIONS = (
         Item("other ops", 120, ops, ("", NEVER)), Item("memory", 60, part, ("memory",)),
         *(Item(name, 40, training, (name,)) for name in ("llama, LoRA", "llama, full", "llama, QLoRA", "llama, full, bf16", "reward")),
         Item("refusals", 60, part, ("refusals",)))),
+    Section("h", "Qwen3.5: the gated delta rule", 300, (
+        Item("ops of the gated delta rule", 60, ops, (DELTA,)), *(Item(name, 30, training, (name,)) for name in DELTA_TRAINED), *of_cases("h", 60, row),
+        *(Item(f"profile of {case.name}", 40, profile, (case,)) for case in CASES if "h" in case.sections))),
 )
 
 

@@ -119,6 +119,8 @@ struct Tensor {
   Name module = {};              // of an adapter's: the module that it adapts
   Shape whole = {};              // of a rank's piece: the shape of all pieces together; else empty
   [[nodiscard]] int64_t bytes() const { return shape.elements() * size_of(dtype); }
+  [[nodiscard]] bool is_piece() const { return whole.rank() > 0; }
+  [[nodiscard]] const Shape& whole_shape() const { return is_piece() ? whole : shape; }
 };
 
 // Attributes of an op: constants that its kernel is bound with. Ordered by name, so that text is stable.

@@ -142,7 +142,8 @@ void require_own_rows(const Graph& graph, const Op& op, std::vector<AxisId>& axe
     require(axis == kNoAxis || axis == axis_of(op, i, other.inputs) || takes_any_rows(op), graph, op,
             "an input has rows of another axis");
   }
-  if (is_transfer(op.kind) || rule_of(op.kind).rematerialise) return;
+  const bool makes_weights = rule_of(op.kind).rematerialise || op.kind == OpKind::all_gather;
+  if (is_transfer(op.kind) || makes_weights) return;
   for (size_t i = 0; i < op.outputs.size(); ++i)
     if (op.has_output(i) && graph.tensor(op.outputs[i]).role == Role::activation)
       axes[static_cast<size_t>(op.outputs[i])] = axis_of(op, i, other.outputs);

@@ -47,6 +47,16 @@ void ref_grad_square(const Site& s) {
     s.out(at::square)[0] += s.in(at::gradient)[first + i] * s.in(at::gradient)[first + i];
 }
 
+// The pieces of other ranks are not there yet.
+void ref_all_gather(const Site& s) {
+  using at = operand::all_gather;
+  const int64_t first = s.op.attr_int("first"), elements = s.op.attr_int("elements");
+  for (int64_t i = 0; i < s.op.attr_int("whole"); ++i) {
+    const bool own = i >= first && i < first + elements;
+    s.out(at::whole)[static_cast<size_t>(i)] = own ? s.in(at::piece)[static_cast<size_t>(i - first)] : 0;
+  }
+}
+
 // Elements behind the range stay.
 void ref_reduce_scatter(const Site& s) {
   using at = operand::reduce_scatter;

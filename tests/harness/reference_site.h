@@ -93,6 +93,7 @@ void for_paths(const Site& s, size_t starts, size_t parents,
 
 // reference_optimizer.cc
 void ref_grad_square(const Site& s);
+void ref_all_gather(const Site& s);
 void ref_reduce_scatter(const Site& s);
 void ref_grad_norm(const Site& s);
 void ref_adamw(const Site& s);
